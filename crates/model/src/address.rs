@@ -2,8 +2,9 @@ use core::fmt;
 
 use crate::{PageId, PageSize};
 
-/// An address in the pool: a page id and an offset, in 64 bits. The same bytes mean the same
-/// memory in every rack, so it can be stored in the pool and handed to other programs.
+/// An address in the pool: a page id and an offset, packed into 64 bits. The bits name the same
+/// memory in every rack, so a program can store an address in the pool and pass it to other
+/// programs.
 ///
 /// ```text
 ///  63                      page bits     0
@@ -27,33 +28,36 @@ use crate::{PageId, PageSize};
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct GlobalAddr(u64);
 
-/// An address that can't exist.
+/// Why an address can't be formed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum AddressError {
     /// The offset does not lie inside a page.
     #[error("offset {offset} is past the end of a page of {page_size}")]
     OffsetPastPage {
-        /// Offset asked for, in bytes.
+        /// The offset that the caller passed, in bytes.
         offset: u64,
         /// The pool's page size.
         page_size: PageSize,
     },
-    /// Adding to an address left the 64-bit address space.
+    /// The sum does not fit 64 bits.
     #[error("adding {bytes} B to {addr} leaves the address space")]
     Overflow {
-        /// Where it started.
+        /// The address added to.
         addr: GlobalAddr,
-        /// What was added, in bytes.
+        /// The number added, in bytes.
         bytes: u64,
     },
 }
 
 impl GlobalAddr {
-    /// No memory at all.
+    /// The null address; it names no memory.
     pub const NULL: Self = Self(0);
 
-    /// The address `offset` bytes into `page`.
+    /// Returns the address `offset` bytes into `page`.
+    ///
+    /// # Errors
+    /// [`AddressError::OffsetPastPage`] when `offset` is not less than the page size.
     pub const fn new(page: PageId, offset: u64, size: PageSize) -> Result<Self, AddressError> {
         if offset > size.offset_mask() {
             return Err(AddressError::OffsetPastPage { offset, page_size: size });
@@ -61,26 +65,27 @@ impl GlobalAddr {
         Ok(Self(((page.0 as u64) << size.bits()) | offset))
     }
 
-    /// An address from its 64 bits, as read from the pool. Any value may be given: using one
-    /// that names no memory is an error of the operation that uses it.
+    /// Interprets 64 bits read from the pool as an address. Every value is accepted; an operation
+    /// on an address that names no memory returns an error.
     #[must_use]
     pub const fn from_raw(raw: u64) -> Self {
         Self(raw)
     }
 
-    /// The 64 bits.
+    /// Returns the 64 bits.
     #[must_use]
     pub const fn raw(self) -> u64 {
         self.0
     }
 
-    /// Whether this is [`GlobalAddr::NULL`].
+    /// Returns true for [`GlobalAddr::NULL`].
     #[must_use]
     pub const fn is_null(self) -> bool {
         self.0 == 0
     }
 
-    /// The page, or `None` when the bits name none (page 0, or more than 32 bits of page id).
+    /// Returns the page, or `None` if the bits name none (page 0, or a page id of more than 32
+    /// bits).
     #[inline]
     #[must_use]
     pub const fn page(self, size: PageSize) -> Option<PageId> {
@@ -92,14 +97,17 @@ impl GlobalAddr {
         Some(PageId(page as u32))
     }
 
-    /// The offset within the page, in bytes.
+    /// Returns the offset within the page, in bytes.
     #[inline]
     #[must_use]
     pub const fn offset(self, size: PageSize) -> u64 {
         self.0 & size.offset_mask()
     }
 
-    /// The address `bytes` further on. It may lie in the next page of the same object.
+    /// Returns the address `bytes` further on, which may lie in a later page of the same object.
+    ///
+    /// # Errors
+    /// [`AddressError::Overflow`] when the sum does not fit 64 bits.
     pub const fn add(self, bytes: u64) -> Result<Self, AddressError> {
         match self.0.checked_add(bytes) {
             Some(raw) => Ok(Self(raw)),

@@ -1,7 +1,7 @@
 use core::fmt;
 use core::str::FromStr;
 
-/// A number of bytes as people write and read it.
+/// A number of bytes, parsed and printed with binary units.
 ///
 /// ```
 /// use rackpool_model::ByteSize;
@@ -12,7 +12,7 @@ use core::str::FromStr;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ByteSize(pub u64);
 
-/// Text that is no size.
+/// The text is not a size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("no size: write bytes, or a whole number with K, M, G or T (powers of 1024)")]
 pub struct ByteSizeError;
@@ -38,7 +38,8 @@ impl FromStr for ByteSize {
 }
 
 impl fmt::Display for ByteSize {
-    /// With the largest unit that keeps the number above 1, and one decimal where it is not whole.
+    /// Prints the number in the largest unit in which it is at least 1, with one decimal if it is
+    /// not a whole number.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let unit = (0..UNITS.len()).rev().find(|unit| self.0 >> (10 * unit) > 0).unwrap_or(0);
         let whole = self.0 >> (10 * unit);

@@ -1,30 +1,34 @@
-//! Sleeping beside a peer that may not write this side's memory, and wakes it with an event.
+//! An event count for two parties: each sleeps in the kernel and publishes that in a word of its
+//! own; the peer can read that word, not write it, and wakes the sleeper through a doorbell (an
+//! eventfd).
 
-/// Whether one side sleeps, and for what: `counter << 2 | wants room << 1 | asleep`. It stands
-/// where the peer can read it.
+/// One side's sleep state: `counter << 2 | wants room << 1 | asleep`. It lies in memory that the
+/// peer can read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SleepWord(u64);
 
-/// What the sleeper may be waiting for.
+/// What a sleeper waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Awaited {
-    /// Something new for it.
+    /// A message in the ring that it reads.
     Message,
-    /// Room in the ring that it fills.
+    /// Room in the ring that it writes.
     Room,
 }
 
-/// The sleeps of one side: each has a number, so that the peer knows which it has ended already.
+/// The sleeper's half. It numbers the sleeps of one side, so that the peer rings the doorbell once
+/// for each.
 ///
-/// The sleeper stores the word of [`begin`](Self::begin), fences, looks a last time whether there
-/// is anything to do, and only then sleeps until its event is rung. Afterwards it stores the word
-/// of [`end`](Self::end), empties the event and looks at everything again.
+/// The sleeper stores the word returned by [`begin`](Self::begin), executes a full fence, checks
+/// its rings once more, and sleeps only if they are unchanged. After waking it stores the word
+/// returned by [`end`](Self::end), drains the eventfd and checks all of its rings again.
 #[derive(Debug, Default)]
 pub struct EventCount(u64);
 
-/// What one side has ended of the peer's sleeps. It stores what is new for the peer, fences, loads
-/// the peer's word and asks [`must_ring`](Self::must_ring). With a full fence on both sides at
-/// least one sees the other: nothing is slept through.
+/// The waker's half. It remembers the last sleep of the peer that it has ended. The waker stores
+/// its message, executes a full fence, loads the peer's word and calls
+/// [`must_ring`](Self::must_ring). With a full fence on both sides either the waker sees the sleep
+/// or the sleeper sees the message, so no wake-up is lost.
 ///
 /// ```
 /// use rackpool_model::{Doorbell, Awaited, EventCount};
@@ -39,13 +43,13 @@ pub struct EventCount(u64);
 pub struct Doorbell(u64);
 
 impl SleepWord {
-    /// From what stands in memory that the peer writes: any value is possible.
+    /// Interprets a word loaded from the peer's memory. Every value is accepted.
     #[must_use]
     pub const fn from_raw(raw: u64) -> Self {
         Self(raw)
     }
 
-    /// What to store.
+    /// Returns the value to store.
     #[must_use]
     pub const fn raw(self) -> u64 {
         self.0
@@ -62,13 +66,14 @@ impl SleepWord {
 }
 
 impl EventCount {
-    /// The next sleep.
+    /// Begins the next sleep and returns the word to store before it. `wants_room`: the sleeper
+    /// also waits for room.
     pub const fn begin(&mut self, wants_room: bool) -> SleepWord {
         self.0 += 1;
         SleepWord::new(self.0, true, wants_room)
     }
 
-    /// It is over.
+    /// Returns the word to store when the current sleep is over.
     #[must_use]
     pub const fn end(&self) -> SleepWord {
         SleepWord::new(self.0, false, false)
@@ -76,7 +81,8 @@ impl EventCount {
 }
 
 impl Doorbell {
-    /// Whether the peer's event has to be rung, once for each sleep.
+    /// Returns true if the caller must ring the peer's doorbell for `event`, at most once for each
+    /// sleep.
     pub fn must_ring(&mut self, peer: SleepWord, event: Awaited) -> bool {
         let counter = peer.0 >> 2;
         let rings = peer.waits_for(event) && counter != self.0;

@@ -1,18 +1,20 @@
 use core::fmt;
 
-/// The secret of a pool: racks that prove to have it may use each other's memory over a network.
+/// The pool's secret. A rack that proves possession of it in the fabric handshake may use the
+/// memory of other racks over a network.
 #[cfg_attr(feature = "wire", derive(bincode::Encode, bincode::Decode))]
 #[derive(Clone, PartialEq, Eq)]
 pub struct FabricKey([u8; 32]);
 
 impl FabricKey {
-    /// A key of 32 random bytes.
+    /// Makes a key of 32 bytes, which the caller has drawn at random.
     #[must_use]
     pub const fn new(bytes: [u8; 32]) -> Self {
         Self(bytes)
     }
 
-    /// Its bytes, which nobody else shall see.
+    /// Returns the bytes, for the handshake and the metadata connection. They must not be logged or
+    /// shown.
     #[must_use]
     pub const fn bytes(&self) -> &[u8; 32] {
         &self.0

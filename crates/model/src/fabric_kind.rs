@@ -1,19 +1,19 @@
 use core::fmt;
 use core::str::FromStr;
 
-/// How the racks of a pool reach each other: all racks of a pool use the same.
+/// The kind of fabric between racks. All racks of a pool use the same kind.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum FabricKind {
-    /// Racks on one host, through shared memory and a model of latency and bandwidth.
+    /// All racks are on one host; shared memory with a model of latency and bandwidth.
     #[default]
     Emulated,
-    /// Racks anywhere, through TCP.
+    /// TCP.
     Tcp,
-    /// Racks with RDMA devices.
+    /// RDMA devices, through libibverbs.
     Verbs,
 }
 
-/// Text that names no fabric.
+/// The text names no kind of fabric.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("no fabric: write emulated, tcp or verbs")]
 pub struct FabricKindError;

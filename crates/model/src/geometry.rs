@@ -2,7 +2,7 @@ use core::fmt;
 
 use crate::ByteSize;
 
-/// The size of a page: a power of two from 4 KiB to 1 GiB, 2 MiB unless configured.
+/// A page size: a power of two from 4 KiB to 1 GiB; 2 MiB by default.
 ///
 /// ```
 /// use rackpool_model::PageSize;
@@ -13,7 +13,7 @@ use crate::ByteSize;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct PageSize(u8);
 
-/// A page size that is no power of two or out of range.
+/// The number is not a power of two from 4 KiB to 1 GiB.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("a page of {bytes} B: the page size must be a power of two from 4096 to 1073741824")]
 pub struct PageSizeError {
@@ -26,35 +26,37 @@ impl PageSize {
     const MIN_BITS: u8 = 12;
     const MAX_BITS: u8 = 30;
 
-    /// A size in bytes.
+    /// Returns the page size of `bytes` bytes.
+    ///
+    /// # Errors
+    /// When `bytes` is not a power of two from 4 KiB to 1 GiB.
     pub const fn from_bytes(bytes: u64) -> Result<Self, PageSizeError> {
         if bytes.is_power_of_two() && bytes >= 1 << Self::MIN_BITS && bytes <= 1 << Self::MAX_BITS {
-            // A u64 has at most 63 trailing zeros before its top bit.
             #[expect(clippy::cast_possible_truncation, reason = "at most 30, checked above")]
             return Ok(Self(bytes.trailing_zeros() as u8));
         }
         Err(PageSizeError { bytes })
     }
 
-    /// log2 of the size; also the number of offset bits in a global address.
+    /// Returns log2 of the size, which is also the number of offset bits in a global address.
     #[must_use]
     pub const fn bits(self) -> u8 {
         self.0
     }
 
-    /// The size in bytes.
+    /// Returns the size in bytes.
     #[must_use]
     pub const fn bytes(self) -> u64 {
         1 << self.0
     }
 
-    /// The mask of an offset within a page.
+    /// Returns the mask that selects the offset within a page.
     #[must_use]
     pub const fn offset_mask(self) -> u64 {
         self.bytes() - 1
     }
 
-    /// How many pages hold `bytes` bytes.
+    /// Returns the number of pages that hold `bytes` bytes, rounded up.
     #[must_use]
     pub const fn pages_for(self, bytes: u64) -> u64 {
         bytes.div_ceil(self.bytes())

@@ -1,6 +1,6 @@
 use core::time::Duration;
 
-/// When a page counts as hot (Rcmp, section 5.3), and how long it rests after a move.
+/// Parameters of hotness (Rcmp, section 5.3), and how long a page rests after a move.
 ///
 /// ```
 /// use core::time::Duration;
@@ -10,55 +10,57 @@ use core::time::Duration;
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct HeatRules {
-    /// Tl: after so long without an access the counters restart at 0.
+    /// Tl: a page's counters restart at 0 when it was not accessed for this time.
     pub lifetime: Duration,
-    /// lambda: how fast hotness fades, per second.
+    /// lambda: exponential decay of hotness, per second.
     pub decay: f64,
-    /// Hp: hot is what is hotter than this. Nothing is cooler than 1.
+    /// Hp: a page is hot if its hotness exceeds this threshold. An unused page has hotness 1.
     pub hot: f64,
-    /// Rrw: a hot page with more reads than this per write is read-hot.
+    /// Rrw: a hot page is read-hot if it has more reads than this per write.
     pub read_hot: f64,
-    /// How long a page that has come is not given away; doubled with each return.
+    /// How long a page stays after its arrival before it may be given away. The rest doubles with
+    /// each return to the same rack.
     pub rest: Duration,
 }
 
-/// Rules that can't be meant.
+/// A hotness rule outside its valid range.
 #[derive(Clone, Copy, Debug, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum HeatRulesError {
-    /// The lifetime is zero.
+    /// `lifetime` is zero.
     #[error("the lifetime of hotness is 0: give the time after which a page counts as unused")]
     NoLifetime,
-    /// The lifetime is too long.
+    /// `lifetime` exceeds 7 days.
     #[error("a lifetime of hotness of {0:?} is too long: give at most 7 days")]
     Lifetime(Duration),
-    /// The rest is too long.
+    /// `rest` exceeds a day.
     #[error("a rest of {0:?} after a move is too long: give at most a day")]
     Rest(Duration),
-    /// The decay is negative or no number.
+    /// `decay` is negative or not finite.
     #[error("hotness can't decay by {0} per second: give a number from 0 on")]
     Decay(f64),
-    /// The threshold is below 1 or no number.
+    /// `hot` is below 1 or not finite.
     #[error("the threshold {0} makes every page hot: give a number from 1 on")]
     Hot(f64),
-    /// The ratio is negative or no number.
+    /// `read_hot` is negative or not finite.
     #[error("{0} is no ratio of reads to writes: give a number from 0 on")]
     ReadHot(f64),
 }
 
-/// What an access does.
+/// The kind of an access.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "wire", derive(bincode::Encode, bincode::Decode))]
 pub enum Access {
-    /// It reads.
+    /// A read.
     Read,
-    /// It writes, or is atomic.
+    /// A write or an atomic operation.
     Write,
 }
 
-/// How much a rack uses a page. Times are nanoseconds of one clock of that rack; they are kept in
-/// ticks of a millisecond, which wrap around after 52 days: what has not been used for
-/// [`HeatRules::lifetime`] is to be dropped before that.
+/// Access counters of one page in one rack. Times are nanoseconds of one clock of that rack, stored
+/// in ticks of 2^20 ns (about a millisecond). Ticks wrap around after 52 days, and an entry that
+/// was unused for more than half of that looks just used; the owner must drop entries that are
+/// [expired](Self::is_expired) before.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Heat {
     reads: u32,
@@ -69,24 +71,25 @@ pub struct Heat {
 
 const _: () = assert!(size_of::<Heat>() == 12, "with its page 16 B");
 
-/// How long a page that has come to a rack is not to be given away.
+/// The rest of a page after its arrival in a rack: until when it is not given away, and how often
+/// it has come back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rest {
     until_ns: u64,
     returns: u32,
 }
 
-/// A rest is doubled at most this many times.
+/// The rest is doubled at most this many times.
 const MAX_DOUBLINGS: u32 = 6;
-/// log2 of the nanoseconds of a tick.
+/// log2 of a tick in nanoseconds.
 const TICK_BITS: u32 = 20;
-/// Longer lifetimes of hotness can't be told from the wrapping of ticks.
+/// The longest lifetime. A longer one could not be distinguished from a wrap-around of the ticks.
 const LONGEST_LIFETIME: Duration = Duration::from_secs(7 * 86_400);
-/// Longer rests make no sense with a lifetime of at most that.
+/// The longest rest; a longer one makes no sense with a lifetime of at most 7 days.
 const LONGEST_REST: Duration = Duration::from_secs(86_400);
 
 impl HeatRules {
-    /// The paper's, and a rest of one second.
+    /// The parameters of the paper, and a rest of one second.
     pub const DEFAULT: Self = Self {
         lifetime: Duration::from_secs(100),
         decay: 0.04,
@@ -95,7 +98,10 @@ impl HeatRules {
         rest: Duration::from_secs(1),
     };
 
-    /// Whether the rules can be meant.
+    /// Checks that every rule is in its valid range.
+    ///
+    /// # Errors
+    /// The first rule that is not.
     pub fn check(&self) -> Result<(), HeatRulesError> {
         let at_least = |number: f64, least: f64| number.is_finite() && number >= least;
         if self.lifetime.is_zero() {
@@ -121,11 +127,11 @@ impl HeatRules {
 }
 
 impl Heat {
-    /// That of a page that was never used.
+    /// The counters of a page that was never accessed.
     pub const UNUSED: Self = Self { reads: 0, writes: 0, last: 0 };
 
-    /// Counts `times` accesses (more than one when accesses are sampled), and gives the hotness
-    /// they found.
+    /// Counts `times` accesses (more than one if accesses are sampled) and returns the hotness
+    /// before them.
     pub fn accessed(&mut self, rules: &HeatRules, now_ns: u64, access: Access, times: u32) -> f64 {
         let hotness = self.hotness(rules, now_ns);
         if self.is_expired(rules, now_ns) || *self == Self::UNUSED {
@@ -140,12 +146,13 @@ impl Heat {
         hotness
     }
 
-    /// exp(-lambda * dt) * (reads + writes) + 1; 1 when the page was not used for its lifetime.
+    /// Returns `exp(-lambda * dt) * (reads + writes) + 1`, where `dt` is the time since the last
+    /// access; 1 if the page was not accessed for its lifetime.
     #[must_use]
     pub fn hotness(&self, rules: &HeatRules, now_ns: u64) -> f64 {
         let accesses = f64::from(self.reads) + f64::from(self.writes);
         match self.unused(now_ns) {
-            // Almost always, for a page that is worth asking about.
+            // The usual case for a page that a caller asks about.
             0 => accesses + 1.0,
             _ if self.is_expired(rules, now_ns) => 1.0,
             ticks => {
@@ -155,39 +162,39 @@ impl Heat {
         }
     }
 
-    /// Whether the page is hot.
+    /// Returns true if the page is hot.
     #[must_use]
     pub fn is_hot(&self, rules: &HeatRules, now_ns: u64) -> bool {
         self.hotness(rules, now_ns) > rules.hot
     }
 
-    /// Whether the page is hot and mostly read.
+    /// Returns true if the page is hot and mostly read.
     #[must_use]
     pub fn is_read_hot(&self, rules: &HeatRules, now_ns: u64) -> bool {
         self.is_hot(rules, now_ns) && self.is_mostly_read(rules)
     }
 
-    /// Whether it has been read so much more than written that it is read-hot when it is hot.
+    /// Returns true if the ratio of reads to writes exceeds `read_hot`. Such a page is read-hot
+    /// when it is hot.
     #[must_use]
     pub fn is_mostly_read(&self, rules: &HeatRules) -> bool {
-        // Multiplied instead of divided: a page that is never written is read-hot.
+        // Multiplication instead of division: a page that is never written counts as mostly read.
         f64::from(self.reads) > rules.read_hot * f64::from(self.writes)
     }
 
-    /// Reads and writes since the counters last restarted.
+    /// Returns reads and writes since the counters last restarted.
     #[must_use]
     pub const fn counts(&self) -> (u32, u32) {
         (self.reads, self.writes)
     }
 
-    /// Whether the page has not been used for the lifetime of hotness: there is nothing to
-    /// remember.
+    /// Returns true if the page was not accessed for the lifetime; the owner may drop the entry.
     #[must_use]
     pub fn is_expired(&self, rules: &HeatRules, now_ns: u64) -> bool {
         u64::from(self.unused(now_ns)) > nanos(rules.lifetime) >> TICK_BITS
     }
 
-    /// Ticks since the last access; none when that lies ahead.
+    /// Ticks since the last access; 0 if `now_ns` is earlier than that.
     fn unused(&self, now_ns: u64) -> u32 {
         let unused = tick(now_ns).wrapping_sub(self.last);
         if unused > u32::MAX / 2 { 0 } else { unused }
@@ -195,8 +202,9 @@ impl Heat {
 }
 
 impl Rest {
-    /// A page has come to this rack, for the first time or after an earlier stay: it rests, the
-    /// longer the more often it has come back.
+    /// The rest of a page that arrives in this rack now. `earlier` is its rest at its previous
+    /// arrival; unless that is forgotten, the new rest is twice as long, up to 64 times
+    /// `rules.rest`.
     #[must_use]
     pub fn after_arrival(earlier: Option<Self>, rules: &HeatRules, now_ns: u64) -> Self {
         let returns = match earlier {
@@ -209,13 +217,14 @@ impl Rest {
         Self { until_ns: now_ns.saturating_add(rest), returns }
     }
 
-    /// Whether the page rests and is not to be given away.
+    /// Returns true while the page rests and must not be given away.
     #[must_use]
     pub const fn lasts(&self, now_ns: u64) -> bool {
         now_ns < self.until_ns
     }
 
-    /// Whether the page has stayed away for so long that its next arrival is like its first.
+    /// Returns true if the rest ended more than `rules.lifetime` ago. The next arrival then counts
+    /// as the first.
     #[must_use]
     pub fn is_forgotten(&self, rules: &HeatRules, now_ns: u64) -> bool {
         now_ns.saturating_sub(self.until_ns) > nanos(rules.lifetime)

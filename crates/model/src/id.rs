@@ -1,36 +1,37 @@
 use core::fmt;
 
-/// Racks a pool can have, numbered from 0: each has a record in every other's metadata, and the
-/// pool's whole state fits one message.
+/// The most racks of a pool; ids go from 0 to one less. Each rack keeps a peer record for every
+/// other, and the state of the whole pool fits one message.
 pub const MAX_RACKS: u16 = 256;
 
-/// A rack: the unit inside which memory is reached with loads and stores.
+/// A rack: the hosts that reach one CXL memory with loads and stores.
 #[cfg_attr(feature = "wire", derive(bincode::Encode, bincode::Decode))]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RackId(pub u16);
 
-/// A page of the pool, the same in every rack. Page 0 does not exist, so that a zeroed
+/// A page of the pool; its id is the same in every rack. Page 0 does not exist, so a zeroed
 /// [`GlobalAddr`](crate::GlobalAddr) is never valid.
 #[cfg_attr(feature = "wire", derive(bincode::Encode, bincode::Decode))]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PageId(pub u32);
 
-/// A page-sized slot of a rack's CXL memory, counted from 0.
+/// A page-sized slot of a rack's CXL memory, numbered from 0.
 #[cfg_attr(feature = "wire", derive(bincode::Encode, bincode::Decode))]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FrameId(pub u32);
 
-/// A compute node's connection to its rack daemon; unique within the rack's memory.
+/// A client (compute node) of a rack daemon. The id is unique within the rack's memory.
 #[cfg_attr(feature = "wire", derive(bincode::Encode, bincode::Decode))]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ClientId(pub u32);
 
-/// How often a page has changed hands (allocated, moved): grows, wraps after 2^24.
+/// Counts how often a page was allocated or moved; it distinguishes successive uses of a page id.
+/// Wraps around after 2^24.
 #[cfg_attr(feature = "wire", derive(bincode::Encode))]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Epoch(u32);
 
-/// A number that is no epoch is refused: it would spill into the other parts of a page word.
+/// Refuses numbers of more than 24 bits: they would change other fields of a page word.
 #[cfg(feature = "wire")]
 impl<Context> bincode::Decode<Context> for Epoch {
     fn decode<D: bincode::de::Decoder<Context = Context>>(
@@ -47,47 +48,47 @@ impl<Context> bincode::Decode<Context> for Epoch {
 #[cfg(feature = "wire")]
 bincode::impl_borrow_decode!(Epoch);
 
-/// One life of a daemon process. A restarted daemon has a larger one.
+/// One lifetime of a daemon process. A restarted daemon has a larger incarnation.
 #[cfg_attr(feature = "wire", derive(bincode::Encode, bincode::Decode))]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Incarnation(pub u64);
 
-/// The identity of a rack's memory, drawn at random when it is formatted. It survives its daemon;
-/// a rack that comes back with another one has lost its pages.
+/// The identity of a rack's memory, drawn at random when the memory is formatted. It survives
+/// restarts of the daemon. A rack that returns with another `MemoryId` has lost its pages.
 #[cfg_attr(feature = "wire", derive(bincode::Encode, bincode::Decode))]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct MemoryId(pub u128);
 
-/// A run of page ids: `first`, `first + 1`, … (`count` of them).
+/// Consecutive page ids: `first`, `first + 1`, … (`count` of them).
 #[cfg_attr(feature = "wire", derive(bincode::Encode, bincode::Decode))]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct PageRange {
-    /// The lowest id of the run.
+    /// The lowest id.
     pub first: PageId,
-    /// How many ids there are.
+    /// The number of ids.
     pub count: u32,
 }
 
 impl Epoch {
-    /// Bits an epoch takes in a page word.
+    /// Bits of an epoch in a page word.
     pub const BITS: u32 = 24;
 
     /// The epoch of a page that was never used.
     pub const ZERO: Self = Self(0);
 
-    /// Keeps the low [`Self::BITS`] bits.
+    /// Makes an epoch of the low [`Self::BITS`] bits of `raw`.
     #[must_use]
     pub const fn new(raw: u32) -> Self {
         Self(raw & ((1 << Self::BITS) - 1))
     }
 
-    /// The number itself.
+    /// Returns the number.
     #[must_use]
     pub const fn raw(self) -> u32 {
         self.0
     }
 
-    /// The epoch after this one.
+    /// Returns the next epoch; 0 follows the largest.
     #[must_use]
     pub const fn next(self) -> Self {
         Self::new(self.0.wrapping_add(1))
@@ -95,13 +96,13 @@ impl Epoch {
 }
 
 impl PageRange {
-    /// Whether `page` lies in the run.
+    /// Returns true if `page` is one of the ids.
     #[must_use]
     pub const fn contains(&self, page: PageId) -> bool {
         page.0 >= self.first.0 && page.0 - self.first.0 < self.count
     }
 
-    /// Where `page` stands in the run, from 0.
+    /// Returns the index of `page` in the range, from 0.
     #[must_use]
     pub const fn index_of(&self, page: PageId) -> Option<u32> {
         if self.contains(page) { Some(page.0 - self.first.0) } else { None }

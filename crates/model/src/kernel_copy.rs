@@ -1,29 +1,29 @@
 use core::fmt;
 
-/// How the kernel's own `memcpy` moves aligned 8-byte words. RDMA devices made of software
-/// (soft-RoCE) move their payloads with it, and others read and write the same words meanwhile.
+/// How the kernel's `memcpy` moves aligned 8-byte words. Software RDMA devices (soft-RoCE) move
+/// their payloads with it while other threads read and write the same words.
 ///
-/// On x86 it is `rep movsb` where the processor says that this is fast: in kernels before 6.4 with
-/// the flag `erms`, since then with `fsrm`. That instruction promises whole bytes and no more, and
-/// an emulated processor stores them one by one. Otherwise it moves 8 bytes at a time. The same
-/// holds on Arm for the flag `mops`.
+/// On x86 the kernel uses `rep movsb` on processors that report it as fast: with the flag `erms` in
+/// kernels before 6.4, with `fsrm` since then. That instruction guarantees single bytes only, and
+/// an emulated processor stores them one by one. Otherwise the kernel moves 8 bytes at a time. The
+/// same holds on Arm for the flag `mops`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KernelCopy {
-    /// Whole, if both places are aligned.
+    /// Aligned words are copied whole.
     Words,
-    /// Perhaps byte by byte, because the processor has this flag.
+    /// Words may be copied byte by byte, since the processor has this flag.
     Bytes(&'static str),
-    /// The kernel does not say what processor it runs on.
+    /// `/proc/cpuinfo` names no processor flags.
     Unknown,
 }
 
-/// From this release on the kernel asks for `fsrm`.
+/// The first kernel release that tests `fsrm` instead of `erms`.
 const ASKS_FOR_FSRM: (u32, u32) = (6, 4);
 
 impl KernelCopy {
-    /// What follows from the kernel's release (`/proc/sys/kernel/osrelease`) and the text of
-    /// `/proc/cpuinfo`. A kernel whose release can't be read counts as one that asks for either
-    /// flag.
+    /// Derives the kind of copy from the kernel's release (`/proc/sys/kernel/osrelease`) and the
+    /// text of `/proc/cpuinfo`. A kernel whose release can't be parsed counts as one that tests
+    /// both flags.
     #[must_use]
     pub fn of(release: &str, cpuinfo: &str) -> Self {
         let asked: &[&str] = match version(release) {
@@ -47,18 +47,18 @@ impl KernelCopy {
         copy
     }
 
-    /// Whether aligned words stay whole.
+    /// Returns true if aligned words are copied whole.
     #[must_use]
     pub fn keeps_words_whole(self) -> bool {
         self == Self::Words
     }
 
-    /// What to do about a kernel that may copy by bytes.
+    /// Advice for an operator whose kernel may copy byte by byte.
     pub const REMEDY: &'static str = "boot with clearcpuid=erms,fsrm on the kernel's command line \
         (before Linux 5.18 clearcpuid=297,580; on Arm arm64.nomops), or use --fabric tcp";
 }
 
-/// Why soft-RoCE can't be used.
+/// Says why soft-RoCE can't be used.
 impl fmt::Display for KernelCopy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

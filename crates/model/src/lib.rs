@@ -1,7 +1,8 @@
-//! The vocabulary of rackpool: ids, global addresses, page geometry, the page word and hotness.
+//! The types that all parts of rackpool share: ids, global addresses, page geometry, the page word
+//! and hotness.
 //!
-//! Pure code without allocation, clocks or I/O. Everything that the data plane keeps in shared
-//! memory as one atomic word, and everything the control plane sends, is defined by types here.
+//! Pure code without allocation, clocks or I/O. It defines the types of the single-word state that
+//! the data plane keeps in shared memory, and of the ids in control-plane messages.
 #![no_std]
 #![forbid(unsafe_code)]
 

@@ -1,7 +1,7 @@
 use core::net::{IpAddr, SocketAddr};
 
-/// Whoever can have as many addresses as it likes counts once: an address of IPv4, or the first
-/// half of one of IPv6.
+/// The network of a peer, the unit that the admission limiter counts: an IPv4 address, or the upper
+/// 64 bits of an IPv6 address, since one host can own all addresses below them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Network(u64);
 

@@ -1,85 +1,89 @@
 use crate::{Epoch, PageId};
 
-/// What may be done to the page in a frame.
+/// The state of the page in a frame. It says which accesses clients may make.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum PageState {
-    /// Nobody uses the frame; the page id in the word is the one it will get when allocated.
+    /// The frame is not in use. The page id in the word is the one that the frame gets when it is
+    /// allocated.
     Free = 0,
-    /// Reads and writes.
+    /// Clients read and write the page; other racks access it one-sided under leases.
     Live = 1,
-    /// The page moves. Reads go on; writes are the daemon's or, while the page is
-    /// [dirty-logged](PageWord::is_dirty_logged), those of clients who note first what they write.
+    /// The page moves. Clients read it. Writes go through the daemon, or, while the page is
+    /// [dirty-logged](PageWord::is_dirty_logged), clients write it and note the lines in their
+    /// dirty log first.
     Frozen = 2,
-    /// Nobody may enter; the frame is released when the last user has left.
+    /// No new access may begin. The daemon frees the frame when the last access has ended.
     Leaving = 3,
-    /// The frame receives a page from another rack; nobody may enter.
+    /// The daemon copies a page from another rack into the frame. No client may access it.
     Arriving = 4,
-    /// Reads go on, other racks may have copies: whoever wants to write asks the daemon.
+    /// Clients read the page, and other racks may keep replicas. A client that wants to write asks
+    /// the daemon, which calls the replicas back first.
     Shared = 5,
 }
 
-/// What happens to the page in a frame.
+/// An event that changes the state of the page in a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PageEvent {
-    /// The free page was allocated: its epoch grows.
+    /// `Free` to `Live`: the page was allocated; its epoch grows.
     Allocated,
-    /// A swap began: writers are quiesced.
+    /// `Live` to `Frozen`: a swap begins; the daemon quiesces writers.
     Frozen,
-    /// Clients may write the frozen page again, each of which notes first what it writes.
+    /// Dirty logging begins: clients may write the frozen page and note each line in their dirty
+    /// log first.
     DirtyLogged,
-    /// They may not any more: they are quiesced.
+    /// Dirty logging ends: the daemon quiesces the writers.
     Closed,
-    /// Other racks may keep copies from now on: writers are quiesced.
+    /// `Live` to `Shared`: the daemon quiesces writers; then other racks may keep replicas.
     Shared,
-    /// Readers and writers go on: the swap was given up, the page's old home has left it, or the
-    /// copies are gone.
+    /// `Frozen` or `Shared` to `Live`: the swap was aborted, or the old home has quiesced the page,
+    /// or no replica is left.
     Thawed,
-    /// The page is going: it was freed, or its swap has been committed.
+    /// `Live` or `Frozen` to `Leaving`: the page was freed, or its swap was committed.
     Left,
-    /// The last user has gone; the frame is free again.
+    /// `Leaving` to `Free`: the last access has ended.
     Quiesced,
-    /// A page from elsewhere will be copied into this free frame.
+    /// `Free` to `Arriving`: a page of another rack will be copied into the frame.
     Reserved {
-        /// The page to come.
+        /// The page that will arrive.
         page: PageId,
-        /// The epoch it has at its present home.
+        /// Its epoch at its present home.
         epoch: Epoch,
     },
-    /// The page has come and this rack is its home now: its epoch grows. It is frozen: readers of
-    /// its old home may still be there.
+    /// `Arriving` to `Frozen`: this rack is the page's home now; its epoch grows. The page stays
+    /// frozen while readers at its old home may still use it.
     Arrived,
-    /// The page will not come; the frame gets back the page id it had.
+    /// `Arriving` to `Free`: the swap was aborted; the frame gets its previous page id back.
     Cancelled {
-        /// The id the frame had before.
+        /// The previous id of the frame.
         page: PageId,
-        /// The epoch of that id.
+        /// The epoch of that page id.
         epoch: Epoch,
     },
 }
 
-/// An event that can't happen in the state the page is in.
+/// An event that is not allowed in the page's state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{event:?} can't happen to a page that is {state:?}")]
 pub struct PageTransitionError {
-    /// The state it was in.
+    /// The state of the page.
     pub state: PageState,
-    /// What was to happen.
+    /// The event that was refused.
     pub event: PageEvent,
 }
 
-/// The state of a frame in one 64-bit word, which lies in the rack metadata and is the only place
-/// where control plane and data plane meet.
+/// The state of a frame in one 64-bit word of the rack metadata. It is the only word that clients
+/// and their rack's daemon synchronize on for accesses to the page.
 ///
 /// ```text
-///   63    62     56 55              32 31                0
-/// +------+---------+------------------+-------------------+
-/// |dirty_logged|  state  |      epoch       |      page id      |
-/// +------+---------+------------------+-------------------+
+///        63       62     56 55              32 31                 0
+/// +--------------+---------+------------------+-------------------+
+/// | dirty-logged |  state  |      epoch       |      page id      |
+/// +--------------+---------+------------------+-------------------+
 /// ```
 ///
-/// A client that holds a translation compares the whole word, so a page that moved away and came
-/// back (another epoch) is never mistaken for the one it knew.
+/// A client compares the whole word with the one in its translation, so a page that moved away and
+/// came back (with another epoch) does not match an old translation.
 ///
 /// ```
 /// use rackpool_model::{PageEvent, PageId, PageState, PageWord};
@@ -110,13 +114,13 @@ impl PageWord {
     const STATE_SHIFT: u32 = 56;
     const EPOCH_SHIFT: u32 = 32;
 
-    /// The word of a frame that was never used and will hold `page`.
+    /// Returns the word of a frame that was never used and will hold `page`.
     #[must_use]
     pub const fn free(page: PageId) -> Self {
         Self::new(PageState::Free, Epoch::ZERO, page)
     }
 
-    /// A word from its parts.
+    /// Makes a word from its fields.
     #[must_use]
     pub const fn new(state: PageState, epoch: Epoch, page: PageId) -> Self {
         Self(
@@ -126,21 +130,21 @@ impl PageWord {
         )
     }
 
-    /// The word with these bits, as loaded from shared memory.
+    /// Interprets bits loaded from shared memory as a word.
     #[inline]
     #[must_use]
     pub const fn from_raw(raw: u64) -> Self {
         Self(raw)
     }
 
-    /// The bits.
+    /// Returns the bits.
     #[inline]
     #[must_use]
     pub const fn raw(self) -> u64 {
         self.0
     }
 
-    /// The state, or `None` when the bits are no word that this version writes.
+    /// Returns the state, or `None` if this version never writes such bits.
     #[must_use]
     pub const fn state(self) -> Option<PageState> {
         match PageState::from_raw(((self.0 & !Self::TRACED) >> Self::STATE_SHIFT) as u8) {
@@ -150,45 +154,49 @@ impl PageWord {
         }
     }
 
-    /// Whether the page is frozen and clients of its rack may write it if they note first what they
-    /// write.
+    /// Returns true if the page is frozen and clients of its rack may write it after they note the
+    /// lines in their dirty log.
     #[must_use]
     pub const fn is_dirty_logged(self) -> bool {
         self.0 & Self::TRACED != 0 && matches!(self.state(), Some(PageState::Frozen))
     }
 
-    /// The page in the frame, or the one it will get.
+    /// Returns the page in the frame, or of a free frame the page that it will get.
     #[must_use]
     pub const fn page(self) -> PageId {
         #[expect(clippy::cast_possible_truncation, reason = "the page id is the low half")]
         PageId(self.0 as u32)
     }
 
-    /// The epoch of the page.
+    /// Returns the epoch of the page.
     #[must_use]
     pub const fn epoch(self) -> Epoch {
         Epoch::new((self.0 >> Self::EPOCH_SHIFT) as u32)
     }
 
-    /// Whether a reader may use the page now.
+    /// Returns true if a client may read the page now.
     #[must_use]
     pub const fn is_readable(self) -> bool {
         matches!(self.state(), Some(PageState::Live | PageState::Frozen | PageState::Shared))
     }
 
-    /// Whether a writer may use the page now.
+    /// Returns true if a client may write the page now without dirty logging.
     #[must_use]
     pub const fn is_writable(self) -> bool {
         self.0 >> Self::STATE_SHIFT == PageState::Live as u64
     }
 
-    /// The same page and epoch in another state.
+    /// Returns the word with the same page and epoch in another state.
     #[must_use]
     const fn with_state(self, state: PageState) -> Self {
         Self::new(state, self.epoch(), self.page())
     }
 
-    /// The word after `event`, or an error when it can't happen now.
+    /// Returns the word after `event`.
+    ///
+    /// # Errors
+    /// When `event` is not allowed in the present state. An unknown state is reported as
+    /// [`PageState::Free`].
     pub const fn apply(self, event: PageEvent) -> Result<Self, PageTransitionError> {
         use PageState::{Arriving, Free, Frozen, Leaving, Live, Shared};
         let Some(state) = self.state() else {
@@ -254,7 +262,7 @@ mod tests {
 
     #[test]
     fn a_word_that_was_writable_never_comes_back() {
-        // Whatever happens to a live page, once it is live again after leaving its word differs.
+        // A page that leaves and becomes live again has another word than before.
         let live = PageWord::free(PAGE).apply(PageEvent::Allocated).unwrap();
         let free = live.apply(PageEvent::Left).unwrap().apply(PageEvent::Quiesced).unwrap();
         assert_ne!(free.apply(PageEvent::Allocated).unwrap(), live);

@@ -1,6 +1,6 @@
 use crate::PageSize;
 
-/// The size of a slab object: 16 B times a power of two, up to the page size.
+/// A size class of slab objects: 16 B times a power of two, up to the page size.
 ///
 /// Class 0 holds objects of 16 B, class 1 of 32 B, and so on.
 ///
@@ -13,10 +13,11 @@ use crate::PageSize;
 pub struct SizeClass(u8);
 
 impl SizeClass {
-    /// log2 of the smallest object.
+    /// log2 of the smallest object's size in bytes.
     pub const MIN_BITS: u8 = 4;
 
-    /// The smallest class whose objects hold `bytes` bytes; `None` for 0 and for more than a page.
+    /// Returns the smallest class whose objects hold `bytes` bytes; `None` for 0 and for more than
+    /// a page.
     #[must_use]
     pub const fn for_bytes(bytes: u64, page: PageSize) -> Option<Self> {
         if bytes == 0 || bytes > page.bytes() {
@@ -26,8 +27,8 @@ impl SizeClass {
         Some(Self(Self::index_for(bytes) as u8))
     }
 
-    /// The [index](Self::index) of the smallest class whose objects hold `bytes` bytes, however
-    /// large a page is; for 0 one that no page has.
+    /// Returns the [index](Self::index) of the smallest class whose objects hold `bytes` bytes,
+    /// without regard to the page size. For 0 the index is larger than any page size allows.
     #[inline]
     #[must_use]
     pub const fn index_for(bytes: u64) -> usize {
@@ -36,40 +37,40 @@ impl SizeClass {
         (bits - Self::MIN_BITS as u32) as usize
     }
 
-    /// The class with this index, if objects of it fit into a page.
+    /// Returns the class with this index, or `None` if its objects do not fit a page.
     #[must_use]
     pub const fn from_index(index: u8, page: PageSize) -> Option<Self> {
         if index <= page.bits() - Self::MIN_BITS { Some(Self(index)) } else { None }
     }
 
-    /// Where it stands among the classes, from 0.
+    /// Returns the index of the class, from 0.
     #[inline]
     #[must_use]
     pub const fn index(self) -> u8 {
         self.0
     }
 
-    /// log2 of an object's size.
+    /// Returns log2 of an object's size in bytes.
     #[inline]
     #[must_use]
     pub const fn bits(self) -> u8 {
         self.0 + Self::MIN_BITS
     }
 
-    /// The size of an object in bytes.
+    /// Returns the size of an object in bytes.
     #[inline]
     #[must_use]
     pub const fn bytes(self) -> u64 {
         1 << self.bits()
     }
 
-    /// How many objects a page holds.
+    /// Returns the number of objects in a page.
     #[must_use]
     pub const fn objects_per_page(self, page: PageSize) -> u32 {
         1 << (page.bits() - self.bits())
     }
 
-    /// How many classes there are for pages of this size.
+    /// Returns the number of classes for pages of this size.
     #[must_use]
     pub const fn count(page: PageSize) -> u8 {
         page.bits() - Self::MIN_BITS + 1

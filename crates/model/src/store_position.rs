@@ -1,15 +1,16 @@
-/// A commit in the history of a metadata server's store. Of two positions of one history the later
-/// one is the larger.
+/// A commit in the history of the metadata server's store. Positions of one history are ordered: a
+/// later commit compares larger.
 #[cfg_attr(feature = "wire", derive(bincode::Encode, bincode::Decode))]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct StorePosition {
     /// The identity of the store: the random id of the first server that wrote it.
     pub store: u64,
-    /// Which start of the server, counted from 1.
+    /// The number of the server's start, from 1.
     pub boot: u32,
-    /// The random id of that server: two servers that start from copies of one store differ in it.
+    /// The random id drawn at that start. Two servers started from copies of one store have
+    /// different ids.
     pub server: u64,
-    /// Commits of that server up to this one.
+    /// The number of this commit among those since that start, from 1.
     pub commit: u64,
 }
 

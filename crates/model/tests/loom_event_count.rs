@@ -1,12 +1,12 @@
-//! A model of sleeping beside a peer, run with `cargo x loom`. Whoever sleeps for ever is a
-//! deadlock, which loom reports.
+//! A loom model of the event count, run with `cargo x loom`. A lost wake-up is a deadlock, which
+//! loom reports.
 #![cfg(loom)]
 
 use loom::sync::atomic::{AtomicU64, Ordering, fence};
 use loom::sync::{Arc, Condvar, Mutex};
 use rackpool_model::{Awaited, Doorbell, EventCount, SleepWord};
 
-/// An eventfd: readable from a ring until it is quiesced.
+/// An eventfd: readable from a ring until it is drained.
 #[derive(Default)]
 struct Event {
     is_rung: Mutex<bool>,
@@ -31,7 +31,7 @@ impl Event {
     }
 }
 
-/// One half of a link as its sleeper sees it.
+/// One side of a link: the memory that its sleeper reads.
 #[derive(Default)]
 struct Side {
     sleep_word: AtomicU64,
@@ -41,13 +41,13 @@ struct Side {
 }
 
 impl Side {
-    /// Something is new for the sleeper.
+    /// Publishes an event to the sleeper and rings its doorbell if it must be woken.
     fn tell(&self, doorbell: &mut Doorbell, event: Awaited, fenced: bool) {
         let place = match event {
             Awaited::Message => &self.messages,
             Awaited::Room => &self.room,
         };
-        // Only this thread changes it.
+        // Only this thread stores to it.
         place.store(place.load(Ordering::Relaxed) + 1, Ordering::Release);
         if fenced {
             fence(Ordering::SeqCst);
@@ -62,8 +62,8 @@ impl Side {
         (self.messages.load(Ordering::Acquire), self.room.load(Ordering::Acquire))
     }
 
-    /// Sleeps whenever nothing is new, until all of it has been seen. Room counts only for who
-    /// wants it.
+    /// Sleeps while nothing is new, until `messages` messages and `room` units of room were seen.
+    /// An event of room counts only while the sleeper waits for room.
     fn sleep_until(&self, messages: u64, room: u64) {
         let mut event_count = EventCount::default();
         loop {
@@ -114,13 +114,13 @@ fn room_wakes_a_sleeper_that_wants_it() {
     check(&[Awaited::Room], true);
 }
 
-/// One event for both, and one sleep for several event.
+/// One doorbell serves both kinds of event, and one sleep may see several events.
 #[test]
 fn messages_and_room_wake_a_sleeper() {
     check(&[Awaited::Message, Awaited::Room, Awaited::Message], true);
 }
 
-/// The model can fail.
+/// The model fails without the fence.
 #[test]
 #[should_panic(expected = "deadlock")]
 fn without_the_fence_a_message_is_slept_through() {

@@ -1,4 +1,4 @@
-//! The page directory: which rack is the home of a page.
+//! The page directory of the metadata server: which rack is the home of a page.
 
 mod moved;
 
@@ -8,41 +8,41 @@ use rackpool_model::{MemoryId, PageId, PageRange, RackId};
 
 pub use moved::Moved;
 
-/// The page ids of one memory, in one run.
+/// The page ids of one memory: a contiguous range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Run {
     /// The ids; as many as the memory has frames.
     pub pages: PageRange,
-    /// The rack whose memory it is, and the home of those of the pages that have never moved.
+    /// The rack of that memory. It is the home of those of the pages that have never moved.
     pub rack: RackId,
     /// The memory.
     pub memory: MemoryId,
 }
 
-/// Where a page is.
+/// The answer to a lookup.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Lookup {
-    /// The page's home, and the pages around it for which that holds.
+    /// The page's home, and the range around the page for which that holds.
     Home {
-        /// Pages in a row that never moved; or one page that did.
+        /// A range of pages that have never moved, or one page that has.
         pages: PageRange,
-        /// The rack.
+        /// The home.
         rack: RackId,
     },
-    /// The rack where the page lived has another memory now: the contents are gone.
+    /// The home has other memory now; the contents are lost.
     Lost,
-    /// Nobody has that page id.
+    /// No memory has this page id.
     NeverHandedOut,
 }
 
-/// Why a run can't be part of the directory.
+/// Why a record can't be part of the directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum DirectoryError {
-    /// Less than the wanted number of page ids are left.
+    /// Fewer page ids are left than the memory needs.
     #[error("{frames} page ids are wanted, {left} are left")]
     Exhausted {
-        /// Ids wanted.
+        /// Ids needed.
         frames: u32,
         /// Ids left.
         left: u64,
@@ -50,10 +50,10 @@ pub enum DirectoryError {
     /// The run is empty, holds page 0, ends past the last id or shares ids with another run.
     #[error("the run of {} pages from {} is empty or overlaps another", .0.pages.count, .0.pages.first)]
     Misplaced(Run),
-    /// The memory has a run already.
+    /// The memory already has a run.
     #[error("memory {} has two runs, at {} and {}", .0.memory, .0.pages.first, .1)]
     SecondRun(Run, PageId),
-    /// A rack serves a memory that has no run of that rack.
+    /// The rack serves a memory without a run of that rack.
     #[error("{rack} serves memory {memory}, which has no page ids of that rack")]
     NoRun {
         /// The rack.
@@ -61,33 +61,35 @@ pub enum DirectoryError {
         /// The memory.
         memory: MemoryId,
     },
-    /// A page has moved that nobody has, or to a memory that has no run of that rack.
+    /// A move of a page that does not exist, or to a memory without a run of that rack.
     #[error("{} has moved to memory {} of {}: there is no such page or no such memory", .0.page, .0.memory, .0.home)]
     MovedNowhere(Moved),
 }
 
-/// The page directory. Ids are handed out in ascending order, one run for each memory, and never
-/// again. A rack serves at most one memory; what lives in its other memories is lost.
+/// The page directory. Ids are assigned in ascending order, one run for each memory, and never
+/// reused. A rack serves at most one memory; pages that live in other memories of it are lost.
 ///
-/// It takes about 50 B for each run, however long the run is, and about 70 B for each page that
-/// ever moved.
+/// Memory: about 50 B for each run, however long, and about 70 B for each page that ever moved.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Directory {
-    /// By the first id.
+    /// By first id.
     runs: BTreeMap<PageId, Run>,
-    /// First id of the run that the rack serves.
+    /// The first id of the run that each rack serves.
     served: BTreeMap<RackId, PageId>,
     moved: BTreeMap<PageId, Moved>,
 }
 
 impl Directory {
-    /// The run of a memory, lost or not. Takes a look at every run.
+    /// Returns the run of a memory, lost or not. Takes time linear in the number of runs.
     #[must_use]
     pub fn run_of(&self, memory: MemoryId) -> Option<&Run> {
         self.runs.values().find(|run| run.memory == memory)
     }
 
-    /// The run that a memory without one would get. Nothing is changed.
+    /// Returns the run that a memory without one would get. Changes nothing.
+    ///
+    /// # Errors
+    /// [`DirectoryError::Exhausted`] when fewer than `frames` ids are left.
     pub fn next_run(
         &self,
         rack: RackId,
@@ -105,7 +107,10 @@ impl Directory {
         }
     }
 
-    /// Takes in a run, given by [`Self::next_run`] or read from the store in order of ids.
+    /// Adds a run: one returned by [`Self::next_run`], or one read from the store in order of ids.
+    ///
+    /// # Errors
+    /// When the run is misplaced, or the memory already has one.
     pub fn add(&mut self, run: Run) -> Result<(), DirectoryError> {
         let first = u64::from(run.pages.first.0);
         if run.pages.count == 0
@@ -121,8 +126,11 @@ impl Directory {
         Ok(())
     }
 
-    /// Notes that the rack serves this memory now. The run of another memory it served before is
-    /// lost by that.
+    /// Records that the rack serves this memory now. Pages in another memory that it served before
+    /// are lost by that.
+    ///
+    /// # Errors
+    /// [`DirectoryError::NoRun`] when the memory has no run of that rack.
     pub fn serve(&mut self, rack: RackId, memory: MemoryId) -> Result<(), DirectoryError> {
         match self.run_of(memory) {
             Some(run) if run.rack == rack => {
@@ -134,10 +142,13 @@ impl Directory {
         }
     }
 
-    /// Notes where a page lives from now on.
+    /// Records a page's new home.
+    ///
+    /// # Errors
+    /// [`DirectoryError::MovedNowhere`] when the page or the memory is not known.
     pub fn place(&mut self, moved: Moved) -> Result<(), DirectoryError> {
         let is_of_home = |run: &Run| run.memory == moved.memory && run.rack == moved.home;
-        // The memory is mostly the one that the rack serves.
+        // Fast path: mostly the memory is the one that the rack serves.
         let is_known = self.served_by(moved.home).is_some_and(is_of_home)
             || self.run_of(moved.memory).is_some_and(is_of_home);
         if !is_known || self.born(moved.page).is_none() {
@@ -147,7 +158,7 @@ impl Directory {
         Ok(())
     }
 
-    /// Where the page is.
+    /// Returns where the page is.
     #[must_use]
     pub fn lookup(&self, page: PageId) -> Lookup {
         match (self.moved.get(&page), self.born(page)) {
@@ -163,7 +174,7 @@ impl Directory {
         }
     }
 
-    /// The page's home, if it has one.
+    /// Returns the page's home, if it has one.
     #[must_use]
     pub fn home(&self, page: PageId) -> Option<RackId> {
         match self.lookup(page) {
@@ -172,33 +183,34 @@ impl Directory {
         }
     }
 
-    /// The run in which the page was handed out.
+    /// Returns the run that contains the page's id.
     #[must_use]
     pub fn born(&self, page: PageId) -> Option<&Run> {
         let (_, run) = self.runs.range(..=page).next_back()?;
         run.pages.contains(page).then_some(run)
     }
 
-    /// The page's last move; `None` if it has never moved.
+    /// Returns the page's last move; `None` if it has never moved.
     #[must_use]
     pub fn moved(&self, page: PageId) -> Option<&Moved> {
         self.moved.get(&page)
     }
 
-    /// How many pages live in the memory of this run. Takes a look at every page that has moved.
+    /// Returns the number of pages that live in the memory of this run. Takes time linear in the
+    /// number of pages that have moved.
     #[must_use]
     pub fn living_in(&self, run: &Run) -> u64 {
         let came = self.moved.values().filter(|moved| moved.memory == run.memory).count() as u64;
         u64::from(run.pages.count) + came - self.moved_of(run)
     }
 
-    /// The run the rack serves.
+    /// Returns the run that the rack serves.
     #[must_use]
     pub fn served_by(&self, rack: RackId) -> Option<&Run> {
         self.runs.get(self.served.get(&rack)?)
     }
 
-    /// Page ids whose contents are lost. Takes a look at every page that has moved.
+    /// Returns the number of lost pages. Takes time linear in the number of pages that have moved.
     #[must_use]
     pub fn lost_pages(&self) -> u64 {
         let lost = self.runs.values().filter(|run| self.is_lost(run));
@@ -214,13 +226,13 @@ impl Directory {
         self.served_by(moved.home).is_none_or(|run| run.memory != moved.memory)
     }
 
-    /// How many pages of the run have ever moved, be it back home.
+    /// The number of pages of the run that have ever moved, including those that moved back.
     fn moved_of(&self, run: &Run) -> u64 {
         let from_first = self.moved.range(run.pages.first..);
         from_first.take_while(|(page, _)| run.pages.contains(**page)).count() as u64
     }
 
-    /// The pages in a row around this one, which never moved, that never moved either.
+    /// The longest range around `page`, which has never moved, of pages that have never moved.
     fn unmoved_around(&self, run: &Run, page: PageId) -> PageRange {
         let before = self.moved.range(run.pages.first..page).next_back();
         let first = before.map_or(run.pages.first.0, |(before, _)| before.0 + 1);

@@ -1,6 +1,6 @@
-//! How much this rack uses which page.
+//! Hotness of the pages that a rack uses.
 //!
-//! A table around [`Heat`]; no machine: it has nothing to do on its own.
+//! A table of [`Heat`]. It is not a machine: it has no actions and no deadlines.
 
 mod table;
 
@@ -11,55 +11,57 @@ use rackpool_model::{Access, Heat, HeatRules, HeatRulesError, PageId, Rest};
 use crate::Time;
 use table::Table;
 
-/// The hotness of pages in one rack: those at home here and those used from afar. At most 29 B a
-/// page, and some 30 B more for one that has moved here lately.
+/// The hotness of pages in one rack: those at home here and those of other racks that clients here
+/// use. At most 29 B a page, and about 30 B more for one that has moved here recently.
 #[derive(Debug)]
 pub struct Heats {
     rules: HeatRules,
     pages: Table,
     rests: BTreeMap<PageId, Rest>,
-    /// Where [`Self::forget_some`] goes on.
+    /// Where [`Self::forget_some`] continues.
     looked_at: usize,
 }
 
-/// How hot an access has found its page.
+/// The hotness of a page at an access.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Found {
-    /// Its hotness with this access, in thousandths.
+    /// Its hotness, this access included, in thousandths.
     pub milli: u64,
     /// Whether it is hot.
     pub hot: bool,
     /// Whether it is hot and mostly read.
     pub read_hot: bool,
-    /// Whether it is hot and written so often that somebody will while it moves.
+    /// Whether it is hot and has fewer than [`READS_A_WRITE`] reads a write, so that writes are
+    /// expected while it moves.
     pub written: bool,
 }
 
-/// A page that is read at least so often for each time it is written is hardly written: where
-/// copies of it are read a write waits for all of them, and each is copied anew; and while it moves
-/// most likely nobody writes it.
+/// Reads per write from which writes count as rare. A page with at least this ratio is worth
+/// sharing, since each write invalidates all replicas and each is copied anew; and while such a
+/// page moves, most likely no client writes it.
 pub const READS_A_WRITE: u32 = 8;
 
 impl Heats {
-    /// Nothing has been used yet.
+    /// Makes an empty table.
     ///
     /// # Errors
-    /// When the rules can't be meant.
+    /// When a rule is outside its valid range.
     pub fn new(rules: HeatRules) -> Result<Self, HeatRulesError> {
         Self::with_room(rules, 0)
     }
 
-    /// The same, with room for so many pages: it is made larger when there are more, all at once.
+    /// Makes an empty table with room for `pages` pages. With more pages the table grows, in one
+    /// step.
     ///
     /// # Errors
-    /// When the rules can't be meant.
+    /// When a rule is outside its valid range.
     pub fn with_room(rules: HeatRules, pages: usize) -> Result<Self, HeatRulesError> {
         rules.check()?;
         let pages = Table::with_room(pages);
         Ok(Self { rules, pages, rests: BTreeMap::new(), looked_at: 0 })
     }
 
-    /// Counts `times` accesses to `page`.
+    /// Counts `times` accesses to `page` and returns its hotness with them.
     pub fn accessed(&mut self, now: Time, page: PageId, access: Access, times: u32) -> Found {
         let heat = self.pages.entry(page);
         heat.accessed(&self.rules, now.as_nanos(), access, times);
@@ -67,7 +69,7 @@ impl Heats {
         self.judge(now, heat)
     }
 
-    /// How hot `page` is now.
+    /// Returns the hotness of `page` at `now`.
     #[must_use]
     pub fn found(&self, now: Time, page: PageId) -> Found {
         self.judge(now, self.pages.get(page).copied().unwrap_or(Heat::UNUSED))
@@ -85,74 +87,76 @@ impl Heats {
         }
     }
 
-    /// Reads and writes of `page` since its counters last restarted.
+    /// Returns reads and writes of `page` since its counters last restarted.
     #[must_use]
     pub fn counts(&self, page: PageId) -> (u32, u32) {
         self.pages.get(page).map_or((0, 0), Heat::counts)
     }
 
-    /// Above this a page is hot, in thousandths.
+    /// Returns the threshold above which a page is hot, in thousandths.
     #[must_use]
     pub fn hot_milli(&self) -> u64 {
         milli(self.rules.hot)
     }
 
-    /// `page` is free now: how much it was used says nothing about what it will be used for next.
+    /// Restarts the counters of `page`, which was freed: past accesses say nothing about its next
+    /// use.
     pub fn freed(&mut self, page: PageId) {
         if self.pages.get(page).is_some() {
             *self.pages.entry(page) = Heat::UNUSED;
         }
     }
 
-    /// `page` has moved here: it rests.
+    /// Begins the rest of `page`, which has moved here.
     pub fn arrived(&mut self, now: Time, page: PageId) {
         let earlier = self.rests.get(&page).copied();
         let rest = Rest::after_arrival(earlier, &self.rules, now.as_nanos());
         self.rests.insert(page, rest);
     }
 
-    /// Whether `page` rests and is not to be given away.
+    /// Returns true while `page` rests and must not be given away.
     #[must_use]
     pub fn rests(&self, now: Time, page: PageId) -> bool {
         self.rests.get(&page).is_some_and(|rest| rest.lasts(now.as_nanos()))
     }
 
-    /// Drops what says nothing any more. Takes time for each page that is known.
+    /// Drops expired entries. Takes time linear in the size of the table.
     pub fn forget(&mut self, now: Time) {
         self.forget_some(now, usize::MAX);
     }
 
-    /// The same for a part: it looks at `places` places of the table, and goes on there the next
-    /// time. All must be looked at within some weeks, or what is old looks new again.
+    /// Drops expired entries among the next `places` places of the table; the next call continues
+    /// after them. The caller must cover the whole table within some weeks: after 26 days an unused
+    /// entry looks just used.
     pub fn forget_some(&mut self, now: Time, places: usize) {
         let (rules, now) = (&self.rules, now.as_nanos());
         let keep = |heat: &Heat| !heat.is_expired(rules, now);
         let before = self.looked_at;
         self.looked_at = self.pages.retain_some(before, places, keep);
         if self.looked_at <= before {
-            // Once round: these are few.
+            // Once a round over the table; there are few rests.
             self.rests.retain(|_, rest| !rest.is_forgotten(rules, now));
         }
     }
 
-    /// Every page that is known, with what is counted of it, in no order that means anything.
+    /// Returns every page in the table with its counters, in no meaningful order.
     pub fn iter(&self) -> impl Iterator<Item = (PageId, &Heat)> {
         self.pages.iter()
     }
 
-    /// How many pages are known.
+    /// Returns the number of pages in the table.
     #[must_use]
     pub const fn len(&self) -> usize {
         self.pages.len()
     }
 
-    /// Whether no page is known.
+    /// Returns true if the table is empty.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Bytes that this takes, without the pages that rest.
+    /// Returns the size of the table in bytes, without the rests.
     #[must_use]
     pub fn bytes(&self) -> usize {
         self.pages.bytes()

@@ -1,8 +1,8 @@
-//! Location leases: who may use a page by one-sided operations, and how the page becomes clean
-//! again.
+//! Location leases: which racks may access a page by one-sided operations, and how the page becomes
+//! clean again, that is, unused from afar.
 //!
-//! Two machines: [`Home`] gives leases and calls them back, [`Holder`] uses them and gives them
-//! back. docs/design/swap.md says why no operation can land after a page is clean.
+//! Two machines: [`LeaseHome`] grants leases and calls them back, [`LeaseHolder`] uses and returns
+//! them. docs/design/swap.md shows why no operation can land in a page that is clean.
 
 mod holder;
 mod home;
@@ -16,47 +16,48 @@ use crate::share::SharingId;
 pub use holder::{HolderAction, HolderEvent, LeaseHolder};
 pub use home::{HomeAction, HomeEvent, LeaseHome};
 
-/// An endpoint of the fabric, numbered by the shell; no two of one life have the same number.
+/// An endpoint of the fabric. The shell numbers them; no two of one incarnation have the same
+/// number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct EndpointToken(pub u64);
 
-/// A lease, numbered by its home: grows with each one, and across the lives of its daemon.
+/// A lease, numbered by its home. Numbers grow, across incarnations too.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct LeaseId(pub u64);
 
-/// What a lease is good for.
+/// What a lease permits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum LeaseKind {
-    /// Reading: all that a frozen page is good for.
+    /// Reading; all that is granted of a frozen page.
     Read,
     /// Reading and writing.
     Write,
-    /// Reading, and writing as soon as the holder, whose page it was, has
-    /// [left](HolderEvent::Quiesced) it.
+    /// Reading, and writing once the holder, the page's old home, has
+    /// [quiesced](HolderEvent::Quiesced) it there. The home counts it as a lease for writing.
     WriteOnceQuiesced,
-    /// Reading, and keeping a copy as long as the lease is good. The page is shared.
+    /// Reading, and keeping a replica while the lease is valid. The page is shared.
     Share(SharingId),
 }
 
-/// Whose use of a page from afar has to end.
+/// The leases that must end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Users {
-    /// Who may write, or keep a copy. They keep the lease, for reading.
+    /// Leases that permit writing or a replica. The holders keep them for reading.
     Writers,
-    /// Who may do anything.
+    /// All leases.
     Everyone,
 }
 
-/// Where a page lies, and who says so.
+/// A lease as its holder knows it, with the location of the page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Lease {
-    /// The home's number.
+    /// The home's number of the lease.
     pub id: LeaseId,
-    /// What for.
+    /// What it permits.
     pub kind: LeaseKind,
     /// The page's home.
     pub home: RackId,
-    /// The endpoint it is good for.
+    /// The endpoint it is valid for.
     pub endpoint: EndpointToken,
     /// The frame.
     pub frame: FrameId,
@@ -64,29 +65,30 @@ pub struct Lease {
     pub epoch: Epoch,
 }
 
-/// Times of leases. All racks of a pool have the same.
+/// Parameters of leases. All racks of a pool use the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LeaseRules {
-    /// How long a lease is good for, from the question on, on the holder's clock.
+    /// Validity of a lease, counted on the holder's clock from its request.
     pub lease: Duration,
-    /// The same of a lease that is good for a copy. A write may wait as long for a rack that is
-    /// dead: so it is short.
+    /// Validity of a lease that permits a replica. It is short, since a write may have to wait this
+    /// long for a rack that is dead.
     pub copy: Duration,
-    /// How much faster one rack's clock may run than another's, in millionths.
+    /// The most by which one rack's clock may run faster than another's, in millionths.
     pub drift_ppm: u32,
-    /// The same where nothing but the clock ends the use of a lease: the clients' reads of a copy.
-    /// A clock that is set right by slewing may be a tenth too slow for so long.
+    /// The same for replicas, whose use by clients is ended by the clock alone. A clock that is
+    /// being slewed may run a tenth too slow.
     pub copy_drift_ppm: u32,
-    /// How long an operation may take to land when the home's daemon has died.
+    /// The most time that an operation takes to land after its home's daemon has died.
     pub flight: Duration,
-    /// How long a holder may take to give a lease back before it is fenced.
+    /// The most time that a holder may take to return a lease before the home fences its endpoint.
     pub grace: Duration,
-    /// After so long without an answer a message is sent again.
+    /// A message without an answer is repeated after this time.
     pub retry: Duration,
 }
 
 impl LeaseRules {
-    /// Two seconds; clocks within a thousandth of each other, within a tenth for copies.
+    /// Leases of two seconds; clocks within a thousandth of each other, within a tenth for
+    /// replicas.
     pub const DEFAULT: Self = Self {
         lease: Duration::from_secs(2),
         copy: Duration::from_millis(250),
@@ -97,27 +99,28 @@ impl LeaseRules {
         retry: Duration::from_millis(50),
     };
 
-    /// Those of a pool whose leases last so long. Where they last longer than two seconds, because
-    /// hosts may stand still for longer, a holder has a quarter of a lease to give one back.
+    /// Returns the parameters of a pool whose leases last `lease`. Longer leases are for hosts that
+    /// may stand still for longer: the grace period is a quarter of a lease, and at least the
+    /// default.
     #[must_use]
     pub fn of(lease: Duration) -> Self {
         let grace = Self::DEFAULT.grace.max(lease / 4);
         Self { lease, grace, ..Self::DEFAULT }
     }
 
-    /// How long the home must take a lease for good that was given now, on its own clock.
+    /// Returns how long the home must consider a lease valid that it grants now, on its own clock.
     #[must_use]
     pub fn good_at_home(&self) -> Duration {
         at_home(self.lease, self.drift_ppm)
     }
 
-    /// How long the home must take a lease for a copy for good.
+    /// Returns how long the home must consider a lease for a replica valid.
     #[must_use]
     pub fn copy_good_at_home(&self) -> Duration {
         at_home(self.copy(), self.copy_drift_ppm)
     }
 
-    /// How long a lease for a copy is good: never longer than any other.
+    /// Returns the validity of a lease for a replica: never longer than that of other leases.
     #[must_use]
     pub fn copy(&self) -> Duration {
         self.copy.min(self.lease)
@@ -130,7 +133,7 @@ fn at_home(lease: Duration, drift_ppm: u32) -> Duration {
     Duration::from_nanos(u64::try_from(lease + drift).unwrap_or(u64::MAX))
 }
 
-/// A page and an endpoint: a holder has one lease of a page at a time.
+/// A page and an endpoint: a holder has one lease of a page over an endpoint at a time.
 type Use = (PageId, EndpointToken);
 
 #[cfg(test)]

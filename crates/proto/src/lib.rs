@@ -1,19 +1,20 @@
 //! The protocols of rackpool as pure state machines.
 //!
-//! Every machine has one shape: `handle(now, event)` takes in what happened, `poll()` gives the
-//! actions to carry out, `deadline()` the time by which it wants to be woken. Inside there is no
-//! clock, thread, socket, randomness or unordered iteration, so that the same events always give
-//! the same actions and a failure replays. Events are in the past tense, actions imperative.
+//! Every machine has one shape: the shell passes events to `handle(now, event)`, executes the
+//! actions that `poll()` returns, and calls again at the time that `deadline()` returns. A machine
+//! has no clock, thread, socket, randomness or unordered iteration, so the same events always give
+//! the same actions and a failure can be replayed. Events are named in the past tense, actions in
+//! the imperative.
 //!
 //! | module | holds |
 //! |---|---|
 //! | [`directory`] | which rack is the home of a page |
 //! | [`membership`] | which racks are alive |
-//! | [`metadata`] | the machine of the metadata server, made of both and of named addresses |
-//! | [`heat`] | how much a rack uses which page |
-//! | [`lease`] | who may use a page of another rack by one-sided operations |
-//! | [`share`] | pages that many read and nobody writes |
-//! | [`swap`] | how a hot page and a cold one change places |
+//! | [`metadata`] | the metadata server: both of these, and named addresses |
+//! | [`heat`] | hotness of pages in a rack |
+//! | [`lease`] | location leases: which racks may access a page one-sided |
+//! | [`share`] | read-only replicas of shared pages |
+//! | [`swap`] | page swaps between two racks |
 //! | [`planted`] | bugs that the simulator's tests plant |
 #![no_std]
 #![forbid(unsafe_code)]

@@ -1,4 +1,5 @@
-//! Which racks are alive: leases renewed by heartbeats, and the rules of taking a rack over.
+//! Which racks are alive: membership leases renewed by heartbeats, and the rules for taking a rack
+//! over.
 
 mod record;
 
@@ -14,20 +15,21 @@ use crate::metadata::ConnectionToken;
 
 pub use record::RackRecord;
 
-/// How long a lease lasts without a heartbeat unless configured.
+/// The default length of a lease without a heartbeat.
 pub const DEFAULT_LEASE: Duration = Duration::from_millis(2000);
 
-/// How often at most a rack is told of the others' free frames when nothing else is new.
+/// The shortest interval at which a rack is sent the others' free frames if nothing else has
+/// changed.
 const REFRESH: Duration = Duration::from_millis(1000);
 
-/// A sign of life.
+/// A heartbeat of a daemon.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Heartbeat {
-    /// The connection it came on.
+    /// The connection that carried it.
     pub from: ConnectionToken,
     /// The rack.
     pub rack: RackId,
-    /// The daemon's life.
+    /// The daemon's incarnation.
     pub incarnation: Incarnation,
     /// Frames that hold no page.
     pub free_frames: u32,
@@ -35,7 +37,7 @@ pub struct Heartbeat {
     pub seen_version: u64,
 }
 
-/// The leases. Nothing here is durable; see `docs/design/metadata.md`.
+/// The membership leases. Nothing here is durable; see `docs/design/metadata.md`.
 #[derive(Clone, Debug)]
 pub struct Membership {
     lease: Duration,
@@ -47,13 +49,13 @@ pub struct Membership {
 
 #[derive(Clone, Debug, Default)]
 struct Standing {
-    /// The end of the lease; `None`: dead.
+    /// The end of the lease; `None`: the rack is dead.
     until: Option<Time>,
     free_frames: u32,
     told: Option<Told>,
 }
 
-/// When a rack was last sent all members.
+/// When, and on which connection, a rack was last sent all members.
 #[derive(Clone, Copy, Debug)]
 struct Told {
     on: ConnectionToken,
@@ -62,45 +64,46 @@ struct Told {
 }
 
 impl Membership {
-    /// Nobody is a member. Versions start above `version`.
+    /// Makes a membership without members. Versions start above `version`.
     #[must_use]
     pub const fn new(lease: Duration, version: u64) -> Self {
         Self { lease, version, freshness: 0, racks: BTreeMap::new() }
     }
 
-    /// How long a lease lasts without a heartbeat.
+    /// Returns the length of a lease without a heartbeat.
     #[must_use]
     pub const fn lease(&self) -> Duration {
         self.lease
     }
 
-    /// Grows whenever something that other racks see has changed; free frames don't count.
+    /// Returns the membership version. It grows whenever something that other racks see has
+    /// changed, except free frames.
     #[must_use]
     pub const fn version(&self) -> u64 {
         self.version
     }
 
-    /// What is left of the rack's lease; `None` when it has none.
+    /// Returns the rest of the rack's lease; `None` if it has none.
     #[must_use]
     pub fn lease_left(&self, rack: RackId, now: Time) -> Option<Duration> {
         let until = self.racks.get(&rack)?.until?;
         (until > now).then(|| until.since(now))
     }
 
-    /// Whether the rack has a lease. Call [`Self::expire`] first.
+    /// Returns true if the rack has a lease. The caller must call [`Self::expire`] first.
     #[must_use]
     pub fn is_alive(&self, rack: RackId) -> bool {
         self.racks.get(&rack).is_some_and(|standing| standing.until.is_some())
     }
 
-    /// Frames that held no page at the rack's last heartbeat; 0 before the first.
+    /// Returns the free frames at the rack's last heartbeat; 0 before the first.
     #[must_use]
     pub fn free_frames(&self, rack: RackId) -> u32 {
         self.racks.get(&rack).map_or(0, |standing| standing.free_frames)
     }
 
-    /// Gives the rack a whole lease. `changed`: its incarnation or its addresses are new, and its
-    /// free frames are not known yet.
+    /// Grants the rack a whole lease. `changed`: its incarnation or addresses are new; its free
+    /// frames then count as unknown.
     pub fn grant(&mut self, now: Time, rack: RackId, changed: bool) {
         let standing = self.racks.entry(rack).or_default();
         if changed || standing.until.is_none() {
@@ -112,7 +115,8 @@ impl Membership {
         standing.until = Some(now.after(self.lease));
     }
 
-    /// Ends the rack's lease. `changed` as for [`Self::grant`]: it registered and left in one step.
+    /// Ends the rack's lease. `changed` as for [`Self::grant`]: the rack registered and left in one
+    /// batch.
     pub fn end(&mut self, rack: RackId, changed: bool) {
         let standing = self.racks.entry(rack).or_default();
         if standing.until.take().is_some() || changed {
@@ -123,7 +127,7 @@ impl Membership {
         }
     }
 
-    /// Ends the leases that have run out and names their racks.
+    /// Ends the leases that have expired and returns their racks.
     pub fn expire(&mut self, now: Time) -> Vec<RackId> {
         let over = |(&rack, standing): (&RackId, &Standing)| {
             standing.until.is_some_and(|until| until <= now).then_some(rack)
@@ -135,8 +139,9 @@ impl Membership {
         expired
     }
 
-    /// The server itself did not run for a while: heartbeats that arrived meanwhile were not read.
-    /// Each lease lasts at least long enough for them to be read, and for one more to arrive.
+    /// Extends all leases after the server itself did not run for a while and did not read
+    /// heartbeats. Each lease lasts at least half its length more: enough to read those and to
+    /// receive one more.
     pub fn stood_still(&mut self, now: Time) {
         let least = now.after(self.lease / 2);
         for until in self.racks.values_mut().filter_map(|standing| standing.until.as_mut()) {
@@ -144,8 +149,8 @@ impl Membership {
         }
     }
 
-    /// The connections of the racks that have a lease and were told of the members before, over
-    /// which they are to be told of them now.
+    /// Returns the connections over which to send all members now: those of the racks that have a
+    /// lease and were sent the members before.
     pub fn tell_all(&mut self, now: Time) -> Vec<ConnectionToken> {
         let freshness = self.freshness;
         let alive = self.racks.values_mut().filter(|standing| standing.until.is_some());
@@ -157,15 +162,18 @@ impl Membership {
         .collect()
     }
 
-    /// When the next lease runs out.
+    /// Returns the time when the next lease expires.
     #[must_use]
     pub fn deadline(&self) -> Option<Time> {
         self.racks.values().filter_map(|standing| standing.until).min()
     }
 
-    /// Renews a lease, and says whether the answer must carry all members: when the daemon has
-    /// another version, when it was not told on this connection yet, or when free frames have
-    /// changed since it was told and that is a second ago.
+    /// Renews a lease. Returns true if the answer must carry all members: the daemon has another
+    /// version, it was not sent them on this connection yet, or free frames have changed since it
+    /// was sent them at least a second ago.
+    ///
+    /// # Errors
+    /// [`Refusal::NotMember`] without a lease; [`RackRecord::check`]'s otherwise.
     pub fn heartbeat(
         &mut self,
         now: Time,

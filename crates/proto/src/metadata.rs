@@ -1,5 +1,5 @@
-//! The machine of the metadata server: page directory, membership and named addresses, with every
-//! change durable before anybody sees it. `docs/design/metadata.md` tells the whole story.
+//! The machine of the metadata server: page directory, membership and named addresses. Every change
+//! is durable before any process sees it. See `docs/design/metadata.md`.
 
 mod batch;
 mod change;

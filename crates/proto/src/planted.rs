@@ -1,173 +1,173 @@
-//! Bugs that the simulator's tests plant, to see that the simulator finds them.
+//! Bugs that the simulator's tests plant, to check that the simulator finds them.
 //!
-//! The machines have a type parameter that says which bug they have. Everywhere but in those tests
-//! it is [`Sound`], which has none: the compiler then leaves the bugs out.
+//! Each machine has a type parameter that says which bugs it has. Everywhere else it is [`Sound`],
+//! which has none, so the compiler removes the code of the bugs.
 
 use core::fmt::Debug;
 
-/// A way in which a machine can be wrong.
+/// A bug that can be planted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Bug {
-    /// The home of leases forgets one when the page is needed.
+    /// The lease home forgets one lease when the page is needed.
     ForgetOneLease,
-    /// A restarted home does not wait for leases of its earlier life.
+    /// A restarted lease home does not wait for leases of earlier incarnations.
     ForgetEarlierLeases,
-    /// A lease given back ends a newer one too.
+    /// The return of a lease also ends a newer lease.
     TakeAnyReturn,
-    /// A holder uses a lease that has run out.
+    /// A lease holder uses an expired lease.
     UseExpiredLease,
-    /// A holder counts a grant that its own call back has overtaken.
+    /// A lease holder accepts a grant that its own call back has overtaken.
     TakeOvertakenGrant,
-    /// A holder gives a lease back while operations are under way.
+    /// A lease holder returns a lease while operations under it are in flight.
     ReturnBeforeQuiesce,
-    /// A rack copies without waiting for writers and leases.
+    /// A rack lets its page be copied without waiting for writers and leases.
     SkipQuiesce,
-    /// The requester commits while its copy is under way.
+    /// The requester sends `Commit` while its copy is in flight.
     CommitBeforeCopy,
     /// The page keeps its epoch when it moves.
     ReuseEpoch,
-    /// The page that has come may be written before its old home has left it.
+    /// The new home makes the page writable before the old home has quiesced it.
     ThawBeforeLeft,
-    /// The old home says that it has left while leases are out.
+    /// The old home sends `Quiesced` while leases are out.
     LeftBeforeReturned,
-    /// The old home says that it has left while its own readers still read the page there.
+    /// The old home sends `Quiesced` while its own clients still read the page there.
     LeftWhileRead,
-    /// The old home turns its readers away only when they can go on elsewhere, however long that
-    /// takes.
+    /// The old home waits without limit for the lease prefetch before it turns its readers away.
     WaitForReaders,
-    /// The old home says that it has left before it knows that the swap is committed.
+    /// The old home sends `Quiesced` while the swap is in doubt.
     LeftInDoubt,
-    /// A rack writes the page that it gives at its new home before it has left it.
+    /// The old home writes the page at its new home before it has quiesced it.
     WriteBeforeLeft,
-    /// An old home that has left one page counts as having left every page it gave.
+    /// `Quiesced` for one page counts for every page that the peer gave.
     TakeAnyLeft,
-    /// A home answers that it has copied, and may still give the swap up.
+    /// The home sends `Copied` before it is in doubt, so it may still abort the swap.
     PulledBeforeDoubt,
-    /// An old home that has let the page be copied writes it for others before its peer has noted
-    /// that its copy lacks that.
+    /// The old home forwards writes before the peer has recorded that its copy is incomplete.
     WriteBeforeNoted,
-    /// A rack that writes its page for others lets it be copied without a word of that.
+    /// A rack that expects writers does not say so in `Prepared` or `Copy`.
     SayNothingOfWriters,
-    /// A home copies a page that is written, and does not note it.
+    /// The home ignores that `Copy` announces writers.
     PullPastTheMark,
-    /// An old home writes the page for others although it is committed that it goes.
+    /// The old home goes on forwarding writes after the commit.
     WriteOnAfterTheCommit,
-    /// A new home hears that its copy is stale, and does not note it.
+    /// A rack does not record that its copy is incomplete.
     ForgetStale,
-    /// A new home lets its copy be read before it has what it lacks.
+    /// The new home makes an incomplete copy readable before the dirty lines are applied.
     ReadStaleCopy,
-    /// An old home leaves the page before the new one has what was written.
+    /// The old home turns its readers away before the new home has applied the dirty lines.
     LeaveBeforeApplied,
-    /// A restarted old home sends what it knows to be written: nothing.
+    /// A restarted old home sends its empty dirty lines as complete.
     TrustDirtyLinesOverARestart,
-    /// The simulator's racks write for others and do not remember where.
+    /// The simulator's racks execute a forwarded write and do not log its line.
     ForgetOneWrite,
-    /// A holder writes under a lease for reading.
+    /// A lease holder writes under a lease that permits reading only.
     WriteUnderReadLease,
-    /// A holder that gives the right to write back goes on writing.
+    /// A lease holder that has returned the right to write goes on writing.
     KeepRightToWrite,
-    /// A home gives leases for writing of a frozen page.
+    /// The lease home grants leases for writing of a frozen page.
     GrantWriteWhileFrozen,
-    /// A home that gives a lease for reading forgets the one for writing before it.
+    /// A lease home that grants a lease for reading forgets the earlier one for writing.
     ForgetRightToWrite,
-    /// A spare frame is free again while a copy into it is under way.
+    /// A spare frame becomes free while a copy into it is in flight.
     FreeSpareEarly,
-    /// The requester gives up by itself after it has asked for the commit.
+    /// The requester aborts the swap after it has sent `Commit`.
     ThawInDoubt,
-    /// A restarted rack gives up a swap in doubt.
+    /// A restarted rack aborts a swap in doubt.
     ForgetDoubt,
-    /// The home does not look at the ticket: an older acceptance counts for the present one.
+    /// The home does not check the ticket: a message about an older acceptance counts for the
+    /// present one.
     IgnoreTicket,
-    /// The metadata server commits a swap that is not begun any more.
+    /// The metadata server commits a swap that has ended.
     CommitEnded,
-    /// The metadata server answers before the commit is durable.
+    /// The metadata server sends the decision before the commit is durable.
     AnswerBeforeDurable,
-    /// The metadata server tells racks of a commit before it is durable.
+    /// The metadata server names a commit to racks before it is durable.
     TellOfCommitsBeforeDurable,
-    /// The metadata server says "given up" without ending the swap.
+    /// The metadata server answers "given up" without ending the swap.
     DenyWithoutEnding,
-    /// An requester asks the metadata server once, and not again.
+    /// A requester sends its request once and never repeats it.
     AskOnce,
-    /// A restarted holder answers for leases of its dead predecessor, whose operations may land.
+    /// A restarted lease holder returns leases of its earlier incarnation, whose operations may
+    /// still land.
     AnswerForTheDead,
-    /// A damaged record counts as empty: a later swap is noted over it.
+    /// A damaged swap record counts as empty, and a later swap overwrites it.
     ReuseDamagedRecord,
-    /// The simulator erases a record from its last word on: a crash leaves half of one.
+    /// The simulator erases a record beginning with its last word, so a crash leaves half of it.
     EraseFromTail,
-    /// The simulator's racks ask again with each answer: questions multiply.
+    /// The simulator's racks repeat a question with each answer, so questions multiply.
     AskAtEachAnswer,
-    /// The simulator's racks free a page although leases of it are out.
+    /// The simulator's racks free a page while leases of it are out.
     FreeUnderLeases,
-    /// A restarted home lets a page be written that its earlier life shared.
+    /// A restarted home makes a page writable that its earlier incarnation shared.
     ForgetEarlierCopies,
-    /// A home forgets copies whose endpoint is gone.
+    /// The lease home forgets replicas whose endpoint has ended.
     ForgetLostCopies,
-    /// A home lets a shared page be written while there are copies.
+    /// The home makes a shared page writable while replicas exist.
     ThawWithCopies,
-    /// A sharing that nobody uses goes on.
+    /// An unused sharing never ends.
     ShareForEver,
-    /// A home lets a page be copied while writers are in it.
+    /// The home permits replicas of a page before its writers are quiesced.
     ShareBeforeQuiesce,
-    /// A copy is read although its time is over.
+    /// A client reads a replica after its end time.
     ReadAfterTheLease,
-    /// A rack gives a lease back before it hides the copy.
+    /// A rack returns a lease before it hides the replica.
     AnswerBeforeHiding,
-    /// A restarted rack leaves the copies of its earlier life shown.
+    /// A restarted rack leaves the replicas of its earlier incarnation published.
     TrustCopiesOverARestart,
-    /// A client does not look whether the copy is still shown when it has read.
+    /// A client does not check after its read that the replica is still published.
     LookOnlyBefore,
-    /// A frame is given away, and its copy stays shown.
+    /// A frame is reused while its replica is still published.
     ShowWhatIsTaken,
-    /// A copy of an earlier sharing is read.
+    /// A replica of an earlier sharing is published again.
     ReadAnOlderCopy,
-    /// A copy is read before all of it is there.
+    /// A replica is published before its copy is complete.
     ReadHalfACopy,
-    /// A rack sends what was written in a page, and clients of its write on.
+    /// The old home sends the dirty lines without closing the page.
     SendWhileOpen,
-    /// A rack sends what was written in a page while clients are in the midst of a write.
+    /// The old home sends the dirty lines while clients are in a write.
     SendBeforeWritersAreOut,
-    /// A restarted rack does not wait for those who have begun to write in its earlier life.
+    /// A restarted old home does not wait for writers that began in its earlier incarnation.
     TrustWritersOverARestart,
-    /// A client of the simulator notes what it writes when it has written.
+    /// A client of the simulator logs a line after the store instead of before.
     NoteAfterWriting,
-    /// The simulator's racks do not wait in a page that is not dirty-logged for who writes since it
-    /// was.
+    /// The simulator's racks do not wait for clients that entered the page while it was
+    /// dirty-logged and write it after dirty logging has ended.
     OverlookDirtyLoggers,
-    /// The simulator's racks forget at the beginning of a swap who may still write since an earlier
-    /// one.
+    /// At a freeze the simulator's racks do not read the last note of each client, whose store may
+    /// still come from an earlier swap.
     ForgetWhoWritesStill,
-    /// The simulator's racks forget what clients have noted that are dead.
+    /// The simulator's racks forget the notes of dead clients.
     ForgetLinesOfTheDead,
-    /// A client of the simulator writes to a page although its word is frozen.
+    /// A client of the simulator writes a page although its word is frozen.
     IgnoreFrozenWord,
-    /// A vacated frame is free although readers are in it.
+    /// A vacated frame becomes free while readers are in it.
     ReleaseBeforeQuiesce,
     /// The metadata server answers requests before their changes are durable.
     ReplyBeforeDurable,
-    /// The metadata server shows what is being written.
+    /// The metadata server answers reads from changes that are not durable yet.
     ShowBeforeDurable,
     /// The metadata server answers a heartbeat without renewing the lease.
     AnswerWithoutRenewing,
-    /// What a rack says of swaps counts over any connection.
+    /// Swap messages of a rack count over any connection.
     TakeAnyConnection,
-    /// What a rack is told of swaps goes to the connection over which it registered first.
+    /// Swap messages to a rack go over the connection on which it registered first.
     PushToFirstConnection,
-    /// An older life of a daemon takes its rack back.
+    /// An earlier incarnation of a daemon takes its rack back.
     RegisterTheDead,
-    /// Each start of the metadata server takes itself for the first.
+    /// The metadata server uses the same boot number at each start.
     ForgetBoot,
-    /// The metadata server goes on with swaps although its store has failed.
+    /// The metadata server continues swaps after its store has failed.
     SwapWithoutStore,
-    /// A client of the simulator takes what the store has refused for not done.
+    /// A client of the simulator takes a change that the store failed to make durable for not done.
     BelieveTheStore,
-    /// The metadata server gives leases at its start and counts them from before it could be
+    /// The metadata server grants leases at its start and counts them from before it could be
     /// reached.
     ForgetRestartLease,
 }
 
-/// Says which bugs a machine has.
+/// Selects the planted bugs of a machine.
 pub trait Bugs: Copy + Debug {
-    /// Whether this one is planted.
+    /// Returns true if `bug` is planted.
     fn has(self, bug: Bug) -> bool;
 }
 

@@ -1,7 +1,7 @@
-//! Pages that other racks only read are shared: they keep copies, until somebody writes.
+//! Sharing: pages that other racks only read have read-only replicas there until a client writes.
 //!
-//! Two machines: [`Home`] lets nobody write a page while it is shared, [`Copies`] keeps copies of
-//! pages of other racks. What makes it safe are leases: docs/design/sharing.md.
+//! Two machines: [`ShareHome`] keeps a page from being written while it is shared, [`Copies`] keeps
+//! replicas of pages of other racks. Leases make it safe: docs/design/sharing.md.
 
 mod copies;
 mod home;
@@ -11,39 +11,40 @@ use core::time::Duration;
 pub use copies::{Copies, CopiesAction, CopiesEvent};
 pub use home::{HomeAction, HomeEvent, ShareHome};
 
-/// One time in which a page is shared, numbered by its home: grows, across the lives of its daemon
-/// too. The page has the same bytes all the time.
+/// A sharing: the time from a page's first replica to its last, numbered by its home. Numbers grow,
+/// across incarnations too. The page has the same bytes throughout.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SharingId(pub u64);
 
-/// One copy that clients may read, numbered by the rack that keeps it: grows, across the lives of
-/// its daemon too, and is never 0.
+/// A replica that clients may read, numbered by the rack that keeps it. Numbers grow, across
+/// incarnations too, and are never 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct CopyId(pub u64);
 
-/// Times and bounds of sharing.
+/// Parameters of sharing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ShareRules {
-    /// How long a page that was written is not shared again; doubled each time that it did not
-    /// last.
+    /// How long a page that was written is not shared again. The rest doubles each time that a
+    /// sharing lasted less than `worth`.
     pub rest: Duration,
     /// The longest rest.
     pub longest_rest: Duration,
-    /// A sharing that lasted as long was worth it: the next rest is the shortest again.
+    /// A sharing that lasted at least this long resets the rest to the shortest.
     pub worth: Duration,
-    /// A sharing of which nobody had a lease that is good for a copy for so long ends by itself.
-    /// Those who read their copies ask for another lease much sooner.
+    /// A sharing ends if no lease for a replica was granted for this time. A rack that reads its
+    /// replica renews its lease much more often.
     pub idle: Duration,
-    /// How many pages a home shares at once.
+    /// The most pages that a home shares at once.
     pub shared: usize,
-    /// How many copies a rack keeps.
+    /// The most replicas that a rack keeps.
     pub copies: usize,
-    /// How long a rack that got no copy leaves the page alone.
+    /// How long a rack requests a replica, and then how long it leaves the page alone if it got
+    /// none.
     pub pause: Duration,
 }
 
 impl ShareRules {
-    /// A page is shared again a tenth of a second after it was written, at the earliest.
+    /// The first rest after a write is 100 ms.
     pub const DEFAULT: Self = Self {
         rest: Duration::from_millis(100),
         longest_rest: Duration::from_secs(10),

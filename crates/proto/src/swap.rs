@@ -1,7 +1,7 @@
-//! How a hot page and a cold one change places: docs/design/swap.md.
+//! Page swaps: a hot page and a cold one exchange racks. See docs/design/swap.md.
 //!
-//! Two machines: [`Rack`], for both sides of a swap, and [`Server`], the part of the metadata
-//! server. Only [`Server`]'s commit decides.
+//! Two machines: [`SwapPeer`], for both sides of a swap, and [`Server`], the metadata server's
+//! part. Only the commit of [`Server`] decides a swap.
 
 mod event;
 mod finish;

@@ -1,8 +1,8 @@
 use core::fmt;
 use core::time::Duration;
 
-/// A moment on the clock of whoever drives a machine: nanoseconds since a start of its choice.
-/// Times of one machine never run backwards; times of two machines can't be compared.
+/// A point in time on the clock of a machine's shell, in nanoseconds since a start that the shell
+/// chooses. Times of one machine never run backwards; times of two machines can't be compared.
 ///
 /// ```
 /// use core::time::Duration;
@@ -18,29 +18,29 @@ impl Time {
     /// The start of the clock.
     pub const ZERO: Self = Self(0);
 
-    /// The end of time, 584 years after its start.
+    /// The latest time, 584 years after the start.
     pub const END: Self = Self(u64::MAX);
 
-    /// The moment `nanos` nanoseconds after the start.
+    /// Returns the time `nanos` nanoseconds after the start.
     #[must_use]
     pub const fn from_nanos(nanos: u64) -> Self {
         Self(nanos)
     }
 
-    /// Nanoseconds since the start.
+    /// Returns the nanoseconds since the start.
     #[must_use]
     pub const fn as_nanos(self) -> u64 {
         self.0
     }
 
-    /// The moment `wait` later; the end of time when that is past it (in 584 years).
+    /// Returns the time `wait` later, at most [`Time::END`].
     #[must_use]
     pub fn after(self, wait: Duration) -> Self {
         let nanos = u64::try_from(wait.as_nanos()).unwrap_or(u64::MAX);
         Self(self.0.saturating_add(nanos))
     }
 
-    /// The time since `earlier`; zero when that lies ahead.
+    /// Returns the time since `earlier`; zero if `earlier` is later than `self`.
     #[must_use]
     pub const fn since(self, earlier: Self) -> Duration {
         Duration::from_nanos(self.0.saturating_sub(earlier.0))

@@ -1,5 +1,5 @@
-//! Writes while a page moves, message by message: the home writes its page for everybody, and its
-//! copy of the offered one lacks what the requester writes.
+//! Writes while a page moves, message by message: the home executes forwarded writes of its page,
+//! and its copy of the offered page lacks what the requester writes.
 
 mod side;
 
@@ -27,7 +27,7 @@ const COMMITTED: RackAction = tells(SwapMessage::Committed);
 
 const MERGES: RackAction = RackAction::ApplyDirtyLines { swap: SWAP, frame: FrameId(1) };
 
-/// In doubt, and the peer has noted that its copy lacks something.
+/// A home in doubt whose peer has recorded that its copy is incomplete.
 fn forwarding() -> Home {
     let mut home = Home::new();
     home.doubt();
@@ -36,15 +36,15 @@ fn forwarding() -> Home {
     home
 }
 
-/// Whether clients may write the page by themselves.
+/// Whether clients may write the page themselves.
 fn is_dirty_logged(home: &Home) -> bool {
     home.memory.words[&FrameId(0)].is_dirty_logged()
 }
 
-/// Nobody is in the midst of a write.
+/// All dirty-logging writers are out.
 const OUT: RackEvent = RackEvent::Quiesced(SWAP, Quiesce::DirtyLoggers);
 
-/// In doubt, and its copy of the offered page lacks something.
+/// A home in doubt whose copy of the offered page is incomplete.
 fn stale() -> Home {
     let mut home = Home::new();
     home.doubt();
@@ -66,7 +66,7 @@ fn a_home_writes_for_others_from_when_its_peer_knows_until_the_commit() {
     assert!(!home.rack.forwards(PAGE));
 }
 
-/// Up to the commit: nobody is in the midst of a write.
+/// A home after the commit whose page is closed and without writers.
 fn closed() -> Home {
     let mut home = forwarding();
     home.step(decided(true));
@@ -158,7 +158,7 @@ fn a_page_that_was_closed_when_its_home_restarted_is_not_opened() {
     assert!(!is_dirty_logged(&home), "its new home may not know that it lacks something");
 }
 
-/// The home lets the requester copy the page: whether it says that it is written meanwhile.
+/// The home lets the requester copy the page. Returns whether it announces writers.
 fn ready(home: &mut Home) -> bool {
     let quiesced = home.step(RackEvent::Quiesced(SWAP, Quiesce::Writers));
     match quiesced[..] {

@@ -1,5 +1,5 @@
 //! Random histories of the metadata machine, with failing commits and kills at any point, checked
-//! against a model that keeps its own account of what is durable and what was said.
+//! against a model that tracks what is durable and what was answered.
 #![expect(clippy::unwrap_used, reason = "a test that can't go on has failed")]
 
 mod history;
@@ -18,7 +18,7 @@ proptest! {
         for step in &steps {
             pool.step(step);
         }
-        // Whatever was asked in the last life is answered once the store works again.
+        // Requests of the last boot are answered once the store works again.
         for _ in 0..5 {
             pool.step(&Step::Commit);
         }

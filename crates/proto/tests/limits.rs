@@ -56,7 +56,7 @@ fn the_largest_pool_fits_one_message() {
     };
     assert!(refused.to_string().contains("remove one"), "{refused}");
 
-    // A name that is there can still be changed, and taken away to make room.
+    // An existing name can still be changed, and removed to make room.
     let addr = Some(GlobalAddr::from_raw(4096));
     let put =
         |name: &str, expected, new| MetadataRequest::PutRoot { name: name.into(), expected, new };

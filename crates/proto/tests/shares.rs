@@ -1,4 +1,4 @@
-//! Sharing: what the home of a page and a rack that keeps a copy do, step by step.
+//! Sharing, step by step: the home of a page, and a rack that keeps a replica.
 #![expect(clippy::unwrap_used, reason = "a test that can't go on has failed")]
 
 use std::time::Duration;
@@ -38,7 +38,7 @@ impl OnePage {
         }
     }
 
-    /// What has to be quiesced.
+    /// Handles an event; executes stores, and returns the other actions.
     fn step(&mut self, ms: u64, event: HomeEvent) -> Vec<HomeAction> {
         let word = self.word;
         let find = move |page| (page == word.page()).then_some((FrameId(0), word));
@@ -126,7 +126,7 @@ fn a_sharing_that_nobody_uses_any_more_ends() {
     one.share(10);
     let idle = u64::try_from(ShareRules::DEFAULT.idle.as_millis()).unwrap();
     assert_eq!(one.home.deadline(), Some(at(10 + idle)));
-    // A rack renews the lease of its copy.
+    // A rack renews the lease of its replica.
     assert_eq!(one.step(500, HomeEvent::Leased(PAGE)), []);
     assert_eq!(one.step(10 + idle, HomeEvent::DeadlinePassed), [], "it is in use");
     assert_eq!(one.home.deadline(), Some(at(500 + idle)));
@@ -135,7 +135,7 @@ fn a_sharing_that_nobody_uses_any_more_ends() {
     assert_eq!((one.home.deadline(), one.home.is_ending()), (None, true));
     one.step(501 + idle, HomeEvent::Quiesced(PAGE));
     assert!(one.word.is_writable() && one.home.is_empty());
-    // It lasted: its rest is short.
+    // The sharing lasted, so the rest is short.
     one.share(602 + idle);
 }
 
@@ -167,7 +167,7 @@ const fn copy(sharing: u64) -> CopiesAction {
     CopiesAction::Copy { page: PAGE, sharing: SharingId(sharing), ours: OURS }
 }
 
-/// A copy that is published until 250 ms.
+/// A replica that is published until 250 ms.
 fn published() -> Copies {
     let mut copies = copies();
     assert_eq!(step(&mut copies, 0, leased(5, 250)), [], "nobody has asked for it");

@@ -1,4 +1,4 @@
-//! A rack's side of a swap, message by message; mostly the home's.
+//! One side of a swap, message by message; mostly the home's.
 
 mod side;
 
@@ -99,7 +99,7 @@ fn a_rack_with_a_damaged_record_knows_what_has_ended_since() {
     assert_eq!(home.got(SwapMessage::IsQuiesced), [tells(SwapMessage::Quiesced)]);
 }
 
-/// The words were stored and looked at in one step: they seemed to be as they should, and the page
+/// Regression: the words were stored and examined in one step, so they seemed correct and the page
 /// stayed frozen.
 #[test]
 fn an_acceptance_that_comes_at_the_deadline_leaves_nothing_frozen() {
@@ -237,8 +237,8 @@ fn a_page_that_is_hotter_at_home_stays_and_may_be_cached_when_it_is_mostly_read(
     assert_eq!(home.rack.under_way(), 0);
 }
 
-/// What a rack says when a page that it wants may be swapped for what it gives, which was cold when
-/// it was chosen and is hot now.
+/// The messages of a requester whose swap is granted, and whose offered page was cold when it was
+/// chosen and is hot now.
 fn says_at_the_beginning(gives: PageId) -> Vec<RackAction> {
     let mut requester = Home::new();
     requester.memory.gives = gives;
@@ -246,8 +246,8 @@ fn says_at_the_beginning(gives: PageId) -> Vec<RackAction> {
     requester.begin(OFFERED)
 }
 
-/// The heat of its last use once kept a free page from ever being given, and the rack from getting
-/// any.
+/// Regression: remaining hotness of its last use kept a free page from being offered, and the rack
+/// from getting any page.
 #[test]
 fn a_free_page_is_given_however_hot_it_was() {
     let offered = PageLife { page: PageId(2), epoch: Epoch::ZERO };

@@ -1,9 +1,9 @@
 //! Runs the transcripts in `testdata/`: each is a specification of one part of the metadata
 //! machine.
 //!
-//! A transcript is a list of blocks: commands, a line `----`, what the machine does, an empty line.
-//! `REWRITE=1 cargo test -p rackpool-proto --test transcripts` writes what the machine does
-//! into the files, for review as a difference.
+//! A transcript is a list of blocks: commands, a line `----`, the machine's actions, an empty line.
+//! `REWRITE=1 cargo test -p rackpool-proto --test transcripts` writes the machine's actions into
+//! the files, for review as a diff.
 #![expect(clippy::unwrap_used, reason = "a test that can't go on has failed")]
 
 mod transcript;

@@ -1,4 +1,4 @@
-//! Prints new rows of the table of planted bugs for those that are not found any more.
+//! Prints new rows of the table of planted bugs for bugs that are not found any more.
 #![allow(dead_code, reason = "the tests use the rest of the module")]
 
 #[path = "../tests/planted_bug/mod.rs"]
@@ -10,7 +10,7 @@ use planted_bug::Planted;
 use planted_bug::table::PLANTED;
 use rackpool_sim::{run, run_with};
 
-/// The seeds that are tried for each.
+/// The number of seeds tried for each bug.
 const SEEDS: u64 = 100_000;
 
 fn main() -> ExitCode {

@@ -1,6 +1,6 @@
-//! Pages that clients allocate and free while pages swap. Any client uses them; they are freed when
-//! all operations on them have ended: what a program does to freed memory is its own fault. The
-//! rules of the rack (no page of a swap, not the last free frames) are the shell's.
+//! Pages that clients allocate and free while pages swap. Any client uses them. A page is freed
+//! only after all operations on it have ended, since the pool promises nothing about freed memory.
+//! The rules of the rack (no page of a swap, not the last free frames) are those of the shell.
 
 use rackpool_model::{FrameId, PageEvent, PageId, PageState, PageWord};
 use rackpool_proto::lease::{HomeEvent, Users};
@@ -11,12 +11,12 @@ use crate::memory::Memory;
 use crate::rules::RACKS;
 use crate::world::World;
 
-/// So many free frames are left for swaps.
+/// Free frames that are kept for swaps.
 const KEPT: usize = 2;
-/// So many pages are allocated at most.
+/// The most pages allocated at once.
 const MOST: usize = 6;
 
-/// A page that is freed: it has left, and somebody may still be in its frame.
+/// A page being freed: its word is leaving, and accesses to its frame may still run.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Freeing {
     page: PageId,
@@ -32,7 +32,7 @@ impl Freeing {
 }
 
 impl<B: Bugs> World<B> {
-    /// A page that some client has allocated. Now and then one is allocated or freed.
+    /// Returns a page that a client has allocated. Sometimes one is allocated or freed here.
     pub(crate) fn allocated_page(&mut self, client: usize) -> Option<PageId> {
         let count = self.allocated.len();
         let what = self.rng.below(20);
@@ -70,7 +70,7 @@ impl<B: Bugs> World<B> {
         Some(word.page())
     }
 
-    /// False when it can't be freed now.
+    /// Returns false if the page can't be freed now.
     fn free(&mut self, page: PageId) -> bool {
         let live = |rack: &usize| {
             let found = self.racks[*rack].memory.find(page);
@@ -104,8 +104,9 @@ impl<B: Bugs> World<B> {
         }
     }
 
-    /// A daemon has started: what its predecessor was freeing is freed. Only with all records whole
-    /// it is known that no swap has left these frames.
+    /// A daemon has started: it frees the pages that its earlier incarnation was freeing. It does
+    /// so only if all swap records are valid, since a leaving frame could otherwise be that of a
+    /// swap.
     pub(crate) fn resume_freeing(&mut self, rack: usize) {
         let Some(daemon) = &self.racks[rack].daemon else { return };
         if self.is_damaged(rack) {
@@ -119,7 +120,7 @@ impl<B: Bugs> World<B> {
         }
     }
 
-    /// Nobody uses the page from afar any more.
+    /// All leases of the page are back.
     pub(crate) fn freeing_clean(&mut self, rack: usize, page: PageId) {
         let Some(daemon) = &mut self.racks[rack].daemon else { return };
         for freeing in daemon.frees.iter_mut().filter(|freeing| freeing.page == page) {

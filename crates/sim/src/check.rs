@@ -1,4 +1,4 @@
-//! What must hold: always, and when everything has come to rest.
+//! Checks: invariants that always hold, and those at rest.
 
 use std::collections::BTreeMap;
 
@@ -14,32 +14,34 @@ use crate::rules::{MILLI, RACKS, USED, WORDS};
 use crate::world::{RackNode, World};
 
 impl<B: Bugs> RackNode<B> {
-    /// Whether it knows that it is registered.
+    /// Returns true if the rack knows that it is registered.
     fn is_member(&self) -> bool {
         self.link.as_ref().is_some_and(ServerLink::is_serving)
     }
 
-    /// Swaps, records, quiesces and sharings, and wants; `None` when the daemon is down.
+    /// Returns the numbers of swaps, of records, of quiesces and sharings, and of requests; `None`
+    /// while the daemon is down.
     fn under_way(&self) -> Option<[usize; 4]> {
         let daemon = self.daemon.as_ref()?;
         let written = self.memory.records.iter().filter(|words| words[0] != 0).count();
         let damaged = self.damages.iter().filter(|damage| damage.words[0] != 0).count();
         let records = written - damaged;
-        // What is shared is not any more soon after the last copy was read.
+        // A sharing ends soon after the last read of a replica.
         let quiesces = daemon.quiesces.len() + daemon.frees.len() + daemon.shares.len();
         Some([daemon.swap.under_way(), records, quiesces, daemon.swap.wants()])
     }
 }
 
 impl<B: Bugs> World<B> {
-    /// The same, without what waits for a human.
+    /// The same, without what waits for an operator.
     fn under_way(&self, rack: usize) -> Option<[usize; 4]> {
         let [swaps, records, quiesces, wants] = self.racks[rack].under_way()?;
         let waiting = self.left_waiting(rack);
         Some([swaps - waiting, records - waiting, quiesces, wants])
     }
 
-    /// A daemon stores a page word.
+    /// Stores a page word and checks C1: one writable frame or at most two readable ones, and
+    /// growing epochs.
     pub(crate) fn store(&mut self, rack: usize, frame: FrameId, word: PageWord) {
         if self.is_left_alone(rack, frame) {
             self.breaks(|| format!("rack {rack} changes {frame}, whose record is damaged"));
@@ -49,7 +51,7 @@ impl<B: Bugs> World<B> {
             return;
         }
         let page = word.page();
-        // Many may read what nobody writes.
+        // A page may be readable in two frames if it is writable in none.
         let of_page = |word: &PageWord| word.page() == page && word.is_readable();
         let all = || self.racks.iter().flat_map(|rack| rack.memory.all());
         let readers = all().filter(|(_, word)| of_page(word)).count();
@@ -73,7 +75,7 @@ impl<B: Bugs> World<B> {
         self.lived.insert(page, (rack, frame.0, epoch));
     }
 
-    /// Whether another rack than this lets the page be written.
+    /// Returns true if the page is writable in another rack.
     pub(crate) fn is_written_elsewhere(&self, rack: usize, page: PageId) -> bool {
         let others = self.racks.iter().enumerate().filter(|(other, _)| *other != rack);
         let mut words = others.flat_map(|(_, other)| other.memory.all());
@@ -88,7 +90,7 @@ impl<B: Bugs> World<B> {
             && (0..RACKS).all(|rack| self.under_way(rack) == Some([0; 4]))
     }
 
-    /// What is still under way.
+    /// Describes what is not at rest.
     pub(crate) fn unrest(&self) -> String {
         let mut unrest = Vec::new();
         if !self.server.is_up() {
@@ -114,8 +116,8 @@ impl<B: Bugs> World<B> {
         unrest.join("; ")
     }
 
-    /// At rest each page is in one frame, where the metadata server says it is, and every frame
-    /// has its page.
+    /// Checks that at rest each page is in one frame, at the home that the metadata server names,
+    /// and each frame has a page.
     pub(crate) fn check_frames(&mut self) -> Result<(), String> {
         let mut found: BTreeMap<PageId, (usize, PageState)> = BTreeMap::new();
         for (index, rack) in self.racks.iter().enumerate() {
@@ -123,9 +125,10 @@ impl<B: Bugs> World<B> {
                 let state = match word.state() {
                     Some(state @ (PageState::Free | PageState::Live)) => state,
                     _ if self.is_left_alone(index, frame) => continue,
-                    // A page was being freed: that it was no swap's only the damaged record said.
+                    // A page was being freed; only the damaged record could say that no swap was
+                    // moving it.
                     Some(PageState::Leaving) if self.is_damaged(index) => continue,
-                    // Nobody can tell what its copy lacks, or whether it lacks anything.
+                    // Whether the copy is complete can't be known any more.
                     Some(PageState::Frozen) if self.is_left_behind(index, word.page()) => continue,
                     Some(PageState::Arriving) if self.is_left_waiting(index, word.page()) => {
                         continue;
@@ -165,7 +168,7 @@ impl<B: Bugs> World<B> {
         Ok(())
     }
 
-    /// The pages that a rack was born with.
+    /// The page ids assigned to a rack.
     fn born(&self, rack: usize) -> impl Iterator<Item = PageId> + use<B> {
         let pages = self.racks[rack].pages.map(|pages| {
             let first = pages.first.0;
@@ -174,12 +177,12 @@ impl<B: Bugs> World<B> {
         pages.into_iter().flatten().map(PageId)
     }
 
-    /// The pages that clients use and nobody frees.
+    /// The pages that clients use and never free.
     fn used(&self) -> Vec<PageId> {
         (0..RACKS).flat_map(|rack| self.born(rack).take(USED as usize)).collect()
     }
 
-    /// One client of each rack reads every word, so that what was acknowledged must show.
+    /// Makes one client of each rack read every word, so that acknowledged writes must be visible.
     pub(crate) fn read_everything(&mut self) -> Result<(), String> {
         let pages = self.used().into_iter().chain(self.allocated.iter().copied());
         let pages = pages.filter(|page| !self.is_stuck(*page));
@@ -192,8 +195,8 @@ impl<B: Bugs> World<B> {
         Ok(())
     }
 
-    /// A page, its home, and another rack. A rack without a free frame neither asks nor gives; one
-    /// whose record is damaged may have lost its last.
+    /// Chooses a page, its home, and another rack. Both racks have a free frame, since a rack
+    /// without one neither requests nor gives; a rack with a damaged record may have lost its last.
     fn choose_move(&mut self) -> Option<(PageId, usize, usize)> {
         let whole = |rack: &usize| {
             let mut words = self.racks[*rack].memory.all().map(|(_, word)| word.state());
@@ -214,7 +217,7 @@ impl<B: Bugs> World<B> {
         Some((page, home, others[self.rng.below(others.len())]))
     }
 
-    /// After all faults a page that is hot elsewhere moves there.
+    /// Checks that after all faults a page that is hot in another rack moves there.
     pub(crate) fn move_one_page(&mut self) -> Result<(), String> {
         let Some((page, home, rack)) = self.choose_move() else { return Ok(()) };
         for _ in 0..100 {

@@ -1,4 +1,4 @@
-//! Clients: one operation at a time, step by step, as the library does it.
+//! Clients: one operation at a time, in the steps of the client library.
 
 use std::collections::BTreeMap;
 
@@ -18,69 +18,70 @@ pub(crate) struct Client {
     pub(crate) rack: usize,
     /// The translation cache.
     cache: BTreeMap<PageId, (FrameId, PageWord)>,
-    /// Copies of pages of other racks.
+    /// Known replicas of pages of other racks.
     copies: BTreeMap<PageId, (FrameId, CopyId)>,
     stage: Stage,
     deadline: u64,
-    /// Grows with each step: a wake-up for an earlier one is void.
+    /// Counts steps; a wake-up for an earlier step is ignored.
     step: u64,
-    /// What is still to be read, at the end.
+    /// Words still to be read at the end.
     pub(crate) errands: Vec<(PageId, usize)>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
     Idle,
-    /// The slot names the frame.
+    /// The access slot names the frame.
     Published {
         operation: usize,
         frame: FrameId,
         word: PageWord,
     },
-    /// The word was the expected one. It was dirty-logged: what is to be written has to be noted.
+    /// The page word was as expected and dirty-logged: the client has to log the line before it
+    /// writes.
     DirtyLogged {
         operation: usize,
         frame: FrameId,
     },
-    /// The word was the expected one.
+    /// The page word was as expected.
     Entered {
         operation: usize,
         frame: FrameId,
     },
-    /// The copy was still shown.
+    /// The replica's number was as expected.
     Looked {
         operation: usize,
         frame: FrameId,
         copy: CopyId,
     },
-    /// It has been read. What was found counts only if the copy is still shown and its time not
-    /// over.
+    /// The word was read. The value counts only if the replica is still published and its end time
+    /// has not passed.
     Loaded {
         operation: usize,
         frame: FrameId,
         copy: CopyId,
         found: u64,
-        /// The page was shared, wherever its home is.
+        /// Whether the page was shared at its home at the time of the load.
         shared: bool,
     },
-    /// Done, the slot is to be cleared.
+    /// The access is done; the access slot has to be cleared.
     Leaving {
         operation: usize,
         found: u64,
     },
-    /// The daemon has been asked.
+    /// The client waits for its daemon.
     Asked {
         operation: usize,
     },
 }
 
-/// What a daemon tells its client.
+/// A daemon's answer to its client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Answer {
     Local(FrameId, PageWord),
     Copy(FrameId, CopyId),
     Done(u64),
-    /// Perhaps done, perhaps not.
+    /// The operation may or may not have been executed.
     Failed,
 }
 
@@ -109,7 +110,7 @@ impl<B: Bugs> World<B> {
         self.after(wait, Event::Step { client, step });
     }
 
-    /// The time between two instructions of a client, which may be stopped there.
+    /// Returns the time until the client's next step; the client may be stopped in between.
     fn moment(&mut self) -> u64 {
         if self.rng.percent(self.weather.stops) {
             self.rng.within(MICRO..self.weather.longest_stop)
@@ -171,12 +172,13 @@ impl<B: Bugs> World<B> {
                 self.history.acknowledge(operation, found);
                 self.go_idle(client);
             }
-            // AdaptiveSpin has ended: nobody knows whether it was done, or still will be.
+            // Timeout: the operation may or may not have been executed, and may still be.
             Stage::Asked { .. } => self.go_idle(client),
         }
     }
 
-    /// Notes what is to be written in a page that moves; without room for that the daemon is asked.
+    /// Logs the line to be written in a dirty-logged page. Without room in the log the client asks
+    /// its daemon.
     fn note_and_write(&mut self, client: usize, operation: usize, frame: FrameId) {
         let rack = self.clients[client].rack;
         let one = self.history.get(operation);
@@ -219,7 +221,7 @@ impl<B: Bugs> World<B> {
         self.enter(client, operation);
     }
 
-    /// Through its daemon or, as the command does, by itself.
+    /// Asks the metadata server through the daemon or, like the `rackpool` command, directly.
     fn ask_about_root(&mut self, client: usize, operation: usize) {
         if self.rng.percent(50) {
             return self.ask(client, operation);
@@ -229,7 +231,7 @@ impl<B: Bugs> World<B> {
         self.ask_root_directly(Call { client, operation });
     }
 
-    /// Each rack likes some pages more than others, and changes its mind.
+    /// Chooses an operation. Each rack prefers some pages, which change over time.
     fn choose(&mut self, client: usize) -> Option<(PageId, usize, Kind)> {
         if self.rng.percent(15)
             && let Some(page) = self.allocated_page(client)
@@ -264,7 +266,7 @@ impl<B: Bugs> World<B> {
         match self.rng.below(12) + 8 {
             8..14 => Kind::Write(new),
             14..17 => Kind::FetchAndAdd(new),
-            // Half of them expect what is there.
+            // Half of these expect the current value.
             _ if self.rng.percent(50) => Kind::CompareAndSwap { expected: 0, new },
             _ => Kind::CompareAndSwap { expected: self.peek(page, word), new },
         }
@@ -300,7 +302,7 @@ impl<B: Bugs> World<B> {
         }
     }
 
-    /// Begins to read a copy, if one is known and still shown.
+    /// Begins to read a replica if one is known and still published. Returns false otherwise.
     fn look_at_copy(&mut self, client: usize, operation: usize) -> bool {
         let page = self.history.get(operation).page;
         let Some((frame, copy)) = self.clients[client].copies.get(&page).copied() else {
@@ -396,7 +398,7 @@ impl<B: Bugs> World<B> {
         self.carry_out(rack, frame, one.word, one.kind)
     }
 
-    /// An atomic access by the rack's own processors.
+    /// Executes an atomic access on a processor of the rack.
     pub(crate) fn carry_out(
         &mut self,
         rack: usize,
@@ -410,7 +412,7 @@ impl<B: Bugs> World<B> {
         kind.shown(before)
     }
 
-    /// A client is killed: its slot counts as empty, and another client takes its place.
+    /// Kills a client: its access slot counts as empty, and another client replaces it.
     pub(crate) fn crash_client(&mut self, client: usize) {
         self.seen.crashes += 1;
         let rack = self.clients[client].rack;

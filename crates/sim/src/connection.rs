@@ -1,6 +1,5 @@
-//! Connections to the metadata server. Each is a TCP connection: what is sent over it comes in
-//! order, late when it was lost on the way, or ends with it. Each side learns of the end sooner or
-//! later.
+//! TCP connections to the metadata server. Bytes sent over one arrive in order; lost ones arrive
+//! later, or the connection ends. Each side learns of the end after some time.
 
 use std::collections::VecDeque;
 use std::hash::Hash;
@@ -15,35 +14,35 @@ use crate::rules::MILLI;
 use crate::trace::Trace;
 use crate::world::{Event, World};
 
-/// Who opened a connection.
+/// The process that opened a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Owner {
-    /// A daemon, in this life of it.
+    /// A daemon, in this incarnation.
     Rack { rack: usize, life: u64 },
-    /// A client that asks one thing.
+    /// A client, for one request.
     Client(Call),
-    /// A daemon of this rack that gives its lease back while it stops.
+    /// A stopping daemon of this rack, which sends `Leave`.
     Goodbye(usize),
 }
 
-/// One way of a connection. `None`: no more will come.
+/// One direction of a connection. `None` in the queue: its end.
 #[derive(Debug)]
 struct Way<M> {
     queue: VecDeque<Option<(u64, M)>>,
-    /// When the last of them arrives.
+    /// When the last message arrives.
     last: u64,
-    /// Whoever is at its end takes what comes.
+    /// Whether the receiver still accepts messages.
     open: bool,
 }
 
 #[derive(Debug)]
 pub(crate) struct Connection {
     pub(crate) owner: Owner,
-    /// The life of the metadata server at its other end.
+    /// The start of the metadata server that accepted it.
     life: u64,
     /// To the metadata server.
     up: Way<MetadataRequest>,
-    /// From it.
+    /// From the metadata server.
     down: Way<MetadataReply>,
 }
 
@@ -52,7 +51,7 @@ impl<M> Way<M> {
         Self { queue: VecDeque::new(), last: now, open: true }
     }
 
-    /// When a message arrives that by itself would come at `at`.
+    /// Queues a message. Returns when it arrives: at `at`, but after all earlier ones.
     fn put(&mut self, at: u64, message: Option<(u64, M)>) -> u64 {
         self.queue.push_back(message);
         self.last = at.max(self.last + 1);
@@ -61,7 +60,7 @@ impl<M> Way<M> {
 }
 
 impl<B: Bugs> World<B> {
-    /// A connection to the metadata server; `None` when it is down or can't be reached.
+    /// Connects to the metadata server; `None` if it is down or can't be reached.
     pub(crate) fn connect(&mut self, owner: Owner) -> Option<usize> {
         let (here, there) = (self.host(owner), Node::Server);
         let cut = self.weather.is_cut(self.now, here, there)
@@ -81,7 +80,7 @@ impl<B: Bugs> World<B> {
         })
     }
 
-    /// When bytes arrive that are sent now: what is lost is sent again until it arrives.
+    /// Returns when bytes sent now arrive. Lost bytes are sent again until they arrive.
     fn arrival(&mut self, from: Node, to: Node) -> u64 {
         let mut at = self.now + self.weather.delay(&mut self.rng);
         if self.rng.percent(self.weather.loss) {
@@ -112,28 +111,28 @@ impl<B: Bugs> World<B> {
         self.after(at - self.now, Event::FromServer { rack, connection });
     }
 
-    /// Asks the metadata server. It is lost when the connection has ended.
+    /// Sends a request to the metadata server; it is dropped if the connection has ended.
     pub(crate) fn tell_server(&mut self, connection: usize, tag: u64, request: MetadataRequest) {
         if self.connections[connection].down.open {
             self.put_up(connection, Some((tag, request)));
         }
     }
 
-    /// The metadata server answers. It is lost when the connection has ended.
+    /// Sends a message of the metadata server; it is dropped if the connection has ended.
     pub(crate) fn server_tells(&mut self, connection: usize, tag: u64, reply: MetadataReply) {
         if self.connections[connection].up.open {
             self.put_down(connection, Some((tag, reply)));
         }
     }
 
-    /// Whoever opened it closes it: what it has sent arrives before that.
+    /// Closes the connection at its opener; messages sent before arrive.
     pub(crate) fn close(&mut self, connection: usize) {
         if std::mem::replace(&mut self.connections[connection].down.open, false) {
             self.put_up(connection, None);
         }
     }
 
-    /// Whoever opened it has died: what it has sent last may be lost.
+    /// Ends the connection after its opener has died; messages sent last may be lost.
     pub(crate) fn abort(&mut self, connection: usize) {
         if self.rng.percent(50) {
             self.connections[connection].up.queue.clear();
@@ -141,8 +140,8 @@ impl<B: Bugs> World<B> {
         self.close(connection);
     }
 
-    /// The metadata server has died: the kernel closes all its connections, and what was sent last
-    /// may be lost.
+    /// Ends all connections after the metadata server has died: the kernel closes them, and
+    /// messages sent last may be lost.
     pub(crate) fn close_all_of_the_server(&mut self) {
         for connection in 0..self.connections.len() {
             let one = &mut self.connections[connection];
@@ -156,7 +155,7 @@ impl<B: Bugs> World<B> {
         }
     }
 
-    /// The network ends a connection. Both sides learn of it, at their time.
+    /// Breaks a connection in the network. Each side learns of it after some time.
     pub(crate) fn break_connection(&mut self, connection: usize) {
         let wait = [self.rng.within(0..100 * MILLI), self.rng.within(0..100 * MILLI)];
         let (now, one) = (self.now, &mut self.connections[connection]);
@@ -188,7 +187,7 @@ impl<B: Bugs> World<B> {
         }
     }
 
-    /// The next message of a connection arrives at whoever opened it.
+    /// The next message of a connection arrives at its opener.
     pub(crate) fn peer_hears(&mut self, connection: usize) {
         let one = &mut self.connections[connection];
         let Some(message) = one.down.queue.pop_front() else { return };
@@ -210,7 +209,7 @@ impl<B: Bugs> World<B> {
     }
 }
 
-/// What of a message the trace is about.
+/// Hashes the parts of a message that identify it in the trace.
 fn hash_request(request: &MetadataRequest, trace: &mut Trace) {
     discriminant(request).hash(trace);
     match request {

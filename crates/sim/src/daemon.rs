@@ -32,25 +32,24 @@ pub(crate) struct Daemon<B> {
     pub(crate) shares: share::ShareHome<B>,
     pub(crate) copies: Copies<B>,
     pub(crate) heats: Heats,
-    /// What it has written for others since the page was frozen, and what a peer has sent.
+    /// Words that it wrote since the page was frozen, and dirty lines received from a peer.
     pub(crate) forwarded: Forwarded,
-    /// Frames that somebody must leave.
+    /// Frames whose users must leave.
     pub(crate) quiesces: Vec<Waiter>,
     pub(crate) frees: Vec<Freeing>,
-    /// Requests of clients that are not answered.
+    /// Unanswered requests of clients.
     pub(crate) calls: Vec<Pending>,
-    /// Pages that go, whose readers are to know where they can go on, and the swaps by which they
-    /// do.
+    /// Lease prefetches in progress: pages that go, and their swaps.
     pub(crate) lease_prefetches: BTreeMap<PageId, SwapId>,
-    /// Who asks for leases of pages that arrive: the rack, the page, the question, what for.
+    /// Lease requests for pages that are arriving: rack, page, request number, purpose.
     pub(crate) lookups: Vec<(usize, PageId, u64, Wish)>,
-    /// Where pages were found last.
+    /// The last known homes of pages.
     pub(crate) homes: BTreeMap<PageId, usize>,
-    /// Records that its machine has reported as damaged.
+    /// Records that the machine has reported as damaged.
     pub(crate) reported: [bool; RECORDS],
 }
 
-/// What happens to one of the machines.
+/// An event for one of the machines.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Input {
     Swap(RackEvent),
@@ -103,7 +102,7 @@ impl<B: Bugs> Daemon<B> {
     }
 }
 
-/// What one of the machines wants done.
+/// An action of one of the machines.
 enum Output {
     Swap(RackAction),
     Home(HomeAction),
@@ -117,7 +116,7 @@ impl<B: Bugs> World<B> {
         self.racks[rack].clock.read(self.now)
     }
 
-    /// Hands something to a machine and carries out everything that follows.
+    /// Passes an event to a machine and executes everything that follows.
     pub(crate) fn feed(&mut self, rack: usize, input: Input) {
         let mut inputs = std::mem::take(&mut self.inputs);
         inputs.push_back(input);
@@ -150,7 +149,7 @@ impl<B: Bugs> World<B> {
         self.wake_rack(rack);
     }
 
-    /// An operation was begun under a lease that ends soon.
+    /// Renews leases that are in use and end soon.
     pub(crate) fn renew_used(&mut self, rack: usize) {
         while let Some(daemon) = &mut self.racks[rack].daemon {
             match daemon.holder.poll() {
@@ -193,7 +192,7 @@ impl<B: Bugs> World<B> {
         }
     }
 
-    /// The head alone: half of a record is none.
+    /// Erases word 0 alone, so that a crash leaves no half record.
     fn erase(&mut self, rack: usize, slot: usize) {
         self.check_record(rack, slot);
         let tail = if self.bugs.has(Bug::EraseFromTail) { RECORD_WORDS } else { 1 };
@@ -205,7 +204,7 @@ impl<B: Bugs> World<B> {
         }
     }
 
-    /// False when the daemon dies before its next action.
+    /// Counts an action. Returns false if the daemon dies before it.
     fn burns(&mut self, rack: usize) -> bool {
         match &mut self.racks[rack].fuse {
             Some(0) => {
@@ -278,7 +277,7 @@ impl<B: Bugs> World<B> {
                 inputs.push_back(Input::Copies(CopiesEvent::Revoked(page)));
                 inputs.push_back(Input::Holder(HolderEvent::Arrived(page)));
             }
-            // Its clients can write there when it has left it.
+            // Clients of this rack can write at the new home once this rack has quiesced the page.
             SwapEvent::Departed(page) => {
                 if let Some(daemon) = &mut self.racks[rack].daemon
                     && let Some(home) = daemon.swap.goes_to(page)
@@ -357,8 +356,8 @@ impl<B: Bugs> World<B> {
         self.wake_rack(rack);
     }
 
-    /// Looks are due when something has changed, deadlines when they are over; in between nothing
-    /// would come of it.
+    /// Schedules the next wake-up of a rack: its deadlines, and checks that a change has made
+    /// necessary.
     pub(crate) fn wake_rack(&mut self, rack: usize) {
         let node = &self.racks[rack];
         let Some(daemon) = &node.daemon else { return };
@@ -373,7 +372,7 @@ impl<B: Bugs> World<B> {
         self.wake(Node::Rack(rack), deadline, looks.into_iter().chain(asks).min());
     }
 
-    /// A page has come, gone or thawed: requests may wait for that.
+    /// A page has arrived, departed or thawed; requests may wait for that.
     pub(crate) fn look_soon(&mut self, rack: usize) {
         let Some(daemon) = &self.racks[rack].daemon else { return };
         if !(daemon.calls.is_empty() && daemon.lookups.is_empty()) {
@@ -382,7 +381,7 @@ impl<B: Bugs> World<B> {
         }
     }
 
-    /// A client is in no frame any more: a quiesce may wait for that.
+    /// Clears a client's access slot; a quiesce may wait for that.
     pub(crate) fn clear_slot(&mut self, rack: usize, client: usize) {
         self.racks[rack].memory.slots[client] = None;
         let Some(daemon) = &self.racks[rack].daemon else { return };
@@ -397,7 +396,8 @@ impl<B: Bugs> World<B> {
         self.stop_rack(rack, wait, false);
     }
 
-    /// A daemon dies, or `leaves`: it gives its membership back. Another one starts after `wait`.
+    /// Ends a daemon: it dies, or with `leaves` it returns its membership. The next one starts
+    /// after `wait`.
     pub(crate) fn stop_rack(&mut self, rack: usize, wait: u64, leaves: bool) {
         if self.racks[rack].link.is_none() {
             return;
@@ -418,7 +418,7 @@ impl<B: Bugs> World<B> {
         match message {
             Message::Between(between) => {
                 if let SwapMessage::Prepare { wanted, read_hot: false, .. } = between.message {
-                    // It is refused, and comes again.
+                    // The swap is refused, and requested again.
                     self.feed(rack, Input::Shares(share::HomeEvent::Needed(wanted)));
                 }
                 self.feed(rack, Input::Swap(RackEvent::RackSent(rack_id(from), between)));
@@ -444,7 +444,7 @@ impl<B: Bugs> World<B> {
                 self.keep(rack, page);
                 self.retry_calls(rack);
             }
-            // These go over the endpoint that they name: when that is gone they do not come.
+            // These messages go over the endpoint that they name; they are lost if it has ended.
             Message::Revoke(_, endpoint, ..) | Message::Returned(_, endpoint, ..)
                 if !self.is_open(endpoint) => {}
             Message::Revoke(page, endpoint, id, users) => {

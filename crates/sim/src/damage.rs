@@ -1,4 +1,4 @@
-//! Records of swaps that somebody has scribbled over: reported, and left alone with their frames.
+//! Damaged swap records: daemons must report them and leave them and their frames unused.
 
 use rackpool_model::{FrameId, PageId, PageState};
 use rackpool_proto::planted::Bugs;
@@ -6,24 +6,24 @@ use rackpool_proto::swap::{RECORD_WORDS, RECORDS, Record, RecordError, Waits};
 
 use crate::world::{RackNode, World};
 
-/// The most records of one world that are damaged.
+/// The most damaged records of one rack.
 const MOST: usize = 2;
 
-/// A damaged record, and what it said before.
+/// A damaged record and its original content.
 #[derive(Clone, Debug)]
 pub(crate) struct Damage {
     slot: usize,
-    /// What it says.
+    /// The damaged words.
     pub(crate) words: [u64; RECORD_WORDS],
-    /// Frames in the midst of the swap that it was about.
+    /// Frames that its swap was using.
     frames: Vec<FrameId>,
     /// Pages of that swap.
     pages: Vec<PageId>,
 }
 
 impl<B: Bugs> World<B> {
-    /// While the daemon of a rack is dead a record may be damaged, so that it says what no swap
-    /// does.
+    /// Damages a record at random while the daemon of the rack is dead, so that it is no valid
+    /// record.
     pub(crate) fn damage(&mut self, rack: usize) {
         let node = &self.racks[rack];
         let is_over = node.damages.len() >= MOST || self.weather.scribbled != Some(rack);
@@ -40,7 +40,7 @@ impl<B: Bugs> World<B> {
         let slot = slots[self.rng.below(slots.len())];
         let before = node.memory.records[slot];
         let mut words = before;
-        // Not every change shows: another number of a swap is as good as the right one.
+        // Not every change is detectable: another swap number is as valid as the right one.
         for _ in 0..8 {
             words = before;
             words[self.rng.below(RECORD_WORDS)] ^= self.rng.next();
@@ -57,7 +57,7 @@ impl<B: Bugs> World<B> {
         let memory = &mut self.racks[rack].memory;
         let record = Record::from_words(&memory.records[slot]).ok().flatten();
         memory.records[slot] = words;
-        // A vacated frame may be in use by another swap.
+        // A vacated frame may be used by another swap.
         let under_way = |(frame, page): (Option<FrameId>, PageId)| {
             let word = memory.word(frame?).filter(|word| word.page() == page)?;
             let over = matches!(word.state(), Some(PageState::Free | PageState::Live));
@@ -83,19 +83,19 @@ impl<B: Bugs> World<B> {
         }
     }
 
-    /// A daemon is about to write a record.
+    /// Checks that a daemon does not write its damaged record.
     pub(crate) fn check_record(&mut self, rack: usize, slot: usize) {
         if self.racks[rack].damages.iter().any(|damage| damage.slot == slot) {
             self.breaks(|| format!("rack {rack} writes over its damaged record {slot}"));
         }
     }
 
-    /// Whether a frame was left in the midst of a swap whose record is damaged.
+    /// Returns true if the frame belongs to a swap whose record is damaged.
     pub(crate) fn is_left_alone(&self, rack: usize, frame: FrameId) -> bool {
         self.racks[rack].damages.iter().any(|damage| damage.frames.contains(&frame))
     }
 
-    /// Whether nobody can serve the page until a human has looked at a damaged record.
+    /// Returns true if no rack can serve the page until an operator has repaired a damaged record.
     pub(crate) fn is_stuck(&self, page: PageId) -> bool {
         let mut damages = self.racks.iter().flat_map(|rack| &rack.damages);
         let named = damages.any(|damage| damage.pages.contains(&page));
@@ -110,23 +110,23 @@ impl<B: Bugs> World<B> {
             && !whole(PageState::Live)
     }
 
-    /// Whether a page that has come to a rack is not written until a human has looked at a damaged
-    /// record: its old home can't tell any more whether it has left it.
+    /// Returns true if a page that has arrived stays unwritable until an operator has repaired a
+    /// damaged record: its old home can't tell whether it has quiesced the page.
     pub(crate) fn is_left_waiting(&self, rack: usize, page: PageId) -> bool {
         let Some(daemon) = &self.racks[rack].daemon else { return false };
         let mut waits = daemon.swap.waits();
         waits.any(|one| one.comes == Some(page) && self.is_damaged(usize::from(one.peer.0)))
     }
 
-    /// Whether a page that goes is still in this rack because a damaged record of its new home
-    /// can't tell whether its copy has everything.
+    /// Returns true if a page that goes stays in this rack because its new home has a damaged
+    /// record and can't tell whether its copy is complete.
     pub(crate) fn is_left_behind(&self, rack: usize, page: PageId) -> bool {
         let Some(daemon) = &self.racks[rack].daemon else { return false };
         let mut waits = daemon.swap.waits();
         waits.any(|one| one.goes == Some(page) && self.is_damaged(usize::from(one.peer.0)))
     }
 
-    /// Whether a free page waits for the frame of one that is left behind.
+    /// Returns true if a free page waits for the frame of such a page.
     fn is_left_vacant(&self, page: PageId) -> bool {
         self.racks.iter().filter_map(|rack| rack.daemon.as_ref()).any(|daemon| {
             let mut waits = daemon.swap.waits();
@@ -134,7 +134,7 @@ impl<B: Bugs> World<B> {
         })
     }
 
-    /// How many swaps of a rack are under way only for such pages.
+    /// The number of swaps of a rack that are under way only for such pages.
     pub(crate) fn left_waiting(&self, rack: usize) -> usize {
         let Some(daemon) = &self.racks[rack].daemon else { return 0 };
         let stands = |one: &Waits| {

@@ -1,4 +1,4 @@
-//! The disk of the metadata server: the records as its store would give them back.
+//! The disk of the metadata server: the records as its store returns them.
 
 use std::collections::BTreeMap;
 
@@ -17,17 +17,17 @@ pub(crate) struct Disk {
     racks: BTreeMap<RackId, RackRecord>,
     moved: BTreeMap<PageId, Moved>,
     roots: BTreeMap<String, GlobalAddr>,
-    /// Written, but not synced: a crash keeps or forgets all of it.
+    /// Written and not synced; a crash keeps or loses all of it.
     unsynced: Vec<Change>,
 }
 
 impl Disk {
-    /// Begins a transaction; the one before has ended.
+    /// Begins a transaction; the previous one has ended.
     pub(crate) fn write(&mut self, changes: Vec<Change>) {
         self.unsynced = changes;
     }
 
-    /// What is written is durable. Gives the number of pages that moved.
+    /// Makes the transaction durable. Returns the number of pages that it moves.
     pub(crate) fn sync(&mut self) -> u64 {
         let changes = std::mem::take(&mut self.unsynced);
         let moved = changes.iter().filter(|change| matches!(change, Change::PageMoved(_))).count();
@@ -37,7 +37,7 @@ impl Disk {
         moved as u64
     }
 
-    /// The server has died.
+    /// The server has died; an unsynced transaction is kept or lost.
     pub(crate) fn crash(&mut self, keeps: bool) {
         if keeps {
             self.sync();
@@ -80,7 +80,7 @@ impl Disk {
         }
     }
 
-    /// All that is durable, in the order in which a store gives it.
+    /// Returns the durable changes in the order in which a store returns them.
     pub(crate) fn read(&self) -> Vec<Change> {
         let lives = self.lives.iter().flat_map(|(&boot, &(server, commit))| {
             [Change::Started { boot, server }, Change::Advanced { commit }]
@@ -96,7 +96,7 @@ impl Disk {
         sizes.chain(runs).chain(racks).chain(moved).chain(roots).collect()
     }
 
-    /// Which rack is the home of a page. No rack of the simulator ever changes its memory.
+    /// Returns the home of a page. Racks of the simulator never change their memory.
     pub(crate) fn home(&self, page: PageId) -> Option<RackId> {
         if let Some(moved) = self.moved.get(&page) {
             return Some(moved.home);
@@ -113,7 +113,7 @@ impl Disk {
         self.racks.iter().map(|(rack, record)| (*rack, record))
     }
 
-    /// What stands under a name; 0 for nothing.
+    /// Returns the address under a name; 0 for none.
     pub(crate) fn root(&self, name: &str) -> u64 {
         self.roots.get(name).map_or(0, |addr| addr.raw())
     }

@@ -1,4 +1,4 @@
-//! One-sided operations and the endpoints they go over.
+//! One-sided operations and their endpoints.
 
 use rackpool_model::{Access, FrameId, PageId, PageState};
 use rackpool_proto::lease::{EndpointToken, HolderEvent, HomeEvent, Lease};
@@ -14,7 +14,7 @@ use crate::message::{Call, Node};
 use crate::rules::{FLIGHT, MICRO, MILLI, WORDS};
 use crate::world::{Event, World};
 
-/// A connection of two daemons, for the leases that one gives the other.
+/// An endpoint between two daemons, for the leases that one grants the other.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Endpoint {
     home: usize,
@@ -23,7 +23,7 @@ pub(crate) struct Endpoint {
     torn: bool,
 }
 
-/// An operation that a daemon has posted. The other daemon has no part in it.
+/// An operation that a daemon has posted. The other daemon takes no part in it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct OneSided {
     poster: usize,
@@ -38,13 +38,13 @@ enum What {
         call: Call,
         lease: Lease,
     },
-    /// A whole page, to be kept as a copy.
+    /// Copies a whole page as a replica.
     Keep {
         page: PageId,
         lease: Lease,
         ours: FrameId,
     },
-    /// A whole page, for a swap. Word by word: others may write meanwhile.
+    /// Copies a whole page for a swap, word by word: it may be written meanwhile.
     Copy {
         swap: SwapId,
         theirs: FrameId,
@@ -53,7 +53,7 @@ enum What {
 }
 
 impl<B: Bugs> World<B> {
-    /// The endpoint over which `home` gives leases to `holder`.
+    /// Returns the endpoint over which `home` grants leases to `holder`.
     pub(crate) fn endpoint(&mut self, home: usize, holder: usize) -> EndpointToken {
         let lives = (self.racks[home].life, self.racks[holder].life);
         let open = self.endpoints.iter().position(|one| {
@@ -66,7 +66,7 @@ impl<B: Bugs> World<B> {
         EndpointToken(index as u64)
     }
 
-    /// Whether messages can go over an endpoint: both its daemons live, and it is not torn down.
+    /// Returns true if messages can go over an endpoint: both daemons live, and it is not fenced.
     pub(crate) fn is_open(&self, endpoint: EndpointToken) -> bool {
         let Endpoint { home, holder, lives, torn } = self.endpoints[token(endpoint)];
         let live = (self.racks[home].life, self.racks[holder].life) == lives;
@@ -119,7 +119,7 @@ impl<B: Bugs> World<B> {
         }
     }
 
-    /// An operation, or a part of a copy, takes place in the memory of the other rack.
+    /// Executes an operation, or a part of a copy, in the memory of the other rack.
     pub(crate) fn land(&mut self, id: u64, part: usize) {
         let Some(OneSided { poster, target, what, .. }) = self.one_sided.get(&id).copied() else {
             return;
@@ -163,7 +163,7 @@ impl<B: Bugs> World<B> {
         if operation.kind != Kind::Read {
             *last = epoch.max(*last);
         }
-        // No lease is out when a new home takes writes, be they of its clients or from afar.
+        // No lease is out once the new home accepts writes, from its clients or one-sided.
         if is_older || self.is_written_elsewhere(target, page) {
             self.breaks(|| format!("a lease of rack {target} outlives the move of {page}"));
         }
@@ -173,7 +173,7 @@ impl<B: Bugs> World<B> {
         operation.kind.shown(before)
     }
 
-    /// Whoever is in a frame must find the page there that it means.
+    /// Checks that a user of a frame finds its page there, in a state that permits the access.
     pub(crate) fn check_use(
         &mut self,
         rack: usize,
@@ -184,7 +184,7 @@ impl<B: Bugs> World<B> {
     ) {
         let word = self.racks[rack].memory.frame(frame).word;
         let here = match word.state() {
-            // Who looked at the word before it changed may still be there.
+            // A user that loaded the word before it changed may still be in the frame.
             Some(PageState::Live | PageState::Frozen | PageState::Shared) => true,
             Some(PageState::Leaving) => kind == Kind::Read,
             _ => false,
@@ -205,7 +205,7 @@ impl<B: Bugs> World<B> {
         if self.racks[poster].daemon.is_none() || self.racks[poster].life != life {
             return;
         }
-        // Completions of a stopped daemon wait for it; its memory has long been changed.
+        // Completions of a stopped daemon wait for it; the memory was changed before.
         let paused_until = self.racks[poster].paused_until;
         if paused_until > self.now {
             let wait = paused_until - self.now;
@@ -235,7 +235,7 @@ impl<B: Bugs> World<B> {
         }
     }
 
-    /// The home of a page tears an endpoint down: nothing lands over it from here on.
+    /// Fences an endpoint: no operation lands over it from here on.
     pub(crate) fn fence(&mut self, endpoint: EndpointToken) {
         self.seen.fenced += 1;
         let index = token(endpoint);
@@ -271,8 +271,8 @@ impl<B: Bugs> World<B> {
         self.feed(rack, Input::Holder(HolderEvent::EndpointEnded(token_of)));
     }
 
-    /// A daemon has died: what it has posted may still land, its copies end with it, and the homes
-    /// of its leases learn of it when nothing can land any more.
+    /// A daemon has died. Its posted operations may still land, its copies end, and the homes of
+    /// its leases learn of it when nothing can land any more.
     pub(crate) fn connections_of_the_dead(&mut self, rack: usize) {
         let life = self.racks[rack].life;
         let posted =

@@ -1,4 +1,4 @@
-//! What goes wrong, and how often: each seed has its own weather.
+//! Faults and their rates: each seed has its own.
 
 use rackpool_proto::planted::Bugs;
 
@@ -10,29 +10,29 @@ use crate::world::{Event, World};
 
 #[derive(Clone, Debug)]
 pub(crate) struct Weather {
-    /// Messages lost, of a hundred.
+    /// Messages lost, in percent.
     pub(crate) loss: u64,
-    /// Messages that come twice, of a hundred.
+    /// Messages duplicated, in percent.
     pub(crate) double: u64,
-    /// Messages and operations that take long, of a hundred.
+    /// Messages and operations that are delayed, in percent.
     pub(crate) slow: u64,
-    /// Steps of clients after which they are stopped, of a hundred.
+    /// Client steps after which the client is stopped, in percent.
     pub(crate) stops: u64,
-    /// Operations of clients that read, of a hundred.
+    /// Client operations that read, in percent.
     pub(crate) reads: u64,
-    /// Operations of clients on names, of a hundred.
+    /// Client operations on names, in percent.
     pub(crate) roots: u64,
-    /// How long racks and the metadata server are paused at most, and links cut, in ns.
+    /// The longest pause of a rack or the metadata server, and the longest cut of a link, in ns.
     longest_pause: u64,
-    /// How long clients are stopped at most, in ns.
+    /// The longest stop of a client, in ns.
     pub(crate) longest_stop: u64,
-    /// Kinds of faults that happen in this seed.
+    /// The kinds of faults in this seed.
     kinds: Vec<Kind>,
-    /// Mean time between two of them, in ns.
+    /// The mean time between two faults, in ns.
     pause: u64,
-    /// When the last rack joins.
+    /// The time when the last rack joins.
     pub(crate) joins: u64,
-    /// Whose records are damaged.
+    /// The rack whose records are damaged.
     pub(crate) scribbled: Option<usize>,
     /// One-way cuts: from, to, until.
     cuts: Vec<(Node, Node, u64)>,
@@ -41,7 +41,7 @@ pub(crate) struct Weather {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     RackDies,
-    /// In the midst of its next actions.
+    /// Within its next actions.
     RackDiesAtAStep,
     ServerDies,
     ClientDies,
@@ -50,7 +50,7 @@ enum Kind {
     LinkIsCut,
     ConnectionBreaks,
     DiskFails,
-    /// For long, once.
+    /// Once, for a long time.
     RackLeaves,
 }
 
@@ -80,7 +80,7 @@ impl Weather {
         let joins = if rng.percent(25) { rng.within(MILLI..STORM / 2) } else { 0 };
         let reads = if rng.percent(40) { rng.within(80..99) } else { 40 };
         let roots = if rng.percent(50) { rng.within(1..12) } else { 3 };
-        // Most pauses are shorter than a lease; in part of the worlds nobody knows for how long.
+        // Most pauses are shorter than a lease; in some worlds they are longer.
         let longest_pause = if rng.percent(25) { 1_200 * MILLI } else { 150 * MILLI };
         let longest_stop = if rng.percent(15) { 800 * MILLI } else { 90 * MILLI };
         Self {
@@ -112,7 +112,7 @@ impl Weather {
         self.cut_until(now, from, to).is_some()
     }
 
-    /// When the way is open again, if it is cut.
+    /// Returns when the link works again, if it is cut.
     pub(crate) fn cut_until(&self, now: u64, from: Node, to: Node) -> Option<u64> {
         let cuts = self.cuts.iter().filter(|(a, b, until)| (*a, *b) == (from, to) && now < *until);
         cuts.map(|(.., until)| *until).max()
@@ -163,13 +163,13 @@ impl<B: Bugs> World<B> {
         self.after(wait, Event::Fault);
     }
 
-    /// How long somebody is paused, in ns.
+    /// Draws the length of a pause, in ns.
     fn pause(&mut self) -> u64 {
         let longest = if self.rng.percent(30) { self.weather.longest_pause } else { 150 * MILLI };
         self.rng.within(MILLI..longest)
     }
 
-    /// All faults heal: whoever is dead is started again, and nothing is lost any more.
+    /// Ends all faults: dead processes are started again, and no message is lost any more.
     pub(crate) fn clear_up(&mut self) {
         self.weather = Weather {
             loss: 0,

@@ -1,4 +1,5 @@
-//! Writes in a page that moves, carried out by clients of its old home, or by its processor.
+//! Writes in a page that moves: forwarded writes, and dirty-logged writes of clients of the old
+//! home.
 
 use std::collections::BTreeSet;
 
@@ -14,18 +15,18 @@ use crate::message::Message;
 use crate::rules::{RACKS, WORDS};
 use crate::world::{RackNode, World, rack_id};
 
-/// What dies with the daemon.
+/// The volatile state of forwarding; it is lost with the daemon.
 #[derive(Debug, Default)]
 pub(crate) struct Forwarded {
-    /// The words written for others, by frame.
+    /// The words written, by frame.
     written: BTreeSet<(FrameId, usize)>,
-    /// What came last and is to be applied.
+    /// The dirty lines received last, to be applied.
     came: [Option<u64>; WORDS],
 }
 
 impl<B: Bugs> World<B> {
-    /// Writes or changes a word for somebody, if the page is live here, or moves and is written by
-    /// this rack alone. `None`: it was not done.
+    /// Executes a write or atomic if the page is live here, or moves and this rack forwards writes.
+    /// Returns `None` if it was not executed.
     pub(crate) fn write_for(
         &mut self,
         rack: usize,
@@ -58,7 +59,7 @@ impl<B: Bugs> World<B> {
         }
     }
 
-    /// Takes what clients have noted, as far as it is of pages that move.
+    /// Takes clients' notes about pages that move.
     fn take_noted(&mut self, rack: usize) {
         let node = &mut self.racks[rack];
         let Some(daemon) = &mut node.daemon else { return };
@@ -69,7 +70,7 @@ impl<B: Bugs> World<B> {
         daemon.forwarded.written.extend(noted.filter(|(frame, _)| moves(*frame)));
     }
 
-    /// Who has noted something of this frame last may be about to write it, since an earlier swap.
+    /// A client whose last note names this frame may still store to it, since an earlier swap.
     pub(crate) fn remember_noted_last(&mut self, rack: usize, frame: FrameId) {
         if self.bugs.has(Bug::ForgetWhoWritesStill) {
             return;
@@ -80,7 +81,7 @@ impl<B: Bugs> World<B> {
         daemon.forwarded.written.extend(last.filter(|(noted, _)| *noted == frame));
     }
 
-    /// A client notes what it writes in a page that moves; whether there was room.
+    /// A client logs a line of a page that moves. Returns false if its log is full.
     pub(crate) fn note_write(&mut self, client: usize, frame: FrameId, word: usize) -> bool {
         const ROOM: usize = 2;
         let rack = self.clients[client].rack;
@@ -96,7 +97,7 @@ impl<B: Bugs> World<B> {
         is_noted || has_room
     }
 
-    /// Notes what has been written, if the page moves.
+    /// Logs a line after the store, if the page moves.
     pub(crate) fn note_late(&mut self, client: usize, operation: usize) {
         let (rack, one) = (self.clients[client].rack, self.history.get(operation));
         let slot =
@@ -108,7 +109,7 @@ impl<B: Bugs> World<B> {
         }
     }
 
-    /// What is written here is seen by nobody who reads the page elsewhere.
+    /// Checks C4: the page is readable in no other rack.
     pub(crate) fn check_forwarded(&mut self, rack: usize, page: PageId) {
         let reads = |other: &RackNode<B>| {
             other.memory.all().any(|(_, word)| word.page() == page && word.is_readable())
@@ -159,7 +160,7 @@ impl<B: Bugs> World<B> {
         }
     }
 
-    /// What was written in a frame whose page does not move any more needs no remembering.
+    /// Forgets the written words of a frame whose page is not frozen any more.
     pub(crate) fn forget_writes(&mut self, rack: usize, frame: FrameId, word: PageWord) {
         if word.state() != Some(PageState::Frozen)
             && let Some(daemon) = &mut self.racks[rack].daemon

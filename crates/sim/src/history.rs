@@ -1,4 +1,4 @@
-//! What clients did, and whether some order of it explains what they saw.
+//! The history of client operations, and the check that it is linearizable.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,12 +14,12 @@ pub(crate) enum Kind {
 }
 
 impl Kind {
-    /// The processors of the page's home do these, whoever asks for them.
+    /// Returns true for operations that always run on a processor of the page's home.
     pub(crate) const fn is_atomic(self) -> bool {
         matches!(self, Self::CompareAndSwap { .. } | Self::FetchAndAdd(_))
     }
 
-    /// What the word says after it.
+    /// Returns the word after the operation.
     pub(crate) const fn result(self, before: u64) -> u64 {
         match self {
             Self::Read => before,
@@ -35,7 +35,7 @@ impl Kind {
         }
     }
 
-    /// What it shows of the value before it.
+    /// Returns what the operation returns of the value before it.
     pub(crate) const fn shown(self, before: u64) -> u64 {
         match self {
             Self::Read | Self::CompareAndSwap { .. } | Self::FetchAndAdd(_) => before,
@@ -61,36 +61,36 @@ pub(crate) struct Operation {
     /// Grows with each allocation of the page.
     life: u32,
     begun: u64,
-    /// When it was acknowledged, and what it found.
+    /// When it was acknowledged, and the value that it returned.
     ended: Option<(u64, u64)>,
-    /// It was certainly not done.
+    /// The operation was certainly not executed.
     void: bool,
 }
 
-/// At most so many operations on one word: they are the bits of a `u128`.
+/// The most operations on one word: they are bits of a `u128`.
 const MAX_OF_A_WORD: usize = 120;
-/// At most so many orders are looked at.
+/// The most states that the search visits.
 const MAX_STEPS: usize = 8_000_000;
 
 #[derive(Debug, Default)]
 pub(crate) struct History {
     operations: Vec<Operation>,
-    /// By page, life and word.
+    /// Operations by page, allocation and word.
     counts: BTreeMap<(PageId, u32, usize), usize>,
     lives: BTreeMap<PageId, u32>,
-    /// Operations of which nobody knows yet, or ever, whether they have ended.
+    /// Operations that have not ended, or may never be known to have ended.
     open: BTreeMap<PageId, usize>,
     moment: u64,
 }
 
 impl History {
-    /// Whether another operation on the word can be judged.
+    /// Returns true if another operation on the word can be checked.
     pub(crate) fn has_room(&self, page: PageId, word: usize) -> bool {
         let count = self.counts.get(&(page, self.life(page), word));
         count.is_none_or(|count| *count < MAX_OF_A_WORD)
     }
 
-    /// Whether an operation on the page is, or may be, under way.
+    /// Returns true if an operation on the page is, or may be, in progress.
     pub(crate) fn is_used(&self, page: PageId) -> bool {
         self.open.get(&page).is_some_and(|count| *count > 0)
     }
@@ -101,7 +101,7 @@ impl History {
         }
     }
 
-    /// The page has been allocated: all its words are 0, whatever was done to it before.
+    /// The page was allocated: all its words are 0.
     pub(crate) fn begin_life(&mut self, page: PageId) {
         *self.lives.entry(page).or_default() += 1;
     }
@@ -125,7 +125,7 @@ impl History {
         self.close(self.operations[operation].page);
     }
 
-    /// The operation was certainly not done.
+    /// Records that the operation was certainly not executed.
     pub(crate) fn void(&mut self, operation: usize) {
         self.operations[operation].void = true;
         self.close(self.operations[operation].page);
@@ -135,7 +135,7 @@ impl History {
         self.operations[operation]
     }
 
-    /// (acknowledged, indeterminate)
+    /// Returns the numbers of acknowledged and of indeterminate operations.
     pub(crate) fn counts(&self) -> (u64, u64) {
         let known = self.operations.iter().filter(|operation| !operation.void);
         let (ended, open): (Vec<&Operation>, Vec<&Operation>) =
@@ -143,7 +143,7 @@ impl History {
         (ended.len() as u64, open.len() as u64)
     }
 
-    /// Whether the operations on each word are linearizable, beginning with 0.
+    /// Checks that the operations on each word are linearizable, beginning with 0.
     pub(crate) fn check(&self) -> Result<(), String> {
         let mut words: BTreeMap<(PageId, u32, usize), Vec<Operation>> = BTreeMap::new();
         for one in &self.operations {
@@ -178,7 +178,7 @@ fn show(operations: &[Operation]) -> String {
     operations.iter().map(one).collect()
 }
 
-/// Wing and Gong's search, remembering the states it has been in. `None`: too many.
+/// Wing and Gong's search with memoized states. Returns `None` after too many steps.
 fn is_linearizable(operations: &[Operation]) -> Option<bool> {
     let must: u128 =
         (0..operations.len()).filter(|i| operations[*i].ended.is_some()).map(|i| 1 << i).sum();
@@ -202,7 +202,7 @@ fn is_linearizable(operations: &[Operation]) -> Option<bool> {
             begun <= first_end && ended.is_none_or(|(_, found)| found == kind.shown(value))
         };
         let next = || (0..operations.len()).filter(left).filter(can_be_next);
-        // What has seen this value and left it alone may as well have done so at once.
+        // An operation that returned this value and changed nothing can be ordered here at once.
         let only_saw = |i: &usize| {
             let Operation { kind, ended, .. } = operations[*i];
             let sees = matches!(kind, Kind::Read | Kind::CompareAndSwap { .. });
@@ -214,7 +214,7 @@ fn is_linearizable(operations: &[Operation]) -> Option<bool> {
         }
         for i in next() {
             let result = operations[i].kind.result(value);
-            // What nobody knows of and what changes nothing need not have been done.
+            // An unacknowledged operation that changes nothing can be left out.
             if operations[i].ended.is_some() || result != value {
                 open.push((done | 1 << i, result));
             }

@@ -1,8 +1,8 @@
-//! The simulator: the real machines of metadata server and daemons in a world of faults.
+//! The simulator: the production machines of metadata server and daemons in a world of faults.
 //!
-//! A run follows from its seed alone. Racks, metadata server, clients, network, clocks, memory and
-//! disk are simulated; the machines are those of `rackpool-proto`. docs/design/swap.md says what
-//! is checked and what the world does not do.
+//! A run is determined by its seed. Racks, metadata server, clients, network, clocks, memory and
+//! disk are simulated; the machines are those of `rackpool-proto`. docs/design/swap.md says what is
+//! checked and what is not simulated.
 #![forbid(unsafe_code)]
 
 mod alloc;
@@ -36,43 +36,43 @@ use std::ops::AddAssign;
 
 pub use rackpool_proto::planted::{Bug, Bugs, Sound};
 
-/// What a run has seen. Two runs of one seed see the same.
+/// The statistics of a run. Two runs of one seed have the same.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Seen {
-    /// A hash of everything that happened, in its order. The same on every machine.
+    /// A hash of all events in order; the same on every computer.
     pub trace: u64,
-    /// Events carried out.
+    /// Events executed.
     pub events: u64,
     /// Operations of clients that were acknowledged.
     pub acknowledged: u64,
-    /// Operations of which nobody knows whether they were done.
+    /// Operations that may or may not have been executed.
     pub indeterminate: u64,
     /// Swaps committed.
     pub moved: u64,
-    /// Swaps given up.
+    /// Aborted swaps.
     pub given_up: u64,
     /// Crashes of racks, clients and the metadata server.
     pub crashes: u64,
-    /// Endpoints torn down by the home of a page.
+    /// Endpoints fenced by the home of a page.
     pub fenced: u64,
     /// Records of swaps that were damaged.
     pub damaged: u64,
     /// Pages that clients have freed.
     pub freed: u64,
-    /// Reads of copies.
+    /// Reads of replicas.
     pub copies: u64,
-    /// Writes in a page that moves, carried out by its old home.
+    /// Forwarded writes.
     pub forwarded: u64,
-    /// Writes of clients in pages that moved.
+    /// Dirty-logged writes of clients.
     pub dirty_logged: u64,
-    /// Memberships that have run out.
+    /// Expired memberships.
     pub expired: u64,
     /// Answers about named addresses.
     pub named: u64,
 }
 
 impl AddAssign for Seen {
-    /// The counts of both runs, and a hash of both traces.
+    /// Adds the counts, and combines the hashes.
     fn add_assign(&mut self, other: Self) {
         self.trace = rng::mix(self.trace) ^ other.trace;
         self.events += other.events;
@@ -109,14 +109,14 @@ impl fmt::Display for Seen {
     }
 }
 
-/// A run that broke a promise.
+/// A run in which a check failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Failure {
-    /// Run this again to see it again.
+    /// The seed, to repeat the run.
     pub seed: u64,
-    /// What was broken.
+    /// The check that failed.
     pub what: String,
-    /// Until then.
+    /// The statistics up to then.
     pub seen: Seen,
 }
 
@@ -130,7 +130,7 @@ impl fmt::Display for Failure {
 /// Runs one seed with sound machines.
 ///
 /// # Errors
-/// When a promise is broken.
+/// When a check fails.
 pub fn run(seed: u64) -> Result<Seen, Box<Failure>> {
     run_with(seed, Sound)
 }
@@ -138,7 +138,7 @@ pub fn run(seed: u64) -> Result<Seen, Box<Failure>> {
 /// Runs one seed with machines that have these bugs.
 ///
 /// # Errors
-/// When a promise is broken.
+/// When a check fails.
 pub fn run_with<B: Bugs>(seed: u64, bugs: B) -> Result<Seen, Box<Failure>> {
     world::World::new(seed, bugs).run()
 }

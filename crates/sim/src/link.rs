@@ -1,5 +1,5 @@
-//! A daemon's link to the metadata server: it registers, sends heartbeats, asks for itself and its
-//! clients, and registers again over another connection whenever one has ended.
+//! A daemon's link to the metadata server. It registers, sends heartbeats, sends requests of the
+//! daemon and its clients, and registers again over a new connection when one has ended.
 
 use std::collections::BTreeMap;
 
@@ -19,20 +19,20 @@ use crate::roots::root_request;
 use crate::rules::{FRAMES, LINK_RETRY, MEMBERSHIP_LEASE};
 use crate::world::{Event, World, rack_id};
 
-/// Messages about swaps that wait until the rack is registered. More are dropped.
+/// The most swap messages that wait for registration; more are dropped.
 const MOST_WAITING: usize = 64;
 
 #[derive(Debug)]
 pub(crate) struct ServerLink {
     stage: Stage,
-    /// Grows with each appointment: what was due at an earlier one is void.
+    /// Counts wake-ups; an earlier one is ignored.
     turn: u64,
     next_tag: u64,
     seen_version: u64,
-    /// When the metadata server was heard last.
+    /// When the last message of the metadata server arrived.
     heard: u64,
     questions: BTreeMap<u64, Question>,
-    /// What is to be said of swaps when the rack is registered.
+    /// Swap messages to be sent after registration.
     waiting: Vec<ToServer>,
 }
 
@@ -162,7 +162,7 @@ impl<B: Bugs> World<B> {
         self.ask_over(rack, connection, heartbeat, None);
     }
 
-    /// The connection is given up, and everything that was asked over it.
+    /// Drops the connection and all requests over it.
     fn lose_link(&mut self, rack: usize) {
         let Some(link) = &mut self.racks[rack].link else { return };
         let connection = link.connection();
@@ -180,8 +180,8 @@ impl<B: Bugs> World<B> {
         self.appoint(rack, LINK_RETRY);
     }
 
-    /// The daemon has died. `leaves`: it has stopped on purpose, and says so over another
-    /// connection.
+    /// Ends the link of a daemon that has died or, with `leaves`, stopped; it then sends `Leave`
+    /// over another connection.
     pub(crate) fn end_link(&mut self, rack: usize, leaves: bool) {
         let link = self.racks[rack].link.take();
         if let Some(connection) = link.and_then(|link| link.connection()) {
@@ -193,7 +193,7 @@ impl<B: Bugs> World<B> {
         }
     }
 
-    /// Says something about a swap. It is lost when the metadata server is away.
+    /// Sends a swap message; it is lost while the metadata server is away.
     pub(crate) fn tell_of_swap(&mut self, rack: usize, message: ToServer) {
         let (id, incarnation) = (rack_id(rack), Incarnation(self.racks[rack].life));
         let Some(link) = &mut self.racks[rack].link else { return };
@@ -209,7 +209,7 @@ impl<B: Bugs> World<B> {
         }
     }
 
-    /// Asks where a page lives. A heartbeat goes before it, so that its answer comes first.
+    /// Asks for a page's home. A heartbeat is sent before, so its answer arrives first.
     pub(crate) fn ask_home(&mut self, rack: usize, page: PageId) {
         let Some(ServerLink { stage: Stage::Serving(connection), .. }) = self.racks[rack].link
         else {
@@ -220,7 +220,7 @@ impl<B: Bugs> World<B> {
         self.ask_over(rack, connection, MetadataRequest::Locate { page }, question);
     }
 
-    /// A client asks about a name.
+    /// Sends a client's request about a name.
     pub(crate) fn ask_root_over_link(&mut self, rack: usize, call: Call) {
         let Some(ServerLink { stage: Stage::Serving(connection), .. }) = self.racks[rack].link
         else {
@@ -232,7 +232,7 @@ impl<B: Bugs> World<B> {
         }
     }
 
-    /// Something has come over a connection of a daemon; `None`: it has ended.
+    /// A message has arrived over a connection of a daemon; `None`: the connection has ended.
     pub(crate) fn link_heard(
         &mut self,
         rack: usize,
@@ -251,7 +251,7 @@ impl<B: Bugs> World<B> {
                 (Question::Home(page), MetadataReply::Located { home, .. }) => {
                     self.learn_home(rack, page, Some(usize::from(home.0)));
                 }
-                // Its rack has not joined yet: the client's request asks again.
+                // The page's rack has not joined yet; the client's request is repeated.
                 (Question::Home(_), _) => {}
                 (Question::Root(call), reply) => self.root_told(call, Some(reply)),
             };
@@ -278,7 +278,7 @@ impl<B: Bugs> World<B> {
         }
     }
 
-    /// Notes in the rack's memory, which outlives its daemon, what is acted on.
+    /// Records the position in the rack's memory, which survives its daemon.
     fn note_position(&mut self, rack: usize, position: StorePosition) {
         let seen = &mut self.racks[rack].memory.seen;
         *seen = (*seen).max(Some(position));

@@ -1,4 +1,4 @@
-//! `cargo x sim`: runs seeds, and says which ones break a promise.
+//! `cargo x sim`: runs seeds and reports those that fail a check.
 
 use std::env;
 use std::process::ExitCode;
@@ -12,7 +12,7 @@ const USAGE: &str = "usage: cargo x sim [--seed N | --from N --count C] [--minut
   --from N --count C    seeds N to N + C - 1; every one that fails is named
   --minutes M           new seeds for so long, or until one fails (1 if nothing is said)";
 
-/// After so many seeds of a range a line says how far it is.
+/// The number of seeds of a range between two lines of progress.
 const REPORT: u64 = 10_000;
 
 /// What to run.
@@ -64,7 +64,7 @@ fn minutes_of(minutes: Option<u64>) -> Result<u32> {
     u32::try_from(minutes.unwrap_or(1)).context("so many minutes are thousands of years")
 }
 
-/// False when a seed failed.
+/// Returns false if a seed failed.
 fn run(plan: Plan) -> Result<bool> {
     Ok(match plan {
         Plan::One(seed) => run_one(seed),

@@ -1,4 +1,4 @@
-//! The memory of a rack: what outlives its daemon.
+//! The memory of a rack, which survives its daemon.
 
 use rackpool_model::{FrameId, PageId, PageState, PageWord, StorePosition};
 use rackpool_proto::Time;
@@ -9,30 +9,30 @@ use rackpool_proto::swap::{Frames, Offered, RECORD_WORDS, RECORDS};
 
 use crate::rules::{CLIENTS, FRAMES, USED, WORDS};
 
-/// One frame: its word and its bytes, as words.
+/// A frame: its page word and its contents.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Frame {
     pub(crate) word: PageWord,
     pub(crate) bytes: [u64; WORDS],
 }
 
-/// What a client's access slot says.
+/// The content of a client's access slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Slot {
     pub(crate) frame: FrameId,
     pub(crate) usage: Use,
 }
 
-/// What it does there.
+/// The kind of access.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Use {
     Read,
     Write,
-    /// It notes first what it writes.
+    /// A write that logs its line first.
     DirtyLogged,
 }
 
-/// The number of the copy that clients may read in a frame, and until when.
+/// The published replica of a frame, and its end time.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Shown {
     pub(crate) copy: Option<CopyId>,
@@ -44,9 +44,9 @@ pub(crate) struct Memory {
     pub(crate) frames: Vec<Frame>,
     pub(crate) records: [[u64; RECORD_WORDS]; RECORDS],
     pub(crate) slots: [Option<Slot>; CLIENTS],
-    /// What clients have noted that they write in pages that move, and no daemon has taken.
+    /// The notes of clients about pages that move, which no daemon has taken yet.
     pub(crate) noted: [Vec<(FrameId, usize)>; CLIENTS],
-    /// What each has noted last.
+    /// The last note of each client.
     pub(crate) noted_last: [Option<(FrameId, usize)>; CLIENTS],
     pub(crate) shown: Vec<Shown>,
     /// The last commit of the metadata server that the rack has acted on.
@@ -54,12 +54,12 @@ pub(crate) struct Memory {
 }
 
 impl Memory {
-    /// A memory that has no pages yet.
+    /// Makes a memory without pages.
     pub(crate) fn unformatted() -> Self {
         Self { frames: Vec::new(), ..Self::new(PageId(0)) }
     }
 
-    /// A memory that has these pages and those that follow.
+    /// Makes a memory with consecutive pages from `first`.
     pub(crate) fn new(first: PageId) -> Self {
         let word = |frame: u32| {
             let free = PageWord::free(PageId(first.0 + frame));
@@ -86,7 +86,7 @@ impl Memory {
         &mut self.shown[frame.0 as usize]
     }
 
-    /// Nobody reads a copy any more.
+    /// Hides all replicas.
     pub(crate) fn hide_all(&mut self) {
         for shown in &mut self.shown {
             shown.copy = None;
@@ -101,7 +101,8 @@ impl Memory {
         (0..FRAMES).map(FrameId).zip(self.frames.iter().map(|frame| frame.word))
     }
 
-    /// Where a page lies; one that is arriving is not here yet, one that is leaving has gone.
+    /// Returns the frame of a page. A page that is arriving is not here yet; one that is leaving is
+    /// not here any more.
     pub(crate) fn find(&self, page: PageId) -> Option<(FrameId, PageWord)> {
         self.all().find(|(_, word)| {
             let here = !matches!(word.state(), Some(PageState::Arriving | PageState::Leaving));
@@ -109,13 +110,13 @@ impl Memory {
         })
     }
 
-    /// Whether nobody uses the frame like that.
+    /// Returns true if no access slot names the frame with such a use.
     pub(crate) fn is_quiesced(&self, frame: FrameId, like: impl Fn(Use) -> bool) -> bool {
         !self.slots.iter().flatten().any(|slot| slot.frame == frame && like(slot.usage))
     }
 }
 
-/// What the machine of a rack sees.
+/// The memory as the machine of a rack reads it.
 pub(crate) struct View<'a, B> {
     pub(crate) memory: &'a Memory,
     pub(crate) heats: &'a Heats,
@@ -124,13 +125,13 @@ pub(crate) struct View<'a, B> {
 }
 
 impl<B: Bugs> View<'_, B> {
-    /// Free frames: those without copies, then those whose copy can be dropped.
+    /// Free frames without a replica, or those whose replica is in this state.
     fn free(&self, with_copy: Option<bool>) -> impl Iterator<Item = (FrameId, PageWord)> {
         let free = self.memory.all().filter(|(_, word)| word.state() == Some(PageState::Free));
         free.filter(move |(frame, _)| self.copies.uses(*frame) == with_copy)
     }
 
-    /// A free frame for a copy, when enough others are left. The swap must not need it meanwhile.
+    /// Returns a free frame for a replica, if others remain. No swap may need the frame meanwhile.
     pub(crate) fn spare_for_copy(&self, busy: impl Fn(PageId) -> bool) -> Option<FrameId> {
         let mut free = self.free(None).filter(|(_, word)| !busy(word.page()));
         let (_, next) = (free.next()?, free.next()?);

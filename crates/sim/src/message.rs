@@ -1,4 +1,4 @@
-//! What travels, and who takes part.
+//! Messages between racks, and the nodes of the world.
 
 use rackpool_model::{FrameId, PageId};
 use rackpool_proto::lease::{EndpointToken, Lease, LeaseId, Users};
@@ -13,13 +13,12 @@ pub(crate) enum Node {
     Rack(usize),
 }
 
-/// A message between racks. Questions about pages stand beside the protocol under test: the shells
-/// have their own for them.
+/// A message between racks. Requests about pages are not part of the protocol under test; the
+/// production shells have their own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Message {
     Between(Between),
-    /// What was written in a page that has moved since it was frozen; not `known`: perhaps
-    /// anything.
+    /// The dirty lines of a page that moves; `known` is false if they are not complete.
     DirtyLines {
         swap: SwapId,
         theirs: FrameId,
@@ -39,28 +38,29 @@ pub(crate) enum Message {
     NotHere(PageId),
     Revoke(PageId, EndpointToken, LeaseId, Users),
     Returned(PageId, EndpointToken, LeaseId, Users),
-    /// Also a write that the home is to carry out.
+    /// An atomic, or a forwarded write.
     Atomic {
         call: Call,
         page: PageId,
         word: usize,
         kind: Kind,
     },
-    /// `None`: it was not done, the page can't be written here.
+    /// `None`: not executed, since the page can't be written here.
     AtomicDone {
         call: Call,
         found: Option<u64>,
     },
 }
 
-/// What a lease is asked for.
+/// The purpose of a lease request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Wish {
     Read,
     Write,
-    /// To keep a copy.
+    /// To keep a replica.
     Copy,
-    /// To read on, and then to write, at the new home of a page that goes with this swap.
+    /// Lease prefetch at the new home of a page that goes with this swap: for reading, later for
+    /// writing.
     PrefetchLease(SwapId),
 }
 
@@ -72,7 +72,8 @@ pub(crate) struct Call {
 }
 
 impl Message {
-    /// The fabric sends these once or not at all: an atomic operation must not be done twice.
+    /// Returns true for messages that the fabric delivers at most once, since an atomic must not be
+    /// executed twice.
     pub(crate) const fn is_sent_once(&self) -> bool {
         matches!(self, Self::Atomic { .. } | Self::AtomicDone { .. })
     }

@@ -1,4 +1,4 @@
-//! What the metadata server has promised, in all of its lives.
+//! The promises of the metadata server, across all of its starts (check C9).
 
 use std::collections::BTreeMap;
 
@@ -17,27 +17,27 @@ use crate::world::{World, rack_id};
 pub(crate) struct Promises {
     racks: [Known; RACKS],
     version: u64,
-    /// The rack for which a swap was begun, and its nonce: no number serves twice.
+    /// The requester of each granted swap and its nonce; a swap number is used once.
     begun: BTreeMap<SwapId, (usize, u64)>,
-    /// The last connection on which something was refused.
+    /// The last connection on which a message was refused.
     refused: Option<ConnectionToken>,
 }
 
-/// What a rack was told.
+/// What the metadata server has told a rack.
 #[derive(Clone, Copy, Debug, Default)]
 struct Known {
     pages: Option<PageRange>,
-    /// The newest life of its daemon that was registered.
+    /// The newest registered incarnation of its daemon.
     life: u64,
-    /// Where it registered last, in this life of the server.
+    /// The connection over which it registered last, since this start of the server.
     connection: Option<ConnectionToken>,
-    /// When its lease began last, on the clock of this life.
+    /// When its lease was last granted or renewed, on the clock of this start.
     renewed: Option<Time>,
     alive: bool,
 }
 
 impl Promises {
-    /// Of earlier lives of the server nothing counts but what is for ever.
+    /// Begins a new start of the server: only promises that hold for ever remain.
     pub(crate) fn begin_life(&mut self) {
         for known in &mut self.racks {
             (known.connection, known.renewed, known.alive) = (None, None, false);
@@ -94,7 +94,7 @@ impl<B: Bugs> World<B> {
         }
     }
 
-    /// The metadata server says this.
+    /// Checks a message of the metadata server.
     pub(crate) fn check_reply(&mut self, to: ConnectionToken, reply: &MetadataReply) {
         match reply {
             MetadataReply::Registered { pages, .. } => self.check_registered(to, *pages),
@@ -124,7 +124,7 @@ impl<B: Bugs> World<B> {
         }
     }
 
-    /// The rack, and the life of its daemon, that has opened the connection.
+    /// Returns the rack and the incarnation of the daemon that opened the connection.
     fn daemon_at(&self, connection: ConnectionToken) -> Option<(usize, u64)> {
         match self.connections.get(usize::try_from(connection.0).ok()?)?.owner {
             Owner::Rack { rack, life } => Some((rack, life)),
@@ -178,7 +178,7 @@ impl<B: Bugs> World<B> {
         }
     }
 
-    /// Members are racks that have durably registered, each with the pages that it was told.
+    /// Checks that members are durably registered racks, each with its page ids.
     fn check_members(&self, members: &[Member]) -> Result<(), String> {
         for (place, member) in members.iter().enumerate() {
             let rack = member.rack;
@@ -202,8 +202,8 @@ impl<B: Bugs> World<B> {
         Ok(())
     }
 
-    /// Whether what a rack says of a swap must be refused: it comes over a connection on which the
-    /// rack is not registered, or not any more.
+    /// Returns true if a swap message must be refused: it comes over a connection on which the rack
+    /// is not registered now.
     pub(crate) fn expects_refusal(
         &mut self,
         from: ConnectionToken,
@@ -220,7 +220,7 @@ impl<B: Bugs> World<B> {
         }
     }
 
-    /// At rest all racks are members, alive, and have the pages that they were told.
+    /// Checks that at rest all racks are members, alive, with their page ids.
     pub(crate) fn check_membership(&mut self) -> Result<(), String> {
         let Some(MetadataReply::Status(status)) = self.ask_server(MetadataRequest::Status) else {
             return Err("the metadata server does not tell its status".into());

@@ -1,12 +1,12 @@
-//! What will happen, in order of time.
+//! Future events in order of time.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
 use crate::world::Event;
 
-/// Events of the same moment happen in the order in which they were put in. The events lie apart
-/// from the heap, which so moves no more than their places.
+/// An event queue. Events of equal time are executed in the order of insertion. The heap holds
+/// indices only, so it does not move events.
 #[derive(Debug, Default)]
 pub(crate) struct Queue {
     order: BinaryHeap<Reverse<(u64, u64, usize)>>,

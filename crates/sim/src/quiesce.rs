@@ -1,4 +1,4 @@
-//! Who a machine waits for to be out of a frame.
+//! Quiesces that a machine waits for.
 
 use rackpool_model::{FrameId, PageId};
 use rackpool_proto::planted::{Bug, Bugs};
@@ -19,7 +19,7 @@ pub(crate) struct Waiter {
     pub(crate) clean: bool,
 }
 
-/// Which machine waits.
+/// The machine that waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Whose {
     Swap(SwapId),
@@ -27,7 +27,7 @@ pub(crate) enum Whose {
 }
 
 impl Waiter {
-    /// What its machine is told.
+    /// The event that reports the quiescence.
     pub(crate) const fn event(&self) -> Input {
         match self.whose {
             Whose::Swap(swap) => Input::Swap(RackEvent::Quiesced(swap, self.who)),
@@ -35,12 +35,12 @@ impl Waiter {
         }
     }
 
-    /// Whether those who are waited for are out.
+    /// Returns true if the users waited for are out of the frame.
     pub(crate) fn is_over(&self, memory: &Memory, bugs: impl Bugs) -> bool {
         let is_dirty_logged = memory.frames[self.frame.0 as usize].word.is_dirty_logged();
         self.clean
             && match self.who {
-                // The others are known to write, or about to note it.
+                // Other writers log their lines.
                 Quiesce::Writers if is_dirty_logged || bugs.has(Bug::OverlookDirtyLoggers) => {
                     memory.is_quiesced(self.frame, |usage| usage == Use::Write)
                 }

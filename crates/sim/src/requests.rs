@@ -1,4 +1,4 @@
-//! What clients ask of their daemon, and what daemons ask each other for them. These shells are the
+//! Requests of clients to their daemon, and of daemons to each other for them. These shells are the
 //! simulator's own.
 
 use std::collections::VecDeque;
@@ -33,7 +33,7 @@ fn is_arriving(memory: &Memory, page: PageId) -> bool {
 }
 
 impl Pending {
-    /// When it asks again, if it waits for an answer.
+    /// Returns when the request is repeated, if it waits for an answer.
     pub(crate) fn asks_again(&self) -> Option<u64> {
         (self.wait == Wait::Asked).then_some(self.ask_again)
     }
@@ -42,11 +42,11 @@ impl Pending {
 /// What a request waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Wait {
-    /// Where the page is, or a lease: it asks again.
+    /// For the page's home or a lease; the request is repeated.
     Asked,
-    /// The page is here, but on the move.
+    /// For the page, which is here and moves.
     Here,
-    /// On its way to the home, or to its memory.
+    /// For an operation sent to the home, or posted to its memory.
     Sent,
 }
 
@@ -57,7 +57,7 @@ impl<B: Bugs> World<B> {
             daemon.homes.remove(&page);
             return;
         };
-        // Only the first answer sets off questions, or answers and questions would multiply.
+        // Only the first answer triggers questions, or answers and questions would multiply.
         let first = daemon.homes.insert(page, home).is_none();
         if first || self.bugs.has(Bug::AskAtEachAnswer) {
             for pending in &mut daemon.calls {
@@ -67,8 +67,7 @@ impl<B: Bugs> World<B> {
         }
     }
 
-    /// A page goes: its readers are to know where they can go on. Those of part of the pages are
-    /// none.
+    /// Prefetches a lease of a page that goes, for some of the pages.
     pub(crate) fn prefetch_lease(
         &mut self,
         rack: usize,
@@ -88,7 +87,7 @@ impl<B: Bugs> World<B> {
         self.send(rack, to, lookup);
     }
 
-    /// There is a lease of the page at its new home.
+    /// A lease of the page at its new home was granted.
     pub(crate) fn lease_prefetched(&mut self, rack: usize, page: PageId) {
         let Some(daemon) = &mut self.racks[rack].daemon else { return };
         if let Some(swap) = daemon.lease_prefetches.remove(&page) {
@@ -96,7 +95,7 @@ impl<B: Bugs> World<B> {
         }
     }
 
-    /// Pages that arrived can be read, or have not come.
+    /// Answers lease requests for pages that have become readable, or will not arrive.
     pub(crate) fn answer_lookups(&mut self, rack: usize) {
         let node = &mut self.racks[rack];
         let Some(daemon) = &mut node.daemon else { return };
@@ -107,7 +106,7 @@ impl<B: Bugs> World<B> {
         }
     }
 
-    /// Another rack asks for a lease.
+    /// Answers a lease request of another rack.
     pub(crate) fn grant(
         &mut self,
         rack: usize,
@@ -157,7 +156,7 @@ impl<B: Bugs> World<B> {
         }
     }
 
-    /// What a question means for a page that is shared, or may be.
+    /// Passes a lease request on to the sharing of the page.
     fn ask_to_share(&mut self, rack: usize, page: PageId, wish: Wish) {
         let Some(daemon) = &self.racks[rack].daemon else { return };
         let event = match wish {
@@ -171,7 +170,7 @@ impl<B: Bugs> World<B> {
         self.feed(rack, Input::Shares(event));
     }
 
-    /// A client asks its daemon.
+    /// Accepts a client's request.
     pub(crate) fn asked(&mut self, rack: usize, life: u64, call: Call) {
         if self.racks[rack].life != life {
             return;
@@ -186,7 +185,7 @@ impl<B: Bugs> World<B> {
         let access = one.kind.access();
         let found = daemon.heats.accessed(now, one.page, access, 1);
         let kept = daemon.copies.is_wanted(one.page);
-        // In part of the worlds copies are wanted without a home that keeps its page.
+        // In some worlds a replica is requested without a home that has refused to give its page.
         if found.read_hot && !here && self.weather.reads > 60 && self.rng.percent(50) {
             self.feed(rack, Input::Copies(CopiesEvent::Wanted(one.page)));
         } else if found.hot && !here && !kept {
@@ -222,7 +221,7 @@ impl<B: Bugs> World<B> {
         let one = self.history.get(call.operation);
         let access = one.kind.access();
         let is_read = access == Access::Read;
-        // Its own client writes it by itself, or has it done.
+        // A client of this rack writes a dirty-logged page itself, or forwards the write.
         let traces = matches!(one.kind, Kind::Write(_)) && self.rng.percent(50);
         let may_write = |word: PageWord| word.is_writable() || traces && word.is_dirty_logged();
         match self.racks[rack].memory.find(one.page) {
@@ -230,7 +229,8 @@ impl<B: Bugs> World<B> {
                 self.close_call(rack, call);
                 return self.answer(call, Answer::Local(frame, word));
             }
-            // It is moving or shared: when its word has changed, or this rack writes it for others.
+            // The page moves or is shared: the request waits for its word to change, unless this
+            // rack forwards writes.
             Some(_) => {
                 if let Some(found) = self.write_for(rack, one.page, one.word, one.kind) {
                     self.close_call(rack, call);
@@ -266,7 +266,7 @@ impl<B: Bugs> World<B> {
                     self.renew_used(rack);
                     self.ask_for_copy(rack, one.page, lease);
                 } else if again && access == Access::Write && self.rng.percent(50) {
-                    // Perhaps it moves, and its home writes it for others.
+                    // The page may move, and its home may forward writes.
                     let (page, word, kind) = (one.page, one.word, one.kind);
                     self.mark(rack, call, Wait::Sent);
                     self.send(rack, home, Message::Atomic { call, page, word, kind });
@@ -291,7 +291,7 @@ impl<B: Bugs> World<B> {
         }
     }
 
-    /// The page is read from afar under a lease that is good for no copy, and a copy is wanted.
+    /// The page is read one-sided under a lease that permits no replica, and a replica is wanted.
     fn ask_for_copy(&mut self, rack: usize, page: PageId, lease: Lease) {
         let now = self.local_time(rack);
         let Some(daemon) = &mut self.racks[rack].daemon else { return };

@@ -1,4 +1,4 @@
-//! Named addresses, which clients put and get. To the history a name is one more word.
+//! Named addresses that clients read and change. In the history a name is a further word.
 
 use rackpool_model::{GlobalAddr, PageId};
 use rackpool_proto::planted::{Bug, Bugs};
@@ -12,7 +12,7 @@ use crate::world::World;
 
 const NAMES: [&str; 2] = ["table", "tree"];
 
-/// What the history calls the first name: a page that no rack has.
+/// The page id of the first name in the history; no rack has such a page.
 const FIRST: u32 = 1 << 30;
 
 pub(crate) fn root_pages() -> impl Iterator<Item = PageId> {
@@ -28,12 +28,12 @@ pub(crate) fn is_root(page: PageId) -> bool {
     name_of(page).is_some()
 }
 
-/// No name stands for the address 0.
+/// The address 0 stands for no name.
 fn address(raw: u64) -> Option<GlobalAddr> {
     (raw != 0).then(|| GlobalAddr::from_raw(raw))
 }
 
-/// What an operation on a name asks of the metadata server.
+/// Returns the request of an operation on a name.
 pub(crate) fn root_request(page: PageId, kind: Kind) -> Option<MetadataRequest> {
     let name = name_of(page)?.to_owned();
     match kind {
@@ -47,13 +47,13 @@ pub(crate) fn root_request(page: PageId, kind: Kind) -> Option<MetadataRequest> 
 }
 
 impl<B: Bugs> World<B> {
-    /// A name, and what to do to it.
+    /// Chooses a name and an operation on it.
     pub(crate) fn choose_root(&mut self) -> Option<(PageId, usize, Kind)> {
         let page = PageId(FIRST + u32::try_from(self.rng.below(NAMES.len())).ok()?);
         let there = name_of(page).map_or(0, |name| self.server.disk.root(name));
         let kind = match self.rng.below(10) {
             0..4 => Kind::Read,
-            // Takes the name away, if it is there.
+            // Removes the name if it is set.
             4 => Kind::CompareAndSwap { expected: there, new: 0 },
             5 => Kind::CompareAndSwap { expected: 0, new: self.rng.next() | 1 },
             _ => Kind::CompareAndSwap { expected: there, new: self.rng.next() | 1 },
@@ -61,7 +61,7 @@ impl<B: Bugs> World<B> {
         self.history.has_room(page, 0).then_some((page, 0, kind))
     }
 
-    /// A client asks the metadata server itself.
+    /// Sends a client's request directly to the metadata server.
     pub(crate) fn ask_root_directly(&mut self, call: Call) {
         let one = self.history.get(call.operation);
         let request = root_request(one.page, one.kind);
@@ -71,7 +71,7 @@ impl<B: Bugs> World<B> {
         }
     }
 
-    /// The answer, or `None`: it will not come, and whether it was done is not known.
+    /// Handles the answer; `None`: there will be none, and the operation is indeterminate.
     pub(crate) fn root_told(&mut self, call: Call, reply: Option<MetadataReply>) {
         let (addr, changed) = match reply {
             Some(MetadataReply::Root { addr, changed }) => (addr, changed),

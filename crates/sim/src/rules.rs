@@ -1,4 +1,4 @@
-//! The size of the world, and the times its machines go by.
+//! The size of the world, and the parameters of its machines.
 
 use std::time::Duration;
 
@@ -9,9 +9,9 @@ use rackpool_proto::swap::SwapRules;
 
 pub(crate) const RACKS: usize = 3;
 pub(crate) const FRAMES: u32 = 6;
-/// Frames of each rack that hold pages which clients use; the others begin free.
+/// Frames of each rack with pages that clients use; the others begin free.
 pub(crate) const USED: u32 = 3;
-/// Words of a page.
+/// Words in a page.
 pub(crate) const WORDS: usize = 2;
 pub(crate) const CLIENTS: usize = 6;
 
@@ -20,20 +20,20 @@ pub(crate) const MILLI: u64 = 1_000_000;
 
 /// Clients and faults stop after this.
 pub(crate) const STORM: u64 = 3_400 * MILLI;
-/// After that everything must have come to rest within this.
+/// After that the world must be at rest within this time.
 pub(crate) const CALM: u64 = 4_000 * MILLI;
-/// A world that needs more is stuck in talk: the busiest ones have a fifth of it.
+/// The limit of events, which shows message storms: the busiest worlds need a fifth of it.
 pub(crate) const MOST_EVENTS: u64 = 200_000;
-/// A client gives an operation up after this.
+/// The timeout of a client's operation.
 pub(crate) const CLIENT_TIMEOUT: u64 = 500 * MILLI;
-/// How much a clock may be faster or slower than true time, in millionths.
+/// The most by which a clock differs from true time, in millionths.
 pub(crate) const SKEW_PPM: u64 = 5_000;
 /// The longest flight of a one-sided operation.
 pub(crate) const FLIGHT: u64 = 60 * MILLI;
 
-/// Between two attempts of a daemon to reach the metadata server.
+/// The time between two attempts of a daemon to reach the metadata server.
 pub(crate) const LINK_RETRY: u64 = 20 * MILLI;
-/// How long a rack is a member without a heartbeat. It runs out for the dead and the cut off, and
+/// The length of a membership without a heartbeat. It expires for dead and disconnected racks, and
 /// seldom for others.
 pub(crate) const MEMBERSHIP_LEASE: Duration = ms(400);
 
@@ -54,7 +54,7 @@ pub(crate) const SWAP: SwapRules = SwapRules {
 pub(crate) const LEASE: LeaseRules = LeaseRules {
     lease: ms(150),
     copy: ms(80),
-    // Two clocks, one fast and one slow.
+    // Two clocks differ most if one is fast and the other slow.
     drift_ppm: 10_200,
     copy_drift_ppm: 10_200,
     flight: ms(62),

@@ -1,4 +1,4 @@
-//! The metadata server: the whole machine, and a shell of the simulator around it.
+//! The metadata server: the production machine in a shell of the simulator.
 
 use rackpool_model::PageId;
 use rackpool_proto::metadata::{Action, BatchId, Change, ConnectionToken, Event as ServerEvent};
@@ -13,7 +13,7 @@ use crate::promises::Promises;
 use crate::rules::{MEMBERSHIP_LEASE, MICRO, MILLI, SWAP};
 use crate::world::{Clock, Event, World};
 
-/// The connection of whoever checks the world. It has no length, and never breaks.
+/// The connection of the checks. It has no delay and never breaks.
 pub(crate) const CHECKER: ConnectionToken = ConnectionToken(u64::MAX);
 
 #[derive(Debug)]
@@ -25,15 +25,15 @@ pub(crate) struct ServerNode<B> {
     pub(crate) clock: Clock,
     pub(crate) paused_until: u64,
     pub(crate) wake_at: u64,
-    /// When the machine was last asked or told anything.
+    /// When the machine last handled an event.
     looked: u64,
     /// The next transaction fails.
     pub(crate) disk_fails: bool,
-    /// A transaction of this life has failed: the store takes no other.
+    /// A transaction since this start has failed; the store accepts no other.
     pub(crate) failed: bool,
-    /// This life's boot number is durable.
+    /// The boot number of this start is durable.
     pub(crate) ready: bool,
-    /// The answer to the checker.
+    /// The answer to a check.
     told: Option<MetadataReply>,
 }
 
@@ -98,14 +98,14 @@ impl<B: Bugs> World<B> {
         self.after(wait, Event::Restart(Node::Server));
     }
 
-    /// Somebody starts a server again whose store has failed.
+    /// Restarts a server whose store has failed.
     pub(crate) fn end_server(&mut self, life: u64) {
         if life == self.server.life {
             self.crash_server();
         }
     }
 
-    /// Asks the machine for a read that it answers at once; `None` when it is down or starting.
+    /// Sends the machine a read, which it answers at once; `None` if it is down or starting.
     pub(crate) fn ask_server(&mut self, request: MetadataRequest) -> Option<MetadataReply> {
         if !self.server.is_up() || !self.server.ready {
             return None;
@@ -114,7 +114,7 @@ impl<B: Bugs> World<B> {
         self.server.told.take()
     }
 
-    /// Where the metadata server says a page is.
+    /// Returns the home of a page according to the metadata server.
     pub(crate) fn home_of(&mut self, page: PageId) -> Option<usize> {
         match self.ask_server(MetadataRequest::Locate { page }) {
             Some(MetadataReply::Located { home, .. }) => Some(usize::from(home.0)),
@@ -151,7 +151,7 @@ impl<B: Bugs> World<B> {
             }
         }
         let deadline = self.server.machine.as_ref().and_then(MetadataMachine::deadline);
-        // Early enough to notice that it has stood still.
+        // Soon enough to notice that the server stood still.
         let look = self.server.looked + nanos(MEMBERSHIP_LEASE) / 8;
         self.wake(Node::Server, deadline, Some(look));
     }
@@ -184,7 +184,7 @@ impl<B: Bugs> World<B> {
         }
         let batch = BatchId(batch);
         if fails {
-            // What is in the file shows after the restart.
+            // Whether the transaction is in the file is known after the restart.
             self.server.failed = true;
             let reason = "the disk is broken".into();
             self.feed_server(ServerEvent::CommitFailed { batch, reason });

@@ -1,4 +1,4 @@
-//! The shells of sharing: a home that shares its pages, and a rack that keeps copies.
+//! The shells of sharing: a home that shares its pages, and a rack that keeps replicas.
 
 use std::collections::VecDeque;
 
@@ -52,7 +52,7 @@ impl<B: Bugs> World<B> {
             CopiesAction::Publish { ours, copy, until } => {
                 let shown = self.racks[rack].memory.shown(ours);
                 (shown.until, shown.copy) = (until, Some(copy));
-                // Who waits for the page may read it.
+                // Requests that wait for the page may read the replica.
                 self.look_soon(rack);
             }
             CopiesAction::Hide(ours) => self.racks[rack].memory.shown(ours).copy = None,
@@ -75,7 +75,7 @@ impl<B: Bugs> World<B> {
         daemon.copies.handle(now, CopiesEvent::Copied { page, whole: false });
     }
 
-    /// Keeps or shows a copy, if that is wanted and there is a lease for it.
+    /// Copies or publishes a replica, if one is wanted and a lease permits it.
     pub(crate) fn keep(&mut self, rack: usize, page: PageId) {
         let now = self.local_time(rack);
         let node = &self.racks[rack];
@@ -88,7 +88,7 @@ impl<B: Bugs> World<B> {
         self.feed(rack, Input::Copies(CopiesEvent::Leased { page, lease, until, spare }));
     }
 
-    /// A client has read a copy, and its daemon learns of that now and then.
+    /// A client has read a replica; its daemon sees a sample of such reads.
     pub(crate) fn copy_used(&mut self, rack: usize, page: PageId) {
         let (now, told) = (self.local_time(rack), self.rng.percent(50));
         let runs = self.racks[rack].paused_until <= self.now;
@@ -101,12 +101,12 @@ impl<B: Bugs> World<B> {
         }
     }
 
-    /// The home of a page calls leases back.
+    /// The home of a page calls its lease back.
     pub(crate) fn hide_revoked(&mut self, rack: usize, page: PageId) {
         self.feed(rack, Input::Copies(CopiesEvent::Revoked(page)));
     }
 
-    /// The frame is given to somebody else: its copy goes first.
+    /// The frame is reused: its replica is hidden first.
     pub(crate) fn take_frame(&mut self, rack: usize, frame: FrameId) {
         let now = self.local_time(rack);
         let Some(daemon) = &mut self.racks[rack].daemon else { return };
@@ -123,7 +123,7 @@ impl<B: Bugs> World<B> {
         }
     }
 
-    /// Somebody wants to do to the page what can't be done while it is shared.
+    /// A client needs to do what a shared page does not permit.
     pub(crate) fn unshare(&mut self, page: PageId) {
         for rack in 0..self.racks.len() {
             let node = &self.racks[rack];

@@ -1,11 +1,11 @@
-//! A hash of what happened, by which two runs are compared.
+//! A hash of all events, to compare two runs.
 
 use std::hash::Hasher;
 
 use crate::rng::mix;
 
-/// Takes a word at a time: the hashers of the standard library are slower, and say of themselves
-/// that they may change.
+/// Hashes a word at a time. The hashers of the standard library are slower and may change between
+/// releases.
 #[derive(Debug, Default)]
 pub(crate) struct Trace(u64);
 
@@ -40,7 +40,7 @@ impl Hasher for Trace {
         self.write_u64(number as u64);
     }
 
-    /// What kind of an enum it is.
+    /// The discriminant of an enum.
     fn write_isize(&mut self, number: isize) {
         self.write_u64(number as u64);
     }

@@ -1,4 +1,4 @@
-//! The world: who there is, what time it is, and what happens next.
+//! The world: its nodes, its time and its events.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::hash::{Hash, Hasher};
@@ -24,7 +24,7 @@ use crate::server::ServerNode;
 use crate::trace::Trace;
 use crate::{Failure, Seen};
 
-/// What happens at one moment. Whoever is paused does it later, whoever is dead not at all.
+/// An event. A paused node executes it later, a dead one not at all.
 #[derive(Clone, Debug, Hash)]
 pub(crate) enum Event {
     Deliver { to: usize, from: usize, message: Message },
@@ -49,7 +49,7 @@ const MILLION: u64 = 1_000_000;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Clock {
     offset: u64,
-    /// Millionths of true time.
+    /// Its speed, in millionths of true time.
     rate: u64,
 }
 
@@ -58,16 +58,16 @@ pub(crate) struct RackNode<B> {
     pub(crate) memory: Memory,
     /// None while the process is dead.
     pub(crate) link: Option<ServerLink>,
-    /// None before the memory has pages, too.
+    /// None before the memory has pages, and while the process is dead.
     pub(crate) daemon: Option<Daemon<B>>,
-    /// The pages that its memory was born with, as the metadata server has told.
+    /// The page ids assigned to its memory, as the metadata server has told it.
     pub(crate) pages: Option<PageRange>,
     /// Counts from 1; grows with each daemon.
     pub(crate) life: u64,
     pub(crate) clock: Clock,
     pub(crate) paused_until: u64,
     pub(crate) wake_at: u64,
-    /// The daemon dies after so many more actions.
+    /// The number of actions after which the daemon dies.
     pub(crate) fuse: Option<u64>,
     pub(crate) damages: Vec<Damage>,
 }
@@ -80,7 +80,7 @@ pub(crate) struct World<B> {
     pub(crate) racks: Vec<RackNode<B>>,
     pub(crate) server: ServerNode<B>,
     pub(crate) clients: Vec<Client>,
-    /// To the metadata server.
+    /// Connections to the metadata server.
     pub(crate) connections: Vec<Connection>,
     pub(crate) endpoints: Vec<Endpoint>,
     pub(crate) one_sided: BTreeMap<u64, OneSided>,
@@ -89,13 +89,13 @@ pub(crate) struct World<B> {
     pub(crate) history: History,
     /// Pages that clients have allocated and not freed.
     pub(crate) allocated: Vec<PageId>,
-    /// Where each page was live last: rack, frame, epoch.
+    /// Where each page was last readable: rack, frame, epoch.
     pub(crate) lived: BTreeMap<PageId, (usize, u32, u32)>,
-    /// The last epoch in which each page was written from afar.
+    /// The last epoch in which each page was written one-sided.
     pub(crate) written: BTreeMap<PageId, u32>,
     pub(crate) seen: Seen,
     pub(crate) broken: Option<String>,
-    /// Empty; kept for its room.
+    /// Empty between uses; kept for its capacity.
     pub(crate) inputs: VecDeque<Input>,
     pub(crate) trace: Trace,
     queue: Queue,
@@ -112,7 +112,8 @@ impl Clock {
         Time::from_nanos(self.offset + now * self.rate / MILLION)
     }
 
-    /// The first moment at which the clock shows `time`; the last one when that is hours away.
+    /// Returns the first point in true time at which the clock shows `time`; the last one if that
+    /// is hours away.
     fn moment(&self, time: Time) -> u64 {
         let ticks = time.as_nanos().saturating_sub(self.offset);
         ticks.checked_mul(MILLION).map_or(u64::MAX, |ticks| ticks.div_ceil(self.rate))
@@ -166,7 +167,7 @@ impl<B: Bugs> World<B> {
         }
     }
 
-    /// A storm of faults, then a calm in which everything must come to rest and work.
+    /// Runs faults, then a calm in which the world must come to rest and work.
     pub(crate) fn run(mut self) -> Result<Seen, Box<Failure>> {
         let result = self.storm_and_calm();
         self.seen.trace = self.trace.finish();
@@ -259,7 +260,7 @@ impl<B: Bugs> World<B> {
         self.queue.push(self.now + wait, event);
     }
 
-    /// Sends a message from rack to rack through the fabric, which may lose, double and delay it.
+    /// Sends a message between racks through the fabric, which may lose, duplicate and delay it.
     pub(crate) fn send(&mut self, from: usize, to: usize, message: Message) {
         let cut = self.weather.is_cut(self.now, Node::Rack(from), Node::Rack(to));
         if cut || self.rng.percent(self.weather.loss) {
@@ -273,7 +274,7 @@ impl<B: Bugs> World<B> {
         }
     }
 
-    /// Makes sure that the machines of a node are woken when they want to be.
+    /// Schedules the next wake-up of a node's machines.
     pub(crate) fn wake(&mut self, node: Node, deadline: Option<Time>, at_latest: Option<u64>) {
         let (clock, life, wake_at) = match node {
             Node::Server => (self.server.clock, self.server.life, &mut self.server.wake_at),
@@ -285,7 +286,7 @@ impl<B: Bugs> World<B> {
         let deadline = deadline.map(|deadline| clock.moment(deadline));
         let Some(at) = deadline.into_iter().chain(at_latest).min() else { return };
         let at = at.max(self.now + 20 * MICRO);
-        // A wake-up that is already on its way is early enough.
+        // A wake-up already scheduled is early enough.
         if at == u64::MAX || (*wake_at > self.now && *wake_at <= at) {
             return;
         }
@@ -302,7 +303,7 @@ impl<B: Bugs> World<B> {
                 node.wake_at = 0;
                 node.link = Some(ServerLink::new());
                 self.connect_link(rack);
-                // Memory that was never formatted has to wait until it is given pages.
+                // Unformatted memory has to wait for its page ids.
                 if self.racks[rack].pages.is_some() {
                     self.start_daemon(rack);
                 }
@@ -331,7 +332,7 @@ impl<B: Bugs> World<B> {
 }
 
 impl Event {
-    /// Whose work it is, if that can be paused.
+    /// Returns the node that executes the event, if it can be paused.
     const fn node(&self) -> Option<Node> {
         match self {
             Self::Wake(node, _) => Some(*node),

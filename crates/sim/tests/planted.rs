@@ -1,4 +1,4 @@
-//! The simulator finds bugs: each of these is planted, and found within so many seeds.
+//! Each planted bug is found within the number of seeds that the table names.
 
 mod planted_bug;
 

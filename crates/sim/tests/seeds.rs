@@ -1,6 +1,5 @@
-//! A slice of what `cargo x sim` does, and what the simulator has found. The seeds that found it
-//! have changed their meaning with the simulator: each bug is planted again, to see that it would
-//! be found.
+//! A few seeds of `cargo x sim`, and bugs that the simulator has found. The seeds that found them
+//! give other runs today, so each bug is planted to check that it would be found again.
 
 mod planted_bug;
 
@@ -16,7 +15,7 @@ fn holds(seed: u64) -> Seen {
 /// `cargo x ci` runs a minute of seeds, in a release build.
 #[test]
 fn five_seconds_of_seeds_hold() {
-    // On a busy host five seconds are few seeds.
+    // On a busy host few seeds run in five seconds.
     const LEAST: u64 = 40;
     let start = Instant::now();
     let mut sum = Seen::default();
@@ -26,7 +25,7 @@ fn five_seconds_of_seeds_hold() {
             break;
         }
     }
-    // A world in which nothing happens would hold too.
+    // Runs without operations, swaps and faults would hold trivially.
     let Seen { acknowledged, moved, given_up, crashes, fenced, .. } = sum;
     let least = [acknowledged, moved, given_up, crashes, fenced, sum.damaged, sum.freed];
     let mut least = least.into_iter().chain([sum.expired, sum.named]);
@@ -39,44 +38,46 @@ fn a_seed_replays_identically_and_another_seed_differs() {
     assert_ne!(holds(4).trace, holds(5).trace);
 }
 
-/// A rack whose frames were all live was asked for a page at the end, and had to refuse.
+/// Regression of the check: a rack whose frames were all live was asked for a page at the end and
+/// had to refuse.
 #[test]
 fn a_rack_without_a_free_frame_need_not_give_a_page() {
     holds(110_285);
 }
 
-/// The words behind the head were erased first, and a crash came in between.
+/// Regression: the words after word 0 were erased first, and a crash came in between.
 #[test]
 fn half_an_erased_record_is_no_record() {
     let failure = find(Bug::EraseFromTail);
     assert!(failure.what.contains("of a swap record says"), "{failure}");
 }
 
-/// A restarted holder gave back a lease of its dead predecessor, whose write was on its way.
+/// Regression: a restarted holder returned a lease of its earlier incarnation, whose write was in
+/// flight.
 #[test]
 fn nobody_gives_back_the_leases_of_the_dead() {
     let failure = find(Bug::AnswerForTheDead);
     assert!(failure.what.contains("a one-sided operation"), "{failure}");
 }
 
-/// The metadata server said of what its disk had refused that nothing was changed. After its
-/// restart some of it was there.
+/// Regression: the metadata server answered that a change which its disk had refused was not made.
+/// After its restart some of it was durable.
 #[test]
 fn what_a_failing_disk_refused_may_be_there_all_the_same() {
     let failure = find(Bug::BelieveTheStore);
     assert!(failure.what.contains("no order explains"), "{failure}");
 }
 
-/// Each answer to a question about a page set off further questions.
+/// Regression: each answer to a question about a page triggered further questions.
 #[test]
 fn questions_do_not_multiply() {
     let failure = find(Bug::AskAtEachAnswer);
     assert!(failure.what.contains("talks without end"), "{failure}");
 }
 
-/// A client was stopped in the midst of a write in a page that moved. The swap was given up; the
-/// next one took only those for writers who had entered the live page, and its copy lacked what the
-/// client stored then.
+/// Regression: a client was stopped in a write to a page that moved. The swap was aborted. The next
+/// swap counted only clients that had entered the live page as writers, so its copy lacked what
+/// that client stored then.
 #[test]
 fn who_writes_since_an_earlier_swap_is_waited_for() {
     let failure = find(Bug::OverlookDirtyLoggers);

@@ -1,4 +1,4 @@
-//! The bytes of a trace file. docs/design/seeing.md draws them.
+//! The format of a trace file, described in docs/design/seeing.md.
 
 use std::collections::BTreeMap;
 
@@ -8,27 +8,27 @@ use xxhash_rust::xxh3::xxh3_64;
 use crate::{Accessed, RackFrames, Trace};
 
 pub(crate) const MAGIC: &[u8; 8] = b"RPTRACE1";
-/// The longest part's content in bytes.
+/// The longest content of a part, in bytes.
 pub(crate) const MAX_PART: usize = 1 << 20;
 
-/// Why bytes are no trace.
+/// Why bytes could not be read as a trace.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum TraceError {
-    /// It does not begin as a trace does.
+    /// The header is not that of a trace.
     #[error("this is no access trace of this version: record one with `rackpool ycsb --record`")]
     Foreign,
-    /// It ends too early.
+    /// The trace is not complete.
     #[error("the trace breaks off after {0} accesses: its recording was cut off; record it again")]
     CutOff(u64),
-    /// A checksum does not hold, or something is said that can't be.
+    /// A checksum or a field is invalid.
     #[error("the trace is damaged: {0}")]
     Damaged(&'static str),
 }
 
 use TraceError::Damaged;
 
-/// The beginning of the file.
+/// Encodes the header of the file.
 pub(crate) fn header(page_bytes: u64, racks: &[RackFrames]) -> Vec<u8> {
     let mut bytes = MAGIC.to_vec();
     bytes.extend_from_slice(&page_bytes.to_le_bytes());
@@ -44,7 +44,7 @@ pub(crate) fn header(page_bytes: u64, racks: &[RackFrames]) -> Vec<u8> {
     bytes
 }
 
-/// What a part of the file is.
+/// The kind of a part of the file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum Kind {
@@ -53,7 +53,7 @@ pub(crate) enum Kind {
     End = b'E',
 }
 
-/// A part of the file: its kind, its length, its checksum, its content.
+/// Encodes a part of the file: kind, length, checksum, content.
 pub(crate) fn part(kind: Kind, content: &[u8]) -> Vec<u8> {
     let mut bytes = vec![kind as u8];
     bytes.extend_from_slice(&u32::try_from(content.len()).unwrap_or(u32::MAX).to_le_bytes());
@@ -62,7 +62,7 @@ pub(crate) fn part(kind: Kind, content: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// Accesses of one rack in order of time, as the content of a part grows.
+/// Accesses of one rack in order of time, encoded as the content of a part.
 #[derive(Debug)]
 pub(crate) struct Packed {
     pub(crate) content: Vec<u8>,
@@ -77,7 +77,7 @@ impl Packed {
         Self { content, last_ns: start_ns, last_page: 0 }
     }
 
-    /// Time must not run backwards within a part.
+    /// Appends an access. The caller must ensure that times of a part do not decrease.
     pub(crate) fn push(&mut self, at_ns: u64, page: PageId, access: Access) {
         let step = i64::from(page.0) - i64::from(self.last_page);
         let zigzag = ((step << 1) ^ (step >> 63)).cast_unsigned();
@@ -86,7 +86,7 @@ impl Packed {
         (self.last_ns, self.last_page) = (self.last_ns.max(at_ns), page.0);
     }
 
-    /// Whether another access fits into the part.
+    /// Returns true if another access fits the part.
     pub(crate) fn has_room(&self) -> bool {
         self.content.len() + 20 <= MAX_PART
     }
@@ -100,7 +100,7 @@ fn varint(bytes: &mut Vec<u8>, mut value: u64) {
     bytes.push(u8::try_from(value).unwrap_or_default());
 }
 
-/// What is left to read.
+/// The bytes still to be read.
 struct Rest<'a>(&'a [u8]);
 
 impl<'a> Rest<'a> {
@@ -144,10 +144,10 @@ impl<'a> Rest<'a> {
 }
 
 impl Trace {
-    /// Reads and checks a trace. It takes at most eight times the file's size of memory.
+    /// Reads and checks a trace. Takes memory of at most eight times the file's size.
     ///
     /// # Errors
-    /// When the bytes are no trace, or a damaged or unfinished one.
+    /// When the bytes are not a trace, or the trace is damaged or not complete.
     pub fn parse(bytes: &[u8]) -> Result<Self, TraceError> {
         let mut rest = Rest(bytes);
         let (page_bytes, racks) = read_header(bytes, &mut rest)?;
@@ -246,7 +246,7 @@ fn read_header(bytes: &[u8], rest: &mut Rest<'_>) -> Result<(u64, Vec<RackFrames
     Ok((page_bytes, racks))
 }
 
-/// Runs of page ids in ascending order, each rack once.
+/// Checks that the ranges of page ids ascend and that each rack occurs once.
 fn check_racks(racks: &[RackFrames]) -> Result<(), TraceError> {
     let mut next = 1_u64;
     for (at, rack) in racks.iter().enumerate() {

@@ -24,36 +24,36 @@ use crate::format::{Kind, Packed, header, part};
 #[derive(Debug)]
 pub struct Recording<W> {
     to: W,
-    /// What is not written yet of each rack.
+    /// The accesses of each rack that are not written yet.
     open: BTreeMap<RackId, Packed>,
     count: u64,
 }
 
 impl<W: Write> Recording<W> {
-    /// Begins a trace of these racks, in order of their page ids.
+    /// Begins a trace of these racks, which are in order of their page ids.
     ///
     /// # Errors
-    /// When it can't be written.
+    /// When writing fails.
     pub fn start(mut to: W, page_bytes: u64, racks: &[RackFrames]) -> io::Result<Self> {
         to.write_all(&header(page_bytes, racks))?;
         Ok(Self { to, open: BTreeMap::new(), count: 0 })
     }
 
-    /// Notes where a page lives that is not where it was born; once, before its first access.
+    /// Records the home of a page that has moved; once, before its first access.
     ///
     /// # Errors
-    /// When it can't be written.
+    /// When writing fails.
     pub fn lives(&mut self, page: PageId, rack: RackId) -> io::Result<()> {
         let mut content = page.0.to_le_bytes().to_vec();
         content.extend_from_slice(&rack.0.to_le_bytes());
         self.to.write_all(&part(Kind::Home, &content))
     }
 
-    /// Notes an access. Times of a rack that go backwards a little, because threads overtake each
-    /// other on their way here, are taken for equal.
+    /// Records an access. Threads may overtake each other on their way here: a time of a rack
+    /// earlier than its last one counts as equal to it.
     ///
     /// # Errors
-    /// When it can't be written.
+    /// When writing fails.
     pub fn accessed(
         &mut self,
         rack: RackId,
@@ -71,16 +71,16 @@ impl<W: Write> Recording<W> {
         Ok(())
     }
 
-    /// How many accesses there are.
+    /// Returns the number of accesses recorded.
     #[must_use]
     pub const fn count(&self) -> u64 {
         self.count
     }
 
-    /// Ends the trace: without this it counts as cut off.
+    /// Completes the trace. A trace without this counts as cut off.
     ///
     /// # Errors
-    /// When it can't be written.
+    /// When writing fails.
     pub fn finish(mut self) -> io::Result<W> {
         for packed in self.open.values() {
             self.to.write_all(&part(Kind::Accesses, &packed.content))?;

@@ -2,16 +2,16 @@ use std::collections::BTreeMap;
 
 use rackpool_model::{Access, PageId, RackId};
 
-/// What one rack did with one page at one moment.
+/// One access of a rack to a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Accessed {
     /// Nanoseconds since the recording began.
     pub at_ns: u64,
     /// The page.
     pub page: PageId,
-    /// Who.
+    /// The rack.
     pub rack: RackId,
-    /// How.
+    /// The kind of access.
     pub access: Access,
 }
 
@@ -20,7 +20,7 @@ pub struct Accessed {
 pub struct RackFrames {
     /// The rack.
     pub rack: RackId,
-    /// The first of the page ids that were born here; there are as many as frames.
+    /// The first page id of the rack's memory; there are as many ids as frames.
     pub first: PageId,
     /// Its frames.
     pub frames: u32,
@@ -29,35 +29,35 @@ pub struct RackFrames {
 }
 
 impl RackFrames {
-    /// Whether the page's id was handed out for this rack's memory.
+    /// Returns true if the page's id was assigned to this rack's memory.
     #[must_use]
     pub const fn bore(&self, page: PageId) -> bool {
         page.0 >= self.first.0 && page.0 - self.first.0 < self.frames
     }
 }
 
-/// A recording that was checked: every access is of a rack and a page that it knows.
+/// A checked recording: it contains every rack and page that its accesses name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Trace {
     /// The page size in bytes.
     pub page_bytes: u64,
     /// The racks of the pool, in order of their page ids.
     pub racks: Vec<RackFrames>,
-    /// Pages that did not live where they were born when they were first used, and where they did.
+    /// The homes of pages that had moved before their first access.
     pub homes: BTreeMap<PageId, RackId>,
     /// All accesses in order of time.
     pub accesses: Vec<Accessed>,
 }
 
 impl Trace {
-    /// Where a page lived when it was first used. `None`: nobody has such a page.
+    /// Returns a page's home at its first access; `None` if there is no such page.
     #[must_use]
     pub fn home(&self, page: PageId) -> Option<RackId> {
         let born = || self.racks.iter().find(|rack| rack.bore(page)).map(|rack| rack.rack);
         self.homes.get(&page).copied().or_else(born)
     }
 
-    /// From the first access to the last one, in nanoseconds.
+    /// Returns the time from the first access to the last, in nanoseconds.
     #[must_use]
     pub fn span_ns(&self) -> u64 {
         match (self.accesses.first(), self.accesses.last()) {
@@ -66,7 +66,7 @@ impl Trace {
         }
     }
 
-    /// How many pages were used.
+    /// Returns the number of pages accessed.
     #[must_use]
     pub fn pages(&self) -> usize {
         let mut pages: Vec<u32> = self.accesses.iter().map(|access| access.page.0).collect();

@@ -1,4 +1,4 @@
-//! What is written is read, and nothing else is.
+//! A written trace can be read; other bytes are refused.
 #![expect(clippy::unwrap_used, reason = "a test that can't go on has failed")]
 
 use proptest::prelude::*;
@@ -45,7 +45,7 @@ proptest! {
         prop_assert_eq!(trace.home(PageId(5)), Some(RackId(7)));
         prop_assert_eq!(trace.home(PageId(6)), Some(RackId(0)));
         prop_assert_eq!(trace.home(PageId(4999)), None);
-        // Equal times of two racks may change places.
+        // Accesses of two racks at equal times may be reordered.
         let mut read = trace.accesses;
         let key = |access: &Accessed| (access.at_ns, access.rack);
         read.sort_by_key(key);

@@ -1,4 +1,4 @@
-//! Small traces whose outcome one can work out by hand.
+//! Small traces whose outcome can be computed by hand.
 #![expect(clippy::unwrap_used, reason = "a test that can't go on has failed")]
 
 use std::collections::BTreeMap;
@@ -38,8 +38,8 @@ fn a_page_that_one_rack_alone_uses_moves_there_once() {
     uses(&mut trace, 0, 9, 10, 100);
     let outcome = run(&trace, Policy::DEFAULT);
     assert_eq!((outcome.swaps, outcome.moves, outcome.returns), (1, 1, 0), "{outcome:?}");
-    // The fourth access makes it hotter than 4; the next ones are local once the copy of 21 us is
-    // over.
+    // The fourth access makes the page hotter than 4. Accesses are local once the copy, which takes
+    // 21 us, is done.
     assert_eq!((outcome.accesses, outcome.local), (100, 96), "{outcome:?}");
     assert_eq!(outcome.bytes_moved, 65536, "a free frame came for it, nothing had to be copied");
     assert_eq!(outcome.refused.all(), 0);

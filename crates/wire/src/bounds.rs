@@ -1,7 +1,7 @@
-//! Bounds of the fields that programs choose and daemons pass on. Both ends of a connection check
-//! them with the functions of this module: the sender before it sends, so that a wrong argument is
-//! an error of the call; the receiver because the sender's bytes are not trusted. All fields, their
-//! bounds and who checks them are listed in `docs/design/messages.md`.
+//! Limits of the fields that programs choose and daemons pass on. Both ends of a connection check
+//! them with the functions of this module. The sender checks before it sends, so a wrong argument
+//! is an error of the call. The receiver checks because the sender's bytes are not trusted.
+//! `docs/design/messages.md` lists all fields, their limits and which process checks them.
 
 use bincode::{Decode, Encode};
 
@@ -11,17 +11,17 @@ use crate::metadata::MetadataRequest;
 /// The longest name of a root, in bytes.
 pub const MAX_NAME_BYTES: usize = 255;
 
-/// The longest address in an announcement of a rack, in bytes.
+/// The longest address in a [`RackAnnouncement`](crate::metadata::RackAnnouncement), in bytes.
 pub const MAX_ADDRESS_BYTES: usize = 255;
 
-/// The longest request to the metadata server, in bytes of its frame's body: several times what the
-/// longest names and addresses need.
+/// The longest request to the metadata server, in bytes of its frame's body. The longest names and
+/// addresses need a fraction of it.
 pub const MAX_METADATA_REQUEST_BYTES: usize = 16 << 10;
 
 /// The longest request of a client to its daemon's socket, in bytes of its frame's body.
 pub const MAX_CONTROL_REQUEST_BYTES: usize = 16 << 10;
 
-/// A field of a request that is outside its bounds, which the error names.
+/// A field of a request that exceeds its limit; the variant names the field.
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode, thiserror::Error)]
 #[non_exhaustive]
 pub enum OutOfBounds {
@@ -31,26 +31,27 @@ pub enum OutOfBounds {
         /// Its length in bytes.
         bytes: u64,
     },
-    /// Where a rack is found.
+    /// The address of a rack.
     #[error("an address of {bytes} B: addresses have at most {MAX_ADDRESS_BYTES} B")]
     Address {
         /// Its length in bytes.
         bytes: u64,
     },
-    /// The whole request.
+    /// The whole request is too long.
     #[error("a request of {bytes} B: requests have at most {most} B")]
     Request {
         /// The length of its body in bytes.
         bytes: u64,
-        /// The most that the receiver takes.
+        /// The receiver's limit in bytes.
         most: u64,
     },
-    /// The request is whole and means nothing: its kind is unknown, or text in it is no UTF-8.
+    /// The request is complete but can't be decoded: its kind is unknown, or text in it is not
+    /// UTF-8.
     #[error("the request means nothing ({0}): run the same rackpool release everywhere")]
     Meaningless(String),
 }
 
-/// Whether this can be the name of a root.
+/// Checks that `name` is a valid name of a root.
 ///
 /// # Errors
 /// [`OutOfBounds::Name`].
@@ -61,7 +62,7 @@ pub const fn check_name(name: &str) -> Result<(), OutOfBounds> {
     }
 }
 
-/// Whether this can be the address of a rack.
+/// Checks that `address` is a valid address of a rack.
 ///
 /// # Errors
 /// [`OutOfBounds::Address`].
@@ -73,15 +74,15 @@ pub const fn check_address(address: &str) -> Result<(), OutOfBounds> {
 }
 
 impl ControlRequest {
-    /// Whether the fields that the daemon passes on are within their bounds.
+    /// Checks the fields that the daemon passes on.
     ///
     /// # Errors
-    /// [`OutOfBounds`], of the first field that is not.
+    /// The first field that exceeds its limit.
     pub fn check(&self) -> Result<(), OutOfBounds> {
         match self {
             Self::GetRoot { name } | Self::PutRoot { name, .. } => check_name(name),
-            // The daemon answers these itself. It refuses numbers of threads that no client can
-            // have, and lowers a limit that is too large.
+            // The daemon answers these itself. It refuses invalid thread counts and lowers a limit
+            // that is too large.
             Self::Hello { .. }
             | Self::RackStatus
             | Self::PageHistory { .. }
@@ -91,10 +92,10 @@ impl ControlRequest {
 }
 
 impl MetadataRequest {
-    /// Whether all fields of variable length are within their bounds.
+    /// Checks all fields of variable length.
     ///
     /// # Errors
-    /// [`OutOfBounds`], of the first field that is not.
+    /// The first field that exceeds its limit.
     pub fn check(&self) -> Result<(), OutOfBounds> {
         match self {
             Self::GetRoot { name } | Self::PutRoot { name, .. } => check_name(name),

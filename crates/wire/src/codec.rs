@@ -3,14 +3,16 @@ use bincode::{Decode, Encode, config};
 use crate::bounds::OutOfBounds;
 use crate::metadata::Tagged;
 
-/// The version of every message of this crate. Processes of another version are refused. It is 1
-/// until the first release, however the messages change before; then it grows with every change.
+/// The version of every message of this crate. A process refuses messages of another version. The
+/// version stays 1 until the first release, even if messages change; after that it grows with every
+/// change.
 const VERSION: u8 = 1;
 
-/// The largest body of a frame in bytes. A peer that announces more is cut off.
+/// The largest body of a frame in bytes. The receiver closes a connection that announces a longer
+/// one.
 pub const MAX_FRAME_BYTES: usize = 1 << 20;
 
-/// Bytes before the body of a frame: its length (4, little endian) and the version (1).
+/// The length of a frame's header in bytes: length of the body (4, little endian) and version (1).
 pub const FRAME_HEADER_BYTES: usize = 5;
 
 const CONFIG: config::Configuration<
@@ -19,7 +21,7 @@ const CONFIG: config::Configuration<
     config::Limit<MAX_FRAME_BYTES>,
 > = config::standard().with_fixed_int_encoding().with_limit::<MAX_FRAME_BYTES>();
 
-/// Why bytes are no message.
+/// Why bytes could not be decoded as a message.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum CodecError {
@@ -28,32 +30,32 @@ pub enum CodecError {
         "message version {found}, this program speaks {VERSION}: run the same rackpool release everywhere"
     )]
     Version {
-        /// The version the sender wrote.
+        /// The sender's version.
         found: u8,
     },
-    /// More bytes than any message has.
+    /// The frame's body is longer than the limit.
     #[error(
         "a message of {bytes} B is over the limit of {limit} B: see that the other end is a rackpool process of the same release"
     )]
     TooLong {
-        /// The length announced or reached.
+        /// The length announced or encoded.
         bytes: usize,
-        /// The most that is taken here.
+        /// The limit.
         limit: usize,
     },
-    /// The bytes end before the message does.
+    /// The bytes end before the message is complete.
     #[error(
         "the message is cut short: see that the other end is a rackpool process of the same release, and still runs"
     )]
     Truncated,
-    /// The bytes are no message of the expected kind.
+    /// The bytes do not encode a message of the expected type.
     #[error(
         "the message is malformed ({0}): see that the other end is a rackpool process of the same release"
     )]
     Malformed(String),
 }
 
-/// A whole frame: length, version, body.
+/// Encodes a message as a frame: length, version, body.
 ///
 /// ```
 /// use rackpool_wire::{FrameReader, encode};
@@ -81,7 +83,7 @@ const fn too_long(bytes: usize) -> CodecError {
     CodecError::TooLong { bytes, limit: MAX_FRAME_BYTES }
 }
 
-/// The message in one whole frame, as a datagram transport delivers it.
+/// Decodes one whole frame, as a datagram transport delivers it.
 pub fn decode<M: Decode<()>>(frame: &[u8]) -> Result<M, CodecError> {
     let length = body_length(frame, MAX_FRAME_BYTES)?.ok_or(CodecError::Truncated)?;
     let body = &frame[FRAME_HEADER_BYTES..];
@@ -116,23 +118,24 @@ fn decode_body<M: Decode<()>>(body: &[u8]) -> Result<M, CodecError> {
     Ok(message)
 }
 
-/// Cuts a stream of bytes into messages. It never holds more than one frame beyond what it was
-/// given, and refuses a frame over the limit as soon as its header is there.
+/// Splits a byte stream into messages. It buffers at most one incomplete frame beyond the bytes of
+/// the last [`extend`](Self::extend), and refuses a frame over the limit as soon as its header is
+/// complete.
 #[derive(Debug)]
 pub struct FrameReader {
     bytes: Vec<u8>,
     start: usize,
     limit: usize,
-    /// What is still to come of a frame over the limit, in bytes: it is passed over.
+    /// Bytes still to come of a request over the limit; they are skipped.
     skipping: usize,
 }
 
-/// A request that can't be served, in a stream that goes on behind it.
+/// A request that can't be served. The stream stays usable after it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Unreadable {
-    /// The request's tag, to answer it.
+    /// The request's tag, for the refusal.
     pub tag: u64,
-    /// What is wrong with it.
+    /// Why it is refused.
     pub reason: OutOfBounds,
 }
 
@@ -143,19 +146,19 @@ impl Default for FrameReader {
 }
 
 impl FrameReader {
-    /// A reader that has seen nothing.
+    /// Makes a reader with the limit [`MAX_FRAME_BYTES`].
     #[must_use]
     pub const fn new() -> Self {
         Self::with_limit(MAX_FRAME_BYTES)
     }
 
-    /// A reader that refuses frames with bodies of more bytes than `limit`.
+    /// Makes a reader that refuses frames with bodies of more than `limit` bytes.
     #[must_use]
     pub const fn with_limit(limit: usize) -> Self {
         Self { bytes: Vec::new(), start: 0, limit, skipping: 0 }
     }
 
-    /// Takes in the next bytes of the stream.
+    /// Appends the next bytes of the stream.
     pub fn extend(&mut self, bytes: &[u8]) {
         if self.start > 0 {
             self.bytes.drain(..self.start);
@@ -166,8 +169,10 @@ impl FrameReader {
         self.bytes.extend_from_slice(&bytes[skipped..]);
     }
 
-    /// The next whole message, or `None` when more bytes are needed. After an error the stream
-    /// has no meaning any more: close it.
+    /// Returns the next whole message, or `None` if more bytes are needed.
+    ///
+    /// # Errors
+    /// After an error the stream can't be decoded any more; the caller must close it.
     #[expect(clippy::should_implement_trait, reason = "the message's type is chosen by the caller")]
     pub fn next<M: Decode<()>>(&mut self) -> Result<Option<M>, CodecError> {
         let rest = &self.bytes[self.start..];
@@ -180,9 +185,12 @@ impl FrameReader {
         Ok(Some(message))
     }
 
-    /// The next request. One that is over the limit (and no longer than any frame may be), or means
-    /// nothing, is passed over and comes as [`Unreadable`]: it is refused, and the requests behind
-    /// it are served. An error is as with [`next`](Self::next).
+    /// Returns the next request, or `None` if more bytes are needed. A request that exceeds the
+    /// limit of this reader (but not [`MAX_FRAME_BYTES`]) or can't be decoded is skipped and
+    /// returned as [`Unreadable`]; the caller refuses it and serves the requests after it.
+    ///
+    /// # Errors
+    /// As for [`next`](Self::next).
     pub fn next_request<M: Decode<()>>(
         &mut self,
     ) -> Result<Option<Result<Tagged<M>, Unreadable>>, CodecError> {
@@ -231,7 +239,7 @@ mod tests {
     #[test]
     fn every_error_says_what_to_do() {
         let said = |error: CodecError| {
-            // Without an arm for others: a new one does not compile before its text stands here.
+            // No wildcard arm: a new error does not compile before its text is tested here.
             let text = match &error {
                 CodecError::Version { .. } => {
                     "message version 9, this program speaks 1: run the same rackpool release everywhere"
@@ -298,7 +306,7 @@ mod tests {
             ));
             assert_eq!(*last, Ok(Tagged { tag: 4, message: vec![4] }));
         }
-        // Not even a tag; and more than any frame has.
+        // A body too short for a tag; a length over that of any frame.
         let mut reader = FrameReader::with_limit(64);
         reader.extend(&encode(&1_u32).unwrap());
         assert!(matches!(reader.next_request::<u64>(), Err(CodecError::Malformed(_))));

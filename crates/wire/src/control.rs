@@ -1,8 +1,9 @@
-//! Between a client and its rack daemon, over the daemon's Unix socket. The first exchange passes
-//! the descriptors of the rack's files; the rest are rare requests for which no ring is worth it.
+//! Messages between a client and its rack daemon, over the daemon's Unix socket. The first exchange
+//! passes the file descriptors of the rack's memory; the rest are rare requests that need no ring.
 //!
-//! Each side sends [`Tagged`](crate::metadata::Tagged) messages; an answer carries its request's
-//! tag, so that one that comes after the client has given up is not taken for the next.
+//! Both sides send [`Tagged`](crate::metadata::Tagged) messages. An answer carries its request's
+//! tag, so a client that has timed out does not take a late answer for the answer to its next
+//! request.
 
 use bincode::{Decode, Encode};
 use rackpool_model::{ClientId, GlobalAddr, Incarnation, MemoryId, PageId, RackId};
@@ -11,45 +12,45 @@ use crate::bounds::OutOfBounds;
 use crate::history::{PageHeat, PageHistory};
 use crate::metadata::Refusal;
 
-/// What a client asks.
+/// A request of a client.
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
 pub enum ControlRequest {
     /// The first message of every connection.
     Hello {
-        /// Threads that shall be able to use the connection at the same time.
+        /// The number of threads that may use the connection at the same time.
         threads: u16,
-        /// The client this is, when it comes back to a restarted daemon.
+        /// The client's identity when it reconnects to a restarted daemon.
         resume: Option<Resume>,
     },
-    /// The address stored under a name in the pool.
+    /// Read the address stored under a name in the pool.
     GetRoot {
         /// 1 to 255 bytes of UTF-8.
         name: String,
     },
-    /// Store an address under a name if what is there is what the caller expects.
+    /// Compare-and-set on a name: store `new` if the stored address equals `expected`.
     PutRoot {
         /// 1 to 255 bytes of UTF-8.
         name: String,
-        /// What must be there now; `None`: nothing.
+        /// The expected address; `None`: the name is not set.
         expected: Option<GlobalAddr>,
-        /// What shall be there; `None` removes the name.
+        /// The new address; `None` removes the name.
         new: Option<GlobalAddr>,
     },
-    /// The rack's figures.
+    /// Read the rack's metrics.
     RackStatus,
-    /// What the rack knows of a page.
+    /// Read what the rack's daemon knows of a page.
     PageHistory {
         /// The page.
         page: PageId,
     },
-    /// The hottest pages of the rack and of those that it uses.
+    /// List the hottest pages among those of the rack and those of other racks that it uses.
     TopPages {
-        /// At most so many, and at most [`MAX_TOP_PAGES`](crate::history::MAX_TOP_PAGES).
+        /// The most pages to return; at most [`MAX_TOP_PAGES`](crate::history::MAX_TOP_PAGES).
         limit: u16,
     },
 }
 
-/// Who a returning client was.
+/// The identity of a reconnecting client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Encode, Decode)]
 pub struct Resume {
     /// Its id.
@@ -58,11 +59,11 @@ pub struct Resume {
     pub memory: MemoryId,
 }
 
-/// What the daemon answers.
+/// An answer of the daemon.
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
 pub enum ControlReply {
-    /// Comes with four descriptors: frames (read-write), rack metadata (read-only), the client's
-    /// own file (read-write), the event that wakes the daemon.
+    /// Answer to `Hello`. Four file descriptors come with it: frames (read-write), rack metadata
+    /// (read-only), the client's own file (read-write), the eventfd that wakes the daemon.
     Welcome {
         /// The client's id.
         client: ClientId,
@@ -70,49 +71,50 @@ pub enum ControlReply {
         rack: RackId,
         /// The identity of the rack's memory.
         memory: MemoryId,
-        /// This life of the daemon.
+        /// The daemon's incarnation.
         incarnation: Incarnation,
     },
-    /// What stands under the name now.
+    /// The address now stored under the name.
     Root {
-        /// The address, or `None`.
+        /// The address; `None`: the name is not set.
         addr: Option<GlobalAddr>,
-        /// Whether a change was asked for and made.
+        /// Whether this answers a `PutRoot` that took effect.
         changed: bool,
     },
-    /// The rack's figures.
+    /// The rack's metrics.
     RackStatus(Box<RackStatus>),
-    /// What the rack knows of a page.
+    /// What the rack's daemon knows of the page.
     PageHistory(PageHistory),
-    /// The hottest pages, the hottest first.
+    /// The hottest pages, hottest first.
     TopPages(Vec<PageHeat>),
-    /// The request can't be granted.
+    /// The daemon refused the request.
     Refused(ControlRefusal),
 }
 
-/// Why the daemon says no.
+/// Why the daemon refused a request.
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode, thiserror::Error)]
 pub enum ControlRefusal {
-    /// The peer runs under another user.
+    /// The client runs as another user than the daemon.
     #[error(
         "the daemon serves user {owner}, this process runs as user {caller}: start both as the same user"
     )]
     Credentials {
         /// The daemon's user id.
         owner: u32,
-        /// The caller's.
+        /// The client's user id.
         caller: u32,
     },
-    /// No such client is known: it was gone for too long or its rack's memory is another one.
+    /// The daemon does not know this client: it was away for too long, or the rack has other memory
+    /// now.
     #[error("the daemon does not know this client any more: open the pool again")]
     UnknownClient,
-    /// The options can't be met.
+    /// The daemon can't meet the options.
     #[error("{0}")]
     Invalid(String),
-    /// A field of the request is outside its bounds.
+    /// A field of the request exceeds its limit.
     #[error(transparent)]
     OutOfBounds(OutOfBounds),
-    /// The metadata server refused.
+    /// The metadata server refused the request.
     #[error(transparent)]
     Metadata(Refusal),
     /// The metadata server does not answer.
@@ -122,48 +124,49 @@ pub enum ControlRefusal {
     MetadataUnreachable,
 }
 
-/// Swaps of hot pages, counted since the daemon started.
+/// Counters of swaps since the daemon started.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Encode, Decode)]
 pub struct SwapStatus {
-    /// Asked of other racks; one that is asked again for want of an answer counts again.
+    /// Prepare messages sent to other racks, repetitions included.
     pub asked: u64,
-    /// Asked by other racks, counted likewise.
+    /// Prepare messages of other racks, repetitions included.
     pub served: u64,
-    /// Pages that came.
+    /// Pages that arrived.
     pub arrived: u64,
-    /// Pages that went.
+    /// Pages that departed.
     pub departed: u64,
-    /// Begun and given up.
+    /// Swaps that began and were aborted.
     pub given_up: u64,
-    /// Writes of others that were carried out here in pages that moved.
+    /// Forwarded writes executed here in pages that moved.
     pub forwarded: u64,
-    /// Bytes copied to here, those of swaps that were given up included.
+    /// Bytes copied into this rack, aborted swaps included.
     pub copied_bytes: u64,
-    /// How often a swap was refused, by reason.
+    /// Refused swaps by reason.
     pub refused: Vec<(String, u64)>,
-    /// For how long those who wanted to write a page waited because it moved: how often for longer
-    /// than the bound before and at most this one, in microseconds; `None` is without bound.
+    /// Histogram of how long writers waited for a moving page: upper bound of the bucket in
+    /// microseconds (`None`: unbounded) and the number of waits in it.
     pub pauses: Vec<(Option<u64>, u64)>,
 }
 
-/// Pages that other racks have copies of, and copies of theirs, since the daemon started.
+/// Counters of sharing: pages of this rack that others have replicas of, and replicas that this
+/// rack keeps; totals since the daemon started.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Encode, Decode)]
 pub struct ShareStatus {
     /// Pages of this rack that are shared now.
     pub shared: u64,
-    /// How often a page of this rack began to be shared.
+    /// Sharings that began here.
     pub begun: u64,
-    /// How often that ended, because somebody wanted to write.
+    /// Sharings that ended here.
     pub ended: u64,
-    /// Copies that this rack keeps now.
+    /// Replicas that this rack keeps now.
     pub copies: u64,
-    /// Copies that were made.
+    /// Replicas copied.
     pub made: u64,
-    /// Reads of copies, as far as a sample tells.
+    /// Reads of replicas, estimated from access samples.
     pub reads: u64,
 }
 
-/// The rack's figures.
+/// The rack's metrics.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Encode, Decode)]
 pub struct RackStatus {
     /// The daemon's process id.
@@ -172,60 +175,62 @@ pub struct RackStatus {
     pub frames: u32,
     /// Frames that hold no page.
     pub free_frames: u32,
-    /// Frames of the other racks that can be reached, as the metadata server last said.
+    /// Frames of all other racks that are alive, as the metadata server last reported.
     pub other_frames: u64,
-    /// Those of them that hold no page.
+    /// The free ones of them.
     pub other_free_frames: u64,
-    /// Bytes in objects handed out, caches of clients included.
+    /// Bytes in objects handed out, including those in clients' magazines.
     pub allocated_bytes: u64,
     /// Connected clients.
     pub clients: u32,
-    /// Bytes of metadata the rack keeps for each frame, the bitmaps of slab objects not counted.
+    /// Bytes of rack metadata for each frame, without the bitmaps of slab objects.
     pub metadata_bytes_per_frame: u32,
-    /// One-sided operations done for clients of this rack.
+    /// One-sided operations executed for clients of this rack.
     pub remote_operations: u64,
-    /// Accesses of clients to their own rack, as far as a sample tells.
+    /// Accesses of clients to memory of their own rack, estimated from access samples.
     pub local_accesses: u64,
-    /// How long one-sided operations for clients took, of a sample: how many longer than the bound
-    /// before and at most this one, in microseconds; `None` is without bound.
+    /// Histogram of the latency of one-sided operations for clients, from a sample: upper bound of
+    /// the bucket in microseconds (`None`: unbounded) and the number of operations in it.
     pub remote_times: Vec<(Option<u64>, u64)>,
-    /// Requests of clients served.
+    /// Requests of clients that the data plane has served.
     pub requests: u64,
-    /// How often the data plane went to sleep.
+    /// How often the data plane slept.
     pub sleeps: u64,
-    /// Requests to other racks whose answer came with a message.
+    /// Requests to other racks in mode pure RPC: the data came in the answer.
     pub pure_requests: u64,
-    /// Requests to other racks whose data was read after the answer.
+    /// Requests to other racks in mode RPC then one-sided: the caller read the data after the
+    /// answer.
     pub then_one_sided_requests: u64,
-    /// Requests to other racks whose data was written by the other side.
+    /// Requests to other racks in mode zero-copy: the server wrote the data.
     pub zero_copy_requests: u64,
     /// One-sided operations posted.
     pub posted: u64,
     /// Messages sent to other racks.
     pub messages: u64,
-    /// Doorbells for both: one for each rack in a poll round that had something for it.
+    /// Flushes for both: at most one for each peer in a poll round.
     pub doorbells: u64,
-    /// What there is to count of swaps.
+    /// Swap counters.
     pub swaps: SwapStatus,
-    /// What there is to count of sharing.
+    /// Sharing counters.
     pub sharing: ShareStatus,
-    /// Work requests that the fabric's device was given, or frames that its sockets were; 0 when it
-    /// has neither.
+    /// Work requests posted to the RDMA device, or frames written to the sockets of the TCP fabric;
+    /// 0 for the emulated fabric.
     pub device_requests: u64,
-    /// Doorbells that it was rung with for them, or writes to the sockets.
+    /// Doorbells rung at the device for them, or writes to the sockets.
     pub device_doorbells: u64,
-    /// Completions that it gave for them, or answers that came.
+    /// Completions polled from the device, or answers received.
     pub device_completions: u64,
-    /// Work requests that were to complete by themselves.
+    /// Work requests posted signalled.
     pub device_signalled: u64,
-    /// Work requests that carried their bytes within them.
+    /// Work requests posted with inline data.
     pub device_inlined: u64,
-    /// For each rack this one is connected to: which mode is chosen for which size, for people.
+    /// For each connected rack: which RPC mode is used for which size; text for operators.
     pub thresholds: Vec<(RackId, String)>,
-    /// The fabric in use and its figures, for people.
+    /// The fabric in use and its model; text for operators.
     pub fabric: String,
-    /// The kind of memory and the pages it lies in, for people.
+    /// The kind of memory and its page size; text for operators.
     pub memory: String,
-    /// Where the daemon's thread and the files it shares with clients are placed, for people.
+    /// NUMA placement of the data plane's thread and of the files it shares with clients; text for
+    /// operators.
     pub placement: String,
 }

@@ -1,4 +1,5 @@
-//! What a rack daemon knows of pages: how hot they are, and what became of the wish to move them.
+//! What a rack daemon knows of pages: their hotness, and the history of attempts to move or share
+//! them.
 
 use bincode::{Decode, Encode};
 use rackpool_model::{PageId, RackId};
@@ -8,101 +9,102 @@ use crate::swap::{PrepareRefusal, RequestRefusal};
 /// The most pages of one [`ControlReply::TopPages`](crate::control::ControlReply::TopPages).
 pub const MAX_TOP_PAGES: u16 = 256;
 
-/// How hot a page is in one rack.
+/// The hotness of a page in one rack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Encode, Decode)]
 pub struct PageHeat {
     /// The page.
     pub page: PageId,
-    /// Its hotness there, in thousandths; 1000 when it is not used.
+    /// Its hotness in that rack, in thousandths; 1000 if it is unused.
     pub milli: u64,
     /// Reads since its counters last restarted.
     pub reads: u32,
-    /// Writes since then.
+    /// Writes since its counters last restarted.
     pub writes: u32,
-    /// Whether it is hot there.
+    /// Whether it is hot in that rack.
     pub hot: bool,
     /// Whether it is hot and mostly read.
     pub read_hot: bool,
-    /// Whether it lives there.
+    /// Whether that rack is its home.
     pub at_home: bool,
 }
 
 /// What a rack's daemon knows of a page.
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
 pub struct PageHistory {
-    /// How hot it is.
+    /// Its hotness.
     pub heat: PageHeat,
-    /// Above this a page is hot there, in thousandths.
+    /// The threshold above which a page is hot in that rack, in thousandths.
     pub hot_milli: u64,
-    /// Whether it has come lately and is not given away.
+    /// Whether it rests: it arrived recently and is not given away.
     pub rests: bool,
-    /// What happened, the oldest first.
+    /// Its history, oldest first.
     pub notes: Vec<PageNote>,
 }
 
-/// Something that happened to a page, as one rack saw it.
+/// An entry of a page's history, as one rack saw it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Encode, Decode)]
 pub struct PageNote {
-    /// When, in milliseconds since 1970.
+    /// First occurrence, in milliseconds since 1970.
     pub unix_ms: u64,
-    /// When it last happened again, with nothing else in between.
+    /// Last repetition without another event in between, in milliseconds since 1970.
     pub last_unix_ms: u64,
-    /// How many times it happened.
+    /// The number of occurrences.
     pub times: u32,
-    /// How hot the page was in this rack the last time, in thousandths.
+    /// The page's hotness in this rack at the last occurrence, in thousandths.
     pub milli: u64,
-    /// What.
+    /// The event.
     pub event: PageHistoryEvent,
 }
 
-/// What happens to a page.
+/// An event in the history of a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Encode, Decode)]
 pub enum PageHistoryEvent {
-    /// It was hot here, and this rack asked for it.
+    /// The page was hot here; this rack requested it from the metadata server.
     Wanted {
-        /// What it would give for it.
+        /// The page offered in exchange.
         offered: PageId,
     },
-    /// It was hot here, but nothing cold was there to give for it.
+    /// The page was hot here, but this rack had neither a free page nor a cold one to offer.
     NoColdPage,
-    /// The metadata server dropped the wish.
+    /// The metadata server refused the request.
     RequestRefused(RequestRefusal),
-    /// Its home kept it.
+    /// The page's home refused to prepare the swap.
     PrepareRefused(PrepareRefusal),
-    /// This rack, its home, kept it.
+    /// This rack, the page's home, refused to prepare a swap.
     Kept {
-        /// Who wanted it.
+        /// The rack that requested it.
         requester: RackId,
-        /// How hot it was there, in thousandths.
+        /// Its hotness at the requester, in thousandths.
         milli: u64,
-        /// Why it stayed.
+        /// The reason.
         reason: PrepareRefusal,
     },
-    /// This rack, its home, agreed to give it.
+    /// This rack, the page's home, accepted a swap and froze the page.
     Promised {
-        /// To whom.
+        /// The rack that gets it.
         requester: RackId,
-        /// How hot it was there, in thousandths.
+        /// Its hotness at the requester, in thousandths.
         milli: u64,
     },
-    /// The swap was given up: it stayed where it was.
+    /// The swap was aborted; the page stayed at its home.
     GaveUp,
-    /// It came.
+    /// The page arrived here.
     Arrived,
-    /// It went.
+    /// The page departed to its new home.
     Departed,
-    /// This rack, its home, lets others keep copies.
+    /// This rack, the page's home, began to share it: other racks may keep replicas.
     Shared,
-    /// Nobody has a copy any more, and it can be written.
+    /// The sharing ended: no replica is left, and the page can be written.
     Unshared,
-    /// A copy of it is read here.
+    /// This rack keeps a replica that its clients read.
     Copied,
-    /// The copy was called back, has run out, or its frame was needed.
+    /// The replica here ended: it was called back, its lease expired, or its frame was needed.
     CopyGone,
 }
 
 impl PageHistoryEvent {
-    /// Whether the two tell the same but for figures.
+    /// Returns true if `self` repeats `before`: they are equal except for hotness and the offered
+    /// page.
     #[must_use]
     pub fn is_again(&self, before: &Self) -> bool {
         match (self, before) {

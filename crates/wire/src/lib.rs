@@ -4,12 +4,12 @@
 //! |---|---|
 //! | [`metadata`] | a rack daemon (or the `rackpool` command) and the metadata server, over TCP |
 //! | [`control`] | a client and its rack daemon, over the daemon's Unix socket |
-//! | [`history`] | the `rackpool` command and a rack daemon, about the heat of pages; part of `control` |
+//! | [`history`] | the `rackpool` command and a rack daemon: hotness of pages; part of `control` |
 //! | [`peer`] | two rack daemons, as requests over their fabric |
-//! | [`rack`] | a client's threads and their rack daemon, as words of ring entries and call cells |
+//! | [`rack`] | a client's threads and their rack daemon, in ring entries and call cells |
 //! | [`swap`] | a rack daemon and the metadata server, and two rack daemons, about swaps |
 //!
-//! [`bounds`] has the bounds of their fields.
+//! [`bounds`] has the limits of their fields.
 #![forbid(unsafe_code)]
 
 pub mod bounds;

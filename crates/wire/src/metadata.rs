@@ -1,8 +1,8 @@
-//! Between a rack daemon (or the `rackpool` command) and the metadata server.
+//! Messages between a rack daemon (or the `rackpool` command) and the metadata server.
 //!
-//! Each side sends [`Tagged`] messages; an answer carries its request's tag. Requests of one
-//! connection may be answered out of order. A [`MetadataRequest::Swap`] that is accepted has no
-//! answer, and the metadata server sends [`MetadataReply::Swap`] unasked, with the tag [`PUSHED`].
+//! Both sides send [`Tagged`] messages; an answer carries its request's tag. Requests of one
+//! connection may be answered out of order. An accepted [`MetadataRequest::Swap`] has no answer;
+//! the metadata server sends [`MetadataReply::Swap`] unsolicited, with the tag [`PUSHED`].
 
 mod directory_entry;
 
@@ -16,114 +16,116 @@ use crate::swap::{FromServer, ToServer};
 
 pub use directory_entry::{DirectoryEntry, LastMove, PageLock};
 
-/// The tag of what is sent unasked. Tags of requests begin at 1.
+/// The tag of unsolicited messages. Tags of requests begin at 1.
 pub const PUSHED: u64 = 0;
 
-/// A message and the number that ties an answer to its request.
+/// A message with the tag that matches an answer to its request.
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
 pub struct Tagged<M> {
-    /// Chosen by the asking side, unique among its unanswered requests.
+    /// Chosen by the sender of the request, unique among its unanswered requests.
     pub tag: u64,
-    /// What is asked or answered.
+    /// The request or the answer.
     pub message: M,
 }
 
-/// What a rack daemon tells of itself when it starts.
+/// How a rack daemon announces itself when it starts.
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
 pub struct RackAnnouncement {
     /// The rack it serves.
     pub rack: RackId,
     /// The identity of the memory it found or formatted.
     pub memory: MemoryId,
-    /// This life of the daemon.
+    /// The daemon's incarnation.
     pub incarnation: Incarnation,
-    /// Frames in the rack; also how many page ids it needs, all in one run.
+    /// Frames in the rack, and the number of page ids that it needs, in one range.
     pub frames: u32,
     /// The page size in bytes.
     pub page_bytes: u64,
-    /// The last commit of the metadata server that the rack has acted on; none before its first
+    /// The last commit of the metadata server that the rack has acted on; `None` before its first
     /// registration.
     pub seen: Option<StorePosition>,
-    /// Where clients of the rack find the daemon: the path of its Unix socket.
+    /// The path of the daemon's Unix socket, for clients of the rack.
     pub control_path: String,
-    /// Where other racks find it, in the words of its fabric.
+    /// The daemon's address for other racks, in the notation of its fabric.
     pub fabric_address: String,
 }
 
-/// What one asks the metadata server.
+/// A request to the metadata server.
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
 pub enum MetadataRequest {
-    /// A daemon starts to serve its rack.
+    /// A daemon begins to serve its rack.
     Register(RackAnnouncement),
-    /// A daemon is alive. Due several times within each lease.
+    /// A daemon is alive. The daemon sends several heartbeats within each lease.
     Heartbeat {
         /// The rack it serves.
         rack: RackId,
-        /// Its life; another one than the registered is refused.
+        /// Its incarnation. The metadata server refuses any but the registered one.
         incarnation: Incarnation,
         /// Frames that hold no page.
         free_frames: u32,
-        /// The newest membership version it has seen; a newer one comes back whole.
+        /// The newest membership version that the daemon has. If there is a newer one, the answer
+        /// carries all members.
         seen_version: u64,
     },
-    /// A daemon stops on purpose: its lease ends now, its memory stays.
+    /// A daemon stops regularly: its lease ends now; the rack's memory stays.
     Leave {
         /// The rack it served.
         rack: RackId,
-        /// Its life.
+        /// Its incarnation.
         incarnation: Incarnation,
     },
-    /// Which rack is the page's home?
+    /// Ask which rack is the page's home.
     Locate {
         /// The page.
         page: PageId,
     },
-    /// The address stored under a name.
+    /// Read the address stored under a name.
     GetRoot {
         /// 1 to 255 bytes of UTF-8.
         name: String,
     },
-    /// Store an address under a name if what is there is what the caller expects.
+    /// Compare-and-set on a name: store `new` if the stored address equals `expected`.
     PutRoot {
         /// 1 to 255 bytes of UTF-8.
         name: String,
-        /// What must be there now; `None`: nothing.
+        /// The expected address; `None`: the name is not set.
         expected: Option<GlobalAddr>,
-        /// What shall be there; `None` removes the name.
+        /// The new address; `None` removes the name.
         new: Option<GlobalAddr>,
     },
-    /// Everything worth showing to a person.
+    /// Read the state of the pool, for operators.
     Status,
-    /// What a rack has to say about a swap. Only its daemon may, over the connection on which it
-    /// registered last. It is answered only when it is refused, with the tag [`PUSHED`]; what the
-    /// metadata server has to say itself comes as [`MetadataReply::Swap`].
+    /// A message of a rack about a swap. Only the rack's daemon may send it, over the connection on
+    /// which it registered last. It is answered only if it is refused, with the tag [`PUSHED`]; the
+    /// metadata server's own messages about swaps are [`MetadataReply::Swap`].
     Swap {
-        /// The rack that speaks.
+        /// The sending rack.
         rack: RackId,
-        /// Its daemon's life.
+        /// Its daemon's incarnation.
         incarnation: Incarnation,
-        /// What it says.
+        /// The message.
         message: ToServer,
     },
-    /// What has happened to a page?
+    /// Read the directory entry of a page.
     Explain {
         /// The page.
         page: PageId,
     },
 }
 
-/// What the metadata server answers.
+/// An answer or an unsolicited message of the metadata server.
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
 pub enum MetadataReply {
-    /// The rack is a member now.
+    /// The rack is a member.
     Registered {
-        /// Its page ids, the same as in its memory's earlier lives.
+        /// Its page ids; a memory keeps the same ids for ever.
         pages: PageRange,
         /// How long the lease lasts without a heartbeat, in milliseconds.
         lease_ms: u64,
-        /// The last durable commit: to be noted before the rack acts on this answer.
+        /// The last durable commit. The rack must record it before it acts on this answer.
         position: StorePosition,
-        /// What it proves itself with to other racks, on a fabric over a network.
+        /// The pool's fabric key, with which the rack authenticates to other racks; only on a
+        /// fabric over a network.
         fabric_key: Option<FabricKey>,
     },
     /// The lease is renewed.
@@ -132,70 +134,71 @@ pub enum MetadataReply {
         position: StorePosition,
         /// The version of `members`.
         version: u64,
-        /// All members, when there is event since `seen_version`; else empty.
+        /// All members if the daemon has another version, free frames have changed, or the daemon
+        /// was not sent them on this connection yet; else empty.
         members: Vec<Member>,
     },
-    /// The rack's lease has been given back.
+    /// The rack's lease has ended as requested.
     Left,
-    /// The page's home.
+    /// The home of a page.
     Located {
-        /// The pages that the answer holds for: those around it that live there too, none of which
-        /// has ever moved; or only the page itself.
+        /// The pages for which the answer holds: a range around the page of pages at the same home
+        /// that have never moved; or only the page itself.
         pages: PageRange,
         /// Their home.
         home: RackId,
     },
-    /// The page was never handed out.
+    /// No memory has this page id.
     NoSuchPage,
-    /// The page's contents went with the memory in which it lived.
+    /// The page's contents are lost: its home has other memory now.
     PageLost,
-    /// What stands under the name now. After a [`MetadataRequest::PutRoot`] that equals `new` if
-    /// the caller's expectation was met.
+    /// The address now stored under the name. After a [`MetadataRequest::PutRoot`] it equals `new`
+    /// if the expectation was met.
     Root {
-        /// The address, or `None`.
+        /// The address; `None`: the name is not set.
         addr: Option<GlobalAddr>,
-        /// Whether a change was asked for and made.
+        /// Whether this answers a `PutRoot` that took effect.
         changed: bool,
     },
     /// The pool's state.
     Status(PoolStatus),
-    /// The request can't be granted.
+    /// The metadata server refused the request.
     Refused(Refusal),
-    /// Unasked, with the tag [`PUSHED`]: what the rack must know of a swap.
+    /// Unsolicited, with the tag [`PUSHED`]: a message to the rack about a swap.
     Swap {
-        /// What.
+        /// The message.
         message: FromServer,
-        /// The last durable commit: to be noted before the rack acts on the message.
+        /// The last durable commit. The rack must record it before it acts on the message.
         position: StorePosition,
     },
-    /// What is known of the page.
+    /// The directory entry of the page.
     Explained(DirectoryEntry),
-    /// Unasked, with the tag [`PUSHED`]: something about the members has changed.
+    /// Unsolicited, with the tag [`PUSHED`]: the membership has changed.
     Members {
         /// The version of `members`.
         version: u64,
-        /// All of them.
+        /// All members.
         members: Vec<Member>,
     },
 }
 
-/// Why the metadata server says no.
+/// Why the metadata server refused a request.
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode, thiserror::Error)]
 pub enum Refusal {
-    /// Another memory serves the rack and its lease is valid.
+    /// A daemon with other memory serves the rack and its lease is valid.
     #[error("rack {} is served by another daemon with other memory (lease valid for {remaining_ms} ms more): stop that daemon or choose another --rack", .rack.0)]
     RackTaken {
         /// The rack.
         rack: RackId,
-        /// What is left of the other's lease, in milliseconds.
+        /// The rest of that daemon's lease, in milliseconds.
         remaining_ms: u64,
     },
-    /// A newer daemon has taken the rack over.
+    /// A daemon with a larger incarnation has taken the rack over.
     #[error("a newer daemon (incarnation {}) serves rack {}: this one must stop", .current.0, .rack.0)]
     Superseded {
         /// The rack.
         rack: RackId,
-        /// The newer life.
+        /// The incarnation registered now.
         current: Incarnation,
     },
     /// The pool has another page size.
@@ -203,82 +206,83 @@ pub enum Refusal {
         "the pool's pages have {pool} B, this rack was formatted with {rack} B: format it with --page-size {pool}"
     )]
     PageSize {
-        /// The pool's, in bytes.
+        /// The pool's page size in bytes.
         pool: u64,
-        /// The rack's, in bytes.
+        /// The rack's page size in bytes.
         rack: u64,
     },
-    /// The rack has other geometry than when its memory was first seen.
+    /// The memory has another number of frames than when it joined.
     #[error(
         "this memory has {now} frames but had {before} when it joined: start the daemon with the old --memory"
     )]
     FramesChanged {
-        /// Frames when it joined.
+        /// Its frames when it joined.
         before: u32,
-        /// Frames now.
+        /// Its frames now.
         now: u32,
     },
-    /// The rack's memory belongs to the pool of another store.
+    /// The rack's memory belongs to another metadata store.
     #[error(
         "the rack's memory belongs to another metadata store ({:016x}) than the metadata server has now ({:016x}): start the metadata server with the store that it had (--store), or remove the rack's folder to give its contents up", .seen.store, .own.store
     )]
     OtherStore {
-        /// What the rack has acted on.
+        /// The last commit that the rack has acted on.
         seen: StorePosition,
         /// The last commit of the store.
         own: StorePosition,
     },
-    /// The store is older than what the rack has acted on.
+    /// The store is older than the last commit that the rack has acted on.
     #[error(
         "the metadata store is an older copy: the rack has acted on {seen}, and this store ends at {own}: start the metadata server with the newest copy (--store); if there is none, remove the folders of all racks that are refused, to give their contents up"
     )]
     OlderStore {
-        /// What the rack has acted on.
+        /// The last commit that the rack has acted on.
         seen: StorePosition,
         /// The last commit of the store.
         own: StorePosition,
     },
-    /// A rack that is served reaches others by another fabric.
+    /// A rack with a valid lease uses another kind of fabric.
     #[error(
         "{rack} is served over the fabric {theirs:?}, this daemon has {own:?}, and the racks of a pool use the same: start this daemon with --fabric {theirs}, or stop all daemons first"
     )]
     OtherFabric {
-        /// The rack that is served.
+        /// The rack with the valid lease.
         rack: RackId,
         /// The fabric of that rack.
         theirs: String,
         /// The fabric of the rack that is refused.
         own: String,
     },
-    /// No page ids are left.
+    /// Not enough page ids are left.
     #[error("the pool has handed out all of its 2^32 page ids: create a new pool")]
     PageIdsExhausted,
-    /// A heartbeat of a rack that never registered or whose lease ran out.
+    /// The rack never registered, its lease has expired, or the message did not come over its
+    /// registered connection.
     #[error("rack {} is no member (its lease ran out): register again", .0.0)]
     NotMember(RackId),
-    /// The request breaks a limit.
+    /// The request violates a rule that the text names.
     #[error("{0}")]
     Invalid(String),
-    /// A field of the request is outside its bounds.
+    /// A field of the request exceeds its limit.
     #[error(transparent)]
     OutOfBounds(OutOfBounds),
-    /// The requester's credentials don't allow it.
+    /// The requester's credentials do not permit the request.
     #[error("{0}")]
     Denied(String),
-    /// The store could not make the change durable. Whether it has, shows when the metadata server
-    /// is started again: until then nobody sees the change.
+    /// The store failed to make the change durable. Whether it is in the store is known only after
+    /// a restart of the metadata server; until then no process sees the change.
     #[error(
         "the metadata store failed: {0}; see the metadata server's log; whether the change was made shows when the metadata server is started again"
     )]
     Store(String),
 }
 
-/// A rack of the pool as the others see it.
+/// A rack of the pool as other racks see it.
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
 pub struct Member {
     /// The rack.
     pub rack: RackId,
-    /// Its daemon's life.
+    /// Its daemon's incarnation.
     pub incarnation: Incarnation,
     /// The identity of its memory.
     pub memory: MemoryId,
@@ -290,11 +294,11 @@ pub struct Member {
     pub free_frames: u32,
     /// The path of the daemon's Unix socket.
     pub control_path: String,
-    /// Where other racks find it.
+    /// The daemon's address for other racks.
     pub fabric_address: String,
 }
 
-/// The pool's state for people.
+/// The state of the pool, for operators.
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
 pub struct PoolStatus {
     /// The page size in bytes; 0 before the first rack has joined.
@@ -303,14 +307,14 @@ pub struct PoolStatus {
     pub lease_ms: u64,
     /// Membership version.
     pub version: u64,
-    /// All racks ever seen, the dead ones included.
+    /// All racks that ever registered, dead ones included.
     pub members: Vec<Member>,
-    /// Those of them whose daemons have given their lease back: they ended on purpose.
+    /// Those of them whose daemons have stopped regularly.
     pub left: Vec<RackId>,
-    /// Named addresses.
+    /// Roots: names and their addresses.
     pub roots: Vec<(String, GlobalAddr)>,
-    /// Page ids whose contents are lost.
+    /// The number of lost pages.
     pub lost_pages: u64,
-    /// Bytes of the store's file.
+    /// The size of the store's file in bytes.
     pub store_bytes: u64,
 }

@@ -1,124 +1,128 @@
-//! Between two rack daemons: what they ask and answer, as bodies and heads of requests between
-//! racks (`rackpool-rrpc`).
+//! Messages between two rack daemons: the bodies and heads of requests between racks
+//! (`rackpool-rrpc`).
 //!
-//! [`PeerRequest::Allocate`] and [`PeerRequest::Free`] carry a sequence number that survives both
-//! daemons, so that each is done exactly once although it may be sent again after a crash.
+//! [`PeerRequest::Allocate`] and [`PeerRequest::Free`] carry a sequence number that survives
+//! restarts of both daemons. Each is executed exactly once, even if it is sent again after a crash.
 
 use bincode::{Decode, Encode};
 use rackpool_model::{Access, Epoch, FrameId, GlobalAddr, MemoryId, PageId, RackId};
 
 use crate::swap::{Between, SwapId};
 
-/// Bytes of a line of a page, the unit in which what was written in it is told: a cache line.
+/// Bytes of a line, the unit of dirty logging: a cache line.
 pub const LINE_BYTES: usize = 64;
 
-/// What one daemon asks of another.
+/// A request of one daemon to another.
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
 pub enum PeerRequest {
-    /// Where does the page lie? The answer is a location lease.
+    /// Ask for a location lease of a page.
     Lookup {
         /// The page.
         page: PageId,
-        /// The requester's number of the question. Only the answer to its last one counts.
+        /// The requester's number of this request. The requester ignores answers to any but its
+        /// last one for the page.
         question: u64,
-        /// What for: a page that is frozen is leased for reading only.
+        /// The kind of access needed: a frozen page is leased for reading only.
         access: Access,
-        /// Whether the requester wants to keep a copy.
+        /// Whether the requester wants to keep a replica.
         keep: bool,
     },
-    /// Give the lease back that was given over this endpoint: drain your own operations on the
-    /// page, forget it, answer [`PeerReply::Returned`]. Or only the right to write: drain your own
-    /// writes and read on.
+    /// Call back a lease given over this endpoint. The holder drains its operations on the page,
+    /// forgets the lease and answers [`PeerReply::Returned`]. With `keep_reading` it drains its
+    /// writes only, drops its replica, and continues to read under the lease.
     Revoke {
         /// The page.
         page: PageId,
         /// The home's number of the lease.
         lease: u64,
-        /// Whether reads may go on under it.
+        /// Whether the holder may continue to read under it.
         keep_reading: bool,
     },
-    /// Compare and swap 8 bytes on the home rack's CPU.
+    /// Compare and swap 8 bytes, executed by the home's processor.
     CompareAndSwap {
-        /// Where; aligned to 8 bytes.
+        /// The address, aligned to 8 bytes.
         addr: GlobalAddr,
-        /// What must be there.
+        /// The expected value.
         expected: u64,
-        /// What shall be there.
+        /// The new value.
         new: u64,
     },
-    /// Add to 8 bytes on the home rack's CPU, wrapping.
+    /// Add to 8 bytes, wrapping, executed by the home's processor.
     FetchAndAdd {
-        /// Where; aligned to 8 bytes.
+        /// The address, aligned to 8 bytes.
         addr: GlobalAddr,
-        /// What to add.
+        /// The summand.
         delta: u64,
     },
-    /// Write in a page on the home rack's CPU, as the home does while the page moves.
+    /// A forwarded write: the home's processor writes the page, which moves.
     Write {
-        /// Where; within one page.
+        /// The address; the bytes lie within one page.
         addr: GlobalAddr,
-        /// What.
+        /// The bytes to write.
         bytes: Vec<u8>,
     },
-    /// Hand out objects for a client of the asking rack.
+    /// Allocate objects for a client of the requesting rack.
     Allocate {
-        /// Who asks.
+        /// The requesting rack.
         rack: RackId,
-        /// The identity of its memory, which the sequence belongs to.
+        /// The identity of its memory, to which the sequence belongs.
         memory: MemoryId,
-        /// The request's number among those of this rack; each is carried out once.
+        /// The number of the exchange in that sequence; each is executed once.
         sequence: u64,
         /// Bytes of each object.
         bytes: u64,
-        /// How many, at most.
+        /// The most objects to allocate.
         count: u16,
     },
-    /// Take back objects.
+    /// Free objects.
     Free {
-        /// Who asks.
+        /// The requesting rack.
         rack: RackId,
-        /// The identity of its memory, which the sequence belongs to.
+        /// The identity of its memory, to which the sequence belongs.
         memory: MemoryId,
-        /// The request's number among those of this rack; each is carried out once.
+        /// The number of the exchange in that sequence; each is executed once.
         sequence: u64,
         /// The objects.
         addrs: Vec<GlobalAddr>,
     },
-    /// About a swap. The answer says nothing: whatever is to be said about it is a message of its
-    /// own.
+    /// A message about a swap. The answer only acknowledges receipt; a reply of the swap protocol
+    /// is a message of its own.
     Swap(Between),
-    /// What was written, since it was frozen, in the page that this swap moves to the asked rack.
-    /// The answer says nothing, as with [`Self::Swap`].
+    /// The dirty lines of the page that this swap moves to the receiver: what its old home wrote
+    /// since it was frozen. The answer only acknowledges receipt, as for [`Self::Swap`].
     DirtyLines {
         /// The swap.
         swap: SwapId,
-        /// Where the page lies at the requester.
+        /// The page's frame at the sender.
         frame: FrameId,
-        /// Whether the lines are all; if not only the page as a whole has everything.
+        /// Whether the lines are complete. If false, the receiver copies the whole page again.
         known: bool,
-        /// The lines of the page that were written.
+        /// The numbers of the dirty lines in the page.
         lines: Vec<u32>,
         /// Their bytes, [`LINE_BYTES`] each.
         bytes: Vec<u8>,
     },
-    /// The slab header and the object bitmap of a page that moves: they stand still.
+    /// Ask for the slab header and the object bitmap of a page that moves. Neither changes while
+    /// the page is frozen.
     Contents {
         /// The page.
         page: PageId,
         /// Its epoch.
         epoch: Epoch,
     },
-    /// The lease that was given over this endpoint is back unasked: the page has come to the
-    /// requester. The answer says nothing, and what is lost is called back.
+    /// Return a lease given over this endpoint without a call back: the page has arrived at the
+    /// sender. The answer only acknowledges receipt. If the message is lost, the home calls the
+    /// lease back.
     Return {
         /// The page.
         page: PageId,
         /// The home's number of the lease.
         lease: u64,
     },
-    /// Where will the page lie that goes to the asked rack with this swap? Answered as
-    /// [`Self::Lookup`] for reading, when it can be read there. If the asked rack knows the swap
-    /// the lease is good for writing, too, as soon as the requester has left the page.
+    /// Lease prefetch: ask the new home for a lease of a page that this swap moves to it. The
+    /// receiver answers as to [`Self::Lookup`] for reading, once the page is readable there. If the
+    /// receiver knows the swap, the lease also permits writing as soon as the sender has quiesced
+    /// the page.
     PrefetchLease {
         /// The swap.
         swap: SwapId,
@@ -127,45 +131,49 @@ pub enum PeerRequest {
     },
 }
 
-/// What a daemon answers to another.
+/// An answer of one daemon to another.
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
 pub enum PeerReply {
-    /// The page lies here; the requester holds a lease now.
+    /// The page is here, and the requester holds a lease now.
     Location {
-        /// The home's number of the lease, which is good for the endpoint over which it comes.
+        /// The home's number of the lease, which is valid for the endpoint that carries this
+        /// answer.
         lease: u64,
         /// The frame.
         frame: FrameId,
         /// The page's epoch.
         epoch: Epoch,
-        /// What the page is used for, as its slab header says.
+        /// The use of the page, from its slab header.
         usage: u64,
-        /// Whether the lease is good for writing too.
+        /// Whether the lease permits writing too.
         writable: bool,
-        /// Whether the home carries out [`PeerRequest::Write`] meanwhile: the page moves.
+        /// Whether the page moves and the home executes [`PeerRequest::Write`] meanwhile.
         forwards: bool,
-        /// The number under which the page is shared: the requester may keep a copy as long as the
-        /// lease is good.
+        /// The number of the sharing: the requester may keep a replica while the lease is valid.
+        /// `None`: it may not.
         sharing: Option<u64>,
     },
-    /// The page holds nothing: it was freed or never allocated.
+    /// The page is not allocated: it was freed or never allocated.
     NotAllocated,
-    /// The page's home is elsewhere: ask the metadata server.
+    /// This rack is not the page's home; the requester must ask the metadata server.
     NotHere,
-    /// The page is here and about to move or to leave. Nothing was done: ask again a little later.
+    /// The page is here but can't be used yet, since it moves or leaves. Nothing was done; the
+    /// requester repeats the request later.
     Busy,
-    /// The lease has been given back, or the right to write: nothing more comes of it.
+    /// The holder has returned the lease, or the right to do more than read: no further operation
+    /// lands under it.
     Returned,
     /// The value before the operation.
     Value(u64),
-    /// It is written.
+    /// The bytes are written.
     Written {
-        /// Whether the page moves, so that the next write is to be asked for as well.
+        /// Whether the page moves: the requester must forward its next write too.
         moving: bool,
     },
-    /// The page was to come here when what was in it was lost.
+    /// The page is lost: it was to arrive here, but its old home lost the lines that this copy
+    /// lacks.
     Lost,
-    /// The objects handed out.
+    /// The allocated objects.
     Allocated(Vec<GlobalAddr>),
     /// The rack has no room for even one of the objects.
     Full {
@@ -174,19 +182,19 @@ pub enum PeerReply {
     },
     /// The objects are free; `refused` of them were not allocated.
     Freed {
-        /// How many were no objects in use.
+        /// The number of addresses that were not allocated objects.
         refused: u16,
-        /// Those of pages that have moved away: they are not free.
+        /// Objects of pages that have moved away; they are not freed.
         moved: Vec<GlobalAddr>,
     },
-    /// A message has come.
+    /// A message was received.
     Heard,
-    /// The page moves. Its bitmap is the data of the answer: a bit for each object, 8 bytes
-    /// at a time, little endian.
+    /// The slab header of a page that moves. The answer's data is the bitmap: one bit for each
+    /// object, in little-endian words of 8 bytes.
     Contents {
-        /// What the page is used for, as its slab header says.
+        /// The use of the page, from its slab header.
         usage: u64,
     },
-    /// The request breaks a rule.
+    /// The request violates a rule that the text names.
     Invalid(String),
 }

@@ -1,160 +1,162 @@
-//! Between the threads of a client and the daemon of its rack: what the entries of the request
-//! rings and the answers in call cells mean. Plain words, no encoding: they are written and read
-//! millions of times a second.
+//! Messages between the threads of a client and its rack daemon: the meaning of entries of the
+//! request rings and of answers in call cells. They are plain words without encoding, since
+//! millions are written and read each second.
 
 use rackpool_model::{Access, FrameId, GlobalAddr, PageId, PageWord, RackId};
 
-/// Arguments of an entry.
+/// The arguments of a ring entry.
 pub type Arguments = [u64; 5];
-/// Values of an answer.
+/// The values of an answer.
 pub type Values = [u64; 5];
 
-/// The longest write in a page that moves (bytes): its home carries it out with the thread that
-/// serves everybody, and remembers all of it in one message. A longer one is refused as
-/// [`RackAnswer::Moved`], and comes again in pieces.
+/// The longest forwarded write, in bytes. The page's home executes it on the data plane's thread
+/// and sends all of its lines in one message later. A longer one is refused with
+/// [`RackAnswer::Moved`]; the client then posts it in pieces.
 pub const LONGEST_DELEGATED: u32 = 4 << 10;
 
-/// What a client asks.
+/// A request of a client's thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RackRequest {
-    /// Where is the page? For a page of another rack the daemon takes a location lease first. The
-    /// answer waits while a swap keeps the page from being used in this way.
+    /// Translate a page. For a page of another rack the daemon first takes a location lease. The
+    /// answer is delayed while a swap prevents this kind of access.
     Translate {
         /// The page.
         page: PageId,
-        /// What for: a frozen page can be read, and not written to.
+        /// The kind of access: a frozen page can be read, not written.
         access: Access,
     },
     /// Put up to `count` free objects into the thread's inbox.
     Refill {
-        /// Bytes of each; rounded up to a size class, or to whole pages.
+        /// The size of each object in bytes, rounded up to a size class or to whole pages.
         bytes: u64,
-        /// How many.
+        /// The most objects.
         count: u64,
     },
-    /// Free what is in the thread's outbox.
+    /// Free the objects in the thread's outbox.
     Release,
-    /// Copy bytes of another rack into the data ring.
+    /// Copy bytes from another rack into the data ring.
     Read {
-        /// From where.
+        /// The source address.
         addr: GlobalAddr,
-        /// How many; they must not leave the page.
+        /// The number of bytes; they lie within one page.
         len: u64,
-        /// Where in the data ring.
+        /// The offset in the data ring.
         data: u64,
-        /// The batch it belongs to, counted by the thread: when one request of a batch is
-        /// answered with [`RackAnswer::Moved`], so are all later ones of it, so that a batch is
-        /// never done out of order.
+        /// The thread's number of the batch. Once a request of a batch is answered with
+        /// [`RackAnswer::Moved`], all later ones of the batch are too, so a batch is never executed
+        /// out of order.
         batch: u64,
     },
-    /// Copy bytes of the data ring to another rack.
+    /// Copy bytes from the data ring to another rack.
     Write {
-        /// To where.
+        /// The destination address.
         addr: GlobalAddr,
-        /// How many; they must not leave the page.
+        /// The number of bytes; they lie within one page.
         len: u64,
-        /// Where in the data ring.
+        /// The offset in the data ring.
         data: u64,
-        /// The batch it belongs to, counted by the thread: when one request of a batch is
-        /// answered with [`RackAnswer::Moved`], so are all later ones of it, so that a batch is
-        /// never done out of order.
+        /// The thread's number of the batch. Once a request of a batch is answered with
+        /// [`RackAnswer::Moved`], all later ones of the batch are too, so a batch is never executed
+        /// out of order.
         batch: u64,
     },
-    /// Compare and swap 8 bytes of another rack.
+    /// Compare and swap 8 bytes in another rack.
     CompareAndSwap {
-        /// Where; aligned to 8 bytes.
+        /// The address, aligned to 8 bytes.
         addr: GlobalAddr,
-        /// What must be there.
+        /// The expected value.
         expected: u64,
-        /// What shall be there.
+        /// The new value.
         new: u64,
     },
-    /// Add to 8 bytes of another rack, wrapping.
+    /// Add to 8 bytes in another rack, wrapping.
     FetchAndAdd {
-        /// Where; aligned to 8 bytes.
+        /// The address, aligned to 8 bytes.
         addr: GlobalAddr,
-        /// What to add.
+        /// The summand.
         delta: u64,
     },
-    /// Answer at once: how long does that take?
+    /// Answer at once, to measure the round trip.
     Ping,
 }
 
-/// What the daemon answers.
+/// An answer of the daemon.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RackAnswer {
-    /// The page lies in this rack.
+    /// The page is in this rack.
     Local {
-        /// In this frame.
+        /// Its frame.
         frame: FrameId,
-        /// Its page word at that moment.
+        /// Its page word at the time of the answer.
         word: PageWord,
-        /// What the page is used for, as its slab header says.
+        /// The use of the page, from its slab header.
         usage: u64,
     },
-    /// The page lies in another rack.
+    /// The page is in another rack.
     Remote {
         /// Its home.
         home: RackId,
-        /// What the page is used for, as its slab header says.
+        /// The use of the page, from its slab header.
         usage: u64,
     },
-    /// The page lies in another rack, and this rack keeps a copy that can be read.
+    /// The page is in another rack, and this rack keeps a replica that can be read.
     Copied {
-        /// Its home, to write to.
+        /// Its home, for writes.
         home: RackId,
-        /// What the page is used for, as its slab header says.
+        /// The use of the page, from its slab header.
         usage: u64,
-        /// Where the copy lies.
+        /// The frame of the replica.
         frame: FrameId,
-        /// Its number: it can be read as long as the frame shows this one.
+        /// The number of the replica. It is readable while the frame's published number equals this
+        /// one.
         copy: u64,
     },
-    /// It is done. The value before for atomics, the number of objects for the others.
+    /// The request is done. For an atomic: the value before; for an allocation or release: the
+    /// number of objects.
     Done(u64),
-    /// A transfer is done in the page's home, another rack.
+    /// The transfer was executed by the page's home, another rack.
     DoneAt(RackId),
-    /// The page has moved, or its lease is gone: translate again.
+    /// The page has moved or its lease has ended; the client must translate again.
     Moved,
-    /// The page holds nothing: it was freed, or never allocated.
+    /// The page is not allocated: it was freed or never allocated.
     NotAllocated,
-    /// The page's contents went with its rack's memory.
+    /// The page is lost with the memory of its rack.
     PageLost,
     /// The home rack does not answer.
     RackUnavailable(RackId),
-    /// The home rack's daemon died while it may or may not have done it.
+    /// The home's daemon ended before it answered; the operation may or may not have been executed.
     Indeterminate(RackId),
-    /// No rack has room. Each figure is that of its rack when it said so.
+    /// No rack has room. Each count is the one that its rack reported last.
     OutOfMemory {
         /// Frames of this rack.
         rack_frames: u32,
-        /// Free ones of them.
+        /// Free frames of this rack.
         rack_free: u32,
         /// Other racks that were asked and have no room.
         asked: u16,
-        /// Frames of them.
+        /// Their frames.
         other_frames: u64,
-        /// Free ones of them.
+        /// Their free frames.
         other_free: u64,
-        /// Other racks of the pool, which did not answer or are down.
+        /// Other racks of the pool that did not answer or are down.
         unreachable: u16,
     },
     /// The object is larger than the memory of any rack.
     TooLarge {
-        /// Bytes of the largest rack.
+        /// The memory of the largest rack, in bytes.
         most: u64,
     },
-    /// The metadata server does not answer, and without it the page's home can't be found.
+    /// The metadata server does not answer, and the page's home is not known without it.
     MetadataUnreachable,
-    /// The request breaks a rule of this interface.
+    /// The request violates a rule of this interface.
     Invalid,
-    /// The page was on its way or not where it was said to be, last at this rack, for as long as
-    /// the request waited.
+    /// The page could not be used until the request timed out: it was moving, or was not at the
+    /// home that was named. The value is the last rack asked.
     PageBusy(RackId),
 }
 
 impl RackRequest {
-    /// The request as an entry's code and arguments.
+    /// Encodes the request as the code and arguments of an entry.
     #[inline]
     #[must_use]
     pub const fn to_words(self) -> (u8, Arguments) {
@@ -170,7 +172,7 @@ impl RackRequest {
         }
     }
 
-    /// What an entry asks; `None` when it makes no sense.
+    /// Decodes an entry; `None` if the words are invalid.
     #[inline]
     #[must_use]
     pub fn from_words(code: u8, arguments: Arguments) -> Option<Self> {
@@ -198,7 +200,7 @@ impl RackRequest {
 }
 
 impl RackAnswer {
-    /// The answer as a cell's status and values.
+    /// Encodes the answer as the status and values of a cell.
     #[inline]
     #[must_use]
     pub const fn to_words(self) -> (u32, Values) {
@@ -233,7 +235,7 @@ impl RackAnswer {
         }
     }
 
-    /// What a cell says; `None` when it makes no sense.
+    /// Decodes a cell; `None` if the words are invalid.
     #[inline]
     #[must_use]
     pub fn from_words(status: u32, values: Values) -> Option<Self> {

@@ -1,182 +1,194 @@
-//! Swaps of pages: between a rack daemon and the metadata server, and between two rack daemons.
+//! Messages about page swaps: between a rack daemon and the metadata server, and between two rack
+//! daemons.
 //!
-//! Each message may be lost, doubled or late; docs/design/swap.md says why that does no harm.
+//! Each message may be lost, duplicated or delayed; docs/design/swap.md shows why that is safe.
 
 use bincode::{Decode, Encode};
 use rackpool_model::{Epoch, FrameId, PageId, RackId};
 
-/// A swap: the boot of the metadata server that began it, and its number in that boot. Grows.
+/// The number of a swap: `boot << 32 | counter` of the metadata server. Numbers grow and are never
+/// reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Encode, Decode)]
 pub struct SwapId(pub u64);
 
-/// A page at one moment of its life.
+/// A page in one epoch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Encode, Decode)]
 pub struct PageLife {
     /// The page.
     pub page: PageId,
-    /// How often it has changed hands.
+    /// Its epoch.
     pub epoch: Epoch,
 }
 
-/// What a rack daemon tells the metadata server.
+/// A message of a rack daemon to the metadata server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Encode, Decode)]
 pub enum ToServer {
-    /// I want `page` and give `offered` for it.
+    /// Request `page` in exchange for `offered`. Repeated until the metadata server answers.
     Request {
-        /// The page, at home elsewhere.
+        /// The requested page, whose home is another rack.
         page: PageId,
-        /// A page of the sender.
+        /// The page offered, whose home is the sender.
         offered: PageId,
-        /// Unique among the wants of this rack, in all its lives.
+        /// Unique among the requests of this rack in all incarnations.
         nonce: u64,
     },
-    /// The swap will not be; it was given up.
+    /// The requester gives the swap up before it has sent `Commit`.
     Abort {
         /// The swap.
         swap: SwapId,
     },
-    /// Both pages are copied, and nobody writes them but their old homes.
+    /// Both racks have copied their incoming page, and are in doubt; only the old homes still
+    /// write. The requester repeats it until the decision.
     Commit {
         /// The swap.
         swap: SwapId,
-        /// The wanted page, and the epoch it gets with its new home.
+        /// The requested page with its epoch at the new home.
         page: PageLife,
-        /// The offered one.
+        /// The offered page with its epoch at the new home.
         offered: PageLife,
     },
-    /// What has become of the swap? If it is not committed it never will be.
+    /// Ask for the outcome of a swap. A swap that is not committed is aborted by this.
     Outcome {
         /// The swap.
         swap: SwapId,
-        /// The page that was to come to the sender.
+        /// The page that the swap moves to the sender.
         page: PageId,
     },
 }
 
-/// What the metadata server tells a rack daemon.
+/// A message of the metadata server to a rack daemon.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Encode, Decode)]
 pub enum FromServer {
-    /// Go on: both pages are locked for this swap.
+    /// To the requester: both pages are locked for this swap.
     Granted {
         /// The swap.
         swap: SwapId,
-        /// The nonce of the want.
+        /// The nonce of the request.
         nonce: u64,
-        /// The home of the wanted page.
+        /// The home of the requested page.
         home: RackId,
     },
-    /// The want is dropped.
+    /// The request is refused and dropped.
     Refused {
-        /// The nonce of the want.
+        /// The nonce of the request.
         nonce: u64,
-        /// Why.
+        /// The reason.
         reason: RequestRefusal,
     },
-    /// What has become of the swap.
+    /// The decision about the swap.
     Decision {
         /// The swap.
         swap: SwapId,
-        /// Whether both pages have moved. If not, they never will by this swap.
+        /// True: both pages have moved, durably. False: they never will by this swap.
         committed: bool,
     },
 }
 
-/// Why the metadata server drops a want.
+/// Why the metadata server refuses a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Encode, Decode)]
 pub enum RequestRefusal {
-    /// The page is at home at the requester.
+    /// The requester is the page's home.
     AtHome,
-    /// One of the pages has no home.
+    /// One of the two pages does not exist or is lost.
     NoSuchPage,
-    /// The offered page is at home elsewhere.
+    /// The requester is not the home of the offered page.
     NotYours,
-    /// As many wait as may.
+    /// The queue of requests is full.
     QueueFull,
 }
 
-/// What two rack daemons tell each other about a swap.
+/// A message between two rack daemons about a swap.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Encode, Decode)]
 pub struct Between {
     /// The swap.
     pub swap: SwapId,
-    /// What.
+    /// The message.
     pub message: SwapMessage,
 }
 
-/// A message about one swap.
+/// A message of the swap protocol between the two racks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Encode, Decode)]
 pub enum SwapMessage {
-    /// Requester to home: give me your page for mine.
+    /// Requester to home: asks the home to give `wanted` for `offered`. Answered with `Prepared`,
+    /// `Refused` or `Aborted`.
     Prepare {
-        /// The page that the requester wants.
+        /// The requested page.
         wanted: PageId,
         /// Its hotness at the requester, in thousandths.
         milli: u64,
         /// Whether it is read-hot at the requester.
         read_hot: bool,
-        /// The page that the requester gives.
+        /// The offered page.
         offered: PageLife,
-        /// Whether the offered page holds anything.
+        /// Whether the offered page is allocated. A free page is not copied.
         live: bool,
     },
-    /// Home to requester: the page is frozen and no client or holder of a lease writes it.
+    /// Home to requester: the page is frozen, its writers are quiesced, and no lease that permits
+    /// writing is out. The requester may copy it.
     Prepared {
-        /// The home's number for this acceptance.
+        /// The home's ticket: the number of this acceptance.
         ticket: u64,
-        /// Where the page lies.
+        /// The page's frame at the home.
         frame: FrameId,
         /// Its epoch.
         epoch: Epoch,
-        /// Whether writes go on in it: then record that your copy is stale before you copy. Said
-        /// from an acceptance's first message on, it needs no [`Self::IncompleteNoted`].
+        /// Whether the home still writes the page. If so, the requester records that its copy is
+        /// incomplete before it copies. A home that says so in each `Prepared` of an acceptance
+        /// needs no [`Self::IncompleteNoted`].
         stale: bool,
     },
-    /// Requester to home: mine is frozen too, copy it.
+    /// Requester to home: the offered page is frozen too; the home may copy it. Answered with
+    /// `Copied`, or with `Aborted` if the ticket is another.
     Copy {
-        /// From [`Self::Prepared`].
+        /// The ticket of [`Self::Prepared`].
         ticket: u64,
-        /// Where the offered page lies.
+        /// The offered page's frame at the requester.
         frame: FrameId,
-        /// Whether writes go on in it: as in [`Self::Prepared`].
+        /// Whether the requester still writes it; as in [`Self::Prepared`].
         stale: bool,
     },
-    /// Home to requester: the offered page is copied, and only the metadata server may still give
-    /// the swap up.
+    /// Home to requester: the offered page is copied, and the home is in doubt: only the metadata
+    /// server can still abort the swap.
     Copied,
-    /// Either to the other, before the commit: the page that I gave you to copy will be written
-    /// after all, so your copy lacks something. Note that before you answer
-    /// [`Self::IncompleteNoted`].
+    /// Either to the other, before the commit: the sender will write the page that the receiver
+    /// copies. The receiver records that its copy is incomplete, then answers
+    /// [`Self::IncompleteNoted`]. Repeated until it is answered.
     CopyIncomplete,
-    /// Either to the other: it is noted, and the copy will not be read before it has what it lacks.
+    /// Either to the other: the record says that the copy is incomplete. The copy stays unreadable
+    /// until the dirty lines are applied.
     IncompleteNoted,
-    /// Either to the other: the metadata server has said that the swap is committed.
+    /// Either to the other: the metadata server has committed the swap. It counts like the metadata
+    /// server's decision.
     Committed,
-    /// Either to the other, after the commit: the copy of the page that you gave has all that it
-    /// lacked. Said as well by a rack that has no record of the swap.
+    /// Either to the other, after the commit: the copy of the page that the receiver gave is
+    /// complete. Also the answer of a rack that has no record of the swap.
     DirtyLinesApplied,
-    /// Either to the other, after the commit: does anybody use the page that you gave?
+    /// Either to the other, after the commit: asks whether the receiver has quiesced the page that
+    /// it gave.
     IsQuiesced,
-    /// Either to the other, after the commit: nobody uses the page that I gave, or ever will. Said
-    /// as well by a rack that has no record of the swap.
+    /// Either to the other, after the commit: no access to the page that the sender gave begins at
+    /// the sender any more, and all leases that it had granted of the page are back. Also the
+    /// answer of a rack that has no record of the swap.
     Quiesced,
-    /// Either to the other: the swap is given up, or was never known.
+    /// Either to the other: the swap is aborted, or the sender does not know it.
     Aborted,
-    /// Home to requester: no.
+    /// Home to requester: the home refuses to give the page.
     Refused(PrepareRefusal),
 }
 
-/// Why a home does not give a page away.
+/// Why a home refuses to give a page away.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Encode, Decode)]
 pub enum PrepareRefusal {
     /// The page is at least as hot at its home.
     Hotter,
-    /// The same, but the requester mostly reads it and may cache it, read-only.
+    /// As [`Self::Hotter`], but the page is read-hot at the requester, which may keep a replica
+    /// instead. Also the answer for a page that is shared already.
     ReadHot,
-    /// The page has come lately and rests.
+    /// The page has arrived recently and rests.
     Rests,
-    /// The page is not live here, or in another swap.
+    /// The page is not live here, or takes part in another swap.
     Unavailable,
-    /// As many swaps as may be are under way, or no frame is free.
+    /// The home has no free record or spare frame for another swap.
     Full,
 }
 

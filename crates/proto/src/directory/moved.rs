@@ -1,16 +1,16 @@
 use rackpool_model::{Epoch, MemoryId, PageId, RackId};
 use rackpool_wire::swap::SwapId;
 
-/// Where a page lives that has moved, and what brought it there. Durable.
+/// The durable record of a page's last move.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Moved {
     /// The page.
     pub page: PageId,
     /// Its home.
     pub home: RackId,
-    /// The memory of that rack in which it lies: the page is lost with it.
+    /// The memory of that rack that holds it; the page is lost with that memory.
     pub memory: MemoryId,
-    /// The epoch it got there.
+    /// Its epoch there.
     pub epoch: Epoch,
     /// The swap that moved it last.
     pub swap: SwapId,

@@ -1,4 +1,4 @@
-//! The hotness of many pages in little memory.
+//! A compact hash table from page to hotness.
 
 use alloc::boxed::Box;
 use alloc::vec;
@@ -6,21 +6,21 @@ use alloc::vec::Vec;
 
 use rackpool_model::{Heat, PageId};
 
-/// No page has this id.
+/// Marks an empty place; no page has this id.
 const NONE: PageId = PageId(u32::MAX);
 
-/// An open table with linear probing: 16 B a place, 7 of 12 to 7 of 8 places in use when it has
-/// grown, and half a byte for where each is, so 19 to 29 B a page. In the order of its places it
-/// depends on nothing but what was done with it.
+/// An open-addressing hash table with linear probing: 16 B a place, a load between 7/12 and 7/8
+/// once it has grown, and half a byte a place for the chunk pointers: 19 to 29 B a page. Its
+/// iteration order depends only on the operations executed on it.
 #[derive(Debug)]
 pub(super) struct Table {
-    /// Invariant: a page stands at its home or behind it, with no empty place in between. A chunk
-    /// is made when the first page stands in it: room takes no memory before.
+    /// Invariant: a page is at its home place or after it, with no empty place in between. A chunk
+    /// is allocated when its first page is stored.
     chunks: Vec<Option<Box<[Place; CHUNK]>>>,
     used: usize,
 }
 
-/// Places that are made at a time, 256 B: pages that are used lie scattered among them.
+/// Places that are allocated at a time, 256 B: the pages in use are scattered among them.
 const CHUNK: usize = 16;
 
 #[derive(Clone, Copy, Debug)]
@@ -36,7 +36,7 @@ impl Place {
 }
 
 impl Table {
-    /// An empty table with room for so many pages.
+    /// Makes an empty table with room for `pages` pages.
     pub(super) fn with_room(pages: usize) -> Self {
         Self::with_places(pages.saturating_add(pages / 7).saturating_add(1))
     }
@@ -45,7 +45,7 @@ impl Table {
         Self { chunks: vec![None; places.div_ceil(CHUNK)], used: 0 }
     }
 
-    /// How many places there are.
+    /// The number of places.
     const fn places(&self) -> usize {
         self.chunks.len() * CHUNK
     }
@@ -63,8 +63,8 @@ impl Table {
         &mut chunk[place % CHUNK]
     }
 
-    /// Where a page stands if nothing is in its way: the order of homes is that of the hashes,
-    /// whatever the number of places.
+    /// The home place of a page. The order of home places is that of the hashes, for any number of
+    /// places.
     fn home(&self, page: PageId) -> usize {
         let hash = u64::from(page.0.wrapping_mul(0x9e37_79b1));
         ((u128::from(hash) * self.places() as u128) >> 32) as usize
@@ -74,7 +74,7 @@ impl Table {
         if place + 1 == self.places() { 0 } else { place + 1 }
     }
 
-    /// The place of a page, or the empty one where it would stand.
+    /// The place of a page, or the empty place where it would be inserted.
     fn find(&self, page: PageId) -> usize {
         let mut place = self.home(page);
         while self.at(place).page != page && self.at(place).page != NONE {
@@ -88,8 +88,8 @@ impl Table {
         (found.page != NONE).then_some(&found.heat)
     }
 
-    /// The hotness of a page, which is known from now on. (There is no page [`NONE`]: what is
-    /// counted of it is lost with the next page that takes the place.)
+    /// Returns the entry of a page, inserting it if needed. (Page [`NONE`] does not exist: its
+    /// counts go to an empty place and are lost when a page is stored there.)
     pub(super) fn entry(&mut self, page: PageId) -> &mut Heat {
         let mut place = self.find(page);
         if self.at(place).page == NONE && page != NONE {
@@ -113,13 +113,13 @@ impl Table {
         *self = larger;
     }
 
-    /// Empties a place and closes the gap.
+    /// Removes the entry at `gap` and moves later entries to close the gap.
     fn remove(&mut self, mut gap: usize) {
         self.used -= 1;
         let mut place = self.next(gap);
         while self.at(place).page != NONE {
             let home = self.home(self.at(place).page);
-            // It may move into the gap unless its home lies behind that.
+            // An entry may move into the gap unless its home place is after the gap.
             let count = self.places();
             let from_home = |to: usize| (to + count - home) % count;
             if from_home(gap) < from_home(place) {
@@ -131,8 +131,8 @@ impl Table {
         *self.at_mut(gap) = Place::EMPTY;
     }
 
-    /// Looks at `count` places from `from` on and keeps the pages that `keep` wants; where to go
-    /// on.
+    /// Scans `count` places beginning at `from`, keeps the entries for which `keep` returns true,
+    /// and returns the place to continue at.
     pub(super) fn retain_some(
         &mut self,
         from: usize,
@@ -141,7 +141,7 @@ impl Table {
     ) -> usize {
         let mut place = from % self.places();
         for _ in 0..count.min(self.places()) {
-            // What moves into the gap is looked at too.
+            // An entry that moves into the gap is examined too.
             while self.at(place).page != NONE && !keep(&self.at(place).heat) {
                 self.remove(place);
             }
@@ -154,13 +154,13 @@ impl Table {
         self.taken().map(|place| (place.page, &place.heat))
     }
 
-    /// The places in which a page stands.
+    /// The occupied places.
     fn taken(&self) -> impl Iterator<Item = &Place> {
         let places = self.chunks.iter().flatten().flat_map(|chunk| chunk.iter());
         places.filter(|place| place.page != NONE)
     }
 
-    /// What is there of it, in bytes.
+    /// The allocated size in bytes.
     pub(super) fn bytes(&self) -> usize {
         let chunks = self.chunks.iter().flatten().count() * size_of::<[Place; CHUNK]>();
         chunks + size_of_val(self.chunks.as_slice())
@@ -180,7 +180,7 @@ mod tests {
 
     use super::*;
 
-    /// Counts an access, remembered by how often there were some.
+    /// Counts an access in a model that keeps the number of accesses.
     fn access(table: &mut Table, page: u32) {
         table.entry(PageId(page)).accessed(&HeatRules::DEFAULT, 0, Access::Read, 1);
     }

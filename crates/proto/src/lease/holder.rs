@@ -7,41 +7,40 @@ use super::{EndpointToken, Lease, LeaseId, LeaseKind, LeaseRules, Use, Users};
 use crate::Time;
 use crate::planted::{Bug, Bugs, Sound};
 
-/// What has happened at a holder of leases.
+/// An event at a lease holder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HolderEvent {
-    /// The home has answered question `question` with a lease.
+    /// The home has answered request `question` with a lease.
     Granted {
         /// The page.
         page: PageId,
-        /// The number that [`Holder::ask`] gave.
+        /// The number that [`LeaseHolder::ask`] returned.
         question: u64,
         /// The lease.
         lease: Lease,
     },
-    /// The home calls a lease back, or the right to do more than read, over this endpoint of this
-    /// life. What an earlier life has posted may still land: its leases end with their endpoints,
-    /// nobody can give them back.
+    /// The home calls back a lease, or the right to do more than read, over an endpoint of this
+    /// incarnation. Leases of an earlier incarnation can't be returned, since its operations may
+    /// still land; they end with their endpoints.
     Revoked(PageId, EndpointToken, LeaseId, Users),
-    /// The page has come to this rack: nobody uses it from afar any more, and its lease goes back
-    /// unasked.
+    /// The page has arrived in this rack. Its lease is returned without a call back.
     Arrived(PageId),
-    /// This rack has left the page that it gives: nobody reads it here any more, so it may be
-    /// written at its new home.
+    /// This rack has quiesced the page that it gave: a [`LeaseKind::WriteOnceQuiesced`] lease of it
+    /// permits writing now.
     Quiesced(PageId),
-    /// An operation begun with [`Holder::begin`] has ended, well or not.
+    /// An operation begun with [`LeaseHolder::begin`] has ended, successfully or not.
     OperationEnded(PageId, EndpointToken, Access),
-    /// The endpoint is gone, and every operation over it has ended.
+    /// The endpoint has ended, and every operation over it.
     EndpointEnded(EndpointToken),
 }
 
-/// What the shell of a holder has to do.
+/// An action for the shell of a lease holder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HolderAction {
-    /// Tell the home that the lease is back, or the right to do more than read.
+    /// Send the home the return of the lease, or of the right to do more than read.
     Return(PageId, EndpointToken, LeaseId, Users),
-    /// The lease is in use and ends soon: [`Holder::ask`] this home for another one. The one that
-    /// is held goes on being used meanwhile.
+    /// The lease is in use and in its second half: [`LeaseHolder::ask`] this home for the next one.
+    /// The present lease stays in use meanwhile.
     Renew(PageId, RackId),
 }
 
@@ -54,16 +53,16 @@ pub struct LeaseHolder<B = Sound> {
     last_question: u64,
     asked: BTreeMap<PageId, Asked>,
     held: BTreeMap<PageId, Held>,
-    /// Operations that do not stand with the lease that is held: it is gone, or another one.
+    /// Operations in flight under leases that are not in `held` any more.
     older: BTreeMap<Use, Operations>,
     returning: BTreeSet<Back>,
     actions: VecDeque<HolderAction>,
 }
 
-/// What a home was promised, once the operations have ended.
+/// A return that is owed to a home once the operations have ended.
 type Back = (PageId, EndpointToken, LeaseId, Users);
 
-/// Operations that have not ended.
+/// Operations in flight.
 #[derive(Clone, Copy, Debug, Default)]
 struct Operations {
     reads: u32,
@@ -105,15 +104,15 @@ struct Asked {
 struct Held {
     lease: Lease,
     until: Time,
-    /// When its use asks for another one.
+    /// From when on its use requests the next one.
     renew: Time,
-    /// Those over its endpoint.
+    /// Operations over its endpoint.
     operations: Operations,
 }
 
 impl<B: Bugs> LeaseHolder<B> {
-    /// No leases. `first` is above every number of a question of earlier lives: a late answer to
-    /// one of those must not count.
+    /// Makes a machine without leases. `first` is above every request number of earlier
+    /// incarnations, so that late answers to those do not count.
     pub fn new(now: Time, rules: LeaseRules, first: u64, bugs: B) -> Self {
         Self {
             rules,
@@ -128,7 +127,8 @@ impl<B: Bugs> LeaseHolder<B> {
         }
     }
 
-    /// The number of a question for a lease that is sent now. It replaces an earlier question.
+    /// Returns the number for a lease request that the caller sends now. It replaces an earlier
+    /// request for the page.
     pub fn ask(&mut self, now: Time, page: PageId) -> u64 {
         self.now = self.now.max(now);
         self.last_question += 1;
@@ -136,8 +136,8 @@ impl<B: Bugs> LeaseHolder<B> {
         self.last_question
     }
 
-    /// Begins an operation, if there is a lease that is still good, and good for that. The shell
-    /// posts it at once.
+    /// Begins an operation if a valid lease permits it, and returns the lease; the caller must post
+    /// the operation at once and report its end.
     pub fn begin(&mut self, now: Time, page: PageId, access: Access) -> Option<Lease> {
         self.now = self.now.max(now);
         let held = self.used(page)?;
@@ -156,21 +156,21 @@ impl<B: Bugs> LeaseHolder<B> {
         Some(lease)
     }
 
-    /// A copy of the page is read: its lease is asked for again in time, as with [`Self::begin`];
-    /// but no operation is begun.
+    /// Counts the read of a replica of the page as use of its lease, so that it is renewed in time.
+    /// Begins no operation.
     pub fn used_by_copy(&mut self, now: Time, page: PageId) {
         self.now = self.now.max(now);
         self.used(page);
     }
 
-    /// The lease, if it is still good, and until when it is.
+    /// Returns the lease if it is valid, and its end.
     #[must_use]
     pub fn lease_until(&self, now: Time, page: PageId) -> Option<(Lease, Time)> {
         let held = self.held.get(&page).filter(|held| now < held.until)?;
         Some((held.lease, held.until))
     }
 
-    /// A lease that is good and used now.
+    /// The valid lease of the page; requests a renewal if it is in its second half.
     fn used(&mut self, page: PageId) -> Option<Held> {
         let held = self.held.get_mut(&page)?;
         if self.now >= held.renew {
@@ -184,21 +184,21 @@ impl<B: Bugs> LeaseHolder<B> {
         self.held.get(&page).copied()
     }
 
-    /// The lease, if it is still good.
+    /// Returns the lease if it is valid.
     #[must_use]
     pub fn lease(&self, now: Time, page: PageId) -> Option<Lease> {
         let held = self.held.get(&page)?;
         (self.now.max(now) < held.until).then_some(held.lease)
     }
 
-    /// No operation is begun under a lease of this page any more: its home has said that the page
-    /// is not there. An answer under way does not count.
+    /// Drops the lease of a page, whose home has answered that the page is not there. A grant that
+    /// is on its way does not count.
     pub fn forget(&mut self, page: PageId) {
         self.asked.remove(&page);
         self.drop_held(page);
     }
 
-    /// As [`Self::forget`], for every page that was leased from this rack.
+    /// As [`Self::forget`], for every page leased from this rack.
     pub fn forget_home(&mut self, home: RackId) {
         let of_home = self.held.iter().filter(|(_, held)| held.lease.home == home);
         for page in of_home.map(|(page, _)| *page).collect::<Vec<_>>() {
@@ -226,7 +226,8 @@ impl<B: Bugs> LeaseHolder<B> {
         self.held.insert(page, Held { lease, until, renew, operations });
     }
 
-    /// Whether operations are under way of those who have to go.
+    /// Returns true while operations are in flight that have to end before the lease, or the right
+    /// to do more than read, is returned.
     fn is_used(&self, page: PageId, endpoint: EndpointToken, users: Users) -> bool {
         let held = self.held.get(&page).filter(|held| held.lease.endpoint == endpoint);
         let held = held.map(|held| held.operations);
@@ -251,7 +252,7 @@ impl<B: Bugs> LeaseHolder<B> {
         }
     }
 
-    /// Takes in what has happened.
+    /// Handles an event.
     pub fn handle(&mut self, now: Time, event: HolderEvent) {
         self.now = self.now.max(now);
         match event {
@@ -291,12 +292,12 @@ impl<B: Bugs> LeaseHolder<B> {
         }
     }
 
-    /// The next thing to do.
+    /// Returns the next action.
     pub fn poll(&mut self) -> Option<HolderAction> {
         self.actions.pop_front()
     }
 
-    /// Nothing happens here by time alone.
+    /// Returns `None`: this machine has no deadlines.
     #[must_use]
     pub const fn deadline(&self) -> Option<Time> {
         None
@@ -307,7 +308,7 @@ impl<B: Bugs> LeaseHolder<B> {
         let newer = held.as_ref().is_some_and(|held| held.lease.id > id);
         let known = held.as_ref().is_some_and(|held| held.lease.id >= id);
         match (held, users) {
-            // An old call that comes late: the lease it means is gone.
+            // A delayed call back of an earlier lease, which is gone already.
             (Some(_), _) if newer => {}
             (Some(held), Users::Writers) if !self.bugs.has(Bug::KeepRightToWrite) => {
                 held.lease.kind = LeaseKind::Read;
@@ -315,7 +316,7 @@ impl<B: Bugs> LeaseHolder<B> {
             (Some(_), Users::Everyone) => self.drop_held(page),
             _ => {}
         }
-        // The call may have overtaken the grant: then that comes too late to count.
+        // The call back may have overtaken the grant, which then must not count.
         if !known && !self.bugs.has(Bug::TakeOvertakenGrant) {
             self.asked.remove(&page);
         }

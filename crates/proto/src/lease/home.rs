@@ -7,61 +7,63 @@ use super::{EndpointToken, LeaseId, LeaseKind, LeaseRules, Use, Users};
 use crate::Time;
 use crate::planted::{Bug, Bugs, Sound};
 
-/// What has happened at a page's home.
+/// An event at the home of leased pages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HomeEvent {
-    /// Nobody may write this page from afar or keep a copy of it any more, or use it at all.
-    /// [`HomeAction::Clean`] follows, in bounded time. The page's word says so already: no lease is
-    /// given that is good for more.
+    /// Leases of the page must end: those for writing or a replica, or all. [`HomeAction::Clean`]
+    /// follows in bounded time. The caller has changed the page word before: no new lease is
+    /// granted that permits more than the word allows.
     PageNeeded(PageId, Users),
-    /// The page is not needed any more: nobody waits for it to be clean.
+    /// The page is not needed any more; no `Clean` follows.
     PageSpared(PageId),
-    /// A holder has given back a lease, or the right to do more than read.
+    /// A holder has returned a lease, or the right to do more than read.
     Returned(PageId, EndpointToken, LeaseId, Users),
-    /// Nothing can land over this endpoint any more.
+    /// The endpoint has ended: no operation can land over it any more.
     EndpointEnded(EndpointToken),
-    /// The time named by the machine's deadline has come.
+    /// The machine's deadline has passed.
     DeadlinePassed,
 }
 
-/// What the shell of a page's home has to do.
+/// An action for the shell of the lease home.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HomeAction {
-    /// Ask the holder to give the lease back, or the right to do more than read.
+    /// Ask the holder to return the lease, or the right to do more than read. The machine repeats
+    /// it each `retry`.
     Revoke(PageId, EndpointToken, LeaseId, Users),
-    /// Tear the endpoint down; tell when it has ended.
+    /// Fence the endpoint; report [`HomeEvent::EndpointEnded`] when it has ended.
     Fence(EndpointToken),
-    /// Nobody writes the page from afar or keeps a copy, or uses it at all.
+    /// No rack holds such a lease of the page any more, and none of an earlier incarnation can be
+    /// in use.
     Clean(PageId, Users),
 }
 
-/// The leases that a rack has given.
+/// The leases that a rack has granted.
 #[derive(Debug)]
 pub struct LeaseHome<B = Sound> {
     rules: LeaseRules,
     bugs: B,
     now: Time,
     next: u64,
-    /// Before this, leases of an earlier life may be in use.
+    /// Before this time, leases of an earlier incarnation may be in use.
     earlier_end: Time,
     given: BTreeMap<Use, Given>,
     needed: BTreeMap<PageId, Needed>,
     fenced: BTreeSet<EndpointToken>,
-    /// Until when copies may be read whose endpoints are gone.
+    /// Until when clients may read replicas whose endpoints have ended.
     lost_copies: BTreeMap<PageId, Time>,
     actions: VecDeque<HomeAction>,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Given {
-    /// The last one.
+    /// The last lease granted.
     id: LeaseId,
-    /// The last one that is good for writing or a copy: the holder may not know of later ones.
+    /// The last one that permits writing or a replica. The holder may not have received later ones.
     more: Option<LeaseId>,
-    /// Until then the holder may read a copy: it does not need the endpoint for that.
+    /// Until then clients of the holder may read a replica, without the endpoint.
     copy_until: Time,
-    /// When it was called back first. That the page was spared since is no excuse: a holder gives
-    /// back what it was asked for.
+    /// When it was first called back. It stays set if the page is spared meanwhile: the holder must
+    /// still return what it was asked for.
     asked: Option<Time>,
 }
 
@@ -72,7 +74,7 @@ struct Needed {
 }
 
 impl Given {
-    /// Whether those who have to go are still there.
+    /// Whether this lease still has to be returned.
     const fn is_out(&self, users: Users) -> bool {
         match users {
             Users::Writers => self.more.is_some(),
@@ -82,8 +84,8 @@ impl Given {
 }
 
 impl<B: Bugs> LeaseHome<B> {
-    /// No leases. `first` is above every number of earlier lives; `restarted` says whether there
-    /// was one that may have given leases.
+    /// Makes a machine without leases. `first` is above every lease number of earlier incarnations;
+    /// `restarted` says whether an earlier one may have granted leases.
     pub fn new(now: Time, rules: LeaseRules, first: LeaseId, restarted: bool, bugs: B) -> Self {
         let wait = rules.good_at_home().saturating_add(rules.flight);
         let forgets = bugs.has(Bug::ForgetEarlierLeases);
@@ -101,9 +103,9 @@ impl<B: Bugs> LeaseHome<B> {
         }
     }
 
-    /// Gives a lease over `endpoint`, good for `most` at most; `None` while nobody may use the page
-    /// or the endpoint is being torn down. The shell asks only when the page lies here, and never
-    /// for more than the page's word allows.
+    /// Grants a lease over `endpoint` that permits at most `most`. Returns `None` while the page is
+    /// needed from all holders or the endpoint is being fenced. The caller must ensure that the
+    /// page is here, and that its page word allows `most`.
     pub fn grant(
         &mut self,
         now: Time,
@@ -121,7 +123,7 @@ impl<B: Bugs> LeaseHome<B> {
         let id = LeaseId(self.next);
         self.next += 1;
         let before = self.given.get(&(page, endpoint)).copied();
-        // Until it says otherwise the holder may do what the lease it had is good for.
+        // Until the holder returns it, the right of its previous lease remains in use.
         let (more, asked) = match before {
             Some(before) if before.more.is_some() && !self.bugs.has(Bug::ForgetRightToWrite) => {
                 (before.more, before.asked)
@@ -143,7 +145,7 @@ impl<B: Bugs> LeaseHome<B> {
         Some((id, kind))
     }
 
-    /// Takes in what has happened.
+    /// Handles an event.
     pub fn handle(&mut self, now: Time, event: HomeEvent) {
         self.now = self.now.max(now);
         match event {
@@ -175,12 +177,12 @@ impl<B: Bugs> LeaseHome<B> {
         }
     }
 
-    /// The next thing to do.
+    /// Returns the next action.
     pub fn poll(&mut self) -> Option<HomeAction> {
         self.actions.pop_front()
     }
 
-    /// When [`HomeEvent::DeadlinePassed`] is due.
+    /// Returns the time when [`HomeEvent::DeadlinePassed`] is due.
     #[must_use]
     pub fn deadline(&self) -> Option<Time> {
         let of = |(page, needed): (&PageId, &Needed)| {
@@ -199,20 +201,21 @@ impl<B: Bugs> LeaseHome<B> {
         given.asked.map(|asked| asked.after(self.rules.grace))
     }
 
-    /// Those of a page who have to go.
+    /// The leases of a page that have to be returned.
     fn holders(&self, page: PageId, users: Users) -> Vec<(EndpointToken, Given)> {
         let all = (page, EndpointToken(0))..=(page, EndpointToken(u64::MAX));
         let of_page = self.given.range(all).filter(|(_, given)| given.is_out(users));
         of_page.map(|((_, endpoint), given)| (*endpoint, *given)).collect()
     }
 
-    /// When a page whose leases are back is clean.
+    /// The earliest time when a page whose leases are back is clean.
     fn clean_at(&self, page: PageId) -> Time {
         let copies = self.lost_copies.get(&page);
         copies.map_or(self.earlier_end, |until| self.earlier_end.max(*until))
     }
 
-    /// What lands over an endpoint that has ended is nothing, but a copy is read without it.
+    /// Keeps the end times of replicas of an ended endpoint: no operation lands over it any more,
+    /// but clients read a replica without it.
     fn lose_copies(&mut self, endpoint: EndpointToken) {
         let now = self.now;
         self.lost_copies.retain(|_, until| *until > now);
@@ -226,7 +229,8 @@ impl<B: Bugs> LeaseHome<B> {
         }
     }
 
-    /// Whoever gives back a lease has none that is older either, and takes none that is older.
+    /// The holder has returned `id`: it holds no older lease of the page, and accepts no older
+    /// grant.
     fn returned(&mut self, of: Use, id: LeaseId, users: Users) {
         let id = if self.bugs.has(Bug::TakeAnyReturn) { LeaseId(u64::MAX) } else { id };
         let Some(given) = self.given.get_mut(&of) else { return };
@@ -246,7 +250,7 @@ impl<B: Bugs> LeaseHome<B> {
         }
     }
 
-    /// Takes a page that is needed one step further.
+    /// Advances the call back of a needed page.
     fn drive(&mut self, page: PageId) {
         let Some(needed) = self.needed.get(&page) else { return };
         let again = self.now >= needed.ask_again;

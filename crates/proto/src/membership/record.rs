@@ -5,23 +5,23 @@ use core::time::Duration;
 use rackpool_model::{Incarnation, MemoryId, RackId};
 use rackpool_wire::metadata::{RackAnnouncement, Refusal};
 
-/// What is known of a rack for good.
+/// The durable record of a rack.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RackRecord {
     /// The memory it serves.
     pub memory: MemoryId,
-    /// The life of its daemon that registered last.
+    /// The incarnation of its daemon that registered last.
     pub incarnation: Incarnation,
     /// The path of the daemon's Unix socket.
     pub control_path: String,
-    /// Where other racks find it.
+    /// The daemon's address for other racks.
     pub fabric_address: String,
-    /// Whether that daemon has given its lease back.
+    /// Whether that daemon has stopped regularly.
     pub left: bool,
 }
 
 impl RackRecord {
-    /// The record of a daemon that has just been admitted.
+    /// Returns the record of a daemon that has just been admitted.
     #[must_use]
     pub fn of(announced: &RackAnnouncement) -> Self {
         Self {
@@ -33,9 +33,12 @@ impl RackRecord {
         }
     }
 
-    /// Whether the daemon may take the rack over from the one this record is about, of whose lease
-    /// `lease_left` is left. The same memory with a larger incarnation always may: a lock of the
-    /// kernel on the memory makes sure that the older daemon is dead.
+    /// Checks whether a daemon may take the rack over from the one in this record, the rest of
+    /// whose lease is `lease_left`. The same memory with an incarnation that is not smaller is
+    /// always admitted: the kernel's lock on the memory ensures that the older daemon is dead.
+    ///
+    /// # Errors
+    /// The refusal for the daemon.
     pub fn admits(
         &self,
         announced: &RackAnnouncement,
@@ -64,7 +67,10 @@ impl RackRecord {
         Ok(())
     }
 
-    /// Whether this life is the registered one.
+    /// Checks that `incarnation` is the registered one.
+    ///
+    /// # Errors
+    /// [`Refusal::Superseded`] for an earlier one, [`Refusal::NotMember`] for a later one.
     pub fn check(&self, rack: RackId, incarnation: Incarnation) -> Result<(), Refusal> {
         match incarnation.cmp(&self.incarnation) {
             core::cmp::Ordering::Less => {

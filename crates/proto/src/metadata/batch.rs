@@ -6,30 +6,30 @@ use rackpool_wire::metadata::MetadataReply;
 
 use super::{Action, BatchId, Change, ConnectionToken, OperatorEvent};
 
-/// Changes that become durable together, and what follows when they are.
+/// Changes that become durable together, and what is done once they are.
 #[derive(Debug)]
 pub(super) struct Batch {
     pub(super) id: BatchId,
     pub(super) changes: Vec<Change>,
     pub(super) leases: BTreeMap<RackId, LeaseChange>,
     pub(super) events: Vec<OperatorEvent>,
-    /// Over which connections daemons have registered.
+    /// The connections over which daemons have registered.
     pub(super) registered: BTreeMap<RackId, ConnectionToken>,
-    /// The commits of swaps that are among the changes.
+    /// The id of the batch of swap commits among the changes.
     pub(super) swaps: Option<u64>,
     pub(super) answers: Vec<Answer>,
 }
 
-/// What becomes of a rack's lease.
+/// The change of a rack's lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct LeaseChange {
-    /// Whether it starts anew; else it ends.
+    /// True: a new lease begins. False: the lease ends.
     pub(super) granted: bool,
-    /// Whether the rack registered with something that the others see.
+    /// Whether the rack registered with a new incarnation or new addresses.
     pub(super) changed: bool,
 }
 
-/// An answer that waits for its batch.
+/// An answer to be sent when its batch is durable.
 #[derive(Debug)]
 pub(super) struct Answer {
     pub(super) to: ConnectionToken,
@@ -38,7 +38,7 @@ pub(super) struct Answer {
 }
 
 impl Answer {
-    /// The answer to a registration names the commit on which it rests.
+    /// Stores the durable position in the answer to a registration.
     pub(super) fn at(mut self, durable: StorePosition) -> Self {
         if let MetadataReply::Registered { position, .. } = &mut self.reply {
             *position = durable;

@@ -6,112 +6,111 @@ use rackpool_wire::metadata::{MetadataReply, MetadataRequest};
 
 use super::Change;
 
-/// A connection, numbered by the shell; no two connections ever have the same number.
+/// A connection, numbered by the shell. Numbers are never reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ConnectionToken(pub u64);
 
-/// A batch of changes, numbered from 1 in each life of the machine.
+/// A batch of changes, numbered from 1 in each boot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct BatchId(pub u64);
 
-/// What has happened.
+/// An event at the metadata server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// A request has come in.
+    /// A request was received.
     Requested {
-        /// On which connection.
+        /// The connection that carried it.
         from: ConnectionToken,
-        /// The requester's number for it.
+        /// The requester's tag.
         tag: u64,
-        /// What is asked.
+        /// The request.
         request: MetadataRequest,
     },
     /// The batch is durable.
     Committed {
-        /// The one given by [`Action::Persist`].
+        /// The batch of [`Action::Persist`].
         batch: BatchId,
     },
-    /// The batch could not be made durable. The shell must not write again until it has restored
-    /// a new machine from the store, unless it knows that nothing of the batch was written.
+    /// The batch could not be made durable. The shell must not write again until it has restored a
+    /// new machine from the store, unless it knows that nothing of the batch was written.
     CommitFailed {
-        /// The one given by [`Action::Persist`].
+        /// The batch of [`Action::Persist`].
         batch: BatchId,
-        /// For people.
+        /// The reason, for operators.
         reason: String,
     },
-    /// The time named by the machine's deadline has come.
+    /// The machine's deadline has passed.
     DeadlinePassed,
-    /// The shell did not run for a while, and requests that arrived meanwhile were not handed in:
-    /// its process was stopped, or its host overloaded.
+    /// The shell did not run for a while and did not pass on requests that arrived meanwhile: its
+    /// process was stopped, or its host overloaded.
     StoodStill,
 }
 
-/// What the shell has to do.
+/// An action for the shell.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Action {
-    /// Make the changes durable, all or none, and then tell. There is never more than one batch
-    /// under way.
+    /// Make the changes durable, all or none, and report it. At most one batch is in progress.
     Persist {
-        /// To be named in [`Event::Committed`] or [`Event::CommitFailed`].
+        /// The batch's id, for [`Event::Committed`] or [`Event::CommitFailed`].
         batch: BatchId,
-        /// In this order.
+        /// The changes, in order.
         changes: Vec<Change>,
     },
-    /// Answer a request. If the connection is gone, drop the answer.
+    /// Answer a request. If the connection is closed, the shell drops the answer.
     Reply {
-        /// The connection the request came on.
+        /// The connection that carried the request.
         to: ConnectionToken,
-        /// The requester's number for the request.
+        /// The requester's tag.
         tag: u64,
-        /// The answer. The shell fills in `store_bytes` of a status and the `fabric_key` of a
+        /// The answer. The shell fills in `store_bytes` of a status and `fabric_key` of a
         /// registration.
         reply: MetadataReply,
     },
-    /// Send this to a peer unasked. If the connection is gone or the peer does not take what it
-    /// gets, drop it: it is said again when it is asked for again.
+    /// Send an unsolicited message. If the connection is closed or congested, the shell drops it:
+    /// peers ask again.
     Push {
         /// The connection.
         to: ConnectionToken,
-        /// What is said.
+        /// The message.
         reply: MetadataReply,
     },
-    /// Tell the operator.
+    /// Report to the operator.
     Report(OperatorEvent),
 }
 
-/// Something an operator wants to know. It is true and durable when reported.
+/// An event for operators. It is durable when it is reported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OperatorEvent {
     /// A daemon serves the rack.
     Joined {
         /// The rack.
         rack: RackId,
-        /// The daemon's life.
+        /// The daemon's incarnation.
         incarnation: Incarnation,
         /// The rack's page ids.
         pages: PageRange,
-        /// How many pages are lost because the rack has other memory than the one they lived in.
+        /// The number of pages lost because the rack has other memory than before.
         lost: u64,
     },
-    /// A daemon has stopped on purpose.
+    /// A daemon has stopped regularly.
     Left {
         /// Its rack.
         rack: RackId,
     },
-    /// A rack's lease has run out.
+    /// A rack's lease has expired.
     Expired {
         /// The rack.
         rack: RackId,
     },
 }
 
-/// Whether a rack is there.
+/// The state of a rack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RackState {
-    /// It has a lease.
+    /// It has a valid lease.
     Up,
-    /// Its lease has run out.
+    /// Its lease has expired.
     Down,
-    /// Its daemon has given the lease back: it ended on purpose.
+    /// Its daemon has stopped regularly.
     Left,
 }

@@ -3,38 +3,38 @@ use alloc::collections::BTreeMap;
 use rackpool_model::StorePosition;
 use rackpool_wire::metadata::Refusal;
 
-/// One life of the server.
+/// One start of the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Life {
     server: u64,
     commits: u64,
 }
 
-/// The history of the store: its servers in order, and how many commits each made. A position that
-/// a rack has seen is in the history, unless the rack saw another store, or a later state of this
-/// one.
+/// The history of the store: the servers that wrote it, in order, and the number of commits of
+/// each. A position that a rack has seen is part of it unless the rack saw another store, or a
+/// later state of this one.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Lineage {
     lives: BTreeMap<u32, Life>,
 }
 
 impl Lineage {
-    /// A server has started, which was its first commit. `server` 0 is one of a release that kept
-    /// no history.
+    /// Records the start of a server, which is its first commit. `server` is 0 for a release that
+    /// kept no history.
     pub(super) fn start(&mut self, boot: u32, server: u64) {
         if server != 0 {
             self.lives.insert(boot, Life { server, commits: 1 });
         }
     }
 
-    /// The server that started last has made this commit.
+    /// Records a commit of the server that started last.
     pub(super) fn advance(&mut self, commit: u64) {
         if let Some(mut last) = self.lives.last_entry() {
             last.get_mut().commits = commit;
         }
     }
 
-    /// The last commit; all zero before the first.
+    /// Returns the last commit; all zero before the first.
     pub(super) fn position(&self) -> StorePosition {
         let store = self.lives.first_key_value().map_or(0, |(_, first)| first.server);
         let (boot, last) = self.lives.last_key_value().map_or((0, None), |(b, l)| (*b, Some(l)));
@@ -42,7 +42,10 @@ impl Lineage {
         StorePosition { store, boot, server, commit }
     }
 
-    /// Refuses a rack that has acted on a commit which is not in this history.
+    /// Checks that a commit on which a rack has acted is part of this history.
+    ///
+    /// # Errors
+    /// [`Refusal::OtherStore`] or [`Refusal::OlderStore`].
     pub(super) fn check(&self, seen: StorePosition) -> Result<(), Refusal> {
         let own = self.position();
         if seen.store != own.store {

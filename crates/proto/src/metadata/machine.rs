@@ -23,26 +23,26 @@ use crate::swap::{ServerEvent, SwapRules};
 
 /// The metadata server without its sockets, store and clock.
 ///
-/// Reads and heartbeats are answered at once from what is durable, and so are daemons that register
-/// as they are registered. Requests that may change something are decided together, as one batch,
-/// and answered when it is durable. The commits of swaps are changes like others; what else there
-/// is to say about swaps rests on no change, or on durable ones.
+/// Reads and heartbeats are answered at once from the durable records, and so are registrations
+/// that change nothing. Requests that may change something are decided together in a batch and
+/// answered when it is durable. Commits of swaps are changes like others; the other messages about
+/// swaps depend on no change, or on durable ones.
 #[derive(Debug)]
 pub struct MetadataMachine<B = Sound> {
     now: Time,
     rules: SwapRules,
     bugs: B,
-    /// The random id of this life.
+    /// The random id of this start.
     server: u64,
-    /// What is durable: all that anybody is shown.
+    /// The durable records: all that any process is shown.
     settled: Records,
-    /// That and the batch under way.
+    /// The durable records with the changes of the batch in progress.
     ahead: Records,
     membership: Membership,
-    /// The version of the membership that racks have been told of without asking.
+    /// The membership version that was last pushed to racks.
     told: u64,
     startup: Startup,
-    /// Those of this boot; none before its number is durable.
+    /// The swaps of this boot; `None` until the boot number is durable.
     swaps: Option<Swaps<B>>,
     waiting: VecDeque<Asked>,
     in_flight: Option<Batch>,
@@ -50,13 +50,13 @@ pub struct MetadataMachine<B = Sound> {
     actions: VecDeque<Action>,
 }
 
-/// Whether this boot's number is durable. Before that nothing is answered.
+/// Whether the boot number is durable. Before that no request is answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Startup {
     Due,
     Underway,
     Done,
-    /// The next request makes it due again.
+    /// The boot number could not be written; the next request makes it due again.
     Failed,
 }
 
@@ -68,7 +68,7 @@ struct Asked {
 }
 
 impl MetadataMachine {
-    /// [`Self::restore_with`] [`SwapRules::DEFAULT`], and without bugs.
+    /// [`Self::restore_with`] [`SwapRules::DEFAULT`] and without bugs.
     ///
     /// # Errors
     /// When the records contradict each other.
@@ -83,11 +83,11 @@ impl MetadataMachine {
 }
 
 impl<B: Bugs> MetadataMachine<B> {
-    /// The machine as its records left it. Every rack that has not left gets a whole `lease`, from
-    /// when this boot is durable: before that nothing is answered.
+    /// Restores the machine from its records. Every rack that has not left gets a whole `lease`,
+    /// which begins when this boot is durable: no request is answered before.
     ///
-    /// `records` is what the store holds: the changes of [`Action::Persist`] that were made
-    /// durable, or their sum in the order that [`Change`] names.
+    /// `records` is the content of the store: the durable changes of [`Action::Persist`], or their
+    /// sum in the order that [`Change`] prescribes.
     ///
     /// # Errors
     /// When the records contradict each other.
@@ -125,12 +125,12 @@ impl<B: Bugs> MetadataMachine<B> {
         Ok(machine)
     }
 
-    /// The number of the start that follows these records.
+    /// Returns the boot number after these records.
     fn boot_after(records: &Records, bugs: B) -> u32 {
         if bugs.has(Bug::ForgetBoot) { 1 } else { records.next_boot() }
     }
 
-    /// Every rack that has not left gets a whole lease.
+    /// Grants a whole lease to every rack that has not left.
     fn grant_all(&mut self) {
         for (rack, record) in &self.settled.racks {
             if !record.left {
@@ -139,13 +139,13 @@ impl<B: Bugs> MetadataMachine<B> {
         }
     }
 
-    /// Takes in what has happened. Time that runs backwards is taken for standing still.
+    /// Handles an event. If `now` is earlier than before, time counts as standing still.
     pub fn handle(&mut self, now: Time, event: Event) {
         self.now = self.now.max(now);
         if matches!(event, Event::StoodStill) {
             self.membership.stood_still(self.now);
         }
-        // Before the boot is durable nobody could have renewed a lease.
+        // Before the boot is durable no rack could renew its lease.
         if self.startup == Startup::Done {
             for rack in self.membership.expire(self.now) {
                 self.actions.push_back(Action::Report(OperatorEvent::Expired { rack }));
@@ -168,8 +168,8 @@ impl<B: Bugs> MetadataMachine<B> {
         self.tell_members();
     }
 
-    /// Tells all racks of the members as soon as something about these has changed: a rack whose
-    /// daemon was started again is used at once, and not after the next heartbeat of each other.
+    /// Pushes the members to all racks as soon as they have changed, so that racks use a restarted
+    /// daemon at once and not after their next heartbeat.
     fn tell_members(&mut self) {
         let version = self.membership.version();
         if self.startup != Startup::Done || self.told == version {
@@ -183,8 +183,8 @@ impl<B: Bugs> MetadataMachine<B> {
         }
     }
 
-    /// The next thing to do. Requests taken in between two calls that return `None` become durable
-    /// together: hand in all that wait before asking.
+    /// Returns the next action. Requests handled between two calls that return `None` become
+    /// durable in one batch: the shell should pass on all waiting requests first.
     pub fn poll(&mut self) -> Option<Action> {
         if self.actions.is_empty() && self.in_flight.is_none() {
             self.begin_batch();
@@ -192,20 +192,20 @@ impl<B: Bugs> MetadataMachine<B> {
         self.actions.pop_front()
     }
 
-    /// How long a rack's lease lasts without a heartbeat.
+    /// Returns the length of a rack's lease without a heartbeat.
     #[must_use]
     pub const fn lease(&self) -> Duration {
         self.membership.lease()
     }
 
-    /// When [`Event::DeadlinePassed`] is due.
+    /// Returns the time when [`Event::DeadlinePassed`] is due.
     #[must_use]
     pub fn deadline(&self) -> Option<Time> {
         let lease_end = self.membership.deadline().filter(|_| self.startup == Startup::Done);
         lease_end.into_iter().chain(self.swap_deadline()).min()
     }
 
-    /// Every rack ever seen, and whether it is there.
+    /// Returns every rack that ever registered and its state.
     #[must_use]
     pub fn rack_states(&self) -> Vec<(RackId, RackState)> {
         self.view().rack_states().collect()
@@ -220,7 +220,7 @@ impl<B: Bugs> MetadataMachine<B> {
         } else if let Some(reply) = self.read(from, &request) {
             self.actions.push_back(Action::Reply { to: from, tag, reply });
         } else if self.is_registered(&request) {
-            // Its lease must not run out while others' changes are written.
+            // Answered at once: its lease must not expire while other changes are written.
             let mut batch = Batch::new(self.last_batch);
             self.decide(Asked { from, tag, request }, &mut batch);
             debug_assert!(batch.changes.is_empty(), "it is registered: {:?}", batch.changes);
@@ -230,8 +230,8 @@ impl<B: Bugs> MetadataMachine<B> {
         }
     }
 
-    /// Whether a daemon asks to be registered as it durably is, and nothing else about its rack is
-    /// being decided: that needs no write. Its connection was broken, or its answer lost.
+    /// Returns true for a registration that equals the durable record while nothing else about its
+    /// rack is being decided. It needs no write: its connection broke, or its answer was lost.
     fn is_registered(&self, request: &MetadataRequest) -> bool {
         let MetadataRequest::Register(announced) = request else { return false };
         let (rack, record) = (announced.rack, RackRecord::of(announced));
@@ -249,7 +249,7 @@ impl<B: Bugs> MetadataMachine<B> {
             && !self.waiting.iter().any(is_about_it)
     }
 
-    /// The answer to a request that changes nothing durable; `None` for the others.
+    /// Returns the answer to a request that changes nothing durable; `None` for other requests.
     fn read(&mut self, from: ConnectionToken, request: &MetadataRequest) -> Option<MetadataReply> {
         Some(match *request {
             MetadataRequest::Heartbeat { rack, incarnation, free_frames, seen_version } => {
@@ -284,8 +284,8 @@ impl<B: Bugs> MetadataMachine<B> {
         Ok(MetadataReply::Renewed { position, version, members })
     }
 
-    /// Where the store is. No rack must hear of a commit before it is durable: a server that
-    /// follows this one after a crash would refuse the rack.
+    /// The position of the store. No rack may learn of a commit before it is durable: after a crash
+    /// the next server would refuse the rack.
     fn position(&self) -> StorePosition {
         let early = self.bugs.has(Bug::TellOfCommitsBeforeDurable);
         let records = if early { &self.ahead } else { &self.settled };
@@ -305,7 +305,7 @@ impl<B: Bugs> MetadataMachine<B> {
                 self.startup = Startup::Underway;
                 let boot = Self::boot_after(&self.settled, self.bugs);
                 let started = Change::Started { boot, server: self.server };
-                // Both are plain values: that can't fail.
+                // Both are plain values, so this can't fail.
                 let _ = self.ahead.apply(&started);
                 batch.changes.push(started);
             }
@@ -360,7 +360,7 @@ impl<B: Bugs> MetadataMachine<B> {
             if !self.bugs.has(Bug::ForgetRestartLease) {
                 self.grant_all();
             }
-            // Each rack asks for the members when it reaches this start.
+            // Each rack asks for the members when it reconnects after this start.
             self.told = self.membership.version();
             let boot = self.settled.boot;
             self.swaps = Some(Swaps::new(self.now, self.rules, boot, self.bugs));
@@ -370,7 +370,7 @@ impl<B: Bugs> MetadataMachine<B> {
         }
     }
 
-    /// The batch is durable, or has nothing that must be.
+    /// Completes a batch that is durable or contains no changes.
     fn finish(&mut self, batch: Batch) {
         for change in &batch.changes {
             let applied = self.settled.apply(change);
@@ -394,7 +394,7 @@ impl<B: Bugs> MetadataMachine<B> {
         }
         match batch.swaps {
             Some(id) => self.feed_swaps(ServerEvent::Committed(id)),
-            // Swaps with a memory that a rack has no more are forgotten.
+            // Swaps with memory that a rack no longer serves are dropped.
             None if !batch.registered.is_empty() => self.feed_swaps(ServerEvent::DeadlinePassed),
             None => {}
         }
@@ -403,8 +403,8 @@ impl<B: Bugs> MetadataMachine<B> {
     fn commit_failed(&mut self, id: BatchId, reason: &str) {
         let Some(batch) = self.in_flight.take_if(|batch| batch.id == id) else { return };
         self.ahead = self.settled.clone();
-        // Whether pages have moved is not known, or nothing can be written any more: no swap may
-        // be begun or answered.
+        // Whether pages have moved is unknown, or the store can't be written any more: no swap may
+        // begin or be answered.
         if !self.bugs.has(Bug::SwapWithoutStore) {
             self.feed_swaps(ServerEvent::CommitFailed);
         }
@@ -413,7 +413,7 @@ impl<B: Bugs> MetadataMachine<B> {
         if self.startup == Startup::Underway {
             self.startup = Startup::Failed;
             let waiting = mem::take(&mut self.waiting).into_iter();
-            // What racks say of swaps has no answers.
+            // Swap messages have no answers.
             let asked =
                 waiting.filter(|asked| !matches!(asked.request, MetadataRequest::Swap { .. }));
             refused.extend(asked.map(|asked| (asked.from, asked.tag)));

@@ -9,23 +9,23 @@ use super::{Change, Roots};
 use crate::directory::{Directory, DirectoryError};
 use crate::membership::RackRecord;
 
-/// A change that does not fit the records it shall be applied to. In what the store holds this
-/// means that it was altered by somebody else.
+/// A change that contradicts the records. In the content of the store it means that another program
+/// has altered the store.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum RecordError {
     /// A run or a rack contradicts the page directory.
     #[error(transparent)]
     Directory(#[from] DirectoryError),
-    /// A rack left that never registered.
+    /// A rack that never registered has left.
     #[error("{0} left but never registered")]
     UnknownRack(RackId),
-    /// A name that is empty or too long.
+    /// A name of a root is empty or too long.
     #[error("\"{0}\" can't be a name")]
     Name(String),
 }
 
-/// Everything durable: the sum of all changes.
+/// The durable state: the sum of all changes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Records {
     pub(super) boot: u32,
@@ -37,7 +37,10 @@ pub struct Records {
 }
 
 impl Records {
-    /// Makes a change, or none when it does not fit.
+    /// Applies a change.
+    ///
+    /// # Errors
+    /// When the change contradicts the records, which stay as they were.
     pub fn apply(&mut self, change: &Change) -> Result<(), RecordError> {
         match change {
             Change::Started { boot, server } => {
@@ -65,7 +68,7 @@ impl Records {
         Ok(())
     }
 
-    /// The number of the start after the last one.
+    /// Returns the next boot number.
     pub(super) const fn next_boot(&self) -> u32 {
         self.boot.saturating_add(1)
     }

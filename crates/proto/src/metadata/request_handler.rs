@@ -12,15 +12,15 @@ use crate::directory::{DirectoryError, Run};
 use crate::membership::{Membership, RackRecord};
 use crate::planted::{Bug, Bugs};
 
-/// Decides requests that may change the records, one after the other. Everything is checked
-/// before the first change, so a refusal changes nothing.
+/// Decides requests that may change the records, in order. Each is checked completely before its
+/// first change, so a refused request changes nothing.
 pub(super) struct RequestHandler<'a, B> {
     pub(super) now: Time,
-    /// The durable records and all changes of the batch so far.
+    /// The durable records with all changes of the batch so far.
     pub(super) records: &'a mut Records,
     pub(super) membership: &'a Membership,
     pub(super) batch: &'a mut Batch,
-    /// Who asks.
+    /// The connection of the request.
     pub(super) from: ConnectionToken,
     pub(super) bugs: B,
 }
@@ -34,7 +34,7 @@ impl<B: Bugs> RequestHandler<'_, B> {
             MetadataRequest::Register(announced) => self.register(&announced),
             MetadataRequest::Leave { rack, incarnation } => self.leave(rack, incarnation),
             MetadataRequest::PutRoot { name, expected, new } => self.put_root(name, expected, new),
-            // The machine answers these itself.
+            // The machine handles these itself.
             MetadataRequest::Heartbeat { .. }
             | MetadataRequest::Locate { .. }
             | MetadataRequest::GetRoot { .. }
@@ -91,7 +91,7 @@ impl<B: Bugs> RequestHandler<'_, B> {
         self.set_lease(rack, LeaseChange { granted: true, changed });
         self.batch.registered.insert(rack, self.from);
         let lease_ms = u64::try_from(self.membership.lease().as_millis()).unwrap_or(u64::MAX);
-        // Before this batch; the answer gets the position after it.
+        // The position before this batch; it is replaced when the batch is durable.
         let position = self.records.lineage.position();
         Ok(MetadataReply::Registered { pages: run.pages, lease_ms, position, fabric_key: None })
     }
@@ -110,7 +110,8 @@ impl<B: Bugs> RequestHandler<'_, B> {
         Ok(page_size)
     }
 
-    /// A rack whose lease runs and that uses another fabric could not be reached.
+    /// Refuses a rack that uses another kind of fabric than a rack with a valid lease: they could
+    /// not reach each other.
     fn check_fabric(&self, announced: &RackAnnouncement) -> Result<(), Refusal> {
         let own = fabric_of(&announced.fabric_address);
         let others = self.records.racks.iter().filter(|(rack, _)| **rack != announced.rack);
@@ -124,7 +125,7 @@ impl<B: Bugs> RequestHandler<'_, B> {
         Ok(())
     }
 
-    /// The memory's run, and whether it is handed out just now.
+    /// Returns the memory's run, and true if it is a new one.
     fn run_for(&self, announced: &RackAnnouncement) -> Result<(Run, bool), Refusal> {
         let RackAnnouncement { rack, memory, frames, .. } = *announced;
         if let Some(run) = self.records.directory.run_of(memory) {
@@ -178,7 +179,7 @@ impl<B: Bugs> RequestHandler<'_, B> {
         Ok(MetadataReply::Root { addr: new, changed: true })
     }
 
-    /// What is left of the rack's lease once this batch is durable.
+    /// Returns the rest of the rack's lease once this batch is durable.
     fn lease_left(&self, rack: RackId) -> Option<Duration> {
         match self.batch.leases.get(&rack) {
             Some(change) => change.granted.then(|| self.membership.lease()),
@@ -187,7 +188,7 @@ impl<B: Bugs> RequestHandler<'_, B> {
     }
 
     fn set_lease(&mut self, rack: RackId, mut lease: LeaseChange) {
-        // What changed earlier in the batch is event still.
+        // A change earlier in the batch still has to be announced to other racks.
         lease.changed |= self.batch.leases.get(&rack).is_some_and(|earlier| earlier.changed);
         self.batch.leases.insert(rack, lease);
     }
@@ -199,7 +200,7 @@ impl<B: Bugs> RequestHandler<'_, B> {
     }
 }
 
-/// The kind of fabric that an address belongs to: what stands before the first colon.
+/// The kind of fabric in an address: the text before the first colon.
 fn fabric_of(address: &str) -> &str {
     address.split_once(':').map_or("", |(kind, _)| kind)
 }

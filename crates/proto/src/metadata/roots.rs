@@ -5,11 +5,11 @@ use alloc::string::String;
 use rackpool_model::GlobalAddr;
 use rackpool_wire::metadata::Refusal;
 
-/// What all names may take, in bytes: each its length plus 16. With this limit and the one on racks
-/// the pool's whole state fits one message.
+/// The most bytes of all names, each counted as its length plus 16. With this limit and the one on
+/// racks the state of the pool fits one message.
 pub const MAX_ROOTS_BYTES: usize = 768 << 10;
 
-/// Named addresses.
+/// Roots: named addresses.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Roots {
     by_name: BTreeMap<String, GlobalAddr>,
@@ -17,18 +17,18 @@ pub struct Roots {
 }
 
 impl Roots {
-    /// What stands under the name.
+    /// Returns the address under the name.
     #[must_use]
     pub fn get(&self, name: &str) -> Option<GlobalAddr> {
         self.by_name.get(name).copied()
     }
 
-    /// All names in order.
+    /// Returns all names in order.
     pub fn iter(&self) -> impl Iterator<Item = (&str, GlobalAddr)> {
         self.by_name.iter().map(|(name, addr)| (name.as_str(), *addr))
     }
 
-    /// Puts an address under the name, or takes the name away.
+    /// Stores an address under the name, or removes the name.
     pub fn set(&mut self, name: &str, addr: Option<GlobalAddr>) {
         let bytes = Self::bytes_of(name);
         match addr {
@@ -45,7 +45,7 @@ impl Roots {
         }
     }
 
-    /// Whether one more name fits.
+    /// Checks that the name is present or fits.
     pub fn check_room(&self, name: &str) -> Result<(), Refusal> {
         if self.by_name.contains_key(name) || self.bytes + Self::bytes_of(name) <= MAX_ROOTS_BYTES {
             return Ok(());

@@ -9,28 +9,28 @@ use crate::directory::Directory;
 use crate::planted::{Bug, Bugs};
 use crate::swap::{Server, ServerEvent, SwapBatch, SwapRules};
 
-/// The swaps of this boot, and how their racks are reached.
+/// The swaps of this boot, and the connections of their racks.
 #[derive(Debug)]
 pub(super) struct Swaps<B> {
     server: Server<B>,
     bugs: B,
-    /// Over which connection a rack registered last.
+    /// The connection over which each rack registered last.
     connections: BTreeMap<RackId, ConnectionToken>,
 }
 
 impl<B: Bugs> Swaps<B> {
-    /// Nothing is under way. `boot` is durable.
+    /// Makes a machine without swaps. `boot` must be durable.
     pub(super) const fn new(now: Time, rules: SwapRules, boot: u32, bugs: B) -> Self {
         let server = Server::new(now, rules, boot, bugs);
         Self { server, bugs, connections: BTreeMap::new() }
     }
 
-    /// The machine itself.
+    /// Returns the machine.
     pub(super) const fn server(&self) -> &Server<B> {
         &self.server
     }
 
-    /// The rack speaks over this connection from now on.
+    /// Records the connection over which the rack has registered.
     pub(super) fn connect(&mut self, rack: RackId, connection: ConnectionToken) {
         if self.bugs.has(Bug::PushToFirstConnection) {
             self.connections.entry(rack).or_insert(connection);
@@ -39,7 +39,7 @@ impl<B: Bugs> Swaps<B> {
         self.connections.insert(rack, connection);
     }
 
-    /// Whether the rack's daemon is the one at this connection.
+    /// Checks that the rack's daemon registered over this connection.
     pub(super) fn check(&self, rack: RackId, from: ConnectionToken) -> Result<(), Refusal> {
         match self.connections.get(&rack) {
             Some(connection) if *connection == from || self.bugs.has(Bug::TakeAnyConnection) => {
@@ -49,17 +49,18 @@ impl<B: Bugs> Swaps<B> {
         }
     }
 
-    /// Takes in what has happened. `settled` is what is durable.
+    /// Handles an event. `settled` is the durable directory.
     pub(super) fn handle(&mut self, now: Time, settled: &Directory, event: ServerEvent) {
         self.server.handle(now, settled, event);
     }
 
-    /// What shall become durable with the next batch; `ahead` is what its other changes lead to.
+    /// Returns the swap commits for the next batch. `ahead` is the directory with the other changes
+    /// of that batch.
     pub(super) fn next_batch(&mut self, ahead: &Directory) -> Option<SwapBatch> {
         self.server.next_batch(ahead)
     }
 
-    /// The next message to a rack that can be reached. `position` is the last durable commit.
+    /// Returns the next message to a rack with a connection. `position` is the last durable commit.
     pub(super) fn poll(&mut self, position: StorePosition) -> Option<Action> {
         while let Some((rack, message)) = self.server.poll() {
             if let Some(&to) = self.connections.get(&rack) {

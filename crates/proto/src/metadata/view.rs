@@ -12,7 +12,7 @@ use crate::directory::Lookup;
 use crate::membership::Membership;
 use crate::planted::Bugs;
 
-/// What is shown to those who ask.
+/// The answers to requests that read.
 pub(super) struct View<'a> {
     pub(super) records: &'a Records,
     pub(super) membership: &'a Membership,
@@ -51,7 +51,7 @@ impl View<'_> {
 
     pub(super) fn members(&self) -> Vec<Member> {
         let racks = self.records.racks.iter();
-        // A rack's record is never written before its run, so none is left out.
+        // A rack's record is never written before its run, so no rack is omitted.
         let member = racks.filter_map(|(&rack, record)| {
             let run = self.records.directory.served_by(rack)?;
             Some(Member {
@@ -68,13 +68,13 @@ impl View<'_> {
         member.collect()
     }
 
-    /// Racks whose daemons have given their lease back.
+    /// The racks whose daemons have stopped regularly.
     fn left(&self) -> impl Iterator<Item = RackId> {
         let racks = self.records.racks.iter();
         racks.filter(|(_, record)| record.left).map(|(&rack, _)| rack)
     }
 
-    /// All racks ever seen.
+    /// All racks that ever registered.
     pub(super) fn rack_states(&self) -> impl Iterator<Item = (RackId, RackState)> {
         self.records.racks.iter().map(|(&rack, record)| {
             let state = match (self.membership.is_alive(rack), record.left) {
@@ -86,7 +86,7 @@ impl View<'_> {
         })
     }
 
-    /// `store_bytes` is left to the shell.
+    /// The pool's state; the shell fills in `store_bytes`.
     pub(super) fn status(&self) -> PoolStatus {
         let lease_ms = self.membership.lease().as_millis();
         PoolStatus {

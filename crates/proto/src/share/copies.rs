@@ -8,68 +8,72 @@ use crate::Time;
 use crate::lease::{Lease, LeaseKind};
 use crate::planted::{Bug, Bugs, Sound};
 
-/// What has happened at a rack that keeps copies.
+/// An event at a rack that keeps replicas.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CopiesEvent {
-    /// A page of another rack is read so often that a copy would be worth it, and does not move
-    /// here.
+    /// Clients read a page of another rack so much that a replica would pay off, and the page does
+    /// not move here.
     Wanted(PageId),
-    /// There is a lease of a page, and perhaps a free frame. Told when a lease was given, and when
-    /// a copy has ended.
+    /// A lease of the page is held, and a frame may be free. The shell reports it when a lease is
+    /// granted and when a copy has ended.
     Leased {
         /// The page.
         page: PageId,
-        /// What its holder says now.
+        /// The lease as its holder has it now.
         lease: Lease,
-        /// Until when it is good.
+        /// The end of the lease.
         until: Time,
-        /// A free frame that has no copy yet.
+        /// A free frame without a replica.
         spare: Option<FrameId>,
     },
-    /// A copy has ended. Each [`CopiesAction::Copy`] ends, in bounded time.
+    /// A copy has ended. Each [`CopiesAction::Copy`] ends in bounded time.
     Copied {
         /// The page.
         page: PageId,
-        /// Whether all bytes are there.
+        /// Whether all bytes were copied.
         whole: bool,
     },
-    /// The page's home calls leases back. Told before their holder is.
+    /// The page's home calls its lease back. The shell reports it here before it reports it to the
+    /// lease holder.
     Revoked(PageId),
-    /// The frame is about to be given to somebody else. Never while a copy into it is under way.
+    /// The frame is about to be reused. The shell does not do that while a copy into it is in
+    /// flight.
     Taken(FrameId),
-    /// The time named by the machine's deadline has come.
+    /// The machine's deadline has passed.
     DeadlinePassed,
 }
 
-/// What the shell of a rack that keeps copies has to do, before it does anything else.
+/// An action for the shell of a rack that keeps replicas. The shell executes it before anything
+/// else.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CopiesAction {
-    /// Read the page with one one-sided operation, begun with the lease's holder under a lease of
-    /// the same sharing; if there is none the copy has ended.
+    /// Copy the page with one one-sided operation, begun at the lease holder under a lease of the
+    /// same sharing. Without such a lease the shell reports the copy as ended.
     Copy {
         /// The page.
         page: PageId,
-        /// What it is shared under.
+        /// The sharing.
         sharing: SharingId,
-        /// A frame of this rack. It stays free, but is not given away before the operation has
-        /// ended.
+        /// The destination frame in this rack. It stays free, but must not be reused before the
+        /// operation has ended.
         ours: FrameId,
     },
-    /// Let clients read the frame until then, by the clock of this machine: the time is stored
-    /// before the number. A copy that is published already is published for longer.
+    /// Publish the replica: clients may read the frame until `until` on this rack's clock. The
+    /// shell stores the time before the number. For a replica that is published already this
+    /// extends the time.
     Publish {
         /// The frame.
         ours: FrameId,
-        /// Which copy this is.
+        /// The number of the replica.
         copy: CopyId,
-        /// Until when.
+        /// The end time.
         until: Time,
     },
-    /// Let nobody read the frame any more: whoever looks at its number after this finds none.
+    /// Hide the replica: a client that loads the frame's replica number afterwards finds none.
     Hide(FrameId),
 }
 
-/// Copies of pages of other racks, for the reads of this rack's clients.
+/// The replicas that a rack keeps of pages of other racks, for reads by its clients.
 #[derive(Debug)]
 pub struct Copies<B = Sound> {
     now: Time,
@@ -88,25 +92,26 @@ struct CachedCopy {
     home: RackId,
     sharing: SharingId,
     state: State,
-    /// When the last lease of it ends.
+    /// The end of its last lease.
     until: Time,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
-    /// An operation into the frame is under way.
+    /// A copy into the frame is in flight. Its end leads to `Whole` or drops the replica; a call
+    /// back to `Doomed`.
     Copying,
-    /// The same, and what it brings is not wanted any more.
+    /// A copy is in flight and will be discarded when it ends.
     Doomed,
-    /// All bytes are there.
+    /// The copy is complete. The next lease of the same sharing publishes it.
     Whole,
-    /// Clients read it.
+    /// Clients read it until its end time, a call back, or reuse of the frame.
     Published(CopyId),
 }
 
 impl<B: Bugs> Copies<B> {
-    /// No copies: those of an earlier life lie in frames that are free, and are hidden. `first` is
-    /// above every number of earlier lives.
+    /// Makes a machine without replicas. Those of an earlier incarnation are in free frames; the
+    /// shell has hidden them. `first` is above every number of earlier incarnations.
     pub const fn new(now: Time, rules: ShareRules, first: CopyId, bugs: B) -> Self {
         Self {
             now,
@@ -120,7 +125,7 @@ impl<B: Bugs> Copies<B> {
         }
     }
 
-    /// Takes in what has happened.
+    /// Handles an event.
     pub fn handle(&mut self, now: Time, event: CopiesEvent) {
         self.now = self.now.max(now);
         self.give_up_wanting();
@@ -139,27 +144,27 @@ impl<B: Bugs> Copies<B> {
         }
     }
 
-    /// The next thing to do.
+    /// Returns the next action.
     pub fn poll(&mut self) -> Option<CopiesAction> {
         self.actions.pop_front()
     }
 
-    /// When [`CopiesEvent::DeadlinePassed`] is due: a copy that nobody asks a lease for is dropped,
-    /// and one that could not be had is not wanted any more.
+    /// Returns the time when [`CopiesEvent::DeadlinePassed`] is due: an expired replica is dropped,
+    /// and a replica that could not be made is no longer requested.
     #[must_use]
     pub fn deadline(&self) -> Option<Time> {
         let ended = self.copies.values().filter(|cached| !cached.is_busy());
         ended.map(|cached| cached.until).chain(self.wanted.values().copied()).min()
     }
 
-    /// Whether the home is to be asked for a lease that is good for a copy.
+    /// Returns true if the lease request should ask for a lease that permits a replica.
     #[must_use]
     pub fn is_wanted(&self, page: PageId) -> bool {
         self.wanted.contains_key(&page) || self.copies.contains_key(&page)
     }
 
-    /// The copy that clients may read, as long as it is published. Each time somebody reads it he
-    /// looks whether it still is, and whether its time is over, after he has read.
+    /// Returns the published replica of a page. After each read the client must check that it is
+    /// still published and that its end time has not passed.
     #[must_use]
     pub fn find(&self, now: Time, page: PageId) -> Option<(FrameId, CopyId)> {
         let cached = self.copies.get(&page).filter(|cached| now < cached.until)?;
@@ -169,7 +174,7 @@ impl<B: Bugs> Copies<B> {
         }
     }
 
-    /// The page whose copy is published in a frame.
+    /// Returns the page whose replica is published in a frame.
     #[must_use]
     pub fn shown_in(&self, frame: FrameId) -> Option<PageId> {
         let published = |cached: &CachedCopy| {
@@ -178,27 +183,27 @@ impl<B: Bugs> Copies<B> {
         self.copies.iter().find(|(_, cached)| published(cached)).map(|(page, _)| *page)
     }
 
-    /// Whether a copy lies in this frame, or is on its way into it: `Some(true)` as long as the
-    /// frame must not be given away.
+    /// Returns `Some` if a replica is in this frame, and `Some(true)` while a copy into it is in
+    /// flight, so that the frame must not be reused.
     #[must_use]
     pub fn uses(&self, frame: FrameId) -> Option<bool> {
         let mut of_frame = self.copies.values().filter(|cached| cached.ours == frame);
         of_frame.next().map(CachedCopy::is_busy)
     }
 
-    /// How many copies there are.
+    /// Returns the number of replicas.
     #[must_use]
     pub fn len(&self) -> usize {
         self.copies.len()
     }
 
-    /// Whether there are none.
+    /// Returns true if there are no replicas.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.copies.is_empty()
     }
 
-    /// Copies that could not be had in time are left alone for a while.
+    /// Stops requesting replicas that could not be made in time, and pauses their pages.
     fn give_up_wanting(&mut self) {
         let now = self.now;
         self.paused.retain(|_, until| *until > now);

@@ -7,42 +7,42 @@ use super::{ShareRules, SharingId};
 use crate::Time;
 use crate::planted::{Bug, Bugs, Sound};
 
-/// What has happened at the home of a page.
+/// An event at the home of shared pages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HomeEvent {
-    /// Another rack wants to keep a copy.
+    /// Another rack requests a replica.
     Wanted {
         /// The page.
         page: PageId,
-        /// Whether it must stay as it is for another reason: a swap.
+        /// Whether the page must not be shared for another reason, such as a swap.
         busy: bool,
     },
-    /// A lease that is good for a copy was given, under [`Home::sharing`].
+    /// A lease for a replica was granted, under [`ShareHome::sharing`].
     Leased(PageId),
-    /// Somebody wants to write or free the page. That waits until the page is live.
+    /// A client needs to write or free the page. It waits until the page is live.
     Needed(PageId),
-    /// What [`HomeAction::Quiesce`] asks for has come true.
+    /// The quiescence that [`HomeAction::Quiesce`] asks for is reached.
     Quiesced(PageId),
-    /// The time named by the machine's deadline has come.
+    /// The machine's deadline has passed.
     DeadlinePassed,
 }
 
-/// What the shell of the home has to do, in this order, before the next event.
+/// An action for the shell of the home. The shell executes actions in order, before the next event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HomeAction {
     /// Store a page word.
     Store(FrameId, PageWord),
-    /// A barrier after the last word; then tell when those are gone: those of this rack, and the
-    /// leases that are good for writing or a copy.
+    /// Execute a heavy barrier after the last word, then report [`HomeEvent::Quiesced`] once the
+    /// writers of this rack, and all leases for writing or a replica, are gone.
     Quiesce(FrameId, PageId),
-    /// Nobody waits for this page to be quiesced any more.
+    /// Cancel the [`Quiesce`](Self::Quiesce) of this page.
     CancelQuiesce(PageId),
 }
 
-/// Where a page of this rack lies, and its word.
+/// Finds the frame and word of a page of this rack.
 type Find<'a> = &'a dyn Fn(PageId) -> Option<(FrameId, PageWord)>;
 
-/// The pages that a rack shares with others.
+/// The pages of a rack that are shared.
 #[derive(Debug)]
 pub struct ShareHome<B = Sound> {
     now: Time,
@@ -60,16 +60,20 @@ struct Sharing {
     id: SharingId,
     step: Step,
     since: Time,
-    /// When the last lease was given that is good for a copy.
+    /// When the last lease for a replica was granted.
     leased: Time,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Step {
-    /// Writers go.
+    /// The word is shared and writers are being quiesced; no replica exists. Quiescence leads to
+    /// `Shared`; a write makes the page live again. A crash counts as in `Shared`.
     Begin,
+    /// Leases for a replica are granted and nothing is written. A write, or no lease for `idle`,
+    /// leads to `End`; so does a restart.
     Shared,
-    /// The copies go.
+    /// Replicas are being called back and no lease for one is granted. Quiescence makes the page
+    /// live. After a crash the next incarnation is in `End` again.
     End,
 }
 
@@ -80,8 +84,9 @@ struct Rest {
 }
 
 impl<B: Bugs> ShareHome<B> {
-    /// The machine in a new life. `first` is above every number of earlier lives. What an earlier
-    /// life has `left` shared is shared no more: its copies go first.
+    /// Restores the machine after a restart. `first` is above every number of earlier incarnations.
+    /// The sharing of each page that an earlier incarnation `left` shared ends: its replicas are
+    /// called back before the page becomes live.
     pub fn restore(
         now: Time,
         rules: ShareRules,
@@ -105,7 +110,7 @@ impl<B: Bugs> ShareHome<B> {
         home
     }
 
-    /// Takes in what has happened.
+    /// Handles an event.
     pub fn handle(&mut self, now: Time, find: Find<'_>, event: HomeEvent) {
         self.now = self.now.max(now);
         match event {
@@ -121,18 +126,18 @@ impl<B: Bugs> ShareHome<B> {
         }
     }
 
-    /// The next thing to do.
+    /// Returns the next action.
     pub fn poll(&mut self) -> Option<HomeAction> {
         self.actions.pop_front()
     }
 
-    /// When [`HomeEvent::DeadlinePassed`] is due: a sharing that nobody uses ends.
+    /// Returns the time when [`HomeEvent::DeadlinePassed`] is due: an idle sharing ends.
     #[must_use]
     pub fn deadline(&self) -> Option<Time> {
         self.shared.values().filter_map(|sharing| self.idle_at(sharing)).min()
     }
 
-    /// The sharing that a rack may keep a copy under now, of a page that lies here.
+    /// Returns the sharing under which a rack may keep a replica of the page now.
     #[must_use]
     pub fn sharing(&self, page: PageId) -> Option<SharingId> {
         let sharing = self.shared.get(&page)?;
@@ -140,25 +145,25 @@ impl<B: Bugs> ShareHome<B> {
         (sharing.step == Step::Shared || hasty).then_some(sharing.id)
     }
 
-    /// How many pages are shared, or about to be, or not any more.
+    /// Returns the number of pages in a sharing that begins, lasts or ends.
     #[must_use]
     pub fn len(&self) -> usize {
         self.shared.len()
     }
 
-    /// The pages that are shared, or about to be.
+    /// Returns the pages in a sharing that begins or lasts.
     pub fn pages(&self) -> impl Iterator<Item = PageId> {
         let shared = self.shared.iter().filter(|(_, sharing)| sharing.step != Step::End);
         shared.map(|(page, _)| *page)
     }
 
-    /// Whether pages are about to be shared no more.
+    /// Returns true if a sharing is ending.
     #[must_use]
     pub fn is_ending(&self) -> bool {
         self.shared.values().any(|sharing| sharing.step == Step::End)
     }
 
-    /// Whether no page is shared.
+    /// Returns true if no page is in a sharing.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.shared.is_empty()
@@ -191,7 +196,8 @@ impl<B: Bugs> ShareHome<B> {
         ends.then(|| sharing.leased.after(self.rules.idle))
     }
 
-    /// Its page's free objects are of use again, and its place here.
+    /// Ends idle sharings, so that free objects of their pages can be allocated, and other pages
+    /// shared.
     fn end_idle(&mut self) {
         let is_idle = |sharing: &Sharing| self.idle_at(sharing).is_some_and(|at| self.now >= at);
         let idle = self.shared.iter().filter(|(_, sharing)| is_idle(sharing));
@@ -202,7 +208,7 @@ impl<B: Bugs> ShareHome<B> {
 
     fn needed(&mut self, find: Find<'_>, page: PageId) {
         match self.shared.get(&page).map(|sharing| sharing.step) {
-            // Nobody has a copy yet.
+            // No replica exists yet.
             Some(Step::Begin) => {
                 self.actions.push_back(HomeAction::CancelQuiesce(page));
                 self.thaw(find, page);
@@ -216,7 +222,7 @@ impl<B: Bugs> ShareHome<B> {
     fn end(&mut self, page: PageId) {
         if let Some(sharing) = self.shared.get_mut(&page) {
             sharing.step = Step::End;
-            // Who only reads from afar reads on.
+            // Leases for reading stay.
             let quiesce = HomeAction::Quiesce(sharing.frame, page);
             self.actions.push_back(quiesce);
         }
@@ -233,7 +239,7 @@ impl<B: Bugs> ShareHome<B> {
         }
     }
 
-    /// The page can be written again. The sooner that was, the longer it rests.
+    /// Makes the page live. It rests for longer if the sharing was short.
     fn thaw(&mut self, find: Find<'_>, page: PageId) {
         let Some(Sharing { frame, since, .. }) = self.shared.remove(&page) else { return };
         let ShareRules { rest, longest_rest, worth, .. } = self.rules;

@@ -3,10 +3,10 @@ use rackpool_wire::swap::{Between, FromServer, PrepareRefusal, RequestRefusal, S
 
 use super::{RECORD_WORDS, RecordError};
 
-/// What has happened in a rack.
+/// An event in a rack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RackEvent {
-    /// A page of another rack has been found hot.
+    /// A page of another rack was found hot.
     Heated {
         /// The page.
         page: PageId,
@@ -15,79 +15,80 @@ pub enum RackEvent {
         /// Whether it is read-hot here.
         read_hot: bool,
     },
-    /// The metadata server has sent a message.
+    /// The metadata server sent a message.
     ServerSent(FromServer),
-    /// Another rack has sent a message.
+    /// Another rack sent a message.
     RackSent(RackId, Between),
-    /// What [`RackAction::Quiesce`] asks for has come true.
+    /// The quiescence that [`RackAction::Quiesce`] asks for is reached.
     Quiesced(SwapId, Quiesce),
-    /// A copy has ended. Each [`RackAction::Copy`] ends, in bounded time.
+    /// A copy has ended. Each [`RackAction::Copy`] ends in bounded time.
     Copied {
         /// The swap.
         swap: SwapId,
-        /// Whether all bytes are there.
+        /// Whether all bytes were copied.
         whole: bool,
     },
-    /// What [`RackAction::PrefetchLease`] asks for is done, or can't be.
+    /// The [`RackAction::PrefetchLease`] of this swap has succeeded or failed.
     LeasePrefetched(SwapId),
-    /// Somebody writes, or waits to write, a page that goes.
+    /// A client or rack writes, or waits to write, a page that goes.
     WriteWanted(PageId),
-    /// Another rack has sent what it has written in the page that it gives since it was frozen. The
-    /// shell keeps the bytes until it has carried out what follows.
+    /// Another rack sent the dirty lines of the page that it gives. The shell keeps their bytes
+    /// until it has executed the actions that follow.
     DirtyLinesReceived {
-        /// Who.
+        /// The sender.
         from: RackId,
         /// The swap.
         swap: SwapId,
-        /// Where the page lies there.
+        /// The page's frame there.
         theirs: FrameId,
-        /// Whether all is in it. If not only the page as a whole has it.
+        /// Whether the lines are complete. If false, only the whole page has everything.
         known: bool,
     },
-    /// The time named by the machine's deadline has come.
+    /// The machine's deadline has passed.
     DeadlinePassed,
 }
 
-/// Who must be out of a frame.
+/// Which users must be out of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Quiesce {
-    /// Writers of this rack, and every holder of a lease that is good for writing. While the page
-    /// is dirty-logged those may stay who note what they write; who noted it before, for another
-    /// swap, may write it still: what each client noted last is to be remembered for
-    /// [`RackAction::SendDirtyLines`], too.
+    /// Writers of this rack, and holders of leases that permit writing. If the page is
+    /// dirty-logged, clients that log their lines may stay. A client whose last note names the
+    /// page, from an earlier swap, may still store to it: the shell reads the last note of each
+    /// client, also for [`RackAction::SendDirtyLines`].
     Writers,
-    /// Writers of this rack, of a page that was dirty-logged and has just been closed. They are
-    /// looked for behind a fence of this processor, for they have put up one themselves.
+    /// Writers of this rack in a page whose dirty logging has just ended. The shell scans the
+    /// access slots behind a fence of its own processor; a heavy barrier is not needed, since these
+    /// writers execute a fence themselves.
     DirtyLoggers,
-    /// Every holder of a lease.
+    /// Holders of any lease.
     Holders,
-    /// Everybody of this rack; nobody else is in it any more.
+    /// All users of this rack; no other rack uses the frame any more.
     Everyone,
 }
 
-/// What the shell of a rack has to do, in this order, before the next event.
+/// An action for the shell of a rack. The shell executes actions in order, before the next event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RackAction {
-    /// Send to the metadata server.
+    /// Send a message to the metadata server.
     TellServer(ToServer),
-    /// Send to another rack.
+    /// Send a message to another rack.
     TellRack(RackId, Between),
-    /// Store a record: words 1 and up, then word 0.
+    /// Store a record: words 1 and up first, word 0 last.
     StoreRecord {
-        /// Which of the records.
+        /// The index of the record.
         slot: usize,
         /// Its words.
         words: [u64; RECORD_WORDS],
     },
-    /// Store 0 in word 0 of a record, and nothing else: half of a record is none.
+    /// Store 0 in word 0 of a record and nothing else, so that a crash leaves no half record.
     EraseRecord {
-        /// Which of the records.
+        /// The index of the record.
         slot: usize,
     },
     /// Store a page word.
     StoreWord(FrameId, PageWord),
-    /// Tell when nobody is there any more. Those of this rack are looked for behind a barrier after
-    /// the last word.
+    /// Report [`RackEvent::Quiesced`] once these users are out of the frame. The shell scans the
+    /// access slots of this rack behind a heavy barrier after the last word.
     Quiesce {
         /// The swap.
         swap: SwapId,
@@ -95,13 +96,13 @@ pub enum RackAction {
         frame: FrameId,
         /// The page in it.
         page: PageId,
-        /// Who must be out.
+        /// Which users.
         who: Quiesce,
     },
-    /// Nobody waits for this page to be quiesced any more.
+    /// Cancel the [`Quiesce`](Self::Quiesce) of this page.
     CancelQuiesce(SwapId, PageId),
-    /// Read a page of another rack with one one-sided operation. After the commit it is read once
-    /// more if that rack does not know any more what was written in it.
+    /// Copy a page of another rack with one one-sided operation. After the commit it is copied
+    /// again if that rack has lost the dirty lines in a restart.
     Copy {
         /// The swap.
         swap: SwapId,
@@ -112,28 +113,28 @@ pub enum RackAction {
         /// The frame of this rack.
         ours: FrameId,
     },
-    /// Send the page's new home what was written in it since it was frozen, or that this is not
-    /// known. Clients have noted what they wrote. Nobody writes it any more.
+    /// Send the dirty lines of the page, those of clients' dirty logs included, to its new home, or
+    /// that they are not known. No client writes the page any more.
     SendDirtyLines {
         /// The swap.
         swap: SwapId,
         /// The page's new home.
         to: RackId,
-        /// Where the page lies here.
+        /// The page's frame here.
         frame: FrameId,
-        /// Whether the shell knows it: its life is the one in which the page was frozen.
+        /// Whether the shell knows all dirty lines: the page was frozen in this incarnation.
         known: bool,
     },
-    /// Store the bytes that came with [`RackEvent::DirtyLinesReceived`] in this frame.
+    /// Store the bytes of [`RackEvent::DirtyLinesReceived`] in this frame.
     ApplyDirtyLines {
         /// The swap.
         swap: SwapId,
         /// The frame.
         frame: FrameId,
     },
-    /// The page will be read in that rack if the swap is committed: find out how readers of this
-    /// rack reach it there, as soon as it can be read there, then tell. Its home waits for that,
-    /// and not for long, before it turns its own readers away.
+    /// Prefetch a lease of the page at its new home, and report [`RackEvent::LeasePrefetched`] when
+    /// the page is readable there. This rack waits for it, for a bounded time, before it turns its
+    /// own readers away.
     PrefetchLease {
         /// The swap.
         swap: SwapId,
@@ -142,34 +143,32 @@ pub enum RackAction {
         /// Its new home.
         to: RackId,
     },
-    /// For people, and for the heat of the page.
+    /// Append to the page's history and update its hotness.
     Record(SwapEvent),
 }
 
-/// What is worth telling.
+/// An event for a page's history and for operators.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SwapEvent {
-    /// The page has moved here: it rests. It can be read, and will be written when its old home has
-    /// left it.
+    /// The page has arrived here and rests. It can be read; it becomes writable when its old home
+    /// has quiesced it.
     Arrived(PageId),
-    /// The old home has left the page: it can be written.
+    /// The old home has quiesced the page: it can be written here.
     Thawed(PageId),
-    /// The page has moved away.
+    /// The page has departed; its word is leaving.
     Departed(PageId),
-    /// It is read here by nobody any more who has not looked at it before, and its new home is told
-    /// so.
+    /// All leases of the page are back, and no access begins here any more; the new home is told.
     Quiesced(PageId),
-    /// The page was to come here, but its old home lost its memory before it had sent what was
-    /// written there meanwhile.
+    /// The page is lost: its old home lost its memory before it had sent the dirty lines.
     Lost(PageId),
-    /// A swap was given up.
+    /// A swap was aborted.
     GaveUp(SwapId),
-    /// There is nothing cold to give for the page.
+    /// This rack has neither a free page nor a cold one to offer for the page.
     NoColdPage(PageId),
-    /// The metadata server dropped the want.
+    /// The metadata server refused the request for the page.
     RequestRefused(PageId, RequestRefusal),
-    /// The page's home keeps it.
+    /// The page's home refused to prepare the swap.
     PrepareRefused(PageId, PrepareRefusal),
-    /// The record in this slot is damaged: it and its frames are left alone.
+    /// The record in this slot is damaged. The record and its frames stay unused.
     Damaged(usize, RecordError),
 }

@@ -1,5 +1,5 @@
-//! What follows when it has been decided. Looks at the words, so that it does not matter how much
-//! was done before a crash.
+//! The steps after the decision. Each examines the page words first, so it is correct regardless of
+//! how many steps were done before a crash.
 
 use rackpool_model::{PageEvent, PageState, PageWord, RackId};
 use rackpool_wire::swap::{PageLife, SwapId, SwapMessage};
@@ -8,11 +8,11 @@ use super::under_way::{Finish, Leaving, Stage, Step, UnderWay, vacated, word_of}
 use super::{Frames, Phase, Quiesce, RackAction, Record, SwapEvent, SwapPeer};
 use crate::planted::{Bug, Bugs};
 
-/// A question that is not answered is asked ever less often, down to once in so many retries.
+/// The longest interval of an unanswered question, in retries.
 const LONGEST_PAUSE: u32 = 64;
 
 impl<B: Bugs> SwapPeer<B> {
-    /// Lets the words follow what was decided.
+    /// Advances a decided swap: brings the page words in line with the decision.
     pub(super) fn finish(&mut self, frames: &impl Frames, slot: usize) {
         let Some((record, _)) = self.finishing(slot) else { return };
         if record.phase == Phase::Committed {
@@ -52,7 +52,7 @@ impl<B: Bugs> SwapPeer<B> {
         }
     }
 
-    /// The swap was given up: both frames become what they were.
+    /// The swap is aborted: both frames get their previous state back.
     fn undo(&mut self, frames: &impl Frames, slot: usize, record: &Record) {
         let Some((_, finish)) = self.finishing(slot) else { return };
         if finish.out == Leaving::Unknown {
@@ -78,7 +78,7 @@ impl<B: Bugs> SwapPeer<B> {
         }
     }
 
-    /// The page that goes: nobody may enter any more, and the leases are called back.
+    /// The page that goes: hands over its dirty lines, stores *leaving*, and calls the leases back.
     fn leave(&mut self, frames: &impl Frames, slot: usize, record: &Record) {
         let Some((_, Finish { out: Leaving::Unknown, .. })) = self.finishing(slot) else { return };
         let out = word_of(frames, record.out_frame, record.out.page);
@@ -101,9 +101,10 @@ impl<B: Bugs> SwapPeer<B> {
         }
     }
 
-    /// Both homes show the same bytes now, and the page is written when this one has left it. So
-    /// those who read it here do, until they can go on there; but a writer must not wait for them
-    /// for long.
+    /// Returns true if this rack may turn its readers away. Both homes have the same bytes now, and
+    /// no rack writes the page before this one has quiesced it. Readers therefore continue here
+    /// until they can continue at the new home, but for one `retry` at most, since writers wait
+    /// meanwhile.
     fn may_turn_readers_away(&self, slot: usize) -> bool {
         let waits_for_ever = self.bugs.has(Bug::WaitForReaders);
         self.slots[slot].is_some_and(|under_way| {
@@ -111,7 +112,7 @@ impl<B: Bugs> SwapPeer<B> {
         })
     }
 
-    /// Readers of this rack can go on at the new home of the page that it gives.
+    /// Records that readers of this rack can continue at the new home.
     pub(super) fn lease_prefetched(&mut self, swap: SwapId) {
         if let Some(slot) = self.slot_of(swap)
             && let Some(under_way) = &mut self.slots[slot]
@@ -120,8 +121,8 @@ impl<B: Bugs> SwapPeer<B> {
         }
     }
 
-    /// The page that came can be read as soon as its copy has everything, and written when its old
-    /// home has left it.
+    /// The page that came: makes it readable once its copy is complete, and writable once its old
+    /// home has quiesced it.
     fn settle(&mut self, frames: &impl Frames, slot: usize, record: &Record) {
         let Some((_, Finish { settled: false, .. })) = self.finishing(slot) else { return };
         let incoming = word_of(frames, record.in_frame, record.incoming.page);
@@ -148,7 +149,7 @@ impl<B: Bugs> SwapPeer<B> {
                 self.set_settled(slot);
             }
             Ok(_) => self.ask_whether_left(slot),
-            // It has been thawed before a crash.
+            // It was thawed before a crash.
             Err(_) => self.set_settled(slot),
         }
     }
@@ -166,12 +167,12 @@ impl<B: Bugs> SwapPeer<B> {
         self.tell_peer(slot, SwapMessage::IsQuiesced);
     }
 
-    /// Somebody has left the frame that the page goes out of.
+    /// These users have left the frame of the page that goes.
     pub(super) fn left_by(&mut self, frames: &impl Frames, slot: usize, who: Quiesce) {
         let Some((record, finish)) = self.finishing(slot) else { return };
         match (finish.out, who) {
-            // Who looks at the word from here on is turned away. Those of this rack who have looked
-            // before see bytes that do not change: their access counts as done when they looked.
+            // Every access that loads the word from here on is turned away. An access of this rack
+            // that loaded it earlier reads bytes that do not change, and takes effect at that load.
             (Leaving::Holders, Quiesce::Holders) => {
                 self.set_leaving(slot, Leaving::Readers);
                 self.tell_peer(slot, SwapMessage::Quiesced);
@@ -188,7 +189,7 @@ impl<B: Bugs> SwapPeer<B> {
         }
     }
 
-    /// Nobody is in the vacated frame any more.
+    /// The vacated frame has no users any more: it becomes free under the vacant id.
     fn release(&mut self, frames: &impl Frames, slot: usize, record: &Record) {
         self.set_leaving(slot, Leaving::Done);
         let next = record.out_frame.and_then(|frame| {
@@ -200,11 +201,11 @@ impl<B: Bugs> SwapPeer<B> {
         }
     }
 
-    /// The peer asks whether this rack has left the page that it gave.
+    /// The peer asks whether this rack has quiesced the page that it gave.
     pub(super) fn asked_whether_quiesced(&mut self, rack: RackId, swap: SwapId) {
         let Some(slot) = self.slot_of(swap) else {
-            // What is not known is over, or of a memory that is no more. But a damaged record may
-            // be the one that is meant.
+            // An unknown swap is over, or belongs to memory that is gone. But a damaged record may
+            // be that of this swap.
             if self.has_no_record_of(swap) {
                 self.tell(rack, swap, SwapMessage::Quiesced);
             }
@@ -221,17 +222,17 @@ impl<B: Bugs> SwapPeer<B> {
                 if finish.out.has_left() || reads_on {
                     self.tell_peer(slot, SwapMessage::Quiesced);
                 } else if !self.bugs.has(Bug::WaitForReaders) {
-                    // It can be read there, and somebody may want to write it.
+                    // The page is readable at its new home, and a writer may wait there.
                     self.lease_prefetched(swap);
                 }
             }
             _ if self.bugs.has(Bug::LeftInDoubt) => self.tell_peer(slot, SwapMessage::Quiesced),
-            // It is committed, or nobody would ask.
+            // In doubt: the swap is committed, or the peer would not ask.
             _ => self.hurry(slot),
         }
     }
 
-    /// The peer has left the page that it gave.
+    /// The peer has quiesced the page that it gave.
     pub(super) fn peer_left(&mut self, rack: RackId, swap: SwapId) {
         for slot in 0..self.slots.len() {
             let any = self.bugs.has(Bug::TakeAnyLeft);
@@ -246,7 +247,7 @@ impl<B: Bugs> SwapPeer<B> {
         }
     }
 
-    /// Asks at once what has become of a swap in doubt.
+    /// Asks for the outcome of a swap in doubt at once.
     pub(super) fn hurry(&mut self, slot: usize) {
         let now = self.now;
         if let Some(under_way) = self.slots[slot].as_mut().filter(|one| one.is_in_doubt()) {

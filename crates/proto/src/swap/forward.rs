@@ -1,5 +1,6 @@
-//! Writes go on while a page moves: its old home's clients note them and carry them out, or its
-//! processor does; and the new home gets what its copy lacks when the swap is committed.
+//! Writes while a page moves: clients of the old home write the page and log its lines, or the old
+//! home's data plane writes it for them (forwarded writes). After the commit the new home gets the
+//! dirty lines.
 
 use rackpool_model::{FrameId, PageEvent, PageId, PageState, PageWord, RackId};
 use rackpool_wire::swap::{SwapId, SwapMessage};
@@ -9,16 +10,16 @@ use super::{Frames, Phase, Quiesce, RackAction, Record, SwapEvent, SwapPeer};
 use crate::Time;
 use crate::planted::{Bug, Bugs};
 
-/// What is not answered is sent ever less often, down to once in so many retries.
+/// The longest interval of an unanswered message, in retries.
 const LONGEST_PAUSE: u32 = 64;
 
-/// Twice as many retries.
+/// Doubles the interval, up to the longest.
 fn longer(pause: u32) -> u32 {
     (pause * 2).clamp(1, LONGEST_PAUSE)
 }
 
 impl UnderWay {
-    /// Whether the new home has to get what was written here before this rack turns its readers
+    /// Returns true if the new home must get the dirty lines before this rack turns its readers
     /// away.
     pub(super) fn has_to_hand_over(&self, record: &Record) -> bool {
         record.phase == Phase::Committed
@@ -26,7 +27,7 @@ impl UnderWay {
             && self.handover != Handover::DirtyLinesApplied
     }
 
-    /// When something is due of a page that is to leave.
+    /// When the next step of the page that goes is due.
     pub(super) fn leaves_at(&self, record: &Record) -> Time {
         match self.handover {
             _ if !self.has_to_hand_over(record) => self.deadline,
@@ -36,7 +37,7 @@ impl UnderWay {
         }
     }
 
-    /// When the peer is asked again to note that its copy lacks something.
+    /// When `CopyIncomplete` is sent again.
     pub(super) fn asks_to_note_at(&self) -> Option<Time> {
         match self.forwarding {
             Forwarding::Asked { again } if !self.is_finishing() => Some(again),
@@ -46,18 +47,18 @@ impl UnderWay {
 }
 
 impl<B: Bugs> SwapPeer<B> {
-    /// Whether this rack's processor writes the page for everybody: it goes, its word is frozen,
-    /// and it is not known to be gone; and the peer may not copy it yet, or must have recorded that
-    /// its copy lacks something. Also when it is decided, while the page is open because somebody
-    /// is stopped in the midst of a write. What is written must be remembered for
-    /// [`RackAction::SendDirtyLines`], and told with
-    /// [`RackEvent::WriteWanted`](super::RackEvent::WriteWanted) if it is [not
+    /// Returns true if this rack's data plane executes writes of the page for all clients and racks
+    /// (it also does so if the page word is dirty-logged, which the shell checks itself). The page
+    /// goes and its word is frozen. Before the decision, either the peer may not copy it yet, or
+    /// its record says that the copy is incomplete; after the commit, only while the page is open.
+    /// The caller must remember the lines written for [`RackAction::SendDirtyLines`], and report
+    /// [`RackEvent::WriteWanted`](super::RackEvent::WriteWanted) if a write is [not
     /// expected](Self::expects_no_writer).
     #[must_use]
     pub fn forwards(&self, page: PageId) -> bool {
         let is_given = |swap: &UnderWay| match swap.stage {
             Stage::Noted { record, step } if record.out.page == page => match step {
-                // Writers of before are in it still, so nobody copies it.
+                // Earlier writers are still in the page, so no peer copies it yet.
                 Step::Prepare(Prepared { quiesced: false, .. }) => true,
                 Step::Prepare(_) | Step::InDoubt => swap.forwarding == Forwarding::Given,
                 Step::Finish(_) => {
@@ -72,8 +73,9 @@ impl<B: Bugs> SwapPeer<B> {
         self.slots.iter().flatten().any(is_given)
     }
 
-    /// Whether [`RackEvent::WriteWanted`](super::RackEvent::WriteWanted) has to be told when this
-    /// page, which goes, is written or to be written.
+    /// Returns true if the shell must report
+    /// [`RackEvent::WriteWanted`](super::RackEvent::WriteWanted) when this page, which goes, is
+    /// written or to be written.
     #[must_use]
     pub fn expects_no_writer(&self, page: PageId) -> bool {
         let is_meant = |swap: &UnderWay| match swap.stage {
@@ -85,7 +87,7 @@ impl<B: Bugs> SwapPeer<B> {
         self.slots.iter().flatten().any(is_meant)
     }
 
-    /// Whether the page was to come here and is lost.
+    /// Returns true if the page was to come here and is lost.
     #[must_use]
     pub fn is_lost(&self, page: PageId) -> bool {
         let is_meant = |swap: &UnderWay| match swap.stage {
@@ -95,8 +97,9 @@ impl<B: Bugs> SwapPeer<B> {
         self.slots.iter().flatten().any(is_meant)
     }
 
-    /// Somebody writes a page that goes, or wants to. Before it may be copied that is done at once,
-    /// afterwards when the peer has noted that its copy is stale.
+    /// A client or rack writes a page that goes, or waits to. Before the peer may copy the page,
+    /// forwarding is expected at once; afterwards it starts when the peer has recorded that its
+    /// copy is incomplete.
     pub(super) fn write_wanted(&mut self, frames: &impl Frames, page: PageId) {
         let again = self.now.after(self.rules.retry);
         for slot in 0..self.slots.len() {
@@ -124,9 +127,8 @@ impl<B: Bugs> SwapPeer<B> {
         }
     }
 
-    /// Nobody but this rack writes the page that goes any more. If somebody wants to, the first
-    /// message that lets the peer copy it says so: no copy is made without a record that it lacks
-    /// something.
+    /// The writers of the page that goes are out. If forwarding is expected, the record is marked
+    /// before the first message that lets the peer copy the page, and that message announces it.
     pub(super) fn may_be_copied(&mut self, frames: &impl Frames, slot: usize) {
         if self.slots[slot].is_some_and(|swap| swap.forwarding == Forwarding::Wanted) {
             self.mark_written(slot, Forwarding::Given);
@@ -134,7 +136,7 @@ impl<B: Bugs> SwapPeer<B> {
         }
     }
 
-    /// Clients may write the page that goes, if they note what.
+    /// Begins dirty logging of the page that goes.
     fn open(&mut self, frames: &impl Frames, slot: usize) {
         if let Some(UnderWay { stage: Stage::Noted { record, .. }, .. }) = self.slots[slot]
             && let Some((frame, word)) = word_of(frames, record.out_frame, record.out.page)
@@ -144,7 +146,7 @@ impl<B: Bugs> SwapPeer<B> {
         }
     }
 
-    /// Sets the mark: the page that goes is written.
+    /// Sets the mark *written* in the record.
     fn mark_written(&mut self, slot: usize, forwarding: Forwarding) {
         if let Some(under_way) = &mut self.slots[slot]
             && let Stage::Noted { record, .. } = &mut under_way.stage
@@ -156,12 +158,12 @@ impl<B: Bugs> SwapPeer<B> {
         }
     }
 
-    /// Whether the messages that let the peer copy the page say that it is written.
+    /// Returns true if the messages that let the peer copy the page say that it is written.
     pub(super) fn says_stale(&self, record: &Record) -> bool {
         record.written && !self.bugs.has(Bug::SayNothingOfWriters)
     }
 
-    /// Repeats what the peer has not answered.
+    /// Repeats `CopyIncomplete` when it is due.
     pub(super) fn ask_to_note_again(&mut self, slot: usize) {
         let (now, retry) = (self.now, self.rules.retry);
         let Some(under_way) = &mut self.slots[slot] else { return };
@@ -171,7 +173,7 @@ impl<B: Bugs> SwapPeer<B> {
         }
     }
 
-    /// The peer writes the page that it gives: the copy lacks that, and the record says so.
+    /// The peer writes the page that it gives: records that the copy here is incomplete.
     pub(super) fn note_stale(&mut self, slot: usize) {
         let Some(UnderWay { stage: Stage::Noted { record, step }, .. }) = &mut self.slots[slot]
         else {
@@ -185,7 +187,7 @@ impl<B: Bugs> SwapPeer<B> {
         }
     }
 
-    /// The peer asks for that to be noted.
+    /// The peer sent `CopyIncomplete`.
     pub(super) fn copy_is_incomplete(&mut self, slot: usize) {
         let Some(UnderWay { stage, .. }) = &self.slots[slot] else { return };
         let Stage::Noted { record, step: Step::Prepare(_) | Step::InDoubt } = stage else { return };
@@ -195,7 +197,7 @@ impl<B: Bugs> SwapPeer<B> {
         }
     }
 
-    /// The peer knows: this rack may write the page that it gives.
+    /// The peer has recorded that its copy is incomplete: forwarding starts.
     pub(super) fn incomplete_is_noted(&mut self, frames: &impl Frames, slot: usize) {
         if let Some(under_way) = &mut self.slots[slot]
             && matches!(under_way.forwarding, Forwarding::Asked { .. })
@@ -207,8 +209,8 @@ impl<B: Bugs> SwapPeer<B> {
         }
     }
 
-    /// Whether the new home has all that was written here; if not it is sent when that is due, and
-    /// nobody writes any more.
+    /// Returns true if the new home has all dirty lines. Otherwise advances the handover: closes
+    /// the page, opens it again for a stopped writer, or sends the lines.
     pub(super) fn hand_over(
         &mut self,
         slot: usize,
@@ -267,7 +269,7 @@ impl<B: Bugs> SwapPeer<B> {
         false
     }
 
-    /// Nobody writes the page any more that was closed: its new home gets what it lacks.
+    /// The last writer of a closed page is out: the dirty lines are due.
     pub(super) fn closed(&mut self, slot: usize) {
         let at = self.now;
         if let Some(under_way) = &mut self.slots[slot]
@@ -277,7 +279,7 @@ impl<B: Bugs> SwapPeer<B> {
         }
     }
 
-    /// Whether the page is still here because its new home lacks something.
+    /// Returns true if the page is still here because its new home lacks dirty lines.
     pub(super) fn still_hands_over(&self, slot: usize, record: &Record) -> bool {
         let leaves = |swap: &UnderWay| match swap.stage {
             Stage::Noted { step: Step::Finish(finish), .. } => finish.out == Leaving::Unknown,
@@ -286,7 +288,7 @@ impl<B: Bugs> SwapPeer<B> {
         self.slots[slot].is_some_and(|swap| leaves(&swap) && swap.has_to_hand_over(record))
     }
 
-    /// The new home asks for what it lacks: it is sent with what follows.
+    /// The new home asks for the dirty lines: they are sent with the next step if they are due.
     pub(super) fn hand_over_now(&mut self, slot: usize) {
         let now = self.now;
         if let Some(UnderWay { handover: Handover::Due { at, .. }, .. }) = &mut self.slots[slot] {
@@ -294,8 +296,8 @@ impl<B: Bugs> SwapPeer<B> {
         }
     }
 
-    /// What the copy lacks has come: so the swap is committed, and nobody writes the page at its
-    /// old home any more.
+    /// The dirty lines of the incoming page were received. So the swap is committed, and the page
+    /// is not written at its old home any more.
     pub(super) fn dirty_lines_received(
         &mut self,
         frames: &impl Frames,
@@ -322,7 +324,7 @@ impl<B: Bugs> SwapPeer<B> {
         let incoming = word_of(frames, record.in_frame, record.incoming.page);
         let arriving = incoming.filter(|(_, word)| word.state() == Some(PageState::Arriving));
         let Some((frame, _)) = arriving else {
-            // It was read here already, or is another page's by now.
+            // The page is readable here already, or the frame holds another page by now.
             if step != Step::InDoubt {
                 self.tell_peer(slot, SwapMessage::DirtyLinesApplied);
             }
@@ -345,8 +347,8 @@ impl<B: Bugs> SwapPeer<B> {
         self.hurry(slot);
     }
 
-    /// Whether the page that came can be read: its copy has everything. Until then its old home is
-    /// asked for the rest.
+    /// Returns true if the copy of the incoming page is complete. Otherwise its old home is asked
+    /// for the dirty lines.
     pub(super) fn may_be_read(&mut self, slot: usize, record: &Record) -> bool {
         let Some(under_way) = &mut self.slots[slot] else { return false };
         if !record.stale || under_way.caught_up || self.bugs.has(Bug::ReadStaleCopy) {
@@ -355,13 +357,14 @@ impl<B: Bugs> SwapPeer<B> {
         if !under_way.peer_left {
             self.ask_whether_left(slot);
         } else if !core::mem::replace(&mut under_way.lost, true) {
-            // Who has left, or knows nothing, has nothing to send: its memory is another one.
+            // A peer that has quiesced the page, or has no record, has no lines to send: its memory
+            // is another one.
             self.actions.push_back(RackAction::Record(SwapEvent::Lost(record.incoming.page)));
         }
         false
     }
 
-    /// The new home of the page that this rack gave has all that was written here.
+    /// The new home has applied the dirty lines of the page that this rack gave.
     pub(super) fn peer_applied(&mut self, rack: RackId, swap: SwapId) {
         let Some(slot) = self.slot_of(swap) else { return };
         let Some(under_way) = &mut self.slots[slot] else { return };

@@ -2,7 +2,7 @@ use rackpool_model::{FrameId, PageId, PageWord};
 
 use crate::heat::Found;
 
-/// A page that a rack would give for a hot one.
+/// A page that a rack offers for a hot one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Offered {
     /// The page.
@@ -11,21 +11,21 @@ pub struct Offered {
     pub hot: bool,
 }
 
-/// What a rack's machine has to see of the rack's memory. It changes nothing here: it asks for
-/// [`RackAction::StoreWord`](super::RackAction::StoreWord), and the shell carries out all actions
-/// before it hands in the next event.
+/// The rack's memory as its machine reads it. The machine changes nothing here: it emits
+/// [`RackAction::StoreWord`](super::RackAction::StoreWord), and the shell executes all actions
+/// before the next event.
 pub trait Frames {
-    /// Where a page of this rack lies, free pages included, and its word.
+    /// Returns the frame and word of a page of this rack, free pages included.
     fn find(&self, page: PageId) -> Option<(FrameId, PageWord)>;
-    /// The word of a frame; `None` when there is no such frame.
+    /// Returns the word of a frame; `None` if there is no such frame.
     fn word(&self, frame: FrameId) -> Option<PageWord>;
-    /// A free frame, if there is one.
+    /// Returns a free frame.
     fn spare(&self) -> Option<FrameId>;
-    /// What to give for a hot page: a free page whose frame is not the last, or the coldest one
-    /// that may move, but none of the `busy` ones.
+    /// Returns a page to offer for a hot one, other than the `busy` ones: a free page if it is not
+    /// in the last free frame, else the coldest page that may move.
     fn offer(&self, busy: &dyn Fn(PageId) -> bool) -> Option<Offered>;
-    /// How hot the page is in this rack.
+    /// Returns the hotness of the page in this rack.
     fn heat(&self, page: PageId) -> Found;
-    /// Whether the page rests here, or must not move for another reason.
+    /// Returns true if the page rests, or must not move for another reason.
     fn stays(&self, page: PageId) -> bool;
 }

@@ -1,4 +1,4 @@
-//! What the swaps under way mean for the pages of a rack: its shell asks.
+//! Queries of the shell: how the swaps under way affect the pages of a rack.
 
 use rackpool_model::{PageId, RackId};
 use rackpool_wire::swap::SwapId;
@@ -12,24 +12,23 @@ use crate::planted::Bugs;
 pub struct Waits {
     /// The other rack.
     pub peer: RackId,
-    /// The page that has come and can't be written yet: its old home has not said that it has left
-    /// it.
+    /// The page that has come and can't be written yet: its old home has not sent `Quiesced`.
     pub comes: Option<PageId>,
-    /// The page that goes, and whose new home has not said that it has what was written here. For
-    /// the simulator's checks, as the next one.
+    /// The page that goes and whose new home has not applied the dirty lines. For the simulator's
+    /// checks, like `vacant`.
     pub goes: Option<PageId>,
-    /// The free page that gets the frame of that one.
+    /// The free page that gets its frame.
     pub vacant: Option<PageId>,
 }
 
 impl<B: Bugs> SwapPeer<B> {
-    /// Whether a swap under way concerns the page: it must not be freed or allocated meanwhile.
+    /// Returns true if a swap under way concerns the page: it must not be freed or allocated.
     #[must_use]
     pub fn is_busy(&self, page: PageId) -> bool {
         self.slots.iter().flatten().any(|swap| swap.concerns(page))
     }
 
-    /// The other rack of the swap by which the page leaves this one.
+    /// Returns the rack to which a swap moves the page away.
     #[must_use]
     pub fn goes_to(&self, page: PageId) -> Option<RackId> {
         self.slots.iter().flatten().find_map(|swap| match &swap.stage {
@@ -38,7 +37,8 @@ impl<B: Bugs> SwapPeer<B> {
         })
     }
 
-    /// Whether the page goes and is not [left](super::SwapEvent::Quiesced) so far.
+    /// Returns true if the page goes and this rack has not [quiesced](super::SwapEvent::Quiesced)
+    /// it yet.
     #[must_use]
     pub fn has_to_leave(&self, page: PageId) -> bool {
         self.slots.iter().flatten().any(|swap| match swap.stage {
@@ -50,9 +50,9 @@ impl<B: Bugs> SwapPeer<B> {
         })
     }
 
-    /// Whether this page has come from that rack with this swap, and may be written as soon as that
-    /// has left it, by itself first of all: a lease for
-    /// [`WriteOnceQuiesced`](crate::lease::LeaseKind) may be given to it.
+    /// Returns true if the page came from `old_home` with this swap and is not live yet. A lease of
+    /// kind [`WriteOnceQuiesced`](crate::lease::LeaseKind) may then be granted to the old home,
+    /// which writes the page first, once it has quiesced it.
     #[must_use]
     pub fn has_come_by(&self, swap: SwapId, page: PageId, old_home: RackId) -> bool {
         self.slot_of(swap).and_then(|slot| self.slots[slot]).is_some_and(|swap| match swap.stage {
@@ -64,14 +64,14 @@ impl<B: Bugs> SwapPeer<B> {
         })
     }
 
-    /// Whether the page, which may be used meanwhile, stands in a want: a free one's frame may be
-    /// given away for it at any time.
+    /// Returns true if a request offers the page. It may still be used; if it is free, its frame
+    /// may be taken by the swap at any time.
     #[must_use]
     pub fn offers(&self, page: PageId) -> bool {
         self.requests.values().any(|want| want.offered == page)
     }
 
-    /// What committed swaps wait for.
+    /// Returns what committed swaps wait for.
     pub fn waits(&self) -> impl Iterator<Item = Waits> {
         self.slots.iter().flatten().filter_map(|swap| match swap.stage {
             Stage::Noted { record, step: Step::Finish(finish) }

@@ -11,7 +11,8 @@ use super::{
 use crate::Time;
 use crate::planted::{Bug, Bugs, Sound};
 
-/// So many swaps are known to be over when a damaged record may be about any other.
+/// The number of finished swaps that are remembered. While a record is damaged, any other unknown
+/// swap may be that of the damaged record.
 const REMEMBERED: usize = 64;
 
 #[derive(Clone, Copy, Debug)]
@@ -24,28 +25,28 @@ pub(super) struct SwapRequest {
     pub(super) until: Time,
 }
 
-/// A rack's part in swaps: those it asks for and those it serves.
+/// The machine of a rack for all of its swaps, as requester and as home.
 #[derive(Debug)]
 pub struct SwapPeer<B = Sound> {
     pub(super) now: Time,
     pub(super) rules: SwapRules,
     pub(super) bugs: B,
-    /// The next nonce or ticket; no two lives have the same.
+    /// The next nonce or ticket; unique across incarnations.
     next_number: u64,
     pub(super) requests: BTreeMap<PageId, SwapRequest>,
     pub(super) paused: BTreeMap<PageId, Time>,
-    /// One for each record; the first half is for swaps asked, the second for those served.
+    /// The swap of each record: the first half as requester, the second as home.
     pub(super) slots: [Option<UnderWay>; RECORDS],
     damaged: [bool; RECORDS],
-    /// The last swaps of this life that are over.
+    /// The last finished swaps of this incarnation.
     over: VecDeque<SwapId>,
     pub(super) actions: VecDeque<RackAction>,
 }
 
 impl<B: Bugs> SwapPeer<B> {
-    /// The machine as the records left it, in a life of the daemon whose incarnation is above all
-    /// numbers of earlier lives: it grows faster than they are drawn, as nanoseconds do. An event
-    /// of passed deadline is due at once.
+    /// Restores the machine from its records. `incarnation` must be above all nonces and tickets of
+    /// earlier incarnations: it grows faster than they are drawn, like a clock in nanoseconds. The
+    /// shell must pass [`RackEvent::DeadlinePassed`] at once.
     pub fn restore(
         now: Time,
         rules: SwapRules,
@@ -96,7 +97,7 @@ impl<B: Bugs> SwapPeer<B> {
         });
     }
 
-    /// Takes in what has happened.
+    /// Handles an event.
     pub fn handle(&mut self, now: Time, frames: &impl Frames, event: RackEvent) {
         self.now = self.now.max(now);
         match event {
@@ -117,12 +118,12 @@ impl<B: Bugs> SwapPeer<B> {
         self.drive(frames);
     }
 
-    /// The next thing to do.
+    /// Returns the next action.
     pub fn poll(&mut self) -> Option<RackAction> {
         self.actions.pop_front()
     }
 
-    /// When [`RackEvent::DeadlinePassed`] is due.
+    /// Returns the time when [`RackEvent::DeadlinePassed`] is due.
     #[must_use]
     pub fn deadline(&self) -> Option<Time> {
         let swaps = self.slots.iter().flatten().filter_map(|swap| match swap.stage {
@@ -142,13 +143,13 @@ impl<B: Bugs> SwapPeer<B> {
         swaps.chain(wants).min()
     }
 
-    /// How many pages are wanted whose swap has not begun.
+    /// Returns the number of requested pages whose swap has not begun.
     #[must_use]
     pub fn wants(&self) -> usize {
         self.requests.len()
     }
 
-    /// How many swaps are under way.
+    /// Returns the number of swaps under way.
     #[must_use]
     pub fn under_way(&self) -> usize {
         self.slots.iter().flatten().count()
@@ -187,7 +188,7 @@ impl<B: Bugs> SwapPeer<B> {
             .slot_of(swap)
             .filter(|slot| self.slots[*slot].is_some_and(|under_way| under_way.peer == rack))
         else {
-            // Never in answer to itself, or two racks would tell each other for ever.
+            // Never in answer to `Aborted`, or two racks would answer each other for ever.
             if message != SwapMessage::Aborted {
                 self.tell(rack, swap, SwapMessage::Aborted);
             }
@@ -213,7 +214,7 @@ impl<B: Bugs> SwapPeer<B> {
         }
     }
 
-    /// The metadata server has told the other rack that the swap is committed: that stays so.
+    /// The peer has heard from the metadata server that the swap is committed.
     fn peer_heard(&mut self, rack: RackId, swap: SwapId) {
         let is_meant = |one: &UnderWay| one.peer == rack && one.is_in_doubt();
         if let Some(slot) = self.slot_of(swap)
@@ -225,7 +226,8 @@ impl<B: Bugs> SwapPeer<B> {
 
     fn peer_gave_up(&mut self, slot: usize) {
         match self.slots[slot] {
-            // An requester that repeats its commit must not ask: that would end the swap.
+            // A requester that repeats `Commit` must not ask for the outcome: that would end the
+            // swap.
             Some(one) if one.is_in_doubt() && one.role() == Role::Home => self.hurry(slot),
             _ => self.give_up(slot),
         }
@@ -259,8 +261,8 @@ impl<B: Bugs> SwapPeer<B> {
         under_way.copying = false;
         let role = under_way.role();
         let Stage::Noted { step: Step::Prepare(prepared), .. } = &mut under_way.stage else {
-            // It was read once more, after the commit. If that failed
-            // its old home says again that it does not know the lines.
+            // This was the second copy, after the commit. If it failed, the old home repeats that
+            // the lines are not known.
             under_way.caught_up |= whole;
             return;
         };
@@ -270,13 +272,13 @@ impl<B: Bugs> SwapPeer<B> {
                 prepared.copied = true;
                 self.commit_when_copied(slot);
             }
-            // A failed copy is tried again when the requester repeats itself.
+            // A failed copy is repeated when the requester repeats `Copy`.
             Role::Home if whole => self.copied_here(slot),
             Role::Home => {}
         }
     }
 
-    /// Does what time asks for, and takes decided swaps one step further.
+    /// Executes what is due, and advances decided swaps.
     fn drive(&mut self, frames: &impl Frames) {
         self.drive_requests();
         for slot in 0..RECORDS {
@@ -313,7 +315,8 @@ impl<B: Bugs> SwapPeer<B> {
                         .push_back(RackAction::TellServer(ToServer::Outcome { swap, page }));
                 }
                 Role::Requester => self.send_commit(slot),
-                // The metadata server tells both sides; only if that is lost it is asked.
+                // The metadata server sends the decision to both sides. The home asks only past its
+                // deadline.
                 Role::Home => {}
             },
             Stage::Noted { record, .. } if record.role == Role::Home => {}
@@ -321,13 +324,13 @@ impl<B: Bugs> SwapPeer<B> {
         }
     }
 
-    /// Whether an open swap is to be given up now. Before its words are stored: what follows looks
-    /// at them as they are.
+    /// Returns true if the deadline of an open swap has passed. Callers check it before they store
+    /// words, since later steps expect the words as they are.
     pub(super) fn is_due(&self, slot: usize) -> bool {
         self.slots[slot].is_some_and(|under_way| self.now >= under_way.deadline)
     }
 
-    /// Gives an open swap up; no other can be given up here.
+    /// Aborts a swap if it is still open.
     pub(super) fn give_up(&mut self, slot: usize) {
         let Some(under_way) = &self.slots[slot] else { return };
         if under_way.is_in_doubt() || under_way.is_finishing() {
@@ -372,7 +375,7 @@ impl<B: Bugs> SwapPeer<B> {
         self.actions.push_back(RackAction::StoreRecord { slot, words: record.to_words() });
     }
 
-    /// Enters the phase in which only the metadata server decides.
+    /// Stores the record as in doubt: from here on only the metadata server decides.
     pub(super) fn enter_doubt(&mut self, slot: usize, mut record: Record) {
         record.phase = Phase::InDoubt;
         self.note(slot, &record);
@@ -382,8 +385,8 @@ impl<B: Bugs> SwapPeer<B> {
         }
     }
 
-    /// If the swap is committed readers of the page that goes will have to know the way: the answer
-    /// comes when they do.
+    /// Requests a lease at the new home of the page that goes, for this rack's readers after the
+    /// commit.
     pub(super) fn prefetch_lease(&mut self, record: &Record) {
         if record.out_frame.is_some() {
             let (swap, page, to) = (record.swap, record.out.page, record.peer);
@@ -395,14 +398,14 @@ impl<B: Bugs> SwapPeer<B> {
         self.slots.iter().position(|slot| slot.is_some_and(|under_way| under_way.id == swap))
     }
 
-    /// A record for a swap of this role, if one is empty.
+    /// Returns a free record for a swap of this role.
     pub(super) fn empty_slot(&self, role: Role) -> Option<usize> {
         let half = RECORDS / 2;
         let mut slots = if role == Role::Requester { 0..half } else { half..RECORDS };
         slots.find(|slot| self.slots[*slot].is_none() && !self.damaged[*slot])
     }
 
-    /// Drops a swap that is over, with its record.
+    /// Drops a finished swap and erases its record.
     pub(super) fn forget(&mut self, slot: usize) {
         let Some(under_way) = self.slots[slot].take() else { return };
         self.actions.push_back(RackAction::EraseRecord { slot });
@@ -412,7 +415,8 @@ impl<B: Bugs> SwapPeer<B> {
         self.over.push_back(under_way.id);
     }
 
-    /// Whether no record is about this swap, which is not under way.
+    /// Returns true if no record, damaged ones included, can be that of this swap, which is not
+    /// under way.
     pub(super) fn has_no_record_of(&self, swap: SwapId) -> bool {
         !self.damaged.contains(&true) || self.over.contains(&swap)
     }

@@ -1,47 +1,52 @@
 use rackpool_model::{Epoch, FrameId, PageId, RackId};
 use rackpool_wire::swap::{PageLife, SwapId};
 
-/// Length of a record in 64-bit words.
+/// The length of a record in 64-bit words.
 pub const RECORD_WORDS: usize = 8;
 
-/// How many records a rack has: the first half for swaps it asks for, the second for those it
-/// serves.
+/// The number of records of a rack: the first half for swaps that it requests, the second for those
+/// that it serves.
 pub const RECORDS: usize = 8;
 
 const NO_FRAME: u32 = u32::MAX;
 
-/// Marks of word 6.
+/// The marks in word 6.
 const WRITTEN: u64 = 1;
 const STALE: u64 = 2;
 
-/// How far a swap is, for whoever finds it after a crash.
+/// The phase of a swap, as a restarted daemon finds it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Phase {
-    /// It can be given up here.
+    /// This rack may abort the swap; the out page is frozen, the in frame arriving. `Copied` or
+    /// `Commit` leads to `InDoubt`, a deadline or `Aborted` to `GivenUp`. After a crash the swap is
+    /// given up.
     Open = 1,
-    /// Only the metadata server knows what becomes of it.
+    /// Only the metadata server decides. The decision leads to `Committed` or `GivenUp`. After a
+    /// crash the daemon asks for the outcome.
     InDoubt = 2,
-    /// Both pages have moved; the words follow.
+    /// Both pages have moved; the page words follow. The record is erased when both frames are
+    /// done. After a crash the daemon continues from the words and marks.
     Committed = 3,
-    /// No page moves; the words go back.
+    /// No page moves; the page words go back. The record is erased when both frames are done. After
+    /// a crash the daemon repeats the same steps.
     GivenUp = 4,
 }
 
-/// Which side of a swap.
+/// A rack's side of a swap.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Role {
-    /// Wants the hot page.
+    /// The rack that requested the hot page.
     Requester = 1,
-    /// Has it.
+    /// The home of the hot page.
     Home = 2,
 }
 
-/// A swap under way, as it stands in the rack metadata: docs/design/swap.md has the bytes.
+/// A swap under way as recorded in the rack metadata; docs/design/swap.md has the layout.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Record {
-    /// How far it is.
+    /// Its phase.
     pub phase: Phase,
     /// This rack's side.
     pub role: Role,
@@ -49,34 +54,35 @@ pub struct Record {
     pub peer: RackId,
     /// The swap.
     pub swap: SwapId,
-    /// The page that goes, as it was here.
+    /// The page that goes, with its epoch here.
     pub out: PageLife,
-    /// The page that comes, as it was at its home.
+    /// The page that comes, with its epoch at its old home.
     pub incoming: PageLife,
-    /// What the in frame is given back if the swap is given up, and the out frame gets if not.
+    /// The page id and epoch that the in frame gets back if the swap is given up, and that the out
+    /// frame gets if it is committed.
     pub vacant: PageLife,
-    /// Where `out` lies; `None` when a free page is offered.
+    /// The frame of `out`; `None` if a free page is offered.
     pub out_frame: Option<FrameId>,
-    /// Where `incoming` will lie; `None` when a free page comes.
+    /// The frame for `incoming`; `None` if the page that comes is free.
     pub in_frame: Option<FrameId>,
-    /// Whether this rack may have carried out writes in `out` since it was frozen.
+    /// Mark *written*: this rack may have written `out` after the peer was allowed to copy it.
     pub written: bool,
-    /// Whether the copy of `incoming` may lack such writes of its old home.
+    /// Mark *incomplete*: the copy of `incoming` may lack such writes of its old home.
     pub stale: bool,
 }
 
-/// Why words are no record.
+/// The words are not a valid record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("word {word} of a swap record says {value:#x}, which no swap does")]
 pub struct RecordError {
-    /// Which word, from 0.
+    /// The index of the invalid word.
     pub word: usize,
-    /// What it says.
+    /// Its value.
     pub value: u64,
 }
 
 impl Record {
-    /// The words. The first must be stored last.
+    /// Encodes the record. The shell must store word 0 last.
     #[must_use]
     pub fn to_words(&self) -> [u64; RECORD_WORDS] {
         let head = self.phase as u64 | (self.role as u64) << 8 | u64::from(self.peer.0) << 16;
@@ -89,10 +95,10 @@ impl Record {
         [head, self.swap.0, lives[0], lives[1], lives[2], frames, marks, 0]
     }
 
-    /// The record in these words; `None` when there is none.
+    /// Decodes a record; `None` if it is erased.
     ///
     /// # Errors
-    /// When the words were not written by [`Self::to_words`].
+    /// When the words can't have been written by [`Self::to_words`].
     pub fn from_words(words: &[u64; RECORD_WORDS]) -> Result<Option<Self>, RecordError> {
         let wrong = |word: usize| RecordError { word, value: words[word] };
         if words[0] == 0 {
@@ -146,14 +152,14 @@ impl Record {
         }
     }
 
-    /// Whether the swap moves `page` from or to this rack.
+    /// Returns true if `page` is one of the swap's pages.
     #[must_use]
     pub fn concerns(&self, page: PageId) -> bool {
         [self.out.page, self.incoming.page, self.vacant.page].contains(&page)
     }
 }
 
-/// Whether there can be such a page: another process may say anything.
+/// Returns true if the page id and epoch are valid; the peer may send anything.
 pub(super) fn is_possible(life: PageLife) -> bool {
     life.page.0 != 0 && life.epoch == Epoch::new(life.epoch.raw())
 }

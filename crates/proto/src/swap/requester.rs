@@ -1,4 +1,4 @@
-//! The side that wants a hot page.
+//! The requester's side of a swap.
 
 use alloc::vec::Vec;
 
@@ -53,7 +53,8 @@ impl<B: Bugs> SwapPeer<B> {
                 self.requests.remove(&page);
                 self.paused.insert(page, now.after(pause));
             } else if now >= want.send_again {
-                // Waiting in the queue is slower than a swap.
+                // A place in the queue takes longer than a swap, so the request is repeated less
+                // often.
                 want.send_again = now.after(self.rules.retry.saturating_mul(4));
                 if self.bugs.has(Bug::AskOnce) {
                     (want.send_again, want.until) = (Time::END, Time::END);
@@ -73,7 +74,8 @@ impl<B: Bugs> SwapPeer<B> {
         self.actions.push_back(RackAction::Record(SwapEvent::RequestRefused(page, reason)));
     }
 
-    /// A want is consumed by the swap that it becomes, so no swap is begun twice.
+    /// The metadata server has granted a request. The request is removed, so that no swap begins
+    /// twice.
     pub(super) fn begun(&mut self, frames: &impl Frames, swap: SwapId, nonce: u64, home: RackId) {
         if self.slot_of(swap).is_some() {
             return;
@@ -88,7 +90,7 @@ impl<B: Bugs> SwapPeer<B> {
             let (frame, word) = frames.find(page)?;
             let movable = match word.state() {
                 Some(PageState::Live) => !frames.heat(page).hot,
-                // Nobody uses it, whatever its last use has left.
+                // A free page is unused, regardless of its remaining hotness.
                 Some(PageState::Free) => true,
                 _ => false,
             };
@@ -107,7 +109,7 @@ impl<B: Bugs> SwapPeer<B> {
         self.slots[slot] = Some(UnderWay { send_again: self.now, ..under_way });
     }
 
-    /// Repeats what the home has not answered.
+    /// Repeats the message that the home has not answered.
     pub(super) fn ask_again(&mut self, slot: usize) {
         let Some(under_way) = &self.slots[slot] else { return };
         match under_way.stage {
@@ -122,7 +124,7 @@ impl<B: Bugs> SwapPeer<B> {
         }
     }
 
-    /// The home has frozen its page: from here on there is a record.
+    /// The home has frozen its page. From here on the swap has a record.
     pub(super) fn ready(
         &mut self,
         frames: &impl Frames,
@@ -143,7 +145,7 @@ impl<B: Bugs> SwapPeer<B> {
         let live = word.state() == Some(PageState::Live);
         let in_frame = if live { frames.spare() } else { Some(frame) };
         let spare = in_frame.and_then(|frame| Some((frame, frames.word(frame)?)));
-        // The offered page may have been used, freed or allocated since.
+        // The offered page may have been freed, allocated or moved since.
         let unchanged =
             frames.word(frame) == Some(word) && is_possible(PageLife { page: wanted, epoch });
         let Some((in_frame, spare)) = spare.filter(|_| unchanged) else {
@@ -185,7 +187,7 @@ impl<B: Bugs> SwapPeer<B> {
         self.send_copy(slot);
     }
 
-    /// Lets the home copy, once nobody writes the offered page.
+    /// Lets the home copy the offered page, once its writers are out.
     pub(super) fn send_copy(&mut self, slot: usize) {
         let Some(UnderWay { stage: Stage::Noted { record, step }, ticket, .. }) = self.slots[slot]
         else {
@@ -194,7 +196,7 @@ impl<B: Bugs> SwapPeer<B> {
         let Step::Prepare(Prepared { quiesced: true, peer_copied: false, .. }) = step else {
             return;
         };
-        // A free page needs no copy: the home does not look at the frame.
+        // A free page needs no copy: the home ignores the frame.
         let frame = record.out_frame.or(record.in_frame).unwrap_or(FrameId(0));
         let stale = self.says_stale(&record);
         self.tell_peer(slot, SwapMessage::Copy { ticket, frame, stale });
@@ -211,7 +213,7 @@ impl<B: Bugs> SwapPeer<B> {
         self.commit_when_copied(slot);
     }
 
-    /// Both pages are copied and nobody writes them: the metadata server may decide.
+    /// If both pages are copied, enters doubt and asks the metadata server to commit.
     pub(super) fn commit_when_copied(&mut self, slot: usize) {
         let Some(UnderWay { stage: Stage::Noted { record, step }, .. }) = self.slots[slot] else {
             return;

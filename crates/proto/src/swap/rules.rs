@@ -1,26 +1,27 @@
 use core::time::Duration;
 
-/// Times and bounds of swaps.
+/// Parameters of swaps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SwapRules {
-    /// How long a rack keeps an open swap up.
+    /// The deadline after which a rack aborts an open swap.
     pub grace: Duration,
-    /// How long the metadata server keeps a begun swap locked.
+    /// The deadline after which the metadata server ends a granted swap.
     pub server_grace: Duration,
-    /// After so long without an answer a message is sent again.
+    /// A message without an answer is repeated after this time.
     pub retry: Duration,
-    /// How long a requester that got no swap leaves the page alone.
+    /// How long a requester leaves a page alone after a failed attempt.
     pub pause: Duration,
-    /// How long a rack repeats a want. A want that is not repeated for as long is dropped.
+    /// How long a rack repeats a request. The metadata server drops a request that is not repeated
+    /// for this time.
     pub want: Duration,
-    /// How many swaps the metadata server lets run at once.
+    /// The most swaps that the metadata server lets run at once.
     pub parallel: usize,
-    /// How many wants may wait at the metadata server, and how many a rack may have.
+    /// The most requests that wait at the metadata server, and the most of one rack.
     pub wants: usize,
 }
 
 impl SwapRules {
-    /// Milliseconds for a swap, a second to wait for it.
+    /// Deadlines of milliseconds for a swap, and of a second for waiting.
     pub const DEFAULT: Self = Self {
         grace: Duration::from_millis(100),
         server_grace: Duration::from_millis(300),

@@ -1,4 +1,4 @@
-//! The side that has the hot page.
+//! The home's side of a swap.
 
 use rackpool_model::{FrameId, PageEvent, PageId, PageState, RackId};
 use rackpool_wire::swap::{Between, PageLife, PrepareRefusal, SwapMessage};
@@ -8,7 +8,7 @@ use super::under_way::{Forwarding, Prepared, Stage, Step, UnderWay};
 use super::{Frames, Phase, Quiesce, RackAction, Record, Role, SwapPeer};
 use crate::planted::{Bug, Bugs};
 
-/// What an [`SwapMessage::Prepare`] says.
+/// The fields of a [`SwapMessage::Prepare`].
 #[derive(Clone, Copy)]
 struct Asked {
     wanted: PageId,
@@ -37,7 +37,7 @@ impl<B: Bugs> SwapPeer<B> {
             Err(refusal) => self.tell(rack, swap, SwapMessage::Refused(refusal)),
             Ok((slot, under_way)) => {
                 let record = Record { peer: rack, swap, ..under_way };
-                // Who writes it, there or here, goes on with that.
+                // Writers are expected, at the requester or here.
                 let is_written = !read_hot || frames.heat(wanted).written;
                 let forwarding = if is_written { Forwarding::Wanted } else { Forwarding::Unwanted };
                 self.accept(frames, slot, record, forwarding);
@@ -56,7 +56,8 @@ impl<B: Bugs> SwapPeer<B> {
             && pages == (asked.wanted, asked.offered, asked.live)
     }
 
-    /// Whether to give the page away; if so, the record (its peer and swap are the caller's).
+    /// Decides whether to give the page away; if so, returns the slot and the record, whose peer
+    /// and swap the caller fills in.
     fn judge(
         &self,
         frames: &impl Frames,
@@ -66,7 +67,8 @@ impl<B: Bugs> SwapPeer<B> {
         let (out_frame, word) = frames.find(wanted).ok_or(PrepareRefusal::Unavailable)?;
         let taken = self.is_busy(wanted) || self.is_busy(offered.page);
         let known = frames.find(offered.page).is_some();
-        // Who mostly reads it may have a copy. Others come again when it is not shared any more.
+        // A requester that mostly reads may keep a replica. Others try again when the page is not
+        // shared any more.
         if word.state() == Some(PageState::Shared) && asked.read_hot && !taken {
             return Err(PrepareRefusal::ReadHot);
         }
@@ -141,7 +143,7 @@ impl<B: Bugs> SwapPeer<B> {
         self.send_prepared(slot);
     }
 
-    /// Tells the requester that nobody but this rack writes the page, once that is so.
+    /// Sends `Prepared`, once the page's writers and leases for writing are out.
     pub(super) fn send_prepared(&mut self, slot: usize) {
         let Some(UnderWay { stage: Stage::Noted { record, step }, ticket, .. }) = self.slots[slot]
         else {
@@ -156,7 +158,7 @@ impl<B: Bugs> SwapPeer<B> {
         self.tell_peer(slot, SwapMessage::Prepared { ticket, frame, epoch, stale });
     }
 
-    /// Whether the requester means this acceptance, not an earlier one of the same swap.
+    /// Returns true if the message is about this acceptance of the swap, not an earlier one.
     fn is_meant(&self, slot: usize, ticket: u64) -> bool {
         let is_home = |under_way: &UnderWay| {
             let same = under_way.ticket == ticket || self.bugs.has(Bug::IgnoreTicket);
@@ -197,7 +199,8 @@ impl<B: Bugs> SwapPeer<B> {
         }
     }
 
-    /// All that comes is here: from now on the requester may have the swap committed.
+    /// The incoming page is copied, or needs no copy: the home enters doubt, so the requester may
+    /// have the swap committed.
     pub(super) fn copied_here(&mut self, slot: usize) {
         let Some(UnderWay { stage: Stage::Noted { record, step }, .. }) = &mut self.slots[slot]
         else {

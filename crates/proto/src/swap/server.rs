@@ -21,7 +21,7 @@ struct Waiting {
     requester: RackId,
     offered: PageId,
     nonce: u64,
-    /// Its place among all that wait.
+    /// Its order of arrival among all requests.
     arrival: u64,
     until: Time,
 }
@@ -33,18 +33,18 @@ struct Begun {
     nonce: u64,
     page: PageId,
     offered: PageId,
-    /// What the requester and the home serve: with another memory nothing is left to swap.
+    /// The memories of requester and home. If either rack gets other memory, the swap ends.
     memories: [MemoryId; 2],
     until: Time,
-    /// Its commit waits for the store, or is on its way there.
+    /// Its commit is queued for the store or in progress.
     committing: bool,
 }
 
-/// A swap and the new entries of its two pages.
+/// A swap and the new directory entries of its two pages.
 type Commit = (SwapId, [Moved; 2]);
 
-/// The metadata server's part in swaps: the queues, and the one commit point. What is durable of it
-/// stands in the page directory, which its owner keeps.
+/// The metadata server's part in swaps: the queues of requests, and the commit point. Its only
+/// durable state is the page directory, which the caller keeps.
 #[derive(Debug)]
 pub struct Server<B = Sound> {
     now: Time,
@@ -63,8 +63,8 @@ pub struct Server<B = Sound> {
 }
 
 impl<B: Bugs> Server<B> {
-    /// The machine at its start. `boot` is durable already, and larger than every earlier one:
-    /// swaps of earlier boots can't be committed any more.
+    /// Makes a machine without swaps. `boot` must be durable and larger than every earlier one, so
+    /// that swaps of earlier boots can't be committed any more.
     pub const fn new(now: Time, rules: SwapRules, boot: u32, bugs: B) -> Self {
         Self {
             now,
@@ -82,7 +82,7 @@ impl<B: Bugs> Server<B> {
         }
     }
 
-    /// Takes in what has happened. `directory` is what is durable.
+    /// Handles an event. `directory` is the durable directory.
     pub fn handle(&mut self, now: Time, directory: &Directory, event: ServerEvent) {
         self.now = self.now.max(now);
         if self.halted {
@@ -98,13 +98,14 @@ impl<B: Bugs> Server<B> {
         self.begin_what_can_be(directory);
     }
 
-    /// The next message to send.
+    /// Returns the next message to send.
     pub fn poll(&mut self) -> Option<(RackId, FromServer)> {
         self.messages.pop_front()
     }
 
-    /// What is to be made durable next, all of it or none; one batch is under way at most. `ahead`
-    /// is what will be durable before it: a rack that has other memory there takes part in nothing.
+    /// Returns the commits to be made durable next, all or none; at most one batch is in progress.
+    /// `ahead` is the directory with everything that becomes durable before: a swap with memory
+    /// that its rack does not serve there is aborted.
     pub fn next_batch(&mut self, ahead: &Directory) -> Option<SwapBatch> {
         if self.in_flight.is_some() {
             return None;
@@ -127,13 +128,13 @@ impl<B: Bugs> Server<B> {
         Some(SwapBatch { id: self.last_batch, moved })
     }
 
-    /// Whether [`Self::next_batch`] has something to do.
+    /// Returns true if [`Self::next_batch`] would return a batch, or abort swaps.
     #[must_use]
     pub fn has_batch(&self) -> bool {
         self.in_flight.is_none() && !self.to_commit.is_empty()
     }
 
-    /// The swap that the page takes part in.
+    /// Returns the swap that locks the page.
     #[must_use]
     pub fn lock_of(&self, page: PageId) -> Option<PageLock> {
         let holds = |(_, begun): &(&SwapId, &Begun)| begun.page == page || begun.offered == page;
@@ -146,12 +147,12 @@ impl<B: Bugs> Server<B> {
         })
     }
 
-    /// The racks that wait for the page, in their order.
+    /// Returns the racks that wait for the page, in order.
     pub fn waiting_for(&self, page: PageId) -> impl Iterator<Item = RackId> {
         self.queues.get(&page).into_iter().flatten().map(|waiting| waiting.requester)
     }
 
-    /// When [`ServerEvent::DeadlinePassed`] is due.
+    /// Returns the time when [`ServerEvent::DeadlinePassed`] is due.
     #[must_use]
     pub fn deadline(&self) -> Option<Time> {
         let waiting = self.queues.values().flatten().map(|waiting| waiting.until);
@@ -159,7 +160,7 @@ impl<B: Bugs> Server<B> {
         waiting.chain(begun).min().filter(|_| !self.halted)
     }
 
-    /// Whether the store has failed: nothing is answered any more.
+    /// Returns true after the store has failed: the machine answers nothing until a restart.
     #[must_use]
     pub const fn is_halted(&self) -> bool {
         self.halted
@@ -209,7 +210,7 @@ impl<B: Bugs> Server<B> {
         let until = self.now.after(self.rules.want);
         let queue = self.queues.entry(page).or_default();
         if let Some(known) = queue.iter_mut().find(|waiting| waiting.requester == requester) {
-            // A late copy of an older want must not displace a newer one.
+            // A delayed duplicate of an older request must not replace a newer one.
             if nonce >= known.nonce {
                 (known.offered, known.nonce, known.until) = (offered, nonce, until);
             }
@@ -224,7 +225,7 @@ impl<B: Bugs> Server<B> {
         Ok(())
     }
 
-    /// Begins the longest waiting swaps whose two pages are in none: both are locked at once.
+    /// Grants the oldest requests whose two pages are both unlocked, and locks both at once.
     fn begin_what_can_be(&mut self, directory: &Directory) {
         while self.begun.len() < self.rules.parallel {
             let heads =
@@ -290,7 +291,7 @@ impl<B: Bugs> Server<B> {
             self.tell(rack, FromServer::Decision { swap, committed });
             return;
         };
-        // To others than the requester nothing can be said that stays true.
+        // Only the requester can commit; an answer to another rack could become wrong.
         if begun.committing || begun.requester != rack {
             return;
         }
@@ -309,10 +310,10 @@ impl<B: Bugs> Server<B> {
         }
     }
 
-    /// Who asks ends a swap that is not committed.
+    /// Answers `Outcome`: a swap that is not committed ends by it.
     fn outcome(&mut self, directory: &Directory, rack: RackId, swap: SwapId, page: PageId) {
         match self.begun.get(&swap) {
-            // The answer follows the commit.
+            // The decision follows the commit.
             Some(begun) if begun.committing => return,
             Some(begun) if begun.requester != rack && begun.home != rack => return,
             Some(_) if self.bugs.has(Bug::DenyWithoutEnding) => {}

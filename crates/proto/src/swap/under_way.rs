@@ -4,69 +4,77 @@ use rackpool_wire::swap::{PageLife, SwapId};
 use super::{Frames, Record, Role};
 use crate::Time;
 
-/// A swap under way, with what is lost in a crash.
+/// A swap under way: its record, and the volatile state that a crash loses.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct UnderWay {
     pub(super) id: SwapId,
     pub(super) peer: RackId,
     pub(super) stage: Stage,
-    /// When an open one is given up; when one in doubt asks for the outcome; until when a committed
-    /// one waits for the readers of the page that goes.
+    /// Open: when the swap is aborted. In doubt: when the rack asks for the outcome. Committed:
+    /// until when it waits for the readers of the page that goes.
     pub(super) deadline: Time,
     pub(super) send_again: Time,
-    /// The home's number for its acceptance.
+    /// The home's ticket of this acceptance.
     pub(super) ticket: u64,
-    /// A copy into the in frame has been posted and has not ended.
+    /// A copy into the in frame is in flight.
     pub(super) copying: bool,
-    /// The peer has said that nobody uses the page that it gave: so the swap is committed.
+    /// The peer has sent `Quiesced` of the page that it gave, so the swap is committed.
     pub(super) peer_left: bool,
-    /// Readers of this rack know how to go on at the new home of the page that it gives, or nobody
-    /// has asked for them: a restarted rack does not.
+    /// Readers of this rack can continue at the new home of the page that goes, or the prefetch has
+    /// failed. True after a restart: a restarted rack prefetches no lease.
     pub(super) lease_prefetched: bool,
-    /// Whether this rack goes on to write the page that goes when it may be copied.
+    /// Whether this rack writes the page that goes once the peer may copy it.
     pub(super) forwarding: Forwarding,
-    /// How the peer gets what was written so.
+    /// How far the peer has received the dirty lines.
     pub(super) handover: Handover,
-    /// The copy of the page that comes has all that was written in it at its old home.
+    /// The copy of the incoming page has the dirty lines of its old home.
     pub(super) caught_up: bool,
-    /// It never will have: the memory in which that was written is no more.
+    /// The incoming page is lost: the memory with its dirty lines is gone.
     pub(super) lost: bool,
 }
 
-/// Whether a rack's processor writes a page that goes once the peer may copy it. Before that it
-/// always does.
+/// Whether a rack executes forwarded writes of a page that goes once the peer may copy it. Before
+/// that it always does. After a crash the state is `Never`. It is independent of the page word: the
+/// shell also writes a page whose word is dirty-logged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Forwarding {
-    /// It does not, and never will: what an earlier life of this rack has written is not known.
+    /// After a restart: the dirty lines of the earlier incarnation are not known, and the whole
+    /// page will be copied again. A page whose word is dirty-logged is still written here; writers
+    /// of any other page wait for the decision.
     Never,
-    /// Nobody has asked for it so far.
+    /// No writer is expected. The first write leads to `Asked`, or before the copy to `Wanted`.
     Unwanted,
-    /// It will, and the message that lets the peer copy the page will say so.
+    /// A writer is expected. `Prepared` or `Copy` will say so, and forwarding is `Given` as soon as
+    /// earlier writers are out.
     Wanted,
-    /// It will when the peer has noted that its copy lacks something; asked again then.
+    /// `CopyIncomplete` was sent and is repeated at `again`; writers wait. The peer's
+    /// `IncompleteNoted` leads to `Given`.
     Asked { again: Time },
-    /// It does, for everybody.
+    /// The data plane executes writes for all clients and racks, and the page is dirty-logged.
     Given,
 }
 
-/// How far the new home has heard what was written in the page that goes.
+/// How far the new home has received the dirty lines of the page that goes. After a crash the state
+/// is `Open` again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Handover {
-    /// It is not decided, or the page may be written here if it could before; from then on not any
-    /// more. Every time somebody is stopped in the midst of a write it stays open for twice as many
-    /// retries.
+    /// Not decided, or the page may still be written here as before the decision. At `until` after
+    /// the commit the page is closed. Each time that a stopped writer prevented the closing, the
+    /// page stays open for twice as many retries.
     Open { until: Time, pause: u32 },
-    /// Nobody begins to write it any more, and those who have begun are waited for; if they are
-    /// still there then, others must not wait for them. It is opened again if it was.
+    /// No write begins any more; those in progress are waited for. When the last is out the lines
+    /// are due. At `until` the page is opened again, so that other writers do not wait for a
+    /// stopped one; it is dirty-logged again if it was.
     Closing { until: Time, pause: u32, dirty_logged: bool },
-    /// The lines are due then, and every time they are sent once more after twice as many retries.
+    /// No writer is in the page, and none will be. The lines are sent at `at`, and repeated at
+    /// doubling intervals until the peer has applied them.
     Due { at: Time, pause: u32 },
-    /// It has everything.
+    /// The new home has everything; this rack may turn its readers away.
     DirtyLinesApplied,
 }
 
 impl UnderWay {
-    /// A swap that begins now, or was found after a restart.
+    /// Makes the state of a swap that begins or was found after a restart.
     pub(super) const fn new(id: SwapId, peer: RackId, stage: Stage, deadline: Time) -> Self {
         Self {
             id,
@@ -88,9 +96,10 @@ impl UnderWay {
 
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Stage {
-    /// Requester: the home has not answered.
+    /// Requester: `Prepare` was sent and the home has not answered. There is no record yet; a crash
+    /// forgets the swap.
     Offering(Offering),
-    /// What follows has a record.
+    /// The swap has a record.
     Noted { record: Record, step: Step },
 }
 
@@ -105,39 +114,42 @@ pub(super) struct Offering {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Step {
-    /// Open: pages are frozen, quiesced, copied.
+    /// Open: the pages are frozen, quiesced and copied. A crash gives the swap up.
     Prepare(Prepared),
     InDoubt,
-    /// The words follow what was decided.
+    /// Decided: the page words follow the decision.
     Finish(Finish),
 }
 
-/// How far the words have followed.
+/// The progress of a decided swap.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Finish {
     pub(super) out: Leaving,
-    /// Nothing is left to be done in the in frame.
+    /// The in frame is done.
     pub(super) settled: bool,
-    /// So many retries until the peer is asked again whether it has left.
+    /// The interval until the peer is asked again whether it has quiesced its page, in retries.
     pub(super) pause: u32,
 }
 
-/// How far the frame that the page goes out of is vacated.
+/// The progress of vacating the out frame. After a crash it is `Unknown` again.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Leaving {
-    /// Its word says what is to be done. While it is frozen it is read here, until readers can go
-    /// on at its new home.
+    /// The page word says what is to be done. While it is frozen the page is read here, until
+    /// readers can continue at its new home.
     #[default]
     Unknown,
-    /// Leases are called back.
+    /// The word is leaving, and leases are being called back. When they are back `Quiesced` is
+    /// sent.
     Holders,
-    /// Nobody can enter; somebody of this rack is still in it.
+    /// No access can begin. Accesses of this rack that began before may still run; when they have
+    /// ended the frame is free.
     Readers,
     Done,
 }
 
 impl Leaving {
-    /// Whether nobody can see the page here any more who has not looked at its word before.
+    /// Returns true if `Quiesced` may be sent: every access that loads the page word now is turned
+    /// away.
     pub(super) const fn has_left(self) -> bool {
         matches!(self, Self::Readers | Self::Done)
     }
@@ -145,7 +157,7 @@ impl Leaving {
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Prepared {
-    /// Nobody writes the out page.
+    /// The writers of the out page are out.
     pub(super) quiesced: bool,
     /// The incoming page is copied.
     pub(super) copied: bool,
@@ -177,7 +189,7 @@ impl UnderWay {
     }
 }
 
-/// The word of a frame that still has this page.
+/// Returns the frame and its word if it still holds this page.
 pub(super) fn word_of(
     frames: &impl Frames,
     frame: Option<FrameId>,
@@ -188,7 +200,7 @@ pub(super) fn word_of(
     (word.page() == page).then_some((frame, word))
 }
 
-/// The word of the vacated frame, once nobody is in it: free, under the vacant id.
+/// Returns the word of a vacated frame without users: free, under the vacant id.
 pub(super) fn vacated(word: PageWord, vacant: PageLife) -> Option<PageWord> {
     let PageLife { page, epoch } = vacant;
     let events = [

@@ -1,4 +1,4 @@
-//! The model: one pool, its clock and its store.
+//! The model's world: one pool, its clock and its store.
 
 mod model;
 mod step;
@@ -16,7 +16,7 @@ pub(crate) use step::{Step, any_step};
 
 const LEASE: Duration = Duration::from_millis(2000);
 
-/// A machine in a world that fails.
+/// A machine in a world with faults.
 pub(crate) struct Pool {
     machine: MetadataMachine,
     now: Time,
@@ -71,7 +71,7 @@ impl Pool {
             }
             Step::Fail => {
                 if let Some((batch, changes)) = self.in_flight.take() {
-                    // Before the start is durable there are no swaps, and it is tried again.
+                    // Before the start is durable there are no swaps, and the start is repeated.
                     if !matches!(changes[..], [Change::Started { .. }]) {
                         self.model.swaps.failed();
                     }
@@ -81,7 +81,7 @@ impl Pool {
             }
             Step::Kill { batch_was_durable } => self.kill(*batch_was_durable),
         }
-        // Requests that come while nothing is being written are kept together.
+        // Requests that arrive while no batch is in progress stay together.
         if self.in_flight.is_some() || !matches!(step, Step::Ask { .. } | Step::Swap { .. }) {
             self.settle();
         }
@@ -94,7 +94,7 @@ impl Pool {
         tag
     }
 
-    /// How many swaps have been committed.
+    /// Returns the number of committed swaps.
     pub(crate) fn swaps(&self) -> usize {
         self.model.swaps.committed()
     }

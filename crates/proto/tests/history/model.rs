@@ -9,21 +9,21 @@ use rackpool_wire::metadata::{
 
 use super::swaps::Swaps;
 
-/// What must be true, told without any code of the machine.
+/// What must be true, computed without code of the machine.
 #[derive(Default)]
 pub(crate) struct Model {
     pub(super) runs: Vec<Run>,
     pub(super) racks: BTreeMap<RackId, (MemoryId, u64, bool)>,
     pub(super) swaps: Swaps,
     roots: BTreeMap<String, GlobalAddr>,
-    /// What the answers so far add up to: a batch is durable before it is answered.
+    /// The roots according to the answers so far: a batch is durable before it is answered.
     said_roots: BTreeMap<String, GlobalAddr>,
     pub(super) boots: u32,
-    /// Commits of this life.
+    /// Commits of this boot.
     commits: u64,
     page_bytes: u64,
     last_version: u64,
-    /// The last status, to see that its content only changes together with its version.
+    /// The last status, to check that its content changes only together with its version.
     last_status: Option<PoolStatus>,
 }
 
@@ -82,7 +82,7 @@ impl Model {
         self.said_roots.clone_from(&self.roots);
     }
 
-    /// An answer has been sent: it must rest on what is durable.
+    /// Checks an answer: it must follow from what is durable.
     pub(crate) fn replied(
         &mut self,
         from: ConnectionToken,
@@ -185,7 +185,7 @@ impl Model {
         if self.swaps.moved(page).is_some() {
             return MetadataReply::Located { pages: PageRange { first: page, count: 1 }, home };
         }
-        // Step by step to both sides, up to a page that moved.
+        // Page by page in both directions, up to a page that has moved.
         let stays = |page: u32| {
             let page = PageId(page);
             run.pages.contains(page) && self.swaps.moved(page).is_none()
@@ -201,8 +201,8 @@ impl Model {
         MetadataReply::Located { pages, home }
     }
 
-    /// Where a page lives: in the memory to which it moved last, or in which it was born, as long
-    /// as a rack serves that.
+    /// Returns a page's home: the rack that serves the memory to which the page moved last, or in
+    /// which its id was assigned.
     pub(super) fn home(&self, page: PageId) -> Option<RackId> {
         let born = self.runs.iter().find(|run| run.pages.contains(page))?;
         let (home, memory) = match self.swaps.moved(page) {

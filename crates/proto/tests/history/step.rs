@@ -2,22 +2,22 @@ use proptest::prelude::*;
 use rackpool_model::{GlobalAddr, Incarnation, MemoryId, PageId, RackId};
 use rackpool_wire::metadata::{MetadataRequest, RackAnnouncement};
 
-/// What happens next.
+/// The next step of a history.
 #[derive(Clone, Debug)]
 pub(crate) enum Step {
-    /// A request comes in; nothing is polled, so that the next one may join its batch.
+    /// A request arrives; the machine is not polled, so the next request may join its batch.
     Ask {
         from: u64,
         request: MetadataRequest,
     },
-    /// A rack says something about a swap, mostly one of its own, with its own incarnation and
-    /// connection. `rack` is who wants a page.
+    /// A rack sends a swap message, mostly about a swap of its own, with its own incarnation and
+    /// connection. `rack` is the requester.
     Swap {
         rack: RackId,
         mistake: Mistake,
         say: Say,
     },
-    /// The daemons of all racks find the server again, each over a connection of its own.
+    /// The daemons of all racks reconnect to the server, each over a new connection.
     Rejoin,
     Wait {
         ms: u16,
@@ -35,11 +35,11 @@ pub(crate) enum Mistake {
     None,
     Incarnation,
     Connection,
-    /// Another rack than one of the swap's speaks.
+    /// A rack that takes no part in the swap sends the message.
     Rack,
 }
 
-/// What is said; numbers choose among what there is.
+/// The message; numbers choose among the existing pages and swaps.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Say {
     Want { page: u8, offered: u8, nonce: u8 },
@@ -48,7 +48,7 @@ pub(crate) enum Say {
     End { swap: u8 },
 }
 
-/// Few racks, memories and names, so that they meet often.
+/// Few racks, memories and names, so that requests often concern the same ones.
 pub(crate) fn any_step() -> impl Strategy<Value = Step> {
     prop_oneof![
         12 => (1_u64..4, any_request()).prop_map(|(from, request)| Step::Ask { from, request }),

@@ -1,4 +1,4 @@
-//! What must be true of swaps.
+//! The model of swaps: what must be true of them.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,19 +11,19 @@ use rackpool_wire::swap::{FromServer, PageLife, SwapId, ToServer};
 use super::model::Model;
 use super::step::{Mistake, Say};
 
-/// The pages, the racks and the ends of all swaps.
+/// The pages, racks and outcomes of all swaps.
 #[derive(Default)]
 pub(crate) struct Swaps {
     moved: BTreeMap<PageId, Moved>,
     wanted: BTreeMap<(RackId, u64), (PageId, PageId)>,
     begun: Vec<Begun>,
-    /// Swaps that somebody was told will never be.
+    /// Swaps of which a rack was told that they are not committed.
     denied: BTreeSet<SwapId>,
     stored: BTreeSet<SwapId>,
-    /// Those that were stored in the batch that is being looked at.
+    /// The first page of a swap in the batch being checked.
     half: Option<Moved>,
     connections: BTreeMap<RackId, ConnectionToken>,
-    /// The store has failed in this life of the machine.
+    /// The store has failed in this boot.
     failed: bool,
 }
 
@@ -59,7 +59,7 @@ impl Swaps {
     }
 
     fn choose(&self, number: u8) -> Option<Begun> {
-        // Mostly one of the last.
+        // One of the last four.
         let last = self.begun.len().checked_sub(1)?;
         self.begun.get(last.saturating_sub(usize::from(number % 4))).copied()
     }
@@ -73,7 +73,7 @@ impl Model {
         assert_eq!(self.swaps.half, None, "half of a swap in a batch");
     }
 
-    /// What the daemons of all racks say when they have lost their connections.
+    /// The registrations that the daemons of all racks send after they have lost their connections.
     pub(super) fn rejoins(&self) -> Vec<(RackId, MetadataRequest)> {
         let rejoins = self.racks.iter().map(|(rack, (memory, incarnation, _))| {
             let run = self.runs.iter().find(|run| run.memory == *memory).unwrap();
@@ -92,7 +92,7 @@ impl Model {
         rejoins.collect()
     }
 
-    /// The request by which a rack says something; `None` when it has nothing to say.
+    /// The request that carries a rack's swap message; `None` if it has none to send.
     pub(super) fn says(
         &mut self,
         mut rack: RackId,
@@ -113,7 +113,7 @@ impl Model {
                     pages.get(usize::from(number).checked_rem(pages.len())?).copied()
                 };
                 let offered = choose(homes(true), offered)?;
-                // Sometimes a page that the rack can't get.
+                // Sometimes a page that the rack can't request.
                 let any = PageId(1 + u32::from(page) % last);
                 let page = if page < 32 { any } else { choose(homes(false), page)? };
                 let nonce = u64::from(nonce) + 256 * self.swaps.wanted.len() as u64;
@@ -173,7 +173,8 @@ impl Model {
         self.swaps.moved.insert(moved.page, moved);
     }
 
-    /// Something was said unasked: it rests on what is durable, and goes to who it is about.
+    /// Checks an unsolicited message: it must follow from what is durable and go to the rack that
+    /// it concerns.
     pub(super) fn pushed(&mut self, to: ConnectionToken, reply: &MetadataReply) {
         let message = match reply {
             MetadataReply::Refused(_) => return,

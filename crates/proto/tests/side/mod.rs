@@ -22,9 +22,9 @@ pub(crate) struct Memory {
     pub(crate) words: BTreeMap<FrameId, PageWord>,
     pub(crate) milli: u64,
     pub(crate) hot: bool,
-    /// Its pages become hot while they are wanted for another.
+    /// Its pages become hot while they are offered.
     pub(crate) heats: bool,
-    /// What it would give for a hot page.
+    /// The page that it offers for a hot one.
     pub(crate) gives: PageId,
 }
 
@@ -78,7 +78,7 @@ impl Home {
         }
     }
 
-    /// Carries out stores; gives what else was to be done.
+    /// Handles an event, executes stores, and returns the other actions.
     pub(crate) fn step(&mut self, event: RackEvent) -> Vec<RackAction> {
         self.rack.handle(self.now, &self.memory, event);
         let mut others = Vec::new();
@@ -107,7 +107,7 @@ impl Home {
         self.step(RackEvent::DeadlinePassed)
     }
 
-    /// Wants a page, and hears that its swap may begin.
+    /// Requests a page; the metadata server grants the swap.
     pub(crate) fn begin(&mut self, page: PageId) -> Vec<RackAction> {
         let wants = self.step(RackEvent::Heated { page, milli: 9000, read_hot: false });
         let [RackAction::TellServer(ToServer::Request { nonce, offered, .. })] = wants[..] else {
@@ -124,7 +124,7 @@ impl Home {
         (word.state().expect("a known state"), word.page())
     }
 
-    /// Up to the acceptance: the ticket.
+    /// Runs the swap up to the acceptance and returns the ticket.
     pub(crate) fn accept(&mut self) -> u64 {
         self.got(offer());
         match self.step(RackEvent::Quiesced(SWAP, Quiesce::Writers))[..] {
@@ -138,7 +138,7 @@ impl Home {
         }
     }
 
-    /// Up to the phase in which only the metadata server decides.
+    /// Runs the swap until the home is in doubt.
     pub(crate) fn doubt(&mut self) -> u64 {
         let ticket = self.accept();
         self.got(peer_asks_to_copy(ticket));
@@ -154,7 +154,7 @@ impl Home {
         record.map(|record| record.phase)
     }
 
-    /// The other page has come, and the page that goes is still read here.
+    /// Commits: the incoming page is readable, and the page that goes is still read here.
     pub(crate) fn commit_while_read(&mut self) {
         self.doubt();
         assert_eq!(self.step(decided(true)), [tells(SwapMessage::Committed)]);
@@ -162,7 +162,7 @@ impl Home {
         assert_eq!(self.state(1), (PageState::Frozen, OFFERED), "it can be read at once");
     }
 
-    /// The page has gone and the other has come; the rest is under way.
+    /// Commits: the page that goes is leaving and the other has arrived; the rest is in progress.
     pub(crate) fn commit(&mut self) {
         self.commit_while_read();
         assert_eq!(self.step(RackEvent::LeasePrefetched(SWAP)), [quiesces(Quiesce::Holders)]);

@@ -8,19 +8,19 @@ use rackpool_wire::swap::{PageLife, SwapId, ToServer};
 
 /// One line of a transcript: a word and `key=value` pairs.
 pub(super) enum Command {
-    /// `at MS`: that moment has come.
+    /// `at MS`: advances the clock.
     At(Time),
-    /// `by-hand`: from here on batches are shown and wait for `commit` or `fail`.
+    /// `by-hand`: from here on batches are printed and wait for `commit` or `fail`.
     CommitsByHand,
     /// A request; `from=N` names the connection, 1 unless given.
     Ask { from: u64, request: MetadataRequest },
     /// `commit`: the batch is durable.
     Commit,
-    /// `fail REASON`: it is not.
+    /// `fail REASON`: the commit fails.
     Fail(String),
-    /// `restart`: the machine is gone, and comes back from what is durable.
+    /// `restart`: the machine is restored from what is durable.
     Restart,
-    /// `deadline`: show it.
+    /// `deadline`: prints the machine's deadline.
     Deadline,
 }
 
@@ -52,7 +52,7 @@ impl Words<'_> {
         PageId(u32::try_from(self.number(key, 0)).unwrap())
     }
 
-    /// `seen=1.4` or `swap=1.4`: the number that is shown so.
+    /// Parses `seen=1.4` or `swap=1.4`: a number printed as boot and count.
     fn counted(&self, key: &str) -> u64 {
         self.0.get(key).map_or(0, |number| {
             let (boot, count) = number.split_once('.').expect("boot.count");
@@ -98,7 +98,7 @@ impl Words<'_> {
 }
 
 impl Command {
-    /// The command in a line of a transcript.
+    /// Parses a line of a transcript.
     pub(super) fn parse(line: &str) -> Self {
         let (word, rest) = line.split_once(' ').unwrap_or((line, ""));
         let at = |rest: &str| Time::ZERO.after(Duration::from_millis(rest.parse().expect("ms")));

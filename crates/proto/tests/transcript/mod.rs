@@ -20,7 +20,7 @@ pub(crate) struct World {
     last_tag: u64,
     stored: Vec<Change>,
     in_flight: Option<(BatchId, Vec<Change>)>,
-    /// Whether the store commits at once, and that is not shown.
+    /// Whether the store commits at once, without printing it.
     commits_at_once: bool,
     output: String,
 }
@@ -41,7 +41,7 @@ impl World {
         world
     }
 
-    /// What has happened since the last call.
+    /// Returns the output since the last call.
     pub(crate) fn take_output(&mut self) -> String {
         self.settle();
         if self.output.is_empty() {
@@ -50,7 +50,7 @@ impl World {
         std::mem::take(&mut self.output)
     }
 
-    /// Carries out one line.
+    /// Executes one line.
     pub(crate) fn command(&mut self, line: &str) {
         match Command::parse(line) {
             Command::At(now) => {

@@ -6,13 +6,13 @@ use rackpool_proto::metadata::{Action, Change, OperatorEvent};
 use rackpool_wire::metadata::{DirectoryEntry, LastMove, Member, MetadataReply, PageLock};
 use rackpool_wire::swap::FromServer;
 
-/// Writes one action as the transcripts show it.
+/// Prints one action in the format of the transcripts.
 pub(super) fn action(out: &mut String, action: &Action) {
     match action {
         Action::Persist { batch, changes } => {
             writeln!(out, "persist {}", batch.0).unwrap();
             for change in changes {
-                // It is in every batch.
+                // Omitted, since every batch has one.
                 if !matches!(change, Change::Advanced { .. }) {
                     writeln!(out, "  {}", change_line(change)).unwrap();
                 }

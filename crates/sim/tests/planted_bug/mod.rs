@@ -1,11 +1,11 @@
-//! Worlds with one bug, and what they show.
+//! Runs with one planted bug.
 
 pub(crate) mod table;
 
 use rackpool_sim::{Bug, Bugs, Failure, run, run_with};
 use table::PLANTED;
 
-/// A world with one bug.
+/// Plants one bug.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Planted(pub(crate) Bug);
 
@@ -15,7 +15,8 @@ impl Bugs for Planted {
     }
 }
 
-/// Finds the bug in one of the seeds that the table names for it, which all hold without it.
+/// Finds the bug in one of the seeds that the table names for it. All of these seeds hold without
+/// it.
 pub(crate) fn find(bug: Bug) -> Box<Failure> {
     let row = PLANTED.iter().find(|(listed, _, _)| *listed == bug);
     let (_, from, within) = *row.unwrap_or_else(|| panic!("{bug:?} is not in the table"));

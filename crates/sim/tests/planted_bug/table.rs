@@ -1,11 +1,11 @@
-//! Where each planted bug is found. A change of the simulator shifts what seeds do; `cargo run
-//! --release -p rackpool-sim --example planted` then finds new seeds for the bugs that are not
-//! found any more.
+//! The seeds that find each planted bug. A change of the simulator changes the runs of all seeds;
+//! `cargo run --release -p rackpool-sim --example planted` then finds new seeds for bugs that are
+//! not found any more.
 
 use rackpool_sim::Bug;
 
-/// The bug, the seed to begin with, and within how many it must be found. The rare ones do not
-/// begin at 0, or the test would take a minute.
+/// The bug, the first seed, and the number of seeds within which it must be found. Rare bugs do not
+/// begin at seed 0, which would take a minute.
 pub(crate) const PLANTED: [(Bug, u64, u64); 72] = [
     (Bug::ForgetOneLease, 0, 10),
     (Bug::ForgetEarlierLeases, 0, 20),

@@ -9,13 +9,13 @@ use rackpool_proto::swap::{Frames, Offered};
 #[derive(Debug)]
 pub(super) struct Memory {
     words: Vec<PageWord>,
-    /// Where pages are that have come or not gone yet.
+    /// The frames of pages that are here: arrived, or not yet departed.
     at: HashMap<PageId, FrameId>,
     free: BTreeSet<FrameId>,
 }
 
 impl Memory {
-    /// A page for each frame; those that are `live` hold something.
+    /// Makes a memory with a page in each frame; `live` pages are allocated.
     pub(super) fn new(pages: impl IntoIterator<Item = (PageId, bool)>) -> Self {
         let mut memory = Self { words: Vec::new(), at: HashMap::new(), free: BTreeSet::new() };
         for (frame, (page, live)) in (0_u32..).zip(pages) {
@@ -48,7 +48,7 @@ impl Memory {
     }
 }
 
-/// What the machine of a rack sees.
+/// The memory as the machine of a rack reads it.
 pub(super) struct View<'a> {
     pub(super) memory: &'a Memory,
     pub(super) heats: &'a Heats,
@@ -71,7 +71,7 @@ impl Frames for View<'_> {
 
     fn offer(&self, busy: &dyn Fn(PageId) -> bool) -> Option<Offered> {
         let memory = self.memory;
-        // The last free frame stays: something has to take what comes in.
+        // The last free frame is kept for a page that arrives.
         if memory.free.len() > 1 {
             let free = memory.free.iter().rev().filter_map(|frame| memory.word(*frame));
             if let Some(word) = free.into_iter().find(|word| !busy(word.page())) {

@@ -1,7 +1,7 @@
-//! What the rules of the swap would have done with a trace.
+//! Replays a trace with other swap rules.
 //!
-//! The machines are the production ones; messages take no time, copies take what the bandwidth
-//! says, nothing fails.
+//! The machines are the production ones. Messages take no time, copies take the time that the
+//! bandwidth gives, and nothing fails.
 
 mod memory;
 mod outcome;
@@ -20,33 +20,33 @@ pub use outcome::{Outcome, Refused};
 /// The rules to try.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Policy {
-    /// When a page is hot, and how long it rests.
+    /// The hotness rules, and how long a page rests.
     pub heat: HeatRules,
-    /// Times and bounds of swaps.
+    /// The parameters of swaps.
     pub swap: SwapRules,
     /// Whether pages move at all.
     pub swaps: bool,
 }
 
-/// What accesses and copies are taken to cost.
+/// The assumed costs of accesses and copies.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Costs {
-    /// An access to a page of the own rack.
+    /// An access to a page of the same rack.
     pub local: Duration,
     /// An access to a page of another rack.
     pub remote: Duration,
-    /// Copying, in bytes a second.
+    /// The bandwidth of copies, in bytes a second.
     pub copy_bytes_per_s: f64,
 }
 
 impl Policy {
-    /// The defaults of the daemon.
+    /// The daemon's defaults.
     pub const DEFAULT: Self =
         Self { heat: HeatRules::DEFAULT, swap: SwapRules::DEFAULT, swaps: true };
 }
 
 impl Costs {
-    /// An emulated fabric of 2 us and 100 Gbit/s, of which swaps may use a quarter.
+    /// An emulated fabric of 2 us and 100 Gbit/s, a quarter of which swaps may use.
     pub const DEFAULT: Self = Self {
         local: Duration::from_nanos(300),
         remote: Duration::from_nanos(5_000),
@@ -54,23 +54,23 @@ impl Costs {
     };
 }
 
-/// Why nothing is replayed.
+/// Why a trace was not replayed.
 #[derive(Clone, Copy, Debug, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ReplayError {
-    /// The rules can't be meant.
+    /// A hotness rule is outside its valid range.
     #[error(transparent)]
     Rules(#[from] HeatRulesError),
-    /// The bandwidth is none.
+    /// The bandwidth is not a positive number.
     #[error("copying {0} bytes a second is none: give a number above 0")]
     Bandwidth(f64),
 }
 
-/// Runs a policy over a trace. Takes memory for each page that was used, about as much as the
-/// trace for large ones, and a second for some million accesses.
+/// Replays a trace under a policy. Takes memory for each page accessed, for large traces about as
+/// much as the trace; processes some million accesses a second.
 ///
 /// # Errors
-/// When the rules or costs can't be meant.
+/// When the rules or costs are outside their valid range.
 pub fn replay(trace: &Trace, policy: &Policy, costs: &Costs) -> Result<Outcome, ReplayError> {
     policy.heat.check()?;
     if !(costs.copy_bytes_per_s.is_finite() && costs.copy_bytes_per_s > 0.0) {

@@ -1,51 +1,52 @@
 use std::time::Duration;
 
-/// What a policy did with a trace, and what it cost.
+/// The result of a replay.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Outcome {
-    /// Accesses in all.
+    /// All accesses.
     pub accesses: u64,
-    /// Of these, those to pages of the own rack.
+    /// Accesses to pages of the same rack.
     pub local: u64,
-    /// Pages that were hot at another rack and were asked for.
+    /// Requests to the metadata server for pages that were hot at another rack; repetitions of a
+    /// request do not count.
     pub asked: u64,
-    /// Swaps that were committed.
+    /// Committed swaps.
     pub swaps: u64,
-    /// Pages that moved, of those that are used: at most two of each swap.
+    /// Moves of pages that the trace accesses: at most two for each swap.
     pub moves: u64,
-    /// Ping-pong: moves that brought a page back to a rack that it had left.
+    /// Ping-pong: moves of a page back to a rack that it had left.
     pub returns: u64,
-    /// Swaps that were begun and given up.
+    /// Swaps that began and were aborted.
     pub given_up: u64,
-    /// Why pages that were asked for stayed.
+    /// Refusals by reason.
     pub refused: Refused,
     /// Bytes copied.
     pub bytes_moved: u64,
-    /// What all accesses are taken to cost together.
+    /// The total cost of all accesses.
     pub time: Duration,
 }
 
-/// Why pages stayed where they were, and how often.
+/// Counts of refusals by reason.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Refused {
-    /// The requester had nothing cold to give.
+    /// The requester had neither a free page nor a cold one to offer.
     pub nothing_to_offer: u64,
     /// The page was at least as hot at its home.
     pub hotter: u64,
-    /// The same, and the requester mostly reads it.
+    /// The same, and the page was read-hot at the requester.
     pub read_hot: u64,
-    /// It had come lately.
+    /// The page rested.
     pub rests: u64,
-    /// It was in another swap, or had moved meanwhile.
+    /// The page was in another swap, or had moved.
     pub unavailable: u64,
-    /// As many swaps as may be were under way, or no frame was free.
+    /// The home had no free record or spare frame.
     pub full: u64,
-    /// By the metadata server.
+    /// Refused by the metadata server.
     pub by_server: u64,
 }
 
 impl Refused {
-    /// All of them.
+    /// Returns the sum.
     #[must_use]
     pub const fn all(&self) -> u64 {
         self.nothing_to_offer
@@ -59,14 +60,14 @@ impl Refused {
 }
 
 impl Outcome {
-    /// The share of accesses that were local, from 0 to 1; 1 when there were none.
+    /// Returns the share of accesses that were local, from 0 to 1; 1 without accesses.
     #[must_use]
     #[expect(clippy::cast_precision_loss, reason = "a figure for people")]
     pub fn local_share(&self) -> f64 {
         if self.accesses == 0 { 1.0 } else { self.local as f64 / self.accesses as f64 }
     }
 
-    /// What an access is taken to cost on average.
+    /// Returns the mean cost of an access.
     #[must_use]
     pub fn mean(&self) -> Duration {
         let nanos = self.time.as_nanos() / u128::from(self.accesses.max(1));

@@ -27,8 +27,9 @@ enum Step {
     Server(ServerEvent),
 }
 
-/// What lies in a rack's frames, and whether it is live: the pages that are used, pages that never
-/// are, and free ones. Of those, no more are made than could ever be given for used ones.
+/// Returns the pages of a rack's frames and whether each is live: pages that the trace accesses,
+/// pages that it does not, and free ones. Pages of the latter two kinds are created only as far as
+/// they could be exchanged for accessed ones.
 fn pages_of(
     rack: &RackFrames,
     used: &BTreeSet<PageId>,
@@ -46,28 +47,28 @@ fn pages_of(
     pages
 }
 
-/// Frames beyond those that are needed at most.
+/// Frames beyond the number that is needed.
 const SPARE: usize = 16;
 
-/// The pool as the trace found it, and what has become of it.
+/// The pool as it was when the recording began, and its state during the replay.
 pub(super) struct Pool {
     racks: BTreeMap<RackId, Rack>,
     directory: Directory,
     server: Server,
     homes: HashMap<PageId, RackId>,
-    /// Racks that a page has left, by page.
+    /// Pairs of a page and a rack that it has left.
     left: BTreeSet<(PageId, RackId)>,
-    /// Copies under way, in order of their ends.
+    /// Copies in progress, in order of their end.
     copies: BTreeSet<(Time, RackId, SwapId)>,
     page_bytes: u64,
     copy: Duration,
     swaps: bool,
-    /// Nothing happens by itself before.
+    /// The next time at which a copy ends or a deadline passes.
     next: Time,
     outcome: Outcome,
-    /// Wants by their nonces, which are repeated with a want.
+    /// Requests by nonce, to count repetitions once.
     asked: BTreeSet<(RackId, u64)>,
-    /// Swaps that were given up; those that the home refused are among them.
+    /// Aborted swaps, including those that the home refused.
     given_up: BTreeSet<SwapId>,
     offers_refused: u64,
     steps: VecDeque<Step>,
@@ -83,7 +84,7 @@ impl Pool {
         for (number, rack) in (1..).zip(&trace.racks) {
             let pages = PageRange { first: rack.first, count: rack.frames };
             let run = Run { pages, rack: rack.rack, memory: MemoryId(number) };
-            // A trace that was read has runs in order, without overlap.
+            // A parsed trace has its ranges in order and without overlap.
             if directory.add(run).is_ok() {
                 let _ = directory.serve(rack.rack, run.memory);
             }
@@ -101,7 +102,7 @@ impl Pool {
         }
         #[expect(clippy::cast_precision_loss, reason = "pages have at most 2^30 bytes")]
         let copy = trace.page_bytes as f64 / costs.copy_bytes_per_s;
-        // Where pages live that had moved before; the swap that moved them is of another boot.
+        // Homes of pages that had moved before; swap 0 is of another boot.
         for (page, home) in trace.homes.iter().filter(|(page, _)| used.contains(page)) {
             let Some(memory) = directory.served_by(*home).map(|run| run.memory) else { continue };
             let moved =
@@ -148,7 +149,7 @@ impl Pool {
         }
     }
 
-    /// Copies that end, and deadlines.
+    /// Processes copies that end and deadlines that pass.
     fn pass(&mut self, now: Time) {
         while let Some(&(end, rack, swap)) = self.copies.first().filter(|(end, ..)| *end <= now) {
             self.copies.remove(&(end, rack, swap));
@@ -160,7 +161,7 @@ impl Pool {
         }
         self.steps.push_back(Step::Server(ServerEvent::DeadlinePassed));
         self.run(now);
-        // A deadline that is not over when it is told would come again and again.
+        // Otherwise a deadline that is not over when it is reported would recur for ever.
         self.next = self.next.max(Time::from_nanos(now.as_nanos().saturating_add(1)));
     }
 
@@ -274,7 +275,8 @@ impl Pool {
         self.outcome.swaps += batch.moved.len() as u64 / 2;
         for moved in &batch.moved {
             let _ = self.directory.place(*moved);
-            // Pages that nobody uses move as well: that counts as a swap, not as a move.
+            // Pages that the trace does not access move as well; that counts as a swap, not as a
+            // move.
             let Some(home) = self.homes.get_mut(&moved.page) else { continue };
             let from = std::mem::replace(home, moved.home);
             self.left.insert((moved.page, from));

@@ -8,40 +8,40 @@ use crate::swap::SwapId;
 pub struct DirectoryEntry {
     /// The page.
     pub page: PageId,
-    /// The rack for whose memory its id was handed out.
+    /// The rack whose memory was assigned its id.
     pub born: RackId,
-    /// The memory in which it lives, or lived last.
+    /// The memory that holds it, or held it last.
     pub memory: MemoryId,
-    /// The rack where it lives; `None` when it is lost.
+    /// Its home; `None` if the page is lost.
     pub home: Option<RackId>,
-    /// The swap that brought it there; `None` when it never moved.
+    /// The swap that moved it there; `None` if it never moved.
     pub moved: Option<LastMove>,
-    /// The swap under way that it takes part in.
+    /// The swap under way that holds it.
     pub locked: Option<PageLock>,
-    /// The racks that want it and wait for their turn, the next one first.
+    /// The racks that have requested it and wait for their turn, next one first.
     pub waiting: Vec<RackId>,
 }
 
-/// How a page came to where it lives.
+/// The last move of a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Encode, Decode)]
 pub struct LastMove {
     /// The swap.
     pub swap: SwapId,
-    /// The epoch that the page got with it.
+    /// The epoch that the page has since that move.
     pub epoch: Epoch,
 }
 
-/// A swap that holds a page.
+/// A swap that holds a page locked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Encode, Decode)]
 pub struct PageLock {
     /// The swap.
     pub swap: SwapId,
-    /// The rack that asked for it.
+    /// The rack that requested the page.
     pub requester: RackId,
-    /// The page that the requester wants.
+    /// The requested page.
     pub wanted: PageId,
-    /// The page that the requester gives.
+    /// The page that the requester offers.
     pub offered: PageId,
-    /// Whether it is being made durable: it can't be given up any more.
+    /// Whether its commit is being made durable; it can't be aborted any more.
     pub committing: bool,
 }

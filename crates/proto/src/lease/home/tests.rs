@@ -144,7 +144,7 @@ fn a_lease_for_reading_does_not_make_the_home_forget_one_for_writing() {
     let again = step(&mut home, 51, HomeEvent::DeadlinePassed);
     assert_eq!(again, [HomeAction::Revoke(PAGE, A, read, Users::Writers)]);
     assert_eq!(home.deadline(), Some(at(101)));
-    // The answer to the first call says enough.
+    // The answer to the first call back is enough.
     let back = HomeEvent::Returned(PAGE, A, write, Users::Writers);
     assert_eq!(step(&mut home, 52, back), [HomeAction::Clean(PAGE, Users::Writers)]);
 }
@@ -157,7 +157,7 @@ fn a_copy_outlives_its_endpoint_as_long_as_its_lease() {
         let (id, _) = home.grant(at(0), PAGE, A, share).unwrap();
         home.grant(at(100), PAGE, B, share).unwrap();
         step(&mut home, 101, HomeEvent::PageNeeded(PAGE, users));
-        // One says that it has none any more, the other says nothing: its rack may be cut off.
+        // One holder returns its lease, the other does not answer: its rack may be cut off.
         step(&mut home, 102, HomeEvent::Returned(PAGE, A, id, users));
         assert_eq!(step(&mut home, 103, HomeEvent::EndpointEnded(B)), []);
         let end = home.deadline().unwrap();
@@ -177,7 +177,7 @@ fn when_copies_have_to_go_other_racks_read_on() {
     assert_eq!(asked, [HomeAction::Revoke(PAGE, A, id, Users::Writers)]);
     let most = home.grant(at(2), PAGE, C, share).map(|(_, kind)| kind);
     assert_eq!(most, Some(LeaseKind::Read), "a rack that does not answer stops no others");
-    // That rack is cut off, and its copy is read as long as its lease says.
+    // That rack is cut off; its replica is read until its lease has ended.
     assert_eq!(step(&mut home, 501, HomeEvent::DeadlinePassed), [HomeAction::Fence(A)]);
     let clean = step(&mut home, 502, HomeEvent::EndpointEnded(A));
     assert_eq!(clean, [HomeAction::Clean(PAGE, Users::Writers)], "its time is over");

@@ -32,7 +32,8 @@ impl<B: Bugs> MetadataMachine<B> {
         }
     }
 
-    /// Only the daemon that serves the rack now may speak for it, and only where it registered.
+    /// Checks that a swap message comes from the daemon that serves the rack, over the connection
+    /// on which it registered.
     fn may_swap(
         &self,
         from: ConnectionToken,
@@ -59,7 +60,7 @@ impl<B: Bugs> MetadataMachine<B> {
         self.swaps.as_ref().is_some_and(|swaps| swaps.server().has_batch())
     }
 
-    /// The pages of swaps move with this batch.
+    /// Adds the commits of swaps to this batch.
     pub(super) fn commit_swaps(&mut self, batch: &mut Batch) {
         let position = self.position();
         let Some(swaps) = &mut self.swaps else { return };

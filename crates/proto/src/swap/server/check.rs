@@ -3,7 +3,7 @@ use rackpool_wire::swap::{RequestRefusal, SwapId};
 
 use crate::directory::Directory;
 
-/// The home of a page that the requester may want, and the memories of both.
+/// Checks a request. Returns the home of the page, and the memories of requester and home.
 pub(super) fn check(
     directory: &Directory,
     requester: RackId,
@@ -21,7 +21,7 @@ pub(super) fn check(
     Ok((home, memories(directory, requester, home)?))
 }
 
-/// What the two racks serve.
+/// Returns the memories that the two racks serve.
 pub(super) fn memories(
     directory: &Directory,
     requester: RackId,
@@ -38,7 +38,8 @@ pub(super) fn serves(directory: &Directory, rack: RackId, memory: MemoryId) -> b
     directory.served_by(rack).is_some_and(|run| run.memory == memory)
 }
 
-/// Whether this swap brought `page` to `rack`: it can't have gone on while the rack asks.
+/// Returns true if this swap moved `page` to `rack`. The page can't have moved on while `rack`
+/// still asks.
 pub(super) fn is_moved(directory: &Directory, rack: RackId, swap: SwapId, page: PageId) -> bool {
     directory.moved(page).is_some_and(|moved| moved.swap == swap && moved.home == rack)
 }

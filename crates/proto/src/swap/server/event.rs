@@ -5,24 +5,24 @@ use rackpool_wire::swap::ToServer;
 
 use crate::directory::Moved;
 
-/// What has happened at the metadata server.
+/// An event at the metadata server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ServerEvent {
-    /// A rack has sent a message.
+    /// A rack sent a message.
     RackSent(RackId, ToServer),
-    /// The batch is durable, and the directory knows it.
+    /// The batch is durable, and the directory contains it.
     Committed(u64),
-    /// What became of a batch is not known, be it this machine's: it says no more, and the shell
-    /// restores a new one from the store.
+    /// A commit of the store failed, of this machine's batch or another, and its result is unknown.
+    /// The machine answers nothing any more; the shell restores a new one from the store.
     CommitFailed,
-    /// The time named by the machine's deadline has come.
+    /// The machine's deadline has passed.
     DeadlinePassed,
 }
 
-/// New entries of the directory that must become durable together: two of each swap.
+/// Directory entries that must become durable together: two for each swap.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SwapBatch {
-    /// To be named when it is done. Counts from 1 in each life.
+    /// The batch's id, for [`ServerEvent::Committed`]. Counts from 1 in each boot.
     pub id: u64,
     /// The entries.
     pub moved: Vec<Moved>,
