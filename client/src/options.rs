@@ -84,7 +84,7 @@ impl ClientOptions {
     ///   [`NotAllocated`](crate::AccessError::NotAllocated) at once; in an unchecked client only
     ///   when the page is free;
     /// - [`Pool::free`](crate::Pool::free) fills objects of the own rack with 0xdb, so that other
-    ///   users that still read them notice.
+    ///   users that still read them detect it.
     ///
     /// A use after free is not detected once the object has been allocated again, because an
     /// address has no room for a generation. Each access of a checked client takes the slow path.

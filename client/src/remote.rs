@@ -336,7 +336,7 @@ mod tests {
             }
             RackRequest::Read { addr, len, data, .. } => {
                 asked.send((addr.raw() - page, len)).unwrap();
-                // Every byte is its address.
+                // Each byte is the low byte of its address.
                 let bytes: Vec<u8> = (0..len).map(|i| (addr.raw() + i).to_le_bytes()[0]).collect();
                 let file = &connection.file;
                 file.memory().write(file.data_offset() + data, &bytes).unwrap();

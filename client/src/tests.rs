@@ -350,8 +350,8 @@ fn live(index: u32) -> PageWord {
     PageWord::free(PageId(index + 1)).apply(PageEvent::Allocated).unwrap()
 }
 
-/// The magazines against a set: what is handed out is nobody's, what stands in the slot and what
-/// the program has is together what the daemon counts as in use, and nothing stays behind.
+/// Compares the magazines with a set: an object is handed out to one owner at a time; the noted
+/// objects and the program's are together those in use at the daemon; no object is left behind.
 #[test]
 fn a_threads_cache_behaves_like_a_set() {
     for seed in 1..=4_u64 {

@@ -208,7 +208,7 @@ impl Magazines {
 impl Drop for Magazines {
     fn drop(&mut self) {
         FRONT.with(|front| front.remove(self.core));
-        // SAFETY: leaked by `new`; `FRONT` no longer points to it.
+        // SAFETY: leaked by `new`; removed from `FRONT` above, so no other pointer to it exists.
         drop(unsafe { Box::from_raw(self.core.as_ptr()) });
     }
 }
