@@ -325,8 +325,9 @@ impl Pool {
 
     /// Declares whether a reservation is published whose publication got no answer, as this program
     /// has found out in another way. For a published reservation with [`PublishMode::Compare`],
-    /// `true` declares that it counts. Other reservations are not changed. After an error of the
-    /// daemon, `false` has no effect while a daemon may still make the swap.
+    /// `true` declares that it counts; if it was in doubt, that takes a second call. Other
+    /// reservations are not changed. After an error of the daemon, `false` has no effect while a
+    /// daemon may still make the swap.
     ///
     /// ```no_run
     /// use rackpool_client::{AccessError, Reservation, PublishCas, Pool};

@@ -153,7 +153,7 @@ pub fn write(permit: &Permit, addr: GlobalAddr, from: &[u8]) -> bool {
 }
 
 impl Local {
-    /// Returns true if the page may be used so while its word is the expected one.
+    /// Returns true if the page allows `intent` while its word is the expected one.
     #[inline]
     const fn allows(&self, intent: Intent) -> bool {
         matches!(intent, Intent::Read) || self.expected.is_writable()
