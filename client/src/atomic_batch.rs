@@ -1,4 +1,4 @@
-//! Several atomics at once: those on other racks are on the way at the same time.
+//! Batches of atomic operations: those on other racks are in flight at the same time.
 
 use std::collections::VecDeque;
 
@@ -14,7 +14,7 @@ use crate::thread::{Thread, access_error};
 use crate::translation::Place;
 use crate::{AccessError, GlobalAddr};
 
-/// One atomic of a batch, and what its bytes were before once it is done.
+/// One atomic operation of a batch; `before` is the previous value of its 8 bytes once it is done.
 #[derive(Debug)]
 pub(crate) struct Wanted {
     pub(crate) addr: GlobalAddr,
@@ -23,14 +23,14 @@ pub(crate) struct Wanted {
 }
 
 impl Thread {
-    /// Carries all of them out, in any order. After an error each may or may not be done.
+    /// Executes all operations in any order. After an error each may or may not have been executed.
     pub(crate) fn atomic_batch(&mut self, batch: &mut [Wanted]) -> Result<(), AccessError> {
         let deadline = Deadline::after(self.connection.request_timeout());
         let mut on_the_way: VecDeque<(usize, Posted)> = VecDeque::new();
         let mut failed = Ok(());
         let mut flushed = 0;
         for index in 0..batch.len() {
-            // One cell stays free, for what has to be asked on the way.
+            // One call cell must stay free for the requests that the following operations need.
             if !self.calls.is_available(&self.connection) {
                 failed =
                     self.flush_atomics(&mut on_the_way, &mut flushed, &deadline).and_then(|()| {
@@ -45,7 +45,7 @@ impl Thread {
             }
         }
         failed = failed.and(self.flush_atomics(&mut on_the_way, &mut flushed, &deadline));
-        // Also after an error: what is posted is waited for.
+        // Posted operations are awaited after an error too.
         while !on_the_way.is_empty() {
             let collected = self.collect_atomic(batch, &mut on_the_way, &mut flushed, &deadline);
             failed = failed.and(collected);
@@ -53,7 +53,7 @@ impl Thread {
         failed
     }
 
-    /// Does one of them if that takes no round trip, else prepares it.
+    /// Executes one operation if that needs no round trip; otherwise stages it.
     fn start_atomic(
         &mut self,
         batch: &mut [Wanted],
@@ -81,7 +81,7 @@ impl Thread {
         Ok(!matches!(self.translate(&target, Intent::Write)?.place, Place::Local { .. }))
     }
 
-    /// Posts what is staged: all but the first `flushed`.
+    /// Posts the staged operations, which are all but the first `flushed`.
     fn flush_atomics(
         &mut self,
         on_the_way: &mut VecDeque<(usize, Posted)>,
@@ -101,7 +101,7 @@ impl Thread {
         Ok(())
     }
 
-    /// Waits for the oldest.
+    /// Waits for the oldest operation in flight.
     fn collect_atomic(
         &mut self,
         batch: &mut [Wanted],

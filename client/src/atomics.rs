@@ -1,4 +1,4 @@
-//! Compare-and-swap and fetch-and-add: on the CPU of the page's home rack, whoever asks.
+//! Compare-and-swap and fetch-and-add. A processor of the page's home rack executes them.
 
 use rackpool_model::{FrameId, PageWord};
 use rackpool_ring::client_file::Route;
@@ -12,7 +12,7 @@ use crate::thread::{Target, Thread, access_error};
 use crate::translation::Place;
 use crate::{AccessError, DaemonError, GlobalAddr};
 
-/// The message that has it done elsewhere.
+/// The request that lets the daemon execute the operation.
 pub(crate) const fn request(addr: GlobalAddr, atomic: Atomic) -> RackRequest {
     match atomic {
         Atomic::CompareAndSwap { expected, new } => {
@@ -23,7 +23,7 @@ pub(crate) const fn request(addr: GlobalAddr, atomic: Atomic) -> RackRequest {
 }
 
 impl Thread {
-    /// Carries the operation out once and returns the value before it.
+    /// Executes the operation once and returns the previous value.
     #[inline]
     pub(crate) fn atomic(&mut self, addr: GlobalAddr, atomic: Atomic) -> Result<u64, AccessError> {
         self.check(addr, 8)?;
@@ -33,7 +33,7 @@ impl Thread {
         }
     }
 
-    /// The same for a page that may not be known, be frozen, or lie in another rack.
+    /// The slow path of [`Self::atomic`]: the page may be unknown, frozen, or in another rack.
     #[cold]
     fn atomic_anywhere(&mut self, addr: GlobalAddr, atomic: Atomic) -> Result<u64, AccessError> {
         if !addr.raw().is_multiple_of(8) {
@@ -46,7 +46,7 @@ impl Thread {
             let done = match self.translate(&target, Intent::Write)?.place {
                 Place::Local { frame, word } => {
                     match self.atomic_here(frame, word, &target, atomic)? {
-                        // Its daemon changes it, or knows who does.
+                        // The page's daemon executes the operation or forwards it.
                         None if self.moves_here(frame, word) => {
                             self.atomic_remote(addr, atomic, &deadline)?
                         }
@@ -67,7 +67,7 @@ impl Thread {
         }
     }
 
-    /// `Ok(None)`: the page can't be written in this frame, nothing was done.
+    /// Returns `Ok(None)`, with nothing done, if the page cannot be written in this frame.
     fn atomic_here(
         &self,
         frame: FrameId,
@@ -80,7 +80,7 @@ impl Thread {
         Ok(Some(atomic.apply(cell)))
     }
 
-    /// `Ok(None)`: the page is not there any more, nothing was done.
+    /// Returns `Ok(None)`, with nothing done, if the page has moved.
     fn atomic_remote(
         &mut self,
         addr: GlobalAddr,

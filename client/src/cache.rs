@@ -1,9 +1,9 @@
 //! Allocation from the thread's magazines in the client file.
 //!
-//! Wherever an object is between the daemon and the program it stands in exactly one array of the
-//! thread's slot, or for an instant in two; the daemon counts it once when it cleans up after a
-//! client. So each step here is one store, and dying between two steps loses nothing. Its mark says
-//! that the program has it before the note goes: docs/design/marks.md.
+//! On its way between the daemon and the program an object is noted in exactly one array of the
+//! thread's slot, or for an instant in two; the daemon counts it once when it reclaims a client.
+//! Each step is one store, so a kill between two steps loses nothing. An object's mark states that
+//! the program has it before its note is removed: docs/design/marks.md.
 
 use rackpool_model::{GlobalAddr, SizeClass};
 use rackpool_ring::client_file::Route;
@@ -22,7 +22,7 @@ use crate::thread::Thread;
 use crate::translation::{Place, Translation};
 use crate::{AllocError, DaemonError, OutOfMemory};
 
-/// Takes what stands in a cell; a reservation is noted in its record before.
+/// Takes the object out of a cell. If `reservation` is given, notes the object there first.
 fn take(cell: &AtomicU64, reservation: Option<&ReservationRecord>) -> u64 {
     let value = cell.load(Ordering::Relaxed);
     if let Some(record) = reservation.filter(|_| value != 0) {
@@ -32,12 +32,12 @@ fn take(cell: &AtomicU64, reservation: Option<&ReservationRecord>) -> u64 {
 }
 
 impl Thread {
-    /// Hands out an object of at least `bytes` bytes.
+    /// Allocates an object of at least `bytes` bytes.
     pub(crate) fn alloc(&mut self, bytes: u64) -> Result<GlobalAddr, AllocError> {
         self.alloc_noting(bytes, None)
     }
 
-    /// Hands out an object, which stands in the reservation record from then on if there is one.
+    /// Allocates an object and, if `record` is given, notes it in that reservation record.
     #[inline]
     pub(crate) fn alloc_noting(
         &mut self,
@@ -50,8 +50,8 @@ impl Thread {
         }
     }
 
-    /// Takes the last object out of a magazine, marked as the program's. `None`: there is none, or
-    /// the daemon has struck it out.
+    /// Pops the last object of a magazine and marks it as the program's. Returns `None` if the
+    /// magazine is empty, or if the daemon has cleared its last note.
     #[inline]
     fn take(&mut self, class: usize, record: Option<u8>) -> Option<GlobalAddr> {
         let last = GlobalAddr::from_raw(self.magazines.last(class));
@@ -62,13 +62,14 @@ impl Thread {
         self.magazines.take(class, reservation).map(GlobalAddr::from_raw)
     }
 
-    /// Marks an object as the program's that its window does not know, if it is of this rack: that
-    /// of another rack has no mark.
+    /// Marks an object as the program's whose page the window does not know. Does nothing for an
+    /// object of another rack, which has no mark here.
     #[cold]
     fn hand_out(&mut self, addr: GlobalAddr) {
         let Ok(target) = self.target(addr, 1) else { return };
         let retries = Retries::within(self.connection.request_timeout());
-        // Where the page can't be asked for, it is lost or on its way: its marks don't go with it.
+        // If the page cannot be translated it is lost or moving: marks stay behind when a page
+        // moves.
         while let Ok(translation) = self.translate(&target, Intent::Read) {
             let (Place::Local { frame, word }, PageUse::Slab(class)) =
                 (translation.place, translation.page_use(self.connection.page_size))
@@ -85,7 +86,7 @@ impl Thread {
         }
     }
 
-    /// The same when the magazine has none ready, or there is no magazine for that size.
+    /// The slow path of an allocation: the magazine is empty, or the size has no magazine.
     #[cold]
     fn alloc_anywhere(&mut self, bytes: u64, record: Option<u8>) -> Result<GlobalAddr, AllocError> {
         if bytes == 0 {
@@ -124,9 +125,9 @@ impl Thread {
         Ok(())
     }
 
-    /// Learns anew where the pages are of which objects stand in the inbox, unless they are known
-    /// to be in this rack. What was known of a page before it came here would hide the marks of its
-    /// objects.
+    /// Translates the pages of the objects in the inbox again, except those known to be in this
+    /// rack. A stale translation of a page that has come to this rack since would hide the marks of
+    /// its objects.
     fn learn_inbox(&mut self) {
         let mut last = None;
         for index in 0..self.slot().inbox.len() {
@@ -140,14 +141,15 @@ impl Thread {
             };
             if !self.known(target.page).as_ref().is_some_and(is_here) {
                 self.forget(target.page);
-                // Not known is as good: it is asked for again when an object is handed out.
+                // A failure is harmless: the page is translated again when one of its objects is
+                // handed out.
                 let _ = self.translate(&target, Intent::Read);
             }
         }
     }
 
-    /// Asks for objects in the inbox, which is empty before: what lies there afterwards is of this
-    /// size.
+    /// Requests `count` objects of `bytes` bytes. The inbox is emptied first, so that it holds only
+    /// objects of this size afterwards.
     fn ask_for_objects(&mut self, bytes: u64, count: u64) -> Result<RackAnswer, DaemonError> {
         let request = RackRequest::Refill { bytes, count };
         let overdue = self.connection.overdue();
@@ -160,7 +162,7 @@ impl Thread {
         }
     }
 
-    /// Gets 1 to `count` objects into the inbox.
+    /// Refills the inbox with 1 to `count` objects of `bytes` bytes.
     fn refill(&mut self, bytes: u64, count: u64) -> Result<(), AllocError> {
         let mut answer = self.ask_for_objects(bytes, count)?;
         if matches!(answer, RackAnswer::OutOfMemory { .. }) && self.flush_everything()? {

@@ -1,4 +1,4 @@
-//! One thread's calls to the daemon: posting, waiting, giving up.
+//! The calls of one thread to the daemon: posting, waiting, abandoning.
 
 use std::time::Duration;
 
@@ -13,32 +13,31 @@ use crate::DaemonError;
 use crate::connection::{Connection, DaemonLink, lock};
 use crate::deadline::{Deadline, Pauses};
 
-/// How long a sleeping thread goes without looking at the link: its answer wakes it, the death of
-/// the daemon does not.
+/// Longest sleep of a waiting thread before it checks the link. An answer wakes the thread; the
+/// death of the daemon does not.
 const DOZE: Duration = Duration::from_millis(20);
-/// Looks before anything is made of how long answers take: most come within the first ones.
+/// Polls before the adaptive spin measures time: most answers arrive within these.
 const PROMPT: u32 = 64;
-/// How long it looks before sleeping after those, at least and at most: what one sleep costs both
-/// sides. Less would not even wait for a daemon that looks at somebody else just now, or is
-/// interrupted.
+/// Limits of the spin after those polls, roughly the cost of one sleep for both sides. A shorter
+/// spin would miss the answers of a daemon that is serving another client or is interrupted.
 const LEAST: Duration = Duration::from_micros(10);
 const LONGEST: Duration = Duration::from_micros(15);
 const YIELDS: u32 = 12;
 
-/// A call under way.
+/// A call in flight.
 #[derive(Debug)]
 pub(crate) struct Posted {
     cell: u8,
     route: Route,
     call: u32,
-    /// The life of the daemon it was posted to.
+    /// The incarnation of the daemon to which the call was posted.
     life: u64,
-    /// Where its bytes are; given back when the daemon can't touch them any more.
+    /// The call's block of the data ring. It is returned once the daemon can no longer access it.
     block: Option<Block>,
 }
 
-/// The bytes of a call that was given up: its daemon may still be moving them. They are the
-/// client's, not the thread's, so that they come back whatever the thread does.
+/// The block of an abandoned call, which the daemon may still access. The connection owns it, so
+/// that the block is returned even if the thread has ended.
 #[derive(Debug)]
 pub(crate) struct Stray {
     thread: u16,
@@ -49,16 +48,17 @@ pub(crate) struct Stray {
 }
 
 impl Stray {
-    /// Whether the call was answered, or lost with its daemon.
+    /// Returns true if the call was answered or lost with its daemon.
     fn is_settled(&self, connection: &Connection) -> bool {
         let cells = connection.file.cells(self.thread).unwrap_or_default();
-        // A cell is used again only after its call was answered, so this one was if a later was.
+        // A cell is reused only after an answer to its call, so a later answered number settles
+        // this call as well.
         let is_answered = |cell: &CallCell| cell.answered().wrapping_sub(self.call) < 1 << 31;
         self.life != connection.life() || cells.get(usize::from(self.cell)).is_some_and(is_answered)
     }
 }
 
-/// Gives those bytes of given-up calls back that nobody can touch any more.
+/// Returns the blocks of abandoned calls that no daemon can access any more.
 pub(crate) fn collect_strays(connection: &Connection) {
     lock(&connection.strays).retain_mut(|stray| match stray {
         Some(found) if found.is_settled(connection) => {
@@ -69,16 +69,16 @@ pub(crate) fn collect_strays(connection: &Connection) {
     });
 }
 
-/// What became of a call.
+/// The outcome of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Outcome {
     /// The daemon answered.
     Answered(RackAnswer),
-    /// The daemon died before it answered; the request may or may not have been carried out.
+    /// The daemon died before it answered. The request may or may not have been executed.
     Lost,
 }
 
-/// A call that ended, with the bytes that it brought.
+/// A completed call and its block.
 #[derive(Debug)]
 pub(crate) struct Ended {
     pub(crate) outcome: Outcome,
@@ -90,15 +90,15 @@ pub(crate) struct Ended {
 pub(crate) struct Calls {
     thread: u16,
     free: Vec<u8>,
-    /// The number of the last call in each cell.
+    /// Number of the last call begun in each cell.
     begun: [u32; CELLS_PER_THREAD],
-    /// Entries to be pushed together.
+    /// Requests to be pushed together.
     staged: Vec<Request>,
-    /// Calls that were given up. A living daemon may still answer them.
+    /// Abandoned calls. A living daemon may still answer them.
     abandoned: Vec<Posted>,
-    /// The thread ends: it waits for a daemon that lives, and for none that has to come back.
+    /// Set when the thread ends: its calls then fail at once if no daemon serves the client.
     is_ending: bool,
-    /// The daemon slept and was woken for what has not been waited for yet.
+    /// Set when a push found the daemon asleep and rang its doorbell, until the next wait.
     has_woken: bool,
     spin: AdaptiveSpin,
 }
@@ -110,7 +110,7 @@ impl Calls {
         Self { free, ..Self::none(thread) }
     }
 
-    /// No cells: what stands in the place of calls that were taken away.
+    /// Calls without any cell: a placeholder for calls that were moved out.
     pub(crate) const fn none(thread: u16) -> Self {
         Self {
             thread,
@@ -124,12 +124,12 @@ impl Calls {
         }
     }
 
-    /// From now on calls fail at once when the daemon is away.
+    /// From now on calls fail at once if no daemon serves the client.
     pub(crate) const fn end(&mut self) {
         self.is_ending = true;
     }
 
-    /// Another thread uses them now.
+    /// Prepares the calls for another thread.
     pub(crate) const fn begin_anew(&mut self) {
         self.is_ending = false;
     }
@@ -138,12 +138,12 @@ impl Calls {
         self.is_ending && connection.link() != DaemonLink::Up
     }
 
-    /// The thread slot these calls are made from.
+    /// The index of the thread slot to which these cells belong.
     pub(crate) const fn thread(&self) -> u16 {
         self.thread
     }
 
-    /// Whether a cell can take a call now.
+    /// Returns true if a cell is free.
     pub(crate) fn is_available(&mut self, connection: &Connection) -> bool {
         if self.free.is_empty() {
             self.collect_abandoned(connection);
@@ -165,14 +165,14 @@ impl Calls {
         self.free.pop().ok_or(DaemonError::Unavailable)
     }
 
-    /// Whether no call that was given up can still be carried out.
+    /// Returns true if no abandoned call can be executed any more.
     pub(crate) fn settle(&mut self, connection: &Connection) -> bool {
         self.collect_abandoned(connection);
         self.abandoned.is_empty()
     }
 
-    /// Whether the daemon no longer writes to the thread's inbox and outbox for a call that was
-    /// given up.
+    /// Returns true if the daemon no longer writes to the thread's inbox and outbox for an
+    /// abandoned call.
     pub(crate) fn settle_exchanges(&mut self, connection: &Connection) -> bool {
         self.collect_abandoned(connection);
         self.abandoned.iter().all(|posted| posted.route != Route::Rack)
@@ -194,8 +194,8 @@ impl Calls {
         }
     }
 
-    /// Prepares a call, to be posted by [`Self::flush`]. The block goes with it. Waits while the
-    /// daemon is away: what is prepared is for the one that serves now.
+    /// Stages a call that [`Self::flush`] will post with `block`. Waits while no daemon serves the
+    /// client: a staged call names the incarnation that serves now.
     pub(crate) fn stage(
         &mut self,
         connection: &Connection,
@@ -217,7 +217,7 @@ impl Calls {
         Ok(posted)
     }
 
-    /// Numbers a call.
+    /// Gives a call the next number of its cell.
     #[inline]
     fn begin(
         &mut self,
@@ -228,7 +228,7 @@ impl Calls {
         block: Option<Block>,
     ) -> (Posted, Request) {
         let begun = &mut self.begun[usize::from(cell)];
-        // 0 is the number of no call: it is what a new cell says.
+        // The number 0 is reserved: a new cell contains it.
         *begun = begun.wrapping_add(1).max(1);
         let (code, arguments) = request.to_words();
         let (call, life) = (*begun, connection.life());
@@ -236,8 +236,8 @@ impl Calls {
         (Posted { cell, route, call, life, block }, entry)
     }
 
-    /// Posts what is staged and wakes the daemon. Waits while the ring is full. After an error
-    /// none of it was posted.
+    /// Posts the staged calls and rings the daemon's doorbell if the daemon sleeps. Waits while the
+    /// ring is full. After an error none of them was posted.
     pub(crate) fn flush(
         &mut self,
         connection: &Connection,
@@ -298,7 +298,7 @@ impl Calls {
         connection.wait_for_daemon(deadline)
     }
 
-    /// Takes a call back that was staged and not posted.
+    /// Withdraws a call that was staged and not posted.
     pub(crate) fn unstage(&mut self, connection: &Connection, mut posted: Posted) {
         connection.give_back(posted.block.take());
         self.free.push(posted.cell);
@@ -313,7 +313,7 @@ impl Calls {
         route: Route,
         deadline: &Deadline<'_>,
     ) -> Result<Posted, DaemonError> {
-        // First: the entry is for the daemon that serves now.
+        // Waits before the entry is made, because the entry names the incarnation that serves then.
         self.wait_for_daemon(connection, deadline)?;
         let cell = self.reserve(connection)?;
         let (posted, entry) = self.begin(connection, cell, request, route, None);
@@ -329,7 +329,8 @@ impl Calls {
         }
     }
 
-    /// Waits for the outcome of a call and frees its cell, or gives the call up.
+    /// Waits for the outcome of a call and frees its cell. Abandons the call at the deadline, or
+    /// when no daemon is expected to answer it.
     #[inline]
     pub(crate) fn wait(
         &mut self,
@@ -418,7 +419,8 @@ impl Calls {
         self.abandoned.push(posted);
     }
 
-    /// Asks once. All tries of one operation end at `overdue`.
+    /// Posts a request once and waits for the outcome. `overdue` bounds all attempts of one
+    /// operation.
     #[inline]
     pub(crate) fn ask_once(
         &mut self,
@@ -433,15 +435,15 @@ impl Calls {
         let deadline = overdue.within(connection.request_timeout());
         let posted = self.post(connection, request, route, &deadline)?;
         let outcome = self.wait(connection, posted, &deadline)?.outcome;
-        // Daemons that die one after the other answer nothing, and use up the time all the same.
+        // A sequence of daemons that die without an answer must not exceed the operation's time.
         if outcome == Outcome::Lost && overdue.has_passed() {
             return Err(DaemonError::Unavailable);
         }
         Ok(outcome)
     }
 
-    /// Asks and waits; asks again when the daemon died, until it has come back or is overdue.
-    /// Only for requests that may be carried out twice.
+    /// Posts a request and waits for the answer. Repeats it after the death of a daemon, until a
+    /// daemon answers or the operation is overdue. The request must be idempotent.
     pub(crate) fn ask(
         &mut self,
         connection: &Connection,

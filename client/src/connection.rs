@@ -1,5 +1,4 @@
-//! What all threads of one client share: the mapped files and the state of the link to the
-//! daemon.
+//! The state that all threads of one client share: the mapped files and the link to the daemon.
 
 use std::num::NonZeroU64;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -31,39 +30,40 @@ use crate::deadline::Deadline;
 use crate::slots::ThreadSlots;
 use crate::{ClientOptions, DaemonError, OpenError};
 
-/// What the link to the daemon is like.
+/// State of the link to the daemon.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum DaemonLink {
-    /// Requests are served.
+    /// A daemon serves this client. The end of its socket makes the link `Down`.
     Up = 0,
-    /// The daemon is gone; it may come back.
+    /// The daemon is gone. Operations that need it wait; the keeper looks for its successor.
     Down = 1,
-    /// It did not come back in time. It may still.
+    /// The reconnect timeout has passed without a daemon. Operations fail; the keeper continues to
+    /// look for a daemon.
     Overdue = 2,
-    /// It came back and does not know this client.
+    /// A daemon came back that cannot serve this client. Only closing leaves this state.
     Forgotten = 3,
-    /// The program has closed the pool.
+    /// The program has closed the pool. Final.
     Closed = 4,
 }
 
-/// What came of going back to a restarted daemon.
+/// Result of connecting to a restarted daemon.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Reopened {
-    /// It serves this client again.
+    /// The daemon serves this client again.
     Served,
-    /// It can't do what this client was promised when it opened the pool: its barrier does not
-    /// reach this process, which stands in page accesses without a fence.
+    /// The daemon's heavy barrier does not reach this process, which omits the fence in its
+    /// accesses because the earlier daemon had promised that barrier.
     BarrierLost,
 }
 
-/// No timeout is longer: a point in time can be computed from it.
+/// Upper bound of the timeouts, so that adding one to a point in time cannot overflow.
 const LONGEST: Duration = Duration::from_secs(365 * 24 * 3600);
 
-/// Bytes of the data ring that are used at least: some requests of the largest size.
+/// Least size of the data ring in bytes: room for a few requests of the largest size.
 const LEAST_DATA: u64 = 256 << 10;
 
-/// Tells connections of this process apart, also when one takes another's place in memory.
+/// Source of connection ids. An id is never reused in this process, unlike a connection's address.
 static CONNECTIONS: AtomicU64 = AtomicU64::new(0);
 
 /// One client of a rack.
@@ -71,20 +71,21 @@ static CONNECTIONS: AtomicU64 = AtomicU64::new(0);
 pub(crate) struct Connection {
     /// Unique in this process, never 0.
     pub(crate) id: NonZeroU64,
-    /// What each operation compares with `id`.
+    /// Each operation compares its pool number with `id`. Revoked when the link is forgotten or
+    /// closed.
     pub(crate) permit: Permit,
     pub(crate) options: ClientOptions,
     pub(crate) rack: RackId,
     pub(crate) page_size: PageSize,
     pub(crate) layout: MetadataLayout,
-    /// What stands between announcing an access and looking at the page word.
+    /// The barrier between announcing an access and loading the page word.
     pub(crate) barrier: Barrier,
-    /// What an access takes longer because the memory is emulated.
+    /// The emulated extra latency of an access.
     pub(crate) latency: ExtraLatency,
     pub(crate) frames: Arc<Mapping>,
     pub(crate) metadata: Arc<ReadOnlyMapping>,
     pub(crate) marks: Marks,
-    /// As marks name this client.
+    /// The number that names this client in marks.
     pub(crate) holder: ObjectHolder,
     pub(crate) file: ClientFile,
     pub(crate) control: Mutex<Option<ControlStream>>,
@@ -93,28 +94,28 @@ pub(crate) struct Connection {
     doorbell: RwLock<OwnedFd>,
     slots: ThreadSlots,
     link: AtomicU8,
-    /// The daemon's life to which calls are posted.
+    /// The incarnation of the daemon to which calls are posted.
     incarnation: AtomicU64,
-    /// Which part of the client file's data ring is in use.
+    /// The allocator of the client file's data ring.
     pub(crate) data: DataRing,
-    /// Blocks of it that wait for a daemon to be done with them.
+    /// Blocks of abandoned calls, which a daemon may still access.
     pub(crate) strays: Mutex<Vec<Option<Stray>>>,
 }
 
-/// Takes a lock whose holder can't leave its contents half changed.
+/// Locks a mutex, poisoned or not: no holder leaves its contents half changed.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Connection {
-    /// Opens the daemon's socket and maps what it passes.
+    /// Connects to the daemon's socket and maps the files that the daemon passes.
     pub(crate) fn open(options: ClientOptions) -> Result<Self, OpenError> {
         let mut control = ControlStream::connect(&options.socket)?;
         let welcome = control.hello(ThreadSlots::wanted(options.threads), None)?;
         Self::over(options, control, welcome)
     }
 
-    /// Maps what a daemon has passed.
+    /// Maps the files that a daemon has passed.
     pub(crate) fn over(
         mut options: ClientOptions,
         control: ControlStream,
@@ -176,7 +177,7 @@ impl Connection {
         })
     }
 
-    /// Connects to a restarted daemon as the client this was.
+    /// Connects to a restarted daemon under the same client id.
     pub(crate) fn reopen(&self) -> Result<Reopened, OpenError> {
         let resume = Resume { client: self.client, memory: self.memory };
         let threads = self.file.threads();
@@ -194,12 +195,13 @@ impl Connection {
         *self.doorbell.write().unwrap_or_else(PoisonError::into_inner) = doorbell;
         *lock(&self.control) = Some(control);
         self.set_link(DaemonLink::Up);
-        // Somebody may just have rung the bell that the daemon no longer listens to.
+        // A thread may have rung the doorbell of the dead daemon.
         self.ring_doorbell();
         Ok(Reopened::Served)
     }
 
-    /// Whether the daemon that runs now makes up for the fences that this client leaves out.
+    /// Returns true if the running daemon issues the heavy barrier on which this client relies, or
+    /// if this client does not rely on it.
     pub(crate) fn barrier_holds(&self) -> bool {
         match self.barrier {
             Barrier::Light => barrier_reaches_clients(&self.metadata).unwrap_or(false),
@@ -207,21 +209,22 @@ impl Connection {
         }
     }
 
-    /// The daemon's life to which calls are posted now.
+    /// The incarnation of the daemon to which calls are posted.
     pub(crate) fn life(&self) -> u64 {
         // SYNC: pairs with the swap in `daemon_changed`.
         self.incarnation.load(Ordering::Acquire)
     }
 
-    /// Calls without an answer that were posted to an earlier life than this one are lost from now
-    /// on: a daemon drops what was posted to another.
+    /// Stores the incarnation of the running daemon. Unanswered calls to an earlier incarnation are
+    /// lost: a daemon drops requests that name another incarnation. Wakes the threads that wait for
+    /// them.
     pub(crate) fn daemon_changed(&self, incarnation: u64) {
         // SYNC: pairs with the load in `life`.
         if self.incarnation.swap(incarnation, Ordering::AcqRel) == incarnation {
             return;
         }
-        // SYNC: pairs with the fence in `CallCell::will_sleep`: the sleeper is seen here, or the
-        // new life there.
+        // SYNC: pairs with the fence in `CallCell::will_sleep`: either this thread sees the
+        // sleeper, or the sleeper sees the new incarnation.
         fence(Ordering::SeqCst);
         for thread in 0..self.file.threads() {
             for cell in self.file.cells(thread).unwrap_or_default() {
@@ -232,7 +235,8 @@ impl Connection {
         }
     }
 
-    /// Takes a block of the data ring; `None` while there is none.
+    /// Takes a block of at least `bytes` bytes of the data ring. Returns `None` if none is free
+    /// now.
     pub(crate) fn take_block(&self, bytes: u64) -> Option<Block> {
         self.data.take(bytes).or_else(|| {
             collect_strays(self);
@@ -240,7 +244,7 @@ impl Connection {
         })
     }
 
-    /// Gives a block of the data ring back.
+    /// Returns a block to the data ring.
     pub(crate) fn give_back(&self, block: Option<Block>) {
         if let Some(block) = block {
             self.data.give_back(block);
@@ -259,28 +263,27 @@ impl Connection {
         }
     }
 
-    /// Changes the state of the link. A closed one stays closed, and a forgotten one can only be
-    /// closed.
+    /// Changes the state of the link. `Closed` is final; `Forgotten` can only become `Closed`.
     pub(crate) fn set_link(&self, link: DaemonLink) {
         let _ = self.link.fetch_update(Ordering::AcqRel, Ordering::Acquire, |before| {
             let is_final = before == DaemonLink::Closed as u8
                 || (before == DaemonLink::Forgotten as u8 && link != DaemonLink::Closed);
             (!is_final).then_some(link as u8)
         });
-        // After the state, which then says why.
+        // The state is stored first: a thread without a permit reads the reason from it.
         if matches!(link, DaemonLink::Forgotten | DaemonLink::Closed) {
             self.permit.revoke();
         }
     }
 
-    /// Whether this process is a child of the one that has opened the pool. What it inherited is
-    /// the parent's: it may neither be used nor given back here.
+    /// Returns true in a child of the process that opened the pool. The connection and everything
+    /// noted in its file belong to the parent: the child may neither use nor return them.
     pub(crate) fn is_inherited(&self) -> bool {
         self.permit.pool() == 0
             && !matches!(self.link(), DaemonLink::Forgotten | DaemonLink::Closed)
     }
 
-    /// The error of an operation that has no permit.
+    /// The error of an operation whose permit is not valid.
     #[cold]
     pub(crate) fn why_not(&self) -> DaemonError {
         match self.link() {
@@ -290,7 +293,7 @@ impl Connection {
         }
     }
 
-    /// The error for a link that does not serve and is not expected to soon.
+    /// Returns an error if no daemon serves this client and none is expected soon.
     pub(crate) fn check_link(&self) -> Result<(), DaemonError> {
         if self.permit.pool() != self.id.get() {
             return Err(self.why_not());
@@ -321,44 +324,46 @@ impl Connection {
         Ok(())
     }
 
-    /// Wakes the daemon if it sleeps; whether it did. Called after a request has been pushed.
+    /// Rings the daemon's doorbell if the daemon sleeps; returns whether it did. Call it after
+    /// pushing a request.
     #[inline]
     pub(crate) fn ring_doorbell(&self) -> bool {
         let flag = || self.metadata.load(Superblock::SLEEPING_OFFSET & !7);
         let sleeps = SleepFlag::must_ring(|| flag().unwrap_or(1) & 1 == 1);
         if sleeps {
             let doorbell = self.doorbell.read().unwrap_or_else(PoisonError::into_inner);
-            // A full counter wakes as well; a dead daemon is noticed by the keeper.
+            // A full eventfd counter wakes the daemon as well. The keeper notices a dead daemon.
             let _ = rustix::io::write(&*doorbell, &1_u64.to_le_bytes());
         }
         sleeps
     }
 
-    /// Takes a thread slot that its thread keeps; `None`: there is none left.
+    /// Takes a thread slot for a thread to keep. Returns `None` if none is left.
     pub(crate) fn take_thread(&self) -> Result<Option<Calls>, DaemonError> {
         self.check_link()?;
         Ok(self.slots.take(self))
     }
 
-    /// Takes a thread slot for a while.
+    /// Takes a thread slot for a short time. Waits for one until the operation's deadline.
     pub(crate) fn borrow_thread(&self) -> Result<Calls, DaemonError> {
         self.check_link()?;
         let calls = self.slots.borrow(self, &self.overdue());
         calls.ok_or(DaemonError::TooManyThreads(self.file.threads()))
     }
 
-    /// Gives a thread slot back, with the calls that were made from it.
+    /// Returns a thread slot with the call cells that belong to it.
     pub(crate) fn return_thread(&self, calls: Calls) {
         self.slots.give_back(calls, self);
     }
 
-    /// Ends the connection: the daemon takes back what the client held.
+    /// Closes the connection: the daemon takes back all objects noted in the client file. Does
+    /// nothing in a forked child.
     pub(crate) fn close(&self) {
         if self.is_inherited() {
             return;
         }
         self.set_link(DaemonLink::Closed);
-        // Said in the file, so that a daemon that is away now finds it too.
+        // The file states it too, so that a daemon that is down now finds it when it restarts.
         if let Ok(block) = self.file.superblock() {
             block.set_closed();
         }
@@ -367,13 +372,13 @@ impl Connection {
         }
     }
 
-    /// How long an answer may take.
+    /// The timeout of one answer.
     pub(crate) const fn request_timeout(&self) -> Duration {
         self.options.request_timeout
     }
 
-    /// When an operation that starts now fails for good, however often the daemon comes back and
-    /// dies again: it may be away for a while, and then take its time.
+    /// The deadline of an operation that starts now, however often the daemon restarts: the daemon
+    /// may be away for the reconnect timeout and then take the request timeout to answer.
     pub(crate) fn overdue(&self) -> Deadline<'static> {
         Deadline::after(self.options.reconnect_timeout + self.options.request_timeout)
     }
@@ -393,7 +398,7 @@ fn barrier_reaches_clients(metadata: &ReadOnlyMapping) -> Result<bool, OutOfBoun
 fn file_len(file: &OwnedFd) -> Result<u64, OpenError> {
     let stat = rustix::fs::fstat(file).map_err(std::io::Error::from)?;
     if rustix::fs::FileType::from_raw_mode(stat.st_mode).is_char_device() {
-        // CXL memory as a device, whose file has no length.
+        // A CXL device (DAX): `fstat` reports no length for it.
         return Ok(device_bytes(file, &HostFiles::here()).unwrap_or(0));
     }
     Ok(u64::try_from(stat.st_size).unwrap_or(0))
@@ -412,8 +417,8 @@ fn map_checked<M>(
 }
 
 fn read_superblock(file: &OwnedFd, kind: FileKind) -> Result<Geometry, OpenError> {
-    // Private copies of the two files' first pages would do; reading them is simpler than mapping
-    // the metadata writable, which its descriptor does not allow.
+    // `pread` is simpler than private mappings of the two files' first pages. A writable shared
+    // mapping is impossible: the descriptor of the metadata is read-only.
     let mut bytes = [0; 4096];
     let count = rustix::io::pread(file, &mut bytes, 0).map_err(std::io::Error::from)?;
     if count < bytes.len() {

@@ -16,9 +16,9 @@ use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFl
 use crate::OpenError;
 use crate::deadline::Deadline;
 
-/// Descriptors that come with a welcome.
+/// Number of descriptors in a welcome.
 const DESCRIPTORS: usize = 5;
-/// How long a daemon may take for a rare request, the time of the metadata server included.
+/// Timeout of a control request, including the metadata server's part.
 const REPLY_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// A connection to the daemon's socket.
@@ -26,13 +26,13 @@ const REPLY_TIMEOUT: Duration = Duration::from_secs(10);
 pub(crate) struct ControlStream {
     stream: UnixStream,
     frames: FrameReader,
-    /// The rest of messages that could not be sent whole in time: it goes first.
+    /// Unsent bytes of a message that timed out; the next request sends them first.
     unsent: Vec<u8>,
     last_tag: u64,
     timeout: Duration,
 }
 
-/// What the daemon passed at the first exchange.
+/// What the daemon passes in its welcome.
 #[derive(Debug)]
 pub(crate) struct Welcome {
     pub(crate) client: ClientId,
@@ -59,7 +59,7 @@ impl ControlStream {
         Ok(Self::over(stream, REPLY_TIMEOUT)?)
     }
 
-    /// Introduces the client.
+    /// Introduces the client, or resumes it, and receives the welcome.
     pub(crate) fn hello(
         &mut self,
         threads: u16,
@@ -80,7 +80,7 @@ impl ControlStream {
         }
     }
 
-    /// Over a stream on which nothing has been said.
+    /// Uses a stream on which no message has been sent.
     pub(crate) fn over(stream: UnixStream, timeout: Duration) -> io::Result<Self> {
         stream.set_read_timeout(Some(timeout))?;
         stream.set_write_timeout(Some(timeout))?;
@@ -88,9 +88,9 @@ impl ControlStream {
         Ok(Self { stream, frames, unsent: Vec::new(), last_tag: 0, timeout: timeout })
     }
 
-    /// How long a request may take from now on.
+    /// Sets the socket's timeouts to the time left.
     fn wait_until(&self, deadline: &Deadline<'_>) -> io::Result<()> {
-        // None at all would be for ever.
+        // A zero timeout would mean none.
         let left = deadline.left().max(Duration::from_millis(1));
         self.stream.set_read_timeout(Some(left))?;
         self.stream.set_write_timeout(Some(left))
@@ -149,8 +149,7 @@ impl ControlStream {
         }
     }
 
-    /// Asks and waits for the answer. Answers to earlier requests, which came too late, are
-    /// passed over.
+    /// Sends a request and waits for its answer. Skips late answers to earlier requests.
     pub(crate) fn ask(&mut self, request: &ControlRequest) -> Result<ControlReply, OpenError> {
         let deadline = Deadline::after(self.timeout);
         self.wait_until(&deadline)?;
@@ -170,14 +169,14 @@ impl ControlStream {
         }
     }
 
-    /// A second handle to the socket, to watch for its end.
+    /// A second handle to the socket, on which the keeper waits for its end.
     pub(crate) fn watch(&self) -> io::Result<UnixStream> {
         self.stream.try_clone()
     }
 
-    /// Ends the connection, also for those who watch it.
+    /// Shuts the connection down, for all handles to it.
     pub(crate) fn shutdown(&self) {
-        // A socket that is down already is what is wanted.
+        // Fails only if the socket is down already.
         let _ = self.stream.shutdown(std::net::Shutdown::Both);
     }
 }

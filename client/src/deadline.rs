@@ -1,23 +1,22 @@
-//! When an operation has taken too long.
+//! Deadlines and retry delays of operations.
 
 use std::cell::Cell;
 use std::time::{Duration, Instant};
 
 thread_local! {
-    /// When operations of this thread end at the latest.
+    /// The limit that [`within`] set for the operations of this thread.
     static LIMIT: Cell<Option<Instant>> = const { Cell::new(None) };
 }
 
-/// Calls `work`. Until it returns, no operation of the calling thread waits beyond `limit` from
-/// now, whichever pool it uses, even if the pool's own
-/// [timeouts](crate::ClientOptions::request_timeout) are longer. Of nested limits the earliest
-/// counts.
+/// Calls `work`. Until `work` returns, no operation of the calling thread in any pool waits longer
+/// than `limit` from now, even if the pool's own [timeouts](crate::ClientOptions::request_timeout)
+/// are longer. The earliest of nested limits applies.
 ///
 /// An operation that reaches the limit fails with
 /// [`DaemonError::Unavailable`](crate::DaemonError::Unavailable), or with
-/// [`AccessError::PageBusy`](crate::AccessError::PageBusy) if its page moves. A write or an atomic
-/// that fails so may have happened, or may happen later. An access that needs no answer from a
-/// daemon is carried out even after the limit.
+/// [`AccessError::PageBusy`](crate::AccessError::PageBusy) if its page is moving. A write or an
+/// atomic that fails so may have been executed, or may be executed later. An access that needs no
+/// answer from a daemon succeeds even after the limit.
 ///
 /// ```no_run
 /// use std::time::Duration;
@@ -31,7 +30,7 @@ thread_local! {
 /// }
 /// ```
 pub fn within<R>(limit: Duration, work: impl FnOnce() -> R) -> R {
-    /// Also where `work` panics.
+    /// Restores the outer limit, also if `work` panics.
     struct Restore(Option<Instant>);
 
     impl Drop for Restore {
@@ -41,39 +40,39 @@ pub fn within<R>(limit: Duration, work: impl FnOnce() -> R) -> R {
     }
 
     let outer = Restore(LIMIT.get());
-    // A limit beyond all time is none.
+    // A limit that overflows the clock is no limit.
     let ends = [outer.0, Instant::now().checked_add(limit)];
     LIMIT.set(ends.into_iter().flatten().min());
     work()
 }
 
-/// An end of timeout that asks the clock only when somebody wants to know: what is done before
-/// that, like most operations, does not pay for it. So the time counts from the first look.
+/// A timeout that starts with the first check: only a check reads the clock, so the many operations
+/// that end before do not pay for it.
 #[derive(Debug)]
 pub(crate) struct Deadline<'a> {
     timeout: Duration,
     end: Cell<Option<Instant>>,
-    /// It ends with this one at the latest.
+    /// A deadline that also ends this one.
     outer: Option<&'a Self>,
 }
 
 impl<'a> Deadline<'a> {
-    /// This long after the first look.
+    /// Ends `timeout` after the first check.
     pub(crate) const fn after(timeout: Duration) -> Self {
         Self { timeout, end: Cell::new(None), outer: None }
     }
 
-    /// This long after the first look, and not after `self`.
+    /// Ends `timeout` after the first check, or with `self` if that is earlier.
     pub(crate) const fn within(&'a self, timeout: Duration) -> Self {
         Self { timeout, end: Cell::new(None), outer: Some(self) }
     }
 
-    /// Looks at the clock.
+    /// Returns true if the deadline has passed. Reads the clock.
     pub(crate) fn has_passed(&self) -> bool {
         self.left() == Duration::ZERO
     }
 
-    /// How long it is until then. Looks at the clock.
+    /// Time left. Reads the clock.
     pub(crate) fn left(&self) -> Duration {
         let now = Instant::now();
         let end = self.end.get().unwrap_or_else(|| {
@@ -85,22 +84,23 @@ impl<'a> Deadline<'a> {
         self.outer.map_or(left, |outer| outer.left().min(left))
     }
 
-    /// The same for one that was looked at before; no for one that was not.
+    /// Like [`Self::has_passed`], but returns false without starting the timeout if it was never
+    /// checked.
     pub(crate) fn is_known_to_have_passed(&self) -> bool {
         self.end.get().is_some() && self.has_passed()
     }
 }
 
-/// Waits for room that others make: at first it gives the core away, later it sleeps, longer each
-/// time.
+/// Back-off while another party has to make room: yields the core at first, later sleeps for
+/// growing times.
 #[derive(Debug, Default)]
 pub(crate) struct Pauses(u32);
 
 impl Pauses {
-    /// Those that only give the core away.
+    /// Number of pauses that only yield the core.
     const PROMPT: u32 = 64;
     const LEAST: Duration = Duration::from_micros(20);
-    /// log2 of how much longer the longest one is: 1.3 ms.
+    /// log2 of the longest sleep over the shortest one; the longest is 1.3 ms.
     const DOUBLINGS: u32 = 6;
 
     pub(crate) fn wait(&mut self) {
@@ -112,8 +112,8 @@ impl Pauses {
     }
 }
 
-/// Tries of something that others must get on with: the first few follow each other, later ones
-/// wait a little, longer each time.
+/// Back-off between attempts that depend on another party's progress: the first attempts follow
+/// each other at once, later ones after growing pauses.
 #[derive(Debug)]
 pub(crate) struct Retries {
     deadline: Deadline<'static>,
@@ -121,19 +121,19 @@ pub(crate) struct Retries {
 }
 
 impl Retries {
-    /// Tries that others can make no use of waiting for. Each waits for an answer itself, so the
-    /// core is not given away either: whoever computes on it would keep it for some ms.
+    /// Number of retries without a pause. Each attempt itself waits for an answer; yielding the
+    /// core as well would give it to a busy thread for some ms.
     const PROMPT: u32 = 4;
     const LEAST: Duration = Duration::from_micros(20);
-    /// log2 of how much longer the longest pause is: 2.5 ms.
+    /// log2 of the longest pause over the shortest one; the longest is 2.5 ms.
     const DOUBLINGS: u32 = 7;
 
-    /// Tries until this long after the first one that failed.
+    /// Allows retries until `timeout` after the first failure.
     pub(crate) const fn within(timeout: Duration) -> Self {
         Self { deadline: Deadline::after(timeout), tries: Cell::new(0) }
     }
 
-    /// A try has failed: pauses before the next one. `false`: time is up.
+    /// Pauses before the next attempt. Returns false if the time is over.
     pub(crate) fn pause(&self) -> bool {
         let tries = self.tries.get();
         self.tries.set(tries.saturating_add(1));

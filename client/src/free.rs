@@ -1,7 +1,8 @@
-//! Freeing: into the thread's magazines, or back to the daemon.
+//! Freeing objects: into the thread's magazines, or back to the daemon.
 //!
-//! A small object of this rack is noted in a magazine, then its mark is taken: of two threads that
-//! free it one gets the mark, and the other one strikes its note out. docs/design/marks.md.
+//! A small object of this rack is first noted in a magazine, then its mark is taken. Of two threads
+//! that free the same object only one obtains the mark; the other one removes its note. See
+//! docs/design/marks.md.
 
 use rackpool_model::{FrameId, GlobalAddr, PageWord, SizeClass};
 use rackpool_ring::magazines::capacity;
@@ -15,17 +16,18 @@ use crate::thread::{Target, Thread, may_enter};
 use crate::translation::{Place, Translation};
 use crate::{AccessError, FreeError};
 
-/// Objects at least this large go back to the daemon at once when they belong to another rack.
+/// An object of another rack of at least this size (bytes) is returned at once instead of in a
+/// batch.
 const PROMPT_BYTES: u64 = 4096;
 
 impl Thread {
-    /// Takes an object back.
+    /// Frees an object.
     pub(crate) fn free(&mut self, addr: GlobalAddr) -> Result<(), FreeError> {
         self.free_noting(addr, None)
     }
 
-    /// Takes an object back; the reservation record that speaks of it ends right after the object
-    /// is noted, with nothing in between.
+    /// Frees an object. Clears the reservation record that names it immediately after the object is
+    /// noted elsewhere, with no other step in between.
     #[inline]
     pub(crate) fn free_noting(
         &mut self,
@@ -49,22 +51,22 @@ impl Thread {
         }
     }
 
-    /// Somebody else took the object back before: this thread's note of it goes.
+    /// Another party took the object's mark first: removes this thread's note of the object.
     #[cold]
     fn refuse_twice(&self, addr: GlobalAddr, class: SizeClass) -> Result<(), FreeError> {
         self.magazines.withdraw(usize::from(class.index()), addr.raw());
         Err(FreeError::NotAllocated(addr))
     }
 
-    /// The same for an object that is not small, or in a page that is not known, not there any
-    /// more, or in another rack.
+    /// The slow path of a free: the object has no magazine, or its page is unknown, moved, or in
+    /// another rack.
     #[cold]
     fn free_anywhere(&mut self, addr: GlobalAddr, record: Option<u8>) -> Result<(), FreeError> {
         let target = self.target(addr, 1)?;
         let retries = Retries::within(self.connection.request_timeout());
         loop {
-            // Where a page lies may have changed since it was remembered, what it is used for too
-            // if it was freed and allocated anew: an object is only taken back on fresh knowledge.
+            // The remembered place and use of the page may be stale: the page may have moved, or
+            // been freed and allocated anew. An object is accepted only on a current translation.
             let mut translation = self.translate_for_free(&target)?;
             if !self.is_there(&translation) {
                 self.forget(target.page);
@@ -81,8 +83,7 @@ impl Thread {
                 return self.give_back(addr, class.bytes() >= PROMPT_BYTES, record);
             };
             let checked = self.check_allocated(addr, &translation, class);
-            // The bits were this page's if it is there now: else another one's may have been looked
-            // at.
+            // The bit was this page's only if the page is still in the frame.
             if !self.is_there(&translation) {
                 self.forget(target.page);
                 if !retries.pause() {
@@ -98,7 +99,8 @@ impl Thread {
         }
     }
 
-    /// Whether a page of this rack has the word that was said of it.
+    /// Returns true if the page word still has the value of the translation; always true for a page
+    /// of another rack.
     pub(crate) fn is_there(&self, translation: &Translation) -> bool {
         match translation.place {
             Place::Local { frame, word } => self.window.look(frame) == Some(word),
@@ -113,7 +115,7 @@ impl Thread {
         })
     }
 
-    /// The class of the object that starts at the target; `None` for a run of pages.
+    /// The size class of the object that starts at the target. Returns `None` for a run of pages.
     fn class_at(
         &self,
         target: &Target,
@@ -134,7 +136,8 @@ impl Thread {
         }
     }
 
-    /// The daemon's bitmap tells objects that were never handed out or have been taken back.
+    /// Checks the daemon's bitmap: fails if the object was never allocated or has been returned to
+    /// the daemon.
     pub(crate) fn check_allocated(
         &self,
         addr: GlobalAddr,
@@ -154,7 +157,7 @@ impl Thread {
         }
     }
 
-    /// Puts a local object that is in use into its magazine, and takes it from the program.
+    /// Notes an allocated local object in its magazine, then takes its mark.
     fn keep(
         &mut self,
         addr: GlobalAddr,
@@ -168,7 +171,7 @@ impl Thread {
             drained.map_err(|error| FreeError::Access(error.into()))?;
         }
         let holder = self.connection.holder;
-        // Where the page has gone meanwhile its marks have ended: the note is all there is.
+        // If the page has moved meanwhile its marks have stayed behind: the note alone counts.
         if self.with_mark(addr, place, class, |mark| mark.take(holder)) == Some(false) {
             return self.refuse_twice(addr, class);
         }
@@ -176,8 +179,8 @@ impl Thread {
         Ok(())
     }
 
-    /// Does something with an object's mark, if its page is still in that frame, live or only
-    /// readable.
+    /// Calls `work` with an object's mark, if its page is still in that frame and may be read
+    /// there. Returns `None` otherwise.
     pub(crate) fn with_mark<R>(
         &self,
         addr: GlobalAddr,

@@ -1,4 +1,5 @@
-//! The thread that keeps the link to the daemon: it sees the daemon's end and finds it again.
+//! The keeper: the thread that notices the end of the daemon's socket and connects to the next
+//! daemon.
 
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
@@ -9,12 +10,12 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use crate::connection::{Connection, DaemonLink, Reopened, lock};
 use crate::{DaemonError, OpenError};
 
-/// How often a daemon that is gone is looked for.
+/// Interval of the attempts to reach a daemon.
 const RETRY: Duration = Duration::from_millis(20);
-/// How often the keeper of a quiet link looks whether the pool is still open.
+/// Interval at which the keeper of an idle link checks whether the pool is still open.
 const LOOK: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
 
-/// Starts the keeper. It ends when the pool is closed or dropped.
+/// Starts the keeper. It ends when the pool is closed or dropped, or the client is forgotten.
 pub(crate) fn start(connection: &Arc<Connection>) -> std::io::Result<()> {
     let weak = Arc::downgrade(connection);
     std::thread::Builder::new().name("rackpool-keeper".into()).spawn(move || keep(&weak))?;
@@ -29,7 +30,7 @@ fn keep(weak: &Weak<Connection>) {
             DaemonLink::Up => {
                 if watch_for_end(connection)
                     && let Some(connection) = weak.upgrade()
-                    // A pool that is being closed shuts its own socket.
+                    // Closing the pool ends the socket too.
                     && connection.link() == DaemonLink::Up
                 {
                     tracing::warn!("{}: the daemon is gone, looking for it", connection.rack);
@@ -45,7 +46,7 @@ fn keep(weak: &Weak<Connection>) {
     }
 }
 
-/// Waits a while; whether the daemon's end of the socket closed meanwhile.
+/// Waits up to [`LOOK`]. Returns true if the daemon closed its end of the socket.
 fn watch_for_end(connection: Arc<Connection>) -> bool {
     let watched = match &*lock(&connection.control) {
         Some(control) => control.watch(),

@@ -1,8 +1,8 @@
 //! The client library of rackpool: a pool of memory that spans racks.
 //!
-//! Open a [`Pool`] through the daemon of your rack, allocate, and use the [`GlobalAddr`] you get
-//! from any thread, from any other process, in any rack. Memory of your own rack is reached with
-//! loads and stores; memory of other racks through your daemon.
+//! Open a [`Pool`] through the daemon of your rack, allocate an object, and use its [`GlobalAddr`]
+//! from any thread, any process and any rack. The client loads and stores memory of its own rack
+//! directly; it reaches memory of other racks through its daemon.
 //!
 //! ```no_run
 //! use rackpool_client::{ClientOptions, Pool, RackId};
@@ -18,10 +18,11 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! # What is promised
+//! # Guarantees
 //! Aligned accesses of 1, 2, 4 and 8 bytes are atomic; larger ones are not. A thread sees its own
 //! operations in program order. [`Pool::compare_and_swap`] and [`Pool::fetch_and_add`] are
-//! linearizable across racks. `docs/SEMANTICS.md` has every promise and the test that holds it.
+//! linearizable across racks. `docs/SEMANTICS.md` lists every guarantee with the test that checks
+//! it.
 #![forbid(unsafe_code)]
 #![warn(clippy::missing_errors_doc)]
 

@@ -1,5 +1,4 @@
-//! What is known of the object in which an address lies, and what a checked client looks at before
-//! it uses an address.
+//! The object that contains an address, and the checks of a checked client.
 
 use rackpool_shm::access::Intent;
 use rackpool_shm::marks::Mark;
@@ -10,11 +9,11 @@ use crate::transfer::Bytes;
 use crate::translation::{Place, Translation};
 use crate::{AccessError, FreeError, GlobalAddr, Pool};
 
-/// What a checked client fills objects with before it frees them.
+/// Byte with which a checked client fills objects before it frees them.
 const POISON: u8 = 0xdb;
 
-/// Where an object lies and how large it is: at least what was asked for, rounded up to a size that
-/// the pool has.
+/// Address and size of an object. The size is the requested one, rounded up to a size class or to
+/// whole pages.
 ///
 /// ```
 /// use rackpool_client::{AccessError, GlobalAddr, Object};
@@ -30,28 +29,29 @@ pub struct Object {
 }
 
 impl Object {
-    /// `bytes` bytes from `addr` on, as the program knows it. [`Pool::object`] asks the pool.
+    /// Describes `bytes` bytes from `addr` on, without asking the pool. [`Pool::object`] looks the
+    /// size up.
     #[must_use]
     pub const fn new(addr: GlobalAddr, bytes: u64) -> Self {
         Self { addr, bytes }
     }
 
-    /// Its first byte.
+    /// The address of the object's first byte.
     #[must_use]
     pub const fn addr(&self) -> GlobalAddr {
         self.addr
     }
 
-    /// Its size in bytes.
+    /// The object's size in bytes.
     #[must_use]
     pub const fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// The address of `len` bytes in it, `offset` bytes from its begin.
+    /// The address of the `len` bytes that begin `offset` bytes into the object.
     ///
     /// # Errors
-    /// [`AccessError::BeyondObject`] unless all of them lie in the object.
+    /// [`AccessError::BeyondObject`] unless all `len` bytes lie in the object.
     pub const fn at(&self, offset: u64, len: u64) -> Result<GlobalAddr, AccessError> {
         let available = self.bytes.saturating_sub(offset);
         let addr = GlobalAddr::from_raw(self.addr.raw().saturating_add(offset));
@@ -63,8 +63,9 @@ impl Object {
 }
 
 impl Pool {
-    /// The object in which `addr` lies. What is checked is the page, as in [`Pool::read`]; with
-    /// [`ClientOptions::checked`](crate::ClientOptions::checked) the object as well.
+    /// Returns the object that contains `addr`. Like [`Pool::read`], it checks that the page is in
+    /// use; with [`ClientOptions::checked`](crate::ClientOptions::checked) it also checks that the
+    /// object is.
     ///
     /// ```no_run
     /// # use rackpool_client::{ClientOptions, Pool, RackId};
@@ -76,7 +77,8 @@ impl Pool {
     /// ```
     ///
     /// # Errors
-    /// [`AccessError`]: nothing is allocated there, a lost page, or a daemon that does not answer.
+    /// [`AccessError`]: no object is allocated there, the page is lost, or the daemon does not
+    /// answer.
     pub fn object(&self, addr: GlobalAddr) -> Result<Object, AccessError> {
         self.with(|thread| {
             thread.check(addr, 1)?;
@@ -86,7 +88,7 @@ impl Pool {
 }
 
 impl Thread {
-    /// Whether each access is checked first.
+    /// Returns true in a checked client.
     pub(crate) fn is_checked(&self) -> bool {
         self.connection.options.checked
     }
@@ -114,8 +116,8 @@ impl Thread {
         }
     }
 
-    /// In a checked client: whether `len` bytes from `addr` on lie in one object, which has not
-    /// been freed as far as this rack knows.
+    /// In a checked client, fails unless `len` bytes from `addr` on lie in one object that, as far
+    /// as this rack knows, has not been freed. Does nothing in an unchecked client.
     #[inline]
     pub(crate) fn check(&mut self, addr: GlobalAddr, len: usize) -> Result<(), AccessError> {
         if self.is_checked() { self.check_object(addr, len) } else { Ok(()) }
@@ -124,7 +126,7 @@ impl Thread {
     #[cold]
     fn check_object(&mut self, addr: GlobalAddr, len: usize) -> Result<(), AccessError> {
         let target = self.target(addr, len)?;
-        // What is remembered of the page may be of what it was used for before.
+        // The remembered use of the page is stale if the page word has changed since.
         if self.known(target.page).is_some_and(|known| !self.is_there(&known)) {
             self.forget(target.page);
         }
@@ -136,8 +138,8 @@ impl Thread {
         if self.is_freed(&object, &known) { Err(AccessError::NotAllocated(addr)) } else { Ok(()) }
     }
 
-    /// Whether no program has the object. `false` for an object in another rack, and for one whose
-    /// page moves just now: this rack does not know.
+    /// Returns true if no program has the object. Returns false for an object in another rack and
+    /// for one whose page is moving: this rack does not know its state.
     fn is_freed(&self, object: &Object, known: &Translation) -> bool {
         let (Place::Local { frame, word }, PageUse::Slab(class)) =
             (known.place, known.page_use(self.connection.page_size))
@@ -147,14 +149,15 @@ impl Thread {
         let is_nobodys = self.check_allocated(object.addr, known, class).is_err()
             || self.with_mark(object.addr, (frame, word), class, Mark::is_with_program)
                 == Some(false);
-        // The bits were this page's if it is still there.
+        // Bit and mark were read without a guard. They belong to this page only if its word is
+        // unchanged.
         is_nobodys && self.is_there(known)
     }
 
-    /// In a checked client: overwrites an object of this rack that is about to be freed. If `addr`
-    /// is not the start of an object nothing is written, and the free refuses it.
+    /// In a checked client, overwrites an object of this rack that is about to be freed. If `addr`
+    /// is not the start of an object, writes nothing; the caller's free then fails.
     pub(crate) fn poison(&mut self, addr: GlobalAddr) -> Result<(), FreeError> {
-        /// Bytes that are written at once.
+        /// Bytes per write.
         const PIECE: usize = 64 << 10;
 
         if !self.is_checked() {
@@ -165,7 +168,8 @@ impl Thread {
             checked => checked?,
         }
         let object = self.object(addr)?;
-        // Of another rack's object this rack does not know whether it is still the same.
+        // For an object of another rack this rack cannot tell whether it has been freed and
+        // allocated again.
         if object.addr != addr || !self.is_local(addr)? {
             return Ok(());
         }

@@ -4,7 +4,7 @@ use std::time::Duration;
 use rackpool_model::RackId;
 use rackpool_shm::directory::RackDirectory;
 
-/// How a [`Pool`](crate::Pool) is opened.
+/// Options for [`Pool::open`](crate::Pool::open).
 ///
 /// ```
 /// use std::time::Duration;
@@ -27,12 +27,13 @@ pub struct ClientOptions {
 }
 
 impl ClientOptions {
-    /// Through the daemon of `rack`, whose files are in the pool's folder `pool`.
+    /// Options to connect through the daemon of `rack`, whose files are in the pool's folder
+    /// `pool`.
     pub fn new(pool: impl AsRef<Path>, rack: RackId) -> Self {
         Self::with_socket(RackDirectory::new(pool.as_ref(), rack).control_socket())
     }
 
-    /// Through the daemon that listens on this Unix socket.
+    /// Options to connect through the daemon that listens on this Unix socket.
     pub fn with_socket(socket: impl Into<PathBuf>) -> Self {
         Self {
             socket: socket.into(),
@@ -43,46 +44,50 @@ impl ClientOptions {
         }
     }
 
-    /// How many threads have a slot of their own in the pool: 1 to 512, 64 unless set. Each takes
-    /// 18 KiB of shared memory, only once it is used; all together share up to 4 MiB.
+    /// Number of threads that have a thread slot of their own: 1 to 512, by default 64. A slot
+    /// takes 18 KiB of shared memory from its first use on; all slots together share a data ring of
+    /// up to 4 MiB.
     ///
-    /// A thread keeps its slot from its first operation to its end. More threads than that borrow
-    /// one of 4 further slots for each operation (with 509 and more there are fewer), which costs
-    /// round trips to the daemon: give threads that do much a slot of their own.
+    /// A thread keeps its slot from its first operation to its end. Each further thread borrows one
+    /// of 4 additional slots for each operation (fewer than 4 if `threads` is 509 or more). A
+    /// borrowed slot costs round trips to the daemon, so threads with many operations should have a
+    /// slot of their own.
     #[must_use]
     pub const fn threads(mut self, threads: u16) -> Self {
         self.threads = threads;
         self
     }
 
-    /// How long an operation waits for its answer before it fails; 30 s unless set.
+    /// How long an operation waits for its answer before it fails. Default: 30 s.
     #[must_use]
     pub const fn request_timeout(mut self, timeout: Duration) -> Self {
         self.request_timeout = timeout;
         self
     }
 
-    /// How long a daemon that died may take to come back before operations that need it fail;
-    /// 10 s unless set. Memory of the own rack that was used before stays usable meanwhile.
+    /// How long operations that need the daemon wait for a dead daemon to be restarted before they
+    /// fail. Default: 10 s. Memory of the own rack that the client has already accessed stays
+    /// usable meanwhile.
     #[must_use]
     pub const fn reconnect_timeout(mut self, timeout: Duration) -> Self {
         self.reconnect_timeout = timeout;
         self
     }
 
-    /// Whether each access is checked first, to find what a program does wrong with addresses; not
-    /// unless set. Then
+    /// Whether the client validates each address before an access, to find wrong uses of addresses.
+    /// Default: false. In a checked client
     ///
-    /// - an access that goes past its object is [`BeyondObject`](crate::AccessError::BeyondObject),
-    ///   and not only one that goes past its page;
-    /// - an access to an object of the own rack that has been freed is
-    ///   [`NotAllocated`](crate::AccessError::NotAllocated) at once, whoever freed it, and not only
-    ///   when its page is free;
-    /// - [`Pool::free`](crate::Pool::free) fills objects of the own rack with 0xdb, so that others
-    ///   who still read them see it.
+    /// - an access past the end of its object fails with
+    ///   [`BeyondObject`](crate::AccessError::BeyondObject); in an unchecked client only an access
+    ///   past the end of the page does;
+    /// - an access to an object of the own rack that any client has freed fails with
+    ///   [`NotAllocated`](crate::AccessError::NotAllocated) at once; in an unchecked client only
+    ///   when the page is free;
+    /// - [`Pool::free`](crate::Pool::free) fills objects of the own rack with 0xdb, so that other
+    ///   users that still read them detect it.
     ///
-    /// An address whose object was freed and handed out again is one of the new object: addresses
-    /// have no room for a generation. No access goes the short way, so each takes longer.
+    /// A use after free is not detected once the object has been allocated again, because an
+    /// address has no room for a generation. Each access of a checked client takes the slow path.
     #[must_use]
     pub const fn checked(mut self, checked: bool) -> Self {
         self.checked = checked;

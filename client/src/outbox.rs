@@ -1,4 +1,4 @@
-//! Giving objects back to the daemon, through the thread's outbox in the client file.
+//! Returning objects to the daemon through the thread's outbox in the client file.
 
 use rackpool_model::GlobalAddr;
 use rackpool_ring::client_file::{EXCHANGE, MAGAZINE_CLASSES, Route};
@@ -10,13 +10,13 @@ use crate::connection::DaemonLink;
 use crate::thread::{Thread, access_error};
 use crate::{AccessError, DaemonError, FreeError};
 
-/// Objects of other racks that are given back together.
+/// Number of objects of other racks that are returned together.
 const REMOTE_BATCH: u8 = 32;
-/// An outbox without room.
+/// Count of a full outbox.
 #[expect(clippy::cast_possible_truncation, reason = "64")]
 const FULL: u8 = EXCHANGE as u8;
 
-/// Whether objects stay in the outbox because a rack or the metadata server is away.
+/// Returns true if objects stay in the outbox because a rack or the metadata server is unreachable.
 const fn is_away(error: &AccessError) -> bool {
     matches!(
         error,
@@ -25,16 +25,16 @@ const fn is_away(error: &AccessError) -> bool {
 }
 
 impl Thread {
-    /// Gives back what stands between the daemon and the cache: what an earlier request brought
-    /// after this thread had given it up, or a daemon that died, or what an earlier thread left in
-    /// this slot. It may be of any size.
+    /// Returns the objects that are in the inbox: those of an earlier refill that this thread
+    /// abandoned or whose daemon died, and those that an earlier thread left in this slot. They may
+    /// have any size.
     pub(crate) fn clear_inbox(&mut self) -> Result<(), DaemonError> {
         self.check_exchanges()?;
         if self.first_left_over().is_none() {
             return Ok(());
         }
-        // A daemon may have died between the note and the handing out. The next one strikes such
-        // notes out before it serves this client; they must not be moved under its eyes.
+        // A daemon may have died between noting an object and setting its bit. The next daemon
+        // clears such notes before it serves this client; until then they must stay where they are.
         self.connection.wait_for_daemon(&self.connection.overdue())?;
         while let Some(object) = self.first_left_over() {
             self.put_into_outbox(object)?;
@@ -49,8 +49,7 @@ impl Thread {
         cells.find_map(|cell| Some(cell.load(Ordering::Relaxed)).filter(|object| *object != 0))
     }
 
-    /// An error while the daemon may still be busy with this thread's inbox and outbox, for a call
-    /// that was given up.
+    /// Fails while the daemon may still use this thread's inbox and outbox for an abandoned call.
     fn check_exchanges(&mut self) -> Result<(), DaemonError> {
         if self.calls.settle_exchanges(&self.connection) {
             return Ok(());
@@ -59,7 +58,7 @@ impl Thread {
         Err(DaemonError::Unavailable)
     }
 
-    /// Notes an object for the daemon, making room first if there is none.
+    /// Notes an object in the outbox. Flushes the outbox first if it is full.
     fn put_into_outbox(&mut self, object: u64) -> Result<(), DaemonError> {
         if self.outbox == FULL {
             self.flush_outbox_if_possible()?;
@@ -70,7 +69,7 @@ impl Thread {
         Ok(())
     }
 
-    /// Gives the objects of a magazine from the top down to `keep` back to the daemon.
+    /// Returns the objects of a magazine above the first `keep` to the daemon.
     #[cold]
     pub(crate) fn drain_magazine(&mut self, class: usize, keep: usize) -> Result<(), DaemonError> {
         self.check_exchanges()?;
@@ -84,8 +83,8 @@ impl Thread {
         self.flush_outbox_if_possible()
     }
 
-    /// Puts an object into the outbox, which is emptied at once or when enough are there.
-    /// `record` is the reservation record that speaks of it.
+    /// Notes an object in the outbox and clears the reservation record that names it. Flushes the
+    /// outbox at once, or when it holds a batch.
     pub(crate) fn give_back(
         &mut self,
         addr: GlobalAddr,
@@ -94,7 +93,8 @@ impl Thread {
     ) -> Result<(), FreeError> {
         let access = |error: DaemonError| FreeError::Access(error.into());
         self.check_exchanges().map_err(access)?;
-        // Whoever wants to know at once travels alone: the answer is about this object.
+        // An object that is returned at once must be alone in the outbox: then the answer is about
+        // it.
         if self.outbox >= if at_once { 1 } else { REMOTE_BATCH } {
             match self.flush_outbox() {
                 Err(error) if is_away(&error) && self.outbox < FULL => {}
@@ -116,15 +116,16 @@ impl Thread {
         }
         match self.flush_outbox() {
             Ok(refused) if refused > 0 && alone => Err(FreeError::NotAllocated(addr)),
-            // One of those that had to wait for their rack may be the refused one: it is logged.
+            // The refused object may be one that waited for its rack; that is logged.
             Ok(_) => Ok(()),
-            // It stands in the outbox, and goes home with a later one, or when this client goes.
+            // The object stays in the outbox. It is returned with a later one, or when this client
+            // ends.
             Err(error) if is_away(&error) => Ok(()),
             Err(error) => Err(error.into()),
         }
     }
 
-    /// Empties the outbox but for objects whose rack is away.
+    /// Flushes the outbox. Objects of unreachable racks stay in it without an error.
     fn flush_outbox_if_possible(&mut self) -> Result<(), DaemonError> {
         match self.flush_outbox() {
             Err(AccessError::Daemon(error)) if error != DaemonError::MetadataUnreachable => {
@@ -134,8 +135,8 @@ impl Thread {
         }
     }
 
-    /// Empties the outbox; returns how many of its objects were not allocated. When a rack is away
-    /// its objects stay.
+    /// Flushes the outbox and returns how many of its objects were not allocated. After an error
+    /// for an unreachable rack, the objects of that rack stay in the outbox.
     fn flush_outbox(&mut self) -> Result<u64, AccessError> {
         if self.outbox == 0 {
             return Ok(0);
@@ -157,7 +158,7 @@ impl Thread {
         }
     }
 
-    /// Gives everything back that the thread holds; whether there was anything.
+    /// Returns all objects that the thread holds for reuse. Returns true if there were any.
     pub(crate) fn flush_everything(&mut self) -> Result<bool, DaemonError> {
         let any = self.outbox > 0 || !self.magazines.is_empty();
         self.flush_outbox_if_possible()?;
@@ -167,8 +168,8 @@ impl Thread {
         Ok(any)
     }
 
-    /// Gives everything back as far as the daemon can be reached; the rest goes back with the next
-    /// owner of the slot, or when the client goes.
+    /// Returns all objects if a daemon serves the client. What remains is returned by the next
+    /// owner of the slot, or when the client ends.
     pub(crate) fn give_back_everything(&mut self) {
         self.calls.end();
         if self.connection.link() == DaemonLink::Up && self.clear_inbox().is_ok() {

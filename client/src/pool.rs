@@ -22,29 +22,29 @@ mod questions;
 pub use atomics::CompareAndSwap;
 pub use batch::{ReadRequest, WriteRequest};
 
-/// A pool of memory that spans racks, seen from one rack. Usable from many threads at once; every
-/// call blocks until it is done.
+/// A pool of memory that spans racks, used from one rack. All methods can be called from many
+/// threads at once; each call blocks until the operation is complete.
 ///
-/// Dropping the last reference closes it like [`Pool::close`]. Whatever was allocated stays: memory
+/// Dropping the last reference closes the pool like [`Pool::close`]. Allocated objects stay: memory
 /// belongs to the pool, not to the program that allocated it.
 #[derive(Debug)]
 pub struct Pool {
     id: NonZeroU64,
-    /// The connection's; here, for each operation looks at it.
+    /// The connection's permit, copied here because every operation checks it.
     permit: Permit,
     connection: Arc<Connection>,
 }
 
 thread_local! {
-    /// The pools this thread uses. Almost always one.
+    /// The calling thread's states, one for each pool it uses; the last used one is first.
     static THREADS: RefCell<Vec<Thread>> = const { RefCell::new(Vec::new()) };
-    /// What this thread has borrowed of pools of which it has no slot of its own, and can't give
-    /// back yet, for it has reservations.
+    /// States with a borrowed thread slot, for pools of which this thread has no slot of its own. A
+    /// state stays here while it has reservations.
     static BORROWED: RefCell<Vec<Thread>> = const { RefCell::new(Vec::new()) };
 }
 
 impl Pool {
-    /// Opens the pool through the daemon of the rack this program runs in.
+    /// Opens the pool through the daemon of the rack in which this program runs.
     ///
     /// ```no_run
     /// use rackpool_client::{ClientOptions, Pool, RackId};
@@ -53,15 +53,15 @@ impl Pool {
     /// ```
     ///
     /// # Errors
-    /// [`OpenError`]: no daemon there, one of another release or user, options out of their range, or
-    /// no room for another client.
+    /// [`OpenError`]: no daemon listens on the socket, the daemon is of another release or user, an
+    /// option is out of range, or the rack has no room for another client.
     pub fn open(options: ClientOptions) -> Result<Self, OpenError> {
         let connection = Arc::new(Connection::open(options)?);
         keeper::start(&connection)?;
         Ok(Self { id: connection.id, permit: connection.permit.clone(), connection })
     }
 
-    /// The rack this pool is used from.
+    /// The rack through which this pool is used.
     ///
     /// ```no_run
     /// # use rackpool_client::{ClientOptions, Pool, RackId};
@@ -74,8 +74,8 @@ impl Pool {
         self.connection.rack
     }
 
-    /// The size of a page in bytes: the largest object that other sizes are carved from. Larger
-    /// allocations take whole pages.
+    /// The size of a page in bytes. Larger allocations take whole pages; smaller ones share a page
+    /// with objects of their size class.
     ///
     /// ```no_run
     /// # use rackpool_client::{ClientOptions, Pool, RackId};
@@ -88,7 +88,7 @@ impl Pool {
         self.connection.page_size.bytes()
     }
 
-    /// The connection's, which its threads carry.
+    /// The id of the connection. The states of its threads carry the same id.
     pub(crate) const fn id(&self) -> NonZeroU64 {
         self.id
     }
@@ -107,12 +107,14 @@ impl Pool {
         })
     }
 
-    /// Finds or makes this thread's state for this pool; `false`: all slots are other threads'.
+    /// Puts this thread's state for this pool first and creates it if needed. Returns false if the
+    /// thread has no slot of its own and all such slots are in use.
     #[cold]
     fn bring_to_front(&self, threads: &mut Vec<Thread>) -> Result<bool, DaemonError> {
         let index = match threads.iter().position(|thread| thread.id == self.id) {
             Some(index) => index,
-            // Its reservations belong to the slot that it has borrowed.
+            // The thread's reservations are in the slot that it has borrowed, so it must keep using
+            // that slot.
             None if BORROWED.with_borrow(|all| all.iter().any(|one| one.id == self.id)) => {
                 return Ok(false);
             }
@@ -128,7 +130,8 @@ impl Pool {
         Ok(true)
     }
 
-    /// Borrows a slot for the operation, or for as long as there are reservations in it.
+    /// Runs `work` with a borrowed slot. The slot is returned afterwards unless it has
+    /// reservations.
     #[cold]
     fn with_borrowed<R>(&self, work: impl FnOnce(&mut Thread) -> R) -> Result<R, DaemonError> {
         BORROWED.with_borrow_mut(|all| {
@@ -148,10 +151,11 @@ impl Pool {
         })
     }
 
-    /// Allocates at least `bytes` bytes and returns where. The contents are whatever was there.
+    /// Allocates at least `bytes` bytes and returns their address. The contents are unspecified.
     ///
-    /// Objects up to a page are aligned to their size rounded up to a power of two (at least 16);
-    /// larger ones to a page. The own rack is asked first, then the rack with most free space.
+    /// An object of up to a page is aligned to its size rounded up to a power of two (at least 16);
+    /// a larger one is aligned to a page. The own rack is asked first, then the rack with the most
+    /// free memory.
     ///
     /// ```no_run
     /// # use rackpool_client::{ClientOptions, Pool, RackId};
@@ -162,8 +166,8 @@ impl Pool {
     /// ```
     ///
     /// # Errors
-    /// [`AllocError`]: 0 bytes, more than an object can have, no room in any rack that can be reached,
-    /// or a daemon that does not answer.
+    /// [`AllocError`]: `bytes` is 0 or exceeds the largest rack, no reachable rack has room, or a
+    /// daemon does not answer.
     #[inline]
     pub fn alloc(&self, bytes: u64) -> Result<GlobalAddr, AllocError> {
         let prepare = |object| window::hand_out(&self.permit, GlobalAddr::from_raw(object));
@@ -178,12 +182,12 @@ impl Pool {
         self.with(|thread| thread.alloc(bytes))?
     }
 
-    /// Frees what [`Pool::alloc`] returned, in whatever program and rack.
+    /// Frees an object that [`Pool::alloc`] returned to any program in any rack.
     ///
-    /// Freeing an object of this rack twice is an error, whichever thread, program or rack freed it
-    /// first, as long as it was not handed out again and its page has not moved in between. Frees
-    /// of small objects of other racks travel together: a double one among them is logged instead
-    /// of returned.
+    /// A second free of an object of this rack fails, whichever thread, program or rack freed it
+    /// first, unless the object was allocated again or its page moved in between. Frees of small
+    /// objects of other racks are sent in batches: a double free among them is logged, not
+    /// returned.
     ///
     /// ```no_run
     /// # use rackpool_client::{ClientOptions, Pool, RackId};
@@ -195,8 +199,8 @@ impl Pool {
     /// ```
     ///
     /// # Errors
-    /// [`FreeError`]: the address is not the start of an object, or of one that is free, or its home
-    /// can't be asked. The object stays as it was.
+    /// [`FreeError`]: the address is not the start of an object, the object is free, or its home
+    /// does not answer. The object stays as it was.
     #[inline]
     pub fn free(&self, addr: GlobalAddr) -> Result<(), FreeError> {
         let note = |class: SizeClass| {
@@ -209,7 +213,7 @@ impl Pool {
         }
     }
 
-    /// Somebody else took the object back before: this thread's note of it goes.
+    /// Another party took the object's mark first: removes this thread's note of the object.
     #[cold]
     fn refuse_twice(&self, addr: GlobalAddr, class: SizeClass) -> Result<(), FreeError> {
         magazines::withdraw(&self.permit, usize::from(class.index()), addr.raw());
@@ -225,12 +229,12 @@ impl Pool {
         .map_err(AccessError::from)?
     }
 
-    /// Fills `into` from `addr` on. It may cross pages within one object.
+    /// Reads `into.len()` bytes from `addr`. The range may cross pages within one object.
     ///
-    /// 1, 2, 4 or 8 bytes at an aligned address are read in one piece.
+    /// A read of 1, 2, 4 or 8 bytes at an aligned address is atomic.
     ///
-    /// What is checked is the page: a freed object is an error once its page is free. As long as
-    /// other objects lie there, its bytes, which are anybody's, are read without one.
+    /// Only the page is checked. A read of a freed object fails once its page is free; while the
+    /// page holds other objects, the read succeeds and returns unspecified bytes.
     ///
     /// ```no_run
     /// # use rackpool_client::{ClientOptions, Pool, RackId};
@@ -242,8 +246,9 @@ impl Pool {
     /// ```
     ///
     /// # Errors
-    /// [`AccessError`]: no byte asked for, an address where nothing is allocated, more bytes than lie
-    /// there, a lost page, or a daemon that does not answer. What `into` holds then is unspecified.
+    /// [`AccessError`]: `into` is empty, nothing is allocated at the address, the range goes past
+    /// the allocation, the page is lost, or a daemon does not answer. `into` then holds unspecified
+    /// bytes.
     #[inline]
     pub fn read(&self, addr: GlobalAddr, into: &mut [u8]) -> Result<(), AccessError> {
         if window::read(&self.permit, addr, into) {
@@ -260,12 +265,12 @@ impl Pool {
         self.with(|thread| thread.transfer_checked(addr, Bytes::Read(into)))?
     }
 
-    /// Stores `from` at `addr`. It may cross pages within one object.
+    /// Writes `from` to `addr`. The range may cross pages within one object.
     ///
-    /// 1, 2, 4 or 8 bytes at an aligned address are written in one piece.
+    /// A write of 1, 2, 4 or 8 bytes at an aligned address is atomic.
     ///
-    /// What is checked is the page, as in [`Pool::read`]: a write to a freed object whose page
-    /// holds others changes bytes that may be somebody else's by now.
+    /// Only the page is checked, as in [`Pool::read`]: a write to a freed object whose page holds
+    /// other objects may overwrite another owner's bytes.
     ///
     /// ```no_run
     /// # use rackpool_client::{ClientOptions, Pool, RackId};
@@ -276,8 +281,8 @@ impl Pool {
     /// ```
     ///
     /// # Errors
-    /// As [`Pool::read`]. What is refused for its address or length changes nothing; after other
-    /// errors any part of the bytes may be written, or may yet be.
+    /// As [`Pool::read`]. A write that is refused for its address or length changes nothing. After
+    /// any other error, any part of the bytes may have been written or may be written later.
     #[inline]
     pub fn write(&self, addr: GlobalAddr, from: &[u8]) -> Result<(), AccessError> {
         if window::write(&self.permit, addr, from) {
@@ -294,9 +299,9 @@ impl Pool {
         self.with(|thread| thread.transfer_checked(addr, Bytes::Write(from)))?
     }
 
-    /// Whether `addr` lies in the rack this pool is used from, so that reading it costs a memory
-    /// access and no round trip. Pages may move: this is what the calling thread knows, which is
-    /// true after each of its accesses to the page.
+    /// Returns true if `addr` lies in the rack from which this pool is used; reading it then costs
+    /// a memory access and no round trip. The answer is what the calling thread knows: after each
+    /// access of the thread to the page it is correct, and a page that moves later makes it stale.
     ///
     /// ```no_run
     /// # use rackpool_client::{ClientOptions, Pool, RackId};
@@ -308,14 +313,14 @@ impl Pool {
     /// ```
     ///
     /// # Errors
-    /// [`AccessError`]: an address where nothing is allocated, a lost page, or a daemon that does not
+    /// [`AccessError`]: nothing is allocated at the address, the page is lost, or a daemon does not
     /// answer.
     pub fn is_local(&self, addr: GlobalAddr) -> Result<bool, AccessError> {
         self.with(|thread| thread.is_local(addr))?
     }
 
-    /// Closes the pool: what this program holds for reuse goes back to the daemon. Other threads
-    /// that still use it get [`DaemonError::Closed`].
+    /// Closes the pool. The daemon takes back all free objects that this program holds for reuse.
+    /// Operations of other threads that still use the pool fail with [`DaemonError::Closed`].
     ///
     /// ```no_run
     /// # use rackpool_client::{ClientOptions, Pool, RackId};

@@ -1,5 +1,5 @@
-//! Transfers to and from another rack, through the two-level ring: up to 16 pieces of up to 64 KiB
-//! on the way at a time, each with its own block of the data ring.
+//! Transfers to and from another rack over the second request ring: up to 16 pieces of up to 64 KiB
+//! are in flight at a time, each with its own block of the data ring.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -16,17 +16,19 @@ use crate::transfer::Bytes;
 use crate::translation::Place;
 use crate::{AccessError, DaemonError, GlobalAddr};
 
-/// Bytes of one piece, at most: long enough that its request costs little beside it.
+/// Largest piece in bytes: long enough that the cost of its request is small in comparison.
 const PIECE: usize = 64 << 10;
 
-/// Pieces that find no room are halved down to this (bytes); and a page that moves is written in
-/// such ones.
+/// Pieces that find no room in the data ring are halved down to this size (bytes). Writes in a page
+/// that moves use pieces of this size from the start.
 const SHORT_PIECE: usize = LONGEST_DELEGATED as usize;
 
-/// What every fabric moves whole where it is aligned: some move less byte by byte (soft-RoCE).
+/// Unit in bytes that every fabric transfers atomically if it is aligned. Some fabrics (soft-RoCE)
+/// copy shorter transfers byte by byte.
 const WORD: u64 = 8;
 
-/// Bytes a second below which a transfer counts as stuck: large ones get more time than small ones.
+/// Rate in bytes per second below which a transfer counts as stuck. It extends the timeout of large
+/// transfers.
 const SLOWEST: usize = 16 << 20;
 
 /// A transfer within one page of another rack.
@@ -37,7 +39,7 @@ pub(crate) struct RemoteTransfer<'a> {
     pub(crate) bytes: Bytes<'a>,
 }
 
-/// A part of a transfer that goes in one request.
+/// A part of a transfer that is sent as one request.
 #[derive(Clone, Copy, Debug)]
 struct Piece {
     transfer: usize,
@@ -58,15 +60,15 @@ struct OnTheWay {
     posted: Posted,
 }
 
-/// Why a round stopped at a piece.
+/// The reason why a round stopped at a piece.
 enum Stop {
-    /// Start again with this piece: the page moved or the daemon died.
+    /// The page moved or the daemon died: the transfer continues with this piece.
     Again(Piece),
     Failed(AccessError),
 }
 
 impl Thread {
-    /// Carries the transfers out in their order: all of them to one rack.
+    /// Executes the transfers in order. All must be to one rack.
     pub(crate) fn transfer_remote(
         &mut self,
         transfers: &mut [RemoteTransfer<'_>],
@@ -84,7 +86,7 @@ impl Thread {
                 Err(Stop::Again(piece)) => {
                     let at = Some((piece.transfer, piece.start));
                     if std::mem::replace(&mut tried, at) != at {
-                        // It gets on, if only by one piece.
+                        // The transfer progresses, if only by one piece.
                         retries = Retries::within(timeout);
                     }
                     if !retries.pause() {
@@ -100,9 +102,9 @@ impl Thread {
         Ok(())
     }
 
-    /// Has a transfer done by the daemon, wherever its page is: one of this rack that moves or has
-    /// moved. How many bytes are done, the first ones, and where the page is, this rack if that is
-    /// not known; for the others ask where the page is.
+    /// Lets the daemon execute a transfer in a page that is moving or has just left this rack.
+    /// Returns the length of the completed prefix and the page's home, which is this rack if the
+    /// home is not known. For the remaining bytes the caller must look the page up again.
     pub(crate) fn have_done(
         &mut self,
         addr: GlobalAddr,
@@ -121,8 +123,9 @@ impl Thread {
         Ok((done, transfers[0].home))
     }
 
-    /// The page of a piece was not where it was thought to be. If it, or a copy to read, is in this
-    /// rack now, the rest of its transfer is done here. Returns where to go on.
+    /// Looks the page of a piece up again after it was not found where expected. If the page, or a
+    /// copy that can be read, is in this rack now, executes the rest of the transfer here. Returns
+    /// the piece to continue with.
     fn find_again(
         &mut self,
         transfers: &mut [RemoteTransfer<'_>],
@@ -150,8 +153,8 @@ impl Thread {
         Ok((transfer < transfers.len()).then_some(Piece { transfer, start: 0, len: 0 }))
     }
 
-    /// Posts from a piece on, in pieces of so many bytes at most, and waits for all that was
-    /// posted, in all until the deadline.
+    /// Posts the transfers from `from` on, in pieces of at most `longest` bytes, and waits for all
+    /// that were posted, until the deadline.
     fn round(
         &mut self,
         transfers: &mut [RemoteTransfer<'_>],
@@ -190,8 +193,8 @@ impl Thread {
                 match (stopped.take(), pieces.front().copied()) {
                     (Some(stop), _) => return Err(stop),
                     (None, None) => return Ok(()),
-                    // Other threads have the data ring, where a short block is found sooner than
-                    // a long one; or the cells of this one wait for answers that do not come.
+                    // Other threads use the data ring, in which a shorter block is found sooner; or
+                    // all cells of this thread belong to abandoned calls.
                     (None, Some(piece)) if !deadline.has_passed() => {
                         if piece.len > SHORT_PIECE {
                             let (first, second) = piece.halves();
@@ -213,7 +216,7 @@ impl Thread {
         }
     }
 
-    /// Prepares a piece; `None` while the data ring has no room for it.
+    /// Stages a piece. Returns `None` if the data ring has no room for it now.
     fn stage_piece(
         &mut self,
         transfers: &mut [RemoteTransfer<'_>],
@@ -231,7 +234,7 @@ impl Thread {
         let data = block.offset();
         let request = match transfer.bytes.part(piece.start, piece.len) {
             Bytes::Read(_) => {
-                // The word begins in the same page: pages are whole words.
+                // The word begins in the same page, because a page consists of whole words.
                 let addr = GlobalAddr::from_raw(addr.raw() - before);
                 RackRequest::Read { addr, len, data, batch }
             }
@@ -288,15 +291,15 @@ impl Thread {
     }
 }
 
-/// What is brought for a read: how many bytes before it, and how many in all. A few bytes within a
-/// word come with the whole word, so that they are in one piece; where they end up there is room
-/// for it.
+/// What a read request transfers: the number of bytes before the requested ones, and the total
+/// length. A read within one aligned word transfers the whole word, so that it is atomic; a block
+/// has room for it.
 const fn brought(addr: GlobalAddr, len: u64) -> (u64, u64) {
     let before = addr.raw() % WORD;
     if before + len <= WORD { (before, WORD) } else { (0, len) }
 }
 
-/// The transfers from `from` on, cut into pieces of so many bytes at most.
+/// Cuts the transfers from `from` on into pieces of at most `longest` bytes.
 fn pieces(transfers: &[RemoteTransfer<'_>], from: Piece, longest: usize) -> Vec<Piece> {
     let mut pieces = Vec::new();
     for (index, transfer) in transfers.iter().enumerate().skip(from.transfer) {
@@ -333,7 +336,7 @@ mod tests {
             }
             RackRequest::Read { addr, len, data, .. } => {
                 asked.send((addr.raw() - page, len)).unwrap();
-                // Every byte is its address.
+                // Each byte is the low byte of its address.
                 let bytes: Vec<u8> = (0..len).map(|i| (addr.raw() + i).to_le_bytes()[0]).collect();
                 let file = &connection.file;
                 file.memory().write(file.data_offset() + data, &bytes).unwrap();

@@ -1,5 +1,5 @@
-//! Reservations: objects that go back to the pool when the program is killed before it has linked
-//! them anywhere. How that is found out is in `docs/design/publication.md`.
+//! Reservations: objects that the pool takes back if the program is killed before it has linked
+//! them. Protocol and recovery: `docs/design/publication.md`.
 
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::marker::PhantomData;
@@ -12,11 +12,11 @@ use crate::{AccessError, AllocError, FreeError, GlobalAddr, Pool};
 
 mod steps;
 
-/// An object that nothing points to yet: should this program be killed, the pool takes it back.
-/// [`Pool::publish`] links it somewhere, [`Pool::finish`] ends the reservation in any case.
+/// An object that nothing points to yet. If the program is killed, the pool takes the object back.
+/// [`Pool::publish`] links it; [`Pool::finish`] ends the reservation in every case.
 ///
-/// It belongs to the thread that made it, of which each has 16 at a time. One that is dropped
-/// instead of finished counts until the program ends.
+/// A reservation belongs to the thread that made it. A thread can have 16 at a time. A reservation
+/// that is dropped without [`Pool::finish`] counts until the program ends.
 #[derive(Debug)]
 #[must_use = "a reservation that is not finished takes up one of the thread's records"]
 pub struct Reservation {
@@ -26,7 +26,7 @@ pub struct Reservation {
     record: u8,
     phase: Phase,
     replaced: Option<GlobalAddr>,
-    /// The word that the object was taken out of; null when it is the pool's.
+    /// The word that the object was borrowed from; null if the object came from the allocator.
     place: GlobalAddr,
     mode: PublishMode,
     of_one_thread: PhantomData<*const ()>,
@@ -34,71 +34,77 @@ pub struct Reservation {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
-    /// Nobody else knows the object.
+    /// The record is held or borrowed: no link to the object exists.
     Held,
-    /// The link points to it, or did.
+    /// The compare-and-swap was made and counts: the link points to the object, or did.
     Published,
-    /// The same, and nobody has said whether it counts.
+    /// The compare-and-swap was made with [`PublishMode::Compare`]; whether it counts is not
+    /// resolved.
     Unresolved,
-    /// The link's home did not say.
+    /// The compare-and-swap got no answer: it may or may not have been made.
     InDoubt,
 }
 
-/// The compare-and-swap that publishes a reservation.
+/// The compare-and-swap that publishes a reservation by linking it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PublishCas {
-    /// The word that will point to the reservation; aligned to 8 bytes.
+    /// Address of the link, the word that will point to the reservation; a multiple of 8.
     pub addr: GlobalAddr,
-    /// What the word must be.
+    /// The expected value of the link.
     pub expected: u64,
-    /// What it becomes: a word that nobody stores there but to point to this reservation.
+    /// The new value of the link. No other client may store this value there except to point to
+    /// this reservation.
     pub new: u64,
-    /// The bits of the word which others change only to make it point elsewhere; all, if unsure.
+    /// The bits of the link that other clients change only to make it point elsewhere. `u64::MAX`
+    /// is always correct.
     pub mask: u64,
-    /// The object that `expected` points to and that is to be freed once the swap was made.
+    /// The object that `expected` points to, if it is to be freed once the swap was made.
     pub replaced: Option<GlobalAddr>,
-    /// What else belongs to it.
+    /// The variant of the publication.
     pub mode: PublishMode,
 }
 
-/// What else belongs to a publication.
+/// Variants of a publication.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum PublishMode {
-    /// Nothing.
+    /// The publication counts once the swap was made.
     #[default]
     Plain,
-    /// It counts only if the second word of what is replaced still is this, its *stamp*, after the
-    /// swap. Then the reservation's owner word is swapped from the token to 0, else to `!token`, by
-    /// whoever is the first to look at it, the publisher as well; before that nobody frees what is
-    /// replaced. If it does not count, the reservation stands for what it was to replace until it
-    /// is unlinked, which is to be freed by whoever unlinks that.
+    /// The publication counts only if, after the swap, the second word of `replaced` (its *stamp*)
+    /// still has this value. The first client that checks it, which may be the publisher, swaps the
+    /// reservation's owner word from the token to 0 if the publication counts, and to `!token` if
+    /// not. No client may free `replaced` before. A publication that does not count leaves the
+    /// reservation linked in place of `replaced` until a client unlinks it; that client then frees
+    /// the reservation and not `replaced`.
     Compare(u64),
-    /// Once the swap is known to be made, the link becomes this in the bits of its mask, before
-    /// what was replaced is freed: for links that are used again only then.
+    /// Once the swap is known to be made, and before `replaced` is freed, the bits of `mask` in the
+    /// link are set to those of this value. For links whose memory is reused only after that.
     Settle(u64),
 }
 
 impl Reservation {
-    /// Where the object is; null for a [`Pool::tombstone`].
+    /// The object's address; null for a [`Pool::tombstone`].
     #[must_use]
     pub const fn addr(&self) -> GlobalAddr {
         self.addr
     }
 
-    /// What the object's first 8 bytes (little endian) must hold when it is published. Random,
-    /// 2^48 to 2^63 - 1 (so that it is no address of a small pool), and never used again.
+    /// The token that the object's first 8 bytes (little endian) must hold when it is published. It
+    /// is random, lies between 2^48 and 2^63 - 1 (so it is not an address of a small pool), and is
+    /// never used again.
     #[must_use]
     pub const fn token(&self) -> u64 {
         self.token
     }
 }
 
-/// A thread's reservations.
+/// The state of a thread's reservation records.
 #[derive(Debug)]
 pub(crate) struct Reservations {
-    /// Records of reservations that the program has, one bit each.
+    /// Bit set of the records whose reservation the program has.
     used: u16,
-    /// Records that still say something though the program has done with their reservation.
+    /// Bit set of the records that are not free although their reservation has ended. The daemon
+    /// resolves them when the program ends.
     left: u16,
     seed: u64,
     drawn: u64,
@@ -107,23 +113,24 @@ pub(crate) struct Reservations {
 const _: () = assert!(RESERVATIONS == u16::BITS as usize);
 
 impl Reservations {
-    /// Those of a new thread; an earlier one may have left records in its slot.
+    /// The state for a new thread. An earlier thread may have left records in its slot.
     pub(crate) fn of(slot: &ThreadSlot) -> Self {
         let says_something =
             slot.reservations.iter().rev().map(|record| u16::from(!record.is_free()));
         let left = says_something.fold(0, |bits, bit| bits << 1 | bit);
-        // The only source of randomness in the standard library: the keys of its hash maps.
+        // The standard library's only source of randomness: the keys of its hash maps.
         let seed = RandomState::new().build_hasher().finish();
         Self { used: 0, left, seed, drawn: 0 }
     }
 
-    /// Whether the program has reservations.
+    /// Returns true if the program has reservations in this slot.
     pub(crate) const fn has_any(&self) -> bool {
         self.used != 0
     }
 
     fn take(&mut self) -> Option<u8> {
-        // What is left is worth less than going on: it is lost if the program is killed.
+        // When all other records are taken, a left record is reused. Its content is then lost if
+        // the program is killed, which is better than refusing the reservation.
         let known =
             if self.used | self.left == u16::MAX { self.used } else { self.used | self.left };
         let record = u8::try_from((!known).trailing_zeros())
@@ -134,7 +141,7 @@ impl Reservations {
         Some(record)
     }
 
-    /// SplitMix64: a permutation of the numbers, so that tokens hardly ever come twice.
+    /// SplitMix64: a permutation of the numbers, so that a token practically never repeats.
     fn token(&mut self) -> u64 {
         loop {
             self.drawn += 1;
@@ -151,14 +158,15 @@ impl Reservations {
 }
 
 impl Pool {
-    /// Allocates like [`Pool::alloc`], for an object that is to be linked somewhere: until it is,
-    /// the pool takes it back when this program is killed.
+    /// Allocates like [`Pool::alloc`] an object that is to be linked. If this program is killed
+    /// before it has linked the object, the pool takes the object back.
     ///
-    /// The object's first 8 bytes are its *owner word*: write [`Reservation::token`] there with the
-    /// rest of its contents. They are 0 once it is published. Whoever unlinks, moves or frees an
-    /// object that was published reads them first, and if they are not 0 swaps them to 0
-    /// ([`Pool::compare_and_swap`]) before doing so: a kill of the publisher can't be told
-    /// otherwise from one before the publication.
+    /// The object's first 8 bytes are its *owner word*. The program writes [`Reservation::token`]
+    /// there with the rest of the contents. The owner word is 0 once the object is published. A
+    /// client that unlinks, moves or frees a published object must first read its owner word and,
+    /// if it is not 0, swap it to 0 with [`Pool::compare_and_swap`]. Without this step a publisher
+    /// that was killed after the publication could not be distinguished from one that was killed
+    /// before it.
     ///
     /// ```no_run
     /// # use rackpool_client::{ClientOptions, GlobalAddr, PublishCas, Pool, RackId, PublishMode};
@@ -190,11 +198,11 @@ impl Pool {
         self.with(|thread| thread.reservation(Some(bytes)))?
     }
 
-    /// A reservation without an object, to take an object out of a link without a new one in its
-    /// place: the link's `new` word must hold bits of the [`Reservation::token`], as nothing else
-    /// tells then whether this program stored it. The more bits, the surer. If others overwrite the
-    /// word before it is settled ([`PublishMode::Settle`]) and this program is killed, the object
-    /// stays in use.
+    /// Makes a reservation without an object, to unlink an object without linking a new one. The
+    /// `new` value of the link must contain bits of the [`Reservation::token`], because nothing
+    /// else proves that this program stored it; more bits make the proof stronger. If another
+    /// client overwrites the link before it is settled ([`PublishMode::Settle`]) and this program
+    /// is killed, the unlinked object stays in use.
     ///
     /// ```no_run
     /// # use rackpool_client::{ClientOptions, PublishCas, Pool, RackId, PublishMode};
@@ -217,18 +225,19 @@ impl Pool {
     /// ```
     ///
     /// # Errors
-    /// [`AllocError::TooManyReservations`], or that of a daemon that is needed and away.
+    /// [`AllocError::TooManyReservations`], or that of a daemon that is needed and does not answer.
     pub fn tombstone(&self) -> Result<Reservation, AllocError> {
         self.with(|thread| thread.reservation(None))?
     }
 
-    /// Takes `object` out of the word at `place` if it is there (the word is its address): the word
-    /// holds the [`Reservation::token`] then until the reservation is finished, and gets back the
-    /// object, or what it replaced (0 if nothing) if it was published. Should this program be
-    /// killed, the pool does so. Whoever finds a token there leaves it alone.
+    /// Borrows `object` from the word at `place`, if that word holds its address. The word then
+    /// holds the [`Reservation::token`] until the reservation is finished. [`Pool::finish`] stores
+    /// the object there again or, if the object was published, the object that it replaced (0 if
+    /// none). If this program is killed, the daemon does so. Other clients must not change a word
+    /// that holds a token.
     ///
-    /// For objects that are used again and again but never freed. Those that nobody has used wait
-    /// in such words.
+    /// Use it for objects that are reused and never freed: they wait in such words while no client
+    /// uses them.
     ///
     /// ```no_run
     /// # use rackpool_client::{ClientOptions, Pool, RackId};
@@ -243,8 +252,8 @@ impl Pool {
     /// ```
     ///
     /// # Errors
-    /// [`AllocError::TooManyReservations`], or that of the access. In the latter case the object may be
-    /// taken out, and is put back when this program ends.
+    /// [`AllocError::TooManyReservations`], or that of the access. After an access error the object
+    /// may have been taken out; it is then put back when this program ends.
     pub fn borrow(
         &self,
         place: GlobalAddr,
@@ -253,9 +262,9 @@ impl Pool {
         self.with(|thread| thread.take_out(place, object))?
     }
 
-    /// Says of a published reservation that it does not count ([`PublishMode::Compare`]) and is not
-    /// linked any more: [`Pool::finish`] frees it, and not what it was to replace. That it does
-    /// count is said with [`Pool::resolve`].
+    /// Declares that a published reservation with [`PublishMode::Compare`] does not count and is
+    /// not linked any more. [`Pool::finish`] then frees the reservation and not what it was to
+    /// replace. [`Pool::resolve`] declares that it counts.
     ///
     /// ```no_run
     /// use rackpool_client::{Reservation, FreeError, Pool};
@@ -277,9 +286,9 @@ impl Pool {
         }
     }
 
-    /// Swaps `link` if it is as expected, and returns what it was. If that is `link.expected` the
-    /// reservation is published: [`Pool::finish`] frees what it replaced, [`Pool::publish`] is not
-    /// called again. If not, the reservation is as before.
+    /// Swaps `link` if it has the expected value, and returns its previous value. If that is
+    /// `link.expected`, the reservation is published: [`Pool::finish`] frees what it replaced, and
+    /// [`Pool::publish`] must not be called again. Otherwise the reservation is unchanged.
     ///
     /// ```no_run
     /// # use rackpool_client::{ClientOptions, PublishCas, Pool, RackId, PublishMode};
@@ -302,9 +311,10 @@ impl Pool {
     ///
     /// # Errors
     /// Those of [`Pool::compare_and_swap`]. After [`AccessError::Indeterminate`] or
-    /// [`AccessError::Daemon`] nobody knows whether the swap was made: find out and
-    /// [`Pool::resolve`], or finish the reservation and leave it to the daemon when this program
-    /// ends. [`AccessError::NotAReservation`] if it is published, in doubt, or of another pool.
+    /// [`AccessError::Daemon`] it is unknown whether the swap was made: either find out and call
+    /// [`Pool::resolve`], or finish the reservation; the daemon then resolves it when this program
+    /// ends. [`AccessError::NotAReservation`] if the reservation is published, in doubt, or of
+    /// another pool.
     pub fn publish(
         &self,
         reservation: &mut Reservation,
@@ -313,10 +323,11 @@ impl Pool {
         self.with(|thread| thread.publish(reservation, link))?
     }
 
-    /// Says of a reservation whose publication gave no answer whether it is published, as this
-    /// program has found out otherwise; and of one with [`PublishMode::Compare`] that it counts. Of
-    /// other reservations it is known already, and nothing happens; nor does a "no" count while a
-    /// daemon may still make the swap, after an error of the daemon.
+    /// Declares whether a reservation is published whose publication got no answer, as this program
+    /// has found out in another way. For a published reservation with [`PublishMode::Compare`],
+    /// `true` declares that it counts; if it was in doubt, that takes a second call. Other
+    /// reservations are not changed. After an error of the daemon, `false` has no effect while a
+    /// daemon may still make the swap.
     ///
     /// ```no_run
     /// use rackpool_client::{AccessError, Reservation, PublishCas, Pool};
@@ -342,9 +353,9 @@ impl Pool {
         }
     }
 
-    /// Ends a reservation: frees what is reachable by nobody, which is the reservation if it was
-    /// not published, and what it replaced if it was. Of a reservation in doubt, or of which nobody
-    /// has said that it counts, it frees nothing; the daemon decides when this program ends.
+    /// Ends a reservation and frees what is unreachable: the reserved object if it was not
+    /// published, the object that it replaced if it was. Frees nothing if the reservation is in
+    /// doubt or not resolved; the daemon then resolves it when this program ends.
     ///
     /// ```no_run
     /// # use rackpool_client::{ClientOptions, Pool, RackId};
@@ -356,8 +367,8 @@ impl Pool {
     /// ```
     ///
     /// # Errors
-    /// Those of [`Pool::free`]; unless the object was free already it goes back when the program
-    /// ends.
+    /// Those of [`Pool::free`]. The object goes back to the pool when the program ends, unless it
+    /// was already free.
     pub fn finish(&self, reservation: Reservation) -> Result<(), FreeError> {
         self.with(|thread| thread.finish(&reservation)).map_err(AccessError::from)?
     }

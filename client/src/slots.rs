@@ -1,4 +1,4 @@
-//! The thread slots of a client's file: which are free.
+//! The free thread slots of a client's file.
 
 use std::sync::{Condvar, Mutex, PoisonError};
 use std::time::Duration;
@@ -9,28 +9,28 @@ use crate::calls::Calls;
 use crate::connection::{Connection, lock};
 use crate::deadline::Deadline;
 
-/// Slots that no thread keeps: threads beyond those that have one of their own borrow them.
+/// Slots that no thread keeps. Threads without a slot of their own borrow them.
 const SPARE: u16 = 4;
 
-/// A thread that waits for a slot looks this often whether the calls of an unsettled slot have
-/// ended.
+/// Interval at which a thread that waits for a slot checks whether the calls of the unsettled slots
+/// have ended.
 const LOOK: Duration = Duration::from_millis(5);
 
-/// Slots without a thread. Each one's calls stay with it: their numbers go on.
+/// The slots that no thread uses. A slot's call cells stay with it, because their numbers continue.
 #[derive(Debug)]
 pub(crate) struct ThreadSlots {
-    /// As many of these are left as there are spare ones.
+    /// Number of slots that [`Self::take`] leaves free.
     spare: usize,
     free: Mutex<Vec<Calls>>,
-    /// Somebody has given one back.
+    /// Signalled when a slot is returned.
     returned: Condvar,
-    /// Slots whose thread ended with calls that the daemon may still carry out: it may write to
-    /// them, so they must not get another owner before that is over.
+    /// Slots whose thread ended with abandoned calls. The daemon may still write to them, so they
+    /// get no new owner before those calls have ended.
     unsettled: Mutex<Vec<Calls>>,
 }
 
 impl ThreadSlots {
-    /// `slots`, of which `own` are for threads that keep them.
+    /// `slots` slots, of which threads can keep `own`.
     pub(crate) fn new(slots: u16, own: u16) -> Self {
         Self {
             spare: usize::from(slots.saturating_sub(own)),
@@ -40,18 +40,18 @@ impl ThreadSlots {
         }
     }
 
-    /// How many slots to ask for, of which `own` are for threads that keep them.
+    /// The number of slots to request, so that threads can keep `own`.
     pub(crate) fn wanted(own: u16) -> u16 {
-        // What is out of its range is for the daemon to refuse.
+        // The daemon refuses a number out of range.
         if (1..MAX_THREADS).contains(&own) { MAX_THREADS.min(own + SPARE) } else { own }
     }
 
-    /// Takes a slot that its thread keeps; `None` when all but the spare ones are in use.
+    /// Takes a slot for a thread to keep. Returns `None` when all but the spare slots are in use.
     pub(crate) fn take(&self, connection: &Connection) -> Option<Calls> {
         self.take_above(self.spare, connection)
     }
 
-    /// Takes any slot; waits for one until the deadline.
+    /// Takes any slot. Waits for one until the deadline.
     pub(crate) fn borrow(&self, connection: &Connection, deadline: &Deadline<'_>) -> Option<Calls> {
         loop {
             if let Some(calls) = self.take_above(0, connection) {
@@ -70,7 +70,7 @@ impl ThreadSlots {
         }
     }
 
-    /// Takes a slot if more than `kept` slots are free.
+    /// Takes a slot if more than `kept` are free.
     fn take_above(&self, kept: usize, connection: &Connection) -> Option<Calls> {
         let unsettled = std::mem::take(&mut *lock(&self.unsettled));
         for calls in unsettled {
@@ -86,7 +86,7 @@ impl ThreadSlots {
         Some(calls)
     }
 
-    /// Gives a slot back with the calls that were made from it.
+    /// Returns a slot with its call cells.
     pub(crate) fn give_back(&self, mut calls: Calls, connection: &Connection) {
         if calls.settle(connection) {
             lock(&self.free).push(calls);

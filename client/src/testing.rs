@@ -1,4 +1,5 @@
-//! A client without a daemon: its files are made here, and its requests are answered by a closure.
+//! A client without a daemon, for tests: its files are created here, and a closure answers its
+//! requests.
 
 use std::fs::File;
 use std::io::Seek;
@@ -29,7 +30,7 @@ pub(crate) const THREADS: u16 = 2;
 const FRAMES: u32 = 4;
 pub(crate) const TIMEOUT: Duration = Duration::from_secs(1);
 
-/// A connection, and what a daemon would see of it.
+/// A connection, and the daemon's view of it.
 pub(crate) struct Bench {
     pub(crate) connection: Arc<Connection>,
     pub(crate) metadata: Mapping,
@@ -102,17 +103,17 @@ impl Bench {
         self.connection.file.thread(thread).unwrap()
     }
 
-    /// How often the daemon's doorbell was rung: here it is a file, written to each time.
+    /// How often the doorbell was rung. The doorbell is a file here; each ring appends to it.
     pub(crate) fn rings(&self) -> u64 {
         (&self.doorbell).stream_position().unwrap() / 8
     }
 
-    /// Another daemon takes the place of the one that calls were posted to.
+    /// Simulates a new daemon, to which the posted calls are lost.
     pub(crate) fn lose_calls(connection: &Connection) {
         connection.daemon_changed(connection.life() + 1);
     }
 
-    /// Has the requests answered from now on; `None` leaves one unanswered.
+    /// Answers requests with `answer` from now on; `None` leaves a request unanswered.
     pub(crate) fn serve(
         &mut self,
         mut answer: impl FnMut(&ThreadSlot, RackRequest) -> Option<RackAnswer> + Send + 'static,

@@ -1,4 +1,4 @@
-//! The client's part of what can go wrong between a thread and its daemon.
+//! Failures between a thread and its daemon, from the client's side.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -28,7 +28,7 @@ use crate::{AccessError, AllocError, DaemonError, FreeError};
 mod full_ring;
 mod moving;
 
-/// How long anything may take that has no promise of its own: the machine may be busy.
+/// Limit for steps without a guaranteed time; the machine may be busy.
 const TEST_TIMEOUT: Duration = Duration::from_secs(20);
 const PAGE: u64 = PageSize::DEFAULT.bytes();
 const REFILL: RackRequest = RackRequest::Refill { bytes: 64, count: 1 };
@@ -46,7 +46,7 @@ fn remote(usage: u64) -> Option<RackAnswer> {
     Some(RackAnswer::Remote { home: RackId(1), usage })
 }
 
-/// Frees what stands in the outbox and says what it was.
+/// Frees the objects in the outbox and returns them.
 fn release(slot: &ThreadSlot) -> (Vec<u64>, Option<RackAnswer>) {
     let freed = slot.outbox.iter().map(|cell| cell.swap(0, Ordering::AcqRel));
     (freed.filter(|object| *object != 0).collect(), Some(RackAnswer::Done(0)))
@@ -95,7 +95,7 @@ fn an_emptied_cell_is_never_handed_out() {
     });
     let mut thread = bench.thread();
     assert_eq!(thread.alloc(64).unwrap().raw(), 128);
-    // As a new daemon does at adoption.
+    // A new daemon clears it so at adoption.
     bench.slot(0).magazines[2][0].store(0, Ordering::Relaxed);
     assert_eq!(thread.alloc(64).unwrap().raw(), 256);
     for bytes in [4096, PAGE] {
@@ -142,7 +142,7 @@ fn a_slot_with_a_call_given_up_comes_back_once_it_is_settled() {
         }
         assert!(matches!(Thread::new(&bench.connection), Ok(None)));
         if round == 0 {
-            // The daemon died: nobody answers these any more.
+            // The daemon died: these calls get no answer.
             Bench::lose_calls(&bench.connection);
         } else {
             bench.serve(|slot, request| match request {
@@ -154,7 +154,8 @@ fn a_slot_with_a_call_given_up_comes_back_once_it_is_settled() {
         let begin = |_| loop {
             match Thread::new(&bench.connection).unwrap() {
                 Some(thread) => return thread,
-                // Of a dead daemon one knows at once; one that lives answers when it gets to it.
+                // Calls to a dead daemon are settled at once, those to a living one when it
+                // answers.
                 None => assert!(round == 1 && Instant::now() < deadline),
             }
         };
@@ -269,7 +270,7 @@ fn all_pieces_of_a_transfer_share_one_deadline() {
     let read = thread.transfer(GlobalAddr::from_raw(PAGE), Bytes::Read(&mut into));
     assert_eq!(read, Err(DaemonError::Unavailable.into()));
     assert!(began.elapsed() < TIMEOUT * 8, "{:?}", began.elapsed());
-    // The cells of these calls are found again when the daemon is known to be dead.
+    // The cells become free again once the daemon is known to be dead.
     Bench::lose_calls(&bench.connection);
     let (mut cells, connection) = (Vec::new(), &bench.connection);
     while thread.calls.is_available(connection) {
@@ -306,7 +307,7 @@ fn a_daemon_without_the_promised_barrier_is_found_out() {
     assert_eq!(bench.connection.barrier_holds(), !light);
 }
 
-/// A daemon's side of the objects of two pages: which are in use, and who has them.
+/// A daemon's view of the objects of two pages: the allocated ones, and those that the program has.
 #[derive(Default)]
 struct Model {
     used: BTreeSet<u64>,
@@ -349,8 +350,8 @@ fn live(index: u32) -> PageWord {
     PageWord::free(PageId(index + 1)).apply(PageEvent::Allocated).unwrap()
 }
 
-/// The magazines against a set: what is handed out is nobody's, what stands in the slot and what
-/// the program has is together what the daemon counts as in use, and nothing stays behind.
+/// Compares the magazines with a set: an object is handed out to one owner at a time; the noted
+/// objects and the program's are together those in use at the daemon; no object is left behind.
 #[test]
 fn a_threads_cache_behaves_like_a_set() {
     for seed in 1..=4_u64 {
@@ -361,7 +362,7 @@ fn a_threads_cache_behaves_like_a_set() {
             let store = |at, value: u64| bench.metadata.write(at, &value.to_le_bytes()).unwrap();
             store(layout.word(FrameId(frame)), live(frame).raw());
             store(layout.header(FrameId(frame)), slab(bytes));
-            // All in use, so that the daemon alone finds what is freed twice.
+            // All bits are set, so only the model detects a double free.
             let objects = class.objects_per_page(PageSize::DEFAULT);
             for first in (0..objects).step_by(64) {
                 store(layout.bit(FrameId(frame), class, first).0, u64::MAX);
@@ -376,7 +377,7 @@ fn a_threads_cache_behaves_like_a_set() {
         for step in 0..1500 {
             random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(99);
             let number = usize::try_from(random >> 40).unwrap();
-            // First mostly taking, then mostly giving back.
+            // Alternates between mostly allocating and mostly freeing.
             let is_alloc = number % 10 < if step % 500 < 250 { 7 } else { 3 };
             if is_alloc && held.len() < 150 {
                 let addr = thread.alloc(SIZES[number / 16 % 2]).unwrap();
@@ -418,7 +419,7 @@ fn the_bytes_of_a_call_given_up_come_back_for_other_threads() {
     let mut first = bench.thread();
     let read = first.transfer(GlobalAddr::from_raw(PAGE), Bytes::Read(&mut [0; 64]));
     assert_eq!(read, Err(DaemonError::Unavailable.into()));
-    // Its thread does nothing more. The next daemon serves the others, however much they move.
+    // The first thread makes no further call. The next daemon serves the others.
     Bench::lose_calls(&bench.connection);
     bench.serve(|slot, request| match request {
         RackRequest::Translate { .. } => remote(run(2)),
@@ -447,7 +448,7 @@ fn a_batch_of_swaps_finds_new_pages_on_its_way() {
         atomic: Atomic::CompareAndSwap { expected: page, new: 0 },
         before: 0,
     };
-    // More on one page than are on the way at a time, and then others.
+    // More swaps in one page than can be in flight, then swaps in other pages.
     let mut batch: Vec<Wanted> = (0..40).map(|i| wanted(1 + i.max(20) - 20)).collect();
     thread.atomic_batch(&mut batch).unwrap();
     assert!(batch.iter().all(|done| done.before == done.addr.raw() / PAGE));

@@ -21,48 +21,48 @@ use crate::reservation::Reservations;
 use crate::translation::{Place, Translation};
 use crate::{AccessError, DaemonError};
 
-/// How often a page's word may change while it is entered: more often says that something is wrong.
+/// Number of times that a page word may change during one entry; more changes indicate an error.
 const ENTRIES: usize = 8;
 
 /// The state of one thread.
 #[derive(Debug)]
 pub(crate) struct Thread {
-    /// The connection's, to find the thread's state by.
+    /// The id of the connection, by which the thread finds this state.
     pub(crate) id: NonZeroU64,
-    /// Also remembers the pages of this rack, ready for use.
+    /// The translation cache of the fast path, for pages in this rack.
     pub(crate) window: LocalWindow,
     pub(crate) connection: Arc<Connection>,
     pub(crate) index: u16,
     translations: PageMap<Translation>,
     pub(crate) calls: Calls,
     pub(crate) magazines: Magazines,
-    /// How far the outbox is in use. The truth is in the client file; a cell in use may have been
-    /// emptied by the daemon.
+    /// Number of leading outbox cells that may hold an object. The client file is authoritative:
+    /// the daemon may have cleared a cell among them.
     pub(crate) outbox: u8,
     pub(crate) reservations: Reservations,
-    /// Rounds of remote transfers so far.
+    /// Number of rounds of remote transfers so far.
     pub(crate) batch: u64,
 }
 
-/// Bytes of one page that an operation is about.
+/// The bytes of one page that an operation accesses.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Target {
     pub(crate) addr: GlobalAddr,
     pub(crate) page: PageId,
     /// Offset in the page.
     pub(crate) offset: u64,
-    /// Bytes of the whole operation from here on.
+    /// Length in bytes of the rest of the operation, from here on; it may go past the page.
     pub(crate) len: u64,
 }
 
 impl Thread {
-    /// With a slot that is its own; `None`: there is none left.
+    /// A thread state with a slot of its own. Returns `None` if no such slot is left.
     pub(crate) fn new(connection: &Arc<Connection>) -> Result<Option<Self>, DaemonError> {
         let calls = connection.take_thread()?;
         calls.map(|calls| Self::over(Arc::clone(connection), calls)).transpose()
     }
 
-    /// With a slot that others wait for.
+    /// A thread state with a borrowed slot, which must be returned soon.
     pub(crate) fn borrowing(connection: &Arc<Connection>) -> Result<Self, DaemonError> {
         Self::over(Arc::clone(connection), connection.borrow_thread()?)
     }
@@ -72,7 +72,7 @@ impl Thread {
         let window = Self::window(&connection, index).map_err(|_| DaemonError::Protocol)?;
         let magazines =
             Magazines::new(&connection.file, index).map_err(|_| DaemonError::Protocol)?;
-        // An earlier thread may have left something there when the daemon was away.
+        // An earlier thread may have left objects there while the daemon was down.
         let outbox = objects::extent(&magazines.slot().outbox);
         let reservations = Reservations::of(magazines.slot());
         Ok(Self {
@@ -101,9 +101,9 @@ impl Thread {
         )
     }
 
-    /// Makes this what the calling thread's next accesses look at first.
+    /// Makes this thread's window and magazines the ones that its fast paths use.
     pub(crate) fn bring_to_front(&self) {
-        // What is checked goes the long way.
+        // Without them every access of a checked client takes the slow path.
         if self.is_checked() {
             return;
         }
@@ -123,7 +123,7 @@ impl Thread {
         self.slot().reservations.get(usize::from(record))
     }
 
-    /// The page and offset of an address.
+    /// Splits an address into page and offset. Fails if it belongs to no page.
     #[inline]
     pub(crate) fn target(&self, addr: GlobalAddr, len: usize) -> Result<Target, AccessError> {
         let size = self.connection.page_size;
@@ -139,7 +139,7 @@ impl Thread {
         }
     }
 
-    /// What is remembered of a page.
+    /// The remembered translation of a page.
     pub(crate) fn known(&self, page: PageId) -> Option<Translation> {
         self.translations.get(u64::from(page.0)).copied()
     }
@@ -149,7 +149,7 @@ impl Thread {
         self.show(page, &translation);
     }
 
-    /// Tells the window where a page is.
+    /// Updates the window's entry for a page.
     pub(crate) fn show(&mut self, page: PageId, translation: &Translation) {
         match translation.place {
             Place::Local { frame, word } => {
@@ -161,14 +161,15 @@ impl Thread {
         }
     }
 
-    /// Forgets where a page lies.
+    /// Removes all that is remembered of a page.
     pub(crate) fn forget(&mut self, page: PageId) {
         self.translations.remove(u64::from(page.0));
         self.window.forget(page);
     }
 
-    /// Where the target lies, having checked that it lies inside what was allocated there. What is
-    /// not remembered is asked for in order to read or to write.
+    /// Returns the translation of the target's page. Fails unless the target lies inside the
+    /// allocation. A page that is not remembered is looked up at the daemon, for the access that
+    /// `intent` names.
     pub(crate) fn translate(
         &mut self,
         target: &Target,
@@ -182,7 +183,7 @@ impl Thread {
             if target.len <= available(&known) {
                 return Ok(known);
             }
-            // The page may be used for something larger than when it was remembered.
+            // The page may have been freed and reused for a larger object since.
             self.forget(target.page);
         }
         let known = self.fetch_translation(target, intent)?;
@@ -194,7 +195,7 @@ impl Thread {
         Ok(known)
     }
 
-    /// Whether the page of an address is in this rack.
+    /// Returns true if the page of an address is in this rack.
     pub(crate) fn is_local(&mut self, addr: GlobalAddr) -> Result<bool, AccessError> {
         let target = self.target(addr, 1)?;
         let known = match self.known(target.page) {
@@ -204,8 +205,8 @@ impl Thread {
         Ok(matches!(known.place, Place::Local { .. }))
     }
 
-    /// Asks the daemon where a page is. It answers when the page can be used like that: a swap
-    /// under way may make this wait there.
+    /// Asks the daemon where a page is. The daemon answers once the page allows the access, so a
+    /// swap in progress may delay the answer.
     fn fetch_translation(
         &mut self,
         target: &Target,
@@ -225,13 +226,14 @@ impl Thread {
                 RackAnswer::Copied { home, usage, frame, copy } => {
                     (Place::Copied { home, frame, copy }, usage)
                 }
-                // It moves on, or moves for longer than the daemon lets requests wait.
+                // The page moves again, or for longer than the daemon parks requests.
                 RackAnswer::Moved | RackAnswer::PageBusy(_) if retries.pause() => continue,
                 RackAnswer::Moved => return Err(self.page_busy(addr)),
                 refusal => return Err(access_error(refusal, addr)),
             };
             let translation = Translation { place, usage };
-            // A page of this rack that its daemon writes moves, and will be elsewhere soon.
+            // `home` is the own rack if the daemon writes a page that is moving. That state is
+            // short, so it is not remembered.
             if !matches!(place, Place::Remote { home } if home == self.connection.rack) {
                 self.remember(page, translation);
             }
@@ -239,13 +241,13 @@ impl Thread {
         }
     }
 
-    /// The error for a page that did not come to rest in time.
+    /// The error for a page that stayed inaccessible until the timeout.
     pub(crate) fn page_busy(&self, addr: GlobalAddr) -> AccessError {
         AccessError::PageBusy(addr, self.connection.rack)
     }
 
-    /// Whether the page that was said to be in a frame of this rack, with this word, moves or has
-    /// just moved.
+    /// Returns true if the page that had `word` is still in this frame and is frozen or leaving: it
+    /// moves or has just moved.
     pub(crate) fn moves_here(&self, frame: FrameId, word: PageWord) -> bool {
         self.window.look(frame).is_some_and(|now| {
             let same = (now.page(), now.epoch()) == (word.page(), word.epoch());
@@ -253,8 +255,8 @@ impl Thread {
         })
     }
 
-    /// Writes in a page of this rack that moves, if its clients may do that now: the page word that
-    /// says so. `None`: nothing was done, and the daemon is to be asked.
+    /// Writes to a dirty-logged page of this rack and logs the lines. Returns the page word under
+    /// which it wrote, or `None`, with nothing written, if the daemon must be asked.
     pub(crate) fn write_dirty_logged(
         &self,
         frame: FrameId,
@@ -276,10 +278,10 @@ impl Thread {
         Ok(Some(now))
     }
 
-    /// Enters the frame that a translation names, if its page is still there and may be used like
-    /// that: a frozen one may be read. `Ok(None)`: ask the daemon again, for this intent. Also
-    /// gives the word that was found, which is not the translation's when the page was frozen or
-    /// thawed.
+    /// Announces access to the frame of a translation, if its page is still there and allows the
+    /// access; a frozen page can be read. Also returns the page word that was found, which differs
+    /// from the translation's after a freeze or thaw. Returns `Ok(None)` if the daemon must be
+    /// asked again for this intent.
     pub(crate) fn enter(
         &self,
         frame: FrameId,
@@ -303,7 +305,8 @@ impl Thread {
     }
 }
 
-/// Whether the page that `known` is the word of may be entered when its word is `found`.
+/// Returns true if `found` is a word of the same page and epoch as `known` and its state allows
+/// `intent`.
 pub(crate) fn may_enter(found: PageWord, known: PageWord, intent: Intent) -> bool {
     let same = (found.page(), found.epoch()) == (known.page(), known.epoch());
     let open = match found.state() {
@@ -316,7 +319,7 @@ pub(crate) fn may_enter(found: PageWord, known: PageWord, intent: Intent) -> boo
 
 impl Drop for Thread {
     fn drop(&mut self) {
-        // The slot and all that is noted in it are the parent's.
+        // In a forked child the slot and the objects noted in it belong to the parent.
         if self.connection.is_inherited() {
             return;
         }
@@ -336,7 +339,7 @@ pub(crate) fn access_error(answer: RackAnswer, addr: GlobalAddr) -> AccessError 
         RackAnswer::PageBusy(rack) => AccessError::PageBusy(addr, rack),
         RackAnswer::Indeterminate(rack) => AccessError::Indeterminate(rack),
         RackAnswer::MetadataUnreachable => DaemonError::MetadataUnreachable.into(),
-        // Retried by whoever asked; this is for those who may not.
+        // Callers that may retry do so before they come here.
         RackAnswer::Moved => DaemonError::Unavailable.into(),
         RackAnswer::Local { .. }
         | RackAnswer::Remote { .. }

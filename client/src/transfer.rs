@@ -1,4 +1,5 @@
-//! Reads and writes: page by page, with loads and stores where the page is local.
+//! Reads and writes of any length. Splits them at page boundaries; accesses pages in this rack with
+//! loads and stores.
 
 use rackpool_model::FrameId;
 use rackpool_shm::access::Intent;
@@ -9,7 +10,7 @@ use crate::thread::{Target, Thread};
 use crate::translation::{Place, Translation};
 use crate::{AccessError, DaemonError, GlobalAddr, RackId};
 
-/// The bytes of a transfer and their direction.
+/// The buffer of a transfer and its direction.
 #[derive(Debug)]
 pub(crate) enum Bytes<'a> {
     Read(&'a mut [u8]),
@@ -31,7 +32,7 @@ impl Bytes<'_> {
         }
     }
 
-    /// The part that starts at `start` and has `len` bytes.
+    /// The `len` bytes that begin at `start`.
     pub(crate) fn part(&mut self, start: usize, len: usize) -> Bytes<'_> {
         match self {
             Self::Read(into) => Bytes::Read(&mut into[start..start + len]),
@@ -48,7 +49,7 @@ impl Thread {
         }
     }
 
-    /// A transfer that the program has asked for.
+    /// A transfer that the program requested; checked in a checked client.
     pub(crate) fn transfer_checked(
         &mut self,
         addr: GlobalAddr,
@@ -60,7 +61,7 @@ impl Thread {
         self.transfer(addr, bytes)
     }
 
-    /// Any transfer: over pages, to other racks, to pages not known yet.
+    /// Executes a transfer of any length, to any page in any rack.
     pub(crate) fn transfer(
         &mut self,
         addr: GlobalAddr,
@@ -102,7 +103,8 @@ impl Thread {
                     };
                     copied.map_err(|_| DaemonError::Protocol)?;
                     drop(guard);
-                    // Another page may have taken its place in the window, or it was thawed.
+                    // The window may have given the page's entry to another page, or the page was
+                    // thawed.
                     let place = Place::Local { frame, word };
                     self.remember(target.page, Translation { place, ..translation });
                 }
@@ -126,8 +128,9 @@ impl Thread {
         Ok(())
     }
 
-    /// A transfer in a page that was known to be in this rack and can't be entered: it moves, or
-    /// has gone. How many bytes were done; if not all, the page is to be looked for again.
+    /// Executes a transfer in a page that was known to be in this rack and cannot be entered: it is
+    /// moving or has moved. Returns the number of bytes transferred. If that is less than all, the
+    /// caller must look the page up again.
     fn transfer_moving(
         &mut self,
         target: &Target,
@@ -139,15 +142,15 @@ impl Thread {
         if let Bytes::Write(from) = &bytes
             && let Some(dirty_logged) = self.write_dirty_logged(frame, word, target.offset, from)?
         {
-            // The next write need not find out first that the page is not live.
+            // Later writes then know that the page is dirty-logged.
             if dirty_logged != word {
                 let place = Place::Local { frame, word: dirty_logged };
                 self.remember(target.page, Translation { place, ..known });
             }
             return Ok(len);
         }
-        // Its daemon writes it, or knows who does; and knows where a page is read that has just
-        // gone.
+        // The daemon writes the page or forwards the write to its home. For a page that has just
+        // moved it also knows where to read it.
         if intent == Intent::Write && !self.moves_here(frame, word) {
             return Ok(0);
         }
@@ -158,7 +161,8 @@ impl Thread {
         Ok(some)
     }
 
-    /// Reads a copy that this rack keeps; `false`: it is not there any more, ask again.
+    /// Reads a cached copy. Returns false if the copy is no longer published; the caller then asks
+    /// again.
     fn read_copy(&self, frame: FrameId, copy: u64, target: &Target, bytes: Bytes<'_>) -> bool {
         match bytes {
             Bytes::Read(into) => self.window.read_copy(frame, copy, target.offset, into),
@@ -166,8 +170,8 @@ impl Thread {
         }
     }
 
-    /// Several transfers, each done before the next as far as anyone can see. Those to one other
-    /// rack that follow each other are on the way at the same time.
+    /// Executes several transfers, with the effect of executing them in order. Consecutive
+    /// transfers to the same other rack are in flight at the same time.
     pub(crate) fn transfer_batch<'a>(
         &mut self,
         transfers: impl Iterator<Item = (GlobalAddr, Bytes<'a>)>,
@@ -181,7 +185,7 @@ impl Thread {
             let home = match checked.and_then(|()| self.whole_in_other_rack(addr, &bytes)) {
                 Ok(home) => home,
                 Err(error) => {
-                    // What stands before the wrong one is done.
+                    // The transfers before the failing one are complete.
                     self.transfer_remote(&mut waiting)?;
                     return Err(error);
                 }
@@ -207,7 +211,7 @@ impl Thread {
         self.transfer_remote(&mut waiting)
     }
 
-    /// The other rack in one page of which all of these bytes lie; `None` when it is not so easy.
+    /// The home of the bytes if all of them lie in one page of another rack; `None` otherwise.
     fn whole_in_other_rack(
         &mut self,
         addr: GlobalAddr,

@@ -1,17 +1,17 @@
-//! What a thread knows of a page: where it lies and what may be accessed there.
+//! A thread's entry for a page: where the page is and what it is used for.
 
 use rackpool_model::{FrameId, PageSize, PageWord, RackId};
 use rackpool_shm::metadata::PageUse;
 
-/// Where a page lies.
+/// Where a page is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Place {
-    /// In this rack's memory, as long as the page word is this.
+    /// In the frame `frame` of this rack, while that frame's page word is `word`.
     Local { frame: FrameId, word: PageWord },
-    /// In another rack's memory.
+    /// In the memory of the rack `home`.
     Remote { home: RackId },
-    /// The same, and this rack keeps a copy that can be read as long as the frame shows this
-    /// number.
+    /// In the memory of the rack `home`, with a copy in this rack. The copy can be read while
+    /// number `copy` is published for the frame `frame`.
     Copied { home: RackId, frame: FrameId, copy: u64 },
 }
 
@@ -19,12 +19,12 @@ pub(crate) enum Place {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Translation {
     pub(crate) place: Place,
-    /// The raw word of what the page is used for.
+    /// The raw word that encodes the use of the page (slab or run).
     pub(crate) usage: u64,
 }
 
 impl Translation {
-    /// What the page is used for.
+    /// The decoded use of the page.
     pub(crate) fn page_use(&self, page_size: PageSize) -> PageUse {
         PageUse::from_raw(self.usage, page_size)
     }

@@ -1,15 +1,15 @@
-//! Values of types that are plain bytes.
+//! Typed reads and writes.
 
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 use crate::{AccessError, GlobalAddr, Pool};
 
 impl Pool {
-    /// Reads a value whose type is plain bytes: any of them are a value of it, and it has no
-    /// padding. Numbers are in the byte order of this machine; `zerocopy::little_endian` has some
-    /// that say theirs.
+    /// Reads a value of a plain-data type: every bit pattern is a valid value, and the type has no
+    /// padding. Numbers are in the byte order of this machine; the types of
+    /// `zerocopy::little_endian` have a fixed order.
     ///
-    /// A value of 1, 2, 4 or 8 bytes at an aligned address is read in one piece.
+    /// A value of 1, 2, 4 or 8 bytes at an aligned address is read atomically.
     ///
     /// ```no_run
     /// use rackpool_client::zerocopy::{FromBytes, Immutable, IntoBytes};
@@ -37,7 +37,7 @@ impl Pool {
         Ok(value)
     }
 
-    /// Stores a value whose type is plain bytes: see [`Pool::read_value`].
+    /// Stores a value of a plain-data type; see [`Pool::read_value`].
     ///
     /// # Errors
     /// As [`Pool::write`].

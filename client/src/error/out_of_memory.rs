@@ -2,27 +2,27 @@ use std::fmt;
 
 use rackpool_model::RackId;
 
-/// What there was when no rack had room for an object. Each figure is that of its rack at the
-/// moment at which it was asked for this object.
+/// The memory found when no rack had room for an object. Each rack's counts were taken when that
+/// rack was asked for this object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OutOfMemory {
-    /// Bytes asked for.
+    /// Requested bytes.
     pub bytes: u64,
-    /// Frames that they take, side by side in one rack.
+    /// Adjacent frames that the object needs in one rack.
     pub frames: u64,
     /// The own rack.
     pub rack: RackId,
-    /// Its frames.
+    /// Frames of the own rack.
     pub rack_frames: u32,
-    /// Free ones of them.
+    /// Free frames of the own rack.
     pub rack_free: u32,
-    /// Other racks that were asked and have no room.
+    /// Number of other racks that were asked and have no room.
     pub asked: u16,
-    /// Frames of them.
+    /// Frames of those other racks, in sum.
     pub other_frames: u64,
-    /// Free ones of them.
+    /// Free frames of those other racks, in sum.
     pub other_free: u64,
-    /// Other racks of the pool, which did not answer or are down.
+    /// Number of other racks that are down or did not answer.
     pub unreachable: u16,
 }
 

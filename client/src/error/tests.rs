@@ -1,9 +1,9 @@
-//! What people read: each text says what is wrong and what to do next.
+//! Error texts for users: each says what is wrong and what to do.
 
 use super::*;
 
-/// Checks the text of a value of each variant. The match has no arm for others, so that a new
-/// variant does not compile before its text stands here.
+/// Checks the text of a value of each variant. The match has no catch-all arm: a new variant does
+/// not compile until its text is here.
 macro_rules! texts {
     ($error:ident: $($variant:pat => $value:expr, $text:expr;)+) => {{
         let known = |error: &$error| match error { $($variant => {})+ };

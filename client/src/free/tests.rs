@@ -1,4 +1,4 @@
-//! What is taken back into the cache without asking, and what is not.
+//! Which frees the client takes back without a request, and which it does not.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -29,8 +29,8 @@ fn small(index: u64) -> GlobalAddr {
     GlobalAddr::from_raw(PAGE + index * 64)
 }
 
-/// A rack with objects of 64 B in page 1 and of 256 KiB in page 2, of which the first 64 and 8 are
-/// in use, and a thread that knows both pages.
+/// A rack with a slab of 64 B objects in page 1 and one of 256 KiB objects in page 2, with the
+/// first 64 and 8 objects in use, and a thread that knows both pages.
 fn with_pages() -> (Bench, Thread) {
     let mut bench = Bench::new();
     let usages = [64, 256 << 10].map(|bytes| PageUse::Slab(class(bytes)));
@@ -66,7 +66,7 @@ fn mark(bench: &Bench, index: u32) -> &Mark {
     bench.connection.marks.of(FrameId(0), class(64), index).unwrap()
 }
 
-/// The class of a small object, if it would be taken back without asking; nothing is done.
+/// The class of an object that the fast path would take back; changes nothing.
 fn known_in(permit: &Permit, addr: GlobalAddr) -> Option<SizeClass> {
     let mut class = None;
     let refuse = |found| {
@@ -143,7 +143,7 @@ fn a_page_that_is_only_read_is_read_and_nothing_else_without_asking() {
         let add = Atomic::FetchAndAdd { delta: 3 };
         assert_eq!(window::change(&thread.connection.permit, small(0), add), None, "{event:?}");
         assert_eq!(known_in(&thread.connection.permit, small(0)), None, "{event:?}");
-        // Thawed: who may write now asks once more.
+        // Thawed: a thread with the old word has to look the page up again.
         set_word(&bench, live(0));
         assert!(!window::write(&thread.connection.permit, small(0), &[1; 8]), "{event:?}");
         assert!(!window::read(&thread.connection.permit, small(0), &mut [0; 8]), "{event:?}");
@@ -180,7 +180,7 @@ fn a_copy_is_read_as_long_as_it_is_shown() {
     shows(3, 5, u64::MAX);
     thread.window.forget(PageId(9));
     assert_eq!(read(&thread), None, "forgotten");
-    // A number that nothing is published under, and a frame that the rack does not have.
+    // A copy of a frame that the rack does not have.
     thread.window.keep(PageId(9), FrameId(99), 5);
     assert_eq!(read(&thread), None);
 }
@@ -233,7 +233,7 @@ fn what_a_daemon_struck_out_is_neither_handed_out_nor_in_the_way() {
     assert_eq!(taken, [1, 3, 2, 0, 63].map(small));
 }
 
-/// The bench's daemon knows of no other thread: marks are all that two threads share.
+/// The bench's daemon knows no other thread: the two threads share only the marks.
 #[test]
 fn a_second_free_by_another_thread_is_refused_at_once_and_its_note_goes() {
     let (bench, mut thread) = with_pages();

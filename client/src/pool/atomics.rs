@@ -5,20 +5,20 @@ use rackpool_shm::window::{self, Atomic};
 use crate::atomic_batch::Wanted;
 use crate::{AccessError, GlobalAddr, Pool};
 
-/// One swap of [`Pool::compare_and_swap_batch`].
+/// One compare-and-swap of [`Pool::compare_and_swap_batch`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CompareAndSwap {
-    /// The 8 bytes; aligned.
+    /// Address of the 8 bytes; a multiple of 8.
     pub addr: GlobalAddr,
-    /// What must be there (little endian).
+    /// The expected value (little endian).
     pub expected: u64,
-    /// What shall be there.
+    /// The new value.
     pub new: u64,
 }
 
 impl Pool {
-    /// Replaces the 8 bytes (little endian) at `addr` by `new` if they are `expected`, and returns
-    /// what they were. `addr` must be aligned to 8 bytes. Linearizable across racks.
+    /// Replaces the 8 bytes (little endian) at `addr` with `new` if they equal `expected`. Returns
+    /// their previous value. `addr` must be a multiple of 8. Linearizable across racks.
     ///
     /// ```no_run
     /// # use rackpool_client::{ClientOptions, Pool, RackId};
@@ -31,9 +31,9 @@ impl Pool {
     /// ```
     ///
     /// # Errors
-    /// Those of [`Pool::read`], [`AccessError::Misaligned`], and [`AccessError::Indeterminate`]
-    /// when the home's daemon died meanwhile: then, and after [`AccessError::Daemon`], the swap may
-    /// or may not have been made.
+    /// Those of [`Pool::read`], [`AccessError::Misaligned`], and [`AccessError::Indeterminate`] if
+    /// the home's daemon died during the operation. After `Indeterminate` and after
+    /// [`AccessError::Daemon`] the swap may or may not have been made.
     #[inline]
     pub fn compare_and_swap(
         &self,
@@ -44,9 +44,9 @@ impl Pool {
         self.atomic(addr, Atomic::CompareAndSwap { expected, new })
     }
 
-    /// Several compare-and-swaps, in any order; returns what was there before each, in the order of
-    /// `requests`. Those of other racks share their round trips. After an error each of them may or
-    /// may not have been done.
+    /// Executes several compare-and-swaps in any order. Returns the previous values in the order of
+    /// `requests`. Swaps in other racks are in flight at the same time. After an error each swap
+    /// may or may not have been made.
     ///
     /// ```no_run
     /// # use rackpool_client::{ClientOptions, CompareAndSwap, Pool, RackId};
@@ -77,8 +77,8 @@ impl Pool {
         Ok(batch.iter().map(|wanted| wanted.before).collect())
     }
 
-    /// Adds `delta` (wrapping) to the 8 bytes (little endian) at `addr` and returns what they were.
-    /// `addr` must be aligned to 8 bytes. Linearizable across racks.
+    /// Adds `delta` (wrapping) to the 8 bytes (little endian) at `addr`. Returns their previous
+    /// value. `addr` must be a multiple of 8. Linearizable across racks.
     ///
     /// ```no_run
     /// # use rackpool_client::{ClientOptions, Pool, RackId};

@@ -1,35 +1,36 @@
-//! Accesses of which the library sees several before it does the first.
+//! Batches of reads and writes, and prefetching.
 
 use rackpool_shm::access::Intent;
 
 use crate::transfer::Bytes;
 use crate::{AccessError, GlobalAddr, Pool};
 
-/// One read of a batch: from where, into what.
+/// One read of a batch.
 #[derive(Debug)]
 pub struct ReadRequest<'a> {
-    /// The first byte's address.
+    /// Address of the first byte.
     pub addr: GlobalAddr,
-    /// Where the bytes go; its length says how many.
+    /// Buffer for the bytes; its length is the length of the read.
     pub into: &'a mut [u8],
 }
 
-/// One write of a batch: to where, from what.
+/// One write of a batch.
 #[derive(Debug)]
 pub struct WriteRequest<'a> {
-    /// The first byte's address.
+    /// Address of the first byte.
     pub addr: GlobalAddr,
-    /// The bytes.
+    /// Bytes to write.
     pub from: &'a [u8],
 }
 
-/// Accesses of a batch that are fetched ahead. More than a core has misses under way, so that there
-/// is always a next one: measured, docs/benchmarking.md.
+/// Number of accesses of a batch that are prefetched. It exceeds the number of cache misses that a
+/// core can have outstanding, so that the next one is always ready (measured,
+/// docs/benchmarking.md).
 const AHEAD: usize = 32;
 
 impl Pool {
-    /// Reads in the given order; reads of one other rack that follow each other take one round
-    /// trip. After an error the buffers from the failed one on hold unspecified bytes.
+    /// Executes reads in the given order. Consecutive reads from the same other rack share one
+    /// round trip. After an error the buffers from the failed read on hold unspecified bytes.
     ///
     /// ```no_run
     /// # use rackpool_client::{ClientOptions, Pool, RackId, ReadRequest};
@@ -66,7 +67,7 @@ impl Pool {
         })?
     }
 
-    /// [`Pool::read_batch`] for requests that come from elsewhere: addresses and what to fill.
+    /// [`Pool::read_batch`] for an iterator of addresses and buffers.
     ///
     /// ```no_run
     /// # use rackpool_client::{ClientOptions, Pool, RackId};
@@ -87,8 +88,9 @@ impl Pool {
         self.with(|thread| thread.transfer_batch(transfers))?
     }
 
-    /// Writes in the given order; writes to one other rack that follow each other take one round
-    /// trip. After an error those before the failed one are done, those after it may be.
+    /// Executes writes in the given order. Consecutive writes to the same other rack share one
+    /// round trip. After an error the writes before the failed one are complete; each later one may
+    /// or may not have been executed.
     ///
     /// ```no_run
     /// # use rackpool_client::{ClientOptions, Pool, RackId, WriteRequest};
@@ -123,8 +125,9 @@ impl Pool {
         })?
     }
 
-    /// A hint: what is at `addr` will be read soon. As far as it is in this rack it begins to come
-    /// into the processor's cache; the rest of it nobody waits for.
+    /// Hints that `bytes` bytes at `addr` will be read soon. The processor starts to load the part
+    /// that lies in this rack into its cache; the hint has no effect for other racks. Does not
+    /// block.
     ///
     /// ```no_run
     /// # use rackpool_client::{ClientOptions, Pool, RackId};
@@ -138,7 +141,7 @@ impl Pool {
     #[inline]
     pub fn prefetch(&self, addr: GlobalAddr, bytes: usize) {
         const LINE: usize = 64;
-        // A hint that can't be followed is none.
+        // A hint fails silently.
         let _ = self.with(|thread| {
             let first = addr.raw() & !(LINE as u64 - 1);
             let end = addr.raw().saturating_add(bytes as u64);

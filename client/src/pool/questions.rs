@@ -1,5 +1,4 @@
-//! What the daemon is asked that is no access: figures, and named addresses, which it asks the
-//! metadata server for.
+//! Requests that are not accesses: metrics of the rack, roots, and the state of the link.
 
 use std::sync::{MutexGuard, TryLockError};
 
@@ -12,7 +11,8 @@ use crate::thread::Thread;
 use crate::{DaemonError, GlobalAddr, Pool, RootError};
 
 impl Pool {
-    /// The address stored under `name` (1 to 255 bytes), which the whole pool shares.
+    /// Returns the address stored under the root `name` (1 to 255 bytes), which is shared by the
+    /// whole pool.
     ///
     /// ```no_run
     /// # use rackpool_client::{ClientOptions, Pool, RackId};
@@ -25,14 +25,14 @@ impl Pool {
     /// ```
     ///
     /// # Errors
-    /// [`RootError`]: the name is empty or too long, the metadata server refuses, or it or the daemon
-    /// does not answer.
+    /// [`RootError`]: the name is empty or too long, the metadata server refuses, or the daemon or
+    /// the metadata server does not answer.
     pub fn root(&self, name: &str) -> Result<Option<GlobalAddr>, RootError> {
         self.root_request(&ControlRequest::GetRoot { name: name.into() }).map(|(addr, _)| addr)
     }
 
-    /// Stores `new` under `name` if `expected` is stored there, durably. Returns what stands there
-    /// now and whether this call put it there.
+    /// Durably replaces the address stored under `name` with `new` if it equals `expected`. Returns
+    /// the address stored afterwards, and whether this call stored it.
     ///
     /// ```no_run
     /// # use rackpool_client::{ClientOptions, Pool, RackId};
@@ -47,8 +47,8 @@ impl Pool {
     /// ```
     ///
     /// # Errors
-    /// As [`Pool::root`]; then the change may or may not have been made, unless it was refused
-    /// ([`RootError::OutOfBounds`], [`RootError::Refused`] with anything but a failed store).
+    /// As [`Pool::root`]. The change may or may not have been made, unless the request was refused
+    /// ([`RootError::OutOfBounds`], or [`RootError::Refused`] with any reason but a failed store).
     pub fn set_root(
         &self,
         name: &str,
@@ -62,7 +62,7 @@ impl Pool {
         &self,
         request: &ControlRequest,
     ) -> Result<(Option<GlobalAddr>, bool), RootError> {
-        // Before the daemon is asked, which would take a longer request for a broken one.
+        // The daemon would treat a request beyond the bounds as a protocol error.
         request.check()?;
         match self.ask(request)? {
             ControlReply::Root { addr, changed } => Ok((addr, changed)),
@@ -75,7 +75,7 @@ impl Pool {
         }
     }
 
-    /// The figures of the own rack.
+    /// Returns the metrics of the own rack.
     ///
     /// ```no_run
     /// # use rackpool_client::{ClientOptions, Pool, RackId};
@@ -94,8 +94,9 @@ impl Pool {
         }
     }
 
-    /// Sends the daemon a request that it answers at once, the way that all requests to it go, and
-    /// waits for the answer: how long that takes is what a miss costs at least.
+    /// Sends a request that the daemon answers immediately, over the same path as all other
+    /// requests, and waits for the answer. The time that this takes is the lower bound of an access
+    /// that needs the daemon.
     ///
     /// ```no_run
     /// # use rackpool_client::{ClientOptions, Pool, RackId};
@@ -112,7 +113,7 @@ impl Pool {
         self.with(Thread::ping)?
     }
 
-    /// Whether a daemon serves this client now, as far as the client knows; asks nobody.
+    /// Returns `Ok` if, as far as the client knows, a daemon serves it now. Sends no request.
     ///
     /// ```no_run
     /// # use rackpool_client::{ClientOptions, Pool, RackId};
@@ -124,7 +125,7 @@ impl Pool {
     /// ```
     ///
     /// # Errors
-    /// [`DaemonError`]: there is no daemon, it does not know this client any more, or the pool is closed.
+    /// [`DaemonError`]: the daemon is away, it does not know this client, or the pool is closed.
     pub fn check_served(&self) -> Result<(), DaemonError> {
         match self.connection.link() {
             DaemonLink::Down => Err(DaemonError::Unavailable),
@@ -132,7 +133,8 @@ impl Pool {
         }
     }
 
-    /// The daemon's socket, which others may be using.
+    /// Locks the control stream. Waits for other threads that use it until the operation's
+    /// deadline.
     fn control(&self) -> Result<MutexGuard<'_, Option<ControlStream>>, DaemonError> {
         let (deadline, mut pauses) = (self.connection.overdue(), Pauses::default());
         loop {

@@ -1,4 +1,4 @@
-//! What a thread does with its reservations and their records.
+//! The steps of a thread's reservations and their records.
 
 use std::marker::PhantomData;
 
@@ -12,7 +12,7 @@ use crate::{AccessError, AllocError, FreeError, GlobalAddr};
 impl Thread {
     pub(super) fn reservation(&mut self, bytes: Option<u64>) -> Result<Reservation, AllocError> {
         let record = self.reservations.take().ok_or(AllocError::TooManyReservations)?;
-        // What an earlier reservation left there means nothing together with this one's object.
+        // The content of a left record has no meaning for the new reservation's object.
         if let Some(left) = self.record(record).filter(|left| !left.is_free()) {
             left.clear();
         }
@@ -43,7 +43,8 @@ impl Thread {
         }
     }
 
-    /// Takes the object out of the word at `place`, if it is there.
+    /// Borrows the object from the word at `place`. Returns `None` if the word does not hold its
+    /// address.
     pub(super) fn take_out(
         &mut self,
         place: GlobalAddr,
@@ -69,8 +70,9 @@ impl Thread {
         }
     }
 
-    /// Swaps a word from or to a token, of which each is swapped once: so it can be done again
-    /// until it is known to be done. Says whether it was.
+    /// Swaps a word from a token or to one, and repeats an indeterminate swap until the outcome is
+    /// known. A token is swapped in once and out once, so the repetition is safe. Returns true if
+    /// the swap was made.
     fn swap_surely(
         &mut self,
         addr: GlobalAddr,
@@ -118,7 +120,7 @@ impl Thread {
         let found = self.atomic(link.addr, Atomic::CompareAndSwap { expected, new });
         match found {
             Ok(found) if found == expected => self.resolve(reservation, true),
-            // A request that was given up may still be carried out.
+            // A daemon may still execute a request that the client gave up.
             Err(AccessError::Indeterminate(_) | AccessError::Daemon(_)) => {
                 reservation.phase = Phase::InDoubt;
             }
@@ -127,7 +129,7 @@ impl Thread {
         found
     }
 
-    /// The reservation's swap was made, or will never be.
+    /// Records the outcome of the reservation's swap: it was made, or it never will be.
     pub(super) fn resolve(&mut self, reservation: &mut Reservation, published: bool) {
         let compares = matches!(reservation.mode, PublishMode::Compare(_));
         if published && compares && reservation.phase != Phase::Unresolved {
@@ -136,11 +138,11 @@ impl Thread {
             reservation.phase = Phase::Published;
             if !reservation.addr.is_null() && !compares {
                 let cleared = Atomic::CompareAndSwap { expected: reservation.token, new: 0 };
-                // If this fails, whoever first has to rely on the word clears it.
+                // If this fails, the first client that needs the owner word clears it.
                 let _ = self.atomic(reservation.addr, cleared);
             }
         } else if reservation.phase == Phase::InDoubt && !self.calls.settle(&self.connection) {
-            // The swap was given up, and its daemon may still make it.
+            // The client gave the swap up, and its daemon may still execute it.
         } else if let Some(record) = self.record(reservation.record) {
             record.disarm();
             reservation.phase = Phase::Held;
@@ -174,18 +176,18 @@ impl Thread {
         };
         let freed = self.free_noting(unwanted, Some(reservation.record));
         match &freed {
-            // It was not the program's to free.
+            // The object was not allocated: there is nothing to free.
             Err(FreeError::NotAllocated(_) | FreeError::NotAnObject { .. }) => {
                 self.end_record(reservation.record);
             }
-            // What could not be noted goes back when the program ends.
+            // An object that could not be noted elsewhere goes back when the program ends.
             Err(_) => self.leave_record(reservation.record),
             Ok(()) => {}
         }
         freed
     }
 
-    /// Puts what is reachable by nobody where the reservation's object was taken from.
+    /// Stores what is unreachable into the word that the object was borrowed from.
     fn put_back(&mut self, reservation: &Reservation) -> Result<(), FreeError> {
         let back = match reservation.phase {
             Phase::Published => reservation.replaced.unwrap_or(GlobalAddr::NULL),
@@ -203,7 +205,7 @@ impl Thread {
         }
     }
 
-    /// Gives the link of a publication that was made its last value, if there is one.
+    /// Settles the link of a published reservation, if its mode asks for that.
     fn settle_link(&mut self, reservation: &Reservation) -> Result<(), AccessError> {
         if !matches!(reservation.mode, PublishMode::Settle(_)) {
             return Ok(());
@@ -224,7 +226,7 @@ impl Thread {
         Ok(())
     }
 
-    /// The reservation's object is noted elsewhere, or nothing is left to be known of it.
+    /// Clears the record: its object is noted elsewhere, or the record is not needed any more.
     pub(crate) fn end_record(&mut self, record: u8) {
         if let Some(record) = self.record(record) {
             record.clear();

@@ -14,7 +14,7 @@ use crate::thread::Thread;
 use crate::{AccessError, AllocError, DaemonError, GlobalAddr};
 
 const PAGE: u64 = PageSize::DEFAULT.bytes();
-/// The objects of the bench's one page, of 64 B each: so many are in use.
+/// Refills hand out the 64 B objects of page 1 from index 2 up to this one (exclusive).
 const OBJECTS: u64 = 48;
 const LINK: GlobalAddr = GlobalAddr::from_raw(PAGE);
 
@@ -48,7 +48,7 @@ fn bench() -> Bench {
             }
             Some(RackAnswer::Done(30))
         }
-        // Atomics of other racks are never answered.
+        // Atomics in other racks get no answer.
         _ => None,
     });
     bench
@@ -110,7 +110,7 @@ fn a_published_reservation_has_a_clear_owner_word_and_frees_what_it_replaced() {
     assert!(slot.reservations[0].is_free() && !is_cached(slot, old));
     let swap = link(old.raw(), new.raw(), Some(old));
     assert_eq!(thread.publish(&mut second, &swap), Ok(old.raw()));
-    // Until what was replaced is noted elsewhere the record tells of it.
+    // The record names what was replaced until that is noted elsewhere.
     let armed = Armed {
         object: new.raw(),
         token: second.token(),
@@ -146,7 +146,8 @@ fn a_reservation_in_doubt_frees_nothing_until_it_is_decided() {
     for decided in [None, Some(false), Some(true)] {
         let mut reservation = reservation(&mut thread);
         let (addr, slot) = (reservation.addr(), bench.slot(0));
-        // In another rack, which never answers: it may still be carried out when it is given up.
+        // In another rack, which never answers: the swap may still be executed after the client
+        // gives up.
         let far = PublishCas {
             addr: GlobalAddr::from_raw(9 * PAGE),
             ..link(0, addr.raw(), Some(object(1)))

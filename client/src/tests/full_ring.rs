@@ -1,4 +1,4 @@
-//! Back-pressure: a ring that its daemon does not empty.
+//! Back-pressure: a request ring that the daemon does not empty.
 
 use rackpool_ring::request::Request;
 
@@ -6,10 +6,10 @@ use super::*;
 use crate::deadline::Deadline;
 
 const UNAVAILABLE: DaemonError = DaemonError::Unavailable;
-/// What fills the ring: a request of the other thread.
+/// The request of the other thread that fills the ring.
 const PING: RackRequest = RackRequest::Ping;
 
-/// Fills a ring up; returns the numbers of what stands there.
+/// Fills a ring; returns the call numbers of its entries.
 fn fill_up(bench: &Bench, route: Route) -> Vec<u32> {
     let ring = bench.connection.file.ring(route);
     let (code, arguments) = PING.to_words();
@@ -19,7 +19,7 @@ fn fill_up(bench: &Bench, route: Route) -> Vec<u32> {
     calls.collect()
 }
 
-/// Takes some out; the thread and the number of each.
+/// Pops up to `most` entries; returns thread and call number of each.
 fn take_out(bench: &Bench, route: Route, most: usize) -> Vec<(u16, u32)> {
     let mut found = Vec::new();
     let ring = bench.connection.file.ring(route);
@@ -36,7 +36,7 @@ fn ask(thread: &mut Thread, route: Route) -> Result<RackAnswer, DaemonError> {
     thread.calls.ask(&connection, PING, route)
 }
 
-/// How long this thread has had a core.
+/// CPU time that this thread has used.
 fn processor_time() -> Duration {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
     time.try_into().unwrap()
@@ -53,7 +53,7 @@ fn a_full_ring_is_waited_for_until_the_deadline_and_nothing_is_posted_or_lost() 
         assert!(began.elapsed() >= TIMEOUT, "given up after {:?}", began.elapsed());
         let used = processor_time() - used;
         assert!(used < TIMEOUT / 4, "who waits for room sleeps: {used:?} of a core");
-        // A batch is posted whole or not at all, and a call that was never posted keeps no cell.
+        // A batch is posted whole or not at all, and a call that was not posted occupies no cell.
         let overdue = Deadline::after(TIMEOUT);
         let connection = Arc::clone(&bench.connection);
         let staged: Vec<_> = (0..CELLS_PER_THREAD)
@@ -63,7 +63,7 @@ fn a_full_ring_is_waited_for_until_the_deadline_and_nothing_is_posted_or_lost() 
         assert_eq!(thread.calls.flush(&connection, route, &overdue), Err(UNAVAILABLE));
         staged.into_iter().for_each(|posted| thread.calls.unstage(&connection, posted));
         assert_eq!(take_out(&bench, route, usize::MAX), of_the_other_thread(&calls[1..]));
-        // There is room again: every cell can be used.
+        // There is room again, and every cell is usable.
         bench.serve(|_, _| Some(RackAnswer::Done(5)));
         let overdue = Deadline::after(TEST_TIMEOUT);
         let posted: Vec<_> = (0..CELLS_PER_THREAD)
@@ -91,8 +91,8 @@ fn a_program_is_told_what_to_do_about_a_full_ring_and_goes_on_when_there_is_room
     assert_eq!(thread.alloc(64), Ok(GlobalAddr::from_raw(0x40)));
 }
 
-/// Has a thread ask while the ring is full, and waits until it rings for the daemon, which might
-/// sleep: so it is known to wait.
+/// Lets another thread send a request while the ring is full, and waits until it rings the
+/// doorbell, which proves that it is waiting.
 fn wait_in_the_background(
     bench: &Bench,
     route: Route,
@@ -131,7 +131,7 @@ fn who_waits_for_room_takes_the_first_there_is() {
     assert_eq!(found[..calls.len()], of_the_other_thread(&calls));
     assert_eq!(found[calls.len()].0, 0, "posted once, behind all others");
     assert!(bench.connection.file.ring(Route::Remote).is_empty());
-    // What was taken out is not answered: the daemon that took it is gone.
+    // The popped entries get no answer: the daemon that popped them is gone.
     assert_eq!(told.try_recv(), Err(mpsc::TryRecvError::Empty));
     bench.serve(|_, _| Some(RackAnswer::Done(5)));
     Bench::lose_calls(&bench.connection);

@@ -1,4 +1,4 @@
-//! What a client does while pages move: with a daemon that says what the real one would.
+//! Client behaviour while pages move, with a scripted daemon.
 
 use std::sync::Condvar;
 
@@ -7,13 +7,13 @@ use rackpool_wire::rack::LONGEST_DELEGATED;
 
 use super::*;
 
-/// Page 1, of objects of 64 B.
+/// A slab of 64 B objects.
 const PAGE_1: PageId = PageId(1);
 const FIRST: GlobalAddr = GlobalAddr::from_raw(PAGE);
-/// Where the transfers of a client put and find their bytes.
+/// Answers the requests other than translations of page 1.
 type Served = Box<dyn FnMut(RackRequest) -> Option<RackAnswer> + Send>;
 
-/// What has been asked, and what page 1 is answered with.
+/// The requests so far, and the answers to translations of page 1.
 #[derive(Default)]
 struct Script {
     asked: Mutex<Vec<RackRequest>>,
@@ -22,7 +22,7 @@ struct Script {
 }
 
 impl Script {
-    /// Waits until something has been asked that `wanted` knows.
+    /// Waits for a request for which `wanted` returns true.
     fn wait_for(&self, wanted: impl Fn(&RackRequest) -> bool) {
         let asked = self.asked.lock().unwrap();
         let until = Duration::from_secs(10);
@@ -31,8 +31,8 @@ impl Script {
         assert!(!late.timed_out(), "it was never asked");
     }
 
-    /// Translations of page 1 get these answers, one after the other; none is left unanswered, as
-    /// by a daemon that lets it wait.
+    /// Sets the answers to translations of page 1, in order. Without an answer left, a request
+    /// stays parked.
     fn translations(&self, answers: &[RackAnswer]) {
         *self.translations.lock().unwrap() = answers.iter().rev().copied().collect();
     }
@@ -70,7 +70,7 @@ fn away() -> RackAnswer {
     RackAnswer::Remote { home: RackId(1), usage: slab(64) }
 }
 
-/// A bench with page 1 live in frame 0, and a thread.
+/// A bench with page 1 live in frame 0, its script, and a thread.
 fn begin(mut other: Served) -> (Bench, Arc<Script>, Thread) {
     let mut bench = Bench::new();
     set(&bench, 0, live(0));
@@ -150,7 +150,7 @@ fn who_writes_to_a_page_that_moves_or_has_just_gone_has_it_written_and_waits_for
         if leaves {
             set(&bench, 0, frozen().apply(PageEvent::Left).unwrap());
         }
-        // Left unanswered: the client has nothing to go on with before its timeout ends.
+        // Unanswered: the client waits until its timeout.
         let waiting = script.clone();
         let observer = std::thread::spawn(move || waiting.wait_for(is_write));
         let began = Instant::now();
@@ -162,7 +162,8 @@ fn who_writes_to_a_page_that_moves_or_has_just_gone_has_it_written_and_waits_for
         assert!(began.elapsed() >= TIMEOUT);
         observer.join().unwrap();
         let questions = [script.count(for_writing), script.count(is_write)];
-        // The first, and what it was asked when it was found leaving or frozen.
+        // One translation at the beginning, and one write request when the page was found leaving
+        // or frozen.
         assert_eq!(questions, [1, 1]);
         set(&bench, 0, live(0));
         script.translations(&[local(live(0))]);
@@ -253,12 +254,12 @@ fn an_atomic_is_done_once_wherever_its_page_goes_meanwhile() {
     }));
     script.translations(&[local(live(0))]);
     write(&mut thread, FIRST, 40).unwrap();
-    // It freezes, goes, is not where it was said to be, and comes back.
+    // The page freezes, leaves, is not found where the daemon said, and comes back.
     set(&bench, 0, frozen());
     let back = moved_here(0, 9);
     script.translations(&[away(), local(back)]);
     let add = Atomic::FetchAndAdd { delta: 2 };
-    // The frame it comes back into has another page's word until then.
+    // Until the translation is renewed, the frame's word does not match it.
     set(&bench, 0, back);
     assert_eq!(thread.atomic(FIRST, add), Ok(40));
     assert_eq!(read(&mut thread, FIRST), Ok(42), "it was done twice, or not at all");
@@ -278,7 +279,7 @@ fn a_page_of_another_rack_that_comes_here_in_the_middle_of_a_batch_is_read_here(
         RackRequest::Translate { .. } => Some(away()),
         RackRequest::Read { addr, batch, .. } => {
             says.send((addr, batch)).unwrap();
-            // As the daemon does: what comes after the one that was not done is not done either.
+            // Like the daemon: requests behind a refused one are refused too.
             Some(if addr == page(2) { RackAnswer::Done(0) } else { RackAnswer::Moved })
         }
         _ => None,
@@ -306,7 +307,7 @@ fn a_page_that_has_left_is_reached_in_its_new_rack_and_found_again_when_it_is_ba
     }));
     script.translations(&[local(live(0)), away()]);
     write(&mut thread, FIRST, 5).unwrap();
-    // Its frame has page 9 now.
+    // Page 9 is in the frame now.
     set(&bench, 0, PageWord::new(PageState::Live, rackpool_model::Epoch::new(1), PageId(9)));
     write(&mut thread, FIRST, 6).unwrap();
     read(&mut thread, FIRST).unwrap();
@@ -315,7 +316,7 @@ fn a_page_that_has_left_is_reached_in_its_new_rack_and_found_again_when_it_is_ba
     bench.connection.frames.read(0, &mut bytes).unwrap();
     assert_eq!(u64::from_le_bytes(bytes), 5, "page 9 was written to");
     assert_eq!(script.count(is_translation), 2);
-    // Back in another frame.
+    // The page is back in another frame.
     set(&bench, 1, moved_here(0, 2));
     thread.forget(PAGE_1);
     let there = RackAnswer::Local { frame: FrameId(1), word: moved_here(0, 2), usage: slab(64) };
@@ -376,7 +377,7 @@ fn an_object_whose_page_has_left_is_handed_out_and_taken_back_as_any_other() {
     script.translations(&[local(live(0)), remote]);
     thread.free(FIRST).unwrap();
     assert_eq!(thread.magazines.count(2), 1);
-    // Its page leaves; the frame has another one's objects, none of which is in use.
+    // The page leaves; the frame holds a slab without allocated objects.
     set(&bench, 0, PageWord::new(PageState::Live, rackpool_model::Epoch::new(1), PageId(9)));
     bench.metadata.write(bit.0, &0_u64.to_le_bytes()).unwrap();
     let object = thread.alloc(64).unwrap();
@@ -402,7 +403,7 @@ fn an_object_of_a_frozen_page_is_kept_and_one_whose_page_moves_while_it_is_looke
     thread.free(FIRST).unwrap();
     assert_eq!(thread.magazines.count(2), 1, "its bit stands still");
     assert_eq!(thread.free(FIRST), Err(FreeError::NotAllocated(FIRST)));
-    // The translation is old: the bit that is looked at is another page's.
+    // The translation is stale: the bit belongs to another page.
     set(&bench, 0, PageWord::new(PageState::Live, rackpool_model::Epoch::new(1), PageId(9)));
     bench.metadata.write(bit.0, &0_u64.to_le_bytes()).unwrap();
     let remote = RackAnswer::Remote { home: RackId(1), usage: slab(64) };
@@ -431,8 +432,8 @@ fn a_page_of_this_rack_that_moves_is_written_and_changed_by_the_daemon() {
     assert_eq!(questions, [1, 1]);
 }
 
-/// A daemon carries out what is short: a long write once asked where the page is again and again
-/// instead, until it had moved.
+/// Regression: the daemon executes only short writes, and a long one looked the page up repeatedly
+/// until the move ended.
 #[test]
 fn a_long_write_in_a_page_that_moves_is_carried_out_piece_by_piece() {
     let long = |request: &RackRequest| match *request {
@@ -500,8 +501,8 @@ fn a_page_that_has_just_gone_is_reached_with_one_question_and_found_where_that_w
     }
 }
 
-/// What was refused in the midst of a long write once made the client write all of it anew: what
-/// others had written meanwhile in the first pieces, and read, was undone.
+/// Regression: a refusal in the middle of a long write made the client repeat the whole write,
+/// which undid later writes of others to the first pieces.
 #[test]
 fn what_is_done_of_a_write_in_a_page_that_moves_is_not_done_again() {
     let piece = u64::from(LONGEST_DELEGATED);

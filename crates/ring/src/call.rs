@@ -1,23 +1,24 @@
-//! Call cells: where the answer to one request arrives and its thread waits for it.
+//! Call cells: the answer to one request arrives here, and its thread waits here for it.
 //!
 //! ```text
 //!   0          4        8                     48         64       68            128
 //!  +----------+--------+---------------------+----------+--------+--------------+
 //!  | answered | status | 5 values            |          | asleep |              |
 //!  +----------+--------+---------------------+----------+--------+--------------+
-//!    written by the daemon                                by the thread, and 0 by who wakes it
+//!    written by the daemon                                by the thread; its waker stores 0
 //! ```
-//! A thread numbers the calls of a cell. The daemon writes the answer and then the number: one
-//! cache line that goes one way. A number other than the awaited one is an answer to an earlier
-//! call, so a thread that gave a call up, or lost it with its daemon, goes on with the next number
-//! and needs to tell nobody. A cell has one call under way at a time.
+//! The thread numbers the calls of a cell. The daemon writes the answer and then the number, so
+//! that an answer is one cache line that moves in one direction. A number other than the awaited
+//! one belongs to an earlier call: a thread that abandoned a call, or lost it with its daemon,
+//! continues with the next number and needs to tell no other party. A cell has at most one call in
+//! flight.
 
 use rackpool_sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 
-/// Values an answer carries.
+/// Number of values in an answer.
 pub const VALUES: usize = 5;
 
-/// The cell of one outstanding call: a cache line for each direction.
+/// The cell of one outstanding call, with a cache line for each direction.
 #[derive(Debug, Default)]
 #[repr(C)]
 pub struct CallCell {
@@ -39,20 +40,20 @@ struct WaiterLine {
     asleep: AtomicU32,
 }
 
-/// What the daemon answered.
+/// An answer of the daemon.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Answer {
-    /// 0 for success; else why not, in the meaning of the request.
+    /// 0 for success; otherwise an error code whose meaning depends on the request.
     pub status: u32,
-    /// What was asked for.
+    /// The result; its meaning depends on the request.
     pub values: [u64; VALUES],
 }
 
 impl CallCell {
-    /// The value of [`Self::sleep_word`] to sleep at.
+    /// The value of [`Self::sleep_word`] while the thread sleeps.
     pub const ASLEEP: u32 = 1;
 
-    /// The answer to `call`, if it has come.
+    /// Returns the answer to `call` if it has arrived.
     #[inline]
     #[must_use]
     pub fn answer(&self, call: u32) -> Option<Answer> {
@@ -66,14 +67,15 @@ impl CallCell {
         })
     }
 
-    /// The number of the call that was answered last; 0 before the first.
+    /// Returns the number of the call that was answered last; 0 before the first answer.
     #[must_use]
     pub fn answered(&self) -> u32 {
         // SYNC: pairs with the store in `finish`.
         self.answer.answered.load(Ordering::Acquire)
     }
 
-    /// Delivers the answer to `call`, the only one under way. [`Self::rouse`] must follow.
+    /// Delivers the answer to `call`, the only call in flight. The caller must then issue a full
+    /// fence and call [`Self::rouse`].
     #[inline]
     pub fn finish(&self, call: u32, answer: &Answer) {
         self.answer.status.store(answer.status, Ordering::Relaxed);
@@ -84,12 +86,13 @@ impl CallCell {
         self.answer.answered.store(call, Ordering::Release);
     }
 
-    /// Says that the thread is about to sleep until `call` is answered; `false` when it has been.
+    /// Announces that the thread is about to sleep until `call` is answered. Returns false if the
+    /// answer has arrived already.
     #[must_use]
     pub fn will_sleep(&self, call: u32) -> bool {
         self.waiter.asleep.store(Self::ASLEEP, Ordering::Relaxed);
-        // SYNC: pairs with the fence between `finish` and `rouse`: the answer is seen here, or the
-        // sleeper there.
+        // SYNC: pairs with the fence between `finish` and `rouse`: either the thread sees the
+        // answer here, or the daemon sees the sleeper there.
         fence(Ordering::SeqCst);
         if self.answer(call).is_none() {
             return true;
@@ -98,19 +101,20 @@ impl CallCell {
         false
     }
 
-    /// Says that the thread no longer sleeps.
+    /// Announces that the thread no longer sleeps.
     pub fn woke(&self) {
         self.waiter.asleep.store(0, Ordering::Relaxed);
     }
 
-    /// The word to sleep on while it is [`Self::ASLEEP`].
+    /// The futex word. The thread sleeps on it while it holds [`Self::ASLEEP`].
     #[must_use]
     pub const fn sleep_word(&self) -> &AtomicU32 {
         &self.waiter.asleep
     }
 
-    /// Whether a sleeper has to be woken on [`Self::sleep_word`]. After what it waits for, with a
-    /// full fence in between; one fence does for many cells.
+    /// Returns true, once, if a thread sleeps that the caller must wake on [`Self::sleep_word`].
+    /// The caller must have stored what the thread waits for and then issued a full fence; one
+    /// fence suffices for many cells.
     #[inline]
     #[must_use]
     pub fn rouse(&self) -> bool {
@@ -151,7 +155,7 @@ mod tests {
         assert!(!cell.will_sleep(1) && !cell.rouse());
     }
 
-    /// The offsets of docs/design/messages.md: directions do not share a line.
+    /// The offsets of docs/design/messages.md. The two directions do not share a cache line.
     #[test]
     fn the_layout_is_the_documented_one() {
         use std::mem::offset_of;
@@ -164,9 +168,9 @@ mod tests {
 
     #[derive(Clone, Copy, Debug)]
     enum Step {
-        /// The next call begins: the one before was answered, or lost with its daemon.
+        /// The next call begins; the one before was answered, or lost with its daemon.
         Begin,
-        /// The daemon answers the call under way with these.
+        /// The daemon answers the call in flight with these values.
         Finish(u32, [u64; VALUES]),
         Sleep,
         Wake,
@@ -185,7 +189,7 @@ mod tests {
     }
 
     proptest! {
-        /// What a cell has to be: the last answer and its number, and whether somebody sleeps.
+        /// The model of a cell: the last answer with its number, and whether a thread sleeps.
         #[test]
         fn behaves_like_a_numbered_answer_and_a_flag(
             start in prop_oneof![Just(1), any::<u32>(), u32::MAX - 5..=u32::MAX],
@@ -196,7 +200,7 @@ mod tests {
             let (mut last, mut sleeps) = (None, false);
             for step in steps {
                 match step {
-                    // As the client counts: 0 is the number before the first.
+                    // As the client counts: 0 is never a call's number.
                     Step::Begin => call = call.wrapping_add(1).max(1),
                     Step::Finish(status, values) => {
                         let answer = Answer { status, values };

@@ -31,41 +31,41 @@ use crate::call::CallCell;
 use crate::request::{Entry, RequestRing, RingHeader};
 use crate::reservation::{RESERVATIONS, ReservationRecord};
 
-/// Threads of one client that can use the pool at the same time, at most.
+/// Upper bound of the threads of one client that use the pool at the same time.
 pub const MAX_THREADS: u16 = 512;
-/// Calls a thread can have outstanding.
+/// Number of calls that a thread can have outstanding.
 pub const CELLS_PER_THREAD: usize = 16;
 /// Bytes of the data ring.
 pub const DATA_BYTES: u64 = 4 << 20;
-/// Objects that one message moves between a client's cache and the daemon.
+/// Number of objects that one request moves between a client's magazine and the daemon.
 pub const EXCHANGE: usize = 64;
-/// Objects of one size that a thread's cache holds.
+/// Largest number of objects in a magazine.
 pub const MAGAZINE: usize = 64;
-/// Sizes that are cached: 16 B to 512 KiB.
+/// Number of size classes with a magazine: 16 B to 512 KiB.
 pub const MAGAZINE_CLASSES: usize = 16;
 const RING_ENTRIES: usize = 1024;
 const THREAD_SLOT_BYTES: u64 = 16 << 10;
 
-/// One thread's part of the client file. Every array holds global addresses of objects, 0 for
-/// none; an object stands in one of them from the moment the daemon hands it out until `alloc`
-/// returns it, and from `free` until the daemon takes it back. When the client dies, the daemon
-/// takes back whatever stands here.
+/// One thread's part of the client file. The arrays hold global addresses of objects, 0 for none.
+/// An object is noted in one of them from the time the daemon hands it out until `alloc` returns
+/// it, and from `free` until the daemon takes it back. When the client dies, the daemon takes back
+/// every object noted here.
 #[derive(Debug)]
 #[repr(C, align(4096))]
 pub struct ThreadSlot {
-    /// The frame the thread is using.
+    /// The frame that the thread accesses.
     pub access: AccessSlot,
-    /// What it writes in pages that move.
+    /// The lines that the thread writes in dirty-logged pages.
     pub lines: DirtyLog,
-    /// Objects from the daemon. It writes here only while it owes an answer to the thread.
+    /// Objects from the daemon. The daemon writes here only while it owes the thread an answer.
     pub inbox: [AtomicU64; EXCHANGE],
-    /// Objects for the daemon to free. It clears what it has freed.
+    /// Objects for the daemon to free. The daemon clears each cell after it has freed the object.
     pub outbox: [AtomicU64; EXCHANGE],
-    /// Free objects for the next allocations, by size class.
+    /// Free objects for the next allocations, one magazine per size class.
     pub magazines: [[AtomicU64; MAGAZINE]; MAGAZINE_CLASSES],
-    /// Objects that the program has and that nothing points to.
+    /// Records of the thread's reservations.
     pub reservations: [ReservationRecord; RESERVATIONS],
-    /// Which pages of the rack the thread uses.
+    /// Samples of the thread's accesses to pages of the rack.
     pub samples: HeatSamples,
 }
 
@@ -74,16 +74,16 @@ const _: () = assert!(size_of::<ThreadSlot>() as u64 <= THREAD_SLOT_BYTES);
 // SAFETY: `repr(C)`, nothing but atomic integers, shared types and padding.
 unsafe impl Shared for ThreadSlot {}
 
-/// Which of a client's two rings.
+/// Selects one of a client's two request rings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Route {
-    /// Requests that the rack's daemon answers by itself.
+    /// Requests that the rack's daemon answers alone.
     Rack,
-    /// Requests that another rack has a part in.
+    /// Requests that involve another rack.
     Remote,
 }
 
-/// A request ring as it lies in the file.
+/// A request ring as laid out in the file.
 #[derive(Debug)]
 #[repr(C)]
 struct RingArea {
@@ -94,18 +94,19 @@ struct RingArea {
 // SAFETY: `repr(C)`, nothing but shared types.
 unsafe impl Shared for RingArea {}
 
-/// A client file mapped by the client or by its daemon.
+/// A client file, mapped by the client or by its daemon.
 #[derive(Debug)]
 pub struct ClientFile {
     memory: Arc<Mapping>,
     threads: u16,
-    /// Looked at all the time.
+    /// Both rings are resolved once, because they are polled all the time.
     rack_ring: Held<RingArea>,
     remote_ring: Held<RingArea>,
 }
 
 impl ClientFile {
-    /// Bytes of a file for so many threads. It is sparse: unused threads take no memory.
+    /// Length in bytes of the file for `threads` threads. The file is sparse: unused slots take no
+    /// memory.
     #[must_use]
     pub const fn bytes(threads: u16) -> u64 {
         Self::data_start(threads) + DATA_BYTES
@@ -129,7 +130,7 @@ impl ClientFile {
         (Self::ring_start(threads, Route::Remote) + ring).next_multiple_of(4096)
     }
 
-    /// The layout over a mapping that is long enough for it.
+    /// Lays the structures over a mapping. Fails if the mapping is too short.
     pub fn new(memory: Mapping, threads: u16) -> Result<Self, OutOfBounds> {
         let needed = Self::bytes(threads);
         if memory.len() < needed {
@@ -141,7 +142,7 @@ impl ClientFile {
         Ok(Self { memory, threads, rack_ring, remote_ring })
     }
 
-    /// Threads there is room for.
+    /// Number of thread slots.
     #[must_use]
     pub const fn threads(&self) -> u16 {
         self.threads
@@ -186,19 +187,19 @@ impl ClientFile {
         RequestRing::new(&ring.header, &ring.entries)
     }
 
-    /// Where the data ring starts in the file; it has [`DATA_BYTES`].
+    /// Offset of the data ring in the file; its length is [`DATA_BYTES`].
     #[must_use]
     pub const fn data_offset(&self) -> u64 {
         Self::data_start(self.threads)
     }
 
-    /// The mapping, to copy bytes of the data ring.
+    /// The mapping, through which the bytes of the data ring are copied.
     #[must_use]
     pub const fn memory(&self) -> &Arc<Mapping> {
         &self.memory
     }
 
-    /// Where a thread's things that an access needs lie in the file.
+    /// The offsets in the file of the parts of a thread slot that a local access uses.
     pub fn offsets(&self, thread: u16) -> Result<ThreadOffsets, OutOfBounds> {
         let slot = SUPERBLOCK_BYTES + self.check(thread)? * THREAD_SLOT_BYTES;
         Ok(ThreadOffsets {
@@ -225,7 +226,7 @@ mod tests {
         }
     }
 
-    /// The numbers and offsets of docs/design/rack-memory.md.
+    /// The offsets of docs/design/rack-memory.md.
     #[test]
     fn the_layout_is_the_documented_one() {
         use std::mem::offset_of;

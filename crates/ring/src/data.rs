@@ -1,34 +1,35 @@
-//! The data ring: the second level of the ring for requests that leave the rack. Its entries point
-//! to bytes here, in blocks of any length.
+//! The data ring: memory for the bytes of requests that leave the rack. A request entry refers to
+//! one block here; blocks have any length.
 //!
-//! Only the client allocates: what is in use stands in its own memory, so a broken or killed peer
-//! can't damage it, and the bytes go with the client's file. Any thread takes blocks and gives
-//! them back, in any order. Blocks are taken from the front of a ring; its end follows over blocks
-//! that have been given back.
+//! Only the client allocates. The allocator's state is in the client's own memory, so a faulty or
+//! killed peer cannot damage it, and the bytes are freed with the client's file. Any thread takes
+//! and returns blocks, in any order. Blocks are taken at the tail of the ring; the head moves over
+//! returned blocks.
 //!
 //! ```text
 //!            head                     tail
 //!  +---------+------+--------+-------+----------+
-//!  |  free   | used | given  | used  |  free    |   positions count on for ever; a block never
-//!  +---------+------+--------+-------+----------+   wraps: what is left at the end is skipped
+//!  |  free   | used | given  | used  |  free    |   positions grow without end; a block never
+//!  +---------+------+--------+-------+----------+   wraps: a rest too short for it is skipped
 //! ```
 
 use rackpool_sync::atomic::{AtomicU64, Ordering};
 
-/// Blocks start at multiples of this, a cache line, so that neighbours share none (bytes).
+/// Alignment of blocks in bytes: one cache line, so that neighbouring blocks share none.
 pub const GRANULE: u64 = 64;
 
-/// Which part of a data ring is in use.
+/// The allocator of a data ring.
 #[derive(Debug)]
 pub struct DataRing {
-    /// Of each granule at which a block was taken.
+    /// For each granule, the last returned block that started there.
     marks: Box<[AtomicU64]>,
-    /// Granules taken so far, and before which all have been given back.
+    /// Position behind the last taken block. Positions count granules and never wrap around.
     tail: AtomicU64,
+    /// Position before which all blocks have been returned.
     head: AtomicU64,
 }
 
-/// A block in use. Dropping it does not give it back: a daemon may still be writing there.
+/// A block in use. Dropping it does not return it, because a daemon may still write there.
 #[derive(Debug, PartialEq, Eq)]
 #[must_use = "it stays in use until it is given back"]
 pub struct Block {
@@ -37,7 +38,7 @@ pub struct Block {
     offset: u64,
 }
 
-/// What is known of the block that starts at a granule.
+/// A returned block, stored at the granule where it started.
 ///
 /// ```text
 ///  63      62        40 39         0
@@ -67,7 +68,7 @@ impl Mark {
 }
 
 impl Block {
-    /// Where it starts in the data ring, in bytes.
+    /// Offset of the block in the data ring, in bytes.
     #[must_use]
     pub const fn offset(&self) -> u64 {
         self.offset
@@ -75,7 +76,7 @@ impl Block {
 }
 
 impl DataRing {
-    /// A ring of so many bytes, all free; at most 256 MiB.
+    /// A data ring of `bytes` bytes, at most 256 MiB, all free.
     #[must_use]
     pub fn new(bytes: u64) -> Self {
         let granules = (bytes / GRANULE).min((1 << 22) - 1);
@@ -87,7 +88,7 @@ impl DataRing {
         self.marks.len() as u64
     }
 
-    /// The longest block there can ever be, in bytes.
+    /// Length in bytes of the longest possible block.
     #[must_use]
     pub const fn longest(&self) -> u64 {
         self.granules() * GRANULE
@@ -98,7 +99,7 @@ impl DataRing {
         self.marks.get(usize::try_from(index).ok()?)
     }
 
-    /// Takes a block of `bytes`; `None` while there is none.
+    /// Takes a block of at least `bytes` bytes. Returns `None` if the ring has no room for it now.
     pub fn take(&self, bytes: u64) -> Option<Block> {
         let granules = bytes.div_ceil(GRANULE).max(1);
         if granules > self.granules() {
@@ -107,11 +108,12 @@ impl DataRing {
         let mut position = self.tail.load(Ordering::Relaxed);
         loop {
             let left = self.granules() - position % self.granules();
-            // What is left before the end and too short is a block for nobody.
+            // The rest before the end of the ring is too short: it is skipped and counts as
+            // returned.
             let is_skip = left < granules;
             let count = if is_skip { left } else { granules };
             let end = position + count;
-            // SYNC: pairs with the step in `reclaim`: the bytes before the head are no one's.
+            // SYNC: pairs with the step in `reclaim`: no thread uses the bytes before the head.
             if end.wrapping_sub(self.head.load(Ordering::Acquire)) > self.granules() {
                 let now = self.tail.load(Ordering::Relaxed);
                 if now == position && !self.reclaim() {
@@ -140,7 +142,7 @@ impl DataRing {
         }
     }
 
-    /// Gives a block back: nobody reads or writes there any more.
+    /// Returns a block. No party may read or write there any more.
     pub fn give_back(&self, block: Block) {
         self.set_given_back(block.position, block.granules);
         self.reclaim();
@@ -148,12 +150,12 @@ impl DataRing {
 
     fn set_given_back(&self, position: u64, granules: u64) {
         if let Some(mark) = self.mark(position) {
-            // SYNC: pairs with the load in `reclaim`: the owner is done with the bytes.
+            // SYNC: pairs with the load in `reclaim`: the owner no longer uses the bytes.
             mark.store(Mark::given_back(position, granules).0, Ordering::Release);
         }
     }
 
-    /// Moves the head over blocks that have been given back; whether it moved.
+    /// Moves the head over returned blocks. Returns true if it moved.
     fn reclaim(&self) -> bool {
         let mut moved = false;
         loop {
@@ -164,8 +166,8 @@ impl DataRing {
             if !mark.is_given_back(head) {
                 return moved;
             }
-            // Nobody changes this mark before the head has moved on, and the head never comes
-            // back: whoever succeeds has read the right one.
+            // No thread changes this mark before the head has passed it, and the head never returns
+            // to a position. A thread whose exchange succeeds has therefore read the right mark.
             let next = head + mark.granules();
             // SYNC: pairs with the load in `take`.
             moved |=
@@ -196,7 +198,7 @@ mod tests {
             let second = ring.take(2 * GRANULE + 1).unwrap();
             assert!(!overlap(&first, &second));
             assert!(second.offset() + 3 * GRANULE <= ring.longest());
-            // Out of order: the second is free only when the first is.
+            // Returned out of order: the second block is free only once the first is.
             ring.give_back(second);
             ring.give_back(first);
         }
@@ -237,12 +239,12 @@ mod tests {
         }
     }
 
-    /// What the ring has to be: a strip of granules without an end, of which those from `head` to
-    /// `tail` are in use. It counts each granule by itself.
+    /// The model of the ring: an endless strip of granules, of which those from `head` to `tail`
+    /// are in use. The model tracks each granule separately.
     struct Strip {
         all: u64,
         head: u64,
-        /// From the head on: whether it was given back.
+        /// For each granule from the head on: true if it was returned.
         given_back: VecDeque<bool>,
     }
 
@@ -267,8 +269,8 @@ mod tests {
             }
         }
 
-        /// Where a block of so many granules starts. What is skipped for it stays skipped, even if
-        /// there is no room for the block itself.
+        /// Returns the position of a block of `granules` granules. A rest that is skipped for it
+        /// stays skipped even if there is no room for the block itself.
         fn take(&mut self, granules: u64) -> Option<u64> {
             let left = self.all - self.tail() % self.all;
             if granules > self.all || (left < granules && !self.append(left, true)) {
@@ -288,8 +290,7 @@ mod tests {
     }
 
     proptest! {
-        /// Blocks lie where those of a strip that counts its granules lie, and are refused when
-        /// there they are.
+        /// The ring places and refuses blocks exactly like the strip of granules.
         #[test]
         fn behaves_like_a_strip_of_granules(
             all in 1_u64..40,
@@ -300,7 +301,7 @@ mod tests {
             let mut held: Vec<(Block, u64, u64)> = Vec::new();
             for (is_take, bytes, which) in steps {
                 if is_take {
-                    // Mostly of a size that there is room for.
+                    // Mostly a size that can fit.
                     let bytes = if which % 4 == 0 { bytes } else { bytes % (all * GRANULE / 2 + 1) };
                     let granules = bytes.div_ceil(GRANULE).max(1);
                     let (found, expected) = (ring.take(bytes), strip.take(granules));

@@ -1,41 +1,42 @@
-//! What the owner of a magazine knows of it: how many of its cells are in use.
+//! The owner's view of a magazine: how many of its cells are in use.
 //!
-//! The cells lie in the client file, and their notes are the truth: a restarted daemon strikes out
-//! what it finds to be free, and what a killed owner left goes back. The model of owner and daemon
-//! is `tests/loom_magazine.rs`.
+//! The cells are in the client file and their notes are authoritative: a restarted daemon clears
+//! notes of free objects, and a daemon takes back what a killed owner left.
+//! `tests/loom_magazine.rs` models owner and daemon.
 
 use std::cell::Cell;
 
 use crate::objects::{self, Place};
 
-/// What is known of one magazine. Every call gets the same cells.
+/// The owner's state of one magazine. Every call must be given the same cells.
 #[derive(Debug)]
 pub struct Magazine {
-    /// Cells in use, from the first on.
+    /// Number of cells in use, from the first on.
     count: Cell<usize>,
     capacity: usize,
 }
 
 impl Magazine {
-    /// Of cells that may have objects in them, of which `capacity` may be used.
+    /// The state for `cells`, which may hold objects. At most `capacity` of them will be used.
     pub fn new<const N: usize>(capacity: usize, cells: &[impl Place; N]) -> Self {
         Self { count: Cell::new(objects::extent(cells)), capacity: capacity.min(N) }
     }
 
-    /// Cells in use.
+    /// Number of cells in use.
     #[inline]
     pub const fn count(&self) -> usize {
         self.count.get()
     }
 
-    /// The object in the last cell in use; 0 when there is none, or the daemon has struck it out.
+    /// Returns the object in the last cell in use; 0 if no cell is in use or the daemon has cleared
+    /// that cell.
     pub fn last<const N: usize>(&self, cells: &[impl Place; N]) -> u64 {
         cells.get(self.count.get().wrapping_sub(1)).map_or(0, Place::object)
     }
 
-    /// Takes the object in the last cell in use out, if `prepare`, which is told of it before,
-    /// agrees. `None` when it does not, when no cell is in use, or when the last one was struck
-    /// out, which is not in use any more.
+    /// Pops the object of the last cell in use after `prepare(object)` has returned true. Returns
+    /// `None` if `prepare` returns false, if no cell is in use, or if the daemon has cleared the
+    /// last one; a cleared cell is then no longer in use.
     #[inline]
     pub fn take<const N: usize>(
         &self,
@@ -53,7 +54,7 @@ impl Magazine {
         (object != 0).then_some(object)
     }
 
-    /// Puts a free object into the next cell; `false` when there is no room.
+    /// Pushes a free object. Returns false if the magazine is full.
     #[inline]
     pub fn keep<const N: usize>(&self, cells: &[impl Place; N], object: u64) -> bool {
         let count = self.count.get();
@@ -63,8 +64,7 @@ impl Magazine {
         true
     }
 
-    /// Carries objects over from another array into the cells of this empty magazine; returns how
-    /// many.
+    /// Moves objects from another array into this empty magazine. Returns their number.
     pub fn fill<P: Place, const N: usize>(&self, from: &[P], cells: &[P; N]) -> usize {
         let filled = objects::carry(from, &cells[..self.capacity]);
         self.count.set(filled);

@@ -1,9 +1,9 @@
-//! The free objects that a thread keeps for its next allocations: its magazines in the client file,
-//! resolved once. There is one for each size class, named by the class's index; a class that is
-//! not cached has an empty one without room.
+//! A thread's magazines in the client file, which hold free objects for its next allocations. There
+//! is one for each size class, named by the class's index; a class without a magazine has an empty
+//! one of capacity 0.
 //!
-//! The file has the truth: a cell that is in use here may have been emptied by the daemon, and is
-//! then not handed out. What is kept here beside it only makes it quick to use.
+//! The file is authoritative: the daemon may have cleared a cell that counts as in use here; such a
+//! cell is not handed out. The state beside it only makes access fast.
 
 use std::marker::PhantomData;
 use std::num::NonZeroU64;
@@ -18,13 +18,13 @@ use crate::client_file::{ClientFile, MAGAZINE, MAGAZINE_CLASSES, ThreadSlot};
 use crate::magazine::Magazine;
 use crate::reservation::ReservationRecord;
 
-/// log2 of the bytes that a magazine may hold: of large objects it holds fewer.
+/// log2 of the bytes that a magazine may hold; it limits the number of large objects.
 const MAGAZINE_BITS: usize = 20;
-/// log2 of the size of the objects in magazine 0; each next one's are twice as large.
+/// log2 of the object size of magazine 0; each further magazine's size is twice the one before.
 const SMALLEST_BITS: usize = 4;
 
-/// How many objects the magazine of a size class (its index) holds; 0 for classes that are not
-/// cached.
+/// Number of objects that the magazine of a size class (its index) can hold; 0 for a class without
+/// a magazine.
 #[must_use]
 pub const fn capacity(class: usize) -> usize {
     if class >= MAGAZINE_CLASSES {
@@ -39,15 +39,15 @@ const _: () = assert!(SMALLEST_BITS + MAGAZINE_CLASSES <= MAGAZINE_BITS + 1);
 /// The magazines of one thread.
 #[derive(Debug)]
 pub struct Magazines {
-    /// Owned. A raw pointer because [`FRONT`] may point there too.
+    /// Owned. A raw pointer, because [`FRONT`] may hold it too.
     core: NonNull<Core>,
-    /// `FRONT` belongs to a thread, so what it points to does too.
+    /// `FRONT` is thread-local, so this value must not leave its thread.
     _thread: PhantomData<*const ()>,
 }
 
 #[derive(Debug)]
 struct Core {
-    /// Invariant: inside `memory`.
+    /// Invariant: points into `_memory`.
     slot: NonNull<ThreadSlot>,
     classes: [Magazine; MAGAZINE_CLASSES],
     _memory: Arc<Mapping>,
@@ -58,17 +58,18 @@ thread_local! {
     static FRONT: Front<Core> = const { Front::none() };
 }
 
-/// The core of the calling thread's front magazines, if those are of `pool`. It must not be kept.
+/// Returns the core in `FRONT` if it belongs to the pool of `permit`. The caller must not keep the
+/// reference.
 #[inline]
 fn front<'a>(permit: &Permit) -> Option<&'a Core> {
-    // SAFETY: `drop` removes a core, which is never borrowed mutably; the callers call nobody who
-    // drops magazines.
+    // SAFETY: a core is never borrowed mutably, and `drop` removes it from `FRONT` first; the
+    // callers call nothing that drops magazines.
     FRONT.with(|front| unsafe { front.get(permit) })
 }
 
-/// Takes an object of a class out of the magazines that this thread used last, if they are of the
-/// pool numbered `pool`, have one, and `prepare` has prepared it for the program, which then says
-/// so.
+/// Pops an object of `class` from the calling thread's front magazines after `prepare(object)` has
+/// returned true, which marks it as the program's. Returns `None` if `prepare` returns false, if
+/// the front magazines are of another pool than `permit`'s, or if they have no such object.
 #[inline]
 #[must_use]
 pub fn take(permit: &Permit, class: usize, prepare: impl FnOnce(u64) -> bool) -> Option<u64> {
@@ -76,14 +77,14 @@ pub fn take(permit: &Permit, class: usize, prepare: impl FnOnce(u64) -> bool) ->
     class.take(cells, prepare)
 }
 
-/// Takes an object out that [`keep`] has just put in; whether it still stood there.
+/// Removes an object that [`keep`] has just pushed. Returns true if it was still there.
 #[cold]
 pub fn withdraw(permit: &Permit, class: usize, object: u64) -> bool {
     front(permit).is_some_and(|core| core.withdraw(class, object))
 }
 
-/// Puts an object into the magazines that this thread used last; whether that was done. If not
-/// they are of another pool, or have no room.
+/// Pushes a free object to the calling thread's front magazines. Returns false if they are of
+/// another pool or full.
 #[inline]
 #[must_use]
 pub fn keep(permit: &Permit, class: usize, object: u64) -> bool {
@@ -97,7 +98,7 @@ impl Core {
         unsafe { self.slot.as_ref() }
     }
 
-    /// A magazine, and what is known of it.
+    /// The cells of a magazine and its state.
     #[inline]
     fn class(&self, index: usize) -> Option<(&[AtomicU64; MAGAZINE], &Magazine)> {
         Some((self.slot().magazines.get(index)?, self.classes.get(index)?))
@@ -126,8 +127,8 @@ impl Core {
 }
 
 impl Magazines {
-    /// Those of a thread of the client. What stands in them is used: an earlier thread may have
-    /// left it there when the daemon was away.
+    /// The magazines of a thread slot. Objects that an earlier thread left in them while the daemon
+    /// was down are used.
     pub fn new(file: &ClientFile, thread: u16) -> Result<Self, OutOfBounds> {
         let slot = file.thread(thread)?;
         let classes =
@@ -139,64 +140,65 @@ impl Magazines {
 
     #[inline]
     fn core(&self) -> &Core {
-        // SAFETY: owned by `self`, and never borrowed mutably.
+        // SAFETY: `self` owns the core, which is never borrowed mutably.
         unsafe { self.core.as_ref() }
     }
 
-    /// Makes these the magazines that [`take`] and [`keep`] of the calling thread use for the pool
-    /// numbered `pool`.
+    /// Makes these the magazines that the functions [`take`] and [`keep`] use in the calling
+    /// thread, for the pool with the number `pool`.
     pub fn bring_to_front(&self, pool: NonZeroU64) {
         FRONT.with(|front| front.set(pool, self.core));
     }
 
-    /// The thread's part of the client file.
+    /// The thread's slot in the client file.
     #[inline]
     #[must_use]
     pub fn slot(&self) -> &ThreadSlot {
         self.core().slot()
     }
 
-    /// Cells of a class that are in use.
+    /// Number of cells in use in a magazine.
     #[inline]
     #[must_use]
     pub fn count(&self, class: usize) -> usize {
         self.core().class(class).map_or(0, |(_, class)| class.count())
     }
 
-    /// Whether no cell is in use.
+    /// Returns true if no cell is in use in any magazine.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.core().classes.iter().all(|class| class.count() == 0)
     }
 
-    /// What [`Self::take`] would take; 0 when the daemon has emptied that cell, or there is none.
+    /// Returns the object that [`Self::take`] would pop; 0 if there is none or the daemon has
+    /// cleared that cell.
     #[must_use]
     pub fn last(&self, class: usize) -> u64 {
         self.core().class(class).map_or(0, |(cells, class)| class.last(cells))
     }
 
-    /// Takes an object out, which stands in the reservation record before if there is one. `None`
-    /// when no cell is in use, or the daemon had emptied the last one, which is not in use any
-    /// more.
+    /// Pops an object. If `reservation` is given, notes the object there first. Returns `None` if
+    /// no cell is in use, or if the daemon has cleared the last one; a cleared cell is then no
+    /// longer in use.
     #[inline]
     #[must_use]
     pub fn take(&self, class: usize, reservation: Option<&ReservationRecord>) -> Option<u64> {
         self.core().take(class, reservation)
     }
 
-    /// Puts a free object in; `false` when there is no room.
+    /// Pushes a free object. Returns false if the magazine is full.
     #[inline]
     #[must_use]
     pub fn keep(&self, class: usize, object: u64) -> bool {
         self.core().keep(class, object)
     }
 
-    /// Takes an object out that [`Self::keep`] has just put in; whether it still stood there.
+    /// Removes an object that [`Self::keep`] has just pushed. Returns true if it was still there.
     pub fn withdraw(&self, class: usize, object: u64) -> bool {
         self.core().withdraw(class, object)
     }
 
-    /// Carries what stands in the inbox over into an empty magazine; returns how much that is.
+    /// Moves the objects of the inbox into an empty magazine. Returns their number.
     #[must_use]
     pub fn fill(&self, class: usize) -> usize {
         self.core().class(class).map_or(0, |(cells, class)| class.fill(&self.slot().inbox, cells))
@@ -206,7 +208,7 @@ impl Magazines {
 impl Drop for Magazines {
     fn drop(&mut self) {
         FRONT.with(|front| front.remove(self.core));
-        // SAFETY: leaked by `new`, and pointed to by nobody else now.
+        // SAFETY: leaked by `new`; removed from `FRONT` above, so no other pointer to it exists.
         drop(unsafe { Box::from_raw(self.core.as_ptr()) });
     }
 }

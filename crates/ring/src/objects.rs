@@ -1,8 +1,9 @@
-//! Where objects stand between a program and the daemon: the steps in the arrays of a thread slot.
+//! The steps by which objects move between a program and the daemon through the arrays of a thread
+//! slot.
 //!
-//! Client and daemon may each be killed between any two stores. So every step leaves each object
-//! in at least one place until it is elsewhere for certain; one that stands in two places for an
-//! instant is taken back once. See `docs/design/rack-memory.md`.
+//! Client and daemon may each be killed between any two stores. Each step therefore keeps an object
+//! noted in at least one place until it is certainly noted elsewhere. An object that is noted in
+//! two places for an instant is freed once. See `docs/design/rack-memory.md`.
 
 use rackpool_sync::atomic::{AtomicU64, Ordering};
 
@@ -10,10 +11,10 @@ use rackpool_sync::atomic::{AtomicU64, Ordering};
 pub trait Place {
     /// The object noted here.
     fn object(&self) -> u64;
-    /// Notes an object, or with 0 strikes out whatever is noted.
+    /// Notes an object; 0 clears the note.
     fn set(&self, object: u64);
 
-    /// Strikes an object out, unless another one is noted here by now.
+    /// Clears the note of `object`, unless another object is noted here now.
     fn strike(&self, object: u64);
 }
 
@@ -27,25 +28,25 @@ impl Place for AtomicU64 {
     }
 
     fn strike(&self, object: u64) {
-        // Failed, another one is noted: that is no error.
+        // A failed exchange means that another object is noted: that is no error.
         let _ = self.compare_exchange(object, 0, Ordering::Release, Ordering::Relaxed);
     }
 }
 
-/// Takes what is noted in a place out of it: whoever asked has it then.
+/// Removes the noted object and returns it; the caller then owns it.
 pub fn take(place: &impl Place) -> u64 {
     let object = place.object();
     place.set(0);
     object
 }
 
-/// Places up to the last object. Objects are not moved to fill gaps: a new daemon that looks for
-/// notes of free objects just now could miss one.
+/// Returns the number of places up to the last noted object. Objects are not moved to close gaps: a
+/// new daemon that scans for notes of free objects at the same time could miss one.
 pub fn extent<P: Place>(places: &[P]) -> usize {
     places.iter().rposition(|place| place.object() != 0).map_or(0, |last| last + 1)
 }
 
-/// Carries objects over to the first places of another array, as many as fit; returns how many.
+/// Moves objects to the first places of another array, as many as fit. Returns their number.
 pub fn carry<P: Place>(from: &[P], to: &[P]) -> usize {
     let objects = from.iter().filter(|place| place.object() != 0);
     let mut carried = 0;
@@ -57,7 +58,7 @@ pub fn carry<P: Place>(from: &[P], to: &[P]) -> usize {
     carried
 }
 
-/// Moves the objects of an array to its front; returns how many there are.
+/// Moves the objects of an array to its front. Returns their number.
 pub fn close_ranks<P: Place>(places: &[P]) -> usize {
     let mut count = 0;
     for (index, place) in places.iter().enumerate() {
@@ -73,7 +74,8 @@ pub fn close_ranks<P: Place>(places: &[P]) -> usize {
     count
 }
 
-/// Strikes objects out. The owner of the places may use them meanwhile.
+/// Clears the notes of the objects for which `struck` returns true. The owner of the places may use
+/// them at the same time.
 pub fn strike<'a, P: Place + 'a>(
     places: impl IntoIterator<Item = &'a P>,
     struck: impl Fn(u64) -> bool,

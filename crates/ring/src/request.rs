@@ -1,20 +1,21 @@
-//! The polling ring: a bounded queue of fixed-size entries. Many threads push, one pops.
+//! The request ring: a bounded queue of fixed-size entries with many producers and one consumer.
 //!
-//! Entry `i` of a ring of `n` is used for the positions `p` with `p % n == i`, and holds the
-//! request of position `p` when its *turn* is `p + 1`. Pushers write entries, the popper writes
-//! nothing but the head: so a request crosses from core to core as one cache line, one way. Pushers
-//! look at the head only when the ring seems full to them.
+//! Entry `i` of a ring of `n` entries serves the positions `p` with `p % n == i`. It holds the
+//! request of position `p` when its *turn* is `p + 1`. Pushers write entries; the popper writes
+//! only the head. A request therefore moves between cores as one cache line in one direction.
+//! Pushers read the head only when the ring seems full.
 //!
-//! Both ends keep their position in the ring's header, so a daemon that was killed goes on where it
-//! stopped: what it had taken without moving the head is there again. A pusher that died before it
-//! set a turn leaves its ring stuck, and the ring goes with its client. Zeroes are an empty ring.
+//! Both ends keep their position in the ring's header. A daemon that replaces a killed one
+//! continues at the head: requests that the killed one took without moving the head are delivered
+//! again. A pusher that dies before it sets a turn blocks its ring; the ring ends with its client.
+//! A ring of zeroes is empty.
 
 use rackpool_sync::atomic::{AtomicU64, Ordering};
 
-/// Arguments of a request.
+/// Number of arguments of a request.
 pub const ARGUMENTS: usize = 5;
 
-/// The positions of both ends, each on a cache line of its own.
+/// The positions of both ends, each on its own cache line.
 ///
 /// ```text
 ///  0      8            64     72   128
@@ -34,7 +35,7 @@ pub struct RingHeader {
 #[repr(C, align(64))]
 struct PusherLine {
     tail: AtomicU64,
-    /// Where the head was when a pusher last looked.
+    /// The head when a pusher last read it.
     seen_head: AtomicU64,
 }
 
@@ -61,7 +62,7 @@ pub struct Entry {
     arguments: [AtomicU64; ARGUMENTS],
 }
 
-/// A request as it is pushed and popped.
+/// A request as pushed and popped.
 ///
 /// ```text
 /// header  63          32 31         16 15      8 7       0
@@ -71,26 +72,26 @@ pub struct Entry {
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Request {
-    /// What is asked; the daemon refuses codes it does not know.
+    /// The operation; the daemon refuses codes that it does not know.
     pub code: u8,
-    /// The call cell, among those of its thread, that waits for the answer.
+    /// Index, among the cells of its thread, of the call cell that waits for the answer.
     pub cell: u8,
-    /// The thread slot that asks.
+    /// Index of the thread slot that sends the request.
     pub thread: u16,
-    /// The call's number in its cell.
+    /// Number of the call in its cell.
     pub call: u32,
-    /// The life of the daemon that the request is for: another one drops it.
+    /// Incarnation of the daemon that the request is for; a daemon of another incarnation drops it.
     pub life: u64,
-    /// What is asked for, in the meaning of `code`.
+    /// Arguments, whose meaning depends on `code`.
     pub arguments: [u64; ARGUMENTS],
 }
 
-/// The ring is full: its consumer has to catch up first.
+/// The ring is full: the popper must first catch up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the request ring is full")]
 pub struct Full;
 
-/// A ring laid over its header and its entries.
+/// A ring over its header and its entries.
 #[derive(Clone, Copy, Debug)]
 pub struct RequestRing<'a> {
     header: &'a RingHeader,
@@ -125,7 +126,7 @@ impl Entry {
         }
     }
 
-    /// Whether it holds the request of this position.
+    /// Returns true if the entry holds the request of this position.
     #[inline]
     fn is_filled(&self, position: u64) -> bool {
         // SYNC: pairs with the store of the turn in `push`.
@@ -134,10 +135,10 @@ impl Entry {
 }
 
 impl<'a> RequestRing<'a> {
-    /// A ring over `entries`; their number must be a power of two.
+    /// A ring over `entries`.
     ///
     /// # Panics
-    /// When it is not, a bug of the caller.
+    /// If the number of entries is not a power of two, which is a bug of the caller.
     #[must_use]
     pub const fn new(header: &'a RingHeader, entries: &'a [Entry]) -> Self {
         assert!(entries.len().is_power_of_two(), "the entries are no power of two");
@@ -151,8 +152,11 @@ impl<'a> RequestRing<'a> {
         &self.entries[(position & mask) as usize]
     }
 
-    /// Appends requests, next to each other, or none of them. Any thread of the client may do so
-    /// at any time.
+    /// Appends all requests contiguously, or none. Any thread of the client may call it at any
+    /// time.
+    ///
+    /// # Errors
+    /// [`Full`] if the ring has no room for all of them.
     #[inline]
     pub fn push(&self, requests: &[Request]) -> Result<(), Full> {
         let count = requests.len() as u64;
@@ -185,14 +189,14 @@ impl<'a> RequestRing<'a> {
         Ok(())
     }
 
-    /// Whether the popper has read what stood in the `count` entries from `position` on. Says no
-    /// to a position that is out of date.
+    /// Returns true if the popper has read the `count` entries from `position` on. Returns false
+    /// for a stale position.
     #[inline]
     fn has_room(&self, position: u64, count: u64) -> bool {
         let fits =
             |head| position.wrapping_sub(head).saturating_add(count) <= self.entries.len() as u64;
         // SYNC: pairs with the store at the end of `has_room`, by which another pusher passes on
-        // what it has seen.
+        // the head that it has seen.
         if fits(self.header.pushers.seen_head.load(Ordering::Acquire)) {
             return true;
         }
@@ -203,11 +207,11 @@ impl<'a> RequestRing<'a> {
         fits(head)
     }
 
-    /// Takes the oldest complete requests, `most` at most, and returns how many. One thread of
-    /// one process at a time.
+    /// Pops up to `most` complete requests, the oldest first, and returns their number. Only one
+    /// thread of one process may call it at a time.
     ///
-    /// Everything here was written by another process: an entry that makes no sense is still an
-    /// entry, and its receiver checks it.
+    /// The entries were written by another process. An entry with meaningless contents is popped
+    /// like any other; its receiver checks it.
     #[inline]
     pub fn pop(&self, most: usize, mut take: impl FnMut(Request)) -> usize {
         let start = self.header.popper.head.load(Ordering::Relaxed);
@@ -225,7 +229,7 @@ impl<'a> RequestRing<'a> {
         taken
     }
 
-    /// Whether there is nothing to take.
+    /// Returns true if there is no complete request at the head.
     #[inline]
     #[must_use]
     pub fn is_empty(&self) -> bool {

@@ -1,10 +1,10 @@
-//! Reservation records: objects that a program has and that nothing points to yet, or no more. What
-//! each state means, and what a kill between any two stores leaves, is in
-//! `docs/design/publication.md`.
+//! Reservation records: objects that a program has and that nothing points to yet, or that it has
+//! unlinked. `docs/design/publication.md` describes each state and what a kill between any two
+//! stores leaves.
 
 use rackpool_sync::atomic::{AtomicU64, Ordering};
 
-/// Reservations that a thread can have at the same time.
+/// Number of reservations that a thread can have at the same time.
 pub const RESERVATIONS: usize = 16;
 
 const FREE: u64 = 0;
@@ -17,8 +17,8 @@ const COMPARE_ARMED: u64 = 6;
 const SETTLE_ARMED: u64 = 7;
 const SETTLE_REPLACED: u64 = 8;
 
-/// What is known of one object on its way to its link. The client's thread writes it, and the
-/// daemon when the client has gone.
+/// The record of one reservation. The client's thread writes it; after the client's death the
+/// daemon does.
 #[derive(Debug, Default)]
 #[repr(C, align(64))]
 pub struct ReservationRecord {
@@ -29,7 +29,8 @@ pub struct ReservationRecord {
     word: AtomicU64,
     mask: AtomicU64,
     replaced: AtomicU64,
-    /// Whatever the mode need.
+    /// Depends on the mode: the place of a borrowed object, the stamp to compare, or the settled
+    /// value of the link.
     aside: AtomicU64,
 }
 
@@ -37,59 +38,63 @@ pub struct ReservationRecord {
 // SAFETY: `repr(C)`, nothing but atomic integers.
 unsafe impl rackpool_shm::Shared for ReservationRecord {}
 
-/// A compare-and-swap that publishes, as an armed record has it. Addresses are global, 0 for none.
+/// The compare-and-swap that publishes a reservation, as an armed record states it. Addresses are
+/// global, 0 for none.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Armed {
-    /// The object that is to be published; 0 when one is only taken out.
+    /// The object to be published; 0 if one is only unlinked.
     pub object: u64,
-    /// What the object's first word holds as long as it is not published.
+    /// The value of the object's owner word until it is published.
     pub token: u64,
-    /// The word that is swapped.
+    /// Address of the link, the word that is swapped.
     pub link: u64,
-    /// What it is swapped to.
+    /// New value of the link.
     pub word: u64,
-    /// The bits of the link that tell whether it is `word`.
+    /// The bits of the link that tell whether it holds `word`.
     pub mask: u64,
-    /// The object that the link pointed to before, and that goes back if it was swapped.
+    /// The object that the link pointed to before. It is freed, or put back to the place of a
+    /// borrowed object, if the swap was made.
     pub replaced: u64,
-    /// What else belongs to it.
+    /// The variant of the publication.
     pub mode: PublishMode,
 }
 
-/// What else belongs to a publication.
+/// Variants of a publication.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum PublishMode {
-    /// Nothing.
+    /// The publication counts once the swap was made.
     #[default]
     Plain,
-    /// The object was taken out of the word at this address, which holds the token since: what
-    /// goes back goes there, and not to the pool.
+    /// The object was borrowed from the word at this address, which has held the token since. The
+    /// unreachable object is put back there and not to the pool.
     Borrowed(u64),
-    /// It counts only if the second word of what is replaced is still this: a stamp.
+    /// The publication counts only if the second word of `replaced` still has this value, its
+    /// stamp.
     Compare(u64),
-    /// The link becomes this, in the bits of the mask, before what was replaced goes back.
+    /// The bits of `mask` in the link are set to those of this value before `replaced` is freed.
     Settle(u64),
 }
 
-/// An object that was taken out of a word, as its record has it.
+/// A borrowed object, as its record states it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Borrowed {
-    /// The object.
+    /// The borrowed object.
     pub object: u64,
-    /// What the word holds since.
+    /// The value of the word while the object is borrowed.
     pub token: u64,
-    /// Where the word is.
+    /// Address of the word that the object was borrowed from.
     pub place: u64,
 }
 
 impl Armed {
-    /// Whether the link says that the swap was made.
+    /// Returns true if `link`, the value of the link, proves that the swap was made.
     #[must_use]
     pub const fn is_linked(&self, link: u64) -> bool {
         (link ^ self.word) & self.mask == 0
     }
 
-    /// What a link that is made becomes at last, if it has to be settled.
+    /// Returns the value that settles a link with the value `link`, or `None` if it needs no
+    /// settling.
     #[must_use]
     pub const fn settled(&self, link: u64) -> Option<u64> {
         match self.mode {
@@ -102,7 +107,7 @@ impl Armed {
 }
 
 impl ReservationRecord {
-    /// Notes an object that only the client knows. The record must be free.
+    /// State held: notes an object that only the client knows. The record must be free.
     #[inline]
     pub fn hold(&self, object: u64) {
         self.object.store(object, Ordering::Release);
@@ -110,7 +115,8 @@ impl ReservationRecord {
         self.state.store(HELD, Ordering::Release);
     }
 
-    /// Notes an object that is about to be taken out of a word. The record must be free.
+    /// State borrowed: notes an object that is about to be taken out of a word. The record must be
+    /// free.
     pub fn borrow(&self, borrowed: &Borrowed) {
         self.object.store(borrowed.object, Ordering::Release);
         self.token.store(borrowed.token, Ordering::Release);
@@ -119,10 +125,11 @@ impl ReservationRecord {
         self.state.store(BORROWED, Ordering::Release);
     }
 
-    /// Notes a swap that is about to be made. The record must be held, borrowed or free.
+    /// State armed: notes a swap that is about to be made. The record must be held, borrowed or
+    /// free.
     #[inline]
     pub fn arm(&self, armed: &Armed) {
-        // Each store stays behind the earlier ones: a record is never armed with half of this.
+        // Release stores keep their order, so the record is never armed with a part of the fields.
         self.object.store(armed.object, Ordering::Release);
         self.token.store(armed.token, Ordering::Release);
         self.link.store(armed.link, Ordering::Release);
@@ -140,8 +147,7 @@ impl ReservationRecord {
         self.state.store(state, Ordering::Release);
     }
 
-    /// The swap was not made, as the client or the daemon has found: its object is held, or
-    /// borrowed.
+    /// Leaves the armed state for held or borrowed: the swap was certainly not made.
     #[inline]
     pub fn disarm(&self) {
         let borrowed = self.state.load(Ordering::Relaxed) == BORROWED_ARMED;
@@ -149,8 +155,8 @@ impl ReservationRecord {
         self.state.store(if borrowed { BORROWED } else { HELD }, Ordering::Release);
     }
 
-    /// The client or the daemon has found that the swap was made: what it replaced goes back. Not
-    /// for objects that were borrowed.
+    /// Leaves the armed state for replaced: the swap was certainly made, and `replaced` is
+    /// unreachable. Not for borrowed objects. A link to settle remains noted until it is settled.
     pub fn mark_replaced(&self) {
         let settle = self.state.load(Ordering::Relaxed) == SETTLE_ARMED;
         let state = if settle { SETTLE_REPLACED } else { REPLACED };
@@ -158,27 +164,27 @@ impl ReservationRecord {
         self.state.store(state, Ordering::Release);
     }
 
-    /// Nothing is known of any object any more.
+    /// State free: the record notes no object.
     #[inline]
     pub fn clear(&self) {
         // SYNC: pairs with the load in `noted`.
         self.state.store(FREE, Ordering::Release);
     }
 
-    /// Whether it says nothing.
+    /// Returns true in state free.
     #[must_use]
     pub fn is_free(&self) -> bool {
         self.state.load(Ordering::Relaxed) == FREE
     }
 
-    /// Whether it holds an object that was never published.
+    /// Returns true in state held: the record notes an object that was never published.
     #[must_use]
     pub fn is_held(&self) -> bool {
         // SYNC: pairs with the stores in `hold` and `disarm`.
         self.state.load(Ordering::Acquire) == HELD
     }
 
-    /// The swap that may or may not have been made, if there is one.
+    /// Returns the swap of an armed record; it may or may not have been made.
     #[must_use]
     pub fn armed(&self) -> Option<Armed> {
         // SYNC: pairs with the store in `arm`.
@@ -187,7 +193,7 @@ impl ReservationRecord {
             .then(|| self.swap(state))
     }
 
-    /// The swap that was made and of which the link is not settled, perhaps, if there is one.
+    /// Returns the swap that was made and whose link may not be settled yet, if there is one.
     #[must_use]
     pub fn to_settle(&self) -> Option<Armed> {
         // SYNC: pairs with the store in `mark_replaced`.
@@ -213,7 +219,7 @@ impl ReservationRecord {
         }
     }
 
-    /// The object that goes back to where it was taken from, if there is one.
+    /// Returns the borrowed object and its place, if the record is in state borrowed.
     #[must_use]
     pub fn borrowed(&self) -> Option<Borrowed> {
         // SYNC: pairs with the stores in `borrow` and `disarm`.
@@ -227,8 +233,8 @@ impl ReservationRecord {
         })
     }
 
-    /// Where the object stands that goes back to the pool when the client has gone; `None` when
-    /// there is none or that is not decided.
+    /// Returns the field with the object that goes back to the pool after the client's death.
+    /// Returns `None` if there is none, or if the record is armed and not resolved.
     #[must_use]
     pub fn noted(&self) -> Option<&AtomicU64> {
         // SYNC: pairs with the stores in `hold`, `disarm`, `mark_replaced` and `clear`.
@@ -239,8 +245,8 @@ impl ReservationRecord {
         }
     }
 
-    /// Where an object stands that must be struck out when it has gone back by another note: what
-    /// is [`noted`](Self::noted), or what an armed record may have replaced.
+    /// Returns the field to be cleared when its object has gone back through another note: the one
+    /// that [`noted`](Self::noted) returns, or `replaced` of an armed record.
     #[must_use]
     pub fn struck(&self) -> Option<&AtomicU64> {
         let is_of_the_pool = |armed: &Armed| !matches!(armed.mode, PublishMode::Borrowed(_));
@@ -344,7 +350,7 @@ mod tests {
         record.mark_replaced();
         assert_eq!((record.armed(), record.to_settle()), (None, Some(armed)));
         assert_eq!(value(record.noted()), Some(64));
-        // Others may have changed what is outside of the mask.
+        // Other clients may have changed bits outside the mask.
         assert_eq!((armed.settled(0x1f1), armed.settled(0x101)), (Some(0x101), None));
         let plain = Armed { mode: PublishMode::Plain, ..armed };
         assert_eq!(plain.settled(0xf1), None);

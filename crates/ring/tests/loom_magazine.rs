@@ -1,5 +1,5 @@
-//! Models of a magazine between its owner, who may be killed before any of its stores, and the
-//! daemons that take over what stands in its cells. Run with `cargo x loom`.
+//! Models of a magazine, with an owner that may be killed before any of its stores, and daemons
+//! that take over the notes in its cells. Run with `cargo x loom`.
 #![cfg(loom)]
 
 use std::cell::Cell;
@@ -13,11 +13,11 @@ use rackpool_sync::atomic::{AtomicU64, Ordering};
 
 const REFILL: u64 = 1;
 const RELEASE: u64 = 2;
-/// Those that a daemon hands out.
+/// Number of objects that a daemon hands out.
 const OBJECTS: u64 = 2;
-/// All that there are.
+/// Number of objects in all.
 const ALL: usize = 4;
-/// More than any of the two makes.
+/// More stores than any party makes.
 const FOR_EVER: u32 = 1000;
 
 type Words<const N: usize> = [AtomicU64; N];
@@ -26,15 +26,16 @@ fn words<const N: usize>() -> Words<N> {
     std::array::from_fn(|_| AtomicU64::new(0))
 }
 
-/// A thread's slot with one magazine, and which objects are in use.
+/// A thread slot with one magazine, and the allocation state of the objects.
 struct Slot {
-    /// The request under way, its code; 0 when it was answered.
+    /// Code of the request in flight; 0 after the answer.
     request: AtomicU64,
     inbox: Words<2>,
     outbox: Words<2>,
     magazine: Words<2>,
     reservation: ReservationRecord,
-    /// Object `n` in use: word `n - 1`. Only daemons change it, and all of them see it.
+    /// 1 at index `n - 1` if object `n` is in use. Only daemons change it, and every daemon sees
+    /// it.
     used: Words<ALL>,
 }
 
@@ -62,7 +63,7 @@ impl Slot {
         self.used(object).object() == 1
     }
 
-    /// The places that the daemon looks at, as in its `clients.rs`.
+    /// The places that the daemon scans, as in its `clients.rs`.
     fn places(&self) -> impl Iterator<Item = &AtomicU64> {
         let arrays = self.inbox.iter().chain(&self.outbox).chain(&self.magazine);
         arrays.chain(self.reservation.struck())
@@ -72,7 +73,7 @@ impl Slot {
         self.places().filter(|place| place.object() == object).count()
     }
 
-    /// What the daemon does with a request.
+    /// The daemon's execution of a request.
     fn serve(&self, request: u64) {
         if request == REFILL {
             let free = Self::objects().filter(|object| !self.is_used(*object));
@@ -91,10 +92,11 @@ impl Slot {
         self.request.store(0, Ordering::Release);
     }
 
-    /// A dead client: everything noted goes back, once, by a daemon that lives as long as `life`.
+    /// Reclaims a dead client: frees every noted object once. The daemon is killed when `life` is
+    /// spent.
     fn reclaim(&self, life: &Life) {
         for object in Self::objects().filter(|object| self.noted(*object) > 0) {
-            // As in its `reclaim.rs`, an object that is not in use is left alone.
+            // As in the daemon's `reclaim.rs`, a free object is left alone.
             if self.is_used(object) {
                 life.of_word(self.used(object)).set(0);
             }
@@ -104,22 +106,23 @@ impl Slot {
         }
     }
 
-    /// A new daemon: what is noted and free was on its way.
+    /// Adoption by a new daemon: clears the notes of free objects, whose step a kill has
+    /// interrupted.
     fn adopt(&self) {
         strike(self.places(), |object| !self.is_used(object));
     }
 
-    /// All words that a daemon finds when everybody else is dead.
+    /// All words that a daemon finds when every other party is dead.
     fn words(&self) -> impl Iterator<Item = &AtomicU64> {
         let arrays = self.inbox.iter().chain(&self.outbox).chain(&self.magazine);
         arrays.chain(self.reservation.noted()).chain(&self.used)
     }
 }
 
-/// Stores that somebody still makes.
+/// Number of stores that a party still makes.
 struct Life(Cell<u32>);
 
-/// What a kill unwinds with: nothing of the killed program runs after it.
+/// The panic payload of a kill: nothing of the killed program runs after it.
 struct Killed;
 
 impl Life {
@@ -139,7 +142,7 @@ impl Life {
     }
 }
 
-/// Does `work` until it ends or is killed; whether it ended.
+/// Runs `work` until it ends or is killed. Returns true if it ended.
 fn lives_through(work: impl FnOnce()) -> bool {
     match catch_unwind(AssertUnwindSafe(work)) {
         Ok(()) => true,
@@ -148,7 +151,7 @@ fn lives_through(work: impl FnOnce()) -> bool {
     }
 }
 
-/// A place whose writer may be dead before it writes.
+/// A place whose writer may be killed before it writes.
 struct Mortal<'a> {
     word: &'a AtomicU64,
     life: &'a Life,
@@ -161,8 +164,8 @@ impl Place for Mortal<'_> {
 
     fn set(&self, object: u64) {
         self.life.spend();
-        // A swap stands for the store: loom lets a store and a compare-and-swap that have not seen
-        // each other follow in either order, though the one that succeeds can only be the first.
+        // A swap in place of the store: loom allows a store and a compare-and-swap that have not
+        // seen each other in either order, although only the earlier one could succeed.
         self.word.swap(object, Ordering::Release);
     }
 
@@ -180,12 +183,12 @@ fn ask(slot: &Slot, life: &Life, code: u64) {
     }
 }
 
-/// A thread's life with its magazine; `program` is what the program has by itself.
+/// The life of a thread with its magazine; `program` is the object that the program has.
 fn live(slot: &Slot, life: &Life, program: &Cell<u64>) {
     let (inbox, outbox) = (life.of(&slot.inbox), life.of(&slot.outbox));
     let cells = life.of(&slot.magazine);
     let magazine = Magazine::new(2, &cells);
-    // Two stores, of which only the second one says anything.
+    // Two stores; only the second one takes effect.
     let hold = |object| {
         life.spend();
         slot.reservation.hold(object);
@@ -194,20 +197,20 @@ fn live(slot: &Slot, life: &Life, program: &Cell<u64>) {
     ask(slot, life, REFILL);
     assert_eq!(magazine.fill(&inbox, &cells), 2, "an answer came before what it says");
 
-    // `alloc`, and `free`.
+    // `alloc`, then `free`.
     let object = magazine.take(&cells, |_| true).expect("it is full");
     program.set(object);
     assert!(magazine.keep(&cells, object));
     program.set(0);
     assert!(!magazine.keep(&cells, 77), "it is full");
 
-    // `reserve`, and `free` of it.
+    // `reserve`, then `free` of it.
     let object = magazine.take(&cells, hold).expect("it is full");
     assert!(magazine.keep(&cells, object));
     life.spend();
     slot.reservation.clear();
 
-    // One is kept, the other goes back.
+    // The program keeps one object and releases the other.
     program.set(magazine.take(&cells, |_| true).expect("it is full"));
     outbox[0].set(magazine.last(&cells));
     assert!(magazine.take(&cells, |_| true).is_some());
@@ -215,7 +218,8 @@ fn live(slot: &Slot, life: &Life, program: &Cell<u64>) {
     assert_eq!(magazine.take(&cells, |_| true), None);
 }
 
-/// Serves until the client's life is over: what its program has then, and whether it was killed.
+/// Serves requests until the client's life is over. Returns the object that its program has, and
+/// whether it was killed.
 fn serve_a_life(slot: &Arc<Slot>, stores: u32) -> (u64, bool) {
     let over = Arc::new(AtomicU64::new(0));
     let client = {
@@ -241,8 +245,8 @@ fn serve_a_life(slot: &Arc<Slot>, stores: u32) -> (u64, bool) {
     client.join().expect("the client does not panic")
 }
 
-/// Everything is taken back of what was found: by a daemon that is killed before each of its stores
-/// in turn, and by the next one.
+/// Checks that everything found is taken back by a daemon that is killed before each of its stores
+/// in turn, and then by the next one.
 fn take_back(slot: &Slot, program: u64) {
     let found: Vec<u64> = slot.words().map(Place::object).collect();
     for stores in 0.. {
@@ -263,8 +267,8 @@ fn take_back(slot: &Slot, program: u64) {
     }
 }
 
-/// The owner is killed before each of its stores in turn, while a daemon serves it. Afterwards
-/// everything is free but what the program had by itself.
+/// The owner is killed before each of its stores in turn while a daemon serves it. Afterwards only
+/// the object that the program has is in use.
 #[test]
 fn what_a_killed_owner_left_goes_back_once() {
     let lived = std::sync::Arc::new(std::sync::OnceLock::new());
@@ -288,15 +292,15 @@ fn what_a_killed_owner_left_goes_back_once() {
     panic!("the owner's life does not end");
 }
 
-/// A daemon was killed and the next one adopts the slot of a living owner, who goes on with its
-/// magazine. What is free and noted (object 1, in one of the places) is struck out; no note of an
-/// object in use is lost, and none is handed out or kept twice.
+/// A daemon was killed, and the next one adopts the slot of a living owner that continues to use
+/// its magazine. The free object with a note (object 1, in one of the places) is struck out. No
+/// note of an object in use is lost, and no object is handed out or kept twice.
 #[test]
 fn an_owner_goes_on_while_a_new_daemon_strikes_out_what_is_free() {
     for place in 0..4 {
         loom::model(move || {
             let slot = Slot::new();
-            // Object 2 is cached, 3 is the program's, 4 a reservation.
+            // Object 2 is in the magazine, the program has object 3, object 4 is reserved.
             [2, 3, 4].into_iter().for_each(|object| slot.used(object).set(1));
             slot.magazine[1].set(2);
             slot.reservation.hold(if place == 3 { 1 } else { 4 });
@@ -318,7 +322,7 @@ fn an_owner_goes_on_while_a_new_daemon_strikes_out_what_is_free() {
             }
             assert_eq!(slot.noted(1), 0);
             match place {
-                // Freed twice, it can have been handed out before it was struck out.
+                // After a double free it may have been handed out before its note was cleared.
                 2 => assert!(matches!(first, None | Some(1))),
                 3 => assert_eq!(first, Some(4)),
                 _ => assert_eq!(first, None),
@@ -327,7 +331,7 @@ fn an_owner_goes_on_while_a_new_daemon_strikes_out_what_is_free() {
     }
 }
 
-/// Takes all that is there and frees two objects; returns what was in the first cell.
+/// Pops all objects and frees two. Returns the object that was in the first cell.
 fn go_on(slot: &Slot) -> Option<u64> {
     let life = Life(Cell::new(FOR_EVER));
     let cells = life.of(&slot.magazine);

@@ -1,5 +1,5 @@
 //! Models of the arrays of a thread slot, with a client that may be killed before any of its
-//! stores and daemons that take over from each other. Run with `cargo x loom`.
+//! stores, and daemons that take over from each other. Run with `cargo x loom`.
 #![cfg(loom)]
 
 use std::cell::Cell;
@@ -14,14 +14,15 @@ const REFILL: u8 = 2;
 const RELEASE: u8 = 3;
 const OBJECTS: u64 = 2;
 
-/// A thread slot, its call cell and ring, and which objects are in use.
+/// A thread slot, its call cell and ring, and the allocation state of the objects.
 struct Rack {
     ring: (RingHeader, [Entry; 2]),
     cell: CallCell,
     inbox: [AtomicU64; 2],
     outbox: [AtomicU64; 2],
     magazine: [AtomicU64; 2],
-    /// Object `n` in use: bit `n - 1`. Only daemons change it, and all of them see it.
+    /// 1 at index `n - 1` if object `n` is in use. Only daemons change it, and every daemon sees
+    /// it.
     used: [AtomicU64; OBJECTS as usize],
 }
 
@@ -54,7 +55,7 @@ impl Rack {
         self.places().filter(|place| place.object() == object).count()
     }
 
-    /// What the daemon does with a request, as in its `requests.rs`.
+    /// The daemon's execution of a request, as in its `requests.rs`.
     fn serve(&self, request: &Request) {
         let mut count = 0;
         match request.code {
@@ -78,7 +79,7 @@ impl Rack {
         self.cell.finish(request.call, &Answer { status: 0, values: [count; VALUES] });
     }
 
-    /// A dead client: everything noted goes back, once.
+    /// Reclaims a dead client: frees every noted object once.
     fn reclaim(&self) {
         for object in 1..=OBJECTS {
             if self.noted(object) > 0 && self.is_used(object) {
@@ -88,13 +89,14 @@ impl Rack {
         strike(self.places(), |_| true);
     }
 
-    /// A new daemon: what is noted and free was on its way.
+    /// Adoption by a new daemon: clears the notes of free objects, whose step a kill has
+    /// interrupted.
     fn adopt(&self) {
         strike(self.places(), |object| !self.is_used(object));
     }
 }
 
-/// Stores that a client still makes.
+/// Number of stores that a client still makes.
 struct Life(Cell<u32>);
 
 impl Life {
@@ -113,7 +115,7 @@ impl Life {
     }
 }
 
-/// A place that a dead client changes no more.
+/// A place that a dead client does not change.
 struct Mortal<'a> {
     word: &'a AtomicU64,
     life: &'a Life,
@@ -137,7 +139,7 @@ impl Place for Mortal<'_> {
     }
 }
 
-/// Asks the daemon and waits; how many objects it says, or `None` for a client that is dead.
+/// Sends a request and waits for the answer. Returns its count, or `None` if the client is dead.
 fn ask(rack: &Rack, life: &Life, code: u8) -> Option<u64> {
     if !life.spend() {
         return None;
@@ -146,7 +148,7 @@ fn ask(rack: &Rack, life: &Life, code: u8) -> Option<u64> {
     let entry = Request { code, cell: 0, thread: 0, call, life: 1, arguments: [0; ARGUMENTS] };
     rack.ring().push(&[entry]).expect("there is room");
     loop {
-        // Killed while it waits.
+        // The client is killed while it waits.
         if life.is_over() {
             return None;
         }
@@ -157,7 +159,8 @@ fn ask(rack: &Rack, life: &Life, code: u8) -> Option<u64> {
     }
 }
 
-/// Refill, `alloc`, `free`, `alloc` and a release; what the program has in the end.
+/// Refill, `alloc`, `free`, `alloc` and a release. Returns the object that the program has in the
+/// end.
 fn live(rack: &Rack, life: &Life) -> u64 {
     let (inbox, outbox) = (life.of(&rack.inbox), life.of(&rack.outbox));
     let magazine = life.of(&rack.magazine);
@@ -187,8 +190,8 @@ fn live(rack: &Rack, life: &Life) -> u64 {
     program
 }
 
-/// The client is killed before each of its stores in turn, while the daemon serves what it has
-/// asked. Afterwards everything is free but the one object that the program has.
+/// The client is killed before each of its stores in turn while the daemon serves its requests.
+/// Afterwards only the object that the program has is in use.
 #[test]
 fn a_client_killed_at_any_store_leaves_nothing_behind() {
     for stores in 0..16 {
@@ -223,15 +226,15 @@ fn a_client_killed_at_any_store_leaves_nothing_behind() {
     }
 }
 
-/// A daemon was killed between the two stores of a release (or before the second of a refill) and
-/// the next one adopts the slot, while the living client goes on with its cache: what was on its
-/// way is struck out, and no note of an object in use is lost.
+/// A daemon was killed between the two stores of a release (or before the second one of a refill).
+/// The next daemon adopts the slot while the living client continues to use its magazine. The note
+/// of the free object is cleared, and no note of an object in use is lost.
 #[test]
 fn adoption_takes_nothing_from_a_living_client() {
     for on_its_way in 0..2 {
         loom::model(move || {
             let rack = Rack::new();
-            // Object 1 is free and still noted; object 2 is cached.
+            // Object 1 is free but noted; object 2 is in the magazine.
             [&rack.outbox, &rack.inbox][on_its_way][0].set(1);
             rack.used(2).store(1, Ordering::Relaxed);
             rack.magazine[0].set(2);
@@ -240,7 +243,8 @@ fn adoption_takes_nothing_from_a_living_client() {
                 loom::thread::spawn(move || {
                     let object = take(&rack.magazine[0]);
                     assert_eq!(object, 2, "an object in use was struck out");
-                    // Freed, and carried to the place behind what waits in the outbox.
+                    // The client frees the object and moves it behind the one that waits in the
+                    // outbox.
                     rack.magazine[0].set(object);
                     carry(&rack.magazine[..1], &rack.outbox[1..]);
                 })

@@ -1,4 +1,4 @@
-//! Models of the request ring, the data ring and the call cell: run with `cargo x loom`.
+//! Models of the request ring, the data ring and the call cell. Run with `cargo x loom`.
 #![cfg(loom)]
 
 use loom::sync::Arc;
@@ -40,7 +40,7 @@ fn pop_all(ring: &Ring, count: usize) -> Vec<u32> {
     seen
 }
 
-/// Two pushers and a popper: nothing is lost, doubled or torn.
+/// Two pushers and a popper: no request is lost, duplicated or torn.
 #[test]
 fn two_pushers_one_popper() {
     bounded(3).check(|| {
@@ -60,8 +60,8 @@ fn two_pushers_one_popper() {
     });
 }
 
-/// A full ring comes round: no entry is overwritten before it was read, whichever pusher has seen
-/// the head, and what is refused leaves no trace.
+/// A full ring wraps around: no entry is overwritten before it was read, whichever pusher has seen
+/// the head, and a refused push changes nothing.
 #[test]
 fn entries_are_reused_only_after_they_were_read() {
     bounded(3).check(|| {
@@ -85,7 +85,7 @@ fn entries_are_reused_only_after_they_were_read() {
     });
 }
 
-/// A batch beside another pusher: whole, in order, nothing between.
+/// A batch beside another pusher stays whole, in order and contiguous.
 #[test]
 fn a_batch_stays_together_beside_another_pusher() {
     bounded(3).check(|| {
@@ -113,7 +113,7 @@ fn a_batch_stays_together_beside_another_pusher() {
     });
 }
 
-/// A block belongs to one thread at a time, and what its last owner did there is over and seen.
+/// A block belongs to one thread at a time, and that thread sees the stores of the last owner.
 #[test]
 fn a_block_has_one_owner() {
     struct Shared {
@@ -131,7 +131,8 @@ fn a_block_has_one_owner() {
         let first = usize::try_from(block.offset() / GRANULE).expect("small");
         let count = usize::try_from(granules).expect("small");
         for bytes in &shared.bytes[first..first + count] {
-            // In two steps: if another owner came between, or is not seen, one is lost.
+            // Two steps: a second owner at the same time, or an unseen earlier one, would lose an
+            // increment.
             let before = bytes.load(Ordering::Relaxed);
             bytes.store(before + 1, Ordering::Relaxed);
         }
@@ -160,8 +161,8 @@ const fn answer(call: u32) -> Answer {
     Answer { status: call, values: [call as u64; VALUES] }
 }
 
-/// The wake-up is never lost: a thread that decided to sleep is found asleep by the daemon, or
-/// sees the answer before.
+/// No wake-up is lost: either the daemon sees the sleeping thread, or the thread sees the answer
+/// before it sleeps.
 #[test]
 fn no_wake_up_is_lost() {
     loom::model(|| {
@@ -181,7 +182,7 @@ fn no_wake_up_is_lost() {
     });
 }
 
-/// A cell is used again as soon as its answer was read: each call gets its own, whole.
+/// A cell is reused as soon as its answer was read: each call gets its own, complete answer.
 #[test]
 fn answers_of_one_cell_do_not_mix() {
     loom::model(|| {

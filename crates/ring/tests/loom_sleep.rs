@@ -1,5 +1,5 @@
-//! Models of sleeping: the daemon on its flag and its event, a thread on its call cell. Run with
-//! `cargo x loom`. Whoever sleeps for ever is a deadlock, which loom reports.
+//! Models of sleeping: the daemon on its flag and its event, a thread on its call cell. A lost
+//! wake-up is a deadlock, which loom reports. Run with `cargo x loom`.
 #![cfg(loom)]
 
 use loom::sync::{Arc, Condvar, Mutex};
@@ -21,7 +21,7 @@ impl Event {
         self.changed.notify_one();
     }
 
-    /// Until it is readable; another look at it later finds it so again.
+    /// Blocks until the event is readable; does not drain it.
     fn wait(&self) {
         let mut is_rung = self.is_rung.lock().expect("nobody panics with it");
         while !*is_rung {
@@ -40,7 +40,7 @@ fn request(call: u32) -> Request {
 }
 
 /// A daemon that sleeps whenever its ring is empty, and clients that ring its event when they find
-/// it asleep: it gets every request.
+/// it asleep: the daemon gets every request.
 fn every_request_is_served(pushers: &'static [&'static [u32]]) {
     let mut builder = loom::model::Builder::new();
     builder.preemption_bound = Some(3);
@@ -95,7 +95,7 @@ fn requests_of_two_clients_wake_the_daemon() {
     every_request_is_served(&[&[1], &[2]]);
 }
 
-/// The kernel's futex: it looks at the word and sleeps in one step, as seen by who wakes.
+/// The kernel's futex: for the waker, checking the word and going to sleep are one step.
 #[derive(Default)]
 struct Futex {
     bucket: Mutex<()>,
@@ -117,7 +117,7 @@ impl Futex {
 }
 
 /// A thread that waits for its answer as the client library does, but sleeps without a timeout.
-/// `None`: the daemon's life is another one now.
+/// Returns `None` once another incarnation of the daemon runs.
 fn wait(cell: &CallCell, futex: &Futex, call: u32, life: &AtomicU64) -> Option<Answer> {
     loop {
         if cell.will_sleep(call) && life.load(Ordering::Acquire) == 0 {
@@ -133,7 +133,7 @@ fn wait(cell: &CallCell, futex: &Futex, call: u32, life: &AtomicU64) -> Option<A
     }
 }
 
-/// Wakes the thread that sleeps, as the daemon and the keeper do.
+/// Wakes the sleeping thread, as the daemon and the keeper do.
 fn rouse(cell: &CallCell, futex: &Futex) {
     fence(Ordering::SeqCst);
     if cell.rouse() {
@@ -162,8 +162,8 @@ fn a_waiting_thread_always_gets_its_answer() {
     });
 }
 
-/// The keeper finds another daemon while a dying one may still answer: the thread hears of either,
-/// and its next call in the same cell has its own answer.
+/// The keeper finds another daemon while a dying one may still answer: the thread learns of one of
+/// the two, and its next call in the same cell gets its own answer.
 #[test]
 fn a_waiting_thread_always_hears_of_the_loss() {
     let mut builder = loom::model::Builder::new();
@@ -188,7 +188,7 @@ fn a_waiting_thread_always_hears_of_the_loss() {
         let outcome = wait(&shared.0, &shared.1, 1, &life);
         assert!(outcome.is_none_or(|found| found == answer(1)));
         keeper.join().expect("the keeper does not panic");
-        // The next daemon serves this client only now that the earlier one is dead.
+        // The next daemon serves this client only after the earlier one is dead.
         dying.join().expect("the daemon does not panic");
         assert_eq!(shared.0.answer(2), None);
         shared.0.finish(2, &answer(2));

@@ -1,35 +1,35 @@
-//! The meeting of data plane and control plane: a client announces the frame it is about to use,
-//! then looks at the page word; the daemon changes the page word, then looks at the announcements.
-//! With a full fence on both sides at least one of them sees the other.
+//! The handshake of fast path and daemon. A client announces the frame that it will access and then
+//! loads the page word; the daemon changes the page word and then scans the announcements. With a
+//! full fence on both sides at least one of them sees the other's store.
 
 use rackpool_model::{FrameId, PageWord};
 use rackpool_sync::atomic::{AtomicU64, Ordering};
 use rackpool_sync::barrier::Barrier;
 
-/// What a client is about to do in a page.
+/// The access that a client asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u64)]
 pub enum Intent {
-    /// Load bytes.
+    /// To load bytes.
     Read = 1,
-    /// Store bytes, or both.
+    /// To store bytes, or to load and store them.
     Write = 2,
 }
 
-/// What a thread does in a frame that its slot names.
+/// What a thread does in the frame that its slot names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u64)]
 pub enum Use {
-    /// It loads bytes.
+    /// The thread loads bytes.
     Read = 1,
-    /// It stores bytes, or both.
+    /// The thread stores bytes, or loads and stores them.
     Write = 2,
-    /// It stores bytes of a page that is [dirty-logged](PageWord::is_dirty_logged), and notes first
-    /// which.
+    /// The thread stores bytes of a [dirty-logged](PageWord::is_dirty_logged) page, and logs their
+    /// lines first.
     DirtyLogged = 3,
 }
 
-/// One thread's announcement: 0, or a frame and what it does there.
+/// One thread's announcement: 0 for none, or a frame and its use.
 ///
 /// ```text
 ///  63            34 33       2 1      0
@@ -38,16 +38,16 @@ pub enum Use {
 /// +----------------+----------+--------+
 /// ```
 ///
-/// Written by one thread of one client, read by the daemon. Its own cache line.
+/// The slot has its own cache line. One thread of one client writes it, the daemon reads it.
 #[derive(Debug, Default)]
 #[repr(C, align(64))]
 pub struct AccessSlot(AtomicU64);
 
-/// A page word in the rack metadata, for those who may only look at it.
+/// A page word in the rack metadata, for readers.
 #[derive(Clone, Copy, Debug)]
 pub struct PageWordRef<'a>(&'a AtomicU64);
 
-/// Leave to use a frame; given back when dropped.
+/// The right to access a frame, until the guard is dropped.
 #[derive(Debug)]
 #[must_use = "the page may be taken away as soon as the guard is gone"]
 pub struct AccessGuard<'a>(&'a AccessSlot);
@@ -58,7 +58,7 @@ impl<'a> PageWordRef<'a> {
         Self(cell)
     }
 
-    /// What the word says now.
+    /// The current value of the page word.
     #[inline]
     #[must_use]
     pub fn load(self) -> PageWord {
@@ -67,14 +67,14 @@ impl<'a> PageWordRef<'a> {
 }
 
 impl AccessSlot {
-    /// A slot that announces nothing.
+    /// An empty slot.
     #[must_use]
     pub fn new() -> Self {
         Self(AtomicU64::new(0))
     }
 
-    /// Announces `frame` and returns leave to use it if its page word still is `expected`; else
-    /// returns what the word is instead.
+    /// Announces `frame` and returns a guard if its page word still is `expected`. Otherwise
+    /// returns the page word that was found, and announces nothing.
     #[inline]
     pub fn enter(
         &self,
@@ -91,8 +91,8 @@ impl AccessSlot {
         self.enter_as(frame, usage, word, expected, barrier)
     }
 
-    /// The same to write in a page that is dirty-logged, with a fence: the daemon puts up no
-    /// barrier before it looks who is there.
+    /// Like [`Self::enter`], to write in a dirty-logged page. Executes a full fence here, because
+    /// the daemon issues no heavy barrier before it scans for such writers.
     pub fn enter_dirty_logged(
         &self,
         frame: FrameId,
@@ -116,15 +116,15 @@ impl AccessSlot {
     ) -> Result<AccessGuard<'_>, PageWord> {
         self.0.store((u64::from(frame.0) << 2) | usage as u64, Ordering::Relaxed);
         // SYNC: pairs with the `heavy` barrier that the daemon sets up between changing the word
-        // and `is_quiesced`; with its fence where this is one.
+        // and `is_quiesced`; with the daemon's own fence where `barrier` is a full fence.
         barrier.stand();
         let guard = AccessGuard(self);
         let found = word.load();
         if found == expected { Ok(guard) } else { Err(found) }
     }
 
-    /// What the slot announces. Bits that mean nothing count as nothing: a broken client can fail
-    /// to protect its own access, or hold a page where it is.
+    /// The announced frame and use. Invalid bits count as no announcement: a faulty client can only
+    /// fail to protect its own access, or keep a page in its frame.
     #[must_use]
     pub fn announced(&self) -> Option<(FrameId, Use)> {
         // SYNC: pairs with the release store in `AccessGuard`.
@@ -138,7 +138,7 @@ impl AccessSlot {
         Some((FrameId(u32::try_from(raw >> 2).ok()?), usage))
     }
 
-    /// Takes the announcement of a thread that no longer exists back.
+    /// Removes the announcement of a thread that has ended.
     pub fn clear(&self) {
         self.0.store(0, Ordering::Release);
     }
@@ -147,26 +147,27 @@ impl AccessSlot {
 impl Drop for AccessGuard<'_> {
     #[inline]
     fn drop(&mut self) {
-        // SYNC: pairs with the load in `announced`: what was done under the guard is done.
+        // SYNC: pairs with the load in `announced`: the accesses under the guard are complete.
         self.0.0.store(0, Ordering::Release);
     }
 }
 
-/// Who has to leave a frame.
+/// The uses of a frame for which [`is_quiesced`] waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Occupants {
-    /// Writers who have entered while the page was live: it is frozen. Others note what they write.
+    /// Writers that entered while the page was live. The page is frozen; other writers log their
+    /// lines.
     NotDirtyLogged,
     /// All writers.
     Writers,
-    /// Everyone: the page is leaving.
+    /// All users: the page is leaving.
     Everyone,
 }
 
-/// Whether nobody in `slots` who has to leave uses `frame`. The caller has changed the page word
-/// and then called [`heavy`](rackpool_sync::barrier::heavy), or put up a fence if the page was
-/// dirty-logged: whoever enters afterwards sees the changed word, whoever entered before is seen
-/// here.
+/// Returns true once no access slot that `occupants` covers names `frame`. The caller must have
+/// changed the page word and then called [`heavy`](rackpool_sync::barrier::heavy), or executed a
+/// fence if the page was dirty-logged: a thread that publishes its slot later loads the new word;
+/// one that published earlier is found by this scan.
 pub fn is_quiesced<'a>(
     frame: FrameId,
     occupants: Occupants,
@@ -243,7 +244,7 @@ mod tests {
         assert!(is_out(Occupants::Everyone));
     }
 
-    /// docs/design/rack-memory.md.
+    /// The offsets of docs/design/rack-memory.md.
     #[test]
     fn the_layout_is_the_documented_one() {
         assert_eq!(size_of::<AccessSlot>(), 64);

@@ -3,23 +3,23 @@
 use std::path::Path;
 
 const LAST_LEVEL: &str = "/sys/devices/system/cpu/cpu0/cache/index3";
-/// Ways of the last-level cache that programs share with devices, one bit each, where the kernel
+/// Bit mask of the ways of the last-level cache that programs share with devices, where the kernel
 /// can partition it (resctrl).
 const SHARED_WAYS: &str = "/sys/fs/resctrl/info/L3/shareable_bits";
-/// Ways of the last-level cache into which devices write (DDIO): the processors' default.
+/// Number of ways into which devices write by the processors' default (DDIO).
 const IO_WAYS: u64 = 2;
 
-/// Bytes of the last-level cache that writes of devices may fill; more than this in flight pushes
-/// what arrives out to memory before it is used. Its ways that the kernel says are shared with
-/// devices; where it does not say, two: the default of the processors that have such a limit
-/// (Farshin et al., ATC 2020). 0 when the kernel does not describe the cache.
+/// Bytes of the last-level cache that writes of devices may fill. If more bytes are in flight,
+/// arriving data is evicted to memory before it is used. These are the ways that the kernel reports
+/// as shared with devices; if it reports none, two ways, the default of processors that have such a
+/// limit (Farshin et al., ATC 2020). Returns 0 if the kernel does not describe the cache.
 #[must_use]
 pub fn io_share() -> u64 {
     let ways = std::fs::read_to_string(SHARED_WAYS).ok().and_then(|mask| ways_in(&mask));
     share_in(Path::new(LAST_LEVEL), ways.unwrap_or(IO_WAYS)).unwrap_or(0)
 }
 
-/// How many ways a mask in hexadecimal digits names; `None` if none.
+/// Number of ways in a hexadecimal mask; `None` if it has none or is invalid.
 fn ways_in(mask: &str) -> Option<u64> {
     let mask = u64::from_str_radix(mask.trim(), 16).ok()?;
     Some(u64::from(mask.count_ones())).filter(|ways| *ways > 0)
@@ -32,7 +32,7 @@ fn share_in(folder: &Path, io_ways: u64) -> Option<u64> {
     Some(bytes.checked_div(ways)?.saturating_mul(io_ways).min(bytes))
 }
 
-/// A size as the kernel writes it: `32768K`.
+/// Parses a size as the kernel writes it: `32768K`.
 fn parse_size(text: &str) -> Option<u64> {
     let text = text.trim();
     let (digits, shift) = match text.as_bytes().last()? {

@@ -1,22 +1,22 @@
-//! A forked child of this process, for tests: no other crate may have the unsafe code.
+//! A forked child of this process, for tests; other crates must not contain unsafe code.
 
 use std::io::{Error, ErrorKind, Result};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::{Duration, Instant};
 
-/// A child that takes longer than this hangs.
+/// A child that takes longer counts as hung.
 const TIMEOUT: Duration = Duration::from_secs(20);
-/// What a child ends with that has panicked.
+/// Exit code of a child that has panicked.
 const PANICKED: u8 = 101;
 
-/// Forks this process, has the child do `work` and end with what that returns, and waits for it.
-/// The child ends without running what is registered for the end of a process.
+/// Forks this process, runs `work` in the child, waits for the child and returns its exit code,
+/// which is the result of `work`. The child exits without running the process's exit handlers.
 ///
 /// # Errors
-/// The child can't be made, was killed, or took too long, after which it is killed.
+/// The child cannot be created, was killed, or took too long; it is killed then.
 pub fn run(work: impl FnOnce() -> u8) -> Result<u8> {
-    // SAFETY: the child has this thread alone; what others held at this moment stays locked in it,
-    // which `work` has to bear: a hang is ended below.
+    // SAFETY: the child has only this thread. Locks that other threads held stay locked in the
+    // child, so `work` may hang; the loop below ends a child that hangs.
     let process = unsafe { libc::fork() };
     if process == 0 {
         let code = catch_unwind(AssertUnwindSafe(work)).unwrap_or(PANICKED);
@@ -39,7 +39,7 @@ pub fn run(work: impl FnOnce() -> u8) -> Result<u8> {
             return Err(Error::other("the child was killed"));
         }
         if began.elapsed() > TIMEOUT {
-            // SAFETY: a child that has not been waited for: its number is nobody else's.
+            // SAFETY: the child has not been waited for, so its process id is not reused.
             unsafe { libc::kill(process, libc::SIGKILL) };
             // SAFETY: as above.
             unsafe { libc::waitpid(process, &raw mut status, 0) };

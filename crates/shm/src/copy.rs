@@ -1,4 +1,4 @@
-//! Copying between private memory and memory that others write, by size.
+//! Copying between private memory and memory that other processes write, by size.
 
 use std::cell::Cell;
 use std::ptr::{NonNull, copy_nonoverlapping};
@@ -7,42 +7,42 @@ use rackpool_sync::atomic::{AtomicU16, AtomicU32, AtomicU64, Ordering};
 
 use crate::Shared;
 
-/// From this length on (bytes) the stores of a copy go past the caches: what is copied would
-/// displace more of the caches than it is worth. Measured (`cargo x bench corun` prints the table
-/// by length): shorter copies gain hardly anything from it, and whoever reads them right after
-/// waits about twice as long; from 1 MiB on, a core's second-level cache there, copies gained up to
-/// a third where the memory was not busy, and neighbours lost less.
+/// From this length on (bytes) a copy uses stores that bypass the caches, because the copied data
+/// would displace more valuable cache contents. Measured (`cargo x bench corun` prints the table by
+/// length): shorter copies gain hardly anything, and a reader of the copy waits about twice as long
+/// right after it. From 1 MiB on, the size of a core's second-level cache there, copies gained up
+/// to a third where the memory was not busy, and neighbours lost less.
 const STREAM: usize = 1 << 20;
-/// Up to this length (bytes) a thread that reads again into the memory it read into last stores
-/// through the caches. They have that memory, and would have to give it up: 2 MiB took half as long
-/// again, and cost neighbours more (docs/benchmarking.md, `corun`).
+/// Up to this length (bytes) a read into the same memory as the thread's last long read uses cached
+/// stores. The caches hold that memory and would have to evict it: 2 MiB took half as long again,
+/// and cost neighbours more (docs/benchmarking.md, `corun`).
 const AGAIN: usize = 4 << 20;
 
 thread_local! {
-    /// Where this thread's last long read went.
+    /// Address of the destination of this thread's last long read.
     static LAST: Cell<usize> = const { Cell::new(0) };
 }
 
-/// From this length on (bytes) the C library copies with `rep movsb`. Processors do that byte by
-/// byte where the target lies less than [`STEP`] above the source, multiples of [`LOOKS_ALIKE`]
-/// left out, since a load seems to need the store before it: 4 KiB took 1,137 ns instead of 42.
+/// From this length on (bytes) the C library copies with `rep movsb`. Processors execute it byte by
+/// byte if the target lies less than [`STEP`] bytes above the source, modulo [`LOOKS_ALIKE`],
+/// because a load then seems to depend on the store before it: 4 KiB took 1,137 ns instead of 42.
 const STRING: usize = 2 << 10;
 const STEP: usize = 16;
 const LOOKS_ALIKE: usize = 4096;
 
-/// Where the stores of a copy go.
+/// How a copy stores its bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stores {
-    /// Into the caches, as those of any program do.
+    /// Ordinary stores, into the caches.
     Cached,
-    /// Past them, to the memory, where the processor can.
+    /// Stores that bypass the caches, where the processor has them.
     Past,
 }
 
-/// Copies in the given way.
+/// Copies with the given kind of stores.
 ///
 /// # Safety
-/// `len` bytes are there on both sides, and they do not overlap.
+/// `from` and `to` must be valid for `len` bytes, and the two ranges must not overlap.
 pub(crate) unsafe fn copy_by(from: *const u8, to: *mut u8, len: usize, stores: Stores) {
     match stores {
         // SAFETY: the caller's promise.
@@ -52,23 +52,23 @@ pub(crate) unsafe fn copy_by(from: *const u8, to: *mut u8, len: usize, stores: S
     }
 }
 
-/// The atomic at an address.
+/// A reference to the atomic at an address.
 ///
 /// # Safety
-/// The bytes of a `T` from `at` on are mapped for as long as the reference is used, and `at` is
-/// aligned for it.
+/// The bytes of a `T` from `at` on must be mapped as long as the reference is used, and `at` must
+/// be aligned for `T`.
 #[inline]
 const unsafe fn atom<'a, T: Shared>(at: NonNull<u8>) -> &'a T {
     // SAFETY: the caller's promise; `Shared` makes the reference sound.
     unsafe { at.cast::<T>().as_ref() }
 }
 
-/// Copies from mapped memory to private memory. A racing writer of another process may tear the
-/// bytes, which are plain data; 1, 2, 4 and 8 aligned bytes are read in one piece.
+/// Copies from mapped memory to private memory. A concurrent writer in another process may tear the
+/// bytes, which are plain data; 1, 2, 4 and 8 aligned bytes are read atomically.
 ///
 /// # Safety
-/// `into.len()` bytes from `from` on are mapped. They can't overlap `into`, because no slice is
-/// ever made of mapped memory.
+/// `into.len()` bytes from `from` on must be mapped. They cannot overlap `into`, because no slice
+/// of mapped memory is ever made.
 #[inline]
 pub(crate) unsafe fn copy_out(from: NonNull<u8>, into: &mut [u8]) {
     let aligned = |bytes| from.as_ptr().addr().is_multiple_of(bytes);
@@ -88,7 +88,7 @@ pub(crate) unsafe fn copy_out(from: NonNull<u8>, into: &mut [u8]) {
         let cell = unsafe { atom::<AtomicU16>(from) };
         *into = cell.load(Ordering::Relaxed).to_le_bytes();
     } else {
-        // SAFETY: the caller's promise. One byte is always in one piece.
+        // SAFETY: the caller's promise. One byte cannot be torn.
         unsafe { copy_nonoverlapping(from.as_ptr(), into.as_mut_ptr(), into.len()) };
     }
 }
@@ -96,7 +96,7 @@ pub(crate) unsafe fn copy_out(from: NonNull<u8>, into: &mut [u8]) {
 /// Copies from private memory to mapped memory; the counterpart of [`copy_out`].
 ///
 /// # Safety
-/// `from.len()` bytes from `to` on are mapped for writing.
+/// `from.len()` bytes from `to` on must be mapped for writing.
 #[inline]
 pub(crate) unsafe fn copy_in(to: NonNull<u8>, from: &[u8]) {
     let aligned = |bytes| to.as_ptr().addr().is_multiple_of(bytes);
@@ -116,16 +116,16 @@ pub(crate) unsafe fn copy_in(to: NonNull<u8>, from: &[u8]) {
         let cell = unsafe { atom::<AtomicU16>(to) };
         cell.store(u16::from_le_bytes(bytes), Ordering::Relaxed);
     } else {
-        // SAFETY: the caller's promise. One byte is always in one piece.
+        // SAFETY: the caller's promise. One byte cannot be torn.
         unsafe { copy_nonoverlapping(from.as_ptr(), to.as_ptr(), from.len()) };
     }
 }
 
-/// Copies more than 8 bytes, to private memory if `OUT`. The usual lengths are constants here, so
-/// that no call is made.
+/// Copies more than 8 bytes; `OUT` states that `to` is private memory. Common lengths are constants
+/// here, so that they need no call.
 ///
 /// # Safety
-/// `len` bytes are there on both sides, and they do not overlap.
+/// `from` and `to` must be valid for `len` bytes, and the two ranges must not overlap.
 #[inline]
 unsafe fn copy_many<const OUT: bool>(from: *const u8, to: *mut u8, len: usize) {
     match len {
@@ -144,7 +144,7 @@ unsafe fn copy_many<const OUT: bool>(from: *const u8, to: *mut u8, len: usize) {
     }
 }
 
-/// Copies through the caches.
+/// Copies with cached stores.
 ///
 /// # Safety
 /// As [`copy_many`].
@@ -159,7 +159,7 @@ unsafe fn copy_plainly(from: *const u8, to: *mut u8, len: usize) {
     }
 }
 
-/// Copies line by line, each with all its loads before its stores.
+/// Copies line by line: all loads of a line precede its stores.
 ///
 /// # Safety
 /// As [`copy_many`].
@@ -183,7 +183,7 @@ unsafe fn copy_stepwise(from: *const u8, to: *mut u8, len: usize) {
     unsafe { copy_nonoverlapping(source, target, len - done) };
 }
 
-/// Copies a lot to private memory.
+/// Copies a long range to private memory.
 ///
 /// # Safety
 /// As [`copy_many`].
@@ -199,8 +199,8 @@ unsafe fn stream_out(from: *const u8, to: *mut u8, len: usize) {
     }
 }
 
-/// Copies with loads that leave nothing in the caches, and with stores that go past them if `PAST`.
-/// Done when it returns, in the order of the program.
+/// Copies with loads that leave nothing in the caches, and with stores that bypass them if `PAST`.
+/// The copy is complete in program order when the function returns.
 ///
 /// # Safety
 /// As [`copy_many`].
@@ -212,7 +212,7 @@ unsafe fn stream<const PAST: bool>(from: *const u8, to: *mut u8, len: usize) {
         _mm_stream_si128,
     };
     const LINE: usize = 64;
-    /// Lines that are fetched ahead.
+    /// Prefetch distance in bytes.
     const AHEAD: usize = 8 * LINE;
     let head = to.align_offset(LINE).min(len);
     let lines = (len - head) / LINE;
@@ -220,7 +220,7 @@ unsafe fn stream<const PAST: bool>(from: *const u8, to: *mut u8, len: usize) {
     unsafe { copy_nonoverlapping(from, to, head) };
     for line in 0..lines {
         let at = head + line * LINE;
-        // SAFETY: a hint; an address past the end is not accessed.
+        // SAFETY: a hint; the processor does not access an address past the end.
         unsafe { _mm_prefetch::<_MM_HINT_NTA>(from.wrapping_add(at + AHEAD).cast()) };
         for part in (at..at + LINE).step_by(size_of::<__m128i>()) {
             // SAFETY: within `len`.
@@ -239,7 +239,7 @@ unsafe fn stream<const PAST: bool>(from: *const u8, to: *mut u8, len: usize) {
         }
     }
     if PAST {
-        // SAFETY: part of every x86-64. Until it, these stores are not ordered with others.
+        // SAFETY: part of every x86-64. Before it, these stores are not ordered with others.
         unsafe { _mm_sfence() };
     }
     let done = head + lines * LINE;
@@ -249,7 +249,7 @@ unsafe fn stream<const PAST: bool>(from: *const u8, to: *mut u8, len: usize) {
     unsafe { copy_nonoverlapping(source, target, len - done) };
 }
 
-/// Copies; this processor offers no stores that go past the caches to safe code.
+/// Copies with cached stores: this architecture offers no others here.
 ///
 /// # Safety
 /// As [`copy_many`].
@@ -296,7 +296,7 @@ mod tests {
                 assert_eq!(memory[shift..shift + len], source, "in: {len} B, shifted by {shift}");
                 assert!(memory[..shift].iter().chain(&memory[shift + len..]).all(|b| *b == 0xee));
                 let mut back = vec![0; len + 2];
-                // The second time the same memory is read into.
+                // The second read goes into the same memory as the first.
                 for time in 1..=2 {
                     back.fill(0xdd);
                     // SAFETY: `len` bytes follow.

@@ -1,10 +1,10 @@
-//! Waiting for some nanoseconds: the extra latency of emulated CXL memory.
+//! A delay of some nanoseconds: the extra latency of emulated CXL memory.
 //!
-//! CXL memory is further away than the processor's own. Machines without it emulate it, as the
-//! Rcmp paper does, by memory that is about 50 ns slower (a remote NUMA node); where there is no
-//! second node either, this waits instead. One access of a program waits once, however long it is:
-//! the first line of a real access pays the distance, the lines behind it overlap. So for up to
-//! 64 B this is one latency, and bandwidth is left alone.
+//! CXL memory is slower than a processor's own memory. Machines without CXL emulate it, as the Rcmp
+//! paper does, by memory that is about 50 ns slower (a remote NUMA node); on a machine without a
+//! second node this delay takes its place. Each access waits once, however long it is: only the
+//! first line of a real access pays the distance, the following lines overlap. An access of up to
+//! 64 B therefore pays one latency, and bandwidth is unchanged.
 
 use std::hint::black_box;
 use std::sync::OnceLock;
@@ -13,11 +13,11 @@ use std::time::Instant;
 use crate::superblock::Superblock;
 use crate::{OutOfBounds, ReadOnlyMapping};
 
-/// The longest extra latency that is emulated, in nanoseconds: more is no memory any more.
+/// Longest extra latency, in nanoseconds; slower memory does not exist.
 pub const MAX_NS: u32 = 10_000;
 
-/// A wait of a fixed number of turns of a loop whose turns depend on each other. A turn takes a
-/// nanosecond or two, so it is as exact as that; asking the clock would take 20 ns by itself.
+/// A delay by a fixed number of turns of a loop whose turns depend on each other. A turn takes one
+/// or two nanoseconds, which is its accuracy; reading a clock would take 20 ns by itself.
 ///
 /// ```
 /// use rackpool_shm::delay::ExtraLatency;
@@ -30,11 +30,11 @@ pub struct ExtraLatency {
 }
 
 impl ExtraLatency {
-    /// None: costs a comparison.
+    /// No delay: costs one comparison.
     pub const NONE: Self = Self { turns: 0 };
 
-    /// About `ns` nanoseconds on this computer, at most [`MAX_NS`]. The first call that asks for
-    /// more than 0 measures the loop, which takes about 2 ms.
+    /// A delay of about `ns` nanoseconds on this computer, at most [`MAX_NS`]. The first call with
+    /// more than 0 calibrates the loop, which takes about 2 ms.
     #[must_use]
     pub fn from_ns(ns: u32) -> Self {
         static TURNS_PER_NS: OnceLock<f64> = OnceLock::new();
@@ -50,7 +50,7 @@ impl ExtraLatency {
         Self { turns: (turns.round() as u32).max(1) }
     }
 
-    /// What the daemon has noted in the rack's metadata.
+    /// The latency that the daemon has noted in the rack's metadata.
     ///
     /// ```
     /// use rackpool_shm::delay::ExtraLatency;
@@ -64,7 +64,7 @@ impl ExtraLatency {
         Ok(Self::from_ns(u32::try_from(ns).unwrap_or(MAX_NS)))
     }
 
-    /// Whether it does not wait at all.
+    /// Returns true if there is no delay.
     #[inline]
     #[must_use]
     pub const fn is_none(self) -> bool {
@@ -87,19 +87,19 @@ thread_local! {
     static WAITS: std::cell::Cell<u64> = const { std::cell::Cell::new(0) };
 }
 
-/// How often the calling thread has waited: who is tested has no other clock.
+/// Number of delays of the calling thread, for tests.
 #[cfg(test)]
 pub(crate) fn waits() -> u64 {
     WAITS.with(std::cell::Cell::get)
 }
 
-/// Never inlined: the loop that is measured is the one that waits. Each turn is six operations
-/// that wait for one another (Marsaglia's xorshift), in registers: through memory their speed would
-/// depend on what the processor guesses of it.
+/// Never inlined, so that the calibrated loop is the one that waits. A turn is six dependent
+/// operations in registers (Marsaglia's xorshift); memory operations would make its time depend on
+/// the processor's predictions.
 #[inline(never)]
 fn turn(count: u32) {
-    // Without it the processor would go round the loop while it waits for the access before: the
-    // longer of the two would count, not their sum.
+    // Without this fence the processor would execute the loop while it waits for the access before:
+    // the longer of the two times would count, not their sum.
     #[cfg(target_arch = "x86_64")]
     // SAFETY: every x86-64 processor has SSE2; a fence touches no memory.
     unsafe {
@@ -114,8 +114,8 @@ fn turn(count: u32) {
     black_box(value);
 }
 
-/// Turns in a nanosecond: the most that were seen, because whatever disturbs a measurement makes
-/// it slower. Eleven are taken of about 0.2 ms each.
+/// Turns per nanosecond: the most of eleven measurements of about 0.2 ms each, because any
+/// disturbance only slows a measurement down.
 fn calibrate() -> f64 {
     const TURNS: u32 = 100_000;
     let measure = |_| {
@@ -131,7 +131,7 @@ mod tests {
     use super::*;
     use crate::Mapping;
 
-    /// The shortest of many waits, in ns: the others were disturbed.
+    /// The shortest of many measurements in ns, because any disturbance only lengthens one.
     fn measured_ns(latency: ExtraLatency) -> f64 {
         const WAITS: u32 = 1000;
         let measure = |_| {
@@ -150,7 +150,7 @@ mod tests {
             let found = measured_ns(ExtraLatency::from_ns(ns));
             println!("{ns} ns asked, {found:.1} ns waited");
             let asked = f64::from(ns);
-            // The clock rate of a core changes under load: generous bounds.
+            // The clock rate of a core changes under load: wide bounds.
             assert!(
                 found > asked * 0.6 - 10.0 && found < asked * 1.6 + 15.0,
                 "{ns}: {found:.1} ns"

@@ -1,4 +1,4 @@
-//! Where a rack's files are.
+//! The paths of a rack's files.
 
 use std::path::{Path, PathBuf};
 
@@ -36,19 +36,19 @@ impl RackDirectory {
         &self.0
     }
 
-    /// The CXL memory.
+    /// The file of the frames, or a link to their memory.
     #[must_use]
     pub fn frames(&self) -> PathBuf {
         self.0.join("frames")
     }
 
-    /// The daemon's own state.
+    /// The rack metadata.
     #[must_use]
     pub fn metadata(&self) -> PathBuf {
         self.0.join("metadata")
     }
 
-    /// Which small objects programs have.
+    /// The marks of the rack's objects.
     #[must_use]
     pub fn marks(&self) -> PathBuf {
         self.0.join("marks")

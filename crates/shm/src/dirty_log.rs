@@ -1,5 +1,5 @@
-//! Lines of moving pages that a thread writes by itself. It notes them before it stores anything,
-//! so that the daemon can tell the page's new home what a copy lacks that was made meanwhile.
+//! Dirty logs: the lines that a thread writes in dirty-logged pages. The thread logs a line before
+//! it stores to it, so that the daemon can send the page's new home the lines that its copy lacks.
 
 use std::ops::RangeInclusive;
 use std::sync::atomic::compiler_fence;
@@ -10,14 +10,14 @@ use rackpool_sync::atomic::{AtomicU64, Ordering};
 #[cfg(not(loom))]
 use crate::Shared;
 
-/// Bytes of a line, the unit in which is noted what was written.
+/// Bytes of a line, the unit of the log.
 pub const LINE_BYTES: u64 = 64;
-/// The most bytes of one write that is noted.
+/// Longest write in bytes that one entry can log.
 pub const LONGEST: usize = 4096;
-/// Writes that are noted until the daemon takes them.
+/// Number of entries that the log holds until the daemon takes them.
 pub const KEPT: usize = 30;
 
-/// A thread's notes in its client's file: 256 B.
+/// A thread's dirty log in its client's file: 256 B.
 ///
 /// ```text
 ///  0  noted 8 B | taken 8 B
@@ -26,9 +26,9 @@ pub const KEPT: usize = 30;
 #[derive(Debug, Default)]
 #[repr(C, align(64))]
 pub struct DirtyLog {
-    /// How many writes were noted, ever. Written by the client.
+    /// Number of entries logged so far. Written by the client.
     noted: AtomicU64,
-    /// How many of them the daemon has taken. Written by the daemon.
+    /// Number of entries that the daemon has taken. Written by the daemon.
     taken: AtomicU64,
     writes: [AtomicU64; KEPT],
 }
@@ -46,7 +46,7 @@ const _: () = {
 #[cfg(not(loom))]
 unsafe impl Shared for DirtyLog {}
 
-/// Lines of one frame that follow each other.
+/// Consecutive lines of one frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Write {
     frame: FrameId,
@@ -59,7 +59,8 @@ impl Write {
     const MORE_SHIFT: u32 = 57;
     const MOST_LINE: u64 = (1 << (Self::MORE_SHIFT - Self::FIRST_SHIFT)) - 1;
 
-    /// The lines that `len` bytes at `offset` of a frame touch, if they can be noted.
+    /// The lines that `len` bytes at `offset` of a frame touch. Returns `None` if an entry cannot
+    /// express them.
     fn new(frame: FrameId, offset: u64, len: usize) -> Option<Self> {
         if len == 0 || len > LONGEST {
             return None;
@@ -84,15 +85,16 @@ impl Write {
 }
 
 impl DirtyLog {
-    /// Where the write with this number stands.
+    /// The cell of the entry with this number.
     fn place(&self, number: u64) -> Option<&AtomicU64> {
         self.writes.get(usize::try_from(number % KEPT as u64).ok()?)
     }
 
-    /// Notes that `len` bytes at `offset` of a frame will be written. `false`: there is no room
-    /// before the daemon has taken what is noted, or they are too many.
+    /// Logs that `len` bytes at `offset` of a frame will be written. Returns false, with nothing
+    /// logged, if the log is full until the daemon takes its entries, or if one entry cannot
+    /// express the bytes.
     ///
-    /// The caller has entered the frame, and its page word was dirty-logged.
+    /// The caller must have entered the frame under a dirty-logged page word.
     #[must_use]
     pub fn note(&self, frame: FrameId, offset: u64, len: usize) -> bool {
         let Some(write) = Write::new(frame, offset, len).map(Write::to_raw) else { return false };
@@ -100,8 +102,9 @@ impl DirtyLog {
         // SYNC: pairs with the store in `take`.
         let waiting = noted.wrapping_sub(self.taken.load(Ordering::Acquire));
         let is_last = |place: &AtomicU64| place.load(Ordering::Relaxed) == write;
-        // What is taken now is not forgotten: the page is dirty-logged. What was taken before that
-        // is known to be.
+        // An entry that the daemon takes at this time is not lost: the page is dirty-logged, so the
+        // daemon records its lines. An entry that was taken before the page was dirty-logged is
+        // counted in `taken`.
         if (1..=KEPT as u64).contains(&waiting)
             && self.place(noted.wrapping_sub(1)).is_some_and(is_last)
         {
@@ -111,13 +114,14 @@ impl DirtyLog {
         place.store(write, Ordering::Relaxed);
         // SYNC: pairs with the load in `take`.
         self.noted.store(noted.wrapping_add(1), Ordering::Release);
-        // SYNC: a thread that dies in the midst of its write has noted it.
+        // SYNC: orders the entry before the write: a thread that dies in the middle of its write
+        // has logged it.
         compiler_fence(Ordering::SeqCst);
         true
     }
 
-    /// Hands over what was noted last, whether it was taken or not: perhaps the thread is still
-    /// about to write it. Nothing in it can be trusted.
+    /// Passes the last logged entry to `each`, taken or not: its thread may still be about to
+    /// write. The daemon must not trust the entry.
     pub fn look_at_last(&self, each: impl FnOnce(FrameId, RangeInclusive<u32>)) {
         // SYNC: pairs with the store in `note`.
         let noted = self.noted.load(Ordering::Acquire);
@@ -127,8 +131,8 @@ impl DirtyLog {
         }
     }
 
-    /// Hands over what was noted since the last time. Nothing in it can be trusted: the client
-    /// writes there what it likes.
+    /// Passes the entries since the last call to `each`. The daemon must not trust them: the client
+    /// can write anything there.
     pub fn take(&self, mut each: impl FnMut(FrameId, RangeInclusive<u32>)) {
         // SYNC: pairs with the store in `note`.
         let noted = self.noted.load(Ordering::Acquire);
@@ -142,7 +146,7 @@ impl DirtyLog {
             let Write { frame, first, last } = Write::from_raw(place.load(Ordering::Relaxed));
             each(frame, first..=last);
         }
-        // SYNC: pairs with the load in `note`: it was read before its place is used again.
+        // SYNC: pairs with the load in `note`: the entry was read before its cell is reused.
         self.taken.store(noted, Ordering::Release);
     }
 }

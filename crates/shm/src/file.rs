@@ -7,18 +7,18 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{FlockOperation, flock};
 
-/// Why a file of the rack can't be used.
+/// The reason why a file of the rack cannot be used.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum FileError {
     /// The operating system refused.
     #[error("can't {action} {path}: {source}")]
     Io {
-        /// What was tried.
+        /// The attempted action.
         action: &'static str,
         /// The file.
         path: PathBuf,
-        /// The system's answer.
+        /// The error of the operating system.
         source: io::Error,
     },
     /// Another process holds the lock.
@@ -29,19 +29,19 @@ pub enum FileError {
         /// The file.
         path: PathBuf,
     },
-    /// Another user has put the file there.
+    /// The file belongs to another user.
     #[error(
         "{path} belongs to user {owner}, this process to user {own}: user {owner} can change what lies in it; have it removed, and the rack's folder with it"
     )]
     OtherUser {
         /// The file.
         path: PathBuf,
-        /// Its owner.
+        /// The file's owner.
         owner: u32,
-        /// Whose this process is.
+        /// This process's user.
         own: u32,
     },
-    /// The file is not as long as it has to be.
+    /// The file does not have the required length.
     #[error(
         "{path} has {found} B where {expected} B are needed: it was cut or belongs to another configuration; start with the old --memory and --page-size, or remove the rack's folder to give its contents up"
     )]
@@ -50,7 +50,7 @@ pub enum FileError {
         path: PathBuf,
         /// Its length in bytes.
         found: u64,
-        /// The length it must have, in bytes.
+        /// The required length in bytes.
         expected: u64,
     },
 }
@@ -59,7 +59,7 @@ fn io_error<'a>(action: &'static str, path: &'a Path) -> impl FnOnce(io::Error) 
     move |source| FileError::Io { action, path: path.to_path_buf(), source }
 }
 
-/// Creates a file of `len` zero bytes that only this user can open; there must be none yet.
+/// Creates a file of `len` zero bytes that only this user can open. Fails if the file exists.
 pub fn create(path: &Path, len: u64) -> Result<File, FileError> {
     let file = OpenOptions::new()
         .read(true)
@@ -72,7 +72,7 @@ pub fn create(path: &Path, len: u64) -> Result<File, FileError> {
     Ok(file)
 }
 
-/// Opens a file for reading and writing; `None` when there is none.
+/// Opens a file for reading and writing. Returns `None` if it does not exist.
 pub fn open(path: &Path) -> Result<Option<File>, FileError> {
     match OpenOptions::new().read(true).write(true).open(path) {
         Ok(file) => Ok(Some(file)),
@@ -81,12 +81,12 @@ pub fn open(path: &Path) -> Result<Option<File>, FileError> {
     }
 }
 
-/// Opens a file for reading only, so that its descriptor can be given away.
+/// Opens a file for reading only, so that its descriptor can be passed to other processes.
 pub fn open_read_only(path: &Path) -> Result<File, FileError> {
     File::open(path).map_err(io_error("open", path))
 }
 
-/// Refuses a file of another user, for places where others can put files.
+/// Fails for a file of another user. For folders in which other users can create files.
 pub fn require_own(file: &File, path: &Path) -> Result<(), FileError> {
     let owner = file.metadata().map_err(io_error("examine", path))?.uid();
     let own = rustix::process::geteuid().as_raw();
@@ -96,7 +96,7 @@ pub fn require_own(file: &File, path: &Path) -> Result<(), FileError> {
     Err(FileError::OtherUser { path: path.to_path_buf(), owner, own })
 }
 
-/// Checks a file's length.
+/// Fails unless the file has the expected length.
 pub fn check_len(file: &File, path: &Path, expected: u64) -> Result<(), FileError> {
     let found = file.metadata().map_err(io_error("examine", path))?.len();
     if found == expected {
@@ -106,8 +106,7 @@ pub fn check_len(file: &File, path: &Path, expected: u64) -> Result<(), FileErro
     }
 }
 
-/// Locks the file for this process; the kernel gives the lock back when the process ends, however
-/// it ends.
+/// Locks the file for this process. The kernel releases the lock when the process ends in any way.
 pub fn lock(file: &File, path: &Path) -> Result<(), FileError> {
     match flock(file, FlockOperation::NonBlockingLockExclusive) {
         Ok(()) => Ok(()),
@@ -116,18 +115,18 @@ pub fn lock(file: &File, path: &Path) -> Result<(), FileError> {
     }
 }
 
-/// Marks a file as held: from now on until nobody has this descriptor, a copy of it, or memory that
-/// was mapped through it.
+/// Marks a file as held until the last descriptor that shares this open file, and the last mapping
+/// made through it, are gone.
 pub fn hold(file: &File, path: &Path) -> Result<(), FileError> {
     flock(file, FlockOperation::NonBlockingLockShared)
         .map_err(|error| io_error("hold", path)(error.into()))
 }
 
-/// Whether anybody [holds](hold) a file.
+/// Returns true if any process [holds](hold) the file.
 #[must_use]
 pub fn is_held(path: &Path) -> bool {
     let Ok(Some(file)) = open(path) else { return false };
-    // Another error than that it is held says nothing.
+    // An error other than a held file is treated as held.
     flock(&file, FlockOperation::NonBlockingLockExclusive).is_err()
 }
 

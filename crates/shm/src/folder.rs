@@ -1,8 +1,9 @@
-//! Whether the folder of a pool, a store or credentials is safe from the other users of the host.
+//! Checks that other users of the host cannot replace the contents of the folder of a pool, a store
+//! or credentials.
 //!
-//! A folder such as `/dev/shm` is open to everybody: another user can make the pool's folder first,
-//! and then replaces what lies in it. So programs use the path without links, and look at the
-//! owner and the mode of every folder on it, as sshd does.
+//! A folder such as `/dev/shm` is open to all users: another user can create the pool's folder
+//! first and then replace its contents. Programs therefore resolve links and check owner and mode
+//! of every folder on the path, as sshd does.
 
 use std::fs::{DirBuilder, Metadata};
 use std::io;
@@ -15,21 +16,21 @@ const WRITABLE_BY_ALL: u32 = 0o002;
 const WRITABLE_BY_GROUP: u32 = 0o020;
 const OPEN_TO_OTHERS: u32 = 0o077;
 
-/// Why a folder is not used.
+/// The reason why a folder is not used.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum FolderError {
     /// The operating system refused.
     #[error("can't {action} {path}: {source}")]
     Io {
-        /// What was tried.
+        /// The attempted action.
         action: &'static str,
         /// The folder.
         path: PathBuf,
-        /// The system's answer.
+        /// The error of the operating system.
         source: io::Error,
     },
-    /// The path is no text, and other processes are told it as one.
+    /// The path is not UTF-8, but other processes receive it as text.
     #[error(
         "the path {path:?} is not UTF-8, and other processes are told it as text: name another folder"
     )]
@@ -37,50 +38,51 @@ pub enum FolderError {
         /// The path.
         path: PathBuf,
     },
-    /// Another user owns the folder, or one on the way to it.
+    /// Another user owns the folder or one of its parents.
     #[error(
         "{folder} belongs to user {owner} (mode {mode:03o}), this process to user {own}: user {owner} can replace what lies in it; name another folder, or have this one removed"
     )]
     OtherUser {
-        /// That folder.
+        /// The folder that the other user owns.
         folder: PathBuf,
         /// Its owner.
         owner: u32,
         /// Its permissions.
         mode: u32,
-        /// Whose this process is.
+        /// This process's user.
         own: u32,
     },
-    /// Other users can replace what lies in the folder, or in one on the way to it.
+    /// Other users can replace the contents of the folder or of one of its parents.
     #[error(
         "other users can write to {folder} (owner {owner}, mode {mode:03o}) and replace what lies in it: `chmod go-w {folder}`, or name a folder of your own"
     )]
     Writable {
-        /// That folder.
+        /// The writable folder.
         folder: PathBuf,
         /// Its owner.
         owner: u32,
         /// Its permissions.
         mode: u32,
     },
-    /// Every user may create files in the folder, which is sticky, and owns the files it creates.
+    /// The folder is sticky and writable for all users: each user can create files in it and owns
+    /// them.
     #[error(
         "other users can make files in {folder} (owner {owner}, mode {mode:03o}): name a folder of your own in it, like {folder}/rackpool"
     )]
     Sticky {
-        /// That folder.
+        /// The sticky folder.
         folder: PathBuf,
         /// Its owner.
         owner: u32,
         /// Its permissions.
         mode: u32,
     },
-    /// Other users reach what lies in a folder that is for its owner alone.
+    /// Other users can enter a folder that must be private to its owner.
     #[error(
         "{folder} is open to other users (owner {owner}, mode {mode:03o}): `chmod 700 {folder}`"
     )]
     Open {
-        /// That folder.
+        /// The folder.
         folder: PathBuf,
         /// Its owner.
         owner: u32,
@@ -93,12 +95,12 @@ fn failed<'a>(action: &'static str, path: &'a Path) -> impl FnOnce(io::Error) ->
     move |source| FolderError::Io { action, path: path.to_path_buf(), source }
 }
 
-/// Returns the path of a folder without links, if only this user and root can replace what lies in
-/// it: every folder from the root on belongs to one of them, none is writable by others unless it
-/// is sticky, and the last is not even then.
+/// Returns the path of a folder with links resolved, if only this user and root can replace its
+/// contents: every folder from the root on belongs to one of them; none is writable by others
+/// unless it is sticky; the last one is not writable by others even then.
 ///
 /// # Errors
-/// Names the folder that another user owns or can write to, and the way out.
+/// [`FolderError`] names the folder that another user owns or can write to, and a remedy.
 pub fn require_trusted(path: &Path) -> Result<PathBuf, FolderError> {
     let resolved = resolve(path)?;
     let users = Users::here()?;
@@ -109,10 +111,11 @@ pub fn require_trusted(path: &Path) -> Result<PathBuf, FolderError> {
     Ok(resolved)
 }
 
-/// The same for a folder that belongs to this user and that nobody else can enter.
+/// Like [`require_trusted`], for a folder that belongs to this user and that no other user can
+/// enter.
 ///
 /// # Errors
-/// As for [`require_trusted`], and when the folder is root's or open to others.
+/// As for [`require_trusted`], and if the folder belongs to root or is open to others.
 pub fn require_private(path: &Path) -> Result<PathBuf, FolderError> {
     let resolved = resolve(path)?;
     let users = Users::here()?;
@@ -127,11 +130,11 @@ pub fn require_private(path: &Path) -> Result<PathBuf, FolderError> {
     Ok(resolved)
 }
 
-/// Makes the folders of a path that are missing, for this user alone, and checks the whole path as
-/// [`require_trusted`] does. Nothing is made in a folder that is not safe.
+/// Creates the missing folders of a path for this user only, and checks the whole path as
+/// [`require_trusted`] does. Creates nothing in a folder that is not safe.
 ///
 /// # Errors
-/// As for [`require_trusted`], and when a folder can't be made.
+/// As for [`require_trusted`], and if a folder cannot be created.
 pub fn create(path: &Path) -> Result<PathBuf, FolderError> {
     let absolute = std::path::absolute(path).map_err(failed("find", path))?;
     let there = absolute.ancestors().find(|folder| folder.exists());
@@ -146,22 +149,22 @@ pub fn create(path: &Path) -> Result<PathBuf, FolderError> {
     require_trusted(&absolute)
 }
 
-/// Refuses a path that other processes can't be told.
+/// Fails for a path that cannot be passed to other processes as text.
 ///
 /// # Errors
-/// When it is not UTF-8.
+/// [`FolderError::NotText`] if the path is not UTF-8.
 pub fn require_text(path: &Path) -> Result<(), FolderError> {
     let text = path.to_str().map(drop);
     text.ok_or_else(|| FolderError::NotText { path: path.to_path_buf() })
 }
 
 fn resolve(path: &Path) -> Result<PathBuf, FolderError> {
-    // The current folder, which a file's name alone has as its parent.
+    // A bare file name has the empty path as its parent: the current folder.
     let path = if path.as_os_str().is_empty() { Path::new(".") } else { path };
     path.canonicalize().map_err(failed("find", path))
 }
 
-/// A group with the number of the owner is the owner's alone where each user has one.
+/// Where each user has a group of the same number, only the owner is in that group.
 fn is_writable_by_others(found: &Metadata) -> bool {
     let is_own_group = found.gid() == found.uid();
     found.mode() & WRITABLE_BY_ALL != 0 || (found.mode() & WRITABLE_BY_GROUP != 0 && !is_own_group)
@@ -180,10 +183,11 @@ fn writable(folder: &Path, found: &Metadata) -> FolderError {
     }
 }
 
-/// Who may own what is used.
+/// The users that may own a trusted folder.
 struct Users {
     own: u32,
-    /// The owner of `/`, who can replace everything: root, or what a user namespace shows for it.
+    /// The owner of `/`, who can replace everything: root, or the user that a user namespace maps
+    /// to it.
     top: u32,
 }
 
@@ -202,7 +206,7 @@ impl Users {
         FolderError::OtherUser { folder, owner, mode, own: self.own }
     }
 
-    /// Checks each folder of a path without links, and returns what the last is like.
+    /// Checks each folder of a resolved path. Returns the metadata of the last one.
     fn require_way(&self, resolved: &Path) -> Result<Metadata, FolderError> {
         let mut last = None;
         let mut folders: Vec<&Path> = resolved.ancestors().collect();
@@ -233,14 +237,14 @@ mod tests {
 
     const STRANGER: u32 = 65534;
 
-    /// A folder of a new path with this mode.
+    /// Creates a folder with this mode.
     fn made(path: PathBuf, mode: u32) -> PathBuf {
         create_dir(&path).unwrap();
         set_permissions(&path, Permissions::from_mode(mode)).unwrap();
         path
     }
 
-    /// Gives a folder to another user, which only root can.
+    /// Gives a folder to another user, which only root can do. Returns whether it succeeded.
     fn given_away(path: &Path) -> bool {
         let given = chown(path, Some(STRANGER), Some(STRANGER)).is_ok();
         if !given {

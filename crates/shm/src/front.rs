@@ -4,33 +4,33 @@ use std::ptr::NonNull;
 
 use crate::permit::Permit;
 
-/// The number of no pool; not 0, which a permit has that was revoked. No permit has it.
+/// A number that no pool and no permit has. It is not 0, the value of a revoked permit.
 pub(crate) const NONE: u64 = u64::MAX;
 
-/// What a thread used last of its things of one kind, and the pool that belongs to. In a constant
-/// `thread_local!` it is found with two instructions; nothing is dropped with it.
+/// The object of one kind that a thread used last, and the number of its pool. In a constant
+/// `thread_local!` it is found with two instructions. It does not own the object.
 #[derive(Debug)]
 pub struct Front<T> {
-    /// [`NONE`]: there is none.
+    /// [`NONE`] if there is no object.
     pool: Cell<u64>,
     thing: Cell<NonNull<T>>,
 }
 
 impl<T> Front<T> {
-    /// Nothing.
+    /// An empty front.
     #[must_use]
     pub const fn none() -> Self {
         Self { pool: Cell::new(NONE), thing: Cell::new(NonNull::dangling()) }
     }
 
-    /// Brings a thing of the pool numbered `pool` to the front. [`Self::remove`] has to follow
-    /// before it is dropped.
+    /// Puts an object of the pool with the number `pool` to the front. The caller must call
+    /// [`Self::remove`] before the object is dropped.
     pub fn set(&self, pool: NonZeroU64, thing: NonNull<T>) {
         self.pool.set(pool.get());
         self.thing.set(thing);
     }
 
-    /// Takes a thing away from the front, if it is there.
+    /// Removes an object from the front, if it is there.
     pub fn remove(&self, thing: NonNull<T>) {
         if self.thing.get() == thing {
             self.pool.set(NONE);
@@ -38,11 +38,11 @@ impl<T> Front<T> {
         }
     }
 
-    /// The thing at the front, if it is of the pool that may be used.
+    /// Returns the object at the front if its pool is the one that `permit` allows.
     ///
     /// # Safety
-    /// Whatever [`Self::set`] has brought there was removed before it was dropped, and is neither
-    /// borrowed mutably nor dropped while the reference is used.
+    /// Every object passed to [`Self::set`] must be removed before it is dropped, and must be
+    /// neither borrowed mutably nor dropped while the reference is used.
     #[inline]
     pub unsafe fn get<'a>(&self, permit: &Permit) -> Option<&'a T>
     where
@@ -51,8 +51,8 @@ impl<T> Front<T> {
         if self.pool.get() != permit.pool() {
             return None;
         }
-        // SAFETY: the caller's promise: no permit names `NONE`, so another pool was set with a
-        // thing that still exists.
+        // SAFETY: no permit has the number `NONE`, so a pool was set with an object; by the
+        // caller's promise the object still exists.
         Some(unsafe { self.thing.get().as_ref() })
     }
 }
@@ -67,7 +67,7 @@ mod tests {
         let (mut one, mut other) = (1, 2);
         let (one, other) = (NonNull::from(&mut one), NonNull::from(&mut other));
         let front = Front::none();
-        // SAFETY: the numbers outlive the front, and nobody changes them.
+        // SAFETY: the numbers outlive the front and do not change.
         let found = |pool| unsafe { front.get(&Permit::new(pool).unwrap()) }.copied();
         assert_eq!(found(first), None);
         front.set(first, one);

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use crate::mapping::{Mapping, OutOfBounds, Shared};
 
-/// A view of a `T` that keeps its mapping: its bounds are checked once, and looking at it costs
-/// what any reference does.
+/// A view of a `T` that keeps its mapping alive. The bounds are checked once; an access then costs
+/// no more than through a reference.
 ///
 /// ```
 /// use std::sync::Arc;
@@ -21,17 +21,17 @@ use crate::mapping::{Mapping, OutOfBounds, Shared};
 #[derive(Debug)]
 pub struct Held<T> {
     at: NonNull<T>,
-    /// What `at` points into.
+    /// The mapping that `at` points into.
     _memory: Arc<Mapping>,
 }
 
-// SAFETY: it gives nothing but `&T`, of memory that stays mapped wherever it goes.
+// SAFETY: it gives out only `&T`, into memory that stays mapped whichever thread owns it.
 unsafe impl<T: Sync> Send for Held<T> {}
 // SAFETY: as for `Send`.
 unsafe impl<T: Sync> Sync for Held<T> {}
 
 impl<T: Shared> Held<T> {
-    /// A view of the `T` at `offset`.
+    /// A view of the `T` at `offset` (bytes).
     pub fn new(memory: &Arc<Mapping>, offset: u64) -> Result<Self, OutOfBounds> {
         let at = NonNull::from(memory.view::<T>(offset)?);
         Ok(Self { at, _memory: Arc::clone(memory) })
@@ -43,7 +43,7 @@ impl<T> Deref for Held<T> {
 
     #[inline]
     fn deref(&self) -> &T {
-        // SAFETY: it was a `&T` into the mapping, which lives as long as this does.
+        // SAFETY: `at` was a `&T` into the mapping, which lives as long as `self`.
         unsafe { self.at.as_ref() }
     }
 }

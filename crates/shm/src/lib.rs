@@ -1,30 +1,31 @@
-//! Rack memory: its files, how they are mapped, what lies where, and the local access path.
+//! Rack memory: its files and mappings, the layouts in them, and the local access path.
 //!
 //! | module | holds |
 //! |---|---|
-//! | [`access`] | access slots: how a client enters a page without a lock, how the daemon drains it |
+//! | [`access`] | access slots: lock-free access to a page by a client, quiescing by the daemon |
 //! | [`cache`] | the last-level cache and the part of it that devices use |
 //! | [`child`] | a forked child of this process, for tests |
-//! | `copy` | how bytes are copied, by size |
+//! | `copy` | copying of bytes, by size |
 //! | [`delay`] | the extra latency of emulated CXL memory |
-//! | [`directory`] | where a rack's files are |
-//! | [`folder`] | whether other users can replace what lies in a folder |
-//! | [`mod@file`] | creating, opening and locking them |
-//! | [`Front`] | what a thread used last |
-//! | [`machine`] | what this computer has: NUMA nodes, huge pages, mounts, RDMA cards |
+//! | [`directory`] | the paths of a rack's files |
+//! | [`dirty_log`] | the lines that a thread writes in dirty-logged pages |
+//! | [`mod@file`] | creating, opening and locking files |
+//! | [`folder`] | checks whether other users can replace the contents of a folder |
+//! | [`Front`] | the object of a kind that a thread used last |
+//! | [`Held`] | a checked view that keeps its mapping |
+//! | [`host`] | what this computer has: NUMA nodes, huge pages, mounts, RDMA cards |
 //! | [`mapping`] | memory shared with other processes, as atomics and checked copies |
-//! | [`metadata`] | page words, slab headers, object bitmaps, peer records |
-//! | [`permit`] | whether this process may still use a pool |
-//! | [`page_map`] | what is remembered of pages |
-//! | [`memory`] | the kinds of memory the frames can lie in |
-//! | [`numa`] | which node memory lies on |
-//! | [`room`] | whether the files fit on their file system |
 //! | [`marks`] | which small objects programs have |
-//! | [`lines`] | what a thread writes in pages that move |
-//! | [`samples`] | which pages a thread uses |
-//! | [`published`] | copies of other racks' pages |
-//! | [`superblock`] | what the first page of a file says |
-//! | [`window`] | a thread's way into the frames: the hot path |
+//! | [`memory`] | the kinds of memory for frames |
+//! | [`metadata`] | page words, slab headers, object bitmaps, peer records |
+//! | [`numa`] | binding memory to NUMA nodes |
+//! | [`page_map`] | a table that caches what is known of pages |
+//! | [`permit`] | whether this process may still use a pool |
+//! | [`published`] | published copies of other racks' pages |
+//! | [`room`] | whether the files fit on their file system |
+//! | [`samples`] | access samples of a thread |
+//! | [`superblock`] | the first page of a file, which describes the rest |
+//! | [`window`] | a thread's window into the frames: the fast path |
 //!
 //! `docs/design/rack-memory.md` has the byte diagrams.
 #![cfg_attr(not(loom), expect(unsafe_code, reason = "maps memory that other processes write"))]

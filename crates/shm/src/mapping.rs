@@ -1,5 +1,5 @@
-//! Memory shared with other processes: views of atomics and checked copies, never plain
-//! references to bytes.
+//! Memory shared with other processes. It is accessed through atomics and checked copies, never
+//! through plain references to its bytes.
 
 use std::os::fd::AsFd;
 use std::ptr::NonNull;
@@ -9,39 +9,39 @@ use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, munmap};
 
 use crate::copy::{Stores, copy_by, copy_in, copy_out};
 
-/// An access outside a mapping, or one that is not aligned as its type needs.
+/// An access outside a mapping, or one that is not aligned for its type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{len} B at offset {offset} do not lie (aligned) within the {mapped} B mapped")]
 pub struct OutOfBounds {
-    /// First byte.
+    /// Offset of the first byte.
     pub offset: u64,
-    /// Bytes wanted.
+    /// Requested bytes.
     pub len: u64,
-    /// Bytes there are.
+    /// Mapped bytes.
     pub mapped: u64,
 }
 
-/// Why a part of a mapping has no memory.
+/// The reason why a part of a mapping could not be populated with memory.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum PopulateError {
-    /// There is no such part.
+    /// The mapping has no such part.
     #[error(transparent)]
     Bounds(#[from] OutOfBounds),
-    /// The system has none.
+    /// The kernel refused.
     #[error(transparent)]
     System(std::io::Error),
 }
 
 impl PopulateError {
-    /// Whether the kernel can't populate mappings at all: it is older than 5.14.
+    /// Returns true if the kernel cannot populate mappings at all, because it is older than 5.14.
     #[must_use]
     pub fn is_unsupported(&self) -> bool {
         matches!(self, Self::System(error) if error.kind() == std::io::ErrorKind::InvalidInput)
     }
 }
 
-/// A type that may be looked at in memory which other processes write at any time.
+/// A type that can be referenced in memory which other processes write at any time.
 ///
 /// # Safety
 /// The type is `repr(C)` (or transparent), consists of nothing but atomic integers and padding,
@@ -66,7 +66,7 @@ pub struct Mapping {
     len: usize,
 }
 
-// SAFETY: the mapping is plain memory that lives until drop; it is only touched through atomics
+// SAFETY: the mapping is plain memory that exists until drop. It is accessed only through atomics
 // and raw copies, which may race with other processes anyway.
 unsafe impl Send for Mapping {}
 // SAFETY: as for `Send`.
@@ -83,7 +83,7 @@ impl Mapping {
         Self::map(file, 0, len, ProtFlags::READ | ProtFlags::WRITE)
     }
 
-    /// Maps `len` bytes of the file from `start` on, a multiple of its page size.
+    /// Maps `len` bytes of the file from `start` on; `start` must be a multiple of its page size.
     pub(crate) fn from(file: impl AsFd, start: u64, len: u64) -> std::io::Result<Self> {
         Self::map(file, start, len, ProtFlags::READ | ProtFlags::WRITE)
     }
@@ -98,39 +98,39 @@ impl Mapping {
         Ok(Self { base, len })
     }
 
-    /// Bytes mapped.
+    /// Mapped bytes.
     #[must_use]
     pub const fn len(&self) -> u64 {
         self.len as u64
     }
 
-    /// Whether nothing is mapped.
+    /// Returns true if nothing is mapped.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// Asks the kernel to back the mapping with huge pages where it can. Only advice.
+    /// Advises the kernel to back the mapping with huge pages.
     pub fn advise_huge(&self) {
         // SAFETY: the range is exactly this mapping.
         let _ = unsafe { madvise(self.base.as_ptr().cast(), self.len, Advice::LinuxHugepage) };
     }
 
-    /// Asks the kernel to back the mapping with small pages. Only advice.
+    /// Advises the kernel to back the mapping with small pages.
     pub(crate) fn refuse_huge(&self) {
         // SAFETY: the range is exactly this mapping.
         let _ = unsafe { madvise(self.base.as_ptr().cast(), self.len, Advice::LinuxNoHugepage) };
     }
 
-    /// Allocates every page that is not there yet; contents stay. `InvalidInput` from kernels
-    /// before 5.14, `EFAULT` where the file system is full.
+    /// Allocates every missing page; contents are kept. Fails with `InvalidInput` on kernels before
+    /// 5.14 and with `EFAULT` if the file system is full.
     pub fn populate(&self) -> std::io::Result<()> {
         // SAFETY: the range is exactly this mapping; populating changes no byte of it.
         unsafe { madvise(self.base.as_ptr().cast(), self.len, Advice::LinuxPopulateWrite) }?;
         Ok(())
     }
 
-    /// The same for a part; it is rounded outwards to pages of the kernel.
+    /// [`Self::populate`] for a part, rounded outwards to 4 KiB pages.
     pub fn populate_part(&self, offset: u64, len: u64) -> Result<(), PopulateError> {
         let start = offset & !4095;
         let len = (offset + len - start).min(self.len() - start.min(self.len()));
@@ -152,23 +152,23 @@ impl Mapping {
         Err(OutOfBounds { offset, len, mapped })
     }
 
-    /// The address of a byte that [`Self::check`] found to lie in the mapping.
+    /// The address of a byte; [`Self::check`] must have accepted its offset.
     #[inline]
     const fn at(&self, offset: usize) -> NonNull<u8> {
         // SAFETY: `offset` is at most `len`, so the result stays within (or one past) the mapping.
         unsafe { self.base.add(offset) }
     }
 
-    /// A view of the `T` at `offset`.
+    /// A view of the `T` at `offset` (bytes).
     #[inline]
     pub fn view<T: Shared>(&self, offset: u64) -> Result<&T, OutOfBounds> {
         let at = self.check(offset, size_of::<T>() as u64, align_of::<T>() as u64)?;
         // SAFETY: in bounds and aligned (checked, the base is page-aligned); `Shared` makes a
-        // reference to memory that others write sound; it can't outlive the mapping.
+        // reference to memory that other processes write sound; it can't outlive the mapping.
         Ok(unsafe { self.at(at).cast::<T>().as_ref() })
     }
 
-    /// A view of `count` `T` from `offset`.
+    /// A view of `count` values of `T` from `offset` on.
     #[inline]
     pub fn view_slice<T: Shared>(&self, offset: u64, count: usize) -> Result<&[T], OutOfBounds> {
         let bytes = (size_of::<T>() as u64).saturating_mul(count as u64);
@@ -177,13 +177,13 @@ impl Mapping {
         Ok(unsafe { std::slice::from_raw_parts(self.at(at).cast::<T>().as_ptr(), count) })
     }
 
-    /// The first byte; all of them stay mapped until the mapping is dropped.
+    /// The address of the first byte. All bytes stay mapped until the mapping is dropped.
     #[must_use]
     pub const fn base(&self) -> NonNull<u8> {
         self.base
     }
 
-    /// Copies bytes out. 1, 2, 4 and 8 aligned bytes are read in one piece.
+    /// Copies bytes out of the mapping. 1, 2, 4 and 8 aligned bytes are read atomically.
     #[inline]
     pub fn read(&self, offset: u64, into: &mut [u8]) -> Result<(), OutOfBounds> {
         let at = self.check(offset, into.len() as u64, 1)?;
@@ -192,7 +192,7 @@ impl Mapping {
         Ok(())
     }
 
-    /// Copies bytes in. 1, 2, 4 and 8 aligned bytes are written in one piece.
+    /// Copies bytes into the mapping. 1, 2, 4 and 8 aligned bytes are written atomically.
     #[inline]
     pub fn write(&self, offset: u64, from: &[u8]) -> Result<(), OutOfBounds> {
         let at = self.check(offset, from.len() as u64, 1)?;
@@ -201,18 +201,18 @@ impl Mapping {
         Ok(())
     }
 
-    /// Copies bytes out, storing them in a way of the caller's choice.
+    /// Copies bytes out of the mapping with the given kind of stores.
     pub fn read_by(&self, offset: u64, into: &mut [u8], by: Stores) -> Result<(), OutOfBounds> {
         let at = self.check(offset, into.len() as u64, 1)?;
-        // SAFETY: the bytes lie in the mapping (checked); no slice is ever made of it.
+        // SAFETY: the bytes lie in the mapping (checked); no slice of it is ever made.
         unsafe { copy_by(self.at(at).as_ptr(), into.as_mut_ptr(), into.len(), by) };
         Ok(())
     }
 
-    /// Copies bytes in, storing them in a way of the caller's choice.
+    /// Copies bytes into the mapping with the given kind of stores.
     pub fn write_by(&self, offset: u64, from: &[u8], by: Stores) -> Result<(), OutOfBounds> {
         let at = self.check(offset, from.len() as u64, 1)?;
-        // SAFETY: the bytes lie in the mapping (checked); no slice is ever made of it.
+        // SAFETY: the bytes lie in the mapping (checked); no slice of it is ever made.
         unsafe { copy_by(from.as_ptr(), self.at(at).as_ptr(), from.len(), by) };
         Ok(())
     }
@@ -220,7 +220,7 @@ impl Mapping {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // SAFETY: exactly the range that `map` got, and no view outlives `self`.
+        // SAFETY: exactly the range that `map` returned, and no view outlives `self`.
         let _ = unsafe { munmap(self.base.as_ptr().cast(), self.len) };
     }
 }
@@ -231,19 +231,19 @@ impl ReadOnlyMapping {
         Mapping::map(file, 0, len, ProtFlags::READ).map(Self)
     }
 
-    /// Bytes mapped.
+    /// Mapped bytes.
     #[must_use]
     pub const fn len(&self) -> u64 {
         self.0.len()
     }
 
-    /// Whether nothing is mapped.
+    /// Returns true if nothing is mapped.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// `count` words from `offset` on.
+    /// The address of `count` words from `offset` on.
     pub(crate) fn words(
         &self,
         offset: u64,
@@ -258,7 +258,7 @@ impl ReadOnlyMapping {
         self.0.view::<AtomicU64>(offset).map(crate::access::PageWordRef::new)
     }
 
-    /// Loads 8 aligned bytes.
+    /// Loads the 8 aligned bytes at `offset`.
     #[inline]
     pub fn load(&self, offset: u64) -> Result<u64, OutOfBounds> {
         Ok(self.0.view::<AtomicU64>(offset)?.load(Ordering::Acquire))

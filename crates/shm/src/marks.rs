@@ -1,13 +1,13 @@
 //! Marks: for each small object of a frame, whether a program has it, or which client took it back.
 //!
-//! A mark means something only while the bit of its object is 1. Clients and the daemon write
-//! marks; nothing is trusted in them: a wrong mark keeps an object from being freed, and nothing
-//! else. docs/design/marks.md has the protocol.
+//! A mark is valid only while the bit of its object is 1. Clients and the daemon write marks. The
+//! daemon does not trust them: a wrong mark can only keep an object from being freed. The protocol
+//! is in docs/design/marks.md.
 
 use rackpool_model::ClientId;
 use rackpool_sync::atomic::{AtomicU16, Ordering};
 
-/// Who holds an object that no program has: a client, or the daemon for another rack.
+/// The holder of an object that no program has: a client, or the daemon on behalf of another rack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ObjectHolder(u16);
 
@@ -24,7 +24,7 @@ impl ObjectHolder {
     /// The daemon, on behalf of another rack.
     pub const DAEMON: Self = Self(u16::MAX);
 
-    /// A client of the rack. Clients whose numbers differ by a multiple of 65,534 share a mark.
+    /// A client of the rack. Clients whose ids differ by a multiple of 65,534 share a number.
     #[must_use]
     #[expect(clippy::cast_possible_truncation, reason = "less than 65,534")]
     pub const fn of(client: ClientId) -> Self {
@@ -33,38 +33,38 @@ impl ObjectHolder {
 }
 
 impl Mark {
-    /// A mark that says that a program has the object.
+    /// The mark of an object that a program has.
     #[must_use]
     pub fn new() -> Self {
         Self(AtomicU16::new(0))
     }
 
-    /// Takes the object out of the program's hands; whether the program had it. Of several callers
-    /// one succeeds.
+    /// Takes the object from the program for `holder`. Returns true if a program had it. Of several
+    /// concurrent callers exactly one succeeds.
     #[inline]
     pub fn take(&self, holder: ObjectHolder) -> bool {
         // SYNC: pairs with the store in `hand_out`.
         self.0.compare_exchange(0, holder.0, Ordering::AcqRel, Ordering::Acquire).is_ok()
     }
 
-    /// The same, or `holder` took it before.
+    /// Like [`Self::take`], but also returns true if `holder` took the object before.
     pub fn take_or_holds(&self, holder: ObjectHolder) -> bool {
         self.take(holder) || self.is_held_by(holder)
     }
 
-    /// Whether `holder` took the object.
+    /// Returns true if `holder` took the object.
     #[must_use]
     pub fn is_held_by(&self, holder: ObjectHolder) -> bool {
         self.0.load(Ordering::Acquire) == holder.0
     }
 
-    /// Whether a program has the object.
+    /// Returns true if a program has the object.
     #[must_use]
     pub fn is_with_program(&self) -> bool {
         self.0.load(Ordering::Acquire) == 0
     }
 
-    /// The program has the object from now on.
+    /// Gives the object to the program.
     #[inline]
     pub fn hand_out(&self) {
         // SYNC: pairs with the exchange in `take`.
@@ -91,12 +91,12 @@ mod file {
     use super::Mark;
     use crate::{Mapping, OutOfBounds, PopulateError};
 
-    /// The marks of all frames of a rack, mapped. Those of a frame follow each other in the order
-    /// of its objects; each frame has room for those of the smallest class.
+    /// The mapped marks of all frames of a rack. The marks of a frame are in the order of its
+    /// objects; each frame has room for the objects of the smallest class.
     #[derive(Clone, Debug)]
     pub struct Marks {
         memory: Arc<Mapping>,
-        /// log2 of the marks that a frame has room for.
+        /// log2 of the number of marks of a frame.
         frame_bits: u8,
         page_size: PageSize,
         frames: u32,
@@ -109,13 +109,14 @@ mod file {
             (page_size.bytes() >> SizeClass::MIN_BITS) * size_of::<Mark>() as u64
         }
 
-        /// Bytes of the whole file. It is sparse: small objects use more of it than large ones.
+        /// Bytes of the whole file. The file is sparse: smaller objects use more of it than larger
+        /// ones.
         #[must_use]
         pub const fn bytes(page_size: PageSize, frames: u32) -> u64 {
             Self::frame_bytes(page_size) * frames as u64
         }
 
-        /// Over a mapping that is long enough.
+        /// Lays the marks over a mapping. Fails if the mapping is too short.
         pub fn new(
             memory: Arc<Mapping>,
             page_size: PageSize,
@@ -129,7 +130,7 @@ mod file {
             Ok(Self { memory, frame_bits, page_size, frames })
         }
 
-        /// The mark of object `index` of a frame that holds objects of `class`; `None` when there
+        /// The mark of object `index` in a frame with objects of `class`. Returns `None` if there
         /// is no such frame or object.
         #[must_use]
         pub fn of(&self, frame: FrameId, class: SizeClass, index: u32) -> Option<&Mark> {
@@ -140,14 +141,14 @@ mod file {
             self.memory.view(number * size_of::<Mark>() as u64).ok()
         }
 
-        /// Has memory for the marks of the objects of a frame.
+        /// Allocates memory for the marks of a frame with objects of `class`.
         pub fn reserve(&self, frame: FrameId, class: SizeClass) -> Result<(), PopulateError> {
             let objects = u64::from(class.objects_per_page(self.page_size));
             let offset = (u64::from(frame.0) << self.frame_bits) * size_of::<Mark>() as u64;
             self.memory.populate_part(offset, objects * size_of::<Mark>() as u64)
         }
 
-        /// Says of 64 objects, from number `first` on, that programs have them.
+        /// Marks 64 objects, from number `first` on, as the programs'.
         pub fn hand_out_64(&self, frame: FrameId, first: u32) -> Result<(), OutOfBounds> {
             let number = (u64::from(frame.0) << self.frame_bits) + u64::from(first);
             let left = (1_u64 << self.frame_bits).saturating_sub(u64::from(first)).min(64);
@@ -159,17 +160,18 @@ mod file {
             Ok(())
         }
 
-        /// The first mark of frame 0; they stay mapped as long as `self` or a clone of it.
+        /// The first mark of frame 0. All marks stay mapped as long as `self` or a clone of it
+        /// exists.
         pub(crate) fn base(&self) -> NonNull<Mark> {
             self.memory.base().cast()
         }
 
-        /// log2 of the marks of a frame.
+        /// log2 of the number of marks of a frame.
         pub(crate) const fn frame_bits(&self) -> u8 {
             self.frame_bits
         }
 
-        /// Frames that have marks.
+        /// Number of frames with marks.
         pub(crate) const fn frames(&self) -> u32 {
             self.frames
         }
@@ -209,7 +211,7 @@ mod tests {
         assert_ne!(ObjectHolder::of(ClientId(0)), ObjectHolder::of(ClientId(65_533)));
     }
 
-    /// docs/design/marks.md.
+    /// The offsets of docs/design/marks.md.
     #[test]
     fn the_layout_is_the_documented_one() {
         let page = PageSize::DEFAULT;

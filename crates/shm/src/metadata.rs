@@ -1,5 +1,5 @@
-//! The rack metadata: what the daemon knows of its frames and can't afford to lose. The daemon
-//! maps it read-write; clients map it read-only.
+//! The rack metadata: the state of the frames that must survive the daemon. The daemon maps it
+//! read-write; clients map it read-only.
 
 use rackpool_model::{FrameId, MAX_RACKS, PageSize, RackId, SizeClass};
 use rackpool_sync::atomic::{AtomicU64, Ordering};
@@ -8,25 +8,25 @@ use crate::mapping::{Mapping, OutOfBounds, PopulateError, Shared};
 use crate::published::PublishedCopy;
 use crate::superblock::{SUPERBLOCK_BYTES, Superblock};
 
-/// Objects that one exchange between racks moves at most.
+/// Largest number of objects in one exchange between racks.
 pub const PEER_BATCH: usize = 32;
-/// Swaps that a rack can have under way: as many records there are.
+/// Number of swap records: the most swaps that a rack can have in progress.
 pub const SWAP_RECORDS: usize = 8;
-/// 64-bit words of a record of a swap.
+/// Number of 64-bit words of a swap record.
 pub const SWAP_WORDS: usize = 8;
 
 /// What the page in a frame is used for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PageUse {
-    /// Nothing.
+    /// The page is not in use.
     Unused,
-    /// Objects of one size.
+    /// A slab: objects of one size class.
     Slab(SizeClass),
-    /// Page `index` of an object of `pages` whole pages.
+    /// Page `index` of an object that takes `pages` whole pages.
     Run {
-        /// Which page of the object, from 0.
+        /// Index of the page in the object, from 0.
         index: u32,
-        /// Pages of the object.
+        /// Number of pages of the object.
         pages: u32,
     },
 }
@@ -51,58 +51,59 @@ unsafe impl Shared for SlabHeader {}
 #[derive(Debug)]
 #[repr(C)]
 pub struct PeerLog {
-    /// The number of the last exchange begun.
+    /// Number of the last exchange begun.
     pub sequence: AtomicU64,
-    /// How far it has come.
+    /// Progress of that exchange.
     pub state: AtomicU64,
-    /// What it is: 1 allocates, 2 frees.
+    /// Kind of that exchange: 1 allocates, 2 frees.
     pub kind: AtomicU64,
-    /// Bytes of each object to allocate.
+    /// Size in bytes of each object to allocate.
     pub bytes: AtomicU64,
-    /// How many of `addrs` are meant.
+    /// Number of valid entries in `addrs`.
     pub count: AtomicU64,
-    /// Identity of the asking rack's memory, low half first.
+    /// Id of the requesting rack's memory, low half first.
     pub memory: [AtomicU64; 2],
     reserved: AtomicU64,
-    /// The objects.
+    /// Addresses of the objects.
     pub addrs: [AtomicU64; PEER_BATCH],
 }
 
 // SAFETY: `repr(C)`, nothing but atomic integers.
 unsafe impl Shared for PeerLog {}
 
-/// What a rack notes about another one.
+/// The record of a rack's exchanges with one other rack.
 #[derive(Debug)]
 #[repr(C)]
 pub struct PeerRecord {
-    /// Exchanges that this rack asked for.
+    /// Exchanges that this rack requested.
     pub asked: PeerLog,
-    /// Exchanges that the other rack asked for.
+    /// Exchanges that the other rack requested.
     pub served: PeerLog,
 }
 
 // SAFETY: `repr(C)`, nothing but shared types.
 unsafe impl Shared for PeerRecord {}
 
-/// A swap under way, as `docs/design/swap.md` lays it out. A record whose first word is 0 is none.
+/// A swap in progress; docs/design/swap.md describes the layout. The record is unused if its first
+/// word is 0.
 #[derive(Debug)]
 #[repr(C)]
 pub struct SwapRecord {
-    /// The words; the first is stored last.
+    /// The words of the record. The first one is stored last.
     pub words: [AtomicU64; SWAP_WORDS],
 }
 
 // SAFETY: `repr(C)`, nothing but atomic integers.
 unsafe impl Shared for SwapRecord {}
 
-/// Where everything lies in the metadata file.
+/// The offsets in the metadata file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MetadataLayout {
     page_size: PageSize,
     frames: u32,
 }
 
-/// The metadata file mapped by its daemon.
+/// The metadata file, mapped by the daemon.
 #[derive(Debug)]
 pub struct RackMetadata {
     memory: Mapping,
@@ -113,10 +114,10 @@ impl PageUse {
     const SLAB: u64 = 1;
     const RUN: u64 = 2;
     const RUN_MASK: u64 = (1 << 24) - 1;
-    /// Pages of the largest object.
+    /// Number of pages of the largest object.
     pub const MAX_RUN: u32 = (1 << 24) - 1;
 
-    /// The header word.
+    /// Encodes the use as a header word.
     #[must_use]
     pub fn to_raw(self) -> u64 {
         match self {
@@ -128,7 +129,7 @@ impl PageUse {
         }
     }
 
-    /// What a header word says; words that this release does not write say nothing.
+    /// Decodes a header word. Words that this release does not write decode as unused.
     #[must_use]
     pub fn from_raw(raw: u64, page: PageSize) -> Self {
         #[expect(clippy::cast_possible_truncation, reason = "masked to fewer bits")]
@@ -145,8 +146,8 @@ impl PageUse {
         }
     }
 
-    /// Bytes from the start of this page to the end of what may be accessed through it: the page
-    /// itself, or the rest of the run.
+    /// Bytes from the start of this page to the end of the memory that can be accessed through it:
+    /// the end of the page, or of the run.
     #[must_use]
     pub fn span_bytes(self, page: PageSize) -> u64 {
         match self {
@@ -158,19 +159,19 @@ impl PageUse {
 }
 
 impl SlabHeader {
-    /// The raw word of what the page is used for.
+    /// The raw word that encodes the use of the page.
     pub fn kind(&self) -> u64 {
         self.kind.load(Ordering::Acquire)
     }
 
-    /// Notes what the page is used for.
+    /// Stores the use of the page.
     pub fn set_kind(&self, usage: PageUse) {
         self.kind.store(usage.to_raw(), Ordering::Release);
     }
 }
 
 impl MetadataLayout {
-    /// The layout for a rack's geometry.
+    /// The layout for a rack of `frames` frames.
     #[must_use]
     pub const fn new(page_size: PageSize, frames: u32) -> Self {
         Self { page_size, frames }
@@ -216,7 +217,7 @@ impl MetadataLayout {
         self.peers() + Self::page_aligned(MAX_RACKS as u64 * size_of::<PeerRecord>() as u64)
     }
 
-    /// Offset of what is published in a frame; one frame's follows the other's.
+    /// Offset of a frame's published copy; those of consecutive frames are contiguous.
     #[inline]
     #[must_use]
     pub const fn published(&self, frame: FrameId) -> u64 {
@@ -229,39 +230,39 @@ impl MetadataLayout {
         self.published(FrameId(0)) + Self::page_aligned(self.frames as u64 * 16)
     }
 
-    /// Whether the bits of a class are in the bitmap area; those of other classes are in the
-    /// frame's slab header.
+    /// Returns true if the bits of a class are in the bitmap area. The bits of other classes are in
+    /// the frame's slab header.
     #[inline]
     #[must_use]
     pub const fn has_bitmap(&self, class: SizeClass) -> bool {
         class.objects_per_page(self.page_size) > 64
     }
 
-    /// Offset of a frame's bitmap; one frame's follows the other's.
+    /// Offset of a frame's bitmap; those of consecutive frames are contiguous.
     #[inline]
     #[must_use]
     pub const fn bitmap(&self, frame: FrameId) -> u64 {
         self.bitmaps() + frame.0 as u64 * self.bitmap_bytes()
     }
 
-    /// Bytes of bitmap for each frame: a bit for each object of the smallest class.
+    /// Bytes of the bitmap of a frame: one bit for each object of the smallest class.
     #[must_use]
     pub const fn bitmap_bytes(&self) -> u64 {
         let bytes = self.page_size.bytes() >> (SizeClass::MIN_BITS + 3);
         if bytes < 8 { 8 } else { bytes }
     }
 
-    /// Bytes of the whole file. Bitmaps take room only where they are used: the file is sparse.
+    /// Bytes of the whole file. The file is sparse: only bitmaps in use take memory.
     #[must_use]
     pub const fn bytes(&self) -> u64 {
         self.bitmaps() + Self::page_aligned(self.bitmap_bytes() * self.frames as u64)
     }
 
-    /// Fixed bytes for each frame: page word, slab header, and the copy that is published.
+    /// Fixed metadata bytes per frame: page word, slab header and published copy.
     pub const BYTES_PER_FRAME: u32 = 8 + 16 + 16;
 
-    /// Offset of the word of the bitmap, of a frame that holds objects of `class`, which has the
-    /// bit of object `index`; and that bit.
+    /// For object `index` of a frame with objects of `class`: the offset of the bitmap word that
+    /// holds its bit, and that bit.
     #[inline]
     #[must_use]
     pub const fn bit(&self, frame: FrameId, class: SizeClass, index: u32) -> (u64, u64) {
@@ -275,7 +276,7 @@ impl MetadataLayout {
 }
 
 impl RackMetadata {
-    /// The layout over a mapping that is long enough for it.
+    /// Lays the metadata over a mapping. Fails if the mapping is too short.
     pub fn new(memory: Mapping, layout: MetadataLayout) -> Result<Self, OutOfBounds> {
         memory.view_slice::<AtomicU64>(0, 1)?;
         if memory.len() < layout.bytes() {
@@ -284,7 +285,7 @@ impl RackMetadata {
         Ok(Self { memory, layout })
     }
 
-    /// Where everything lies.
+    /// The offsets in the file.
     #[must_use]
     pub const fn layout(&self) -> &MetadataLayout {
         &self.layout
@@ -315,7 +316,7 @@ impl RackMetadata {
         self.memory.view(self.layout.header(frame))
     }
 
-    /// The words of the bitmap of a frame that holds objects of `class`.
+    /// The bitmap words of a frame with objects of `class`.
     pub fn bitmap(&self, frame: FrameId, class: SizeClass) -> Result<&[AtomicU64], OutOfBounds> {
         self.in_range(frame)?;
         let objects = class.objects_per_page(self.layout.page_size);
@@ -323,7 +324,7 @@ impl RackMetadata {
         self.memory.view_slice(offset, objects.div_ceil(64) as usize)
     }
 
-    /// Has memory for what describes a frame, whatever its class.
+    /// Allocates memory for the metadata of a frame, for any class.
     pub fn reserve(&self, frame: FrameId) -> Result<(), PopulateError> {
         self.in_range(frame)?;
         self.memory.populate_part(self.layout.header(frame), size_of::<SlabHeader>() as u64)?;
@@ -332,7 +333,7 @@ impl RackMetadata {
         self.memory.populate_part(self.layout.bitmap(frame), self.layout.bitmap_bytes())
     }
 
-    /// What is noted about another rack.
+    /// The record of the exchanges with another rack.
     pub fn peer(&self, rack: RackId) -> Result<&PeerRecord, OutOfBounds> {
         let size = size_of::<PeerRecord>() as u64;
         let offset = self.layout.peers() + u64::from(rack.0) * size;
@@ -342,13 +343,13 @@ impl RackMetadata {
         self.memory.view(offset)
     }
 
-    /// The copy that is published in a frame.
+    /// The published copy of a frame.
     pub fn published(&self, frame: FrameId) -> Result<&PublishedCopy, OutOfBounds> {
         self.in_range(frame)?;
         self.memory.view(self.layout.published(frame))
     }
 
-    /// The records of swaps under way.
+    /// The records of swaps in progress.
     pub fn swaps(&self) -> Result<&[SwapRecord], OutOfBounds> {
         self.memory.view_slice(self.layout.swaps(), SWAP_RECORDS)
     }

@@ -1,24 +1,24 @@
-//! Which NUMA node memory lies on: binding it, and finding out.
+//! NUMA nodes of memory: binding memory to a node, and finding a page's node.
 //!
-//! The three system calls have no wrapper in the crates this project uses, so they are made raw,
-//! here and nowhere else (`mbind(2)`, `move_pages(2)`).
+//! The system calls `mbind(2)` and `move_pages(2)` have no wrapper in the crates of this project,
+//! so they are made raw, here and nowhere else.
 
 use std::ffi::{c_int, c_long, c_ulong, c_void};
 use std::io;
 
 use crate::Mapping;
 
-/// Nodes that a mask of this module has bits for: the most a Linux kernel can be built for
+/// Number of nodes in the masks of this module: the most that a Linux kernel can be built for
 /// (`CONFIG_NODES_SHIFT` is at most 10).
 pub const MAX_NODES: u32 = 1024;
 
-/// How strictly memory belongs to its node.
+/// How strictly memory is bound to its node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Policy {
-    /// From that node or not at all: when the node is full the kernel ends a process that touches
-    /// a page which is not there yet. So make sure first that there is room.
+    /// Pages come from that node only. If the node is full, the kernel kills a process that touches
+    /// a missing page, so the caller must first check that there is room.
     Bind,
-    /// From that node while it has room, else from the nearest one.
+    /// Pages come from that node while it has room, then from the nearest one.
     Prefer,
 }
 
@@ -32,25 +32,25 @@ impl Policy {
     }
 }
 
-/// The value of a system call that returns -1 and sets `errno` when it fails.
+/// Converts the result of a system call, which returns -1 and sets `errno` on failure.
 fn checked(result: c_long) -> io::Result<()> {
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
 impl Mapping {
-    /// Says from which node the pages of this mapping come that are not there yet. Memory of
-    /// tmpfs, memfd and hugetlbfs keeps the policy with the file: it holds for every process.
+    /// Sets the node of the pages of this mapping that do not exist yet. Memory of tmpfs, memfd and
+    /// hugetlbfs keeps the policy with the file: it applies to every process.
     ///
-    /// Fails with `InvalidInput` where there is no such node, `Unsupported` where the kernel knows
-    /// no nodes.
+    /// Fails with `InvalidInput` if there is no such node, with `Unsupported` if the kernel has no
+    /// NUMA support.
     pub fn bind_to_node(&self, node: u32, policy: Policy) -> io::Result<()> {
         const BITS: u32 = c_ulong::BITS;
         let mut mask: [c_ulong; (MAX_NODES / BITS) as usize] = [0; _];
         let word = mask.get_mut((node / BITS) as usize).ok_or(io::ErrorKind::InvalidInput)?;
         *word = 1 << (node % BITS);
-        // The kernel takes one bit less than it is told.
+        // The kernel uses one bit less than the given number.
         let bits = c_ulong::from(MAX_NODES) + 1;
-        // Each argument fills a register: the kernel looks at all of its bits.
+        // Each argument fills a register, because the kernel reads all its bits.
         let (mode, flags): (c_ulong, c_ulong) = (policy.mode(), 0);
         // SAFETY: the range is exactly this mapping, the mask has `MAX_NODES` bits and is only
         // read; a policy changes no byte of any memory.
@@ -67,7 +67,7 @@ impl Mapping {
         })
     }
 
-    /// The node that the page at `offset` lies on. The page is touched first, so that there is one.
+    /// The node of the page at `offset`. Touches the page first, so that it exists.
     pub fn node_at(&self, offset: u64) -> io::Result<u32> {
         let mut byte = [0];
         self.read(offset, &mut byte)

@@ -1,16 +1,16 @@
-//! What is remembered of pages: a direct-mapped table that grows with what it is used for.
+//! A direct-mapped table of pages that grows with its use.
 
 use std::mem::MaybeUninit;
 
-/// Entries at first: with pages of 2 MiB, 8 GiB of pages in use at a time.
+/// Initial number of entries: with pages of 2 MiB, enough for 8 GiB in use at a time.
 const ENTRIES_AT_FIRST: usize = 1 << 12;
-/// Entries at first where few pages are expected.
+/// Initial number of entries of a small table.
 const FEW: usize = 1 << 6;
-/// Entries at most: more than a million pages, 2 TiB at 2 MiB each.
+/// Largest number of entries: more than a million pages, 2 TiB at 2 MiB each.
 const ENTRIES_AT_MOST: usize = 1 << 21;
 
-/// A direct-mapped table from page to `V`. An insertion may displace another page; when that has
-/// happened to half as many pages as there are entries, the table doubles.
+/// A direct-mapped table from page to `V`. An insertion may displace another page. The table
+/// doubles when the number of displaced pages exceeds half the number of entries.
 ///
 /// ```
 /// use rackpool_shm::page_map::PageMap;
@@ -22,14 +22,15 @@ const ENTRIES_AT_MOST: usize = 1 << 21;
 /// ```
 #[derive(Debug)]
 pub struct PageMap<V: Copy> {
-    /// Invariants: one more than `mask`, of which all low bits are set; entry `i` holds a page
-    /// whose low bits are `i`, and its value, or `!i`, which no lookup of a page looks for there.
+    /// Invariants: the length is `mask + 1`, and all low bits of `mask` are set. Entry `i` holds
+    /// either a page whose low bits are `i`, with its value, or the page number `!i`, which no
+    /// lookup searches there.
     entries: Box<[Entry<V>]>,
     mask: usize,
     displaced: usize,
 }
 
-/// Aligned so that a small one lies in one cache line.
+/// Aligned so that a small entry lies in one cache line.
 #[derive(Clone, Copy, Debug)]
 #[repr(align(32))]
 struct Entry<V: Copy> {
@@ -50,13 +51,13 @@ impl<V: Copy> PageMap<V> {
         Self::with_entries(ENTRIES_AT_FIRST)
     }
 
-    /// An empty table for a few pages; more than that make it grow.
+    /// An empty table for few pages; it grows like any other.
     #[must_use]
     pub fn small() -> Self {
         Self::with_entries(FEW)
     }
 
-    /// `count` is a power of two.
+    /// `count` must be a power of two.
     fn with_entries(count: usize) -> Self {
         Self { entries: (0..count).map(Entry::empty).collect(), mask: count - 1, displaced: 0 }
     }
@@ -67,16 +68,16 @@ impl<V: Copy> PageMap<V> {
         page as usize & self.mask
     }
 
-    /// What is known of the page with this number.
+    /// The value of the page with this number.
     #[inline]
     #[must_use]
     pub fn get(&self, page: u64) -> Option<&V> {
-        // SAFETY: the invariant of `entries`: masked, the index is one of them.
+        // SAFETY: the invariant of `entries`: a masked index is below their number.
         let entry = unsafe { self.entries.get_unchecked(self.index(page)) };
         if entry.page != page {
             return None;
         }
-        // SAFETY: the invariant of `entries`: it holds a page, so it has a value.
+        // SAFETY: the invariant of `entries`: the entry holds a page, so it has a value.
         Some(unsafe { entry.value.assume_init_ref() })
     }
 
@@ -84,7 +85,7 @@ impl<V: Copy> PageMap<V> {
         self.index(self.entries[index].page) != index
     }
 
-    /// Remembers a page.
+    /// Inserts a page or replaces its value.
     pub fn insert(&mut self, page: u64, value: V) {
         let index = self.index(page);
         if self.entries[index].page != page && !self.is_empty(index) {
@@ -107,7 +108,7 @@ impl<V: Copy> PageMap<V> {
         *self = twice;
     }
 
-    /// Forgets a page.
+    /// Removes a page.
     pub fn remove(&mut self, page: u64) {
         let index = self.index(page);
         if self.entries[index].page == page {
@@ -147,7 +148,7 @@ mod tests {
     fn a_million_pages_are_all_remembered_after_a_few_rounds() {
         let mut map = PageMap::new();
         let pages = 1_000_000_u64;
-        // Used like a cache: what is missing is looked up elsewhere and inserted.
+        // Used as a cache: a missing page is looked up elsewhere and inserted.
         let misses: Vec<usize> = (0..12)
             .map(|_| {
                 let missing: Vec<u64> = (0..pages).filter(|p| map.get(*p) != Some(p)).collect();
@@ -165,8 +166,8 @@ mod tests {
         Remove(u64),
     }
 
-    /// Pages that meet in the same entries, in tables of every size that is reached here, and those
-    /// that an empty entry is marked with.
+    /// Pages that collide in tables of every size reached here, and the page numbers that mark
+    /// empty entries.
     fn page() -> impl Strategy<Value = u64> {
         let near = prop_oneof![Just(0), Just(63), Just(64), Just(127), 0_u64..300];
         let far = prop_oneof![Just(0), 0_u64..5, Just(1 << 40)];
@@ -180,8 +181,8 @@ mod tests {
         proptest::collection::vec(step, 1..600)
     }
 
-    /// What the table has to be: what was inserted, without what a later page of the same entry
-    /// displaced.
+    /// The model of the table: the inserted pages, without those that a later page of the same
+    /// entry displaced.
     struct Known {
         entries: usize,
         displaced: usize,

@@ -1,5 +1,5 @@
-//! Whether a process may still use a pool that it has opened: one word, which every operation
-//! compares before it acts.
+//! Permits: one word that states whether this process may still use a pool that it has opened.
+//! Every operation checks it first.
 
 use std::io;
 use std::num::NonZeroU64;
@@ -11,14 +11,14 @@ use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
 
 use crate::front::NONE;
 
-/// The least that can be mapped.
+/// Smallest length that can be mapped.
 const BYTES: usize = 4096;
 
-/// A word that holds a pool's number as long as this process may use the pool, and 0 afterwards.
+/// A word that holds a pool's number while this process may use the pool, and 0 afterwards.
 ///
-/// It becomes 0 when it is [revoked](Self::revoke), and in every child of this process: its page is
-/// one that the kernel wipes when a process forks. A child shares its parent's rings, slots and
-/// sockets, and must use none of them.
+/// The word becomes 0 when the permit is [revoked](Self::revoke). It is also 0 in every child of
+/// this process, because the kernel wipes its page on a fork. A child shares its parent's rings,
+/// slots and sockets, and must use none of them.
 ///
 /// ```
 /// use std::num::NonZeroU64;
@@ -37,7 +37,7 @@ pub struct Permit {
     _page: Arc<Page>,
 }
 
-// SAFETY: it gives nothing but an atomic, in a page that stays mapped wherever it goes.
+// SAFETY: it gives out only an atomic, in a page that stays mapped whichever thread owns it.
 unsafe impl Send for Permit {}
 // SAFETY: as for `Send`.
 unsafe impl Sync for Permit {}
@@ -46,10 +46,10 @@ impl Permit {
     /// A permit for the pool with this number.
     ///
     /// # Errors
-    /// When the kernel has no memory, or can't wipe it for children (Linux before 4.14).
+    /// The kernel has no memory, or cannot wipe it on a fork (Linux before 4.14).
     ///
     /// # Panics
-    /// For `u64::MAX`: pools are counted from 1.
+    /// If `pool` is `u64::MAX`: pools are numbered from 1.
     pub fn new(pool: NonZeroU64) -> io::Result<Self> {
         assert_ne!(pool.get(), NONE, "pools are counted from 1");
         let page = Page::map()?;
@@ -63,11 +63,11 @@ impl Permit {
     #[must_use]
     pub fn pool(&self) -> u64 {
         // SYNC: an operation that has begun may end after a revocation; the next one must not
-        // begin. No other memory depends on the order.
+        // begin. No other memory depends on this order.
         self.word().load(Ordering::Relaxed)
     }
 
-    /// Takes it back.
+    /// Revokes the permit and all its clones: operations that begin later are refused.
     pub fn revoke(&self) {
         self.word().store(0, Ordering::Relaxed);
     }
@@ -79,11 +79,11 @@ impl Permit {
     }
 }
 
-/// A page of private memory that is zero in children.
+/// A page of private memory that is zero in forked children.
 #[derive(Debug)]
 struct Page(NonNull<std::ffi::c_void>);
 
-// SAFETY: the mapping belongs to the process; which thread unmaps it does not matter.
+// SAFETY: the mapping belongs to the process; any thread may unmap it.
 unsafe impl Send for Page {}
 // SAFETY: it is only used through atomics.
 unsafe impl Sync for Page {}
@@ -91,7 +91,7 @@ unsafe impl Sync for Page {}
 impl Page {
     fn map() -> io::Result<Self> {
         let access = ProtFlags::READ | ProtFlags::WRITE;
-        // SAFETY: a new mapping, which nothing points to.
+        // SAFETY: a new mapping, to which no pointer exists.
         let at = unsafe { mmap_anonymous(std::ptr::null_mut(), BYTES, access, MapFlags::PRIVATE) }?;
         let page = Self(NonNull::new(at).ok_or(io::ErrorKind::OutOfMemory)?);
         // SAFETY: it changes what children see of the page that was just mapped.
@@ -102,7 +102,7 @@ impl Page {
 
 impl Drop for Page {
     fn drop(&mut self) {
-        // SAFETY: mapped by `map` with this length, and pointed to by nobody else now.
+        // SAFETY: mapped by `map` with this length; no other pointer to it exists now.
         let _ = unsafe { munmap(self.0.as_ptr(), BYTES) };
     }
 }

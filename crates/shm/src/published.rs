@@ -1,10 +1,9 @@
-//! Copies of other racks' pages, as the rack's clients see them: what is looked at before and
-//! after.
+//! Published copies of other racks' pages: how clients check one before and after a read.
 
 use rackpool_sync::atomic::{AtomicU64, Ordering, fence};
 
-/// The copy of a page of another rack that clients may read in a free frame, and until when; see
-/// `docs/design/sharing.md`.
+/// The announcement that clients may read a copy of another rack's page in a free frame, with the
+/// end of its validity; see `docs/design/sharing.md`.
 ///
 /// ```text
 ///   0  number of the copy; 0: none
@@ -23,7 +22,7 @@ unsafe impl crate::Shared for PublishedCopy {}
 
 #[cfg(loom)]
 impl PublishedCopy {
-    /// Nothing is published.
+    /// No copy is published.
     #[must_use]
     pub fn hidden() -> Self {
         Self { copy: AtomicU64::new(0), until_ns: AtomicU64::new(0) }
@@ -34,23 +33,25 @@ impl PublishedCopy {
 const _: () = assert!(std::mem::offset_of!(PublishedCopy, until_ns) == 8, "as documented");
 
 impl PublishedCopy {
-    /// Lets clients read the frame as copy number `copy` until `until_ns`. The bytes are there.
+    /// Publishes copy number `copy` of the frame until `until_ns`. The caller must have stored the
+    /// copy's bytes in the frame.
     pub fn show(&self, copy: u64, until_ns: u64) {
         self.until_ns.store(until_ns, Ordering::Relaxed);
         // SYNC: pairs with the first load in read().
         self.copy.store(copy, Ordering::Release);
     }
 
-    /// Whoever looks after this finds no copy. What the frame is used for then comes after this for
-    /// everybody.
+    /// Withdraws the copy: a read that begins later finds none. Stores to the frame after this call
+    /// are ordered after the withdrawal for all processes.
     pub fn hide(&self) {
         self.copy.store(0, Ordering::Relaxed);
         // SYNC: pairs with the fence in read().
         fence(Ordering::SeqCst);
     }
 
-    /// What `load` found in the frame if copy number `copy` was published all the time, and the
-    /// time that `clock` gives afterwards is not over. Otherwise it may have found anything.
+    /// Returns what `load` read from the frame, if copy number `copy` was published all the time
+    /// and was still valid at the time that `clock` then returns. Returns `None` otherwise; `load`
+    /// may have read anything.
     #[inline]
     pub fn read<T>(
         &self,
@@ -63,18 +64,18 @@ impl PublishedCopy {
             return None;
         }
         let found = load();
-        // SYNC: pairs with the fence in hide(): whoever has seen what came into the frame later
-        // sees that the copy is not published.
+        // SYNC: pairs with the fence in hide(): a reader that has loaded bytes stored later in the
+        // frame sees below that the copy is no longer published.
         fence(Ordering::SeqCst);
-        // Not before the bytes: it may have been published for longer meanwhile. SYNC: pairs with
-        // the fence in hide(): whoever sees until when a later copy is published sees that this one
-        // is not.
+        // Loaded after the bytes, because the copy's validity may have been extended meanwhile.
+        // SYNC: pairs with the fence in hide(): a reader that loads the validity of a later copy
+        // sees below that this copy is no longer published.
         let until_ns = self.until_ns.load(Ordering::Acquire);
         let in_time = clock() < until_ns;
         (in_time && self.copy.load(Ordering::Relaxed) == copy).then_some(found)
     }
 
-    /// What the daemon has published: the number of the copy, and until when.
+    /// The number of the published copy and the end of its validity, if there is one.
     #[must_use]
     pub fn published(&self) -> Option<(u64, u64)> {
         let copy = self.copy.load(Ordering::Acquire);

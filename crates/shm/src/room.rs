@@ -1,9 +1,9 @@
-//! Whether a file system has room for what the files of a pool may still take of it.
+//! Checks whether a file system has room for the memory that a pool's files may still take.
 //!
-//! These files are sparse: a page of theirs is there when it is first used. If the file system has
-//! none left then, the kernel ends whoever uses it (SIGBUS). So files are made, and then there has
-//! to be room for all that is missing in any of them. Two that are made at once both see each
-//! other.
+//! These files are sparse: a page is allocated when it is first used. If the file system has no
+//! room then, the kernel kills the process that uses the page (SIGBUS). The files are therefore
+//! created first, and then the file system must have room for all that is missing in any of them.
+//! Two racks that are created at the same time both see each other's files.
 
 use std::fmt;
 use std::fs::Metadata;
@@ -21,20 +21,20 @@ use crate::host::HostFiles;
 pub struct Room {
     /// The pool's folder.
     pub pool: PathBuf,
-    /// Where the file system is mounted.
+    /// The mount point of the file system.
     pub mount: PathBuf,
-    /// Whether it has a limit that can be changed while it is in use.
+    /// True for a tmpfs, whose limit can be changed while it is in use.
     pub is_tmpfs: bool,
-    /// Bytes it has.
+    /// Size of the file system in bytes.
     pub total: u64,
-    /// Bytes of them that are free.
+    /// Free bytes.
     pub free: u64,
-    /// Bytes that the files of the pool's racks are long but have not taken yet.
+    /// Bytes that the files of the pool's racks have not allocated yet, out of their lengths.
     pub claimed: u64,
 }
 
 impl Room {
-    /// Looks. `None` for a file system without a limit, and where none can be found out.
+    /// Examines the file system. Returns `None` if it has no limit or cannot be examined.
     #[must_use]
     pub fn of(pool: &Path, machine: &HostFiles) -> Option<Self> {
         let found = statvfs(pool).ok().filter(|found| found.f_blocks > 0)?;
@@ -51,13 +51,13 @@ impl Room {
         })
     }
 
-    /// Bytes that are claimed but not there.
+    /// Claimed bytes for which there is no room.
     #[must_use]
     pub const fn missing(&self) -> u64 {
         self.claimed.saturating_sub(self.free)
     }
 
-    /// What gives the file system `bytes` more.
+    /// The remedy that gives the file system `bytes` more bytes, as text for the operator.
     #[must_use]
     pub fn fix(&self, bytes: u64) -> String {
         const MIB: u64 = 1 << 20;
@@ -85,21 +85,21 @@ impl fmt::Display for Room {
     }
 }
 
-/// Bytes that the files of all racks of a pool may take.
+/// Total length in bytes of the files of all racks of a pool.
 #[must_use]
 pub fn bytes_of(pool: &Path) -> u64 {
     let racks = RackDirectory::all(pool);
     racks.flat_map(|rack| files(rack.path())).fold(0, |all, file| all.saturating_add(file.len()))
 }
 
-/// Bytes that the files of a rack are long but have not taken yet. A link to memory that lies
-/// elsewhere takes nothing here.
+/// Bytes that the files of a rack have not allocated yet, out of their lengths. A link to memory
+/// elsewhere counts as nothing.
 pub(crate) fn claimed(rack: &Path) -> u64 {
     let claim = |file: Metadata| file.len().saturating_sub(file.blocks().saturating_mul(512));
     files(rack).map(claim).fold(0, u64::saturating_add)
 }
 
-/// The files of a rack. One that is gone meanwhile takes nothing.
+/// The files of a rack. A file that was removed meanwhile is skipped.
 fn files(rack: &Path) -> impl Iterator<Item = Metadata> + use<> {
     let entries = std::fs::read_dir(rack).into_iter().flatten().flatten();
     entries.filter_map(|entry| entry.metadata().ok().filter(Metadata::is_file))

@@ -1,9 +1,10 @@
-//! Which pages a thread uses: a sample of its accesses, which the daemon collects now and then.
+//! Access samples of a thread, which the daemon collects from time to time.
 //!
-//! The client notes some of its accesses, each with how many it stands for. A thread that does
-//! little has one of 16 noted; the more it has done since the daemon last collected, the fewer are.
-//! So a thread costs the same memory whatever it uses, next to nothing when it uses much, and what
-//! is collected is without bias however long that has not been done.
+//! The client samples some of its accesses and records for each sample how many accesses it stands
+//! for. A thread with few accesses samples one of 16 on average; the more accesses it has made
+//! since the last collection, the lower the rate. The memory per thread is therefore constant, the
+//! cost of frequent accesses is negligible, and the samples stay unbiased however long the daemon
+//! does not collect.
 
 use std::cell::Cell;
 
@@ -13,16 +14,16 @@ use rackpool_sync::atomic::{AtomicU64, Ordering};
 use crate::Shared;
 use crate::access::Intent;
 
-/// At first one access of so many is noted, on average.
+/// Initial sampling rate: on average one of this many accesses.
 pub const EVERY: u32 = 16;
-/// Notes that are kept between two collections.
+/// Number of samples kept between two collections.
 pub const KEPT: usize = 126;
-/// After so many notes accesses are noted half as often.
+/// The sampling rate is halved after each this many samples since the last collection.
 const STEP: u64 = 16;
-/// As often as that: at last one access of 4096 is noted.
+/// Number of halvings: the lowest rate is one of 4096 accesses.
 const HALVINGS: u64 = 8;
 
-/// A thread's notes in its client's file: 1 KiB.
+/// A thread's samples in its client's file: 1 KiB.
 ///
 /// ```text
 ///  0  noted 8 B | collected 8 B
@@ -31,9 +32,9 @@ const HALVINGS: u64 = 8;
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub struct HeatSamples {
-    /// How many accesses were noted, ever. Written by the client.
+    /// Number of samples so far. Written by the client.
     noted: AtomicU64,
-    /// How many of them had been when the daemon last collected. Written by the daemon.
+    /// Value of `noted` at the daemon's last collection. Written by the daemon.
     collected: AtomicU64,
     notes: [AtomicU64; KEPT],
 }
@@ -49,7 +50,7 @@ const _: () = {
 // SAFETY: `repr(C)`, nothing but atomic integers.
 unsafe impl Shared for HeatSamples {}
 
-/// An access, and for how many it stands.
+/// A sampled access, and the number of accesses for which it stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Note {
     frame: FrameId,
@@ -71,7 +72,8 @@ impl Note {
         (self.accesses as u64) << 33 | wrote << 32 | self.frame.0 as u64
     }
 
-    /// One note for both: each of them stands for both as likely as it has a part in them.
+    /// Merges two samples: each one represents both with a probability proportional to its
+    /// accesses.
     fn merged(self, other: Self, random: u32) -> Self {
         let accesses = self.accesses.saturating_add(other.accesses).min(Self::MOST);
         let stays = below(random, accesses) < self.accesses;
@@ -79,19 +81,19 @@ impl Note {
     }
 }
 
-/// A number below `end` that is as random as `random`.
+/// Scales the random number `random` to a number below `end`.
 const fn below(random: u32, end: u32) -> u32 {
     ((random as u64 * end as u64) >> 32) as u32
 }
 
 impl HeatSamples {
-    /// How many notes there are since the daemon last collected.
+    /// Number of samples since the daemon's last collection.
     fn uncollected(&self) -> u64 {
         let collected = self.collected.load(Ordering::Relaxed);
         self.noted.load(Ordering::Relaxed).wrapping_sub(collected)
     }
 
-    /// Adds a note, or merges it with another one when there is no room.
+    /// Adds a sample. If there is no room, merges it with a randomly chosen one.
     fn add(&self, note: Note, random: &Random) {
         let before = self.uncollected();
         let most = u32::try_from(KEPT).unwrap_or(u32::MAX);
@@ -110,8 +112,8 @@ impl HeatSamples {
         self.noted.store(noted.wrapping_add(1), Ordering::Release);
     }
 
-    /// Hands over what was noted since the last time: frame, intent, and how many accesses. Nothing
-    /// in it can be trusted: the client writes there what it likes.
+    /// Passes the samples since the last call to `each`: frame, intent and number of accesses. The
+    /// daemon must not trust them: the client can write anything there.
     pub fn collect(&self, mut each: impl FnMut(FrameId, Intent, u32)) {
         // SYNC: pairs with the store in `add`.
         let noted = self.noted.load(Ordering::Acquire);
@@ -128,20 +130,23 @@ impl HeatSamples {
     }
 }
 
-/// Decides which accesses of a thread are noted.
+/// Decides which accesses of a thread are sampled.
 #[derive(Debug)]
 pub(crate) struct Sampler {
-    /// Accesses that go straight before one that does not; below 0 that one has come.
+    /// Accesses that may take the fast path before the next sampled one; negative when a sampled
+    /// one is due.
     left: Cell<i32>,
-    /// No access goes straight: those before the next one that is noted are counted here.
+    /// `Some` if no access takes the fast path: then it counts the accesses before the next sampled
+    /// one.
     slow_path: Option<Cell<i32>>,
-    /// Accesses between the last note and the next one.
+    /// Number of accesses for which the next sample stands.
     drawn: Cell<u32>,
     random: Random,
 }
 
 impl Sampler {
-    /// `seed` sets it apart from those of other threads. Whether any access goes straight.
+    /// `seed` distinguishes the sampler from those of other threads. `straight` states whether
+    /// accesses may take the fast path at all.
     pub(crate) const fn new(seed: u64, straight: bool) -> Self {
         Self {
             left: Cell::new(if straight { between(EVERY) } else { 0 }),
@@ -151,17 +156,17 @@ impl Sampler {
         }
     }
 
-    /// Counts an access; whether it goes straight. If not, neither does any other one before
-    /// [`Self::is_due`] has said so.
+    /// Counts an access. Returns true if it takes the fast path. After false, every access takes
+    /// the slow path until [`Self::is_due`] has returned true.
     #[inline]
     pub(crate) fn goes_straight(&self) -> bool {
         let left = self.left.get().wrapping_sub(1);
         self.left.set(left);
-        // Only the sign: it is in the processor's flags when the counter is stored.
+        // Only the sign is tested: storing the counter leaves it in the processor's flags.
         left >= 0
     }
 
-    /// Whether an access was just kept from going straight.
+    /// Returns true if an access was just refused the fast path.
     pub(crate) fn is_due(&self) -> bool {
         let due = self.left.get() < 0;
         if due {
@@ -170,7 +175,7 @@ impl Sampler {
         due
     }
 
-    /// Counts an access that did not go straight.
+    /// Counts an access on the slow path and samples it if one is due.
     pub(crate) fn accessed(&self, samples: &HeatSamples, frame: FrameId, intent: Intent) {
         let left = self.slow_path.as_ref().unwrap_or(&self.left);
         if left.get() > 0 {
@@ -179,7 +184,8 @@ impl Sampler {
         }
         let note = Note { frame, intent, accesses: self.drawn.get() };
         samples.add(note, &self.random);
-        // Not a fixed distance: a program that goes round in a circle would meet itself.
+        // The distance is random: with a fixed one, a periodic access pattern would always be
+        // sampled at the same point.
         let halvings = (samples.uncollected() / STEP).min(HALVINGS);
         let drawn = 1 + below(self.random.next(), (EVERY << (halvings + 1)) - 1);
         self.drawn.set(drawn);
@@ -187,7 +193,7 @@ impl Sampler {
     }
 }
 
-/// The accesses before one of so many.
+/// Number of accesses before the last one of `accesses`.
 const fn between(accesses: u32) -> i32 {
     (accesses - 1).cast_signed()
 }
@@ -213,7 +219,7 @@ mod tests {
 
     use super::*;
 
-    /// docs/design/rack-memory.md.
+    /// The layout of docs/design/rack-memory.md.
     #[test]
     fn the_layout_is_the_documented_one() {
         let note = Note { frame: FrameId(5), intent: Intent::Write, accesses: 3 };
@@ -302,7 +308,7 @@ mod tests {
         samples.collect(|frame, intent, times| found.push((frame.0, intent, times)));
         assert_eq!((found.len(), found[0]), (KEPT, (u32::MAX, Intent::Write, Note::MOST)));
         samples.collected.store(5, Ordering::Relaxed);
-        // What the client reads may be wrong as well: it loses notes and nothing else.
+        // Wrong counters only cost the client its own samples.
         let note = Note { frame: FrameId(1), intent: Intent::Read, accesses: 16 };
         samples.add(note, &Random(Cell::new(1)));
         assert_eq!(samples.noted.load(Ordering::Relaxed), 0);
@@ -317,7 +323,7 @@ mod tests {
                 "before it was asked why"
             );
             access_slowly(&sampler, &samples);
-            // One that found its page gone, and one by another way.
+            // Two more accesses: one whose fast path failed, and one through another function.
             assert!(!sampler.goes_straight() && sampler.is_due());
             sampler.accessed(&samples, FrameId(2), Intent::Read);
         }

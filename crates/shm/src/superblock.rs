@@ -1,4 +1,4 @@
-//! What the first 4 KiB of rack metadata and of client files say about the rest.
+//! The superblock: the first 4 KiB of rack metadata and of client files, which describe the rest.
 
 use std::path::{Path, PathBuf};
 
@@ -9,16 +9,17 @@ use xxhash_rust::xxh3::xxh3_64;
 
 use crate::mapping::{Mapping, OutOfBounds, Shared};
 
-/// Bytes a superblock takes.
+/// Bytes of a superblock.
 pub const SUPERBLOCK_BYTES: u64 = 4096;
 
 const MAGIC: u64 = u64::from_le_bytes(*b"rackpool");
 /// The version of every layout in this crate and in `rackpool-ring`.
 const FORMAT_VERSION: u32 = 7;
-/// What a client notes when it has closed the pool: no flipped bit makes it of 0, or of itself.
+/// The value that states that the client has closed the pool. No single flipped bit turns 0 into it
+/// or it into another valid value.
 const CLOSED: u64 = u64::from_le_bytes(*b"closed\0\0");
 
-/// Which file it is.
+/// The kind of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum FileKind {
@@ -28,10 +29,10 @@ pub enum FileKind {
     Client = 2,
 }
 
-/// What a superblock describes.
+/// The description of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Geometry {
-    /// Which file it is.
+    /// The kind of the file.
     pub kind: FileKind,
     /// The rack.
     pub rack: RackId,
@@ -41,20 +42,20 @@ pub struct Geometry {
     pub page_size: PageSize,
     /// Frames in the rack.
     pub frames: u32,
-    /// The client whose file it is; 0 in rack metadata.
+    /// The client that owns the file; 0 in rack metadata.
     pub client: ClientId,
-    /// Threads of that client; 0 in rack metadata.
+    /// Number of that client's thread slots; 0 in rack metadata.
     pub threads: u32,
 }
 
-/// Why a file's superblock is not accepted.
+/// The reason why a file's superblock is not accepted.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum SuperblockError {
-    /// It does not begin as a file of rackpool does.
+    /// The file does not begin with rackpool's magic.
     #[error("{0} is no file of rackpool: choose another folder, or remove that file")]
     Foreign(PathBuf),
-    /// Another release wrote it.
+    /// Another release with another format wrote the file.
     #[error(
         "{path} has format {found}, this release reads {FORMAT_VERSION}: start the release that wrote it, or remove the rack's folder to give its contents up"
     )]
@@ -69,26 +70,26 @@ pub enum SuperblockError {
         "{0} is damaged (its superblock's checksum does not match): remove the rack's folder to give its contents up; pages of this rack are lost"
     )]
     Corrupt(PathBuf),
-    /// There are pages that the superblock does not know of.
+    /// The rack has pages that the superblock does not record.
     #[error(
         "{0} is damaged (it has pages of which its superblock says nothing): remove the rack's folder to give its contents up; pages of this rack are lost"
     )]
     UnknownPages(PathBuf),
-    /// It is sound but not what was expected.
+    /// The superblock is valid but describes another configuration.
     #[error(
         "{path} was made with {found}, but {wanted} was asked for: start with the old settings, or remove the rack's folder to give its contents up"
     )]
     Mismatch {
         /// The file.
         path: PathBuf,
-        /// What the file says.
+        /// The file's description.
         found: String,
-        /// What the caller wants.
+        /// The expected description.
         wanted: String,
     },
 }
 
-/// The superblock in memory.
+/// The superblock as laid out in the file.
 ///
 /// ```text
 ///    0  magic "rackpool"            8  kind (4), format version (4)
@@ -101,8 +102,9 @@ pub enum SuperblockError {
 ///  120  check of the incarnation before a change (4), after it (4)
 ///  128  1: the daemon sleeps, ring its event
 ///  192  1: the daemon's barrier reaches clients, which need no fence of their own
-///  256  the last commit of the metadata server that the rack has acted on: store, server, boot, commit
-///       (8 each), check of the four (8)   320  the one before it: each is written over the older one
+///  256  the last commit of the metadata server that the rack has acted on: store, server, boot,
+///       commit (8 each), check of the four (8)
+///  320  the commit before it; a new one overwrites the older of the two
 /// ```
 #[derive(Debug)]
 #[repr(C, align(64))]
@@ -123,7 +125,7 @@ pub struct Superblock {
     seen: [SeenSlot; 2],
 }
 
-/// A noted position of the metadata server's store, in a cache line of its own.
+/// A noted position of the metadata server's store, on its own cache line.
 #[derive(Debug)]
 #[repr(C, align(64))]
 struct SeenSlot {
@@ -156,8 +158,8 @@ impl Geometry {
         format!("{what}, {} frames, pages of {}", self.frames, self.page_size)
     }
 
-    /// Refuses a file that is sound but describes something else. The memory id is not compared
-    /// when the caller does not know it yet.
+    /// Fails if the description differs from the wanted one. A caller that does not know the memory
+    /// id yet passes the found one in `wanted`.
     pub fn require(&self, wanted: &Self, path: &Path) -> Result<(), SuperblockError> {
         if self == wanted {
             return Ok(());
@@ -170,11 +172,11 @@ impl Geometry {
     }
 }
 
-/// Indices of the words that the checksum covers: those that never change after it.
+/// Indices of the words under the checksum: those that do not change after formatting.
 const COVERED: [usize; 10] = [0, 1, 2, 3, 4, 5, 6, 10, 11, 13];
-/// The index of the checksum itself.
+/// Index of the checksum word.
 const CHECKSUM: usize = 7;
-/// Bytes that may be stored before the magic, and the magic.
+/// Number of bytes at the start that may be stored before the magic, including the magic.
 const FORMATTED: usize = 128;
 
 fn hash<const N: usize>(words: [u64; N]) -> u64 {
@@ -190,13 +192,13 @@ const fn pair(low: u32, high: u32) -> u64 {
     low as u64 | ((high as u64) << 32)
 }
 
-/// The check of what stands at an offset and changes by itself.
+/// The check of a field that changes after formatting, from its offset and value.
 fn check_of(offset: usize, value: u64) -> u32 {
     halves(hash([offset as u64, value])).1
 }
 
-/// The first page with its check, in one word: one store changes both. A rack without pages has 0
-/// with the check of 0, so a word that lost its contents is no such rack.
+/// The first page id and its check in one word, so that one store changes both. A rack without
+/// pages has 0 with the check of 0; a word that was wiped to 0 is therefore damage.
 fn first_page_word(first: u32) -> u64 {
     pair(first, check_of(std::mem::offset_of!(Superblock, first_page), u64::from(first)))
 }
@@ -205,15 +207,17 @@ fn life_check(life: Incarnation) -> u32 {
     check_of(std::mem::offset_of!(Superblock, incarnation), life.0)
 }
 
-/// The incarnation fills a word, so its check has another one. With that of the life before and
-/// that of the one to come in it, it holds whether the life has been stored or not.
+/// The incarnation fills a word, so its checks are in another one. This word holds the checks of
+/// the incarnation before and of the new one, so it is valid before and after the new incarnation
+/// is stored.
 fn life_checks(before: Incarnation, after: Incarnation) -> u64 {
     pair(life_check(before), life_check(after))
 }
 
 impl Superblock {
-    /// Describes the file, whose owner and kind of memory have been noted. The magic comes last, so
-    /// that after a crash before it the file counts as [unformatted](Self::is_unformatted).
+    /// Writes the description of the file; owner and memory kind must have been noted before. The
+    /// magic is stored last, so that a file after a crash before that store counts as
+    /// [unformatted](Self::is_unformatted).
     pub fn format(&self, geometry: &Geometry) {
         let [magic, words @ ..] = geometry.words();
         for (cell, word) in self.geometry[1..].iter().zip(words) {
@@ -228,8 +232,8 @@ impl Superblock {
         self.geometry[0].store(magic, Ordering::Release);
     }
 
-    /// Whether the first bytes of a file are those of one that was never described to the end:
-    /// zero but for what [`Self::format`] stores before the magic.
+    /// Returns true if a file was never formatted completely: its superblock is zero but for what
+    /// [`Self::format`] stores before the magic.
     pub fn is_unformatted(file: &Mapping) -> Result<bool, OutOfBounds> {
         let mut bytes = [0; 4096];
         file.read(0, &mut bytes)?;
@@ -237,12 +241,13 @@ impl Superblock {
         Ok(bytes.iter().all(|byte| *byte == 0))
     }
 
-    /// What the file says of itself.
+    /// Reads and checks the description of the file.
     pub fn read(&self, path: &Path) -> Result<Geometry, SuperblockError> {
         Self::check(|index| self.word(index), path)
     }
 
-    /// What a copy of a file's first bytes says of it, for those who may not map it writable.
+    /// Reads and checks the description in a copy of a file's first bytes, for processes that may
+    /// not map the file writable.
     pub fn parse(bytes: &[u8], path: &Path) -> Result<Geometry, SuperblockError> {
         let word = |i: usize| {
             let chunk = bytes.get(i * 8..i * 8 + 8).and_then(|chunk| chunk.try_into().ok());
@@ -251,7 +256,7 @@ impl Superblock {
         Self::check(word, path)
     }
 
-    /// The word with this index, of those that the checksum covers and the checksum itself.
+    /// Loads the word with this index, which must be the checksum's or one of [`COVERED`].
     fn word(&self, index: usize) -> u64 {
         let cell = match index {
             CHECKSUM => &self.checksum,
@@ -294,8 +299,8 @@ impl Superblock {
         })
     }
 
-    /// The id of the page that frame 0 was born with; frame `f` was born with the id `f` further
-    /// on. `None` until the metadata server has given the rack its ids.
+    /// The id of the page that frame 0 had first; frame `f` had the id `f` higher. Returns `None`
+    /// until the metadata server has given the rack its ids.
     pub fn first_page(&self, path: &Path) -> Result<Option<PageId>, SuperblockError> {
         let word = self.first_page.load(Ordering::Acquire);
         let (first, _) = halves(word);
@@ -305,12 +310,12 @@ impl Superblock {
         Ok((first != 0).then_some(PageId(first)))
     }
 
-    /// Notes the rack's page ids.
+    /// Notes the first of the rack's page ids.
     pub fn set_first_page(&self, first: PageId) {
         self.first_page.store(first_page_word(first.0), Ordering::Release);
     }
 
-    /// The life of the daemon that serves the file.
+    /// The incarnation of the daemon that serves the file.
     pub fn incarnation(&self, path: &Path) -> Result<Incarnation, SuperblockError> {
         let life = Incarnation(self.incarnation.load(Ordering::Acquire));
         let (before, after) = halves(self.life_checks.load(Ordering::Acquire));
@@ -320,8 +325,8 @@ impl Superblock {
         Ok(life)
     }
 
-    /// Notes a new life of the daemon. A crash in between leaves the life before or this one, with
-    /// a check that fits either.
+    /// Notes a new incarnation of the daemon. A crash in between leaves the old one or the new one,
+    /// with a matching check.
     pub fn set_incarnation(&self, life: Incarnation) {
         let before = Incarnation(self.incarnation.load(Ordering::Relaxed));
         self.life_checks.store(life_checks(before, life), Ordering::Release);
@@ -329,58 +334,62 @@ impl Superblock {
         self.life_checks.store(life_checks(life, life), Ordering::Release);
     }
 
-    /// The process that owns a client file: its id, and when it started in the kernel's ticks.
+    /// The process that owns a client file: its id, and its start time in kernel ticks.
     #[must_use]
     pub fn owner(&self) -> (u64, u64) {
         (self.owner[0].load(Ordering::Acquire), self.owner[1].load(Ordering::Acquire))
     }
 
-    /// Notes the process that owns a client file, before [`Self::format`].
+    /// Notes the process that owns a client file. Call it before [`Self::format`].
     pub fn set_owner(&self, pid: u64, started: u64) {
         self.owner[1].store(started, Ordering::Release);
         self.owner[0].store(pid, Ordering::Release);
     }
 
-    /// Whether the client has closed the pool: what its file holds can go back.
+    /// Returns true if the client has closed the pool: the daemon then takes back what its file
+    /// notes.
     #[must_use]
     pub fn is_closed(&self) -> bool {
         self.closed.load(Ordering::Acquire) == CLOSED
     }
 
-    /// The client says that it has closed the pool.
+    /// Notes that the client has closed the pool.
     pub fn set_closed(&self) {
         self.closed.store(CLOSED, Ordering::Release);
     }
 
-    /// The kind of memory the frames lie in: [`MemoryKind::code`](crate::memory::MemoryKind::code).
+    /// Code of the kind of memory that holds the frames:
+    /// [`MemoryKind::code`](crate::memory::MemoryKind::code).
     #[must_use]
     pub fn memory_kind(&self) -> u64 {
         self.memory_kind.load(Ordering::Acquire)
     }
 
-    /// Notes the kind of memory, before [`Self::format`].
+    /// Notes the kind of memory. Call it before [`Self::format`].
     pub fn set_memory_kind(&self, code: u64) {
         self.memory_kind.store(code, Ordering::Release);
     }
 
-    /// Notes how much longer each access to the frames is to take, in nanoseconds; 0 for no longer
-    /// than it does.
+    /// Notes the emulated extra latency of each access to the frames, in nanoseconds; 0 for none.
     pub fn set_extra_latency_ns(&self, ns: u32) {
         self.extra_latency_ns.store(u64::from(ns), Ordering::Release);
     }
 
-    /// The last commit of the metadata server that the rack has acted on; `None` before the first.
+    /// The last commit of the metadata server that the rack has acted on. Returns `None` before the
+    /// first one.
     pub fn seen(&self, path: &Path) -> Result<Option<StorePosition>, SuperblockError> {
         let [one, other] = self.seen.each_ref().map(SeenSlot::read);
         match (one, other) {
             (Some(one), Some(other)) => Ok(one.max(other)),
-            // A crash leaves the one that was being written; nothing was done because of it.
+            // A crash damages only the slot that was being written; the rack has not acted on that
+            // commit.
             (Some(whole), None) | (None, Some(whole)) => Ok(whole),
             (None, None) => Err(SuperblockError::Corrupt(path.to_path_buf())),
         }
     }
 
-    /// Notes a commit that the rack is about to act on. What is there stays whole until this is.
+    /// Notes a commit that the rack is about to act on. The last noted one stays intact until then.
+    /// An older commit changes nothing.
     pub fn set_seen(&self, position: StorePosition) {
         let [one, other] = self.seen.each_ref().map(SeenSlot::read);
         if one.max(other).flatten() >= Some(position) {
@@ -389,31 +398,31 @@ impl Superblock {
         self.seen[usize::from(one > other)].write(position);
     }
 
-    /// Where the daemon says that it sleeps.
+    /// The flag by which the daemon announces that it sleeps.
     #[must_use]
     pub const fn sleeping(&self) -> &SleepFlag {
         &self.sleeping
     }
 
-    /// Notes whether the daemon's barrier reaches the processes of clients.
+    /// Notes whether the daemon's heavy barrier reaches the processes of clients.
     pub fn set_heavy_barrier(&self, reaches: bool) {
         self.heavy_barrier.store(u32::from(reaches), Ordering::Release);
     }
 
-    /// Offset of the note of [`Self::set_heavy_barrier`] in the file.
+    /// Offset in the file of the field that [`Self::set_heavy_barrier`] writes.
     pub const HEAVY_BARRIER_OFFSET: u64 = std::mem::offset_of!(Self, heavy_barrier) as u64;
-    /// Offset of [`Self::sleeping`] in the file, for those who may only read it.
+    /// Offset of [`Self::sleeping`] in the file, for processes that may only read it.
     pub const SLEEPING_OFFSET: u64 = std::mem::offset_of!(Self, sleeping) as u64;
     /// Offset of [`Self::memory_kind`] in the file.
     pub const MEMORY_KIND_OFFSET: u64 = std::mem::offset_of!(Self, memory_kind) as u64;
-    /// Offset of the note of [`Self::set_extra_latency_ns`] in the file.
+    /// Offset in the file of the field that [`Self::set_extra_latency_ns`] writes.
     pub const EXTRA_LATENCY_OFFSET: u64 = std::mem::offset_of!(Self, extra_latency_ns) as u64;
     /// Offset of the incarnation in the file.
     pub const INCARNATION_OFFSET: u64 = std::mem::offset_of!(Self, incarnation) as u64;
 }
 
 impl SeenSlot {
-    /// The position; `Some(None)` when there is none yet, `None` when what stands there is none.
+    /// The noted position: `Some(None)` if none was noted yet, `None` if the slot is damaged.
     fn read(&self) -> Option<Option<StorePosition>> {
         let [store, server, boot, commit, check] =
             self.words.each_ref().map(|word| word.load(Ordering::Acquire));

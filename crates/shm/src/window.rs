@@ -1,4 +1,5 @@
-//! The local access path: everything one thread needs to reach the rack's frames, resolved once.
+//! The local access path: all pointers that one thread needs to access the rack's frames, resolved
+//! once.
 
 mod atomic;
 mod copies;
@@ -30,78 +31,80 @@ pub use atomic::{Atomic, change};
 pub use copies::monotonic_ns;
 pub use objects::{Taken, hand_out, take_back};
 
-/// One thread's way into the frames of its rack.
+/// One thread's window into the frames of its rack, with its translation cache
+/// ([`admit`](Self::admit)).
 ///
-/// It remembers where pages are ([`admit`](Self::admit)). An access to one of them costs two
-/// stores, two loads and three comparisons beside the copy itself: no lock, no fence where the
-/// daemon pays for it, no allocation, no system call.
+/// An access to a cached page costs two stores, two loads and three comparisons in addition to the
+/// copy itself: no lock, no fence where the daemon issues the heavy barrier, no allocation, no
+/// system call.
 #[derive(Debug)]
 pub struct LocalWindow {
-    /// Owned. A raw pointer because [`FRONT`] may point there too.
+    /// Owned. A raw pointer, because [`FRONT`] may hold it too.
     core: NonNull<Core>,
-    /// `FRONT` belongs to a thread, so what it points to does too.
+    /// `FRONT` is thread-local, so this value must not leave its thread.
     _thread: PhantomData<*const ()>,
 }
 
-/// What an access needs, close together.
+/// The data of an access, close together.
 #[derive(Debug)]
 struct Core {
     pages: PageMap<Local>,
-    /// Copies of pages of other racks: few, and looked for when a page is not one of `pages`.
+    /// Cached copies of other racks' pages. They are few, and are looked up when a page is not in
+    /// `pages`.
     cached: PageMap<CachedCopy>,
     page_bits: u32,
-    /// A page's last offset.
+    /// Largest offset in a page.
     last: u64,
-    /// Which accesses are noted in `samples`. None goes straight if a fence is to stand between
-    /// announcing and looking, or there is an extra latency.
+    /// Decides which accesses are sampled. No access takes the fast path if a fence is needed
+    /// between announcing and loading the page word, or if there is an extra latency.
     sampler: Sampler,
-    /// Invariant: inside `owner`.
+    /// Invariant: points into `_owner`.
     slot: NonNull<AccessSlot>,
-    /// Invariant: inside `owner`.
+    /// Invariant: points into `_owner`.
     samples: NonNull<HeatSamples>,
-    /// Invariant: `frame_count` page words from here, inside `metadata`.
+    /// Invariant: `frame_count` page words from here on lie in `_metadata`.
     words: NonNull<AtomicU64>,
-    /// Invariant: what is published in `frame_count` frames from here, inside `metadata`.
+    /// Invariant: the published copies of `frame_count` frames from here on lie in `_metadata`.
     published: NonNull<PublishedCopy>,
     bitmaps: Bitmaps,
-    /// Invariant: has marks for `frame_count` frames.
+    /// Invariant: has the marks of `frame_count` frames.
     marks: Marks,
     barrier: Barrier,
     latency: ExtraLatency,
-    /// Invariant: `frame_count << page_bits` bytes from here, inside `frames`.
+    /// Invariant: `frame_count << page_bits` bytes from here on lie in `frames`.
     base: NonNull<u8>,
     frame_count: u32,
     frames: Arc<Mapping>,
-    /// Keep what the pointers point into mapped.
+    /// `_metadata` and `_owner` keep the memory mapped that the pointers point into.
     _metadata: Arc<ReadOnlyMapping>,
     _owner: Arc<Mapping>,
 }
 
-/// Where a page of this rack is, ready for use.
+/// The translation of a page in this rack.
 #[derive(Clone, Copy, Debug)]
 struct Local {
-    /// Invariant: the first byte of `frame` in the mapping of the window that holds this.
+    /// Invariant: the first byte of `frame` in the mapping of the window that holds this entry.
     bytes: NonNull<u8>,
     /// Invariant: less than the window's `frame_count`.
     frame: FrameId,
-    /// The class of the page's objects, if they are small.
+    /// The class of the page's objects, if their bits are in the bitmap area.
     class: Option<SizeClass>,
     expected: PageWord,
 }
 
-/// A copy of a page of another rack.
+/// A cached copy of another rack's page.
 #[derive(Clone, Copy, Debug)]
 struct CachedCopy {
     frame: FrameId,
     copy: u64,
 }
 
-/// Where a thread's things lie in its client's file (bytes).
+/// Offsets in bytes of a thread's structures in its client's file.
 #[derive(Clone, Copy, Debug)]
 pub struct ThreadOffsets {
-    /// Its access slot.
+    /// Offset of the access slot.
     pub access: u64,
-    /// The notes of which pages it uses.
+    /// Offset of the access samples.
     pub samples: u64,
 }
 
@@ -110,36 +113,39 @@ thread_local! {
     static FRONT: Front<Core> = const { Front::none() };
 }
 
-/// The core of the calling thread's front window, if that is one of `pool`. It must not be kept.
+/// Returns the core in `FRONT` if it belongs to the pool of `permit`. The caller must not keep the
+/// reference.
 #[inline]
 fn front<'a>(permit: &Permit) -> Option<&'a Core> {
-    // SAFETY: `drop` removes a window's core; the callers change no window and call nobody who
-    // does.
+    // SAFETY: `drop` removes a window's core from `FRONT`; the callers change no window and call
+    // nothing that does.
     FRONT.with(|front| unsafe { front.get(permit) })
 }
 
-/// Copies bytes out of the pool numbered `pool` if this thread's last used window is one of it,
-/// knows the page and all bytes lie there; whether that was so. If not, [`read_slow_path`] comes
-/// next.
+/// Fast path of a read: fills `into` from `addr` on, if the calling thread's front window belongs
+/// to the pool of `permit`, has the page in its cache, and all bytes lie in that page. Returns
+/// false, with unspecified bytes in `into`, otherwise and for a sampled access; the caller then
+/// tries [`read_slow_path`].
 #[inline]
 #[must_use]
 pub fn read(permit: &Permit, addr: GlobalAddr, into: &mut [u8]) -> bool {
     front(permit).is_some_and(|core| core.read(addr, into))
 }
 
-/// What [`read`] leaves to do for a few accesses of many: `false` as there.
+/// Executes a read that [`read`] has just left to the slow path. Returns false as [`read`] does.
 #[must_use]
 pub fn read_slow_path(permit: &Permit, addr: GlobalAddr, into: &mut [u8]) -> bool {
     front(permit).is_some_and(|core| core.read_slow_path(addr, into))
 }
 
-/// What [`write()`] leaves to do for a few accesses of many: `false` as there.
+/// Executes a write that [`write()`] has just left to the slow path. Returns false as [`write()`]
+/// does.
 #[must_use]
 pub fn write_slow_path(permit: &Permit, addr: GlobalAddr, from: &[u8]) -> bool {
     front(permit).is_some_and(|core| core.write_slow_path(addr, from))
 }
 
-/// Copies bytes into the pool; the counterpart of [`read`].
+/// Fast path of a write; the counterpart of [`read`].
 #[inline]
 #[must_use]
 pub fn write(permit: &Permit, addr: GlobalAddr, from: &[u8]) -> bool {
@@ -147,7 +153,7 @@ pub fn write(permit: &Permit, addr: GlobalAddr, from: &[u8]) -> bool {
 }
 
 impl Local {
-    /// Whether the page may be used like that as long as its word is the expected one.
+    /// Returns true if the page allows `intent` while its word is the expected one.
     #[inline]
     const fn allows(&self, intent: Intent) -> bool {
         matches!(intent, Intent::Read) || self.expected.is_writable()
@@ -158,7 +164,7 @@ impl Core {
     /// The page word of a frame.
     ///
     /// # Safety
-    /// The frame is one of the rack's.
+    /// `frame` must be one of the rack's.
     #[inline]
     unsafe fn word(&self, frame: FrameId) -> PageWordRef<'_> {
         // SAFETY: the invariant of `words`, and the caller's promise.
@@ -173,12 +179,13 @@ impl Core {
         unsafe { self.slot.as_ref() }
     }
 
-    /// The page of `len` bytes at `addr` and their offset, if it is known and holds all of them.
+    /// Returns the cached page of `len` bytes at `addr` and their offset in it, if all of them lie
+    /// in it.
     #[inline]
     fn find(&self, addr: GlobalAddr, len: usize) -> Option<(&Local, usize)> {
         let local = self.pages.get(addr.raw().wrapping_shr(self.page_bits))?;
         let offset = addr.raw() & self.last;
-        // No bytes at all are the slow path's business: the last one is then far away.
+        // An access of 0 bytes takes the slow path: its last byte is at a huge distance here.
         if (len as u64).wrapping_sub(1) > self.last - offset {
             return None;
         }
@@ -186,8 +193,9 @@ impl Core {
         Some((local, offset as usize))
     }
 
-    /// Enters a page straight; not if this is one of the accesses that take the slow path, or the
-    /// page is only known to be readable.
+    /// Announces access to a page on the fast path. Returns `None` if the access must take the slow
+    /// path, if the page allows only reads and `intent` is to write, or if the page word has
+    /// changed.
     #[inline]
     fn enter(&self, local: &Local, intent: Intent) -> Option<AccessGuard<'_>> {
         if !local.allows(intent) || !self.sampler.goes_straight() {
@@ -198,8 +206,8 @@ impl Core {
         self.slot().enter(local.frame, intent, word, local.expected, Barrier::Light).ok()
     }
 
-    /// The slow path of an access that was just kept from going straight: all that most accesses
-    /// are spared. What `work` is given are the bytes in the page.
+    /// The slow path of an access that was just refused the fast path. It executes everything that
+    /// most accesses are spared. `work` gets the address of the bytes.
     #[inline]
     fn slow_path<R>(
         &self,
@@ -222,7 +230,7 @@ impl Core {
         Some(result)
     }
 
-    /// Counts an access that did not go straight.
+    /// Counts an access that did not take the fast path.
     fn count(&self, frame: FrameId, intent: Intent) {
         // SAFETY: the invariant of `samples`; `HeatSamples` is `Shared`.
         self.sampler.accessed(unsafe { self.samples.as_ref() }, frame, intent);
@@ -258,7 +266,7 @@ impl Core {
     #[inline(never)]
     fn read_slow_path(&self, addr: GlobalAddr, into: &mut [u8]) -> bool {
         let len = into.len();
-        // SAFETY: as many bytes lie there.
+        // SAFETY: `slow_path` passes the address of `len` bytes in the page.
         self.slow_path(addr, len, Intent::Read, |from| unsafe { copy_out(from, into) }).is_some()
     }
 
@@ -276,14 +284,14 @@ impl Core {
     #[cold]
     #[inline(never)]
     fn write_slow_path(&self, addr: GlobalAddr, from: &[u8]) -> bool {
-        // SAFETY: as many bytes lie there.
+        // SAFETY: `slow_path` passes the address of `from.len()` bytes in the page.
         self.slow_path(addr, from.len(), Intent::Write, |to| unsafe { copy_in(to, from) }).is_some()
     }
 }
 
 impl LocalWindow {
-    /// Resolves the window of the thread whose things lie at `thread` in its client's file `owner`.
-    /// Each access waits for `latency` as if it went to memory further away.
+    /// A window for the thread whose structures lie at `thread` in its client's file `owner`. Each
+    /// access waits for `latency`, as if it went to more distant memory.
     pub fn new(
         frames: Arc<Mapping>,
         metadata: Arc<ReadOnlyMapping>,
@@ -316,7 +324,7 @@ impl LocalWindow {
             last: layout.page_size().offset_mask(),
             barrier,
             latency,
-            // Threads differ in where their notes are mapped.
+            // The addresses of the samples differ between threads.
             sampler: Sampler::new(
                 samples.as_ptr() as u64 >> 6,
                 barrier == Barrier::Light && latency.is_none(),
@@ -343,27 +351,27 @@ impl LocalWindow {
     }
 
     fn core_mut(&mut self) -> &mut Core {
-        // SAFETY: owned by `self`; through `FRONT` it is only looked at within `read` and `write`,
-        // which call nobody.
+        // SAFETY: owned by `self`; the functions that borrow it through `FRONT` do so only while
+        // they run, change no window and call nothing that does.
         unsafe { self.core.as_mut() }
     }
 
-    /// Makes this the window that [`read()`] and [`write()`] of the calling thread use for the pool
-    /// numbered `pool`.
+    /// Makes this the window that the free functions of this module, like [`read()`] and
+    /// [`write()`], use in the calling thread for the pool with the number `pool`.
     pub fn bring_to_front(&self, pool: NonZeroU64) {
         FRONT.with(|front| front.set(pool, self.core));
     }
 
-    /// The page word of a frame.
+    /// The page word of a frame. Returns `None` if there is no such frame.
     #[inline]
     #[must_use]
     pub fn word(&self, frame: FrameId) -> Option<PageWordRef<'_>> {
-        // SAFETY: just checked.
+        // SAFETY: `frame` was just checked.
         (frame.0 < self.core().frame_count).then(|| unsafe { self.core().word(frame) })
     }
 
-    /// Remembers that `page` is in `frame` and used for `usage` as long as the page word is
-    /// `expected`. As long as that allows nobody to write, it is read only.
+    /// Caches that `page` is in `frame`, with the given use, while the page word is `expected`. If
+    /// that word does not allow writes, the page is only read here.
     pub fn admit(&mut self, page: PageId, frame: FrameId, expected: PageWord, usage: PageUse) {
         self.forget(page);
         let core = self.core_mut();
@@ -373,40 +381,40 @@ impl LocalWindow {
         let Ok(start) = usize::try_from(u64::from(frame.0) << core.page_bits) else { return };
         // SAFETY: the invariant of `base`: the frame is one of the mapped ones.
         let bytes = unsafe { core.base.add(start) };
-        // What is freed in a page that nobody may write waits: others say for what.
+        // Frees in a page that is not writable take the slow path.
         let class = core.bitmaps.class(usage).filter(|_| expected.is_writable());
         core.pages.insert(u64::from(page.0), Local { bytes, frame, class, expected });
     }
 
-    /// Remembers that copy number `copy` of `page`, a page of another rack, is in `frame`: it is
-    /// read there as long as it is published.
+    /// Caches that copy number `copy` of another rack's `page` is in `frame`. It is read there
+    /// while it is published.
     pub fn keep(&mut self, page: PageId, frame: FrameId, copy: u64) {
         self.forget(page);
         self.core_mut().cached.insert(u64::from(page.0), CachedCopy { frame, copy });
     }
 
-    /// Forgets where `page` is.
+    /// Removes `page` from the cache.
     pub fn forget(&mut self, page: PageId) {
         let core = self.core_mut();
         core.pages.remove(u64::from(page.0));
         core.cached.remove(u64::from(page.0));
     }
 
-    /// Copies bytes out of a known page; `false`, with nothing done: not known, not there any
-    /// more, or not all in one page.
+    /// Fills `into` from `addr` on. Returns false if the page is not cached or has moved, or if the
+    /// bytes do not all lie in it; the contents of `into` are then unspecified.
     #[inline]
     pub fn read(&self, addr: GlobalAddr, into: &mut [u8]) -> bool {
         self.core().read(addr, into) || self.core().read_slow_path(addr, into)
     }
 
-    /// Copies bytes into a known page; the counterpart of [`Self::read`].
+    /// Writes `from` to `addr` in a cached page; the counterpart of [`Self::read`].
     #[inline]
     pub fn write(&self, addr: GlobalAddr, from: &[u8]) -> bool {
         self.core().write(addr, from) || self.core().write_slow_path(addr, from)
     }
 
-    /// Asks the processor to fetch bytes that will be accessed soon: several accesses that do not
-    /// depend on each other then overlap. Only a hint; nothing is read.
+    /// Hints that the processor should load bytes that will be accessed soon, so that several
+    /// independent accesses overlap. Reads nothing.
     #[inline]
     pub fn prefetch(&self, addr: GlobalAddr, intent: Intent) {
         let Some((local, offset)) = self.core().find(addr, 1) else { return };
@@ -426,7 +434,8 @@ impl LocalWindow {
         let _ = (at, intent);
     }
 
-    /// Enters a frame if its page word is the expected one. `None`: there is no such frame.
+    /// Announces access to a frame if its page word is `expected`; the error is the word found.
+    /// Returns `None` if there is no such frame.
     #[inline]
     pub fn enter(
         &self,
@@ -442,10 +451,11 @@ impl LocalWindow {
         Some(entered)
     }
 
-    /// Enters a frame to write in it, if its page is dirty-logged and its page word is still this
-    /// one. `None`: there is no such frame.
+    /// Announces a write to a frame if its page is dirty-logged and its page word still is
+    /// `dirty_logged`; the error is the word found. Returns `None` if there is no such frame.
     ///
-    /// Nothing may be stored before it is [noted](crate::dirty_log::DirtyLog::note).
+    /// The caller must [log](crate::dirty_log::DirtyLog::note) each write before it stores
+    /// anything.
     pub fn enter_dirty_logged(
         &self,
         frame: FrameId,
@@ -460,18 +470,19 @@ impl LocalWindow {
         Some(entered)
     }
 
-    /// The 8 aligned bytes at `offset` of a frame, to be changed atomically under a guard.
+    /// The 8 aligned bytes at `offset` of a frame. The caller must change them atomically and under
+    /// a guard.
     pub fn cell(&self, frame: FrameId, offset: u64) -> Result<&AtomicU64, OutOfBounds> {
         let core = self.core();
         core.frames.view((u64::from(frame.0) << core.page_bits) + offset)
     }
 
-    /// Announces nothing any more.
+    /// Clears the thread's access slot.
     pub fn clear(&self) {
         self.core().slot().clear();
     }
 
-    /// What the page word of a frame says now, without entering.
+    /// Loads the page word of a frame without announcing access.
     #[must_use]
     pub fn look(&self, frame: FrameId) -> Option<PageWord> {
         self.word(frame).map(PageWordRef::load)
@@ -481,7 +492,7 @@ impl LocalWindow {
 impl Drop for LocalWindow {
     fn drop(&mut self) {
         FRONT.with(|front| front.remove(self.core));
-        // SAFETY: leaked by `new`, and pointed to by nobody else now.
+        // SAFETY: leaked by `new`; removed from `FRONT` above, so no other pointer to it exists.
         drop(unsafe { Box::from_raw(self.core.as_ptr()) });
     }
 }

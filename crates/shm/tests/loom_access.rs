@@ -1,4 +1,4 @@
-//! Model of the meeting of access slot and page word: run with `cargo x loom`.
+//! Models of the handshake of access slot and page word. Run with `cargo x loom`.
 #![cfg(loom)]
 
 use loom::sync::Arc;
@@ -13,8 +13,8 @@ fn live() -> PageWord {
     PageWord::free(PageId(1)).apply(PageEvent::Allocated).expect("a free page can be allocated")
 }
 
-/// A client writes through its slot while the daemon takes the page away and hands the frame to
-/// somebody else: the client's write must never land in the new owner's bytes.
+/// A client writes under its slot while the daemon revokes the page and gives the frame to another
+/// owner: the write must never land in the new owner's bytes.
 #[test]
 fn a_write_never_lands_after_the_drain() {
     loom::model(|| {
@@ -44,7 +44,7 @@ fn a_write_never_lands_after_the_drain() {
     });
 }
 
-/// What a client wrote under its guard is seen by whoever found the frame quiesced.
+/// A client's write under its guard is visible to the daemon that found the frame quiesced.
 #[test]
 fn drained_means_the_write_is_visible() {
     loom::model(|| {
@@ -79,8 +79,8 @@ fn drained_means_the_write_is_visible() {
     });
 }
 
-/// While a page is frozen its readers go on: one that knows the word of before is told the new one
-/// and enters with that, and none is waited for.
+/// Readers continue in a frozen page: one that knows the old word gets the new one and enters with
+/// it, and the daemon waits for none.
 #[test]
 fn a_reader_goes_on_while_a_page_is_frozen_and_holds_nobody_up() {
     loom::model(|| {
@@ -106,8 +106,8 @@ fn a_reader_goes_on_while_a_page_is_frozen_and_holds_nobody_up() {
     });
 }
 
-/// A frozen page leaves and its frame is found empty, then it gets another page: nobody reads the
-/// old bytes from then on, whichever word it knew.
+/// A frozen page leaves, its frame is found quiesced and gets another page: from then on no thread
+/// reads the old bytes, whichever word it knew.
 #[test]
 fn nobody_reads_old_bytes_once_a_page_that_left_is_drained() {
     for knew_it_live in [true, false] {
@@ -141,8 +141,8 @@ fn nobody_reads_old_bytes_once_a_page_that_left_is_drained() {
     }
 }
 
-/// A page leaves, and its new home is told so, without a barrier: whoever begins a read from then
-/// on is turned away, whichever word it knew. Who had looked at the word before may still be there.
+/// A page leaves, and its new home is told without a barrier: a read that begins later is refused,
+/// whichever word the reader knew. A reader that loaded the word earlier may still be in the frame.
 #[test]
 fn nobody_enters_a_page_once_its_new_home_knows_that_it_has_left() {
     for knew_it_live in [true, false] {

@@ -1,4 +1,4 @@
-//! Model of reading a copy while it is hidden: run with `cargo x loom`.
+//! Models of reading a copy while it is withdrawn. Run with `cargo x loom`.
 #![cfg(loom)]
 
 use loom::sync::Arc;
@@ -9,7 +9,7 @@ const COPY: u64 = 7;
 const LATER: u64 = 8;
 const UNTIL: u64 = 100;
 
-/// A copy in a frame, and the word that its home lets be written once the copy is hidden.
+/// A copy in a frame, and the word that its home allows to be written once the copy is withdrawn.
 struct Frame {
     published: PublishedCopy,
     bytes: AtomicU64,
@@ -28,7 +28,7 @@ impl Frame {
     }
 }
 
-/// The frame is given to somebody else, who writes his own bytes, and then to another copy.
+/// The frame gets another owner, which writes other bytes, and then another copy.
 #[test]
 fn nobody_takes_other_bytes_for_those_of_a_copy() {
     loom::model(|| {
@@ -46,7 +46,7 @@ fn nobody_takes_other_bytes_for_those_of_a_copy() {
     });
 }
 
-/// Whoever knows that the page was written after the copy was hidden does not read the copy.
+/// A reader that knows of a write after the withdrawal does not read the copy.
 #[test]
 fn who_knows_of_a_write_does_not_read_what_was_before() {
     loom::model(|| {
@@ -75,7 +75,7 @@ fn what_is_read_after_its_time_does_not_count() {
     });
 }
 
-/// A lease is renewed while a long read is under way.
+/// The lease is renewed during a long read.
 #[test]
 fn a_copy_that_is_shown_for_longer_while_it_is_read_counts() {
     loom::model(|| {
@@ -88,8 +88,7 @@ fn a_copy_that_is_shown_for_longer_while_it_is_read_counts() {
     });
 }
 
-/// The frame has a later copy, which is published for longer: that does not make the earlier one
-/// good.
+/// The frame gets a later copy with a longer validity, which must not extend the earlier one's.
 #[test]
 fn the_time_of_a_later_copy_is_none_of_an_earlier_one() {
     loom::model(|| {

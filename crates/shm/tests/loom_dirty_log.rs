@@ -1,4 +1,4 @@
-//! Model of clients that write a page while it moves and note what: run with `cargo x loom`.
+//! Models of clients that write a dirty-logged page and log the lines. Run with `cargo x loom`.
 #![cfg(loom)]
 
 use std::collections::BTreeSet;
@@ -12,7 +12,7 @@ use rackpool_sync::barrier::heavy;
 
 const FRAME: FrameId = FrameId(0);
 
-/// A page of one line, and the client that writes it.
+/// A page of one line, and the slot and log of the client that writes it.
 struct Page {
     word: AtomicU64,
     slot: AccessSlot,
@@ -42,7 +42,7 @@ impl Page {
         })
     }
 
-    /// What the client does.
+    /// One write of the client.
     fn write(&self, value: u64) {
         let word = PageWordRef::new(&self.word);
         if let Ok(_guard) = self.slot.enter_dirty_logged(FRAME, word, dirty_logged())
@@ -56,7 +56,8 @@ impl Page {
         self.lines.take(|_, lines| into.extend(lines));
     }
 
-    /// The daemon closes the page; whether nobody writes it any more.
+    /// The daemon freezes the page without dirty logging. Returns true if no client writes it any
+    /// more.
     fn close(&self) -> bool {
         self.word.store(closed().raw(), Ordering::Release);
         fence(Ordering::SeqCst);
@@ -107,8 +108,8 @@ fn what_is_written_again_is_noted_again_or_has_been_taken() {
     });
 }
 
-/// A swap is given up, and what was noted is forgotten; the next one finds a client in the midst of
-/// a write that it has begun during the first.
+/// A swap is aborted and its log discarded. The next swap finds a client in the middle of a write
+/// that began during the first one.
 #[test]
 fn who_writes_since_an_earlier_swap_is_not_forgotten() {
     loom::model(|| {

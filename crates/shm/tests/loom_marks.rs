@@ -7,10 +7,11 @@ use rackpool_model::ClientId;
 use rackpool_shm::marks::{Mark, ObjectHolder};
 use rackpool_sync::atomic::{AtomicU64, Ordering};
 
-/// Stores of a free: the note, the mark, and the note struck out where the mark was another's.
+/// Number of stores of a free: the note, the mark, and the removal of the note if another client
+/// has the mark.
 const STEPS: u32 = 3;
 
-/// One object that a program has, and a cell of each client's magazine.
+/// One object that a program has, and a magazine cell of each client.
 struct Rack {
     mark: Mark,
     bit: AtomicU64,
@@ -47,7 +48,7 @@ impl Rack {
         Some(false)
     }
 
-    /// The daemon takes back what a dead client noted; whether it freed the object.
+    /// The daemon reclaims a dead client's note. Returns true if it freed the object.
     fn reclaim(&self, client: usize) -> bool {
         if self.notes[client].load(Ordering::Acquire) == 0 {
             return false;
@@ -82,7 +83,7 @@ fn one_of_two_frees_has_the_object() {
     });
 }
 
-/// One client is killed before one of its stores while the other frees the object, too.
+/// One client is killed before one of its stores while the other one frees the same object.
 #[test]
 fn a_kill_inside_a_free_loses_nothing_and_gives_nothing_to_two() {
     for steps in 0..=STEPS {
@@ -103,7 +104,7 @@ fn a_kill_inside_a_free_loses_nothing_and_gives_nothing_to_two() {
 }
 
 /// A client that hands the object out of its magazine is killed before one of its stores while
-/// another one frees it, too early.
+/// another client frees the object, which is a double free.
 #[test]
 fn a_kill_inside_an_allocation_loses_nothing_and_gives_nothing_to_two() {
     for steps in 0..=2 {

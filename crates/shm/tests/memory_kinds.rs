@@ -1,5 +1,5 @@
-//! Every kind of memory keeps the same promises. Kinds that this computer does not offer are
-//! named aloud, and are held to their refusal.
+//! Tests of the same guarantees for every kind of memory. Kinds that this computer does not have
+//! are reported, and their refusal is tested.
 #![expect(clippy::unwrap_used, reason = "a test that can't go on has failed")]
 
 use std::fs::File;
@@ -19,7 +19,7 @@ use rackpool_skip::skipped;
 const MEMORY: MemoryId = MemoryId(0x0123_4567_89ab_cdef);
 const BYTES: u64 = 4 << 20;
 
-/// A rack's folder, and the memory that is to be tried in it.
+/// A rack's folder, and the memory to be tested in it.
 struct Bench {
     kind: MemoryKind,
     bytes: u64,
@@ -53,7 +53,7 @@ impl Bench {
         self.place().open(MEMORY)
     }
 
-    /// All promises.
+    /// Tests all guarantees.
     fn conforms(&self) {
         println!("conformance of {}", self.kind);
         let made = self.create().unwrap();
@@ -98,7 +98,7 @@ impl Bench {
         }
     }
 
-    /// A client gets a descriptor and maps it.
+    /// A client receives a descriptor and maps it.
     fn is_seen_through_a_passed_descriptor(&self, made: &RackMemory) {
         let passed: OwnedFd = made.file.try_clone().unwrap().into();
         let client = Mapping::new(&passed, self.bytes).unwrap();
@@ -115,7 +115,8 @@ impl Bench {
         }
     }
 
-    /// Nobody else serves the memory meanwhile; nobody can even reach memory without a name.
+    /// No other daemon can serve the memory at the same time. Memory without a name cannot be
+    /// opened by others at all.
     fn is_locked(&self) {
         if !self.kind.outlives_daemon() {
             return;
@@ -126,8 +127,8 @@ impl Bench {
         }
     }
 
-    /// Also while a client still has the descriptor that the dead daemon passed to it: a lock must
-    /// not live on in there.
+    /// Also while a client still has the descriptor of the dead daemon: the lock must not survive
+    /// in it.
     fn is_reopened_with_its_contents(&self) {
         let first = self.open().unwrap();
         let passed = first.file.try_clone().unwrap();
@@ -152,7 +153,7 @@ impl Bench {
         self.open().unwrap();
     }
 
-    /// What a killed daemon left, or whoever removed the rack's folder.
+    /// A killed daemon left the memory, or the rack's folder was removed.
     fn is_made_anew_when_nothing_is_known_of_it(&self) {
         if outside(&self.directory).is_some() {
             let of_then = self.open().unwrap().mapping;
@@ -170,7 +171,7 @@ impl Bench {
         assert_eq!((made.mapping.len(), byte(&made.mapping, 0)), (self.bytes, 0));
     }
 
-    /// This can't be had here, and the reason says what to do.
+    /// The kind is not available here, and the error names the remedy.
     fn is_refused(&self, reason: &str, mend: &str) {
         let text = self.create().unwrap_err().to_string();
         println!("refused as it has to be: {}: {text}", self.kind);
@@ -217,7 +218,7 @@ fn tmpfs_with_huge_pages_has_them() {
         let kind = MemoryKind::Tmpfs;
         let place = Place { kind: &kind, directory: &directory, bytes: 8 << 20, machine: &machine };
         let made = place.create(MEMORY).unwrap();
-        // The kernel may find no free 2 MiB in one piece: then it has to say so.
+        // The kernel may find no free 2 MiB; then `pages` must say so.
         println!("pages of a tmpfs with huge=advise: {}", made.pages);
         let huge = backing::of(&made.mapping).unwrap().huge_bytes;
         assert_eq!(made.pages.starts_with("2 MiB"), huge > 0, "{}", made.pages);
@@ -253,9 +254,9 @@ fn memory_that_its_file_system_cannot_give_is_refused_with_what_it_can() {
         assert!(said.starts_with(&found), "{said}");
         let fix = format!("`mount -o remount,size=32M {at}`, or ask for at most --memory 22M");
         assert!(said.ends_with(&fix), "{said}");
-        // What is said to fit does, to its last byte.
+        // The memory that is said to fit does fit, to its last byte.
         let made = place(own, 22 << 20).create(MEMORY).unwrap();
-        // What the first has not taken yet is not free for another.
+        // Bytes that the first rack has not allocated yet are not free for another.
         let said = refused(other, 4 << 20);
         assert!(said.contains("may still take 25.9 MiB"), "{said}");
         assert!(said.ends_with(&format!("`mount -o remount,size=26M {at}`")), "{said}");
@@ -264,7 +265,7 @@ fn memory_that_its_file_system_cannot_give_is_refused_with_what_it_can() {
         size("size=26m", MsFlags::MS_REMOUNT);
         drop(place(other, 4 << 20).create(MEMORY).unwrap());
         drop(made);
-        // Memory that is there is served, although others have taken what it may still need.
+        // Existing memory is served although others have taken bytes that it may still need.
         std::fs::write(folder.join("file"), vec![1; 2 << 20]).unwrap();
         let opened = place(other, 4 << 20).open(MEMORY).unwrap();
         assert!(
@@ -300,10 +301,10 @@ fn numa_conforms() {
     }
     let fresh = Bench::new(MemoryKind::Node(node.id), BYTES);
     fresh.conforms();
-    // A node that is not there, and more than there is.
+    // A node that does not exist, and more memory than the node has.
     Bench::of("numa:77").is_refused("no NUMA node 77 with memory", "rackpool doctor");
     let all = Bench::new(MemoryKind::Node(node.id), node.memory_bytes & !0xf_ffff);
-    // Where /dev/shm has no more than the node, its file system may be the first to refuse.
+    // Where /dev/shm is smaller than the node, its file system may refuse first.
     all.is_refused("free", "ask for");
 }
 
@@ -333,7 +334,7 @@ fn huge_pages(page: HugePage) {
         {
             return skipped(&format!("conformance of {kind}: can't mount a hugetlbfs: {error}"));
         }
-        // Twice the memory: a program of an earlier rack may keep its own.
+        // Twice the memory, because a program of an earlier rack may keep its own.
         let pages = if page == HugePage::Size1G { 1 } else { 2 };
         let reserved = Reserved::at_least(&alone, page, 2 * pages);
         let free = HostFiles::here().huge_pool(page).available();
@@ -351,7 +352,7 @@ fn huge_pages(page: HugePage) {
     });
 }
 
-/// Whether all files on the hugetlbfs bear the name of a rack's folder.
+/// Returns true if the names of all files on the hugetlbfs are those of racks' folders.
 fn only_ours(folder: &Path) -> bool {
     let name = |entry: std::io::Result<std::fs::DirEntry>| entry.unwrap().file_name();
     let mut names = std::fs::read_dir(folder).unwrap().map(name);
@@ -372,7 +373,8 @@ fn devices_that_are_no_dax_are_refused() {
         .is_refused("no character device", "daxctl");
 }
 
-/// The first device here, whose contents a test may overwrite only if whoever runs it says so.
+/// Tests the first device here, if the person who runs the test allows its contents to be
+/// overwritten.
 #[test]
 fn dax_conforms() {
     let Some(device) = std::env::var_os("RACKPOOL_TEST_DAX").map(PathBuf::from) else {
@@ -394,8 +396,8 @@ fn dax_conforms() {
     assert!(huge.contains("ask for at most"), "{huge}");
 }
 
-/// Runs the test in mounts of its own, in a thread of its own: nothing is left for others. Says
-/// aloud when this user may not.
+/// Runs the test in a mount namespace and thread of its own, so that no mount remains. Reports it
+/// if this user may not.
 fn in_own_mounts(what: &str, test: impl FnOnce(&Path) + Send) {
     let run = || {
         let separate = unshare(CloneFlags::CLONE_NEWNS).and_then(|()| {
@@ -413,14 +415,14 @@ fn in_own_mounts(what: &str, test: impl FnOnce(&Path) + Send) {
 
 static ALONE: Mutex<()> = Mutex::new(());
 
-/// Huge pages added to the kernel's pool, given back at the end.
+/// Huge pages added to the kernel's pool, removed again at the end.
 struct Reserved {
     path: String,
     before: String,
 }
 
 impl Reserved {
-    /// The pool is one for the machine: tests of this file take turns.
+    /// The pool belongs to the whole machine, so the tests of this file take turns.
     fn alone() -> MutexGuard<'static, ()> {
         ALONE.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -432,7 +434,7 @@ impl Reserved {
         }
         let path = page.pool_file();
         let before = std::fs::read_to_string(&path).ok()?;
-        // Who may not reserve is told by the pool's figures.
+        // The size of the pool shows whether this user may reserve.
         std::fs::write(&path, (pool.total + count).to_string()).ok()?;
         Some(Self { path, before })
     }

@@ -1,33 +1,35 @@
 use std::time::{Duration, Instant};
 
-/// What to do after one more look at a condition that does not hold yet.
+/// What the caller does after a check of a condition that does not hold yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Turn {
-    /// Look again.
+    /// Check again.
     Again,
-    /// Waiting by looking has lasted long enough: sleep.
+    /// Spinning is no longer worthwhile: sleep.
     Sleep,
 }
 
-/// Waiting by looking, for as long as it is likely to pay: at first as fast as it can, then with
-/// the processor's pause, then by giving the core to whoever else wants it; at last it says that it
-/// is time to sleep.
+/// Adaptive spinning: waits by repeated checks for as long as that is likely to pay. It spins
+/// without a pause at first, then with the processor's pause instruction, then yields the core;
+/// finally it tells the caller to sleep.
 ///
-/// A blocked thread is woken in 8 to 60 us on the machines we know, a cache line arrives in 0.1 us:
-/// so looking pays for answers that come within microseconds.
+/// Waking a blocked thread takes 8 to 60 us on the machines measured, moving a cache line 0.1 us.
+/// Spinning therefore pays for events that come within microseconds.
 ///
-/// What was waited for in the past says how long to look in the future: about twice as long as it
-/// took to come, and only for the least time when it mostly came too late. Now and then a wait is
-/// given the longest time again, because what comes to a sleeper tells nothing about how soon it
-/// came. Time is meant, not looks: what a look costs depends on what there is to look at.
+/// Past waits determine how long the next wait spins: about twice the time that events took, and
+/// the least time if most came too late. Occasionally a wait spins for the longest time again,
+/// because an event that arrives while the thread sleeps does not show how early spinning would
+/// have seen it. The limit is a time and not a number of checks, because the cost of a check
+/// depends on what is checked.
 ///
-/// Giving the core away shows who else wants it. When somebody used it, more looks would not have
-/// helped: the next waits give it away earlier. When somebody used it up, the kernel's turn for a
-/// busy thread (some ms), this wait and the next ones do not give it away any more: a thread that
-/// sleeps is put before such a one when it is woken, a thread that yields has to wait for its turn.
+/// The duration of a yield shows whether another thread wants the core. If another thread used it,
+/// further checks would not have helped, and the next waits yield earlier. If another thread used
+/// it for a whole time slice of the kernel (some ms), this wait and the next ones do not yield any
+/// more: the kernel prefers a woken thread to such a thread, whereas a yielding thread has to wait
+/// for its turn.
 ///
-/// Who has woken a thread gives the core away first, and looks afterwards: kernels like to wake a
-/// thread on the core of its waker, where it would wait for the end of the looks.
+/// A waiter that has just woken another thread yields before it checks: kernels tend to place a
+/// woken thread on its waker's core, where it would have to wait until the spinning ends.
 ///
 /// ```
 /// use std::time::Duration;
@@ -42,60 +44,59 @@ pub struct AdaptiveSpin {
     least: Duration,
     longest: Duration,
     yields: u32,
-    /// What was waited for took so long lately.
+    /// Estimate of the time that events take, learnt from past waits.
     took: Duration,
-    /// Waits since the last one that looked for the longest time, if they ended in sleep or made
-    /// way.
+    /// Waits since the last one with the longest budget that ended in sleep or yielded to a thread
+    /// that used the core.
     in_vain: u32,
-    /// Waits that will not give the core away.
+    /// Number of next waits that do not yield the core.
     beside_busy: u32,
-    /// When long work is interrupted again at the earliest.
+    /// Earliest time at which [`Self::pause`] yields again.
     next_pause: Option<Instant>,
     wait: Wait,
 }
 
-/// The wait under way, or the last one.
+/// State of the current wait, or of the last one.
 #[derive(Clone, Copy, Debug)]
 struct Wait {
-    /// When it began.
+    /// Start of the measured spinning: the begin of the wait, or the end of its last yield.
     since: Option<Instant>,
-    /// How long it has lasted, when the clock was last looked at.
+    /// Time since then at the last reading of the clock.
     lasted: Duration,
-    /// How long it looks.
+    /// How long this wait spins before it yields.
     budget: Duration,
     looks: u32,
-    /// How often the core is still given away.
+    /// Number of yields left.
     yields: u32,
-    /// The next turn gives the core away, whatever the others do.
+    /// Set if the next turn yields unconditionally.
     makes_way: bool,
-    /// Somebody else used the core meanwhile.
+    /// Set if another thread used the core during a yield.
     made_way: bool,
     slept: bool,
 }
 
-/// Looks without a pause: what comes within a round trip between two cores is seen at once, and not
-/// up to a pause (10 to 60 ns) later.
+/// Checks without a pause instruction: an event within a round trip between two cores is seen at
+/// once, not up to one pause (10 to 60 ns) later.
 const TIGHT: u32 = 64;
-/// Looks for each look at the clock, which costs about as much as a pause.
+/// Checks per reading of the clock, which costs about as much as a pause.
 const CLOCK: u32 = 4;
-/// Every so many waits in which looking was in vain, one looks for the longest time.
+/// After this many waits in which spinning was in vain, one wait spins for the longest time.
 const RETRY: u32 = 32;
-/// Giving the core away takes less when nobody wants it.
+/// A yield takes at most this long if no other thread wants the core.
 const NOBODY: Duration = Duration::from_micros(1);
-/// It takes more when somebody uses the core for as long as the kernel lets him; a peer that serves
-/// or asks gives it back earlier.
+/// A yield takes longer than this if another thread uses its whole time slice; a peer that serves
+/// or requests returns the core earlier.
 const BUSY: Duration = Duration::from_micros(20);
-/// So many waits after that do not give the core away.
+/// Number of waits after such a yield that do not yield.
 const BESIDE_BUSY: u32 = 64;
-/// Long work goes on for so many times what it was interrupted for.
+/// Long work continues for this multiple of the time of its last interruption.
 const WORK: u32 = 2;
 
 impl AdaptiveSpin {
-    /// Looks for `least` to `longest`, then gives the core away `yields` times, then says that it
-    /// is time to sleep.
+    /// A wait spins for `least` to `longest`, then yields the core `yields` times, then sleeps.
     ///
     /// # Panics
-    /// When `least` is more than `longest`, a bug of the caller.
+    /// If `least` exceeds `longest`, which is a bug of the caller.
     #[must_use]
     pub const fn new(least: Duration, longest: Duration, yields: u32) -> Self {
         assert!(least.as_nanos() <= longest.as_nanos(), "the least is more than the most");
@@ -113,7 +114,7 @@ impl AdaptiveSpin {
         Self { least, longest, yields, took, in_vain: 0, beside_busy: 0, next_pause: None, wait }
     }
 
-    /// A wait begins, of a thread that has just woken another one or has not.
+    /// Begins a wait. `has_woken` states whether the thread has just woken another one.
     #[inline]
     pub fn begin(&mut self, has_woken: bool) {
         self.begin_at(Instant::now(), has_woken);
@@ -141,7 +142,8 @@ impl AdaptiveSpin {
         };
     }
 
-    /// Waits a little.
+    /// Waits briefly, then tells the caller to check again or to sleep. Call it after each failed
+    /// check.
     #[inline]
     pub fn turn(&mut self) -> Turn {
         self.turn_at(Instant::now)
@@ -170,8 +172,8 @@ impl AdaptiveSpin {
         Turn::Again
     }
 
-    /// Gives the core away once; whether somebody used it. What was looked for in that time does
-    /// not count.
+    /// Yields the core once. Returns true if another thread used it. The measured spinning starts
+    /// anew afterwards.
     #[cold]
     fn make_way(&mut self, now: impl Fn() -> Instant) -> bool {
         let start = now();
@@ -181,7 +183,7 @@ impl AdaptiveSpin {
         self.was_away(end.saturating_duration_since(start))
     }
 
-    /// Giving the core away has taken so long; whether somebody used it.
+    /// Records a yield that took `time`. Returns true if another thread used the core.
     fn was_away(&mut self, time: Duration) -> bool {
         if time > BUSY {
             self.beside_busy = BESIDE_BUSY;
@@ -190,8 +192,9 @@ impl AdaptiveSpin {
         time > NOBODY
     }
 
-    /// Gives the core away in the midst of long work, if that has gone on for twice as long as it
-    /// was interrupted for: beside a thread that uses its whole turns most of the core stays here.
+    /// Yields the core in the middle of long work, if that work has continued for at least twice
+    /// the time of its last interruption. Beside a thread that uses whole time slices, most of the
+    /// core's time stays with the caller.
     pub fn pause(&mut self) {
         self.pause_at(Instant::now, std::thread::yield_now);
     }
@@ -206,7 +209,7 @@ impl AdaptiveSpin {
         self.next_pause = Some(end + end.saturating_duration_since(start) * WORK);
     }
 
-    /// What was waited for has come.
+    /// Ends a wait: the event has arrived.
     #[inline]
     pub fn end(&mut self) {
         if self.wait.slept || self.wait.made_way {
@@ -214,7 +217,8 @@ impl AdaptiveSpin {
             self.took -= self.took / 8;
             return;
         }
-        // Up at once, down by eighths: looking too long costs little, sleeping too early a lot.
+        // The estimate rises at once and falls by eighths: spinning too long costs little, sleeping
+        // too early a lot.
         let took = self.wait.lasted.min(self.longest);
         self.took = took.max(self.took - self.took / 8 + took / 8);
     }
@@ -242,7 +246,7 @@ mod tests {
     const SOON: Duration = Duration::from_micros(6);
     const LATE: Duration = Duration::from_millis(1);
 
-    /// A clock that goes on by so much with each look at it.
+    /// A clock that advances by `step` with each reading.
     struct Clock {
         now: Cell<Instant>,
         step: Duration,
@@ -258,7 +262,8 @@ mod tests {
         }
     }
 
-    /// Waits for what comes after `needed`; how long it looked, and whether it slept.
+    /// Waits for an event that comes after `needed`. Returns how long the wait spun, and whether it
+    /// slept.
     fn wait(spin: &mut AdaptiveSpin, needed: Duration) -> (Duration, bool) {
         let clock = Clock::new(Duration::from_nanos(100));
         let start = clock.now.get();
@@ -307,8 +312,7 @@ mod tests {
         assert!(look * looks <= LONGEST + look * CLOCK * 2, "{looks} looks");
     }
 
-    /// A wait in which the core was given away for so long once it came to that; how long it looked
-    /// before.
+    /// A wait whose yield, if it comes to one, takes `away`. Returns how long it spun before.
     fn wait_beside(spin: &mut AdaptiveSpin, away: Duration) -> Duration {
         let clock = Clock::new(Duration::from_nanos(100));
         spin.begin_at(clock.now.get(), false);

@@ -1,27 +1,27 @@
-//! A store-load barrier between processes of which one side pays.
+//! An asymmetric store-load barrier between processes.
 //!
-//! Two parties each store something and then look at what the other one stores; a full fence
-//! between store and load on both sides makes sure that at least one sees the other. Where one
-//! side does this millions of times a second and the other a few times, the rare side can pay for
-//! both: it has the kernel run a full fence on every core that runs a registered process
-//! (`membarrier`, expedited), and the frequent side gets by with keeping the compiler from
-//! reordering. What it gains is not the fence's own 2 ns but that memory accesses before and after
-//! it overlap; see `docs/adr/0003-asymmetric-barrier.md`.
+//! Two parties each store a word and then load the word that the other one stores. With a full
+//! fence between store and load on both sides, at least one of them sees the other's store. If one
+//! side does this millions of times a second and the other side a few times, the rare side can
+//! execute the fence for both: it makes the kernel run a full fence on every core that runs a
+//! registered process (`membarrier`, expedited), and the frequent side only needs to keep the
+//! compiler from reordering. The gain is not the 2 ns of the fence itself: memory accesses before
+//! and after it can overlap. See `docs/adr/0003-asymmetric-barrier.md`.
 
 use crate::atomic::{Ordering, fence};
 
-/// What the frequent side does between its store and its load.
+/// What the frequent side executes between its store and its load.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Barrier {
-    /// A full fence: right with any partner.
+    /// A full fence. Correct with any partner.
     Full,
-    /// Nothing but order for the compiler: right if this process is registered and the partner
-    /// calls [`heavy`].
+    /// A compiler fence. Correct only if this process is registered and the partner calls
+    /// [`heavy`].
     Light,
 }
 
 impl Barrier {
-    /// Stands between the store and the load.
+    /// Executes the barrier. Call it between the store and the load.
     #[inline]
     pub fn stand(self) {
         match self {
@@ -34,7 +34,7 @@ impl Barrier {
     }
 }
 
-/// Whether [`heavy`] reaches registered processes on this kernel.
+/// Returns true if [`heavy`] reaches registered processes on this kernel.
 #[cfg(not(loom))]
 #[must_use]
 pub fn is_supported() -> bool {
@@ -43,8 +43,8 @@ pub fn is_supported() -> bool {
         && membarrier(MembarrierCommand::GlobalExpedited).is_ok()
 }
 
-/// Registers this process and returns what it may use towards a partner that calls [`heavy`] with
-/// support.
+/// Registers this process and returns the barrier that it may use towards a partner whose [`heavy`]
+/// is supported.
 #[cfg(not(loom))]
 #[must_use]
 pub fn register() -> Barrier {
@@ -63,7 +63,7 @@ pub fn heavy() {
     #[cfg(not(loom))]
     {
         use rustix::thread::{MembarrierCommand, membarrier};
-        // Where it is not supported nobody was told to rely on it.
+        // Where the call is not supported, no client was told to rely on it.
         let _ = membarrier(MembarrierCommand::GlobalExpedited);
     }
 }
@@ -77,7 +77,8 @@ mod tests {
     use crate::atomic::AtomicU64;
 
     /// The store-buffer test: with the light barrier on one side and the heavy one on the other,
-    /// never do both miss each other. Without `heavy`'s kernel call this fails within a second.
+    /// the two never miss each other's store. Without the kernel call in `heavy` this test fails
+    /// within a second.
     #[test]
     fn one_of_the_two_sees_the_other() {
         const ROUNDS: u64 = 20_000;

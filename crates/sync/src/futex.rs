@@ -1,4 +1,4 @@
-//! Sleeping on a word of memory, also between processes.
+//! Futexes on shared words, within and between processes.
 
 use std::time::Duration;
 
@@ -6,20 +6,21 @@ use rustix::thread::futex::{self, Flags, Timespec};
 
 use crate::atomic::AtomicU32;
 
-/// Sleeps until somebody calls [`wake_all`] on the word, unless it no longer holds `expected`.
-/// Returns after `timeout` at the latest, and may return early: check the condition again.
+/// Blocks until another thread calls [`wake_all`] on the word; does not block if the word does not
+/// hold `expected`. Returns after `timeout` at the latest and may return early, so the caller must
+/// check its condition again.
 pub fn wait(word: &AtomicU32, expected: u32, timeout: Duration) {
     let timeout = Timespec {
         tv_sec: i64::try_from(timeout.as_secs()).unwrap_or(i64::MAX),
         tv_nsec: i64::from(timeout.subsec_nanos()),
     };
-    // A changed word, a signal and the timeout all mean the same to the caller: look again.
+    // A changed word, a signal and the timeout mean the same to the caller: check again.
     let _ = futex::wait(word, Flags::empty(), expected, Some(&timeout));
 }
 
-/// Wakes everyone who sleeps on the word, in any process that maps it.
+/// Wakes all threads that sleep on the word, in every process that maps it.
 pub fn wake_all(word: &AtomicU32) {
-    // The word is mapped, so the call can't fail in a way a caller could mend.
+    // The word is mapped, so no error is possible that a caller could handle.
     let _ = futex::wake(word, Flags::empty(), i32::MAX as u32);
 }
 

@@ -1,7 +1,7 @@
-//! Atomics, fences and the futex: the only door to them in rackpool.
+//! Atomics, fences, futex and adaptive spinning. All of rackpool uses atomics through this crate.
 //!
-//! Built with `--cfg loom` the atomics are loom's, so that the lock-free parts of `rackpool-shm`
-//! and `rackpool-ring` run under its model checker without a change.
+//! With `--cfg loom` the atomics are loom's. The lock-free parts of `rackpool-shm` and
+//! `rackpool-ring` then run unchanged under its model checker.
 #![forbid(unsafe_code)]
 
 pub mod atomic {

@@ -1,35 +1,37 @@
 use crate::atomic::{AtomicU32, Ordering, fence};
 
-/// Says that its owner sleeps, to those who push something for it and otherwise need not wake it.
+/// Tells producers whether the owner sleeps, so that they wake it only then.
 ///
-/// The owner sets the flag, then looks a last time whether there is anything to do, and only then
-/// sleeps. The others push, then look at the flag. With a full fence on both sides at least one
-/// sees the other: nothing that was pushed is slept through.
+/// The owner sets the flag, checks a last time for work, and only then sleeps. A producer pushes
+/// work and then loads the flag. Both sides execute a full fence in between, so at least one of
+/// them sees the other's store: no pushed work is missed by a sleeping owner.
 #[derive(Debug, Default)]
 #[repr(transparent)]
 pub struct SleepFlag(AtomicU32);
 
 impl SleepFlag {
-    /// The owner is about to sleep, unless there turns out to be something to do after this.
+    /// Announces that the owner will sleep. The owner must check for work once more after this call
+    /// and before it sleeps.
     pub fn set(&self) {
         self.0.store(1, Ordering::Relaxed);
         // SYNC: pairs with the fence in `must_ring`.
         fence(Ordering::SeqCst);
     }
 
-    /// The owner is awake. It looks at everything again afterwards.
+    /// Announces that the owner is awake. The owner must check all its sources of work after this
+    /// call.
     pub fn clear(&self) {
         self.0.store(0, Ordering::Relaxed);
     }
 
-    /// What the flag says.
+    /// Returns true if the flag is set.
     #[must_use]
     pub fn is_set(&self) -> bool {
         self.0.load(Ordering::Relaxed) == 1
     }
 
-    /// Whether the owner has to be woken, after something was pushed for it. `is_set` looks at the
-    /// flag: others may have it in memory that they can only read.
+    /// Returns true if the owner must be woken. Call it after pushing work. `is_set` loads the
+    /// flag; it is a parameter because a producer may see the flag in memory that it can only read.
     #[must_use]
     pub fn must_ring(is_set: impl FnOnce() -> bool) -> bool {
         // SYNC: pairs with the fence in `SleepFlag::set`.

@@ -1,4 +1,4 @@
-//! The magazines of a thread, held against plain stacks.
+//! A thread's magazines, compared with plain stacks.
 
 use proptest::prelude::*;
 
@@ -23,14 +23,14 @@ fn client_file() -> ClientFile {
 enum Step {
     Take,
     Borrow,
-    /// By the magazines themselves, or those in front.
+    /// Pushes through the magazines themselves (false) or the front ones (true).
     Keep(u64, bool),
     TakeInFront,
-    /// The daemon has put so many objects into the inbox, from this one on.
+    /// The daemon puts `.1` objects into the inbox, beginning with object `.0`.
     Fill(u64, usize),
-    /// A restarted daemon strikes an object out.
+    /// A restarted daemon clears the note of an object.
     Strike(u64),
-    /// The thread ends, and the next one gets the slot.
+    /// The thread ends, and the next thread gets the slot.
     Again,
 }
 
@@ -51,7 +51,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     proptest::collection::vec(step, 1..400)
 }
 
-/// What a magazine has to be: a stack with room for so many, of which the daemon makes some 0.
+/// The model of a magazine: a bounded stack, in which the daemon sets entries to 0.
 struct Stack {
     cells: Vec<u64>,
     capacity: usize,
@@ -68,7 +68,7 @@ impl Stack {
         has_room
     }
 
-    /// What the file says of it to whoever looks at it anew.
+    /// Drops trailing empty cells, as a new owner does that reads the file.
     fn forget_what_is_empty(&mut self) {
         let used = self.cells.iter().rposition(|object| *object != 0).map_or(0, |last| last + 1);
         self.cells.truncate(used);
@@ -130,7 +130,7 @@ fn one_step(
 proptest! {
     #[test]
     fn a_magazine_behaves_like_a_stack(
-        // Of few objects, of many, and one that is not cached at all.
+        // A class with many objects, two with few, and one without a magazine.
         class in prop_oneof![Just(0), Just(12), Just(15), Just(MAGAZINE_CLASSES)],
         steps in steps(),
     ) {
@@ -148,7 +148,7 @@ proptest! {
             prop_assert_eq!(magazines.count(class), stack.cells.len());
             prop_assert_eq!(magazines.last(class), stack.cells.last().copied().unwrap_or(0));
             prop_assert_eq!(magazines.is_empty(), stack.cells.is_empty());
-            // What the next daemon or thread finds is in the file.
+            // The next daemon or thread finds the same objects in the file.
             let slot = file.thread(0).unwrap();
             let noted = slot.magazines.iter().flatten().map(Place::object);
             let noted: Vec<u64> = noted.filter(|object| *object != 0).collect();

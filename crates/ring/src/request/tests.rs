@@ -132,14 +132,14 @@ fn threads_lose_and_double_nothing() {
 
 #[derive(Clone, Copy, Debug)]
 enum Step {
-    /// A batch of so many.
+    /// Pushes a batch of this length.
     Push(u32),
-    /// A pusher takes a position; it goes on with `Fill`, or never, when it was killed.
+    /// A pusher takes a position. It continues with `Fill`, or never if it is killed.
     Claim,
-    /// The pusher that has waited the longest of those but so many fills its entry.
+    /// A pusher in the order of waiting, chosen by this index, fills its entry.
     Fill(usize),
     Pop(usize),
-    /// The daemon is killed while it looks at the entry after so many.
+    /// The daemon is killed while it reads the entry behind this many.
     KillPopper(usize),
 }
 
@@ -154,8 +154,8 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     proptest::collection::vec(step, 1..200)
 }
 
-/// What the ring has to be: the calls in the order of their positions, those that a pusher has
-/// not filled yet with `None`.
+/// The model of the ring: the calls in the order of their positions; `None` for one that its pusher
+/// has not filled yet.
 #[derive(Default)]
 struct Queue {
     calls: VecDeque<(u64, Option<u32>)>,
@@ -174,13 +174,13 @@ impl Queue {
         self.tail = self.tail.wrapping_add(1);
     }
 
-    /// The complete ones before the first that is not.
+    /// The complete calls before the first incomplete one.
     fn complete(&self) -> Vec<u32> {
         self.calls.iter().map_while(|(_, call)| *call).collect()
     }
 }
 
-/// A ring of `entries` that has gone round until the next position is `start`.
+/// A ring that has wrapped around until its next position is `start`.
 fn gone_round(header: &RingHeader, entries: &[Entry], start: u64) {
     for past in (1..=entries.len() as u64).filter(|_| start != 0) {
         let position = start.wrapping_sub(past);
@@ -197,7 +197,7 @@ fn one_step(
     (header, entries): (&RingHeader, &[Entry]),
     queue: &mut Queue,
 ) -> Result<(), TestCaseError> {
-    // Whoever uses a ring lays it anew.
+    // Each party makes its own `RequestRing` over the shared memory.
     let ring = RequestRing::new(header, entries);
     let room = entries.len() - queue.calls.len();
     match step {
@@ -253,7 +253,7 @@ fn one_step(
 }
 
 proptest! {
-    /// From any position on, over the end of the numbers too.
+    /// From any start position, including wrap-around of the numbers.
     #[test]
     fn behaves_like_a_bounded_queue(
         bits in 0_u32..4,

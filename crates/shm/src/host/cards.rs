@@ -7,22 +7,22 @@ pub struct RdmaPort {
     pub device: String,
     /// The port's number on the card, from 1.
     pub port: u32,
-    /// Its state as the kernel writes it: `ACTIVE`, `DOWN`, …
+    /// State as the kernel writes it: `ACTIVE`, `DOWN`, …
     pub state: String,
-    /// Its rate as the kernel writes it, like `100 Gb/sec (4X EDR)`.
+    /// Rate as the kernel writes it, like `100 Gb/sec (4X EDR)`.
     pub rate: String,
     /// `Ethernet` (`RoCE`) or `InfiniBand`.
     pub link: String,
-    /// Index and value of each of its addresses of `RoCE` version 2.
+    /// Index and value of each `RoCE` version 2 address.
     pub gids_v2: Vec<(u32, String)>,
-    /// The NUMA node the card is attached to, if the machine says so.
+    /// The NUMA node that the card is attached to, if the kernel reports it.
     pub node: Option<u32>,
-    /// Whether the kernel does the card's work on a network interface (soft-`RoCE`).
+    /// True if the kernel emulates the card on a network interface (soft-`RoCE`).
     pub is_software: bool,
 }
 
 impl RdmaPort {
-    /// Whether it can be used.
+    /// Returns true if the port is active.
     #[must_use]
     pub fn is_active(&self) -> bool {
         self.state == "ACTIVE"
@@ -45,9 +45,9 @@ impl HostFiles {
 
     fn ports_of(&self, device: &str) -> Vec<RdmaPort> {
         let base = format!("class/infiniband/{device}");
-        // -1 where the machine does not say.
+        // The kernel writes -1 if it does not know the node.
         let node = self.sys_text(format!("{base}/device/numa_node")).and_then(|n| n.parse().ok());
-        // Only soft-RoCE names the interface that it is made of; other software has no device.
+        // Only soft-RoCE names its network interface; other software cards have no device.
         let is_software = self.sys(format!("{base}/parent")).exists()
             || !self.sys(format!("{base}/device")).exists();
         let port = |name: &String| {
@@ -79,7 +79,7 @@ impl HostFiles {
             .collect();
         indices.sort_unstable();
         let address = |index: u32| {
-            // Entries that are not in use can't be read.
+            // Unused entries cannot be read.
             let kind = self.sys_text(format!("{port}/gid_attrs/types/{index}"))?;
             let gid = self.sys_text(format!("{port}/gids/{index}"))?;
             kind.ends_with("v2").then_some((index, gid))

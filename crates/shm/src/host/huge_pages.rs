@@ -2,7 +2,7 @@ use std::fmt;
 
 use super::{HostFiles, names_in};
 
-/// A size of huge page that processors have.
+/// A size of huge pages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum HugePage {
     /// 2 MiB.
@@ -14,30 +14,30 @@ pub enum HugePage {
 /// The kernel's pool of huge pages of one size.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct HugePool {
-    /// Bytes of a page.
+    /// Size of a page in bytes.
     pub page_bytes: u64,
-    /// Pages reserved for the pool.
+    /// Pages in the pool.
     pub total: u64,
-    /// Pages of it that nobody uses.
+    /// Free pages of the pool.
     pub free: u64,
-    /// Free pages that are promised to somebody already.
+    /// Free pages that are already promised to mappings.
     pub promised: u64,
-    /// Pages the pool may grow by on demand.
+    /// Pages by which the pool may grow on demand.
     pub overcommit: u64,
 }
 
-/// Where the kernel backs memory with huge pages by itself; the chosen word of each file.
+/// The kernel's settings for transparent huge pages: the selected word of each file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TransparentHuge {
     /// Private memory: `always`, `madvise` or `never`.
     pub anonymous: Option<String>,
-    /// Memory of memfd and of other processes' shared segments. A mounted tmpfs has its own
-    /// setting, the mount option `huge=`.
+    /// Memory of memfd and of shared memory segments. A mounted tmpfs has its own setting, the
+    /// mount option `huge=`.
     pub shared: Option<String>,
 }
 
 impl HugePage {
-    /// Its size in bytes.
+    /// Size of the page in bytes.
     #[must_use]
     pub const fn bytes(self) -> u64 {
         match self {
@@ -46,7 +46,7 @@ impl HugePage {
         }
     }
 
-    /// The file that reserves such pages.
+    /// The file that sets the number of such pages.
     #[must_use]
     pub fn pool_file(self) -> String {
         format!("/sys/kernel/mm/hugepages/hugepages-{}kB/nr_hugepages", self.bytes() >> 10)
@@ -63,7 +63,7 @@ impl fmt::Display for HugePage {
 }
 
 impl HugePool {
-    /// Pages that can be had now.
+    /// Pages that a mapping can get now.
     #[must_use]
     pub const fn available(&self) -> u64 {
         self.free.saturating_sub(self.promised).saturating_add(self.overcommit)
@@ -71,7 +71,7 @@ impl HugePool {
 }
 
 impl HostFiles {
-    /// The pools of huge pages, the smallest pages first.
+    /// The pools of huge pages, smallest page size first.
     #[must_use]
     pub fn huge_pools(&self) -> Vec<HugePool> {
         let names = names_in(&self.sys("kernel/mm/hugepages"));
@@ -94,14 +94,14 @@ impl HostFiles {
         pools
     }
 
-    /// The pool of huge pages of this size; an empty one where the kernel has none.
+    /// The pool of huge pages of this size; an empty one if the kernel has none.
     #[must_use]
     pub fn huge_pool(&self, page: HugePage) -> HugePool {
         let found = self.huge_pools().into_iter().find(|pool| pool.page_bytes == page.bytes());
         found.unwrap_or(HugePool { page_bytes: page.bytes(), ..HugePool::default() })
     }
 
-    /// Where the kernel uses huge pages by itself.
+    /// The kernel's settings for transparent huge pages.
     #[must_use]
     pub fn transparent_huge(&self) -> TransparentHuge {
         let setting = |file: &str| {

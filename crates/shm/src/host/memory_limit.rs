@@ -5,20 +5,20 @@ use rackpool_model::ByteSize;
 
 use super::{HostFiles, number, text};
 
-/// A version 1 group without a limit has almost 2^63.
+/// A version 1 group without a limit reports almost 2^63.
 const NO_LIMIT: u64 = 1 << 60;
 
-/// How much memory the cgroups of this process allow it.
+/// The memory limit of this process's cgroups.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MemoryLimit {
-    /// Bytes, those in memory file systems counted.
+    /// The limit in bytes; it includes files on memory file systems.
     pub bytes: u64,
-    /// The file of the group that says so.
+    /// The cgroup file that sets the limit.
     pub file: PathBuf,
 }
 
 impl MemoryLimit {
-    /// What lets processes use more.
+    /// The remedy for a limit that is too low, as text for the operator.
     #[must_use]
     pub fn fix(&self) -> String {
         format!(
@@ -36,7 +36,7 @@ impl fmt::Display for MemoryLimit {
 }
 
 impl HostFiles {
-    /// The lowest limit of the memory cgroups that this process is in, its group's parents counted.
+    /// The lowest limit of the memory cgroups that contain this process, parent groups included.
     #[must_use]
     pub fn memory_limit(&self) -> Option<MemoryLimit> {
         let groups = self.proc_text("self/cgroup")?;
@@ -44,7 +44,7 @@ impl HostFiles {
         limits.min_by_key(|limit| limit.bytes)
     }
 
-    /// The limits of a hierarchy that `/proc/self/cgroup` tells of: `number:controllers:path`.
+    /// The limits of one hierarchy, from a line of `/proc/self/cgroup`: `number:controllers:path`.
     fn limits_of(&self, line: &str) -> Option<Vec<MemoryLimit>> {
         let mut fields = line.splitn(3, ':').skip(1);
         let (controllers, path) = (fields.next()?, fields.next()?);
@@ -56,7 +56,8 @@ impl HostFiles {
         } else {
             return None;
         };
-        // A container may see its own group as the top one: then the others are not there.
+        // In a container the process's own group may be the top one; its parents then do not exist
+        // here.
         let groups = mounts.iter().flat_map(|mount| {
             path.ancestors().map(move |group| self.sys(mount).join(group).join(name))
         });

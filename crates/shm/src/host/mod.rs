@@ -1,7 +1,7 @@
-//! What this computer has, as the kernel tells it in `/sys` and `/proc`: NUMA nodes, pools of huge
-//! pages, mounted memory file systems, limits of memory, RDMA cards.
+//! What this computer has, according to `/sys` and `/proc`: NUMA nodes, pools of huge pages,
+//! mounted file systems, memory limits, RDMA cards.
 //!
-//! Files that are missing or say something unexpected mean "there is none"; nothing here fails.
+//! A file that is missing or has unexpected contents counts as "none"; no function here fails.
 
 mod cards;
 mod huge_pages;
@@ -17,7 +17,7 @@ pub use memory_limit::MemoryLimit;
 pub use mounts::Mount;
 pub use nodes::Node;
 
-/// Where the kernel's files are: on this computer, or in a folder that a test has written.
+/// The kernel's files: those of this computer, or of a folder that a test has written.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HostFiles {
     sys: PathBuf,
@@ -25,13 +25,13 @@ pub struct HostFiles {
 }
 
 impl HostFiles {
-    /// This computer.
+    /// The files of this computer.
     #[must_use]
     pub fn here() -> Self {
         Self::at("/sys", "/proc")
     }
 
-    /// The computer whose `/sys` and `/proc` lie at these places.
+    /// The files below these two folders.
     #[must_use]
     pub fn at(sys: impl Into<PathBuf>, proc: impl Into<PathBuf>) -> Self {
         Self { sys: sys.into(), proc: proc.into() }
@@ -49,19 +49,19 @@ impl HostFiles {
         self.proc.join(path)
     }
 
-    /// A file below `/sys`, without the white space around it; `None` when it can't be read.
+    /// The contents of a file below `/sys`, trimmed; `None` if it cannot be read.
     #[must_use]
     pub fn sys_text(&self, path: impl AsRef<Path>) -> Option<String> {
         text(&self.sys(path))
     }
 
-    /// A number in a file below `/sys`, decimal or `0x…`.
+    /// The number in a file below `/sys`, decimal or `0x…`.
     #[must_use]
     pub fn sys_number(&self, path: impl AsRef<Path>) -> Option<u64> {
         number(&self.sys_text(path)?)
     }
 
-    /// A file below `/proc`, without the white space around it; `None` when it can't be read.
+    /// The contents of a file below `/proc`, trimmed; `None` if it cannot be read.
     #[must_use]
     pub fn proc_text(&self, path: impl AsRef<Path>) -> Option<String> {
         text(&self.proc(path))
@@ -79,7 +79,7 @@ fn number(text: &str) -> Option<u64> {
     }
 }
 
-/// The names in a folder, in order; none when there is no such folder.
+/// The sorted names in a folder; empty if the folder does not exist.
 #[must_use]
 pub fn names_in(folder: &Path) -> Vec<String> {
     let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
@@ -89,8 +89,8 @@ pub fn names_in(folder: &Path) -> Vec<String> {
     names
 }
 
-/// A list as the kernel writes it: `0-2,5` is 0, 1, 2 and 5. What can't be read is left out, and
-/// no list is longer than 65536.
+/// Parses a list as the kernel writes it: `0-2,5` is 0, 1, 2 and 5. Skips invalid parts and returns
+/// at most 65536 numbers.
 ///
 /// ```
 /// assert_eq!(rackpool_shm::host::parse_list("0-2,5"), [0, 1, 2, 5]);
@@ -105,7 +105,7 @@ pub fn parse_list(text: &str) -> Vec<u32> {
     text.split(',').filter_map(range).flat_map(|(first, last)| first..=last).take(1 << 16).collect()
 }
 
-/// A list as the kernel writes it.
+/// Formats a list as the kernel writes it; `none` for an empty one.
 ///
 /// ```
 /// assert_eq!(rackpool_shm::host::list_text(&[0, 1, 2, 5]), "0-2,5");
@@ -133,7 +133,7 @@ pub fn list_text(numbers: &[u32]) -> String {
 pub(crate) mod tests {
     use super::*;
 
-    /// A computer made of these files below `/sys` and `/proc`.
+    /// A computer with these files below `/sys` and `/proc`.
     pub(crate) fn fixture(files: &[(&str, &str)]) -> (tempfile::TempDir, HostFiles) {
         let folder = tempfile::tempdir().unwrap();
         for (path, text) in files {

@@ -7,11 +7,11 @@ use super::{HostFiles, HugePage};
 /// A mounted file system.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mount {
-    /// Where.
+    /// The folder where it is mounted.
     pub folder: PathBuf,
-    /// Its type: `tmpfs`, `hugetlbfs`, …
+    /// Type of the file system: `tmpfs`, `hugetlbfs`, …
     pub kind: String,
-    /// Its options.
+    /// Mount options.
     pub options: Vec<String>,
 }
 
@@ -22,7 +22,7 @@ impl Mount {
         self.options.iter().find_map(|option| option.strip_prefix(name)?.strip_prefix('='))
     }
 
-    /// The size of the pages of a hugetlbfs: the kernel writes `pagesize=2M` or `pagesize=1024M`.
+    /// The page size of a hugetlbfs. The kernel writes `pagesize=2M` or `pagesize=1024M`.
     #[must_use]
     pub fn huge_page(&self) -> Option<HugePage> {
         if self.kind != "hugetlbfs" {
@@ -37,7 +37,7 @@ impl Mount {
 }
 
 impl HostFiles {
-    /// What is mounted, as the calling thread sees it, in the order it was mounted.
+    /// The mounts that the calling thread sees, in the order of mounting.
     #[must_use]
     pub fn mounts(&self) -> Vec<Mount> {
         let table = std::fs::read(self.proc("thread-self/mounts")).unwrap_or_default();
@@ -51,7 +51,7 @@ impl HostFiles {
         table.split(|byte| *byte == b'\n').filter_map(mount).collect()
     }
 
-    /// The mount that a folder lies in: the last of those with the longest path.
+    /// The mount that contains a folder: the last one of those with the longest path.
     #[must_use]
     pub fn mount_of(&self, folder: &Path) -> Option<Mount> {
         let folder = folder.canonicalize().unwrap_or_else(|_| folder.to_path_buf());
@@ -60,7 +60,8 @@ impl HostFiles {
     }
 }
 
-/// The kernel writes blanks and backslashes in paths as `\040`, all other bytes as they are.
+/// Decodes a path of the mount table: the kernel writes blanks and backslashes as `\040` and the
+/// like, other bytes unchanged.
 fn unescape(field: &[u8]) -> PathBuf {
     let mut path = Vec::new();
     let mut rest = field;

@@ -3,22 +3,21 @@ use super::{HostFiles, names_in, parse_list};
 /// A NUMA node.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Node {
-    /// Its number.
+    /// Node number.
     pub id: u32,
-    /// Its processors; none for a node that is only memory, as CXL memory is.
+    /// Its processors; none for a memory-only node, such as CXL memory.
     pub cpus: Vec<u32>,
-    /// Its memory in bytes.
+    /// Memory of the node in bytes.
     pub memory_bytes: u64,
-    /// Bytes of it that are free, or that the kernel gives back when they are asked for: caches of
-    /// files on disks.
+    /// Free bytes, and bytes that the kernel frees on demand: caches of files on disks.
     pub free_bytes: u64,
-    /// How far each node is, in the order of node numbers: 10 is the node itself, 20 twice that
+    /// Distance to each node in the order of node numbers: 10 is the node itself, 20 twice that
     /// latency (ACPI's SLIT).
     pub distances: Vec<u32>,
 }
 
 impl Node {
-    /// Whether it is memory without processors.
+    /// Returns true for a node with memory and no processors.
     #[must_use]
     pub const fn is_memory_only(&self) -> bool {
         self.cpus.is_empty() && self.memory_bytes > 0
@@ -26,7 +25,7 @@ impl Node {
 }
 
 impl HostFiles {
-    /// The NUMA nodes in the order of their numbers; none where the kernel knows none.
+    /// The NUMA nodes in the order of their numbers; empty if the kernel reports none.
     #[must_use]
     pub fn nodes(&self) -> Vec<Node> {
         let folder = self.sys("devices/system/node");
@@ -55,7 +54,7 @@ impl HostFiles {
         }
     }
 
-    /// The node with processors that is nearest to `node`: itself, if it has some.
+    /// The nearest node with processors, which is `node` itself if it has some.
     #[must_use]
     pub fn nearest_with_cpus(&self, node: u32) -> Option<u32> {
         let nodes = self.nodes();
@@ -72,7 +71,7 @@ impl HostFiles {
     }
 }
 
-/// The value of `Node 0 <field> 123 kB`, which means KiB.
+/// The bytes of the field in a line `Node 0 <field> 123 kB`, whose unit is KiB.
 fn field_bytes(meminfo: &str, field: &str) -> u64 {
     let value = |line: &str| {
         let mut words = line.split_whitespace().skip_while(|word| *word != field).skip(1);

@@ -1,27 +1,27 @@
-//! Which pages are really behind a mapping, as `/proc/self/smaps` tells it.
+//! The pages that back a mapping, according to `/proc/self/smaps`.
 
 use std::io;
 
 use crate::Mapping;
 
-/// The pages of this process behind a mapping.
+/// The pages of this process that back a mapping.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Backing {
     /// Bytes that this process has touched.
     pub resident_bytes: u64,
-    /// Bytes of them that lie in huge pages.
+    /// Bytes of them in huge pages.
     pub huge_bytes: u64,
-    /// Bytes of a page as the file's owner handles them: 2 MiB or 1 GiB on a hugetlbfs.
+    /// Page size in bytes with which the kernel manages the file: 2 MiB or 1 GiB on a hugetlbfs.
     pub page_bytes: u64,
 }
 
-/// What is behind the mapping.
+/// Examines a mapping.
 pub fn of(mapping: &Mapping) -> io::Result<Backing> {
     let smaps = std::fs::read_to_string("/proc/self/smaps")?;
     Ok(parse(&smaps, mapping.base().as_ptr().addr() as u64, mapping.len()))
 }
 
-/// What is behind the mapping once its first page has been touched.
+/// Touches the first page of a mapping and then examines it.
 pub fn touched(mapping: &Mapping) -> io::Result<Backing> {
     let mut byte = [0];
     mapping
@@ -31,7 +31,7 @@ pub fn touched(mapping: &Mapping) -> io::Result<Backing> {
     of(mapping)
 }
 
-/// Adds up the areas that lie within `len` bytes from `base` on.
+/// Sums the areas that lie within `len` bytes from `base` on.
 fn parse(smaps: &str, base: u64, len: u64) -> Backing {
     let mut sum = Backing::default();
     let mut inside = false;
@@ -51,7 +51,7 @@ fn parse(smaps: &str, base: u64, len: u64) -> Backing {
             "KernelPageSize:" => area_page_bytes = bytes,
             "Rss:" => sum.resident_bytes += bytes,
             "ShmemPmdMapped:" | "FilePmdMapped:" | "AnonHugePages:" => sum.huge_bytes += bytes,
-            // Pages of a hugetlbfs count here only.
+            // Pages of a hugetlbfs appear in these fields only.
             "Shared_Hugetlb:" | "Private_Hugetlb:" => hugetlb += bytes,
             _ => {}
         }
@@ -62,7 +62,7 @@ fn parse(smaps: &str, base: u64, len: u64) -> Backing {
     sum
 }
 
-/// The addresses of an area, from the first word of its first line.
+/// Parses the address range of an area, the first word of its first line.
 fn area(word: &str) -> Option<(u64, u64)> {
     let (start, end) = word.split_once('-')?;
     Some((u64::from_str_radix(start, 16).ok()?, u64::from_str_radix(end, 16).ok()?))

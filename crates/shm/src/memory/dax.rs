@@ -1,6 +1,6 @@
-//! A character device of the kernel's `device_dax`: memory that the kernel leaves alone. A device
-//! has no length that could be set and no name of its own for what is in it, so the last unit of
-//! its alignment holds a mark that says whose memory it is.
+//! Memory of a `device_dax` character device, which the kernel does not manage. A device has no
+//! length that can be set and no name for its contents, so the last alignment unit holds a mark
+//! with the id of the memory.
 
 use std::fs::File;
 use std::os::fd::AsFd;
@@ -18,11 +18,11 @@ use crate::{Mapping, OutOfBounds, file};
 
 const MAGIC: u64 = u64::from_le_bytes(*b"rackpdax");
 
-/// What the kernel says of a device.
+/// The kernel's description of a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Device {
     bytes: u64,
-    /// Offsets and lengths of mappings are multiples of it.
+    /// Offsets and lengths of mappings must be multiples of this (bytes).
     align: u64,
 }
 
@@ -32,7 +32,7 @@ impl Device {
     }
 }
 
-/// The size in bytes of the dax device that a descriptor is of; `None` if it is of something else.
+/// The size in bytes of the dax device behind a descriptor; `None` for any other file.
 #[must_use]
 pub fn device_bytes(file: impl AsFd, machine: &HostFiles) -> Option<u64> {
     let file = File::from(file.as_fd().try_clone_to_owned().ok()?);
@@ -111,7 +111,7 @@ fn open_device(place: &Place<'_>, path: &Path) -> Result<(File, Device, MemoryLo
     Ok((file, device, lock))
 }
 
-/// The frames and the mark.
+/// Maps the frames and the mark.
 fn map(
     place: &Place<'_>,
     file: &File,
@@ -119,13 +119,14 @@ fn map(
     path: &Path,
 ) -> Result<(Mapping, Mapping), MemoryError> {
     let frames = Mapping::new(file, place.bytes).map_err(system("map", path.display()))?;
-    // The size need not be a multiple of the alignment.
+    // The device's size need not be a multiple of its alignment.
     let last = (device.bytes / device.align - 1) * device.align;
     let mark = Mapping::from(file, last, device.align).map_err(system("map", path.display()))?;
     Ok((frames, mark))
 }
 
-/// The memory whose mark is on the device: magic, the id's halves, and a checksum of these.
+/// Reads the mark: the id of the memory on the device, or `None` without a valid mark. The mark
+/// consists of the magic, the two halves of the id, and a checksum of these halves.
 fn owner(mark: &Mapping) -> Result<Option<MemoryId>, OutOfBounds> {
     let cells = mark.view::<[AtomicU64; 4]>(0)?;
     // SYNC: pairs with the stores in `set_owner`.
@@ -183,7 +184,7 @@ mod tests {
         file::open(Path::new("/dev/zero")).unwrap().unwrap()
     }
 
-    /// A computer that says of `/dev/zero` (1:5) that it is such a device.
+    /// A computer that describes `/dev/zero` (1:5) as such a device.
     fn machine(size: &str, align: &str, subsystem: &str) -> (tempfile::TempDir, HostFiles) {
         let (folder, machine) = fixture(&[
             ("sys/dev/char/1:5/size", size),
@@ -220,8 +221,8 @@ mod tests {
         assert!(examine(&file, path, &good).unwrap_err().to_string().contains("no character"));
     }
 
-    /// `/dev/zero` under a name of its own, which nobody else locks, stands for a device up to
-    /// where it would be mapped.
+    /// `/dev/zero` under a name of its own, which no other process locks, stands in for a device
+    /// until it would be mapped.
     #[test]
     fn a_device_is_locked_and_measured_against_its_size() {
         use nix::sys::stat::{Mode, SFlag, makedev, mknod};
@@ -257,7 +258,7 @@ mod tests {
         let id = MemoryId(u128::MAX - 17);
         set_owner(&mark, Some(id)).unwrap();
         assert_eq!(owner(&mark).unwrap(), Some(id));
-        // As docs/design/rack-memory.md has it.
+        // The layout of docs/design/rack-memory.md.
         let mut bytes = [0; 32];
         mark.read(0, &mut bytes).unwrap();
         assert_eq!((&bytes[..8], &bytes[8..24]), (&b"rackpdax"[..], &id.0.to_le_bytes()[..]));

@@ -8,52 +8,52 @@ use crate::file::FileError;
 use crate::host::{HugePage, list_text};
 use crate::room::Room;
 
-/// Why the memory of a rack can't be had. Each text says what to do.
+/// The reason why the memory of a rack is not available. Each text names a remedy.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum MemoryError {
-    /// A file can't be used.
+    /// A file cannot be used.
     #[error(transparent)]
     File(#[from] FileError),
-    /// The kernel refused to map or to bind the memory.
+    /// The kernel refused an operation on the memory.
     #[error("can't {action} {what}: {source}{}", hint(source))]
     System {
-        /// What was tried.
+        /// The attempted action.
         action: &'static str,
-        /// On what.
+        /// The object of the action.
         what: String,
-        /// The kernel's answer.
+        /// The error of the kernel.
         source: io::Error,
     },
-    /// The rack's memory is not there any more.
+    /// The rack's memory is missing.
     #[error("{file} is missing: remove {folder} to give the rack's contents up")]
     Missing {
-        /// The file that is not there.
+        /// The missing file.
         file: PathBuf,
         /// The rack's folder.
         folder: PathBuf,
     },
-    /// The folder is not on a file system that is memory.
+    /// The folder is not on a memory file system.
     #[error(
         "{folder} lies on {file_system}, which is no memory: choose a --dir on a tmpfs such as /dev/shm, or --memory-kind memfd"
     )]
     NotMemory {
         /// The rack's folder.
         folder: PathBuf,
-        /// The file system that it lies on.
+        /// The file system that contains the folder.
         file_system: String,
     },
-    /// Memory of another kind was begun.
+    /// The link at the place of the frames leads to memory of another kind.
     #[error(
         "{link} leads to memory of another kind: remove {target} if it is a file, and that link"
     )]
     Linked {
-        /// Where memory usually is.
+        /// The path of the frames.
         link: PathBuf,
-        /// Where it leads.
+        /// The target of the link.
         target: PathBuf,
     },
-    /// The memory is no whole number of its pages.
+    /// The size is not a multiple of the page size of this kind of memory.
     #[error(
         "--memory {bytes}: {kind} needs a multiple of {}; the next one is {next}",
         ByteSize(*unit), next = bytes.next_multiple_of(*unit)
@@ -61,98 +61,98 @@ pub enum MemoryError {
     NotWhole {
         /// The kind of memory.
         kind: String,
-        /// Bytes asked for.
+        /// Requested bytes.
         bytes: u64,
-        /// Bytes of which it must be a multiple.
+        /// Required unit in bytes.
         unit: u64,
     },
-    /// The file system of the rack's folder is too small.
+    /// The file system of the rack's folder has too little room.
     #[error("--memory {}: {room}: {}{}", ByteSize(*bytes), room.fix(room.missing()), or_less(*most))]
     NoRoom {
-        /// Bytes asked for.
+        /// Requested bytes.
         bytes: u64,
-        /// The room there is, with the rack's files.
+        /// The room on the file system, with the claims of all racks' files.
         room: Room,
-        /// Bytes of memory for which there is room; 0 if that is not what is missing.
+        /// Bytes of memory for which there is room; 0 if less memory would not help.
         most: u64,
     },
-    /// No file system of huge pages is mounted.
+    /// No hugetlbfs of this page size is mounted.
     #[error(
         "no hugetlbfs with pages of {0} is mounted where this user may write: mkdir -p /dev/hugepages-{0} && mount -t hugetlbfs -o pagesize={0},uid=$(id -u),mode=0700 none /dev/hugepages-{0}"
     )]
     NoHugeMount(HugePage),
-    /// What is mounted is something else than was asked for.
+    /// The file is not on a hugetlbfs of the requested page size.
     #[error(
         "{folder} is no hugetlbfs with pages of {page}: mount one there, or choose another --memory-kind"
     )]
     NotHugetlbfs {
-        /// The mount.
+        /// The path of the file.
         folder: PathBuf,
-        /// The pages that were asked for.
+        /// The requested page size.
         page: HugePage,
     },
-    /// There are not enough huge pages.
+    /// The kernel has too few huge pages.
     #[error(
         "huge:{page} needs {needed} huge pages, {available} of {total} can be had: reserve them with `echo {} > {}` (early after boot, when memory is not in pieces), or choose another --memory-kind",
         total + (needed - available), page.pool_file()
     )]
     TooFewHugePages {
-        /// The size of a page.
+        /// The page size.
         page: HugePage,
         /// Pages needed.
         needed: u64,
-        /// Pages that can be had.
+        /// Pages that can be allocated.
         available: u64,
-        /// Pages reserved for all.
+        /// Pages in the kernel's pool.
         total: u64,
     },
-    /// The path of the rack's folder is too long for a name on hugetlbfs.
+    /// The path of the rack's folder is too long for a file name on a hugetlbfs.
     #[error("{0} is too long: huge pages need a --dir of at most 150 bytes")]
     LongPath(PathBuf),
-    /// There is no such NUMA node.
+    /// The NUMA node does not exist or has no memory.
     #[error(
         "there is no NUMA node {node} with memory, there are {}: choose one of them, see `rackpool doctor`",
         list_text(there)
     )]
     NoNode {
-        /// The node asked for.
+        /// The requested node.
         node: u32,
-        /// The nodes that have memory.
+        /// The nodes with memory.
         there: Vec<u32>,
     },
-    /// The NUMA node has too little memory left.
+    /// The NUMA node has too little free memory.
     #[error(
         "NUMA node {node} has {} free, {} are needed: ask for less --memory, or end what uses memory of that node",
         ByteSize(*free), ByteSize(*needed)
     )]
     NodeFull {
-        /// The node.
+        /// The requested node.
         node: u32,
-        /// Bytes free on it.
+        /// Free bytes of the node.
         free: u64,
-        /// Bytes that have to be allocated.
+        /// Bytes that must be allocated.
         needed: u64,
     },
-    /// Pages came from another node than was asked for.
+    /// A page is on another node than requested.
     #[error(
         "the page at {offset} lies on NUMA node {found} instead of {wanted}: choose --memory-kind numa:{found}, or remove the rack's folder and let the daemon use node {wanted} (its cpuset's `cpuset.mems` must have it)"
     )]
     Elsewhere {
-        /// Where in the memory.
+        /// Offset of the page in the memory.
         offset: u64,
-        /// The node it lies on.
+        /// The page's node.
         found: u32,
-        /// The node it should lie on.
+        /// The requested node.
         wanted: u32,
     },
-    /// It is no dax device.
+    /// The path is not a dax device.
     #[error(
         "{path} is no dax device ({why}): name one of /dev/dax*; `daxctl reconfigure-device --mode=devdax` makes one of memory that the kernel manages"
     )]
     NotDax {
         /// The path.
         path: PathBuf,
-        /// What it is instead.
+        /// The reason.
         why: String,
     },
     /// The dax device is too small.
@@ -168,12 +168,12 @@ pub enum MemoryError {
         /// Its alignment in bytes.
         align: u64,
     },
-    /// The dax device holds the memory of somebody else.
+    /// The dax device holds memory with another id.
     #[error(
         "{0} holds other memory than this rack's: it was used by another pool since; name the right device, or remove the rack's folder to give its contents up"
     )]
     DaxForeign(PathBuf),
-    /// An access outside the memory: a fault in this program.
+    /// An access outside the memory: a bug of this program.
     #[error(transparent)]
     OutOfBounds(#[from] OutOfBounds),
 }
@@ -185,7 +185,7 @@ fn or_less(most: u64) -> String {
     }
 }
 
-/// What to do about refusals that any kind of memory can meet.
+/// Remedies for refusals that are possible with every kind of memory.
 fn hint(error: &io::Error) -> &'static str {
     match error.kind() {
         io::ErrorKind::PermissionDenied => {

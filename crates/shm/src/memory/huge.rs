@@ -1,5 +1,5 @@
-//! A file on a hugetlbfs: the kernel promises all its huge pages when it is mapped, so that none
-//! can be missing later.
+//! Memory in a file on a hugetlbfs. Mapping the file reserves all its huge pages, so that none can
+//! be missing later.
 
 use std::fs::File;
 use std::io;
@@ -13,21 +13,21 @@ use super::{MemoryError, MemoryLock, Place, RackMemory};
 use crate::host::HugePage;
 use crate::{Mapping, file};
 
-/// What the names of our files on a hugetlbfs begin with; the rack's folder follows.
+/// Prefix of the names of our files on a hugetlbfs; the escaped path of the rack's folder follows.
 const PREFIX: &str = "rackpool-";
 /// `HUGETLBFS_MAGIC` of `linux/magic.h`.
 const HUGETLBFS_MAGIC: u64 = 0x9584_58f6;
-/// The longest name of a file.
+/// Longest file name in bytes.
 const NAME_BYTES: usize = 255;
 
-/// Makes the file. One that is there already is of an attempt that was killed, or was left when
-/// the rack's folder was removed: nobody knows its contents. It goes, but is not cut: programs of
-/// then may still have it mapped.
+/// Creates the file. An existing file of that name is the rest of an attempt that was killed, or
+/// was left when the rack's folder was removed; its contents are not recorded anywhere. It is
+/// removed and not truncated, because programs of that time may still have it mapped.
 pub(super) fn create(place: &Place<'_>, page: HugePage) -> Result<RackMemory, MemoryError> {
     place.require_multiple(page.bytes())?;
     let path = choose(place, page)?;
     if path.exists() {
-        // No daemon may be serving it.
+        // Fails if a daemon still serves it.
         let _lock = MemoryLock::of(&path)?;
         std::fs::remove_file(&path).map_err(system("remove", path.display()))?;
     }
@@ -40,7 +40,7 @@ pub(super) fn create(place: &Place<'_>, page: HugePage) -> Result<RackMemory, Me
             Ok(memory)
         }
         Err(error) => {
-            // Nothing is in it; the reason it can't be used is what matters.
+            // The file is empty; the error that made it unusable is the one to report.
             let _ = std::fs::remove_file(&path);
             Err(error)
         }
@@ -64,7 +64,7 @@ pub(super) fn open(place: &Place<'_>, page: HugePage) -> Result<RackMemory, Memo
     let link = place.directory.frames();
     let path = std::fs::read_link(&link).map_err(|_| place.missing(&link))?;
     let found = file::open(&path)?.ok_or_else(|| place.missing(&path))?;
-    // A hugetlbfs may be open to everybody.
+    // A hugetlbfs may be writable for all users.
     file::require_own(&found, &path)?;
     let lock = MemoryLock::of(&path)?;
     check(&found, &path, page)?;
@@ -99,7 +99,7 @@ fn map(
     }
 }
 
-/// Refuses a file that does not lie in huge pages of this size.
+/// Fails unless the file is on a hugetlbfs of this page size.
 fn check(file: &File, path: &Path, page: HugePage) -> Result<(), MemoryError> {
     let found = fstatfs(file).map_err(|error| system("examine", path.display())(error.into()))?;
     let is_huge = u64::try_from(found.f_type).is_ok_and(|kind| kind == HUGETLBFS_MAGIC);
@@ -109,7 +109,8 @@ fn check(file: &File, path: &Path, page: HugePage) -> Result<(), MemoryError> {
     Err(MemoryError::NotHugetlbfs { folder: path.to_path_buf(), page })
 }
 
-/// Where the file of this rack is on the first hugetlbfs of this page size that may be written.
+/// The path of this rack's file on the first hugetlbfs of this page size that the user can write
+/// to.
 fn choose(place: &Place<'_>, page: HugePage) -> Result<PathBuf, MemoryError> {
     let mount = place
         .machine
@@ -125,15 +126,15 @@ fn choose(place: &Place<'_>, page: HugePage) -> Result<PathBuf, MemoryError> {
     Ok(mount.folder.join(name))
 }
 
-/// The name of the file that holds the memory of the rack in this folder, from which the folder
-/// can be read again: each folder has its own, and an operator sees whose it is.
+/// The name of the file with the memory of the rack in this folder. The folder can be read from the
+/// name, so each folder has its own file and an operator sees whose it is.
 fn file_name(folder: &Path) -> Option<String> {
     let escaped = folder.to_str()?.replace('%', "%25").replace('/', "%2F");
     let name = format!("{PREFIX}{escaped}");
     (name.len() <= NAME_BYTES).then_some(name)
 }
 
-/// Whether this is the file of a rack's memory on a hugetlbfs.
+/// Returns true if this is the file of a rack's memory on a hugetlbfs.
 pub(super) fn is_ours(path: &Path) -> bool {
     let named = path.file_name().and_then(|name| name.to_str());
     named.is_some_and(|name| name.starts_with(PREFIX) && name.contains("%2F"))

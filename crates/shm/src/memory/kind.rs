@@ -4,7 +4,7 @@ use std::str::FromStr;
 
 use crate::host::HugePage;
 
-/// The kind of memory that the frames of a rack lie in.
+/// The kind of memory that holds the frames of a rack.
 ///
 /// ```
 /// use rackpool_shm::memory::MemoryKind;
@@ -15,28 +15,28 @@ use crate::host::HugePage;
 /// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum MemoryKind {
-    /// A file in the rack's folder, which lies on a file system that is memory.
+    /// A file in the rack's folder, on a memory file system.
     #[default]
     Tmpfs,
-    /// Memory without a name: it ends with the last process that has it.
+    /// A memfd: memory without a name, which ends with the last process that has it.
     Memfd,
-    /// A file on a hugetlbfs with pages of this size.
+    /// A file on a hugetlbfs with this page size.
     Huge(HugePage),
-    /// A file in the rack's folder whose pages come from one NUMA node: CXL memory that the
-    /// kernel manages is a node without processors.
+    /// A file in the rack's folder whose pages are on one NUMA node. CXL memory that the kernel
+    /// manages is a node without processors.
     Node(u32),
-    /// A character device of the kernel's `device_dax`: CXL memory that the kernel leaves alone.
+    /// A `device_dax` character device: CXL memory that the kernel does not manage.
     Dax(PathBuf),
 }
 
-/// Text that names no kind of memory.
+/// A text that names no kind of memory.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "'{0}' is no kind of memory: choose tmpfs, memfd, huge:2M, huge:1G, numa:N (a node of `rackpool doctor`) or dax:/dev/daxX.Y"
 )]
 pub struct MemoryKindError(String);
 
-/// What a superblock notes of the kind: 0 in files of before there were kinds.
+/// Codes in the superblock; 0 is tmpfs, as in files of releases that had no kinds.
 const MEMFD: u64 = 1;
 const HUGE_2M: u64 = 2;
 const HUGE_1G: u64 = 3;
@@ -44,14 +44,14 @@ const NODE: u64 = 4;
 const DAX: u64 = 5;
 
 impl MemoryKind {
-    /// Whether the memory is there for the next daemon when this one has ended.
+    /// Returns true if the memory still exists for the next daemon when this one has ended.
     #[must_use]
     pub const fn outlives_daemon(&self) -> bool {
         !matches!(self, Self::Memfd)
     }
 
-    /// What the superblock notes: the kind in the low byte, the node above it. A device's identity
-    /// is noted on the device.
+    /// The code in the superblock: the kind in the low byte, the node above it. The identity of a
+    /// device is noted on the device.
     #[must_use]
     pub fn code(&self) -> u64 {
         match self {
@@ -64,13 +64,13 @@ impl MemoryKind {
         }
     }
 
-    /// Whether the memory that a superblock with this code describes ended with its daemon.
+    /// Returns true if memory with this code ended with its daemon.
     #[must_use]
     pub const fn is_gone(code: u64) -> bool {
         code == MEMFD
     }
 
-    /// A code in words, for messages.
+    /// Describes a code in words, for messages.
     #[must_use]
     pub fn describe_code(code: u64) -> String {
         match (code & 0xff, code >> 8) {

@@ -1,7 +1,8 @@
-//! Memory without a name. It ends with the last process that has it, so what a rack holds is lost
-//! when its daemon ends: for places where no memory file system can be written, and for tests.
+//! A memfd: memory without a name. It ends with the last process that has it, so the contents of a
+//! rack are lost when its daemon ends. For hosts without a writable memory file system, and for
+//! tests.
 //!
-//! It is sealed at its length: nobody it is passed to can cut it short under the others.
+//! It is sealed at its length: no process that receives it can truncate it.
 
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, memfd_create};
 

@@ -1,5 +1,6 @@
-//! The kinds of memory that the frames of a rack can lie in: each made at first, opened by the
-//! next daemon, locked against another one, and passed to clients as a descriptor.
+//! The kinds of memory for the frames of a rack. The first daemon creates the memory; later ones
+//! open it. The serving daemon locks it against other daemons and passes it to clients as a
+//! descriptor.
 //!
 //! | kind | lies in | outlives the daemon | pages are there |
 //! |---|---|---|---|
@@ -9,7 +10,7 @@
 //! | `numa:N` | `<pool>/rack-N/frames` | yes | at the start |
 //! | `dax:/dev/daxX.Y` | the device; `frames` links to it | yes | always |
 //!
-//! `crates/shm/tests/memory_kinds.rs` holds all of them to the same promises.
+//! `crates/shm/tests/memory_kinds.rs` tests the same guarantees for all kinds.
 
 pub mod backing;
 mod dax;
@@ -36,40 +37,40 @@ use crate::host::{HostFiles, HugePage};
 use crate::room::{self, Room};
 use crate::{Mapping, file};
 
-/// Where the memory of a rack is to lie.
+/// The place of a rack's memory.
 #[derive(Clone, Debug)]
 pub struct Place<'a> {
-    /// The kind.
+    /// The kind of memory.
     pub kind: &'a MemoryKind,
     /// The rack's folder.
     pub directory: &'a RackDirectory,
-    /// Bytes of memory.
+    /// Size of the memory in bytes.
     pub bytes: u64,
-    /// The computer.
+    /// The host.
     pub machine: &'a HostFiles,
 }
 
-/// The memory of a rack, for the daemon that serves it.
+/// The memory of a rack, as the daemon that serves it has it.
 #[derive(Debug)]
 pub struct RackMemory {
-    /// The memory.
+    /// The mapped memory.
     pub mapping: Mapping,
-    /// What is passed to those who map it too.
+    /// The file whose descriptor is passed to clients.
     pub file: File,
-    /// Keeps other daemons out for as long as it exists.
+    /// Excludes other daemons as long as it exists.
     pub lock: MemoryLock,
-    /// The pages the memory lies in, in words; for small ones, why.
+    /// The pages of the memory in words; for small pages, with the reason.
     pub pages: String,
-    /// What whoever runs the daemon should know.
+    /// Warnings for the operator.
     pub warnings: Vec<String>,
 }
 
-/// A lock on memory, given back when it is dropped and when the process ends. It is not on the
-/// descriptor that is passed: who maps that one would hold the lock after the daemon's death.
+/// A lock on memory. It is released when it is dropped and when the process ends. It is not on the
+/// descriptor that is passed to clients: their mappings would hold it after the daemon's death.
 #[derive(Debug)]
 #[must_use = "dropping it gives the lock back"]
 pub struct MemoryLock {
-    /// Memory without a name needs none: nobody else can open it.
+    /// `None` for memory without a name, which no other daemon can open.
     _file: Option<File>,
 }
 
@@ -78,7 +79,7 @@ impl MemoryLock {
         Self { _file: None }
     }
 
-    /// Opens the file once more, only for the lock.
+    /// Opens the file a second time, for the lock only.
     fn of(path: &Path) -> Result<Self, MemoryError> {
         let held = file::open_read_only(path)?;
         file::lock(&held, path)?;
@@ -87,11 +88,11 @@ impl MemoryLock {
 }
 
 impl Place<'_> {
-    /// Makes the memory, all zero, or takes over what an unfinished attempt left: the caller knows
-    /// that nothing has been noted of its contents yet. `memory` is its identity.
+    /// Creates the memory, all zero, or takes over the rest of an unfinished attempt. The caller
+    /// must know that no metadata describes its contents yet. `memory` is its id.
     pub fn create(&self, memory: MemoryId) -> Result<RackMemory, MemoryError> {
         if !self.is_in_folder() {
-            // The rack's metadata is.
+            // The memory is elsewhere, but the rack's metadata is in the folder.
             self.require_room()?;
         }
         match self.kind {
@@ -103,7 +104,7 @@ impl Place<'_> {
         }
     }
 
-    /// Opens the memory that an earlier daemon made.
+    /// Opens memory that an earlier daemon created.
     pub fn open(&self, memory: MemoryId) -> Result<RackMemory, MemoryError> {
         match self.kind {
             MemoryKind::Tmpfs => Ok(tmpfs::open(self)?.touch(self)),
@@ -114,12 +115,12 @@ impl Place<'_> {
         }
     }
 
-    /// Whether the memory takes room on the file system of the rack's folder.
+    /// Returns true if the memory takes room on the file system of the rack's folder.
     const fn is_in_folder(&self) -> bool {
         matches!(self.kind, MemoryKind::Tmpfs | MemoryKind::Node(_))
     }
 
-    /// Refuses memory that its file system can't give, once all of its files are there.
+    /// Fails if the file system has no room for the memory. Call it when all its files exist.
     fn require_room(&self) -> Result<(), MemoryError> {
         let Some(room) = Room::of(self.directory.pool(), self.machine) else { return Ok(()) };
         if room.missing() == 0 {
@@ -137,7 +138,7 @@ impl Place<'_> {
         }
     }
 
-    /// Refuses a size that is no whole number of units.
+    /// Fails unless the size is a multiple of `unit`.
     fn require_multiple(&self, unit: u64) -> Result<(), MemoryError> {
         if self.bytes.is_multiple_of(unit) {
             return Ok(());
@@ -145,7 +146,7 @@ impl Place<'_> {
         Err(MemoryError::NotWhole { kind: self.kind.to_string(), bytes: self.bytes, unit })
     }
 
-    /// Leaves a link to memory that lies elsewhere where memory usually is.
+    /// Creates a link to memory elsewhere at the usual path of the frames.
     fn link(&self, target: &Path) -> Result<(), MemoryError> {
         let link = self.directory.frames();
         if std::fs::read_link(&link).is_ok_and(|found| found == target) {
@@ -156,15 +157,15 @@ impl Place<'_> {
     }
 }
 
-/// How much memory fits with its metadata, which takes less than a fiftieth and a MiB, in whole
-/// huge pages.
+/// Largest memory that fits together with its metadata, in whole huge pages. The metadata takes
+/// less than a fiftieth and one MiB.
 const fn most(bytes: u64) -> u64 {
     let memory = (bytes / 50 * 49).saturating_sub(1 << 20);
     memory - memory % HugePage::Size2M.bytes()
 }
 
-/// What of a rack's memory lies outside of its folder and would stay when that is removed: a file
-/// on a hugetlbfs.
+/// The part of a rack's memory that is outside its folder and would remain if the folder were
+/// removed: a file on a hugetlbfs.
 #[must_use]
 pub fn outside(directory: &RackDirectory) -> Option<PathBuf> {
     let target = std::fs::read_link(directory.frames()).ok()?;

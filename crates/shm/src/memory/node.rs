@@ -1,8 +1,8 @@
-//! A file in the rack's folder whose pages come from one NUMA node. CXL memory that the kernel
-//! manages is a node without processors.
+//! Memory in a file of the rack's folder whose pages are on one NUMA node. CXL memory that the
+//! kernel manages is a node without processors.
 //!
-//! All pages are allocated at the start: when a node is full, the kernel would end whichever
-//! process touches the first page that is not there.
+//! All pages are allocated at the start: if the node were full, the kernel would kill whichever
+//! process touches the first missing page.
 
 use std::fs::File;
 use std::io;
@@ -18,7 +18,7 @@ use crate::Mapping;
 use crate::host::Node;
 use crate::numa::Policy;
 
-/// Pages besides the first and the last whose place is looked at.
+/// Number of pages whose node is checked, besides the first and the last one.
 const SAMPLE: u64 = 62;
 
 pub(super) fn create(place: &Place<'_>, node: u32) -> Result<RackMemory, MemoryError> {
@@ -27,7 +27,7 @@ pub(super) fn create(place: &Place<'_>, node: u32) -> Result<RackMemory, MemoryE
     require(place, node)?;
     let made = tmpfs::create(place).and_then(|memory| bind(place, memory, node));
     if is_new && made.is_err() {
-        // It would keep its node's memory, and the next attempt would find the wrong pages.
+        // The file would keep the node's memory, and the next attempt would find the wrong pages.
         let _ = std::fs::remove_file(&path);
     }
     made
@@ -38,7 +38,7 @@ pub(super) fn open(place: &Place<'_>, node: u32) -> Result<RackMemory, MemoryErr
     bind(place, tmpfs::open(place)?, node)
 }
 
-/// The node, if it has memory.
+/// Returns the node, if it has memory.
 fn require(place: &Place<'_>, node: u32) -> Result<Node, MemoryError> {
     let nodes = place.machine.nodes();
     let with_memory = nodes.iter().filter(|found| found.memory_bytes > 0);
@@ -47,7 +47,8 @@ fn require(place: &Place<'_>, node: u32) -> Result<Node, MemoryError> {
     found.ok_or(MemoryError::NoNode { node, there })
 }
 
-/// Before the first page is touched: that one would come from wherever this thread runs.
+/// Binds the memory to the node and allocates it. Must run before the first page is touched: that
+/// page would be allocated on the node of this thread.
 fn bind(place: &Place<'_>, memory: Untouched, node: u32) -> Result<RackMemory, MemoryError> {
     let path = place.directory.frames();
     let found = require(place, node)?;
@@ -70,19 +71,19 @@ fn bind(place: &Place<'_>, memory: Untouched, node: u32) -> Result<RackMemory, M
     Ok(memory)
 }
 
-/// Bytes of the file that have no page yet.
+/// Bytes of the file without a page.
 fn missing_bytes(file: &File, path: &Path, bytes: u64) -> Result<u64, MemoryError> {
     let found = file.metadata().map_err(system("examine", path.display()))?;
     Ok(bytes.saturating_sub(found.blocks().saturating_mul(512)))
 }
 
-/// Through the mapping, which may ask for huge pages; kernels before 5.14 can't, they allocate the
-/// file's pages.
+/// Allocates through the mapping, which can use huge pages. Kernels before 5.14 do not support
+/// that; there it allocates the pages of the file.
 fn allocate(memory: &Untouched, path: &Path) -> Result<(), MemoryError> {
     match memory.mapping.populate() {
         Ok(()) => return Ok(()),
         Err(error) if error.kind() == io::ErrorKind::InvalidInput => {}
-        // A full file system, which an access would be killed for.
+        // The file system is full; an access would be killed by SIGBUS.
         Err(error) if error.raw_os_error() == Some(libc::EFAULT) => {
             let full = io::Error::from_raw_os_error(libc::ENOSPC);
             return Err(system("allocate", path.display())(full));
@@ -98,11 +99,11 @@ fn allocate(memory: &Untouched, path: &Path) -> Result<(), MemoryError> {
     }
 }
 
-/// Looks where pages lie: the first, the last, and some in between at odd distances.
+/// Checks the nodes of pages: the first one, the last one, and a scattered sample.
 fn verify(mapping: &Mapping, wanted: u32) -> Result<(), MemoryError> {
     const PAGE: u64 = 4096;
     let pages = mapping.len() / PAGE;
-    // Steps of the golden ratio reach all parts of the memory without a pattern of its own.
+    // Steps of the golden ratio reach all parts of the memory without a regular pattern.
     let scattered = (1..=SAMPLE).map(|i| i.wrapping_mul(0x9e37_79b9_7f4a_7c15) % pages.max(1));
     for page in [0, pages.saturating_sub(1)].into_iter().chain(scattered) {
         let offset = page * PAGE;
@@ -140,7 +141,7 @@ mod tests {
         );
     }
 
-    /// On a machine with one node nothing else shows that the first page was touched too early.
+    /// On a machine with one node no other test shows that the first page was touched too early.
     #[test]
     fn no_page_is_there_before_memory_is_bound_to_its_node() {
         let folder = tempfile::tempdir_in("/dev/shm").unwrap();

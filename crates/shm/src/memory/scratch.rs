@@ -1,4 +1,4 @@
-//! Memory for measurements: like that of a rack, but nobody else's and gone when it is dropped.
+//! Memory for measurements: like a rack's memory, but private and freed when it is dropped.
 
 use rustix::fs::{MemfdFlags, memfd_create};
 
@@ -8,10 +8,10 @@ use crate::Mapping;
 use crate::host::HugePage;
 use crate::numa::Policy;
 
-/// Memory without a name of `bytes` bytes, in small pages or in huge ones from the kernel's pool,
-/// and, if a node is named, from that node.
+/// Allocates `bytes` bytes without a name: in small pages, or in huge pages of the kernel's pool;
+/// on NUMA node `node` if given.
 ///
-/// Huge pages are promised when this returns; small ones come when they are first touched.
+/// Huge pages are reserved when this returns; small ones are allocated at the first touch.
 pub fn scratch(
     bytes: u64,
     page: Option<HugePage>,

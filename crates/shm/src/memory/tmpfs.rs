@@ -1,4 +1,4 @@
-//! A file in the rack's folder.
+//! Memory in a file of the rack's folder.
 
 use std::fs::File;
 use std::path::Path;
@@ -8,8 +8,8 @@ use super::{MemoryError, MemoryLock, Place, RackMemory, backing};
 use crate::host::{HostFiles, HugePage};
 use crate::{Mapping, file};
 
-/// The file, mapped. This process has touched no page of it: who makes it can still say where its
-/// pages come from.
+/// The mapped file. This process has touched no page of it, so the caller can still choose the NUMA
+/// node of its pages.
 pub(super) struct Untouched {
     pub(super) mapping: Mapping,
     pub(super) file: File,
@@ -18,7 +18,7 @@ pub(super) struct Untouched {
 }
 
 impl Untouched {
-    /// Touches the memory to see what pages it has.
+    /// Touches the memory to find out the size of its pages.
     pub(super) fn touch(self, place: &Place<'_>) -> RackMemory {
         let Self { mapping, file, lock, warnings } = self;
         let pages = pages_behind(&mapping, || why_small(place));
@@ -26,7 +26,7 @@ impl Untouched {
     }
 }
 
-/// Refuses a folder whose files the kernel writes to a disk.
+/// Fails for a folder whose files the kernel writes to a disk.
 fn require_memory(place: &Place<'_>) -> Result<(), MemoryError> {
     let folder = place.directory.path();
     match place.machine.mount_of(folder) {
@@ -37,7 +37,7 @@ fn require_memory(place: &Place<'_>) -> Result<(), MemoryError> {
     }
 }
 
-/// Makes the file, or takes over one that a killed daemon has just made.
+/// Creates the file, or takes over the file that a killed daemon has just created.
 pub(super) fn create(place: &Place<'_>) -> Result<Untouched, MemoryError> {
     require_memory(place)?;
     let path = place.directory.frames();
@@ -48,19 +48,19 @@ pub(super) fn create(place: &Place<'_>) -> Result<Untouched, MemoryError> {
     let made = use_file(place, found, &path);
     let made = made.and_then(|memory| place.require_room().map(|()| memory));
     if is_new && made.is_err() {
-        // It would claim room, and its length would keep the next attempt from asking for less.
+        // The file would claim room, and its length would prevent an attempt with less memory.
         let _ = std::fs::remove_file(&path);
     }
     made
 }
 
-/// Opens the file that an earlier daemon made.
+/// Opens the file that an earlier daemon created.
 pub(super) fn open(place: &Place<'_>) -> Result<Untouched, MemoryError> {
     let path = place.directory.frames();
     let found = file::open(&path)?.ok_or_else(|| place.missing(&path))?;
     file::check_len(&found, &path, place.bytes)?;
     let mut memory = use_file(place, found, &path)?;
-    // What is in use is there: the rack is not withheld because others have taken the rest.
+    // The pages in use exist. The rack is served even if other files have taken the remaining room.
     if let Err(error) = place.require_room() {
         memory.warnings.push(format!("{error}, before the rack is full: then the kernel ends who uses memory that is not there (SIGBUS)"));
     }
@@ -73,7 +73,7 @@ fn use_file(place: &Place<'_>, found: File, path: &Path) -> Result<Untouched, Me
     }
     let lock = MemoryLock::of(path)?;
     if found.metadata().map_err(system("examine", path.display()))?.len() == 0 {
-        // A daemon was killed when it had just created the file.
+        // A daemon was killed right after it created the file.
         found.set_len(place.bytes).map_err(system("size", path.display()))?;
     }
     file::check_len(&found, path, place.bytes)?;
@@ -82,7 +82,7 @@ fn use_file(place: &Place<'_>, found: File, path: &Path) -> Result<Untouched, Me
     Ok(Untouched { mapping, file: found, lock, warnings: Vec::new() })
 }
 
-/// Looks whether the huge pages came that were asked for: the pages in words.
+/// Checks whether the kernel gave the requested huge pages. Describes the pages in words.
 pub(super) fn pages_behind(mapping: &Mapping, why_small: impl FnOnce() -> String) -> String {
     if mapping.len() < HugePage::Size2M.bytes() {
         return "4 KiB: it is less than a huge page".into();
@@ -94,7 +94,7 @@ pub(super) fn pages_behind(mapping: &Mapping, why_small: impl FnOnce() -> String
     }
 }
 
-/// Why the kernel uses small pages for a file of this kind.
+/// The reason why the kernel uses small pages for a file in this place.
 fn why_small(place: &Place<'_>) -> String {
     let folder = place.directory.path();
     let mount = place.machine.mount_of(folder);
@@ -108,7 +108,7 @@ fn why_small(place: &Place<'_>) -> String {
     }
 }
 
-/// The kernel's own setting for shared memory, in words.
+/// The kernel's setting for shared memory, in words.
 pub(super) fn shared_setting(machine: &HostFiles) -> String {
     let setting = machine.transparent_huge().shared;
     format!(

@@ -64,7 +64,7 @@ fn the_last_commit_that_was_seen_is_read() {
         for (boot, commit) in [(1, 1), (1, 2), (1, 9), (2, 1), (2, u64::MAX), (3, 1)] {
             block.set_seen(seen_at(boot, commit));
             assert_eq!(seen(), Some(seen_at(boot, commit)));
-            // What is older changes nothing.
+            // An older commit changes nothing.
             block.set_seen(seen_at(1, 1));
             assert_eq!(seen(), Some(seen_at(boot, commit)));
         }
@@ -75,7 +75,7 @@ fn the_last_commit_that_was_seen_is_read() {
 
 #[test]
 fn a_crash_while_a_commit_is_noted_leaves_the_one_before() {
-    // How many of the five words were stored, and the positions before.
+    // The number of words stored before the crash (0 to 4), and of positions noted before.
     for (stored, before) in (0..5).flat_map(|stored| (0..4).map(move |before| (stored, before))) {
         with_block(|_, block| {
             (1..=before).for_each(|commit| block.set_seen(seen_at(1, commit)));
@@ -111,7 +111,7 @@ fn two_damaged_notes_are_found() {
     });
 }
 
-/// What a daemon reads before it takes a file over.
+/// The fields that a daemon reads before it takes a file over.
 fn read_all(block: &Superblock) -> Result<(Option<PageId>, Incarnation), SuperblockError> {
     let path = Path::new("x");
     block.read(path)?;
@@ -142,11 +142,11 @@ fn every_flipped_bit_is_found() {
             for bit in 0..128 * 8 {
                 flip(memory, bit);
                 match bit / 8 {
-                    // Whether the client has closed the pool: one flipped bit does not say so.
+                    // The closed flag: one flipped bit does not set it.
                     96..104 => assert!(!block.is_closed(), "bit {bit}"),
-                    // Written anew at each start.
+                    // Each daemon writes this field when it starts.
                     112..120 => assert_eq!(read_all(block), Ok(noted), "bit {bit}"),
-                    // There are two of them.
+                    // One of the two checks still fits.
                     120..128 => assert_eq!(read_all(block), Ok(noted), "bit {bit}"),
                     _ => assert!(read_all(block).is_err(), "bit {bit} of {noted:?}"),
                 }
@@ -170,7 +170,7 @@ fn words_that_lost_their_contents_are_found() {
     });
 }
 
-/// A daemon that is killed while it notes its life leaves the old one or the new one.
+/// A daemon that is killed while it notes its incarnation leaves the old one or the new one.
 #[test]
 fn an_unfinished_change_of_the_life_is_no_damage() {
     with_block(|_, block| {
@@ -204,7 +204,7 @@ fn an_unfinished_format_is_refused_and_can_be_begun_anew() {
         block.checksum.store(0, Ordering::Relaxed);
         assert!(matches!(block.read(Path::new("x")), Err(SuperblockError::Corrupt(_))));
         assert!(!is_unformatted());
-        // The last store of all.
+        // The magic is the last store.
         block.geometry[0].store(0, Ordering::Relaxed);
         assert!(matches!(block.read(Path::new("x")), Err(SuperblockError::Foreign(_))));
         assert!(is_unformatted());

@@ -1,4 +1,4 @@
-//! Atomic changes of 8 bytes in a known page.
+//! Atomic operations on 8 bytes of a cached page.
 
 use rackpool_model::GlobalAddr;
 use rackpool_sync::atomic::{AtomicU64, Ordering};
@@ -7,26 +7,26 @@ use super::{Core, LocalWindow, front};
 use crate::access::Intent;
 use crate::permit::Permit;
 
-/// What is done to 8 bytes in one step.
+/// An atomic operation on 8 bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Atomic {
-    /// They become `new` if they are `expected`.
+    /// Sets the bytes to `new` if they are `expected`.
     CompareAndSwap {
-        /// What they must be.
+        /// The expected value.
         expected: u64,
-        /// What they become.
+        /// The new value.
         new: u64,
     },
-    /// `delta` is added, wrapping.
+    /// Adds `delta`, wrapping.
     FetchAndAdd {
-        /// What is added.
+        /// The addend.
         delta: u64,
     },
 }
 
 impl Atomic {
-    /// Does it and returns what was there before. All such changes have one order, whoever makes
-    /// them.
+    /// Executes the operation and returns the previous value. All such operations have one total
+    /// order, in every process.
     #[inline]
     pub fn apply(self, cell: &AtomicU64) -> u64 {
         match self {
@@ -40,9 +40,10 @@ impl Atomic {
     }
 }
 
-/// Changes the 8 bytes at `addr` and returns what they were, if this thread's last used window is
-/// one of the pool numbered `pool` and knows the page, and `addr` is aligned to 8 bytes. `None`:
-/// nothing was done.
+/// Fast path of an atomic operation on the 8 bytes at `addr`: returns the previous value. Returns
+/// `None`, with nothing done, if the calling thread's front window is not of the pool of `permit`,
+/// does not have the page in its cache, `addr` is not a multiple of 8, or the access must take the
+/// slow path.
 #[inline]
 #[must_use]
 pub fn change(permit: &Permit, addr: GlobalAddr, atomic: Atomic) -> Option<u64> {
@@ -77,7 +78,8 @@ impl Core {
 }
 
 impl LocalWindow {
-    /// Changes the 8 bytes at `addr` of a known page, if they are aligned: see [`change`].
+    /// Executes an atomic operation on the 8 aligned bytes at `addr` of a cached page; see
+    /// [`change`].
     #[inline]
     #[must_use]
     pub fn change(&self, addr: GlobalAddr, atomic: Atomic) -> Option<u64> {

@@ -1,4 +1,5 @@
-//! Reading copies of pages of other racks: no slot, no barrier, but a look before and after.
+//! Reads of cached copies of other racks' pages. They need no access slot and no barrier: the
+//! publication is checked before and after the read.
 
 use std::ptr::NonNull;
 
@@ -10,8 +11,8 @@ use crate::access::Intent;
 use crate::copy::copy_out;
 use crate::published::PublishedCopy;
 
-/// The time by which copies end: nanoseconds of the clock that is the same for all processes of a
-/// host.
+/// The clock of the validity of copies: nanoseconds of a clock that is the same for all processes
+/// of a host.
 #[must_use]
 pub fn monotonic_ns() -> u64 {
     let now = clock_gettime(ClockId::Monotonic);
@@ -21,7 +22,7 @@ pub fn monotonic_ns() -> u64 {
 
 impl Core {
     /// # Safety
-    /// The frame is one of the rack's.
+    /// `frame` must be one of the rack's.
     unsafe fn published(&self, frame: FrameId) -> &PublishedCopy {
         // SAFETY: the invariant of `published`, and the caller's promise.
         let published = unsafe { self.published.add(frame.0 as usize) };
@@ -29,7 +30,8 @@ impl Core {
         unsafe { published.as_ref() }
     }
 
-    /// The bytes at `offset` of a frame, if so many lie there.
+    /// The address of `len` bytes at `offset` of a frame. Returns `None` if they do not all lie in
+    /// it.
     fn bytes_of(&self, frame: FrameId, offset: u64, len: usize) -> Option<NonNull<u8>> {
         let page = self.last + 1;
         let end = offset.checked_add(len as u64)?;
@@ -42,13 +44,13 @@ impl Core {
         Some(unsafe { self.base.add(start) })
     }
 
-    /// Reads a copy that is remembered, if this is not one of the accesses that are noted.
+    /// Fast path of a read of a cached copy. Returns false for a sampled access.
     #[inline(never)]
     pub(super) fn read_kept(&self, addr: GlobalAddr, into: &mut [u8]) -> bool {
         let Some(cached) = self.cached.get(addr.raw().wrapping_shr(self.page_bits)) else {
             return false;
         };
-        // No bytes at all are the slow path's business.
+        // An access of 0 bytes takes the slow path.
         if into.is_empty() || !self.sampler.goes_straight() {
             return false;
         }
@@ -66,10 +68,10 @@ impl Core {
 }
 
 impl LocalWindow {
-    /// Reads from copy number `copy` in a frame; `false`, with anything in `into`: it was not
-    /// published all the time, its time is over, or the bytes do not all lie in the page. The read
-    /// takes place before the home of the page lets anybody write it: while the bytes were read,
-    /// the copy was published and its lease good.
+    /// Reads from copy number `copy` in a frame. Returns false, with unspecified bytes in `into`,
+    /// if the copy was not published all the time, if its validity has ended, or if the bytes do
+    /// not all lie in the page. A successful read takes place before the page's home allows any
+    /// write: while the bytes were read, the copy was published and its lease valid.
     pub fn read_copy(&self, frame: FrameId, copy: u64, offset: u64, into: &mut [u8]) -> bool {
         let core = self.core();
         core.latency.wait();

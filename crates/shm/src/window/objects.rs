@@ -1,4 +1,4 @@
-//! Small objects: their bits say what the daemon has handed out, their marks what programs have.
+//! Small objects: bits state which ones the daemon has handed out, marks which ones programs have.
 
 use std::ptr::NonNull;
 
@@ -12,13 +12,14 @@ use crate::metadata::{MetadataLayout, PageUse};
 use crate::permit::Permit;
 use crate::{OutOfBounds, ReadOnlyMapping};
 
-/// The bitmaps of all frames, in the rack's metadata.
+/// The bitmaps of all frames, in the rack metadata.
 #[derive(Debug)]
 pub(super) struct Bitmaps {
     layout: MetadataLayout,
-    /// Invariant: as many bytes for each of the layout's frames as `frame_shift` says.
+    /// Invariant: for each of the layout's frames, `1 << frame_shift` bytes from here on lie in the
+    /// metadata.
     words: NonNull<AtomicU64>,
-    /// log2 of a frame's bytes: a bit for each 16 B that it has.
+    /// log2 of the bytes of a frame's bitmap, which has one bit for each 16 B of the frame.
     frame_shift: u32,
 }
 
@@ -33,7 +34,7 @@ impl Bitmaps {
         Ok(Self { layout: *layout, words, frame_shift })
     }
 
-    /// The class of a page's objects, if their bits are here.
+    /// The class of a page's objects, if their bits are in this area.
     pub(super) fn class(&self, usage: PageUse) -> Option<SizeClass> {
         match usage {
             PageUse::Slab(class) if self.layout.has_bitmap(class) => Some(class),
@@ -42,21 +43,23 @@ impl Bitmaps {
     }
 }
 
-/// What came of taking an object back.
+/// Result of taking an object back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Taken {
-    /// It was the program's and is noted.
+    /// A program had the object; it is noted and marked.
     Noted,
-    /// It is noted, but no program had it: it was freed twice, and the note is to be struck out.
-    /// Its class.
+    /// The object is noted, but no program had it: it was freed twice, and the caller must remove
+    /// the note. The value is its class.
     Twice(SizeClass),
-    /// Nothing is known or done, and the answer takes longer to find.
+    /// Nothing was done: the fast path cannot decide.
     Unknown,
 }
 
-/// Takes back the small object that starts at `addr`, for `holder`, if this thread's last used
-/// window is one of the pool numbered `pool`, the page is known to it and still the one it knows,
-/// the object is in use, and `note` notes it, which is told its class.
+/// Fast path of a free: takes the small object that starts at `addr` from the program for `holder`,
+/// after `note`, which gets the object's class, has noted it. Returns [`Taken::Unknown`] if the
+/// calling thread's front window is not of the pool of `permit` or does not have the page in its
+/// cache, if the page word has changed, if no object in use starts there, or if `note` returns
+/// false.
 #[inline]
 #[must_use]
 pub fn take_back(
@@ -68,8 +71,8 @@ pub fn take_back(
     front(permit).map_or(Taken::Unknown, |core| core.take_back(addr, holder, note))
 }
 
-/// Marks the small object that starts at `addr` as the program's; whether that is done, as
-/// [`take_back`] knows it quickly.
+/// Fast path that marks the small object that starts at `addr` as the program's. Returns false,
+/// with nothing done, if the window cannot decide, as in [`take_back`].
 #[inline]
 #[must_use]
 pub fn hand_out(permit: &Permit, addr: GlobalAddr) -> bool {
@@ -77,10 +80,11 @@ pub fn hand_out(permit: &Permit, addr: GlobalAddr) -> bool {
 }
 
 impl Core {
-    /// The mark of an object of a page that this thread is in.
+    /// The mark of an object in a page to which this thread has announced access.
     ///
     /// # Safety
-    /// The frame is one of the rack's, and has room for more objects than `object`.
+    /// `frame` must be one of the rack's, and `object` less than the number of the smallest objects
+    /// in a page.
     #[inline]
     unsafe fn mark(&self, frame: FrameId, object: usize) -> &Mark {
         let start = (frame.0 as usize) << self.marks.frame_bits();
@@ -90,8 +94,8 @@ impl Core {
         unsafe { mark.as_ref() }
     }
 
-    /// Announces that this thread is about to change a mark of a page of which it has the bits. No
-    /// other page comes into the frame meanwhile.
+    /// Announces that this thread will change a mark of a page whose bits are in the bitmap area.
+    /// No other page enters the frame meanwhile.
     #[inline]
     fn enter_for_mark(&self, local: &Local) -> Option<AccessGuard<'_>> {
         // SAFETY: the invariant of `Local::frame`.
@@ -116,10 +120,11 @@ impl Core {
         let start = (local.frame.0 as usize) << self.bitmaps.frame_shift;
         // SAFETY: the invariants of `Bitmaps::words` and `Local::frame`.
         let bits = unsafe { self.bitmaps.words.byte_add(start) };
-        // SAFETY: an object has 16 B or more, so the number of one in the page is less than the
-        // bits there are for a frame.
+        // SAFETY: an object has 16 B or more, so its number in the page is less than the number of
+        // bits of a frame.
         let bits = unsafe { bits.add(object / 64) };
-        // SAFETY: as above, aligned as a frame has whole words; an atomic is `Shared`.
+        // SAFETY: as above, aligned because a frame's bitmap has whole words; an atomic is
+        // `Shared`.
         let bits = unsafe { bits.as_ref() }.load(Ordering::Acquire);
         if bits >> (object % 64) & 1 == 0 || !note(class) {
             return Taken::Unknown;
@@ -141,7 +146,7 @@ impl Core {
 }
 
 impl LocalWindow {
-    /// Takes a small object back, if that is quickly found out: see [`take_back`].
+    /// Takes a small object back on the fast path; see [`take_back`].
     #[inline]
     #[must_use]
     pub fn take_back(
@@ -153,15 +158,15 @@ impl LocalWindow {
         self.core().take_back(addr, holder, note)
     }
 
-    /// Marks a small object as the program's, if that is quickly done: see [`hand_out`].
+    /// Marks a small object as the program's on the fast path; see [`hand_out`].
     #[inline]
     #[must_use]
     pub fn hand_out(&self, addr: GlobalAddr) -> bool {
         self.core().hand_out(addr)
     }
 
-    /// Does something with the mark of an object of any class, if the page word of the frame is
-    /// `expected` and there is such an object.
+    /// Calls `work` with the mark of an object of any class. Returns `None` if the page word of the
+    /// frame is not `expected`, or if there is no such object.
     pub fn with_mark<R>(
         &self,
         frame: FrameId,

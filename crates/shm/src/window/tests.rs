@@ -1,4 +1,4 @@
-//! Which accesses wait for the extra latency of emulated CXL memory, counted.
+//! Counts which accesses wait for the extra latency of emulated CXL memory.
 
 use rackpool_model::{PageEvent, PageSize};
 
@@ -10,7 +10,7 @@ use crate::superblock::Superblock;
 const FRAMES: u32 = 4;
 const PAGE_SIZE: PageSize = PageSize::DEFAULT;
 const PAGE: PageId = PageId(1);
-/// A page of another rack, of which this one has a copy.
+/// A page of another rack of which this rack has a copy.
 const COPIED: PageId = PageId(77);
 const FRAME: FrameId = FrameId(1);
 const POOL: NonZeroU64 = NonZeroU64::MIN;
@@ -29,7 +29,7 @@ fn file(bytes: u64) -> std::fs::File {
 struct Rack {
     window: LocalWindow,
     word: PageWord,
-    /// How a daemon maps it.
+    /// The daemon's mapping.
     metadata: Mapping,
     frames: Arc<Mapping>,
 }
@@ -38,7 +38,7 @@ fn address(page: PageId, offset: u64) -> GlobalAddr {
     GlobalAddr::from_raw((u64::from(page.0) << PAGE_SIZE.bits()) + offset)
 }
 
-/// `extra_ns` as the daemon notes it; a file that it has not noted anything in has none.
+/// `extra_ns` is the noted latency; `None` for a file in which the daemon has noted none.
 fn rack(extra_ns: Option<u32>, barrier: Barrier) -> Rack {
     let layout = MetadataLayout::new(PAGE_SIZE, FRAMES);
     let noted = file(layout.bytes());
@@ -73,17 +73,17 @@ fn rack(extra_ns: Option<u32>, barrier: Barrier) -> Rack {
     Rack { window, word, metadata, frames }
 }
 
-/// How often somebody waited in `work`.
+/// Number of delays in `work`.
 fn waited(work: impl FnOnce()) -> u64 {
     let before = waits();
     work();
     waits() - before
 }
 
-/// What it is called, and how it is done.
+/// The name of an access, and the access.
 type Named<'a> = (&'static str, Box<dyn Fn() + 'a>);
 
-/// Everything by which a program reaches the bytes of frames, each once.
+/// Each way in which a program accesses the bytes of frames, once.
 fn accesses(rack: &Rack) -> Vec<Named<'_>> {
     let window = &rack.window;
     let at = address(PAGE, 128);
@@ -124,7 +124,7 @@ fn accesses(rack: &Rack) -> Vec<Named<'_>> {
                 drop(guard);
             }),
         ),
-        // Shown by nobody: it was looked for where it would be.
+        // The copy is not published; the read still reaches the memory.
         (
             "read a copy",
             Box::new(move || {
@@ -134,7 +134,7 @@ fn accesses(rack: &Rack) -> Vec<Named<'_>> {
     ]
 }
 
-/// What reaches no bytes of frames, or is not done by a program.
+/// Operations that access no bytes of frames, or that a program does not execute.
 fn others(rack: &mut Rack) {
     let at = address(PAGE, 128);
     let stale = PageWord::free(PAGE);
@@ -147,7 +147,7 @@ fn others(rack: &mut Rack) {
     assert!(!window.write(address(PAGE, PAGE_SIZE.bytes() - 4), &[0; 8]), "beyond the page");
     assert!(window.enter(FRAME, Intent::Write, stale).unwrap().is_err(), "cached out");
     window.clear();
-    // The daemon's own accesses, among them those that it carries out for other racks.
+    // The daemon's own accesses, including those for other racks.
     rack.frames.write(4096, &[7; 64]).unwrap();
     rack.frames.read(4096, &mut [0; 64]).unwrap();
     rack.metadata.write(4096 + 8, &[0; 8]).unwrap();
@@ -174,7 +174,7 @@ fn no_access_waits_unless_the_daemon_was_told_to_emulate_a_distance() {
 fn each_access_waits_once_and_nothing_else_does() {
     for barrier in [Barrier::Light, Barrier::Full] {
         let mut rack = rack(Some(10), barrier);
-        // As often as it takes until each has been among those that are noted for their heat.
+        // Often enough that each access has been sampled at least once.
         for _ in 0..1000 {
             for (what, access) in accesses(&rack) {
                 assert_eq!(waited(access), 1, "{what}");
