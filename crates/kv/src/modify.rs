@@ -60,8 +60,8 @@ impl<M: Memory> Handle<M> {
     /// changes the entry between the read that `decide` saw and the store. If one does, `decide` is
     /// called again; its last call counts.
     ///
-    /// [`Change::Delete`] does not remove the slot of an absent key, but that of an expired entry.
-    /// Returns whether anything changed.
+    /// [`Change::Delete`] also removes the slot of an expired entry. Returns whether anything
+    /// changed.
     ///
     /// ```
     /// use rackpool_kv::{Change, Form, Handle, KvError, Memory};

@@ -354,8 +354,8 @@ impl<M: Memory> Handle<M> {
         Ok(tag == segment.tag(hash))
     }
 
-    /// Copies the entry of one slot, if it has any. `None` when the slot changed, `Some(false)`
-    /// when the whole segment did.
+    /// Copies the entry of one slot, if it has one. `None`: the slot changed. `Some(false)`: the
+    /// segment was replaced.
     fn copy_entry(
         &mut self,
         segment: SegmentRef,
@@ -412,8 +412,8 @@ impl<M: Memory> Handle<M> {
         }
     }
 
-    /// Copies an entry that is in the scratch bytes, or what it stands for if it is a lock. `None`
-    /// when its slot is to be looked at again.
+    /// Copies the entry in the scratch buffer, or the entry that it stands for if it is a lock.
+    /// `None`: the slot must be read again.
     fn copy_parts(
         &mut self,
         parts: Parts,
