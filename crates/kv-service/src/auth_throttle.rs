@@ -76,7 +76,7 @@ mod tests {
         let throttle = AuthThrottle::new(begin);
         assert_eq!(throttle.accepted(begin), Duration::ZERO);
         for (failures, ms) in [(1, 100), (2, 200), (3, 400), (7, 6400), (1000, 6400)] {
-            // So much later that those of all are forgotten.
+            // Late enough that the failures of all connections are forgotten.
             let now = begin + Duration::from_secs(u64::from(failures) * 100);
             assert_eq!(throttle.refused(failures, now), Duration::from_millis(ms), "{failures}");
         }

@@ -12,9 +12,9 @@ const BEGIN_BYTES: usize = 256;
 /// The keys of upcoming operations.
 ///
 /// An operation incurs two dependent cache misses: the bucket, then the object that a slot points
-/// to. With a lookahead the misses of several operations overlap: call [look
-/// ahead](Handle::look_ahead) for each key, then [prefetch](Handle::prefetch) the objects that the
-/// slots point to.
+/// to. With a lookahead the misses of several operations overlap: call
+/// [`look_ahead`](Handle::look_ahead) for each key, then [`prefetch`](Handle::prefetch) for the
+/// objects that the slots point to.
 #[derive(Debug, Default)]
 pub struct Lookahead {
     /// The first two buckets of each key.

@@ -74,7 +74,7 @@ pub(super) fn exec(context: &mut Context<'_>, _: Args<'_>, reply: &mut Reply<'_>
         context.session.transaction = Some(transaction);
         return done;
     }
-    // Until here `CLIENT LIST`, also within this transaction, shows the transaction.
+    // `CLIENT LIST`, also within the transaction itself, shows the transaction until here.
     context.session.activity.transaction(None);
     context.session.forget_watched(&context.shared.watches);
     done

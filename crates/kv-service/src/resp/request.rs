@@ -402,7 +402,7 @@ mod tests {
             let due = "Protocol error: unauthenticated request length".to_owned();
             assert_eq!(refused.err(), is_refused.then_some(due));
         };
-        // However short its arguments are, and as a line too.
+        // Also with short arguments, and for an inline request.
         let words = |len: usize| {
             let words = [b"*2\r\n$3000\r\n", &[b'a'; 3000][..], b"\r\n"].concat();
             [words, format!("${len}\r\n{}\r\n", "b".repeat(len)).into_bytes()].concat()

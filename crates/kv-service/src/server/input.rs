@@ -139,7 +139,7 @@ mod tests {
         loop {
             let filled = input.fill(&mut stream, &mut spares, usize::MAX).unwrap();
             let ended = matches!(filled, Filled::End);
-            // Some bytes are always left.
+            // Some bytes always stay.
             let used = input.bytes().len().saturating_sub(100);
             seen.extend_from_slice(&input.bytes()[..used]);
             input.consume(used);

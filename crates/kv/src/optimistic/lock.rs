@@ -151,8 +151,7 @@ mod tests {
     #[test]
     fn other_bytes_are_refused() {
         assert_eq!(Lock::decode(b""), None);
-        // A side that is not there, one longer than all there is, and one of a kind of the table's
-        // own.
+        // A missing side, one that is longer than the bytes, and one of a reserved kind.
         assert_eq!(Lock::decode(&[1; 24]), None);
         assert_eq!(Lock::decode(&[1; 60]), None);
         let mut bytes = Vec::new();
