@@ -163,8 +163,8 @@ impl Shared {
         self.threads
     }
 
-    /// Whether only processes of this user and of root are served, which is so without a password
-    /// unless every user is to be served.
+    /// Whether only processes of this user and of root are served. This is so without a password,
+    /// unless `--any-user` is set.
     #[must_use]
     pub const fn is_for_own_user(&self) -> bool {
         self.password.is_none() && !self.serves_any_user

@@ -49,8 +49,8 @@ impl<M: Memory> Handle<M> {
         };
         loop {
             match memory.compare_and_swap(object, owner, decision) {
-                // Only its publisher frees an aborted object, so no other owner word than `!owner`
-                // means that it was aborted.
+                // Only the publisher frees an aborted object. So, for the publisher, any owner word
+                // other than `!owner` means that the object counted.
                 Ok(found) => {
                     return Ok(if found == owner { decision == 0 } else { found != !owner });
                 }

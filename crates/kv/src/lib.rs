@@ -2,7 +2,7 @@
 //! concurrently, by one-sided reads, one-sided writes and 8-byte compare-and-swaps only.
 //!
 //! The table has no locks and no server, and it does not pause to grow. A client may be killed or
-//! stopped at any point: no other client waits for it or reads wrong data.
+//! stopped at any point: it does not block other clients, and they read no wrong data.
 //!
 //! - [`Table`] names a table: open or create it, destroy it.
 //! - [`Handle`] is one thread's access to a table: get, put, insert, update, delete,

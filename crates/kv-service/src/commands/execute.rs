@@ -64,7 +64,8 @@ pub fn execute(context: &mut Context<'_>, args: Args<'_>, reply: &mut Reply<'_>)
     Outcome::Answered
 }
 
-/// Replaces the answer written after the first `begin` bytes by an error.
+/// Replaces the answer written after the first `begin` bytes by an error. If the daemon has
+/// forgotten this client, it ends the service; if the pool is full, it makes the sweep hurry.
 pub(super) fn fail(context: &Context<'_>, failure: &Failure, begin: usize, reply: &mut Reply<'_>) {
     reply.truncate(begin);
     if failure.is_forgotten() {

@@ -202,7 +202,7 @@ impl Committer {
         let committed = match checked {
             Ok(true) => match self.decide(handles, State::Committed) {
                 Ok(committed) => committed,
-                // Only this client can commit the transaction.
+                // Only this client can commit the transaction, so an abort is still possible.
                 Err(error) => return self.decide(handles, State::Aborted).and(Err(error)),
             },
             _ => false,
