@@ -1,4 +1,4 @@
-//! What a connection does, for others to ask about.
+//! The activity of a connection, as `CLIENT LIST` shows it.
 
 use std::time::Instant;
 
@@ -7,36 +7,36 @@ use rackpool_sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use crate::commands::{Command, Subcommand, name_at};
 use crate::session::Transaction;
 
-/// What a connection does. Its thread alone writes it, `CLIENT LIST` reads it from any; on cache
-/// lines of its own, since threads write theirs with each command.
+/// The activity of a connection. Only its own thread writes it; `CLIENT LIST` reads it from any
+/// thread. It has cache lines of its own, since threads write it with each command.
 #[derive(Debug)]
 #[repr(align(128))]
 pub struct Activity {
     since: Instant,
-    /// When something last came from it, in milliseconds since `since`.
+    /// The time of the last input, in milliseconds since `since`.
     last: AtomicU64,
-    /// Where its last command stands in the tables of them; 0: none that is known.
+    /// The address of the last command in the command tables; 0 if it was unknown.
     command: AtomicUsize,
-    /// One more than how many commands wait for `EXEC`; 0: outside of `MULTI`.
+    /// The number of queued commands plus 1; 0 outside of `MULTI`.
     queued: AtomicUsize,
-    /// How many bytes those take.
+    /// The bytes of the queued commands.
     queued_bytes: AtomicUsize,
-    /// Bytes that have come and are not done.
+    /// Received bytes that are not yet executed.
     input: AtomicUsize,
-    /// For how many more its buffer has room.
+    /// The free space of the input buffer, in bytes.
     input_room: AtomicUsize,
-    /// Bytes of answers that wait for its socket.
+    /// Bytes of answers that wait to be sent.
     output: AtomicUsize,
-    /// The size of the buffer they are in.
+    /// The size of the answer buffer, in bytes.
     output_buffer: AtomicUsize,
-    /// Most bytes of answers that were together when it was last served.
+    /// The most bytes of answers in the buffer during the last turn.
     output_most: AtomicUsize,
-    /// All bytes that it holds between two turns.
+    /// All bytes that the connection holds between two turns.
     held: AtomicUsize,
 }
 
 impl Activity {
-    /// Of a connection that has just come.
+    /// The activity of a new connection.
     #[must_use]
     pub fn new() -> Self {
         let zero = AtomicUsize::default;
@@ -55,7 +55,7 @@ impl Activity {
         }
     }
 
-    /// Requests have come, of so many bytes, in a buffer with so much room behind them.
+    /// Notes that `input` bytes of requests have arrived, in a buffer with `room` bytes left.
     pub fn begin(&self, now: Instant, input: usize, room: usize) {
         let last = now.saturating_duration_since(self.since).as_millis();
         self.last.store(u64::try_from(last).unwrap_or(u64::MAX), Relaxed);
@@ -63,8 +63,8 @@ impl Activity {
         self.input_room.store(room, Relaxed);
     }
 
-    /// It was served: so much is left of what came and has room, so many bytes of answers wait in a
-    /// buffer of that size, and there were at most so many.
+    /// Notes the end of a turn: the input left and the buffer's free space; the waiting answers,
+    /// the size of their buffer, and the most bytes that were in it.
     pub fn end(&self, (input, room): (usize, usize), [output, buffer, most]: [usize; 3]) {
         self.input.store(input, Relaxed);
         self.input_room.store(room, Relaxed);
@@ -78,45 +78,45 @@ impl Activity {
         self.held.store(bytes, Relaxed);
     }
 
-    /// How many bytes it holds.
+    /// The bytes that the connection holds.
     #[must_use]
     pub fn held(&self) -> usize {
         self.held.load(Relaxed)
     }
 
-    /// It asks for this.
+    /// Notes the command that is executed.
     #[inline]
     pub fn command(&self, command: &'static Command) {
         self.command.store(std::ptr::from_ref(command).addr(), Relaxed);
     }
 
-    /// It asks for this.
+    /// Notes the subcommand that is executed.
     pub fn subcommand(&self, subcommand: &'static Subcommand) {
         self.command.store(std::ptr::from_ref(subcommand).addr(), Relaxed);
     }
 
-    /// It asks for something that there is not.
+    /// Notes an unknown command.
     pub fn unknown(&self) {
         self.command.store(0, Relaxed);
     }
 
-    /// It collects this transaction.
+    /// Notes the transaction that is being queued.
     pub fn transaction(&self, transaction: Option<&Transaction>) {
         self.queued.store(transaction.map_or(0, |all| all.len() + 1), Relaxed);
         self.queued_bytes.store(transaction.map_or(0, Transaction::bytes), Relaxed);
     }
 
-    /// Since when there is the connection, in whole seconds.
+    /// The age of the connection in whole seconds.
     #[must_use]
     pub fn age(&self) -> u64 {
         self.since.elapsed().as_secs()
     }
 
-    /// Its fields in `CLIENT LIST` from `idle` to `cmd`, as Redis 7.0 has them. `own_bytes` are
-    /// what the connection takes beside its buffers; `kind` is its flag.
+    /// The connection's fields in `CLIENT LIST` from `idle` to `cmd`, in the format of Redis 7.0.
+    /// `own_bytes` is the connection's memory without buffers; `kind` is the flag of its socket.
     ///
-    /// There is one database, nobody subscribes, arguments stay in the input until a request is
-    /// whole, and answers wait in one buffer, not in a list of them: so much is 0.
+    /// Some fields are always 0: there is one database and no subscriptions, arguments stay in the
+    /// input until a request is complete, and answers are in one buffer instead of a list.
     #[must_use]
     pub fn fields(&self, kind: &str, own_bytes: usize) -> String {
         let of = |counter: &AtomicUsize| counter.load(Relaxed);

@@ -1,21 +1,21 @@
-//! How long answers to `AUTH` wait, so that guessing takes long.
+//! Delays of answers to `AUTH`, which slow down guessing.
 //!
-//! A refusal waits twice as long with each failure of its connection, and with each doubling of the
-//! failures of all connections lately: all clients are on this host, so a guesser has as many
-//! connections as it wants. While somebody fails, right passwords wait for the shortest of these
-//! times, or a guesser could tell a wrong one by the missing answer and go on over another
-//! connection.
+//! The delay of a refusal doubles with each failure of its connection, and with each doubling of
+//! the recent failures of all connections: a guesser is on this host and can open many connections.
+//! While there are recent failures, the answer to a right password is delayed by the shortest of
+//! these times. Otherwise a guesser could tell a wrong password by the missing answer and continue
+//! on another connection.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// What the first refusal waits for.
+/// The delay of the first refusal.
 const FIRST: Duration = Duration::from_millis(100);
-/// How often that is doubled, at most.
+/// The most doublings.
 const MAX_DOUBLINGS: u32 = 6;
-/// One failure is forgotten in this time.
+/// The time after which one failure is forgotten.
 const FORGET: Duration = Duration::from_secs(1);
-/// More failures are not counted.
+/// The most recent failures that are counted.
 const MAX_RECENT: u32 = 1 << MAX_DOUBLINGS;
 
 /// The failures of all connections.
@@ -27,12 +27,12 @@ pub struct AuthThrottle {
 #[derive(Debug)]
 struct Recent {
     failures: u32,
-    /// From when on the next one is being forgotten.
+    /// The start of the interval after which the next failure is forgotten.
     since: Instant,
 }
 
 impl Recent {
-    /// Forgets what is long ago.
+    /// Subtracts the failures that are forgotten by `now`.
     fn forget(&mut self, now: Instant) {
         let gone = now.saturating_duration_since(self.since).as_secs() / FORGET.as_secs();
         let gone = u32::try_from(gone).unwrap_or(u32::MAX);
@@ -42,13 +42,14 @@ impl Recent {
 }
 
 impl AuthThrottle {
-    /// Nobody has failed yet.
+    /// No failures yet.
     #[must_use]
     pub fn new(now: Instant) -> Self {
         Self { recent: Mutex::new(Recent { failures: 0, since: now }) }
     }
 
-    /// How long the refusal of a connection waits that has failed so often, this time counted.
+    /// Counts a failure; returns the delay of the refusal. `own_failures` is the number of failures
+    /// of the connection, including this one.
     pub(crate) fn refused(&self, own_failures: u32, now: Instant) -> Duration {
         let mut recent = self.recent.lock().unwrap_or_else(PoisonError::into_inner);
         recent.forget(now);
@@ -57,7 +58,7 @@ impl AuthThrottle {
         FIRST * (1 << doublings.min(MAX_DOUBLINGS))
     }
 
-    /// How long the answer to a right password waits.
+    /// The delay of the answer to a right password.
     pub(crate) fn accepted(&self, now: Instant) -> Duration {
         let mut recent = self.recent.lock().unwrap_or_else(PoisonError::into_inner);
         recent.forget(now);
@@ -75,7 +76,7 @@ mod tests {
         let throttle = AuthThrottle::new(begin);
         assert_eq!(throttle.accepted(begin), Duration::ZERO);
         for (failures, ms) in [(1, 100), (2, 200), (3, 400), (7, 6400), (1000, 6400)] {
-            // So much later that those of all are forgotten.
+            // Late enough that the failures of all connections are forgotten.
             let now = begin + Duration::from_secs(u64::from(failures) * 100);
             assert_eq!(throttle.refused(failures, now), Duration::from_millis(ms), "{failures}");
         }

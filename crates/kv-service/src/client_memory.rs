@@ -1,8 +1,8 @@
-//! The memory that all connections hold together, and its bound.
+//! The memory that all connections hold together, and its limit.
 
 use rackpool_sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
-/// Bytes that connections hold between two turns: requests that wait, answers that nobody has read,
+/// The bytes that connections hold between two turns: pending requests, unread answers, queued
 /// transactions, watched keys.
 #[derive(Debug)]
 pub struct ClientMemory {
@@ -11,33 +11,33 @@ pub struct ClientMemory {
 }
 
 impl ClientMemory {
-    /// Nothing is held; more than `limit` bytes are too many.
+    /// Nothing is held; the limit is `limit` bytes.
     #[must_use]
     pub fn new(limit: usize) -> Self {
         Self { held: AtomicUsize::new(0), limit }
     }
 
-    /// How many bytes are held.
+    /// The bytes that are held.
     #[must_use]
     pub fn held(&self) -> usize {
         self.held.load(Relaxed)
     }
 
-    /// How many there may be. A thread may exceed it by what one turn of a connection takes, until
-    /// the largest connections have ended.
+    /// The limit in bytes. A thread may exceed it by what one turn of a connection adds, until the
+    /// largest connections are closed.
     #[must_use]
     pub const fn limit(&self) -> usize {
         self.limit
     }
 
-    /// Whether connections have to end.
+    /// Whether connections must be closed.
     #[inline]
     #[must_use]
     pub fn is_exceeded(&self) -> bool {
         self.held() > self.limit
     }
 
-    /// A connection holds `after` bytes where it held `before`.
+    /// Accounts for a connection that held `before` bytes and now holds `after`.
     pub(crate) fn change(&self, before: usize, after: usize) {
         match after.checked_sub(before) {
             Some(0) => {}

@@ -1,4 +1,4 @@
-//! Collections: small ones in a value, large ones in an ordered map.
+//! Collections: a small one is one value, a large one is an ordered map.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,38 +12,38 @@ use crate::failure::{DAMAGED, Failure};
 use crate::store::Store;
 use crate::values::{self, Body, Family};
 
-/// What is to become of a small collection.
+/// The decision about a small collection.
 #[derive(Debug)]
 pub enum Small<R> {
-    /// It stays as it is.
+    /// Leave it unchanged.
     Keep(R),
-    /// It is what was written now; nothing: it is deleted.
+    /// Store the new elements; without elements, delete the key.
     Store(R),
-    /// It has to become a large one first.
+    /// Convert it to a large collection first, then repeat the change.
     Grow,
 }
 
-/// Puts the elements of a small collection into a new map.
+/// Stores the elements of a small collection in a new map.
 pub type Fill = fn(&mut OrderedMaps<Arc<Pool>>, MapId, &[u8]) -> Result<(), Failure>;
 
-/// How a type of collection is changed; the same change, for either of its forms.
+/// A change of a collection, in both of its forms.
 pub struct Edit<S, L> {
-    /// The type.
+    /// The type of the collection.
     pub family: Family,
-    /// Whether it changes several elements, which in a map takes a transaction.
+    /// Whether it changes several elements, which needs a transaction if the collection is large.
     pub several: bool,
-    /// Makes the new elements of the old ones. It may be called again.
+    /// Computes the new elements from the old ones. It may be called again.
     pub small: S,
     /// Changes the map. It may be called again if the map was destroyed meanwhile.
     pub large: L,
-    /// Puts elements into a new map.
+    /// Stores the elements in a new map.
     pub fill: Fill,
 }
 
-/// What a look at the entry led to.
+/// The result of one attempt on the entry.
 enum Step<R> {
     Done(R),
-    /// An expiry does not stay if the map is empty.
+    /// The collection is in a map. An entry with an expiry must not stay if the map is empty.
     Large {
         id: MapId,
         may_stay: bool,
@@ -57,8 +57,8 @@ enum Step<R> {
 }
 
 impl Store {
-    /// What a key has of this type: `small` sees the elements, none if it is absent, or `large`
-    /// their map.
+    /// Reads a collection of this type: calls `small` with its elements (none if the key is
+    /// absent), or `large` with its map.
     #[inline]
     pub fn look<R>(
         &mut self,
@@ -73,7 +73,7 @@ impl Store {
                 Some(entry) => match family.body(entry.form.kind, entry.value) {
                     Ok(Body::Small(elements)) => return small(elements),
                     Ok(Body::Large(id)) => id,
-                    // One of another type that became empty is not there.
+                    // An empty large collection of another type counts as absent.
                     Err(failure) => match values::large_map(entry) {
                         Some((kind, id)) if self.is_empty(kind, id)? => return small(&[]),
                         _ => return Err(failure),
@@ -81,15 +81,15 @@ impl Store {
                 },
             };
             match large(&mut self.maps, id) {
-                // It is another one now, or none.
+                // The map was destroyed: the key names another one, or is gone.
                 Err(failure) if failure.is_gone() => self.expect_change(key, id)?,
                 result => return result,
             }
         }
     }
 
-    /// Changes a collection, which is made if it is absent. [`Failure::Several`] if several
-    /// elements of a large one are to be changed outside of a transaction.
+    /// Changes a collection; creates it if it is absent. [`Failure::Several`] if several elements
+    /// of a large one are to be changed outside of a transaction.
     pub fn edit<R, S, L>(&mut self, key: &[u8], edit: &mut Edit<S, L>) -> Result<R, Failure>
     where
         S: FnMut(&[u8], &mut Vec<u8>) -> Result<Small<R>, Failure>,
@@ -109,7 +109,7 @@ impl Store {
                         Err(failure) if failure.is_gone() => self.expect_change(key, id)?,
                         Err(failure) => {
                             if has_grown && self.is_empty(family.large, id)? {
-                                // What was refused leaves no key.
+                                // A refused change must not leave an empty key.
                                 self.drop_map(key, (family.large, id))?;
                             }
                             return Err(failure);
@@ -132,17 +132,17 @@ impl Store {
         }
     }
 
-    /// A map is gone: the key must not name it any more.
+    /// After a map was found destroyed: an error if the key still names it.
     fn expect_change(&mut self, key: &[u8], gone: MapId) -> Result<(), Failure> {
         let names =
             |entry: Entry<'_>| crate::values::map_of(entry.form.kind, entry.value) == Some(gone);
         if self.keys.read(key)?.is_some_and(names) { Err(DAMAGED) } else { Ok(()) }
     }
 
-    /// Puts the elements of a small collection into a map of their own, unless somebody changes it
-    /// meanwhile.
+    /// Converts a small collection to a large one. If another client changes the collection
+    /// meanwhile, the new map is destroyed.
     fn grow(&mut self, key: &[u8], family: Family, fill: Fill) -> Result<(), Failure> {
-        // The key names the map before there is one: so nobody takes it for nobody's.
+        // The key names the map before the map exists, so the sweep does not delete it.
         let id = MapId::random();
         let elements = self.change_entry(key, |entry, made| {
             let (elements, expires_ms) = match entry {
@@ -163,17 +163,18 @@ impl Store {
         let done = filled.and_then(|()| self.commit_growth(key, family, id));
         let is_unknown = |failure: &Failure| failure.is_unknown();
         if !matches!(&done, Ok(true)) && !done.as_ref().is_err_and(is_unknown) {
-            // Its elements are where they were. If this fails, the sweep finds it.
+            // The elements are still in the entry. If this fails, the sweep deletes the map.
             let _ = self.maps.map(id).destroy();
-            // Whoever was faster is let finish.
+            // Lets the other client finish.
             let pause = rand::rng().random_range(0..500);
             std::thread::sleep(Duration::from_micros(pause));
         }
-        // If nobody knows whether the key names the map, that is left: the sweep looks at the name.
+        // If the outcome of the commit is unknown, the map is kept: the sweep checks its name.
         match done {
             Err(failure) if !failure.is_gone() => {
                 if elements.is_empty() && !failure.is_unknown() {
-                    // What was refused leaves no key; one that stays counts as absent.
+                    // A refused change must not leave an empty key. If this fails, the key counts
+                    // as absent.
                     let _ = self.drop_map(key, (family.large, id));
                 }
                 Err(failure)
@@ -182,7 +183,8 @@ impl Store {
         }
     }
 
-    /// From now on the elements are in the map, if nothing was changed since they were copied.
+    /// Commits the conversion: makes the entry *large* if it is unchanged since its elements were
+    /// copied. Returns whether it did.
     fn commit_growth(&mut self, key: &[u8], family: Family, id: MapId) -> Result<bool, Failure> {
         self.change_entry(key, |entry, made| {
             let is_ours = |entry: &Entry<'_>| {

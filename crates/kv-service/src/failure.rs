@@ -1,4 +1,4 @@
-//! Why a command was not done, in the words of Redis.
+//! Why a command failed, in the words of Redis.
 
 use std::borrow::Cow;
 
@@ -6,21 +6,21 @@ use rackpool_client::{AccessError, AllocError, DaemonError, FreeError};
 use rackpool_kv::ordered::OrderedError;
 use rackpool_kv::{KvError, PoolError};
 
-/// Why a command was not done.
+/// Why a command failed.
 #[derive(Debug, thiserror::Error)]
 pub enum Failure {
-    /// What was asked can't be done; the text begins with the kind of error, as `ERR` or
+    /// The request cannot be executed. The text begins with the kind of error, such as `ERR` or
     /// `WRONGTYPE`.
     #[error("{0}")]
     Refused(Cow<'static, str>),
     /// The table or the pool failed.
     #[error("{}", pool_text(.0))]
     Pool(#[from] KvError<PoolError>),
-    /// It takes long, and other connections of the thread would wait: a thread of its own does it.
-    /// No client sees this.
+    /// The command takes long and would delay the thread's other connections. It has changed
+    /// nothing; a thread for long commands executes it again. No client sees this.
     #[error("ERR the command takes long")]
     Long,
-    /// Several elements of a large collection are to be changed, which takes a transaction.
+    /// Several elements of a large collection would change, which needs a transaction.
     #[error("ERR several elements of a large collection change in a transaction only")]
     Several,
     /// The map of a large collection failed.
@@ -31,42 +31,42 @@ pub enum Failure {
 /// The key holds a value of another type.
 pub const WRONG_TYPE: Failure =
     said("WRONGTYPE Operation against a key holding the wrong kind of value");
-/// A number was expected.
+/// The argument is not an integer.
 pub const NOT_AN_INTEGER: Failure = said("ERR value is not an integer or out of range");
-/// A floating-point number was expected.
+/// The argument is not a floating-point number.
 pub const NOT_A_FLOAT: Failure = said("ERR value is not a valid float");
-/// The arguments make no sense together.
+/// The options contradict each other or are unknown.
 pub const SYNTAX: Failure = said("ERR syntax error");
-/// A value's bytes are not what this program writes.
+/// The bytes of a value could not be decoded.
 pub const DAMAGED: Failure =
     said("ERR the value is damaged: some other program wrote it; delete or overwrite the key");
 
-/// A fixed text.
+/// A failure with a constant text.
 #[must_use]
 pub const fn said(text: &'static str) -> Failure {
     Failure::Refused(Cow::Borrowed(text))
 }
 
-/// A text made for the occasion.
+/// A failure with a formatted text.
 #[must_use]
 pub fn told(text: String) -> Failure {
     Failure::Refused(Cow::Owned(text))
 }
 
 impl Failure {
-    /// Whether a map was destroyed before something was done with it.
+    /// Whether the map of a collection was destroyed before the operation.
     #[must_use]
     pub const fn is_gone(&self) -> bool {
         matches!(self, Self::Map(OrderedError::Gone { .. }))
     }
 
-    /// Whether a thread of its own has to do it.
+    /// Whether a thread for long commands has to execute the command.
     #[must_use]
     pub const fn is_long(&self) -> bool {
         matches!(self, Self::Long)
     }
 
-    /// Whether it is not known if a change was made.
+    /// Whether it is unknown if the change was made.
     #[must_use]
     pub const fn is_unknown(&self) -> bool {
         matches!(self, Self::Pool(KvError::OutcomeUnknown))
@@ -78,13 +78,13 @@ impl Failure {
         matches!(self, Self::Pool(KvError::Corrupt { .. }))
     }
 
-    /// Whether what a transaction has read can't be of one moment.
+    /// Whether the entries that a transaction read never existed together.
     #[must_use]
     pub const fn is_conflict(&self) -> bool {
         matches!(self, Self::Pool(KvError::Conflict))
     }
 
-    /// Whether the pool has no memory.
+    /// Whether the pool is full.
     #[must_use]
     pub const fn is_out_of_memory(&self) -> bool {
         matches!(
@@ -93,7 +93,7 @@ impl Failure {
         )
     }
 
-    /// Whether this program has to open the pool again before anything can be done.
+    /// Whether the daemon has forgotten this client, which then must open the pool again.
     #[must_use]
     pub const fn is_forgotten(&self) -> bool {
         let Self::Pool(KvError::Memory(error)) = self else { return false };

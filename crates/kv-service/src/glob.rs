@@ -1,10 +1,11 @@
-//! Patterns of keys: `*`, `?`, `[a-z]`, `[^a]`, `\` before a character that means itself.
+//! Glob patterns: `*`, `?`, `[a-z]`, `[^a]`, and `\` before a literal character.
 
-/// Whether all of `text` fits the pattern. Takes at most the product of both lengths.
+/// Whether `text` as a whole matches the pattern. The time is at most proportional to the product
+/// of both lengths.
 #[must_use]
 pub(crate) fn matches(pattern: &[u8], text: &[u8]) -> bool {
     let (mut at, mut from) = (0, 0);
-    // The last star, and where the text behind it begins: tried with one more byte each time.
+    // The last star, and the start of the text behind it: each retry advances that by a byte.
     let mut star: Option<(usize, usize)> = None;
     loop {
         let rest = &pattern[at..];
@@ -33,7 +34,7 @@ pub(crate) fn matches(pattern: &[u8], text: &[u8]) -> bool {
     }
 }
 
-/// Whether the first element of a pattern fits a byte: how long the element is.
+/// The length of the first element of a pattern if it matches the byte.
 fn one(pattern: &[u8], byte: u8) -> Option<usize> {
     match pattern {
         [] => None,
@@ -47,8 +48,8 @@ fn one(pattern: &[u8], byte: u8) -> Option<usize> {
     }
 }
 
-/// Whether a byte is in the class behind a `[`, and how long that is, the `]` counted. A class that
-/// has no end ends with the pattern.
+/// Whether a byte is in the class after a `[`, and the length of the class including the `]`. A
+/// class without `]` ends with the pattern.
 fn in_class(class: &[u8], byte: u8) -> (bool, usize) {
     let negated = class.first() == Some(&b'^');
     let mut at = usize::from(negated);

@@ -1,18 +1,18 @@
-//! `rackpool-kv`: the hash table in the pool, for everything that speaks to Redis.
+//! `rackpool-kv`: serves the hash table in the pool over the Redis protocol.
 //!
 //! | module | holds |
 //! |---|---|
 //! | [`resp`] | the protocol |
-//! | [`commands`] | what can be asked |
-//! | [`store`], [`collections`] | how a thread works on the data |
-//! | [`values`] | how values that are no strings lie in the table |
+//! | [`commands`] | the commands |
+//! | [`store`], [`collections`] | a thread's access to the data |
+//! | [`values`] | the encoding of collections in the table |
 //! | [`server`] | connections and threads |
-//! | [`activity`] | what others are told of a connection |
-//! | [`client_memory`], [`auth_throttle`] | what keeps greedy clients and guessers within bounds |
-//! | [`watches`] | which keys transactions depend on |
-//! | [`sweep`] | expiry of keys that nobody asks for |
+//! | [`activity`] | a connection's fields in `CLIENT LIST` |
+//! | [`client_memory`], [`auth_throttle`] | limits on the memory of clients and on guessing passwords |
+//! | [`watches`] | the keys that `WATCH` observes |
+//! | [`sweep`] | removal of expired keys and of maps without a key |
 //!
-//! `docs/design/kv-service.md` tells what is kept where, and what differs from Redis.
+//! `docs/design/kv-service.md` describes the layout of the data and the differences from Redis.
 #![forbid(unsafe_code)]
 
 pub mod activity;

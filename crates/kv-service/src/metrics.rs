@@ -7,7 +7,7 @@ use rackpool_metrics::{Page, Source, Unit};
 
 use crate::shared::Shared;
 
-/// What is shown.
+/// The source of the exported metrics.
 pub(crate) struct ServiceMetrics(pub(crate) Arc<Shared>);
 
 impl Source for ServiceMetrics {

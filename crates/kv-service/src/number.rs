@@ -1,8 +1,8 @@
-//! Numbers as Redis reads and writes them.
+//! Numbers in the formats that Redis reads and writes.
 
 use std::fmt;
 
-/// An integer, written as it would be printed: no spaces, no `+`, no leading zeros.
+/// Parses an integer in canonical form: no spaces, no `+`, no leading zeros.
 #[must_use]
 pub(crate) fn parse_integer(text: &[u8]) -> Option<i64> {
     let (negative, digits) = match text {
@@ -44,8 +44,8 @@ pub(crate) fn push_integer(out: &mut Vec<u8>, number: i64) {
     out.extend_from_slice(&digits[at..]);
 }
 
-/// A floating-point number: what C's `strtod` takes whole, but no NaN, and nothing that is too
-/// large or too small for one.
+/// Parses a floating-point number: all that C's `strtod` accepts as a whole, except NaN and numbers
+/// that overflow or underflow.
 #[must_use]
 pub(crate) fn parse_float(text: &[u8]) -> Option<f64> {
     let number = strtod(text)?;
@@ -63,8 +63,8 @@ pub(crate) fn parse_float(text: &[u8]) -> Option<f64> {
     is_meant.then_some(number)
 }
 
-/// One end of a range of scores: like [`parse_float`], but with space before it, 0 for nothing at
-/// all, and the nearest for what is too large or too small.
+/// Parses one end of a range of scores: like [`parse_float`], but leading space is allowed, an
+/// empty text is 0, and a number out of range becomes the nearest one.
 #[must_use]
 pub(crate) fn parse_bound(text: &[u8]) -> Option<f64> {
     let is_space = |byte: &u8| matches!(byte, b' ' | b'\t'..=b'\r');
@@ -72,14 +72,14 @@ pub(crate) fn parse_bound(text: &[u8]) -> Option<f64> {
     if text.is_empty() { Some(0.0) } else { strtod(&text[begin..]) }
 }
 
-/// What C's `strtod` takes whole, but no space before it and no NaN.
+/// Parses what C's `strtod` accepts as a whole, except leading space and NaN.
 fn strtod(text: &[u8]) -> Option<f64> {
     let (is_negative, unsigned) = match text {
         [b'-', unsigned @ ..] => (true, unsigned),
         [b'+', unsigned @ ..] => (false, unsigned),
         unsigned => (false, unsigned),
     };
-    // One sign is enough.
+    // A second sign is an error.
     if matches!(unsigned.first(), None | Some(b'+' | b'-')) {
         return None;
     }
@@ -90,15 +90,15 @@ fn strtod(text: &[u8]) -> Option<f64> {
     (!size.is_nan()).then_some(if is_negative { -size } else { size })
 }
 
-/// The digits of a hexadecimal number without its sign.
+/// The digits of a hexadecimal number, without its prefix; `None` if it has none.
 fn hexadecimal(unsigned: &[u8]) -> Option<&[u8]> {
     unsigned.strip_prefix(b"0x").or_else(|| unsigned.strip_prefix(b"0X"))
 }
 
-/// A number of hexadecimal digits, with a point and an exponent of 2 or without, if `f64` has it
-/// exactly.
+/// Parses hexadecimal digits with an optional point and an optional binary exponent, if `f64`
+/// represents the number exactly.
 fn parse_hexadecimal(text: &[u8]) -> Option<f64> {
-    /// All of them in the 53 bits that are exact.
+    /// The most digits that fit into the 53 bits of a mantissa.
     const MOST: usize = 13;
     let text = std::str::from_utf8(text).ok()?;
     let (digits, exponent) = match text.split_once(['p', 'P']) {
@@ -117,8 +117,8 @@ fn parse_hexadecimal(text: &[u8]) -> Option<f64> {
     Some(number as f64 * 2_f64.powi(exponent))
 }
 
-/// A number as C's `%.17g` writes it, which gives it back: with 17 digits, and with an exponent if
-/// it is very large or very small.
+/// Formats a number as C's `%.17g`, which round-trips: 17 digits, and an exponent if it is very
+/// large or very small.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Decimal(pub(crate) f64);
 
@@ -141,23 +141,24 @@ impl fmt::Display for Decimal {
     }
 }
 
-/// Without the zeros at the end of a fraction.
+/// Removes the trailing zeros of a fraction.
 fn short(text: &str) -> &str {
     if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.') } else { text }
 }
 
-/// A decimal number with 17 digits behind the point, exact where `f64` is not: 0.1 and 0.2 make
-/// 0.3.
+/// A decimal number with 17 digits behind the point. Its sums are exact where `f64` is not: 0.1
+/// plus 0.2 is 0.3.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Fixed(i128);
 
 impl Fixed {
     const DIGITS: u32 = 17;
     const ONE: i128 = 10_i128.pow(Self::DIGITS);
-    /// Digits before the point: two such numbers together stay below 2^127 / `ONE`.
+    /// The most digits before the point: the sum of two such numbers is below 2^127 / `ONE`.
     const WHOLE: i64 = 20;
 
-    /// A number that without an exponent has at most 20 digits before the point and 17 behind it.
+    /// Parses a number with at most 20 digits before the point and 17 behind it once its exponent
+    /// is applied.
     #[must_use]
     pub(crate) fn parse(text: &[u8]) -> Option<Self> {
         let (negative, digits) = match text {
@@ -174,7 +175,7 @@ impl Fixed {
         let (before, behind) =
             (i64::try_from(whole.len()).ok()?, i64::try_from(fraction.len()).ok()?);
         let (most, all) = (Self::WHOLE + i64::from(Self::DIGITS), before + behind);
-        // How many zeros have to be appended to the digits.
+        // The number of zeros to append to the digits.
         let missing = i64::from(Self::DIGITS) + i64::from(exponent) - behind;
         if all == 0 || all > most || before + i64::from(exponent) > Self::WHOLE {
             return None;
@@ -188,7 +189,7 @@ impl Fixed {
         Some(Self(if negative { -number } else { number }))
     }
 
-    /// Both together.
+    /// The sum.
     #[must_use]
     pub(crate) const fn plus(self, other: Self) -> Self {
         Self(self.0 + other.0)
@@ -207,7 +208,7 @@ impl fmt::Display for Fixed {
     }
 }
 
-/// The sum of two numbers as Redis writes it; `Err` if it is none.
+/// The sum of two numbers in the format of Redis; `None` if one cannot be parsed.
 pub(crate) fn add_floats(a: &[u8], b: &[u8]) -> Option<Result<String, NotFinite>> {
     let (first, second) = (parse_float(a)?, parse_float(b)?);
     if let (Some(first), Some(second)) = (Fixed::parse(a), Fixed::parse(b)) {
@@ -217,7 +218,7 @@ pub(crate) fn add_floats(a: &[u8], b: &[u8]) -> Option<Result<String, NotFinite>
     Some(if sum.is_finite() { Ok(format!("{sum}")) } else { Err(NotFinite) })
 }
 
-/// A sum that is infinite, or not even that.
+/// The sum is infinite or NaN.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct NotFinite;
 
@@ -239,7 +240,7 @@ mod tests {
         }
     }
 
-    /// What Redis 7.0.15 answered to `ZSCORE`.
+    /// The answers of Redis 7.0.15 to `ZSCORE`.
     #[test]
     fn floats_are_written_with_17_digits() {
         for (number, text) in [

@@ -8,16 +8,16 @@ use rackpool_kv::{Options as TableOptions, Table};
 
 use crate::options::Options;
 
-/// Opens the pool for so many threads.
+/// Opens the pool for `threads` threads that serve connections.
 pub(crate) fn pool(options: &Options, threads: u16) -> anyhow::Result<Arc<Pool>> {
-    // The main thread, those that sweep and do long commands, and those that end need places as
-    // well.
+    // The main thread, the sweeps and the threads for long commands also use the pool, as do
+    // threads that are just ending.
     let threads = threads.saturating_add(8);
     let client = ClientOptions::new(&options.dir, options.rack).threads(threads);
     Ok(Arc::new(Pool::open(client)?))
 }
 
-/// The table of this name, which is made when there is none.
+/// Opens the table with this name, or creates it.
 pub(crate) fn table(pool: &Arc<Pool>, name: &str) -> anyhow::Result<Table<Arc<Pool>>> {
     let options = TableOptions::for_pages(pool.page_bytes());
     let opened = Table::open_or_create(Arc::clone(pool), name, &options);

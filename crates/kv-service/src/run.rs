@@ -26,19 +26,19 @@ use crate::store::Store;
 use crate::sweep::{sweep_keys, sweep_maps};
 use crate::watches::Watches;
 
-/// Files that are open besides connections.
+/// The most open files that are not connections.
 const OTHER_FILES: u64 = 256;
-/// As Redis has it.
+/// The default of Redis.
 const DEFAULT_CLIENTS: u32 = 10_000;
 const DEFAULT_LISTEN: &str = "127.0.0.1:6379";
-/// An entry's key, header and condition need some of its page.
+/// The space for key, header and condition in the page of an entry.
 const ENTRY_OVERHEAD: u64 = 64;
 
-/// Serves until it is told to end.
+/// Serves until a signal arrives, standard input ends, or the service fails.
 ///
 /// # Errors
-/// When the pool, the sockets or the limits of this process do not allow it, or the pool gave this
-/// program up.
+/// The pool, the sockets or the limits of this process do not allow it, or the rack's daemon has
+/// forgotten this client.
 pub fn run(options: &Options) -> anyhow::Result<()> {
     let signals = catch_signals()?;
     let listen = match (options.listen, &options.unix) {
@@ -103,7 +103,7 @@ pub fn run(options: &Options) -> anyhow::Result<()> {
     fatal.map_or(Ok(()), |reason| Err(anyhow::anyhow!(reason)))
 }
 
-/// Clients' words would cross the network as they are, and the service has no credentials.
+/// Requires a loopback address: traffic is not encrypted, and the service has no TLS.
 fn require_loopback(address: SocketAddr) -> anyhow::Result<()> {
     if address.ip().to_canonical().is_loopback() {
         return Ok(());
@@ -114,7 +114,7 @@ fn require_loopback(address: SocketAddr) -> anyhow::Result<()> {
     )))
 }
 
-/// What is served.
+/// The tables that are served.
 struct Tables {
     keys: Table<Arc<Pool>>,
     nodes: Table<Arc<Pool>>,
@@ -122,14 +122,13 @@ struct Tables {
 }
 
 impl Tables {
-    /// A thread's access.
+    /// A thread's access to the tables.
     fn store(&self) -> Store {
         Store::new(self.keys.handle(), self.nodes.handle(), Arc::clone(&self.watches))
     }
 }
 
-/// Ends the service when the thread that holds it panics: connections of that thread would wait for
-/// ever.
+/// Ends the service if its thread panics: otherwise the connections of that thread would hang.
 struct EndsIfItPanics<'a>(&'a Shared);
 
 impl Drop for EndsIfItPanics<'_> {
@@ -140,7 +139,7 @@ impl Drop for EndsIfItPanics<'_> {
     }
 }
 
-/// Where the threads are woken, and the threads.
+/// The mailboxes of the threads, and the threads.
 type Running = (Arc<[Mailbox]>, Vec<JoinHandle<()>>);
 
 /// Starts all threads.
@@ -184,7 +183,7 @@ fn start(shared: &Arc<Shared>, tables: &Tables) -> anyhow::Result<Running> {
     Ok((mailboxes, threads))
 }
 
-/// Starts a thread without which the service can't go on.
+/// Starts a thread that the service cannot do without.
 fn spawn(
     name: &str,
     shared: &Arc<Shared>,
@@ -197,7 +196,7 @@ fn spawn(
     })
 }
 
-/// How much connections may hold together. With less than this the usual work of one is too much.
+/// The limit of the memory of all connections. Less than `LEAST` does not suffice for normal use.
 fn client_memory(options: &Options) -> anyhow::Result<usize> {
     const LEAST: u64 = 16 << 20;
     let limit = options.max_client_memory;
@@ -215,7 +214,8 @@ fn threads(options: &Options) -> u16 {
     const MOST: usize = 256;
     options.threads.unwrap_or_else(|| {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
-        // The rack's daemon and the clients here need one: with two on two cores all were slower.
+        // One core is left to the rack's daemon and the clients: two threads on two cores were
+        // slower.
         u16::try_from(cores.saturating_sub(1).clamp(1, MOST)).unwrap_or(1)
     })
 }
@@ -244,7 +244,7 @@ fn password(options: &Options) -> anyhow::Result<Option<Password>> {
     Ok(Some(Password::new(line)))
 }
 
-/// How many connections there may be: each is an open file.
+/// The most connections. Each is an open file.
 fn max_clients(wanted: Option<u32>) -> anyhow::Result<u32> {
     let (files_allowed, _) = getrlimit(Resource::RLIMIT_NOFILE)?;
     let allowed = u32::try_from(files_allowed.saturating_sub(OTHER_FILES)).unwrap_or(u32::MAX);
@@ -271,7 +271,7 @@ fn catch_signals() -> anyhow::Result<SignalFd> {
     Ok(SignalFd::with_flags(&signals, SfdFlags::SFD_NONBLOCK | SfdFlags::SFD_CLOEXEC)?)
 }
 
-/// Waits for a reason to end.
+/// Waits until the service must end.
 fn wait(signals: &SignalFd, shared: &Shared) -> anyhow::Result<()> {
     while !shared.has_to_end() {
         if signals.read_signal()?.is_some() {

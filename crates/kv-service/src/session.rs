@@ -1,4 +1,4 @@
-//! What the service knows of a connection.
+//! The state of a connection that commands use.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -9,59 +9,59 @@ use crate::resp::Args;
 use crate::store::Seen;
 use crate::watches::Watches;
 
-/// A connection's state between two of its commands.
+/// The state of a connection between two of its commands.
 #[derive(Debug)]
 pub struct Session {
-    /// Its number, which no other connection gets.
+    /// The connection's id, which is never reused.
     pub id: u64,
     /// Whether it speaks version 3 of the protocol.
     pub resp3: bool,
-    /// Whether it has said the password, or needs none.
+    /// Whether the client is authenticated, or no password is needed.
     pub is_known: bool,
-    /// The transaction that it collects.
+    /// The commands queued since `MULTI`; `None` outside.
     pub transaction: Option<Transaction>,
-    /// The keys it watches, and what they were then.
+    /// The watched keys and their states at `WATCH`.
     pub watched: Vec<(Vec<u8>, Seen)>,
-    /// The bytes of those keys.
+    /// The total length of the watched keys, in bytes.
     pub watched_bytes: usize,
-    /// How often it has said a wrong password since it last said the right one.
+    /// Wrong passwords since the last right one.
     pub auth_failures: u32,
-    /// Its answers wait until then.
+    /// The connection is not served and its answers are not sent before this time.
     pub answers_at: Option<Instant>,
-    /// Whether it ends when its answers have gone out.
+    /// Whether the connection closes once its answers are sent.
     pub ends: bool,
-    /// Whether answers are to go out: on, off, or not that of the next command.
+    /// Which answers are sent (`CLIENT REPLY`).
     pub replies: Replies,
-    /// What others are told of it.
+    /// The fields that `CLIENT LIST` reads.
     pub activity: Arc<Activity>,
 }
 
-/// Which answers a client wants.
+/// Which answers are sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Replies {
     /// All.
     On,
     /// None.
     Off,
-    /// Not that of the next command.
+    /// All but that of the next command.
     SkipNext,
-    /// Not that of this command.
+    /// All but that of the current command.
     Skip,
 }
 
-/// Commands that wait for `EXEC`.
+/// Commands that are queued for `EXEC`.
 #[derive(Debug, Default)]
 pub struct Transaction {
     bytes: Vec<u8>,
     args: Vec<Range<usize>>,
-    /// Where in `args` each command ends.
+    /// The end of each command in `args`.
     ends: Vec<usize>,
-    /// One of them was refused, so that none will be done.
+    /// A command was refused, so `EXEC` will execute none.
     pub is_broken: bool,
 }
 
 impl Session {
-    /// A connection that has just come.
+    /// The session of a new connection.
     #[must_use]
     pub fn new(id: u64, is_known: bool) -> Self {
         Self {
@@ -79,7 +79,7 @@ impl Session {
         }
     }
 
-    /// What stands in for it while it is with another thread.
+    /// The session that takes this one's place while this one is with a thread for long commands.
     #[must_use]
     pub fn stand_in(&self) -> Self {
         Self {
@@ -97,20 +97,20 @@ impl Session {
         }
     }
 
-    /// What it holds beside its buffers, in bytes.
+    /// The memory that the session holds without buffers, in bytes.
     #[must_use]
     pub fn held(&self) -> usize {
         let transaction = self.transaction.as_ref().map_or(0, Transaction::bytes);
         transaction + self.watched_bytes + self.watched.capacity() * size_of::<(Vec<u8>, Seen)>()
     }
 
-    /// Watches one more key.
+    /// Adds a watched key.
     pub fn watch(&mut self, key: &[u8], seen: Seen) {
         self.watched_bytes += key.len();
         self.watched.push((key.to_vec(), seen));
     }
 
-    /// Watches nothing any more.
+    /// Removes all watched keys.
     pub fn forget_watched(&mut self, watches: &Watches) {
         self.watched_bytes = 0;
         for (key, _) in self.watched.drain(..) {
@@ -118,7 +118,7 @@ impl Session {
         }
     }
 
-    /// A command was refused: a transaction that it was to belong to will not be done.
+    /// Marks the transaction, if there is one, as broken because a command was refused.
     pub fn break_transaction(&mut self) {
         if let Some(transaction) = &mut self.transaction {
             transaction.is_broken = true;
@@ -127,7 +127,7 @@ impl Session {
 }
 
 impl Transaction {
-    /// One command.
+    /// A transaction of one command.
     #[must_use]
     pub fn of(args: Args<'_>) -> Self {
         let mut one = Self::default();
@@ -145,19 +145,19 @@ impl Transaction {
         self.ends.push(self.args.len());
     }
 
-    /// How many commands there are.
+    /// The number of commands.
     #[must_use]
     pub const fn len(&self) -> usize {
         self.ends.len()
     }
 
-    /// Whether there is none.
+    /// Whether it has no commands.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.ends.is_empty()
     }
 
-    /// How many bytes they take.
+    /// The memory that the commands take, in bytes.
     #[must_use]
     pub const fn bytes(&self) -> usize {
         self.bytes.len() + self.args.len() * size_of::<Range<usize>>()

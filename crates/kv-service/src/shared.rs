@@ -1,4 +1,4 @@
-//! What all threads of the service share; nothing of it is needed for data.
+//! State that all threads of the service share. No data operation depends on it.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -17,74 +17,74 @@ use crate::server::Listeners;
 use crate::store::Keyspace;
 use crate::watches::Watches;
 
-/// What all threads share.
+/// State that all threads share.
 #[derive(Debug)]
 pub struct Shared {
     /// The pool.
     pub pool: Arc<Pool>,
     /// The name of the table.
     pub table: String,
-    /// The address that was bound.
+    /// The TCP address that was bound.
     pub listen: Option<SocketAddr>,
-    /// The Unix socket.
+    /// The path of the Unix socket.
     pub unix: Option<PathBuf>,
-    /// Where clients come in, until the service ends.
+    /// The listening sockets; `None` once the service ends.
     pub listeners: Mutex<Option<Listeners>>,
-    /// What clients must say first.
+    /// The password that clients must send first.
     pub password: Option<Password>,
-    /// Without a password, too, every user of the host is served.
+    /// Serve every user of the host even without a password.
     pub serves_any_user: bool,
-    /// How many connections there may be.
+    /// The most connections.
     pub max_clients: usize,
-    /// What they hold together.
+    /// The memory that all connections hold together, and its limit.
     pub client_memory: ClientMemory,
-    /// Wrong passwords of late.
+    /// Recent wrong passwords.
     pub auth_throttle: AuthThrottle,
-    /// No value can be longer, in bytes.
+    /// The longest possible value, in bytes.
     pub longest_entry: usize,
     /// When the service was started.
     pub started: Instant,
-    /// Random; a new one with each start.
+    /// Random, new at each start.
     pub run_id: String,
     /// The connections.
     pub clients: Clients,
-    /// How many threads serve connections.
+    /// The number of threads that serve connections.
     pub threads: usize,
-    /// Figures of each thread: first of those, then of those that do long commands, then of the
-    /// door.
+    /// The metrics of each thread: first of the threads that serve connections, then of the threads
+    /// for long commands, then of the door.
     pub stats: Box<[Stats]>,
-    /// What they were when they were last reset.
+    /// The totals at the last reset.
     pub reset: Mutex<Totals>,
     /// The keys that connections watch.
     pub watches: Arc<Watches>,
-    /// Why the service has to end, once it has to.
+    /// The reason for which the service must end, if it failed.
     pub fatal: Mutex<Option<String>>,
-    /// Whether it ends.
+    /// Set when the service ends.
     pub ends: AtomicBool,
-    /// What `INFO` has counted last, when that was and how long it took.
+    /// The last count of `INFO`, when it was made, and how long it took.
     pub keyspace: Mutex<Option<(Keyspace, Instant, Duration)>>,
-    /// A command found the pool full: maps that no key names are to go.
+    /// Set when a command found the pool full: the sweep then hurries to free unnamed maps.
     pub wants_memory: AtomicBool,
 }
 
-/// A password; comparing takes the same time wherever the first difference is.
+/// A password. The time of a comparison does not depend on the position of the first difference.
 #[derive(Clone)]
 pub struct Password(Vec<u8>);
 
 impl Password {
-    /// The password.
+    /// Wraps a password.
     #[must_use]
     pub fn new(text: &str) -> Self {
         Self(text.as_bytes().to_vec())
     }
 
-    /// What it is, for those who have said it.
+    /// The password in clear, for authenticated clients.
     #[must_use]
     pub fn shown(&self) -> String {
         String::from_utf8_lossy(&self.0).into_owned()
     }
 
-    /// Whether this is it.
+    /// Whether `said` is the password.
     #[must_use]
     pub fn is(&self, said: &[u8]) -> bool {
         let different = self.0.iter().zip(said).fold(0, |all, (a, b)| all | (a ^ b));
@@ -98,46 +98,46 @@ impl std::fmt::Debug for Password {
     }
 }
 
-/// A metric that one thread raises.
+/// A counter that one thread increments and any thread reads.
 #[derive(Debug, Default)]
 pub struct Counter(AtomicU64);
 
 impl Counter {
-    /// Raises it.
+    /// Adds `by`. Only the counter's own thread may call this.
     #[inline]
     pub fn add(&self, by: u64) {
-        // Only its thread writes.
+        // There is only one writer.
         self.0.store(self.get().wrapping_add(by), Ordering::Relaxed);
     }
 
-    /// What it is.
+    /// The current value.
     #[must_use]
     pub fn get(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
     }
 }
 
-/// A thread's metrics, on cache lines of their own.
+/// The metrics of a thread, on cache lines of their own.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub struct Stats {
-    /// Commands done.
+    /// Commands executed.
     pub commands: Counter,
     /// Commands that failed.
     pub errors: Counter,
-    /// Connections that came.
+    /// Connections accepted.
     pub connections: Counter,
-    /// Connections that were refused.
+    /// Connections refused.
     pub rejected: Counter,
-    /// Connections that were ended, as all together held too much.
+    /// Connections closed because all connections together held too much memory.
     pub evicted: Counter,
     /// Wrong passwords.
     pub auth_failures: Counter,
-    /// Keys whose time was over and that were deleted.
+    /// Expired keys that were deleted.
     pub expired: Counter,
 }
 
-/// The metrics of all threads together.
+/// The sums of the metrics of all threads.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Totals {
     /// As in [`Stats`].
@@ -157,26 +157,26 @@ pub struct Totals {
 }
 
 impl Shared {
-    /// How many threads serve connections.
+    /// The number of threads that serve connections.
     #[must_use]
     pub const fn threads(&self) -> usize {
         self.threads
     }
 
-    /// Whether only processes of this user and of root are served: nothing else tells clients
-    /// apart.
+    /// Whether only processes of this user and of root are served. This is so without a password,
+    /// unless `--any-user` is set.
     #[must_use]
     pub const fn is_for_own_user(&self) -> bool {
         self.password.is_none() && !self.serves_any_user
     }
 
-    /// Lets nobody in any more. Before the first connection ends: its client finds the service
-    /// gone.
+    /// Stops listening. Called before the first connection is closed, so that a client that
+    /// reconnects finds no service.
     pub fn close_door(&self) {
         drop(self.listeners.lock().unwrap_or_else(PoisonError::into_inner).take());
     }
 
-    /// A thread's metrics.
+    /// The metrics of a thread.
     #[inline]
     #[must_use]
     pub fn stats(&self, thread: usize) -> &Stats {
@@ -199,7 +199,7 @@ impl Shared {
         }
     }
 
-    /// Lets the metrics begin at 0 again.
+    /// Resets the metrics that [`totals`](Self::totals) returns to 0.
     pub fn reset_totals(&self) {
         *self.reset.lock().unwrap_or_else(PoisonError::into_inner) = self.sums();
     }
@@ -218,46 +218,46 @@ impl Shared {
         })
     }
 
-    /// Lets the service end, with this to say.
+    /// Ends the service with an error, whose text is `reason`.
     pub fn end(&self, reason: &str) {
         let mut fatal = self.fatal.lock().unwrap_or_else(PoisonError::into_inner);
         fatal.get_or_insert_with(|| reason.to_owned());
         self.ends.store(true, Ordering::Relaxed);
     }
 
-    /// Whether the service ends.
+    /// Whether the service is ending.
     #[must_use]
     pub fn has_to_end(&self) -> bool {
         self.ends.load(Ordering::Relaxed)
     }
 }
 
-/// What is told of a connection.
+/// A connection as `CLIENT LIST` and `CLIENT KILL` see it.
 #[derive(Clone, Debug)]
 pub struct Client {
-    /// Where it comes from.
+    /// The peer's address.
     pub address: String,
-    /// The address of this service that it came to.
+    /// The local address.
     pub local: String,
     /// Whether it speaks version 3 of the protocol.
     pub resp3: bool,
-    /// What it calls itself.
+    /// The name that the client has set.
     pub name: String,
-    /// The library that it uses.
+    /// The client library that the client has named.
     pub library: String,
-    /// The release of that.
+    /// The version of that library.
     pub library_version: String,
     descriptor: RawFd,
-    /// The flag of its kind.
+    /// The flag of the socket's kind.
     kind: &'static str,
-    /// What it takes beside its buffers, in bytes.
+    /// The memory of the connection without its buffers, in bytes.
     own_bytes: usize,
     activity: Arc<Activity>,
-    /// Whether it is to end.
+    /// Set when the connection is to be closed.
     is_killed: bool,
 }
 
-/// The connections by their numbers.
+/// The connections by their ids.
 #[derive(Debug, Default)]
 pub struct Clients {
     all: Mutex<BTreeMap<u64, Client>>,
@@ -265,8 +265,8 @@ pub struct Clients {
 }
 
 impl Client {
-    /// A connection that has just come, with the number of its socket in this process, the flag of
-    /// its kind, and how many bytes it takes beside its buffers.
+    /// A new connection: its addresses, its descriptor and the flag of its socket's kind, and its
+    /// memory without buffers, in bytes.
     #[must_use]
     pub fn new(
         [address, local]: [String; 2],
@@ -289,8 +289,8 @@ impl Client {
         }
     }
 
-    /// Its line in `CLIENT LIST`: the fields of Redis 7.0 in their order, then those of the
-    /// library, which later releases have.
+    /// The connection's line in `CLIENT LIST`: the fields of Redis 7.0 in order, then those of the
+    /// client library, which later releases have.
     #[must_use]
     pub fn line(&self, id: u64) -> String {
         let Self { address, local, name, library, library_version, descriptor, activity, .. } =
@@ -312,28 +312,28 @@ impl Clients {
         self.all.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes one in.
+    /// Adds a connection.
     pub fn add(&self, id: u64, client: Client) {
         self.lock().insert(id, client);
     }
 
-    /// Takes one out.
+    /// Removes a connection.
     pub fn remove(&self, id: u64) {
         self.lock().remove(&id);
     }
 
-    /// Does something with one.
+    /// Calls `change` with a connection, if it exists.
     pub fn change<R>(&self, id: u64, change: impl FnOnce(&mut Client) -> R) -> Option<R> {
         self.lock().get_mut(&id).map(change)
     }
 
-    /// How many there are.
+    /// The number of connections.
     #[must_use]
     pub fn count(&self) -> usize {
         self.lock().len()
     }
 
-    /// A line for each that is wanted.
+    /// The lines of the connections for which `is_wanted` returns true.
     #[must_use]
     pub fn list(&self, is_wanted: impl Fn(u64) -> bool) -> String {
         let clients = self.lock();
@@ -341,8 +341,8 @@ impl Clients {
         wanted.map(|(id, client)| client.line(*id) + "\n").collect()
     }
 
-    /// Marks those that are to end, and gives their numbers. The threads that serve them end them
-    /// when they next look.
+    /// Marks the connections for which `is_doomed` returns true, and returns their ids. Their
+    /// threads close them when they next check.
     pub fn kill(&self, is_doomed: impl Fn(u64, &Client) -> bool) -> Vec<u64> {
         let mut clients = self.lock();
         let mut killed = Vec::new();
@@ -358,12 +358,12 @@ impl Clients {
         killed
     }
 
-    /// Marks connections that are to end, those that hold most first, until the others hold no more
-    /// than `limit` of the `held` bytes. Gives how many it has marked.
+    /// Marks connections to be closed, largest first, until the others hold at most `limit` of the
+    /// `held` bytes. Returns the number of connections marked.
     pub fn evict(&self, held: usize, limit: usize) -> u64 {
         let mut clients = self.lock();
         let of = |client: &Client| client.activity.held();
-        // What is marked already gives its bytes back soon.
+        // Connections that are already marked will free their memory soon.
         let marked: usize = clients.values().filter(|client| client.is_killed).map(of).sum();
         let mut rest = held.saturating_sub(marked);
         let mut largest: Vec<_> =
@@ -384,13 +384,14 @@ impl Clients {
         count
     }
 
-    /// How often some were marked so far.
+    /// The number of times that connections were marked. A thread checks its connections when it
+    /// changes.
     #[must_use]
     pub fn kills(&self) -> u64 {
         self.kills.load(Ordering::Relaxed)
     }
 
-    /// Whether one is to end.
+    /// Whether a connection is marked to be closed.
     #[must_use]
     pub fn is_killed(&self, id: u64) -> bool {
         self.lock().get(&id).is_some_and(|client| client.is_killed)

@@ -1,4 +1,4 @@
-//! What a thread works on: its own handles of the tables.
+//! A thread's handles of the tables, and operations on keys.
 
 use std::sync::Arc;
 
@@ -14,50 +14,50 @@ use crate::watches::Watches;
 /// One thread's access to the data.
 #[derive(Debug)]
 pub struct Store {
-    /// The table of all keys.
+    /// The table of keys.
     pub keys: Handle<Arc<Pool>>,
-    /// The maps of large collections.
+    /// The node table: the maps of large collections.
     pub maps: OrderedMaps<Arc<Pool>>,
-    /// Who wants to know of changes.
+    /// The watched keys of this instance.
     pub watches: Arc<Watches>,
-    /// Makes the changes of transactions.
+    /// Commits transactions over both tables.
     committer: Committer,
-    /// Maps that no key names once the transaction is committed.
+    /// Maps that no key names once the current transaction is committed; destroyed then.
     left: Vec<MapId>,
 }
 
 impl Store {
-    /// Access through a handle of the table of keys and one of the table of nodes, which keeps the
-    /// records of its transactions in the other.
+    /// Access through a handle of the table of keys and one of the node table, which must be opened
+    /// with the table of keys as its [`with_records`](rackpool_kv::Table::with_records) table.
     #[must_use]
     pub fn new(keys: Handle<Arc<Pool>>, nodes: Handle<Arc<Pool>>, watches: Arc<Watches>) -> Self {
         let committer = Committer::new(rand::random(), 0);
         Self { keys, maps: OrderedMaps::new(nodes), watches, committer, left: Vec::new() }
     }
 
-    /// Whether a transaction has begun.
+    /// Whether a transaction is in progress.
     #[must_use]
     pub fn is_in_transaction(&self) -> bool {
         self.keys.has_begun()
     }
 
-    /// Begins a transaction: what is done from now on is seen by nobody else until it is committed.
+    /// Begins a transaction. No other client sees its changes before the commit.
     pub fn begin(&mut self) {
         self.left.clear();
         self.keys.begin();
         self.maps.handle_mut().begin();
     }
 
-    /// Begins one that takes what it reads into its hands, so that others can't change it all the
-    /// time.
+    /// Begins an insistent transaction: it locks each entry that it reads, so that other clients
+    /// cannot change it before the commit.
     pub fn insist(&mut self) -> Result<(), Failure> {
         self.left.clear();
         let Self { keys, maps, committer, .. } = self;
         Ok(committer.insist(&mut [keys, maps.handle_mut()])?)
     }
 
-    /// Ends a transaction and makes its changes at one moment among all instances, at which all
-    /// that it has read was so; says whether it did, or another change came between.
+    /// Ends a transaction. If nothing that it read has changed, applies its changes at one point in
+    /// time among all instances, and returns true.
     pub fn commit(&mut self) -> Result<bool, Failure> {
         let changed: Vec<Vec<u8>> = self.keys.changed_keys().map(<[u8]>::to_vec).collect();
         let Self { keys, maps, committer, .. } = self;
@@ -65,15 +65,15 @@ impl Store {
         if done {
             changed.iter().for_each(|key| self.watches.note(key));
             for map in std::mem::take(&mut self.left) {
-                // What this does not destroy is swept up later.
+                // If this fails, the sweep destroys the map.
                 let _ = self.maps.map(map).destroy();
             }
         }
         Ok(done)
     }
 
-    /// Ends a transaction without its changes; says whether all that it has read was so at one
-    /// moment.
+    /// Ends a transaction without applying its changes. Returns whether all that it read was
+    /// current at one point in time.
     pub fn roll_back(&mut self) -> Result<bool, Failure> {
         self.keys.forget_changes();
         self.maps.handle_mut().forget_changes();
@@ -81,7 +81,7 @@ impl Store {
         Ok(committer.commit(&mut [keys, maps.handle_mut()])?)
     }
 
-    /// A key was changed: its watchers are told, in a transaction when it is committed.
+    /// Notes a change of a key for its watchers. In a transaction, the commit does that.
     #[inline]
     fn note(&self, key: &[u8]) {
         if !self.keys.has_begun() {
@@ -89,11 +89,12 @@ impl Store {
         }
     }
 
-    /// Destroys a map that no key names any more. In a transaction it is destroyed afterwards,
-    /// unless that has looked at the elements: then nobody may add another one meanwhile.
+    /// Destroys a map that its key no longer names. In a transaction, the map is destroyed after
+    /// the commit; but if the transaction has read its elements, as part of the transaction, so
+    /// that an element added meanwhile makes it fail.
     fn leave(&mut self, map: MapId) -> Result<(), Failure> {
         if !self.keys.has_begun() {
-            // The change is made. What this does not destroy is swept up later.
+            // The change is made. If this fails, the sweep destroys the map.
             let _ = self.maps.map(map).destroy();
         } else if self.maps.has_read(map) {
             self.maps.map(map).destroy()?;
@@ -103,7 +104,8 @@ impl Store {
         Ok(())
     }
 
-    /// Does something with the value of a key of this kind.
+    /// Calls `work` with the value of a key, or with `None` if the key is absent. An error if the
+    /// value is of another kind.
     #[inline]
     pub fn with_value<R>(
         &mut self,
@@ -122,7 +124,7 @@ impl Store {
         }
     }
 
-    /// Kind and expiry of a key; `None` if it is absent.
+    /// The kind and expiry of a key; `None` if it is absent.
     pub fn form(&mut self, key: &[u8]) -> Result<Option<Form>, Failure> {
         let Some(entry) = self.keys.read(key)? else { return Ok(None) };
         let form = entry.form;
@@ -130,10 +132,11 @@ impl Store {
         Ok((!self.is_empty(kind, id)?).then_some(form))
     }
 
-    /// Whether the map of a large collection has nothing in it, or is gone: as absent.
+    /// Whether the map of a large collection has no elements or is destroyed. The key then counts
+    /// as absent.
     pub fn is_empty(&mut self, kind: Kind, id: MapId) -> Result<bool, Failure> {
         let map = self.maps.map(id);
-        // A sorted set may have more in its map than members: what a killed change has left.
+        // A killed change may have left order entries, which are not members, in the map.
         let found = if kind == SORTED_SET.large {
             SortedSet::new(map).is_empty()
         } else {
@@ -149,7 +152,7 @@ impl Store {
         }
     }
 
-    /// Stores a value in the place of whatever is there. A map that was there is swept up later.
+    /// Stores a value, replacing any other. The sweep destroys the map of a replaced collection.
     #[inline]
     pub fn put(&mut self, key: &[u8], form: Form, value: &[u8]) -> Result<(), Failure> {
         if self.keys.has_begun() {
@@ -163,7 +166,7 @@ impl Store {
         Ok(())
     }
 
-    /// Deletes a key; says whether it was there.
+    /// Deletes a key; returns whether it was present.
     pub fn delete(&mut self, key: &[u8]) -> Result<bool, Failure> {
         let (mut was_there, mut large, mut map) = (false, None, None);
         let deleted = self.keys.modify(key, |entry, _| {
@@ -175,7 +178,7 @@ impl Store {
         match deleted.map_err(Failure::from) {
             Ok(true) => {}
             Ok(false) => return Ok(false),
-            // What is there can't be read, but it can go.
+            // The entry cannot be decoded. It can still be deleted.
             Err(failure) if failure.is_damage() => was_there = self.keys.delete(key)?,
             Err(failure) => return Err(failure),
         }
@@ -183,8 +186,9 @@ impl Store {
         if self.keys.has_begun() {
             return self.delete_map_of(was_there, large, map);
         }
-        // Nobody else takes this name away. What the map had tells whether it was a key. It is
-        // done: no other thread can do it again because this one has looked at too much.
+        // Only this client removed the name, and the content of the destroyed map tells whether the
+        // key counted. The deletion is made, so the command must not move to another thread because
+        // of the leaf limit.
         self.maps.limit_leaves(None);
         let is_empty = large.is_some_and(|(kind, id)| {
             kind == SORTED_SET.large && matches!(self.is_empty(kind, id), Ok(true))
@@ -194,8 +198,8 @@ impl Store {
         Ok(was_there && !(large.is_some() && had_none))
     }
 
-    /// In a transaction that has just deleted a key: what becomes of the map that it named, and
-    /// whether the key counted.
+    /// Handles the map of a key that a transaction has just deleted. Returns whether the key
+    /// counted as present.
     fn delete_map_of(
         &mut self,
         was_there: bool,
@@ -209,7 +213,7 @@ impl Store {
         };
         if let Some(map) = map {
             if is_known || is_empty {
-                // An element that is added meanwhile would have counted.
+                // An element that is added meanwhile would count, so the commit must fail then.
                 self.maps.map(map).destroy()?;
             } else {
                 self.left.push(map);
@@ -218,7 +222,7 @@ impl Store {
         Ok(was_there && !is_empty)
     }
 
-    /// Deletes a key as long as it names this map, which was found to be empty.
+    /// Deletes a key if it still names this map, which was found to be empty.
     pub fn drop_map(&mut self, key: &[u8], map: (Kind, MapId)) -> Result<(), Failure> {
         self.change_entry(key, |entry, _| {
             let is_named = entry.and_then(values::large_map) == Some(map);
@@ -226,7 +230,7 @@ impl Store {
         })
     }
 
-    /// Deletes all keys that are there throughout.
+    /// Deletes all keys. Keys that are stored meanwhile are deleted or stay.
     pub fn clear(&mut self) -> Result<(), Failure> {
         const STRIDE: usize = 256;
         let (mut cursor, mut found) = (0, Vec::new());
@@ -242,9 +246,9 @@ impl Store {
         }
     }
 
-    /// Changes an entry in one step, as [`Handle::modify`] does; what `decide` gave with its last
-    /// decision. If that is a failure, nothing changes. A map that the entry does not name any more
-    /// is destroyed. A large collection that is empty is no entry to `decide`.
+    /// Changes an entry atomically, as [`Handle::modify`] does; returns the result of the last call
+    /// of `decide`. If that is a failure, nothing changes. A map that the entry no longer names is
+    /// destroyed. `decide` sees an empty large collection as `None`.
     pub fn change<R>(
         &mut self,
         key: &[u8],
@@ -269,7 +273,7 @@ impl Store {
         }
     }
 
-    /// The same, of what the entry is whether it counts or not.
+    /// As [`change`](Self::change), but `decide` sees an empty large collection as it is.
     pub fn change_entry<R>(
         &mut self,
         key: &[u8],
@@ -304,20 +308,20 @@ impl Store {
     }
 }
 
-/// What the table holds.
+/// The number of keys, for `INFO`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Keyspace {
-    /// Keys that are there.
+    /// Keys that are present.
     pub keys: u64,
-    /// Those of them that expire.
+    /// Those of them with an expiry.
     pub expiring: u64,
-    /// How long these stay, on average.
+    /// The mean time until these expire, in milliseconds.
     pub mean_ttl_ms: u64,
 }
 
 impl Store {
-    /// Counts the keys that are there: not those whose time is over, nor large collections that
-    /// have become empty. It costs a read for each key.
+    /// Counts the keys, without expired ones and empty large collections. It costs a read for each
+    /// key.
     pub fn keyspace(&mut self) -> Result<Keyspace, Failure> {
         let (mut keys, mut expiring, mut left_ms, mut large) = (0, 0, 0, Vec::new());
         let now = now_ms();
@@ -348,18 +352,18 @@ impl Store {
     }
 }
 
-/// What a watched key was: as long as it is the same, nothing has changed it.
+/// The state of a watched key. While it is equal, nothing has changed the key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Seen {
     version: Option<Version>,
-    /// Of the map of a large collection.
+    /// The fingerprint of the map of a large collection.
     content: Option<u64>,
-    /// Changes by this instance.
+    /// The number of changes by this instance.
     changes: u64,
 }
 
 impl Store {
-    /// What a watched key is now.
+    /// The current state of a watched key.
     pub fn seen(&mut self, key: &[u8]) -> Result<Seen, Failure> {
         loop {
             let version = self.keys.version(key)?;
@@ -376,7 +380,7 @@ impl Store {
                     failure => return Err(failure),
                 },
             };
-            // Of one and the same entry.
+            // Repeat if the entry was replaced in between.
             if self.keys.version(key)? == version {
                 return Ok(Seen { version, content, changes: self.watches.changes(key) });
             }
@@ -384,7 +388,7 @@ impl Store {
     }
 }
 
-/// The value of an entry if it is of this kind.
+/// The value of an entry; an error if it is of another kind.
 #[inline]
 pub fn value_of(entry: Option<Entry<'_>>, kind: Kind) -> Result<Option<&[u8]>, Failure> {
     match entry {

@@ -1,4 +1,4 @@
-//! Deleting keys whose time is over and that nobody asks for, and maps that no key names.
+//! Removal of expired keys and of maps that no key names.
 
 use std::time::{Duration, Instant};
 
@@ -11,25 +11,25 @@ use crate::shared::Shared;
 use crate::store::Store;
 use crate::values;
 
-/// How long a step takes at most while few keys have to go, and while many do: 1 % and a quarter of
-/// the time between two steps.
+/// The longest step while little is to be deleted, and while much is: 1 % and a quarter of the time
+/// between two steps.
 const SHORT: Duration = Duration::from_millis(1);
 const LONG: Duration = Duration::from_millis(25);
-/// How many entries are looked at between two looks at the clock.
+/// The number of entries that are read between two looks at the clock.
 const STRIDE: usize = 64;
-/// Many: one of so many entries that were looked at.
+/// Much is to be deleted if more than one entry in this number was.
 const MANY: usize = 10;
 
 /// The time between two steps of either sweep.
 const TICK: Duration = Duration::from_millis(100);
 
-/// Deletes keys whose time is over until the service ends.
+/// Deletes expired keys until the service ends.
 pub fn sweep_keys(mut store: Store, shared: &Shared) {
     let mut sweep = Sweep::anywhere(&store);
     while !shared.has_to_end() {
         std::thread::sleep(TICK);
         match sweep.step(&mut store) {
-            // Nobody else raises this metric, whichever thread's it is.
+            // Only this thread adds to this counter, so it may be that of any thread.
             Ok(expired) => shared.stats(0).expired.add(expired),
             Err(failure) if failure.is_forgotten() => shared.end(&failure.to_string()),
             Err(failure) => tracing::debug!("no keys were swept: {failure}"),
@@ -37,21 +37,21 @@ pub fn sweep_keys(mut store: Store, shared: &Shared) {
     }
 }
 
-/// A walk through the table, again and again, from anywhere on.
+/// A repeated walk through the table of keys, from a random position.
 #[derive(Debug)]
 struct Sweep {
     round: Round,
-    /// Keys whose time is over, and the maps that they named.
+    /// Expired keys, and the maps that they named.
     found: Vec<(Vec<u8>, Option<MapId>)>,
 }
 
 impl Sweep {
-    /// Begins at a random place.
+    /// Starts at a random position.
     fn anywhere(store: &Store) -> Self {
         Self { round: Round::anywhere(&store.keys), found: Vec::new() }
     }
 
-    /// Goes on for a moment; how many keys it deleted.
+    /// Runs one step; returns the number of keys deleted.
     fn step(&mut self, store: &mut Store) -> Result<u64, Failure> {
         let begin = Instant::now();
         let (mut seen, mut deleted) = (0, 0);
@@ -64,7 +64,7 @@ impl Sweep {
                     found.push((key.to_vec(), values::map_of(entry.form.kind, entry.value)));
                 }
             });
-            // What can't be read or deleted now must not keep the rest from being swept.
+            // An entry that cannot be read or deleted must not stop the sweep at its place.
             let is_round = match scanned {
                 Ok(next) => self.round.go_on(next),
                 Err(error) => {
@@ -78,7 +78,7 @@ impl Sweep {
                 })?;
                 deleted += usize::from(done);
                 if let Some(map) = map.filter(|_| done) {
-                    // Only this key has ever named it. What stays is swept up later.
+                    // Only this key ever named the map. If this fails, the other sweep destroys it.
                     let _ = store.maps.map(map).destroy();
                 }
             }
@@ -90,17 +90,17 @@ impl Sweep {
     }
 }
 
-/// How long it rests after a round, unless the pool is full.
+/// The pause after a round, unless the pool is full.
 const REST: Duration = Duration::from_secs(5);
 
-/// A walk through all maps and all records of transactions, again and again.
+/// A repeated walk through all maps and all records of transactions.
 #[derive(Debug)]
 struct MapsSweep {
     maps: MapSweep,
     records: Recovery,
-    /// Whether a round is complete of the maps, and of the records.
+    /// Whether the round is complete: of the maps, and of the records.
     is_round: [bool; 2],
-    /// The first round is a fast one: an instance that was killed may have left something.
+    /// The first round is fast, since a killed instance may have left maps and records.
     is_first: bool,
     rests_until: Option<Instant>,
 }
@@ -116,7 +116,8 @@ impl MapsSweep {
         }
     }
 
-    /// Goes on for a moment, or rests.
+    /// Runs one step, or does nothing during the pause. `wants_memory`: a command found the pool
+    /// full.
     fn step(&mut self, store: &mut Store, wants_memory: bool) -> Result<(), Failure> {
         let begin = Instant::now();
         if self.rests_until.is_some_and(|until| begin < until) && !wants_memory {
@@ -152,7 +153,7 @@ impl MapsSweep {
         Ok(())
     }
 
-    /// Deletes maps that no key names.
+    /// Deletes the nodes of maps that no key names.
     fn sweep_maps(&mut self, store: &mut Store) -> Result<Swept, Failure> {
         let Store { keys, maps, .. } = store;
         self.maps.step(maps, STRIDE, |key, id| {
@@ -163,7 +164,7 @@ impl MapsSweep {
     }
 }
 
-/// Deletes maps that no key names, and what ended transactions have left, until the service ends.
+/// Deletes maps that no key names, and abandoned locks and records, until the service ends.
 pub fn sweep_maps(mut store: Store, shared: &Shared) {
     let mut sweep = MapsSweep::new(&mut store);
     while !shared.has_to_end() {

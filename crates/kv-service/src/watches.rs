@@ -1,22 +1,22 @@
-//! The keys that connections of this instance watch, and what happens to them here.
+//! The keys that connections of this instance watch, and changes of them by this instance.
 //!
-//! What changed a key is told by its version, whoever did it; but one that is absent, made and
-//! deleted is as it was. So changes by this instance are counted besides.
+//! The version of an entry tells changes by any client. But a key that is absent, created and
+//! deleted ends with the version that it had. So changes by this instance are also counted.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
 
 use rackpool_sync::atomic::{AtomicUsize, Ordering};
 
-/// All watched keys of an instance.
+/// The watched keys of an instance.
 #[derive(Debug, Default)]
 pub struct Watches {
-    /// How many keys there are, so that changes cost nothing while there are none.
+    /// The number of watched keys. While it is 0, a change does not take the lock.
     count: AtomicUsize,
     keys: Mutex<HashMap<Vec<u8>, Watched>>,
 }
 
-/// A key that somebody watches.
+/// A watched key: the number of its watchers, and of its changes since the first of them.
 #[derive(Debug, Default)]
 struct Watched {
     watchers: usize,
@@ -28,7 +28,7 @@ impl Watches {
         self.keys.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// One watcher of a key more; how often it has been changed so far.
+    /// Adds a watcher of a key; returns the number of changes noted so far.
     pub fn begin(&self, key: &[u8]) -> u64 {
         let mut keys = self.lock();
         let watched = keys.entry(key.to_vec()).or_default();
@@ -38,7 +38,7 @@ impl Watches {
         changes
     }
 
-    /// One watcher less.
+    /// Removes a watcher of a key.
     pub fn end(&self, key: &[u8]) {
         let mut keys = self.lock();
         if let Some(watched) = keys.get_mut(key) {
@@ -50,16 +50,17 @@ impl Watches {
         self.count.store(keys.len(), Ordering::Relaxed);
     }
 
-    /// How often a watched key has been changed so far.
+    /// The number of changes noted for a watched key; 0 for other keys.
     #[must_use]
     pub fn changes(&self, key: &[u8]) -> u64 {
         self.lock().get(key).map_or(0, |watched| watched.changes)
     }
 
-    /// A key was changed.
+    /// Notes a change of a key.
     #[inline]
     pub fn note(&self, key: &[u8]) {
-        // Whoever has been told that its key is watched has told that before it asks for a change.
+        // Relaxed suffices: `WATCH` was answered after `count` was stored, and a change that must
+        // be noted was requested after that answer.
         if self.count.load(Ordering::Relaxed) > 0 {
             self.note_if_watched(key);
         }

@@ -6,11 +6,11 @@ use crate::slot::SlotWord;
 /// A bucket is one cache line of eight slots.
 pub(crate) const BUCKET_BYTES: usize = 64;
 pub(crate) const BUCKET_SLOTS: usize = 8;
-/// At most so many buckets may hold a key.
+/// The most buckets in a key's path.
 pub(crate) const PATH_BUCKETS: usize = 4;
 
-/// How a segment of a given size is divided: one line of header, then groups of three buckets. The
-/// outer buckets of a group are mains, the middle one takes what overflows from both.
+/// The division of a segment of a given size: one line of header, then groups of three buckets. The
+/// outer buckets of a group are main buckets; the middle one is the overflow of both.
 ///
 /// ```text
 /// | header | main 0 | overflow 0 | main 1 | main 2 | overflow 1 | main 3 | …
@@ -21,8 +21,8 @@ pub(crate) struct SegmentShape {
     bits: u8,
 }
 
-/// The buckets of one key in the order in which they are searched: its two mains, then the
-/// overflows of these (one, when both mains share it).
+/// The buckets of a key in search order: its two main buckets, then their overflows (one, if both
+/// main buckets share it).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Path {
     buckets: [u32; PATH_BUCKETS],
@@ -33,7 +33,7 @@ impl SegmentShape {
     pub(crate) const MIN_BITS: u8 = 8;
     pub(crate) const MAX_BITS: u8 = 20;
 
-    /// The shape of segments of `1 << bits` bytes.
+    /// The shape of segments of `1 << bits` bytes; `None` if that is out of range.
     pub(crate) const fn new(bits: u8) -> Option<Self> {
         if bits < Self::MIN_BITS || bits > Self::MAX_BITS {
             return None;
@@ -49,7 +49,7 @@ impl SegmentShape {
         1 << self.bits
     }
 
-    /// How many slots there are.
+    /// The number of slots in a segment.
     pub(crate) const fn slots(self) -> usize {
         self.groups as usize * 3 * BUCKET_SLOTS
     }
@@ -79,7 +79,7 @@ impl Path {
         &self.buckets[..usize::from(self.len)]
     }
 
-    /// The slots of the path, in order, counted through the segment.
+    /// The slot indices of the path within the segment, in search order.
     pub(crate) fn slots(&self) -> impl Iterator<Item = usize> + '_ {
         self.buckets().iter().flat_map(|bucket| {
             let first = *bucket as usize * BUCKET_SLOTS;
@@ -88,13 +88,13 @@ impl Path {
     }
 }
 
-/// Where slot `index` of the segment at `segment` is.
+/// The address of slot `index` of the segment at `segment`.
 #[inline]
 pub(crate) const fn slot_addr(segment: GlobalAddr, index: usize) -> GlobalAddr {
     GlobalAddr::from_raw(segment.raw() + BUCKET_BYTES as u64 + index as u64 * 8)
 }
 
-/// The `index`th word of bytes read from the pool.
+/// The word with index `index` in bytes read from the pool.
 #[inline]
 pub(crate) fn word_at(bytes: &[u8], index: usize) -> u64 {
     let mut word = [0; 8];

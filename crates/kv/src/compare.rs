@@ -9,7 +9,7 @@ use crate::slot::ObjectRef;
 use crate::store::Wanted;
 
 impl<M: Memory> Handle<M> {
-    /// Replaces the value of a key if it is `expected`; says whether it did.
+    /// Replaces the value of a key if it is `expected`; returns whether it did.
     pub(crate) fn exchange(
         &mut self,
         key: &[u8],
@@ -49,8 +49,8 @@ impl<M: Memory> Handle<M> {
         }
     }
 
-    /// Puts what is wanted in the place of the object that a search has just read, and that counts
-    /// as published; says whether it was still there.
+    /// Replaces the object that a search just read, and whose owner word is 0, by a compare-and-put
+    /// on its stamp; returns whether the object was unchanged.
     pub(crate) fn exchange_slot(
         &mut self,
         slot: &LiveSlot,
@@ -65,7 +65,7 @@ impl<M: Memory> Handle<M> {
         self.settle_exchange(wanted, condition, object, reservation)
     }
 
-    /// Ends an exchange whose object was linked; says whether it counts.
+    /// Resolves a compare-and-put whose object was linked; returns whether it counts.
     fn settle_exchange(
         &mut self,
         wanted: &Wanted<'_, M::Reservation>,
@@ -79,8 +79,8 @@ impl<M: Memory> Handle<M> {
             .or_else(|error| self.decided_by_others(addr, token).ok_or(error));
         match &counts {
             Ok(true) => self.shared.memory.resolve(&mut reservation, true),
-            // A search leads past every aborted object, and unlinks it: in this life of the
-            // segment there is no other slot that could point to it.
+            // A search for the key resolves every aborted object in its way and unlinks it. In this
+            // life of the segment no other slot can point to the object.
             Ok(false) => {
                 if self.locate(wanted.hash, wanted.key, Intent::Write).is_ok() {
                     self.shared.memory.abort(&mut reservation);
@@ -88,7 +88,7 @@ impl<M: Memory> Handle<M> {
             }
             Err(_) => self.unreclaimed += 1,
         }
-        // If it is not known which of the two is nobody's, both are left.
+        // If the outcome is unknown, neither object is freed.
         self.finish(reservation);
         counts.or(Err(KvError::OutcomeUnknown))
     }

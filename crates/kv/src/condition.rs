@@ -7,28 +7,29 @@ use crate::object::Object;
 use crate::slot::SlotWord;
 use crate::words::{Swap, read_word, swap_word};
 
-/// What a compare-and-put has found, as its object tells it: only if the object that it unlinked
-/// is the very one that it has read, its own one counts.
+/// The condition in the object of a compare-and-put. The object counts only if the object that it
+/// replaced is the one that the client had read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Condition {
-    /// The slot before.
+    /// The slot's word before the compare-and-put.
     pub(crate) word: SlotWord,
-    /// The stamp of the object that was read.
+    /// The stamp of the object that the client had read.
     pub(crate) stamp: u64,
 }
 
 impl Condition {
     pub(crate) const BYTES: usize = 16;
 
-    /// Whether an owner word says that the object does not count: the complement of a token.
+    /// Whether an owner word is the complement of a token, which marks an aborted object.
     pub(crate) const fn is_aborted(owner: u64) -> bool {
         owner >> 63 != 0
     }
 }
 
 impl<M: Memory> Handle<M> {
-    /// Decides whether a linked object with a condition counts, unless somebody has; `owner` is
-    /// its token. Says so to whoever published it; others look again.
+    /// Resolves a linked object with a condition, unless another client has done so; `owner` is its
+    /// token. Returns whether the object counts. Only its publisher may rely on the result; other
+    /// clients must read the slot again.
     pub(crate) fn decide_condition(
         &self,
         object: GlobalAddr,
@@ -36,7 +37,7 @@ impl<M: Memory> Handle<M> {
         condition: Condition,
     ) -> Result<bool, KvError<M::Error>> {
         let memory = &self.shared.memory;
-        // Nobody frees what was unlinked before this is decided.
+        // The replaced object is not freed before this is resolved.
         let unlinked = Object::stamp_addr(condition.word.object().addr);
         let decision = match read_word(memory, unlinked) {
             Ok(stamp) if stamp == condition.stamp => 0,
@@ -48,7 +49,8 @@ impl<M: Memory> Handle<M> {
         };
         loop {
             match memory.compare_and_swap(object, owner, decision) {
-                // An object that was aborted is freed by its publisher only.
+                // Only the publisher frees an aborted object. So, for the publisher, any owner word
+                // other than `!owner` means that the object counted.
                 Ok(found) => {
                     return Ok(if found == owner { decision == 0 } else { found != !owner });
                 }
@@ -59,8 +61,8 @@ impl<M: Memory> Handle<M> {
         }
     }
 
-    /// Whether the own object, with this token and a condition, counts: what was decided about it,
-    /// though deciding it here has failed. It was linked. `None`: nothing yet, or nobody can tell.
+    /// Whether this client's own linked object, with this token and a condition, counts, after an
+    /// attempt to resolve it failed. `None`: unresolved, or the object cannot be read.
     #[cold]
     pub(crate) fn decided_by_others(&self, object: GlobalAddr, token: u64) -> Option<bool> {
         let memory = &self.shared.memory;
@@ -69,14 +71,14 @@ impl<M: Memory> Handle<M> {
             Ok(()) => {
                 Some(u64::from_le_bytes(now)).filter(|now| *now != token).map(|now| now != !token)
             }
-            // Whoever replaced it has freed it, its page is gone. It was decided before, and not
-            // against it: one that was aborted is freed by its publisher only.
+            // Another client replaced the object and freed it; its page is gone. So the object had
+            // been resolved, and counted: only its publisher frees an aborted one.
             Err(error) if memory.is_unallocated(&error) => Some(true),
             Err(_) => None,
         }
     }
 
-    /// Makes a slot that points to an aborted object point to what that stands for.
+    /// Makes a slot that points to an aborted object point to the object that it stands for.
     pub(crate) fn restore(
         &self,
         at: GlobalAddr,

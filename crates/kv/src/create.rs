@@ -1,4 +1,4 @@
-//! How a table comes into being: docs/design/kv.md, "Creation".
+//! Creation of a table: docs/design/kv.md, "Creation".
 
 use rackpool_client::{GlobalAddr, PublishCas, PublishMode};
 
@@ -17,18 +17,18 @@ use crate::words::{Swap, read_word, swap_word};
 impl<M: Memory> Table<M> {
     /// Creates an empty table in `memory`.
     ///
-    /// A client that is killed meanwhile leaves memory behind that nobody finds. Where the table
-    /// gets a name, use [`Table::open_or_create`].
+    /// A kill during the call leaks the memory allocated so far. Use [`Table::open_or_create`] for
+    /// a table with a name.
     ///
     /// # Errors
-    /// [`KvError::Option`] for an option out of its range, or the memory's own error, as when it
-    /// has no room. Then nothing is left of the table, unless giving it back fails too.
+    /// [`KvError::Option`] for an option out of its range, or the memory's own error, such as that
+    /// of a full pool. The memory allocated so far is freed, unless that fails too.
     pub fn create(memory: M, options: &Options) -> Result<Self, KvError<M::Error>> {
         let begun = begin(&memory, options)?;
         let layout = match place_directory(&memory, begun) {
             Ok(layout) => layout,
             Err(error) => {
-                // Nobody else knows of it. The first error is the one to tell.
+                // No other client knows of the table. The caller gets the first error.
                 if let Ok(directory @ 1..) =
                     read_word(&memory, TableHeader::directory_at(begun.addr))
                 {
@@ -46,8 +46,8 @@ impl<M: Memory> Table<M> {
         Ok(table)
     }
 
-    /// Opens the table at `addr`, which another client created. One whose creation was cut short by
-    /// a kill is completed.
+    /// Opens the table at `addr`, which another client created. If a kill interrupted its creation,
+    /// this call completes it.
     ///
     /// # Errors
     /// [`KvError::NotATable`], [`KvError::Version`] of another release, [`KvError::Corrupt`], or
@@ -64,13 +64,12 @@ impl<M: Memory> Table<M> {
         Ok(table)
     }
 
-    /// Opens the table that the root `name` leads to, or creates an empty one there, whose layout
-    /// `options` say. Of clients that do so at the same time all get the same table.
+    /// Opens the table at the root `name`, or creates an empty one there with `options`. Concurrent
+    /// calls all get the same table.
     ///
-    /// A client may be killed at any moment of it: the name leads to no table then, or to one that
-    /// the next client to open it completes. Between the allocation of the table's header and the
-    /// change of the root nothing leads to the header, which takes 1 KiB: only a kill at that
-    /// moment leaves it in use.
+    /// After a kill during the call the root either does not exist or leads to a table that the
+    /// next client to open it completes. A kill between the allocation of the table's header and
+    /// the change of the root leaks the header, which takes 1 KiB.
     ///
     /// ```no_run
     /// use rackpool_client::{ClientOptions, Pool, RackId};
@@ -84,8 +83,8 @@ impl<M: Memory> Table<M> {
     /// ```
     ///
     /// # Errors
-    /// As [`Table::open`] and [`Table::create`], or that of the root's change. A table that has
-    /// its name and could not be completed, as for want of memory, is completed by the next call.
+    /// As [`Table::open`] and [`Table::create`], or the error of the root's change. If the root was
+    /// set and the creation failed, for example in a full pool, the next call completes it.
     pub fn open_or_create(
         memory: M,
         name: &str,
@@ -101,24 +100,24 @@ impl<M: Memory> Table<M> {
             let begun = begin(&memory, options)?;
             match memory.set_root(name, None, Some(begun.addr)) {
                 Ok((_, true)) => return Self::open(memory, begun.addr),
-                // Another client was faster, and theirs is used.
+                // Another client set the root first.
                 Ok((_, false)) => memory.free(begun.addr).map_err(KvError::Memory)?,
                 Err(CasError::Failed(error)) => {
-                    // The first error is the one to tell.
+                    // The caller gets the first error.
                     let _ = memory.free(begun.addr);
                     return Err(KvError::Memory(error));
                 }
-                // The name may lead there: whoever opens it next finds out.
+                // The root may have been set. The next client that opens it will see.
                 Err(CasError::GivenUp(error)) => return Err(KvError::Memory(error)),
                 Err(CasError::Indeterminate) => return Err(KvError::OutcomeUnknown),
             }
         }
     }
 
-    /// Opens the table that the word at `place` holds the address of, or creates an empty one there
-    /// if the word is 0. Of clients that do so at the same time all get the same table, and one
-    /// that is killed meanwhile leaves nothing that the next client does not use. Before a table at
-    /// a place is destroyed the word must lead to it no more.
+    /// Opens the table whose address is in the word at `place`, or creates an empty one if the word
+    /// is 0. Concurrent calls all get the same table. A kill during the call leaks nothing: the
+    /// next client continues with what exists. Before the table is destroyed the caller must clear
+    /// the word.
     ///
     /// ```
     /// use rackpool_kv::{GlobalAddr, KvError, Memory, Options, Table};
@@ -143,7 +142,7 @@ impl<M: Memory> Table<M> {
                 place_header(&memory, place, options)?;
                 continue;
             }
-            // The magic number is in the place of the owner word, which is cleared first.
+            // The owner word must be cleared before the magic number takes its place.
             match read_word(&memory, addr)? {
                 TableHeader::MAGIC => return Self::open(memory, addr),
                 0 => drop(swap_word(&memory, addr, 0, TableHeader::MAGIC)?),
@@ -152,21 +151,21 @@ impl<M: Memory> Table<M> {
         }
     }
 
-    /// Puts the first segment into the directory, unless it is there, and completes the header.
+    /// Publishes the first segment into the directory, unless it is there, and completes the
+    /// header.
     fn place_first_segment(&self) -> Result<(), KvError<M::Error>> {
         let Shared { memory, layout, .. } = &*self.shared;
         if read_word(memory, layout.entry_addr(0))? == 0 {
             let (mut handle, all) = (self.handle(), KeyHash::from_raw(0));
             let taken = handle.take_segment()?;
             let first = handle.make_segment(taken, SegmentRef::NONE, 0, all, &[])?;
-            // One that is not published, as another client was faster, goes to the list of spare
-            // segments.
+            // If another client was first, the segment returns to the spare segments.
             handle.publish_segment(all, SegmentRef::NONE, first)?;
         }
         advance(memory, layout, Stage::HasDirectory)
     }
 
-    /// Gives back what belongs to a table that could not be made. What fails is left.
+    /// Frees the memory of a table whose creation failed. Errors are ignored.
     fn take_back(&self) {
         let Shared { memory, layout, .. } = &*self.shared;
         let mut first = [0; 8];
@@ -189,7 +188,7 @@ impl<M: Memory> Table<M> {
     }
 }
 
-/// The layout of a table without directory and segments, and without an address.
+/// Validates the options; returns a layout without address and directory.
 fn layout_of<M: Memory>(memory: &M, options: &Options) -> Result<Layout, KvError<M::Error>> {
     let page_bytes = memory.page_bytes();
     let max_depth = options.max_depth;
@@ -213,14 +212,14 @@ fn layout_of<M: Memory>(memory: &M, options: &Options) -> Result<Layout, KvError
     Ok(Layout { addr: GlobalAddr::NULL, directory: GlobalAddr::NULL, max_depth, shape })
 }
 
-/// The header of a table without directory and segments.
+/// The header of a table in [`Stage::Begun`].
 fn begun_header(layout: &Layout) -> [u8; TableHeader::BYTES] {
     let mut bytes = [0; TableHeader::BYTES];
     bytes[..TableHeader::FIXED].copy_from_slice(&TableHeader::encode(layout, Stage::Begun));
     bytes
 }
 
-/// Allocates the header of a table without directory and segments.
+/// Allocates and writes the header of a table in [`Stage::Begun`].
 fn begin<M: Memory>(memory: &M, options: &Options) -> Result<Layout, KvError<M::Error>> {
     let layout = layout_of(memory, options)?;
     let addr = memory.allocate(TableHeader::BYTES as u64).map_err(KvError::Memory)?;
@@ -231,7 +230,7 @@ fn begin<M: Memory>(memory: &M, options: &Options) -> Result<Layout, KvError<M::
     Ok(Layout { addr, ..layout })
 }
 
-/// Publishes such a header in the word at `place`, unless another client did.
+/// Publishes a header in [`Stage::Begun`] into the word at `place`, unless another client did.
 fn place_header<M: Memory>(
     memory: &M,
     place: GlobalAddr,
@@ -242,8 +241,8 @@ fn place_header<M: Memory>(
     publish_first(memory, reservation, place, &mut begun_header(&layout))
 }
 
-/// Publishes a reservation with these contents in the word at `place` if that is 0. The first word
-/// of the contents is the owner word.
+/// Publishes a reservation with these contents into the word at `place` if that is 0. The first
+/// word of the contents is overwritten by the owner word.
 fn publish_first<M: Memory>(
     memory: &M,
     mut reservation: M::Reservation,
@@ -261,7 +260,7 @@ fn publish_first<M: Memory>(
     };
     let written = memory.write(reservation.addr(), contents).map_err(KvError::Memory);
     let published = written.and_then(|()| publish_once(memory, &mut reservation, &link));
-    // Freed if another client was faster. Should that fail, the daemon does it.
+    // If another client was first, this frees the reservation. If it fails, the daemon frees it.
     let _ = memory.finish(reservation);
     published.map(drop)
 }
@@ -272,13 +271,13 @@ fn place_directory<M: Memory>(memory: &M, begun: Layout) -> Result<Layout, KvErr
     if read_word(memory, at)? == 0 {
         let bytes = TableHeader::directory_bytes(begun.max_depth);
         let reservation = memory.reserve(bytes.max(LEAST_RESERVATION)).map_err(KvError::Memory)?;
-        // A directory is small beside the table it is made for, and made once.
+        // The directory is small beside the table, and written once.
         let mut entries = vec![0; usize::try_from(bytes).unwrap_or_default()];
         publish_first(memory, reservation, at, &mut entries)?;
     }
     let layout = Layout { directory: GlobalAddr::from_raw(read_word(memory, at)?), ..begun };
-    // The first entry is the directory's owner word. Before the header says that there is a
-    // directory nothing else can stand there: so the header is read after it.
+    // The first entry is also the directory's owner word. While the stage is `Begun` nothing but a
+    // token can be in it. So the header is read after the entry.
     let owner = read_word(memory, layout.directory)?;
     let (_, stage) = read_header(memory, layout.addr)?;
     if stage == Stage::Begun {
@@ -290,10 +289,10 @@ fn place_directory<M: Memory>(memory: &M, begun: Layout) -> Result<Layout, KvErr
     Ok(layout)
 }
 
-/// The least that is allocated as a reservation: a line.
+/// The least size of a reservation in bytes: a cache line.
 const LEAST_RESERVATION: u64 = 64;
 
-/// Takes the header from this stage to the next, unless another client did.
+/// Advances the header from stage `from` to the next, unless another client did.
 fn advance<M: Memory>(memory: &M, layout: &Layout, from: Stage) -> Result<(), KvError<M::Error>> {
     let at = TableHeader::check_at(layout.addr);
     let [from, to] = [from, from.next()].map(|stage| TableHeader::check(layout, stage));
@@ -301,7 +300,7 @@ fn advance<M: Memory>(memory: &M, layout: &Layout, from: Stage) -> Result<(), Kv
     Ok(())
 }
 
-/// What the header of a table says, and how far its creation has come.
+/// Reads the header of a table: its layout and its creation stage.
 pub(crate) fn read_header<M: Memory>(
     memory: &M,
     addr: GlobalAddr,
@@ -312,8 +311,8 @@ pub(crate) fn read_header<M: Memory>(
         TableHeader::decode(addr, &header)
     };
     match read() {
-        // The check may have been read after the directory came, and the directory before. It
-        // comes only once.
+        // The words of the header may be read before and after the directory was set. It is set
+        // only once, so a second read is consistent.
         Err(KvError::Corrupt { .. }) => read(),
         decoded => decoded,
     }

@@ -14,33 +14,32 @@ use crate::spare_segments::{Place, SpareSegments};
 use crate::table::Table;
 use crate::words::read_word;
 
-/// What became of the memory of a table that was destroyed though parts of it could not be reached.
+/// The result of destroying a table of which parts are unreachable.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Destroyed {
-    /// Objects that the pool got back.
+    /// Objects that were freed.
     pub freed: u64,
-    /// Objects of the table that it did not get back: their pages are lost, or their racks are
-    /// away.
+    /// Objects that could not be freed: their pages are lost, or their racks are unreachable.
     pub kept: u64,
-    /// Parts that could not be read: which objects they led to is not known.
+    /// Parts that could not be read. The objects that they point to are unknown.
     pub unread: u64,
 }
 
-/// What could not be done.
+/// A failure during the destruction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Loss {
     /// An object could not be freed.
     Kept,
-    /// What leads to objects could not be read.
+    /// A part that points to objects could not be read.
     Unread,
 }
 
-/// Whether something that could not be done ends the destruction.
+/// Decides whether a failure ends the destruction.
 trait Losses<E> {
     fn note(&mut self, loss: Loss, error: KvError<E>) -> Result<(), KvError<E>>;
 }
 
-/// The first loss ends it.
+/// The first failure ends the destruction.
 struct NoLoss;
 
 impl<E> Losses<E> for NoLoss {
@@ -60,11 +59,11 @@ impl<E> Losses<E> for Destroyed {
 }
 
 impl<M: Memory> Table<M> {
-    /// Gives all memory of the table back to the pool. No other client may use the table during
-    /// this or later: nothing keeps one from doing so. If the table has a name, remove that first.
+    /// Frees all memory of the table. The caller must ensure that no other client uses the table
+    /// during the call or later; the table does not check it. The caller removes the table's name
+    /// first, if it has one.
     ///
-    /// A client that is killed meanwhile leaves the rest of the memory in use, with nothing that
-    /// leads to it.
+    /// A kill during the call leaks the memory that is not yet freed.
     ///
     /// ```
     /// use rackpool_kv::{KvError, Memory, Options, Table};
@@ -77,15 +76,15 @@ impl<M: Memory> Table<M> {
     /// ```
     ///
     /// # Errors
-    /// [`KvError::InUse`] if another client is splitting a segment, or was killed doing so a moment
-    /// ago: the table is as before then. Else damaged parts or the memory's own error: then some of
-    /// its memory may be left behind.
+    /// [`KvError::InUse`] if another client is splitting a segment, or was killed while splitting
+    /// one and its daemon has not recovered it yet: the table is unchanged. Otherwise damaged
+    /// parts, or the memory's own error; then some of the table's memory may be leaked.
     pub fn destroy(self) -> Result<(), KvError<M::Error>> {
         self.dismantle(&mut NoLoss).map(drop)
     }
 
-    /// The same for a table of which pages are lost, or lie in racks that are away: gives back what
-    /// can be reached, and says how much that was.
+    /// Like [`destroy`](Self::destroy), for a table with pages that are lost or in unreachable
+    /// racks: frees what can be reached, and returns how much that was.
     ///
     /// ```
     /// use rackpool_kv::{KvError, Memory, Table};
@@ -98,14 +97,14 @@ impl<M: Memory> Table<M> {
     /// ```
     ///
     /// # Errors
-    /// [`KvError::InUse`], or the memory's own error of the header: nothing was changed.
+    /// [`KvError::InUse`], or the memory's own error at the header: the table is unchanged.
     pub fn destroy_reachable(self) -> Result<Destroyed, KvError<M::Error>> {
         let mut destroyed = Destroyed::default();
         let freed = self.dismantle(&mut destroyed)?;
         Ok(Destroyed { freed, ..destroyed })
     }
 
-    /// Frees everything; returns how many objects that was.
+    /// Frees everything; returns the number of objects freed.
     fn dismantle(&self, losses: &mut impl Losses<M::Error>) -> Result<u64, KvError<M::Error>> {
         let mut handle = self.handle();
         let Shared { memory, layout, .. } = &*self.shared;
@@ -118,7 +117,7 @@ impl<M: Memory> Table<M> {
         if places.any(|(_, place)| place == Some(Place::Taken)) {
             return Err(KvError::InUse { addr: layout.addr });
         }
-        // From here on nobody opens it.
+        // From here on the table cannot be opened.
         memory.write(layout.addr, &[0; 8]).map_err(KvError::Memory)?;
         let mut freed = 0;
         let mut at = 0;
@@ -147,7 +146,7 @@ impl<M: Memory> Table<M> {
 }
 
 impl<M: Memory> Handle<M> {
-    /// Frees the entries of a segment; says whether it is done, or the segment was replaced.
+    /// Frees the entries of a segment; false if the segment was replaced and is to be found again.
     fn free_entries(
         &mut self,
         segment: SegmentRef,
@@ -160,12 +159,12 @@ impl<M: Memory> Handle<M> {
             Err(error) => return losses.note(Loss::Unread, error).map(|()| true),
         };
         if slots.iter().any(|slot| slot.is_frozen()) {
-            // A client was killed while splitting it.
+            // A client was killed while it split the segment.
             match self.reshape(segment, hash) {
                 Ok(()) => return Ok(false),
                 Err(error) => losses.note(Loss::Unread, error)?,
             }
-            // One that could not be replaced has its entries still.
+            // A segment that could not be replaced still has its entries.
             match self.confirm(hash, segment) {
                 Ok(true) => {}
                 Ok(false) => return Ok(false),
@@ -182,14 +181,14 @@ impl<M: Memory> Handle<M> {
         losses: &mut impl Losses<M::Error>,
         freed: &mut u64,
     ) -> Result<(), KvError<M::Error>> {
-        // A publisher that was killed may not have come to it.
+        // A killed publisher may have left owner words set.
         let settled = self.read_heads(slots).and_then(|(mut moving, unsettled)| {
             self.settle_heads(&mut moving, &unsettled)?;
             Ok(moving)
         });
         let entries = match settled {
             Ok(entries) => entries,
-            // One of them can't be read: which one shows when each is read by itself.
+            // One of the objects cannot be read. Reading each one alone shows which.
             Err(_) if slots.len() > 1 => {
                 return slots.chunks(1).try_for_each(|slot| self.free_slots(slot, losses, freed));
             }
@@ -204,7 +203,7 @@ impl<M: Memory> Handle<M> {
         Ok(())
     }
 
-    /// The segments of the table, and the blocks of its list of spare segments.
+    /// The addresses of the segments and of the spare-segment blocks.
     fn rest_of(
         &self,
         losses: &mut impl Losses<M::Error>,
@@ -213,7 +212,7 @@ impl<M: Memory> Handle<M> {
         let mut rest = BTreeSet::new();
         let mut directory = vec![0; 8 << layout.max_depth];
         match self.shared.memory.read(layout.directory, &mut directory) {
-            // Also such as a split has left there that was not finished.
+            // Includes the segments that an unfinished split left in the directory.
             Ok(()) => {
                 let entries = (0..1 << layout.max_depth)
                     .map(|index| SegmentRef::from_raw(word_at(&directory, index)));
@@ -223,7 +222,7 @@ impl<M: Memory> Handle<M> {
             }
             Err(error) => losses.note(Loss::Unread, KvError::Memory(error))?,
         }
-        // Reshaping may have changed the list of spare segments.
+        // The reshaping above may have changed the spare segments.
         let blocks = match self.spare_segments() {
             Ok(blocks) => blocks,
             Err(error) => {
@@ -255,7 +254,7 @@ impl<M: Memory> Handle<M> {
         Ok(settled)
     }
 
-    /// Makes sure that a segment, or a part of the list of spare segments, counts as published.
+    /// Clears the owner word of a segment or of a spare-segment block.
     fn settle_owner(&self, at: GlobalAddr) -> Result<(), KvError<M::Error>> {
         match read_word(&self.shared.memory, at)? {
             0 => Ok(()),

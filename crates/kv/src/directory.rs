@@ -7,20 +7,20 @@ use crate::hash::KeyHash;
 use crate::memory::{Memory, ReadRequest};
 use crate::segment::SegmentRef;
 
-/// A handle's own copy of the directory, flattened: entry `i` is the segment of the hashes that
-/// end in `i`. It may be out of date; using it shows.
+/// A handle's own copy of the directory, flattened: entry `i` is the segment of the hashes that end
+/// in `i`. The copy may be stale; a segment's tag reveals that.
 #[derive(Debug)]
 pub(crate) struct DirectoryCache {
     entries: Vec<SegmentRef>,
 }
 
 impl DirectoryCache {
-    /// A cache that knows nothing.
+    /// An empty cache.
     pub(crate) fn new() -> Self {
         Self { entries: vec![SegmentRef::NONE] }
     }
 
-    /// The segment that was last known to hold `hash`, or none.
+    /// The cached segment of `hash`; `NONE` if there is none.
     #[inline]
     #[expect(clippy::cast_possible_truncation, reason = "the mask is that of a Vec's length")]
     pub(crate) fn get(&self, hash: KeyHash) -> SegmentRef {
@@ -28,7 +28,7 @@ impl DirectoryCache {
         self.entries[index]
     }
 
-    /// Remembers that `segment` holds `hash`, and all hashes that end like it.
+    /// Caches `segment` for `hash` and for all other hashes that belong to the segment.
     #[expect(clippy::cast_possible_truncation, reason = "a suffix has at most 18 bits")]
     pub(crate) fn install(&mut self, hash: KeyHash, segment: SegmentRef) {
         let step = 1 << segment.depth();
@@ -41,19 +41,19 @@ impl DirectoryCache {
 }
 
 impl<M: Memory> Handle<M> {
-    /// The segment of `hash`, as cached or, failing that, as the directory says.
+    /// The segment of `hash`, from the cache or else from the directory.
     #[inline]
     pub(crate) fn segment(&mut self, hash: KeyHash) -> Result<SegmentRef, KvError<M::Error>> {
         let cached = self.cache.get(hash);
         if cached.is_none() { self.resolve(hash) } else { Ok(cached) }
     }
 
-    /// Asks the directory for the segment of `hash` and caches the answer: it was true at some
-    /// moment during the call.
+    /// Reads the segment of `hash` from the directory and caches it. The segment was current at
+    /// some point during the call.
     ///
-    /// The shallowest match counts, and the entries are read in that order. An entry that does
-    /// not match because its segment is too deep never will again, and the entry beside it was
-    /// there before it became so: one pass finds the segment.
+    /// The shallowest match counts, and the entries are read from shallow to deep. An entry that
+    /// does not match because its segment is too deep never matches again, and the sibling entry
+    /// existed before the segment became that deep. So one pass finds the segment.
     pub(crate) fn resolve(&mut self, hash: KeyHash) -> Result<SegmentRef, KvError<M::Error>> {
         let layout = &self.shared.layout;
         let mut indexes: Vec<u64> =
@@ -79,8 +79,7 @@ impl<M: Memory> Handle<M> {
         Err(KvError::Corrupt { what: "directory", addr: layout.directory })
     }
 
-    /// Whether the directory still says, at some moment during the call, that `segment` holds
-    /// `hash`.
+    /// Whether `segment` was the directory's segment of `hash` at some point during the call.
     pub(crate) fn confirm(
         &mut self,
         hash: KeyHash,
@@ -89,20 +88,20 @@ impl<M: Memory> Handle<M> {
         Ok(self.resolve(hash)? == segment)
     }
 
-    /// Replaces a cached `segment` that proved to be another one's memory by now.
+    /// Replaces a cached `segment` whose tag showed another life or suffix.
     pub(crate) fn refresh(
         &mut self,
         hash: KeyHash,
         segment: SegmentRef,
     ) -> Result<(), KvError<M::Error>> {
         if self.confirm(hash, segment)? {
-            // The memory was used again before it was looked at, the directory read after.
+            // The directory was read after the tag, and still names the segment whose tag is wrong.
             return Err(KvError::Corrupt { what: "segment header", addr: segment.addr() });
         }
         Ok(())
     }
 
-    /// Where the directory entry `index` is.
+    /// The address of the directory entry `index`.
     pub(crate) fn entry_addr(&self, index: u64) -> GlobalAddr {
         self.shared.layout.entry_addr(index)
     }

@@ -2,39 +2,40 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
-/// What the bytes of a value mean. The table stores it with the value and gives it back; only
-/// [`Kind::STRING`] has a meaning here: the operations that know of no kinds store and read that.
+/// The type of a value. The table stores the kind with the value and returns it. Only
+/// [`Kind::STRING`] has a meaning to the table: the operations without a kind parameter store and
+/// read strings.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Kind(pub u8);
 
 impl Kind {
-    /// A value that is just its bytes.
+    /// A byte string.
     pub const STRING: Self = Self(0);
-    /// The lock of a transaction: what an entry was, and what it may become.
+    /// A lock of an optimistic transaction: the old and the new entry.
     pub(crate) const LOCK: Self = Self(0xff);
-    /// The record of a transaction: whether it committed.
+    /// The record of an optimistic transaction, which has its state.
     pub(crate) const RECORD: Self = Self(0xfe);
 
-    /// Whether the table uses the kind itself.
+    /// Whether the kind is for the table's own entries.
     pub(crate) const fn is_reserved(self) -> bool {
         self.0 >= Self::RECORD.0
     }
 }
 
-/// What an entry is besides its key and its value.
+/// The metadata of an entry: its kind and its expiry.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Form {
-    /// What the bytes of the value mean.
+    /// The type of the value.
     pub kind: Kind,
-    /// When the entry ends to be there, in milliseconds since 1970 (UTC); 0: never.
+    /// When the entry expires, in milliseconds since 1970 (UTC); 0: never.
     pub expires_ms: u64,
 }
 
 impl Form {
-    /// A string that stays.
+    /// A string without expiry.
     pub const PLAIN: Self = Self { kind: Kind::STRING, expires_ms: 0 };
 
-    /// Whether its time is over.
+    /// Whether the entry has expired, by this host's clock.
     #[inline]
     #[must_use]
     pub fn is_over(self) -> bool {
@@ -42,19 +43,18 @@ impl Form {
     }
 }
 
-/// An entry's value, as a handle has read it.
+/// The entry that a handle has read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Entry<'a> {
-    /// Its kind, and how long it is there.
+    /// Its kind and expiry.
     pub form: Form,
-    /// Its bytes.
+    /// The bytes of the value.
     pub value: &'a [u8],
 }
 
-/// Which of all the values that a key has had, one after the other, was read. Two are equal only if
-/// the entry was not stored anew in between (but for a chance of 2^-32 if the same bytes were
-/// stored, and of 2^-96 otherwise). The lock of a transaction that did not commit changes no
-/// version.
+/// Identifies one of the successive values of a key. Two versions are equal only if the entry was
+/// not stored again in between (but for a probability of 2^-32 if the same bytes were stored, and
+/// of 2^-96 otherwise). A lock of a transaction that does not commit changes no version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Version {
     pub(crate) lot: u32,
@@ -69,18 +69,18 @@ impl Version {
     }
 }
 
-/// What [`Handle::modify`](crate::Handle::modify) is to do with an entry.
+/// The decision of the closure passed to [`Handle::modify`](crate::Handle::modify).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Change {
-    /// Leave it as it is.
+    /// Leave the entry unchanged.
     Keep,
-    /// Store the new value in this form.
+    /// Store the new value with this form.
     Put(Form),
-    /// Delete it.
+    /// Delete the entry.
     Delete,
 }
 
-/// Milliseconds since 1970 (UTC), as the clock of this machine says.
+/// Milliseconds since 1970 (UTC), by this host's clock.
 #[must_use]
 pub fn now_ms() -> u64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();

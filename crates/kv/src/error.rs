@@ -2,50 +2,50 @@ use rackpool_client::GlobalAddr;
 
 use crate::entry::Kind;
 
-/// Why an operation on a table failed. `E` is the error of the memory below.
+/// Why an operation on a table failed. `E` is the error of the underlying memory.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum KvError<E> {
-    /// The memory below failed. Nothing was changed.
+    /// The underlying memory failed. No entry was changed.
     #[error("the pool's memory failed: {0}")]
     Memory(#[source] E),
-    /// A home daemon went away during the deciding step: the change was made or was not. Read the
-    /// key to learn which. At most one object of the pool may have been left behind.
+    /// The home's daemon became unreachable during the deciding step: the change may have been
+    /// made. Read the key to find out. At most one object of the pool may have been leaked.
     #[error("a rack daemon went away during the change: read the key to learn whether it was made")]
     OutcomeUnknown,
-    /// What an optimistic transaction has read is not of one moment: it has to begin again.
+    /// The entries that an optimistic transaction read never existed together: begin it again.
     #[error("another change came between: begin the transaction again")]
     Conflict,
-    /// A key has at most 65535 bytes.
+    /// The key is longer than 65535 bytes.
     #[error("a key of {bytes} B: keys have at most 65535 bytes")]
     KeyLength {
         /// The key's length in bytes.
         bytes: usize,
     },
-    /// Header, key and value must fit into one page of the pool.
+    /// Header, key and value do not fit into one page of the pool.
     #[error(
         "key and value need {bytes} B, an entry may have {max} B: a pool with larger pages \
              allows more, or store the value elsewhere and its address here"
     )]
     TooLarge {
-        /// Header, key and value together, in bytes.
+        /// The length of header, key and value together, in bytes.
         bytes: u64,
         /// The page size in bytes.
         max: u64,
     },
-    /// The value is not what the operation works on.
+    /// The operation works on strings, and the value is of another kind.
     #[error("the value under this key is of kind {}, not a string: read it with the service that stored it", found.0)]
     OtherKind {
-        /// What it is.
+        /// The kind of the value.
         found: Kind,
     },
-    /// No slot is free for a key and its segment cannot be split any further.
+    /// All slots of the key's path are in use, and its segment is at the maximum depth.
     #[error(
         "the table is full at its maximum depth {max_depth}: copy it to a table created with \
              a larger max_depth (at most 18) or larger segments"
     )]
     TableFull {
-        /// The depth the table was created with.
+        /// The maximum depth that the table was created with.
         max_depth: u8,
     },
     /// There is no table at the address.
@@ -62,9 +62,9 @@ pub enum KvError<E> {
     Version {
         /// The table's address.
         addr: GlobalAddr,
-        /// The format found.
+        /// The version of the table.
         found: u32,
-        /// The format this library reads and writes.
+        /// The version that this library reads and writes.
         supported: u32,
     },
     /// Bytes of the table are not what any version of this library writes there.
@@ -73,12 +73,13 @@ pub enum KvError<E> {
              a page was lost: copy what `Handle::scan` still reads to a new table"
     )]
     Corrupt {
-        /// What was to be read.
+        /// The part of the table that could not be decoded.
         what: &'static str,
-        /// Where it is.
+        /// The address of this part.
         addr: GlobalAddr,
     },
-    /// The table was to be destroyed, and a client splits a segment, or was killed doing so.
+    /// The table cannot be destroyed while a client holds a borrowed segment, or was killed holding
+    /// one and its daemon has not recovered it yet.
     #[error(
         "the table at {addr} is in use: end its clients, wait a second until what killed ones \
              held is back, and try again"
@@ -90,17 +91,17 @@ pub enum KvError<E> {
     /// An option of [`Table::create`](crate::Table::create) is out of its range.
     #[error("option {name} is {value}: it must be {allowed}")]
     Option {
-        /// The option.
+        /// The name of the option.
         name: &'static str,
-        /// What was given.
+        /// The given value.
         value: u64,
-        /// What may be given.
+        /// The allowed values.
         allowed: &'static str,
     },
-    /// The pool gave memory that a slot can't point to.
+    /// The pool allocated memory at an address that a slot cannot encode.
     #[error("the pool gave memory at {addr}: a table needs 64 B alignment below 2^48")]
     Address {
-        /// Where the memory is.
+        /// The address of the memory.
         addr: GlobalAddr,
     },
 }

@@ -13,48 +13,48 @@ use crate::slot::{SlotKind, SlotWord};
 use crate::verify::SlotCheck;
 use crate::words::read_word;
 
-/// What the caller will do with the slot it asks for.
+/// What the caller is going to do with the slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Intent {
-    /// Look only: the slot may be frozen.
+    /// Read only: the slot may be frozen.
     Read,
-    /// Change it: it was not frozen when seen.
+    /// Change the slot: it was not frozen when it was read.
     Write,
-    /// The same, whatever is there: also what is damaged, and may be this key's.
+    /// As `Write`, but also find a slot with a damaged object that may be this key's.
     Replace,
 }
 
-/// The slot of a key.
+/// The live slot of a key.
 #[derive(Debug)]
 pub(crate) struct LiveSlot {
     pub(crate) at: GlobalAddr,
     pub(crate) word: SlotWord,
-    /// Where the value is in the handle's scratch bytes.
+    /// The position of the value in the handle's scratch buffer.
     pub(crate) value: Range<usize>,
     pub(crate) form: Form,
-    /// The lot that tells versions of the entry apart.
+    /// The lot of the object, which distinguishes versions of the entry.
     pub(crate) lot: u32,
 }
 
-/// The empty slot that a key would go into.
+/// The first empty slot of a key's path.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Vacancy {
     pub(crate) at: GlobalAddr,
     pub(crate) word: SlotWord,
 }
 
-/// Where a key is, or that it was absent at some moment of the search.
+/// The slot of a key, or the fact that the key was absent at some point during the search.
 #[derive(Debug)]
 pub(crate) enum Located {
     Live(LiveSlot),
     Absent(Miss),
 }
 
-/// A search that did not find its key.
+/// The result of a search for an absent key.
 #[derive(Debug)]
 pub(crate) struct Miss {
     pub(crate) segment: SegmentRef,
-    /// None when all slots of the key's path are in use.
+    /// `None` if all slots of the key's path are in use.
     pub(crate) vacancy: Option<Vacancy>,
     /// Whether a slot of the path is dead.
     pub(crate) dead: bool,
@@ -62,31 +62,32 @@ pub(crate) struct Miss {
 }
 
 impl Miss {
-    /// What a reader is told of a key whose lock stands for no value.
+    /// The result for a reader if the key's lock stands for no entry.
     pub(crate) const LOCKED: Self =
         Self { segment: SegmentRef::NONE, vacancy: None, dead: false, frozen: false };
 }
 
-/// What one look at a segment gave.
+/// The result of one search of a path.
 enum Probe {
     Live(LiveSlot),
     Absent(Miss),
-    /// A slot changed meanwhile: look again.
+    /// A slot changed during the search: repeat it.
     Changed,
-    /// The segment's memory has another life by now.
+    /// The segment's memory has been reused in another life.
     Stale,
-    /// This slot, which may be the key's, points to what is no object.
+    /// This slot, which may be the key's, points to bytes that are no object.
     Damaged(LiveSlot),
 }
 
-/// After so many looks at bytes that make no sense they are not a race any more.
+/// After this number of attempts undecodable bytes are damage and not a race.
 const MAX_DAMAGED: u32 = 64;
-/// No key is changed so often while one looks at it: conditions that lead to each other are.
+/// No key changes this often during one search. Only damaged conditions that refer to each other
+/// cause it.
 pub(crate) const MAX_CHANGED: u32 = 1 << 16;
 
 impl<M: Memory> Handle<M> {
-    /// Finds `key`; its value is in the scratch bytes then. A transaction that has locked it is
-    /// looked at: the entry is what the lock stands for.
+    /// Finds `key`; the value is then in the scratch buffer. If a transaction has locked the key,
+    /// the result is the entry that the lock stands for.
     #[inline]
     pub(crate) fn locate(
         &mut self,
@@ -102,7 +103,8 @@ impl<M: Memory> Handle<M> {
         }
     }
 
-    /// Finds what the slot of `key` points to, be it a lock; it is in the scratch bytes then.
+    /// Finds the entry in the slot of `key`, even if it is a lock, and reads it into the scratch
+    /// buffer.
     #[inline]
     pub(crate) fn locate_raw(
         &mut self,
@@ -150,7 +152,7 @@ impl<M: Memory> Handle<M> {
         }
     }
 
-    /// Looks along the key's path, up to the first empty slot.
+    /// Searches the key's path up to the first empty slot.
     fn probe(
         &mut self,
         segment: SegmentRef,
@@ -180,7 +182,7 @@ impl<M: Memory> Handle<M> {
                         SlotCheck::OtherKey(now) => frozen |= now.is_frozen(),
                         SlotCheck::Changed => return Ok(Probe::Changed),
                         SlotCheck::Stale => return Ok(Probe::Stale),
-                        // The key may be further on.
+                        // The key may be in a later slot.
                         SlotCheck::Damaged => {
                             let form = Form::default();
                             let slot = LiveSlot { at, word, value: 0..0, form, lot: 0 };
@@ -203,7 +205,7 @@ impl<M: Memory> Handle<M> {
                 }
             }
         }
-        // No slot told the life of the segment: its header does.
+        // No empty slot has shown the segment's life; the tag does.
         let tag = read_word(&self.shared.memory, SegmentHeader::tag_addr(segment.addr()))?;
         if tag != segment.tag(hash) {
             return Ok(Probe::Stale);
@@ -214,7 +216,7 @@ impl<M: Memory> Handle<M> {
         Ok(Probe::Absent(Miss { segment, vacancy: None, dead, frozen }))
     }
 
-    /// Reads all buckets of a path at once.
+    /// Reads all buckets of a path in one batch.
     fn read_path(
         &self,
         segment: SegmentRef,

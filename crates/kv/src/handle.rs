@@ -12,25 +12,26 @@ use crate::slot::ObjectRef;
 use crate::store::Rule;
 use crate::table::Table;
 
-/// What all handles of a table share.
+/// State that all handles of a table share.
 #[derive(Debug)]
 pub(crate) struct Shared<M> {
     pub(crate) memory: M,
     pub(crate) layout: Layout,
     pub(crate) lock_wait: std::time::Duration,
-    /// The table with the records of transactions, if it is another one.
+    /// The table with the records of transactions, if this is a different table.
     pub(crate) records: Option<Arc<Self>>,
 }
 
-/// One thread's access to a [`Table`]: it has its own copy of the directory and its own buffers, so
-/// that handles never wait for each other.
+/// One thread's access to a [`Table`]. A handle has its own copy of the directory and its own
+/// buffers, so handles never wait for each other.
 ///
 /// Keys have 0 to 65535 bytes; header (32 B), key and value together fit into one page of the pool.
-/// All operations are linearizable among all handles in all racks. None ever waits for another
-/// client, except a moment (see [`Table::with_lock_wait`]) for one that splits a segment.
+/// All operations are linearizable among all handles in all racks. An operation waits for another
+/// client only while that client splits a segment, and at most for the time that
+/// [`Table::with_lock_wait`] sets.
 ///
-/// An operation that fails with [`KvError::Memory`] changed no entry; one that fails with
-/// [`KvError::OutcomeUnknown`] may have.
+/// An operation that fails with [`KvError::Memory`] has changed no entry. After
+/// [`KvError::OutcomeUnknown`] the entry may have been changed.
 ///
 /// ```
 /// use rackpool_kv::{KvError, Memory, Table};
@@ -52,21 +53,22 @@ pub(crate) struct Shared<M> {
 pub struct Handle<M> {
     pub(crate) shared: Arc<Shared<M>>,
     pub(crate) cache: DirectoryCache,
-    /// What was read last: an object.
+    /// The object that was read last.
     pub(crate) scratch: Vec<u8>,
-    /// What is being written: an object.
+    /// The object that is being written.
     pub(crate) staging: Vec<u8>,
-    /// The value that a change has made.
+    /// The new value that the closure of `modify` produced.
     pub(crate) made: Vec<u8>,
-    /// The entries that a step of a scan has read.
+    /// The entries that a step of a scan copied.
     pub(crate) batch: Batch,
     pub(crate) unreclaimed: u64,
-    /// What an optimistic transaction has read and written.
+    /// The read set and write set of an optimistic transaction; `None` outside of one.
     pub(crate) view: Option<Box<View>>,
-    /// Access to the records of transactions, once it was needed.
+    /// A handle of the table with the transaction records; created at first use.
     pub(crate) records: Option<Box<Self>>,
-    /// How often at most a pending transaction is looked at before it is aborted, whatever the
-    /// lock_wait: the more often own ones failed, the more.
+    /// Upper bound of the random number of times that this handle looks at another client's pending
+    /// transaction before it aborts it, in addition to the lock wait. It grows with each own commit
+    /// that fails.
     pub(crate) grace: u64,
 }
 
@@ -86,18 +88,18 @@ impl<M: Memory> Handle<M> {
         }
     }
 
-    /// The table this is a handle of.
+    /// The table of this handle.
     #[must_use]
     pub fn table(&self) -> Table<M> {
         Table { shared: Arc::clone(&self.shared) }
     }
 
-    /// Reads the value of `key` into `value`, replacing what it holds. Says whether the key is
-    /// there; if not, `value` is left empty. [`KvError::OtherKind`] if the value is no string.
+    /// Reads the value of `key` into `value`, replacing the buffer's content. Returns whether the
+    /// key is present; if it is absent, `value` is empty.
     ///
     /// # Errors
-    /// [`KvError`]: a key of no allowed length, a value that is no string, damaged bytes, or the memory's
-    /// own error.
+    /// [`KvError::OtherKind`] if the value is not a string. [`KvError`] for a key that is too long,
+    /// for damaged bytes, or the memory's own error.
     #[inline]
     pub fn get(&mut self, key: &[u8], value: &mut Vec<u8>) -> Result<bool, KvError<M::Error>> {
         value.clear();
@@ -115,16 +117,16 @@ impl<M: Memory> Handle<M> {
         }
     }
 
-    /// Stores `value` under `key`. Says whether it replaced another one, of whatever kind.
+    /// Stores `value` under `key`. Returns whether it replaced a value, of any kind.
     ///
     /// # Errors
-    /// [`KvError`]: key or value too long, a full table or pool, [`KvError::OutcomeUnknown`] when nobody
-    /// knows whether the change was made, damaged bytes, or the memory's own error.
+    /// [`KvError`]: key or value too long, a full table or pool, damaged bytes, or the memory's own
+    /// error. [`KvError::OutcomeUnknown`] if it is unknown whether the change was made.
     pub fn put(&mut self, key: &[u8], value: &[u8]) -> Result<bool, KvError<M::Error>> {
         self.put_entry(key, Form::PLAIN, value)
     }
 
-    /// Stores `value` under `key` if the key is not there yet. Says whether it did.
+    /// Stores `value` under `key` if the key is absent. Returns whether it stored the value.
     ///
     /// # Errors
     /// As [`Handle::put`].
@@ -135,7 +137,7 @@ impl<M: Memory> Handle<M> {
                 return Ok(stored.done);
             }
         }
-        // There is one whose time is over.
+        // The entry that was found has expired.
         self.modify(key, |entry, made| {
             if entry.is_some() {
                 return Change::Keep;
@@ -145,7 +147,7 @@ impl<M: Memory> Handle<M> {
         })
     }
 
-    /// Stores `value` under `key` if the key is there already. Says whether it did.
+    /// Stores `value` under `key` if the key is present. Returns whether it stored the value.
     ///
     /// # Errors
     /// As [`Handle::put`].
@@ -157,7 +159,7 @@ impl<M: Memory> Handle<M> {
         Ok(self.store(key, Form::PLAIN, value, Rule::IfPresent)?.done)
     }
 
-    /// Deletes `key`. Says whether it was there.
+    /// Deletes `key`. Returns whether the key was present.
     ///
     /// # Errors
     /// As [`Handle::put`].
@@ -168,11 +170,11 @@ impl<M: Memory> Handle<M> {
         self.remove(key, None)
     }
 
-    /// Stores `new` under `key` if its value is `expected`, or if it has none and `expected` is
-    /// `None`. Says whether it did.
+    /// Stores `new` under `key` if the current value is `expected`; `None` means that the key is
+    /// absent. Returns whether it stored the value.
     ///
     /// # Errors
-    /// As [`Handle::put`]; [`KvError::OtherKind`] if the value is no string.
+    /// As [`Handle::put`]; [`KvError::OtherKind`] if the value is not a string.
     pub fn compare_and_put(
         &mut self,
         key: &[u8],
@@ -186,12 +188,13 @@ impl<M: Memory> Handle<M> {
         }
     }
 
-    /// Deletes `key` if its value is `expected`. Says whether it did.
+    /// Deletes `key` if its value is `expected`. Returns whether it deleted the key.
     ///
-    /// Unlike a [`compare_and_put`](Self::compare_and_put) it takes the slot's word for the value:
-    /// if this client sleeps in it while the value is changed an exact multiple of 1024 times, and
-    /// the last one lies where the expected one did, it deletes that. So it is for values that,
-    /// once written, nobody changes but to delete them.
+    /// Unlike [`compare_and_put`](Self::compare_and_put), it compares the slot word, not the value,
+    /// in its deciding step. If this client is stopped during the call while the slot changes an
+    /// exact multiple of 1024 times, and the last value is at the address of the expected one, that
+    /// value is deleted. The operation is therefore meant for values that are never replaced, only
+    /// deleted.
     ///
     /// # Errors
     /// As [`Handle::put`].
@@ -206,10 +209,10 @@ impl<M: Memory> Handle<M> {
         self.remove(key, Some(expected))
     }
 
-    /// How many pieces of the pool (objects, segments) this handle had to leave behind because the
-    /// memory failed while it gave them back or did not say whether a change was made. At most so
-    /// many; 0 unless a daemon or page was lost. Objects whose publication is in doubt are taken
-    /// back, or not, when this program ends and it can be told.
+    /// An upper bound of the number of pool allocations (objects, segments) that this handle could
+    /// not free: freeing failed, or it was unknown whether a change had been made. 0 unless a
+    /// daemon or a page was lost. When this program ends, its daemon resolves the publications that
+    /// are in doubt and frees what is unreachable.
     #[must_use]
     pub fn unreclaimed(&self) -> u64 {
         self.unreclaimed

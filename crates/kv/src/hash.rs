@@ -1,6 +1,6 @@
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
-/// The fixed seed of every table's key hash. Changing it is a change of format.
+/// The seed of the key hash, equal for all tables and part of the format.
 const SEED: u64 = 0x7261_636b_706f_6f6c;
 
 /// The hash of a key. Its parts come from disjoint bits:
@@ -33,7 +33,7 @@ impl KeyHash {
         self.0
     }
 
-    /// The low `depth` bits: which segment of that depth.
+    /// The low `depth` bits, which select a segment of that depth.
     #[inline]
     pub(crate) const fn suffix(self, depth: u8) -> u64 {
         self.0 & ((1 << depth) - 1)
@@ -44,7 +44,7 @@ impl KeyHash {
         (self.0 >> Self::FINGERPRINT_SHIFT) as u8
     }
 
-    /// The two main buckets, different, each below `mains` (at least 2).
+    /// The two main buckets: different, and both below `mains`, which is at least 2.
     #[inline]
     pub(crate) const fn mains(self, mains: u64) -> (u64, u64) {
         let first = Self::scale(self.0 >> Self::FIRST_SHIFT, mains);

@@ -15,21 +15,21 @@ use crate::spare_segments::SpareSegments;
 /// +-------+---------+-----------+--------------+----+-----------+-------+------+-------+
 /// ```
 ///
-/// `check` is XXH3-64 over the 24 bytes before it, or what a [`Stage`] before the last says. Of a
-/// complete table only the list of spare segments's first block changes.
+/// `check` is XXH3-64 over the 24 bytes before it, or, while the table is created, the value of an
+/// earlier [`Stage`]. In a complete table only the first spare-segment block changes.
 pub(crate) struct TableHeader;
 
-/// How far the creation of a table has come, as `check` says. A kill leaves each of them as it is,
-/// and the next client to open the table goes on from there.
+/// The stage of a table's creation, encoded in `check`. A kill leaves the stage unchanged; the next
+/// client that opens the table continues from there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Stage {
-    /// There is no directory, or nobody has cleared its owner word. `check` is that of a directory
-    /// of 0.
+    /// There is no directory, or its owner word is not yet cleared. `check` is computed with a
+    /// directory address of 0. Left when a client clears the directory's owner word.
     Begun,
     /// There is a directory. Its first entry is 0 or the first segment. `check` is the complement
-    /// of the complete table's.
+    /// of a complete table's. Left when a client has seen the first segment.
     HasDirectory,
-    /// The first entry of the directory was seen to be a segment.
+    /// The first entry of the directory is a segment. The final stage.
     Complete,
 }
 
@@ -50,7 +50,7 @@ impl Stage {
     }
 }
 
-/// Whether a table begins with these bytes.
+/// Whether `first` are the first bytes of a table.
 ///
 /// ```
 /// assert!(rackpool_kv::begins_table(b"rackp-kv"));
@@ -62,29 +62,29 @@ pub const fn begins_table(first: &[u8; 8]) -> bool {
 
 impl TableHeader {
     pub(crate) const BYTES: usize = Self::FIXED + SpareSegments::BYTES;
-    /// Before the list of spare segments.
+    /// The length of the part before the first spare-segment block, in bytes.
     pub(crate) const FIXED: usize = 64;
     pub(crate) const MAGIC: u64 = u64::from_le_bytes(*b"rackp-kv");
     const VERSION: u32 = 6;
     const CHECKED: usize = 24;
     const DIRECTORY: std::ops::Range<usize> = 16..24;
 
-    /// The word that says where the directory is.
+    /// The address of the word with the directory's address.
     pub(crate) const fn directory_at(table: GlobalAddr) -> GlobalAddr {
         GlobalAddr::from_raw(table.raw() + Self::DIRECTORY.start as u64)
     }
 
-    /// The word that says how far the table is made.
+    /// The address of the check word, which encodes the creation stage.
     pub(crate) const fn check_at(table: GlobalAddr) -> GlobalAddr {
         GlobalAddr::from_raw(table.raw() + Self::CHECKED as u64)
     }
 
-    /// The list of spare segments's first block.
+    /// The address of the first spare-segment block.
     pub(crate) const fn spare_segments_addr(table: GlobalAddr) -> GlobalAddr {
         GlobalAddr::from_raw(table.raw() + Self::FIXED as u64)
     }
 
-    /// The bytes of a directory.
+    /// The size of a directory in bytes.
     pub(crate) const fn directory_bytes(max_depth: u8) -> u64 {
         8 << max_depth
     }
@@ -95,7 +95,7 @@ impl TableHeader {
         bytes
     }
 
-    /// The word at [`check_at`](Self::check_at).
+    /// The check word of this layout at this stage.
     pub(crate) fn check(layout: &Layout, stage: Stage) -> u64 {
         Self::check_of(&Self::fields(layout), stage)
     }
@@ -133,7 +133,7 @@ impl TableHeader {
         }
         let damaged = KvError::Corrupt { what: "table header", addr };
         let directory = GlobalAddr::from_raw(word_at(bytes, 2));
-        // Without a directory the first and the last have the same check.
+        // Without a directory, `Begun` and `Complete` have the same check.
         let stages = [Stage::Begun, Stage::HasDirectory, Stage::Complete];
         let mut stages =
             stages.into_iter().filter(|stage| *stage == Stage::Begun || !directory.is_null());

@@ -1,17 +1,19 @@
-//! A hash table that lives in the pool: any number of clients in any rack use it at once, with
-//! one-sided reads, writes and 8-byte compare-and-swaps only. No lock, no server, no stop to grow;
-//! a client may be killed or stopped anywhere, and no other one waits for it or sees wrong data.
+//! A hash table whose every byte is in the pool. Any number of clients in any racks use it
+//! concurrently, by one-sided reads, one-sided writes and 8-byte compare-and-swaps only.
 //!
-//! - [`Table`] names a table: open or create, destroy.
-//! - [`Handle`] is one thread's access to it: get, put, insert, update, delete, compare-and-put,
-//!   modify.
-//! - [`Transactor`] changes several keys at once, in tables that are used by transactors only.
-//! - [`Committer`] makes one change of what handles of any tables have read and written privately.
-//! - [`ordered`] has ordered maps whose nodes are in a table.
-//! - [`sorted_set`] has sorted sets on them.
-//! - [`Memory`] is what a table needs of the memory below.
+//! The table has no locks and no server, and it does not pause to grow. A client may be killed or
+//! stopped at any point: it does not block other clients, and they read no wrong data.
 //!
-//! The protocol, and why it is right, is in `docs/design/kv.md`.
+//! - [`Table`] names a table: open or create it, destroy it.
+//! - [`Handle`] is one thread's access to a table: get, put, insert, update, delete,
+//!   compare-and-put, modify.
+//! - [`Transactor`] changes several keys atomically, in tables that only transactors use.
+//! - [`Committer`] commits optimistic transactions over handles of one or more tables.
+//! - [`ordered`] has ordered maps, whose nodes are entries of a table.
+//! - [`sorted_set`] has sorted sets, built on ordered maps.
+//! - [`Memory`] is the interface to the memory that holds a table.
+//!
+//! The protocol and its correctness arguments are in `docs/design/kv.md`.
 #![forbid(unsafe_code)]
 
 mod bucket;

@@ -1,10 +1,10 @@
-/// Which use of a segment's memory this is. Segments are used again as segments; each use has the
-/// next life, so that words left over from an earlier one are recognized. 0 is no life.
+/// The generation of a segment's memory. Retired segments are reused only as segments. Each use has
+/// the next life, so words of an earlier life are recognized. 0 is not a life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Life(u32);
 
 impl Life {
-    /// Bits a life takes in a word; it wraps after them.
+    /// The width of a life in a word, in bits; it wraps around.
     pub(crate) const BITS: u32 = 17;
     const MASK: u64 = (1 << Self::BITS) - 1;
 

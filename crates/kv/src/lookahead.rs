@@ -6,15 +6,15 @@ use crate::hash::KeyHash;
 use crate::memory::Memory;
 use crate::object::Object;
 
-/// So much of an object is fetched ahead: of what is longer, the processor fetches the rest itself.
+/// The bytes of an object that are prefetched. The processor's own prefetcher fetches the rest.
 const BEGIN_BYTES: usize = 256;
 
-/// Keys that operations are about to ask for.
+/// The keys of upcoming operations.
 ///
-/// An operation waits for two cache misses, one after the other: the bucket, and the object that a
-/// slot there points to. Those of several operations are waited for at once if their keys are known
-/// before: [look ahead](Handle::look_ahead) to all of them, then [prefetch](Handle::prefetch) what
-/// their slots point to.
+/// An operation incurs two dependent cache misses: the bucket, then the object that a slot points
+/// to. With a lookahead the misses of several operations overlap: call
+/// [`look_ahead`](Handle::look_ahead) for each key, then [`prefetch`](Handle::prefetch) for the
+/// objects that the slots point to.
 #[derive(Debug, Default)]
 pub struct Lookahead {
     /// The first two buckets of each key.
@@ -22,13 +22,13 @@ pub struct Lookahead {
 }
 
 impl Lookahead {
-    /// How many keys there are.
+    /// The number of keys.
     #[must_use]
     pub const fn len(&self) -> usize {
         self.keys.len()
     }
 
-    /// Whether there is none.
+    /// Whether it has no keys.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.keys.is_empty()
@@ -36,7 +36,8 @@ impl Lookahead {
 }
 
 impl<M: Memory> Handle<M> {
-    /// Takes in a key that will be asked for, perhaps. It changes nothing that the operation does.
+    /// Prefetches the buckets of a key and notes the key in `lookahead`. This is only a hint: the
+    /// operation's result does not depend on it.
     #[inline]
     pub fn look_ahead(&self, key: &[u8], lookahead: &mut Lookahead) {
         let Ok(hash) = Self::hash(key) else { return };
@@ -54,9 +55,9 @@ impl<M: Memory> Handle<M> {
         lookahead.keys.push((hash, buckets));
     }
 
-    /// Goes on with the keys that were taken in, and forgets them.
+    /// Prefetches the objects of the noted keys, and forgets the keys.
     pub fn prefetch(&self, lookahead: &mut Lookahead) {
-        // One alone would be waited for here as it is later.
+        // A single key would wait here as long as its operation would.
         if lookahead.keys.len() == 1 {
             lookahead.keys.clear();
         }
@@ -64,7 +65,7 @@ impl<M: Memory> Handle<M> {
         for (hash, buckets) in lookahead.keys.drain(..) {
             for bucket in buckets {
                 let mut line = [0; BUCKET_BYTES];
-                // What is far is not waited for here.
+                // Reading a far bucket would block here.
                 if !memory.is_near(bucket) || memory.read(bucket, &mut line).is_err() {
                     break;
                 }

@@ -4,15 +4,15 @@ use std::sync::Arc;
 use rackpool_client::PublishMode;
 use rackpool_client::{GlobalAddr, PublishCas};
 
-/// What a table needs of the memory it lives in: one-sided reads and writes and an 8-byte
-/// compare-and-swap, all at global addresses.
+/// The memory that holds a table: one-sided reads and writes and an 8-byte compare-and-swap, all at
+/// global addresses.
 ///
-/// What the table relies on:
-/// - aligned 8-byte words are read and written whole; larger ranges may tear between words;
-/// - a write has reached the memory when the call returns, and whoever sees the effect of a later
-///   compare-and-swap of the same client sees that write too;
-/// - one client's calls take effect in the order it makes them;
-/// - compare-and-swap is linearizable, whoever asks and wherever the page is.
+/// The table relies on these properties:
+/// - Aligned 8-byte words are read and written atomically; larger ranges may tear between words.
+/// - A write has reached the memory when the call returns. A client that observes the effect of a
+///   later compare-and-swap by the same client observes that write too.
+/// - The calls of one client take effect in program order.
+/// - A compare-and-swap is linearizable, for any client and any location of the page.
 ///
 /// ```
 /// use rackpool_kv::{Memory, ReadRequest};
@@ -28,73 +28,75 @@ use rackpool_client::{GlobalAddr, PublishCas};
 /// }
 /// ```
 pub trait Memory: Send + Sync {
-    /// Why an operation failed.
+    /// The error of a failed operation.
     type Error: std::error::Error + Send + Sync + 'static;
 
-    /// An object that nothing points to yet.
+    /// A reserved object: allocated, and not yet linked from anywhere.
     type Reservation: Reservation;
 
-    /// Memory of `bytes` bytes, from 16 to the page size, aligned to the next power of two. Its
+    /// Allocates `bytes` bytes, from 16 to the page size, aligned to the next power of two. The
     /// content is unspecified.
     fn allocate(&self, bytes: u64) -> Result<GlobalAddr, Self::Error>;
 
-    /// Gives back what [`allocate`](Self::allocate) returned.
+    /// Frees an object that [`allocate`](Self::allocate) returned.
     fn free(&self, addr: GlobalAddr) -> Result<(), Self::Error>;
 
-    /// Like [`allocate`](Self::allocate), for an object that is to be published: should the client
-    /// be killed, the memory takes it back, unless it was published. The object's first 8 bytes
-    /// hold [`Reservation::token`] when it is published; afterwards the memory swaps them to 0,
-    /// which others may do as well; with [`PublishMode::Compare`] only the table does.
+    /// Like [`allocate`](Self::allocate), for an object that will be published. If the client is
+    /// killed, the memory frees the object unless it was published. The caller writes
+    /// [`Reservation::token`] into the first 8 bytes before it publishes the object. After the
+    /// publication the memory swaps them to 0; other clients may do the same. With
+    /// [`PublishMode::Compare`] only the table swaps them.
     fn reserve(&self, bytes: u64) -> Result<Self::Reservation, Self::Error>;
 
-    /// A reservation without an object, for a link whose new word, which has bits of the token,
-    /// tells that what it replaced is nobody's.
+    /// A reservation without an object. It is published into a link whose new word contains bits of
+    /// the token and thereby proves that the replaced object is unreachable.
     fn tombstone(&self) -> Result<Self::Reservation, Self::Error>;
 
-    /// Takes `object` out of the word at `place` if it is there: the word holds
-    /// [`Reservation::token`] until the reservation is finished, and gets back the object, or what
-    /// it replaced if it was published, 0 if that is nothing. Should the client be killed, the
-    /// memory does so.
+    /// Borrows `object` from the word at `place`; `None` if the word does not contain it. Until the
+    /// reservation is finished the word holds [`Reservation::token`]. Then the word gets back the
+    /// object, or, if the object was published, the object that it replaced (0 if there is none).
+    /// If the client is killed, the memory does this.
     fn take(
         &self,
         place: GlobalAddr,
         object: GlobalAddr,
     ) -> Result<Option<Self::Reservation>, Self::Error>;
 
-    /// Swaps a word that points to the reservation afterwards, and returns what it was before; what
-    /// it was to be means that it was published. Then, and after [`CasError::Indeterminate`], it is
-    /// not published again.
+    /// Publishes a reservation: swaps the word at `link.addr` from `link.expected` to `link.new`.
+    /// Returns the word from before; the swap was made if that is `link.expected`. A published
+    /// reservation must not be published again, nor one after [`CasError::Indeterminate`] before
+    /// [`resolve`](Self::resolve) was called with `false`.
     fn publish(
         &self,
         reservation: &mut Self::Reservation,
         link: &PublishCas,
     ) -> Result<u64, CasError<Self::Error>>;
 
-    /// Says of a reservation whose publication gave no answer whether it was published.
+    /// Tells the memory the outcome of a publication that was indeterminate.
     fn resolve(&self, reservation: &mut Self::Reservation, published: bool);
 
-    /// Says of a published reservation that it does not count ([`PublishMode::Compare`]) and is not
-    /// linked any more: it is freed, and what it was to replace is not.
+    /// Marks a published reservation as aborted ([`PublishMode::Compare`]) and unlinked:
+    /// [`finish`](Self::finish) then frees the object itself, not the one that it replaced.
     fn abort(&self, reservation: &mut Self::Reservation);
 
-    /// Ends a reservation: frees it, or what it replaced if it was published. If nobody knows, both
-    /// stay as they are.
+    /// Ends a reservation. Frees the object if it was not published, else the object that it
+    /// replaced. If the outcome is unknown, neither is freed.
     fn finish(&self, reservation: Self::Reservation) -> Result<(), Self::Error>;
 
-    /// Fills `into` from `addr`. Reading memory that was freed meanwhile may give any bytes or an
-    /// error, and must do no harm.
+    /// Fills `into` from `addr`. Reading memory that is freed concurrently may return any bytes or
+    /// an error, and must do no harm.
     fn read(&self, addr: GlobalAddr, into: &mut [u8]) -> Result<(), Self::Error>;
 
     /// Stores `from` at `addr`.
     fn write(&self, addr: GlobalAddr, from: &[u8]) -> Result<(), Self::Error>;
 
-    /// Executes `reads` in order; in one round trip when they go to another rack.
+    /// Executes `reads` in order, in one round trip if they go to another rack.
     fn read_batch(&self, reads: &mut [ReadRequest<'_>]) -> Result<(), Self::Error> {
         reads.iter_mut().try_for_each(|read| self.read(read.addr, read.into))
     }
 
-    /// Replaces the aligned 8-byte word at `addr` by `new` if it is `expected`; returns what it was
-    /// before in either case. The word's bytes are little-endian.
+    /// Replaces the aligned 8-byte little-endian word at `addr` by `new` if it equals `expected`.
+    /// Returns the word from before in either case.
     fn compare_and_swap(
         &self,
         addr: GlobalAddr,
@@ -102,36 +104,37 @@ pub trait Memory: Send + Sync {
         new: u64,
     ) -> Result<u64, CasError<Self::Error>>;
 
-    /// Executes several compare-and-swaps, in any order, and returns when all are done. After an
-    /// error each of them may or may not have happened: the table uses this only where that does
-    /// not matter. Worth implementing where a list costs one round trip.
+    /// Executes several compare-and-swaps, in any order, and returns when all have completed. After
+    /// an error each of them may or may not have happened; the table calls this only where that
+    /// does not matter. An implementation pays off if it executes a batch in one round trip.
     fn compare_and_swap_batch(&self, requests: &[CasRequest]) -> Result<(), CasError<Self::Error>> {
         requests.iter().try_for_each(|request| {
             self.compare_and_swap(request.addr, request.expected, request.new).map(drop)
         })
     }
 
-    /// Whether an access failed with `error` because nothing is allocated where it went, and for no
-    /// other reason: what the table has had there was freed. If in doubt, no.
+    /// Whether `error` proves that nothing is allocated at the accessed address, so the object that
+    /// was there has been freed. An implementation returns false when in doubt.
     fn is_unallocated(&self, error: &Self::Error) -> bool;
 
-    /// The page size in bytes: the largest object.
+    /// The page size in bytes, which is the largest object.
     fn page_bytes(&self) -> u64;
 
-    /// A hint: `bytes` bytes at `addr` will be read soon. Worth following where they are near.
+    /// A hint that `bytes` bytes at `addr` will be read soon. Useful for local memory.
     fn prefetch(&self, addr: GlobalAddr, bytes: usize) {
         let _ = (addr, bytes);
     }
 
-    /// A hint: whether reading `addr` costs a memory access rather than a round trip. Near, the
-    /// table reads as little as it can; far, it reads more than it may need, in one batch.
+    /// A hint whether reading `addr` costs a memory access rather than a network round trip. From
+    /// near memory the table reads as little as possible; from far memory it reads in one batch
+    /// everything that it may need.
     fn is_near(&self, addr: GlobalAddr) -> bool {
         let _ = addr;
         true
     }
 }
 
-/// A memory with names: its roots, each of which has an address.
+/// A memory with roots: names, each of which stands for an address.
 ///
 /// ```
 /// use rackpool_kv::{GlobalAddr, Roots};
@@ -141,11 +144,11 @@ pub trait Memory: Send + Sync {
 /// }
 /// ```
 pub trait Roots: Memory {
-    /// The address under `name`, if there is such a name.
+    /// The address of the root `name`; `None` if there is no such root.
     fn root(&self, name: &str) -> Result<Option<GlobalAddr>, Self::Error>;
 
-    /// Stores `new` under `name` if `expected` is stored there; `None` is no name. Returns what
-    /// stands there now and whether this call put it there.
+    /// Sets the root `name` to `new` if it is `expected`; `None` means no such root. Returns the
+    /// root's address afterwards and whether this call set it.
     fn set_root(
         &self,
         name: &str,
@@ -169,45 +172,45 @@ impl<M: Roots + ?Sized> Roots for Arc<M> {
     }
 }
 
-/// An object that a client has, and of which the memory knows that nothing points to it yet.
+/// A reserved object, which the memory knows to be not yet linked.
 pub trait Reservation: std::fmt::Debug {
-    /// Where it is; null for a [`Memory::tombstone`].
+    /// The object's address; null for a [`Memory::tombstone`].
     fn addr(&self) -> GlobalAddr;
 
-    /// What its first 8 bytes hold until it is published: random, 2^48 to 2^63 - 1, and used once.
+    /// The object's owner word until it is published: random, 2^48 to 2^63 - 1, never reused.
     fn token(&self) -> u64;
 }
 
 /// One read of [`Memory::read_batch`].
 #[derive(Debug)]
 pub struct ReadRequest<'a> {
-    /// Where to read.
+    /// The address to read.
     pub addr: GlobalAddr,
-    /// What to fill.
+    /// The buffer to fill.
     pub into: &'a mut [u8],
 }
 
-/// One swap of [`Memory::compare_and_swap_batch`].
+/// One compare-and-swap of [`Memory::compare_and_swap_batch`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CasRequest {
-    /// The aligned 8-byte word.
+    /// The address of the aligned 8-byte word.
     pub addr: GlobalAddr,
-    /// Swap only if the word is this.
+    /// The word is swapped only if it has this value.
     pub expected: u64,
-    /// What to put there.
+    /// The word's new value.
     pub new: u64,
 }
 
-/// Why a compare-and-swap gave no answer.
+/// Why a compare-and-swap has no result.
 #[derive(Debug, thiserror::Error)]
 pub enum CasError<E> {
-    /// It may or may not have happened, and will not happen any more now that this is returned.
+    /// The swap may have happened. It will not happen any more.
     #[error("it is unknown whether the compare-and-swap happened: its home went away during it")]
     Indeterminate,
-    /// It was given up: it may have happened, and may still happen.
+    /// The client gave up waiting: the swap may have happened, and may still happen.
     #[error("it is unknown whether the compare-and-swap happens: {0}")]
     GivenUp(E),
-    /// It did not happen.
+    /// The swap did not happen.
     #[error(transparent)]
     Failed(E),
 }

@@ -7,8 +7,8 @@ use crate::hash::KeyHash;
 use crate::memory::Memory;
 
 impl<M: Memory> Handle<M> {
-    /// Reads the entry of `key`, whatever its kind; `None` if there is none, or its time is over.
-    /// What is returned lies in this handle, as it was read from the pool.
+    /// Reads the entry of `key`, of any kind; `None` if the key is absent or the entry has expired.
+    /// The result borrows this handle's buffer.
     ///
     /// # Errors
     /// As [`Handle::get`], for entries of any kind.
@@ -23,7 +23,7 @@ impl<M: Memory> Handle<M> {
         }
     }
 
-    /// Which version of its entry `key` has; `None` if there is none, or its time is over.
+    /// The version of the entry of `key`; `None` if the key is absent or the entry has expired.
     ///
     /// # Errors
     /// As [`Handle::read`].
@@ -37,7 +37,7 @@ impl<M: Memory> Handle<M> {
         }
     }
 
-    /// Stores `value` under `key` in this form. Says whether it replaced an entry.
+    /// Stores `value` under `key` with this kind and expiry. Returns whether it replaced an entry.
     ///
     /// # Errors
     /// As [`Handle::put`].
@@ -55,12 +55,13 @@ impl<M: Memory> Handle<M> {
         Ok(self.store(key, form, value, crate::store::Rule::Always)?.was_present)
     }
 
-    /// Changes the entry of `key` in one step, as `decide` says: it sees the entry, `None` if there
-    /// is none or its time is over, and writes what is to be stored into the buffer, which is
-    /// empty. Nothing else was stored between what it saw and what it made. It is called again each
-    /// time that something was: its last call counts.
+    /// Changes the entry of `key` atomically. `decide` gets the entry, or `None` if the key is
+    /// absent or the entry has expired, and an empty buffer for the new value. No other client
+    /// changes the entry between the read that `decide` saw and the store. If one does, `decide` is
+    /// called again; its last call counts.
     ///
-    /// [`Change::Delete`] also removes an entry whose time is over. Says whether anything changed.
+    /// [`Change::Delete`] also removes the slot of an expired entry. Returns whether anything
+    /// changed.
     ///
     /// ```
     /// use rackpool_kv::{Change, Form, Handle, KvError, Memory};
@@ -126,13 +127,13 @@ impl<M: Memory> Handle<M> {
         }
     }
 
-    /// The version of what a search has just found, unless its time is over.
+    /// The version of the entry that a search just found; `None` if it has expired.
     pub(crate) fn version_at(&self, slot: &LiveSlot) -> Option<Version> {
         let value = &self.scratch[slot.value.clone()];
         (!slot.form.is_over()).then(|| Version::of(slot.lot, slot.form, value))
     }
 
-    /// Whether others than the table may store values of this kind.
+    /// An error if the kind is reserved for the table's own entries.
     pub(crate) fn check_kind(form: Form) -> Result<(), KvError<M::Error>> {
         if !form.kind.is_reserved() {
             return Ok(());
@@ -141,15 +142,15 @@ impl<M: Memory> Handle<M> {
         Err(KvError::Option { name: "kind", value, allowed: "0 to 253" })
     }
 
-    /// What a search has just found, in the scratch bytes, unless its time is over.
+    /// The entry that a search just found, in the scratch buffer; `None` if it has expired.
     #[inline]
     pub(crate) fn entry_at(&self, slot: &LiveSlot) -> Option<Entry<'_>> {
         let value = &self.scratch[slot.value.clone()];
         (!slot.form.is_over()).then_some(Entry { form: slot.form, value })
     }
 
-    /// Puts a value, whose object has a certain lot if one is given, in the place of the very entry
-    /// that a search has just found; says whether it was still there.
+    /// Replaces the entry that a search just found by a compare-and-put on its version. The new
+    /// object gets the given `lot`, if any. Returns whether the entry was unchanged.
     pub(crate) fn replace_entry(
         &mut self,
         slot: &LiveSlot,
@@ -167,8 +168,8 @@ impl<M: Memory> Handle<M> {
         result
     }
 
-    /// Puts the value of a key that a search did not find into the slot that waits for it; says
-    /// whether that was still empty.
+    /// Stores a key that a search did not find into the empty slot that it found; returns whether
+    /// the slot was still empty. Without an empty slot it makes room and returns false.
     pub(crate) fn fill(
         &mut self,
         miss: &Miss,

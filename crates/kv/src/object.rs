@@ -9,34 +9,34 @@ use crate::entry::{Form, Kind};
 use crate::hash::KeyHash;
 use crate::slot::SlotWord;
 
-/// An entry's bytes in the pool; but for the owner word they never change.
+/// The encoding of an entry in the pool. All of it but the owner word is immutable once linked.
 ///
 /// ```text
-///  0       8       12      16      24           28         30      31     32
-/// +-------+-------+-------+-------+------------+----------+-------+------+-----+--------+-------+-----------+
-/// | owner | check | lot   | hash  | value len  | key len  | flags | kind | key | expiry | value | condition |
-/// +-------+-------+-------+-------+------------+----------+-------+------+-----+--------+-------+-----------+
+///  0       8       12    16     24        28        30      31     32
+/// +-------+-------+-----+------+---------+---------+-------+------+-----+--------+-------+-------+
+/// | owner | check | lot | hash | val len | key len | flags | kind | key | expiry | value | cond. |
+/// +-------+-------+-----+------+---------+---------+-------+------+-----+--------+-------+-------+
 /// ```
 ///
 /// `owner` is the reservation's token until the object is published, then 0. `check` is the low
-/// half of XXH3-64 over everything from `hash` on. `lot` is random; `check` and `lot` together are
-/// the object's *stamp*: no other object at its address has it. With flag 1 there is a
-/// [`Condition`], aligned to 8 bytes: the slot's word before (8), and a stamp (8). With flag 2
-/// there is an expiry (8), in milliseconds since 1970.
+/// half of XXH3-64 over all bytes from `hash` on. `lot` is random. `check` and `lot` together are
+/// the object's *stamp*, which distinguishes it from other objects at the same address. With flag 1
+/// the object ends with a [`Condition`], aligned to 8 bytes: the previous slot word (8 B) and a
+/// stamp (8 B). With flag 2 it has an expiry (8 B), in milliseconds since 1970.
 pub(crate) struct Object;
 
-/// Where key and value are in an object's bytes.
+/// Positions of key and value in an object's bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Parts {
     pub(crate) hash: KeyHash,
     pub(crate) key: Range<usize>,
     pub(crate) value: Range<usize>,
     pub(crate) form: Form,
-    /// Whether a condition follows.
+    /// Whether a condition follows the value.
     conditional: bool,
 }
 
-/// What a header says of the bytes behind it.
+/// The lengths and flags in an object's header.
 #[derive(Clone, Copy)]
 struct Lens {
     key: usize,
@@ -75,7 +75,7 @@ impl Object {
     const EXPIRING: u8 = 2;
     const FLAGS: usize = 30;
 
-    /// The word that holds the stamp.
+    /// The address of the word with the stamp.
     pub(crate) const fn stamp_addr(object: GlobalAddr) -> GlobalAddr {
         GlobalAddr::from_raw(object.raw() + 8)
     }
@@ -90,8 +90,8 @@ impl Object {
         header.get(Self::FLAGS).is_some_and(|flags| flags & Self::CONDITIONAL != 0)
     }
 
-    /// Where the expiry is in the object with this header, if it has any; nothing for an object
-    /// whose owner word is set, nor for memory that nobody has written.
+    /// The offset of the expiry in the object with this header; `Some(None)` if it has none. `None`
+    /// if the owner word is set, or for memory that was never written.
     pub(crate) fn expiry_at(header: &[u8; Self::HEADER]) -> Option<Option<usize>> {
         let [.., key_low, key_high, flags, _] = *header;
         let key = usize::from(u16::from_le_bytes([key_low, key_high]));
@@ -123,8 +123,8 @@ impl Object {
         u32::from_le_bytes(lot)
     }
 
-    /// Sets owner word and lot of the object that `bytes` starts with, both from a reservation's
-    /// token unless another lot is given.
+    /// Sets the owner word and the lot of the object that `bytes` starts with. The lot is the low
+    /// half of the token unless one is given.
     pub(crate) fn set_token(bytes: &mut [u8], token: u64, lot: Option<u32>) {
         let token = token.to_le_bytes();
         bytes[..8].copy_from_slice(&token);
@@ -134,8 +134,8 @@ impl Object {
         }
     }
 
-    /// Header, key, expiry and value together, in bytes; `None` for lengths that no object has. A
-    /// condition adds up to 7 bytes and [`Condition::BYTES`].
+    /// The length of header, key, expiry and value together, in bytes; `None` if key or value is
+    /// too long. A condition adds up to 7 bytes and [`Condition::BYTES`].
     pub(crate) fn bytes_for(key: &[u8], form: Form, value: &[u8]) -> Option<usize> {
         u16::try_from(key.len()).ok()?;
         u32::try_from(value.len()).ok()?;
@@ -143,8 +143,8 @@ impl Object {
         Some(Self::HEADER + key.len() + expiry + value.len())
     }
 
-    /// Writes the object into `bytes`, replacing what it holds. The lengths must be ones that
-    /// [`bytes_for`](Self::bytes_for) accepts.
+    /// Writes the object into `bytes`, replacing the buffer's content. The caller must have checked
+    /// the lengths with [`bytes_for`](Self::bytes_for).
     #[expect(clippy::cast_possible_truncation, reason = "the caller checked the lengths")]
     pub(crate) fn encode(
         bytes: &mut Vec<u8>,
@@ -176,14 +176,14 @@ impl Object {
         bytes[8..12].copy_from_slice(&check.to_le_bytes());
     }
 
-    /// The whole object's length in bytes, as its header says.
+    /// The length of the whole object in bytes, according to its header.
     #[inline]
     pub(crate) fn len_in(header: &[u8]) -> Option<usize> {
         let header = header.first_chunk::<{ Self::HEADER }>()?;
         Some(Self::lens(header).end())
     }
 
-    /// The parts of the object that `bytes` starts with, or `None` when it is none.
+    /// The parts of the object that `bytes` starts with; `None` if its length or check is wrong.
     #[inline]
     pub(crate) fn decode(bytes: &[u8]) -> Option<Parts> {
         let header = bytes.first_chunk::<{ Self::HEADER }>()?;
@@ -215,7 +215,7 @@ impl Object {
         Form { kind: Kind(kind), expires_ms }
     }
 
-    /// The condition of the object that `bytes` starts with and that has these parts.
+    /// The condition of the object that `bytes` starts with and whose parts are `parts`.
     pub(crate) fn condition_in(bytes: &[u8], parts: &Parts) -> Option<Condition> {
         let words = bytes.get(parts.value.end.next_multiple_of(8)..)?;
         let words = words.get(..Condition::BYTES).filter(|_| parts.conditional)?;

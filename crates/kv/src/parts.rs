@@ -1,4 +1,4 @@
-//! What the memory of a table consists of, for those who want to know and change nothing.
+//! Lists the objects that make up a table, without changing anything.
 
 use std::collections::BTreeMap;
 
@@ -16,42 +16,41 @@ use crate::slot::{ObjectRef, SlotKind};
 use crate::spare_segments::{Place, SpareSegments};
 use crate::table::Table;
 
-/// What an object is to the table that it belongs to.
+/// The role of an object in its table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Part {
-    /// Where the table begins.
+    /// The table header.
     Header,
-    /// Which segment has which keys.
+    /// The directory.
     Directory,
-    /// A block of the list of spare segments, beyond the one in the header.
+    /// A spare-segment block, except the first, which is in the header.
     SpareSegmentBlock,
-    /// Entries are in it.
+    /// A segment in the directory, which has entries.
     Segment,
-    /// A segment without entries, which waits to be used again.
+    /// A segment outside the directory, without entries, to be reused.
     SpareSegment,
     /// A key and its value.
     Entry,
 }
 
-/// What a walk along the parts of a table has met.
+/// The result of a walk over the parts of a table.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Walk {
-    /// How many entries fit into a segment.
+    /// The number of entries that fit into a segment.
     pub segment_entries: u64,
-    /// Segments that clients have in their hands at the moment; the walk does not see them.
+    /// Segments that clients have borrowed. The walk does not visit them.
     pub taken_segments: u64,
-    /// Parts that could not be read: what they lead to is not known.
+    /// Parts that could not be read. The objects that they point to are unknown.
     pub unread: u64,
-    /// Whether the table is whole. One that is not is completed when it is opened.
+    /// Whether the table's creation is complete. If not, the next client to open it completes it.
     pub is_complete: bool,
 }
 
 impl<M: Memory> Table<M> {
-    /// Calls `visit` with each object that the memory of the table at `addr` consists of, and with
-    /// the bytes that it takes, if those are known. It only reads, and passes by what it can't
-    /// read. While others use the table some objects are missed, and some are told twice or are
-    /// free already.
+    /// Calls `visit` with each object of the table at `addr`, and with the object's size in bytes
+    /// if that is known. It only reads, and skips parts that it cannot read. If other clients use
+    /// the table meanwhile, some objects are missed, visited twice, or freed before the visit.
     ///
     /// ```
     /// use rackpool_kv::{GlobalAddr, KvError, Memory, Part, Table};
@@ -65,7 +64,7 @@ impl<M: Memory> Table<M> {
     ///
     /// # Errors
     /// [`KvError::NotATable`], [`KvError::Version`], [`KvError::Corrupt`] or the memory's own
-    /// error: of the header, without which nothing is known.
+    /// error, at the header.
     pub fn walk(
         memory: M,
         addr: GlobalAddr,
@@ -83,7 +82,7 @@ impl<M: Memory> Table<M> {
         if !layout.directory.is_null() {
             let bytes = TableHeader::directory_bytes(layout.max_depth);
             visit(Part::Directory, layout.directory, Some(bytes.max(LEAST)));
-            // The first entry of one that was just made is its owner word.
+            // The first entry of a directory in its creation is its owner word.
             match table.segments_in_directory() {
                 _ if !stage.has_directory() => {}
                 Ok(found) => segments.extend(found),
@@ -103,8 +102,8 @@ impl<M: Memory> Table<M> {
         Ok(walk)
     }
 
-    /// The segments in the directory: those that a search finds, and those that a split has left
-    /// there which was not finished.
+    /// The segments in the directory: those that a search finds ([`Part::Segment`]), and those that
+    /// an unfinished split left there ([`Part::SpareSegment`]).
     fn segments_in_directory(&self) -> Result<BTreeMap<GlobalAddr, Part>, KvError<M::Error>> {
         let Shared { memory, layout, .. } = &*self.shared;
         let bytes = TableHeader::directory_bytes(layout.max_depth);
@@ -171,7 +170,7 @@ impl<M: Memory> Table<M> {
         Ok(())
     }
 
-    /// What an entry takes: its slot says that of small ones.
+    /// The size of an object in bytes. The slot tells that of a small one.
     fn entry_bytes(&self, object: ObjectRef) -> Option<u64> {
         if let Some(bytes) = object.whole_bytes() {
             return Some(bytes as u64);
@@ -182,5 +181,5 @@ impl<M: Memory> Table<M> {
     }
 }
 
-/// The least that a reservation takes: a line.
+/// The least size of a reservation in bytes: a cache line.
 const LEAST: u64 = 64;

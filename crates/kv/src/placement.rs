@@ -2,7 +2,7 @@ use crate::bucket::SegmentShape;
 use crate::hash::KeyHash;
 use crate::slot::SlotWord;
 
-/// An entry on its way from a frozen segment to a new one.
+/// An entry that moves from a frozen segment to a new one.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Moving {
     pub(crate) hash: KeyHash,
@@ -11,12 +11,13 @@ pub(crate) struct Moving {
     pub(crate) index: usize,
 }
 
-/// The slot of each entry in the new segment: such that no slot before it in its path is empty,
-/// which is what lets a search stop at the first empty slot.
+/// Assigns each entry a slot in the new segment such that no earlier slot of its path is empty.
+/// This lets a search stop at the first empty slot.
 ///
-/// All entries begin where they were, so there is a place for each; then each moves to the first
-/// empty slot of its path until none can. Every move brings an entry nearer to its path's
-/// begin, so this ends. An entry that is not in its path is damaged, and stays where it is.
+/// All entries start at their old positions, so each has a slot. Then each entry moves to the first
+/// empty slot of its path until none can move. Every move brings an entry nearer to the start of
+/// its path, so the loop terminates. An entry that is not in its path is damaged and keeps its
+/// slot.
 pub(crate) fn place(shape: SegmentShape, moving: &[Moving]) -> Vec<usize> {
     let mut taken = vec![false; shape.slots()];
     let mut places: Vec<usize> = moving.iter().map(|entry| entry.index).collect();

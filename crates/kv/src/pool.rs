@@ -1,4 +1,4 @@
-//! The pool as the table's memory.
+//! `Memory` for the pool.
 
 use rackpool_client::{
     AccessError, AllocError, CompareAndSwap, FreeError, GlobalAddr, Pool, PublishCas, RootError,
@@ -6,20 +6,20 @@ use rackpool_client::{
 
 use crate::{CasError, CasRequest, Memory, ReadRequest, Reservation, Roots};
 
-/// Why the pool did not do what the table asked.
+/// Why the pool failed an operation of a table.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum PoolError {
-    /// No memory was allocated.
+    /// The allocation failed.
     #[error(transparent)]
     Alloc(#[from] AllocError),
-    /// Memory could not be read or changed.
+    /// The access failed.
     #[error(transparent)]
     Access(#[from] AccessError),
-    /// Memory was not freed.
+    /// Freeing failed.
     #[error(transparent)]
     Free(#[from] FreeError),
-    /// A root could not be read or changed.
+    /// The root could not be read or set.
     #[error(transparent)]
     Root(#[from] RootError),
 }
@@ -34,7 +34,7 @@ impl Reservation for rackpool_client::Reservation {
     }
 }
 
-/// What a compare-and-swap gave: an unknown outcome is told apart from none.
+/// Maps the error of a compare-and-swap to what is known of its outcome.
 fn swapped<T>(found: Result<T, AccessError>) -> Result<T, CasError<PoolError>> {
     found.map_err(|error| match error {
         AccessError::Indeterminate(_) => CasError::Indeterminate,
@@ -136,7 +136,7 @@ impl Memory for Pool {
     }
 
     fn is_near(&self, addr: GlobalAddr) -> bool {
-        // An address that is wrong is found out by the access itself.
+        // The access itself reports an invalid address.
         self.is_local(addr).unwrap_or(true)
     }
 }

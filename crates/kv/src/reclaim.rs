@@ -8,8 +8,8 @@ use crate::slot::ObjectRef;
 use crate::words::{Swap, swap_word};
 
 impl<M: Memory> Handle<M> {
-    /// Writes what is staged into a new object, or into that of a reservation, which only this
-    /// handle knows. The object gets this lot, or one of its own.
+    /// Writes the staging buffer into a new object, or into that of `reservation`, which is not yet
+    /// linked. The object gets the given `lot`, or a random one.
     pub(crate) fn write_object(
         &mut self,
         reservation: Option<M::Reservation>,
@@ -35,16 +35,16 @@ impl<M: Memory> Handle<M> {
         Ok((object, reservation))
     }
 
-    /// Ends a reservation: what is reachable by nobody goes back.
+    /// Ends a reservation: frees the object that is unreachable.
     pub(crate) fn finish(&mut self, reservation: M::Reservation) {
-        // The operation this belongs to is done: its caller must not take it for failed.
+        // The operation has taken effect, so the caller must not see an error.
         if self.shared.memory.finish(reservation).is_err() {
             self.unreclaimed += 1;
         }
     }
 
-    /// Clears the owner word of a published object, which was `owner` when it was linked: a random
-    /// word that is in no other memory, so that this harms nobody however late it is.
+    /// Clears the owner word of a published object, which was `owner` when the object was linked. A
+    /// token is random and never reused, so a late swap does no harm.
     pub(crate) fn clear_owner(
         &self,
         object: GlobalAddr,
@@ -54,7 +54,7 @@ impl<M: Memory> Handle<M> {
     }
 }
 
-/// The same, without a handle.
+/// [`Handle::clear_owner`] without a handle.
 pub(crate) fn clear_owner<M: Memory>(
     memory: &M,
     object: GlobalAddr,

@@ -14,37 +14,37 @@ use crate::slot::{ObjectRef, SlotKind, SlotWord};
 use crate::spare_segments::Taken;
 use crate::words::{Swap, swap_word};
 
-/// The entries of a segment, and those of which the owner word is not 0.
+/// The entries of a segment, and those of them whose owner word is not 0.
 type Heads = (Vec<Moving>, Vec<Unsettled>);
 
-/// An entry whose object does not count as published, or does not count at all.
+/// An entry whose object has an owner word that is not 0: unresolved, or aborted.
 pub(crate) struct Unsettled {
-    /// Which of the entries.
+    /// The index of the entry.
     entry: usize,
     object: ObjectRef,
     owner: u64,
     condition: Option<Condition>,
 }
 
-/// What is known of the path that is full.
+/// The state of the full path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Path {
-    /// All of its slots have entries.
+    /// All slots are live.
     Live,
-    /// Some of its slots are dead, or nobody knows.
+    /// Some slots are dead, or the path was not examined.
     HasDead,
 }
 
-/// What a segment's entries move to.
+/// The borrowed segments that the entries move to.
 pub(crate) type Supply<D> = Vec<Taken<D>>;
 
-/// So many times as long as for a split does one wait for a segment that others have taken.
+/// The factor on the lock wait for a segment that other clients have borrowed: 100 ms by default.
 const LONG: u32 = 50;
-/// So many words are read or swapped in one batch.
+/// The number of words that are read or swapped in one batch.
 const BATCH: usize = 64;
 
 impl<M: Memory> Handle<M> {
-    /// Makes room in a segment whose path for `hash` is full.
+    /// Replaces the segment of a search that found no empty slot in the path of `hash`.
     pub(crate) fn make_room(
         &mut self,
         miss: &Miss,
@@ -58,9 +58,9 @@ impl<M: Memory> Handle<M> {
         self.reshape_for(path, miss.segment, hash)
     }
 
-    /// Replaces `segment`, which holds `hash`, by its two successors or by a copy without the dead
-    /// slots; or sees that another client has done so. Any number of clients may do it at once, and
-    /// any of them may stop anywhere.
+    /// Replaces `segment`, to which `hash` belongs, by two halves or by a copy without dead slots,
+    /// or observes that another client has replaced it. Any number of clients may do this
+    /// concurrently, and each may stop at any point.
     pub(crate) fn reshape(
         &mut self,
         segment: SegmentRef,
@@ -90,11 +90,12 @@ impl<M: Memory> Handle<M> {
         self.resolve(hash).map(drop)
     }
 
-    /// Takes the segments that the entries are to move to, before anything is frozen: two, or one
-    /// if that is enough. `None`: another client was faster.
+    /// Borrows the segments that the entries will move to, before anything is frozen: two, or one
+    /// if that is enough. `None`: another client has replaced `segment`.
     ///
-    /// So who gets none leaves the segment as it is. And if it is frozen, somebody had one for it,
-    /// which is on the list of spare segments now, or will be: with that at least it can be copied.
+    /// A client that gets no segment leaves `segment` as it is. If `segment` is frozen, the client
+    /// that froze it had borrowed one, which is a spare segment now or will be when its borrower
+    /// continues or dies. With that one `segment` can at least be copied.
     fn gather(
         &mut self,
         path: Path,
@@ -131,21 +132,21 @@ impl<M: Memory> Handle<M> {
         }
     }
 
-    /// Nobody is at it any more.
+    /// Clears the claim word and returns the error.
     fn give_up<R>(
         &self,
         segment: SegmentRef,
         error: KvError<M::Error>,
     ) -> Result<R, KvError<M::Error>> {
-        // If this fails the next one waits a moment for nobody.
+        // If this fails, the next client waits for a split that nobody performs.
         let _ = swap_word(&self.shared.memory, SegmentHeader::claim_addr(segment.addr()), 1, 0);
         Err(error)
     }
 
-    /// Whether a segment with these slots is to be divided, not copied.
+    /// Whether a segment with these slots is to be split, not compacted.
     ///
-    /// A key that comes and goes fills its path with dead slots while the segment is nearly empty.
-    /// That is no reason to divide it: the table would grow to its greatest depth for one key.
+    /// A key that is inserted and deleted repeatedly fills its path with dead slots while the
+    /// segment is nearly empty. A split would then deepen the table to its maximum for one key.
     fn has_to_split(&self, path: Path, segment: SegmentRef, slots: &[SlotWord]) -> bool {
         let of = |kind| slots.iter().filter(|slot| slot.kind() == kind).count();
         let (dead, live) = (of(SlotKind::Dead), of(SlotKind::Live));
@@ -164,15 +165,15 @@ impl<M: Memory> Handle<M> {
         };
         let (mut moving, mut unsettled) = match self.read_heads(&slots) {
             Ok(heads) => heads,
-            // Objects are freed once the segment was replaced, and their pages with them.
+            // Once the segment is replaced, its objects may be freed, and their pages with them.
             Err(_) if !self.confirm(hash, segment)? => return Ok(()),
             Err(error) => return Err(error),
         };
-        // An object that can't be the segment's is damaged. Its entry moves as it is: it may be
-        // replaced or deleted.
+        // An object that cannot belong to the segment is damaged. Its entry moves unchanged; a put
+        // or a deletion may replace it.
         unsettled.retain(|unsettled| Self::belongs(segment, hash, &moving[unsettled.entry]));
-        // Where they go they count as published. What was read is the truth only if the segment was
-        // current all the while.
+        // Entries must have cleared owner words in the new segment. The words that were read are
+        // valid only if the segment was current throughout.
         if !unsettled.is_empty() && !self.confirm(hash, segment)? {
             return Ok(());
         }
@@ -188,13 +189,13 @@ impl<M: Memory> Handle<M> {
         }
     }
 
-    /// Tells the others that this handle is at it; says whether nobody had before.
+    /// Sets the claim word; returns whether it was 0.
     fn claim(&self, segment: SegmentRef) -> Result<bool, KvError<M::Error>> {
         let at = SegmentHeader::claim_addr(segment.addr());
         Ok(swap_word(&self.shared.memory, at, 0, 1)? == Swap::Done)
     }
 
-    /// Waits a moment for another client to replace `segment`; says whether it did.
+    /// Waits up to the lock wait for another client to replace `segment`; returns whether one did.
     fn wait_for_change(
         &mut self,
         segment: SegmentRef,
@@ -210,7 +211,7 @@ impl<M: Memory> Handle<M> {
         Ok(false)
     }
 
-    /// All slots, or `None` when the segment's memory has another life.
+    /// Reads all slots; `None` if the segment's memory is in another life.
     fn look(
         &self,
         segment: SegmentRef,
@@ -227,8 +228,8 @@ impl<M: Memory> Handle<M> {
         Ok((word_at(&tag, 0) == segment.tag(hash)).then(|| slots_in(&bytes).collect()))
     }
 
-    /// Freezes every slot and returns them, as they will stay; `None` when the segment's memory
-    /// has another life.
+    /// Freezes every slot and returns the frozen slots; `None` if the segment's memory is in
+    /// another life.
     fn freeze(
         &self,
         segment: SegmentRef,
@@ -252,7 +253,7 @@ impl<M: Memory> Handle<M> {
             }
             for batch in requests.chunks(BATCH) {
                 match memory.compare_and_swap_batch(batch) {
-                    // What happened shows when the slots are read again.
+                    // The next read of the slots shows which swaps were made.
                     Ok(()) | Err(CasError::Indeterminate) => {}
                     Err(CasError::GivenUp(error) | CasError::Failed(error)) => {
                         return Err(KvError::Memory(error));
@@ -262,8 +263,8 @@ impl<M: Memory> Handle<M> {
         }
     }
 
-    /// Makes all entries count as published; one that does not count at all gives way to what it
-    /// stands for.
+    /// Clears or resolves the owner words of these entries. An aborted object is replaced by the
+    /// one that it stands for.
     pub(crate) fn settle_heads(
         &self,
         moving: &mut [Moving],
@@ -284,8 +285,8 @@ impl<M: Memory> Handle<M> {
         Ok(())
     }
 
-    /// The live slots of a frozen segment with their keys' hashes, and what there is to settle. All
-    /// are nonsense if the segment was replaced meanwhile.
+    /// Reads the headers of the live slots of a frozen segment: the hashes of their keys, and the
+    /// owner words that are not 0. The result is meaningless if the segment was replaced meanwhile.
     pub(crate) fn read_heads(&self, slots: &[SlotWord]) -> Result<Heads, KvError<M::Error>> {
         let live: Vec<_> =
             slots.iter().enumerate().filter(|(_, slot)| slot.kind() == SlotKind::Live).collect();
@@ -311,7 +312,7 @@ impl<M: Memory> Handle<M> {
         Ok((moving, unsettled))
     }
 
-    /// The condition of an object with this header, if it has one.
+    /// The condition of the object with the header `head`, if it has one.
     fn read_condition(
         &self,
         object: ObjectRef,
@@ -324,7 +325,7 @@ impl<M: Memory> Handle<M> {
         Ok(Object::decode(&bytes).and_then(|parts| Object::condition_in(&bytes, &parts)))
     }
 
-    /// Whether an entry can be one of the segment.
+    /// Whether the hash of an entry matches the segment's suffix and the slot's fingerprint.
     fn belongs(segment: SegmentRef, hash: KeyHash, entry: &Moving) -> bool {
         let depth = segment.depth();
         entry.hash.suffix(depth) == hash.suffix(depth) && entry.word.may_hold(entry.hash)

@@ -1,11 +1,11 @@
 use crate::handle::Handle;
 use crate::memory::Memory;
 
-/// A way through all of a table in steps, round after round, from anywhere on.
+/// A walk through a whole table in steps, round after round, from an arbitrary position.
 ///
-/// Programs that begin at the beginning, and are killed sooner than a round takes, never come to
-/// the end. Those that begin anywhere come everywhere in the long run, and several of them share
-/// the work.
+/// A program that always starts at the beginning, and is killed before it completes a round, never
+/// reaches the end. Walks from random positions reach every entry eventually, and several programs
+/// share the work.
 #[derive(Clone, Copy, Debug)]
 pub struct Round {
     begin: u64,
@@ -14,13 +14,13 @@ pub struct Round {
 }
 
 impl Round {
-    /// Begins at a random place of the table.
+    /// Starts at a random position of the table.
     #[must_use]
     pub fn anywhere<M: Memory>(handle: &Handle<M>) -> Self {
         Self::from(handle.cursor_in(rand::random()))
     }
 
-    /// Begins at a cursor of [`Handle::scan`].
+    /// Starts at a cursor of [`Handle::scan`].
     #[must_use]
     pub const fn from(cursor: u64) -> Self {
         Self { begin: cursor, next: cursor, has_turned: false }
@@ -32,7 +32,7 @@ impl Round {
         self.next
     }
 
-    /// Goes on to the cursor that a step has returned; says whether a round is complete with that.
+    /// Advances to the cursor that a step returned. Returns whether that completes a round.
     pub const fn go_on(&mut self, next: u64) -> bool {
         let is_complete = if next == 0 {
             self.has_turned || self.begin == 0

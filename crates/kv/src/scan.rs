@@ -16,21 +16,22 @@ use crate::slot::{SlotKind, SlotWord};
 use crate::verify::{Glance, Peek};
 use crate::words::read_word;
 
-/// The entries of one segment, or some of them, copied out of the pool.
+/// All or some entries of one segment, copied out of the pool.
 #[derive(Debug, Default)]
 pub(crate) struct Batch {
     bytes: Vec<u8>,
-    /// Length of key and of value, in the order of `bytes`.
+    /// Key length, value length and form of each entry, in the order of `bytes`.
     lens: Vec<(usize, usize, Form)>,
-    /// Only keys with such a fingerprint, if it is not all of them.
+    /// Copies only entries with such a fingerprint; `None`: all.
     fingerprints: Option<RangeInclusive<u8>>,
-    /// For a [survey](Handle::survey): the kinds whose values are wanted. Keys never are.
+    /// For a [survey](Handle::survey): the kinds whose values are copied. It never needs keys.
     surveyed: Option<fn(Kind) -> bool>,
-    /// Only entries of this kind of the table's own, if any: they are no entries to others.
+    /// Copies only entries of this reserved kind; `None`: only entries of the table's users.
     reserved: Option<Kind>,
-    /// The transaction of a lock that is over: if its lock is still there, it did not commit.
+    /// The transaction of the last lock without a record. If that lock is still in its slot, the
+    /// transaction did not commit.
     over: Option<TransactionId>,
-    /// Whether damaged entries are passed by, and one that was.
+    /// Whether damaged entries are skipped; `damaged` is the address of one that was.
     passes: bool,
     damaged: Option<GlobalAddr>,
 }
@@ -53,20 +54,22 @@ impl Batch {
     }
 }
 
-/// After so many looks at bytes that make no sense they are not a race any more.
+/// After this number of attempts undecodable bytes are damage and not a race.
 const MAX_DAMAGED: u32 = 64;
 
 impl<M: Memory> Handle<M> {
     /// Calls `visit` with the key and value of every string, in no particular order.
     ///
-    /// The table may be used meanwhile. Every key that is there from begin to end is visited
-    /// exactly once, with a value that it had at some moment between; keys that come or go may be
-    /// visited or not, and one that goes and comes back may be visited twice.
+    /// Other clients may use the table concurrently. A key that is present throughout the call is
+    /// visited exactly once, with a value that it had during the call. A key that appears or
+    /// disappears during the call may be visited or not; one that disappears and reappears may be
+    /// visited twice.
     ///
-    /// If entries are damaged all others are visited, then it fails.
+    /// If entries are damaged, all others are visited before the call fails.
     ///
     /// # Errors
-    /// [`KvError::Corrupt`] for a damaged entry, or the memory's own error: then the visit is not whole.
+    /// [`KvError::Corrupt`] for a damaged entry, or the memory's own error, after which the visit
+    /// is incomplete.
     pub fn for_each(&mut self, visit: impl FnMut(&[u8], &[u8])) -> Result<(), KvError<M::Error>> {
         match self.walk(visit)? {
             None => Ok(()),
@@ -74,7 +77,7 @@ impl<M: Memory> Handle<M> {
         }
     }
 
-    /// Visits every string but damaged ones, of which one is returned.
+    /// Visits every string that is not damaged; returns the address of a damaged one.
     pub(crate) fn walk(
         &mut self,
         mut visit: impl FnMut(&[u8], &[u8]),
@@ -95,14 +98,14 @@ impl<M: Memory> Handle<M> {
         Ok(damaged)
     }
 
-    /// Calls `visit` with some entries of any kind, also such whose time is over, and returns where
-    /// to go on: 0 when all have been visited. Begin with 0.
+    /// Calls `visit` with some entries of any kind, expired ones included, and returns the cursor
+    /// of the next step; 0 when all have been visited. The first cursor is 0.
     ///
-    /// A cursor is good for any handle, at any time. Every key that is there from begin to end is
-    /// visited at least once; one can be visited twice if the table grows meanwhile. A step visits
-    /// about as many as are `wanted`, at most those of one segment. Damaged entries are passed by.
-    /// If a step fails, [`scan_past`](Self::scan_past) says where to go on behind what it failed
-    /// at.
+    /// A cursor is valid for any handle, at any time. A key that is present throughout the scan is
+    /// visited at least once; it may be visited twice if the table grows meanwhile. A step visits
+    /// about `wanted` entries, at most those of one segment. Damaged entries are skipped. If a step
+    /// fails, [`scan_past`](Self::scan_past) returns the cursor behind the segment at which it
+    /// failed.
     ///
     /// ```
     /// use rackpool_kv::{Handle, KvError, Memory};
@@ -129,7 +132,7 @@ impl<M: Memory> Handle<M> {
         self.scan_kind(cursor, wanted, None, visit)
     }
 
-    /// The same with entries of a kind of the table's own: they are no entries to others.
+    /// [`scan`](Self::scan), for the table's own entries of kind `reserved` if that is given.
     pub(crate) fn scan_kind(
         &mut self,
         cursor: u64,
@@ -159,8 +162,7 @@ impl<M: Memory> Handle<M> {
         Ok(self.cursor_behind(at, segment))
     }
 
-    /// The cursor behind the segment that a step of a [`scan`](Self::scan) from `cursor` on looks
-    /// at.
+    /// The cursor behind the segment that a [`scan`](Self::scan) step from `cursor` would read.
     ///
     /// # Errors
     /// As [`Handle::scan`].
@@ -171,8 +173,9 @@ impl<M: Memory> Handle<M> {
         Ok(self.cursor_behind(at, segment))
     }
 
-    /// The cursor that a random number chooses: any part of any segment, and half of the time the
-    /// beginning of one. Else what lies first in a segment would be come to once in 256 times.
+    /// Maps a random number to a cursor: half of the time to any part of any segment, else to the
+    /// beginning of a segment. Otherwise the first part of each segment would be a starting point
+    /// only once in 256 times.
     pub(crate) fn cursor_in(&self, random: u64) -> u64 {
         let cursors = 1 << (u32::from(self.shared.layout.max_depth) + u8::BITS);
         let cursor = random % cursors;
@@ -180,15 +183,15 @@ impl<M: Memory> Handle<M> {
         if is_beginning { cursor & !u64::from(u8::MAX) } else { cursor }
     }
 
-    /// The suffixes of a segment begin at a multiple of their number.
+    /// The suffixes of a segment are consecutive and start at a multiple of their number.
     fn cursor_behind(&self, at: u64, segment: SegmentRef) -> u64 {
         let suffixes = self.suffixes_of(segment);
         let next = (at / suffixes + 1) * suffixes;
         self.suffix_at(next).map_or(0, |_| next << u8::BITS)
     }
 
-    /// Up to which fingerprint, from `first` on, the segment of a hash has about as many entries as
-    /// are wanted. Nothing depends on it that this is right.
+    /// The last fingerprint of a range from `first` that has about `wanted` entries in the segment
+    /// of `hash`. An estimate: correctness does not depend on it.
     fn enough_from(
         &mut self,
         first: u8,
@@ -211,8 +214,8 @@ impl<M: Memory> Handle<M> {
         Ok(enough.unwrap_or(u8::MAX))
     }
 
-    /// How many entries there are, those counted whose time is over and that nobody has deleted
-    /// yet. Reads every slot. Entries that come or go meanwhile are counted or not.
+    /// Counts the entries, including expired ones that are still in their slots. Reads every slot.
+    /// Entries that appear or disappear meanwhile are counted or not.
     ///
     /// # Errors
     /// As [`Handle::scan`].
@@ -234,20 +237,20 @@ impl<M: Memory> Handle<M> {
         Ok(count)
     }
 
-    /// Calls `visit` once for every entry, also such whose time is over, with its value if `wants`
-    /// its kind, and else with none. Of values that are not wanted nothing is read, however long
-    /// they are.
+    /// Calls `visit` once for every entry, expired ones included: with its value if `wants` returns
+    /// true for its kind, else with an empty value. Unwanted values are not read, whatever their
+    /// length.
     ///
-    /// Entries that come or go meanwhile are visited or not; damaged ones are passed by.
+    /// Entries that appear or disappear meanwhile are visited or not; damaged ones are skipped.
     ///
     /// # Errors
-    /// As [`Handle::scan`]: then the visit is not whole.
+    /// As [`Handle::scan`]. After an error the visit is incomplete.
     pub fn survey(
         &mut self,
         wants: fn(Kind) -> bool,
         mut visit: impl FnMut(Entry<'_>),
     ) -> Result<(), KvError<M::Error>> {
-        // A view needs the keys.
+        // The overlay of a view needs the keys.
         let surveyed = if self.view.is_some() { None } else { Some(wants) };
         let mut batch = Batch { surveyed, ..Batch::default() };
         let mut at = 0;
@@ -262,7 +265,7 @@ impl<M: Memory> Handle<M> {
         Ok(())
     }
 
-    /// Calls `visit` with key and value of every entry of a kind of the table's own.
+    /// Calls `visit` with key and value of every entry of a reserved kind.
     pub(crate) fn walk_reserved(
         &mut self,
         kind: Kind,
@@ -278,7 +281,7 @@ impl<M: Memory> Handle<M> {
         Ok(())
     }
 
-    /// Copies entries of the segment that holds a hash, and says which it is.
+    /// Copies entries of the segment of `hash`; returns that segment.
     fn copy_whole(
         &mut self,
         hash: KeyHash,
@@ -297,8 +300,8 @@ impl<M: Memory> Handle<M> {
         }
     }
 
-    /// The `at`th of all hash suffixes, sorted by their reversed bits: those of one segment
-    /// follow each other. `None` after the last.
+    /// The hash suffix at position `at` in the order of their reversed bits, in which the suffixes
+    /// of one segment are consecutive. `None` after the last.
     pub(crate) fn suffix_at(&self, at: u64) -> Option<KeyHash> {
         let bits = u32::from(self.shared.layout.max_depth);
         if at >> bits != 0 {
@@ -307,12 +310,12 @@ impl<M: Memory> Handle<M> {
         Some(KeyHash::from_raw(at.reverse_bits().checked_shr(64 - bits).unwrap_or(0)))
     }
 
-    /// How many suffixes a segment has.
+    /// The number of suffixes of a segment.
     pub(crate) fn suffixes_of(&self, segment: SegmentRef) -> u64 {
         1 << (self.shared.layout.max_depth - segment.depth())
     }
 
-    /// Copies the entries of a segment; false when it was replaced meanwhile.
+    /// Copies the entries of a segment; false if the segment was replaced meanwhile.
     fn copy_segment(
         &mut self,
         segment: SegmentRef,
@@ -332,7 +335,7 @@ impl<M: Memory> Handle<M> {
                         return Err(KvError::Corrupt { what: "entry", addr });
                     }
                     if now.is_frozen() {
-                        // Its upper half may be published and changed already.
+                        // The upper half may already be published and changed.
                         self.reshape(segment, hash)?;
                         return Ok(false);
                     }
@@ -351,8 +354,8 @@ impl<M: Memory> Handle<M> {
         Ok(tag == segment.tag(hash))
     }
 
-    /// Copies the entry of one slot, if it has any. `None` when the slot changed, `Some(false)`
-    /// when the whole segment did.
+    /// Copies the entry of one slot, if it has one. `None`: the slot changed. `Some(false)`: the
+    /// segment was replaced.
     fn copy_entry(
         &mut self,
         segment: SegmentRef,
@@ -409,8 +412,8 @@ impl<M: Memory> Handle<M> {
         }
     }
 
-    /// Copies an entry that is in the scratch bytes, or what it stands for if it is a lock. `None`
-    /// when its slot is to be looked at again.
+    /// Copies the entry in the scratch buffer, or the entry that it stands for if it is a lock.
+    /// `None`: the slot must be read again.
     fn copy_parts(
         &mut self,
         parts: Parts,

@@ -4,7 +4,7 @@ use crate::bucket::{SegmentShape, word_at};
 use crate::hash::KeyHash;
 use crate::life::Life;
 
-/// A directory entry: which segment holds the keys whose hash ends in the entry's index.
+/// A directory entry: the segment with the keys whose hashes end in the bits of the entry's index.
 ///
 /// ```text
 ///  63        47 46    42 41                    0
@@ -25,9 +25,9 @@ pub(crate) struct SegmentRef(u64);
 /// tag: 63 magic 40 39 suffix 22 21 depth 17 16 life 0
 /// ```
 ///
-/// The tag changes only between two lives, before any slot does. `owner` is a reservation's token
-/// until the segment is published, then 0. `origin` is the directory entry of the segment that its
-/// entries were in before.
+/// The tag changes only between two lives, before any slot does. `owner` is the reservation's token
+/// until the segment is published, then 0. `origin` is the directory entry of the segment whose
+/// entries this one took over.
 pub(crate) struct SegmentHeader;
 
 impl SegmentRef {
@@ -36,7 +36,7 @@ impl SegmentRef {
     const LIFE_SHIFT: u32 = 47;
     const ADDR_MASK: u64 = (1 << Self::DEPTH_SHIFT) - 1;
 
-    /// `None` when the word can't hold the address.
+    /// `None` if the word cannot encode the address.
     pub(crate) const fn new(addr: GlobalAddr, depth: u8, life: Life) -> Option<Self> {
         if addr.raw() >> 48 != 0 || !addr.raw().is_multiple_of(64) || addr.is_null() {
             return None;
@@ -76,7 +76,7 @@ impl SegmentRef {
         Life::from_bits(self.0 >> Self::LIFE_SHIFT)
     }
 
-    /// What the segment's tag says as long as this life lasts; `hash` is of a key it may hold.
+    /// The segment's tag during this life; `hash` is that of any key that belongs to the segment.
     #[inline]
     pub(crate) const fn tag(self, hash: KeyHash) -> u64 {
         SegmentHeader::tag(self.life(), self.depth(), hash.suffix(self.depth()))
@@ -100,7 +100,7 @@ impl SegmentHeader {
         Self::MAGIC | suffix << 22 | (depth as u64) << 17 | life.bits()
     }
 
-    /// The life in a tag, or `None` when it is no tag.
+    /// The life in a tag; `None` if `tag` is not a tag.
     pub(crate) const fn life_in(tag: u64) -> Option<Life> {
         if tag >> 40 != Self::MAGIC >> 40 {
             return None;
@@ -108,22 +108,22 @@ impl SegmentHeader {
         Some(Life::from_bits(tag))
     }
 
-    /// The word that holds a reservation's token.
+    /// The address of the owner word.
     pub(crate) const fn owner_addr(segment: GlobalAddr) -> GlobalAddr {
         segment
     }
 
-    /// The word that says which segment this is.
+    /// The address of the tag.
     pub(crate) const fn tag_addr(segment: GlobalAddr) -> GlobalAddr {
         GlobalAddr::from_raw(segment.raw() + Self::TAG as u64)
     }
 
-    /// The word that says that a client has begun to split the segment: a hint, no lock.
+    /// The address of the claim word: 1 while a client replaces the segment. A hint, not a lock.
     pub(crate) const fn claim_addr(segment: GlobalAddr) -> GlobalAddr {
         GlobalAddr::from_raw(segment.raw() + 8)
     }
 
-    /// The header of a new life.
+    /// The header of a segment at the beginning of a life.
     pub(crate) fn bytes(tag: u64, origin: SegmentRef, owner: u64) -> [u8; Self::BYTES] {
         let mut bytes = [0; Self::BYTES];
         bytes[..8].copy_from_slice(&owner.to_le_bytes());
@@ -137,7 +137,7 @@ impl SegmentHeader {
         word_at(header, 0)
     }
 
-    /// The segment that the entries were in before.
+    /// The directory entry of the segment whose entries this one took over.
     pub(crate) fn origin_in(header: &[u8]) -> SegmentRef {
         SegmentRef::from_raw(word_at(header, Self::ORIGIN / 8))
     }
@@ -148,7 +148,7 @@ impl SegmentHeader {
     }
 }
 
-/// What every user of a table knows of it.
+/// The immutable layout of a table, as its header says.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Layout {
     pub(crate) addr: GlobalAddr,
@@ -158,7 +158,7 @@ pub(crate) struct Layout {
 }
 
 impl Layout {
-    /// Where the directory entry `index` is.
+    /// The address of the directory entry `index`.
     pub(crate) const fn entry_addr(&self, index: u64) -> GlobalAddr {
         GlobalAddr::from_raw(self.directory.raw() + index * 8)
     }

@@ -3,8 +3,8 @@ use rackpool_client::GlobalAddr;
 use crate::hash::KeyHash;
 use crate::life::Life;
 
-/// A slot: one aligned 64-bit word, the only thing in a segment that changes, always by
-/// compare-and-swap.
+/// A slot: one aligned 64-bit word. Slots are the only words of a segment that change while it is
+/// in the directory, always by compare-and-swap.
 ///
 /// ```text
 ///  63     62     53 52   50 49         42 41                    0
@@ -16,23 +16,24 @@ use crate::life::Life;
 /// +------+---------+-------+-----------------------+----+--------+
 /// ```
 ///
-/// `version` counts the changes of this place in memory, over all lives of the segment. `mark` is
-/// random: it tells who deleted the key, until that is settled; then it is 0.
+/// `version` counts the changes of this place in memory, over all lives of the segment. `mark` has
+/// random bits of the reservation that deleted the key, until that deletion is resolved; then it is
+/// 0.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) struct SlotWord(u64);
 
-/// What a slot says.
+/// The state of a slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SlotKind {
-    /// Never used in this life: the search for a key ends here.
+    /// Never used in this life of the segment. A search for a key ends here. Left by an insert.
     Empty(Life),
-    /// Its key was deleted; stays so for the rest of the life.
+    /// Its key was deleted. The slot stays dead for the rest of the segment's life.
     Dead,
-    /// Points to an object.
+    /// Points to an object. Left by a deletion; replacements keep it live.
     Live,
 }
 
-/// Where an object is and how much of it to read at once.
+/// The address of an object, and how much of it to read at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ObjectRef {
     pub(crate) addr: GlobalAddr,
@@ -51,7 +52,7 @@ impl SlotWord {
     const DEAD: u64 = 1 << Life::BITS;
     const MARK_SHIFT: u32 = Life::BITS + 1;
 
-    /// The bits that change when the slot does: all but the frozen one.
+    /// The bits that change when the slot does: all but the frozen bit.
     pub(crate) const CHANGES: u64 = !Self::FROZEN;
 
     pub(crate) const fn from_raw(raw: u64) -> Self {
@@ -62,17 +63,17 @@ impl SlotWord {
         self.0
     }
 
-    /// The empty slot of a new life, at a place whose word is `self`.
+    /// The empty slot of a new life, at a place whose last word was `self`.
     pub(crate) const fn emptied(self, life: Life) -> Self {
         Self(self.next_version() | life.bits())
     }
 
-    /// The slot after its key was deleted, with the mark of who did it.
+    /// The slot after the deletion of its key, with the deleter's mark.
     pub(crate) const fn deleted(self, mark: u32) -> Self {
         Self(self.next_version() | (mark as u64) << Self::MARK_SHIFT | Self::DEAD)
     }
 
-    /// The slot after `object` was put in.
+    /// The slot after `object` was stored in it.
     pub(crate) const fn pointing(self, object: ObjectRef, hash: KeyHash) -> Self {
         Self(
             self.next_version()
@@ -82,8 +83,9 @@ impl SlotWord {
         )
     }
 
-    /// A slot at a place whose word is `self`, for the object of `other`: of a new life, for what
-    /// the old segment had, or of this one, for what was there before.
+    /// The word that follows `self` at this place and points to the object of `other`: the slot of
+    /// the old segment when entries move, or the earlier word of this slot when an aborted object
+    /// is unlinked.
     pub(crate) const fn pointing_like(self, other: Self) -> Self {
         let kept = Self::CLASS_MASK | ((1 << Self::CLASS_SHIFT) - 1);
         Self(self.next_version() | (other.0 & kept))
@@ -93,7 +95,7 @@ impl SlotWord {
         self.0.wrapping_add(1 << Self::VERSION_SHIFT) & Self::VERSION_MASK
     }
 
-    /// How many changes lie between `earlier` and this, modulo 1024.
+    /// The number of changes from `earlier` to `self`, modulo 1024.
     pub(crate) const fn changes_since(self, earlier: Self) -> u64 {
         let versions = self.0.wrapping_sub(earlier.0 & Self::VERSION_MASK);
         (versions & Self::VERSION_MASK) >> Self::VERSION_SHIFT
@@ -108,7 +110,7 @@ impl SlotWord {
         Self(self.0 | Self::FROZEN)
     }
 
-    /// Whether nothing but the frozen bit differs: the slot was not changed.
+    /// Whether `self` and `earlier` differ at most in the frozen bit.
     #[inline]
     pub(crate) const fn is_unchanged(self, earlier: Self) -> bool {
         (self.0 ^ earlier.0) & Self::CHANGES == 0
@@ -125,7 +127,7 @@ impl SlotWord {
         }
     }
 
-    /// Whether its key was deleted by a client of which it is not settled that it has done so.
+    /// Whether the key was deleted and its deletion is not yet resolved.
     pub(crate) fn is_marked(self) -> bool {
         self.kind() == SlotKind::Dead && self.0 & !Self::FROZEN != self.deleted_alike()
     }
@@ -134,12 +136,12 @@ impl SlotWord {
         (self.0 & Self::VERSION_MASK) | Self::DEAD
     }
 
-    /// A dead slot when it is settled who deleted the key.
+    /// The dead slot once its deletion is resolved: without the mark.
     pub(crate) const fn settled(self) -> Self {
         Self((self.0 & Self::FROZEN) | self.deleted_alike())
     }
 
-    /// Whether this is a live slot whose key may have this hash.
+    /// Whether this is a live slot whose key can have this hash.
     #[inline]
     pub(crate) const fn may_hold(self, hash: KeyHash) -> bool {
         self.fingerprint() == hash.fingerprint() && self.0 & Self::CLASS_MASK != 0
@@ -169,13 +171,13 @@ impl std::fmt::Debug for SlotWord {
 }
 
 impl ObjectRef {
-    /// Objects are aligned to so many bytes, and so at least as large.
+    /// The alignment of objects in bytes, and so their least size.
     pub(crate) const ALIGN: u64 = 64;
-    /// The largest object that is read in one go.
+    /// The largest object, in bytes, that one read fetches.
     pub(crate) const MAX_WHOLE: usize = 2048;
     const LARGE: u8 = 7;
 
-    /// `None` when a slot can't point to `addr`.
+    /// `None` if a slot cannot encode `addr`.
     pub(crate) fn new(addr: GlobalAddr, bytes: usize) -> Option<Self> {
         if addr.raw() == 0 || addr.raw() >> 48 != 0 || !addr.raw().is_multiple_of(Self::ALIGN) {
             return None;
@@ -184,7 +186,7 @@ impl ObjectRef {
         Some(Self { addr, class })
     }
 
-    /// How many bytes to read to have all of it, or `None` when its header must be read first.
+    /// The number of bytes to read for the whole object; `None` if its header must be read first.
     #[inline]
     pub(crate) const fn whole_bytes(self) -> Option<usize> {
         if self.class == Self::LARGE { None } else { Some(32 << self.class) }

@@ -10,7 +10,7 @@ use crate::segment::{SegmentHeader, SegmentRef};
 use crate::slot::SlotWord;
 use crate::words::read_word;
 
-/// A part of the list of spare segments, where segments stand that are not in the directory.
+/// A block of the spare segments, which are the segments outside the directory.
 ///
 /// ```text
 ///  0       8                       504    512
@@ -19,37 +19,38 @@ use crate::words::read_word;
 /// +-------+--------+-----+--------+------+
 /// ```
 ///
-/// A place holds 0, the address of a segment, or the token of who took the segment from there. The
-/// first block is in the table header; others are added when each place is taken, and stay.
+/// A place holds 0, the address of a segment, or the token of the reservation that has borrowed the
+/// segment. The first block is in the table header. A client adds a block when all places are in
+/// use; blocks are never removed.
 pub(crate) struct SpareSegments {
     pub(crate) addr: GlobalAddr,
     bytes: [u8; Self::BYTES],
 }
 
-/// What a place of the list of spare segments says.
+/// The content of a place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Place {
     Empty,
     Segment(GlobalAddr),
-    /// Who took it has its token there.
+    /// Borrowed: the place holds the token of the borrowing reservation.
     Taken,
 }
 
-/// The segments of a table, none of which is given back to the pool as long as there is the table.
+/// The segments of a table. None is returned to the pool while the table exists.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Segments {
-    /// Those that entries are in.
+    /// Segments in the directory, which have entries.
     pub current: u64,
-    /// Those that wait to be used again.
+    /// Segments outside the directory that are not borrowed.
     pub spare: u64,
-    /// Those among the spare ones that wait until it is settled who deleted a key of theirs.
+    /// Spare segments that cannot be reused yet, since the deletion of one of their keys is
+    /// unresolved.
     pub marked: u64,
-    /// Those that somebody has in hands.
+    /// Segments that clients have borrowed.
     pub taken: u64,
 }
 
-/// A segment from the list of spare segments: its reservation, its last life, and the slots of
-/// that.
+/// A borrowed spare segment: its reservation, its last life, and the slots of that life.
 pub(crate) struct Taken<D> {
     pub(crate) reservation: D,
     pub(crate) life: Life,
@@ -59,15 +60,14 @@ pub(crate) struct Taken<D> {
 impl SpareSegments {
     pub(crate) const BYTES: usize = 512;
     const NEXT: usize = Self::BYTES / 8 - 1;
-    /// More than there can be clients. A list of spare segments that leads back into itself has no
-    /// end.
+    /// More blocks than there can be clients. A longer list is damaged and may be circular.
     const MAX_BLOCKS: usize = 1 << 12;
 
     const fn word_addr(block: GlobalAddr, index: usize) -> GlobalAddr {
         GlobalAddr::from_raw(block.raw() + index as u64 * 8)
     }
 
-    /// The places with their addresses; `None` for words that no place holds.
+    /// The places and their addresses; `None` for a word that is no valid place.
     pub(crate) fn places(&self) -> impl Iterator<Item = (GlobalAddr, Option<Place>)> {
         let place = |index| Place::of(word_at(&self.bytes, index));
         (1..Self::NEXT).map(move |index| (Self::word_addr(self.addr, index), place(index)))
@@ -86,12 +86,12 @@ impl Place {
 }
 
 impl<M: Memory> Handle<M> {
-    /// A list of spare segments that gets new segments so often, and none of them can be taken, is
-    /// broken as a whole.
+    /// The most attempts. If that number of new segments was added and none could be borrowed, the
+    /// list is damaged.
     const MAX_TRIES: u32 = 64;
 
-    /// Takes a segment from the list of spare segments, which gets one if there is none. What can't
-    /// be read there is left where it is: any other segment will do.
+    /// Borrows a spare segment; adds a new one if there is none. Segments that cannot be read stay
+    /// where they are.
     pub(crate) fn take_segment(&mut self) -> Result<Taken<M::Reservation>, KvError<M::Error>> {
         let mut tries = 0;
         loop {
@@ -128,7 +128,7 @@ impl<M: Memory> Handle<M> {
         }
     }
 
-    /// Counts the segments. While others use the table one may be missed, or counted twice.
+    /// Counts the segments. If other clients use the table, one may be missed or counted twice.
     ///
     /// # Errors
     /// As [`Handle::scan`].
@@ -155,7 +155,7 @@ impl<M: Memory> Handle<M> {
         Ok(segments)
     }
 
-    /// All blocks of the list of spare segments.
+    /// Reads all blocks of spare segments.
     pub(crate) fn spare_segments(&self) -> Result<Vec<SpareSegments>, KvError<M::Error>> {
         let mut blocks = Vec::with_capacity(1);
         let mut addr = TableHeader::spare_segments_addr(self.shared.layout.addr);
@@ -171,8 +171,8 @@ impl<M: Memory> Handle<M> {
         Err(KvError::Corrupt { what: "spare segments", addr })
     }
 
-    /// Takes the segment from its place, unless somebody else did or it must stay: as long as it
-    /// is not settled who deleted a key that was in it, its slots are the evidence.
+    /// Borrows `segment` from its place. `None` if another client borrowed it, or if it has a mark:
+    /// its slots are the evidence of an unresolved deletion (I6).
     fn take_from(
         &mut self,
         place: GlobalAddr,
@@ -180,7 +180,8 @@ impl<M: Memory> Handle<M> {
     ) -> Result<Option<Taken<M::Reservation>>, KvError<M::Error>> {
         let owner = read_word(&self.shared.memory, SegmentHeader::owner_addr(segment))?;
         if owner != 0 {
-            // That it stood there after its owner was read tells that the owner has no use for it.
+            // The segment is still in its place after its owner word was read. So the reservation
+            // that published it no longer needs the word.
             if read_word(&self.shared.memory, place)? != segment.raw() {
                 return Ok(None);
             }
@@ -203,7 +204,7 @@ impl<M: Memory> Handle<M> {
         }
     }
 
-    /// Reads a segment from the list of spare segments: its last life, and the slots.
+    /// Reads a spare segment: its last life and its slots.
     fn read_retired(
         &self,
         segment: GlobalAddr,
@@ -216,7 +217,7 @@ impl<M: Memory> Handle<M> {
         Ok((life, slots_in(slots).collect()))
     }
 
-    /// Puts new memory into an empty place: a segment that was never used.
+    /// Publishes newly allocated segment memory into an empty place.
     fn stock(&mut self, place: GlobalAddr) -> Result<(), KvError<M::Error>> {
         let shape = self.shared.layout.shape;
         let reservation = self.shared.memory.reserve(shape.bytes()).map_err(KvError::Memory)?;
@@ -231,7 +232,7 @@ impl<M: Memory> Handle<M> {
         self.add_spare_segment(reservation, place, &bytes)
     }
 
-    /// Adds a block behind the last one.
+    /// Appends a block behind `last`.
     fn lengthen_spare_segments(&mut self, last: GlobalAddr) -> Result<(), KvError<M::Error>> {
         let bytes = SpareSegments::BYTES as u64;
         let reservation = self.shared.memory.reserve(bytes).map_err(KvError::Memory)?;
@@ -244,8 +245,7 @@ impl<M: Memory> Handle<M> {
         )
     }
 
-    /// Writes a reservation and publishes it in an empty word of the list of spare segments, if it
-    /// still is empty.
+    /// Writes a reservation and publishes it into a word of a block, if that word is still 0.
     fn add_spare_segment(
         &mut self,
         mut reservation: M::Reservation,
@@ -267,7 +267,7 @@ impl<M: Memory> Handle<M> {
         published.map(drop)
     }
 
-    /// Publishes a reservation that has an owner word; says whether the link was as expected.
+    /// [`publish_once`], counting an unknown outcome in `unreclaimed`.
     pub(crate) fn publish_once(
         &mut self,
         reservation: &mut M::Reservation,
@@ -281,8 +281,8 @@ impl<M: Memory> Handle<M> {
     }
 }
 
-/// Publishes a reservation that has an owner word; says whether the link was as expected. The owner
-/// word tells it if nobody else does.
+/// Publishes a reservation with an owner word; returns whether the link had the expected word. If
+/// the swap is indeterminate, the link and the owner word tell its outcome.
 pub(crate) fn publish_once<M: Memory>(
     memory: &M,
     reservation: &mut M::Reservation,
@@ -295,7 +295,7 @@ pub(crate) fn publish_once<M: Memory>(
             Err(CasError::GivenUp(_)) => return Err(KvError::OutcomeUnknown),
             Err(CasError::Indeterminate) => {}
         }
-        // The link first: who changes it has cleared the owner word before.
+        // The link is read first: a client that changes it has cleared the owner word before.
         let published = read_word(memory, link.addr)? == link.new
             || read_word(memory, reservation.addr())? != reservation.token();
         memory.resolve(reservation, published);

@@ -12,25 +12,25 @@ use crate::slot::SlotWord;
 use crate::spare_segments::Taken;
 use crate::words::read_word;
 
-/// A segment that nobody points to yet.
+/// A new segment that is written and not yet in the directory.
 pub(crate) struct Made<D> {
     segment: SegmentRef,
     reservation: D,
 }
 
-/// What is in the directory entry of the upper half.
+/// The content of the directory entry for the upper half of a split.
 pub(crate) enum Beside {
-    /// The upper half, made of this very segment.
+    /// The upper half, made from this segment.
     Upper,
-    /// Nothing, or what a split has left there that a compaction was faster than.
+    /// Nothing, or the remains of a split that lost to a compaction.
     Other(SegmentRef),
-    /// The segment was replaced meanwhile.
+    /// The segment has been replaced meanwhile.
     Late,
 }
 
 impl<M: Memory> Handle<M> {
-    /// Looks at the entry of the upper half of a segment that is to be split, and which is no one's
-    /// shallowest match as long as `segment` is in the directory.
+    /// Reads the directory entry for the upper half of `segment`, which is to be split. While
+    /// `segment` is in the directory, this entry is no hash's shallowest match.
     pub(crate) fn look_beside(
         &mut self,
         segment: SegmentRef,
@@ -44,7 +44,8 @@ impl<M: Memory> Handle<M> {
             self.shared.memory.read(beside.addr(), &mut header).map_err(KvError::Memory)?;
             owner = SegmentHeader::owner_in(&header);
             is_upper = SegmentHeader::origin_in(&header) == segment;
-            // What was read is its own only if it stood there all the while.
+            // The header belongs to the entry only if the entry was the same before and after the
+            // read.
             let now = SegmentRef::from_raw(read_word(&self.shared.memory, at)?);
             if now == beside {
                 break;
@@ -54,7 +55,8 @@ impl<M: Memory> Handle<M> {
         if !self.confirm(hash, segment)? {
             return Ok(Beside::Late);
         }
-        // From here on: one with another origin is not found by anybody, nor will it be.
+        // `segment` was current after the entry was read. So no search finds an entry with another
+        // origin, now or later.
         if !beside.is_none() && is_upper {
             return Ok(Beside::Upper);
         }
@@ -64,15 +66,15 @@ impl<M: Memory> Handle<M> {
         Ok(Beside::Other(beside))
     }
 
-    /// The upper one of the two hashes that the segment of `hash` will be divided between.
+    /// The suffix of the upper half, as a hash.
     fn upper_of(segment: SegmentRef, hash: KeyHash) -> KeyHash {
         let depth = segment.depth();
         KeyHash::from_raw(hash.suffix(depth) | 1 << depth)
     }
 
-    /// Replaces a frozen segment by its two successors: first the upper one gets its entry, which
-    /// nobody finds yet; then the lower one takes over the old entry. This is the moment at which
-    /// both become current.
+    /// Splits a frozen segment. First the upper half is published into its entry, where no search
+    /// finds it yet. Then the lower half replaces the old entry. This second step makes both halves
+    /// current.
     pub(crate) fn split(
         &mut self,
         (segment, hash): (SegmentRef, KeyHash),
@@ -103,7 +105,7 @@ impl<M: Memory> Handle<M> {
         }
     }
 
-    /// Replaces a frozen segment by a copy without its dead slots.
+    /// Replaces a frozen segment by a copy without dead slots.
     pub(crate) fn compact(
         &mut self,
         (segment, hash): (SegmentRef, KeyHash),
@@ -114,8 +116,8 @@ impl<M: Memory> Handle<M> {
         self.replace((segment, suffix), segment.depth(), moving, supply)
     }
 
-    /// Puts a new segment into the entry of `old`, and `old` on the list of spare segments in its
-    /// place.
+    /// Replaces `old` in the directory by a new segment. `old` takes the new segment's place among
+    /// the spare segments.
     fn replace(
         &mut self,
         (old, suffix): (SegmentRef, KeyHash),
@@ -123,8 +125,8 @@ impl<M: Memory> Handle<M> {
         moving: &[Moving],
         supply: &mut Supply<M::Reservation>,
     ) -> Result<(), KvError<M::Error>> {
-        // It must count as published, whoever published it, before it is taken out of the
-        // directory. The owner is that one only if it still is there afterwards.
+        // The owner word must be 0 before the segment leaves the directory (I5). The word that was
+        // read belongs to this life only if the segment is current afterwards.
         let owner_at = SegmentHeader::owner_addr(old.addr());
         let owner = read_word(&self.shared.memory, owner_at)?;
         if !self.confirm(suffix, old)? {
@@ -138,9 +140,8 @@ impl<M: Memory> Handle<M> {
         self.publish_segment(suffix, old, made).map(drop)
     }
 
-    /// Replaces the directory entry of `suffix`, unless another client was faster; says whether it
-    /// did. What is not in the directory then, `old` or what was made, stands on the list of spare
-    /// segments again.
+    /// Swaps the directory entry of `suffix` from `old` to the new segment; returns whether it did.
+    /// Whichever of the two is then not in the directory goes back to the spare segments.
     pub(crate) fn publish_segment(
         &mut self,
         suffix: KeyHash,
@@ -161,7 +162,7 @@ impl<M: Memory> Handle<M> {
         published
     }
 
-    /// Makes a segment with the given entries of `origin`, which nobody points to yet.
+    /// Writes a segment with the given entries of `origin`; it is not yet in the directory.
     pub(crate) fn make_segment(
         &mut self,
         taken: Taken<M::Reservation>,
@@ -182,7 +183,8 @@ impl<M: Memory> Handle<M> {
             words[index] = slots[index].pointing_like(entry.word);
         }
         let bytes: Vec<u8> = words.iter().flat_map(|word| word.raw().to_le_bytes()).collect();
-        // The tag first: who still sees the old one afterwards has seen only the old life.
+        // The tag is written before the slots. So a client that still reads the old tag after it
+        // read a slot has read a slot of the old life.
         let tag = SegmentHeader::tag(life, depth, suffix.raw());
         let header = SegmentHeader::bytes(tag, origin, reservation.token());
         let memory = &self.shared.memory;

@@ -11,7 +11,7 @@ use crate::object::Object;
 use crate::slot::{ObjectRef, SlotKind, SlotWord};
 use crate::words::read_word;
 
-/// When a value is stored.
+/// The condition under which a value is stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Rule {
     Always,
@@ -20,8 +20,8 @@ pub(crate) enum Rule {
 }
 
 impl Rule {
-    /// Whether an entry keeps the value from being stored in its place. One whose time is over may
-    /// be replaced by what is to be inserted only with a condition: [`Handle::insert`] does that.
+    /// Whether the entry in `slot` prevents the store. Inserting over an expired entry needs a
+    /// compare-and-put, which [`Handle::insert`] does; so [`Rule::IfAbsent`] always refuses here.
     fn refuses(self, slot: &LiveSlot) -> bool {
         match self {
             Self::Always => false,
@@ -31,29 +31,29 @@ impl Rule {
     }
 }
 
-/// Whether a value was stored, and what was there before.
+/// Whether a value was stored, and whether the key was present before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Stored {
     pub(crate) done: bool,
     pub(crate) was_present: bool,
 }
 
-/// A key and the value to store, with the object made of them, if there is one already. It belongs
-/// to the operation until a slot points to it.
+/// A key and the value to store, with the reserved object that encodes them once it is written. The
+/// operation owns the object until a slot points to it.
 pub(crate) struct Wanted<'a, D> {
     pub(crate) hash: KeyHash,
     pub(crate) key: &'a [u8],
     pub(crate) form: Form,
     pub(crate) value: &'a [u8],
-    /// The lot of the object, if it must have a certain one.
+    /// The lot to give to the object; `None` for a random one.
     pub(crate) lot: Option<u32>,
-    /// What the object has last been written with.
+    /// The condition that the object was last written with.
     pub(crate) condition: Option<Condition>,
     pub(crate) object: Option<(ObjectRef, D)>,
 }
 
 impl<M: Memory> Handle<M> {
-    /// What is to be stored, without an object, which may get so many bytes more.
+    /// Prepares a store, without an object yet. The object may later grow by `more` bytes.
     pub(crate) fn want<'a>(
         &self,
         key: &'a [u8],
@@ -77,7 +77,7 @@ impl<M: Memory> Handle<M> {
         }
     }
 
-    /// The hash of a key, if it is one.
+    /// The hash of `key`, or an error if the key is too long.
     pub(crate) fn hash(key: &[u8]) -> Result<KeyHash, KvError<M::Error>> {
         if key.len() > usize::from(u16::MAX) {
             return Err(KvError::KeyLength { bytes: key.len() });
@@ -85,7 +85,7 @@ impl<M: Memory> Handle<M> {
         Ok(KeyHash::of(key))
     }
 
-    /// Makes the object of what is wanted, if there is none, or if it has a condition, anew.
+    /// Writes the object, if there is none yet. With a condition, the object is always rewritten.
     pub(crate) fn write_wanted(
         &mut self,
         wanted: &mut Wanted<'_, M::Reservation>,
@@ -103,14 +103,14 @@ impl<M: Memory> Handle<M> {
         Ok(())
     }
 
-    /// Frees the object that a finished operation did not link.
+    /// Frees the object of a completed operation if it was not linked.
     pub(crate) fn discard(&mut self, wanted: Wanted<'_, M::Reservation>) {
         if let Some((_, reservation)) = wanted.object {
             self.finish(reservation);
         }
     }
 
-    /// Stores a value as `rule` says.
+    /// Stores a value if `rule` allows it.
     pub(crate) fn store(
         &mut self,
         key: &[u8],
@@ -159,8 +159,8 @@ impl<M: Memory> Handle<M> {
         }
     }
 
-    /// Makes sure that the object which a search for a slot has just read counts as published,
-    /// whoever published it: only then may it be unlinked. `false`: the slot has changed.
+    /// Ensures that the object in the scratch buffer, which a search just read through `slot`, has
+    /// a cleared owner word. Only then may it be unlinked (I5). `false`: the slot has changed.
     pub(crate) fn is_published(&mut self, slot: &LiveSlot) -> Result<bool, KvError<M::Error>> {
         let owner = Object::owner_in(&self.scratch);
         if owner == 0 {
@@ -168,14 +168,13 @@ impl<M: Memory> Handle<M> {
         }
         let cleared = self.clear_owner(slot.word.object().addr, owner);
         let Err(error) = cleared else { return Ok(true) };
-        // The object may have been freed, and its page with it.
+        // Another client may have freed the object, and its page may be gone.
         let now = SlotWord::from_raw(read_word(&self.shared.memory, slot.at)?);
         if now.is_unchanged(slot.word) { Err(error) } else { Ok(false) }
     }
 
-    /// Makes the slot at `at` point to the object of what is wanted, which was written, if the slot
-    /// still is `word`; says whether it did. What it pointed to before goes back to the pool with
-    /// the reservation.
+    /// Swaps the slot at `at` from `word` to a pointer to the written object; returns whether the
+    /// slot still was `word`. The object that the slot pointed to is freed with the reservation.
     pub(crate) fn link(
         &mut self,
         at: GlobalAddr,
@@ -190,13 +189,13 @@ impl<M: Memory> Handle<M> {
         if matches!(result, Err(KvError::OutcomeUnknown))
             && let Some((_, reservation)) = wanted.object.take()
         {
-            // The slot may point to it, or may have.
+            // The slot may point to the object, or may have pointed to it.
             self.finish(reservation);
         }
         result
     }
 
-    /// Changes a slot by publishing a reservation if it still is `word`; says whether it did.
+    /// Publishes a reservation into a slot; returns whether the slot still was `word`.
     fn publish_slot(
         &mut self,
         reservation: &mut M::Reservation,
@@ -219,10 +218,10 @@ impl<M: Memory> Handle<M> {
             Err(CasError::Indeterminate) => {
                 let known = match read_word(memory, at).map(SlotWord::from_raw) {
                     Ok(now) if now.is_unchanged(word) => Some(false),
-                    // Only this handle could store this word: it has its object or its mark.
+                    // Only this handle can store this word, which contains its object or its mark.
                     Ok(now) if now.is_unchanged(new) => Some(true),
                     Ok(now) if now.changes_since(word) == 1 => Some(false),
-                    // An error of this read must not hide that the outcome is unknown.
+                    // The outcome stays unknown, also if this read fails.
                     _ => None,
                 };
                 match known {
@@ -239,7 +238,8 @@ impl<M: Memory> Handle<M> {
         }
     }
 
-    /// Deletes a key if it is there, and with this value if one is wanted; says whether it was.
+    /// Deletes a key, only if it has the value `wanted` if one is given; returns whether it was
+    /// present.
     pub(crate) fn remove(
         &mut self,
         key: &[u8],
@@ -260,7 +260,7 @@ impl<M: Memory> Handle<M> {
         }
     }
 
-    /// Deletes the entry that a search has just found; says whether it was still there.
+    /// Deletes the entry that a search just found; returns whether it was still there.
     pub(crate) fn unlink(&mut self, slot: &LiveSlot) -> Result<bool, KvError<M::Error>> {
         if !self.is_published(slot)? {
             return Ok(false);

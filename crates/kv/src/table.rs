@@ -7,10 +7,10 @@ use crate::handle::{Handle, Shared};
 use crate::memory::Memory;
 use crate::segment::Layout;
 
-/// A hash table in the pool, used by any number of clients in any rack at once.
+/// A hash table in the pool, used concurrently by any number of clients in any racks.
 ///
-/// A `Table` names it and is cheap to clone; the operations are those of a [`Handle`], of which
-/// each thread takes its own.
+/// A `Table` names the table and is cheap to clone. The operations are methods of [`Handle`]; each
+/// thread takes a handle of its own.
 ///
 /// ```
 /// use rackpool_kv::{KvError, Memory, Options, Table};
@@ -35,7 +35,7 @@ pub struct Table<M> {
     pub(crate) shared: Arc<Shared<M>>,
 }
 
-/// How a table is laid out; fixed when it is created.
+/// The layout of a table; fixed at its creation.
 ///
 /// ```
 /// let options = rackpool_kv::Options { max_depth: 18, ..Default::default() };
@@ -43,12 +43,12 @@ pub struct Table<M> {
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Options {
-    /// The table grows to at most `2^max_depth` segments. Its directory takes `8 * 2^max_depth`
-    /// bytes, which must fit into a page. 0 to 18; 16 unless set: about 150 million entries in
-    /// segments of 32 KiB.
+    /// The table grows to at most `2^max_depth` segments. The directory takes `8 * 2^max_depth`
+    /// bytes, which must fit into a page. 0 to 18; default 16, which holds about 150 million
+    /// entries in segments of 32 KiB.
     pub max_depth: u8,
-    /// The bytes of a segment: a power of two from 256 to 1 MiB, at most a page. 32 KiB unless
-    /// set. A segment is what one split copies.
+    /// The size of a segment in bytes: a power of two from 256 to 1 MiB, at most a page; default 32
+    /// KiB. One split copies one segment.
     pub segment_bytes: u64,
 }
 
@@ -56,7 +56,7 @@ impl Options {
     /// The largest [`max_depth`](Self::max_depth).
     pub const MAX_DEPTH: u8 = 18;
 
-    /// The usual options, or where pages of this size are too small for them the largest that fit.
+    /// The default options, reduced to the largest that pages of `page_bytes` bytes allow.
     ///
     /// ```
     /// use rackpool_kv::Options;
@@ -87,7 +87,7 @@ impl<M> Clone for Table<M> {
     }
 }
 
-/// How long a client lets another one finish a split before it does the split itself.
+/// How long a client waits for another client to finish a split before it does the split itself.
 const LOCK_WAIT: Duration = Duration::from_millis(2);
 
 impl<M: Memory> Table<M> {
@@ -96,9 +96,9 @@ impl<M: Memory> Table<M> {
         Self { shared: Arc::new(Shared { memory, layout, lock_wait: LOCK_WAIT, records }) }
     }
 
-    /// How long handles taken from the result let another client finish a split that it has begun
-    /// before they do the split themselves; 2 ms unless set. As long they wait for
-    /// an optimistic transaction that has an entry in its hands before they abort it.
+    /// Sets how long handles of the returned table wait for another client to finish a split before
+    /// they do the split themselves; default 2 ms. They wait equally long for an optimistic
+    /// transaction that holds a lock on an entry before they abort it.
     #[must_use]
     pub fn with_lock_wait(self, lock_wait: Duration) -> Self
     where
@@ -109,8 +109,8 @@ impl<M: Memory> Table<M> {
         Self { shared: Arc::new(Shared { memory, layout: *layout, lock_wait, records }) }
     }
 
-    /// The same table for transactions whose records are in `records`: what those of
-    /// [`Committer`](crate::Committer) need of every table but the first.
+    /// The same table, used in transactions whose records are in `records`.
+    /// [`Committer`](crate::Committer) needs this of every table but the first.
     #[must_use]
     pub fn with_records(&self, records: &Self) -> Self
     where
@@ -122,19 +122,19 @@ impl<M: Memory> Table<M> {
         Self { shared: Arc::new(shared) }
     }
 
-    /// Where the table is: what other clients open it with.
+    /// The address of the table, to pass to [`Table::open`] in other clients.
     #[must_use]
     pub fn addr(&self) -> GlobalAddr {
         self.shared.layout.addr
     }
 
-    /// The memory the table lives in.
+    /// The memory that holds the table.
     #[must_use]
     pub fn memory(&self) -> &M {
         &self.shared.memory
     }
 
-    /// Access for one thread.
+    /// A new handle, for one thread.
     #[must_use]
     pub fn handle(&self) -> Handle<M> {
         Handle::new(Arc::clone(&self.shared))

@@ -13,53 +13,53 @@ use crate::segment::{SegmentHeader, SegmentRef};
 use crate::slot::{ObjectRef, SlotWord};
 use crate::words::read_word;
 
-/// What a slot with the right fingerprint turned out to be.
+/// The result of checking a slot with a matching fingerprint.
 pub(crate) enum SlotCheck {
-    /// The key's slot, as it is now.
+    /// The slot is the key's; the word is as of the second read.
     Same(LiveSlot),
-    /// Another key's, for the rest of the segment's life.
+    /// The slot is another key's, for the rest of the segment's life.
     OtherKey(SlotWord),
-    /// The slot changed.
+    /// The slot changed between the two reads.
     Changed,
-    /// The segment's memory has another life.
+    /// The segment's memory has been reused in another life.
     Stale,
-    /// The slot did not change, but what it points to is no object.
+    /// The slot did not change, but points to bytes that are no object.
     Damaged,
 }
 
-/// What a read of an object gave.
+/// The result of reading an object.
 pub(crate) enum Peek {
-    /// The object is in the scratch bytes; the slot still pointed to it afterwards.
+    /// The object is in the scratch buffer. The slot still pointed to it afterwards.
     Whole(Parts, SlotWord),
     Changed,
     Stale,
     Damaged,
 }
 
-/// What a look at an object's header gave.
+/// The result of reading an object's header.
 pub(crate) enum Glance {
-    /// What its entry is; the slot still pointed to it afterwards.
+    /// The form of the entry. The slot still pointed to the object afterwards.
     Form(Form),
-    /// It is not settled what the object stands for, or it makes no sense: a [`Peek`] tells.
+    /// The object is unresolved or undecodable: use a [`Peek`].
     Unclear,
     Changed,
     Stale,
 }
 
-/// What a linked object stands for.
+/// The object that a linked object stands for.
 enum Standing {
     Itself,
-    /// It does not count, and the slot is frozen.
+    /// Another one: the linked object is aborted, and its slot is frozen.
     For(ObjectRef),
-    /// Something was done about it.
+    /// The object was unresolved, and an attempt was made to resolve or unlink it: read again.
     Unclear,
 }
 
-/// Damaged ones may lead to each other.
+/// The most aborted objects to follow. Damaged ones may refer to each other.
 const MAX_FOLLOWED: u32 = 64;
 
 impl<M: Memory> Handle<M> {
-    /// Reads the object that `word`, read at `at`, points to, and compares its key.
+    /// Reads the object that `word`, which was read at `at`, points to, and compares its key.
     #[inline]
     pub(crate) fn verify(
         &mut self,
@@ -82,9 +82,9 @@ impl<M: Memory> Handle<M> {
         })
     }
 
-    /// Reads the object that `word`, read at `at`, points to, then the slot and the segment's tag
-    /// again: if neither changed, the object was linked all the while. `hash` is of any key that
-    /// the segment may hold.
+    /// Reads the object that `word`, which was read at `at`, points to, then the slot and the
+    /// segment's tag again. If neither changed, the object was linked throughout. `hash` is that of
+    /// any key that belongs to the segment.
     #[inline]
     pub(crate) fn peek(
         &mut self,
@@ -107,7 +107,7 @@ impl<M: Memory> Handle<M> {
                 ReadRequest { addr: SegmentHeader::tag_addr(segment.addr()), into: &mut life },
             ]);
             if let Err(error) = read {
-                // The object may have been freed, and its page with it, before it was read.
+                // Another client may have freed the object, and its page, before this read.
                 let gone = self.was_replaced(at, word, hash, segment)?;
                 return if gone { Ok(Peek::Changed) } else { Err(KvError::Memory(error)) };
             }
@@ -132,7 +132,7 @@ impl<M: Memory> Handle<M> {
                 return Ok(Peek::Whole(parts, now));
             }
             let standing = match self.standing_for(object, &parts, at, now) {
-                // The same may happen before its owner word is swapped.
+                // The object may also be freed before its condition is resolved here.
                 Err(KvError::Memory(_)) if self.was_replaced(at, word, hash, segment)? => {
                     Standing::Unclear
                 }
@@ -140,7 +140,7 @@ impl<M: Memory> Handle<M> {
             };
             match standing {
                 Standing::Itself => return Ok(Peek::Whole(parts, now)),
-                // One stands for one that counts, or that stood for such a one.
+                // An aborted object stands for one that counts, or for another aborted one.
                 Standing::For(other) if followed < MAX_FOLLOWED => object = other,
                 Standing::For(_) => return Ok(Peek::Damaged),
                 Standing::Unclear => return Ok(Peek::Changed),
@@ -150,8 +150,8 @@ impl<M: Memory> Handle<M> {
         }
     }
 
-    /// Reads only what the object that `word`, read at `at`, points to says of its form, as
-    /// [`peek`](Self::peek) reads all of it. Nothing of it is checked but that it was linked.
+    /// Like [`peek`](Self::peek), but reads only the kind and the expiry of the object. It checks
+    /// that the object was linked, not that its content is intact.
     pub(crate) fn glance(
         &mut self,
         at: GlobalAddr,
@@ -167,7 +167,7 @@ impl<M: Memory> Handle<M> {
         let Some(expiry) = Object::expiry_at(&head) else { return Ok(Glance::Unclear) };
         let kind = Object::kind_in(&head);
         let Some(expiry) = expiry else { return Ok(Glance::Form(Form { kind, expires_ms: 0 })) };
-        // Reads are of whole words, and objects have room for them.
+        // Reads whole words, for which every object has room.
         let (mut words, skipped) = ([0; 2 * Object::EXPIRY], expiry % 8);
         let used = if skipped == 0 { Object::EXPIRY } else { words.len() };
         let addr = GlobalAddr::from_raw(object.addr.raw() + (expiry - skipped) as u64);
@@ -182,7 +182,7 @@ impl<M: Memory> Handle<M> {
         Ok(Glance::Form(Form { kind, expires_ms }))
     }
 
-    /// Reads some bytes of an object, then the slot and the segment's tag again; nothing if neither
+    /// Reads some bytes of an object, then the slot and the segment's tag again; `None` if neither
     /// changed.
     fn look_at(
         &mut self,
@@ -211,7 +211,7 @@ impl<M: Memory> Handle<M> {
         })
     }
 
-    /// Whether the slot that was `word` points to something else now, or counts no more.
+    /// Whether the slot that was `word` has changed, or its segment has been replaced.
     #[cold]
     fn was_replaced(
         &mut self,
@@ -224,9 +224,9 @@ impl<M: Memory> Handle<M> {
         Ok(!now.is_unchanged(word) || (now.is_frozen() && !self.confirm(hash, segment)?))
     }
 
-    /// What the object in the scratch bytes, to which the slot `now` pointed, stands for if its
-    /// owner word is not 0. It is decided first if it has a condition, and unlinked if it does not
-    /// count.
+    /// Determines what the object in the scratch buffer, with an owner word that is not 0, stands
+    /// for; the slot `now` pointed to it. An object with a condition is resolved first; an aborted
+    /// one is unlinked, unless the slot is frozen.
     #[cold]
     fn standing_for(
         &self,
@@ -249,7 +249,7 @@ impl<M: Memory> Handle<M> {
         Ok(Standing::Unclear)
     }
 
-    /// The length of the large object whose header is in the scratch bytes.
+    /// The length in bytes of the large object whose header is in the scratch buffer.
     fn large_bytes(&self) -> Option<usize> {
         let whole = Object::len_in(&self.scratch)?;
         let fits = whole as u64 <= self.shared.memory.page_bytes();

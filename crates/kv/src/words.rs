@@ -3,14 +3,14 @@ use rackpool_client::GlobalAddr;
 use crate::error::KvError;
 use crate::memory::{CasError, Memory};
 
-/// What came of a compare-and-swap.
+/// The outcome of a compare-and-swap.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Swap {
-    /// The word was as expected and is the new one now.
+    /// The word had the expected value and was replaced.
     Done,
-    /// The word was another one.
+    /// The word had another value.
     Lost,
-    /// Nobody knows.
+    /// It is unknown whether the word was replaced.
     Unknown,
 }
 
@@ -31,7 +31,7 @@ pub(crate) fn swap_word<M: Memory>(
     swap_of(memory.compare_and_swap(addr, expected, new), expected)
 }
 
-/// What came of a compare-and-swap of a word that was to be `expected`.
+/// The outcome of a compare-and-swap from `expected`, given its result.
 pub(crate) fn swap_of<E>(
     found: Result<u64, CasError<E>>,
     expected: u64,

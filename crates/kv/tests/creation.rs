@@ -1,5 +1,5 @@
-//! Tables with names: clients that create one at the same time, and are stopped and killed at each
-//! memory operation.
+//! Tables with names: clients that create the same table concurrently and are stopped or killed at
+//! each memory operation.
 #![allow(
     clippy::unwrap_used,
     clippy::cast_possible_truncation,
@@ -19,7 +19,7 @@ use support::scheduler::{Fate, scheduler};
 use support::{SEGMENT_BYTES, value_of};
 
 const NAME: &str = "words";
-/// What a table's header takes.
+/// The size of a table's header in the pool.
 const HEADER: u64 = 1024;
 
 fn open(heap: &Arc<Heap>) -> Result<Table<Arc<Heap>>, KvError<HeapError>> {
@@ -28,7 +28,8 @@ fn open(heap: &Arc<Heap>) -> Result<Table<Arc<Heap>>, KvError<HeapError>> {
     Ok(table.with_lock_wait(Duration::ZERO))
 }
 
-/// Uses the table until it has split, destroys it, and returns the sizes of what is in use then.
+/// Uses the table until it has split, destroys it, and returns the sizes of what is still
+/// allocated.
 fn use_up(heap: &Arc<Heap>, table: Table<Arc<Heap>>) -> Vec<u64> {
     let mut handle = table.handle();
     for key in 100..200 {
@@ -43,8 +44,8 @@ fn use_up(heap: &Arc<Heap>, table: Table<Arc<Heap>>) -> Vec<u64> {
     heap.live()
 }
 
-/// A creator meets its fate at its operation `at`, another one comes later. Returns whether it met
-/// it.
+/// A creator meets its fate at its operation `at`; another one comes later. Returns whether the
+/// first met it.
 fn meet(fate: fn(u64) -> Fate, at: u64) -> bool {
     let heap = Arc::new(Heap::new(1 << 20));
     let time = scheduler(1, &[fate(at), Fate::Lives]).never_switching();
@@ -58,7 +59,7 @@ fn meet(fate: fn(u64) -> Fate, at: u64) -> bool {
     };
     let later = || {
         *had_name.lock().unwrap() = heap.root(NAME).unwrap().is_some();
-        // The daemon may come later as well.
+        // In half of the cases the daemon recovers later.
         if at.is_multiple_of(2) {
             heap.recover(|client| client == Some(0) && time.is_gone(0), || {});
         }

@@ -1,4 +1,4 @@
-//! Objects that some other program has written to: what is damaged costs itself only.
+//! Objects that another program has overwritten: damage costs only the damaged entry.
 #![allow(
     clippy::unwrap_used,
     clippy::cast_possible_truncation,
@@ -16,7 +16,7 @@ use support::history::{Answer, Op, perform};
 use support::{number, small_table, value_of};
 use xxhash_rust::xxh3::xxh3_64;
 
-/// The object of a key, and its bytes.
+/// The address and the bytes of the object of a key.
 fn object_of(heap: &Heap, key: u64) -> (GlobalAddr, [u8; 64]) {
     let objects = heap.live_of(64).into_iter().map(|addr| {
         let mut bytes = [0; 64];
@@ -47,7 +47,7 @@ fn scanned(handle: &mut Handle<Arc<Heap>>) -> Vec<u64> {
 
 #[test]
 fn a_damaged_object_is_passed_by_and_may_be_replaced_or_deleted() {
-    // In the hash, whose bits say where it belongs; in the value.
+    // In the hash, whose bits select the segment, and in the value.
     for at in [16, 17, 23, 40] {
         let heap = Arc::new(Heap::new(1 << 20));
         let table = small_table(&heap);
@@ -71,7 +71,7 @@ fn a_damaged_object_is_passed_by_and_may_be_replaced_or_deleted() {
         assert_eq!(perform(&mut handle, 9, Op::Delete), Answer::Bool(true));
         assert_eq!(value_of(&mut handle, 9), None);
         damage(&heap, 7, at);
-        // Splits take it along.
+        // Splits move the damaged entry.
         for key in 100..400 {
             assert_eq!(perform(&mut handle, key, Op::Put(key)), Answer::Bool(false));
         }
@@ -90,7 +90,7 @@ fn conditions_that_lead_to_each_other_are_damage_and_no_endless_search() {
     perform(&mut handle, 1, Op::Swap(Some(1), 2));
     let (addr, mut bytes) = object_of(&heap, 1);
     assert_eq!(bytes[30], 1, "it has a condition");
-    // Aborted, and it stands for itself.
+    // The object is aborted, and its condition refers to the object itself.
     bytes[..8].copy_from_slice(&(!(1_u64 << 50)).to_le_bytes());
     let word = number(&bytes[48..56]) & !((1 << 42) - 1) | addr.raw() >> 6;
     bytes[48..56].copy_from_slice(&word.to_le_bytes());

@@ -1,4 +1,4 @@
-//! Entries with kinds and expiry, changed in one step, and walks in steps.
+//! Entries with kinds and expiry, changed atomically, and walks in steps.
 #![allow(
     clippy::unwrap_used,
     clippy::cast_possible_truncation,
@@ -44,7 +44,7 @@ fn looking_ahead_changes_nothing() {
     let mut lookahead = Lookahead::default();
     for number in 0..2000_u32 {
         let key = number.to_le_bytes();
-        // The one to come, one that is there, one that is absent, and what is no key.
+        // The next key, a present one, an absent one, and the empty key.
         for other in [number, number / 2, number + 1_000_000] {
             handle.look_ahead(&other.to_le_bytes(), &mut lookahead);
         }

@@ -1,5 +1,5 @@
-//! A pool that has room for entries, but not for another segment: what is stored stays usable,
-//! whoever is killed or stopped in a split.
+//! A pool with room for entries but not for another segment: stored entries stay usable when a
+//! client is killed or stopped during a split.
 #![allow(
     clippy::unwrap_used,
     clippy::cast_possible_truncation,
@@ -21,7 +21,7 @@ fn allow_segments(heap: &Heap, count: u64) {
     heap.segments_left.store(count, Ordering::Relaxed);
 }
 
-/// Puts keys from `first` on until one is refused; returns that.
+/// Puts keys from `first` on until one is refused; returns that key.
 fn fill(handle: &mut Handle<Arc<Heap>>, first: u64) -> u64 {
     let refused = (first..).find(|key| perform(handle, *key, Op::Put(*key)) == Answer::Refused);
     refused.unwrap()
@@ -62,8 +62,7 @@ fn who_gets_no_segment_freezes_nothing_and_what_is_stored_goes_on() {
     }
 }
 
-/// A table whose next insertion of key 1000 splits, with so many segments on its list of spare
-/// segments.
+/// A table whose next insertion of key 1000 splits, with `spare` spare segments.
 fn before_a_split(heap: &Arc<Heap>, spare: u64) -> (rackpool_kv::Table<Arc<Heap>>, u64) {
     let table = small_table(heap);
     watch_table(heap, &table);
@@ -73,8 +72,9 @@ fn before_a_split(heap: &Arc<Heap>, spare: u64) -> (rackpool_kv::Table<Arc<Heap>
     (table, full)
 }
 
-/// The victim meets its fate in a split, which it had two segments for, and the pool has only
-/// so many more. `early`: there are more before a stopped one goes on. Returns whether it met it.
+/// The victim meets its fate in a split for which it had two segments; the pool has room for only
+/// `more` others. `early`: more become available before a stopped victim continues. Returns whether
+/// the victim met its fate.
 fn run(fate: Fate, more: u64, at_once: bool, early: bool, label: &str) -> bool {
     let heap = Arc::new(watching_heap());
     let (table, full) = before_a_split(&heap, 3);
@@ -86,7 +86,7 @@ fn run(fate: Fate, more: u64, at_once: bool, early: bool, label: &str) -> bool {
     };
     let resolve = || heap.recover(|client| client == Some(0), || {});
     let is_killed = matches!(fate, Fate::KilledAt(_));
-    // Each is changed once, so that no object is where it was.
+    // Each is changed once, so that no object stays at its address.
     let values = Mutex::new((0..full).collect::<Vec<_>>());
     let survivor = || {
         allow_segments(&heap, more);
@@ -94,8 +94,7 @@ fn run(fate: Fate, more: u64, at_once: bool, early: bool, label: &str) -> bool {
             resolve();
         }
         let mut handle = table.handle();
-        // A killed one's segments are on the list of spare segments again; who is stopped may have
-        // them all.
+        // A killed victim's segments are spare again; a stopped one may have borrowed them all.
         let is_sure = (is_killed && at_once) || more > 0;
         for key in 0..full {
             assert_eq!(value_of(&mut handle, key), Some(key), "{label}");
@@ -113,7 +112,7 @@ fn run(fate: Fate, more: u64, at_once: bool, early: bool, label: &str) -> bool {
         if !early {
             return;
         }
-        // With more memory all that was begun is finished, and goes on.
+        // With more memory, everything that was begun completes.
         allow_segments(&heap, u64::MAX);
         for key in 2000..2000 + 2 * full {
             assert_eq!(perform(&mut handle, key, Op::Put(key)), Answer::Bool(false), "{label}");
@@ -150,7 +149,7 @@ fn run(fate: Fate, more: u64, at_once: bool, early: bool, label: &str) -> bool {
     time.operations(0) >= at
 }
 
-/// Runs it with the victim's end at each of its operations.
+/// Runs the test with the fate at each operation of the victim.
 fn everywhere(fate: fn(u64) -> Fate, at_once: bool) {
     let met = |at: &u64| {
         let cases = (0..4).flat_map(|more| [(more, true), (more, false)]);
@@ -186,7 +185,7 @@ fn a_segment_among_the_spare_ones_that_is_damaged_stops_no_split() {
     for key in 0..100 {
         perform(&mut handle, key, Op::Put(key));
     }
-    // The header of the table, which is no segment, and a word that no place holds.
+    // The table's header, which is no segment, and a word that is no valid place.
     let spare_segments = table.addr().raw() + 64;
     for (place, word) in [(60, table.addr().raw()), (61, 77)] {
         let place = rackpool_kv::GlobalAddr::from_raw(spare_segments + place * 8);

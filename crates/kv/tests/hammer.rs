@@ -84,7 +84,7 @@ fn no_increment_is_lost() {
                             break;
                         }
                     }
-                    // Others come and go beside them, so that their segments move.
+                    // Other keys are inserted and deleted, so that segments are replaced.
                     let beside = 1000 + me * 1000 + at % 100;
                     if at % 2 == 0 {
                         handle.put(&beside.to_le_bytes(), b"beside").unwrap();

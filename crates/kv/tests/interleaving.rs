@@ -1,5 +1,5 @@
-//! Clients that are switched, stopped and killed at every memory operation: whatever they saw must
-//! be explained by one register per key, and no memory may be left behind.
+//! Clients that are switched, stopped and killed at every memory operation: one register per key
+//! explains their answers, and no memory is leaked.
 #![allow(
     clippy::unwrap_used,
     clippy::cast_possible_truncation,
@@ -26,13 +26,13 @@ struct Plan {
     fates: Vec<Fate>,
     faults: u64,
     far: bool,
-    /// The pool has room for a few segments only, now and then.
+    /// The pool sometimes has room for only a few segments.
     full: bool,
-    /// What was freed can not be looked at any more.
+    /// Reading freed memory is an error.
     closes: bool,
 }
 
-/// An operation that stores `value`, if it stores any; `known` is what the key's value was.
+/// An operation that stores `value`, if it stores any; `known` was the key's value.
 fn operation(choice: u64, known: Option<u64>, value: u64) -> Op {
     match choice % 10 {
         0 | 1 => Op::Put(value),
@@ -44,7 +44,7 @@ fn operation(choice: u64, known: Option<u64>, value: u64) -> Op {
     }
 }
 
-/// Fills the table in part.
+/// Fills the table partly.
 fn prepare(first: &mut Handle<Arc<Heap>>, stream: &mut u64, history: &History, time: &Scheduler) {
     // Nearly full, so that the clients split and compact.
     for key in 100..100 + 16 + random(stream) % 8 {
@@ -93,7 +93,7 @@ fn run(plan: &Plan) {
                         (Op::Put(_), _) => *known = Some(value),
                         _ => {}
                     }
-                    // Other keys make the segments split and the dead slots many.
+                    // Other keys cause splits and many dead slots.
                     if random(&mut stream).is_multiple_of(3) {
                         let key = 200 + client * 50 + at;
                         history.run(time, &mut handle, key, Op::Put(value));
@@ -115,7 +115,7 @@ fn run(plan: &Plan) {
     check(plan, &heap, table, &history, &time);
 }
 
-/// What the clients saw must be explained, and nothing be left.
+/// Checks that the clients' answers are explained and that nothing is left.
 fn check(
     plan: &Plan,
     heap: &Arc<Heap>,
@@ -137,7 +137,7 @@ fn check(
     }
 }
 
-/// Some clients that nothing happens to.
+/// Clients that are neither killed nor stopped.
 fn lively(seed: u64, closes: bool) -> Plan {
     let fates = vec![Fate::Lives; 2 + seed as usize % 3];
     Plan { seed, fates, faults: 0, far: seed % 2 == 1, full: false, closes }
@@ -201,7 +201,7 @@ fn who_looks_at_what_was_freed_meanwhile_looks_again() {
     }
 }
 
-/// What came of a compare-and-put that others interrupted, and which of them did.
+/// The result of an interrupted compare-and-put, and whether each interruption ran.
 struct Interrupted {
     done: Result<bool, KvError<HeapError>>,
     first: bool,
@@ -210,9 +210,9 @@ struct Interrupted {
 
 const KEY: [u8; 8] = 7_u64.to_le_bytes();
 
-/// A compare-and-put from 1 to 2 in memory that can't be looked at once it is free. `first` is
-/// called at the `first_at`th of its memory operations. It is given what has `second` called, at
-/// the `second_at`th operation from then on. At the end nothing may be left.
+/// A compare-and-put from 1 to 2 in memory that cannot be read once it is freed. `first` runs at
+/// the `first_at`th of its memory operations. `first` gets a closure that makes `second` run at the
+/// `second_at`th operation from then on. At the end nothing may be left.
 fn interrupt_twice(
     (first_at, second_at): (u64, u64),
     first: impl FnOnce(&mut Handle<Arc<Heap>>, Box<dyn FnOnce() + '_>) + Send + 'static,
@@ -249,7 +249,7 @@ fn interrupt_twice(
     Interrupted { done, first, second }
 }
 
-/// Calls `interrupt` with all pairs of operations at which that can be.
+/// Calls `interrupt` with all pairs of operations at which both can run.
 fn at_all_pairs(mut interrupt: impl FnMut((u64, u64)) -> Interrupted) {
     for first_at in 1.. {
         let mut is_met = false;
@@ -267,8 +267,8 @@ fn at_all_pairs(mut interrupt: impl FnMut((u64, u64)) -> Interrupted) {
     }
 }
 
-/// A compare-and-put is interrupted by who reads the key, and that one by who replaces the new
-/// value.
+/// A compare-and-put is interrupted by a reader of the key, and the reader by a client that
+/// replaces the new value.
 fn replaced_meanwhile(at: (u64, u64)) -> Interrupted {
     let reads = move |helper: &mut Handle<Arc<Heap>>, begin_second: Box<dyn FnOnce() + '_>| {
         begin_second();
@@ -302,7 +302,7 @@ fn who_was_fooled_never_says_that_it_counted_whatever_was_freed_meanwhile() {
     at_all_pairs(|at| {
         let seen = Arc::new(AtomicU64::new(0));
         let (known, told) = (Arc::clone(&seen), Arc::clone(&seen));
-        // 1024 changes of the slot, and the old object's address again with another value in it.
+        // The slot changes 1024 times, and the old object's address is reused for another value.
         let fools = move |fooler: &mut Handle<Arc<Heap>>, begin_second: Box<dyn FnOnce() + '_>| {
             known.store(support::value_of(fooler, 7).unwrap(), Ordering::Relaxed);
             for value in 1000..2024_u64 {
@@ -310,7 +310,7 @@ fn who_was_fooled_never_says_that_it_counted_whatever_was_freed_meanwhile() {
             }
             begin_second();
         };
-        // That value is gone, too, and what the fooled one stands for with it.
+        // This value is also replaced, and with it the object that the aborted one stands for.
         let replaces = |replacer: &mut Handle<Arc<Heap>>| {
             replacer.put(&KEY, &3_u64.to_le_bytes()).unwrap();
         };

@@ -1,5 +1,5 @@
-//! One client is killed, or stopped, at each of its memory operations in turn; the others must go
-//! on, miss nothing that was acknowledged, and find no memory left behind.
+//! One client is killed or stopped at each of its memory operations in turn. The others must
+//! continue, find every acknowledged change, and leak no memory.
 #![allow(
     clippy::unwrap_used,
     clippy::cast_possible_truncation,
@@ -16,26 +16,26 @@ use support::history::{Op, perform};
 use support::scheduler::{Fate, scheduler};
 use support::{small_table, value_of, watch_table, watching_heap};
 
-/// When it is decided what becomes of a killed client's reservations.
+/// When a killed client's reservations are resolved.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Resolved {
-    /// Before anybody else does anything.
+    /// Before any other client does anything.
     AtOnce,
-    /// When the others have changed, split and compacted everything.
+    /// After the others have changed, split and compacted everything.
     Late,
 }
 
-/// The key that the victim works on.
+/// The key that the victim changes.
 const KEY: u64 = 1;
 const NEW: u64 = 77;
 const OLD: u64 = 55;
 
-/// An operation of the victim, and what is done before it.
+/// An operation of the victim, and its preparation.
 struct Case {
     name: &'static str,
     prepare: fn(&mut Handle<Arc<Heap>>),
     op: Op,
-    /// What the key's value may be afterwards, beside what it was before.
+    /// The value that the key may have afterwards, besides its value before.
     after: Option<u64>,
 }
 
@@ -71,7 +71,7 @@ fn entry_cases() -> Vec<Case> {
     ]
 }
 
-/// Those that replace a segment.
+/// Operations that replace a segment.
 fn segment_cases() -> Vec<Case> {
     vec![
         Case {
@@ -98,7 +98,7 @@ fn cases() -> impl Iterator<Item = Case> {
     entry_cases().into_iter().chain(segment_cases())
 }
 
-/// Runs a case with the victim's fate. Returns whether the victim met it.
+/// Runs a case with this fate. Returns whether the victim met it.
 fn run(case: &Case, fate: Fate, when: Resolved, first_key: usize, label: &str) -> bool {
     let heap = Arc::new(watching_heap());
     let table = small_table(&heap);
@@ -113,7 +113,7 @@ fn run(case: &Case, fate: Fate, when: Resolved, first_key: usize, label: &str) -
     if let Some(count) = std::num::NonZero::new(others.len()) {
         others.rotate_left(first_key % count);
     }
-    // One client after the other; only the fate switches them.
+    // The clients run one after the other; only the fate switches them.
     let time = scheduler(1, &[fate, Fate::Lives]).never_switching();
     heap.schedule(Arc::clone(&time));
     let victim = || {
@@ -130,13 +130,13 @@ fn run(case: &Case, fate: Fate, when: Resolved, first_key: usize, label: &str) -
         for key in &others {
             assert_eq!(value_of(&mut handle, *key), Some(*key), "{label}");
         }
-        // A client that knows nothing changes what one that knows the old segment reads.
+        // A client with an empty cache changes what a client with a stale cache reads.
         for key in &others {
             perform(&mut table.handle(), *key, Op::Put(key + 1000));
             assert_eq!(value_of(&mut first, *key), Some(key + 1000), "{label}");
             perform(&mut table.handle(), *key, Op::Put(*key));
         }
-        // Splits and compactions of all that the victim may have had in its hands.
+        // Splits and compacts every segment that the victim may have borrowed.
         let more = 200..212 + 16 * first_key as u64;
         for key in more.clone() {
             perform(&mut handle, key, Op::Put(key));
@@ -144,7 +144,8 @@ fn run(case: &Case, fate: Fate, when: Resolved, first_key: usize, label: &str) -
         for key in more {
             perform(&mut handle, key, Op::Delete);
         }
-        // Untouched, the victim's object is only moved, out of segments that are used again.
+        // In the other half of the cases the victim's object is only moved, out of segments that
+        // are reused.
         if matches!(fate, Fate::KilledAt(_)) && first_key.is_multiple_of(2) {
             perform(&mut handle, KEY, Op::Put(5));
             perform(&mut handle, KEY, Op::Put(6));
@@ -168,7 +169,7 @@ fn run(case: &Case, fate: Fate, when: Resolved, first_key: usize, label: &str) -
     time.operations(0) >= at
 }
 
-/// Runs a case with the victim's end at each of its operations; returns how many there are.
+/// Runs a case with the fate at each operation of the victim; returns the number of operations.
 fn everywhere(case: &Case, fate: fn(u64) -> Fate, when: Resolved) -> u64 {
     let mut at = 1;
     loop {
@@ -206,8 +207,8 @@ fn a_client_stopped_anywhere_finishes_later() {
 
 #[test]
 fn a_stopped_compare_and_put_is_not_fooled_by_a_value_that_came_back_to_its_place() {
-    // 1024 changes of the slot, and the old object's address again with another value in it:
-    // the slot's word is the very one that the stopped client saw.
+    // The slot changes 1024 times, and the old object's address is reused for another value. The
+    // slot then has exactly the word that the stopped client read.
     for at in 1..20 {
         let heap = Arc::new(Heap::new(1 << 20));
         let table = small_table(&heap);
@@ -230,7 +231,8 @@ fn a_stopped_compare_and_put_is_not_fooled_by_a_value_that_came_back_to_its_plac
         let seen = value_of(&mut table.handle(), KEY);
         let done = done.into_inner().unwrap();
         if done == Some(support::history::Answer::Bool(true)) {
-            // It happened before the others or never stopped: its value is gone.
+            // It was made before the others' changes, or the client never stopped: its value is
+            // gone.
             assert!(!stopped || seen == Some(2023), "stopped at {at}: {seen:?}");
         } else {
             assert_eq!(seen, Some(2023), "stopped at {at}");
@@ -242,7 +244,7 @@ fn a_stopped_compare_and_put_is_not_fooled_by_a_value_that_came_back_to_its_plac
 
 #[test]
 fn a_compare_and_put_that_was_fooled_and_killed_leaves_nothing_behind() {
-    // As above; then it is killed at each of its operations after it went on.
+    // As above; then the client is killed at each of its operations after it continued.
     for (at, more) in (1..20).flat_map(|at| (1..30).map(move |more| (at, more))) {
         let heap = Arc::new(Heap::new(1 << 20));
         let table = small_table(&heap);
@@ -267,7 +269,8 @@ fn a_compare_and_put_that_was_fooled_and_killed_leaves_nothing_behind() {
         resolve();
         let mut handle = table.handle();
         if more % 2 == 0 {
-            // Only moved, out of segments that are used again, before anybody looks at it.
+            // The object is only moved, out of segments that are reused, before any client reads
+            // it.
             for key in 200..260 {
                 perform(&mut handle, key, Op::Put(key));
                 perform(&mut handle, key, Op::Delete);
@@ -276,7 +279,7 @@ fn a_compare_and_put_that_was_fooled_and_killed_leaves_nothing_behind() {
         }
         let seen = value_of(&mut handle, KEY);
         assert!(seen == Some(2023) || seen == Some(NEW), "killed {more} after {at}: {seen:?}");
-        // What it could not unlink goes when the slot has changed.
+        // What the victim could not unlink is freed once the slot has changed.
         perform(&mut handle, KEY, Op::Put(5));
         resolve();
         table.destroy().unwrap();

@@ -1,4 +1,4 @@
-//! One client against a hash map, through many splits and compactions; and the edges of what may
+//! One client against a hash map, through many splits and compactions; and the limits of what can
 //! be stored.
 #![allow(
     clippy::unwrap_used,
@@ -108,7 +108,7 @@ proptest! {
                     }).unwrap();
                     prop_assert_eq!(&seen, &model);
                 }
-                // The other handle's directory is out of date by now.
+                // The other handle's directory is stale.
                 Step::OtherHandle => std::mem::swap(&mut handle, &mut other),
             }
         }
@@ -265,7 +265,7 @@ fn damage_is_an_error_and_no_endless_search() {
         for junk in [[0; 64], [0x5a; 64], [0xff; 64], kept.map(|byte| byte ^ 1)] {
             heap.write(addr, &junk).unwrap();
             for handle in [&mut handle, &mut table.handle()] {
-                // Any answer will do, and any error, but it must come.
+                // Any answer and any error is allowed, but the call must return.
                 let _ = handle.get(b"key", &mut Vec::new());
                 let _ = handle.get(b"other", &mut Vec::new());
                 let _ = handle.for_each(|_, _| {});

@@ -1,6 +1,6 @@
-//! Optimistic transactions: together with operations of single keys any interleaving is strictly
-//! serializable, and a client killed or stopped at any memory operation leaves all of a change or
-//! nothing, keeps nobody from going on and leaves nothing behind.
+//! Optimistic transactions: together with operations of single keys, any interleaving is strictly
+//! serializable. A client that is killed or stopped at any memory operation leaves all of a change
+//! or nothing, blocks no other client, and leaks nothing.
 #![allow(
     clippy::unwrap_used,
     clippy::cast_possible_truncation,
@@ -20,13 +20,13 @@ use support::scheduler::{Fate, Scheduler, scheduler};
 use support::{number, small_table, watching_heap};
 
 const KEYS: usize = 4;
-/// The values of all keys, the first half in one table, the others in another; 0: it is not there.
+/// The values of all keys, half of them in each of two tables; 0: the key is absent.
 type State = [u64; KEYS];
 
-/// What a client did.
+/// An operation of a client.
 #[derive(Clone, Copy, Debug)]
 enum Op {
-    /// A transaction that has to begin again.
+    /// A transaction that failed and must be repeated.
     Nothing,
     Read(usize),
     Put(usize, u64),
@@ -38,13 +38,13 @@ enum Op {
 #[derive(Clone, Copy, Debug)]
 struct Event {
     op: Op,
-    /// `None` if it is not known.
+    /// `None` if it is unknown.
     answer: Option<u64>,
     begin: u64,
     end: u64,
 }
 
-/// A client's access.
+/// A client's access to the tables.
 struct Access {
     handles: [Handle<Arc<Heap>>; 2],
     committer: Committer,
@@ -64,7 +64,7 @@ impl Access {
         self.try_read(key).unwrap()
     }
 
-    /// `None` in a transaction that has to begin again.
+    /// `None` in a transaction that must be repeated.
     fn try_read(&mut self, key: usize) -> Option<u64> {
         let mut value = Vec::new();
         match self.of(key).get(&[key as u8], &mut value) {
@@ -88,7 +88,7 @@ impl Access {
         self.handles.iter_mut().for_each(Handle::begin);
     }
 
-    /// Takes into its hands what it reads.
+    /// Begins an insistent transaction.
     fn insist(&mut self) -> bool {
         let [first, second] = &mut self.handles;
         known(self.committer.insist(&mut [first, second]).map(|()| true)).is_some()
@@ -119,7 +119,7 @@ fn tables(heap: &Arc<Heap>) -> [Table<Arc<Heap>>; 2] {
     [first, second]
 }
 
-/// What an operation answers in a state, and the state then.
+/// The answer of an operation in a state, and the state afterwards.
 fn apply(op: Op, mut state: State) -> (u64, State) {
     match op {
         Op::Nothing => (0, state),
@@ -143,7 +143,7 @@ fn apply(op: Op, mut state: State) -> (u64, State) {
     }
 }
 
-/// Whether the events not in `done` can be put into an order that explains their answers.
+/// Whether some order of the events not in `done` explains their answers.
 fn explain(events: &[Event], done: u128, state: State, seen: &mut HashSet<(u128, State)>) -> bool {
     let rest = (0..events.len()).filter(|at| done & (1_u128 << at) == 0);
     if rest.clone().all(|at| events[at].answer.is_none()) {
@@ -168,7 +168,7 @@ fn random(stream: &mut u64) -> u64 {
     *stream >> 33
 }
 
-/// What happened, and when.
+/// The recorded events, with the scheduler's clock.
 struct History<'a> {
     events: Mutex<Vec<Event>>,
     time: &'a Scheduler,
@@ -189,7 +189,7 @@ impl History<'_> {
     }
 }
 
-/// One client's operations.
+/// Runs one client's operations.
 fn work(client: usize, seed: u64, tables: &[Table<Arc<Heap>>; 2], history: &History<'_>) {
     let mut stream = seed * 31 + client as u64;
     let mut access = Access::new(tables, client);
@@ -217,7 +217,7 @@ fn work(client: usize, seed: u64, tables: &[Table<Arc<Heap>>; 2], history: &Hist
     }
 }
 
-/// Reads and writes the keys of these sets in one transaction, which is tried a few times.
+/// Reads and writes the keys of these sets in one transaction, with a few attempts.
 fn transact(access: &mut Access, history: &History<'_>, fresh: u64, read: u64, written: u64) {
     for attempt in 0..3 {
         let (mut reads, mut writes) = ([None; KEYS], [None; KEYS]);
@@ -265,7 +265,7 @@ fn transact(access: &mut Access, history: &History<'_>, fresh: u64, read: u64, w
     }
 }
 
-/// Runs clients with these fates; checks what they saw and what is left.
+/// Runs clients with these fates; checks their answers and what is left.
 fn run(seed: u64, fates: &[Fate], faults: u64) {
     let heap = Arc::new(watching_heap());
     let tables = tables(&heap);
@@ -294,7 +294,7 @@ fn run(seed: u64, fates: &[Fate], faults: u64) {
     check_nothing_left(&heap, tables, &mut last, &label, faults == 0);
 }
 
-/// No lock and no record is left, and no memory when the tables are gone.
+/// Checks that no lock and no record is left, and no memory once the tables are destroyed.
 fn check_nothing_left(
     heap: &Heap,
     tables: [Table<Arc<Heap>>; 2],
@@ -353,7 +353,7 @@ fn unanswered_swaps_are_explained_or_reported() {
     }
 }
 
-/// One client makes a change and meets its fate at each memory operation in turn.
+/// One client makes a change and meets its fate at each of its memory operations in turn.
 fn everywhere(fate: fn(u64) -> Fate, insists: bool) -> u64 {
     let (before, after) = ([5, 6, 0, 9], [7, 6, 8, 0]);
     for at in 1.. {
@@ -389,7 +389,7 @@ fn everywhere(fate: fn(u64) -> Fate, insists: bool) -> u64 {
             assert!(seen == before || seen == after, "{label}: {seen:?}");
             let again: State = std::array::from_fn(|key| other.read(key));
             assert_eq!(again, seen, "{label}");
-            // It writes, too: in one transaction that finds what it has just read.
+            // The other client also writes, in a transaction that reads what it has just seen.
             other.begin();
             let found: State = std::array::from_fn(|key| other.read(key));
             found.iter().enumerate().for_each(|(key, value)| {
@@ -430,7 +430,7 @@ fn a_client_stopped_at_any_step_of_a_commit_keeps_nobody_waiting() {
     }
 }
 
-/// One client is killed at each step; then what it left is cleared away.
+/// One client is killed at each step; then recovery removes what it left.
 #[test]
 fn a_transaction_that_did_not_commit_changes_no_version() {
     let mut aborted = 0;
@@ -467,7 +467,7 @@ fn a_transaction_that_did_not_commit_changes_no_version() {
     assert!(aborted > 10, "only {aborted}");
 }
 
-/// Two clients change one map, its splits included, each time with a counter in another table.
+/// Two clients change one map, with splits, each time together with a counter in another table.
 #[test]
 fn maps_change_together_with_other_keys() {
     for seed in 0..20 {
@@ -489,7 +489,7 @@ fn maps_change_together_with_other_keys() {
                     let mut value = Vec::new();
                     keys.get(b"counter", &mut value).unwrap();
                     let count = number(&value);
-                    // Values that are long enough for nodes to split.
+                    // The values are long enough to split nodes.
                     let mut map = maps.map(id);
                     let all = map.range(&Range::ALL, Direction::Forward, usize::MAX);
                     let inserted = map.insert(&[client as u8, round], &[7; 300]).map(drop);
@@ -539,7 +539,7 @@ fn keys_that_a_record_has_no_room_for_are_found_again() {
     }
 }
 
-/// Those who recover live for a step only, as instances do that are killed all the time.
+/// Each recovery makes one step only, as in instances that are killed all the time.
 #[test]
 fn records_go_though_nobody_lives_to_see_all_of_the_table() {
     let heap = Arc::new(Heap::new(16 << 20));
@@ -636,15 +636,15 @@ fn a_view_shows_its_own_changes_and_only_those() {
     assert_eq!(scanned(&mut handle), new);
 }
 
-/// Seen in `rackpool-kv`: of a lock that was there when a transaction looked the next command found
-/// nothing, and it committed.
+/// Seen in `rackpool-kv`: a lock was present when a transaction first read it, its next command
+/// found nothing, and the transaction committed.
 #[test]
 fn an_entry_does_not_expire_in_the_middle_of_a_transaction_and_none_commits_on_one_that_has() {
     let heap = Arc::new(watching_heap());
     let tables = tables(&heap);
     let mut access = Access::new(&tables, 1);
-    // On a busy machine an entry may expire before the transaction has begun: the next one lives
-    // longer.
+    // On a busy machine an entry may expire before the transaction has begun; the next one then
+    // lives longer.
     let begun = (5..20).map(|bits| now_ms() + (1 << bits)).find_map(|expires_ms| {
         access.of(0).put_entry(&[0], Form { kind: Kind::STRING, expires_ms }, b"token").unwrap();
         access.begin();
@@ -667,18 +667,18 @@ fn an_entry_does_not_expire_in_the_middle_of_a_transaction_and_none_commits_on_o
     access.begin();
     assert_eq!(access.of(0).version(&[0]).unwrap(), None);
     assert!(!access.of(0).delete(&[0]).unwrap());
-    // One that is stored with a time that is over is none, to the transaction too.
+    // An entry that is stored with a past expiry is absent, also within the transaction.
     let over = Form { kind: Kind::STRING, expires_ms: 1 };
     access.of(1).put_entry(&[1], over, b"over").unwrap();
     assert_eq!(access.of(1).read(&[1]).unwrap(), None);
     assert_eq!(access.commit(), Some(true));
 }
 
-/// Seen in `rackpool-kv`: what a transaction read of an entry had its version, and was empty.
+/// Seen in `rackpool-kv`: a transaction read an entry's version but an empty value.
 #[test]
 fn an_entry_that_expires_while_it_is_read_is_there_or_not() {
     const ROUNDS: u64 = 1500;
-    /// How long before the end of its time it is looked for, at most.
+    /// The longest time before its expiry at which the entry is read.
     const BEFORE_NS: u64 = 5000;
 
     let since_1970_ns = || {
@@ -714,7 +714,7 @@ fn values_that_do_not_fit_into_a_page_together_are_refused_and_nothing_is_change
     let mut access = Access::new(&tables, 0);
     let large = vec![1; 1_200_000];
     access.of(0).put(&[0], &large).unwrap();
-    // The only change needs no lock.
+    // A single change needs no lock.
     access.begin();
     access.of(0).put(&[0], &large).unwrap();
     assert_eq!(access.commit(), Some(true));

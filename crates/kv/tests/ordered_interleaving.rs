@@ -1,5 +1,5 @@
 //! Clients of an ordered map that are switched, stopped and killed at every memory operation: one
-//! register per key explains what they saw, ranges miss nothing, and no node is left behind.
+//! register per key explains their answers, ranges miss no key, and no node is left.
 #![allow(
     clippy::unwrap_used,
     clippy::cast_possible_truncation,
@@ -19,9 +19,9 @@ use support::maps::{MAP, keys, new_map, nodes, perform, sweep, value_of};
 use support::scheduler::{Fate, Scheduler};
 use support::small_table;
 
-/// Keys that all clients use: among others, which stay.
+/// Keys that all clients change, among others that stay.
 const HOT: [u64; 3] = [55, 60, 75];
-/// Each tenth key stays.
+/// The number of keys that stay: multiples of ten.
 const STAYS: u64 = 12;
 
 struct Plan {
@@ -40,7 +40,7 @@ fn operation(choice: u64, known: Option<u64>, value: u64) -> Op {
     }
 }
 
-/// What one client does.
+/// Runs one client's operations.
 fn client(plan: &Plan, number: u64, table: &Table<Arc<Heap>>, history: &History, time: &Scheduler) {
     let mut maps = OrderedMaps::new(table.handle());
     let mut stream = plan.seed.wrapping_mul(31) + number;
@@ -55,7 +55,7 @@ fn client(plan: &Plan, number: u64, table: &Table<Arc<Heap>>, history: &History,
             (Op::Put(_), _) => known[hot] = Some(value),
             _ => {}
         }
-        // Other keys make leaves split, all at the same place.
+        // Other keys split leaves, all at the same position.
         let key = 61 + number + 4 * (at % 3);
         let op = if random(&mut stream).is_multiple_of(4) { Op::Delete } else { Op::Put(value) };
         if !key.is_multiple_of(10) {
@@ -69,7 +69,7 @@ fn client(plan: &Plan, number: u64, table: &Table<Arc<Heap>>, history: &History,
     }
 }
 
-/// Keys that nobody touches are seen by every range.
+/// Checks that a range sees every key that no client changes.
 fn check_stays(maps: &mut OrderedMaps<Arc<Heap>>, direction: Direction) {
     let mut seen = keys(maps, direction);
     seen.retain(|key| key.is_multiple_of(10) && !HOT.contains(key));

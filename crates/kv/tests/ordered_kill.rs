@@ -1,5 +1,5 @@
-//! Changes of ordered maps and sorted sets, killed and stopped at each memory operation in turn:
-//! nobody else is harmed, and nothing is left behind when the map is destroyed.
+//! Changes of ordered maps and sorted sets, killed or stopped at each memory operation in turn: no
+//! other client is harmed, and nothing is left once the map is destroyed.
 #![allow(
     clippy::unwrap_used,
     clippy::cast_possible_truncation,
@@ -21,21 +21,21 @@ use support::small_table;
 
 type Maps = OrderedMaps<Arc<Heap>>;
 
-/// The key that the victim works on: in the middle of the others.
+/// The key that the victim changes, in the middle of the others.
 const KEY: u64 = 1000;
 const NEW: u64 = 77;
 
-/// An operation of the victim on a map of so many other keys.
+/// An operation of the victim on a map with other keys.
 struct Case {
     name: &'static str,
-    /// The others: these many on each side.
+    /// The number of other keys on each side.
     others: u64,
     op: Op,
     before: Option<u64>,
     after: Option<u64>,
 }
 
-/// A leaf holds 6 fat entries; so does an inner node.
+/// A leaf holds 6 fat entries; an inner node too.
 fn cases() -> Vec<Case> {
     let put =
         |name, others| Case { name, others, op: Op::Put(NEW), before: None, after: Some(NEW) };
@@ -51,7 +51,7 @@ fn others(case: &Case) -> Vec<u64> {
     (KEY - case.others..KEY).chain(KEY + 1..=KEY + case.others).collect()
 }
 
-/// What others do after the victim has met its fate: its leaf and those around it split.
+/// The others' work after the victim met its fate: it splits the victim's leaf and those beside it.
 fn go_on(maps: &mut Maps, others: &[u64], label: &str) {
     for direction in [Direction::Forward, Direction::Backward] {
         let mut seen = keys(maps, direction);
@@ -67,7 +67,7 @@ fn go_on(maps: &mut Maps, others: &[u64], label: &str) {
     }
 }
 
-/// Runs a case with the victim's fate. Returns whether the victim met it.
+/// Runs a case with this fate. Returns whether the victim met it.
 fn run(case: &Case, fate: Fate, label: &str) -> bool {
     let heap = Arc::new(Heap::new(4 << 20));
     let table = small_table(&heap);
@@ -110,7 +110,7 @@ fn run(case: &Case, fate: Fate, label: &str) -> bool {
     time.operations(0) >= at
 }
 
-/// Calls `run` with each operation of the victim in turn; returns how many there are.
+/// Calls `run` with each operation of the victim in turn; returns the number of operations.
 fn everywhere(mut run: impl FnMut(u64) -> bool) -> u64 {
     (1..).find(|at| !run(*at)).unwrap() - 1
 }
@@ -147,7 +147,7 @@ fn a_split_of_three_levels_killed_or_stopped_anywhere_is_finished_by_others() {
         }
         (heap, table, maps)
     };
-    // The first insertion that makes a leaf, a node above it, and two below the root.
+    // The first insertion that creates a leaf, a node above it, and two below the root.
     let (_, table, mut maps) = filled(0);
     let mut before = nodes(&table);
     let count = (0..500).find(|key| {
@@ -193,7 +193,7 @@ fn a_split_of_three_levels_killed_or_stopped_anywhere_is_finished_by_others() {
 
 #[test]
 fn what_a_killed_client_put_for_a_split_of_an_inner_node_is_not_taken_for_what_came_later() {
-    // Leaves at the end, and odd keys before the last of them up to a given one.
+    // Appends leaves; then inserts odd keys before the last one, up to `odd`.
     let filled = |count: u64, odd: u64| {
         let heap = Arc::new(Heap::new(4 << 20));
         let table = small_table(&heap);
@@ -204,7 +204,7 @@ fn what_a_killed_client_put_for_a_split_of_an_inner_node_is_not_taken_for_what_c
         }
         (heap, table, maps)
     };
-    // An insertion that makes a leaf, and a node above it that is not below the root.
+    // An insertion that creates a leaf and a node above it that is not below the root.
     let found = (40..90_u64).filter_map(|count| {
         let (_, table, mut maps) = filled(count, 0);
         (2 * count - 21..2 * count - 9).step_by(2).find_map(|odd| {
@@ -224,12 +224,13 @@ fn what_a_killed_client_put_for_a_split_of_an_inner_node_is_not_taken_for_what_c
             };
             let survivor = || {
                 heap.recover(|client| client == Some(0), || {});
-                // Separators so short that they fit into the node that was to be split.
+                // Separators short enough to fit into the node that was to be split.
                 let mut maps = OrderedMaps::new(table.handle());
                 for name in 0..4_u8 {
                     maps.map(MAP).insert(&[b'z', name], &[name; 700]).unwrap();
                 }
-                // The node is split after all, by one who finds what was put for it before.
+                // Another client splits the node after all, and finds the half that the victim
+                // stored.
                 let mut maps = OrderedMaps::new(table.handle());
                 for key in 2 * count..2 * count + 60 {
                     perform(&mut maps, key, Op::Put(key));
@@ -315,7 +316,7 @@ fn score(number: u64) -> Score {
     Score::new(number as f64).unwrap()
 }
 
-/// A sorted set shows a member at one place, and at the one that its score says.
+/// A sorted set shows a member at one position only: the one of its score.
 #[test]
 fn a_change_of_a_sorted_set_killed_or_stopped_anywhere_is_whole_or_nothing() {
     let changes: [(&str, Option<u64>, Option<u64>); 3] =
@@ -353,7 +354,7 @@ fn a_change_of_a_sorted_set_killed_or_stopped_anywhere_is_whole_or_nothing() {
                 is_killed.then(resolve);
                 let mut last = OrderedMaps::new(table.handle());
                 check_set(&mut last, &[before, after], &label);
-                // Whatever was left there, the member can be used as before.
+                // Whatever the victim left there, the member can be used as before.
                 set(&mut last).add(b"it", score(60), Rule::default()).unwrap();
                 check_set(&mut last, &[Some(score(60))], &label);
                 assert!(set(&mut last).remove(b"it").unwrap());
@@ -370,7 +371,7 @@ fn a_change_of_a_sorted_set_killed_or_stopped_anywhere_is_whole_or_nothing() {
     }
 }
 
-/// Whether the member "it" has one of these scores, wherever it is looked for.
+/// Checks that every read finds the member "it" with one of these scores.
 fn check_set(maps: &mut Maps, expected: &[Option<Score>], label: &str) {
     let mut set = set(maps);
     let seen = set.score(b"it").unwrap();

@@ -1,4 +1,4 @@
-//! One client's ordered map against one in memory, through many splits; its edges, and damage.
+//! One client's ordered map against a model, through many splits; its limits, and damage.
 #![allow(
     clippy::unwrap_used,
     clippy::cast_possible_truncation,
@@ -41,7 +41,7 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// Keys of different lengths, which have so much in common that separators are long.
+/// Keys of different lengths with long common prefixes, so that separators are long.
 fn key_bytes(key: u16) -> Vec<u8> {
     let mut bytes = vec![b'k'; if key.is_multiple_of(3) { 3 } else { 250 }];
     bytes.extend_from_slice(&key.to_be_bytes());
@@ -137,7 +137,7 @@ proptest! {
                     prop_assert_eq!(&some[..], &expected[..expected.len().min(5)]);
                     prop_assert_eq!(map.range(&range, direction, usize::MAX).unwrap(), expected);
                 }
-                // Its copies of inner nodes are out of date by now.
+                // The cached inner nodes of the other access are stale.
                 Step::OtherHandle => std::mem::swap(&mut maps, &mut other),
             }
         }
@@ -164,7 +164,7 @@ fn ascending_keys_leave_full_leaves() {
     }
     let mut nodes = 0;
     table.handle().for_each(|_, _| nodes += 1).unwrap();
-    // 24 B an entry: 80 in a leaf.
+    // An entry takes 24 B, so a leaf has 80.
     assert!(nodes < 20_000 / 66, "{nodes} nodes");
     assert_eq!(map.count(&Range::ALL).unwrap(), 20_000);
 }
@@ -227,7 +227,7 @@ fn a_sweep_takes_what_nobody_owns_and_nothing_else() {
             maps.map(id).insert(&key_bytes(key), &[1; 100]).unwrap();
         }
     }
-    // As if its destroyer had been killed.
+    // As if the client that destroys the map had been killed.
     let root = [rootless.to_bytes(), [0; 16]].concat();
     assert!(table.handle().delete(&root).unwrap());
     let mut asked = HashSet::new();
@@ -248,7 +248,7 @@ fn a_sweep_takes_what_nobody_owns_and_nothing_else() {
     assert_eq!(heap.live(), Vec::<u64>::new());
 }
 
-/// Sweepers that each live for a step only, as instances do that are killed all the time.
+/// Each sweep makes one step only, as in instances that are killed all the time.
 #[test]
 fn sweeps_that_never_come_to_an_end_leave_nothing_together() {
     let heap = Arc::new(Heap::new(16 << 20));
@@ -270,7 +270,7 @@ fn sweeps_that_never_come_to_an_end_leave_nothing_together() {
     maps.map(kept).destroy().unwrap();
 }
 
-/// Whatever bytes a node has, each operation ends, with an answer or with an error.
+/// Whatever bytes a node has, each operation returns an answer or an error.
 #[test]
 fn damaged_nodes_are_errors_and_no_endless_search() {
     let heap = Arc::new(Heap::new(16 << 20));
@@ -306,7 +306,7 @@ fn damaged_nodes_are_errors_and_no_endless_search() {
     assert_eq!(maps.map(id).count(&Range::ALL).unwrap(), 59);
 }
 
-/// Found by the fuzz target: the node was split, found changed, read and split again for ever.
+/// Found by the fuzz target: the node was split, found changed, read and split again without end.
 #[test]
 fn a_node_that_is_older_than_its_half_is_damage_and_no_endless_split() {
     let heap = Arc::new(Heap::new(16 << 20));
@@ -318,7 +318,7 @@ fn a_node_that_is_older_than_its_half_is_damage_and_no_endless_split() {
     let (mut first, mut handle) = (None, table.handle());
     handle
         .for_each(|name, node| {
-            // The first leaf: at level 0, with a high key, and with no low one.
+            // The first leaf: level 0, with a high key, and with an empty low one.
             if node[1] == 0 && node[2] == 1 && node[48..52] == [0; 4] {
                 first = Some((name.to_vec(), node.to_vec()));
             }

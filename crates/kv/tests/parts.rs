@@ -1,4 +1,4 @@
-//! A walk along the parts of a table meets all of its memory, also what killed clients have left.
+//! A walk over the parts of a table finds all of its memory, also what killed clients have left.
 #![allow(
     clippy::unwrap_used,
     clippy::cast_possible_truncation,
@@ -16,7 +16,7 @@ use support::history::{Op, perform};
 use support::scheduler::{Fate, scheduler};
 use support::small_table;
 
-/// The objects that a walk meets, with their bytes.
+/// The objects that a walk visits, with their sizes.
 fn met(heap: &Arc<Heap>, addr: GlobalAddr) -> BTreeMap<u64, u64> {
     let mut met = BTreeMap::new();
     let walk = Table::walk(Arc::clone(heap), addr, |_, addr, bytes| {

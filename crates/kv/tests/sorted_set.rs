@@ -1,4 +1,4 @@
-//! Sorted sets, small and large, against a plain one; and bytes that are none.
+//! Sorted sets, small and large, against a model; and bytes that are not a set.
 #![allow(
     clippy::unwrap_used,
     clippy::cast_possible_truncation,
@@ -84,7 +84,7 @@ fn member(number: u8) -> Vec<u8> {
 
 type Model = HashMap<Vec<u8>, f64>;
 
-/// What Redis' documentation says of `ZADD`.
+/// `ZADD` as in Redis's documentation.
 fn set(model: &mut Model, member: Vec<u8>, to: f64, adds: bool, rule: Rule) -> Outcome {
     let Some(old) = model.get(&member).copied() else {
         if rule.existing == Existing::OnlyOld {
@@ -194,7 +194,7 @@ proptest! {
             small.encode(&mut bytes);
             prop_assert!(SmallSet::decode(&bytes).is_some_and(|read| read == small));
         }
-        // One entry for what is true of a member, one for its place: nothing else is left.
+        // Each member has one truth and one order entry; nothing else is left.
         let mut map = large.into_map();
         let entries = map.count(&rackpool_kv::ordered::Range::ALL).unwrap();
         prop_assert_eq!(entries, 2 * model.len() as u64);
@@ -268,7 +268,7 @@ fn a_walk_ends_at_its_limit_and_changes_work_without_one() {
     for walk in limited(&mut maps, Some(8)) {
         assert!(matches!(walk, Err(OrderedError::LeafLimit { map }) if map == id), "{walk:?}");
     }
-    // Together, not each.
+    // The limit is for all walks together, not for each.
     maps.limit_leaves(Some(8));
     let first = |maps: &mut OrderedMaps<_>| SortedSet::new(maps.map(id)).by_index(0, 9, false);
     let walks = (0..10).take_while(|_| first(&mut maps).is_ok()).count();

@@ -1,5 +1,5 @@
 //! Clients of a sorted set that are switched, stopped and killed at every memory operation: no
-//! change of a score is lost, and each member stands where its score says.
+//! change of a score is lost, and each member is at the position of its score.
 #![allow(
     clippy::unwrap_used,
     clippy::cast_possible_truncation,
@@ -26,7 +26,7 @@ fn score(number: u64) -> Score {
     Score::new(number as f64).unwrap()
 }
 
-/// The members that nobody touches are seen once each, in their order, by every walk.
+/// Checks that a walk sees each member that no client changes exactly once, in order.
 fn check_stays(set: &mut SortedSet<'_, Arc<Heap>>, reverse: bool) {
     let mut seen = set.by_score(&ScoreRange::ALL, reverse, 0, u64::MAX).unwrap();
     seen.retain(|(member, _)| member.len() == 30);
@@ -59,7 +59,7 @@ fn run(seed: u64, fates: &[Fate]) {
                 let outcome = set.increment(b"counter", score(1), Rule::default()).unwrap();
                 assert!(matches!(outcome, Outcome::Added(_) | Outcome::Changed(_)), "{outcome:?}");
                 done.fetch_add(1, Ordering::Relaxed);
-                // Comes and goes, at places that come back.
+                // A member that is added and removed, with scores that recur.
                 match (seed + number + round) % 3 {
                     0 => drop(set.remove(b"guest").unwrap()),
                     place => drop(set.add(b"guest", score(place * 7), Rule::default()).unwrap()),

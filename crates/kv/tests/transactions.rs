@@ -1,6 +1,5 @@
-//! Transactions: any interleaving is serializable, and a client killed or stopped at any memory
-//! operation leaves all of a change or nothing, keeps nobody from going on and leaves nothing
-//! behind.
+//! Transactions: any interleaving is serializable. A client that is killed or stopped at any memory
+//! operation leaves all of a change or nothing, blocks no other client, and leaks nothing.
 #![allow(
     clippy::unwrap_used,
     clippy::cast_possible_truncation,
@@ -19,21 +18,21 @@ use support::scheduler::{Fate, Scheduler, scheduler};
 use support::{small_table, watching_heap};
 
 const KEYS: usize = 4;
-/// The values of all keys; 0: the key is not there.
+/// The values of all keys; 0: the key is absent.
 type State = [u64; KEYS];
 
-/// What a client did.
+/// An operation of a client.
 #[derive(Clone, Copy, Debug)]
 enum Op {
     Read(usize),
-    /// The keys that are named, what they must be, what they become.
+    /// For each key in the transaction: the expected value and the new one.
     Commit([Option<(u64, u64)>; KEYS]),
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Event {
     op: Op,
-    /// What was read, or whether it was committed; `None` if that is not known.
+    /// The value read, or whether the transaction committed; `None` if unknown.
     answer: Option<u64>,
     begin: u64,
     end: u64,
@@ -51,7 +50,7 @@ fn read(client: &mut Transactor<Arc<Heap>>, key: usize) -> u64 {
     }
 }
 
-/// `None` if it is not known whether it happened.
+/// Commits a transaction; `None` if its outcome is unknown.
 fn commit(client: &mut Transactor<Arc<Heap>>, wanted: &[Option<(u64, u64)>; KEYS]) -> Option<bool> {
     let bytes =
         wanted.map(|change| change.map(|(old, new)| (old.to_le_bytes(), new.to_le_bytes())));
@@ -73,7 +72,7 @@ fn commit(client: &mut Transactor<Arc<Heap>>, wanted: &[Option<(u64, u64)>; KEYS
     }
 }
 
-/// What an operation answers in a state, and the state then.
+/// The answer of an operation in a state, and the state afterwards.
 fn apply(op: Op, mut state: State) -> (u64, State) {
     match op {
         Op::Read(key) => (state[key], state),
@@ -90,7 +89,7 @@ fn apply(op: Op, mut state: State) -> (u64, State) {
     }
 }
 
-/// Whether the events not in `done` can be put into an order that explains their answers.
+/// Whether some order of the events not in `done` explains their answers.
 fn explain(events: &[Event], done: u128, state: State, seen: &mut HashSet<(u128, State)>) -> bool {
     let rest = (0..events.len()).filter(|at| done & (1_u128 << at) == 0);
     if rest.clone().all(|at| events[at].answer.is_none()) {
@@ -115,7 +114,7 @@ fn random(stream: &mut u64) -> u64 {
     *stream >> 33
 }
 
-/// One client's operations, noted in `history`.
+/// Runs one client's operations and records them in `history`.
 fn work(
     client: usize,
     seed: u64,
@@ -157,7 +156,7 @@ fn answer(history: &Mutex<Vec<Event>>, time: &Scheduler, at: usize, answer: Opti
     history[at].end = time.now();
 }
 
-/// Runs clients with these fates; checks what they saw and what is left.
+/// Runs clients with these fates; checks their answers and what is left.
 fn run(seed: u64, fates: &[Fate], faults: u64) {
     let heap = Arc::new(watching_heap());
     let table = small_table(&heap);
@@ -189,7 +188,7 @@ fn run(seed: u64, fates: &[Fate], faults: u64) {
     check_nothing_left(&heap, table, &mut last, &label, faults == 0);
 }
 
-/// No lock and no record is left, and no memory when all keys are gone.
+/// Checks that no lock and no record is left, and no memory once all keys are deleted.
 fn check_nothing_left(
     heap: &Heap,
     table: Table<Arc<Heap>>,
@@ -241,7 +240,7 @@ fn unanswered_swaps_are_explained_or_reported() {
     }
 }
 
-/// One client makes a change and meets its fate at each memory operation in turn.
+/// One client makes a change and meets its fate at each of its memory operations in turn.
 fn everywhere(fate: fn(u64) -> Fate) -> u64 {
     let (before, wanted) = ([5, 6, 0, 0], [Some((5, 7)), Some((6, 0)), Some((0, 8)), None]);
     let after = apply(Op::Commit(wanted), before).1;
@@ -260,7 +259,7 @@ fn everywhere(fate: fn(u64) -> Fate) -> u64 {
             let mut other = transactor(&table, 1);
             let seen: State = std::array::from_fn(|key| read(&mut other, key));
             assert!(seen == before || seen == after, "{label}: {seen:?}");
-            // Readers only look; writers take locks away. Whatever they see stays.
+            // Readers change nothing; writers resolve locks. What a reader has seen stays true.
             let same = seen.map(|value| Some((value, value)));
             assert_eq!(commit(&mut other, &same), Some(true), "{label}");
             let again: State = std::array::from_fn(|key| read(&mut other, key));

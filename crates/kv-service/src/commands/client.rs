@@ -9,7 +9,7 @@ use crate::shared::Shared;
 
 type Done = Result<(), Failure>;
 
-/// A name that breaks no line of `CLIENT LIST`.
+/// A client name, if it fits into a field of `CLIENT LIST`.
 pub(super) fn valid_name(name: &[u8]) -> Result<String, Failure> {
     let refused = said("ERR Client names cannot contain spaces, newlines or special characters.");
     match String::from_utf8(name.to_vec()) {
@@ -18,7 +18,7 @@ pub(super) fn valid_name(name: &[u8]) -> Result<String, Failure> {
     }
 }
 
-/// The lines of the connections that are asked for.
+/// The `CLIENT LIST` lines of the connections that the request selects.
 fn list(shared: &Shared, args: Args<'_>) -> Result<String, Failure> {
     let chosen = match (lower(args.at(2)).as_str(), args.len()) {
         (_, 2) => None,
@@ -26,7 +26,7 @@ fn list(shared: &Shared, args: Args<'_>) -> Result<String, Failure> {
             let kind = lower(args.at(3));
             match kind.as_str() {
                 "normal" => None,
-                // There are none.
+                // There are no connections of these types.
                 "master" | "replica" | "slave" | "pubsub" => Some(Vec::new()),
                 _ => return Err(told(format!("ERR Unknown client type '{kind}'"))),
             }
@@ -41,15 +41,15 @@ fn list(shared: &Shared, args: Args<'_>) -> Result<String, Failure> {
     Ok(shared.clients.list(|id| chosen.as_ref().is_none_or(|chosen| chosen.contains(&id))))
 }
 
-/// Which connections are to end.
+/// The connections that `CLIENT KILL` selects.
 #[derive(Debug, Default)]
 struct Doomed {
     id: Option<u64>,
     address: Option<String>,
     local: Option<String>,
-    /// Of a kind that there is none of.
+    /// The request names a type of which there are no connections.
     nobody: bool,
-    /// Not the one that asks.
+    /// Exclude the requesting connection.
     spares_self: bool,
 }
 
@@ -91,7 +91,7 @@ impl Doomed {
 
 fn kill(context: &mut Context<'_>, args: Args<'_>, reply: &mut Reply<'_>) -> Done {
     let own = context.session.id;
-    // With one argument only it is an address, and also one's own.
+    // A single argument is an address; then the own connection may be killed too.
     let is_old_form = args.len() == 3;
     let doomed = if is_old_form {
         let address = Some(String::from_utf8_lossy(args.at(2)).into_owned());
@@ -116,7 +116,7 @@ fn kill(context: &mut Context<'_>, args: Args<'_>, reply: &mut Reply<'_>) -> Don
     Ok(())
 }
 
-/// Nobody ever waits.
+/// No connection ever blocks.
 fn unblock(args: Args<'_>, reply: &mut Reply<'_>) -> Done {
     if args.len() == 4 && !matches!(lower(args.at(3)).as_str(), "timeout" | "error") {
         return Err(said("ERR CLIENT UNBLOCK reason should be TIMEOUT or ERROR"));

@@ -8,7 +8,7 @@ use crate::shared::Password;
 
 type Done = Result<(), Failure>;
 
-/// What clients ask of Redis' configuration, and what holds here.
+/// The parameters of Redis that clients read, with the values that hold here.
 fn parameters(context: &Context<'_>) -> Vec<(&'static str, String)> {
     let shared = context.shared;
     vec![
@@ -23,7 +23,7 @@ fn parameters(context: &Context<'_>) -> Vec<(&'static str, String)> {
         ("maxmemory-policy", "noeviction".into()),
         ("port", shared.listen.map_or(0, |listen| listen.port()).to_string()),
         ("proto-max-bulk-len", shared.longest_entry.to_string()),
-        // Who may ask has said it.
+        // A client that may ask is authenticated.
         ("requirepass", shared.password.as_ref().map_or_else(String::new, Password::shown)),
         ("save", String::new()),
         ("timeout", "0".into()),
@@ -42,7 +42,7 @@ pub(super) fn config(context: &mut Context<'_>, args: Args<'_>, reply: &mut Repl
             });
             reply.map(found.len());
             for (name, value) in found {
-                // One that was named comes back as it was written.
+                // A parameter that was named is returned in the request's spelling.
                 let named = args.from(2).find(|asked| asked.eq_ignore_ascii_case(name.as_bytes()));
                 reply.bulk(named.unwrap_or(name.as_bytes()));
                 reply.text(&value);

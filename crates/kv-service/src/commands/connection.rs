@@ -121,7 +121,7 @@ pub(super) fn hello(context: &mut Context<'_>, args: Args<'_>, reply: &mut Reply
             let user = words.next().ok_or_else(unknown)?;
             authenticate(context, user, words.next().ok_or_else(unknown)?)?;
         } else if is(word, "setname") {
-            // At once, as in Redis: it stays if a later option is wrong.
+            // As in Redis, the name is set even if a later option is wrong.
             let name = super::client::valid_name(words.next().ok_or_else(unknown)?)?;
             context.shared.clients.change(context.session.id, |client| client.name = name);
         } else {
@@ -158,7 +158,7 @@ pub(super) fn hello(context: &mut Context<'_>, args: Args<'_>, reply: &mut Reply
     Ok(())
 }
 
-/// `WAIT`: there are no replicas that could have a write; the pool has it.
+/// `WAIT`: there are no replicas; an acknowledged write is in the pool.
 pub(super) fn wait(_: &mut Context<'_>, args: Args<'_>, reply: &mut Reply<'_>) -> Done {
     integer(args.at(1))?;
     let timeout = parse_integer(args.at(2));

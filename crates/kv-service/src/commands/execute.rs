@@ -10,24 +10,25 @@ use crate::failure::{Failure, said, told};
 use crate::resp::{Args, Reply};
 use crate::session::Replies;
 
-/// A transaction takes at most so many bytes.
+/// The most bytes of a queued transaction.
 const MAX_TRANSACTION: usize = 256 << 20;
 
-/// What became of a request.
+/// The result of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub enum Outcome {
-    /// It is answered.
+    /// The answer is written, or the client does not want it.
     Answered,
-    /// Nothing was done, nor anything answered: it takes long, and other connections wait.
+    /// Nothing was done and nothing written: the command takes long, and other connections wait.
     TakesLong,
 }
 
-/// Does a request and writes its answer.
+/// Executes a request and writes its answer.
 pub fn execute(context: &mut Context<'_>, args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
     let begin = reply.len();
     if is(args.at(0), "post") || is(args.at(0), "host:") {
-        // A web page has let a browser send this: nothing behind it is a command.
+        // A browser sends this on behalf of a web page. What follows must not be executed as
+        // commands.
         context.session.ends = true;
         return Outcome::Answered;
     }
@@ -63,7 +64,8 @@ pub fn execute(context: &mut Context<'_>, args: Args<'_>, reply: &mut Reply<'_>)
     Outcome::Answered
 }
 
-/// Writes an error in the place of what was answered since there were `begin` bytes.
+/// Replaces the answer written after the first `begin` bytes by an error. If the daemon has
+/// forgotten this client, it ends the service; if the pool is full, it makes the sweep hurry.
 pub(super) fn fail(context: &Context<'_>, failure: &Failure, begin: usize, reply: &mut Reply<'_>) {
     reply.truncate(begin);
     if failure.is_forgotten() {
@@ -99,14 +101,15 @@ fn dispatch(
     }
     context.give_way_if(args.len() > MANY)?;
     let done = (command.run)(context, args, reply);
-    // Another thread counts what it does in this one's place.
+    // The thread that executes the command counts it.
     if !matches!(done, Err(Failure::Long)) {
         context.shared.stats(context.thread).commands.add(1);
     }
     done
 }
 
-/// What follows for a transaction if a command can't be done as it was written.
+/// Handles the failure of a command that cannot be executed as it was written: a transaction is
+/// discarded (`EXEC`) or marked as broken.
 fn refuse(context: &mut Context<'_>, args: Args<'_>, failure: Failure) -> Failure {
     if args.at(0).eq_ignore_ascii_case(b"exec") {
         context.session.transaction = None;
@@ -120,7 +123,7 @@ fn refuse(context: &mut Context<'_>, args: Args<'_>, failure: Failure) -> Failur
     failure
 }
 
-/// The command of a request, if it may be done as it was written.
+/// The command of a request, if it exists, has allowed arguments, and the client is authenticated.
 fn admit(context: &Context<'_>, args: Args<'_>) -> Result<&'static Command, Failure> {
     let Some(command) = find(args.at(0)) else {
         context.session.activity.unknown();
@@ -139,7 +142,7 @@ fn admit(context: &Context<'_>, args: Args<'_>) -> Result<&'static Command, Fail
     Ok(command)
 }
 
-/// What Redis says of a command that it does not know.
+/// The error of Redis for an unknown command.
 fn unknown(args: Args<'_>) -> Failure {
     const SHOWN: usize = 128;
     let show = |bytes: &[u8], most: usize| {
@@ -157,7 +160,8 @@ fn unknown(args: Args<'_>) -> Failure {
     told(format!("ERR unknown command '{name}', with args beginning with: {others}"))
 }
 
-/// When something that is said to be so many seconds or milliseconds away, or since 1970, is.
+/// Converts an expiry argument to milliseconds since 1970: `number` is in seconds or milliseconds,
+/// and relative to now or absolute.
 pub(super) fn moment(
     number: i64,
     is_seconds: bool,

@@ -8,7 +8,7 @@ use crate::resp::{Args, Reply};
 
 type Done = Result<(), Failure>;
 
-/// When an expiry is set.
+/// The condition under which an expiry is set.
 #[derive(Clone, Copy, Debug, Default)]
 struct Only {
     without: bool,
@@ -42,7 +42,7 @@ impl Only {
         Ok(only)
     }
 
-    /// Whether an expiry may take the place of the old one; 0 is none.
+    /// Whether an expiry may replace the old one; 0 is none.
     const fn allows(self, old: u64, new: i64) -> bool {
         let is_later = old != 0 && new > old.cast_signed();
         let is_earlier = old == 0 || new < old.cast_signed();
@@ -93,7 +93,7 @@ pub(super) fn pexpireat(context: &mut Context<'_>, args: Args<'_>, reply: &mut R
     expire_at(context, args, (false, true), "pexpireat", reply)
 }
 
-/// The expiry of a key; -2 when there is no such key, -1 when it has none.
+/// The expiry of a key, or the answer -2 if the key is absent, -1 if it does not expire.
 fn expiry(context: &mut Context<'_>, key: &[u8]) -> Result<Result<u64, i64>, Failure> {
     let Some(form) = context.store.form(key)? else { return Ok(Err(-2)) };
     Ok(if form.expires_ms == 0 { Err(-1) } else { Ok(form.expires_ms) })

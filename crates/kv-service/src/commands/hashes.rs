@@ -19,7 +19,7 @@ type Done = Result<(), Failure>;
 type Pair = (Vec<u8>, Vec<u8>);
 type Maps = OrderedMaps<Arc<Pool>>;
 
-/// Puts the fields of a small hash into a map.
+/// Inserts the fields of a small hash into a new map.
 fn fill(maps: &mut Maps, id: MapId, fields: &[u8]) -> Result<(), Failure> {
     for field in Fields(fields).iter() {
         let field = field?;
@@ -28,12 +28,12 @@ fn fill(maps: &mut Maps, id: MapId, fields: &[u8]) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Stores what was made of a small hash, if it is one still.
+/// `Store` for a changed small hash; `Grow` if it is too large.
 fn stored<R>(made: &[u8], result: R) -> Small<R> {
     if made.len() > MAX_SMALL { Small::Grow } else { Small::Store(result) }
 }
 
-/// All fields, in a copy.
+/// A copy of all fields.
 fn all(context: &mut Context<'_>, key: &[u8]) -> Result<Vec<Pair>, Failure> {
     context.store.look(
         key,
@@ -48,7 +48,7 @@ fn all(context: &mut Context<'_>, key: &[u8]) -> Result<Vec<Pair>, Failure> {
     )
 }
 
-/// Does something with the value of a field.
+/// Calls `work` with the value of a field, or with `None` if it is absent.
 fn with_field<R>(
     context: &mut Context<'_>,
     key: &[u8],
@@ -112,8 +112,8 @@ pub(super) fn hmset(context: &mut Context<'_>, args: Args<'_>, reply: &mut Reply
     Ok(())
 }
 
-/// Gives a field the value that `change` makes of its old one, and what that gave with it; `None`
-/// leaves it. `change` may be called again.
+/// Sets a field to the value that `change` computes from its old one; `None` leaves the field as it
+/// is. Returns the second result of `change`, which may be called again.
 fn update<R>(
     context: &mut Context<'_>,
     key: &[u8],

@@ -10,7 +10,7 @@ use crate::failure::Failure;
 use crate::resp::{Args, Reply};
 use crate::store::Keyspace;
 
-/// The release of Redis whose behaviour this is.
+/// The release of Redis whose behaviour this service implements.
 pub(super) const REDIS_VERSION: &str = "7.0.15";
 
 const SECTIONS: [&str; 7] =
@@ -80,16 +80,16 @@ fn write_section(
     };
     text.push_str(&format!("# {title}\r\n"));
     for (name, value) in lines {
-        // It is memory that is written to.
+        // Writing to a `String` cannot fail.
         let _ = write!(text, "{name}:{value}\r\n");
     }
     Ok(())
 }
 
-/// What the table holds now; if counting took long, what it held a while ago: who asks again and
-/// again must not keep the others from their answers.
+/// The number of keys now, or, if counting takes long, the last count: frequent `INFO` requests
+/// must not delay other clients.
 fn keyspace(context: &mut Context<'_>) -> Result<Keyspace, Failure> {
-    /// So much time is always taken, of more one part in so many.
+    /// A count up to this long is always repeated; a longer one after `PART` times its duration.
     const SHORT: Duration = Duration::from_millis(2);
     const PART: u32 = 20;
     let last = *context.shared.keyspace.lock().unwrap_or_else(PoisonError::into_inner);
@@ -107,7 +107,7 @@ fn keyspace(context: &mut Context<'_>) -> Result<Keyspace, Failure> {
     Ok(keyspace)
 }
 
-/// The time that this process has had so far.
+/// The processor time of this process.
 fn cpu(context: &Context<'_>) -> Vec<(&'static str, String)> {
     let mut lines = Vec::new();
     if let Ok(usage) = getrusage(UsageWho::RUSAGE_SELF) {
@@ -140,8 +140,8 @@ fn server(context: &Context<'_>) -> Vec<(&'static str, String)> {
     ]
 }
 
-/// What the rack's daemon says: the memory is the pool's, not this program's, but for what
-/// connections hold.
+/// The memory in use, from the rack's daemon: the data is in the pool, and this process holds only
+/// connections' buffers.
 fn memory(context: &Context<'_>) -> Vec<(&'static str, String)> {
     let mut lines = Vec::new();
     if let Ok(status) = context.shared.pool.rack_status() {

@@ -55,7 +55,7 @@ fn list(names: impl Iterator<Item = &'static str>, reply: &mut Reply<'_>) {
     names.iter().for_each(|name| reply.text(name));
 }
 
-/// The names that the filter of a `COMMAND LIST` lets through.
+/// The names that match the filter of a `COMMAND LIST` request.
 fn filtered(args: Args<'_>) -> Result<Vec<&'static str>, Failure> {
     let (by, what) = (lower(args.at(2)), lower(args.at(3)));
     if args.len() != 5 || by != "filterby" {
@@ -67,7 +67,7 @@ fn filtered(args: Args<'_>) -> Result<Vec<&'static str>, Failure> {
         let fits = match what.as_str() {
             "pattern" => glob::matches(args.at(4), name.as_bytes()),
             "aclcat" => command.categories().contains(&category.as_str()),
-            // There are none.
+            // There are no modules.
             "module" => false,
             _ => return Err(SYNTAX),
         };
@@ -78,7 +78,7 @@ fn filtered(args: Args<'_>) -> Result<Vec<&'static str>, Failure> {
     Ok(fitting)
 }
 
-/// Answers which arguments of a command are keys, and what it does with them.
+/// Answers with the arguments of a command that are keys and, with `with_flags`, their flags.
 fn keys_of(args: Args<'_>, with_flags: bool, reply: &mut Reply<'_>) -> Done {
     let command = find(args.at(2)).ok_or(said("ERR Invalid command specified"))?;
     if !command.takes(args.len() - 2) {
@@ -111,9 +111,8 @@ fn names() -> impl Iterator<Item = (&'static Command, &'static str)> {
     })
 }
 
-/// What a command does with its keys, in the words of Redis: whether it only reads, writes,
-/// overwrites or removes them, and what it does with their values. `args` are those of `COMMAND
-/// GETKEYSANDFLAGS`.
+/// How a command uses its keys, in the words of Redis: whether it reads, writes, overwrites or
+/// removes them, and how it uses their values. `args` are those of `COMMAND GETKEYSANDFLAGS`.
 fn key_flags(command: &Command, args: Args<'_>) -> &'static [&'static str] {
     match command.name {
         "exists" | "touch" | "type" | "object" | "watch" | "strlen" | "hlen" | "hexists"
@@ -132,7 +131,7 @@ fn key_flags(command: &Command, args: Args<'_>) -> &'static [&'static str] {
     }
 }
 
-/// Writes name, arity, flags, keys and categories of a command; three lists are to follow.
+/// Writes name, arity, flags, keys and categories of a command; the caller writes three more lists.
 fn describe_as(
     (name, arity): (&str, i64),
     flags: &[&str],

@@ -61,7 +61,7 @@ pub(super) fn object(context: &mut Context<'_>, args: Args<'_>, reply: &mut Repl
             let entry = context.store.keys.read(args.at(2))?;
             let value = entry.filter(|entry| entry.form.kind == Kind::STRING);
             let number = value.and_then(|entry| parse_integer(entry.value));
-            // Redis keeps these once for all keys.
+            // Redis shares one object among all keys with such a value.
             let is_shared = number.is_some_and(|number| (0..10_000).contains(&number));
             reply.integer(if is_shared { i64::from(i32::MAX) } else { 1 });
         }

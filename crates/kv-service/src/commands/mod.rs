@@ -2,9 +2,9 @@
 //!
 //! | module | holds |
 //! |---|---|
-//! | `table`, `subcommands` | all of them by name, with what clients may ask about them |
-//! | `execute` | what happens to a request before and after its command |
-//! | `strings`, `numbers`, `keys`, `expiry`, `scan`, `hashes`, `sorted_sets` | those on data |
+//! | `table`, `subcommands` | the tables of commands, with what `COMMAND` and `HELP` return |
+//! | `execute` | the steps before and after each command |
+//! | `strings`, `numbers`, `keys`, `expiry`, `scan`, `hashes`, `sorted_sets` | the commands on data |
 //! | `transactions`, `connection`, `client`, `introspection`, `info`, `config` | the others |
 
 mod client;
@@ -42,40 +42,40 @@ use crate::session::Session;
 use crate::shared::Shared;
 use crate::store::Store;
 
-/// What a command works with.
+/// The environment of a command.
 #[derive(Debug)]
 pub struct Context<'a> {
-    /// The data.
+    /// The thread's access to the data.
     pub store: &'a mut Store,
-    /// The connection.
+    /// The session of the connection.
     pub session: &'a mut Session,
-    /// What all threads share.
+    /// State that all threads share.
     pub shared: &'a Shared,
-    /// Which thread it is.
+    /// The index of this thread.
     pub thread: usize,
-    /// Whether other connections wait until the command is done.
+    /// Whether the thread has other connections, which wait until the command is done.
     pub others_wait: bool,
 }
 
-/// Does a command and writes its answer. What it wrote is taken back if it fails.
+/// Executes a command and writes its answer. If it fails, the caller removes what it wrote.
 pub type Handler = fn(&mut Context<'_>, Args<'_>, &mut Reply<'_>) -> Result<(), Failure>;
 
-/// What a command may look at while other connections wait, in keys, elements that it names, or
-/// commands of a transaction. In another rack each costs some 10 us.
+/// The most keys, elements or queued commands that a command may have while other connections wait.
+/// If they are in another rack, each costs about 10 us.
 pub const MANY: usize = 256;
-/// How many leaves of maps it may look at, of about 40 elements each.
+/// The most leaves of maps that such a command may read, with about 40 elements each.
 const LEAVES: u32 = 16;
 
-/// Pauses between two attempts at a transaction grow up to this.
+/// The longest pause between two attempts at a transaction.
 const LONGEST_PAUSE: Duration = Duration::from_millis(4);
-/// Failed attempts after which a transaction locks the entries that it reads.
+/// The number of failed attempts after which a transaction locks the entries that it reads.
 const OPTIMISTIC: u32 = 6;
-/// How long a transaction is tried.
+/// How long a transaction is repeated.
 const LONGEST: Duration = Duration::from_secs(10);
 
 impl Context<'_> {
-    /// Does something as one transaction, at one moment among all instances. `work` is done again
-    /// when another change came between; within a transaction it is a part of that.
+    /// Executes `work` as one transaction, atomic among all instances. `work` is called again after
+    /// a conflict. Within a transaction it becomes a part of that.
     pub fn transact<R>(
         &mut self,
         mut work: impl FnMut(&mut Self) -> Result<R, Failure>,
@@ -88,14 +88,14 @@ impl Context<'_> {
             if attempt < OPTIMISTIC {
                 self.store.begin();
             } else {
-                // It waits for others.
+                // An insistent transaction waits for locks of others.
                 self.give_way_if(true)?;
                 self.store.insist()?;
             }
             let result = work(self);
             let done = match &result {
                 Ok(_) => self.store.commit(),
-                // It may have failed because of what is not of one moment.
+                // The entries that were read never existed together, so the failure means nothing.
                 Err(failure) if failure.is_conflict() => self.store.roll_back().map(|_| false),
                 Err(_) => self.store.roll_back(),
             };
@@ -114,8 +114,8 @@ impl Context<'_> {
         ))
     }
 
-    /// Changes a collection at one moment: [`Store::edit`], several elements of a large one in a
-    /// transaction.
+    /// Changes a collection atomically, as [`Store::edit`]; uses a transaction if several elements
+    /// of a large collection change.
     pub fn edit<R, S, L>(&mut self, key: &[u8], mut edit: Edit<S, L>) -> Result<R, Failure>
     where
         S: FnMut(&[u8], &mut Vec<u8>) -> Result<Small<R>, Failure>,
@@ -127,13 +127,13 @@ impl Context<'_> {
         }
     }
 
-    /// Fails with [`Failure::Long`] if what comes takes long and other connections wait. Nothing
-    /// may have been changed before: the command is done from its begin by another thread.
+    /// Fails with [`Failure::Long`] if `takes_long` and other connections wait. The caller must not
+    /// have changed anything before: another thread executes the command from the start.
     pub const fn give_way_if(&self, takes_long: bool) -> Result<(), Failure> {
         if takes_long && self.others_wait { Err(Failure::Long) } else { Ok(()) }
     }
 
-    /// Limits what the next command walks along in maps.
+    /// Limits the leaves of maps that the next command reads, if other connections wait.
     fn limit_walks(&mut self) {
         self.store.maps.limit_leaves(self.others_wait.then_some(LEAVES));
     }

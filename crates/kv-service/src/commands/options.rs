@@ -1,12 +1,12 @@
 use crate::failure::{Failure, NOT_AN_INTEGER};
 use crate::number::parse_integer;
 
-/// Whether an argument is this word, in whatever case.
+/// Whether an argument is this word, in any case.
 pub(super) fn is(argument: &[u8], word: &str) -> bool {
     argument.eq_ignore_ascii_case(word.as_bytes())
 }
 
-/// An argument in small letters, if it is short text.
+/// The first 128 bytes of an argument, in lower case.
 pub(super) fn lower(argument: &[u8]) -> String {
     String::from_utf8_lossy(&argument[..argument.len().min(128)]).to_ascii_lowercase()
 }
@@ -16,7 +16,8 @@ pub(super) fn integer(argument: &[u8]) -> Result<i64, Failure> {
     parse_integer(argument).ok_or(NOT_AN_INTEGER)
 }
 
-/// The part of `len` elements from `start` to `stop`, both counted, negative ones from the end.
+/// The range of `len` elements from `start` to `stop`, both included; negative ones count from the
+/// end.
 pub(super) fn slice(start: i64, stop: i64, len: usize) -> std::ops::Range<usize> {
     let count = i64::try_from(len).unwrap_or(i64::MAX);
     let from_end = |at: i64| if at < 0 { at.saturating_add(count) } else { at };

@@ -13,12 +13,12 @@ use crate::values;
 
 type Done = Result<(), Failure>;
 
-/// How many entries a step of a whole walk looks at.
+/// The number of entries that one step of a whole walk reads.
 const STRIDE: usize = 256;
-/// The most steps that one `SCAN` makes where few entries lie.
+/// The most steps of one `SCAN` in a sparse part of the table.
 const MAX_STEPS: usize = 1000;
 
-/// What a scan is asked for.
+/// The options of a scan.
 struct Wanted<'a> {
     pattern: Option<&'a [u8]>,
     count: usize,
@@ -52,7 +52,7 @@ impl<'a> Wanted<'a> {
 
 fn cursor(argument: &[u8]) -> Result<u64, Failure> {
     let text = std::str::from_utf8(argument).unwrap_or_default();
-    // As C's `strtoul`: what is negative counts from the end of all numbers.
+    // As with C's `strtoul`, a negative number wraps around.
     let (is_negative, digits) = match text.strip_prefix('-') {
         Some(digits) if !digits.starts_with('+') => (true, digits),
         _ => (false, text),
@@ -91,7 +91,7 @@ pub(super) fn scan(context: &mut Context<'_>, args: Args<'_>, reply: &mut Reply<
     Ok(())
 }
 
-/// The keys without those of large collections that have become empty: they count as absent.
+/// Removes the keys of empty large collections, which count as absent.
 fn present(
     store: &mut Store,
     found: impl Iterator<Item = (Vec<u8>, Option<(Kind, MapId)>)>,
@@ -126,7 +126,7 @@ pub(super) fn keys(context: &mut Context<'_>, args: Args<'_>, reply: &mut Reply<
     Ok(())
 }
 
-/// Answers a scan of a hash or a sorted set, which gives all of it at once.
+/// Answers a scan of a hash or a sorted set, which returns all elements at once.
 pub(super) fn scan_pairs(
     args: Args<'_>,
     reply: &mut Reply<'_>,

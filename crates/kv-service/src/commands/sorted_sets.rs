@@ -25,7 +25,7 @@ fn decode(bytes: &[u8]) -> Result<SmallSet, Failure> {
     if bytes.is_empty() { Ok(SmallSet::default()) } else { SmallSet::decode(bytes).ok_or(DAMAGED) }
 }
 
-/// Puts the members of a small set into a map.
+/// Adds the members of a small set to a new map.
 fn fill(maps: &mut Maps, id: MapId, members: &[u8]) -> Result<(), Failure> {
     let set = decode(members)?;
     let mut large = SortedSet::new(maps.map(id));
@@ -35,7 +35,7 @@ fn fill(maps: &mut Maps, id: MapId, members: &[u8]) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Stores a small set that was changed, if it is one still.
+/// Encodes a changed small set; `Grow` if it is too large.
 fn stored<R>(set: &SmallSet, made: &mut Vec<u8>, result: R) -> Small<R> {
     if !set.fits() {
         return Small::Grow;
@@ -46,7 +46,7 @@ fn stored<R>(set: &SmallSet, made: &mut Vec<u8>, result: R) -> Small<R> {
     Small::Store(result)
 }
 
-/// Does the same with either form of a set.
+/// Runs the same expression on either form of a set.
 macro_rules! look {
     ($context:expr, $key:expr, |$set:ident| $work:expr) => {
         $context.store.look(
@@ -75,7 +75,7 @@ struct AddOptions {
     rule: Rule,
     counts_changed: bool,
     increments: bool,
-    /// Where the first score is.
+    /// The index of the first score.
     first: usize,
 }
 
@@ -146,8 +146,8 @@ pub(super) fn zadd(context: &mut Context<'_>, args: Args<'_>, reply: &mut Reply<
             changes |= matches!(outcome, Outcome::Added(_) | Outcome::Changed(_));
             count += counts(outcome);
         }
-        // What stays as it is is not stored again: whoever watches the key would take it for
-        // changed.
+        // An unchanged set is not stored again: a new version would abort transactions of its
+        // watchers.
         Ok(if changes { stored(&set, made, count) } else { Small::Keep(count) })
     };
     let large = |maps: &mut Maps, id: MapId| {
@@ -250,7 +250,7 @@ pub(super) fn zrevrank(context: &mut Context<'_>, args: Args<'_>, reply: &mut Re
     rank(context, args, true, reply)
 }
 
-/// One end of a range of scores: `(` before it leaves it out.
+/// One end of a range of scores; a leading `(` excludes it.
 fn bound(argument: &[u8]) -> Result<Bound<Score>, Failure> {
     let parse = |text| parse_bound(text).and_then(Score::new).ok_or(NOT_A_RANGE);
     match argument {
@@ -290,7 +290,7 @@ pub(super) fn zremrangebyscore(
     Ok(())
 }
 
-/// What is asked of a range.
+/// The options of a range query.
 #[derive(Clone, Copy)]
 struct Wanted {
     by_score: bool,
@@ -300,7 +300,7 @@ struct Wanted {
 }
 
 impl Wanted {
-    /// The words behind the range. `is_general`: those of `ZRANGE`.
+    /// Parses the options behind the range. `is_general`: those of `ZRANGE`.
     fn parse(mut self, args: Args<'_>, is_general: bool) -> Result<Self, Failure> {
         let mut words = args.from(4);
         while let Some(word) = words.next() {
@@ -331,19 +331,19 @@ impl Wanted {
     fn answer(self, context: &mut Context<'_>, args: Args<'_>, reply: &mut Reply<'_>) -> Done {
         let (key, first, last) = (args.at(1), args.at(2), args.at(3));
         let found = if self.by_score {
-            // The greater end comes first when the order is reversed.
+            // In reverse order the greater end comes first.
             let (min, max) = if self.reverse { (last, first) } else { (first, last) };
             let range = range(min, max)?;
             let (offset, limit) = match self.limit {
                 None => (0, u64::MAX),
-                // A negative offset is behind all members, a negative count is no limit.
+                // A negative offset is behind all members; a negative count means no limit.
                 Some((offset, count)) => (
                     u64::try_from(offset).unwrap_or(u64::MAX),
                     u64::try_from(count).unwrap_or(u64::MAX),
                 ),
             };
             if offset == u64::MAX {
-                // The key must be of the right type all the same.
+                // The key must still be of the right type.
                 look!(context, key, |set| set.len())?;
                 Vec::new()
             } else {

@@ -10,14 +10,14 @@ use crate::store::value_of;
 
 type Done = Result<(), Failure>;
 
-/// Redis allows no longer string, whatever the pages of the pool are.
+/// The longest string that Redis allows, whatever the page size.
 const MAX_STRING: usize = 512 << 20;
 
 pub(super) fn get(context: &mut Context<'_>, args: Args<'_>, reply: &mut Reply<'_>) -> Done {
     context.store.with_value(args.at(1), Kind::STRING, |value| reply.bulk_or_null(value))
 }
 
-/// When `SET` stores.
+/// The condition under which `SET` stores.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Only {
     Always,
@@ -25,7 +25,7 @@ enum Only {
     IfPresent,
 }
 
-/// What happens to the expiry.
+/// What `SET` does with the expiry.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Expiry {
     Never,
@@ -39,7 +39,7 @@ struct SetOptions {
     gives_old: bool,
 }
 
-/// A moment that must lie after 1970.
+/// An expiry that must be greater than 0.
 fn positive(number: &[u8], seconds: bool, absolute: bool, command: &str) -> Result<u64, Failure> {
     let number = integer(number)?;
     let invalid = || told(format!("ERR invalid expire time in '{command}' command"));
@@ -49,7 +49,8 @@ fn positive(number: &[u8], seconds: bool, absolute: bool, command: &str) -> Resu
     u64::try_from(moment(number, seconds, absolute, command)?).map_err(|_| invalid())
 }
 
-/// The expiry that an option gives: `EX`, `PX`, `EXAT` or `PXAT`, and a number.
+/// The unit of an expiry option (`EX`, `PX`, `EXAT` or `PXAT`): whether it is in seconds, and
+/// whether it is absolute.
 fn expiry_option(word: &[u8]) -> Option<(bool, bool)> {
     [("ex", (true, false)), ("px", (false, false)), ("exat", (true, true)), ("pxat", (false, true))]
         .into_iter()
@@ -194,7 +195,7 @@ pub(super) fn getex(context: &mut Context<'_>, args: Args<'_>, reply: &mut Reply
             return Err(SYNTAX);
         }
     }
-    // Whether there is a string at all comes before whether the time makes sense.
+    // Redis checks the type of the value before the expiry.
     let is_there = context.store.with_value(args.at(1), Kind::STRING, |value| value.is_some())?;
     let expiry = match time {
         Some((number, (seconds, absolute))) if is_there => {
@@ -268,8 +269,8 @@ pub(super) fn getrange(context: &mut Context<'_>, args: Args<'_>, reply: &mut Re
     };
     context.store.with_value(args.at(1), Kind::STRING, |value| {
         let value = value.unwrap_or_default();
-        // As Redis has it: a range that is empty because both count from the end stays so, and an
-        // end before the begin of the string is its first byte.
+        // As in Redis: a range that is empty because both ends count from the end stays empty, and
+        // a `stop` before the start of the string selects its first byte.
         let count = i64::try_from(value.len()).unwrap_or(i64::MAX);
         let range = if start < 0 && stop < 0 && start > stop {
             0..0
@@ -286,7 +287,7 @@ pub(super) fn setrange(context: &mut Context<'_>, args: Args<'_>, reply: &mut Re
     let offset = usize::try_from(offset).map_err(|_| said("ERR offset is out of range"))?;
     let value = args.at(3);
     let end = offset.saturating_add(value.len());
-    // Longer than any entry: nothing is to be allocated for it.
+    // No buffer is allocated for a string that is longer than any entry.
     let longest = context.shared.longest_entry.min(MAX_STRING);
     let len = context.store.change(args.at(1), |entry, made| {
         let old = value_of(entry, Kind::STRING)?.unwrap_or_default();

@@ -2,20 +2,20 @@ use super::table::{COMMANDS, Command, wrong_number};
 use crate::failure::{Failure, told};
 use crate::resp::{Args, Reply};
 
-/// A command within another one, as `CLIENT LIST` is.
+/// A subcommand, such as `CLIENT LIST`.
 #[derive(Debug)]
 pub struct Subcommand {
-    /// The other one, in small letters.
+    /// The name of its command, in lower case.
     command: &'static str,
-    /// Its own name, in small letters.
+    /// Its own name, in lower case.
     name: &'static str,
-    /// Both, with a line between them.
+    /// Both names, separated by `|`.
     full_name: &'static str,
-    /// How many arguments it takes, both names counted; negative: at least so many.
+    /// The number of arguments including both names; negative: the least number.
     arity: i64,
-    /// What may follow it.
+    /// The syntax of its arguments.
     arguments: &'static str,
-    /// What it does, in a line.
+    /// A summary in one line.
     summary: &'static str,
 }
 
@@ -33,7 +33,7 @@ macro_rules! sub {
     };
 }
 
-/// All of them.
+/// All subcommands.
 #[rustfmt::skip]
 static SUBCOMMANDS: &[Subcommand] = &[
     sub!("client", "getname", 2, "", "Gives the name of this connection."),
@@ -69,7 +69,7 @@ static SUBCOMMANDS: &[Subcommand] = &[
     sub!("object", "refcount", 3, "key", "Gives 1 for a key that is there, and for a small integer what Redis gives: no two share a value."),
 ];
 
-/// The subcommand of a request to `command`.
+/// The subcommand that a request to `command` names, if it exists.
 pub(super) fn subcommand(command: &str, args: Args<'_>) -> Option<&'static Subcommand> {
     let name = args.at(1);
     let is = |one: &&Subcommand| {
@@ -78,35 +78,35 @@ pub(super) fn subcommand(command: &str, args: Args<'_>) -> Option<&'static Subco
     SUBCOMMANDS.iter().find(is)
 }
 
-/// All subcommands of a command.
+/// The subcommands of a command.
 pub(super) fn subcommands_of(command: &Command) -> impl Iterator<Item = &'static Subcommand> {
     SUBCOMMANDS.iter().filter(|one| one.command == command.name)
 }
 
-/// The subcommand with this full name, in whatever case.
+/// The subcommand with this full name, in any case.
 pub(super) fn find_subcommand(name: &[u8]) -> Option<(&'static Command, &'static Subcommand)> {
     let one = SUBCOMMANDS.iter().find(|one| name.eq_ignore_ascii_case(one.full_name.as_bytes()))?;
     Some((COMMANDS.iter().find(|command| command.name == one.command)?, one))
 }
 
 impl Subcommand {
-    /// Both names, with a line between them.
+    /// Both names, separated by `|`.
     pub(super) const fn full_name(&self) -> &'static str {
         self.full_name
     }
 
-    /// As [`Command`] has it.
+    /// The number of arguments, as in [`Command`].
     pub(super) const fn arity(&self) -> i64 {
         self.arity
     }
 
-    /// Whether it is about the data, as its command is.
+    /// Whether it accesses the data, as its command does.
     pub(super) fn uses_data(&self) -> bool {
         self.name != "help"
     }
 }
 
-/// The name of the command or subcommand that stands at this address; as Redis has it where there
+/// The name of the command or subcommand at this address in the tables; the text of Redis if there
 /// is none.
 #[must_use]
 pub fn name_at(address: usize) -> &'static str {
@@ -116,7 +116,7 @@ pub fn name_at(address: usize) -> &'static str {
     name.or_else(|| subcommand.map(|one| one.full_name)).unwrap_or("NULL")
 }
 
-/// What Redis says of a subcommand that it does not know, or that has other arguments.
+/// The error of Redis for an unknown subcommand or wrong arguments.
 pub(super) fn unknown_subcommand(command: &str, args: Args<'_>) -> Failure {
     if let Some(subcommand) = subcommand(command, args) {
         return wrong_number(subcommand.full_name);
@@ -125,7 +125,7 @@ pub(super) fn unknown_subcommand(command: &str, args: Args<'_>) -> Failure {
     told(format!("ERR unknown subcommand '{name}'. Try {} HELP.", command.to_ascii_uppercase()))
 }
 
-/// Tells of the subcommands of a command.
+/// Answers with the help text of a command's subcommands.
 pub(super) fn help(command: &str, reply: &mut Reply<'_>) {
     let upper = command.to_ascii_uppercase();
     let all: Vec<&Subcommand> = SUBCOMMANDS.iter().filter(|one| one.command == command).collect();

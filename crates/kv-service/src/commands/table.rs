@@ -7,50 +7,51 @@ use super::{
 };
 use crate::failure::{Failure, told};
 
-/// A command, and what clients may ask about it.
+/// A command, with what `COMMAND` returns about it.
 #[derive(Debug)]
 pub struct Command {
-    /// Its name, in small letters.
+    /// The name, in lower case.
     pub name: &'static str,
-    /// How many arguments it takes, its name counted; negative: at least so many.
+    /// The number of arguments including the name; negative: the least number.
     pub arity: i64,
-    /// Which of them are keys.
+    /// The positions of the keys.
     pub keys: Keys,
-    /// What it belongs to.
+    /// The group, as in `COMMAND DOCS`.
     pub group: &'static str,
-    /// What it does, in a line.
+    /// A summary in one line.
     pub summary: &'static str,
-    /// Whether it is done within `MULTI` too, not at `EXEC`.
+    /// Whether the command is executed within `MULTI` at once, not queued for `EXEC`.
     pub runs_at_once: bool,
-    /// Whether who has not said the password may use it.
+    /// Whether an unauthenticated peer may use it.
     pub needs_no_password: bool,
-    /// Whether its first argument says what it does.
+    /// Whether its first argument is a subcommand.
     pub has_subcommands: bool,
-    /// The release of Redis that had it first.
+    /// The first release of Redis with the command.
     pub since: &'static str,
     access: Access,
-    /// Does it.
+    /// Executes the command.
     pub run: Handler,
 }
 
-/// What a command does to the data.
+/// The effect of a command on the data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Access {
     None,
     Reads,
     Writes,
-    /// It writes, and a full pool refuses it.
+    /// It writes, and fails in a full pool.
     Grows,
 }
 
-/// Which arguments are keys: from `first` to `last` (negative: from the end) in steps; 0: none.
+/// The positions of the keys: `first` to `last` (negative: from the end) in steps of `step`; 0:
+/// none.
 #[derive(Clone, Copy, Debug)]
 pub struct Keys {
-    /// The first.
+    /// The first position.
     pub first: i64,
-    /// The last.
+    /// The last position.
     pub last: i64,
-    /// From one to the next.
+    /// The distance of two keys.
     pub step: i64,
 }
 
@@ -60,7 +61,7 @@ impl Keys {
     const ALL: Self = Self { first: 1, last: -1, step: 1 };
     const PAIRS: Self = Self { first: 1, last: -1, step: 2 };
 
-    /// The places of the keys among so many arguments.
+    /// The positions of the keys among `args` arguments.
     #[must_use]
     pub fn places(self, args: usize) -> Vec<usize> {
         let count = i64::try_from(args).unwrap_or(i64::MAX);
@@ -75,14 +76,14 @@ impl Keys {
 }
 
 impl Command {
-    /// Whether it may be called with so many arguments, its name counted.
+    /// Whether the command accepts `args` arguments, including its name.
     #[must_use]
     pub fn takes(&self, args: usize) -> bool {
         let count = i64::try_from(args).unwrap_or(i64::MAX);
         if self.arity < 0 { count >= -self.arity } else { count == self.arity }
     }
 
-    /// What `COMMAND` says of it.
+    /// The flags in the answer of `COMMAND`.
     #[must_use]
     pub fn flags(&self) -> Vec<&'static str> {
         let mut flags = match self.access {
@@ -97,8 +98,8 @@ impl Command {
         flags
     }
 
-    /// The categories of access rights that Redis has it in, as far as they are of use: what it is
-    /// about, and whether it reads or writes.
+    /// The ACL categories of Redis that are of use here: the subject, and whether it reads or
+    /// writes.
     #[must_use]
     pub fn categories(&self) -> Vec<&'static str> {
         let mut categories = match self.access {
@@ -160,7 +161,7 @@ const fn command(
     }
 }
 
-/// The group of a command, and what it does to the data.
+/// The group of a command and its effect on the data.
 type Role = (&'static str, Access);
 
 const STRING_READ: Role = ("string", Access::Reads);
@@ -181,7 +182,7 @@ const SERVER: Role = ("server", Access::None);
 const SERVER_READ: Role = ("server", Access::Reads);
 const SERVER_WRITE: Role = ("server", Access::Writes);
 
-/// All of them.
+/// All commands.
 #[rustfmt::skip]
 pub static COMMANDS: &[Command] = &[
     command("get", "1.0.0", 2, STRING_READ, Keys::ONE, strings::get, "Gives the string of a key"),
@@ -276,7 +277,7 @@ pub static COMMANDS: &[Command] = &[
 static INDEX: LazyLock<HashMap<&'static [u8], &'static Command>> =
     LazyLock::new(|| COMMANDS.iter().map(|command| (command.name.as_bytes(), command)).collect());
 
-/// The command of this name, in whatever case.
+/// The command with this name, in any case.
 #[inline]
 pub(super) fn find(name: &[u8]) -> Option<&'static Command> {
     const LONGEST: usize = 16;
@@ -287,7 +288,7 @@ pub(super) fn find(name: &[u8]) -> Option<&'static Command> {
     INDEX.get(&*lower).copied()
 }
 
-/// What Redis says of too few or too many arguments.
+/// The error of Redis for a wrong number of arguments.
 pub(super) fn wrong_number(command: &str) -> Failure {
     told(format!("ERR wrong number of arguments for '{command}' command"))
 }

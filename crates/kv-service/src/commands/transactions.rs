@@ -7,7 +7,7 @@ use crate::session::Transaction;
 
 type Done = Result<(), Failure>;
 
-/// A connection's watched keys take at most so many bytes, and a key more.
+/// The most bytes of a connection's watched keys; the last one may exceed it.
 const MAX_WATCHED: usize = 1 << 20;
 
 pub(super) fn multi(context: &mut Context<'_>, _: Args<'_>, reply: &mut Reply<'_>) -> Done {
@@ -39,7 +39,7 @@ pub(super) fn watch(context: &mut Context<'_>, args: Args<'_>, reply: &mut Reply
             return Err(said("ERR the watched keys are too many: UNWATCH some"));
         }
         if context.session.watched.iter().all(|(watched, _)| watched != key) {
-            // First of all: nothing that comes from now on may be missed.
+            // The watch begins before the key is read, so no later change is missed.
             context.shared.watches.begin(key);
             match context.store.seen(key) {
                 Ok(seen) => context.session.watch(key, seen),
@@ -74,7 +74,7 @@ pub(super) fn exec(context: &mut Context<'_>, _: Args<'_>, reply: &mut Reply<'_>
         context.session.transaction = Some(transaction);
         return done;
     }
-    // Who asks meanwhile, it itself too, hears of the transaction.
+    // `CLIENT LIST`, also within the transaction itself, shows the transaction until here.
     context.session.activity.transaction(None);
     context.session.forget_watched(&context.shared.watches);
     done

@@ -1,9 +1,9 @@
-//! Requests as a person types them: words with quotes and escapes.
+//! Inline requests, as a person types them: words with quotes and escapes.
 
 use std::ops::Range;
 
-/// Splits a line into words, which are appended to `words`, their places to `places`. False when a
-/// quote does not end, or ends within a word.
+/// Splits a line into words: appends them to `words` and their ranges to `places`. False if a quote
+/// is not closed, or closed within a word.
 pub(super) fn split(line: &[u8], words: &mut Vec<u8>, places: &mut Vec<Range<usize>>) -> bool {
     let mut rest = line;
     loop {
@@ -20,13 +20,13 @@ pub(super) fn split(line: &[u8], words: &mut Vec<u8>, places: &mut Vec<Range<usi
     }
 }
 
-/// Takes in one word; what follows it.
+/// Parses one word; returns the rest of the line.
 fn word<'a>(mut rest: &'a [u8], words: &mut Vec<u8>) -> Option<&'a [u8]> {
     while let Some((byte, next)) = rest.split_first() {
         rest = match byte {
             b'"' | b'\'' => {
                 let after = quoted(*byte, next, words)?;
-                // A quote ends its word.
+                // A closing quote must end its word.
                 let ends = after.first().is_none_or(u8::is_ascii_whitespace);
                 return ends.then_some(after);
             }
@@ -40,7 +40,7 @@ fn word<'a>(mut rest: &'a [u8], words: &mut Vec<u8>) -> Option<&'a [u8]> {
     Some(rest)
 }
 
-/// Takes in what is between quotes; what follows them.
+/// Parses the text of a quote; returns the rest of the line behind it.
 fn quoted<'a>(quote: u8, mut rest: &'a [u8], words: &mut Vec<u8>) -> Option<&'a [u8]> {
     loop {
         let (byte, next) = rest.split_first()?;

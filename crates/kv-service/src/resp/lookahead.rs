@@ -1,13 +1,13 @@
-//! A look at requests that are not parsed yet: which keys they will ask for.
+//! Finds the keys of requests that are not yet parsed.
 
-/// More arguments, or longer numbers, are not looked at.
+/// Requests with more arguments, or longer numbers, are skipped.
 const MAX_ARGS: usize = 16;
 const MAX_DIGITS: usize = 7;
 
-/// The first argument behind the name of the command that `bytes` begins with, empty if there is
-/// none, and where the next request begins; `None` if it is not whole or not written as libraries
-/// do. What it says is only good for a guess: the [parser](super::RequestParser) decides what a
-/// request is.
+/// The first argument after the command's name of the request at the start of `bytes` (empty if
+/// there is none), and the offset of the next request. `None` if the request is incomplete or not
+/// in the form that client libraries write. The result is a hint only: the
+/// [parser](super::RequestParser) decides what a request is.
 #[must_use]
 pub fn first_key(bytes: &[u8]) -> Option<(&[u8], usize)> {
     let (count, mut at) = number(bytes, 0, b'*')?;
@@ -25,7 +25,7 @@ pub fn first_key(bytes: &[u8]) -> Option<(&[u8], usize)> {
     (at <= bytes.len()).then(|| (&bytes[key], at))
 }
 
-/// The number in the line at `at`, which begins with `kind`, and where the next line begins.
+/// The number in the line at `at`, which begins with `kind`, and the offset of the next line.
 #[inline]
 fn number(bytes: &[u8], at: usize, kind: u8) -> Option<(usize, usize)> {
     let line = bytes.get(at..)?;

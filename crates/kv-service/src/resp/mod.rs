@@ -1,4 +1,4 @@
-//! RESP, the protocol of Redis, in its versions 2 and 3: requests as they come, answers as they go.
+//! RESP, the Redis protocol, versions 2 and 3: parsing requests and writing answers.
 
 mod inline;
 mod lookahead;

@@ -1,13 +1,13 @@
-//! Answers, written one behind the other into the bytes that go out.
+//! Answers, appended to the connection's output.
 
 use std::io::Write;
 
 use crate::number::Decimal;
 
-/// More bytes than this are kept for no client.
+/// The most bytes of answers that are kept for one connection.
 const MAX_WAITING: usize = 256 << 20;
 
-/// Writes answers in the version of the protocol that the client has asked for.
+/// Writes answers in the protocol version that the client has chosen.
 #[derive(Debug)]
 pub struct Reply<'a> {
     out: &'a mut Vec<u8>,
@@ -20,41 +20,41 @@ impl<'a> Reply<'a> {
         Self { out, resp3 }
     }
 
-    /// Whether the client has asked for version 3.
+    /// Whether answers are written in version 3.
     #[must_use]
     pub const fn is_resp3(&self) -> bool {
         self.resp3
     }
 
-    /// From now on in this version.
+    /// Sets whether answers are written in version 3.
     pub const fn set_resp3(&mut self, resp3: bool) {
         self.resp3 = resp3;
     }
 
-    /// How many bytes wait to go out.
+    /// The bytes in the output.
     #[must_use]
     pub const fn len(&self) -> usize {
         self.out.len()
     }
 
-    /// Whether so many bytes wait to go out that this connection has to end.
+    /// Whether the output exceeds the limit, so that the connection must be closed.
     #[must_use]
     pub const fn is_too_long(&self) -> bool {
         self.out.len() > MAX_WAITING
     }
 
-    /// Whether none do.
+    /// Whether the output is empty.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.out.is_empty()
     }
 
-    /// Takes back what was written since there were `len` bytes.
+    /// Truncates the output to `len` bytes.
     pub fn truncate(&mut self, len: usize) {
         self.out.truncate(len);
     }
 
-    /// `+OK` and its like.
+    /// A simple string such as `+OK`.
     #[inline]
     pub fn simple(&mut self, text: &str) {
         self.out.push(b'+');
@@ -62,7 +62,7 @@ impl<'a> Reply<'a> {
         self.end();
     }
 
-    /// An error; its first word is its kind.
+    /// An error. Its first word is its kind.
     pub fn error(&mut self, text: &str) {
         self.out.push(b'-');
         let bytes =
@@ -71,7 +71,7 @@ impl<'a> Reply<'a> {
         self.end();
     }
 
-    /// A number.
+    /// An integer.
     #[inline]
     pub fn integer(&mut self, number: i64) {
         self.header(b':', number);
@@ -87,7 +87,7 @@ impl<'a> Reply<'a> {
         self.integer(flag.into());
     }
 
-    /// Bytes.
+    /// A bulk string.
     #[inline]
     pub fn bulk(&mut self, bytes: &[u8]) {
         self.header(b'$', i64::try_from(bytes.len()).unwrap_or(i64::MAX));
@@ -95,12 +95,12 @@ impl<'a> Reply<'a> {
         self.end();
     }
 
-    /// Text as bytes.
+    /// A bulk string from text.
     pub fn text(&mut self, text: &str) {
         self.bulk(text.as_bytes());
     }
 
-    /// Text for people to read.
+    /// A verbatim string (version 3), else a bulk string.
     pub fn verbatim(&mut self, text: &str) {
         if self.resp3 {
             self.header(b'=', i64::try_from(text.len()).unwrap_or(i64::MAX).saturating_add(4));
@@ -112,17 +112,17 @@ impl<'a> Reply<'a> {
         }
     }
 
-    /// Nothing, in place of bytes.
+    /// A null in the place of a bulk string.
     pub fn null(&mut self) {
         self.out.extend_from_slice(if self.resp3 { b"_\r\n" } else { b"$-1\r\n" });
     }
 
-    /// Nothing, in place of an array.
+    /// A null in the place of an array.
     pub fn null_array(&mut self) {
         self.out.extend_from_slice(if self.resp3 { b"_\r\n" } else { b"*-1\r\n" });
     }
 
-    /// Bytes, or nothing.
+    /// A bulk string, or a null.
     pub fn bulk_or_null(&mut self, bytes: Option<&[u8]>) {
         match bytes {
             Some(bytes) => self.bulk(bytes),
@@ -130,11 +130,11 @@ impl<'a> Reply<'a> {
         }
     }
 
-    /// A floating-point number.
+    /// A double (version 3), else a bulk string.
     pub fn double(&mut self, number: f64) {
         if self.resp3 {
             self.out.push(b',');
-            // It is memory that is written to.
+            // Writing to a `Vec` cannot fail.
             let _ = write!(self.out, "{}", Decimal(number));
             self.end();
         } else {
@@ -142,12 +142,12 @@ impl<'a> Reply<'a> {
         }
     }
 
-    /// So many answers follow.
+    /// The header of an array of `len` answers.
     pub fn array(&mut self, len: usize) {
         self.header(b'*', i64::try_from(len).unwrap_or(i64::MAX));
     }
 
-    /// So many pairs follow.
+    /// The header of a map of `len` pairs.
     pub fn map(&mut self, len: usize) {
         if self.resp3 {
             self.header(b'%', i64::try_from(len).unwrap_or(i64::MAX));
@@ -156,7 +156,7 @@ impl<'a> Reply<'a> {
         }
     }
 
-    /// So many different answers follow.
+    /// The header of a set of `len` answers.
     pub fn set(&mut self, len: usize) {
         let kind = if self.resp3 { b'~' } else { b'*' };
         self.header(kind, i64::try_from(len).unwrap_or(i64::MAX));

@@ -1,73 +1,74 @@
-//! Requests, parsed where they lie.
+//! Requests, parsed in place.
 
 use std::ops::Range;
 
 use super::inline;
 
-/// A request has at most so many arguments.
+/// The most arguments of a request.
 const MAX_ARGS: i64 = 1024 * 1024;
-/// An argument has at most so many bytes; the length of a longer one is an error.
+/// The most bytes of an argument; a greater length is a protocol error.
 const MAX_BULK: i64 = 512 << 20;
-/// A line that has no end after so many bytes is an error.
+/// The most bytes of a line; a longer one is a protocol error.
 const MAX_LINE: usize = 64 << 10;
-/// The most arguments of a request before the password.
+/// The most arguments of an unauthenticated peer's request.
 const STRANGERS_ARGS: usize = 10;
-/// The most bytes of a request before the password.
+/// The most bytes of an unauthenticated peer's request.
 pub const STRANGERS_REQUEST: usize = 4096;
 const STRANGERS_BULK: i64 = 4096;
-/// Room for more arguments is not kept from one request to the next.
+/// The most arguments for which capacity is kept between requests.
 const KEPT_ARGS: usize = 1024;
 
-/// Why bytes are no request. The connection ends: nobody knows where the next one would begin.
+/// The bytes are not a request. The connection is closed, since the start of the next request is
+/// unknown.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("Protocol error: {0}")]
 pub struct ProtocolError(String);
 
-/// What a connection may ask for.
+/// The limits of a connection's requests.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// Longer arguments can be kept nowhere: their bytes are skipped as they come.
+    /// A longer argument cannot be part of any entry: its bytes are skipped as they arrive.
     pub kept_bytes: usize,
-    /// It has not said its password.
+    /// The client is not authenticated, so the lower limits hold.
     pub is_unauthenticated_peer: bool,
 }
 
-/// What the bytes so far are.
+/// The result of parsing the bytes received so far.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Parsed {
-    /// The begin of a request.
+    /// The request is incomplete.
     More,
-    /// The `len` bytes at `at` belong to an argument that is too long: take them away, and go on.
+    /// The `len` bytes at `at` belong to an argument that is too long. The caller removes them from
+    /// the buffer and parses again.
     Skip {
-        /// Where they begin.
+        /// The offset of these bytes.
         at: usize,
-        /// How many they are.
+        /// Their number.
         len: usize,
     },
-    /// A request that ends there. It has no arguments if there is nothing to do.
+    /// A complete request. It has no arguments if there is nothing to execute.
     Whole {
-        /// Where the next one begins.
+        /// The offset of the next request.
         end: usize,
     },
 }
 
-/// Finds one request after the other in bytes that come in pieces. Nothing is allocated that is
-/// only announced.
+/// An incremental parser of requests. It allocates nothing for lengths that are only announced.
 #[derive(Debug, Default)]
 pub struct RequestParser {
-    /// The arguments found, in the bytes, or in `unquoted`.
+    /// The arguments so far: ranges of the input, or of `unquoted`.
     args: Vec<Range<usize>>,
-    /// How many arguments are to come.
+    /// The number of arguments still to parse.
     missing: usize,
-    /// Where the next line or argument begins.
+    /// The offset of the next line or argument.
     at: usize,
-    /// The length of the argument that begins there, if its line was read.
+    /// The length of the argument at `at`, if its length line was parsed.
     bulk: Option<usize>,
-    /// How much of an argument that is too long has still to come.
+    /// The bytes still to skip of an argument that is too long.
     skipping: usize,
-    /// The longest argument that was skipped.
+    /// The length of the longest argument that was skipped.
     skipped: Option<usize>,
-    /// The arguments of a line without quotes and escapes.
+    /// The arguments of an inline request, after removal of quotes and escapes.
     unquoted: Option<Vec<u8>>,
 }
 
@@ -79,10 +80,10 @@ pub struct Args<'a> {
 }
 
 impl RequestParser {
-    /// Goes on with the request that `bytes` begins with.
+    /// Continues to parse the request at the start of `bytes`.
     ///
     /// # Errors
-    /// When it can't be one, or an unauthenticated peer's is too long.
+    /// The bytes are not a request, or an unauthenticated peer's request is too long.
     pub fn parse(&mut self, bytes: &[u8], limits: Limits) -> Result<Parsed, ProtocolError> {
         if !limits.is_unauthenticated_peer {
             return self.parse_some(bytes, limits);
@@ -127,7 +128,7 @@ impl RequestParser {
         Ok(Parsed::Whole { end: self.at })
     }
 
-    /// Takes in the next argument; `None` if all of it is there.
+    /// Parses the next argument; `None` if it is complete.
     fn parse_argument(
         &mut self,
         bytes: &[u8],
@@ -180,12 +181,12 @@ impl RequestParser {
         self.args.push(self.at..end);
         self.bulk = None;
         self.missing -= 1;
-        // The line's end is not looked at: Redis does not either.
+        // As Redis, this does not check the bytes of the line end.
         self.at = end + 2;
         Ok(None)
     }
 
-    /// A request as a person types it.
+    /// Parses an inline request, as a person types it.
     fn parse_line(&mut self, bytes: &[u8], limits: Limits) -> Result<Parsed, ProtocolError> {
         let Some(end) = bytes.iter().take(MAX_LINE).position(|byte| *byte == b'\n') else {
             if bytes.len() >= MAX_LINE {
@@ -205,33 +206,33 @@ impl RequestParser {
         Ok(Parsed::Whole { end: end + 1 })
     }
 
-    /// The arguments of the request that is whole; `bytes` are those that it was found in.
+    /// The arguments of a complete request; `bytes` must be the input in which it was found.
     #[must_use]
     pub fn args<'a>(&'a self, bytes: &'a [u8]) -> Args<'a> {
         let bytes = self.unquoted.as_deref().unwrap_or(bytes);
         Args { bytes, ranges: &self.args }
     }
 
-    /// The length of the longest argument of the request that was skipped.
+    /// The length of the longest argument that was skipped; `None` if none was.
     #[must_use]
     pub const fn skipped(&self) -> Option<usize> {
         self.skipped
     }
 
-    /// How many bytes of the argument that comes have been announced, and not come.
+    /// The bytes of the current argument that were announced and have not arrived.
     #[must_use]
     pub fn awaited(&self, bytes: &[u8]) -> usize {
         self.bulk.map_or(0, |len| (self.at + len + 2).saturating_sub(bytes.len()))
     }
 
-    /// What it holds beside the bytes that it is given, in bytes.
+    /// The parser's own memory in bytes.
     #[must_use]
     pub fn held(&self) -> usize {
         self.args.capacity() * size_of::<Range<usize>>()
             + self.unquoted.as_ref().map_or(0, Vec::capacity)
     }
 
-    /// Begins the next request.
+    /// Resets the parser for the next request.
     pub fn reset(&mut self) {
         self.args.clear();
         if self.args.capacity() > KEPT_ARGS {
@@ -246,8 +247,8 @@ impl RequestParser {
     }
 }
 
-/// The number in the line that begins at `at`, if it is one, and where the next line begins. `None`
-/// when the line has no end yet.
+/// The number in the line at `at` (`None` if it is not an integer), and the offset of the next
+/// line. `None` if the line is incomplete.
 fn number(
     bytes: &[u8],
     at: usize,
@@ -270,31 +271,31 @@ fn error(what: &str) -> ProtocolError {
     ProtocolError(what.to_owned())
 }
 
-/// A character that does not break the line of an error.
+/// Replaces a control character by a space, so that an error stays one line.
 fn printable(character: char) -> char {
     if character.is_control() { ' ' } else { character }
 }
 
 impl<'a> Args<'a> {
-    /// Arguments at these places of `bytes`.
+    /// The arguments at these ranges of `bytes`.
     #[must_use]
     pub const fn new(bytes: &'a [u8], ranges: &'a [Range<usize>]) -> Self {
         Self { bytes, ranges }
     }
 
-    /// How many there are, the command's name counted.
+    /// The number of arguments, including the command's name.
     #[must_use]
     pub const fn len(&self) -> usize {
         self.ranges.len()
     }
 
-    /// Whether there is none.
+    /// Whether there are no arguments.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.ranges.is_empty()
     }
 
-    /// An argument; 0 is the command's name. Empty if there is none.
+    /// The argument with this index; 0 is the command's name. Empty if there is none.
     #[inline]
     #[must_use]
     pub fn at(&self, index: usize) -> &'a [u8] {
@@ -302,7 +303,7 @@ impl<'a> Args<'a> {
         self.bytes.get(range).unwrap_or_default()
     }
 
-    /// All from `first` on.
+    /// The arguments from `first` on.
     pub fn from(&self, first: usize) -> impl DoubleEndedIterator<Item = &'a [u8]> + use<'a> {
         let (bytes, ranges) = (self.bytes, self.ranges.get(first..).unwrap_or_default());
         ranges.iter().map(move |range| bytes.get(range.clone()).unwrap_or_default())
@@ -401,7 +402,7 @@ mod tests {
             let due = "Protocol error: unauthenticated request length".to_owned();
             assert_eq!(refused.err(), is_refused.then_some(due));
         };
-        // However short its arguments are, and as a line too.
+        // Also with short arguments, and for an inline request.
         let words = |len: usize| {
             let words = [b"*2\r\n$3000\r\n", &[b'a'; 3000][..], b"\r\n"].concat();
             [words, format!("${len}\r\n{}\r\n", "b".repeat(len)).into_bytes()].concat()

@@ -12,31 +12,31 @@ use crate::session::{Session, Transaction};
 use crate::shared::Shared;
 use crate::store::Store;
 
-/// While more bytes of answers than this wait to go out, no further command is done.
+/// While more bytes of answers than this wait to be sent, no further command is executed.
 const BACKLOG: usize = 1 << 20;
-/// While more bytes of requests than this wait to be done, nothing is read. Many clients write all
-/// that they want before they read the first answer.
+/// While more bytes of requests than this wait to be executed, nothing is read. Many clients write
+/// all their requests before they read the first answer.
 const UNDONE: usize = 256 << 20;
-/// The same before the password: few bytes are kept for who may not ask for anything.
+/// The same as [`BACKLOG`] for an unauthenticated peer.
 const STRANGERS_BACKLOG: usize = 2 << 10;
-/// Answers that wait are kept in a buffer of their own size if they are not longer.
+/// Waiting answers of at most this length are moved to a buffer of their own size.
 const SMALL: usize = 16 << 10;
-/// A connection reads so many times before others get their turn.
+/// The most reads from a connection before other connections are served.
 const ROUNDS: usize = 4;
-/// The keys of so many requests are looked at before the first of them is done.
+/// The number of requests whose keys are prefetched before the first of them is executed.
 pub(super) const AHEAD: usize = 32;
 
-/// What a thread serves its connections with.
+/// What a thread needs to serve its connections.
 #[derive(Debug)]
 pub(super) struct Desk {
     pub(super) store: Store,
     pub(super) thread: usize,
-    /// Buffers that no connection needs now.
+    /// Spare input buffers.
     pub(super) inputs: Vec<Vec<u8>>,
     pub(super) output: Vec<u8>,
-    /// The keys of requests that have come and wait to be done.
+    /// Keys of requests that have arrived and are not yet executed.
     pub(super) lookahead: Lookahead,
-    /// When it last began to serve some of them.
+    /// The time at the beginning of the current round.
     pub(super) now: Instant,
 }
 
@@ -48,48 +48,48 @@ pub(super) struct Connection {
     input: Input,
     parser: RequestParser,
     output: Vec<u8>,
-    /// How much of it has gone out.
+    /// How much of `output` is sent.
     sent: usize,
-    /// Most bytes of answers that were there at once since it was last served.
+    /// The most bytes of answers that waited at once since the last turn.
     most: usize,
-    /// How much of the input has been looked at ahead.
+    /// How much of the input the lookahead has covered.
     looked: usize,
-    /// There may be more to read.
+    /// The socket may have more to read.
     readable: bool,
-    /// The client sends no more: there is an end to read.
+    /// The client has closed its side: after the remaining bytes there is an end to read.
     ends: bool,
-    /// That end was read.
+    /// The end was read.
     has_ended: bool,
-    /// Whether its socket tells when it takes bytes again.
+    /// Whether the socket is registered for writability.
     pub(super) awaits_room: bool,
-    /// A command of it that takes long.
+    /// The state of the connection's long command.
     long: LongCommand,
-    /// What it holds, as all that connections hold together counts it.
+    /// The bytes that this connection contributes to [`ClientMemory`].
     held: usize,
 }
 
-/// Where a connection's command is that takes long. Until it is done the connection's session is
-/// with it, a stand-in has its place, and none of the requests behind it is done.
+/// The state of a connection's long command. Until it is done, the session is with the command, a
+/// stand-in takes its place, and later requests of the connection wait.
 #[derive(Debug)]
 enum LongCommand {
     /// There is none.
     None,
-    /// It is to be handed to another thread.
+    /// It is to be handed to a thread for long commands.
     Due(Box<(Session, Transaction)>),
-    /// Another thread does it.
+    /// A thread for long commands executes it. Left when its result comes back.
     Away,
 }
 
-/// What is to happen to a connection next.
+/// What the event loop does with a connection next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Next {
-    /// Wait for its socket.
+    /// Wait for the socket.
     Wait,
-    /// Serve it again when the others had their turn.
+    /// Serve it again after the others.
     Again,
-    /// Serve it again then.
+    /// Serve it again at this time.
     At(Instant),
-    /// Drop it.
+    /// Close it.
     Close,
 }
 
@@ -113,7 +113,7 @@ impl Connection {
         }
     }
 
-    /// A command that another thread has to do, with the session.
+    /// Takes a long command that is due, with its session, to hand it to another thread.
     pub(super) fn take_long(&mut self) -> Option<(Session, Transaction)> {
         match std::mem::replace(&mut self.long, LongCommand::None) {
             LongCommand::Due(long) => {
@@ -127,7 +127,7 @@ impl Connection {
         }
     }
 
-    /// The long command is done.
+    /// Takes back the session and the answer of a long command.
     pub(super) fn come_back(&mut self, session: Session, answer: Vec<u8>) {
         self.session = session;
         self.long = LongCommand::None;
@@ -142,38 +142,38 @@ impl Connection {
         !matches!(self.long, LongCommand::None)
     }
 
-    /// Its socket says that there is something to read, or the end.
+    /// The socket has something to read; `ends`: also the end.
     pub(super) const fn set_readable(&mut self, ends: bool) {
         self.readable = true;
         self.ends |= ends;
     }
 
-    /// Whether it has something to say that its socket does not take now.
+    /// Whether answers wait that the socket did not accept.
     pub(super) const fn needs_room(&self) -> bool {
         self.waiting() > 0 && self.session.answers_at.is_none()
     }
 
-    /// How many bytes of requests may wait that were read.
+    /// The most input bytes that may wait.
     const fn most_input(&self) -> usize {
         if self.session.is_known { usize::MAX } else { STRANGERS_REQUEST }
     }
 
-    /// The bytes of waiting answers from which on the connection does no further command.
+    /// As the free function [`backlog`].
     const fn backlog(&self) -> usize {
         backlog(&self.session)
     }
 
-    /// Notes what it holds until it is served again.
+    /// Accounts for the bytes that the connection holds until its next turn.
     pub(super) fn hold(&mut self, bytes: usize, memory: &ClientMemory) {
         memory.change(self.held, bytes);
         self.held = bytes;
         self.session.activity.hold(bytes);
     }
 
-    /// Reads what has come and looks at the keys in it, before it is [served](Self::serve) in its
-    /// turn.
+    /// Reads what has arrived and prefetches its keys, before the connection is
+    /// [served](Self::serve).
     pub(super) fn look_ahead(&mut self, desk: &mut Desk) {
-        // Whatever else there is to do, a failure too, is done in its turn.
+        // Everything else, failures included, is left to `serve`.
         let is_quiet = self.input.bytes().is_empty() && self.waiting() == 0;
         if self.readable && is_quiet && self.session.answers_at.is_none() {
             let most = self.most_input();
@@ -189,7 +189,7 @@ impl Connection {
         }
     }
 
-    /// Reads, does what is asked, and answers, as far as that goes without waiting.
+    /// Reads, executes requests and sends answers, as far as that is possible without blocking.
     pub(super) fn serve(&mut self, desk: &mut Desk, shared: &Shared) -> Next {
         if self.output.capacity() == 0 {
             self.output = std::mem::take(&mut desk.output);
@@ -205,7 +205,7 @@ impl Connection {
         next
     }
 
-    /// Gives the buffer back if little waits in it.
+    /// Returns the output buffer to the thread if little waits in it.
     fn release_output(&mut self, spare: &mut Vec<u8>) {
         if self.waiting() > SMALL {
             return;
@@ -221,7 +221,7 @@ impl Connection {
 
     fn try_serve(&mut self, desk: &mut Desk, shared: &Shared) -> io::Result<Next> {
         match self.session.answers_at {
-            // A timer runs.
+            // A timer will serve the connection.
             Some(at) if desk.now < at => return Ok(Next::Wait),
             _ => self.session.answers_at = None,
         }
@@ -244,7 +244,7 @@ impl Connection {
                 }
             }
             let is_behind = self.waiting() >= self.backlog();
-            // What it has asked for before its end is answered.
+            // Requests that arrived before the end are answered.
             self.session.ends |= self.has_ended && !is_behind;
             if self.session.ends {
                 return Ok(if self.waiting() == 0 { Next::Close } else { Next::Wait });
@@ -258,7 +258,7 @@ impl Connection {
             let most = self.most_input();
             match self.input.fill(&mut self.stream, &mut desk.inputs, most)? {
                 Filled::All => {}
-                // The socket says once that there is an end, with the last bytes before it.
+                // The socket reports the end only once, with the last bytes before it.
                 Filled::Rest => self.readable = self.ends,
                 Filled::Nothing => self.readable = false,
                 Filled::End => self.has_ended = true,
@@ -267,13 +267,13 @@ impl Connection {
         Ok(Next::Again)
     }
 
-    /// How many bytes have still to go out.
+    /// The bytes that wait to be sent.
     const fn waiting(&self) -> usize {
         self.output.len() - self.sent
     }
 
-    /// Does the requests that have come, as long as answers are not too many; whether there may be
-    /// more requests.
+    /// Executes the requests that have arrived, until too many answers wait. Returns whether there
+    /// may be more requests.
     fn work(&mut self, desk: &mut Desk, shared: &Shared) -> bool {
         if self.input.bytes().is_empty() {
             return false;
@@ -346,7 +346,7 @@ impl Connection {
         more
     }
 
-    /// Writes what it can.
+    /// Sends as much as the socket accepts.
     fn send(&mut self) -> io::Result<()> {
         self.most = self.most.max(self.waiting());
         while self.waiting() > 0 {
@@ -354,7 +354,7 @@ impl Connection {
                 Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
                 Ok(written) => self.sent += written,
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                    // Nothing is copied that is longer than what has gone.
+                    // Never copies more bytes than were sent.
                     if self.sent >= self.waiting() {
                         self.output.drain(..self.sent);
                         self.sent = 0;
@@ -371,12 +371,12 @@ impl Connection {
     }
 }
 
-/// The bytes of waiting answers from which on a connection does no further command.
+/// The bytes of waiting answers from which on a connection's next command is not executed.
 const fn backlog(session: &Session) -> usize {
     if session.is_known { BACKLOG } else { STRANGERS_BACKLOG }
 }
 
-/// Begins to load what the requests in `bytes` ask for; how many bytes it has looked at.
+/// Prefetches the keys of the requests in `bytes`; returns the number of bytes covered.
 fn look(bytes: &[u8], store: &Store, lookahead: &mut Lookahead) -> usize {
     let mut at = 0;
     for _ in 0..AHEAD {

@@ -11,29 +11,29 @@ use crate::shared::Shared;
 
 const TCP: Token = Token(0);
 const UNIX: Token = Token(1);
-/// How often the thread looks whether the service ends, and again after an error.
+/// The interval at which the thread checks whether the service ends, and retries after an error.
 const TICK: Duration = Duration::from_millis(100);
-/// How often a line of the log tells of clients that are denied.
+/// The least time between two log lines about denied clients.
 const QUIET: Duration = Duration::from_secs(1);
 
 fn lock(shared: &Shared) -> MutexGuard<'_, Option<Listeners>> {
     shared.listeners.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The thread that lets clients in, each to the thread that serves the fewest.
+/// The thread that accepts connections. It gives each to the thread with the fewest connections.
 #[derive(Debug)]
 pub struct Door {
     poll: Poll,
     shared: Arc<Shared>,
     mailboxes: Arc<[Mailbox]>,
-    /// Its place among the metrics.
+    /// The index of its metrics.
     thread: usize,
-    /// When the log last told of a client that was denied.
+    /// The time of the last log line about a denied client.
     told: Option<Instant>,
 }
 
 impl Door {
-    /// The door at the sockets that the service listens at.
+    /// Registers the listening sockets of the service.
     pub fn new(shared: Arc<Shared>, mailboxes: Arc<[Mailbox]>, thread: usize) -> io::Result<Self> {
         let poll = Poll::new()?;
         if let Some(listeners) = &mut *lock(&shared) {
@@ -42,7 +42,7 @@ impl Door {
         Ok(Self { poll, shared, mailboxes, thread, told: None })
     }
 
-    /// Lets clients in until the service ends.
+    /// Accepts connections until the service ends.
     pub fn run(mut self) -> io::Result<()> {
         let mut events = Events::with_capacity(4);
         while !self.shared.has_to_end() {
@@ -65,7 +65,7 @@ impl Door {
             match accepted {
                 Ok(stream) => self.place(stream),
                 Err(error) => {
-                    // What else is wrong may be over at the next look.
+                    // Other errors may be transient; the next poll retries.
                     if error.kind() != io::ErrorKind::WouldBlock {
                         tracing::warn!("a client could not be let in: {error}");
                     }
@@ -85,7 +85,7 @@ impl Door {
         };
         if let Some(refusal) = refusal {
             self.shared.stats(self.thread).rejected.add(1);
-            // It is told why if its socket takes that at once.
+            // The client sees the reason if its socket accepts the bytes at once.
             let _ = stream.write(refusal.as_bytes());
             return;
         }
@@ -102,7 +102,7 @@ impl Door {
         self.mailboxes.iter().map(Mailbox::load).sum::<usize>() >= self.shared.max_clients
     }
 
-    /// What a client of another user is told, as Redis' clients know it of its protected mode.
+    /// The error for a client of another user, in the form of Redis's protected mode.
     fn denial(&mut self, why: &str) -> String {
         if self.told.is_none_or(|told| told.elapsed() >= QUIET) {
             tracing::warn!("a client was denied: {why}");

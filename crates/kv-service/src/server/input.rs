@@ -1,15 +1,15 @@
 use std::io::{self, Read};
 
-/// A buffer that is not in use has this size, in bytes.
+/// The size of a spare buffer, in bytes.
 pub(super) const PIECE: usize = 64 << 10;
-/// There is room for at least so many bytes before more are read.
+/// The least free space of a buffer before a read, in bytes.
 const LEAST: usize = 16 << 10;
-/// A request takes at most so many bytes, all of them received.
+/// The most bytes of a request, all of them received.
 const MOST: usize = 1 << 30;
-/// What is left of a request is kept in a buffer of its own size if it is not longer.
+/// An incomplete request of at most this length is moved to a buffer of its own size.
 const SMALL: usize = 4 << 10;
 
-/// Bytes that have come and were not used yet.
+/// Bytes that were received and not yet executed.
 #[derive(Debug, Default)]
 pub(super) struct Input {
     bytes: Vec<u8>,
@@ -17,35 +17,35 @@ pub(super) struct Input {
     end: usize,
 }
 
-/// What came of reading.
+/// The result of a read.
 pub(super) enum Filled {
-    /// There may be more.
+    /// The buffer was filled: the socket may have more.
     All,
-    /// All that had come, unless that was the last before the end.
+    /// The socket is drained, unless the end follows.
     Rest,
-    /// No more has come.
+    /// The socket had nothing.
     Nothing,
-    /// There will be no more.
+    /// The end of the stream.
     End,
 }
 
 impl Input {
-    /// What has come.
+    /// The bytes received.
     pub(super) fn bytes(&self) -> &[u8] {
         &self.bytes[self.begin..self.end]
     }
 
-    /// How many bytes have come, and for how many more its buffer has room.
+    /// The bytes received, and the free space behind them.
     pub(super) const fn space(&self) -> (usize, usize) {
         (self.end - self.begin, self.bytes.len() - self.end)
     }
 
-    /// The size of its buffer, in bytes.
+    /// The size of the buffer in bytes.
     pub(super) const fn held(&self) -> usize {
         self.bytes.len()
     }
 
-    /// The first `len` bytes are used.
+    /// Removes the first `len` bytes.
     pub(super) fn consume(&mut self, len: usize) {
         self.begin = (self.begin + len).min(self.end);
         if self.begin == self.end {
@@ -53,7 +53,7 @@ impl Input {
         }
     }
 
-    /// Takes out `len` bytes at `at`.
+    /// Removes `len` bytes at `at`.
     pub(super) fn cut(&mut self, at: usize, len: usize) {
         let (from, to) = (self.begin + at, (self.begin + at + len).min(self.end));
         if from < to {
@@ -62,7 +62,7 @@ impl Input {
         }
     }
 
-    /// Reads once, until at most `most` bytes wait. `spares` are buffers that are not in use.
+    /// Reads once, so that at most `most` bytes wait. `spares` are spare buffers.
     pub(super) fn fill(
         &mut self,
         stream: &mut impl Read,
@@ -95,7 +95,7 @@ impl Input {
             return Ok(());
         }
         let left = self.end - self.begin;
-        // Nothing is copied that is longer than what was used.
+        // Never copies more bytes than were consumed.
         if self.begin >= left {
             self.bytes.copy_within(self.begin..self.end, 0);
             (self.begin, self.end) = (0, left);
@@ -104,13 +104,13 @@ impl Input {
             if left >= MOST {
                 return Err(io::ErrorKind::OutOfMemory.into());
             }
-            // As much again as has come: nothing for what is only announced.
+            // Grows with received bytes, never with announced lengths.
             self.bytes.resize((self.end * 2).max(PIECE), 0);
         }
         Ok(())
     }
 
-    /// Gives the buffer back as far as nothing waits in it.
+    /// Returns the buffer to the spares if little waits in it.
     pub(super) fn release(&mut self, spares: &mut Vec<Vec<u8>>) {
         const KEPT: usize = 16;
         let left = self.end - self.begin;
@@ -139,7 +139,7 @@ mod tests {
         loop {
             let filled = input.fill(&mut stream, &mut spares, usize::MAX).unwrap();
             let ended = matches!(filled, Filled::End);
-            // Some bytes are always left.
+            // Some bytes always stay.
             let used = input.bytes().len().saturating_sub(100);
             seen.extend_from_slice(&input.bytes()[..used]);
             input.consume(used);

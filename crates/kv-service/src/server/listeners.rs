@@ -14,7 +14,7 @@ use nix::sys::stat::{Mode, fchmod};
 
 use super::stream::Stream;
 
-/// Where clients come in.
+/// The listening sockets.
 #[derive(Debug, Default)]
 pub struct Listeners {
     tcp: Option<TcpListener>,
@@ -22,7 +22,7 @@ pub struct Listeners {
 }
 
 impl Listeners {
-    /// Binds what is given.
+    /// Binds the given addresses.
     pub fn bind(tcp: Option<SocketAddr>, unix: Option<&Path>) -> anyhow::Result<Self> {
         let tcp = tcp
             .map(|address| {
@@ -51,12 +51,12 @@ impl Listeners {
         Ok(())
     }
 
-    /// The next client; `WouldBlock` when nobody waits.
+    /// Accepts the next connection; `WouldBlock` if there is none.
     pub(super) fn accept(&self) -> io::Result<Stream> {
         if let Some(listener) = &self.tcp {
             match listener.accept() {
                 Ok((stream, _)) => {
-                    // An answer is written in one piece: nothing is gained by waiting for more.
+                    // Answers are written with one call, so delaying small segments gains nothing.
                     stream.set_nodelay(true)?;
                     return Ok(Stream::Tcp(stream));
                 }
@@ -74,24 +74,24 @@ impl Listeners {
 impl Drop for Listeners {
     fn drop(&mut self) {
         if let Some((_, path)) = &self.unix {
-            // The next one to listen there removes it if this fails.
+            // If this fails, the next instance that listens there removes the file.
             let _ = std::fs::remove_file(path);
         }
     }
 }
 
-/// So many clients may wait at the door, as far as the host allows (`net.core.somaxconn`): who
-/// finds no place there tries again after a second.
+/// The length of the accept queue, as far as the host allows it (`net.core.somaxconn`). A client
+/// that finds the queue full retries after a second.
 const BACKLOG: i32 = 4096;
 
 fn bind_tcp(address: SocketAddr) -> anyhow::Result<TcpListener> {
     let listener = TcpListener::bind(address)?;
-    // Again: the first time it was with 128.
+    // `bind` has called `listen` with a backlog of 128; this call raises it.
     listen(&listener, Backlog::new(BACKLOG)?)?;
     Ok(listener)
 }
 
-/// Listens at a path; a socket that nobody listens at any more is removed.
+/// Listens at a path. Removes a socket file on which no process listens any more.
 fn bind_unix(path: &Path) -> anyhow::Result<UnixListener> {
     use std::os::unix::fs::FileTypeExt;
     let is_socket = std::fs::symlink_metadata(path).is_ok_and(|data| data.file_type().is_socket());
@@ -105,11 +105,11 @@ fn bind_unix(path: &Path) -> anyhow::Result<UnixListener> {
     })
 }
 
-/// Listens at a new socket that nobody else can connect to.
+/// Listens at a new socket that other users cannot connect to.
 fn listen_unix(path: &Path) -> anyhow::Result<UnixListener> {
     let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
     let socket = socket(AddressFamily::Unix, SockType::Stream, flags, None)?;
-    // The file gets the mode of the socket: from the first moment, whatever the umask is.
+    // The file gets the mode of the socket at its creation, whatever the umask.
     fchmod(&socket, Mode::S_IRUSR | Mode::S_IWUSR)?;
     bind(socket.as_raw_fd(), &UnixAddr::new(path)?)?;
     listen(&socket, Backlog::new(BACKLOG)?)?;

@@ -8,23 +8,24 @@ use crate::session::{Session, Transaction};
 use crate::shared::Shared;
 use crate::store::Store;
 
-/// Threads for long commands: a command that takes minutes leaves the second thread to the others.
+/// The number of threads for long commands: while one executes a command that takes minutes, the
+/// other serves the rest.
 pub const LONG_THREADS: usize = 2;
 
-/// A command that takes long, on its way to a thread that has no connections.
+/// A long command on its way to a thread without connections.
 #[derive(Debug)]
 pub(super) struct Long {
     /// The thread that serves its connection.
     pub(super) thread: usize,
-    /// Where that has it.
+    /// The index of the connection in that thread.
     pub(super) index: usize,
-    /// The connection's state: no command of it is done meanwhile.
+    /// The session; the connection executes no other command meanwhile.
     pub(super) session: Session,
-    /// The request, alone.
+    /// The request.
     pub(super) request: Transaction,
 }
 
-/// What a long command has left.
+/// The result of a long command.
 #[derive(Debug)]
 pub(super) struct Done {
     pub(super) index: usize,
@@ -33,30 +34,30 @@ pub(super) struct Done {
     pub(super) output: Vec<u8>,
 }
 
-/// The way to the threads that do long commands. They end when nobody has it any more.
+/// The channel to the threads for long commands. They end when all copies are dropped.
 #[derive(Clone, Debug)]
 pub struct ToLong(Sender<Long>);
 
 impl ToLong {
-    /// Hands a command over; gives it back if the threads have ended.
+    /// Hands a command over; returns it if the threads have ended.
     pub(super) fn post(&self, long: Long) -> Result<(), Box<Long>> {
         self.0.send(long).map_err(|unsent| Box::new(unsent.0))
     }
 }
 
-/// A thread that does long commands, one after the other.
+/// A thread that executes long commands, one at a time.
 #[derive(Debug)]
 pub struct LongThread {
     waiting: Arc<Mutex<Receiver<Long>>>,
     store: Store,
-    /// Its place among the metrics.
+    /// The index of its metrics.
     thread: usize,
     shared: Arc<Shared>,
     mailboxes: Arc<[Mailbox]>,
 }
 
 impl LongThread {
-    /// The threads, which use these stores, and the way to them.
+    /// The threads, one for each store, and the channel to them.
     pub fn prepare(
         stores: [Store; LONG_THREADS],
         shared: &Arc<Shared>,
@@ -74,7 +75,7 @@ impl LongThread {
         (ToLong(sender), threads.collect())
     }
 
-    /// Does commands until no thread serves connections any more.
+    /// Executes commands until all threads that serve connections have ended.
     pub fn run(mut self) {
         while let Some(long) = self.next() {
             self.serve(long);

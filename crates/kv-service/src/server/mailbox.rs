@@ -7,20 +7,20 @@ use rackpool_sync::atomic::{AtomicUsize, Ordering};
 use super::long::Done;
 use super::stream::Stream;
 
-/// What is on its way to a thread that serves connections.
+/// Connections and results on their way to a thread that serves connections.
 #[derive(Debug)]
 pub struct Mailbox {
     /// New connections.
     waiting: Mutex<Vec<Stream>>,
-    /// Long commands that are done.
+    /// Results of long commands.
     done: Mutex<Vec<Done>>,
     waker: Waker,
-    /// How many connections the thread has, those on their way counted.
+    /// The number of the thread's connections, including those on their way.
     load: AtomicUsize,
 }
 
 impl Mailbox {
-    /// Of the thread that polls here.
+    /// The mailbox of the thread that waits at `poll`.
     pub(super) fn new(poll: &Poll, token: Token) -> io::Result<Self> {
         let waker = Waker::new(poll.registry(), token)?;
         Ok(Self {
@@ -31,40 +31,40 @@ impl Mailbox {
         })
     }
 
-    /// How many connections the thread has.
+    /// The number of the thread's connections.
     pub(super) fn load(&self) -> usize {
         self.load.load(Ordering::Relaxed)
     }
 
-    /// Hands a connection over.
+    /// Hands a connection to the thread.
     pub(super) fn post(&self, stream: Stream) -> io::Result<()> {
         self.load.fetch_add(1, Ordering::Relaxed);
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner).push(stream);
         self.wake()
     }
 
-    /// Hands back what a long command has left.
+    /// Hands the result of a long command to the thread.
     pub(super) fn post_done(&self, done: Done) -> io::Result<()> {
         self.done.lock().unwrap_or_else(PoisonError::into_inner).push(done);
         self.wake()
     }
 
-    /// What long commands have left.
+    /// Takes the results of long commands.
     pub(super) fn take_done(&self) -> Vec<Done> {
         std::mem::take(&mut *self.done.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Lets the thread look around.
+    /// Wakes the thread.
     pub fn wake(&self) -> io::Result<()> {
         self.waker.wake()
     }
 
-    /// What has come.
+    /// Takes the new connections.
     pub(super) fn take(&self) -> Vec<Stream> {
         std::mem::take(&mut *self.waiting.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// A connection has ended.
+    /// Accounts for a connection that was closed.
     pub(super) fn ended(&self) {
         self.load.fetch_sub(1, Ordering::Relaxed);
     }

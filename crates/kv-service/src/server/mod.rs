@@ -1,12 +1,12 @@
-//! Connections: an event loop for each thread.
+//! Connections, and the threads that serve them: an event loop each.
 //!
 //! | module | holds |
 //! |---|---|
-//! | `input`, `connection` | the bytes of a connection, and what is done with them |
+//! | `input`, `connection` | the input of a connection, and the execution of its requests |
 //! | `stream`, `listeners` | sockets of both kinds |
-//! | `door` | the thread that lets clients in |
-//! | `mailbox` | connections on their way to the thread that serves them |
-//! | `long` | the threads that do what would keep others waiting |
+//! | `door` | the thread that accepts connections |
+//! | `mailbox` | connections and results of long commands on their way to a thread |
+//! | `long` | the threads for long commands |
 //! | `worker` | the event loop |
 
 mod connection;

@@ -14,7 +14,7 @@ pub(super) enum Stream {
 }
 
 impl Stream {
-    /// Its number in this process.
+    /// The file descriptor.
     pub(super) fn descriptor(&self) -> RawFd {
         match self {
             Self::Tcp(stream) => stream.as_raw_fd(),
@@ -22,8 +22,8 @@ impl Stream {
         }
     }
 
-    /// Returns `Ok` when a process of this user, or of root, is at the other end, else in words who
-    /// is. Nobody else can connect to the Unix socket.
+    /// `Ok` if the peer is a process of this user or of root, else a text that names the peer's
+    /// user. The Unix socket needs no check, since its mode excludes other users.
     pub(super) fn require_same_user(&self) -> Result<(), String> {
         let Self::Tcp(stream) = self else { return Ok(()) };
         let ends = stream.local_addr().and_then(|local| Ok((local, stream.peer_addr()?)));
@@ -40,7 +40,7 @@ impl Stream {
         }
     }
 
-    /// What Redis has as the flag of its kind.
+    /// The flag of this kind of socket in `CLIENT LIST`.
     pub(super) const fn flag(&self) -> &'static str {
         match self {
             Self::Tcp(_) => "",
@@ -48,7 +48,7 @@ impl Stream {
         }
     }
 
-    /// Where it comes from, and where it came in, in words: of a Unix socket its path, twice.
+    /// The peer's and the local address; for a Unix socket its path, twice.
     pub(super) fn addresses(&self) -> [String; 2] {
         match self {
             Self::Tcp(stream) => [stream.peer_addr(), stream.local_addr()].map(|address| {

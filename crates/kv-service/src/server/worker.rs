@@ -19,15 +19,15 @@ use crate::shared::{Client, Shared};
 use crate::store::Store;
 
 const WAKER: Token = Token(usize::MAX);
-/// How often a thread looks whether the service ends.
+/// The interval at which a thread checks whether the service ends.
 const TICK: Duration = Duration::from_millis(100);
 
-/// So many connections are read from before the first of them is served.
+/// The most connections that are read before the first of them is served.
 const GROUP: usize = 16;
 
-/// So many looks at its sockets, of half a microsecond each, before a thread that has served
-/// somebody sleeps: whoever asks next need not wake it, which costs that one more than the looks
-/// cost here.
+/// The number of polls, of half a microsecond each, before a thread that has served a connection
+/// sleeps. A client that sends its next request meanwhile does not have to wake the thread, which
+/// would cost the client more than the polls cost here.
 const LOOKS: u32 = 16;
 
 static NEXT_ID: AtomicU64 = AtomicU64::new(1);
@@ -41,24 +41,24 @@ pub struct Worker {
     connections: Slab<Connection>,
     /// Connections to serve before the next wait.
     ready: Vec<usize>,
-    /// When to serve connections whose answers wait: the moment, index and number of each.
+    /// When to serve connections whose answers are delayed: time, index and id of each.
     timers: BinaryHeap<Reverse<(Instant, usize, u64)>>,
     mailboxes: Arc<[Mailbox]>,
-    /// The way to the threads for long commands.
+    /// The channel to the threads for long commands.
     to_long: ToLong,
-    /// How often connections had been marked to end when this thread last looked.
+    /// The value of [`Clients::kills`](crate::shared::Clients::kills) at the last check.
     kills: u64,
 }
 
 impl Worker {
-    /// Where a thread waits, and its mailbox.
+    /// The poll of a thread, and its mailbox.
     pub fn prepare() -> io::Result<(Poll, Mailbox)> {
         let poll = Poll::new()?;
         let mailbox = Mailbox::new(&poll, WAKER)?;
         Ok((poll, mailbox))
     }
 
-    /// The loop of thread number `thread`.
+    /// The event loop of thread number `thread`.
     pub fn new(
         poll: Poll,
         (thread, store): (usize, Store),
@@ -135,8 +135,8 @@ impl Worker {
         &self.mailboxes[self.desk.thread]
     }
 
-    /// Serves who is ready, some at a time: what their requests ask for comes into the cache
-    /// together.
+    /// Serves the ready connections in groups. The keys that the requests of a group name are
+    /// prefetched together.
     fn serve_all(&mut self) {
         let ready = std::mem::take(&mut self.ready);
         if !ready.is_empty() {
@@ -165,7 +165,7 @@ impl Worker {
         if let Some((session, request)) = connection.take_long() {
             let thread = self.desk.thread;
             if let Err(long) = self.to_long.post(Long { thread, index, session, request }) {
-                // The service ends.
+                // The service is ending.
                 connection.come_back(long.session, Vec::new());
                 return self.close(index);
             }
@@ -181,7 +181,8 @@ impl Worker {
         }
     }
 
-    /// Ends connections that hold much, in all threads, as all together hold too much.
+    /// Marks the largest connections of all threads to be closed, since all connections together
+    /// exceed the memory limit.
     fn evict(&self) {
         let memory = &self.shared.client_memory;
         let evicted = self.shared.clients.evict(memory.held(), memory.limit());
@@ -200,21 +201,21 @@ impl Worker {
         }
     }
 
-    /// Lets connections be served whose time has come.
+    /// Makes connections ready whose timer has expired.
     fn ring_timers(&mut self) {
         while let Some(Reverse((at, index, id))) = self.timers.peek().copied() {
             if Instant::now() < at {
                 return;
             }
             self.timers.pop();
-            // It may be another connection by now.
+            // The slot may have been reused for another connection.
             if self.connections.get(index).is_some_and(|found| found.session.id == id) {
                 self.ready.push(index);
             }
         }
     }
 
-    /// A long command is done. If its connection has ended meanwhile, nobody wants the answer.
+    /// Takes the result of a long command; drops it if its connection was closed meanwhile.
     fn come_back(&mut self, Done { index, mut session, output }: Done) {
         let connection = self.connections.get_mut(index);
         match connection.filter(|connection| connection.session.id == session.id) {
@@ -234,8 +235,8 @@ impl Worker {
         self.own_mailbox().ended();
     }
 
-    /// Lets a connection's socket tell when there is room for answers, as long as some wait: one
-    /// that always did would wake this thread each time that the client has read an answer.
+    /// Registers a connection for writability while answers wait, and only then. Otherwise the
+    /// socket would wake this thread each time that the client has read an answer.
     fn await_room(&mut self, index: usize) {
         let Some(connection) = self.connections.get_mut(index) else { return };
         let needs_room = connection.needs_room();
@@ -274,7 +275,7 @@ impl Worker {
         self.ready.push(index);
     }
 
-    /// Ends the connections that others wanted to end.
+    /// Closes the connections of this thread that are marked.
     fn end_killed(&mut self) {
         let kills = self.shared.clients.kills();
         if kills == self.kills {

@@ -1,4 +1,4 @@
-//! A hash in one value: its fields in the order in which they came.
+//! A hash in one value: its fields in the order of their creation.
 //!
 //! ```text
 //! field length u32 | value length u32 | field | value | the next …
@@ -7,10 +7,10 @@
 use crate::failure::{DAMAGED, Failure};
 
 const HEAD: usize = 8;
-/// A hash whose fields take more bytes is kept in a map.
+/// A hash with more bytes than this is kept in a map.
 pub const MAX_SMALL: usize = 8 << 10;
 
-/// The fields of a hash, as they lie in its value.
+/// The encoded fields of a hash.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Fields<'a>(pub &'a [u8]);
 
@@ -24,7 +24,7 @@ pub struct Field<'a> {
 }
 
 impl<'a> Fields<'a> {
-    /// All of them. Ends after the first failure.
+    /// Iterates over the fields; ends after the first failure.
     pub fn iter(self) -> impl Iterator<Item = Result<Field<'a>, Failure>> {
         let mut rest = self.0;
         std::iter::from_fn(move || {
@@ -51,13 +51,13 @@ impl<'a> Fields<'a> {
         Ok(None)
     }
 
-    /// How many there are.
+    /// The number of fields.
     pub fn count(self) -> Result<usize, Failure> {
         self.iter().try_fold(0, |count, field| field.map(|_| count + 1))
     }
 
-    /// Writes the hash with this field set into `into`, in the place of the old value, or as the
-    /// last. Says whether it is new.
+    /// Writes the hash with this field set into `into`: in the place of its old value, or last.
+    /// Returns whether the field is new.
     pub fn set(self, name: &[u8], value: &[u8], into: &mut Vec<u8>) -> Result<bool, Failure> {
         let mut is_new = true;
         for field in self.iter() {
@@ -75,7 +75,7 @@ impl<'a> Fields<'a> {
         Ok(is_new)
     }
 
-    /// Writes the hash without this field into `into`. Says whether it was there.
+    /// Writes the hash without this field into `into`. Returns whether the field was present.
     pub fn remove(self, name: &[u8], into: &mut Vec<u8>) -> Result<bool, Failure> {
         let mut was_there = false;
         for field in self.iter() {

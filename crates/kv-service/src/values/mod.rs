@@ -1,7 +1,7 @@
-//! How values that are no strings lie in the table.
+//! The encoding of collections in the table.
 //!
-//! A collection that is small is one value. A large one is an ordered map, and the value names
-//! that. While it is made large its value is still there, behind the name of the map that will be.
+//! A small collection is one value. A large one is an ordered map, whose id is the value. While a
+//! collection grows, its value has both: the id of the future map, then the elements.
 //!
 //! ```text
 //! small      its elements
@@ -9,8 +9,8 @@
 //! large      map id (16)
 //! ```
 //!
-//! What began to grow from nothing has no elements behind the name: it counts as a large collection
-//! that is empty.
+//! A growing collection that was created large has no elements after the id. It counts as an empty
+//! large collection.
 
 pub mod hash;
 
@@ -22,11 +22,13 @@ use crate::failure::{DAMAGED, Failure, WRONG_TYPE};
 /// The kinds of the values of one type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Family {
-    /// All elements are in the value.
+    /// The elements are in the value. Left for *growing* when a change makes it too large.
     pub small: Kind,
-    /// They are there, and copied into a map.
+    /// The elements are in the value and are being copied to a map. Left for *large* by the commit
+    /// of the growth, or for *small* by any other change. A kill leaves it; the sweep deletes the
+    /// map once the key no longer names it.
     pub growing: Kind,
-    /// They are in a map.
+    /// The elements are in the map. Stays until the key is deleted or gets another value.
     pub large: Kind,
 }
 
@@ -35,17 +37,17 @@ pub const HASH: Family = Family { small: Kind(1), growing: Kind(3), large: Kind(
 /// Sorted sets.
 pub const SORTED_SET: Family = Family { small: Kind(2), growing: Kind(4), large: Kind(6) };
 
-/// Where the elements of a collection are.
+/// The location of a collection's elements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Body<'a> {
-    /// Here.
+    /// In the value.
     Small(&'a [u8]),
     /// In this map.
     Large(MapId),
 }
 
 impl Family {
-    /// Where the elements are that a value of this kind stands for.
+    /// The location of the elements of a value of this kind; an error if it is of another type.
     #[inline]
     pub fn body(self, kind: Kind, value: &[u8]) -> Result<Body<'_>, Failure> {
         if kind == self.small {
@@ -62,13 +64,13 @@ impl Family {
     }
 }
 
-/// The map that a value names.
+/// The map that a value names, if any.
 #[must_use]
 pub fn map_of(kind: Kind, value: &[u8]) -> Option<MapId> {
     value.first_chunk().filter(|_| names_map(kind)).map(|id| MapId::from_bytes(*id))
 }
 
-/// The map that the elements of an entry are in, and its kind.
+/// The map with the elements of an entry, and the kind of large collection that it is.
 #[must_use]
 pub fn large_map(entry: Entry<'_>) -> Option<(Kind, MapId)> {
     let (kind, id) = (entry.form.kind, map_of(entry.form.kind, entry.value)?);
@@ -79,19 +81,19 @@ pub fn large_map(entry: Entry<'_>) -> Option<(Kind, MapId)> {
     (entry.value.len() == MapId::BYTES).then_some((family.large, id))
 }
 
-/// Whether the value names a map.
+/// Whether values of this kind name a map.
 #[must_use]
 pub fn names_map(kind: Kind) -> bool {
     [HASH, SORTED_SET].iter().any(|family| kind == family.growing || kind == family.large)
 }
 
-/// Whether the elements are in a map.
+/// Whether the elements of values of this kind are in a map.
 #[must_use]
 pub fn is_large(kind: Kind) -> bool {
     kind == HASH.large || kind == SORTED_SET.large
 }
 
-/// What `TYPE` says.
+/// The answer of `TYPE`.
 #[must_use]
 pub fn name(kind: Kind) -> &'static str {
     let is = |family: Family| [family.small, family.growing, family.large].contains(&kind);
@@ -106,7 +108,7 @@ pub fn name(kind: Kind) -> &'static str {
     }
 }
 
-/// What `OBJECT ENCODING` says of what is no string.
+/// The answer of `OBJECT ENCODING` for a value that is not a string.
 #[must_use]
 pub fn encoding(kind: Kind) -> &'static str {
     if kind == HASH.large {

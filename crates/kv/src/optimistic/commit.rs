@@ -9,12 +9,12 @@ use crate::error::KvError;
 use crate::handle::Handle;
 use crate::memory::Memory;
 
-/// Makes the changes of views at one moment: one for each thread.
+/// Commits optimistic transactions; one for each thread.
 ///
-/// A transaction begins with [`Handle::begin`] on one or several handles, works with them as ever,
-/// and ends with [`commit`](Self::commit). If that says that another change came between, the work
-/// is to be done again. Other clients, with a view or without, see all changes or none. A client
-/// that is killed or stopped in a commit keeps nobody from going on.
+/// A transaction begins with [`Handle::begin`] on one or more handles, uses them as usual, and ends
+/// with [`commit`](Self::commit). If that returns false, another change conflicted and the caller
+/// repeats the work. Other clients, in transactions or not, see all changes or none. A client that
+/// is killed or stopped during a commit does not block others.
 ///
 /// ```
 /// use rackpool_kv::{Committer, Handle, KvError, Memory};
@@ -40,12 +40,13 @@ use crate::memory::Memory;
 pub struct Committer {
     owner: u64,
     slot: u16,
-    /// Of the last transaction.
+    /// The number of the last transaction.
     number: u64,
     record: Record,
-    /// The keys that may have locks of the last transaction, each with the number of its table.
+    /// The keys that may still have locks of the last transaction, each with the number of its
+    /// table.
     left: Vec<TableKey>,
-    /// As [`Handle`]'s.
+    /// As [`Handle`]'s field `grace`.
     grace: u64,
 }
 
@@ -56,14 +57,14 @@ impl fmt::Debug for Committer {
     }
 }
 
-/// The grace grows up to this.
+/// The largest grace.
 const MAX_GRACE: u64 = 1023;
 
-/// What a transaction only read.
+/// An entry of the read set: table number, key and version.
 type Read = (usize, Vec<u8>, Option<Version>);
 
 impl Committer {
-    /// Commits in the name of `owner`, a number that no other program ever has; at a time only one
+    /// A committer for `owner`, a number that no other program ever uses. At any time only one
     /// committer of an owner may have the same slot.
     #[must_use]
     pub const fn new(owner: u64, slot: u16) -> Self {
@@ -71,13 +72,13 @@ impl Committer {
         Self { owner, slot, number: 0, record, left: Vec::new(), grace: 0 }
     }
 
-    /// Begins a transaction on these handles that takes what it reads into its hands at once, so
-    /// that others can't change it all the time: for one that did not get through with
-    /// [`Handle::begin`]. Others wait for it up to 64 times as long as for others. It ends with
-    /// [`commit`](Self::commit), too.
+    /// Begins an insistent transaction on these handles: it locks each entry when it reads it, so
+    /// that other clients cannot change it any more. This is for work that fails repeatedly with
+    /// [`Handle::begin`]. Others wait for an insistent transaction up to 64 times as long as for
+    /// another one. It also ends with [`commit`](Self::commit).
     ///
     /// # Errors
-    /// As [`commit`](Self::commit), but that nothing was changed: then there are no views.
+    /// As [`commit`](Self::commit), but nothing was changed, and the handles have no views.
     pub fn insist<M: Memory>(
         &mut self,
         handles: &mut [&mut Handle<M>],
@@ -93,18 +94,18 @@ impl Committer {
         Ok(())
     }
 
-    /// Ends the views of these handles and makes their changes at one moment, if nothing that they
-    /// have read was changed by others; says whether it did. Everything that was read was so at
-    /// that moment.
+    /// Ends the views of these handles. If no entry that they read has changed, applies their
+    /// changes at one point in time and returns true. Everything that was read was current at that
+    /// point.
     ///
-    /// The handles of all committers of a table stand in the same order. The first one's table has
-    /// the records of transactions: the others are [`with_records`](crate::Table::with_records) of
-    /// it.
+    /// The handles of all committers of a table must be in the same order. The first table has the
+    /// records of transactions; the others are opened [`with_records`](crate::Table::with_records)
+    /// of the first.
     ///
     /// # Errors
-    /// After [`KvError::OutcomeUnknown`] the changes were made, all of them, or will not be made;
-    /// after any other error they were not made. [`KvError::TooLarge`] if an entry's old and new
-    /// value do not fit into one page together, and it is not the only change.
+    /// After [`KvError::OutcomeUnknown`] either all changes were made or none will be. After any
+    /// other error none were made. [`KvError::TooLarge`] if an entry's old and new value do not fit
+    /// into one page together, and it is not the only change.
     pub fn commit<M: Memory>(
         &mut self,
         handles: &mut [&mut Handle<M>],
@@ -120,7 +121,7 @@ impl Committer {
                 if view.insists.is_some() {
                     self.left.push((table, key.clone()));
                 }
-                // What was made and deleted again only must not have come meanwhile.
+                // A key that was created and deleted in the view only has to be absent still.
                 if cell.is_written && (cell.version.is_some() || cell.now.is_some()) {
                     writes.push(Write { table, key, version: cell.version, new: cell.now });
                 } else {
@@ -139,7 +140,7 @@ impl Committer {
             },
             (reads, writes) => self.commit_all(handles, reads, writes),
         };
-        // Those that are in each other's way get out of step.
+        // Transactions that abort each other get out of step.
         self.grace =
             if matches!(done, Ok(false)) { (2 * self.grace + 1).min(MAX_GRACE) } else { 0 };
         done
@@ -161,7 +162,7 @@ impl Committer {
         let max = usize::try_from(page / 2).unwrap_or(usize::MAX);
         let keys = writes.iter().map(|write| (write.table, &write.key[..]));
         match self.put_record(handles, Record::new(self.number, keys, max)) {
-            // Nothing depends on it yet.
+            // No lock refers to the record yet.
             Err(KvError::OutcomeUnknown) => return Ok(false),
             put => put?,
         }
@@ -176,7 +177,7 @@ impl Committer {
         self.end(handles, checked)
     }
 
-    /// Makes changes of entries that are all locked, as everything is that was read.
+    /// Applies the write set of an insistent transaction, which has locked all that it read.
     fn commit_insistent<M: Memory>(
         &mut self,
         handles: &mut [&mut Handle<M>],
@@ -191,7 +192,8 @@ impl Committer {
         self.end(handles, changed)
     }
 
-    /// Commits if everything is as it has to be, else aborts; then resolves the own locks.
+    /// Decides the record: *Committed* if `checked` is true, else *Aborted*. Then resolves the
+    /// locks.
     fn end<M: Memory>(
         &mut self,
         handles: &mut [&mut Handle<M>],
@@ -200,7 +202,7 @@ impl Committer {
         let committed = match checked {
             Ok(true) => match self.decide(handles, State::Committed) {
                 Ok(committed) => committed,
-                // Only this client could commit it.
+                // Only this client can commit the transaction, so an abort is still possible.
                 Err(error) => return self.decide(handles, State::Aborted).and(Err(error)),
             },
             _ => false,
@@ -208,17 +210,17 @@ impl Committer {
         if !committed {
             self.decide(handles, State::Aborted)?;
         }
-        // What can't be resolved now is before the next transaction, or by others.
+        // Locks that cannot be resolved now are resolved before the next transaction, or by others.
         let _ = self.resolve(handles, committed);
         match checked {
             _ if committed => Ok(true),
-            // Nothing was changed: it is worth trying again.
+            // Nothing was changed, so the caller may repeat the transaction.
             Ok(_) | Err(KvError::OutcomeUnknown) => Ok(false),
             Err(error) => Err(error),
         }
     }
 
-    /// Puts the locks.
+    /// Stores the locks of the write set; false if an entry had changed.
     fn lock_all<M: Memory>(
         &mut self,
         handles: &mut [&mut Handle<M>],
@@ -235,7 +237,7 @@ impl Committer {
         Ok(true)
     }
 
-    /// Writes the record of a new transaction.
+    /// Stores the record of a new transaction, replacing that of the last one.
     fn put_record<M: Memory>(
         &mut self,
         handles: &mut [&mut Handle<M>],
@@ -252,8 +254,8 @@ impl Committer {
         Ok(())
     }
 
-    /// Brings the record of the own transaction into another state; says whether it is in that one.
-    /// What others did with it counts.
+    /// Moves the record of the own transaction to the state `wanted`; returns whether it reached
+    /// it. If another client decided otherwise, that holds.
     fn decide<M: Memory>(
         &mut self,
         handles: &mut [&mut Handle<M>],
@@ -275,7 +277,7 @@ impl Committer {
                 Ok(false) => {
                     let now = first.record(id)?;
                     match now.state_of(id) {
-                        // Others have cleared it away, which they do with what did not commit.
+                        // Recovery has deleted the record. The transaction is taken for aborted.
                         None => {
                             self.record = self.record.in_state(State::Aborted);
                             return Ok(wanted == State::Aborted);
@@ -289,14 +291,14 @@ impl Committer {
                         }
                     }
                 }
-                // Whichever of the two is seen first decides.
+                // The swap may have been made. The next one aborts unless it was.
                 Err(KvError::OutcomeUnknown) => wanted_now = State::Aborted,
                 Err(error) => return Err(error),
             }
         }
     }
 
-    /// Puts entries in the place of the own locks.
+    /// Replaces the own locks by the entries that they stand for.
     fn resolve<M: Memory>(
         &mut self,
         handles: &mut [&mut Handle<M>],
@@ -312,7 +314,7 @@ impl Committer {
         Ok(())
     }
 
-    /// Ends what the last transaction left behind.
+    /// Resolves what the last transaction left behind.
     fn settle<M: Memory>(
         &mut self,
         handles: &mut [&mut Handle<M>],
@@ -325,7 +327,7 @@ impl Committer {
     }
 }
 
-/// Whether everything that was read is still so.
+/// Whether all entries of the read set have their versions.
 fn all_current<M: Memory>(
     handles: &mut [&mut Handle<M>],
     reads: &[Read],

@@ -1,4 +1,4 @@
-//! The changes of a transaction, entry by entry.
+//! The write steps of a transaction on one entry.
 
 use super::lock::{Lock, Side, TransactionId};
 use super::view::Cell;
@@ -8,13 +8,13 @@ use crate::find::{Intent, Located};
 use crate::handle::Handle;
 use crate::memory::Memory;
 
-/// What a transaction changes.
+/// An entry of the write set.
 #[derive(Debug)]
 pub(super) struct Write {
     /// The number of its table.
     pub(super) table: usize,
     pub(super) key: Vec<u8>,
-    /// What the entry must be; `None`: there must be none.
+    /// The version that the entry must have; `None`: the key must be absent.
     pub(super) version: Option<Version>,
     pub(super) new: Option<(Form, Vec<u8>)>,
 }
@@ -22,7 +22,7 @@ pub(super) struct Write {
 const LOCKED: Form = Form { kind: Kind::LOCK, expires_ms: 0 };
 
 impl<M: Memory> Handle<M> {
-    /// Makes a change if the entry still has its version; says whether it did.
+    /// Applies a change if the entry has its version; returns whether it did.
     pub(super) fn write_if_current(&mut self, write: &Write) -> Result<bool, KvError<M::Error>> {
         let Write { key, version, new, .. } = write;
         let hash = Self::hash(key)?;
@@ -51,7 +51,7 @@ impl<M: Memory> Handle<M> {
         }
     }
 
-    /// Puts the lock of a transaction in the place of an entry if that still has its version; says
+    /// Replaces an entry by a lock of the transaction `id` if the entry has its version; returns
     /// whether it did.
     pub(super) fn lock(
         &mut self,
@@ -88,8 +88,8 @@ impl<M: Memory> Handle<M> {
         }
     }
 
-    /// Puts the lock of an insistent transaction in the place of an entry, whatever that is; gives
-    /// what it was, which it stays unless the transaction changes it.
+    /// Replaces an entry, whatever its version, by a lock of the insistent transaction `id`.
+    /// Returns the entry; it is also the lock's new side until the transaction changes it.
     pub(super) fn lock_as_it_is(
         &mut self,
         id: TransactionId,
@@ -120,7 +120,7 @@ impl<M: Memory> Handle<M> {
         }
     }
 
-    /// Gives the lock of an insistent transaction another new side; says whether it is still there.
+    /// Sets the new side of a lock of an insistent transaction; returns whether the lock was there.
     pub(super) fn change_lock(
         &mut self,
         id: TransactionId,
@@ -150,8 +150,8 @@ impl<M: Memory> Handle<M> {
         }
     }
 
-    /// Replaces each lock of this transaction under the key by the entry that it stands for. The
-    /// owner of the transaction and every other client write the same entry.
+    /// Replaces the lock of this transaction on `key` by the entry that it stands for. The owner
+    /// and every other client write the same entry.
     pub(super) fn resolve_lock(
         &mut self,
         key: &[u8],
@@ -184,8 +184,8 @@ impl<M: Memory> Handle<M> {
         }
     }
 
-    /// Changes an entry of the table's own, whatever its kind: as [`Handle::modify`], but nobody's
-    /// time is over, and `decide` sees values only.
+    /// Like [`Handle::modify`], for the table's own entries: of any kind, ignoring expiry and
+    /// locks. `decide` sees only the value.
     pub(super) fn change_reserved(
         &mut self,
         key: &[u8],
@@ -215,7 +215,7 @@ impl<M: Memory> Handle<M> {
     }
 }
 
-/// Writes a lock into `bytes`, replacing what they hold.
+/// Writes a lock into `bytes`, replacing the buffer's content.
 fn encode_lock<E>(
     bytes: &mut Vec<u8>,
     id: TransactionId,

@@ -1,4 +1,4 @@
-//! The value of an entry of kind [`Kind::LOCK`](crate::Kind): what a transaction has in its hands.
+//! The value of an entry of kind [`Kind::LOCK`](crate::Kind), the lock of a transaction on a key.
 //!
 //! ```text
 //! lock    0 sides u8 | 1 zero | 2 slot u16 | 4 zero | 8 owner u64 | 16 number u64
@@ -10,10 +10,10 @@ use std::ops::Range;
 
 use crate::entry::{Form, Kind};
 
-/// The number of a table, and a key in it.
+/// The number of a table, and a key of it.
 pub(super) type TableKey = (usize, Vec<u8>);
 
-/// Which transaction it is: a committer and a count that only grows.
+/// Identifies a transaction: its committer (owner and slot) and a number that only grows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct TransactionId {
     pub(super) owner: u64,
@@ -21,17 +21,17 @@ pub(crate) struct TransactionId {
     pub(super) number: u64,
 }
 
-/// An entry that a lock stands for.
+/// One of the two entries of a lock.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Side<V> {
     pub(crate) form: Form,
-    /// The lot of its object, which tells versions apart.
+    /// The lot of its object, which distinguishes versions.
     pub(crate) lot: u32,
-    /// Its value, or where that is.
+    /// The value, or its position in the lock's bytes.
     pub(crate) value: V,
 }
 
-/// What the bytes of a lock say; values are places in them.
+/// A decoded lock. Values are positions in its bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Lock {
     pub(crate) id: TransactionId,
@@ -46,8 +46,7 @@ const HAS_NEW: u8 = 2;
 const IS_SAME: u8 = 4;
 
 impl Lock {
-    /// Writes a lock into `bytes`, replacing what they hold. `None` for a value of no allowed
-    /// length.
+    /// Writes a lock into `bytes`, replacing the buffer's content. `None` if a value is too long.
     pub(super) fn encode(
         bytes: &mut Vec<u8>,
         id: TransactionId,
@@ -75,7 +74,7 @@ impl Lock {
         Some(())
     }
 
-    /// What the bytes of a lock say; `None` if no transaction wrote them.
+    /// Decodes a lock; `None` if the bytes are not one.
     pub(crate) fn decode(bytes: &[u8]) -> Option<Self> {
         let [sides, _, s0, s1, _, _, _, _, words @ ..] = *bytes.first_chunk::<HEADER>()?;
         let [o0, o1, o2, o3, o4, o5, o6, o7, number @ ..] = words;
@@ -106,7 +105,8 @@ impl Lock {
         Some(Self { id, old, new })
     }
 
-    /// What the lock stands for: the new entry if its transaction committed, else the old one.
+    /// The entry that the lock stands for: the new one if its transaction committed, else the old
+    /// one.
     pub(crate) fn side(self, committed: bool) -> Option<Side<Range<usize>>> {
         if committed { self.new } else { self.old }
     }
@@ -151,8 +151,7 @@ mod tests {
     #[test]
     fn other_bytes_are_refused() {
         assert_eq!(Lock::decode(b""), None);
-        // A side that is not there, one longer than all there is, and one of a kind of the table's
-        // own.
+        // A missing side, one that is longer than the bytes, and one of a reserved kind.
         assert_eq!(Lock::decode(&[1; 24]), None);
         assert_eq!(Lock::decode(&[1; 60]), None);
         let mut bytes = Vec::new();

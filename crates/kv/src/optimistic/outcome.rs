@@ -1,4 +1,5 @@
-//! Meeting a lock: what became of its transaction, and what the lock stands for.
+//! Reading through locks: the outcome of a lock's transaction, and the entry that the lock stands
+//! for.
 
 use std::time::Instant;
 
@@ -11,37 +12,37 @@ use crate::handle::Handle;
 use crate::hash::KeyHash;
 use crate::memory::Memory;
 
-/// What became of the transaction of a lock.
+/// The outcome of the transaction that a lock belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Outcome {
-    /// It may commit later.
+    /// The transaction may still commit. Readers take the old side.
     Pending,
     Committed,
     Aborted,
-    /// It is over, and nothing is left of it but locks that came too late: if the lock is still
-    /// there after that was seen, it did not commit.
+    /// The record is gone or belongs to a later transaction. If the lock is still in its slot after
+    /// this was seen, its transaction did not commit.
     Over,
 }
 
-/// The factor, up to its double, by which other clients wait longer for a transaction that locks
-/// the entries that it reads.
+/// The factor, up to its double, on the lock wait of other clients for an insistent transaction.
 const INSISTENT_LOCK_WAITS: u32 = 32;
 
 impl<M: Memory> Handle<M> {
-    /// Access to the records of transactions.
+    /// The handle of the table with the transaction records.
     pub(super) fn records(&mut self) -> &mut Self {
         let shared = self.shared.records.as_ref().unwrap_or(&self.shared);
         self.records.get_or_insert_with(|| Box::new(Self::new(std::sync::Arc::clone(shared))))
     }
 
-    /// The record of a transaction, or of a later one of its committer; empty if there is none.
+    /// The record of a transaction, or of a later one of the same committer; empty if there is
+    /// none.
     pub(super) fn record(&mut self, id: TransactionId) -> Result<Record, KvError<M::Error>> {
         let entry = self.records().read(&Record::key(id))?;
         let entry = entry.filter(|entry| entry.form.kind == Kind::RECORD);
         Ok(Record { bytes: entry.map(|entry| entry.value.to_vec()).unwrap_or_default() })
     }
 
-    /// Replaces a record if it still is this one; says whether it did.
+    /// Replaces the record `old` by `new` if it is unchanged; returns whether it did.
     pub(super) fn swap_record(
         &mut self,
         id: TransactionId,
@@ -57,8 +58,9 @@ impl<M: Memory> Handle<M> {
         })
     }
 
-    /// What became of a transaction. One that may still commit is given some time, then aborted,
-    /// unless `may_wait` and it has not got so far that the caller could come after it.
+    /// The outcome of a transaction. With `may_be_pending`, a transaction in state *Pending* is
+    /// reported as such at once. Otherwise the call waits for a transaction that is not yet
+    /// decided, for the lock wait, and then aborts it.
     pub(crate) fn outcome(
         &mut self,
         id: TransactionId,
@@ -84,20 +86,20 @@ impl<M: Memory> Handle<M> {
                 continue;
             }
             match self.swap_record(id, &record, &record.in_state(State::Aborted)) {
-                // Unknown or not, the record tells.
+                // The record is read again, so an unknown outcome does no harm.
                 Ok(_) | Err(KvError::OutcomeUnknown) => {}
                 Err(error) => return Err(error),
             }
         }
     }
 
-    /// How often to look at a pending transaction at least: at random, so that two that abort each
-    /// other get out of step.
+    /// The least number of looks at an undecided transaction: random, so that two transactions that
+    /// abort each other get out of step.
     fn looks(&self, id: TransactionId) -> u64 {
         self.random(id) % (self.grace + 1)
     }
 
-    /// How much longer to wait for an insistent transaction, for the same reason.
+    /// The random part of the lock wait for an insistent transaction, for the same reason.
     #[expect(clippy::cast_possible_truncation, reason = "any bits will do")]
     fn spread(&self, id: TransactionId) -> u32 {
         self.random(id) as u32 % INSISTENT_LOCK_WAITS
@@ -105,15 +107,15 @@ impl<M: Memory> Handle<M> {
 
     fn random(&self, id: TransactionId) -> u64 {
         let seed = id.owner ^ u64::from(id.slot) << 32 ^ id.number ^ self.grace << 48;
-        // SplitMix64's finish.
+        // The finalizer of SplitMix64.
         let mut word = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15);
         word = (word ^ word >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         word ^ word >> 31
     }
 
-    /// Goes on from a lock that a search has found: to the entry that it stands for, in the scratch
-    /// bytes as well. A transaction that may still commit is no obstacle to readers; others wait a
-    /// moment, then abort it.
+    /// Follows a lock that a search found to the entry that it stands for, which is then in the
+    /// scratch buffer. Readers do not wait for a pending transaction. Writers wait for the lock
+    /// wait, then abort it.
     #[cold]
     pub(crate) fn look_through(
         &mut self,

@@ -1,4 +1,4 @@
-//! The record of a transaction: whether it happened, and which keys it has.
+//! The record of a transaction: its state, and the keys of its write set.
 //!
 //! ```text
 //! key     0 0xff 't' 'x' 0 | 4 owner u64 | 12 slot u16
@@ -8,17 +8,21 @@
 
 use super::lock::{TableKey, TransactionId};
 
-/// What became of a transaction.
+/// The state of a transaction. After a crash of the owner, any other client that needs a key aborts
+/// a *Pending* or *Checking* transaction after the lock wait; recovery deletes the record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum State {
-    /// It takes its keys: they have their old values.
+    /// The owner is locking its write set; the keys have their old values. Left for *Checking*, for
+    /// *Committed* (no read set), or for *Aborted* by any client.
     Pending,
-    /// It has its keys, and looks whether what it has read is still so: if it commits, it does so
-    /// at the moment when this state began.
+    /// The owner has locked its write set and validates its read set. If the transaction commits,
+    /// it takes effect at the beginning of this state. Left for *Committed*, or for *Aborted* by
+    /// any client.
     Checking,
-    /// Its keys have their new values.
+    /// The keys have their new values. Left when the owner begins its next transaction, or recovery
+    /// deletes the record.
     Committed,
-    /// Its keys have their old values for good.
+    /// The keys keep their old values. Left as *Committed* is.
     Aborted,
 }
 
@@ -38,7 +42,7 @@ impl State {
         Self::ALL.into_iter().find(|state| state.to_byte() == byte)
     }
 
-    /// Whether it stays as it is until the record is written over.
+    /// Whether the state is the last one of its transaction.
     pub(super) const fn is_final(self) -> bool {
         matches!(self, Self::Committed | Self::Aborted)
     }
@@ -66,7 +70,8 @@ impl Record {
         key
     }
 
-    /// The transaction with this number whose record has this key.
+    /// The id of the transaction with this number whose record has this key; `None` if the key is
+    /// not that of a record.
     pub(super) fn id_of(key: &[u8], number: u64) -> Option<TransactionId> {
         let [p0, p1, p2, p3, o0, o1, o2, o3, o4, o5, o6, o7, s0, s1] = *key.as_array()?;
         let owner = u64::from_le_bytes([o0, o1, o2, o3, o4, o5, o6, o7]);
@@ -74,7 +79,8 @@ impl Record {
         ([p0, p1, p2, p3] == PREFIX).then_some(id)
     }
 
-    /// A pending transaction. Keys that would need more than `max` bytes are not listed.
+    /// The record of a pending transaction. If the keys need more than `max` bytes, they are not
+    /// listed.
     pub(super) fn new<'a>(
         number: u64,
         keys: impl Iterator<Item = (usize, &'a [u8])>,
@@ -98,19 +104,19 @@ impl Record {
         Self { bytes }
     }
 
-    /// A pending transaction that locks what it reads: others wait longer for it.
+    /// The record of a pending transaction that locks what it reads. Others wait longer for it.
     pub(super) fn insistent(number: u64) -> Self {
         let mut record = Self::new(number, std::iter::empty(), HEADER);
         record.bytes[1] = UNLISTED | INSISTENT;
         record
     }
 
-    /// Whether others wait longer for it.
+    /// Whether others wait longer for the transaction.
     pub(super) fn is_insistent(&self) -> bool {
         self.bytes.get(1).is_some_and(|flags| flags & INSISTENT != 0)
     }
 
-    /// The same in another state.
+    /// The same record in another state.
     pub(super) fn in_state(&self, state: State) -> Self {
         let mut other = self.clone();
         if let Some(first) = other.bytes.first_mut() {
@@ -119,19 +125,19 @@ impl Record {
         other
     }
 
-    /// State and number, if it is a record.
+    /// State and number; `None` if the bytes are no record.
     pub(super) fn head(&self) -> Option<(State, u64)> {
         let [state, _, _, _, _, _, _, _, number @ ..] = *self.bytes.first_chunk::<HEADER>()?;
         Some((State::from_byte(state)?, u64::from_le_bytes(number)))
     }
 
-    /// The state of this very transaction; `None` if the record is of another one by now.
+    /// The state of the transaction `id`; `None` if the record belongs to another transaction.
     pub(super) fn state_of(&self, id: TransactionId) -> Option<State> {
         self.head().filter(|(_, number)| *number == id.number).map(|(state, _)| state)
     }
 
-    /// The keys, each with the number of its table, as far as the bytes are those of a record;
-    /// `None` if they are not listed.
+    /// The keys, each with the number of its table, up to the first undecodable one; `None` if they
+    /// are not listed.
     pub(super) fn keys(&self) -> Option<Vec<TableKey>> {
         if self.bytes.get(1).is_none_or(|flags| flags & UNLISTED != 0) {
             return None;

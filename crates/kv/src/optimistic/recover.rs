@@ -1,4 +1,4 @@
-//! What transactions of others have left behind.
+//! Recovery from transactions whose owner was killed.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -12,24 +12,24 @@ use crate::handle::Handle;
 use crate::memory::Memory;
 use crate::round::Round;
 
-/// A record that has not changed for this time counts as left: a transaction takes less, unless its
-/// program was stopped, and then it begins again.
+/// A record that is unchanged for this time counts as abandoned. A transaction takes less time,
+/// unless its program was stopped; then it is aborted and repeated.
 const UNCHANGED: Duration = Duration::from_secs(1);
-/// Records that are watched at a time.
+/// The most records that are watched at a time.
 const MAX_WATCHED: usize = 1024;
 
-/// Clears away what transactions have left whose programs are gone, a part of the table at a time:
-/// from anywhere on, round after round.
+/// Removes the locks and records of abandoned transactions, in steps: round after round, from a
+/// random position of the table.
 #[derive(Debug)]
 pub struct Recovery {
     round: Round,
-    /// Transactions whose record may be left, and since when it was seen.
+    /// Transactions whose record may be abandoned, and when it was first seen.
     watched: VecDeque<(TransactionId, Instant)>,
     unchanged: Duration,
 }
 
 impl Recovery {
-    /// Begins at a random place of the table that has the records of this handle's transactions.
+    /// Starts at a random position of the table with the records of this handle's transactions.
     #[must_use]
     pub fn anywhere<M: Memory>(handle: &mut Handle<M>) -> Self {
         Self {
@@ -39,19 +39,20 @@ impl Recovery {
         }
     }
 
-    /// How long a record says the same before it counts as left; 1 s unless set.
+    /// Sets how long a record must be unchanged to count as abandoned; default 1 s.
     #[must_use]
     pub fn with_lock_wait(self, unchanged: Duration) -> Self {
         Self { unchanged, ..self }
     }
 
-    /// Looks at about `wanted` entries more, and clears away the records that have not changed for
-    /// long enough since they were seen, with the locks of their transactions. The handles stand as
-    /// in [`Committer::commit`], none with a view. Returns how many records went, and whether a
-    /// round is complete.
+    /// Reads about `wanted` more entries. Then removes the records that have been unchanged for
+    /// long enough since they were first seen, and the locks of their transactions. The handles are
+    /// in the order of [`Committer::commit`] and have no views. Returns the number of records
+    /// removed, and whether a round is complete.
     ///
     /// # Errors
-    /// The table's or the memory's own error: the next step goes on behind what this one failed at.
+    /// The table's or the memory's own error. The next step continues behind the segment at which
+    /// this one failed.
     pub fn step<M: Memory>(
         &mut self,
         handles: &mut [&mut Handle<M>],
@@ -88,13 +89,13 @@ impl Recovery {
 }
 
 impl Committer {
-    /// Clears away what transactions have left whose programs are gone: locks, and the records that
-    /// tell what became of them. It may be done at any time: a transaction that is under way is
-    /// aborted, and begins again. The handles stand as in [`commit`](Self::commit), none with a
-    /// view. Returns how many records went.
+    /// Removes the locks and records of all transactions; for programs that are gone. It may be
+    /// called at any time: a transaction in progress is aborted, and its program repeats it. The
+    /// handles are in the order of [`commit`](Self::commit) and have no views. Returns the number
+    /// of records removed.
     ///
     /// # Errors
-    /// The table's or the memory's own error: then something is left.
+    /// The table's or the memory's own error; some locks and records are then left.
     pub fn recover<M: Memory>(handles: &mut [&mut Handle<M>]) -> Result<u64, KvError<M::Error>> {
         let Some(first) = handles.first_mut() else { return Ok(0) };
         let mut found = Vec::new();
@@ -111,8 +112,8 @@ impl Committer {
     }
 }
 
-/// Aborts a transaction if nobody has decided, resolves all of its locks and deletes its record;
-/// says whether it did, and not its committer something else.
+/// Aborts a transaction if it is undecided, resolves all of its locks, and deletes its record.
+/// Returns whether it deleted the record; it does not if the committer has stored another one.
 fn clear_away<M: Memory>(
     handles: &mut [&mut Handle<M>],
     id: TransactionId,
@@ -144,7 +145,7 @@ fn clear_away<M: Memory>(
     })
 }
 
-/// All keys that a transaction has locked, each with the number of its table.
+/// All keys that a transaction has locked, each with the number of its table. Reads all tables.
 fn locked_keys<M: Memory>(
     handles: &mut [&mut Handle<M>],
     id: TransactionId,

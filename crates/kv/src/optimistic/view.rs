@@ -1,4 +1,4 @@
-//! The private view of an optimistic transaction: what it has read, and what it will write.
+//! The private view of an optimistic transaction: its read set and its write set.
 
 use std::collections::BTreeMap;
 
@@ -11,36 +11,36 @@ use crate::handle::Handle;
 use crate::memory::Memory;
 use crate::scan::Batch;
 
-/// What a transaction knows of a table.
+/// The view of a transaction on one table.
 #[derive(Debug, Default)]
 pub(crate) struct View {
     pub(super) cells: BTreeMap<Vec<u8>, Cell>,
-    /// How often it was asked.
+    /// The number of operations on the view.
     looks: u64,
-    /// What was read is not of one moment.
+    /// Set when the entries that were read are known to have never existed together.
     pub(super) is_torn: bool,
-    /// The transaction in whose name everything is locked that is read, if it is insistent.
+    /// The id of an insistent transaction, which locks each entry that it reads; else `None`.
     pub(super) insists: Option<TransactionId>,
 }
 
-/// What a transaction knows of a key.
+/// One key of a view.
 #[derive(Debug, Default)]
 pub(crate) struct Cell {
-    /// What was read; `None` if there was no entry.
+    /// The version that was read; `None` if the key was absent.
     pub(crate) version: Option<Version>,
-    /// What the entry is to the transaction.
+    /// The entry as the transaction sees it.
     pub(super) now: Option<(Form, Vec<u8>)>,
     pub(super) is_written: bool,
 }
 
 impl Cell {
-    /// What the entry is to the transaction. It does not expire in the middle of a transaction: the
-    /// commit finds that one that was read has expired since, as it finds any other change.
+    /// The entry as the transaction sees it. It does not expire within the transaction; if the
+    /// entry that was read has expired by the commit, validation fails as for any other change.
     pub(crate) fn entry(&self) -> Option<Entry<'_>> {
         self.now.as_ref().map(|(form, value)| Entry { form: *form, value })
     }
 
-    /// An entry that has expired already is a deletion.
+    /// Writing an entry that has already expired is a deletion.
     fn write(&mut self, now: Option<(Form, Vec<u8>)>) {
         self.now = now.filter(|(form, _)| !form.is_over());
         self.is_written = true;
@@ -48,19 +48,19 @@ impl Cell {
 }
 
 impl View {
-    /// The view of a transaction that locks what it reads.
+    /// The view of an insistent transaction.
     pub(super) fn insistent(id: TransactionId) -> Self {
         Self { insists: Some(id), ..Self::default() }
     }
 
-    /// The entries that were written, whether they were in the table before, and what they are now.
+    /// The keys of the write set and their cells.
     pub(crate) fn written(&self) -> impl Iterator<Item = (&[u8], &Cell)> {
         let written = self.cells.iter().filter(|(_, cell)| cell.is_written);
         written.map(|(key, cell)| (&key[..], cell))
     }
 
-    /// Calls `visit` with entries of the table as they are to the transaction; with the first ones
-    /// also with those that it made.
+    /// Calls `visit` with the batch's entries as the transaction sees them. With the first batch of
+    /// a scan it also visits the entries that the transaction created.
     pub(crate) fn overlay(
         &self,
         batch: &Batch,
@@ -84,44 +84,45 @@ impl View {
 const FIRST_CHECK: u64 = 1 << 12;
 
 impl<M: Memory> Handle<M> {
-    /// From now on the operations of this handle that name a key, and scans, work on a private
-    /// view: each entry is as it was when it was first read, and changes are kept aside until
-    /// [`Committer::commit`](crate::Committer::commit) makes them, or [`cancel`](Self::cancel)
-    /// forgets them. A scan is none of what `commit` checks.
+    /// Begins a transaction on this handle: a private view. Until the commit, all operations that
+    /// name a key, and scans, work on the view. The first operation on a key reads its entry; later
+    /// ones see this entry or what the transaction wrote. Changes stay in the view until
+    /// [`Committer::commit`](crate::Committer::commit) applies them or [`cancel`](Self::cancel)
+    /// drops them. `commit` does not validate scans.
     pub fn begin(&mut self) {
         self.view = Some(Box::default());
     }
 
-    /// Forgets the view, if there is one.
+    /// Drops the view, if there is one.
     pub fn cancel(&mut self) {
         self.view = None;
     }
 
-    /// Forgets the changes of the view, but not what it has read: a commit checks that.
+    /// Drops the write set of the view and keeps its read set, which the commit then validates.
     pub fn forget_changes(&mut self) {
         for cell in self.view.iter_mut().flat_map(|view| view.cells.values_mut()) {
             cell.is_written = false;
         }
     }
 
-    /// Whether there is a view.
+    /// Whether a transaction is in progress on this handle.
     #[must_use]
     pub fn has_begun(&self) -> bool {
         self.view.is_some()
     }
 
-    /// The keys that the view changes.
+    /// The keys of the view's write set.
     pub fn changed_keys(&self) -> impl Iterator<Item = &[u8]> {
         self.view.iter().flat_map(|view| view.written().map(|(key, _)| key))
     }
 
-    /// Whether the view knows of any key that begins with these bytes.
+    /// Whether the view has any key with this prefix.
     pub(crate) fn knows_any(&self, prefix: &[u8]) -> bool {
         let next = self.view.as_ref().and_then(|view| view.cells.range(prefix.to_vec()..).next());
         next.is_some_and(|(key, _)| key.starts_with(prefix))
     }
 
-    /// What the view has of a key.
+    /// The view's cell of a key; reads the entry at the first call.
     pub(crate) fn cell(&mut self, key: &[u8]) -> Result<&mut Cell, KvError<M::Error>> {
         let hash = Self::hash(key)?;
         let known = self.view.as_ref().is_some_and(|view| view.cells.contains_key(key));
@@ -130,7 +131,7 @@ impl<M: Memory> Handle<M> {
             Cell::default()
         } else if let Some(id) = insists {
             match self.lock_as_it_is(id, key) {
-                // Its lock may be there: the commit looks, and takes it away.
+                // The lock may have been stored. The commit aborts and resolves it.
                 Err(KvError::OutcomeUnknown) => {
                     let view = self.view.get_or_insert_default();
                     view.is_torn = true;
@@ -141,7 +142,7 @@ impl<M: Memory> Handle<M> {
         } else {
             match self.locate(hash, key, Intent::Read)? {
                 Located::Live(slot) => {
-                    // One look at the clock says whether its time is over.
+                    // The expiry is compared with the clock only once.
                     let version = self.version_at(&slot);
                     let value = &self.scratch[slot.value.clone()];
                     let now = version.is_some().then(|| (slot.form, value.to_vec()));
@@ -157,7 +158,8 @@ impl<M: Memory> Handle<M> {
         Ok(view.cells.entry(key.to_vec()).or_default())
     }
 
-    /// Sees to it, once in a while, that what was read can be of one moment.
+    /// Validates the read set after 4,096 reads and at each doubling; fails with
+    /// [`KvError::Conflict`] if it changed.
     fn check_view(&mut self) -> Result<(), KvError<M::Error>> {
         let view = self.view.get_or_insert_default();
         view.looks += 1;
@@ -178,7 +180,7 @@ impl<M: Memory> Handle<M> {
         if is_torn { Err(KvError::Conflict) } else { Ok(()) }
     }
 
-    /// Whether an entry has this version.
+    /// Whether the entry of `key` has this version now.
     pub(super) fn is_current(
         &mut self,
         key: &[u8],
@@ -216,7 +218,7 @@ impl<M: Memory> Handle<M> {
         Ok(())
     }
 
-    /// [`Handle::compare_and_put`] in the view, of a key that must be there.
+    /// [`Handle::compare_and_put`] in the view, for a key that must be present.
     pub(crate) fn exchange_cell(
         &mut self,
         key: &[u8],
@@ -233,8 +235,8 @@ impl<M: Memory> Handle<M> {
         self.write_cell(key, Form::PLAIN, new).map(|()| true)
     }
 
-    /// Deletes an entry of the view, and with this value if one is wanted; says whether it was
-    /// there.
+    /// Deletes an entry of the view, only if it has the value `wanted` if one is given; returns
+    /// whether it was present.
     pub(crate) fn delete_cell(
         &mut self,
         key: &[u8],

@@ -5,11 +5,11 @@ use crate::ordered::node::Node;
 use crate::ordered::{MapId, OrderedError, OrderedMap, OrderedMaps};
 
 impl<M: Memory> OrderedMap<'_, M> {
-    /// Gives all memory of the map back; nothing happens if it is gone. Others may use the map
-    /// meanwhile: they get [`OrderedError::Gone`] sooner or later.
+    /// Deletes all nodes of the map; does nothing if the map does not exist. Other clients may use
+    /// the map meanwhile; they eventually get [`OrderedError::Gone`].
     ///
-    /// Returns how many entries went. If it fails or is killed, [`OrderedMaps::sweep`] does the
-    /// rest. It takes no memory of the pool.
+    /// Returns the number of entries deleted. It allocates no memory of the pool. After an error or
+    /// a kill, [`OrderedMaps::sweep`] deletes the rest.
     pub fn destroy(self) -> Result<u64, OrderedError<M::Error>> {
         let Self { maps, id } = self;
         maps.forget_map(id);
@@ -30,7 +30,7 @@ impl<M: Memory> OrderedMap<'_, M> {
 }
 
 impl<M: Memory> OrderedMaps<M> {
-    /// Deletes a node; what it was in that very moment.
+    /// Deletes a node; returns its content at its deletion.
     fn take_node(
         &mut self,
         map: MapId,
@@ -45,8 +45,8 @@ impl<M: Memory> OrderedMaps<M> {
         decoded.map_err(|what| OrderedError::Damaged { map, what })
     }
 
-    /// Deletes what was put to split a node that was deleted, and all nodes right of it; how many
-    /// entries they had if they are leaves.
+    /// Deletes the unlinked half that a split of a deleted node may have left, and all nodes to its
+    /// right with theirs. Returns the number of their entries if they are leaves.
     fn delete_row(
         &mut self,
         map: MapId,
@@ -62,7 +62,7 @@ impl<M: Memory> OrderedMaps<M> {
             }
             self.handle.delete(&node_key(map, id.of_half(node.splits(), SplitHalf::Right)))?;
             let Some((_, right)) = node.right() else { return Ok(entries) };
-            // Deleted nodes are not found again, so this ends, whatever their links say.
+            // A deleted node is not found again, so the loop terminates, also with damaged links.
             id = right;
             next = self.take_node(map, id)?;
             if next.is_none() {

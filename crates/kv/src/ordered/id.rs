@@ -2,7 +2,7 @@ use std::fmt;
 
 use xxhash_rust::xxh3::xxh3_128;
 
-/// The name of an ordered map: 128 random bits, used once.
+/// The id of an ordered map: 128 random bits, used once.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct MapId([u8; Self::BYTES]);
 
@@ -10,19 +10,19 @@ impl MapId {
     /// The length of an id in bytes.
     pub const BYTES: usize = 16;
 
-    /// A new one.
+    /// A new random id.
     #[must_use]
     pub fn random() -> Self {
         Self(rand::random())
     }
 
-    /// The id that [`to_bytes`](Self::to_bytes) gave these bytes of.
+    /// The id with these bytes, from [`to_bytes`](Self::to_bytes).
     #[must_use]
     pub const fn from_bytes(bytes: [u8; Self::BYTES]) -> Self {
         Self(bytes)
     }
 
-    /// The bytes to note in the owner's record.
+    /// The bytes of the id, to store in the owner's record.
     #[must_use]
     pub const fn to_bytes(self) -> [u8; Self::BYTES] {
         self.0
@@ -41,14 +41,14 @@ impl fmt::Debug for MapId {
     }
 }
 
-/// The name of a node within its map.
+/// The id of a node within its map.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct NodeId([u8; Self::BYTES]);
 
-/// Which half of a split.
+/// A half of a split node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum SplitHalf {
-    /// The left one, which is a new node only when the root splits.
+    /// The left half; a new node only when the root splits.
     Left = 0,
     Right = 1,
 }
@@ -65,7 +65,7 @@ impl NodeId {
         &self.0
     }
 
-    /// The id of a half of this node when it splits after `splits` other times.
+    /// The id of a half of this node, which has split `splits` times before.
     pub(super) fn of_half(self, splits: u64, half: SplitHalf) -> Self {
         let mut parts = [0; Self::BYTES + 9];
         parts[..Self::BYTES].copy_from_slice(&self.0);
@@ -85,7 +85,7 @@ pub(super) fn node_key(map: MapId, node: NodeId) -> NodeKey {
     key
 }
 
-/// The map and the node that a key of the node table names.
+/// The map and the node that a key of the node table names; `None` if it is not such a key.
 pub(super) fn parse_key(key: &[u8]) -> Option<(MapId, NodeId)> {
     let (map, node) = key.split_first_chunk()?;
     Some((MapId(*map), NodeId(node.try_into().ok()?)))

@@ -8,13 +8,12 @@ use crate::ordered::{Direction, MapId, OrderedError, OrderedMaps, Range};
 /// A key and its value.
 pub type Pair = (Vec<u8>, Vec<u8>);
 
-/// An ordered map: byte strings in the order of their bytes, each with a value.
+/// An ordered map from byte strings, in lexicographic order, to values.
 ///
-/// Keys have up to 65535 bytes, and with their values up to a quarter of a page. Operations on one
-/// key are linearizable among all clients in all racks; what a range promises says
-/// [`range`](Self::range).
+/// A key has up to 65535 bytes, and with its value up to a quarter of a page. Operations on one key
+/// are linearizable among all clients in all racks. [`range`](Self::range) has weaker guarantees.
 ///
-/// An operation that fails changed no entry, unless with
+/// An operation that fails has changed no entry, except after
 /// [`KvError::OutcomeUnknown`](crate::KvError::OutcomeUnknown).
 #[derive(Debug)]
 pub struct OrderedMap<'a, M> {
@@ -22,14 +21,14 @@ pub struct OrderedMap<'a, M> {
     pub(super) id: MapId,
 }
 
-/// What is to become of an entry.
+/// The decision of the closure passed to [`OrderedMap::update`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Change {
-    /// It stays as it is.
+    /// Leave the entry unchanged.
     Keep,
-    /// It gets this value.
+    /// Store this value.
     Put(Vec<u8>),
-    /// It goes.
+    /// Remove the entry.
     Remove,
 }
 
@@ -40,8 +39,8 @@ impl<M: Memory> OrderedMap<'_, M> {
         self.id
     }
 
-    /// Reads the value of `key` into `value`, replacing what it holds. Says whether the key is
-    /// there; if not, `value` is left empty.
+    /// Reads the value of `key` into `value`, replacing the buffer's content. Returns whether the
+    /// key is present; if it is absent, `value` is empty.
     pub fn get(&mut self, key: &[u8], value: &mut Vec<u8>) -> Result<bool, OrderedError<M::Error>> {
         value.clear();
         let leaf = self.find(Target::At(key), 0)?.node;
@@ -52,7 +51,7 @@ impl<M: Memory> OrderedMap<'_, M> {
         Ok(found.is_ok())
     }
 
-    /// Stores `value` under `key`. Returns the value that it replaced.
+    /// Stores `value` under `key`. Returns the previous value.
     pub fn insert(
         &mut self,
         key: &[u8],
@@ -61,13 +60,14 @@ impl<M: Memory> OrderedMap<'_, M> {
         self.update(key, |_| Change::Put(value.to_vec()))
     }
 
-    /// Removes `key`. Returns the value that it had.
+    /// Removes `key`. Returns its value.
     pub fn remove(&mut self, key: &[u8]) -> Result<Option<Vec<u8>>, OrderedError<M::Error>> {
         self.update(key, |_| Change::Remove)
     }
 
-    /// Changes the entry of `key` as `change` says when it is given the value; returns that. The
-    /// change is atomic; `change` is called again when somebody else was faster.
+    /// Changes the entry of `key` atomically: `change` gets the value, or `None` if the key is
+    /// absent. If another client changes the leaf first, `change` is called again. Returns the
+    /// previous value.
     pub fn update(
         &mut self,
         key: &[u8],

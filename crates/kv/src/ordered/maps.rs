@@ -8,8 +8,8 @@ use crate::ordered::id::{NodeId, node_key};
 use crate::ordered::node::{Frame, Node};
 use crate::ordered::{MapId, OrderedError, OrderedMap};
 
-/// One thread's access to the ordered maps of a node table: a [`Handle`] of the table, which holds
-/// nothing else, and copies of inner nodes.
+/// One thread's access to the ordered maps of a node table: a [`Handle`] of the table, which has no
+/// other entries, and cached copies of inner nodes.
 ///
 /// ```
 /// use rackpool_kv::ordered::{Direction, MapId, OrderedError, OrderedMaps, Range};
@@ -33,25 +33,24 @@ use crate::ordered::{MapId, OrderedError, OrderedMap};
 pub struct OrderedMaps<M> {
     pub(super) handle: Handle<M>,
     inner: HashMap<(MapId, NodeId), Arc<Node>>,
-    /// How many leaves walks may still read; `None`: as many as there are.
+    /// The number of leaves that walks may still read; `None`: no limit.
     leaves: Option<u32>,
 }
 
-/// Copies of inner nodes that are kept: with 2 KiB each 8 MiB, which lead to a quarter of a million
-/// leaves.
+/// The most cached inner nodes: 8 MiB at 2 KiB each. They refer to a quarter of a million leaves.
 const MAX_COPIES: usize = 4096;
 
 impl<M: Memory> OrderedMaps<M> {
-    /// Access through a handle of the node table.
+    /// Access through `handle`, a handle of the node table.
     #[must_use]
     pub fn new(handle: Handle<M>) -> Self {
         Self { handle, inner: HashMap::new(), leaves: None }
     }
 
-    /// Makes the empty map `id`, which belongs to `owner`, unless it is there. Says whether it did.
+    /// Creates the empty map `id` with the owner `owner`, unless it exists. Returns whether it did.
     ///
-    /// `owner` is what a [`MapSweep`](super::MapSweep) asks with; its record should name `id`
-    /// before.
+    /// A [`MapSweep`](super::MapSweep) passes `owner` to its caller. The owner's record must name
+    /// `id` before this call.
     pub fn create(&mut self, id: MapId, owner: &[u8]) -> Result<bool, OrderedError<M::Error>> {
         let frame =
             Frame { level: 0, version: 0, birth: 0, splits: 0, low: &[], right: None, owner };
@@ -59,19 +58,19 @@ impl<M: Memory> OrderedMaps<M> {
         Ok(self.handle.insert(&node_key(id, NodeId::ROOT), &root)?)
     }
 
-    /// The map `id`. Whether it is there shows when it is used.
+    /// The map `id`. The first operation shows whether it exists.
     pub fn map(&mut self, id: MapId) -> OrderedMap<'_, M> {
         OrderedMap { maps: self, id }
     }
 
-    /// From now on all walks along leaves (ranges, counts, fingerprints) read `leaves` leaves
-    /// together and then fail with [`OrderedError::LeafLimit`]; `None`: they have no limit. A leaf
-    /// has about 40 entries. So the caller has the thread back in time, whatever a map has become.
+    /// Limits the leaves that walks (ranges, counts, fingerprints) read: from now on `leaves` in
+    /// total, after which they fail with [`OrderedError::LeafLimit`]. `None`: no limit. A leaf has
+    /// about 40 entries. The limit bounds the time that a call takes, whatever the map's size.
     pub const fn limit_leaves(&mut self, leaves: Option<u32>) {
         self.leaves = leaves;
     }
 
-    /// A walk along `map` reads one more leaf.
+    /// Accounts for one more leaf that a walk along `map` reads.
     pub(super) fn count_leaf(&mut self, map: MapId) -> Result<(), OrderedError<M::Error>> {
         if let Some(leaves) = &mut self.leaves {
             *leaves = leaves.checked_sub(1).ok_or(OrderedError::LeafLimit { map })?;
@@ -85,19 +84,18 @@ impl<M: Memory> OrderedMaps<M> {
         &self.handle
     }
 
-    /// The same, to begin and end transactions with.
+    /// The handle of the node table, to begin and end transactions.
     pub fn handle_mut(&mut self) -> &mut Handle<M> {
         &mut self.handle
     }
 
-    /// Whether the transaction that the handle of the node table is in has read anything of this
-    /// map.
+    /// Whether the transaction on the node table's handle has read any node of this map.
     #[must_use]
     pub fn has_read(&self, map: MapId) -> bool {
         self.handle.knows_any(&map.to_bytes())
     }
 
-    /// Reads a node from the table; an inner one is kept, unless it is one of a transaction's view.
+    /// Reads a node from the table. Caches an inner node, except within a transaction.
     pub(super) fn read(
         &mut self,
         map: MapId,
@@ -116,8 +114,8 @@ impl<M: Memory> OrderedMaps<M> {
         Ok(found)
     }
 
-    /// Reads a node from the table that may not be one of the tree: then another one may be put
-    /// under its id, of which a copy of this would tell wrong.
+    /// Reads a node without caching it. It may not be linked into the tree yet; another node may
+    /// then be stored under its id, and a cached copy would be wrong.
     pub(super) fn read_unkept(
         &mut self,
         map: MapId,
@@ -130,22 +128,22 @@ impl<M: Memory> OrderedMaps<M> {
         Node::decode(bytes).map(Some).map_err(|what| OrderedError::Damaged { map, what })
     }
 
-    /// The copy of an inner node, if there is one. It may be old.
+    /// The cached copy of an inner node, which may be stale.
     pub(super) fn copy(&self, map: MapId, node: NodeId) -> Option<Arc<Node>> {
         self.inner.get(&(map, node)).cloned()
     }
 
-    /// Drops the copy of a node that is known to be old.
+    /// Drops the cached copy of a node.
     pub(super) fn forget(&mut self, map: MapId, node: NodeId) {
         self.inner.remove(&(map, node));
     }
 
-    /// Drops all copies of a map's nodes.
+    /// Drops the cached copies of a map's nodes.
     pub(super) fn forget_map(&mut self, map: MapId) {
         self.inner.retain(|(other, _), _| *other != map);
     }
 
-    /// Replaces a node's content, if it still is this one. Says whether it did.
+    /// Replaces the content of a node if it is still `old`. Returns whether it did.
     pub(super) fn swap(
         &mut self,
         map: MapId,

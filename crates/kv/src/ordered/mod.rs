@@ -1,12 +1,12 @@
-//! Ordered maps in the pool: B-link trees whose nodes are values of a hash table, changed by
-//! compare-and-put only. A client may be killed or stopped anywhere, as with the table itself.
+//! Ordered maps in the pool: B-link trees whose nodes are values of a hash table and change only by
+//! compare-and-put. As with the table itself, a client may be killed or stopped at any point.
 //!
 //! - [`OrderedMaps`] is one thread's access to all maps of a node table.
-//! - [`OrderedMap`] is one of them: get, insert, remove, update, range.
-//! - [`MapId`] names one; its owner notes it before the map is made, so that what a killed client
-//!   left can be told from what is in use: [`MapSweep`].
+//! - [`OrderedMap`] is one map: get, insert, remove, update, range.
+//! - [`MapId`] names a map. The owner stores the id in its own record before it creates the map. So
+//!   [`MapSweep`] can tell the maps in use from those that a killed client left.
 //!
-//! The protocol, and why it is right, is in `docs/design/ordered.md`.
+//! The protocol and its correctness arguments are in `docs/design/ordered.md`.
 
 mod destroy;
 mod error;

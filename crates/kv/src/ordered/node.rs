@@ -2,7 +2,7 @@ use std::ops::Range;
 
 use crate::ordered::id::NodeId;
 
-/// One node of a tree, as it was read, or as it is to be written.
+/// One node of a tree, with the bytes that were read.
 #[derive(Clone, Debug)]
 pub(super) struct Node {
     bytes: Vec<u8>,
@@ -11,7 +11,7 @@ pub(super) struct Node {
     entries: Vec<Entry>,
 }
 
-/// Where an entry is in its node.
+/// The position of an entry in its node.
 #[derive(Clone, Copy, Debug)]
 struct Entry {
     at: usize,
@@ -24,22 +24,22 @@ struct Entry {
 pub(super) struct Frame<'a> {
     pub(super) level: u8,
     pub(super) version: u64,
-    /// The version of the node that it was split off from.
+    /// The version that the split node had when this half was put.
     pub(super) birth: u64,
-    /// How often it has split.
+    /// The number of splits of this node.
     pub(super) splits: u64,
     pub(super) low: &'a [u8],
-    /// Where the right sibling begins, and which it is.
+    /// The lower bound of the right sibling, and its id.
     pub(super) right: Option<(&'a [u8], NodeId)>,
     pub(super) owner: &'a [u8],
 }
 
 const FORMAT: u8 = 1;
 const HAS_HIGH: u8 = 1;
-/// No tree is higher: each level has at least twice the nodes of the one above.
+/// The greatest level. Each level has at least twice the nodes of the one above.
 const MAX_LEVEL: u8 = 64;
 const HEADER: usize = 64;
-/// The lengths before an entry.
+/// The size of the two lengths before an entry.
 const PREFIX: usize = 8;
 
 const COUNT: usize = 4;
@@ -52,11 +52,11 @@ const HIGH_LEN: usize = 52;
 const OWNER_LEN: usize = 56;
 
 impl Node {
-    /// A node with more bytes is split, if it can be: with its key and the object's header 2 KiB,
-    /// which is what the table reads at once.
+    /// A longer node is split, if it has more than one entry. With its key and the object's header
+    /// this is 2 KiB, which the table reads at once.
     pub(super) const SPLIT_BYTES: usize = 2048 - 32 - 32;
 
-    /// The node of these bytes, if they are one.
+    /// Decodes a node. The error says what is wrong.
     pub(super) fn decode(bytes: Vec<u8>) -> Result<Self, &'static str> {
         let header = bytes.get(..HEADER).ok_or("a node is shorter than its header")?;
         if header[0] != FORMAT || header[1] > MAX_LEVEL || header[2] & !HAS_HIGH != 0 {
@@ -76,7 +76,7 @@ impl Node {
         Ok(node)
     }
 
-    /// Whether keys, siblings and children are in order.
+    /// Checks that keys, sibling and children are in order.
     fn check(&self) -> Result<(), &'static str> {
         let (low, high) = (self.low(), self.high());
         let has_right = self.id_at(RIGHT) != NodeId::ROOT;
@@ -102,7 +102,7 @@ impl Node {
         Ok(())
     }
 
-    /// The bytes of a node with these entries.
+    /// Encodes a node with these entries.
     pub(super) fn encode<'a>(
         frame: &Frame<'_>,
         entries: impl Iterator<Item = (&'a [u8], &'a [u8])>,
@@ -127,8 +127,8 @@ impl Node {
         bytes
     }
 
-    /// The bytes of this node with one entry more, less or changed: `replaced` entries from `index`
-    /// on, 0 or 1, give way to `entry`.
+    /// The bytes of this node, with its version incremented, after `replaced` entries (0 or 1) from
+    /// `index` on were replaced by `entry`.
     pub(super) fn with(
         &self,
         index: usize,
@@ -152,22 +152,23 @@ impl Node {
         bytes
     }
 
-    /// Where entry `index` begins; behind the last, where the node ends.
+    /// The offset of entry `index`; behind the last, the end of the node.
     fn offset(&self, index: usize) -> usize {
         self.entries.get(index).map_or(self.bytes.len(), |entry| entry.at)
     }
 
-    /// The first entry of the right half, if the node can be split. It depends on the content only.
+    /// The index of the right half's first entry; `None` if the node has only one. It depends on
+    /// the node's content only.
     pub(super) fn split_index(&self) -> Option<usize> {
         let first = self.entries.first()?.at;
         let bytes = self.bytes.len() - first;
-        // At the end of all keys they are likely to come in order.
+        // Keys beyond the last one are likely to arrive in ascending order.
         let left = if self.high.is_none() { bytes * 9 / 10 } else { bytes / 2 };
         let index = self.entries.partition_point(|entry| entry.at < first + left);
         (self.len() > 1).then(|| index.clamp(1, self.len() - 1))
     }
 
-    /// Where the right half begins: the shortest key that tells it from the left one.
+    /// The lower bound of the right half: the shortest key that separates it from the left half.
     pub(super) fn separator(&self, index: usize) -> &[u8] {
         let right = self.key(index);
         if self.level() > 0 || index == 0 {
@@ -178,18 +179,18 @@ impl Node {
         &right[..right.len().min(same + 1)]
     }
 
-    /// Whether it has to be split before so many bytes more come into it.
+    /// Whether the node must be split before `more` bytes are added.
     pub(super) fn must_split_for(&self, more: usize) -> bool {
         let most = Self::SPLIT_BYTES + u32_at(&self.bytes, OWNER_LEN);
         self.len() > 1 && self.bytes.len() + more > most
     }
 
-    /// The bytes that an entry takes.
+    /// The size of an entry in a node, in bytes.
     pub(super) const fn entry_bytes(key: &[u8], value: &[u8]) -> usize {
         PREFIX + key.len() + value.len()
     }
 
-    /// All of it but its entries.
+    /// All of the node but its entries.
     pub(super) fn frame(&self) -> Frame<'_> {
         Frame {
             level: self.level(),
@@ -209,13 +210,13 @@ impl Node {
         range.map(|index| (self.key(index), self.value(index)))
     }
 
-    /// The entry of `key`, or where it would be.
+    /// The index of `key`, or the index at which it would be inserted.
     pub(super) fn search(&self, key: &[u8]) -> Result<usize, usize> {
         let index = self.partition_point(|other| other < key);
         if index < self.len() && self.key(index) == key { Ok(index) } else { Err(index) }
     }
 
-    /// The number of entries at the begin whose keys are `before`.
+    /// The number of leading entries whose keys satisfy `before`.
     pub(super) fn partition_point(&self, before: impl Fn(&[u8]) -> bool) -> usize {
         self.entries.partition_point(|entry| {
             let key = entry.at + PREFIX;
@@ -242,9 +243,9 @@ impl Node {
         &self.bytes[start..start + value_len]
     }
 
-    /// The child that entry `index` names.
+    /// The id of the child at `index`.
     pub(super) fn child(&self, index: usize) -> NodeId {
-        // Their length was checked.
+        // `check` has verified the length.
         NodeId::from_bytes(self.value(index).try_into().unwrap_or_default())
     }
 
@@ -260,7 +261,7 @@ impl Node {
         u64_at(&self.bytes, BIRTH)
     }
 
-    /// The birth of what is split off it now.
+    /// The birth of the halves of a split of this node.
     pub(super) fn birth_of_half(&self) -> u64 {
         self.version()
     }
@@ -277,7 +278,7 @@ impl Node {
         self.high.clone().map(|high| &self.bytes[high])
     }
 
-    /// Where the right sibling begins, and which it is.
+    /// The lower bound of the right sibling, and its id.
     pub(super) fn right(&self) -> Option<(&[u8], NodeId)> {
         Some((self.high()?, self.id_at(RIGHT)))
     }
@@ -293,7 +294,7 @@ impl Node {
     }
 }
 
-/// Finds `count` entries that fill `bytes` from `at` on.
+/// Finds `count` entries that fill `bytes` from offset `at` to the end.
 fn entries_in(bytes: &[u8], mut at: usize, count: usize) -> Result<Vec<Entry>, &'static str> {
     let left = "a node's entries leave it";
     if count > (bytes.len() - at) / PREFIX {
@@ -322,7 +323,7 @@ fn push_entry(bytes: &mut Vec<u8>, key: &[u8], value: &[u8]) {
     bytes.extend_from_slice(value);
 }
 
-/// The length of something that fits into a page.
+/// The length of a part of a node. A node fits into a page.
 fn len_bytes(part: &[u8]) -> [u8; 4] {
     u32::try_from(part.len()).unwrap_or(u32::MAX).to_le_bytes()
 }

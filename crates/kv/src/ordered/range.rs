@@ -9,21 +9,21 @@ use crate::ordered::node::Node;
 use crate::ordered::search::Target;
 use crate::ordered::{OrderedError, OrderedMap};
 
-/// Keys from one to another, by the order of their bytes.
+/// A range of keys in lexicographic order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Range<'a> {
-    /// Where it begins.
+    /// The lower bound.
     pub from: Bound<&'a [u8]>,
-    /// Where it ends.
+    /// The upper bound.
     pub to: Bound<&'a [u8]>,
 }
 
-/// Which end of a range comes first.
+/// The order in which a range is visited.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Direction {
-    /// The least key.
+    /// Ascending keys.
     Forward,
-    /// The greatest key.
+    /// Descending keys.
     Backward,
 }
 
@@ -31,7 +31,7 @@ impl Range<'_> {
     /// All keys.
     pub const ALL: Self = Self { from: Bound::Unbounded, to: Bound::Unbounded };
 
-    /// The entries of a node that are in it.
+    /// The indices of a node's entries that are in the range.
     fn within(&self, node: &Node) -> std::ops::Range<usize> {
         let start = node.partition_point(|key| match self.from {
             Bound::Included(from) => key < from,
@@ -46,7 +46,7 @@ impl Range<'_> {
         start..end.max(start)
     }
 
-    /// Whether no key of it is `high` or greater.
+    /// Whether all keys of the range are below `high`.
     fn ends_before(&self, high: &[u8]) -> bool {
         match self.to {
             Bound::Included(to) => to < high,
@@ -55,7 +55,7 @@ impl Range<'_> {
         }
     }
 
-    /// Whether no key of it is less than `low`.
+    /// Whether no key of the range is below `low`.
     fn begins_at(&self, low: &[u8]) -> bool {
         match self.from {
             Bound::Included(from) | Bound::Excluded(from) => low <= from,
@@ -65,10 +65,11 @@ impl Range<'_> {
 }
 
 impl<M: Memory> OrderedMap<'_, M> {
-    /// Up to `limit` entries of a range, in order.
+    /// Returns up to `limit` entries of a range, in order.
     ///
-    /// It is no snapshot. Every key that is there from begin to end is seen exactly once, with a
-    /// value that it had at some moment between; keys that come or go may be seen or not.
+    /// The result is not a snapshot. A key that is present throughout the call is seen exactly
+    /// once, with a value that it had during the call. Keys that appear or disappear meanwhile may
+    /// be seen or not.
     pub fn range(
         &mut self,
         range: &Range<'_>,
@@ -85,8 +86,8 @@ impl<M: Memory> OrderedMap<'_, M> {
         Ok(pairs)
     }
 
-    /// Calls `visit` with each entry of a range, in order, until it breaks off. What it promises is
-    /// what [`range`](Self::range) does.
+    /// Calls `visit` with each entry of a range, in order, until it breaks. The guarantees are
+    /// those of [`range`](Self::range).
     pub fn visit(
         &mut self,
         range: &Range<'_>,
@@ -103,7 +104,7 @@ impl<M: Memory> OrderedMap<'_, M> {
         }
     }
 
-    /// The number of entries of a range. It costs a read for each leaf.
+    /// Counts the entries of a range. It reads each leaf of the range.
     pub fn count(&mut self, range: &Range<'_>) -> Result<u64, OrderedError<M::Error>> {
         let mut count = 0;
         self.forward(range, |_, within| {
@@ -113,12 +114,12 @@ impl<M: Memory> OrderedMap<'_, M> {
         Ok(count)
     }
 
-    /// A number that tells contents apart: it is another one after any change, but for a chance of
-    /// 2^-64, and may be another one though nothing has changed. It costs a read for each leaf.
+    /// A fingerprint of the map's content: it differs after any change, but for a probability of
+    /// 2^-64. It may also differ without a change. It reads each leaf.
     pub fn fingerprint(&mut self) -> Result<u64, OrderedError<M::Error>> {
         let mut fingerprint = 0;
         self.forward(&Range::ALL, |leaf, _| {
-            // A content never comes back: each change makes another version of its leaf.
+            // Each change increments the version of its leaf, so no leaf's content recurs.
             let words = [fingerprint, leaf.version(), leaf.birth(), xxh3_64(leaf.low())];
             fingerprint = xxh3_64(words.map(u64::to_le_bytes).as_flattened());
             ControlFlow::Continue(())

@@ -5,19 +5,19 @@ use crate::ordered::id::NodeId;
 use crate::ordered::node::Node;
 use crate::ordered::{OrderedError, OrderedMap};
 
-/// What a search leads to.
+/// The target of a search.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Target<'a> {
-    /// The node whose keys this is one of.
+    /// The node that covers this key.
     At(&'a [u8]),
-    /// The node with the keys just below this one.
+    /// The node that covers the keys just below this one.
     Before(&'a [u8]),
-    /// The last node.
+    /// The rightmost node.
     End,
 }
 
 impl Target<'_> {
-    /// Whether it is not in a node that ends at `high`.
+    /// Whether the target is to the right of a node that ends at `high`.
     fn is_right_of(self, high: &[u8]) -> bool {
         match self {
             Self::At(key) => key >= high,
@@ -26,7 +26,7 @@ impl Target<'_> {
         }
     }
 
-    /// The entry of an inner node that leads to it.
+    /// The entry of an inner node that leads to the target.
     fn child_index(self, node: &Node) -> usize {
         let up_to = match self {
             Self::At(key) => node.partition_point(|other| other <= key),
@@ -37,7 +37,7 @@ impl Target<'_> {
     }
 }
 
-/// A node that a search came to through its left sibling: its parent did not name it.
+/// A node that a search reached through its left sibling, because its parent lacks the separator.
 #[derive(Debug)]
 pub(super) struct Missed {
     pub(super) level: u8,
@@ -45,17 +45,17 @@ pub(super) struct Missed {
     pub(super) id: NodeId,
 }
 
-/// Where a search ended.
+/// The result of a search.
 #[derive(Debug)]
 pub(super) struct Found {
     pub(super) id: NodeId,
-    /// As it was read from the table.
+    /// The node as it was read from the table.
     pub(super) node: Arc<Node>,
     pub(super) missed: Vec<Missed>,
 }
 
 impl<M: Memory> OrderedMap<'_, M> {
-    /// Finds the node at `level` that `target` is in.
+    /// Finds the node at `level` that contains `target`.
     pub(super) fn find(
         &mut self,
         target: Target<'_>,
@@ -71,7 +71,7 @@ impl<M: Memory> OrderedMap<'_, M> {
         loop {
             let next = match node.right() {
                 Some((high, right)) if target.is_right_of(high) => {
-                    // What led here is old, or misses a child.
+                    // The cached copies on the way here are stale, or the parent lacks a separator.
                     parent.inspect(|parent| self.maps.forget(self.id, *parent));
                     self.maps.forget(self.id, id);
                     missed.push(Missed { level: node.level(), low: high.to_vec(), id: right });
@@ -93,7 +93,7 @@ impl<M: Memory> OrderedMap<'_, M> {
         }
     }
 
-    /// A node that must be at `level` and begin at `low`, of a search for one at `target_level`.
+    /// A node that must be at `level` and begin at `low`, for a search to `target_level`.
     fn step_to(
         &mut self,
         id: NodeId,
@@ -108,7 +108,7 @@ impl<M: Memory> OrderedMap<'_, M> {
         Ok(node)
     }
 
-    /// A node, be it an old copy if it is above the target's level.
+    /// A node, from the cache if it is above the target's level.
     fn step(&mut self, id: NodeId, target_level: u8) -> Result<Arc<Node>, OrderedError<M::Error>> {
         match self.maps.copy(self.id, id) {
             Some(copy) if copy.level() > target_level => Ok(copy),
@@ -116,7 +116,7 @@ impl<M: Memory> OrderedMap<'_, M> {
         }
     }
 
-    /// Reads a node that was there a moment ago.
+    /// Reads a node that must exist while the map does.
     pub(super) fn fetch(&mut self, id: NodeId) -> Result<Arc<Node>, OrderedError<M::Error>> {
         if let Some(node) = self.maps.read(self.id, id)? {
             return Ok(node);

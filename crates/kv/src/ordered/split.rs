@@ -33,7 +33,7 @@ impl<M: Memory> OrderedMap<'_, M> {
         self.add_separator(&missed)
     }
 
-    /// Makes the root a node with two children, unless it has changed.
+    /// Splits the root: makes it an inner node with two children, unless it has changed.
     fn grow(&mut self, root: &Node, index: usize) -> Result<(), OrderedError<M::Error>> {
         let [left, right] = [SplitHalf::Left, SplitHalf::Right]
             .map(|half| NodeId::ROOT.of_half(root.splits(), half));
@@ -62,7 +62,8 @@ impl<M: Memory> OrderedMap<'_, M> {
         Ok(())
     }
 
-    /// A half that is younger than the node says that the node has changed: then it has.
+    /// A half with a higher birth proves that the node has changed; if it has not, the map is
+    /// damaged.
     fn check_changed(&mut self, id: NodeId, node: &Node) -> Result<(), OrderedError<M::Error>> {
         match self.maps.read(self.id, id)? {
             Some(now) if now.bytes() == node.bytes() => {
@@ -72,7 +73,7 @@ impl<M: Memory> OrderedMap<'_, M> {
         }
     }
 
-    /// Puts half of a node, of version `birth`, under its id. `false`: the node has changed.
+    /// Stores a half with the birth `birth` under its id. `false`: the node has changed.
     fn put_half(
         &mut self,
         id: NodeId,
@@ -83,7 +84,7 @@ impl<M: Memory> OrderedMap<'_, M> {
             let put = match self.maps.read_unkept(self.id, id)? {
                 Some(other) if other.birth() == birth => return Ok(true),
                 Some(other) if other.birth() > birth => return Ok(false),
-                // It was put by a client that did not come to link it, and can't any more.
+                // A client stored this half and did not link it. It cannot be linked any more.
                 Some(other) => self.maps.swap(self.id, id, &other, half),
                 None => self.maps.handle.insert(&node_key(self.id, id), half),
             };
@@ -93,7 +94,7 @@ impl<M: Memory> OrderedMap<'_, M> {
         }
     }
 
-    /// Replaces a node in a step whose outcome shows when the node is read again.
+    /// Replaces a node. After an unknown outcome the caller reads the node again.
     fn replace(
         &mut self,
         id: NodeId,
@@ -105,7 +106,7 @@ impl<M: Memory> OrderedMap<'_, M> {
         Ok(done)
     }
 
-    /// Takes back the halves of a node that went with its map meanwhile.
+    /// Deletes the halves of a node if the node was deleted with its map meanwhile.
     fn clean_up_after(
         &mut self,
         id: NodeId,
@@ -119,7 +120,7 @@ impl<M: Memory> OrderedMap<'_, M> {
         Ok(())
     }
 
-    /// Puts a node into its parent, unless it is there.
+    /// Inserts a separator into the parent, unless it is there.
     fn add_separator(&mut self, missed: &Missed) -> Result<(), OrderedError<M::Error>> {
         loop {
             let found = self.find(Target::At(&missed.low), missed.level.saturating_add(1))?;
@@ -137,8 +138,8 @@ impl<M: Memory> OrderedMap<'_, M> {
         }
     }
 
-    /// Puts nodes that parents did not name into them. It does no harm if it fails: searches go on
-    /// to find them.
+    /// Inserts the missing separators that a search found. A failure does no harm: searches still
+    /// find the nodes through their left siblings.
     pub(super) fn heal(&mut self, missed: Vec<Missed>) {
         for missed in missed {
             if self.add_separator(&missed).is_err() {
@@ -148,13 +149,13 @@ impl<M: Memory> OrderedMap<'_, M> {
     }
 }
 
-/// A half of a node as it is put first.
+/// The header of a half of `node`.
 fn half_of<'a>(node: &Node, low: &'a [u8], right: Option<(&'a [u8], NodeId)>) -> Frame<'a> {
     let (level, birth) = (node.level(), node.birth_of_half());
     Frame { level, version: 0, birth, splits: 0, low, right, owner: &[] }
 }
 
-/// What is known of a step that is looked at again.
+/// Treats an unknown outcome as false, for steps that are checked again.
 fn known<E>(done: Result<bool, KvError<E>>) -> Result<bool, KvError<E>> {
     match done {
         Err(KvError::OutcomeUnknown) => Ok(false),

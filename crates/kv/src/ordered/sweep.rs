@@ -6,34 +6,34 @@ use crate::ordered::id::{NodeId, node_key, parse_key};
 use crate::ordered::{MapId, OrderedError, OrderedMaps};
 use crate::round::Round;
 
-/// Most maps that a sweep remembers as owned: 1 MiB at 16 B each.
+/// The most maps that a sweep remembers as owned: 1 MiB at 16 B each.
 const MAX_OWNED: usize = 1 << 16;
 
-/// A walk through a node table, a few nodes at a time, that deletes the nodes of maps that nobody
-/// owns.
+/// Walks through a node table, a few nodes at a time, and deletes the nodes of maps without an
+/// owner.
 ///
-/// It begins anywhere, and goes round and round: [`Round`].
+/// It starts at a random position and goes through the table repeatedly: [`Round`].
 #[derive(Debug)]
 pub struct MapSweep {
     round: Round,
-    /// Maps that this round has found to be owned.
+    /// Maps that had an owner in this round.
     owned: HashSet<MapId>,
     found: Vec<(MapId, Vec<u8>)>,
 }
 
-/// What a step of a [`MapSweep`] did.
+/// The result of one step of a [`MapSweep`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Swept {
-    /// Nodes that it looked at.
+    /// Nodes that the step looked at.
     pub seen: u64,
-    /// Nodes that it deleted.
+    /// Nodes that the step deleted.
     pub deleted: u64,
-    /// Whether it came to where the round began.
+    /// Whether the step completed a round.
     pub is_round: bool,
 }
 
 impl MapSweep {
-    /// Begins at a random place of the node table.
+    /// Starts at a random position of the node table.
     #[must_use]
     pub fn anywhere<M: Memory>(maps: &OrderedMaps<M>) -> Self {
         Self::of(Round::anywhere(maps.handle()))
@@ -43,12 +43,12 @@ impl MapSweep {
         Self { round, owned: HashSet::new(), found: Vec::new() }
     }
 
-    /// Looks at about `wanted` nodes more, and deletes those whose map has no root, or whose owner
-    /// does not own it: `is_owned` is given the owner and the map's id.
+    /// Looks at about `wanted` more nodes. Deletes those whose map has no root, or for which
+    /// `is_owned` returns false; it gets the owner in the root and the map's id.
     ///
-    /// It may be done at any time, if every owner's record names a map's id before the map is made
-    /// and as long as it is in use. Damaged nodes are left, and maps with a damaged root. If it
-    /// fails, the next step goes on behind what it failed at.
+    /// The sweep may run at any time if every owner's record names a map's id before the map is
+    /// created and as long as the map is in use. Damaged nodes and maps with a damaged root are
+    /// kept. After an error the next step continues behind the segment at which this one failed.
     pub fn step<M: Memory, E: From<OrderedError<M::Error>>>(
         &mut self,
         maps: &mut OrderedMaps<M>,
@@ -84,8 +84,8 @@ impl MapSweep {
                     self.owned.insert(*map);
                     continue;
                 }
-                // The root goes first: then nobody adds nodes, and whoever sees the others later
-                // knows.
+                // The root is deleted first. Then no client adds nodes, and later steps find the
+                // other nodes without a root.
                 let root = node_key(*map, NodeId::ROOT);
                 swept.deleted += u64::from(maps.handle.delete(&root).map_err(table)?);
                 maps.forget_map(*map);
@@ -101,7 +101,7 @@ impl MapSweep {
 }
 
 impl<M: Memory> OrderedMaps<M> {
-    /// Whether a map has a root whose owner owns it, or one that can't be read.
+    /// Whether a map has a root with an owner that owns it, or a root that cannot be read.
     fn is_kept<E: From<OrderedError<M::Error>>>(
         &mut self,
         map: MapId,
@@ -117,8 +117,8 @@ impl<M: Memory> OrderedMaps<M> {
         }
     }
 
-    /// Deletes the nodes of all maps that have no root, or whose owner does not own them: all steps
-    /// of a [`MapSweep`] at once. Returns how many nodes that were. Reads the whole table.
+    /// Runs a whole round of a [`MapSweep`], from the beginning of the table. Returns the number of
+    /// nodes deleted. Reads the whole table.
     pub fn sweep<E: From<OrderedError<M::Error>>>(
         &mut self,
         mut is_owned: impl FnMut(&[u8], MapId) -> Result<bool, E>,

@@ -1,4 +1,4 @@
-//! How members and their order are entries of an ordered map.
+//! The encoding of members and their order as entries of an ordered map.
 
 use std::ops::Bound;
 
@@ -8,22 +8,24 @@ use crate::sorted_set::{Score, ScoreRange};
 const TRUTH: u8 = 0;
 const ORDER: u8 = 1;
 
-/// What is true of a member.
+/// The truth of a member: its current score.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Truth {
     pub(super) score: Score,
-    /// Another one after each change.
+    /// Random, new with each change of the member.
     pub(super) nonce: u64,
 }
 
-/// How far an order entry is to be believed.
+/// The state of an order entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum State {
-    /// The truth may become this.
+    /// A change is about to store this truth. The entry counts only if the truth matches. Left for
+    /// *sure* after the commit, or removed if it fails. A kill leaves the entry.
     Tentative = 0,
-    /// The truth is this.
+    /// The truth matches: the entry counts. Left for *closing* before the truth changes.
     Sure = 1,
-    /// The truth was this, and may be no more.
+    /// The truth is about to change or has changed. The entry counts only if the truth matches.
+    /// Removed after the commit, or, after a kill, by a removal by range.
     Closing = 2,
 }
 
@@ -61,23 +63,23 @@ impl State {
     }
 }
 
-/// The key of a member's truth.
+/// The key of the entry with a member's truth.
 pub(super) fn truth_key(member: &[u8]) -> Vec<u8> {
     [&[TRUTH], member].concat()
 }
 
-/// All truths.
+/// The range of the truth entries.
 pub(super) const TRUTHS: Range<'_> =
     Range { from: Bound::Unbounded, to: Bound::Excluded(&[ORDER]) };
 
-/// The key of the order entry that a truth of a member has.
+/// The key of the order entry for a truth of a member.
 pub(super) fn order_key(member: &[u8], truth: Truth) -> Vec<u8> {
     let mut key = order_prefix(member, truth.score);
     key.extend_from_slice(&truth.nonce.to_be_bytes());
     key
 }
 
-/// The begin of the keys of all order entries that a member may have with a score.
+/// The common prefix of all order entries of a member with a score.
 pub(super) fn order_prefix(member: &[u8], score: Score) -> Vec<u8> {
     let mut key = score_key(score.ordered_bits());
     for byte in member {
@@ -90,7 +92,7 @@ pub(super) fn order_prefix(member: &[u8], score: Score) -> Vec<u8> {
     key
 }
 
-/// The member and the truth that an order entry stands for.
+/// The member and the truth in the key of an order entry; `None` if it is not such a key.
 pub(super) fn parse_order_key(key: &[u8]) -> Option<(Vec<u8>, Truth)> {
     let (score, rest) = key.strip_prefix(&[ORDER])?.split_first_chunk()?;
     let (escaped, nonce) = rest.split_last_chunk()?;
@@ -106,10 +108,10 @@ pub(super) fn parse_order_key(key: &[u8]) -> Option<(Vec<u8>, Truth)> {
     Some((member, Truth { score, nonce: u64::from_be_bytes(*nonce) }))
 }
 
-/// The order entries of a range of scores: from the first key, which is included, to the second,
-/// which is not.
+/// The keys of the order entries of a range of scores: lower bound (included) and upper bound
+/// (excluded).
 pub(super) fn order_bounds(range: &ScoreRange) -> (Vec<u8>, Vec<u8>) {
-    // No score has all bits set: that would not be a number.
+    // No score has all bits set; that would be a NaN.
     let from = match range.min {
         Bound::Included(min) => score_key(min.ordered_bits()),
         Bound::Excluded(min) => score_key(min.ordered_bits().saturating_add(1)),

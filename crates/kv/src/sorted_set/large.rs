@@ -4,29 +4,29 @@ use crate::sorted_set::keys::{State, TRUTHS, Truth, order_key, truth_key};
 use crate::sorted_set::rule::Wanted;
 use crate::sorted_set::{Outcome, Rule, Score};
 
-/// A sorted set of any size on an ordered map, which has nothing else in it.
+/// A sorted set of any size on an ordered map of its own.
 ///
 /// Changes of one member, and reads of its score, are linearizable among all clients in all racks.
-/// Members have up to 65515 bytes; those with zero bytes in them half of that.
+/// A member has up to 65515 bytes; half of that if it has zero bytes in it.
 #[derive(Debug)]
 pub struct SortedSet<'a, M> {
     pub(super) map: OrderedMap<'a, M>,
 }
 
 impl<'a, M: Memory> SortedSet<'a, M> {
-    /// The set on a map, which was [made](crate::ordered::OrderedMaps::create) before.
+    /// The set on `map`, which must have been [created](crate::ordered::OrderedMaps::create).
     #[must_use]
     pub fn new(map: OrderedMap<'a, M>) -> Self {
         Self { map }
     }
 
-    /// The map below: to be destroyed with the set.
+    /// The underlying map, for example to destroy it.
     #[must_use]
     pub fn into_map(self) -> OrderedMap<'a, M> {
         self.map
     }
 
-    /// Gives `member` this score, as far as `rule` allows.
+    /// Sets the score of `member`, if `rule` allows it.
     pub fn add(
         &mut self,
         member: &[u8],
@@ -36,7 +36,7 @@ impl<'a, M: Memory> SortedSet<'a, M> {
         self.set(member, Wanted::Set(score), rule)
     }
 
-    /// Adds `by` to the score of `member`, which is 0 if it is not there, as far as `rule` allows.
+    /// Adds `by` to the score of `member`, or to 0 if it is absent, if `rule` allows it.
     pub fn increment(
         &mut self,
         member: &[u8],
@@ -64,12 +64,12 @@ impl<'a, M: Memory> SortedSet<'a, M> {
         }
     }
 
-    /// Removes `member`. Says whether it was there.
+    /// Removes `member`. Returns whether it was present.
     pub fn remove(&mut self, member: &[u8]) -> Result<bool, OrderedError<M::Error>> {
         self.remove_if(member, |_| true)
     }
 
-    /// Removes `member` if its score is one of those to go. Says whether it was.
+    /// Removes `member` if `goes` returns true for its score. Returns whether it removed it.
     pub(super) fn remove_if(
         &mut self,
         member: &[u8],
@@ -91,12 +91,12 @@ impl<'a, M: Memory> SortedSet<'a, M> {
         Ok(self.truth(member)?.map(|truth| truth.score))
     }
 
-    /// The number of members. It costs a read for each leaf of about 40 members.
+    /// Counts the members. It reads each leaf of about 40 members.
     pub fn len(&mut self) -> Result<u64, OrderedError<M::Error>> {
         self.map.count(&TRUTHS)
     }
 
-    /// Whether it has none.
+    /// Whether the set has no members.
     pub fn is_empty(&mut self) -> Result<bool, OrderedError<M::Error>> {
         Ok(self.map.range(&TRUTHS, crate::ordered::Direction::Forward, 1)?.is_empty())
     }
@@ -110,7 +110,7 @@ impl<'a, M: Memory> SortedSet<'a, M> {
         Truth::decode(&bytes).map(Some).ok_or_else(damaged)
     }
 
-    /// Changes what is true of a member, if it still is `old`; says whether it did.
+    /// Changes the truth of a member from `old` to `new`; returns whether it still was `old`.
     fn change(
         &mut self,
         member: &[u8],
@@ -124,7 +124,8 @@ impl<'a, M: Memory> SortedSet<'a, M> {
         }
         let result = self.change_truth(member, old_key.as_deref(), old, new);
         match &result {
-            // What follows is no part of the change: readers ask the truth where it is missing.
+            // The change is committed. Readers check the truth of order entries that are not
+            // *sure*.
             Ok(true) => {
                 if let Some(key) = &new_key {
                     let _ = self.move_on(key, State::Tentative, State::Sure);
@@ -137,7 +138,7 @@ impl<'a, M: Memory> SortedSet<'a, M> {
         result
     }
 
-    /// The deciding step, and what must be before it.
+    /// Makes the old order entry *closing*, then commits: replaces the truth if it still is `old`.
     fn change_truth(
         &mut self,
         member: &[u8],
@@ -164,7 +165,7 @@ impl<'a, M: Memory> SortedSet<'a, M> {
         Ok(done)
     }
 
-    /// Changes the state of an order entry, if it is `from`.
+    /// Changes the state of an order entry from `from` to `to`; does nothing in another state.
     fn move_on(
         &mut self,
         key: &[u8],

@@ -1,11 +1,12 @@
-//! Sorted sets in the pool: members, which are byte strings, in the order of their scores; those of
-//! the same score in the order of their bytes. As Redis has them.
+//! Sorted sets in the pool, as in Redis: members are byte strings, ordered by score, then by their
+//! bytes.
 //!
-//! - [`SmallSet`] is one in memory, and the bytes of it: what an owner keeps in one value.
-//! - [`SortedSet`] is one of any size, on an [ordered map](crate::ordered::OrderedMap) of its own.
+//! - [`SmallSet`] is a set in memory, and its encoding in one value of its owner.
+//! - [`SortedSet`] is a set of any size, on an [ordered map](crate::ordered::OrderedMap) of its
+//!   own.
 //!
-//! Both have the same operations. How the large one stays right whenever a client is killed is in
-//! `docs/design/ordered.md`.
+//! Both have the same operations. `docs/design/ordered.md` explains how a large set stays correct
+//! when clients are killed.
 
 mod keys;
 mod large;

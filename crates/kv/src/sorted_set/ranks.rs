@@ -8,11 +8,12 @@ use crate::sorted_set::walk::Stretch;
 use crate::sorted_set::{ScoreRange, Scored, SortedSet};
 
 impl<M: Memory> SortedSet<'_, M> {
-    /// Members with scores in `range`, the greatest first if `reverse`: `limit` of them after the
-    /// first `offset`.
+    /// Members with scores in `range`, in descending order with `reverse`: skips `offset` of them,
+    /// then returns up to `limit`.
     ///
-    /// It is no snapshot. A member that is there with one score from begin to end is seen exactly
-    /// once; one that comes, goes or changes may be seen as it was, as it is, twice or not.
+    /// The result is not a snapshot. A member that is present with one score throughout the call is
+    /// seen exactly once. A member that is added, removed or changed meanwhile may be seen with its
+    /// old score, its new one, both or neither.
     pub fn by_score(
         &mut self,
         range: &ScoreRange,
@@ -39,8 +40,8 @@ impl<M: Memory> SortedSet<'_, M> {
         Ok(members)
     }
 
-    /// The members from position `start` to `stop`, both included, the last first if `reverse`.
-    /// Negative positions count from the end; -1 is the last one. It costs a walk to the first.
+    /// The members from position `start` to `stop`, both included; with `reverse` in descending
+    /// order. Negative positions count from the end; -1 is the last one. It walks to `start`.
     pub fn by_index(
         &mut self,
         start: i64,
@@ -52,7 +53,7 @@ impl<M: Memory> SortedSet<'_, M> {
         self.by_score(&ScoreRange::ALL, reverse, at.start, at.end - at.start)
     }
 
-    /// How many members come before `member`; after it if `reverse`. It costs a walk along them.
+    /// The number of members before `member`; with `reverse`, after it. It walks along them.
     pub fn rank(
         &mut self,
         member: &[u8],
@@ -70,13 +71,13 @@ impl<M: Memory> SortedSet<'_, M> {
         self.length(stretch).map(Some)
     }
 
-    /// The number of members with scores in `range`. It costs a walk along them.
+    /// Counts the members with scores in `range`. It walks along them.
     pub fn count(&mut self, range: &ScoreRange) -> Result<u64, OrderedError<M::Error>> {
         self.length(Stretch::new(range, false))
     }
 
-    /// Removes the members with scores in `range`; returns how many they were. A member that is
-    /// added meanwhile may stay.
+    /// Removes the members with scores in `range`; returns their number. A member that is added
+    /// meanwhile may stay.
     pub fn remove_by_score(&mut self, range: &ScoreRange) -> Result<u64, OrderedError<M::Error>> {
         let mut removed = 0;
         for (member, _) in self.by_score(range, false, 0, u64::MAX)? {

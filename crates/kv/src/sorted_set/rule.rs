@@ -1,27 +1,27 @@
 use crate::sorted_set::Score;
 
-/// Which members may get a new score.
+/// Restricts which members get a new score.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Rule {
-    /// Those that are there, or not.
+    /// The restriction by presence.
     pub existing: Existing,
-    /// Of those that are there, which.
+    /// The restriction of present members by their old score.
     pub order: Order,
 }
 
-/// Whether members are added, changed, or both.
+/// Whether absent members are added and present members changed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Existing {
     /// Both.
     #[default]
     Any,
-    /// Members are added only (Redis: `NX`).
+    /// Members are only added (Redis: `NX`).
     OnlyNew,
-    /// Members are changed only (Redis: `XX`).
+    /// Members are only changed (Redis: `XX`).
     OnlyOld,
 }
 
-/// How a member's new score must be to its old one. It does not keep members from being added.
+/// The required relation of a member's new score to its old one. Absent members are added anyway.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Order {
     /// Any.
@@ -33,22 +33,22 @@ pub enum Order {
     Less,
 }
 
-/// What became of a member.
+/// The result of a change of one member.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Outcome {
-    /// It is new, with this score.
+    /// The member was added with this score.
     Added(Score),
-    /// It has another score now, which is this one.
+    /// The member's score changed to this one.
     Changed(Score),
-    /// It had this score before.
+    /// The member already had this score.
     Same(Score),
-    /// The rule forbade it.
+    /// The rule forbids the change; nothing was changed.
     Refused,
     /// The sum of old score and increment is not a number (`inf` and `-inf`); nothing was changed.
     NotANumber,
 }
 
-/// A score to set, or to add to the old one.
+/// The score to set, or the increment to add.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Wanted {
     Set(Score),
@@ -56,7 +56,7 @@ pub(super) enum Wanted {
 }
 
 impl Rule {
-    /// What becomes of a member that has the score `old`, if any.
+    /// The outcome for a member with the score `old`; `None` if it is absent.
     pub(super) fn decide(self, old: Option<Score>, wanted: Wanted) -> Outcome {
         let (Wanted::Set(score) | Wanted::Add(score)) = wanted;
         let Some(old) = old else {
@@ -82,15 +82,15 @@ impl Rule {
     }
 }
 
-/// The positions that Redis' `start` and `stop` mean in a set of `len` members: negative ones count
-/// from the end.
+/// The positions of Redis's `start` and `stop` in a set of `len` members. Negative ones count from
+/// the end.
 pub(super) fn positions(start: i64, stop: i64, len: u64) -> std::ops::Range<u64> {
     let from_end =
         |at: i64| at.checked_neg().map_or(0, |back| len.saturating_sub(back.unsigned_abs()));
     let start = u64::try_from(start).unwrap_or_else(|_| from_end(start));
     let end = match u64::try_from(stop) {
         Ok(stop) => stop.saturating_add(1).min(len),
-        // -1 is the last one; what lies before the first ends the range there.
+        // -1 is the last position. A position before the first ends the range at the start.
         Err(_) => len.saturating_add(1).saturating_sub(stop.unsigned_abs()),
     };
     start..end.max(start)

@@ -1,7 +1,7 @@
 use std::cmp::Ordering;
 use std::ops::Bound;
 
-/// A member's score: any `f64` that is a number, infinities included. There is one zero.
+/// The score of a member: any `f64` but NaN; infinities are allowed, and -0 is 0.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Score(f64);
 
@@ -13,20 +13,20 @@ impl Score {
     /// The greatest score.
     pub const GREATEST: Self = Self(f64::INFINITY);
 
-    /// A score, unless it is not a number.
+    /// The score with this value; `None` for NaN.
     #[must_use]
     pub fn new(score: f64) -> Option<Self> {
-        // Adding 0 makes -0 0 and leaves everything else as it is.
+        // Adding 0 turns -0 into 0 and changes nothing else.
         (!score.is_nan()).then_some(Self(score + 0.0))
     }
 
-    /// The number.
+    /// The score's value.
     #[must_use]
     pub const fn get(self) -> f64 {
         self.0
     }
 
-    /// Bits in the order of the scores.
+    /// Bits that compare as the scores do.
     pub(super) const fn ordered_bits(self) -> u64 {
         let bits = self.0.to_bits();
         if bits & SIGN != 0 { !bits } else { bits | SIGN }
@@ -37,7 +37,7 @@ impl Score {
         Self::from_bits(bits)
     }
 
-    /// The score of bits that another program wrote.
+    /// The score with these bits of an `f64`, which may come from another program.
     pub(super) fn from_bits(bits: u64) -> Option<Self> {
         Self::new(f64::from_bits(bits))
     }
@@ -57,12 +57,12 @@ impl Ord for Score {
     }
 }
 
-/// Scores from one to another.
+/// A range of scores.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ScoreRange {
-    /// The least.
+    /// The lower bound.
     pub min: Bound<Score>,
-    /// The greatest.
+    /// The upper bound.
     pub max: Bound<Score>,
 }
 
@@ -70,13 +70,13 @@ impl ScoreRange {
     /// All scores.
     pub const ALL: Self = Self { min: Bound::Unbounded, max: Bound::Unbounded };
 
-    /// Whether it has this score.
+    /// Whether `score` is in the range.
     #[must_use]
     pub fn contains(&self, score: Score) -> bool {
         !self.is_above(score) && !self.is_below(score)
     }
 
-    /// Whether all its scores are greater than this one.
+    /// Whether all scores of the range are greater than `score`.
     pub(super) fn is_above(&self, score: Score) -> bool {
         match self.min {
             Bound::Included(min) => score < min,
@@ -85,7 +85,7 @@ impl ScoreRange {
         }
     }
 
-    /// Whether all its scores are less than this one.
+    /// Whether all scores of the range are less than `score`.
     pub(super) fn is_below(&self, score: Score) -> bool {
         match self.max {
             Bound::Included(max) => score > max,

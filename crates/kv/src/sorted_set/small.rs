@@ -1,7 +1,7 @@
 use crate::sorted_set::rule::{Wanted, positions};
 use crate::sorted_set::{Outcome, Rule, Score, ScoreRange, Scored};
 
-/// A sorted set in memory, for one that is kept in one value: decode, change, encode.
+/// A sorted set in memory, to be kept in one value: decode, change, encode.
 ///
 /// ```
 /// use rackpool_kv::sorted_set::{Outcome, Rule, Score, ScoreRange, SmallSet};
@@ -17,20 +17,20 @@ use crate::sorted_set::{Outcome, Rule, Score, ScoreRange, Scored};
 /// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SmallSet {
-    /// In the order of scores, then members.
+    /// Ordered by score, then by member.
     members: Vec<Scored>,
 }
 
 const FORMAT: u8 = 1;
 
 impl SmallSet {
-    /// More members than this are better in a [`SortedSet`](crate::sorted_set::SortedSet).
+    /// The most members; a larger set belongs into a [`SortedSet`](crate::sorted_set::SortedSet).
     pub const MAX_MEMBERS: usize = 64;
-    /// The same of the bytes that [`encode`](Self::encode) gives.
+    /// The most bytes of the [encoding](Self::encode).
     pub const MAX_BYTES: usize = 1024;
 
-    /// The set of these bytes, if they are one: the format (1 B), then of each member, in order,
-    /// score (8 B), length (4 B) and bytes; all little-endian.
+    /// Decodes a set; `None` if the bytes are not one. Format (1 B), then for each member, in
+    /// order: score (8 B), length (4 B) and bytes. All words are little-endian.
     #[must_use]
     pub fn decode(bytes: &[u8]) -> Option<Self> {
         let (&FORMAT, mut rest) = bytes.split_first()? else { return None };
@@ -50,11 +50,11 @@ impl SmallSet {
         Some(Self { members })
     }
 
-    /// Appends the set's bytes.
+    /// Appends the set's encoding to `bytes`.
     pub fn encode(&self, bytes: &mut Vec<u8>) {
         bytes.push(FORMAT);
         for (member, score) in &self.members {
-            // A value of the pool is much shorter than 4 GiB.
+            // A value in the pool is shorter than 4 GiB.
             let len = u32::try_from(member.len()).unwrap_or(u32::MAX);
             bytes.extend_from_slice(&score.get().to_le_bytes());
             bytes.extend_from_slice(&len.to_le_bytes());
@@ -62,7 +62,8 @@ impl SmallSet {
         }
     }
 
-    /// Whether it is small enough to be kept in one value.
+    /// Whether the set is within [`MAX_MEMBERS`](Self::MAX_MEMBERS) and
+    /// [`MAX_BYTES`](Self::MAX_BYTES).
     #[must_use]
     pub fn fits(&self) -> bool {
         let bytes: usize = self.members.iter().map(|(member, _)| 12 + member.len()).sum();
@@ -81,18 +82,18 @@ impl SmallSet {
         self.members.len() as u64
     }
 
-    /// Whether it has none.
+    /// Whether the set has no members.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.members.is_empty()
     }
 
-    /// Gives `member` this score, as far as `rule` allows.
+    /// Sets the score of `member`, if `rule` allows it.
     pub fn add(&mut self, member: &[u8], score: Score, rule: Rule) -> Outcome {
         self.set(member, Wanted::Set(score), rule)
     }
 
-    /// Adds `by` to the score of `member`, which is 0 if it is not there, as far as `rule` allows.
+    /// Adds `by` to the score of `member`, or to 0 if it is absent, if `rule` allows it.
     pub fn increment(&mut self, member: &[u8], by: Score, rule: Rule) -> Outcome {
         self.set(member, Wanted::Add(by), rule)
     }
@@ -109,7 +110,7 @@ impl SmallSet {
         outcome
     }
 
-    /// Removes `member`. Says whether it was there.
+    /// Removes `member`. Returns whether it was present.
     pub fn remove(&mut self, member: &[u8]) -> bool {
         self.place(member).inspect(|at| drop(self.members.remove(*at))).is_some()
     }
@@ -120,15 +121,15 @@ impl SmallSet {
         self.place(member).map(|at| self.members[at].1)
     }
 
-    /// How many members come before `member`; after it if `reverse`.
+    /// The number of members before `member`; with `reverse`, after it.
     #[must_use]
     pub fn rank(&self, member: &[u8], reverse: bool) -> Option<u64> {
         let at = self.place(member)?;
         Some(if reverse { self.members.len() - 1 - at } else { at } as u64)
     }
 
-    /// Members with scores in `range`, the greatest first if `reverse`: `limit` of them after the
-    /// first `offset`.
+    /// Members with scores in `range`, in descending order with `reverse`: skips `offset` of them,
+    /// then returns up to `limit`.
     #[must_use]
     pub fn by_score(
         &self,
@@ -141,8 +142,8 @@ impl SmallSet {
         if reverse { part(within.rev(), offset, limit) } else { part(within, offset, limit) }
     }
 
-    /// The members from position `start` to `stop`, both included, the last first if `reverse`.
-    /// Negative positions count from the end; -1 is the last one.
+    /// The members from position `start` to `stop`, both included; with `reverse` in descending
+    /// order. Negative positions count from the end; -1 is the last one.
     #[must_use]
     pub fn by_index(&self, start: i64, stop: i64, reverse: bool) -> Vec<Scored> {
         let at = positions(start, stop, self.len());
@@ -155,7 +156,7 @@ impl SmallSet {
         self.within(range).len() as u64
     }
 
-    /// Removes the members with scores in `range`; returns how many they were.
+    /// Removes the members with scores in `range`; returns their number.
     pub fn remove_by_score(&mut self, range: &ScoreRange) -> u64 {
         let before = self.len();
         self.members.retain(|(_, score)| !range.contains(*score));

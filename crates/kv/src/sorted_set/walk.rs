@@ -5,15 +5,15 @@ use crate::ordered::{Direction, OrderedError, Range};
 use crate::sorted_set::keys::{State, order_bounds, parse_order_key};
 use crate::sorted_set::{ScoreRange, Scored, SortedSet};
 
-/// Order entries that are read at once.
+/// The most order entries that one read fetches.
 const CHUNK: usize = 128;
 
-/// Order entries that a walk goes along.
+/// A range of order entries and the direction of a walk along it.
 #[derive(Clone, Debug)]
 pub(super) struct Stretch {
-    /// The first, if it is there.
+    /// The lower bound.
     from: Bound<Vec<u8>>,
-    /// What the last is before.
+    /// The upper bound.
     to: Bound<Vec<u8>>,
     direction: Direction,
 }
@@ -25,12 +25,12 @@ impl Stretch {
         Self { from: Bound::Included(from), to: Bound::Excluded(to), direction }
     }
 
-    /// Its entries before `key`.
+    /// Its part before `key`.
     pub(super) fn before(self, key: Vec<u8>) -> Self {
         Self { to: Bound::Excluded(key), ..self }
     }
 
-    /// Its entries after `key`.
+    /// Its part after `key`.
     pub(super) fn after(self, key: Vec<u8>) -> Self {
         Self { from: Bound::Excluded(key), ..self }
     }
@@ -42,7 +42,7 @@ impl Stretch {
         }
     }
 
-    /// What comes after `last`.
+    /// Shortens the stretch to what follows `last` in its direction.
     fn go_on(&mut self, last: Vec<u8>) {
         match self.direction {
             Direction::Forward => self.from = Bound::Excluded(last),
@@ -52,8 +52,8 @@ impl Stretch {
 }
 
 impl<M: Memory> SortedSet<'_, M> {
-    /// Calls `visit` with the members of a stretch, in order, until it breaks off. About `wanted`
-    /// will be.
+    /// Calls `visit` with the members of a stretch, in order, until it breaks. `wanted` is the
+    /// expected number of visits; it bounds the size of the reads.
     pub(super) fn walk(
         &mut self,
         mut stretch: Stretch,
@@ -94,15 +94,15 @@ impl<M: Memory> SortedSet<'_, M> {
         Ok(counts.then_some((member, truth.score)))
     }
 
-    /// Takes back the order entries of a stretch that killed clients left and that can't count any
-    /// more.
+    /// Removes the order entries of a stretch that killed clients left and that can no longer
+    /// count.
     pub(super) fn clean(&mut self, mut stretch: Stretch) -> Result<(), OrderedError<M::Error>> {
         loop {
             let entries = self.map.range(&stretch.range(), stretch.direction, CHUNK)?;
             let is_last = entries.len() < CHUNK;
             let mut last = Vec::new();
             for (key, state) in entries {
-                // A tentative one may count in a moment.
+                // A *tentative* entry may still come to count.
                 if State::decode(&state) == Some(State::Closing)
                     && self.confirmed(&key, &state)?.is_none()
                 {

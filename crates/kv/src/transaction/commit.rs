@@ -6,37 +6,37 @@ use super::value::{Lock, Stored, TransactionId, encode_plain};
 use crate::error::KvError;
 use crate::memory::Memory;
 
-/// What a transaction does to one key.
+/// The change of one key in a transaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KeyChange<'a> {
     /// The key.
     pub key: &'a [u8],
-    /// Its value before; `None` if it must not be there.
+    /// The value that the key must have; `None`: it must be absent.
     pub expected: Option<&'a [u8]>,
-    /// Its value afterwards; `None` if it is to be gone. The same as before if it only must not
-    /// change.
+    /// The value afterwards; `None`: the key is deleted. Equal to `expected` if the key must only
+    /// stay unchanged.
     pub new: Option<&'a [u8]>,
 }
 
-/// A transactor's grace grows up to this.
+/// The largest grace.
 const MAX_GRACE: u64 = 1023;
 
-/// How a try to commit ended.
+/// The result of one attempt to commit.
 enum Attempt {
     Committed,
-    /// A key has another value than was expected.
+    /// A key has another value than expected.
     Differs,
-    /// Somebody aborted it.
+    /// Another client aborted the transaction.
     Aborted,
 }
 
 impl<M: Memory> Transactor<M> {
-    /// Makes all changes at one moment if every key has its expected value then, or none. Says
-    /// whether it did. No key may be named twice.
+    /// Makes all changes at one point in time if every key then has its expected value, else none.
+    /// Returns whether it made them. A key may be named only once.
     ///
     /// # Errors
-    /// After [`KvError::OutcomeUnknown`] the changes were made, all of them, or will not be made;
-    /// after any other error they were not made.
+    /// After [`KvError::OutcomeUnknown`] either all changes were made or none will be. After any
+    /// other error none were made.
     pub fn commit(&mut self, changes: &[KeyChange<'_>]) -> Result<bool, KvError<M::Error>> {
         self.grace = 0;
         let mut sorted: Vec<&KeyChange<'_>> = changes.iter().collect();
@@ -48,7 +48,7 @@ impl<M: Memory> Transactor<M> {
         }
         match *sorted {
             [] => return Ok(true),
-            // A deletion must not hit another value that looks the same: a lock is only its own.
+            // A deletion needs a lock, whose bytes are unique: it must not hit a later equal value.
             [change] if change.new.is_some() || change.expected.is_none() => {
                 return self.change_one(change);
             }
@@ -61,7 +61,7 @@ impl<M: Memory> Transactor<M> {
                 Attempt::Differs => return Ok(false),
                 Attempt::Aborted => {}
             }
-            // Two that abort each other get out of step.
+            // Two transactions that abort each other get out of step.
             self.grace = (2 * self.grace + 1).min(MAX_GRACE);
             if !self.lock_wait.is_zero() {
                 std::thread::sleep(
@@ -84,7 +84,8 @@ impl<M: Memory> Transactor<M> {
         }
     }
 
-    /// After a change that failed: whether it is worth trying again. A lock is taken away first.
+    /// After a failed change: resolves the key's lock if it has one. Returns whether the change is
+    /// worth repeating.
     fn is_free(&mut self, change: &KeyChange<'_>) -> Result<bool, KvError<M::Error>> {
         if !self.handle.get(change.key, &mut self.raw)? {
             return Ok(change.expected.is_none());
@@ -112,7 +113,7 @@ impl<M: Memory> Transactor<M> {
         if !committed {
             self.decide(State::Aborted)?;
         }
-        // What can't be resolved now is when the next transaction begins, or by others.
+        // Locks that cannot be resolved now are resolved before the next transaction, or by others.
         let resolved = self.resolve_own(changes.iter().map(|change| change.key), committed);
         self.clean = resolved.is_ok();
         match locked {
@@ -123,7 +124,7 @@ impl<M: Memory> Transactor<M> {
         }
     }
 
-    /// Writes the record of a new transaction.
+    /// Stores the record of a new transaction.
     fn begin(&mut self, changes: &[&KeyChange<'_>]) -> Result<(), KvError<M::Error>> {
         if !self.clean {
             self.settle_last()?;
@@ -134,7 +135,7 @@ impl<M: Memory> Transactor<M> {
         self.handle.put(&Record::key(self.owner, self.slot), &self.record.bytes).map(drop)
     }
 
-    /// Puts the lock of this transaction under a key if it has its expected value.
+    /// Replaces the key's value by a lock of this transaction if it is the expected value.
     fn lock(&mut self, change: &KeyChange<'_>) -> Result<bool, KvError<M::Error>> {
         let id = TransactionId { owner: self.owner, slot: self.slot, number: self.number };
         let lock = Lock { id, old: change.expected, new: change.new };

@@ -1,4 +1,4 @@
-//! Meeting a lock: whose it is, and how it is taken away.
+//! Resolving locks of other transactions.
 
 use std::time::Instant;
 
@@ -9,19 +9,20 @@ use crate::error::KvError;
 use crate::handle::Handle;
 use crate::memory::Memory;
 
-/// What became of the transaction of a lock.
+/// The outcome of the transaction that a lock belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Resolution {
-    /// It may still commit.
+    /// The transaction may still commit.
     Pending,
     Committed,
     Aborted,
-    /// It is over, and nothing is left of it to clear away but locks that came too late.
+    /// The record is gone or belongs to a later transaction. A lock that is still there afterwards
+    /// was stored late, by a transaction that did not commit.
     Over,
 }
 
 impl<M: Memory> Transactor<M> {
-    /// What became of a transaction, and its record.
+    /// The outcome of a transaction, and its record.
     pub(super) fn resolution(
         handle: &mut Handle<M>,
         id: TransactionId,
@@ -37,8 +38,8 @@ impl<M: Memory> Transactor<M> {
         Ok((resolution, record))
     }
 
-    /// Takes away the lock that stands under `key`, whose bytes are in `raw`. Who it belongs to is
-    /// given some time first.
+    /// Resolves the lock under `key`, whose bytes are in `raw`. Waits for its transaction for the
+    /// lock wait first, then aborts it.
     pub(super) fn unlock(&mut self, key: &[u8]) -> Result<(), KvError<M::Error>> {
         let found = std::mem::take(&mut self.raw);
         let result = self.unlock_found(key, &found);
@@ -46,11 +47,11 @@ impl<M: Memory> Transactor<M> {
         result
     }
 
-    /// How often to look at a pending transaction at least: at random, so that two that abort each
-    /// other get out of step.
+    /// The least number of looks at a pending transaction: random, so that two transactions that
+    /// abort each other get out of step.
     fn looks(&self) -> u64 {
         let seed = self.owner ^ u64::from(self.slot) << 32 ^ self.number;
-        // SplitMix64's finish.
+        // The finalizer of SplitMix64.
         let mut word = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15);
         word = (word ^ word >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         (word ^ word >> 31) % (self.grace + 1)
@@ -78,15 +79,15 @@ impl<M: Memory> Transactor<M> {
             let record_key = Record::key(lock.id.owner, lock.id.slot);
             let pending = Some(&record.bytes[..]);
             match self.handle.compare_and_put(&record_key, pending, &aborted.bytes) {
-                // Unknown or not, the record tells.
+                // The record is read again, so an unknown outcome does no harm.
                 Ok(_) | Err(KvError::OutcomeUnknown) => {}
                 Err(error) => return Err(error),
             }
         }
     }
 
-    /// Puts in place of a lock, whose bytes are `found`, what it stands for. It is the same whoever
-    /// does it.
+    /// Replaces a lock, whose bytes are `found`, by the value that it stands for. All clients write
+    /// the same value.
     pub(super) fn resolve_lock(
         &mut self,
         key: &[u8],

@@ -1,4 +1,4 @@
-//! Changes of several keys at once: `docs/design/transactions.md`.
+//! Atomic changes of several keys: `docs/design/transactions.md`.
 
 mod commit;
 mod lock;

@@ -1,4 +1,4 @@
-//! The record of a transaction: whether it happened, and which keys it has.
+//! The record of a transaction: its state and its keys.
 //!
 //! ```text
 //! key     0 0xff | 1 't' | 2 owner u64 | 10 slot u16
@@ -10,14 +10,16 @@ use super::value::TransactionId;
 /// Keys that begin with this byte are those of records.
 pub(super) const RESERVED: u8 = 0xff;
 
-/// What became of a transaction.
+/// The state of a transaction. If its owner is killed, the first writer that needs one of its keys
+/// aborts a *Pending* one and resolves the lock; recovery deletes the record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum State {
-    /// Nothing yet: its keys have their old values.
+    /// Undecided: its keys have their old values. Left for *Committed* by the owner, or for
+    /// *Aborted* by any client.
     Pending,
-    /// Its keys have their new values.
+    /// The keys have their new values. Left when the owner begins its next transaction.
     Committed,
-    /// Its keys have their old values for good.
+    /// The keys keep their old values. Left when the owner begins its next transaction.
     Aborted,
 }
 
@@ -56,14 +58,14 @@ impl Record {
         [RESERVED, b't', a, b, c, d, e, f, g, h, s, t]
     }
 
-    /// Begins a record anew.
+    /// Makes this the record of a new pending transaction.
     pub(super) fn begin<'a>(&mut self, number: u64, keys: impl Iterator<Item = &'a [u8]>) {
         self.bytes.clear();
         self.bytes.extend_from_slice(&[State::Pending.to_byte(), 0, 0, 0, 0, 0, 0, 0]);
         self.bytes.extend_from_slice(&number.to_le_bytes());
         let mut count = 0_u32;
         for key in keys {
-            // The table takes no longer keys.
+            // The table accepts no longer keys.
             let len = u16::try_from(key.len()).unwrap_or_default();
             self.bytes.extend_from_slice(&len.to_le_bytes());
             self.bytes.extend_from_slice(&key[..usize::from(len)]);
@@ -72,7 +74,7 @@ impl Record {
         self.bytes[4..8].copy_from_slice(&count.to_le_bytes());
     }
 
-    /// The same in another state.
+    /// The same record in another state.
     pub(super) fn in_state(&self, state: State) -> Self {
         let mut other = self.clone();
         if let Some(first) = other.bytes.first_mut() {
@@ -81,19 +83,19 @@ impl Record {
         other
     }
 
-    /// State and number, if it is a record.
+    /// State and number; `None` if the bytes are no record.
     pub(super) fn head(&self) -> Option<(State, u64)> {
         let header = self.bytes.first_chunk::<HEADER>()?;
         let [state, _, _, _, _, _, _, _, number @ ..] = *header;
         Some((State::from_byte(state)?, u64::from_le_bytes(number)))
     }
 
-    /// The state of this very transaction; `None` if the record is of another one by now.
+    /// The state of the transaction `id`; `None` if the record belongs to another transaction.
     pub(super) fn state_of(&self, id: TransactionId) -> Option<State> {
         self.head().filter(|(_, number)| *number == id.number).map(|(state, _)| state)
     }
 
-    /// The keys, as far as the bytes are those of a record.
+    /// The keys, up to the first undecodable one.
     pub(super) fn keys(&self) -> Vec<Vec<u8>> {
         let mut keys = Vec::new();
         let mut rest = self.bytes.get(HEADER..).unwrap_or_default();

@@ -1,4 +1,4 @@
-//! What transactions of others have left behind.
+//! Recovery from transactions whose owner was killed.
 
 use super::record::{Record, State};
 use super::transactor::Transactor;
@@ -6,8 +6,9 @@ use crate::error::KvError;
 use crate::memory::Memory;
 
 impl<M: Memory> Transactor<M> {
-    /// Clears away what a program left that is gone for good: `owner`, of which slots below `slots`
-    /// were in use. Others may do the same meanwhile. Afterwards no key has a lock of it.
+    /// Removes the locks and records of `owner`, a program that is gone for good and used slots
+    /// below `slots`. Others may do the same concurrently. Afterwards no key has a lock of that
+    /// owner.
     pub fn recover(&mut self, owner: u64, slots: u16) -> Result<(), KvError<M::Error>> {
         for slot in 0..slots {
             let record = self.settle_record(owner, slot)?;
@@ -18,8 +19,8 @@ impl<M: Memory> Transactor<M> {
         Ok(())
     }
 
-    /// Aborts the transaction of a record if nobody has decided, and resolves all of its locks;
-    /// gives the record as it is then.
+    /// Aborts the transaction of a record if it is undecided, and resolves all of its locks.
+    /// Returns the record afterwards, which is empty if there is none.
     pub(super) fn settle_record(
         &mut self,
         owner: u64,

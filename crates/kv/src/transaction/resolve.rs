@@ -1,4 +1,4 @@
-//! The end of a transaction, by its owner.
+//! The owner's steps that end a transaction.
 
 use super::record::{Record, State};
 use super::transactor::Transactor;
@@ -7,7 +7,7 @@ use crate::error::KvError;
 use crate::memory::Memory;
 
 impl<M: Memory> Transactor<M> {
-    /// Brings the record of the own transaction into a final state; says whether it is in that one.
+    /// Moves the record of the own transaction to a final state; returns whether it is `wanted`.
     pub(super) fn decide(&mut self, wanted: State) -> Result<bool, KvError<M::Error>> {
         let key = Record::key(self.owner, self.slot);
         let mut wanted_now = wanted;
@@ -31,11 +31,12 @@ impl<M: Memory> Transactor<M> {
                             self.record = now;
                             return Ok(state == wanted);
                         }
-                        // Whoever took this program for dead has cleared all away.
+                        // Another client has run recovery for this program and has removed the
+                        // record.
                         _ => return Ok(wanted == State::Aborted),
                     }
                 }
-                // Whichever of the two is seen first decides.
+                // The swap may have been made. The next one aborts unless it was.
                 Err(KvError::OutcomeUnknown) => wanted_now = State::Aborted,
                 Err(error) if wanted == State::Committed => return self.give_up(error),
                 Err(error) => return Err(error),
@@ -43,13 +44,13 @@ impl<M: Memory> Transactor<M> {
         }
     }
 
-    /// After a commit that failed: aborts.
+    /// Aborts after a failed commit, and returns the error of the commit.
     fn give_up(&mut self, error: KvError<M::Error>) -> Result<bool, KvError<M::Error>> {
         self.decide(State::Aborted)?;
         Err(error)
     }
 
-    /// Puts values in place of the own transaction's locks.
+    /// Replaces the own locks by the values that they stand for.
     pub(super) fn resolve_own<'a>(
         &mut self,
         keys: impl Iterator<Item = &'a [u8]>,
@@ -61,7 +62,7 @@ impl<M: Memory> Transactor<M> {
         })
     }
 
-    /// Puts the value in place of a lock of that transaction under `key`, until none is left.
+    /// Replaces the lock of that transaction under `key` by its value, until no such lock is there.
     pub(super) fn resolve_key(
         &mut self,
         key: &[u8],
@@ -88,7 +89,7 @@ impl<M: Memory> Transactor<M> {
         }
     }
 
-    /// Ends what the last transaction of this owner and slot left behind.
+    /// Resolves what the last transaction of this owner and slot left behind.
     pub(super) fn settle_last(&mut self) -> Result<(), KvError<M::Error>> {
         let (owner, slot) = (self.owner, self.slot);
         if let Some((_, number)) = self.settle_record(owner, slot)?.head() {

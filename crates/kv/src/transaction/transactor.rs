@@ -8,11 +8,11 @@ use crate::handle::Handle;
 use crate::memory::Memory;
 use crate::table::Table;
 
-/// One thread's access to a table whose keys are changed several at once.
+/// One thread's access to a table in which several keys are changed atomically.
 ///
-/// All clients of such a table use it through transactors only. Keys begin with any byte but 0xff.
-/// A client that is killed or stopped in a commit keeps nobody from going on; what a killed one
-/// left is cleared away by [`recover`](Self::recover).
+/// All clients of such a table use it through transactors only. Keys must not begin with the byte
+/// 0xff. A client that is killed or stopped during a commit does not block others. The locks of a
+/// killed client are removed by [`recover`](Self::recover).
 ///
 /// ```
 /// use rackpool_kv::{KeyChange, KvError, Memory, Table, Transactor};
@@ -34,28 +34,28 @@ pub struct Transactor<M> {
     pub(super) handle: Handle<M>,
     pub(super) owner: u64,
     pub(super) slot: u16,
-    /// Of the last transaction.
+    /// The number of the last transaction.
     pub(super) number: u64,
-    /// Of the last transaction.
+    /// The record of the last transaction.
     pub(super) record: Record,
-    /// Whether no lock of the last transaction is left anywhere.
+    /// Whether no lock of the last transaction is left.
     pub(super) clean: bool,
     pub(super) lock_wait: Duration,
-    /// How often at most a pending transaction is looked at before it is aborted, whatever the
-    /// lock_wait: the more often own ones were aborted, the more.
+    /// Upper bound of the random number of looks at another client's pending transaction before it
+    /// is aborted, in addition to the lock wait. It grows with each abort of an own transaction.
     pub(super) grace: u64,
-    /// What was read last: the bytes under a key.
+    /// The stored bytes of the key that was read last.
     pub(super) raw: Vec<u8>,
-    /// What is being written: the same.
+    /// The bytes to be stored under a key.
     pub(super) staging: Vec<u8>,
 }
 
-/// How long a transaction is waited for before it is aborted.
+/// How long a transactor waits for another transaction before it aborts it.
 const LOCK_WAIT: Duration = Duration::from_millis(2);
 
 impl<M: Memory> Transactor<M> {
-    /// Access to a table in the name of `owner`, a number that no other program ever has; at a time
-    /// only one transactor of an owner may have the same slot.
+    /// A transactor for `owner`, a number that no other program ever uses. At any time only one
+    /// transactor of an owner may have the same slot.
     #[must_use]
     pub fn new(table: &Table<M>, owner: u64, slot: u16) -> Self {
         Self {
@@ -72,28 +72,29 @@ impl<M: Memory> Transactor<M> {
         }
     }
 
-    /// How long to wait for a transaction that has a key in its hands before it is aborted; 2 ms
-    /// unless set.
+    /// Sets how long to wait for another transaction that has locked a key before aborting it;
+    /// default 2 ms.
     #[must_use]
     pub fn with_lock_wait(self, lock_wait: Duration) -> Self {
         Self { lock_wait, ..self }
     }
 
-    /// The table.
+    /// The table of this transactor.
     #[must_use]
     pub fn table(&self) -> Table<M> {
         self.handle.table()
     }
 
-    /// How many pieces of the pool could not be given back: [`Handle::unreclaimed`].
+    /// The number of pool allocations that could not be freed: [`Handle::unreclaimed`].
     #[must_use]
     pub fn unreclaimed(&self) -> u64 {
         self.handle.unreclaimed()
     }
 
-    /// Reads the value of `key` into `value`, replacing what it holds; says whether the key is
-    /// there. It waits for nobody. Linearizable for each key; values of several keys may be of
-    /// different moments, which a [`commit`](Self::commit) that names them all would find out.
+    /// Reads the value of `key` into `value`, replacing the buffer's content; returns whether the
+    /// key is present. It never waits. Reads of one key are linearizable. Values of several keys
+    /// may be of different points in time; a [`commit`](Self::commit) that names them all validates
+    /// them.
     pub fn get(&mut self, key: &[u8], value: &mut Vec<u8>) -> Result<bool, KvError<M::Error>> {
         value.clear();
         let mut seen = Vec::new();
@@ -116,15 +117,15 @@ impl<M: Memory> Transactor<M> {
             match Self::resolution(&mut self.handle, lock.id)?.0 {
                 Resolution::Committed => return read(value, lock.new),
                 Resolution::Pending | Resolution::Aborted => return read(value, lock.old),
-                // The lock is of a transaction that did not commit only if it is still there.
+                // Only if the lock is still there did its transaction not commit.
                 Resolution::Over if seen == self.raw => return read(value, lock.old),
                 Resolution::Over => seen.clone_from(&self.raw),
             }
         }
     }
 
-    /// Calls `visit` with every key and its value, with [`Handle::for_each`]'s promises for what no
-    /// transaction has in its hands; of the others the value is the one before.
+    /// Calls `visit` with every key and its value. The guarantees of [`Handle::for_each`] hold for
+    /// keys without a lock; for a locked key `visit` gets the old value.
     pub fn for_each(
         &mut self,
         mut visit: impl FnMut(&[u8], &[u8]),
@@ -141,7 +142,8 @@ impl<M: Memory> Transactor<M> {
         })
     }
 
-    /// Stores a value under a key, or sees that there is none, without a lock.
+    /// Replaces a plain value, without a lock. If `new` is `None`, only checks that the key is
+    /// absent.
     pub(super) fn replace_plain(
         &mut self,
         key: &[u8],
@@ -157,7 +159,7 @@ impl<M: Memory> Transactor<M> {
         self.handle.compare_and_put(key, expected, &self.staging)
     }
 
-    /// An error for bytes that no transactor wrote.
+    /// The error for bytes that no transactor wrote.
     pub(super) fn damaged(&self) -> KvError<M::Error> {
         KvError::Corrupt { what: "value", addr: self.handle.table().addr() }
     }

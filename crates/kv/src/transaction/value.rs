@@ -1,4 +1,4 @@
-//! What stands under a key of a table with transactions: a plain value or a lock.
+//! The stored bytes of a key in a table with transactions: a plain value or a lock.
 //!
 //! ```text
 //! plain   0 tag 0 | 1 value
@@ -6,7 +6,7 @@
 //!        24 old, then new                          flags: 1 there is an old value, 2 a new one
 //! ```
 
-/// The transaction that a lock belongs to.
+/// Identifies a transaction: owner, slot, and a number that only grows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct TransactionId {
     pub(super) owner: u64,
@@ -14,17 +14,17 @@ pub(super) struct TransactionId {
     pub(super) number: u64,
 }
 
-/// A key in the hands of a transaction.
+/// The lock of a transaction on a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Lock<'a> {
     pub(super) id: TransactionId,
-    /// The value until the transaction commits.
+    /// The value unless the transaction commits; `None`: the key is absent.
     pub(super) old: Option<&'a [u8]>,
-    /// The value from then on.
+    /// The value once the transaction has committed; `None`: the key is absent.
     pub(super) new: Option<&'a [u8]>,
 }
 
-/// What stands under a key.
+/// The decoded bytes of a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Stored<'a> {
     Plain(&'a [u8]),
@@ -37,7 +37,7 @@ const HAS_OLD: u8 = 1;
 const HAS_NEW: u8 = 2;
 const LOCK_HEADER: usize = 24;
 
-/// Writes a plain value into `bytes`, replacing what they hold.
+/// Writes a plain value into `bytes`, replacing the buffer's content.
 pub(super) fn encode_plain(bytes: &mut Vec<u8>, value: &[u8]) {
     bytes.clear();
     bytes.push(PLAIN);
@@ -45,7 +45,8 @@ pub(super) fn encode_plain(bytes: &mut Vec<u8>, value: &[u8]) {
 }
 
 impl Lock<'_> {
-    /// Writes the lock into `bytes`, replacing what they hold; `None` if the old value is too long.
+    /// Writes the lock into `bytes`, replacing the buffer's content; `None` if the old value is too
+    /// long.
     pub(super) fn encode(&self, bytes: &mut Vec<u8>) -> Option<()> {
         let old = self.old.unwrap_or_default();
         let flag = |there: bool, flag| if there { flag } else { 0 };
@@ -63,7 +64,7 @@ impl Lock<'_> {
 }
 
 impl<'a> Stored<'a> {
-    /// What the bytes under a key say; `None` if nobody of this library wrote them.
+    /// Decodes the stored bytes of a key; `None` if no transactor wrote them.
     pub(super) fn decode(bytes: &'a [u8]) -> Option<Self> {
         match *bytes.first()? {
             PLAIN => Some(Self::Plain(&bytes[1..])),
@@ -116,7 +117,7 @@ mod tests {
         assert_eq!(Stored::decode(b""), None);
         assert_eq!(Stored::decode(&[2; 40]), None);
         assert_eq!(Stored::decode(&[1; 23]), None);
-        // An old value longer than all there is.
+        // The old value's length exceeds the bytes.
         assert_eq!(Stored::decode(&[1; 40]), None);
     }
 

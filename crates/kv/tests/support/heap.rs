@@ -1,4 +1,4 @@
-//! Memory of one process, word by word, that notices misuse.
+//! A table's memory in one process, word by word, which detects misuse.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -11,7 +11,7 @@ use super::scheduler::{Fault, Scheduler};
 use super::trouble::Troubles;
 
 const PAGE_BYTES: u64 = 2 << 20;
-/// The smallest allocation; what one entry of `owners` stands for.
+/// The smallest allocation, which is what one entry of `owners` covers.
 const LINE: u64 = 64;
 const POISON: u64 = 0xdddd_dddd_dddd_dddd;
 
@@ -27,31 +27,30 @@ pub enum HeapError {
     Gone(u64),
 }
 
-/// Freed memory is poisoned, but for its first word, which stays what it was, and used again at
-/// once, last freed first. Writing to memory that is
-/// not allocated, freeing twice and leaving the heap are panics; reading freed memory is not.
+/// Freed memory is poisoned, except its first word, and reused at once, last freed first. Writing
+/// to memory that is not allocated, freeing twice, and addresses outside the heap are panics.
+/// Reading freed memory is not.
 #[derive(Debug)]
 pub struct Heap {
     words: Vec<AtomicU64>,
-    /// For each line the address of the allocation it belongs to, or 0.
+    /// For each line the address of its allocation, or 0.
     owners: Vec<AtomicU64>,
     state: Mutex<State>,
     scheduler: OnceLock<Arc<Scheduler>>,
     pub(super) reservations: Reservations,
     pub(super) roots: Mutex<BTreeMap<String, GlobalAddr>>,
-    /// Words that may never get a value back which they had before, and which bits count.
+    /// Words that must never return to an earlier value, with the bits that count.
     watched: Mutex<BTreeMap<u64, Watched>>,
     /// The watched words that name segments.
     pub(super) entries: Mutex<Vec<u64>>,
     /// The size of allocations whose words, but for the first line, are watched.
     pub watched_size: u64,
     pub far: bool,
-    /// Whether memory that was freed can not even be looked at, as in a page whose objects are all
-    /// free.
+    /// Whether reading freed memory is an error, as in a page without any allocated object.
     pub closes: bool,
-    /// What goes wrong, and when.
+    /// The faults to inject.
     pub troubles: Troubles,
-    /// How many more segments of small tables there is memory for.
+    /// The number of segments of small tables that can still be allocated.
     pub segments_left: AtomicU64,
 }
 
@@ -91,22 +90,22 @@ impl Heap {
         }
     }
 
-    /// Reservations that were made and not finished.
+    /// The number of reservations that are not finished.
     pub fn unfinished(&self) -> i64 {
         self.reservations.unfinished.load(Ordering::Relaxed)
     }
 
-    /// From now on `scheduler` decides who may use the memory.
+    /// Sets the scheduler that decides which client may use the memory.
     pub fn schedule(&self, scheduler: Arc<Scheduler>) {
         self.scheduler.set(scheduler).unwrap();
     }
 
-    /// The sizes of everything that is allocated.
+    /// The sizes of all allocations.
     pub fn live(&self) -> Vec<u64> {
         self.state.lock().unwrap().live.values().copied().collect()
     }
 
-    /// All lines that are allocated.
+    /// The addresses of all allocated lines.
     pub fn live_lines(&self) -> Vec<u64> {
         let state = self.state.lock().unwrap();
         let lines = |(addr, size): (&u64, &u64)| (*addr..addr + size).step_by(LINE as usize);
@@ -135,7 +134,7 @@ impl Heap {
         }
     }
 
-    /// The addresses of everything of a size that is allocated.
+    /// The addresses of all allocations of a size.
     pub fn live_of(&self, size: u64) -> Vec<u64> {
         let state = self.state.lock().unwrap();
         state.live.iter().filter(|(_, live)| **live == size).map(|(addr, _)| *addr).collect()
@@ -146,7 +145,7 @@ impl Heap {
         self.watched.lock().unwrap().get(&addr).map_or(Vec::new(), |word| word.values.clone())
     }
 
-    /// From now on the word at `addr` may not get any value twice.
+    /// From now on the word at `addr` must never return to an earlier value.
     pub fn watch(&self, addr: u64) {
         let values = self.peek(addr).into_iter().collect();
         self.watched.lock().unwrap().insert(addr, Watched { mask: u64::MAX, values });
@@ -171,13 +170,13 @@ impl Heap {
         }
     }
 
-    /// The word at `addr`, without a step; `None` when there is no memory.
+    /// The word at `addr`, without a scheduling step; `None` outside of the heap.
     pub(super) fn peek(&self, addr: u64) -> Option<u64> {
         let index = usize::try_from(addr.checked_sub(PAGE_BYTES)? / 8).ok()?;
         Some(self.words.get(index)?.load(Ordering::Acquire))
     }
 
-    /// Swaps the word at `addr`, without a step.
+    /// Swaps the word at `addr`, without a scheduling step.
     pub(super) fn poke(&self, addr: u64, expected: u64, new: u64) {
         let place = &self.words[Self::index(addr, 8)];
         if place.compare_exchange(expected, new, Ordering::AcqRel, Ordering::Acquire).is_ok() {
@@ -185,7 +184,7 @@ impl Heap {
         }
     }
 
-    /// Swaps a word from or to a token until it is known to be done; says whether it was.
+    /// Repeats a swap from or to a token until its outcome is known; returns whether it was made.
     fn swap_surely(&self, addr: u64, expected: u64, new: u64) -> bool {
         let mut asked_before = false;
         loop {
@@ -196,8 +195,8 @@ impl Heap {
         }
     }
 
-    /// Segments that nobody has ever known are freed, and their words written anew. Others are not
-    /// freed by any client.
+    /// Called when memory is freed. Only segments that were never published are freed, and their
+    /// words may then be reused. No client frees other segments.
     fn forget_watched(&self, addr: u64, size: u64) {
         if size != self.watched_size {
             return;
@@ -210,7 +209,7 @@ impl Heap {
         self.watched.lock().unwrap().retain(|word, _| !(addr..addr + size).contains(word));
     }
 
-    /// Frees an allocation, without a step.
+    /// Frees an allocation, without a scheduling step.
     pub(super) fn release(&self, addr: u64) {
         let size = self.state.lock().unwrap().live.get(&addr).copied();
         size.into_iter().for_each(|size| self.forget_watched(addr, size));
@@ -226,7 +225,7 @@ impl Heap {
         state.free.entry(size).or_default().push(addr);
     }
 
-    /// Settles the link of a tombstone that was published.
+    /// Stores the settled word in the link of a published tombstone.
     fn settle(&self, reservation: &HeapReservation) {
         let Some(PublishCas { addr, mask, new, mode: PublishMode::Settle(word), .. }) =
             reservation.link
@@ -294,7 +293,7 @@ impl Memory for Heap {
     }
 
     fn reserve(&self, bytes: u64) -> Result<HeapReservation, HeapError> {
-        // A pool aligns to the size, and slots point to whole lines.
+        // A pool aligns objects to their size, and slots point to whole lines.
         assert!(bytes > LINE / 2, "{bytes} B would not be aligned to a line");
         let addr = self.allocate(bytes)?;
         Ok(self.reservations.hold(addr.raw(), 0))
@@ -331,7 +330,7 @@ impl Memory for Heap {
         link: &PublishCas,
     ) -> Result<u64, CasError<HeapError>> {
         assert_eq!(reservation.phase, Phase::Held, "published twice");
-        // A step before the record is armed; the swaps begin with one each.
+        // A scheduling step before the record is armed. Each swap begins with one too.
         self.step(true);
         self.reservations.arm(reservation, link);
         reservation.link = Some(*link);
@@ -358,7 +357,7 @@ impl Memory for Heap {
         }
         reservation.phase = Phase::Published;
         if reservation.addr != 0 && !compares {
-            // An answer is not needed.
+            // The outcome does not matter.
             let _ =
                 self.compare_and_swap(GlobalAddr::from_raw(reservation.addr), reservation.token, 0);
         }
@@ -368,7 +367,7 @@ impl Memory for Heap {
         let fault = self.step(true);
         self.reservations.unfinished.fetch_sub(1, Ordering::Relaxed);
         if fault == Fault::Refused {
-            // What the record says stays true, for the daemon.
+            // The record keeps its state for the daemon.
             if reservation.phase == Phase::Published {
                 self.reservations.mark_made(&reservation);
             }
@@ -387,7 +386,7 @@ impl Memory for Heap {
                 self.reservations.mark_made(&reservation);
                 self.settle(&reservation);
             }
-            // Noted elsewhere and struck out here at once.
+            // The pool notes the object elsewhere first; here it is freed at once.
             if unwanted != 0 {
                 self.release(unwanted);
             }
@@ -460,8 +459,8 @@ impl Memory for Heap {
             return Err(CasError::Failed(HeapError::Gone(addr.raw())));
         }
         let place = &self.words[Self::index(addr.raw(), 8)];
-        // One that fails changes nothing, and harms nobody wherever it goes. Looked at before the
-        // word: another thread may change that and free the memory at any time.
+        // A swap that fails changes nothing, wherever it goes. The owner is read before the word,
+        // since another thread may change the word and free the memory at any time.
         let is_free = self.owners[Self::index(addr.raw(), LINE)].load(Ordering::Acquire) == 0;
         if place.load(Ordering::Acquire) == expected {
             assert!(!is_free, "a swap in free memory at {addr}");

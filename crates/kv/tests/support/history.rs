@@ -1,4 +1,4 @@
-//! What clients did, and whether one register per key explains it.
+//! A history of operations, and the check that one register per key explains it.
 
 use std::collections::{BTreeMap, HashSet};
 use std::sync::{Arc, Mutex};
@@ -8,7 +8,7 @@ use rackpool_kv::{Handle, KvError};
 use super::heap::{Heap, HeapError};
 use super::scheduler::Scheduler;
 
-/// An operation; all values of a test differ.
+/// An operation. All values of a test are different.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Op {
     Get,
@@ -19,14 +19,14 @@ pub enum Op {
     Swap(Option<u64>, u64),
 }
 
-/// What an operation said.
+/// The answer of an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Answer {
     Value(Option<u64>),
     Bool(bool),
-    /// It was not to be learned whether the operation happened.
+    /// Unknown: the operation may have been made.
     None,
-    /// There was no memory for it, and nothing happened.
+    /// There was no memory, and nothing was changed.
     Refused,
 }
 
@@ -45,7 +45,7 @@ pub struct History {
 }
 
 impl History {
-    /// Runs an operation and notes it, even if the client is killed in it.
+    /// Runs an operation and records it, even if the client is killed during it.
     pub fn run(
         &self,
         time: &Scheduler,
@@ -56,7 +56,7 @@ impl History {
         self.note(time, key, op, || perform(handle, key, op))
     }
 
-    /// The same of an operation on anything that has keys and values.
+    /// Records an operation on any map of keys to values.
     pub fn note(
         &self,
         time: &Scheduler,
@@ -79,8 +79,8 @@ impl History {
         answer
     }
 
-    /// Panics unless every key's operations can be put into an order that agrees with their times
-    /// and with what they said.
+    /// Panics unless, for every key, some order of the operations agrees with their times and their
+    /// answers.
     pub fn check(&self, label: &str) {
         for (key, events) in &*self.events.lock().unwrap() {
             assert!(events.len() <= 64, "too many operations to check");
@@ -120,7 +120,7 @@ pub fn perform(handle: &mut Handle<Arc<Heap>>, key: u64, op: Op) -> Answer {
     }
 }
 
-/// What `op` says and leaves when the key's value is `value`.
+/// The answer of `op`, and the value afterwards, if the key's value is `value`.
 fn apply(op: Op, value: Option<u64>) -> (Answer, Option<u64>) {
     let stored = |done: bool, new| (Answer::Bool(done), if done { Some(new) } else { value });
     match op {
@@ -133,7 +133,7 @@ fn apply(op: Op, value: Option<u64>) -> (Answer, Option<u64>) {
     }
 }
 
-/// Whether the events not in `done` explain themselves from `value` on.
+/// Whether some order of the events not in `done` explains their answers, starting from `value`.
 fn explain(
     events: &[Event],
     done: u64,

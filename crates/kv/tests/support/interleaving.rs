@@ -1,4 +1,4 @@
-//! What tests that switch, stop and kill clients at every memory operation have in common.
+//! Common parts of tests that switch, stop and kill clients at every memory operation.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -6,10 +6,10 @@ use std::sync::Arc;
 use super::heap::Heap;
 use super::scheduler::{Fate, Scheduler};
 
-/// Does what one client does.
+/// The work of one client.
 pub type Client<'a> = Box<dyn FnOnce() + Send + 'a>;
 
-/// Says how a schedule that failed is repeated.
+/// Prints how to repeat a schedule that failed.
 pub struct Replay(pub u64);
 
 impl Drop for Replay {
@@ -20,13 +20,13 @@ impl Drop for Replay {
     }
 }
 
-/// A random stream of a test's own.
+/// The next number of a test's own random stream.
 pub fn random(seed: &mut u64) -> u64 {
     *seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
     *seed >> 33
 }
 
-/// The seeds to run: so many, or `RACKPOOL_SEEDS`; or the one that `RACKPOOL_SEED` names.
+/// The seeds to run: `count` or `RACKPOOL_SEEDS` of them, or only the one in `RACKPOOL_SEED`.
 pub fn seeds(count: u64) -> Range<u64> {
     let number = |name| std::env::var(name).ok().and_then(|number| number.parse().ok());
     let first: Option<u64> = number("RACKPOOL_SEED");
@@ -39,8 +39,8 @@ pub fn scheduler(seed: u64, fates: &[Fate], faults: u64) -> Arc<Scheduler> {
     Arc::new(Scheduler::new(seed, &with_daemon).with_faults(faults))
 }
 
-/// Runs the clients, beside the daemon that decides what becomes of killed clients' reservations
-/// and does `meanwhile` now and then.
+/// Runs the clients, and beside them a daemon that resolves the reservations of killed clients and
+/// calls `meanwhile` from time to time.
 pub fn run<'a>(
     heap: &'a Heap,
     time: &'a Arc<Scheduler>,

@@ -1,4 +1,4 @@
-//! Operations of a history on an ordered map, and what must be left of it.
+//! Operations of a history on an ordered map, and checks of what is left.
 
 use std::sync::Arc;
 
@@ -10,14 +10,14 @@ use super::history::{Answer, Op};
 
 pub const MAP: MapId = MapId::from_bytes([5; 16]);
 
-/// Access to an empty map, whose nodes hold few entries of [`fat`] values.
+/// Access to an empty map, whose nodes hold few entries with [`fat`] values.
 pub fn new_map(table: &Table<Arc<Heap>>) -> OrderedMaps<Arc<Heap>> {
     let mut maps = OrderedMaps::new(table.handle());
     maps.create(MAP, b"owner").unwrap();
     maps
 }
 
-/// A key with so much in common with others that few separators fit into a node.
+/// A key with a prefix so long that few separators fit into a node.
 pub fn fat_key(key: u64) -> Vec<u8> {
     [&[b'k'; 300][..], &key.to_be_bytes()].concat()
 }
@@ -30,7 +30,7 @@ fn value_in(value: &[u8]) -> u64 {
     super::number(value)
 }
 
-/// The value of a key, if it is there.
+/// The value of a key; `None` if it is absent.
 pub fn value_of(maps: &mut OrderedMaps<Arc<Heap>>, key: u64) -> Option<u64> {
     let mut value = Vec::new();
     maps.map(MAP).get(&fat_key(key), &mut value).unwrap().then(|| value_in(&value))
@@ -63,7 +63,7 @@ pub fn perform(maps: &mut OrderedMaps<Arc<Heap>>, key: u64, op: Op) -> Answer {
     }
 }
 
-/// The keys of a range of the map, in order, whichever direction they are read in.
+/// The keys of the map in ascending order, read in `direction`.
 pub fn keys(maps: &mut OrderedMaps<Arc<Heap>>, direction: Direction) -> Vec<u64> {
     let pairs = maps.map(MAP).range(&Range::ALL, direction, usize::MAX).unwrap();
     let mut keys: Vec<u64> = pairs.iter().map(|(key, _)| key_of(key)).collect();
@@ -74,14 +74,14 @@ pub fn keys(maps: &mut OrderedMaps<Arc<Heap>>, direction: Direction) -> Vec<u64>
     keys
 }
 
-/// How many nodes the table has.
+/// The number of nodes in the table.
 pub fn nodes(table: &Table<Arc<Heap>>) -> u64 {
     let mut nodes = 0;
     table.handle().for_each(|_, _| nodes += 1).unwrap();
     nodes
 }
 
-/// Sweeps everything away that no map with a root has.
+/// Deletes all nodes of maps without a root.
 pub fn sweep(maps: &mut OrderedMaps<Arc<Heap>>) -> u64 {
     maps.sweep(|_, _| Ok::<_, OrderedError<HeapError>>(true)).unwrap()
 }

@@ -1,5 +1,5 @@
-//! A memory in one process that checks how it is used, a scheduler that switches, stops and kills
-//! clients at every memory operation, and a checker of histories.
+//! A memory in one process that checks how it is used; a scheduler that switches, stops and kills
+//! clients at every memory operation; and a checker of histories.
 #![allow(dead_code, unreachable_pub, reason = "each test program uses a part of it")]
 
 pub mod heap;
@@ -24,14 +24,14 @@ pub fn small_table(heap: &Arc<Heap>) -> Table<Arc<Heap>> {
     Table::create(Arc::clone(heap), &options).unwrap().with_lock_wait(Duration::ZERO)
 }
 
-/// A heap that notices when a word of a small table gets back a value that it had before.
+/// A heap that panics when a word of a small table's segment returns to an earlier value.
 pub fn watching_heap() -> Heap {
     let mut heap = Heap::new(1 << 20);
     heap.watched_size = SEGMENT_BYTES;
     heap
 }
 
-/// Watches the directory as well. Gives the directory's entries.
+/// Also watches the directory. Returns the addresses of its entries.
 pub fn watch_table(heap: &Heap, table: &Table<Arc<Heap>>) -> Vec<u64> {
     let mut header = [0; 24];
     heap.read(table.addr(), &mut header).unwrap();
@@ -50,7 +50,7 @@ pub fn published_segments(heap: &Heap, entries: &[u64]) -> Vec<u64> {
 
 pub const SEGMENT_BYTES: u64 = 256;
 
-/// The value of a key, if it is there.
+/// The value of a key; `None` if it is absent.
 pub fn value_of(handle: &mut Handle<Arc<Heap>>, key: u64) -> Option<u64> {
     let mut value = Vec::new();
     let found = handle.get(&key.to_le_bytes(), &mut value).unwrap();

@@ -1,4 +1,4 @@
-//! The reservations of a heap's clients, and what is done with those of a killed one.
+//! The reservations of a heap's clients, and recovery from killed clients.
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;
@@ -22,7 +22,7 @@ pub struct HeapReservation {
     pub(super) addr: u64,
     pub(super) token: u64,
     pub(super) phase: Phase,
-    /// Where the object was taken from; 0 if nowhere.
+    /// The place from which the object was borrowed; 0 if it was not.
     pub(super) place: u64,
     pub(super) link: Option<PublishCas>,
 }
@@ -43,16 +43,16 @@ struct Record {
     object: u64,
     place: u64,
     armed: Option<PublishCas>,
-    /// The client has said that its swap was made.
+    /// Whether the client has reported that its swap was made.
     made: bool,
 }
 
-/// The records, by their tokens.
+/// The reservation records by their tokens.
 #[derive(Debug, Default)]
 pub struct Reservations {
     records: Mutex<BTreeMap<u64, Record>>,
     drawn: Mutex<u64>,
-    /// Those that are in the hands of clients.
+    /// The number of reservations that clients hold.
     pub(super) unfinished: AtomicI64,
 }
 
@@ -61,7 +61,7 @@ impl Reservations {
         self.unfinished.fetch_add(1, Ordering::Relaxed);
         let mut drawn = self.drawn.lock().unwrap();
         *drawn += 1;
-        // Distinct in both halves, no address, and positive.
+        // Different in both halves, not an address, and positive.
         let token = drawn.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 1 | 1 << 48;
         let record = Record { client: scheduler::me(), object, place, armed: None, made: false };
         self.records.lock().unwrap().insert(token, record);
@@ -80,24 +80,24 @@ impl Reservations {
         self.records.lock().unwrap().get_mut(&reservation.token).unwrap().made = true;
     }
 
-    /// Forgets a reservation.
+    /// Removes a reservation's record.
     pub(super) fn end(&self, reservation: &HeapReservation) {
         self.records.lock().unwrap().remove(&reservation.token).unwrap();
     }
 }
 
-/// What becomes of a reservation.
+/// The outcome of a reservation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Found {
     Unpublished,
     Published,
-    /// That can't be told before its link was changed.
+    /// Aborted, and perhaps still linked: the record is kept until its link has changed.
     Aborted,
 }
 
 impl Heap {
-    /// Takes back what clients have left that were killed, as the pool's daemon does: those of
-    /// which `is_gone` says so. `between` is called between its looks and changes.
+    /// Resolves the reservations of the clients for which `is_gone` returns true, as the pool's
+    /// daemon does. `between` is called between its reads and changes.
     pub fn recover(&self, is_gone: impl Fn(Option<usize>) -> bool, between: impl Fn()) {
         let all = self.reservations.records.lock().unwrap().clone();
         for (token, record) in all.into_iter().filter(|(_, record)| is_gone(record.client)) {

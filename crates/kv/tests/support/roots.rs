@@ -1,4 +1,4 @@
-//! The names of a heap.
+//! The roots of a heap.
 
 use rackpool_kv::{CasError, GlobalAddr, Roots};
 

@@ -1,29 +1,29 @@
-//! Runs clients as threads of which one at a time goes on; a seed decides which.
+//! Runs clients as threads, one of them at a time. A seed decides which.
 
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 
-/// What befalls one client.
+/// What happens to one client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fate {
     /// Nothing.
     Lives,
-    /// It vanishes at the begin of its `n`th memory operation.
+    /// It is killed at the beginning of its `n`th memory operation.
     KilledAt(u64),
     /// It stops there until all others are done.
     StoppedAt(u64),
-    /// The first, and then the second.
+    /// It stops at the first and is killed at the second.
     StoppedAndKilledAt(u64, u64),
 }
 
-/// What befalls one operation.
+/// What happens to one operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
     None,
-    /// A compare-and-swap that gives no answer, and did not happen.
+    /// A compare-and-swap without an answer, which was not made.
     Unapplied,
-    /// A compare-and-swap that gives no answer, and happened.
+    /// A compare-and-swap without an answer, which was made.
     Applied,
     /// An error of any operation, which was made: a write, or like `Applied`.
     Done,
@@ -33,7 +33,7 @@ pub enum Fault {
     Full,
 }
 
-/// The panic of a killed client.
+/// The panic payload of a killed client.
 struct Killed;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,9 +52,9 @@ pub struct Scheduler {
 #[derive(Debug)]
 struct State {
     random: u64,
-    /// One switch in so many steps.
+    /// Switches clients in one of this number of steps.
     calm: u64,
-    /// One compare-and-swap in so many gives no answer; 0: none.
+    /// Gives no answer to one of this number of compare-and-swaps; 0: answers all.
     faults: u64,
     clock: u64,
     current: usize,
@@ -65,7 +65,7 @@ thread_local! {
     static ME: Cell<Option<usize>> = const { Cell::new(None) };
 }
 
-/// The client whose thread this is.
+/// The client that runs on this thread.
 pub fn me() -> Option<usize> {
     ME.get()
 }
@@ -78,7 +78,7 @@ impl State {
         self.random.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 16
     }
 
-    /// Who goes on after `me` took a step.
+    /// The client that continues after a step of `me`.
     fn choose(&mut self, me: usize) -> usize {
         if self.clients[me].1 == Status::Ready && !self.next_random().is_multiple_of(self.calm) {
             return me;
@@ -110,7 +110,7 @@ impl Scheduler {
         Self { state: Mutex::new(state), turns: fates.iter().map(|_| Condvar::new()).collect() }
     }
 
-    /// Lets one compare-and-swap in `faults` give no answer.
+    /// Makes one of `faults` compare-and-swaps give no answer.
     pub fn with_faults(self, faults: u64) -> Self {
         self.state.lock().unwrap().faults = faults;
         self
@@ -122,14 +122,14 @@ impl Scheduler {
         self
     }
 
-    /// A time later than all before.
+    /// A time later than all earlier ones.
     pub fn now(&self) -> u64 {
         let mut state = self.state.lock().unwrap();
         state.clock += 1;
         state.clock
     }
 
-    /// Runs the clients to their ends. Says of each whether it was killed.
+    /// Runs the clients to their ends. Returns whether each was killed.
     pub fn run(&self, clients: Vec<Box<dyn FnOnce() + Send + '_>>) -> Vec<bool> {
         std::thread::scope(|scope| {
             let threads: Vec<_> = clients
@@ -169,7 +169,7 @@ impl Scheduler {
         state
     }
 
-    /// A point where the thread may be switched, stopped or killed.
+    /// A point at which the thread may be switched, stopped or killed.
     pub fn step(&self, operation: bool) -> Fault {
         let Some(me) = ME.get() else { return Fault::None };
         let mut state = self.state.lock().unwrap();
@@ -212,20 +212,20 @@ impl Scheduler {
         self.state.lock().unwrap().clients[client].1 == Status::Done
     }
 
-    /// Whether any client but this thread's is going on.
+    /// Whether a client other than this thread's is running.
     pub fn others_go_on(&self) -> bool {
         let state = self.state.lock().unwrap();
         let others = state.clients.iter().enumerate().filter(|(client, _)| Some(*client) != me());
         others.into_iter().any(|(_, (_, status, _))| *status == Status::Ready)
     }
 
-    /// How many memory operations a client made.
+    /// The number of memory operations of a client.
     pub fn operations(&self, client: usize) -> u64 {
         self.state.lock().unwrap().clients[client].2
     }
 }
 
-/// A scheduler in an `Arc`, as the heap wants it.
+/// A scheduler in an `Arc`, as the heap needs it.
 pub fn scheduler(seed: u64, fates: &[Fate]) -> Arc<Scheduler> {
     Arc::new(Scheduler::new(seed, fates))
 }

@@ -1,20 +1,20 @@
-//! Memory operations that fail, or in the midst of which something else happens.
+//! Memory operations that fail, or during which a hook runs.
 
 use std::sync::Mutex;
 
 use super::scheduler::Fault;
 
-/// What is to go wrong, counted in memory operations from when it was said.
+/// A fault to inject. Operations are counted from when it was set.
 #[derive(Debug)]
 struct Trouble {
-    /// Operations until then.
+    /// The operations until then.
     left: u64,
-    /// Operations that fail from then on.
+    /// The number of operations that fail from then on.
     count: u64,
     fault: Fault,
 }
 
-/// Called once, at the begin of an operation.
+/// Called once, at the beginning of an operation.
 type Hook = Box<dyn FnOnce() + Send>;
 
 #[derive(Default)]
@@ -30,29 +30,29 @@ impl std::fmt::Debug for Troubles {
 }
 
 impl Troubles {
-    /// From the `at`th memory operation on (1: the next) `count` of them have a fault.
+    /// From the `at`th memory operation on (1 is the next), `count` operations have a fault.
     pub fn fail(&self, at: u64, count: u64, fault: Fault) {
         *self.trouble.lock().unwrap() = Some(Trouble { left: at, count, fault });
     }
 
-    /// Ends the trouble; says whether any operation had a fault.
+    /// Ends the fault; returns whether any operation had it.
     pub fn heal(&self) -> bool {
         self.trouble.lock().unwrap().take().is_some_and(|trouble| trouble.left == 0)
     }
 
-    /// Calls `hook` at the begin of the `at`th memory operation from now on.
+    /// Calls `hook` at the beginning of the `at`th memory operation from now.
     pub fn interrupt(&self, at: u64, hook: impl FnOnce() + Send + 'static) {
         *self.hook.lock().unwrap() = Some((at, Box::new(hook)));
     }
 
-    /// Forgets a hook; says whether it was not called.
+    /// Removes the hook; returns whether it had not been called.
     pub fn forget_hook(&self) -> bool {
-        // What is dropped with it may use the memory.
+        // Dropping the hook may use the memory, so the lock is released first.
         let hook = self.hook.lock().unwrap().take();
         hook.is_some()
     }
 
-    /// An operation begins: what befalls it.
+    /// An operation begins; returns the fault that it has.
     pub(super) fn step(&self) -> Fault {
         self.call_hook();
         let mut trouble = self.trouble.lock().unwrap();
