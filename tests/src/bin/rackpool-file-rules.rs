@@ -3,7 +3,6 @@
 //!
 //! `rackpool-file-rules DIR random SEED SEEDS OTHER`: random operations in `DIR`, compared with a
 //! model in memory and with the same operations in the folder `OTHER`.
-//! model in memory and with the same operations in the folder `OTHER`.
 
 use std::path::{Path, PathBuf};
 
