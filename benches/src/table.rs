@@ -1,4 +1,4 @@
-//! Figures beside their limits.
+//! Measurements beside their limits.
 
 /// Collects the lines of a run.
 #[derive(Debug, Default)]
@@ -14,17 +14,17 @@ impl Table {
         println!("  {:<46} {:>14} {:>14}  detail", "figure", "measured", "limit");
     }
 
-    /// A figure that must not be above its limit.
+    /// Prints a measurement that must not exceed its limit.
     pub fn at_most(&mut self, name: &str, figure: f64, limit: f64, unit: &str, detail: &str) {
         self.line(name, figure, limit, unit, detail, figure <= limit, "<=");
     }
 
-    /// A figure that must not be below its limit.
+    /// Prints a measurement that must not fall below its limit.
     pub fn at_least(&mut self, name: &str, figure: f64, limit: f64, unit: &str, detail: &str) {
         self.line(name, figure, limit, unit, detail, figure >= limit, ">=");
     }
 
-    /// A figure without a limit.
+    /// Prints a measurement without a limit.
     pub fn figure(&mut self, name: &str, figure: f64, unit: &str, detail: &str) {
         println!("  {name:<46} {:>14} {:>14}  {detail}", format!("{figure:.2} {unit}"), "-");
     }
@@ -49,20 +49,20 @@ impl Table {
         );
     }
 
-    /// A comparison that can't be made here, and what it would take. Nobody may take it for a limit
-    /// that is met.
+    /// Prints a comparison that can't be made here, and the reason. It counts as unmeasured, so it
+    /// can't be taken for a limit that is met.
     pub fn not_measured(&mut self, reason: &str) {
         self.unmeasured += 1;
         println!("  NOT MEASURED: {reason}");
     }
 
-    /// How many limits were missed.
+    /// The number of missed limits.
     #[must_use]
     pub const fn missed(&self) -> usize {
         self.missed
     }
 
-    /// How many comparisons were not made.
+    /// The number of comparisons that were not made.
     #[must_use]
     pub const fn unmeasured(&self) -> usize {
         self.unmeasured
