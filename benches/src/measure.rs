@@ -24,7 +24,7 @@ pub fn time_each(count: usize, mut work: impl FnMut()) -> f64 {
 /// Two times measured in turn: their medians, and the median of the ratios of the pairs.
 #[derive(Clone, Copy, Debug)]
 pub struct Pair {
-    /// The median of what is judged.
+    /// The median of the measured side.
     pub ours: f64,
     /// The median of the reference.
     pub peer: f64,
@@ -50,7 +50,7 @@ pub fn in_turn(mut ours: impl FnMut() -> f64, mut peer: impl FnMut() -> f64) -> 
 /// Two times whose difference is smaller than the drift of either.
 #[derive(Clone, Copy, Debug)]
 pub struct Paired {
-    /// The median of what is judged.
+    /// The median of the measured side.
     pub ours: f64,
     /// The median of the reference.
     pub peer: f64,

@@ -6,7 +6,7 @@
 //! complete. The daemon therefore handles the message at the front, waits for the fabric if the
 //! message is for another rack, and only then goes on to the next.
 //!
-//! **A second baseline** goes beyond the paper and is not judged: the daemon passes messages to the
+//! **A second baseline** goes beyond the paper and has no limit: the daemon passes messages to the
 //! fabric without waiting, and answers them in the ring's order, in which their space is freed. It
 //! shows the gain over the best possible use of one ring.
 //!
