@@ -7,7 +7,7 @@
 //! | [`hosts`] | network namespaces that stand for hosts |
 //! | [`mount`] | a mount of the pool's file system |
 //! | [`mounts`] | a tmpfs that only a test sees |
-//! | [`program`] | `rackpool-test-client`, the program of that process |
+//! | [`program`] | `rackpool-test-client`, the program that [`client`] starts |
 //! | [`census`] | all objects in use, read from the racks' metadata |
 //! | [`announced`] | the objects that a churning client has announced on its output |
 //! | [`execs`] | transactions of the key-value service while its instances are killed |

@@ -22,7 +22,8 @@ fn writes_of_a_stopped_rack_do_not_land_in_pages_that_were_freed() {
     late_writes_do_not_land(FabricKind::Tcp, Home::Lives);
 }
 
-/// The daemon that granted the lease is killed, so its successor knows nothing of the stopped rack.
+/// The daemon that granted the lease is killed and can revoke nothing; its successor reuses the
+/// pages.
 #[test]
 fn writes_of_a_stopped_rack_do_not_land_in_pages_that_were_freed_by_the_next_daemon() {
     late_writes_do_not_land(FabricKind::Emulated, Home::IsKilled);

@@ -50,7 +50,7 @@ impl Layers {
         let pool = TestPool::start(MEMORY, PAGE);
         pool.wait_until_racks_meet();
         let mount = TestMount::start(&pool, 0);
-        // A file system that can be a lower layer, and is not itself an overlay.
+        // On tmpfs: the layers must not themselves be on an overlay file system.
         let other = tempfile::tempdir_in("/dev/shm").unwrap();
         for folder in ["lower", "model", "merged"] {
             fs::create_dir(other.path().join(folder)).unwrap();
