@@ -1,4 +1,4 @@
-//! Figures beside the limits that the project sets itself. Fails when one is missed or
+//! Measurements beside the limits that the project sets itself. Fails when a limit is missed or
 //! could not be measured.
 
 use std::process::ExitCode;
@@ -49,8 +49,8 @@ fn main() -> ExitCode {
     }
 }
 
-/// Runs what the arguments ask for; how many limits were missed, and how many
-/// comparisons were not made.
+/// Runs what the arguments request; returns the number of missed limits and of comparisons that
+/// could not be made.
 fn run() -> anyhow::Result<(usize, usize)> {
     let mut arguments = std::env::args().skip(1);
     match arguments.next().as_deref() {
@@ -73,7 +73,7 @@ fn run() -> anyhow::Result<(usize, usize)> {
             continue;
         }
         table.benchmark(name);
-        // Each on a thread of its own: the sections bind theirs to cores.
+        // Each section runs on a thread of its own, since sections bind their thread to cores.
         table = std::thread::spawn(move || section(&mut table).map(|()| table))
             .join()
             .map_err(|_| anyhow::anyhow!("the section {name} panicked"))??;

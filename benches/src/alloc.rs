@@ -1,4 +1,4 @@
-//! Allocation and free through the thread's cache, against mimalloc in the same process.
+//! Allocation and free through the thread's cache, compared with mimalloc in the same process.
 
 use std::alloc::{GlobalAlloc, Layout};
 use std::hint::black_box;
@@ -18,16 +18,17 @@ use crate::table::Table;
 
 /// Bytes of each object.
 const BYTES: usize = 64;
-/// So few that a round mostly ends before another program gets the core.
+/// Allocations in a round: few enough that a round mostly ends before another program gets the
+/// core.
 const PAIRS: usize = 40_000;
 /// Objects that are allocated before they are freed, in another order.
 const BATCH: usize = 32;
-/// Orders to free in, more than a branch predictor learns by heart.
+/// Orders of the frees: more than a branch predictor can learn.
 const ORDERS: usize = 256;
-/// How often all of them are gone through.
+/// How often a round goes through all orders.
 const ROUNDS: usize = 5;
 
-/// Objects of one size from somewhere.
+/// An allocator of objects of one size.
 trait Objects {
     type Object: Copy;
     fn alloc(&self) -> Self::Object;
@@ -48,7 +49,7 @@ impl Objects for Pool {
     }
 }
 
-/// mimalloc beside the allocator of this program.
+/// mimalloc, beside the global allocator of this program.
 pub(crate) struct Peer;
 
 impl Peer {
@@ -109,7 +110,7 @@ pub fn run(table: &mut Table) -> anyhow::Result<()> {
     cluster.stop()
 }
 
-/// Nanoseconds of an allocation and its free.
+/// Nanoseconds of one allocation and its free.
 fn pairwise(objects: &impl Objects) -> f64 {
     time_each(PAIRS, || {
         for _ in 0..PAIRS {
@@ -128,7 +129,7 @@ fn orders() -> Vec<[usize; BATCH]> {
     (0..ORDERS).map(shuffled).collect()
 }
 
-/// Nanoseconds of an allocation and its free, many at a time.
+/// Nanoseconds of one allocation and its free, in batches.
 fn batches<O: Objects>(objects: &O, orders: &[[usize; BATCH]]) -> f64 {
     time_each(ROUNDS * orders.len() * BATCH, || {
         for order in orders.iter().cycle().take(ROUNDS * orders.len()) {

@@ -1,15 +1,16 @@
-//! Many client processes on two cores: together they must get as much done as two.
+//! Many client processes on two cores: their total throughput must not fall below that of two.
 //!
-//! Each client asks, waits for its answer and asks again, all from one moment to another. What is
-//! done between the two counts, whenever a client gets a core: of sixteen on one core each waits
-//! tens of milliseconds for its first turn, and for the one in which it notices that time is up.
+//! All clients send requests between the same two points in time; each sends a request, waits for
+//! its answer and sends the next. Only completed requests between these points count, whenever a
+//! client gets a core: of sixteen clients on a core, each waits tens of milliseconds for its first
+//! turn, and for the turn in which it notices the end.
 //!
-//! Round trips are held against the limit as docs/operating.md recommends for hosts whose clients
-//! ask all the time: the daemon's poll loop has a core of its own, and the clients keep off it.
-//! Nothing is bound in the other rounds, which have no limit: all share all cores as the kernel
-//! sees fit. Those who are bound are shown beside two who are not, too: what it costs has to be
-//! seen. Objects of the other rack are read with nothing bound: two poll loops and the clients
-//! share two cores, so there is none to be had.
+//! The limit for round trips applies to the setup that docs/operating.md recommends for hosts whose
+//! clients send requests all the time: the daemon's poll loop has a core of its own, and the
+//! clients keep off it. In the other rounds, which have no limit, nothing is bound: all threads
+//! share all cores as the kernel schedules them. A comparison of two bound clients with two unbound
+//! ones shows the cost of binding. Reads of objects of the other rack are measured unbound, since
+//! two poll loops and the clients share two cores.
 
 mod racks;
 
@@ -22,14 +23,13 @@ pub use racks::be_client;
 
 /// The argument with which this program is one of the clients.
 pub const ARGUMENT: &str = "--client";
-/// How many clients; the first number is what the others are held against.
+/// Numbers of clients; the first is the reference for the others.
 const CLIENTS: [usize; 4] = [2, 4, 8, 16];
 const ROUNDS: usize = 5;
-/// Two runs of the same clients differ by more: where the totals are alike, the last percents are a
-/// toss of a coin.
+/// The tolerance of the limit. Two runs of the same clients differ by more than this.
 const NOISE: f64 = 0.02;
 
-/// Operations a second of all clients together, for each number of them.
+/// Operations a second of all clients together, for each number of clients.
 type Rates = [f64; CLIENTS.len()];
 
 /// Runs the section.
@@ -44,7 +44,7 @@ pub fn run(table: &mut Table) -> anyhow::Result<()> {
 }
 
 fn round_trips(table: &mut Table) -> anyhow::Result<()> {
-    // The last one: the first has most of a host's interrupts.
+    // The last core: the first one handles most of a host's interrupts.
     let cores = cpu::usable()?;
     let [_, .., core] = cores[..] else {
         table.not_measured("a core for the daemon's poll loop: this needs two cores");
@@ -72,7 +72,7 @@ fn round_trips(table: &mut Table) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Holds what all got together against what two of the same got.
+/// Compares each number of clients with two clients.
 fn judge(table: &mut Table, what: &str, rounds: &[Rates]) {
     for (i, count) in CLIENTS.into_iter().enumerate().skip(1) {
         let (ratio, detail) = compare(rounds, i, rounds, 0);
@@ -89,7 +89,7 @@ fn rates(racks: &Racks) -> anyhow::Result<Rates> {
     Ok(rates)
 }
 
-/// The median of a ratio in each round, and the medians of the two rates in words.
+/// The median over the rounds of the ratio of two rates, and a text with the medians of both.
 fn compare(rounds: &[Rates], i: usize, others: &[Rates], j: usize) -> (f64, String) {
     let of = |rounds: &[Rates], i: usize| median(rounds.iter().map(|round| round[i]).collect());
     let pairs = rounds.iter().zip(others);

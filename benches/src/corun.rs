@@ -1,9 +1,9 @@
-//! What copying large objects in the background costs a client that uses a little memory: its
-//! working set fits the last-level cache, and copies that go through the caches push it out.
+//! The cost of background copies of large objects for a client with a small working set: the set
+//! fits the last-level cache, and copies through the caches evict it.
 //!
-//! The client runs on one core, all else on the other: a process that copies objects, or two racks
-//! between which pages move. Turns of rest and of work follow one another. `cargo x bench corun`;
-//! docs/benchmarking.md has what came of it.
+//! The client runs on one core and everything else on the other: a process that copies objects, or
+//! two racks between which pages move. Turns without and with copies alternate. `cargo x bench
+//! corun`; the results are in docs/benchmarking.md.
 
 mod copier;
 mod mover;
@@ -23,22 +23,22 @@ use crate::measure::{median, percentile};
 use crate::swap;
 use crate::table::Table;
 
-/// The argument with which this program is the other process; who that is follows.
+/// The argument with which this program is the co-running process; its kind follows.
 pub const ARGUMENT: &str = "--co-runner";
 const COPIER: &str = "copier";
 const MOVER: &str = "mover";
-/// Bytes the client uses: a quarter of a last-level cache of 32 MiB.
+/// Bytes that the client uses: a quarter of a last-level cache of 32 MiB.
 const WORKING_SET: u64 = 8 << 20;
 const LINE: u64 = 64;
-/// Accesses timed at once, to be well above what the clock costs.
+/// Accesses timed together, so that their time is well above the cost of reading the clock.
 const GROUP: usize = 32;
-/// How long a turn is, and how many there are of each kind.
+/// The duration of a turn, the time before it, and the number of turns of each kind.
 const TURN: Duration = Duration::from_millis(150);
 const SETTLE: Duration = Duration::from_millis(20);
 const ROUNDS: usize = 15;
 
-/// What the copier does, and whether that is what the limit is for. The last one shows what the
-/// machine itself makes of two busy cores.
+/// The operations of the copier, and whether the limit applies to each. The last one shows the
+/// effect of two busy cores alone.
 const COPIES: [(&str, bool); 7] = [
     ("Pool::write of 2 MiB", true),
     ("Pool::read of 2 MiB", true),
@@ -57,7 +57,7 @@ pub fn run(table: &mut Table) -> anyhow::Result<()> {
     copies(table)
 }
 
-/// Pages move between two racks, as quickly as daemons let them.
+/// Pages move between two racks as fast as the daemons allow.
 fn moves(table: &mut Table) -> anyhow::Result<()> {
     let cluster = swap::pool(&[("--hot", "1"), ("--rest-ms", "0"), ("--swap-pause-ms", "1")])?;
     for process in cluster.processes() {
@@ -88,7 +88,7 @@ fn copies(table: &mut Table) -> anyhow::Result<()> {
     done
 }
 
-/// Is the other process.
+/// Runs as the co-running process.
 pub fn be_co_runner(mut arguments: impl Iterator<Item = String>) -> anyhow::Result<()> {
     match arguments.next().as_deref() {
         Some(COPIER) => copier::be_copier(arguments),
@@ -106,7 +106,8 @@ fn measure(
     pin_self(0)?;
     other.hear()?;
     let mut client = Client::new(pool)?;
-    // Of each way, turn by turn: p99 beside it and alone, and how often the other did it.
+    // For each operation and turn: p99 with the co-runner and alone, and the number of its
+    // operations.
     let mut turns = vec![Vec::new(); ways.len()];
     for round in 0..=ROUNDS {
         for (way, turns) in turns.iter_mut().enumerate() {
@@ -116,7 +117,7 @@ fn measure(
             let beside = client.p99(pool)?;
             other.tell(0)?;
             let times: f64 = other.hear()?.parse()?;
-            // The first round warms up.
+            // The first round is a warm-up.
             if round > 0 {
                 turns.push((beside, alone, times));
             }
@@ -154,7 +155,7 @@ fn show_bandwidths(table: &mut Table, copier: &mut Helper) -> anyhow::Result<()>
     Ok(())
 }
 
-/// The client that is disturbed.
+/// The client whose accesses are measured.
 struct Client {
     objects: Vec<GlobalAddr>,
     rng: SmallRng,
@@ -171,7 +172,7 @@ impl Client {
         Ok(Self { objects, rng: SmallRng::seed_from_u64(4) })
     }
 
-    /// Nanoseconds of the slowest of a hundred groups of accesses.
+    /// Nanoseconds of the p99 of a group of accesses.
     fn p99(&mut self, pool: &Pool) -> anyhow::Result<f64> {
         let lines = pool.page_bytes() / LINE;
         let mut times = Vec::with_capacity(1 << 18);
@@ -196,11 +197,11 @@ impl Client {
     }
 }
 
-/// GB a second of stores through the caches and past them, and the same with what was written
-/// read right after.
+/// GB/s of stores through the caches and past them, and of both followed by reads of the written
+/// bytes.
 type Bandwidths = [f64; 4];
 
-/// What the copier measures for each length of a copy.
+/// The copier's bandwidths for each length of a copy.
 fn bandwidths(copier: &mut Helper) -> anyhow::Result<Vec<(usize, Bandwidths)>> {
     copier.tell(copier::BANDWIDTHS)?;
     copier.tell(0)?;
@@ -216,8 +217,9 @@ fn bandwidths(copier: &mut Helper) -> anyhow::Result<Vec<(usize, Bandwidths)>> {
     }
 }
 
-/// Does what the standard input says, again and again, until it says something else: 0 is rest,
-/// then it says how often something was done. `work` does it once, and says how often that was.
+/// Repeats the operation that the standard input names until it names another; 0 means none, after
+/// which the number of operations done is printed. `work` executes an operation and returns how
+/// many that were.
 fn obey(mut work: impl FnMut(u8) -> anyhow::Result<u64>) -> anyhow::Result<()> {
     let (say, wanted) = mpsc::channel::<u8>();
     std::thread::spawn(move || {
@@ -244,7 +246,7 @@ fn obey(mut work: impl FnMut(u8) -> anyhow::Result<u64>) -> anyhow::Result<()> {
     }
 }
 
-/// What to do next: the same if nothing else was said, nothing if nobody is there any more.
+/// The next operation: `way` again if no other was named; `None` once the input has ended.
 fn next_way(wanted: &Receiver<u8>, way: u8) -> Option<u8> {
     match wanted.try_recv() {
         Ok(next) => Some(next),

@@ -1,4 +1,4 @@
-//! Which core runs what, and how much of it.
+//! Binding to cores, and use of processor time and memory.
 
 use std::path::Path;
 
@@ -11,13 +11,13 @@ pub(crate) fn pin_self(core: usize) -> anyhow::Result<()> {
     pin(Pid::from_raw(0), core)
 }
 
-/// The cores that the calling thread may use.
+/// The cores on which the calling thread may run.
 pub(crate) fn usable() -> anyhow::Result<Vec<usize>> {
     let cores = sched_getaffinity(Pid::from_raw(0))?;
     Ok((0..CpuSet::count()).filter(|core| cores.is_set(*core).unwrap_or(false)).collect())
 }
 
-/// Keeps the calling thread, and all that it starts, off a core.
+/// Keeps the calling thread, and all threads and processes that it starts, off a core.
 pub(crate) fn keep_off(core: usize) -> anyhow::Result<()> {
     let mut cores = sched_getaffinity(Pid::from_raw(0))?;
     cores.unset(core)?;
@@ -43,7 +43,7 @@ pub(crate) fn pin_process(process: u32, core: usize) -> anyhow::Result<()> {
 
 /// Seconds of processor time that a process has used.
 pub(crate) fn used_seconds(process: u32) -> anyhow::Result<f64> {
-    // schedstat counts nanoseconds, the ticks of `stat` are too coarse for an idle process.
+    // schedstat counts nanoseconds; the ticks of `stat` are too coarse for an idle process.
     let mut total = 0.0;
     for thread in std::fs::read_dir(format!("/proc/{process}/task"))? {
         let text = std::fs::read_to_string(thread?.path().join("schedstat"))?;
@@ -53,7 +53,7 @@ pub(crate) fn used_seconds(process: u32) -> anyhow::Result<f64> {
     Ok(total)
 }
 
-/// Bytes of private memory of a process.
+/// Bytes of private (anonymous) resident memory of a process.
 pub(crate) fn private_bytes(process: u32) -> anyhow::Result<u64> {
     field(&Path::new("/proc").join(process.to_string()).join("status"), "RssAnon:")
 }

@@ -1,5 +1,5 @@
-//! Other processes of a benchmark: this program again, in a role. What is said goes line by line
-//! over their standard input and output; when the input ends, so do they.
+//! Other processes of a benchmark: this program again, in a role. Messages are lines on their
+//! standard input and output; a process ends when its input ends.
 
 use std::fmt::Display;
 use std::io::{BufRead, BufReader};
@@ -8,10 +8,10 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use anyhow::Context;
 
-/// How far ahead a common start is set: until then every process has heard of it.
+/// How far in the future a common start is set, so that every process learns of it before.
 const AHEAD: Duration = Duration::from_millis(50);
 
-/// One of them. It is ended, and its end waited for, when this is dropped.
+/// One of these processes. Dropping it kills the process and waits for its end.
 pub(crate) struct Helper {
     process: Child,
     to: Option<ChildStdin>,
@@ -32,14 +32,14 @@ impl Helper {
         Ok(Self { process, to, from })
     }
 
-    /// Says a line.
+    /// Sends a line.
     pub(crate) fn tell(&mut self, what: impl Display) -> anyhow::Result<()> {
         use std::io::Write;
         let to = self.to.as_mut().context("its input")?;
         Ok(writeln!(to, "{what}")?)
     }
 
-    /// The next line it says.
+    /// The next line that the process prints.
     pub(crate) fn hear(&mut self) -> anyhow::Result<String> {
         let mut line = String::new();
         let count = self.from.read_line(&mut line)?;
@@ -47,12 +47,12 @@ impl Helper {
         Ok(line.trim_end().to_owned())
     }
 
-    /// Kills it, in the midst of whatever it does.
+    /// Kills the process in the middle of its work.
     pub(crate) fn kill(mut self) -> anyhow::Result<()> {
         Ok(self.process.kill()?)
     }
 
-    /// Has it end by itself.
+    /// Lets the process end by itself.
     pub(crate) fn leave(mut self) -> anyhow::Result<()> {
         drop(self.to.take());
         let status = self.process.wait()?;
@@ -64,18 +64,18 @@ impl Helper {
 impl Drop for Helper {
     fn drop(&mut self) {
         drop(self.to.take());
-        // One that is in the middle of something does not look at its input.
+        // A busy process does not read its input.
         let _ = self.process.kill();
         let _ = self.process.wait();
     }
 }
 
-/// A moment in the near future, by a clock that all processes read.
+/// A point in time in the near future, by a clock that all processes read.
 pub(crate) fn soon() -> anyhow::Result<u128> {
     Ok((SystemTime::now().duration_since(UNIX_EPOCH)? + AHEAD).as_nanos())
 }
 
-/// That moment by the clock of this process.
+/// That point in time by the monotonic clock of this process.
 pub(crate) fn at(moment: u128) -> anyhow::Result<Instant> {
     let now = SystemTime::now().duration_since(UNIX_EPOCH)?.as_nanos();
     let here = Instant::now();
@@ -83,7 +83,7 @@ pub(crate) fn at(moment: u128) -> anyhow::Result<Instant> {
     Ok(here + Duration::from_nanos(ahead))
 }
 
-/// Sleeps until that moment.
+/// Sleeps until that point in time.
 pub(crate) fn sleep_until(moment: u128) -> anyhow::Result<()> {
     let now = SystemTime::now().duration_since(UNIX_EPOCH)?.as_nanos();
     let left = u64::try_from(moment.saturating_sub(now)).context("a moment")?;

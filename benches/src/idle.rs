@@ -1,4 +1,4 @@
-//! What an idle pool costs, and what a page costs.
+//! The cost of an idle pool, and of a page.
 
 use std::os::unix::fs::MetadataExt;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use rackpool_client::{ClientOptions, Pool, RackId};
 use crate::cpu::{private_bytes, used_seconds};
 use crate::table::Table;
 
-/// How long the pool is watched.
+/// How long the pool is observed.
 const WATCH: Duration = Duration::from_secs(10);
 
 /// Runs the section.
@@ -41,8 +41,8 @@ fn idle(table: &mut Table) -> anyhow::Result<()> {
     cluster.stop()
 }
 
-/// A rack of a million small pages against a rack of one: everything that grows with pages, in
-/// the rack's metadata, in the daemon and in the metadata server.
+/// A rack with a million small pages compared with a rack of one page: the difference is everything
+/// that grows with the number of pages, in the rack's metadata, the daemon and the metadata server.
 fn metadata(table: &mut Table) -> anyhow::Result<()> {
     const PAGES: u64 = 1 << 20;
     let small = footprint(1)?;

@@ -1,6 +1,6 @@
-//! What another client notices of a client that is killed in the midst of its work: how long its
-//! operations take while what the dead one held is taken back, against as long after one that has
-//! left by itself.
+//! The effect on a client of another client that is killed in the middle of its work: the latency
+//! of operations while the daemon reclaims what the dead client held, compared with the same time
+//! after a client that closed by itself.
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -16,22 +16,24 @@ use crate::table::Table;
 
 /// The argument with which this program is a client that is killed.
 pub const ARGUMENT: &str = "--victim";
-/// Clients that are killed, and as many that leave.
+/// Clients that are killed, and as many that close.
 const ROUNDS: usize = 40;
-/// For how long the other client is watched: everything of a killed one is back before.
+/// How long the other client is observed: the daemon reclaims everything of a killed client before
+/// its end.
 const WATCHED: Duration = Duration::from_millis(50);
-/// What the client that ends has in use all the time; a killed one's stay in use, as they should.
+/// Objects that the ending client has in use all the time. Those of a killed client stay in use, as
+/// they should.
 const HELD: usize = 64;
 const SIZES: [u64; 5] = [16, 100, 3000, 40_000, 100_000];
 
-/// What is told of the times of all turns, which are in order of size.
+/// A statistic of the sorted times of all turns.
 type Statistic = fn(&[f64]) -> f64;
 
 /// Runs the section.
 pub fn run(table: &mut Table) -> anyhow::Result<()> {
     table.section("a client is killed: what another one in its rack notices");
     let mut options = ClusterOptions::ephemeral()?;
-    // What is remote stays remote.
+    // Swaps would make remote objects local.
     options.daemon_arguments = vec![("--swap", "off".into())];
     let cluster = Cluster::start(options)?;
     let dir = cluster.options().dir.clone();
@@ -59,7 +61,7 @@ pub fn run(table: &mut Table) -> anyhow::Result<()> {
     for (name, limit, figure) in figures {
         let both: Vec<(f64, f64)> =
             rounds.iter().map(|(killed, left)| (figure(killed), figure(left))).collect();
-        // Round by round: the host changes its speed in between.
+        // The ratio is taken in each round, since the host's speed changes between rounds.
         let ratio = median(both.iter().map(|(killed, left)| killed / left).collect());
         let detail = format!(
             "{:.1} us, where it left {:.1} us; each a median of {ROUNDS}",
@@ -72,8 +74,8 @@ pub fn run(table: &mut Table) -> anyhow::Result<()> {
     cluster.stop()
 }
 
-/// What each turn of a client's work took in microseconds, in order of size, from the moment that
-/// something happens on.
+/// The sorted times in microseconds of the turns of a client's work that follow the event
+/// `happens`.
 fn turns_during(
     pool: &Pool,
     objects: [GlobalAddr; 2],
@@ -94,7 +96,7 @@ fn turns_during(
     done.map(|()| turns)
 }
 
-/// Writes and reads in both racks, and allocates and frees.
+/// One turn: writes and reads in both racks, allocates and frees.
 fn turn(pool: &Pool, objects: [GlobalAddr; 2]) -> anyhow::Result<()> {
     let mut bytes = [7; 256];
     for addr in objects {
@@ -115,7 +117,7 @@ fn until_gone(pool: &Pool) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Be a client that holds much and is in the midst of something at any time: the pool's folder, an
+/// Runs as a client that holds much and is busy at any time. Arguments: the pool's folder, and an
 /// address in the other rack.
 pub fn be_victim(mut arguments: impl Iterator<Item = String>) -> anyhow::Result<()> {
     let mut next = || arguments.next().context("an argument");

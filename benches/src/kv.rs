@@ -1,4 +1,4 @@
-//! The hash table in the pool against a concurrent hash map in private memory.
+//! The hash table in the pool compared with a concurrent hash map in private memory.
 
 use std::hint::black_box;
 use std::sync::Arc;
@@ -21,7 +21,7 @@ const GETS: usize = 200_000;
 /// Runs the section.
 pub fn run(table: &mut Table) -> anyhow::Result<()> {
     let mut options = ClusterOptions::ephemeral()?;
-    // What is remote stays remote.
+    // Swaps would make remote objects local.
     options.daemon_arguments = vec![("--swap", "off".into())];
     options.racks = 1;
     let cluster = Cluster::start(options)?;

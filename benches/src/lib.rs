@@ -1,8 +1,9 @@
 //! Benchmarks of rackpool, each beside its limit.
 //!
-//! `limits` measures what an issue or the design sets a limit for: figure and limit stand side by
-//! side, both sides of a ratio are measured in turn in one run, and medians are compared, because
-//! the machines we have are shared and noisy. `primitives` times the small parts with criterion.
+//! `limits` measures everything for which an issue or the design sets a limit, and prints
+//! measurement and limit side by side. Both sides of a ratio are measured in turn in one run, and
+//! medians are compared, because the available machines are shared and noisy. `primitives` times
+//! the small parts with criterion.
 //!
 //! ```sh
 //! cargo x bench                 # everything

@@ -1,4 +1,4 @@
-//! Local access: the pool against a plain copy from the same mapping.
+//! Local access: the pool compared with a plain copy from the same mapping.
 
 use std::hint::black_box;
 
@@ -14,12 +14,13 @@ use crate::measure::{Pair, in_turn, time_each};
 use crate::steps;
 use crate::table::Table;
 
-/// The range of random accesses.
+/// The range of random accesses in bytes.
 const RANGE: u64 = 1 << 30;
 const LINE: u64 = 64;
 const ACCESSES: usize = 400_000;
 const BATCH: usize = 64;
-/// Accesses of a turn in which notes are collected several times: that happens each 10 ms.
+/// Accesses of a turn in which the daemon collects access samples several times, as it does every
+/// 10 ms.
 const LONG: usize = 25 * ACCESSES;
 
 struct Bench {
@@ -46,7 +47,7 @@ pub fn run(table: &mut Table) -> anyhow::Result<()> {
     let file = std::fs::File::options().read(true).write(true).open(dir.join("rack-0/frames"))?;
     let frames = Mapping::new(&file, cluster.options().memory)?;
     frames.advise_huge();
-    // The object of 1 GiB is the only one: its pages lie in the frames in their order.
+    // The object of 1 GiB is the only one, so its pages lie in consecutive frames.
     let mut bench = Bench { pool, base, frames, frame_base: 0 };
     bench.find_object()?;
     table.section("local 64 B through Pool against a plain copy from the same mapping");
@@ -56,7 +57,8 @@ pub fn run(table: &mut Table) -> anyhow::Result<()> {
     bench.hotness(table, cluster.daemon(RackId(0))?)?;
     let steps = steps::count(&dir)?;
     let detail = "stepped through one by one, the copy and the loop of the benchmark included";
-    // 37 to 65 and some for a window in which more accesses are noted: an allocation does not fit.
+    // 37 to 65 instructions, and some more for a window in which more accesses are sampled; too few
+    // for an allocation.
     table.at_most("read, a hit: instructions", steps.read, 100.0, "", detail);
     table.at_most("write, a hit: instructions", steps.write, 100.0, "", detail);
     for (what, costly) in ["read", "write"].into_iter().zip(steps.costly) {
@@ -69,9 +71,9 @@ pub fn run(table: &mut Table) -> anyhow::Result<()> {
     cluster.stop()
 }
 
-/// Times accesses of which each can begin only when the one before has returned its byte.
+/// Times dependent accesses: each can begin only after the one before has returned its byte.
 fn chain(offsets: &[u64], mut access: impl FnMut(u64) -> u8) -> f64 {
-    // Nothing of the byte is left in the address, but neither compiler nor core can know.
+    // The byte does not change the address, but neither the compiler nor the core can know that.
     let none = black_box(0);
     let mut byte = 0;
     time_each(offsets.len(), || {
@@ -96,11 +98,11 @@ impl Bench {
         anyhow::bail!("the object is not in the frames")
     }
 
-    /// One after the other, each address depends on what was read before, as in a program that
-    /// does something with what it reads: what an access costs. In a batch, and in a loop that
-    /// does nothing else, accesses overlap: what the memory system can do at best. The batch forms
-    /// fetch ahead for it; single calls overlap only as far as the core looks ahead by itself, and
-    /// a checked access leaves it less room than a bare copy.
+    /// Dependent accesses, where each address depends on the bytes read before, as in a program
+    /// that uses what it reads, give the cost of an access. Accesses of a batch, or of a loop that
+    /// does nothing else, overlap, and give the most that the memory system can do. The batch
+    /// functions prefetch for that; single calls overlap only as far as the core speculates, and a
+    /// checked access leaves it less room for that than a plain copy.
     fn random(&self, table: &mut Table) {
         let mut rng = SmallRng::seed_from_u64(2);
         let offsets: Vec<u64> =
@@ -223,7 +225,7 @@ impl Bench {
         })
     }
 
-    /// All in the first-level cache: what is left is the path itself.
+    /// All accesses hit the first-level cache, so the cost of the path itself remains.
     fn hot(&self, table: &mut Table) {
         let offsets: Vec<u64> = (0..ACCESSES as u64).map(|i| (i % 64) * LINE).collect();
         let mut line = |name, pair: Pair| {
@@ -238,7 +240,7 @@ impl Bench {
         line("write, cache-hot: above the plain copy", write);
     }
 
-    /// Long reads to where a processor's string instructions copy byte by byte.
+    /// Long reads into a destination for which a processor's string instructions copy byte by byte.
     fn long(&self, table: &mut Table) {
         const PAGE: usize = 4096;
         const LEN: usize = 64 << 10;
@@ -260,9 +262,9 @@ impl Bench {
         table.at_most(name, pair.ratio, 2.0, "x", &detail);
     }
 
-    /// What it costs that the daemon learns which pages are hot. While it stands still nobody takes
-    /// in what threads note, and after some ten thousand accesses one of 4,096 is noted; else it is
-    /// one of 16 again each 10 ms.
+    /// The cost of telling the daemon which pages are hot. While the daemon is stopped no samples
+    /// are collected, and after some ten thousand accesses a thread samples one of 4,096; otherwise
+    /// it returns to one of 16 every 10 ms.
     fn hotness(&self, table: &mut Table, daemon: &Child) -> anyhow::Result<()> {
         let offsets: Vec<u64> = (0..LONG as u64).map(|i| (i % 64) * LINE).collect();
         let (settle, measured) = offsets.split_at(ACCESSES);

@@ -2,10 +2,10 @@
 
 use std::time::Instant;
 
-/// Rounds of a comparison; the medians over them are what counts.
+/// Rounds of a comparison; their medians count.
 const ROUNDS: usize = 15;
 
-/// The median of some figures.
+/// The median.
 #[must_use]
 pub fn median(mut figures: Vec<f64>) -> f64 {
     figures.sort_by(f64::total_cmp);
@@ -21,12 +21,12 @@ pub fn time_each(count: usize, mut work: impl FnMut()) -> f64 {
     start.elapsed().as_secs_f64() * 1e9 / count
 }
 
-/// Two figures measured in turn: each one's median, and the median of their ratios pair by pair.
+/// Two times measured in turn: their medians, and the median of the ratios of the pairs.
 #[derive(Clone, Copy, Debug)]
 pub struct Pair {
-    /// What is judged.
+    /// The median of the measured side.
     pub ours: f64,
-    /// What it is held against.
+    /// The median of the reference.
     pub peer: f64,
     /// Median of `ours / peer` over the rounds.
     pub ratio: f64,
@@ -34,7 +34,7 @@ pub struct Pair {
     pub difference: f64,
 }
 
-/// Measures both in turn, one warm-up round first.
+/// Measures both in turn, after one warm-up round.
 pub fn in_turn(mut ours: impl FnMut() -> f64, mut peer: impl FnMut() -> f64) -> Pair {
     ours();
     peer();
@@ -47,22 +47,22 @@ pub fn in_turn(mut ours: impl FnMut() -> f64, mut peer: impl FnMut() -> f64) -> 
     }
 }
 
-/// Two figures that differ by less than either of them changes from one moment to the next.
+/// Two times whose difference is smaller than the drift of either.
 #[derive(Clone, Copy, Debug)]
 pub struct Paired {
-    /// The median of what is judged.
+    /// The median of the measured side.
     pub ours: f64,
-    /// The median of what it is held against.
+    /// The median of the reference.
     pub peer: f64,
     /// Median of `ours - peer` over all blocks.
     pub difference: f64,
-    /// With 95 % certainty the difference is not further than this from what endless blocks would
-    /// give.
+    /// With a certainty of 95 % the difference is not further than this from that of infinitely
+    /// many blocks.
     pub noise: f64,
 }
 
-/// Measures both again and again, each once before and once after the other: so what changes from
-/// moment to moment, or grows, happens to both alike.
+/// Measures both repeatedly; in each block, each once before and once after the other. A drift or
+/// growth over time thus affects both alike.
 pub fn paired(
     blocks: usize,
     mut ours: impl FnMut() -> f64,
@@ -70,7 +70,8 @@ pub fn paired(
 ) -> Paired {
     let mut all = (Vec::new(), Vec::new(), Vec::new());
     for block in 0..blocks {
-        // Who begins finds what the block before left, and that is the same one every second time.
+        // The first of a block meets the state that the block before left; the order alternates
+        // between blocks, so both meet it equally often.
         let (a, b) = if block % 2 == 0 {
             let (a, b) = (ours(), peer());
             let (last, first) = (peer(), ours());
@@ -88,9 +89,9 @@ pub fn paired(
     Paired { ours: median(all.0), peer: median(all.1), difference, noise }
 }
 
-/// The median of some figures, and how far the median of endless ones like these may be from it:
-/// of `n` figures in order, those `sqrt(n)` places from the middle enclose it with 95 % certainty,
-/// whatever their distribution.
+/// The median, and how far the median of the distribution may be from it. Of `n` sorted values,
+/// those `sqrt(n)` places from the middle enclose it with a certainty of 95 %, whatever the
+/// distribution.
 #[must_use]
 pub fn centre(mut figures: Vec<f64>) -> (f64, f64) {
     figures.sort_by(f64::total_cmp);
@@ -100,7 +101,7 @@ pub fn centre(mut figures: Vec<f64>) -> (f64, f64) {
     (at(middle), (at(middle) - least).max(most - at(middle)))
 }
 
-/// Of sorted figures the one that so many thousandths are not above.
+/// The value that `thousandths` per mille of the sorted values do not exceed.
 #[must_use]
 pub fn percentile(sorted: &[f64], thousandths: usize) -> f64 {
     sorted.get(sorted.len() * thousandths / 1000).copied().unwrap_or(f64::NAN)

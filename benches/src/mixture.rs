@@ -1,32 +1,31 @@
-//! The paper's figure 19: requests that stay in the rack mixed with ones that leave it, through
+//! Figure 19 of the paper: requests within the rack mixed with requests to another rack, through
 //! one ring buffer for everything and through two (section 5.2).
 //!
 //! **The baseline** is the single ring buffer of the paper's figure 5: messages of any length, one
-//! after the other, for both kinds. Where a message starts is known only when the one before is
-//! complete, so the daemon handles the one at the front, for as long as the fabric takes if it
-//! leaves the rack, and goes on to the next when it is done.
+//! after the other, for both kinds. The start of a message is known only when the one before is
+//! complete. The daemon therefore handles the message at the front, waits for the fabric if the
+//! message is for another rack, and only then goes on to the next.
 //!
-//! **A second baseline** is cleverer than the paper's and not judged: the daemon passes messages on
-//! to the fabric one after the other without waiting, and answers them in the ring's order, in
-//! which their space comes free. It shows what is left of the gain against the best that one ring
-//! can do.
+//! **A second baseline** goes beyond the paper and has no limit: the daemon passes messages to the
+//! fabric without waiting, and answers them in the ring's order, in which their space is freed. It
+//! shows the gain over the best possible use of one ring.
 //!
-//! **Two rings**: the ones rackpool uses, and its daemon's order of things: a plain one for
-//! requests within the rack; entries that point into a data ring for the others, which go on side
-//! by side and are answered when they are done.
+//! **Two rings** are rackpool's own, with the daemon's order of work: a plain ring for requests
+//! within the rack, and a ring whose entries point into a data ring for the others, which run
+//! concurrently and are answered as they complete.
 //!
-//! All three are made of the same parts (rackpool's), have the same bytes of memory in all, and the
-//! same load: threads that think for a while (exponentially distributed), ask, and wait for the
-//! answer, as the synchronous calls of a client do. Think times are such that the fabric stands in
-//! the way of the baseline for about 40 % of the time: far from its limit. A thread on one core
-//! plays the clients' threads, the daemon has the other core. The fabric has a latency, and a line
-//! that one message after the other is sent over.
+//! All three use the same parts (rackpool's), the same total memory, and the same load: threads
+//! that think for an exponentially distributed time, send a request, and wait for the answer, as
+//! the synchronous calls of a client do. The think time is such that the fabric blocks the baseline
+//! for about 40 % of the time, far from saturation. A thread on one core plays the clients'
+//! threads; the daemon has the other core. The fabric has a latency, and a line on which messages
+//! are sent one after the other.
 //!
-//! Times count from the moment a thread wants to ask: waiting for room is part of them. The limits
-//! are for all requests together, as in the paper; local ones by themselves are shown as well.
-//! Both loops look at the clock in each turn: when one of them lost its core for longer than
-//! anything here takes, what was under way is left out, whichever rings it went through: also what
-//! the daemon answered before it could know that it had been away.
+//! Times count from the point at which a thread is ready to send, so they include waiting for room.
+//! The limits are for all requests together, as in the paper; local requests are also shown alone.
+//! Both loops read the clock in each turn. When a loop lost its core for longer than any step here
+//! takes, all requests under way are left out in all three cases, including those that the daemon
+//! answered before it could know that it had been descheduled.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -45,31 +44,31 @@ use crate::table::Table;
 /// Requests of one run.
 const REQUESTS: usize = 200_000;
 const ROUNDS: usize = 9;
-/// Threads of the clients, and how long they think on average.
+/// Threads of the clients, and their mean think time.
 const THREADS: usize = 16;
 const THINK: Duration = Duration::from_micros(18);
-/// One request in so many leaves the rack.
+/// One in this number of requests is for another rack.
 const REMOTE_ONE_IN: u32 = 5;
-/// Bytes that a request leaving the rack carries; the fabric's latency, and how long they take on
-/// its line (100 Gbit/s).
+/// Bytes of a request to another rack; the fabric's latency; the time that these bytes take on its
+/// line (100 Gbit/s).
 const REMOTE_BYTES: u64 = 4096;
 const FABRIC: Duration = Duration::from_micros(2);
 const LINE: Duration = Duration::from_nanos(REMOTE_BYTES * 8 / 100);
-/// A turn of a loop that takes longer was interrupted by something else on the core.
+/// A turn of a loop that takes longer was interrupted by other work on the core.
 const INTERRUPTED: Duration = Duration::from_micros(5);
-/// Bytes of a message without any: an entry.
+/// Bytes of a message without data: an entry.
 const MESSAGE: u64 = 64;
 const ENTRIES: usize = 64;
-/// Bytes of all rings together, and what entries of a ring take of it.
+/// Bytes of all rings together, and bytes of a ring of entries.
 const MEMORY: u64 = 128 << 10;
 const RING: u64 = ENTRIES as u64 * MESSAGE;
 
-/// Who shares what, and how the daemon goes through it.
+/// The kind of rings, and the daemon's order of work.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Way {
-    /// One ring, one message after the other.
+    /// One ring; the daemon completes each message before the next.
     One,
-    /// One ring, answers in its order.
+    /// One ring; answers in the ring's order.
     OneInOrder,
     /// Two rings.
     Two,
@@ -77,10 +76,10 @@ enum Way {
 
 const NAMES: [&str; 3] = ["p50", "p99", "p999"];
 const PARTS: [usize; 3] = [500, 990, 999];
-/// What the paper's figure 19 gains at most, in percent.
+/// The largest gains in the paper's figure 19, in percent.
 const GAINS: [f64; 3] = [21.7, 30.9, 51.5];
 
-/// Percentiles in nanoseconds: of all requests, and of those within the rack.
+/// Percentiles in nanoseconds of all requests and of those within the rack; the share left out.
 struct Percentiles {
     all: [f64; 3],
     local: [f64; 3],
@@ -90,7 +89,7 @@ struct Percentiles {
 /// Runs the section.
 pub fn run(table: &mut Table) -> anyhow::Result<()> {
     table.section("requests within and out of the rack mixed: two rings against one (figure 19)");
-    // In turn, so that all meet the same neighbours.
+    // In turn, so that all meet the same load of the host.
     let ways = [Way::One, Way::OneInOrder, Way::Two];
     let rounds: Vec<[Percentiles; 3]> =
         (0..ROUNDS as u64).map(|seed| ways.map(|way| mix(way, seed))).collect();
@@ -114,7 +113,7 @@ pub fn run(table: &mut Table) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// By how many percent a figure is lower with two rings, the median over the rounds.
+/// By how many percent a percentile is lower with two rings: the median over the rounds.
 fn compare(
     rounds: &[[Percentiles; 3]],
     baseline: usize,
@@ -139,7 +138,8 @@ struct Rings {
 impl Rings {
     fn new(way: Way) -> Self {
         let ring = || (RingHeader::default(), (0..ENTRIES).map(|_| Entry::default()).collect());
-        // With one ring an entry stands for the message in the data, which is all there is.
+        // With one ring an entry stands for the message in the data ring, so all memory is the data
+        // ring's.
         let data = if way == Way::Two { MEMORY - 2 * RING } else { MEMORY };
         Self {
             local: ring(),
@@ -162,14 +162,14 @@ impl Rings {
     }
 }
 
-/// A request that was answered.
+/// An answered request.
 struct Answered {
     is_remote: bool,
     from: Instant,
     done: Instant,
 }
 
-/// From when to when a loop was away from its core, at most.
+/// An interval in which a loop may have been without its core.
 type Away = (Instant, Instant);
 
 fn mix(way: Way, seed: u64) -> Percentiles {
@@ -198,7 +198,7 @@ fn mix(way: Way, seed: u64) -> Percentiles {
     }
 }
 
-/// Those of both loops in their order, joined where they overlap.
+/// The intervals of both loops, sorted and with overlapping ones merged.
 fn joined(mut away: Vec<Away>) -> Vec<Away> {
     away.sort_unstable();
     let mut joined: Vec<Away> = Vec::new();
@@ -211,13 +211,13 @@ fn joined(mut away: Vec<Away>) -> Vec<Away> {
     joined
 }
 
-/// Whether somebody was away while a request was under way.
+/// Returns true if an interval overlaps the request.
 fn meets(away: &[Away], one: &Answered) -> bool {
     let next = away.partition_point(|(_, end)| *end < one.from);
     away.get(next).is_some_and(|(start, _)| *start <= one.done)
 }
 
-/// The fabric: when what is sent now is done.
+/// The fabric: computes when an operation that is posted now completes.
 #[derive(Default)]
 struct Fabric {
     line_free: Option<Instant>,
@@ -232,11 +232,11 @@ impl Fabric {
     }
 }
 
-/// The daemon. A local request is done at once, another one when the fabric is done with it.
+/// The daemon. It completes local requests at once, and others when the fabric has completed them.
 fn serve(rings: &Rings) -> Vec<Away> {
     pin_self(1).expect("core 1");
     let mut fabric = Fabric::default();
-    // What was taken and is not answered yet; local ones only where they have to wait.
+    // Requests taken and not yet answered; local ones only where they must wait.
     let mut taken: VecDeque<(Option<Instant>, Request)> = VecDeque::new();
     let most = if rings.way == Way::One { 1 } else { 32 };
     let mut away = Vec::new();
@@ -266,7 +266,7 @@ fn serve(rings: &Rings) -> Vec<Away> {
     away
 }
 
-/// What a thread of the clients is about to ask.
+/// A request that a client thread is ready to send.
 #[derive(Clone, Copy)]
 struct Wish {
     from: Instant,
@@ -278,7 +278,8 @@ struct Call {
     block: Option<Block>,
 }
 
-/// The clients' threads: their requests, and when the threads were away.
+/// The clients' threads: returns their requests, and the intervals in which their loop was without
+/// its core.
 fn ask(rings: &Rings, seed: u64) -> (Vec<Answered>, Vec<Away>) {
     pin_self(0).expect("core 0");
     let mut rng = SmallRng::seed_from_u64(seed);

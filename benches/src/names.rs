@@ -2,30 +2,30 @@
 
 use anyhow::bail;
 
-/// The benchmarks of `primitives`: an access slot of each barrier, rings, cells and messages.
+/// Benchmark of `primitives`: entering and leaving an access slot, for each barrier.
 pub const ENTER_AND_LEAVE: &str = "access slot: enter and leave";
-/// The request ring.
+/// Benchmark of the request ring.
 pub const REQUEST_RING: &str = "request ring: push and pop, one thread";
-/// The cell of a call.
+/// Benchmark of a call cell.
 pub const CALL_CELL: &str = "call cell: finish and answer, one thread";
-/// The data ring.
+/// Benchmark of the data ring.
 pub const DATA_RING: &str = "data ring: take and give back, one thread";
-/// Messages between racks.
+/// Benchmark of messages between racks.
 pub const PEER_MESSAGE: &str = "peer message: encode and decode";
 
 const PRIMITIVES: [&str; 5] = [ENTER_AND_LEAVE, REQUEST_RING, CALL_CELL, DATA_RING, PEER_MESSAGE];
 
-/// The names that a benchmark program is given: what stands before its options, several joined by
-/// `|`.
+/// The names given to a benchmark program: the arguments before its options, each with several
+/// names joined by `|`.
 pub fn wanted(arguments: impl Iterator<Item = String>) -> Vec<String> {
     let names = arguments.take_while(|argument| !argument.starts_with('-'));
     names.flat_map(|names| names.split('|').map(str::to_owned).collect::<Vec<_>>()).collect()
 }
 
-/// Refuses a name that neither one of the sections nor a primitive has in its own.
+/// Refuses a name that is part of no section's and no primitive's name.
 ///
 /// # Errors
-/// Names all there are.
+/// When a name is refused; lists all names.
 pub fn check(wanted: &[String], sections: &[&str]) -> anyhow::Result<()> {
     let is_known = |wanted: &String| {
         sections.iter().chain(&PRIMITIVES).any(|name| name.contains(wanted.as_str()))

@@ -1,4 +1,4 @@
-//! How long clients have no answer while what serves them is killed and started again.
+//! How long clients get no answer while their server is killed and started again.
 
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -8,14 +8,14 @@ use anyhow::{Context, ensure};
 
 /// Clients of one server.
 const CLIENTS: usize = 4;
-/// Longer than this nobody waits.
+/// A wait that exceeds this fails the benchmark.
 const TIMEOUT: Duration = Duration::from_secs(20);
 
-/// Has clients work while `restart` kills what serves them, under their load, and starts it again;
-/// the longest time in seconds that one of them went without an answer.
+/// Runs clients while `restart` kills their server under load and starts it again. Returns the
+/// longest time in seconds that a client went without an answer.
 ///
-/// `client` makes the work of one of them, which checks what it is answered
-/// ([`io::ErrorKind::InvalidData`]), and connects anew after an error.
+/// `client` makes the work of one client, which checks the answers ([`io::ErrorKind::InvalidData`]
+/// for a wrong one) and reconnects after an error.
 pub(crate) fn longest<W: FnMut(u64) -> io::Result<()> + Send>(
     client: impl Fn(usize) -> W,
     restart: impl FnOnce() -> anyhow::Result<()>,

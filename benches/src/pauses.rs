@@ -1,13 +1,12 @@
-//! For how long the readers and writers of a page wait while it moves: one page goes to and fro
-//! between two racks, because the rack where it is not uses it more. A client of its home uses it
-//! meanwhile, every 50 us, or less often where that is more than the other rack manages: in one
-//! swap it reads, in the next two it writes. Who attracts the page leaves its core to others now
-//! and then: on two cores a program that computes without pause would keep a daemon from its own
-//! for a turn of the scheduler.
+//! How long readers and writers of a page wait while it moves. One page moves back and forth
+//! between two racks, because the rack that does not hold it uses it more. A client of its home
+//! uses it meanwhile, every 50 us, or less often if the other rack can't use it that often. It
+//! reads in one swap and writes in the next two. The attracting thread regularly yields its core:
+//! on two cores a program that computes without a pause would keep a daemon from its core for a
+//! scheduler slice.
 //!
-//! The limits hold for data planes that poll, on a processor that both racks' share: who waits for
-//! a few messages in a swap would otherwise wait until threads have been woken. How long that is is
-//! shown too.
+//! The limits hold for data planes that poll, on one processor that both racks share. Otherwise
+//! each of a swap's few messages waits until a thread has been woken; those waits are also shown.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -23,16 +22,16 @@ use crate::measure::{median, percentile};
 use crate::swap::{Polling, RACKS, pool};
 use crate::table::Table;
 
-/// Swaps that readers, and that writers, look at.
+/// Swaps that are observed by readers, and by writers.
 const SWAPS: usize = 200;
-/// Between two uses of the page, in microseconds, where that is less often than whoever attracts
-/// it.
+/// Microseconds between two uses of the page at its home, if the attracting client uses it more
+/// often.
 const EVERY_US: u64 = 50;
-/// Uses of who attracts the page between two pauses.
+/// Uses by the attracting thread between two of its pauses.
 const TURNS: u32 = 8;
-/// What is found out without a swap takes about as long as with one.
+/// Observation without a swap; about as long as a swap takes.
 const STILL: Duration = Duration::from_millis(2);
-/// How long a new pool is used before anything is measured: processes that have just begun fill the
+/// How long a new pool is used before the measurement: processes that have just started fill the
 /// cores.
 const SETTLE: Duration = Duration::from_millis(500);
 
@@ -73,9 +72,9 @@ pub fn run(table: &mut Table) -> anyhow::Result<()> {
     awake(table)
 }
 
-/// How long who asks waits for a thread that does nothing but answer, as often as the page is used
-/// in a swap and in as many rounds as there are swaps: who has to wake somebody waits no less on
-/// this machine.
+/// Shows how long a requester waits for a thread that only answers, as often as the page is used in
+/// a swap and in as many rounds as there are swaps. No waiting that includes waking a thread is
+/// shorter on this machine.
 fn show_woken(table: &mut Table, uses: Vec<f64>) -> anyhow::Result<()> {
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a small number")]
     let uses = median(uses) as usize;
@@ -94,7 +93,7 @@ fn show_woken(table: &mut Table, uses: Vec<f64>) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Data planes that sleep, where no processor of the host does.
+/// Data planes that sleep, while the host's processors are kept out of sleep states.
 fn awake(table: &mut Table) -> anyhow::Result<()> {
     const DEVICE: &str = "/dev/cpu_dma_latency";
     if let Err(error) = std::fs::File::options().write(true).open(DEVICE) {
@@ -115,20 +114,20 @@ fn beside(table: &mut Table, what: &str, arguments: &[(&'static str, &str)]) -> 
     Ok(())
 }
 
-/// What was seen of a page that moved.
+/// Observations of a page that moved.
 #[derive(Default)]
 struct Moved {
     reads: Waits,
     writes: Waits,
-    /// How long the first use of some took whoever attracted it, in microseconds.
+    /// Microseconds of the first of every few uses by the attracting client.
     attracting: Vec<f64>,
-    /// Upper bounds of how long writers waited in daemons, and how many did.
+    /// Histogram of the writers' waits in daemons: upper bounds, and counts.
     buckets: Vec<(f64, u64)>,
-    /// How often the page was used in each swap.
+    /// Uses of the page in each swap.
     uses: Vec<f64>,
 }
 
-/// Moves a page between two racks, whose daemons get these arguments.
+/// Moves a page between two racks whose daemons get these arguments.
 fn to_and_fro(arguments: &[(&'static str, &str)], every_us: &AtomicU64) -> anyhow::Result<Moved> {
     let restless = [("--hot", "1"), ("--rest-ms", "0"), ("--swap-pause-ms", "1")];
     let cluster = pool(&[&restless, arguments].concat())?;
@@ -146,8 +145,9 @@ fn to_and_fro(arguments: &[(&'static str, &str)], every_us: &AtomicU64) -> anyho
     Ok(moved)
 }
 
-/// Moves the page until both racks have found out how requests to each other are best done, which
-/// fills cores for a quarter of a second and more, once for each connection; and a little longer.
+/// Moves the page until both racks have measured the modes of their requests to each other, and a
+/// little longer. The measurement occupies cores for a quarter of a second or more, once for each
+/// connection.
 fn meet(dir: &Path, attracter: &Attracter) -> anyhow::Result<()> {
     const TIMEOUT: Duration = Duration::from_secs(60);
     let start = Instant::now();
@@ -169,7 +169,7 @@ fn meet(dir: &Path, attracter: &Attracter) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Uses the page at its home while the other rack attracts it, again and again.
+/// Uses the page at its home while the other rack attracts it, repeatedly.
 fn measure(
     pools: &[Pool; 2],
     addr: GlobalAddr,
@@ -183,14 +183,14 @@ fn measure(
             0 => (Use::Reads, &mut moved.reads),
             _ => (Use::Writes, &mut moved.writes),
         };
-        // The rack that had it last may have got it back.
+        // The page may have moved back to the rack that had it last.
         let home = home_of(pools, addr)?;
         let user = User { pool: &pools[home], addr, what, every_us };
         let still = user.for_a_while()?;
         if still.iter().all(|one| one.is_local) {
             waits.still.push(longest(&still));
         }
-        // Where the page is has changed since.
+        // The client's translation is stale after the move; this use renews it.
         user.once()?;
         attracter.begin(1 - home)?;
         let mut attracted = None;
@@ -202,7 +202,7 @@ fn measure(
         moved.uses.push(moving.len() as f64);
         let stays = moving.iter().take_while(|one| one.is_local).count();
         waits.before.push(longest(&moving[..stays]));
-        // The one that found it gone, too, and the next one. What follows are uses from afar.
+        // Includes the use that found the page moved, and the next one. All later uses are remote.
         let some = moving.len().min(stays + 2);
         waits.moving.push(longest(&moving[..some]));
         if stays < some {
@@ -212,18 +212,17 @@ fn measure(
     Ok(moved)
 }
 
-/// Which rack has the page.
+/// The rack that holds the page.
 fn home_of(pools: &[Pool; 2], addr: GlobalAddr) -> anyhow::Result<usize> {
     let is_home = |pool: &Pool| -> anyhow::Result<bool> {
-        // What a client knows is true after an access.
+        // A client's translation is current after an access.
         pool.read(addr, &mut [0; 64])?;
         Ok(pool.is_local(addr)?)
     };
     Ok(if is_home(&pools[0])? { 0 } else { 1 })
 }
 
-/// How long reads, and writes, of another rack's page take at the same pace in a pool without
-/// swaps, in microseconds.
+/// Microseconds of remote reads and of remote writes at the same pace in a pool without swaps.
 fn from_afar() -> anyhow::Result<[Vec<f64>; 2]> {
     let cluster = pool(&[("--swap", "off")])?;
     let dir = cluster.options().dir.clone();
@@ -247,16 +246,16 @@ fn from_afar() -> anyhow::Result<[Vec<f64>; 2]> {
     Ok(both)
 }
 
-/// How long uses of the page took, in microseconds.
+/// Microseconds that uses of the page took.
 #[derive(Default)]
 struct Waits {
     /// The longest in each swap.
     moving: Vec<f64>,
-    /// The longest in each swap while the page had not gone yet.
+    /// The longest in each swap before the page had moved.
     before: Vec<f64>,
-    /// The longest of those that found it gone, and the next ones.
+    /// The longest in each swap among the use that found the page moved and the next one.
     gone: Vec<f64>,
-    /// The longest in as long a time without a swap.
+    /// The longest in an equally long time without a swap.
     still: Vec<f64>,
 }
 
@@ -282,13 +281,13 @@ impl Waits {
 
 /// A use of the page.
 struct Used {
-    /// In microseconds.
+    /// Its duration in microseconds.
     took: f64,
-    /// Whether the page was in the rack of who used it.
+    /// Whether the page was in the user's rack.
     is_local: bool,
 }
 
-/// The longest of some, in microseconds.
+/// The longest use, in microseconds.
 fn longest(uses: &[Used]) -> f64 {
     uses.iter().map(|one| one.took).fold(0.0, f64::max)
 }
@@ -313,15 +312,15 @@ impl User<'_> {
         Ok(Used { took, is_local: self.pool.is_local(self.addr)? })
     }
 
-    /// Its uses for about as long as a swap takes.
+    /// Uses the page for about as long as a swap takes.
     fn for_a_while(&self) -> anyhow::Result<Vec<Used>> {
         self.once()?;
         let start = Instant::now();
         self.until(|| Ok(start.elapsed() >= STILL))
     }
 
-    /// Its uses until something has happened, and the first one after it. There are fewer of them
-    /// than of whoever attracts the page.
+    /// Uses the page until an event, and once more after it. These uses are fewer than those of the
+    /// attracting client.
     fn until(
         &self,
         mut has_happened: impl FnMut() -> anyhow::Result<bool>,
@@ -335,21 +334,21 @@ impl User<'_> {
                 return Ok(uses);
             }
             let every = Duration::from_micros(self.every_us.load(Ordering::Relaxed));
-            // Who spins here keeps one of two cores from those who move the page.
+            // Spinning here would keep one of two cores from the daemons that move the page.
             std::thread::sleep(every.saturating_sub(start.elapsed()));
         }
     }
 }
 
-/// Whoever attracts the page to one rack or the other: one thread for all swaps. The end of a
-/// thread takes a core for 50 us and more, which would be just when the page has come.
+/// The client that attracts the page to one rack or the other: one thread for all swaps. The end of
+/// a thread occupies a core for 50 us and more, which would coincide with the arrival of the page.
 struct Attracter {
     racks: Sender<usize>,
     attracted: Receiver<anyhow::Result<Vec<f64>>>,
 }
 
 impl Attracter {
-    /// Ends with this value.
+    /// The thread ends when this value is dropped.
     fn start<'scope>(
         scope: &'scope Scope<'scope, '_>,
         pools: &'scope [Pool; 2],
@@ -372,7 +371,7 @@ impl Attracter {
         Ok(self.racks.send(rack)?)
     }
 
-    /// How long its reads took, once the page has come.
+    /// The durations of its reads, once the page has arrived.
     fn end(&self) -> anyhow::Result<Option<Vec<f64>>> {
         match self.attracted.try_recv() {
             Ok(reads) => reads.map(Some),
@@ -382,8 +381,8 @@ impl Attracter {
     }
 }
 
-/// What the machine itself takes: a thread that sleeps is woken, and wakes who asked, so many
-/// times; in microseconds.
+/// The machine's own cost of waking, in microseconds, measured `times` times: a sleeping thread is
+/// woken and wakes the requester.
 fn woken(times: usize) -> anyhow::Result<Vec<f64>> {
     let (ask, asked) = mpsc::channel();
     let (answer, answered) = mpsc::channel();
@@ -407,15 +406,16 @@ fn woken(times: usize) -> anyhow::Result<Vec<f64>> {
     Ok(took)
 }
 
-/// Uses a page until it has come; how long the first read of some took, in microseconds. Where its
-/// home uses it as much, which a slow host can bring about, the home does so half as often.
+/// Uses a page until it has arrived; returns the durations in microseconds of the first of every
+/// few reads. If the home uses the page as often, which happens on a slow host, the home's uses are
+/// halved.
 fn attract(pool: &Pool, addr: GlobalAddr, every_us: &AtomicU64) -> anyhow::Result<Vec<f64>> {
     const TIMEOUT: Duration = Duration::from_secs(1);
     let mut bytes = [0; 64];
     let mut reads = Vec::new();
     let start = Instant::now();
     let mut slower = start + TIMEOUT;
-    // What is known of the page is from when it was here last.
+    // The client's translation is from the page's last stay here; this read renews it.
     pool.read(addr, &mut bytes)?;
     while !pool.is_local(addr)? {
         std::thread::sleep(Duration::from_micros(EVERY_US));
@@ -441,14 +441,14 @@ fn rack_status(dir: &Path, rack: RackId) -> anyhow::Result<RackStatus> {
     status::rack_status(&socket.display().to_string())
 }
 
-/// Upper bounds of the pauses of a rack's writers in microseconds, and how many there were.
+/// Histogram of the waits of a rack's writers: upper bounds in microseconds, and counts.
 fn written_pauses(dir: &Path, rack: RackId) -> anyhow::Result<Vec<(f64, u64)>> {
     let status = rack_status(dir, rack)?;
     let bound = |bound: Option<u64>| bound.map_or(f64::INFINITY, |bound| bound as f64);
     Ok(status.swaps.pauses.into_iter().map(|(most, times)| (bound(most), times)).collect())
 }
 
-/// The bound of the bucket in which the value lies that so many thousandths do not exceed.
+/// The upper bound of the bucket that contains the `permille` quantile.
 fn quantile(buckets: &[(f64, u64)], permille: u64) -> f64 {
     let mut buckets = buckets.to_vec();
     buckets.sort_by(|one, other| one.0.total_cmp(&other.0));
@@ -461,7 +461,7 @@ fn quantile(buckets: &[(f64, u64)], permille: u64) -> f64 {
     reached.map_or(f64::NAN, |bucket| bucket.0)
 }
 
-/// What a plain copy of 2 MiB takes, in microseconds, when so many pages are copied in turn.
+/// Microseconds of a plain copy of 2 MiB when `pages` pages are copied in turn.
 fn plain_copy(pages: usize) -> f64 {
     const PAGE: usize = 2 << 20;
     let (from, mut to) = (vec![1_u8; pages * PAGE], vec![2_u8; pages * PAGE]);

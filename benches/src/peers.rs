@@ -1,6 +1,6 @@
-//! A round trip to the daemon against one between two processes by another system: iceoryx2, which
-//! `benches/peers` uses, a program apart. `cargo x bench peers` builds it; without it the section
-//! fails.
+//! A round trip to the daemon compared with one between two processes over iceoryx2, in the
+//! separate program `benches/peers`. `cargo x bench peers` builds that program; without it the
+//! section fails.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -12,7 +12,7 @@ use crate::rings::{ROUND_TRIPS, pinned, round_trips};
 use crate::table::Table;
 
 const PROGRAM: &str = "peers/release/rackpool-peers";
-/// Both ways in which iceoryx2 can carry a question and its answer.
+/// The two patterns in which iceoryx2 can carry a request and its answer.
 const PATTERNS: [&str; 2] = ["request-response", "publish-subscribe"];
 
 /// Runs the section.
@@ -34,14 +34,14 @@ pub fn run(table: &mut Table) -> anyhow::Result<()> {
     cluster.stop()
 }
 
-/// The peers' program, in the folder that cargo builds into, if it was built.
+/// The path of that program in cargo's target folder, if it was built.
 fn program() -> anyhow::Result<Option<PathBuf>> {
     let own = std::env::current_exe()?;
     let here = own.ancestors().map(|folder| folder.join(PROGRAM)).find(|path| path.is_file());
     Ok(here)
 }
 
-/// Nanoseconds of a round trip of the other system.
+/// Nanoseconds of a round trip over iceoryx2.
 fn peer(program: &PathBuf, pattern: &str) -> anyhow::Result<f64> {
     let output = Command::new(program).arg(pattern).arg(ROUND_TRIPS.to_string()).output()?;
     anyhow::ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));

@@ -1,5 +1,5 @@
-//! A daemon is killed and started again at once: how long until each kind of user has its first
-//! right answer again.
+//! A daemon is killed and restarted at once: the time until each kind of user gets its first
+//! correct answer.
 
 use std::io::{self, BufRead, BufReader, Write};
 use std::os::unix::fs::symlink;
@@ -20,16 +20,16 @@ use crate::service;
 use crate::swap::RACKS;
 use crate::table::Table;
 
-/// Kills.
+/// Number of kills.
 const ROUNDS: usize = 100;
-/// Between two kills: everybody is at work again.
+/// Time between two kills, in which all users resume their work.
 const PAUSE: Duration = Duration::from_millis(100);
-/// Longer than this nobody waits.
+/// A wait that exceeds this fails the benchmark.
 const TIMEOUT: Duration = Duration::from_secs(20);
-/// What issue and design ask for, in milliseconds.
+/// The limit that issue and design set, in milliseconds.
 const LIMIT_MS: f64 = 50.0;
 
-/// One operation, numbered, that checks what it is answered.
+/// One numbered operation that checks its answer.
 type Work = Box<dyn FnMut(u64) -> io::Result<()> + Send>;
 
 /// Runs the section.
@@ -39,7 +39,7 @@ pub fn run(table: &mut Table) -> anyhow::Result<()> {
     );
     let mut options = ClusterOptions::ephemeral()?;
     options.fabric = FabricKind::Tcp;
-    // What is remote stays remote.
+    // Swaps would make remote objects local.
     options.daemon_arguments = vec![("--swap", "off".into())];
     let mut cluster = Cluster::start(options)?;
     let dir = cluster.options().dir.clone();
@@ -90,8 +90,8 @@ fn path(path: &Path) -> anyhow::Result<&str> {
     path.to_str().context("a path that is text")
 }
 
-/// Kills what serves the users again and again; for each of them, how many milliseconds after each
-/// kill its first operation ended that began after it and succeeded.
+/// Kills the users' server repeatedly. Returns for each user and kill the milliseconds from the
+/// kill to the end of the first successful operation that began after the kill.
 fn kill_while_used(
     users: Vec<(&str, Work)>,
     mut kill: impl FnMut() -> anyhow::Result<Instant>,
@@ -123,7 +123,7 @@ fn kill_while_used(
                         }
                         Err(_) => std::thread::sleep(Duration::from_micros(200)),
                     }
-                    // The machine has two cores, and the daemon that starts needs one.
+                    // The machine has two cores, and the starting daemon needs one.
                     std::thread::sleep(Duration::from_micros(500));
                 }
             });
@@ -155,7 +155,7 @@ fn kill_while_used(
     })
 }
 
-/// Each needs the daemon of the own rack.
+/// Allocation needs the daemon of the client's rack.
 fn allocates(pool: Pool) -> Work {
     Box::new(move |_| {
         let addr = pool.alloc(1 << 20).map_err(io::Error::other)?;
@@ -196,8 +196,8 @@ fn asks(socket: &Path) -> anyhow::Result<Work> {
     }))
 }
 
-/// Opens no file: a daemon that is started would inherit it for a moment, and its first close waits
-/// for the mount, which waits for the daemon.
+/// Opens no file: a starting daemon would briefly inherit the descriptor, and its first close of it
+/// waits for the mount, which waits for the daemon.
 fn links(folder: &Path) -> Work {
     let name: PathBuf = folder.join("link");
     Box::new(move |number| {

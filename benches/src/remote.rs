@@ -1,5 +1,5 @@
-//! Access to another rack against the fabric's own latency, of a client that asks all the time, and
-//! of one that asks now and then: it and its daemon sleep in between.
+//! Access to another rack compared with the fabric's latency: for a client that accesses without a
+//! pause, and for one that accesses now and then, so that client and daemon sleep in between.
 
 use std::time::{Duration, Instant};
 
@@ -12,13 +12,13 @@ use crate::table::Table;
 
 const ACCESSES: usize = 100_000;
 const LATENCY_US: f64 = 2.0;
-/// How long somebody pauses who asks now and then, and how often that is measured.
+/// The pause between two occasional accesses, and the number of accesses measured.
 const NOW_AND_THEN: (Duration, usize) = (Duration::from_micros(50), 5000);
 
 /// Runs the section.
 pub fn run(table: &mut Table) -> anyhow::Result<()> {
     let mut options = ClusterOptions::ephemeral()?;
-    // What is remote stays remote.
+    // Swaps would make remote objects local.
     options.daemon_arguments = vec![("--swap", "off".into())];
     options.latency_us = LATENCY_US;
     let mut cluster = Cluster::start(options)?;
@@ -29,7 +29,7 @@ pub fn run(table: &mut Table) -> anyhow::Result<()> {
     let pool = Pool::open(ClientOptions::new(&dir, RackId(0)))?;
     let mut bytes = [0; 64];
     let seldom = now_and_then(|| pool.read(addr, &mut bytes).map_err(Into::into))?;
-    // The client and its daemon on one core each; the home's daemon has no part in it.
+    // The client and its daemon have a core each; the home's daemon takes no part.
     pin_self(0)?;
     let daemon = cluster.daemon(RackId(0))?.id();
     pin_process(daemon, 1)?;
@@ -66,7 +66,7 @@ fn microseconds(mut work: impl FnMut() -> anyhow::Result<()>) -> anyhow::Result<
     Ok(median(times))
 }
 
-/// The p50, p90 and p99 of what is done now and then, in microseconds.
+/// The p50, p90 and p99 of an occasional operation, in microseconds.
 fn now_and_then(mut work: impl FnMut() -> anyhow::Result<()>) -> anyhow::Result<[f64; 3]> {
     let (pause, times) = NOW_AND_THEN;
     let mut took = Vec::with_capacity(times);

@@ -1,4 +1,4 @@
-//! Messages inside the rack against what a cache line costs between the same cores.
+//! Messages within the rack compared with the cost of passing a cache line between the same cores.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -23,7 +23,7 @@ pub fn run(table: &mut Table) -> anyhow::Result<()> {
     cluster.stop()
 }
 
-/// A rack whose daemon is on core 1, and a client of it on core 0.
+/// A rack whose daemon runs on core 1, and a client of it on core 0.
 pub(crate) fn pinned() -> anyhow::Result<(Cluster, Pool)> {
     let mut options = ClusterOptions::ephemeral()?;
     options.racks = 1;
@@ -42,13 +42,13 @@ pub(crate) fn round_trips(pool: &Pool) -> f64 {
     })
 }
 
-/// A cache line to itself.
+/// An atomic in a cache line of its own.
 #[derive(Default)]
 #[repr(align(128))]
 struct Line(AtomicU64);
 
-/// Two threads on the same two cores, a line in each direction, nothing else: not even a pause
-/// between two looks, which would be seen in what is measured.
+/// Two threads on the same two cores with a cache line for each direction. There is no pause
+/// between two polls, since it would show in the result.
 fn ping_pong() -> f64 {
     let lines = Arc::new((Line::default(), Line::default()));
     let other = {
@@ -61,7 +61,7 @@ fn ping_pong() -> f64 {
             }
         })
     };
-    // The first one waits until the other thread runs.
+    // The first exchange waits until the other thread runs.
     lines.0.0.store(1, Ordering::Release);
     while lines.1.0.load(Ordering::Acquire) != 1 {}
     let each = time_each(ROUND_TRIPS - 1, || {

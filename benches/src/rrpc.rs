@@ -1,5 +1,5 @@
-//! Requests between racks against the fabric's own operations of the same size, and the mode that
-//! was chosen by measuring against the best of the three.
+//! Requests between racks compared with the fabric's own operations of the same size, and the mode
+//! chosen by measurement compared with the best of the three.
 
 mod end;
 mod raw;
@@ -11,14 +11,14 @@ use crate::measure::{in_turn, median, paired};
 use crate::table::Table;
 use end::{Caller, Provider};
 
-/// Sizes at which requests are held against the fabric (bytes).
+/// Sizes at which requests are compared with the fabric (bytes).
 const SIZES: [u32; 3] = [64, 4 << 10, 256 << 10];
-/// Sizes at which the choice is held against every mode (bytes).
+/// Sizes at which the choice is compared with every mode (bytes).
 const CHOICES: [u32; 11] =
     [8, 64, 512, 2 << 10, 8 << 10, 32 << 10, 60 << 10, 128 << 10, 512 << 10, 1 << 20, 4 << 20];
-/// What a round is to take (ns).
+/// Target duration of a round (ns).
 const ROUND_NS: f64 = 2e7;
-/// What all blocks of a paired measurement are to take (ns).
+/// Target duration of all blocks of a paired measurement (ns).
 const PAIRED_NS: f64 = 8e9;
 /// Rounds in which the choice and the modes take turns.
 const TURNS: usize = 15;
@@ -43,7 +43,7 @@ fn over(table: &mut Table, provider: Provider) -> anyhow::Result<()> {
     caller.stop()
 }
 
-/// How often something is done in a round of some milliseconds, by how long it takes (ns).
+/// Operations in a round, from the duration of one (ns).
 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "some hundred")]
 fn count(each: f64) -> usize {
     (ROUND_NS / each).clamp(4.0, 2000.0) as usize
@@ -53,7 +53,7 @@ fn size(len: u32) -> String {
     rackpool_model::ByteSize(len.into()).to_string()
 }
 
-/// One-sided operations on a known place, posted with requests and without.
+/// One-sided operations on a known place, posted through `Rrpc` and directly.
 fn transfers(table: &mut Table, caller: &mut Caller) {
     for is_read in [true, false] {
         for len in SIZES {
@@ -70,9 +70,9 @@ fn transfers(table: &mut Table, caller: &mut Caller) {
     }
 }
 
-/// Requests whose answers come in a message against that message and one that asks for it. The
-/// limit is a difference that is a hundredth of what both take over TCP: so they take turns one by
-/// one.
+/// Requests whose answers come in a message, compared with that message and a bare request message.
+/// The limit is a difference that is a hundredth of either time over TCP, so the two alternate
+/// operation by operation.
 fn messages(table: &mut Table, caller: &mut Caller) {
     for len in SIZES.into_iter().filter(|len| *len as usize <= rackpool_rrpc::MAX_INLINE) {
         let pure = Some(Mode::Pure);
@@ -92,7 +92,7 @@ fn messages(table: &mut Table, caller: &mut Caller) {
     }
 }
 
-/// The other modes against the fabric operations that each consists of.
+/// The other modes, compared with the fabric operations of which each consists.
 fn modes(table: &mut Table, caller: &mut Caller) {
     for len in SIZES {
         for mode in [Mode::ThenOneSided, Mode::ZeroCopy] {
@@ -113,9 +113,9 @@ fn micros(times: &crate::measure::Pair) -> String {
     format!("{:.2} us against {:.2} us", times.ours / 1e3, times.peer / 1e3)
 }
 
-/// What the thresholds choose against each of the modes. The choice is one of them, so its own time
-/// is what is held against the best: times of one mode, measured twice in a turn, differ by up to a
-/// tenth.
+/// The mode that the thresholds choose, compared with each mode. The choice is one of the modes, so
+/// the time of that mode is compared with the best: two measurements of one mode in a turn differ
+/// by up to a tenth.
 fn choice(table: &mut Table, caller: &mut Caller) -> anyhow::Result<()> {
     for len in CHOICES {
         let modes: Vec<Mode> = Mode::ALL
@@ -130,7 +130,7 @@ fn choice(table: &mut Table, caller: &mut Caller) -> anyhow::Result<()> {
             let time = caller.calls(None, len, count);
             let times: Vec<f64> =
                 modes.iter().map(|mode| caller.calls(Some(*mode), len, count)).collect();
-            // The first turn warms up.
+            // The first turn is a warm-up.
             if turn > 0 {
                 unforced.push(time);
                 fixed.iter_mut().zip(times).for_each(|(all, time)| all.push(time));

@@ -1,4 +1,4 @@
-//! `rackpool-kv` and the library beside it, against Redis on the same two cores.
+//! `rackpool-kv` and the library, compared with Redis on the same two cores.
 
 use std::hint::black_box;
 use std::io::{self, BufRead, BufReader, Read, Write};
@@ -23,7 +23,7 @@ const RECORDS: usize = 200_000;
 const GETS: usize = 200_000;
 const VALUE: [u8; 64] = [b'v'; 64];
 
-/// A server at a Unix socket; killed when dropped.
+/// A server on a Unix socket; killed when dropped.
 pub(crate) struct Server {
     command: Command,
     process: Child,
@@ -46,7 +46,7 @@ impl Server {
         Ok(server)
     }
 
-    /// Kills it, and starts it again at once.
+    /// Kills the server, and restarts it at once.
     fn restart(&mut self) -> anyhow::Result<()> {
         self.process.kill()?;
         self.process.wait()?;
@@ -54,7 +54,7 @@ impl Server {
         Ok(())
     }
 
-    /// Requests per second of one command, as `redis-benchmark` sees them.
+    /// Requests per second of one command, measured by `redis-benchmark`.
     fn rate(&self, command: &str, pipeline: &str) -> anyhow::Result<f64> {
         let output = Command::new("redis-benchmark")
             .arg("-s")
@@ -121,18 +121,18 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // One that has ended needs neither.
+        // Both fail for a process that has ended.
         let _ = self.process.kill();
         let _ = self.process.wait();
     }
 }
 
-/// 24 bytes.
+/// A key of 24 bytes.
 fn key(number: usize) -> String {
     format!("user{number:020}")
 }
 
-/// Where the service was built.
+/// The path of the built service.
 pub(crate) fn program() -> anyhow::Result<PathBuf> {
     let own = std::env::current_exe()?;
     let found = own.ancestors().skip(1).take(3).map(|dir| dir.join("rackpool-kv"));
@@ -187,7 +187,7 @@ pub fn run(table: &mut Table) -> anyhow::Result<()> {
     cluster.stop()
 }
 
-/// Stores a record and reads another, over a connection that is made anew when there is none.
+/// Stores a record and reads another, over a connection that is reopened after an error.
 fn reads(socket: &Path, client: usize) -> impl FnMut(u64) -> io::Result<()> + Send {
     let socket = socket.to_owned();
     let mut open = None;

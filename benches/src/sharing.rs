@@ -1,5 +1,5 @@
-//! What copies of read-hot pages gain and cost: YCSB B and C by clients of two racks on a table
-//! that lies in one of them, and what one read of a shared page takes, at home and of a copy.
+//! The gain and cost of copies of read-hot pages: YCSB B and C by clients of two racks on a table
+//! in one of them, and the time of one read of a shared page, at home and from a copy.
 
 use std::time::{Duration, Instant};
 
@@ -16,7 +16,7 @@ use crate::table::Table;
 const ROUNDS: usize = 9;
 /// Runs until the pages that both racks read have been copied.
 const SETTLING: usize = 2;
-/// Reads that are timed together: much shorter than a turn of the scheduler.
+/// Reads timed together; they take much less time than a scheduler slice.
 const READS: u32 = 1000;
 const BATCHES: usize = 400;
 
@@ -29,7 +29,7 @@ pub fn run(table: &mut Table) -> anyhow::Result<()> {
     one_read(table)
 }
 
-/// A pool with a table that rack 0 has filled.
+/// A pool with a table that a client of rack 0 has filled.
 fn filled(share: &str) -> anyhow::Result<Cluster> {
     let mut options = ClusterOptions::ephemeral()?;
     options.memory = 512 << 20;
@@ -41,8 +41,8 @@ fn filled(share: &str) -> anyhow::Result<Cluster> {
 }
 
 fn throughput(table: &mut Table, workload: WorkloadName) -> anyhow::Result<()> {
-    // Which pages end up where, and which core runs what, makes pools of one kind differ: the third
-    // one shows by how much.
+    // Pools of one kind differ by the placement of pages and threads; the third pool shows by how
+    // much.
     let pools = [filled("on")?, filled("off")?, filled("off")?];
     let rate = |pool: &Cluster| -> anyhow::Result<f64> {
         let stores = PoolStores::open(&pool.options().dir, &RACKS, RACKS.len(), "shared")?;
@@ -70,7 +70,7 @@ fn throughput(table: &mut Table, workload: WorkloadName) -> anyhow::Result<()> {
         of(&|rates| rates[1] / 1e3),
         sharing.made,
     );
-    // Nothing is gained where everything is written all the time, and little may be lost.
+    // A write-heavy workload gains nothing and may lose little.
     let (name, limit) = match workload {
         WorkloadName::B => ("YCSB B: gain of copies", -3.0),
         _ => ("YCSB C: gain of copies", 35.0),
@@ -101,7 +101,7 @@ fn sharing(pool: &Pool) -> anyhow::Result<ShareStatus> {
     Ok(pool.rack_status()?.sharing)
 }
 
-/// One read of 64 B in a page that is shared, beside one in a page that is not.
+/// One read of 64 B in a shared page, compared with one in a page that is not shared.
 fn one_read(table: &mut Table) -> anyhow::Result<()> {
     let cluster = pool(&[])?;
     let racks = [open(&cluster, 0)?, open(&cluster, 1)?];
@@ -109,7 +109,7 @@ fn one_read(table: &mut Table) -> anyhow::Result<()> {
     let shared = racks[0].alloc(page)?;
     let own = [racks[0].alloc(page)?, racks[1].alloc(page)?];
     let start = Instant::now();
-    // It may move before it is shared.
+    // The page may move before it is shared.
     let (home, reader) = loop {
         for pool in &racks {
             batch(pool, shared)?;
@@ -143,7 +143,7 @@ fn one_read(table: &mut Table) -> anyhow::Result<()> {
     cluster.stop()
 }
 
-/// Nanoseconds for one of many reads.
+/// Nanoseconds of one of many reads.
 fn batch(pool: &Pool, addr: GlobalAddr) -> anyhow::Result<f64> {
     let mut bytes = [0; 64];
     let start = Instant::now();

@@ -1,4 +1,4 @@
-//! How many instructions an operation takes, counted by stepping through them one by one.
+//! The number of instructions of an operation, counted by single-stepping.
 
 use std::hint::black_box;
 use std::path::Path;
@@ -13,20 +13,21 @@ use rackpool_client::{ClientOptions, GlobalAddr, Pool, PublishCas, PublishMode, 
 
 use crate::alloc::Peer;
 
-/// The argument with which this program is the one that is counted.
+/// The argument with which this program is the counted one.
 pub const ARGUMENT: &str = "--steps";
-/// Operations between two marks: the difference is this many without what is around them.
+/// Operations between two marks. The difference between the counts for [`MORE`] and for `FEW`
+/// operations excludes the surrounding instructions.
 const FEW: usize = 4;
-/// With `FEW`, less than a thread's cache holds of one size.
+/// `FEW` and `MORE` together are less than a thread's cache holds of one size.
 const MORE: usize = 24;
-/// Objects that are allocated and freed before it counts, so that the cache has enough.
+/// Objects that are allocated and freed before counting, so that the cache is full enough.
 const HELD: usize = 40;
 
-/// Instructions of one operation each, in a known page of the own rack.
+/// Instructions of one operation each, in a known page of the client's rack.
 pub(crate) struct Steps {
     pub(crate) read: f64,
     pub(crate) write: f64,
-    /// Those of a read and of a write that are locked, fences, or calls of the system.
+    /// Instructions of a read and of a write that are locked, fences, or system calls.
     pub(crate) costly: [f64; 2],
     pub(crate) alloc: f64,
     pub(crate) free: f64,
@@ -37,7 +38,7 @@ pub(crate) struct Steps {
     pub(crate) peer_free: f64,
 }
 
-/// What is counted, in this order.
+/// The counted operations, in this order.
 const OPERATIONS: [fn(&mut Counted, usize); 9] = [
     Counted::read,
     Counted::write,
@@ -79,7 +80,7 @@ pub(crate) fn count(dir: &Path) -> anyhow::Result<Steps> {
     Ok(Steps { read, write, costly, alloc, free, swap, ping, publication, peer_alloc, peer_free })
 }
 
-/// Instructions, and those among them that wait for more than their operands.
+/// Instructions, and those among them that are locked, fences, or system calls.
 #[derive(Clone, Copy, Debug, Default)]
 struct Count {
     steps: u32,
@@ -95,7 +96,7 @@ impl Count {
     }
 }
 
-/// Lets the program go to its next mark, step by step if they are counted.
+/// Runs the program to its next mark, by single steps if they are counted.
 fn to_mark(pid: Pid, mut count: Option<&mut Count>) -> anyhow::Result<()> {
     loop {
         if let Some(count) = &mut count {
@@ -111,7 +112,7 @@ fn to_mark(pid: Pid, mut count: Option<&mut Count>) -> anyhow::Result<()> {
     }
 }
 
-/// The first bytes of the instruction that is next.
+/// The first bytes of the next instruction.
 fn next_instruction(pid: Pid) -> anyhow::Result<[u8; 8]> {
     let registers = ptrace::getregs(pid)?;
     let at = usize::try_from(registers.rip)?;
@@ -119,14 +120,14 @@ fn next_instruction(pid: Pid) -> anyhow::Result<[u8; 8]> {
     Ok(word.to_le_bytes())
 }
 
-/// Whether it is locked, a fence, or a call of the system (x86-64).
+/// Returns true if the instruction is locked, a fence, or a system call (x86-64).
 fn is_costly(instruction: [u8; 8]) -> bool {
     const LOCK: u8 = 0xf0;
     let is_prefix = |byte: u8| matches!(byte, 0x26 | 0x2e | 0x36 | 0x3e | 0x64..=0x67 | 0xf2 | 0xf3 | 0x40..=0x4f);
     let start = instruction.iter().position(|byte| !is_prefix(*byte)).unwrap_or(0);
     match &instruction[start..] {
         [LOCK, ..] => true,
-        // Exchanges with memory lock by themselves.
+        // Exchanges with memory are implicitly locked.
         [0x86 | 0x87, operands, ..] => *operands < 0xc0,
         [0x0f, 0x05 | 0x34, ..] => true,
         [0x0f, 0xae, operands, ..] => matches!(operands, 0xe8 | 0xf0 | 0xf8),
@@ -135,18 +136,18 @@ fn is_costly(instruction: [u8; 8]) -> bool {
     }
 }
 
-/// The program that is counted.
+/// The counted program.
 struct Counted {
     pool: Pool,
     addr: GlobalAddr,
     bytes: [u8; 64],
-    /// What the word behind the first one of `addr` points to.
+    /// The object to which the second word of `addr` points.
     linked: GlobalAddr,
     objects: [GlobalAddr; FEW + MORE],
     peers: [*mut u8; FEW + MORE],
 }
 
-/// The places of `count` objects: others for each of the two counts.
+/// The places of `count` objects; they differ between the two counts.
 const fn places(count: usize) -> std::ops::Range<usize> {
     let start = if count == FEW { 0 } else { FEW };
     start..start + count
@@ -223,7 +224,7 @@ impl Counted {
     }
 }
 
-/// Is the program that is counted.
+/// Runs as the counted program.
 pub fn be_counted(dir: &Path) -> anyhow::Result<()> {
     let pool = Pool::open(ClientOptions::new(dir, RackId(0)))?;
     let addr = pool.alloc(64)?;
@@ -238,7 +239,7 @@ pub fn be_counted(dir: &Path) -> anyhow::Result<()> {
         objects: [GlobalAddr::NULL; FEW + MORE],
         peers: [std::ptr::null_mut(); FEW + MORE],
     };
-    // Once before it counts.
+    // A warm-up before counting.
     OPERATIONS.iter().for_each(|operation| operation(&mut counted, MORE));
     ptrace::traceme().context("can't be traced")?;
     raise(Signal::SIGSTOP)?;

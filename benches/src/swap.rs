@@ -1,9 +1,9 @@
-//! What moving hot pages gains and costs: the paper's figures 18 and 20, on an emulated fabric of
+//! The gain and cost of moving hot pages: figures 18 and 20 of the paper, on an emulated fabric of
 //! 2 us, with items of 64 B.
 //!
-//! Clients run in both racks and share all pages, half of which begin in each rack. With a
-//! Zipfian distribution each rack has its own favourites; with a uniform one both use everything
-//! alike, and nothing is gained by moving anything. Daemons and clients share the two cores.
+//! Clients run in both racks and share all pages, half of which start in each rack. With a Zipfian
+//! distribution each rack has its own favourites. With a uniform one both racks use all pages
+//! alike, and moving pages gains nothing. Daemons and clients share the two cores.
 
 use std::time::Duration;
 
@@ -20,9 +20,9 @@ use crate::table::Table;
 
 /// Pages that hold items: 2 MiB each, 32,768 items.
 const PAGES: usize = 64;
-/// Memory of each rack: what its pages need and as much again that is free.
+/// Memory of each rack: twice what its pages need.
 const MEMORY: u64 = 128 << 20;
-/// The same for a table of YCSB.
+/// Memory of each rack for a table of YCSB.
 const TABLE_MEMORY: u64 = 512 << 20;
 const SWAP_OFF: (&str, &str) = ("--swap", "off");
 const ROUNDS: usize = 5;
@@ -41,7 +41,7 @@ pub fn run(table: &mut Table) -> anyhow::Result<()> {
     all(table, &[])
 }
 
-/// The same with data planes that poll.
+/// The same measurements with data planes that poll.
 pub fn run_polling(table: &mut Table) -> anyhow::Result<()> {
     table.section("the same, with data planes that poll on a processor that both racks' share");
     all(table, &Polling::new()?.arguments())
@@ -54,7 +54,8 @@ fn all(table: &mut Table, daemons: Arguments<'_>) -> anyhow::Result<()> {
     local_bound(table, daemons)
 }
 
-/// Data planes of all racks on the last processor that this process may use, where they poll.
+/// Arguments that make the data planes of all racks poll, on the last processor that this process
+/// may use.
 pub(crate) struct Polling {
     cpu: String,
 }
@@ -74,12 +75,12 @@ fn load(skew: Skew, seed: u64) -> Load {
     Load { skew, racks: RACKS.to_vec(), reads: 50, settle: SETTLE, measure: MEASURE, seed }
 }
 
-/// A pool whose daemons got these arguments too.
+/// A pool whose daemons get these additional arguments.
 pub(crate) fn pool(arguments: Arguments<'_>) -> anyhow::Result<Cluster> {
     pool_of(MEMORY, arguments)
 }
 
-/// The same with so much memory in each rack.
+/// The same with `memory` bytes in each rack.
 fn pool_of(memory: u64, arguments: Arguments<'_>) -> anyhow::Result<Cluster> {
     let mut options = ClusterOptions::ephemeral()?;
     options.memory = memory;
@@ -100,7 +101,7 @@ fn course(
     Ok(course)
 }
 
-/// Throughput with the swap above that without it, in percent.
+/// Gain in throughput with swaps over that without, in percent.
 fn gain(table: &mut Table, daemons: Arguments<'_>, skew: Skew, limit: f64) -> anyhow::Result<()> {
     let mut gains = Vec::new();
     let (mut with, mut without, mut local) = (Vec::new(), Vec::new(), Vec::new());
@@ -127,7 +128,7 @@ fn gain(table: &mut Table, daemons: Arguments<'_>, skew: Skew, limit: f64) -> an
     Ok(())
 }
 
-/// The threshold that is bad in the paper must not be bad here.
+/// A threshold that costs throughput in the paper must not do so here.
 fn thresholds(table: &mut Table, daemons: Arguments<'_>) -> anyhow::Result<()> {
     let load = load(Skew::Zipfian, 9);
     let off = course(daemons, Some(SWAP_OFF), &load)?.throughput;
@@ -144,9 +145,9 @@ fn thresholds(table: &mut Table, daemons: Arguments<'_>) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// YCSB by a client in rack 0, on a table whose pages were all filled from rack 1, against one that
-/// was filled from rack 0. Rack 1 has heated the pages by filling them: they move when rack 0 has
-/// used them more, which the first runs are for.
+/// YCSB by a client in rack 0 on a table that was filled from rack 1, compared with one that was
+/// filled from rack 0. Filling has made the pages hot in rack 1, so they move only after rack 0 has
+/// used them more; the first runs do that.
 fn local_bound(table: &mut Table, daemons: Arguments<'_>) -> anyhow::Result<()> {
     let loader = |rack| -> anyhow::Result<Cluster> {
         let cluster = pool_of(TABLE_MEMORY, daemons)?;

@@ -1,4 +1,4 @@
-//! Figures beside their limits.
+//! Measurements beside their limits.
 
 /// What a run has measured so far; each line is printed as it is added.
 #[derive(Debug, Default)]
@@ -52,19 +52,19 @@ impl Table {
         self.sections.push(Section { benchmark, title, lines: Vec::new() });
     }
 
-    /// A figure that must not be above its limit.
+    /// Prints a measurement that must not exceed its limit.
     pub fn at_most(&mut self, name: &str, figure: f64, limit: f64, unit: &str, detail: &str) {
         let limit_text = with_unit(&format!("<= {limit}"), unit);
         self.line(name, (figure, unit), Some(limit_text), detail, figure <= limit);
     }
 
-    /// A figure that must not be below its limit.
+    /// Prints a measurement that must not fall below its limit.
     pub fn at_least(&mut self, name: &str, figure: f64, limit: f64, unit: &str, detail: &str) {
         let limit_text = with_unit(&format!(">= {limit}"), unit);
         self.line(name, (figure, unit), Some(limit_text), detail, figure >= limit);
     }
 
-    /// A figure without a limit.
+    /// Prints a measurement without a limit.
     pub fn figure(&mut self, name: &str, figure: f64, unit: &str, detail: &str) {
         self.line(name, (figure, unit), None, detail, true);
     }
@@ -85,8 +85,8 @@ impl Table {
         self.add(Line::Figure { name, measured, limit, detail, met });
     }
 
-    /// A comparison that can't be made here, and what it would take. It must not be taken for a
-    /// limit that is met.
+    /// Prints a comparison that can't be made here, and the reason. It counts as unmeasured, so it
+    /// can't be taken for a limit that is met.
     pub fn not_measured(&mut self, reason: &str) {
         println!("  NOT MEASURED: {reason}");
         self.add(Line::NotMeasured(reason.to_owned()));
@@ -111,13 +111,13 @@ impl Table {
         self.sections.iter().flat_map(|section| &section.lines).filter(|line| counts(line)).count()
     }
 
-    /// How many limits were missed.
+    /// The number of missed limits.
     #[must_use]
     pub fn missed(&self) -> usize {
         self.count(|line| matches!(line, Line::Figure { met: false, .. }))
     }
 
-    /// How many comparisons were not made.
+    /// The number of comparisons that were not made.
     #[must_use]
     pub fn unmeasured(&self) -> usize {
         self.count(|line| matches!(line, Line::NotMeasured(_)))

@@ -1,5 +1,5 @@
-//! The fabric over TCP against bare sockets, and against UCX if `ucx_perftest` is installed
-//! (Debian: ucx-utils). Who asks has core 0, who answers core 1, and neither sleeps.
+//! The TCP fabric compared with plain sockets, and with UCX if `ucx_perftest` is installed (Debian:
+//! ucx-utils). The requester has core 0, the server core 1, and neither sleeps.
 
 mod bare;
 mod ucx;
@@ -28,7 +28,7 @@ const SMALL: u32 = 64;
 const LARGE: u32 = 1 << 20;
 const ROUND_TRIPS: usize = 2000;
 const LARGE_READS: u64 = 48;
-/// Large reads that are in flight together.
+/// Large reads in flight together.
 const AHEAD: u64 = 4;
 const MEMORY: u64 = 16 << 20;
 
@@ -55,7 +55,7 @@ pub fn run(table: &mut Table) -> anyhow::Result<()> {
     ucx::run(table, &mut reader)
 }
 
-/// A mapping as a region.
+/// A mapping as a memory region.
 struct Memory(Mapping);
 
 impl Memory {
@@ -98,14 +98,14 @@ impl MemoryRegion for Memory {
     }
 }
 
-/// A fabric whose threads run on the core of the caller.
+/// A fabric whose threads run on the caller's core.
 fn fabric(rack: u16) -> anyhow::Result<Box<TcpFabric>> {
     let mut options = Options::new(RackId(rack), Incarnation(1));
     options.exports = vec![Arc::new(Memory::new()?)];
     Ok(Box::new(TcpFabric::new(options)?))
 }
 
-/// A rack that reads the memory of another one.
+/// A rack that reads another rack's memory.
 struct Reader {
     fabric: Box<TcpFabric>,
     endpoint: EndpointId,
@@ -145,7 +145,7 @@ impl Reader {
         Ok(self.fabric.post(self.endpoint, &[request])?)
     }
 
-    /// Polls until something is done; how much.
+    /// Polls until operations complete; returns their number.
     fn wait(&mut self) -> anyhow::Result<u64> {
         self.fabric.flush(self.endpoint);
         while self.events.is_empty() {
@@ -160,7 +160,7 @@ impl Reader {
         Ok(done)
     }
 
-    /// Microseconds of a small read, the median.
+    /// Median time of a small read in microseconds.
     fn round_trips(&mut self) -> anyhow::Result<f64> {
         let mut times = Vec::with_capacity(ROUND_TRIPS);
         for id in 0..ROUND_TRIPS {
@@ -187,14 +187,14 @@ impl Reader {
     }
 }
 
-/// The rate of so many large pieces since then.
+/// The rate of `pieces` large reads since `start`.
 fn gigabytes_per_second(start: Instant, pieces: u64) -> f64 {
     #[expect(clippy::cast_precision_loss, reason = "far below 2^52 bytes")]
     let bytes = (pieces * u64::from(LARGE)) as f64;
     bytes / start.elapsed().as_secs_f64() / 1e9
 }
 
-/// Reads a socket until the buffer is full, without sleeping.
+/// Fills the buffer from a socket without sleeping.
 fn receive(mut socket: &std::net::TcpStream, mut into: &mut [u8]) -> anyhow::Result<()> {
     use std::io::{ErrorKind, Read};
     while !into.is_empty() {
@@ -208,7 +208,7 @@ fn receive(mut socket: &std::net::TcpStream, mut into: &mut [u8]) -> anyhow::Res
     Ok(())
 }
 
-/// Writes all of it to a socket, without sleeping.
+/// Writes all bytes to a socket without sleeping.
 fn send(mut socket: &std::net::TcpStream, mut from: &[u8]) -> anyhow::Result<()> {
     use std::io::{ErrorKind, Write};
     while !from.is_empty() {

@@ -1,6 +1,6 @@
-//! Writes the hand-made inputs of the corpora anew, for when a format or the way a target reads its
-//! scenario has changed: `cargo run -p rackpool-fuzz --example seeds`. Inputs that were findings
-//! (named after what they found) are left alone.
+//! Writes the hand-made inputs of the corpora again, for when a format, or the way in which a
+//! target reads its scenario, has changed: `cargo run -p rackpool-fuzz --example seeds`. Inputs
+//! that were findings (named after what they found) are not touched.
 
 mod peers;
 
@@ -62,8 +62,8 @@ fn main() -> anyhow::Result<()> {
     table()
 }
 
-/// What Prometheus, a browser and somebody else ask at the port of the metrics; the first byte says
-/// how it is cut.
+/// Requests of Prometheus, a browser and another client to the metrics port; the first byte sets
+/// the length of the pieces.
 fn scrapes() -> anyhow::Result<()> {
     let prometheus = b"GET /metrics?name[]=x HTTP/1.1\r\nHost: rack:9000\r\n\
         User-Agent: Prometheus/2.53\r\nAccept: application/openmetrics-text;version=1.0.0\r\n\
@@ -76,7 +76,7 @@ fn scrapes() -> anyhow::Result<()> {
     write("scrape", "unfinished", b"\x01POST /metrics HTTP/1.1\r\nHost")
 }
 
-/// Requests as programs and as people write them; the first byte says how they are cut.
+/// Requests as programs and as people write them; the first byte sets the length of the pieces.
 fn requests() -> anyhow::Result<()> {
     let set = b"*3\r\n$3\r\nSET\r\n$1\r\nk\r\n$5\r\nvalue\r\n";
     let get = b"*2\r\n$3\r\nGET\r\n$1\r\nk\r\n";
@@ -88,8 +88,8 @@ fn requests() -> anyhow::Result<()> {
     write("resp", "unauthenticated_peers", b"\x10*11\r\n$4\r\nAUTH\r\n$16385\r\n")
 }
 
-/// Replies of a server to what is measured, the last ones broken; the first byte says how they are
-/// cut.
+/// Replies of a measured server, the last ones malformed; the first byte sets the length of the
+/// pieces.
 fn replies() -> anyhow::Result<()> {
     let record = b"*4\r\n$6\r\nfield0\r\n$5\r\nvalue\r\n$6\r\nfield1\r\n$0\r\n\r\n";
     write("replies", "record", &[&[4][..], record, b":1\r\n+OK\r\n"].concat())?;
@@ -108,7 +108,7 @@ fn replies() -> anyhow::Result<()> {
     write("replies", "announced", b"\x10*16777216\r\n$536870912\r\nxyz")
 }
 
-/// A page that moves, one that had moved before, and nothing at all.
+/// A page that moves, one that had moved before, and an empty trace.
 fn traces() -> anyhow::Result<()> {
     let rack = |rack, first| RackFrames { rack, first: PageId(first), frames: 8, free: 4 };
     let racks = [rack(RackId(0), 1), rack(RackId(1), 9)];
@@ -124,7 +124,7 @@ fn traces() -> anyhow::Result<()> {
     write("trace", "moves", &recording.finish()?)
 }
 
-/// Requests and answers of a channel: a head and what follows.
+/// A request or an answer of a channel: a head and its content.
 fn frame(kind: u8, len: usize, last: Option<u64>, content: &[u8]) -> anyhow::Result<Vec<u8>> {
     let len = u32::try_from(len)?.to_le_bytes();
     let last = last.map(u64::to_le_bytes);
@@ -155,7 +155,7 @@ fn tcp() -> anyhow::Result<()> {
     write("channel", "goodbye", &[&[50][..], &requests, &frame(5, 0, Some(0), &[])?].concat())?;
     write("channel", "cut-off", &[&[10][..], &frame(2, 100, Some(5), &[7; 60])?].concat())?;
     write("channel", "outside", &[&[10][..], &frame(1, 8, Some(4089), &[])?].concat())?;
-    // Three requests (place, length, kind), the size of a piece, the answers.
+    // Three requests (place, length, kind), the length of a piece, the answers.
     let posted = [3, 1, 20, 0, 0, 9, 1, 5, 99, 0];
     let good =
         [frame(1, 21, None, &[7; 21])?, frame(2, 1, None, &[])?, frame(1, 100, None, &[8; 100])?]
@@ -167,9 +167,9 @@ fn tcp() -> anyhow::Result<()> {
     write("answers", "too-many", &[&posted[..], &[9], &good, &frame(2, 9, None, &[])?].concat())
 }
 
-/// Requests and what a peer makes of them.
+/// Requests, and a peer's treatment of them.
 fn rrpc() -> anyhow::Result<()> {
-    // Not measured; ask for exactly 0x1000 B; the peer answers in each way.
+    // Unmeasured modes; a request for exactly 0x1000 B; the peer answers in each mode.
     let call = |mode: u8| vec![3, 0, 0x10, 2, mode, 200, 1, 1];
     let message = |kind: u8, len: [u8; 2]| {
         [&[1, 0, 1, 1, 64][..], &[0, 16, 0, 0], &[0, 0], &len, &[kind, 1]].concat()
@@ -428,7 +428,7 @@ fn plane() -> anyhow::Result<()> {
         "a-daemon-dies",
         &[client.clone(), vec![9, 0, 14, 9], ask(0, 0, &[4])].concat(),
     )?;
-    // Members 1 and 2, of which one has free frames; a full rack asks it.
+    // Members 1 and 2, one of which has free frames; a full rack requests objects from it.
     let member = |rack: u8, first: u16, free: u32| {
         let mut member = vec![1, rack, 0, 1];
         member.extend(first.to_le_bytes());
@@ -444,7 +444,7 @@ fn plane() -> anyhow::Result<()> {
     let spill = [open.clone(), members.clone(), full, call.clone(), objects, step.clone()].concat();
     write("plane", "a-full-rack-spills", &[spill.clone(), vec![8, 0]].concat())?;
     write("plane", "a-daemon-dies-while-objects-travel", &[spill, vec![9, 0]].concat())?;
-    // Rack 1 connects, allocates, asks again, frees.
+    // Rack 1 connects, allocates, repeats the request, frees.
     let accept = vec![11, 1, 1, 0];
     let allocate = vec![12, 0, 1, 0, 1, 5, 2, 3, 0, 0, 5, 1, 64, 9, 0, 1, 7];
     let peer = [accept, allocate.clone(), step.clone(), allocate, step.clone()].concat();
@@ -459,7 +459,7 @@ fn plane() -> anyhow::Result<()> {
     write("plane", "a-client-scribbles", &[client, garbage, vec![8, 0]].concat())
 }
 
-/// Maps with several leaves, looked at from both ends; with sets; and with nodes that are damaged.
+/// Maps with several leaves, scanned from both ends; maps with sets; maps with damaged nodes.
 fn ordered() -> anyhow::Result<()> {
     let many: Vec<u8> =
         (0..40_u8).flat_map(|key| [0, key.wrapping_mul(37), 8 * (key % 16)]).collect();

@@ -1,4 +1,4 @@
-//! Running targets: over their corpus, and over what comes of it by mutation.
+//! Runs targets over their corpus and over mutations of it.
 
 use std::fs;
 use std::io;
@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use crate::Target;
 
-/// No input of a few KiB takes a target as long as this: it hangs.
+/// No input of a few KiB takes a target this long: it hangs.
 const HANGS: Duration = Duration::from_secs(20);
 /// The longest input that mutation makes.
 const LONGEST: usize = 2048;
@@ -42,7 +42,8 @@ pub fn corpus(target: &str) -> io::Result<Vec<(String, Vec<u8>)>> {
     Ok(inputs)
 }
 
-/// Runs a target on an input; when it panics, the input is kept where the message says.
+/// Runs a target on an input; if it panics, the input is written to the file that the message
+/// names.
 pub fn run(target: Target, input: &[u8]) {
     let kept = CrashInput { target: target.name, input };
     (target.run)(input);
@@ -74,7 +75,7 @@ fn keep(target: &str, input: &[u8]) -> io::Result<PathBuf> {
     Ok(path)
 }
 
-/// Inputs without end, made of a corpus; the same for the same seed.
+/// An endless sequence of inputs, mutated from a corpus; the same for the same seed.
 #[derive(Debug)]
 pub struct Mutations {
     inputs: Vec<Vec<u8>>,
@@ -88,7 +89,7 @@ impl Mutations {
         Self { inputs, state: seed }
     }
 
-    /// Splitmix64.
+    /// SplitMix64.
     fn random(&mut self) -> u64 {
         self.state = self.state.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.state;
@@ -151,7 +152,7 @@ impl Mutations {
                 let end = (at + width).min(input.len());
                 input.splice(at..end, edge.to_le_bytes()[..width].iter().copied());
             }
-            // The end of another input.
+            // Ends with the end of another input.
             _ => {
                 let other = self.below(self.inputs.len());
                 let from = self.below(self.inputs.get(other).map_or(0, Vec::len) + 1);
@@ -164,8 +165,8 @@ impl Mutations {
     }
 }
 
-/// Runs a target on mutations of its corpus for some time; returns how many inputs it took. A
-/// panic ends it, and a hang ends the process; in both cases the input is kept.
+/// Runs a target on mutations of its corpus for a time; returns the number of inputs. A panic ends
+/// the campaign and a hang ends the process; in both cases the input is written to a file.
 pub fn campaign(target: Target, time: Duration, seed: u64) -> io::Result<u64> {
     let inputs = corpus(target.name)?.into_iter().map(|(_, input)| input).collect();
     let mut mutations = Mutations::new(inputs, seed);

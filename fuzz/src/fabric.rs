@@ -1,4 +1,4 @@
-//! What a peer of the emulated fabric sends and writes.
+//! Bytes that a peer of the emulated fabric sends and writes.
 
 use std::sync::Arc;
 
@@ -10,8 +10,8 @@ use rackpool_sync::atomic::{AtomicU64, Ordering};
 use crate::Input;
 use crate::memory::zeroes;
 
-/// A handshake packet is refused, or it says exactly what its bytes say: 4 reserved bytes apart it
-/// is written back as it was read.
+/// A handshake packet is refused, or is encoded again to the same bytes, except for 4 reserved
+/// bytes.
 pub fn hello(bytes: &[u8]) {
     match reencode_hello(bytes) {
         Ok(mut again) => {
@@ -63,14 +63,14 @@ impl MemoryRegion for Words {
         Ok(())
     }
 
-    /// One thread plays both ends.
+    /// One thread plays both ends, so no fence is needed.
     fn full_fence(&self) {}
 }
 
-/// A link between an honest sender and a receiver, into whose memory bytes are poked. Without
-/// them every message arrives once, in order and unchanged; with them what arrives has a length
-/// that a message can have, the receiver says at some point that the peer misbehaves or goes on
-/// waiting, and never does more work than the ring holds.
+/// A link between an honest sender and a receiver, into whose memory arbitrary bytes are written.
+/// Without such bytes every message arrives once, in order and unchanged. With them every received
+/// message has a valid length; the receiver either reports that the peer misbehaves or keeps
+/// waiting; and it never does more work than the ring holds.
 pub fn link(bytes: &[u8]) {
     let mut input = Input::new(bytes);
     let memory: Arc<dyn MemoryRegion> = Arc::new(Words(zeroes(LINK_BYTES)));
@@ -98,7 +98,7 @@ pub fn link(bytes: &[u8]) {
                 let _ = memory.store(at & !7, word);
             }
             4 => {
-                // The words and the beginnings of the rings, where it matters most.
+                // The words and the beginnings of the rings, where damage matters most.
                 is_honest = false;
                 let at = 0x1000 + u64::from(input.short() % 0x2100);
                 let _ = memory.write(at, input.bytes(8));

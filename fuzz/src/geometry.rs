@@ -12,22 +12,22 @@ use xxhash_rust::xxh3::xxh3_64;
 use crate::Input;
 use crate::memory::zeroes;
 
-/// Bytes of a superblock that decide something, from the first on.
+/// Bytes at the start of a superblock that carry meaning.
 const BYTES: usize = 128;
-/// Where the checksum stands.
+/// Offset of the checksum.
 const CHECKSUM: usize = 56;
 
-/// A superblock is refused, or it says the same when it is read in place, when it is parsed from a
-/// copy, and when what it says is formatted anew. What it describes can be laid out without
-/// leaving 64 bits, and a file that is too short for it is refused. The words that change by
-/// themselves are refused, or they are those that noting what they say leaves there.
+/// A superblock is refused, or it yields the same geometry when it is read in place, when it is
+/// parsed from a copy, and when it is formatted again. Laying out that geometry does not exceed 64
+/// bits, and a file that is too short for it is refused. The words that change after formatting are
+/// refused, or they equal what noting their values would store.
 pub fn geometry(bytes: &[u8]) {
     let mut input = Input::new(bytes);
     let is_sealed = input.byte() & 1 == 1;
     let mut block = input.bytes(BYTES).to_vec();
     block.resize(BYTES, 0);
     if is_sealed {
-        // A checksum that fits, so that the fields behind it are reached.
+        // A valid checksum, so that the fields behind it are reached.
         let check = xxh3_64(&[&block[..CHECKSUM], &block[80..96], &block[104..112]].concat());
         block[CHECKSUM..CHECKSUM + 8].copy_from_slice(&check.to_le_bytes());
     }
@@ -41,7 +41,7 @@ pub fn geometry(bytes: &[u8]) {
     let found = mapping.view::<Superblock>(0).unwrap();
     assert_eq!(found.read(path), parsed);
     let (first_page, life) = (found.first_page(path), found.incarnation(path));
-    // These are any bits at all.
+    // These fields may have any value.
     let _ = (found.owner(), found.is_closed());
     if let Ok(geometry) = parsed {
         mapping.write(0, &[0; CHECKSUM + 24]).unwrap();

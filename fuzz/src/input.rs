@@ -1,6 +1,6 @@
-//! Bytes read as a scenario.
+//! An input read as a scenario.
 
-/// What is left of an input. At its end everything reads as 0, so that any bytes are a scenario.
+/// The rest of an input. Beyond its end everything reads as 0, so any bytes are a scenario.
 #[derive(Clone, Copy, Debug)]
 pub struct Input<'a>(&'a [u8]);
 
@@ -11,7 +11,7 @@ impl<'a> Input<'a> {
         Self(bytes)
     }
 
-    /// Whether nothing is left.
+    /// Returns true if nothing is left.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.0.is_empty()
@@ -49,7 +49,8 @@ impl<'a> Input<'a> {
         self.byte() % end.max(1)
     }
 
-    /// A number whose size is as likely to be small as large: a byte that says how many follow.
+    /// A number whose magnitude is uniformly distributed: a byte with the number of bytes that
+    /// follow.
     pub fn number(&mut self) -> u64 {
         let length = usize::from(self.below(9));
         let mut array = [0; 8];
@@ -65,7 +66,7 @@ impl<'a> Input<'a> {
         taken
     }
 
-    /// Everything that is left.
+    /// All remaining bytes.
     pub fn rest(&mut self) -> &'a [u8] {
         std::mem::take(&mut self.0)
     }

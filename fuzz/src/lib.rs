@@ -1,12 +1,12 @@
-//! Fuzz targets: one function for everything that parses what another process wrote.
+//! Fuzz targets: one function for each parser of bytes that another process wrote.
 //!
-//! A target takes arbitrary bytes, interprets them as a scenario (bytes that arrive, words that are
-//! poked into shared memory, what is asked meanwhile) and panics when a property does not hold.
-//! The same functions are run
+//! A target takes arbitrary bytes, interprets them as a scenario (arriving bytes, words written
+//! into shared memory, requests in between), and panics when a property is violated. The same
+//! functions are run
 //! - by `cargo test`, over the corpus in `corpus/<target>` and over mutations of it with a fixed
 //!   seed;
-//! - by `cargo x fuzz --builtin <target> <seconds>`, which goes on mutating;
-//! - by `cargo x fuzz <target> <seconds>` under libFuzzer (`libfuzzer/`), which is led by coverage.
+//! - by `cargo x fuzz --builtin <target> <seconds>`, which keeps mutating;
+//! - by `cargo x fuzz <target> <seconds>` under libFuzzer (`libfuzzer/`), guided by coverage.
 //!
 //! | module | the bytes come from |
 //! |---|---|
@@ -25,7 +25,7 @@
 //! | [`trace`] | access traces |
 //! | [`resp`] | clients of the service that speaks Redis' protocol |
 //! | [`reply`] | servers that `rackpool ycsb` measures |
-//! | [`scrape`] | who asks at the port of the metrics |
+//! | [`scrape`] | clients of the metrics port |
 #![forbid(unsafe_code)]
 #![expect(
     clippy::unwrap_used,
@@ -54,16 +54,16 @@ pub mod words;
 
 pub use input::Input;
 
-/// A target by its name, which is also that of its corpus.
+/// A target and its name, which is also that of its corpus.
 #[derive(Clone, Copy, Debug)]
 pub struct Target {
-    /// The folder below `corpus`, and what the command line calls it.
+    /// The folder below `corpus`, and the name on the command line.
     pub name: &'static str,
-    /// Panics when the bytes make a property fail.
+    /// Panics when the bytes violate a property.
     pub run: fn(&[u8]),
 }
 
-/// All of them.
+/// All targets.
 pub const TARGETS: &[Target] = &[
     Target { name: "messages", run: messages::messages },
     Target { name: "frames", run: messages::frames },
@@ -87,7 +87,7 @@ pub const TARGETS: &[Target] = &[
     Target { name: "scrape", run: scrape::scrape },
 ];
 
-/// The target called `name`.
+/// The target with this name.
 #[must_use]
 pub fn target(name: &str) -> Option<Target> {
     TARGETS.iter().copied().find(|target| target.name == name)

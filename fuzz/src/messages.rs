@@ -1,4 +1,4 @@
-//! Messages and the frames they travel in.
+//! Messages, and the frames that carry them.
 
 use std::fmt::Debug;
 
@@ -14,9 +14,9 @@ use crate::Input;
 /// The version in the header of every frame.
 const VERSION: u8 = 1;
 
-/// The first byte says who listens and whether the rest is a body to be framed or a whole frame.
-/// What is accepted is written back as the very same bytes: no two frames say the same, and
-/// nothing that was read is lost.
+/// The first byte selects the receiver, and whether the rest is a body to be framed or a whole
+/// frame. An accepted message is encoded again to the very same bytes: no two frames have the same
+/// meaning, and no information is lost.
 pub fn messages(bytes: &[u8]) {
     let mut input = Input::new(bytes);
     let kind = input.byte();
@@ -45,15 +45,16 @@ fn comes_back<M: Encode + Decode<()> + Debug + PartialEq>(frame: &[u8]) {
     assert_eq!(again, frame, "{message:?} is written in another way than it was read");
 }
 
-/// A stream of messages in pieces: what comes out does not depend on how it was cut, everything up
-/// to the first fault comes out, and nothing is held that no frame can use.
+/// A stream of messages in pieces. The decoded messages do not depend on the length of the pieces;
+/// everything before the first fault is decoded; and the reader buffers no more than a frame can
+/// use.
 pub fn frames(bytes: &[u8]) {
     let mut input = Input::new(bytes);
     let cut = usize::from(input.byte()).max(1);
     let stream = input.rest();
     let whole = read(stream, stream.len().max(1));
     assert_eq!(whole, read(stream, cut), "cut after {cut} B");
-    // The same without a reader: one frame after the other.
+    // The same without a reader, frame by frame.
     let mut rest = stream;
     for message in &whole.0 {
         let frame = encode(message).unwrap_or_default();
@@ -79,7 +80,7 @@ pub fn frames(bytes: &[u8]) {
 
 type Told = Tagged<MetadataRequest>;
 
-/// Every message of a stream that arrives in pieces, and the fault that ends it.
+/// All messages of a stream that arrives in pieces, and the fault that ends it.
 fn read(stream: &[u8], cut: usize) -> (Vec<Told>, Option<CodecError>) {
     let mut reader = FrameReader::new();
     let mut seen = Vec::new();

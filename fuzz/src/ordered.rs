@@ -1,4 +1,4 @@
-//! Ordered maps and sorted sets whose nodes somebody else writes as well.
+//! Ordered maps and sorted sets whose nodes another client damages.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -17,8 +17,8 @@ const SET: MapId = MapId::from_bytes([2; 16]);
 
 type Error = OrderedError<HeapError>;
 
-/// What the map has, until a node is damaged: then anything may be found, but nothing panics or
-/// loops.
+/// The expected contents of the map, until a node is damaged. From then on any contents may be
+/// found, but no operation panics or loops.
 #[derive(Default)]
 struct Model {
     pairs: BTreeMap<Vec<u8>, Vec<u8>>,
@@ -41,8 +41,8 @@ impl Model {
     }
 }
 
-/// Operations on a map and a set in one small node table, whose values are changed in between; and
-/// the rest of the bytes as a small set.
+/// Operations on a map and a set in one small node table, whose nodes are damaged in between; the
+/// rest of the bytes is parsed as a small set.
 pub fn ordered(bytes: &[u8]) {
     let mut input = Input::new(bytes);
     let heap = Arc::new(Heap::new());
@@ -140,7 +140,7 @@ fn small(bytes: &[u8]) {
     }
 }
 
-/// Changes a node: a byte of it, its length, or all of it for another one's.
+/// Damages a node: changes a byte or its length, or replaces it with another node's bytes.
 fn poke(input: &mut Input<'_>, table: &Table<Arc<Heap>>, model: &mut Model) {
     let mut handle = table.handle();
     let mut nodes = Vec::new();

@@ -1,5 +1,5 @@
-//! A daemon's data plane: what clients write into their files, what other racks send, and what the
-//! metadata server says.
+//! A daemon's data plane: bytes that clients write into their files, messages of other racks, and
+//! data from the metadata server.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -24,33 +24,33 @@ use crate::Input;
 
 const THREADS: u16 = 2;
 const CLIENTS: u8 = 3;
-/// Where the slots of threads begin and end in a client's file.
+/// The range of the thread slots in a client's file.
 const SLOTS: u64 = 4096;
 const SLOTS_END: u64 = SLOTS + 2 * (16 << 10);
-/// Behind the call cells of all threads.
+/// The end of the call cells of all threads.
 const RINGS: u64 = SLOTS_END + 2 * 128 * CELLS_PER_THREAD as u64;
 
 struct Scenario {
     plane: PlaneUnderTest,
     endpoints: Vec<EndpointId>,
     calls: Vec<(EndpointId, u64, PeerRequest)>,
-    /// Numbers of the calls of clients so far.
+    /// Number of client calls so far.
     begun: u32,
-    /// Whether other racks have taken part.
+    /// Set once other racks have taken part.
     has_peers: bool,
-    /// Clients whose own rings are so damaged that pushing might not end.
+    /// Clients whose own rings are so damaged that pushing to them might not end.
     broken: BTreeSet<ClientId>,
-    /// Whether clients wrote what no client of this release writes.
+    /// False once a client has written bytes that no client of this release writes.
     is_honest: bool,
 }
 
 /// Requests and arbitrary bytes in client files, messages and silence of other racks, members and
-/// homes from the metadata server, clients and daemons that die. Whatever comes:
-/// - the data plane goes on (an error would end the daemon) and posts no transfer out of bounds;
-/// - what it sends can be read by other racks, and is never more than a message may be;
-/// - a daemon that starts anew derives the very metrics from the metadata that this one has;
-/// - an answer stands in a cell only if it can be understood;
-/// - when all clients have gone and only they took part, nothing is in use.
+/// homes from the metadata server, deaths of clients and daemons. In every case:
+/// - the data plane continues (an error would end the daemon) and posts no transfer out of bounds;
+/// - other racks can decode what it sends, which is never longer than a message may be;
+/// - a restarted daemon derives the same metrics from the metadata as this one;
+/// - an answer in a call cell can always be decoded;
+/// - when all clients have ended and no other rack took part, nothing is in use.
 pub fn plane(bytes: &[u8]) {
     let mut input = Input::new(bytes);
     let mut scenario = Scenario {
@@ -84,7 +84,7 @@ fn client(input: &mut Input<'_>) -> ClientId {
     ClientId(u32::from(input.below(CLIENTS)) + 1)
 }
 
-/// An address that is likely to be one of this rack, or of another one.
+/// An address that is likely to be in this rack or in another one.
 fn address(input: &mut Input<'_>) -> GlobalAddr {
     let page = match input.below(4) {
         0 => return GlobalAddr::from_raw(input.word()),
@@ -128,7 +128,7 @@ impl Scenario {
                         assert_eq!(distinct.len(), addrs.len(), "an object is handed out twice");
                     }
                 }
-                // How fast another rack is.
+                // The speed of another rack.
                 _ => {}
             }
         }
@@ -141,7 +141,7 @@ impl Scenario {
         }
     }
 
-    /// A thread asks something as the client library does.
+    /// A thread posts a request as the client library does.
     fn request(&mut self, input: &mut Input<'_>) {
         let (id, thread) = (client(input), u16::from(input.below(2)));
         let (cell, kind) = (input.below(4), input.byte());
@@ -166,7 +166,8 @@ impl Scenario {
         self.check_cells();
     }
 
-    /// As a thread of a client does with what a refill brought: it stands somewhere else first.
+    /// Does what a client thread does with objects from a refill: notes each at another place, then
+    /// clears its cell.
     fn take_from_inbox(&self, id: ClientId, thread: u16) {
         let Some(client) = self.plane.client(id) else { return };
         let slot = client.file().thread(thread).unwrap();
@@ -195,11 +196,11 @@ impl Scenario {
         }
     }
 
-    /// Any bytes anywhere in a client's file but in its superblock.
+    /// Writes arbitrary bytes anywhere in a client's file except its superblock.
     fn scribble(&mut self, input: &mut Input<'_>) {
         let (id, at) = (client(input), u64::from(input.half()));
         let Some(client) = self.plane.client(id) else { return };
-        // Behind the slots: cells and rings. The data areas are never parsed.
+        // Behind the slots are call cells and rings. The data areas are never parsed.
         let area = match input.below(3) {
             0 => SLOTS..ClientFile::bytes(THREADS),
             1 => SLOTS..SLOTS_END,
@@ -213,7 +214,7 @@ impl Scenario {
         self.is_honest = false;
     }
 
-    /// An address, good or bad, in one of the places where objects stand.
+    /// Writes an address, valid or not, into one of the places for objects.
     fn poke_slot(&mut self, input: &mut Input<'_>) {
         let (id, thread) = (client(input), u16::from(input.below(2)));
         let (place, at, addr) = (input.below(3), usize::from(input.below(64)), address(input));
@@ -228,7 +229,7 @@ impl Scenario {
         self.is_honest = false;
     }
 
-    /// The daemon dies, perhaps with a damaged record of another rack, and starts again.
+    /// The daemon dies, possibly with a damaged peer record, and starts again.
     fn restart(&mut self, input: &mut Input<'_>) {
         let before = self.plane.metrics();
         let kind = input.byte();
@@ -241,7 +242,7 @@ impl Scenario {
         self.endpoints.clear();
         self.calls.clear();
         let after = self.plane.metrics();
-        // What another rack was being given back may be freed by the record.
+        // The record may free objects that were being returned to another rack.
         assert!(after.1 <= before.1 && (after.1 == before.1 || kind & 3 == 3));
         for id in (1..=u32::from(CLIENTS)).filter(|id| kind & (4 << id) == 0) {
             self.plane.come_back(ClientId(id)).unwrap();
@@ -318,7 +319,7 @@ impl Scenario {
                     0xf0.. => PeerRequest::Write { addr, bytes: input.bytes(100).to_vec() },
                     0xe0.. => {
                         let lines = vec![input.half() % 80; usize::from(input.below(3))];
-                        // Mostly as many as there are lines.
+                        // Mostly as many bytes as the lines have.
                         let len = if lease & 14 == 0 { 200 } else { lines.len() * LINE_BYTES };
                         let mut bytes = input.bytes(len).to_vec();
                         bytes.resize(len, 0);
@@ -409,7 +410,7 @@ impl Scenario {
     }
 }
 
-/// Writes anything into a record of an exchange.
+/// Writes arbitrary values into a peer record.
 fn damage(input: &mut Input<'_>, log: &PeerLog) {
     let set = |word: &AtomicU64, value: u64| word.store(value, Ordering::Relaxed);
     set(&log.state, u64::from(input.below(5)));

@@ -1,17 +1,19 @@
-//! Servers that `rackpool ycsb` measures, as it sees them.
+//! Replies of servers that `rackpool ycsb` measures.
 
 use std::io::{self, BufRead, BufReader, Read};
 
 use rackpool_cli::ycsb::fuzzing::{Reply, reply};
 
-/// The deepest lists that a reply may have.
+/// The deepest nesting of lists in a reply.
 const MAX_DEPTH: usize = 4;
 
-/// Bytes are the same replies however they come in pieces; no reply has more in it than has come,
-/// and written again it is read as the same. The first byte says how long the pieces are.
+/// The parsed replies do not depend on the pieces in which the bytes arrive; no reply contains more
+/// than has arrived; and an encoded reply is parsed to the same reply. The first byte sets the
+/// length of the pieces.
 pub fn replies(bytes: &[u8]) {
     let Some((cut, bytes)) = bytes.split_first() else { return };
-    // Written again, a longer line could be longer than any may be: see `size`.
+    // Limits the bytes: an encoded line may be longer than the original and exceed the limit, see
+    // `size`.
     let bytes = &bytes[..bytes.len().min(16 << 10)];
     let mut rest = bytes;
     let whole = scenario(&mut rest);
@@ -24,12 +26,12 @@ pub fn replies(bytes: &[u8]) {
     assert!(whole.iter().all(|reply| depth(reply) <= MAX_DEPTH));
 }
 
-/// The replies up to the first that is none.
+/// The replies up to the first malformed one.
 fn scenario(from: &mut impl BufRead) -> Vec<Reply> {
     std::iter::from_fn(|| reply(from)).collect()
 }
 
-/// Bytes that come a few at a time.
+/// Bytes that arrive in short pieces.
 struct Pieces<'a> {
     bytes: &'a [u8],
     most: usize,
@@ -42,8 +44,8 @@ impl Read for Pieces<'_> {
     }
 }
 
-/// The fewest bytes in which a reply could have come. Of a text each byte may have become three,
-/// when it was no UTF-8.
+/// The fewest bytes in which a reply can have arrived. A byte that is not UTF-8 becomes three bytes
+/// of text.
 fn size(reply: &Reply) -> usize {
     3 + match reply {
         Reply::Nothing | Reply::Integer(_) => 1,
@@ -60,7 +62,7 @@ fn depth(reply: &Reply) -> usize {
     }
 }
 
-/// As a server would write it.
+/// Encodes a reply as a server does.
 fn write(reply: &Reply) -> Vec<u8> {
     match reply {
         Reply::Nothing => b"$-1\r\n".to_vec(),

@@ -2,14 +2,15 @@
 
 use rackpool_kv_service::resp::{Limits, Parsed, ProtocolError, RequestParser, first_key};
 
-/// What a connection with these limits keeps of an argument, in bytes.
+/// Bytes of an argument that a connection with these limits keeps.
 const KEPT: usize = 64;
 
-/// What a client's bytes are: its requests, and how it ends.
+/// A client's requests, and the error that ends them.
 type Scenario = (Vec<(Vec<Vec<u8>>, Option<usize>)>, Option<ProtocolError>);
 
-/// Bytes make the same requests, or the same error, however they are cut into pieces; and no
-/// request has more in it than has come. What was seen ahead in them is what they are.
+/// The parsed requests, or the error, do not depend on the pieces in which the bytes arrive, and no
+/// request contains more than has arrived. The key that the lookahead finds is that of the first
+/// request.
 pub fn resp(bytes: &[u8]) {
     let Some((cut, bytes)) = bytes.split_first() else { return };
     if let Some((key, end)) = first_key(bytes) {
@@ -30,7 +31,7 @@ pub fn resp(bytes: &[u8]) {
     }
 }
 
-/// What a connection makes of bytes that come in pieces of this length.
+/// Parses bytes that arrive in pieces of this length.
 fn scenario(bytes: &[u8], piece: usize, limits: Limits) -> Scenario {
     let (mut parser, mut input, mut requests) = (RequestParser::default(), Vec::new(), Vec::new());
     for piece in bytes.chunks(piece) {

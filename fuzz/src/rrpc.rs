@@ -1,4 +1,4 @@
-//! What a peer sends to the requests between racks.
+//! Messages that a peer sends for requests between racks.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
@@ -26,13 +26,13 @@ struct Scenario {
     is_open: bool,
 }
 
-/// Messages of a peer, garbage or well-formed with any fields, while this side asks, answers, gives
-/// up and waits. Whatever comes:
-/// - a message that is understood says exactly what its bytes say;
-/// - each request ends at most once, with no more data than was asked for;
-/// - nothing outside of the arena is posted;
-/// - what the machine sends can be read by its peer;
-/// - when the endpoint has ended, every request has, and the whole arena is free.
+/// Messages of a peer, garbage or well-formed with arbitrary fields, while this side sends
+/// requests, answers, gives up and waits. In every case:
+/// - a decoded message has exactly the content of its bytes;
+/// - each request ends at most once, with no more data than was requested;
+/// - no operation outside the arena is posted;
+/// - the peer can decode what the machine sends;
+/// - after the endpoint has ended, every request has ended, and the whole arena is free.
 pub fn rrpc(bytes: &[u8]) {
     let mut input = Input::new(bytes);
     let now = Instant::now();
@@ -89,7 +89,7 @@ impl Scenario {
     }
 
     fn well_formed(&mut self, input: &mut Input<'_>) {
-        // A number in use, or any.
+        // A number in use, or an arbitrary one.
         let at = usize::from(input.byte());
         let number = match self.open.keys().nth(at % 8) {
             Some(call) if at < 200 => call.number,
@@ -167,11 +167,11 @@ impl Scenario {
         }
     }
 
-    /// One round, in which the fabric refuses what is offered or takes it.
+    /// One round, in which the fabric refuses or accepts what is posted.
     fn act(&mut self, refuses: bool) {
         self.hear();
         self.machine.new_round();
-        // Whether the fabric has taken something that nobody was rung for.
+        // Set while the fabric has accepted operations for which no doorbell was rung.
         let mut unrung = false;
         while let Some(action) = self.machine.poll() {
             match action {
@@ -271,7 +271,7 @@ impl Scenario {
     }
 }
 
-/// The bytes of a message, from what was read in them.
+/// Encodes a message again, from its decoded form.
 fn again(message: &Message, bytes: &[u8]) -> Vec<u8> {
     match message {
         Message::Request { number, inline, place, body } => {

@@ -1,9 +1,10 @@
-//! What is asked at the port of the metrics.
+//! Requests to the metrics port.
 
 use rackpool_metrics::fuzzing::{MAX_HEAD, asked};
 
-/// Bytes ask for the same however they are cut into pieces, a head of any length is decided on, and
-/// only who asks for the metrics gets them. The first byte says how long the pieces are.
+/// The decision on a request does not depend on the pieces in which it arrives, a head of any
+/// length is decided on, and only a request for the metrics gets them. The first byte sets the
+/// length of the pieces.
 pub fn scrape(bytes: &[u8]) {
     let Some((cut, bytes)) = bytes.split_first() else { return };
     let whole = asked(bytes);

@@ -1,4 +1,4 @@
-//! The metadata that a daemon finds when it starts.
+//! The metadata that a starting daemon finds.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -19,25 +19,25 @@ struct Scenario {
     first: u32,
     /// Objects handed out and not damaged since, with their lengths.
     held: BTreeMap<GlobalAddr, u64>,
-    /// Objects that a damaged rack has, whoever they belong to.
+    /// Objects in use in a damaged rack, with any owner.
     found: BTreeSet<GlobalAddr>,
     /// Pages that may be in the rack.
     pages: BTreeSet<PageId>,
     is_damaged: bool,
 }
 
-/// Objects are handed out and taken back, the daemon starts anew, and what it finds may be damaged.
-/// It refuses to start, or
-/// - no object is handed out that is in use, overlaps one, or is no address;
-/// - every object it counts can be taken back, and afterwards nothing is in use;
-/// - starting once more gives the same metrics;
+/// Objects are handed out and freed, the daemon restarts, and its metadata may be damaged. It
+/// refuses to start, or
+/// - no object is handed out that is in use, overlaps one, or is no valid address;
+/// - every object that it counts can be freed, and afterwards nothing is in use;
+/// - another restart gives the same metrics;
 /// - no operation fails.
 ///
-/// Without damage every object stays in use until it is taken back, and nothing gets lost.
+/// Without damage every object stays in use until it is freed, and nothing is lost.
 pub fn slab(bytes: &[u8]) {
     let mut input = Input::new(bytes);
     let size = PageSize::from_bytes([4096, 16 << 10][usize::from(input.below(2))]).unwrap();
-    // Also ids at the end of their range.
+    // Includes page ids at the end of their range.
     let first = if input.below(4) == 0 { u32::MAX - FRAMES + 1 } else { 1 + input.half() % 5000 };
     let mut scenario = Scenario {
         slab: SlabUnderTest::new(size, FRAMES, PageId(first)).unwrap(),
@@ -93,7 +93,7 @@ impl Scenario {
         let known = self.held.keys().chain(&self.found).copied().collect::<Vec<_>>();
         let addr = match input.below(4) {
             0 => GlobalAddr::from_raw(input.number()),
-            // Beside an object.
+            // An address near an object.
             1 => match known.get(number) {
                 Some(addr) => GlobalAddr::from_raw(addr.raw().wrapping_add(input.number())),
                 None => return,
@@ -128,7 +128,7 @@ impl Scenario {
         }
     }
 
-    /// Damages words of one frame and starts a daemon; whether it started.
+    /// Damages words of one frame and restarts the daemon; returns true if it started.
     fn damage(&mut self, input: &mut Input<'_>) -> bool {
         self.is_damaged = true;
         for _ in 0..=input.below(4) {
@@ -190,7 +190,7 @@ impl Scenario {
         }
     }
 
-    /// Every object that the rack says is in use and that can be taken back.
+    /// Every object that is in use by the rack's metadata and that can be freed.
     fn objects(&self) -> impl Iterator<Item = GlobalAddr> {
         let offsets = (0..self.size.bytes() / OBJECT).map(|index| index * OBJECT);
         let all = self.pages.iter().flat_map(move |page| {
@@ -199,7 +199,7 @@ impl Scenario {
         all.filter(|addr| self.slab.is_allocated(*addr))
     }
 
-    /// Everything is taken back.
+    /// Frees everything.
     fn end(mut self) {
         self.restart();
         for addr in self.objects().collect::<Vec<_>>() {

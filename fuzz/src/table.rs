@@ -1,4 +1,4 @@
-//! The hash table over memory that somebody else writes into as well.
+//! The hash table over memory that another client damages.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -17,7 +17,8 @@ const BASE: u64 = PAGE_BYTES;
 const BYTES: u64 = 256 << 10;
 const LINE: u64 = 64;
 const POISON: u8 = 0xdd;
-/// More operations on memory than any operation on so small a table needs: it does not end.
+/// The most memory operations that any operation on so small a table needs; one that exceeds them
+/// does not end.
 const MAX_OPERATIONS: u64 = 200_000;
 
 #[derive(Debug, thiserror::Error)]
@@ -28,11 +29,11 @@ pub(crate) enum HeapError {
     Outside(u64),
 }
 
-/// Memory of one process; freed memory is poisoned and never used again.
+/// Memory of one process. Freed memory is poisoned and never reused.
 #[derive(Debug)]
 pub(crate) struct Heap {
     state: Mutex<State>,
-    /// Operations since the table was last asked something.
+    /// Memory operations since the last call of the table.
     operations: AtomicU64,
     /// Tokens drawn so far.
     tokens: AtomicU64,
@@ -51,7 +52,7 @@ impl Heap {
         Self { state: Mutex::new(state), operations: AtomicU64::new(0), tokens: AtomicU64::new(0) }
     }
 
-    /// From here on operations are counted, to notice what does not end.
+    /// Starts counting operations again, to detect a call that does not end.
     pub(crate) fn start_anew(&self) {
         self.operations.store(0, Ordering::Relaxed);
     }
@@ -64,7 +65,8 @@ impl Heap {
 }
 
 impl State {
-    /// The bytes at an address, if all of them are allocated or (to be read only) were.
+    /// The bytes at an address, if all of them are allocated or, for reads (`live` false), were
+    /// once.
     fn at(&mut self, addr: GlobalAddr, len: usize, live: bool) -> Result<&mut [u8], HeapError> {
         let outside = || HeapError::Outside(addr.raw());
         let end = addr.raw().checked_add(len as u64).ok_or_else(outside)?;
@@ -78,16 +80,16 @@ impl State {
     }
 }
 
-/// An object that nothing points to yet.
+/// An object to which nothing points yet.
 #[derive(Debug)]
 pub(crate) struct HeapReservation {
     addr: GlobalAddr,
     token: u64,
-    /// The word that it was taken out of; null if none.
+    /// The word out of which it was borrowed; null if none.
     place: GlobalAddr,
-    /// Published, by this.
+    /// Set once published, to the compare-and-swap that published it.
     published: Option<PublishCas>,
-    /// Published, and it counts.
+    /// Set once the publication counts.
     counts: bool,
 }
 
@@ -133,7 +135,7 @@ impl Memory for Heap {
     }
 
     fn tombstone(&self) -> Result<HeapReservation, HeapError> {
-        // Never the same twice, in both halves.
+        // A new token each time, with different values in both halves.
         let token = (self.tokens.fetch_add(1, Ordering::Relaxed) + 1) * 0x1_0000_0001;
         let token = token | 1 << 48;
         let place = GlobalAddr::NULL;
@@ -170,7 +172,7 @@ impl Memory for Heap {
     fn resolve(&self, reservation: &mut HeapReservation, published: bool) {
         reservation.counts = published;
         if published && !reservation.addr.is_null() {
-            // Damage may be in its way, as anywhere.
+            // The object may be damaged.
             let _ = self.compare_and_swap(reservation.addr, reservation.token, 0);
         }
     }
@@ -193,7 +195,7 @@ impl Memory for Heap {
         if let Some(PublishCas { addr, new, mode: PublishMode::Settle(word), .. }) =
             reservation.published
         {
-            // Nobody else changes it, but for damage.
+            // Only damage changes the word.
             let _ = self.compare_and_swap(addr, new, word);
         }
         unwanted.map_or(Ok(()), |unwanted| self.free(unwanted))
@@ -237,7 +239,8 @@ impl Memory for Heap {
     }
 }
 
-/// What was ever stored under a key, the present value last; no value while it is deleted.
+/// All values that were ever stored under each key, and the present ones; a deleted key has no
+/// present value.
 #[derive(Default)]
 struct Model {
     ever: BTreeMap<Vec<u8>, Vec<Vec<u8>>>,
@@ -251,8 +254,8 @@ impl Model {
         self.now.insert(key.to_vec(), value.to_vec());
     }
 
-    /// Without damage the table behaves like a map. With damage a key may be gone or an operation
-    /// refused, but a value that is found was once stored under that very key.
+    /// Without damage the table behaves like a map. With damage a key may be missing or an
+    /// operation refused, but any value found was once stored under that key.
     fn found(&self, key: &[u8], value: Option<&[u8]>) {
         if !self.is_damaged {
             assert_eq!(value, self.now.get(key).map(Vec::as_slice), "{key:?}");
@@ -262,15 +265,15 @@ impl Model {
         }
     }
 
-    /// An operation failed: without damage it may do so only because all memory is in use.
+    /// Checks a failed operation: without damage the only reason is that all memory is in use.
     fn failed(&mut self, error: &KvError<HeapError>) {
         let is_full = matches!(error, KvError::Memory(HeapError::Full) | KvError::TableFull { .. });
         assert!(self.is_damaged || is_full, "{error}");
     }
 }
 
-/// Operations on a small table, and bytes poked into its header, directory, segments and objects
-/// in between: nothing panics or loops, and no value is invented.
+/// Operations on a small table, with damage to its header, directory, segments and objects in
+/// between: no operation panics or loops, and no value is invented.
 pub fn table(bytes: &[u8]) {
     let mut input = Input::new(bytes);
     let heap = Arc::new(Heap::new());
@@ -296,7 +299,7 @@ pub fn table(bytes: &[u8]) {
                 }
             }
             10 => {
-                // Another client, which knows nothing yet.
+                // Another client, without cached state.
                 match Table::open(Arc::clone(&heap), addr) {
                     Ok(table) => handle = table.with_lock_wait(Duration::ZERO).handle(),
                     Err(error) => model.failed(&error),
@@ -320,7 +323,7 @@ fn poke(input: &mut Input<'_>, heap: &Heap, model: &mut Model) {
     let xor = input.byte();
     let at = GlobalAddr::from_raw(BASE + line * LINE + offset % LINE);
     match offset / LINE {
-        // One byte, or one word: a flipped bit, a pointer to elsewhere.
+        // One byte, or one word: a flipped bit, a pointer elsewhere.
         0 | 1 => {
             let Ok(found) = state.at(at, 1, true) else { return };
             found[0] ^= xor;
@@ -332,7 +335,7 @@ fn poke(input: &mut Input<'_>, heap: &Heap, model: &mut Model) {
             found.copy_from_slice(&input.word().to_le_bytes());
             model.is_damaged = true;
         }
-        // What stands elsewhere: a word that once made sense.
+        // A copy of another place: a word that was once valid.
         _ => {
             let from = BASE + u64::from(input.short()) % lines.max(1) * LINE + u64::from(xor & 56);
             let Ok(word) = state.at(GlobalAddr::from_raw(from), 8, false) else { return };
@@ -347,7 +350,7 @@ fn poke(input: &mut Input<'_>, heap: &Heap, model: &mut Model) {
 
 fn operate(input: &mut Input<'_>, handle: &mut Handle<Arc<Heap>>, model: &mut Model) {
     let number = input.byte();
-    // Keys whose length is a part of them, and values of one line, of several, and large ones.
+    // Keys that contain their length; values of one cache line, of several, and large ones.
     let key = vec![number; usize::from(number % 7) + 1];
     let kind = input.byte();
     let length = [3, 60, 900, 3000][usize::from(kind >> 6)];
@@ -381,7 +384,7 @@ fn operate(input: &mut Input<'_>, handle: &mut Handle<Arc<Heap>>, model: &mut Mo
         Ok(true) => model.put(&key, &value),
         Ok(false) => {}
         Err(error) => {
-            // Refused, and yet it may have been done before what comes after it failed.
+            // Refused, and yet possibly done before a later step failed.
             model.ever.entry(key).or_default().push(value);
             model.failed(&error);
         }

@@ -1,4 +1,4 @@
-//! What a peer of the fabric over TCP sends, held against the simplest reading of
+//! Bytes that a peer of the TCP fabric sends, compared with the simplest implementation of
 //! `docs/design/tcp.md`.
 
 use std::sync::Arc;
@@ -14,8 +14,8 @@ use crate::memory::zeroes;
 
 const MEMORY: usize = 4096;
 
-/// A handshake packet is refused, or it is written back as it was read. Whoever reads it piece by
-/// piece, as its length asks for it, comes to the same and never reads more.
+/// A handshake packet is refused, or is encoded again to the same bytes. Reading it piece by piece,
+/// as its length requires, has the same result and never reads more.
 pub fn greeting(bytes: &[u8]) {
     let whole = reencode_packet(bytes);
     match &whole {
@@ -48,7 +48,7 @@ pub fn greeting(bytes: &[u8]) {
     }
 }
 
-/// What a server has to do with a stream of requests.
+/// The expected effect of a stream of requests on a server.
 #[derive(Default)]
 struct Model {
     memory: Vec<u8>,
@@ -58,7 +58,8 @@ struct Model {
 }
 
 impl Model {
-    /// Reads the whole stream; false when it breaks the protocol, `None` after a goodbye.
+    /// Executes the whole stream; returns false when it breaks the protocol, `None` after a
+    /// goodbye.
     fn serve(&mut self, mut stream: &[u8]) -> Option<bool> {
         while let Some((head, rest)) = stream.split_first_chunk::<16>() {
             let region = u16::from_le_bytes([head[2], head[3]]);
@@ -78,7 +79,7 @@ impl Model {
                 }
                 (2, 0) => {
                     let Some(at) = place else { return Some(false) };
-                    // What has not come whole ends with a word.
+                    // An incomplete write is applied up to a word boundary.
                     let some = if stream.len() >= len {
                         self.done += 1;
                         len
@@ -111,7 +112,7 @@ impl Model {
     }
 }
 
-/// Answers with neighbouring acknowledgements put together.
+/// Answers with adjacent acknowledgements merged.
 fn applied(mut answers: &[u8]) -> Vec<u8> {
     let (mut applied, mut done) = (Vec::new(), 0_u32);
     loop {
@@ -146,7 +147,7 @@ fn contents(memory: &Arc<dyn MemoryRegion>) -> Vec<u8> {
     bytes
 }
 
-/// A stream of requests that comes in pieces has the effect that it has as a whole.
+/// A stream of requests that arrives in pieces has the same effect as the whole.
 pub fn channel(bytes: &[u8]) {
     let mut input = Input::new(bytes);
     let piece = usize::from(input.byte()) + 1;
@@ -177,8 +178,8 @@ pub fn channel(bytes: &[u8]) {
     assert_eq!(told, model.told);
 }
 
-/// Whatever a server answers, requests complete once and in order, only with what they asked for,
-/// and no byte lands outside of the reads.
+/// Whatever a server answers, requests complete once and in order, only with the data requested,
+/// and no byte is written outside the reads' places.
 pub fn answers(bytes: &[u8]) {
     let mut input = Input::new(bytes);
     let memory: Arc<dyn MemoryRegion> = Arc::new(Words(zeroes(MEMORY as u64)));
@@ -223,7 +224,7 @@ pub fn answers(bytes: &[u8]) {
     assert!(outside.iter().all(|byte| *byte == 0), "a byte landed outside of the reads");
 }
 
-/// Bytes of a request on its way.
+/// Bytes of a request on the wire.
 const fn wire_bytes(request: &WorkRequest) -> usize {
     match request.operation {
         Operation::Read(_) => 16,

@@ -6,12 +6,13 @@ use xxhash_rust::xxh3::xxh3_64;
 /// The most accesses that are replayed, so that a run stays short.
 const REPLAYED: usize = 2000;
 
-/// The header up to the number of racks, what there is of each rack, and a part up to its content.
+/// Bytes of the header up to the number of racks, of the entry of a rack, and of a part up to its
+/// content.
 const HEADER: usize = 18;
 const RACK: usize = 14;
 const PART: usize = 13;
 
-/// Puts the right checksums where the format has them, or mutations would never get past them.
+/// Writes valid checksums where the format has them; without them no mutation would be accepted.
 fn repair(bytes: &mut [u8]) {
     let racks = bytes.get(16..HEADER).map_or(0, |count| u16::from_le_bytes([count[0], count[1]]));
     let mut at = HEADER + RACK * usize::from(racks);
@@ -30,8 +31,8 @@ fn repair(bytes: &mut [u8]) {
     }
 }
 
-/// Bytes are refused, or say exactly one trace, which can be replayed whatever it says: no access
-/// gets lost, none is local that was counted remote without swaps but by a move.
+/// Bytes are refused, or encode exactly one trace, which can be replayed whatever it contains. No
+/// access is lost, and an access that is remote without swaps becomes local only by a move.
 pub fn trace(bytes: &[u8]) {
     check(bytes);
     let mut bytes = bytes.to_vec();

@@ -1,13 +1,13 @@
-//! What a peer of the verbs fabric sends.
+//! Bytes that a peer of the verbs fabric sends.
 
 use rackpool_fabric::FabricError;
 use rackpool_fabric_verbs::fuzzing::{Account, reencode_packet};
 
-/// The most messages that may be on the way.
+/// The most messages that may be under way.
 const WINDOW: u64 = 128;
 
-/// Packets of the handshake are refused, or say exactly what their bytes say. Numbers that tell
-/// what was taken never make room for more than was sent.
+/// Handshake packets are refused, or are encoded again to the same bytes. Acknowledged message
+/// numbers never make room for more than was sent.
 pub fn verbs(bytes: &[u8]) {
     packets(bytes.to_vec());
     account(bytes);

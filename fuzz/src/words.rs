@@ -1,4 +1,4 @@
-//! Words of shared memory that mean something by themselves.
+//! Words of shared memory that carry meaning by themselves.
 
 use rackpool_model::{GlobalAddr, PageEvent, PageId, PageSize, PageState, PageWord, SizeClass};
 use rackpool_shm::access::AccessSlot;
@@ -8,8 +8,9 @@ use rackpool_wire::rack::{RackAnswer, RackRequest};
 use crate::Input;
 use crate::memory::zeroes;
 
-/// Requests and answers keep their meaning, page words change by allowed steps only, a header
-/// names no more than the page has, an address falls apart into a page and an offset or names none.
+/// Requests and answers are encoded again to the same words; page words change by allowed steps
+/// only; a slab header names no more objects than the page has; an address is split into a page and
+/// an offset, or is refused.
 pub fn words(bytes: &[u8]) {
     let mut input = Input::new(bytes);
     let (code, status) = (input.byte(), input.half());
@@ -48,7 +49,7 @@ fn page_word(word: PageWord) {
         assert!(word.state().is_some(), "{word:?} is no word of this release, but took {event:?}");
         assert_eq!(next.page(), word.page(), "{event:?} gave the frame another page");
         assert_ne!(next, word, "{event:?} changed nothing");
-        // A client that knows a live page compares words: after the page was gone they differ.
+        // A client that knows a live page compares page words: they differ once the page was gone.
         let was_gone = matches!(word.state(), Some(PageState::Free | PageState::Arriving));
         if was_gone && next.is_readable() {
             assert_eq!(next.epoch(), word.epoch().next());
@@ -81,7 +82,7 @@ fn address(addr: GlobalAddr, size: PageSize) {
         assert_eq!(GlobalAddr::new(page, offset, size), Ok(addr));
         assert_ne!(page, PageId(0));
     }
-    // The bit of every object that a page can hold lies in the file.
+    // The bit of every object that a page can hold is in the file.
     let layout = MetadataLayout::new(size, 3);
     for class in (0..SizeClass::count(size)).filter_map(|index| SizeClass::from_index(index, size))
     {
@@ -92,7 +93,7 @@ fn address(addr: GlobalAddr, size: PageSize) {
 }
 
 fn announcement(raw: u64) {
-    // An access slot is a word of the client's file: whatever stands there names a frame or none.
+    // An access slot is a word of the client's file: any value names a frame or none.
     let memory = zeroes(64);
     memory.write(0, &raw.to_le_bytes()).unwrap();
     let slot = memory.view::<AccessSlot>(0).unwrap();

@@ -1,4 +1,4 @@
-//! What fuzzing (or writing a target) has found in the data plane, one test for each.
+//! Bugs of the data plane that fuzzing (or writing a target) found, one test for each.
 #![allow(clippy::unwrap_used, reason = "a panic is the failure of the test")]
 
 use std::cell::RefCell;
@@ -45,7 +45,7 @@ fn cell(plane: &PlaneUnderTest, cell: u8) -> &CallCell {
     &plane.client(CLIENT).unwrap().file().cells(0).unwrap()[usize::from(cell)]
 }
 
-/// Posts a request and lets the daemon look at it; its answer, if there is one at once.
+/// Posts a request and lets the daemon process it; returns the answer, if there is one at once.
 fn ask(plane: &mut PlaneUnderTest, at: u8, request: RackRequest) -> Option<RackAnswer> {
     let call = ASKED.with_borrow_mut(|asked| {
         asked[usize::from(at)] += 1;
@@ -76,12 +76,12 @@ fn member(rack: u16) -> Member {
     }
 }
 
-/// Fills the rack; the next refill has to go elsewhere.
+/// Fills the rack, so that the next refill must go to another rack.
 fn fill(plane: &mut PlaneUnderTest) {
     let all = u64::from(PlaneUnderTest::FRAMES) * 4096;
     let refill = RackRequest::Refill { bytes: all, count: 1 };
     assert_eq!(ask(plane, 0, refill), Some(RackAnswer::Done(1)));
-    // As if the program had it.
+    // As if the program had taken the object.
     slot(plane).inbox[0].store(0, Ordering::Relaxed);
 }
 
@@ -167,7 +167,8 @@ fn a_rack_that_answers_in_anothers_place_does_not_cut_that_one_off() {
     plane.members(vec![member(1), member(2)]).unwrap();
     fill(&mut plane);
     assert_eq!(ask(&mut plane, 0, RackRequest::Refill { bytes: 64, count: 1 }), None);
-    // Rack 1 is called, as the first of the equally free; somebody else is there.
+    // The daemon connects to rack 1, the first of those with equally many free frames; another rack
+    // answers.
     let wrong = plane.connect(Some(RackId(77))).unwrap();
     step(&mut plane);
     assert_eq!(requests(&plane), []);
@@ -230,7 +231,7 @@ fn a_request_out_of_bounds_is_refused_and_not_passed_on() {
     let size = PlaneUnderTest::page_size();
     let there = |offset| GlobalAddr::new(PageId(1000), offset, size).unwrap();
     let refill = |bytes, count| RackRequest::Refill { bytes, count };
-    // Each is a batch of its own: behind a refused one the rest of its batch is not looked at.
+    // A batch for each request: after a refused request the rest of its batch is ignored.
     let batches = std::cell::Cell::new(0);
     let batch = || batches.replace(batches.get() + 1);
     let read = |addr, len, data| RackRequest::Read { addr, len, data, batch: batch() };
@@ -273,7 +274,7 @@ fn an_entry_that_is_pushed_again_or_has_no_number_is_no_new_call() {
     ring(&plane, 0, 3);
     step(&mut plane);
     assert_eq!(slot(&plane).inbox[0].load(Ordering::Relaxed), 0, "a call without a number");
-    // Waits for another rack: pushed a thousand times it is still one call.
+    // The request waits for another rack; pushed a thousand times it is still one call.
     plane.members(vec![member(1)]).unwrap();
     fill(&mut plane);
     for _ in 0..1000 {
@@ -290,7 +291,7 @@ fn an_entry_that_is_pushed_again_or_has_no_number_is_no_new_call() {
 const ELSEWHERE: PageId = PageId(1003);
 const LOOK: RackRequest = RackRequest::Translate { page: ELSEWHERE, access: Access::Read };
 
-/// Rack 1 answers the one question that there is with a lease for reading, or for a copy.
+/// Rack 1 answers the only lookup with a lease for reading, or with a lease for a copy.
 fn lease(plane: &mut PlaneUnderTest, lease: u64, sharing: Option<u64>) -> EndpointId {
     let [(endpoint, call, PeerRequest::Lookup { page: ELSEWHERE, .. })] = requests(plane)[..]
     else {
@@ -304,7 +305,7 @@ fn lease(plane: &mut PlaneUnderTest, lease: u64, sharing: Option<u64>) -> Endpoi
     endpoint
 }
 
-/// A client has a lease of a page of rack 1.
+/// A rack whose client holds a lease of a page of rack 1.
 fn rack_with_a_lease() -> PlaneUnderTest {
     let mut plane = rack_with_a_client();
     plane.members(vec![member(1)]).unwrap();
@@ -316,12 +317,12 @@ fn rack_with_a_lease() -> PlaneUnderTest {
     plane
 }
 
-/// The clock of a round of requests is not that of what other racks sent before.
+/// The time of a round of requests is not the time at which other racks' earlier messages arrived.
 #[test]
 fn a_question_after_a_long_rest_waits_for_its_answer() {
     let mut plane = rack_with_a_lease();
     plane.want_copy(ELSEWHERE).unwrap();
-    // Longer than a lease, in which nobody wants anything.
+    // Longer than a lease, without any request.
     plane.step(Duration::from_secs(3)).unwrap();
     assert_eq!(ask(&mut plane, 1, LOOK), None);
     step(&mut plane);
@@ -343,6 +344,6 @@ fn the_frame_of_the_last_copy_is_free_when_that_is_called_back() {
     step(&mut plane);
     let again = ask(&mut plane, 0, LOOK);
     assert!(matches!(again, Some(RackAnswer::Remote { .. })), "it is read there: {again:?}");
-    // All frames of the rack, in one piece.
+    // All frames of the rack, as one object.
     fill(&mut plane);
 }

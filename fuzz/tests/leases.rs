@@ -1,4 +1,4 @@
-//! Location leases in the data plane: what it tells homes, holders and clients, message by message.
+//! Location leases in the data plane: its messages to homes, holders and clients, one by one.
 #![allow(clippy::unwrap_used, reason = "a panic is the failure of the test")]
 
 #[path = "leases/dirty_logged.rs"]
@@ -34,13 +34,13 @@ const REMOTE: PageId = PageId(1003);
 const HOME: RackId = RackId(1);
 const OTHER: RackId = RackId(2);
 
-/// A rack with one client and two others.
+/// A rack with one client, and two other racks.
 struct Stand {
     plane: PlaneUnderTest,
     /// The number of the last call in each cell.
     called: [u32; 8],
     heard: Vec<(EndpointId, Heard)>,
-    /// Numbers of requests to this rack.
+    /// Number of requests to this rack so far.
     asked: u64,
 }
 
@@ -76,7 +76,7 @@ impl Stand {
         }
     }
 
-    /// The client asks and the daemon looks at it.
+    /// The client posts a request and the daemon processes it.
     fn call(&mut self, cell: u8, request: RackRequest) -> Option<RackAnswer> {
         let at = usize::from(cell);
         self.called[at] += 1;
@@ -105,14 +105,14 @@ impl Stand {
         }
     }
 
-    /// Answers a request of the daemon, which takes it in.
+    /// Answers a request of the daemon, and lets the daemon process the answer.
     fn reply(&mut self, (endpoint, number): (EndpointId, u64), reply: &PeerReply) {
         let head = encode(reply).unwrap();
         self.plane.message(endpoint, &message::answer(number, &head, 0));
         self.step(0);
     }
 
-    /// Another rack asks; the number of its request.
+    /// Another rack sends a request; returns its number.
     fn ask(&mut self, over: EndpointId, request: &PeerRequest) -> u64 {
         self.asked += 1;
         let body = encode(request).unwrap();
@@ -121,7 +121,7 @@ impl Stand {
         self.asked
     }
 
-    /// What the daemon has answered to such a request.
+    /// The daemon's reply to such a request.
     fn replied(&mut self, over: EndpointId, request: u64) -> Option<PeerReply> {
         let is_it = |(endpoint, heard): &(EndpointId, Heard)| {
             *endpoint == over && matches!(heard, Heard::Reply(number, _) if *number == request)
@@ -132,13 +132,13 @@ impl Stand {
         }
     }
 
-    /// Asks and is answered at once.
+    /// Sends a request that the daemon answers at once; returns the reply.
     fn asks(&mut self, over: EndpointId, request: &PeerRequest) -> PeerReply {
         let number = self.ask(over, request);
         self.replied(over, number).unwrap()
     }
 
-    /// Another rack gets a lease of the page of this one.
+    /// Another rack takes a lease of this rack's page.
     fn grants(&mut self, over: EndpointId, page: PageId) -> u64 {
         match self.asks(over, &lookup(page)) {
             PeerReply::Location { lease, .. } => lease,
@@ -146,7 +146,7 @@ impl Stand {
         }
     }
 
-    /// The page of this rack is in use, with an object.
+    /// Puts the page of this rack into use with one object.
     fn allocate(&mut self) -> GlobalAddr {
         let refill = RackRequest::Refill { bytes: 64, count: 1 };
         assert_eq!(self.call(0, refill), Some(RackAnswer::Done(1)));
@@ -160,8 +160,8 @@ impl Stand {
         word.store(next.raw(), Ordering::Relaxed);
     }
 
-    /// The client's page of the other rack is leased for the first time: over which endpoint, and
-    /// the question that was answered with lease 5.
+    /// Takes the first lease of the other rack's page for the client. Returns the endpoint, and the
+    /// number of the lookup that was answered with lease 5.
     fn lease(&mut self) -> (EndpointId, u64) {
         assert_eq!(
             self.call(0, RackRequest::Translate { page: REMOTE, access: Access::Read }),
@@ -207,12 +207,12 @@ const fn leased(lease: u64, writable: bool) -> PeerReply {
     }
 }
 
-/// The lease is called back, for reading too.
+/// Revokes a lease, also for reading.
 const fn revoke(page: PageId, lease: u64) -> PeerRequest {
     PeerRequest::Revoke { page, lease, keep_reading: false }
 }
 
-/// Another rack wants to write.
+/// Another rack's lookup for writing.
 const fn lookup(page: PageId) -> PeerRequest {
     PeerRequest::Lookup { page, question: 1, access: Access::Write, keep: false }
 }
@@ -234,8 +234,8 @@ fn member(rack: RackId) -> Member {
     }
 }
 
-/// A daemon that had just started told the metadata server and `rackpool status` that nothing was
-/// free, until it slept for the first time.
+/// Regression: until its first sleep, a daemon that had just started told the metadata server and
+/// `rackpool status` that nothing was free.
 #[test]
 fn a_rack_says_what_is_free_before_anybody_asks_it_for_anything() {
     let plane = PlaneUnderTest::new().unwrap();
@@ -270,7 +270,7 @@ fn a_holder_that_does_not_give_back_is_cut_off_when_its_grace_period_is_over_and
     let (over, other) = (stand.plane.accept(HOME), stand.plane.accept(OTHER));
     stand.step(0);
     stand.grants(over, LOCAL);
-    // Long after the lease has run out: a rack at rest is not cut off for that.
+    // Long after the lease has expired: a rack at rest is not cut off for it.
     stand.step(60_000);
     stand.plane.need(LOCAL, true).unwrap();
     stand.step(400);
@@ -499,7 +499,7 @@ fn a_rack_of_new_memory_does_not_say_that_it_has_left_while_the_old_one_may_be_r
     let ask = PeerRequest::Swap(Between { swap, message: SwapMessage::IsQuiesced });
     let left = PeerRequest::Swap(Between { swap, message: SwapMessage::Quiesced });
     assert_eq!(stand.asks(over, &ask), PeerReply::Heard);
-    // A lease, what clocks may differ, and what is on its way.
+    // The lease, the clocks' difference, and the time of messages under way.
     stand.step(2_400);
     assert_eq!(stand.asks(over, &ask), PeerReply::Heard);
     assert!(stand.request().is_none());
@@ -586,7 +586,7 @@ fn who_asks_after_a_question_was_sent_is_not_told_that_nothing_was_allocated_bef
     let write = RackRequest::Translate { page: REMOTE, access: Access::Write };
     assert_eq!(stand.call(0, write), None);
     let (_, call, _) = stand.request().unwrap();
-    // The page is allocated now, of which the second caller has heard.
+    // The page is allocated now, and the second caller was told.
     assert_eq!(stand.call(1, write), None);
     stand.reply((endpoint, call), &PeerReply::NotAllocated);
     assert_eq!((stand.answer(0), stand.answer(1)), (Some(RackAnswer::NotAllocated), None));
@@ -606,13 +606,13 @@ fn that_nothing_is_allocated_answers_all_who_asked_before_that_question() {
     let nothing = Some(RackAnswer::NotAllocated);
     assert_eq!(stand.call(0, write), None);
     let (_, first, _) = stand.request().unwrap();
-    // The first who wants to read has a question of its own.
+    // The first reader causes a lookup of its own.
     assert_eq!(stand.call(1, read), None);
     let (_, second, _) = stand.request().unwrap();
     assert_eq!(stand.call(2, read), None);
     stand.reply((endpoint, second), &PeerReply::NotAllocated);
     assert_eq!([0, 1, 2].map(|cell| stand.answer(cell)), [nothing, nothing, None]);
-    // An answer to what was asked before the third came says nothing to it.
+    // The answer to a lookup that was sent before the third call says nothing about that call.
     stand.reply((endpoint, first), &PeerReply::NotAllocated);
     assert_eq!(stand.answer(2), None);
     while let Some((_, call, _)) = stand.request() {
@@ -631,7 +631,7 @@ fn who_asks_after_the_metadata_server_was_asked_is_not_told_that_there_was_no_pa
     stand.plane.located(unknown, None).unwrap();
     stand.step(0);
     assert_eq!((stand.answer(0), stand.answer(1)), (Some(RackAnswer::NotAllocated), None));
-    // The rack that has it was not there before.
+    // The rack that holds the page was not connected before.
     stand.plane.located(unknown, Some(HOME)).unwrap();
     stand.step(0);
     stand.plane.connect(Some(HOME)).unwrap();

@@ -1,6 +1,6 @@
-//! Every target over its corpus and over some thousand mutations of it. What fails is kept in
-//! `fuzz/artifacts/<target>`: give it a name, move it into the corpus, and write a test of the bug
-//! in the crate that had it.
+//! Runs every target over its corpus and over some thousand mutations of it. A failing input is
+//! written to `fuzz/artifacts/<target>`: name it, move it into the corpus, and write a test of the
+//! bug in the crate that had it.
 
 use rackpool_fuzz::campaign::{Mutations, corpus, run};
 use rackpool_fuzz::{TARGETS, target};

@@ -1,4 +1,4 @@
-//! What `rackpool-test-client churn` has announced.
+//! The objects that `rackpool-test-client churn` has announced.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -11,17 +11,17 @@ use crate::pool::TestPool;
 use crate::wait::{TIMEOUT, wait_until};
 use crate::{census, contents};
 
-/// What a churning client had announced when it was killed.
+/// The objects that a churning client had announced when it was killed.
 #[derive(Debug, Default)]
 pub struct Announced {
-    /// Objects in use, with their sizes.
+    /// Objects in use, with their sizes in bytes.
     pub live: BTreeMap<GlobalAddr, u64>,
-    /// Objects it was about to free: free by now, or not.
+    /// Objects that the client was about to free: each may be free or in use.
     pub doubtful: BTreeMap<GlobalAddr, u64>,
 }
 
 impl Announced {
-    /// From the lines it has said.
+    /// Parses the lines that the client has printed.
     #[must_use]
     #[track_caller]
     pub fn of(said: &[String]) -> Self {
@@ -31,8 +31,8 @@ impl Announced {
             let addr = parse_addr(words[1]);
             match words[0] {
                 "+" => {
-                    // Another thread may have got it before the first one could say that it is
-                    // free.
+                    // Another thread may announce the object again before the thread that freed it
+                    // announces the free.
                     announced.doubtful.remove(&addr);
                     let bytes = words[2].parse().expect("a size");
                     let before = announced.live.insert(addr, bytes);
@@ -48,10 +48,11 @@ impl Announced {
         announced
     }
 
-    /// Waits until what is in use, besides what was in use before, is what was announced. For each
-    /// of the client's threads one object more may be in use, which is returned: the one that
-    /// `alloc` had handed out, and that the thread had not announced when it was killed. It belongs
-    /// to the pool like any other.
+    /// Waits until the objects in use, other than those in `before`, are the announced ones.
+    ///
+    /// Each of the client's threads may hold one more object: one that `alloc` had returned and the
+    /// thread had not announced when it was killed. These are returned. Such an object is an
+    /// ordinary object in use: the pool does not reclaim it.
     #[track_caller]
     pub fn wait_until_all_else_is_free(
         &self,
@@ -74,8 +75,8 @@ impl Announced {
         unknown
     }
 
-    /// Checks the contents of all objects in use and frees them, and those that were in the
-    /// client's hands, from this rack. Then everything is as before.
+    /// Checks the contents of all announced objects, then frees them and the objects in `in_hand`
+    /// from a client of this rack. Afterwards the objects in use are those in `before`.
     #[track_caller]
     pub fn check_and_free(
         &self,

@@ -1,4 +1,4 @@
-//! Every object in use, read from the racks' own metadata: more than their figures say.
+//! All objects in use, read from the racks' metadata, which tells more than the daemons' metrics.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -13,34 +13,34 @@ use rackpool_shm::{Mapping, file};
 use crate::pool::{TestPool, wait_or_last};
 use crate::wait::TIMEOUT;
 
-/// What a record of an exchange says when there is none; docs/design/rack-memory.md.
+/// Value of a peer record's request word when no exchange is under way; docs/design/rack-memory.md.
 const NOTHING_ASKED: u64 = 0;
 
-/// What is in use at a time when nothing changes.
+/// What is in use in a pool in which nothing changes.
 #[derive(Debug)]
 pub struct Census {
     /// The objects, with the bytes that each takes.
     pub objects: BTreeMap<GlobalAddr, u64>,
-    /// The files of clients: a client's file goes when everything of the client has been taken
-    /// back.
+    /// The client files. The daemon removes a client's file once it has reclaimed everything that
+    /// the client held.
     clients: BTreeSet<PathBuf>,
 }
 
 impl Census {
-    /// Counts everything.
+    /// Takes a census of the pool.
     #[must_use]
     pub fn of(pool: &TestPool) -> Self {
         Self { objects: objects(pool), clients: clients(pool) }
     }
 
-    /// Whether all clients have gone that have come since then.
+    /// Returns true once the files of all clients that opened the pool after this census are gone.
     #[must_use]
     pub fn newcomers_are_gone(&self, pool: &TestPool) -> bool {
         clients(pool).is_subset(&self.clients)
     }
 }
 
-/// How many files of clients a rack has.
+/// The number of client files of a rack.
 #[must_use]
 pub fn client_files(pool: &TestPool, rack: u16) -> usize {
     clients_of(pool, rack).count()
@@ -58,9 +58,10 @@ fn clients_of(pool: &TestPool, rack: u16) -> impl Iterator<Item = PathBuf> {
     })
 }
 
-/// Whether no rack asks another one for objects, or sends it some home. What an earlier daemon had
-/// asked for is in use, and nobody's, until the next one has sent it home: also when the client
-/// that wanted it is long gone.
+/// Returns true while no rack requests objects from another rack or sends objects home.
+///
+/// Objects that an earlier daemon requested are in use and have no owner until its successor sends
+/// them home, even when the client that needed them is long gone.
 #[must_use]
 pub fn exchanges_have_ended(pool: &TestPool) -> bool {
     let racks = (0..pool.cluster.options().racks).map(RackId);
@@ -80,11 +81,11 @@ pub fn objects(pool: &TestPool) -> BTreeMap<GlobalAddr, u64> {
     (0..pool.cluster.options().racks).flat_map(|rack| objects_of(pool, RackId(rack))).collect()
 }
 
-/// Waits until no frame is kept for anything, in racks in which nothing is allocated: each is free,
-/// or a page of small objects none of which is in use.
+/// Waits until every frame is free or holds a page of small objects without an object in use. The
+/// test must not allocate meanwhile.
 ///
 /// # Panics
-/// When frames stay away.
+/// When a frame stays in use for longer than [`TIMEOUT`].
 #[track_caller]
 pub fn wait_until_frames_are_free(pool: &TestPool) {
     let kept = || (0..pool.cluster.options().racks).flat_map(|rack| kept_of(pool, RackId(rack)));
@@ -93,7 +94,7 @@ pub fn wait_until_frames_are_free(pool: &TestPool) {
     }
 }
 
-/// The frames of a rack that are neither free nor a page of small objects without any.
+/// The frames of a rack that are neither free nor a page of small objects without an object in use.
 fn kept_of(pool: &TestPool, rack: RackId) -> Vec<(RackId, FrameId, Option<PageState>)> {
     let (metadata, page_size, frames) = metadata_of(pool, rack);
     let is_kept = |frame: &(FrameId, Option<PageState>)| match *frame {

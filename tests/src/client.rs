@@ -1,4 +1,4 @@
-//! Driving a client that is a process of its own, and killing it.
+//! A client in a process of its own, driven over its standard input and output, and killed.
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
@@ -17,11 +17,11 @@ use crate::wait::TIMEOUT;
 pub struct TestClient {
     process: Child,
     lines: Receiver<String>,
-    /// Everything it has said.
+    /// All lines that the client has printed.
     pub said: Vec<String>,
 }
 
-/// A program that was built with the tests, beside them.
+/// Path of a program that was built with the tests and lies beside them.
 #[must_use]
 pub fn program(name: &str) -> PathBuf {
     let own = std::env::current_exe().expect("the path of the test");
@@ -36,7 +36,7 @@ impl TestClient {
         Self::start_as(Command::new(program("rackpool-test-client")), dir, rack, arguments)
     }
 
-    /// Starts a client of a rack with a command that runs the program somewhere else.
+    /// Starts a client of a rack through `command`, which runs the program in another environment.
     #[must_use]
     pub fn start_as(mut command: Command, dir: &Path, rack: u16, arguments: &[&str]) -> Self {
         let mut process = command
@@ -60,13 +60,13 @@ impl TestClient {
         Self { process, lines, said: Vec::new() }
     }
 
-    /// Its process id.
+    /// The client's process id.
     #[must_use]
     pub fn id(&self) -> u32 {
         self.process.id()
     }
 
-    /// The next line it says; `None` at its end.
+    /// The next line that the client prints; `None` at the end of its output.
     pub fn next_line(&mut self, timeout: Duration) -> Option<String> {
         match self.lines.recv_timeout(timeout) {
             Ok(line) => {
@@ -78,7 +78,7 @@ impl TestClient {
         }
     }
 
-    /// Waits until it has said so many lines in all.
+    /// Waits until the client has printed `count` lines in all.
     #[track_caller]
     pub fn wait_for_lines(&mut self, count: usize) {
         while self.said.len() < count {
@@ -86,14 +86,14 @@ impl TestClient {
         }
     }
 
-    /// Takes in what it has said so far.
+    /// Reads the lines that the client has printed so far, without waiting.
     pub fn listen(&mut self) {
         while let Ok(line) = self.lines.try_recv() {
             self.said.push(line);
         }
     }
 
-    /// Says a line to it and waits for its answer.
+    /// Sends a line to the client and returns its answer.
     #[track_caller]
     pub fn ask(&mut self, request: &str) -> String {
         let stdin = self.process.stdin.as_mut().expect("a piped input");
@@ -101,30 +101,30 @@ impl TestClient {
         self.next_line(TIMEOUT).expect("a client that answers")
     }
 
-    /// Asks for an object.
+    /// Has the client allocate an object of `bytes` bytes.
     #[track_caller]
     pub fn alloc(&mut self, bytes: u64) -> GlobalAddr {
         parse_addr(&self.ask(&format!("alloc {bytes}")))
     }
 
-    /// Whether it has ended.
+    /// Returns true once the process has ended.
     pub fn has_ended(&mut self) -> bool {
         self.process.try_wait().expect("a process").is_some()
     }
 
-    /// Sends it a signal.
+    /// Sends the client a signal.
     pub fn signal(&self, signal: Signal) {
         let id = i32::try_from(self.process.id()).expect("a process id");
         kill(Pid::from_raw(id), signal).expect("a process to signal");
     }
 
-    /// Kills it as `kill -9` does; everything it has said is in `said` afterwards.
+    /// Kills the client as `kill -9` does; afterwards `said` holds all that it has printed.
     pub fn kill(&mut self) {
         self.process.kill().expect("a process to kill");
         self.finish();
     }
 
-    /// Closes its input and waits until it has ended; whether that went well.
+    /// Closes the client's input and waits until it ends; returns true if it succeeded.
     pub fn finish(&mut self) -> bool {
         drop(self.process.stdin.take());
         while self.next_line(TIMEOUT).is_some() {}
@@ -134,13 +134,13 @@ impl TestClient {
 
 impl Drop for TestClient {
     fn drop(&mut self) {
-        // One that has ended needs neither.
+        // Both fail for a process that has ended.
         let _ = self.process.kill();
         let _ = self.process.wait();
     }
 }
 
-/// An address as [`GlobalAddr::raw`] in hexadecimal digits.
+/// Parses an address: [`GlobalAddr::raw`] in hexadecimal digits.
 #[must_use]
 #[track_caller]
 pub fn parse_addr(text: &str) -> GlobalAddr {

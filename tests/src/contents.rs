@@ -1,9 +1,9 @@
-//! Bytes that tell whose they are.
+//! Byte patterns that identify the object to which they belong.
 
 use rackpool_client::{GlobalAddr, Pool};
 
-/// Fills `into` with bytes that belong to `tag`: another tag, or a mixture, is told apart at every
-/// aligned word.
+/// Fills `into` with the bytes of `tag`. The bytes of two tags differ in every aligned word, so a
+/// mixture is recognized.
 pub fn fill(tag: u64, into: &mut [u8]) {
     for (index, chunk) in (0_u64..).zip(into.chunks_mut(8)) {
         let word = word(tag, index).to_le_bytes();
@@ -11,7 +11,7 @@ pub fn fill(tag: u64, into: &mut [u8]) {
     }
 }
 
-/// The bytes that belong to `tag`.
+/// The first `len` bytes of the pattern of `tag`.
 #[must_use]
 pub fn of(tag: u64, len: usize) -> Vec<u8> {
     let mut bytes = vec![0; len];
@@ -19,14 +19,14 @@ pub fn of(tag: u64, len: usize) -> Vec<u8> {
     bytes
 }
 
-/// The first offset at which `found` is not what belongs to `tag`.
+/// The first offset at which `found` differs from the pattern of `tag`.
 #[must_use]
 pub fn difference(tag: u64, found: &[u8]) -> Option<usize> {
     of(tag, found.len()).iter().zip(found).position(|(wanted, found)| wanted != found)
 }
 
-/// The first offset at which `found` belongs to none of the tags, word by word: a write that was
-/// interrupted leaves a mixture.
+/// The first offset of an aligned word in `found` that matches none of the tags. An interrupted
+/// write may leave a mixture of words of two tags.
 #[must_use]
 pub fn difference_from_all(tags: &[u64], found: &[u8]) -> Option<usize> {
     let all: Vec<Vec<u8>> = tags.iter().map(|tag| of(*tag, found.len())).collect();
@@ -35,16 +35,16 @@ pub fn difference_from_all(tags: &[u64], found: &[u8]) -> Option<usize> {
         .find(|at| !all.iter().any(|of| of[*at..].iter().take(8).eq(found[*at..].iter().take(8))))
 }
 
-/// Fills the object at `addr` with the bytes that belong to its address.
+/// Fills the object at `addr` with the pattern of its address.
 ///
 /// # Panics
-/// When the pool refuses it.
+/// When the pool refuses the write.
 pub fn write(pool: &Pool, addr: GlobalAddr, len: u64) {
     let len = usize::try_from(len).expect("what fits into memory");
     pool.write(addr, &of(addr.raw(), len)).expect("an object to write");
 }
 
-/// Looks whether the object at `addr` holds what [`write()`] put there.
+/// Checks that the object at `addr` holds what [`write()`] put there.
 ///
 /// # Panics
 /// When it does not.
@@ -52,10 +52,10 @@ pub fn check(pool: &Pool, addr: GlobalAddr, len: u64) {
     assert_eq!(difference(addr.raw(), &read(pool, addr, len)), None, "{len} B at {addr}");
 }
 
-/// Whether the object at `addr` holds what [`write()`] put there.
+/// Returns true if the object at `addr` holds what [`write()`] put there.
 ///
 /// # Panics
-/// When it can't be read.
+/// When the object can't be read.
 #[must_use]
 pub fn is_there(pool: &Pool, addr: GlobalAddr, len: u64) -> bool {
     difference(addr.raw(), &read(pool, addr, len)).is_none()

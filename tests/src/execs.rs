@@ -1,5 +1,6 @@
-//! Rounds of `WATCH`, `MULTI` and `EXEC` at instances of two racks, some of which are killed: each
-//! that was acknowledged has happened once, and whoever looks sees all of it or nothing.
+//! Rounds of `WATCH`, `MULTI` and `EXEC` on service instances of two racks, some of which are
+//! killed. Every acknowledged transaction must have been executed exactly once, and every reader
+//! must see all of its effects or none.
 
 use std::fmt;
 use std::path::Path;
@@ -13,26 +14,26 @@ use crate::wait::{TIMEOUT, wait_for};
 
 /// Clients that raise the counter, half of them at each instance.
 const WORKERS: usize = 4;
-/// Fields that make the hash a large one before it begins.
+/// Fields that the hash has from the beginning, so that it is a large one.
 const FIELDS: usize = 400;
-/// Fields of each worker: the numbers of its last rounds, by which it learns what became of one
-/// whose answer was lost.
+/// Fields of each worker for the numbers of its last rounds. After a lost answer the worker reads
+/// the field to learn whether the round was executed.
 const NUMBERS: u64 = 64;
 
-/// What a campaign did, and what was wrong.
+/// Results of a campaign.
 #[derive(Debug, Default)]
 pub struct Report {
     /// `EXEC`s that were acknowledged.
     pub acknowledged: u64,
-    /// Those that happened though their answers were lost.
+    /// `EXEC`s that were executed although their answers were lost.
     pub unacknowledged: u64,
-    /// Those that were not done, as the watched key had changed.
+    /// `EXEC`s that were refused because the watched key had changed.
     pub refused: u64,
     /// Instances that were killed.
     pub kills: u64,
-    /// How often somebody looked at all of it at once.
+    /// Consistent reads of all counters.
     pub looks: u64,
-    /// What was wrong.
+    /// Violations that were found.
     pub problems: Vec<String>,
 }
 
@@ -49,7 +50,7 @@ impl fmt::Display for Report {
     }
 }
 
-/// What workers, lookers and the killer share.
+/// Counters that workers, readers and the killing thread share.
 #[derive(Debug, Default)]
 struct Counts {
     acknowledged: AtomicU64,
@@ -74,7 +75,7 @@ impl Counts {
     }
 }
 
-/// A connection to an instance that may just be killed.
+/// Connects to an instance; retries while the instance is being killed and restarted.
 fn connect(socket: &Path) -> Wire {
     wait_for("an instance that answers", TIMEOUT, || {
         let mut wire = Wire::try_open(socket).ok()?;
@@ -90,8 +91,8 @@ fn number(answer: &Answer) -> Option<u64> {
     }
 }
 
-/// Makes `count` changes, an instance being killed after each `kill_every` of them; never if it is
-/// 0.
+/// Executes `count` transactions and kills an instance after each `kill_every` of them; with 0,
+/// never.
 #[must_use]
 pub fn run(count: u64, kill_every: u64) -> Report {
     let pool = TestPool::start(64 << 20, 256 << 10);
@@ -152,7 +153,7 @@ pub fn run(count: u64, kill_every: u64) -> Report {
     }
 }
 
-/// Raises all counters in one `EXEC`, again and again.
+/// Raises all counters in one `EXEC`, repeatedly.
 fn work(worker: usize, socket: &Path, count: u64, counts: &Counts) {
     let mut wire = connect(socket);
     let mut round = 0;
@@ -175,7 +176,7 @@ fn work(worker: usize, socket: &Path, count: u64, counts: &Counts) {
                 }
                 Err(_) => {}
             }
-            // Its answer was lost. Whether it was done is told by what it has left.
+            // The answer was lost. The worker's field tells whether the transaction was executed.
             wire = connect(socket);
             match wire.try_ask(&["HGET", "large", &field]) {
                 Ok(answer) if number(&answer) == Some(round) => {
@@ -189,7 +190,7 @@ fn work(worker: usize, socket: &Path, count: u64, counts: &Counts) {
     }
 }
 
-/// One round: whether it was done; `None` for an answer that makes no sense.
+/// One round. Returns whether the transaction was executed; `None` for a malformed answer.
 fn raise(wire: &mut Wire, field: &str, value: &str) -> std::io::Result<Option<bool>> {
     wire.try_ask(&["WATCH", "count"])?;
     let Some(count) = number(&wire.try_ask(&["GET", "count"])?) else { return Ok(None) };
@@ -214,7 +215,7 @@ fn raise(wire: &mut Wire, field: &str, value: &str) -> std::io::Result<Option<bo
     })
 }
 
-/// Looks at all counters in one `EXEC`, and with one `MGET`.
+/// Reads all counters in one `EXEC`, and with one `MGET`.
 fn look(socket: &Path, counts: &Counts) {
     let mut wire = connect(socket);
     while !counts.ended.load(Ordering::Relaxed) && !counts.has_problems() {

@@ -1,4 +1,4 @@
-//! How long clients had no answer while what serves them was killed and started again.
+//! How long clients get no answer while their server is killed and started again.
 
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -6,14 +6,14 @@ use std::time::{Duration, Instant};
 
 use crate::wait::{TIMEOUT, wait_until};
 
-/// Has `clients` work while `restart` kills what serves them, under their load, and starts it
-/// again; the longest time that one of them went without an answer.
+/// Runs `clients` clients while `restart` kills their server under load and starts it again.
+/// Returns the longest time that a client went without an answer.
 ///
-/// `client` makes the work of one of them: it is called again and again with rising numbers, checks
-/// what it is answered, and connects anew after an error.
+/// `client` makes the work of one client. The work is called repeatedly with rising numbers; it
+/// checks the answers and reconnects after an error.
 ///
 /// # Panics
-/// When an answer is wrong ([`io::ErrorKind::InvalidData`]), or none comes any more.
+/// When an answer is wrong ([`io::ErrorKind::InvalidData`]), or no more answers arrive.
 #[must_use]
 #[track_caller]
 pub fn longest<W: FnMut(u64) -> io::Result<()> + Send>(

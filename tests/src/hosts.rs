@@ -1,6 +1,5 @@
-//! Hosts of their own, as far as a network can tell: network namespaces joined by a pair of virtual
-//! interfaces. They have no names, and end with the processes in them, so nothing is left behind
-//! however a test ends.
+//! Network namespaces that stand for hosts, joined by a pair of virtual interfaces. They have no
+//! names and end with the processes in them, so nothing remains however a test ends.
 
 use std::io::Read;
 use std::net::Ipv4Addr;
@@ -9,11 +8,11 @@ use std::process::{Child, Command, Output, Stdio};
 
 use crate::skip::skipped;
 
-/// The programs that make namespaces, and the packages that have them.
+/// The programs that make namespaces, and the packages that contain them.
 const NEEDED: [(&str, &str); 3] =
     [("ip", "iproute2"), ("unshare", "util-linux"), ("nsenter", "util-linux")];
 
-/// A host: a process that does nothing but keep its namespace.
+/// A host: a process that only keeps its network namespace alive.
 #[derive(Debug)]
 pub struct Host {
     keeper: Child,
@@ -21,12 +20,13 @@ pub struct Host {
     pub address: Ipv4Addr,
 }
 
-/// Two hosts on one wire.
+/// Two hosts, joined by one virtual cable.
 #[derive(Debug)]
 pub struct Hosts(pub [Host; 2]);
 
 impl Hosts {
-    /// Makes them; without the rights or programs for it, says so and gives `None`.
+    /// Creates the hosts. Without the rights or programs to do so, reports the test as skipped and
+    /// returns `None`.
     #[must_use]
     pub fn join() -> Option<Self> {
         if let Err(reason) = possible() {
@@ -49,7 +49,7 @@ impl Hosts {
 
 impl Host {
     fn start(address: Ipv4Addr) -> Self {
-        // It says a word when it is in its namespace, and ends with its input.
+        // The shell prints a word once it runs in its namespace; `cat` ends with its input.
         let keeper = Command::new("unshare")
             .args(["--net", "sh", "-c", "echo ready; exec cat"])
             .stdin(Stdio::piped())
@@ -61,7 +61,8 @@ impl Host {
         Self { keeper, address }
     }
 
-    /// A command that runs a program on this host, with the process id it is started with.
+    /// A command that runs `program` on this host. The program has the process id of the started
+    /// process.
     #[must_use]
     pub fn command(&self, program: impl AsRef<Path>) -> Command {
         let mut command = Command::new("nsenter");
@@ -69,12 +70,12 @@ impl Host {
         command
     }
 
-    /// Cuts its wire.
+    /// Takes the host's interface down.
     pub fn unplug(&self) {
         self.ip(&["link", "set", "wire", "down"]);
     }
 
-    /// Mends its wire.
+    /// Takes the host's interface up again.
     pub fn plug_in(&self) {
         self.ip(&["link", "set", "wire", "up"]);
     }
@@ -91,7 +92,7 @@ impl Drop for Host {
     }
 }
 
-/// Why there can be no hosts here.
+/// Why namespaces can't be created on this machine, as an error.
 fn possible() -> Result<(), String> {
     for (program, package) in NEEDED {
         let found = Command::new(program).arg("--version").output();

@@ -1,25 +1,25 @@
-//! Process tests of rackpool: real daemons, real clients, real kills.
+//! Process tests of rackpool: real daemons and clients, killed with real signals.
 //!
 //! | module | holds |
 //! |---|---|
 //! | [`pool`] | a small pool of real processes for one test |
-//! | [`client`] | driving a client that is a process of its own, and killing it |
+//! | [`client`] | starts, drives and kills a client in a process of its own |
 //! | [`hosts`] | network namespaces that stand for hosts |
 //! | [`mount`] | a mount of the pool's file system |
 //! | [`mounts`] | a tmpfs that only a test sees |
-//! | [`program`] | what that process does: `rackpool-test-client` |
-//! | [`census`] | every object in use, as the racks' metadata says |
-//! | [`announced`] | what a churning client said it holds |
-//! | [`execs`] | transactions of the service while instances are killed |
-//! | [`files`] | what a file system must do, tried on any folder |
-//! | [`gap`] | how long clients had no answer while a server was killed and started again |
-//! | [`leaks`] | memory in use after load with kills, against the same load without |
-//! | [`locks`] | locks of files, and who waits for one |
-//! | [`contents`] | bytes that tell whose they are |
+//! | [`program`] | `rackpool-test-client`, the program that [`client`] starts |
+//! | [`census`] | all objects in use, read from the racks' metadata |
+//! | [`announced`] | the objects that a churning client has announced on its output |
+//! | [`execs`] | transactions of the key-value service while its instances are killed |
+//! | [`files`] | the rules of a file system, tested in any folder |
+//! | [`gap`] | the longest time without an answer while a server is killed and restarted |
+//! | [`leaks`] | memory in use after load with kills, compared with the same load without |
+//! | [`locks`] | file locks, and detection of threads that wait for one |
+//! | [`contents`] | byte patterns that identify their object |
 //! | [`service`] | the `rackpool-kv` service, and Redis beside it |
-//! | [`skip`] | tests that can't be done where they run |
-//! | [`steps`] | ending programs at any of their instructions, and what must hold afterwards |
-//! | [`swaps`] | pages that swap while anyone is hit at chosen steps |
+//! | [`skip`] | reports a test that cannot run on this machine |
+//! | [`steps`] | kills programs at any of their instructions and checks what they leave |
+//! | [`swaps`] | pages that swap while processes are killed or stopped at chosen steps |
 //! | [`wait`] | waiting for conditions, with deadlines |
 #![forbid(unsafe_code)]
 

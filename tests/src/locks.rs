@@ -1,4 +1,4 @@
-//! Locks of files, as programs ask for them; and who waits for one.
+//! File locks, through the interfaces that programs use; detection of threads that wait for one.
 
 use std::fs::File;
 use std::sync::mpsc::channel;
@@ -10,27 +10,28 @@ use nix::libc;
 
 use crate::wait::{TIMEOUT, wait_until};
 
-/// Who is to have a lock of a range.
+/// The owner of a lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Holder {
-    /// The process: all that have the same descriptors.
+    /// The process, that is, all threads that share the descriptor table.
     Process,
     /// The open file description.
     Description,
 }
 
-/// What is to be held.
+/// The kind of a lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Lock {
-    /// Others may have shared locks.
+    /// Excludes exclusive locks of other owners.
     Shared,
-    /// Others may have none.
+    /// Excludes all locks of other owners.
     Exclusive,
-    /// Nothing.
+    /// Releases the lock.
     None,
 }
 
-/// What the system is asked for.
+/// The system call's argument for a lock of `len` bytes from `start`; a `len` of 0 extends to the
+/// end of the file.
 #[must_use]
 pub fn range(lock: Lock, (start, len): (i64, i64)) -> libc::flock {
     let kind = match lock {
@@ -47,10 +48,10 @@ pub fn range(lock: Lock, (start, len): (i64, i64)) -> libc::flock {
     }
 }
 
-/// Asks for a lock of some bytes, from an offset on, so many or all (0); does not wait.
+/// Requests a lock of `bytes`, an offset and a length (0: to the end of the file). Does not wait.
 ///
 /// # Errors
-/// The system's; `EAGAIN` when others have it.
+/// The system's error; `EAGAIN` when another owner holds a conflicting lock.
 pub fn try_lock(file: &File, holder: Holder, bytes: (i64, i64), lock: Lock) -> Result<(), Errno> {
     let range = range(lock, bytes);
     fcntl(
@@ -63,10 +64,10 @@ pub fn try_lock(file: &File, holder: Holder, bytes: (i64, i64), lock: Lock) -> R
     .map(drop)
 }
 
-/// The same; waits for it.
+/// As [`try_lock`], but waits for the lock.
 ///
 /// # Errors
-/// The system's; `EDEADLK` when it would wait for ever.
+/// The system's error; `EDEADLK` when the request would wait for ever.
 pub fn lock(file: &File, holder: Holder, bytes: (i64, i64), lock: Lock) -> Result<(), Errno> {
     let range = range(lock, bytes);
     fcntl(
@@ -79,7 +80,7 @@ pub fn lock(file: &File, holder: Holder, bytes: (i64, i64), lock: Lock) -> Resul
     .map(drop)
 }
 
-/// Whether a thread of some process waits within a system call of this number. A lock is asked for
+/// Returns true while `thread` of `process` is inside the system call `call`. Locks are requested
 /// by `SYS_flock` and `SYS_fcntl`.
 #[must_use]
 pub fn waits_in(process: u32, thread: u32, call: i64) -> bool {
@@ -87,7 +88,7 @@ pub fn waits_in(process: u32, thread: u32, call: i64) -> bool {
     said.is_ok_and(|said| said.split(' ').next() == Some(&call.to_string()))
 }
 
-/// Has a thread ask for something that may be waited for; gives the thread, and its number.
+/// Starts a thread that makes a request which may block; returns the thread and its thread id.
 pub fn waiter<'scope, T: Send + 'scope>(
     scope: &'scope Scope<'scope, '_>,
     ask: impl FnOnce() -> T + Send + 'scope,
@@ -101,7 +102,7 @@ pub fn waiter<'scope, T: Send + 'scope>(
     (thread, number)
 }
 
-/// Waits until a thread of this process waits in a system call.
+/// Waits until a thread of this process is inside the system call `call`.
 pub fn expect_waiting(thread: u32, call: i64) {
     let own = std::process::id();
     wait_until("a lock is waited for", TIMEOUT, || waits_in(own, thread, call));

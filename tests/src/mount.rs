@@ -15,12 +15,12 @@ use crate::client::program;
 use crate::pool::TestPool;
 use crate::wait::{TIMEOUT, wait_until};
 
-/// Mounts of dead processes on one another, at most, that are cleaned up.
+/// Most mounts of dead processes, one over another, that cleaning up removes.
 const LAYERS: u32 = 8;
-/// How long a process that is asked to end may take before it is killed.
+/// How long a process may take to end after `SIGTERM` before it is killed.
 const END: Duration = Duration::from_secs(10);
 
-/// A folder to mount at, and the process of its mount. All of it goes when this is dropped.
+/// A folder, and the process that serves the mount there. Dropping it removes both.
 #[derive(Debug)]
 pub struct TestMount {
     folder: PathBuf,
@@ -29,7 +29,7 @@ pub struct TestMount {
     process: Option<Child>,
 }
 
-/// Why nothing can be mounted here, if so.
+/// Why this process can't mount; `None` when it can.
 #[must_use]
 pub fn why_not() -> Option<&'static str> {
     if !Path::new("/dev/fuse").exists() {
@@ -40,7 +40,7 @@ pub fn why_not() -> Option<&'static str> {
 }
 
 impl TestMount {
-    /// Mounts the pool's file system in a rack.
+    /// Mounts the pool's file system through a rack.
     #[must_use]
     pub fn start(pool: &TestPool, rack: u16) -> Self {
         static NEXT: AtomicU32 = AtomicU32::new(0);
@@ -53,7 +53,7 @@ impl TestMount {
         mount
     }
 
-    /// Mounts again, where nothing is mounted by a process that lives.
+    /// Mounts again after the process of the earlier mount has ended.
     pub fn mount(&mut self) {
         self.try_mount().expect("a mount");
     }
@@ -61,7 +61,7 @@ impl TestMount {
     /// Tries to mount.
     ///
     /// # Errors
-    /// What the process says instead of being ready.
+    /// What the process printed instead of its ready message.
     pub fn try_mount(&mut self) -> Result<(), String> {
         let mut process = Command::new(program("rackpool-fuse"))
             .arg(&self.folder)
@@ -69,7 +69,7 @@ impl TestMount {
             .arg(&self.pool)
             .arg("--rack")
             .arg(self.rack.to_string())
-            // It goes with this process, however that ends.
+            // The process ends with the test process, however that ends.
             .arg("--stop-with-stdin")
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
@@ -87,36 +87,36 @@ impl TestMount {
         Err(format!("{status}"))
     }
 
-    /// The root of what is mounted.
+    /// The root of the mounted file system.
     #[must_use]
     pub fn root(&self) -> &Path {
         &self.folder
     }
 
-    /// Something in it.
+    /// The path of `name` in the mount.
     #[must_use]
     pub fn path(&self, name: impl AsRef<Path>) -> PathBuf {
         self.folder.join(name)
     }
 
-    /// Kills its process as `kill -9` does, and waits until it is gone.
+    /// Kills the process as `kill -9` does, and waits until it is gone.
     pub fn kill(&mut self) {
         let mut process = self.process.take().expect("a mount");
         process.kill().expect("a process to kill");
         process.wait().expect("a process that ends");
     }
 
-    /// Stops its process, until it is to [`go_on`](Self::go_on).
+    /// Stops the process with `SIGSTOP`, until [`go_on`](Self::go_on).
     pub fn stop(&self) {
         signal(self.process.as_ref().expect("a mount"), Signal::SIGSTOP);
     }
 
-    /// Lets its process go on.
+    /// Resumes the stopped process.
     pub fn go_on(&self) {
         signal(self.process.as_ref().expect("a mount"), Signal::SIGCONT);
     }
 
-    /// Asks its process to end; whether it did so well.
+    /// Ends the process with `SIGTERM`; returns true if it succeeded.
     pub fn end(&mut self) -> bool {
         let mut process = self.process.take().expect("a mount");
         signal(&process, Signal::SIGTERM);
@@ -128,7 +128,7 @@ impl TestMount {
         status.is_some_and(|status| status.success())
     }
 
-    /// Whether the folder says that its mount's process is gone.
+    /// Returns true if the folder reports that the process of its mount is gone.
     #[must_use]
     pub fn is_dead(&self) -> bool {
         let gone = [Errno::NOTCONN, Errno::CONNABORTED];
@@ -138,7 +138,7 @@ impl TestMount {
 
 fn signal(process: &Child, signal: Signal) {
     let id = i32::try_from(process.id()).expect("a process id");
-    // It may have ended.
+    // The process may have ended.
     let _ = kill(Pid::from_raw(id), signal);
 }
 
@@ -159,7 +159,7 @@ impl Drop for TestMount {
             }
             let _ = umount2(&self.folder, MntFlags::MNT_DETACH);
         }
-        // Only ever the empty folder: what is mounted stays.
+        // Removes only an empty folder: what is mounted stays.
         let _ = std::fs::remove_dir(&self.folder);
     }
 }

@@ -1,4 +1,4 @@
-//! Mounts that only a test sees.
+//! Mounts in a mount namespace of one test.
 
 use std::path::Path;
 
@@ -7,8 +7,9 @@ use nix::sched::{CloneFlags, unshare};
 
 use crate::skip::skipped;
 
-/// Runs the test with a tmpfs of so many MiB, in a thread and mounts of its own: the processes it
-/// starts see them too, and nothing is left for others. Says aloud when this user may not.
+/// Runs the test with a tmpfs of `mib` MiB, in a thread with a mount namespace of its own.
+/// Processes that the test starts see the mount; other processes do not. Reports the test as
+/// skipped when this user may not mount.
 pub fn with_tmpfs(what: &str, mib: u64, test: impl FnOnce(&Path) + Send) {
     let run = || {
         let separate = unshare(CloneFlags::CLONE_NEWNS).and_then(|()| {

@@ -17,13 +17,13 @@ use crate::wait::{TIMEOUT, wait_for, wait_until};
 /// The page size of most tests: small, so that pages fill up and empty quickly.
 pub const PAGE: u64 = 64 << 10;
 
-/// A lease that no busy machine outlasts, in milliseconds.
+/// A lease in milliseconds, so long that none expires because the machine is busy.
 const LONG_LEASE_MS: u64 = 20_000;
 
-/// Lines of each log that are shown when a test fails.
+/// Lines of each log that are printed when a test fails.
 const LAST_LINES: usize = 60;
 
-/// A metadata server and rack daemons; all of it goes when this is dropped.
+/// A metadata server and rack daemons. Dropping it ends them and removes their files.
 #[derive(Debug)]
 pub struct TestPool {
     /// The processes.
@@ -37,8 +37,8 @@ impl TestPool {
         Self::with(|_| {})
     }
 
-    /// Two racks whose leases do not run out because the machine is busy: for tests that wait for
-    /// none to run out.
+    /// Two racks with leases that do not expire because the machine is busy, for tests in which no
+    /// lease may expire.
     #[must_use]
     pub fn start(memory: u64, page_size: u64) -> Self {
         Self::with(|options| {
@@ -48,27 +48,26 @@ impl TestPool {
         })
     }
 
-    /// The same with racks that reach each other in this way.
+    /// Two small racks that reach each other over this fabric.
     #[must_use]
     pub fn over(fabric: FabricKind) -> Self {
         Self::with(|options| options.fabric = fabric)
     }
 
-    /// Two racks of 16 MiB with pages of 64 KiB that stay where they are, unless `change` says
-    /// something else: most tests count on it that an object lies where it was allocated.
+    /// Two racks of 16 MiB with pages of 64 KiB, without swaps, unless `change` says otherwise.
+    /// Most tests rely on an object staying in the rack where it was allocated.
     #[must_use]
     pub fn with(change: impl FnOnce(&mut ClusterOptions)) -> Self {
         let mut options = ClusterOptions::ephemeral().expect("a clock that works");
         options.memory = 16 << 20;
         options.page_size = PAGE;
-        // In memory, as all the rest: a registration that waits for a busy disk may take longer
-        // than a lease. What the disk is for is tested with the store itself.
+        // The store is in memory, like the rest: a registration that waits for a busy disk may take
+        // longer than a lease. The tests of the store itself use a disk.
         options.store = options.dir.join("metadata.redb");
         options.daemon_arguments = vec![("--swap", "off".into())];
         change(&mut options);
-        // Tests run beside each other, on as few cores as there are: data planes that went first,
-        // as they do by themselves, would keep heartbeats and the metadata server waiting for
-        // longer than a lease.
+        // Tests run in parallel on few cores. With their default, raised priority the data planes
+        // would delay heartbeats and the metadata server for longer than a lease.
         if options.daemon_arguments.iter().all(|(name, _)| *name != "--nice") {
             options.daemon_arguments.push(("--nice", "0".into()));
         }
@@ -78,8 +77,8 @@ impl TestPool {
         }
     }
 
-    /// Two racks in which pages go where they are used as soon as they are, and are copied where
-    /// both read them.
+    /// Two racks in which a page moves to the rack that uses it as soon as it is used, and is
+    /// copied where both racks read it.
     #[must_use]
     pub fn restless(memory: u64, page_size: u64) -> Self {
         Self::with(|options| {
@@ -96,7 +95,7 @@ impl TestPool {
         })
     }
 
-    /// Whether pages have gone from rack to rack, or been copied.
+    /// Returns true once a page has moved to the other rack or has been copied there.
     #[must_use]
     pub fn has_moved(&self) -> bool {
         [0, 1]
@@ -117,51 +116,51 @@ impl TestPool {
         self.dir().join(format!("rack-{rack}"))
     }
 
-    /// How a client of the rack opens the pool.
+    /// Options of a client of the rack.
     #[must_use]
     pub fn options(&self, rack: u16) -> ClientOptions {
         ClientOptions::new(self.dir(), RackId(rack))
     }
 
-    /// A client of the rack in this process.
+    /// Opens a client of the rack in this process.
     #[must_use]
     pub fn open(&self, rack: u16) -> Pool {
         Pool::open(self.options(rack)).expect("a daemon that serves")
     }
 
-    /// A client of the rack in a process of its own.
+    /// Starts a client of the rack in a process of its own.
     #[must_use]
     pub fn client(&self, rack: u16, arguments: &[&str]) -> TestClient {
         TestClient::start(self.dir(), rack, arguments)
     }
 
-    /// The figures of a rack; `None` when its daemon does not answer.
+    /// The status of a rack; `None` when its daemon does not answer.
     #[must_use]
     pub fn try_status(&self, rack: u16) -> Option<RackStatus> {
         let socket = self.rack_dir(rack).join("daemon.sock");
         status::rack_status(&socket.display().to_string()).ok()
     }
 
-    /// The figures of a rack.
+    /// The status of a rack.
     #[must_use]
     pub fn status(&self, rack: u16) -> RackStatus {
         self.try_status(rack).expect("a daemon that answers")
     }
 
-    /// The hottest pages of a rack, as its daemon knows them.
+    /// The hottest pages of a rack, as its daemon reports them.
     #[must_use]
     pub fn hottest(&self, rack: u16) -> Vec<PageHeat> {
         let socket = self.rack_dir(rack).join("daemon.sock");
         racks::top_pages(&socket.display().to_string(), 16).expect("a daemon that answers")
     }
 
-    /// Bytes in use in both of the first two racks.
+    /// Bytes in use in each of the first two racks.
     #[must_use]
     pub fn allocated(&self) -> [u64; 2] {
         [0, 1].map(|rack| self.status(rack).allocated_bytes)
     }
 
-    /// Waits until the bytes in use in the first two racks are what is wanted.
+    /// Waits until the bytes in use in the first two racks are `wanted`.
     #[track_caller]
     pub fn wait_allocated(&self, what: &str, timeout: Duration, wanted: [u64; 2]) {
         let mut last = [0; 2];
@@ -172,7 +171,7 @@ impl TestPool {
         assert!(all, "{what}: {last:?} B in use instead of {wanted:?} B after {timeout:?}");
     }
 
-    /// Shows what all processes have said last.
+    /// Prints the last log lines of all processes.
     pub fn show_logs(&self) {
         for process in self.cluster.processes() {
             let log = process.log();
@@ -189,15 +188,15 @@ impl TestPool {
         self.cluster.daemon(RackId(rack)).and_then(|d| d.kill()).expect("a daemon to kill");
     }
 
-    /// Stops a daemon for a while. All its threads have stopped when this returns: the one that
-    /// gets the signal may have to wait for a core, and the others go on until then.
+    /// Stops a daemon with `SIGSTOP` and returns once all its threads have stopped. The thread that
+    /// handles the signal may have to wait for a core, and the others run until then.
     pub fn stop_daemon(&mut self, rack: u16) {
         let daemon = self.cluster.daemon(RackId(rack)).expect("a daemon to stop");
         daemon.signal(Signal::SIGSTOP).expect("a running daemon");
         wait_until_stopped(daemon.id());
     }
 
-    /// Lets a stopped daemon go on.
+    /// Resumes a stopped daemon.
     pub fn resume_daemon(&mut self, rack: u16) {
         let daemon = self.cluster.daemon(RackId(rack)).expect("a stopped daemon");
         daemon.signal(Signal::SIGCONT).expect("a stopped daemon");
@@ -210,14 +209,14 @@ impl TestPool {
         }
     }
 
-    /// Waits until the first two racks can use each other's memory. A rack learns of one that has
-    /// just started with its next heartbeat.
+    /// Waits until the first two racks can use each other's memory. A rack learns of a newly
+    /// started rack with its next heartbeat. The racks must be empty.
     pub fn wait_until_racks_meet(&self) {
         self.wait_until_racks_serve();
         self.wait_allocated("nothing is in use", TIMEOUT, [0, 0]);
     }
 
-    /// The same for racks that hold objects.
+    /// As [`Self::wait_until_racks_meet`], for racks that hold objects.
     pub fn wait_until_racks_serve(&self) {
         let racks = [self.open(0), self.open(1)];
         for (own, other) in [(&racks[0], &racks[1]), (&racks[1], &racks[0])] {
@@ -229,8 +228,8 @@ impl TestPool {
     }
 }
 
-/// What the processes of a test that fails have said goes with its pool: a failure that comes once
-/// in a hundred runs has to tell why.
+/// A failed test prints the logs of its processes: a failure that occurs once in a hundred runs
+/// must be explicable.
 impl Drop for TestPool {
     fn drop(&mut self) {
         if std::thread::panicking() {
@@ -239,7 +238,7 @@ impl Drop for TestPool {
     }
 }
 
-/// Waits until all threads of a process that was told to stop have done so.
+/// Waits until all threads of a process that received `SIGSTOP` have stopped.
 pub fn wait_until_stopped(process: u32) {
     let tasks = format!("/proc/{process}/task");
     wait_until("all threads have stopped", TIMEOUT, || {
@@ -248,13 +247,13 @@ pub fn wait_until_stopped(process: u32) {
     });
 }
 
-/// Whether a thread is stopped; its state follows its name in parentheses.
+/// Returns true if a thread is stopped. In `stat` the state follows the name in parentheses.
 fn is_stopped(task: &Path) -> bool {
     let stat = std::fs::read_to_string(task.join("stat")).unwrap_or_default();
     stat.rsplit_once(") ").is_some_and(|(_, state)| state.starts_with('T'))
 }
 
-/// Looks every 2 ms until the condition holds; whether it did in time.
+/// Checks the condition every 2 ms; returns true if it held before the timeout.
 pub(crate) fn wait_or_last(timeout: Duration, mut condition: impl FnMut() -> bool) -> bool {
     let deadline = std::time::Instant::now() + timeout;
     loop {

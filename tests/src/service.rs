@@ -1,4 +1,4 @@
-//! The `rackpool-kv` service of a test, Redis beside it, and a connection to either.
+//! A `rackpool-kv` service for a test, Redis for comparison, and a connection to either.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
@@ -11,17 +11,17 @@ use crate::client::program;
 use crate::pool::TestPool;
 use crate::wait::{TIMEOUT, wait_for};
 
-/// A server that speaks to Redis' clients at a Unix socket; killed when dropped.
+/// A server of the Redis protocol on a Unix socket; killed when dropped.
 #[derive(Debug)]
 pub struct Service {
     process: Child,
     command: Vec<String>,
-    /// Where it listens.
+    /// The socket on which it listens.
     pub socket: PathBuf,
 }
 
 impl Service {
-    /// A service of a rack, with these options besides.
+    /// Starts a service of a rack, with additional options.
     #[must_use]
     pub fn start(pool: &TestPool, rack: u16, options: &[&str]) -> Self {
         let socket = pool.dir().join(format!("kv-{rack}.sock"));
@@ -39,7 +39,7 @@ impl Service {
         Self::spawn(command, socket)
     }
 
-    /// A Redis that keeps nothing; `None` when it is not installed.
+    /// Starts a Redis without persistence; `None` when Redis is not installed.
     #[must_use]
     pub fn redis(folder: &Path) -> Option<Self> {
         let found = Command::new("redis-server").arg("--version").stdout(Stdio::null()).status();
@@ -66,13 +66,13 @@ impl Service {
         });
     }
 
-    /// Its process id.
+    /// The server's process id.
     #[must_use]
     pub fn id(&self) -> u32 {
         self.process.id()
     }
 
-    /// Bytes of memory that it uses.
+    /// The server's resident memory in bytes.
     #[must_use]
     pub fn memory(&self) -> u64 {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.id()));
@@ -82,7 +82,7 @@ impl Service {
         kib.expect("its memory") << 10
     }
 
-    /// The port where it listens besides: started with `--listen 127.0.0.1:0`.
+    /// The TCP port of a service that was started with `--listen 127.0.0.1:0`.
     #[must_use]
     pub fn port(&self) -> u16 {
         let Answer::Bulk(info) = self.wire().ask(&["INFO", "server"]) else { panic!("no INFO") };
@@ -92,30 +92,30 @@ impl Service {
         port.expect("a port")
     }
 
-    /// Kills it as `kill -9` does.
+    /// Kills the server as `kill -9` does.
     pub fn kill(&mut self) {
         self.process.kill().expect("a process to kill");
         self.process.wait().expect("a process that ends");
     }
 
-    /// Whether it has ended.
+    /// Returns true once the server has ended.
     pub fn has_ended(&mut self) -> bool {
         self.process.try_wait().expect("a process").is_some()
     }
 
-    /// Closes its input, at which it ends, and waits until it has.
+    /// Closes the server's input, at which it ends, and waits until it has ended.
     pub fn stop(&mut self) {
         drop(self.process.stdin.take());
         self.process.wait().expect("a process that ends");
     }
 
-    /// Starts it again.
+    /// Starts the server again.
     pub fn restart(&mut self) {
         self.process = run(&self.command);
         self.wait_until_served();
     }
 
-    /// A new connection.
+    /// Opens a connection.
     #[must_use]
     pub fn wire(&self) -> Wire {
         Wire::try_open(&self.socket).expect("a service that listens")
@@ -133,40 +133,40 @@ fn run(command: &[String]) -> Child {
 
 impl Drop for Service {
     fn drop(&mut self) {
-        // One that has ended needs neither.
+        // Both fail for a process that has ended.
         let _ = self.process.kill();
         let _ = self.process.wait();
     }
 }
 
-/// An answer that takes longer is taken for none.
+/// After this time a missing answer is an error.
 const SOCKET_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// What a server has answered.
+/// An answer of the server.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Answer {
-    /// `+OK` and its like.
+    /// A simple string such as `+OK`.
     Simple(String),
     /// An error.
     Error(String),
-    /// A number.
+    /// An integer.
     Integer(i64),
-    /// Bytes.
+    /// A bulk string.
     Bulk(Vec<u8>),
-    /// Nothing.
+    /// Null.
     Null,
-    /// Some answers; of a map keys and values in turn.
+    /// An array; for a map, keys and values in turn.
     Array(Vec<Self>),
 }
 
 impl Answer {
-    /// Bytes of this text.
+    /// The bulk string of this text.
     #[must_use]
     pub fn text(text: &str) -> Self {
         Self::Bulk(text.as_bytes().to_vec())
     }
 
-    /// The usual simple answer.
+    /// The simple string `OK`.
     #[must_use]
     pub fn ok() -> Self {
         Self::Simple("OK".into())
@@ -179,7 +179,7 @@ pub struct Wire {
     reader: BufReader<Stream>,
 }
 
-/// What a connection goes over.
+/// The transport of a connection.
 #[derive(Debug)]
 enum Stream {
     Unix(UnixStream),
@@ -212,7 +212,7 @@ impl Wire {
     /// Connects.
     ///
     /// # Errors
-    /// When nobody listens.
+    /// When no server listens on the socket.
     pub fn try_open(socket: &Path) -> io::Result<Self> {
         let stream = UnixStream::connect(socket)?;
         stream.set_read_timeout(Some(SOCKET_TIMEOUT))?;
@@ -223,7 +223,7 @@ impl Wire {
     /// Connects over TCP.
     ///
     /// # Errors
-    /// When nobody listens.
+    /// When no server listens at the address.
     pub fn try_connect(address: SocketAddr) -> io::Result<Self> {
         let stream = TcpStream::connect(address)?;
         stream.set_read_timeout(Some(SOCKET_TIMEOUT))?;
@@ -233,11 +233,11 @@ impl Wire {
     }
 
     fn over(stream: Stream) -> Self {
-        // There may be ten thousand of them.
+        // A small buffer: a test may open ten thousand connections.
         Self { reader: BufReader::with_capacity(512, stream) }
     }
 
-    /// Says that it sends no more.
+    /// Shuts the sending direction down.
     ///
     /// # Errors
     /// When the other end is gone.
@@ -248,7 +248,7 @@ impl Wire {
         }
     }
 
-    /// Sends bytes as they are.
+    /// Sends bytes unchanged.
     ///
     /// # Errors
     /// When the other end is gone.
@@ -280,13 +280,13 @@ impl Wire {
         self.answer()
     }
 
-    /// The same where nothing may go wrong.
+    /// As [`Self::try_ask`], for tests in which no request may fail.
     #[track_caller]
     pub fn ask<A: AsRef<[u8]>>(&mut self, words: &[A]) -> Answer {
         self.try_ask(words).expect("a service that answers")
     }
 
-    /// Whether something of an answer has come.
+    /// Returns true once part of an answer has arrived.
     #[must_use]
     pub fn has_come(&mut self) -> bool {
         let set = |stream: &Stream, nonblocking| match stream {
@@ -303,10 +303,10 @@ impl Wire {
         }
     }
 
-    /// The next answer.
+    /// Waits for the next answer.
     ///
     /// # Errors
-    /// When the other end is gone, or says what is no answer.
+    /// When the other end is gone, or sends a malformed answer.
     pub fn answer(&mut self) -> io::Result<Answer> {
         let mut line = Vec::new();
         self.reader.read_until(b'\n', &mut line)?;

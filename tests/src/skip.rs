@@ -1,3 +1,3 @@
-//! Tests that can't be done where they run.
+//! Reports tests that cannot run on this machine.
 
 pub use rackpool_skip::skipped;

@@ -2,10 +2,10 @@
 
 use std::time::{Duration, Instant};
 
-/// How long anything may take that has no promise of its own: the machine may be busy.
+/// The limit of every wait without a promised limit of its own: the machine may be busy.
 pub const TIMEOUT: Duration = Duration::from_secs(20);
 
-/// Looks every millisecond until there is an answer; fails the test when there is none in time.
+/// Calls `look` every millisecond until it returns a value; fails the test after `timeout`.
 #[track_caller]
 pub fn wait_for<T>(what: &str, timeout: Duration, look: impl FnMut() -> Option<T>) -> T {
     match try_wait_for(timeout, look) {
@@ -14,7 +14,7 @@ pub fn wait_for<T>(what: &str, timeout: Duration, look: impl FnMut() -> Option<T
     }
 }
 
-/// The same for what may fail to come; `None` when it has not come in time.
+/// As [`wait_for`], but returns `None` after `timeout`.
 pub fn try_wait_for<T>(timeout: Duration, mut look: impl FnMut() -> Option<T>) -> Option<T> {
     let deadline = Instant::now() + timeout;
     loop {
@@ -28,7 +28,7 @@ pub fn try_wait_for<T>(timeout: Duration, mut look: impl FnMut() -> Option<T>) -
     }
 }
 
-/// Waits until the condition holds.
+/// Waits until the condition holds; fails the test after `timeout`.
 #[track_caller]
 pub fn wait_until(what: &str, timeout: Duration, mut condition: impl FnMut() -> bool) {
     wait_for(what, timeout, || condition().then_some(()));

@@ -1,4 +1,4 @@
-//! Compare-and-swap and fetch-and-add: linearizable, whoever asks.
+//! Compare-and-swap and fetch-and-add are linearizable among clients of all racks.
 #![expect(clippy::unwrap_used, reason = "a test that can't go on has failed")]
 
 use std::collections::BTreeSet;
@@ -15,7 +15,7 @@ fn load(pool: &Pool, addr: GlobalAddr) -> u64 {
     u64::from_le_bytes(bytes)
 }
 
-/// Runs the work in many threads, half of them in each rack, and gives what each one found.
+/// Runs `work` in many threads, half of them in each rack; returns the values that they found.
 fn in_both_racks(pool: &TestPool, work: impl Fn(&Pool) -> Vec<u64> + Sync) -> Vec<u64> {
     let racks = [pool.open(0), pool.open(1)];
     std::thread::scope(|scope| {
@@ -92,7 +92,7 @@ fn aligned_words_are_never_torn() {
 fn a_batch_of_swaps_does_each_of_them_once_in_whatever_rack() {
     let pool = TestPool::small();
     let homes = [pool.open(0), pool.open(1)];
-    // More than are on the way at a time.
+    // More swaps than can be under way at a time.
     let words: Vec<GlobalAddr> = (0..100_u64)
         .map(|index| {
             let home = &homes[usize::from(index % 3 == 0)];
@@ -109,7 +109,7 @@ fn a_batch_of_swaps_does_each_of_them_once_in_whatever_rack() {
         (0..).zip(&words).map(swap).collect()
     };
     for client in &homes {
-        // Every second one does not find what it expects.
+        // Every second swap expects a wrong value.
         let before = client.compare_and_swap_batch(&swaps(|i| (i + i % 2, i + 1000))).unwrap();
         assert_eq!(before, (0..100).collect::<Vec<_>>());
         let back = client.compare_and_swap_batch(&swaps(|i| (i + 1000, i))).unwrap();

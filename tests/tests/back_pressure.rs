@@ -1,4 +1,4 @@
-//! A daemon that does not empty its clients' rings: they wait, are told in time, and lose nothing.
+//! A daemon that does not empty its clients' rings: requests wait, fail in time, and are not lost.
 #![expect(clippy::unwrap_used, reason = "a test that can't go on has failed")]
 
 use std::sync::Barrier;
@@ -8,20 +8,20 @@ use rackpool_client::{AccessError, CompareAndSwap, DaemonError, GlobalAddr, Pool
 use rackpool_tests::pool::{PAGE, TestPool};
 use rackpool_tests::wait::{TIMEOUT, wait_until};
 
-/// How long a request of this test waits.
+/// The request timeout of this test.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(2);
 /// Entries of a client's ring: docs/design/messages.md.
 const ENTRIES: usize = 1024;
-/// What a thread posts together.
+/// Requests that a thread posts together.
 const BATCH: usize = 15;
 /// More threads than the ring has room for.
 const CROWD: usize = 80;
-/// Threads that come when it is full.
+/// Threads that post when the ring is full.
 const LATE: usize = 8;
 
 const _: () = assert!(CROWD * BATCH > ENTRIES + BATCH);
 
-/// An object with `BATCH` words.
+/// Bytes of an object with `BATCH` words.
 const OBJECT: usize = BATCH * 8;
 
 fn words(pool: &Pool, addr: GlobalAddr) -> [u64; BATCH] {
@@ -30,22 +30,23 @@ fn words(pool: &Pool, addr: GlobalAddr) -> [u64; BATCH] {
     std::array::from_fn(|at| u64::from_le_bytes(bytes[at * 8..][..8].try_into().unwrap()))
 }
 
-/// Every word of an object from 0 to 1, in one batch.
+/// Swaps every word of an object from 0 to 1, in one batch.
 fn swap_all(pool: &Pool, addr: GlobalAddr) -> Result<Vec<u64>, AccessError> {
     let word = |at: u64| GlobalAddr::from_raw(addr.raw() + at * 8);
     let swaps = (0..BATCH as u64).map(|at| CompareAndSwap { addr: word(at), expected: 0, new: 1 });
     pool.compare_and_swap_batch(&swaps.collect::<Vec<_>>())
 }
 
-/// The crowd asks a daemon that has stopped for more than its ring holds: each of them waits for as
-/// long as a request may, and is told what to do. How many batches found room shows afterwards.
+/// `CROWD` threads post more requests to a stopped daemon than its ring holds. Each waits for the
+/// request timeout, and the error says what to do. The objects show later how many batches found
+/// room.
 fn ask_a_stopped_daemon(pool: &mut TestPool, near: &Pool, objects: &[GlobalAddr]) {
     let ready = Barrier::new(objects.len() + 1);
     std::thread::scope(|scope| {
         for addr in objects {
             let ready = &ready;
             scope.spawn(move || {
-                // From here on it knows where the object is: nothing but the swaps is asked.
+                // After this read the translation is cached, so the thread posts only the swaps.
                 assert_eq!(words(near, *addr), [0; BATCH]);
                 ready.wait();
                 ready.wait();
@@ -79,8 +80,8 @@ fn clients_of_a_full_ring_wait_are_told_in_time_and_go_on_when_there_is_room() {
     ask_a_stopped_daemon(&mut pool, &near, &objects);
     assert!(objects.iter().all(|addr| words(&home, *addr) == [0; BATCH]), "somebody served");
 
-    // The ring has no room for a batch, and for few others: those who come now wait, or try again,
-    // until the daemon goes on.
+    // The ring has no room for a batch, and for few other requests: new requests wait, or are
+    // retried, until the daemon goes on.
     let begun = Barrier::new(LATE + 1);
     std::thread::scope(|scope| {
         for (value, addr) in (1_u8..).zip(&later) {
@@ -100,14 +101,15 @@ fn clients_of_a_full_ring_wait_are_told_in_time_and_go_on_when_there_is_room() {
         assert_eq!(words(&home, *addr), [u64::from_le_bytes([value; 8]); BATCH]);
     }
 
-    // What found no room is never carried out. What did is, in a moment or by now; but for atomics
-    // that were on their way when the other rack cut off one that had stopped for too long.
+    // Batches that found no room are never executed. Batches that did are executed soon, except
+    // atomics that were under way when the other rack cut off this one for having been stopped for
+    // too long.
     let is_touched = |addr: &&GlobalAddr| words(&home, **addr) != [0; BATCH];
     let touched = || objects.iter().filter(is_touched).count();
     wait_until("some of what was posted is carried out", TIMEOUT, || touched() > 0);
     assert!(touched() <= ENTRIES / BATCH, "{} batches of what was refused", touched());
 
-    // And those who were told so can go on.
+    // The threads whose requests failed can go on.
     for addr in &objects {
         wait_until("it goes on", TIMEOUT, || swap_all(&near, *addr).is_ok());
         assert_eq!(words(&home, *addr), [1; BATCH]);

@@ -1,4 +1,4 @@
-//! Programs that do wrong things are told so, and nothing is changed.
+//! Invalid operations of programs are refused, and change nothing.
 #![expect(clippy::unwrap_used, reason = "a test that can't go on has failed")]
 
 use rackpool_client::{AccessError, AllocError, FreeError, GlobalAddr, Pool};
@@ -6,7 +6,7 @@ use rackpool_tests::contents;
 use rackpool_tests::pool::{PAGE, TestPool};
 use rackpool_tests::wait::{TIMEOUT, wait_until};
 
-/// Objects around which wrong things are done, of every kind and in both racks.
+/// Objects of every kind in both racks, near which invalid operations are tried.
 struct Witnesses(Vec<(GlobalAddr, usize)>);
 
 impl Witnesses {
@@ -38,7 +38,7 @@ impl Witnesses {
     }
 }
 
-/// Everything that can be done at an address that no access is allowed to.
+/// Checks that every operation at an address is refused with this error.
 fn refused(pool: &Pool, addr: GlobalAddr, wanted: &AccessError) {
     assert_eq!(pool.read(addr, &mut [0; 8]).unwrap_err(), *wanted, "read {addr}");
     assert_eq!(pool.write(addr, &[1; 8]).unwrap_err(), *wanted, "write {addr}");
@@ -56,11 +56,11 @@ fn bad_accesses_are_refused_and_change_nothing() {
     let page = |number: u64| GlobalAddr::from_raw(number * PAGE);
     let frames = u64::from(pool.status(0).frames);
     for rack in &racks {
-        // No pages at all.
+        // Addresses without a page.
         for addr in [GlobalAddr::NULL, GlobalAddr::from_raw(8), GlobalAddr::from_raw(u64::MAX)] {
             refused(rack, addr, &AccessError::InvalidAddress(addr));
         }
-        // Pages of both racks that hold nothing, and pages of no rack.
+        // Unused pages of both racks, and pages of no rack.
         let known = [frames, frames - 1, 2 * frames, 2 * frames - 1, 2 * frames + 1, 1 << 20];
         for addr in known.map(page) {
             refused(rack, addr, &AccessError::NotAllocated(addr));
@@ -73,7 +73,7 @@ fn bad_accesses_are_refused_and_change_nothing() {
     witnesses.free(racks, &pool);
 }
 
-/// Wrong accesses to an object in use.
+/// Invalid accesses to an object in use.
 fn refused_at_ends(pool: &Pool, addr: GlobalAddr, len: u64) {
     assert_eq!(pool.read(addr, &mut []), Err(AccessError::Empty));
     assert_eq!(pool.write(addr, &[]), Err(AccessError::Empty));
@@ -82,7 +82,7 @@ fn refused_at_ends(pool: &Pool, addr: GlobalAddr, len: u64) {
         assert_eq!(pool.fetch_and_add(odd, 1), Err(AccessError::Misaligned(odd)));
         assert_eq!(pool.compare_and_swap(odd, 0, 1), Err(AccessError::Misaligned(odd)));
     }
-    // The access that starts in the object and ends past its last page.
+    // An access that starts in the object and ends beyond its last page.
     let end = addr.raw().next_multiple_of(PAGE).max(addr.raw() + len).next_multiple_of(PAGE);
     let available =
         if addr.raw().is_multiple_of(PAGE) && end == addr.raw() { PAGE } else { end - addr.raw() };
@@ -90,7 +90,7 @@ fn refused_at_ends(pool: &Pool, addr: GlobalAddr, len: u64) {
     let wanted = AccessError::BeyondObject { addr, len: available + 1, available };
     assert_eq!(pool.write(addr, &too_long), Err(wanted.clone()));
     assert_eq!(pool.read(addr, &mut too_long.clone()), Err(wanted));
-    // What is no object can't be freed.
+    // Only the address of an object can be freed.
     let inside = GlobalAddr::from_raw(addr.raw() + 8);
     let object_bytes =
         if len > PAGE { len.next_multiple_of(PAGE) } else { len.next_power_of_two() };
@@ -107,7 +107,7 @@ fn sizes_that_no_object_can_have_are_refused() {
     pool.wait_until_racks_meet();
     let racks = [pool.open(0), pool.open(1)];
     let witnesses = Witnesses::new(&racks);
-    // All of either rack, of which some is in use.
+    // All memory of either rack, some of which is in use.
     let most = 16 << 20;
     for rack in &racks {
         assert_eq!(rack.alloc(0), Err(AllocError::ZeroSize));
@@ -127,14 +127,16 @@ fn freeing_twice_is_refused() {
     let witnesses = Witnesses::new(&racks);
     for size in [16, 100, 5000, PAGE, 3 * PAGE] {
         for home in &racks {
-            // By the thread that has it in its cache, or by whom its home answers at once.
+            // A second free by the thread that has the object in its cache, or by a client that its
+            // home answers at once.
             let twice = |user: &Pool| {
                 let addr = home.alloc(size).unwrap();
                 user.free(addr).unwrap();
                 assert_eq!(user.free(addr), Err(FreeError::NotAllocated(addr)), "{size} B");
             };
             racks.iter().for_each(twice);
-            // By another thread, program and rack, once the first one holds it no longer.
+            // A second free by another thread, program and rack, after the first one no longer
+            // holds the object.
             for user in 0..2 {
                 let addr = home.alloc(size).unwrap();
                 let first = pool.open(user);
@@ -156,7 +158,7 @@ fn a_wrong_free_is_not_blamed_on_a_right_one() {
     let racks = [pool.open(0), pool.open(1)];
     let small = racks[1].alloc(64).unwrap();
     let large = racks[1].alloc(8192).unwrap();
-    // Another program of the home frees it first; the second time travels with others.
+    // Another program in the home's rack frees it first; the second free is sent in a batch.
     let other = pool.open(1);
     other.free(small).unwrap();
     other.close();
@@ -175,7 +177,7 @@ fn what_was_freed_can_not_be_used_once_its_page_is_free() {
         let addr = racks[home].alloc(2 * PAGE).unwrap();
         racks[user].write(addr, &[1; 100]).unwrap();
         racks[home].free(addr).unwrap();
-        // A page is not free before the racks that use it have been told.
+        // A page becomes free only after the racks that use it have been told.
         wait_until("the page is free", TIMEOUT, || racks[user].read(addr, &mut [0; 8]).is_err());
         refused(&racks[user], addr, &AccessError::NotAllocated(addr));
     }

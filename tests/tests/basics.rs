@@ -1,4 +1,4 @@
-//! What every program expects of a pool.
+//! The basic operations of a pool.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
@@ -8,7 +8,7 @@ use rackpool_tests::contents;
 use rackpool_tests::pool::{PAGE, TestPool};
 use rackpool_tests::wait::{TIMEOUT, wait_until};
 
-/// Every size class, with sizes at and around its limits, and runs of up to 3 pages.
+/// Sizes at and around the limits of every size class, and runs of up to 3 pages.
 fn sizes() -> Vec<u64> {
     let powers = (0..=16).map(|bits| 1 << bits);
     let around = powers.flat_map(|size: u64| [size - 1, size, size + 1]);
@@ -36,7 +36,7 @@ fn objects_of_every_size_hold_their_bytes_in_both_racks() {
             contents::check(rack, *addr, *size);
         }
     }
-    // Each is freed by the rack that did not allocate it.
+    // Each object is freed by the rack that did not allocate it.
     let half = objects.len() / 2;
     for (index, (addr, _)) in objects.iter().enumerate() {
         racks[usize::from(index < half)].free(*addr).unwrap();
@@ -74,7 +74,7 @@ fn an_address_means_the_same_in_every_rack() {
 fn batches_mix_racks_sizes_and_pages() {
     let pool = TestPool::small();
     let racks = [pool.open(0), pool.open(1)];
-    // Local, remote and remote again, below and above what travels in one piece, up to runs of
+    // Local and remote objects, shorter and longer than one piece of a transfer, up to runs of
     // pages that a transfer crosses.
     let lens = [8, 64, 16 << 10, (16 << 10) + 1, 100_000, 300_000, 7, 2 * PAGE, 16];
     let objects: Vec<(GlobalAddr, u64)> = lens
@@ -149,12 +149,12 @@ fn what_stands_before_a_wrong_request_of_a_batch_is_done() {
 
 #[test]
 fn pages_used_anew_are_known_by_their_new_use() {
-    // One rack is so small that its pages must be used again.
+    // One rack is so small that its pages must be reused.
     let pool = TestPool::start(4 * PAGE, PAGE);
     let racks = [pool.open(0), pool.open(1)];
     for (home, user) in [(0, 1), (1, 0), (0, 0), (1, 1)] {
         let (home, user) = (&racks[home], &racks[user]);
-        // The user gets to know every page as one of small objects.
+        // The user caches translations of all pages while they hold small objects.
         let small: Vec<_> = (0..4 * PAGE / 4096).map(|_| home.alloc(4096).unwrap()).collect();
         for addr in &small {
             contents::write(user, *addr, 4096);
@@ -164,17 +164,18 @@ fn pages_used_anew_are_known_by_their_new_use() {
         contents::write(user, run, 3 * PAGE);
         contents::check(home, run, 3 * PAGE);
         user.free(run).unwrap();
-        // And back: objects smaller than before.
+        // The same pages again, with smaller objects than before.
         let tiny: Vec<_> = (0..4 * PAGE / 512).map(|_| home.alloc(512).unwrap()).collect();
         tiny.iter().for_each(|addr| contents::write(user, *addr, 512));
         tiny.iter().for_each(|addr| user.free(*addr).unwrap());
-        // Freed objects of another rack travel in groups; the last ones go with this.
+        // Frees of another rack's objects are batched; this free sends the last ones.
         let last = home.alloc(4096).unwrap();
         user.free(last).unwrap();
     }
 }
 
-/// The value of an atomic comes in the answer: one that reached another thread would show.
+/// The value of an atomic is part of its answer, so an answer that reached another thread would
+/// show.
 #[test]
 fn each_thread_of_a_client_gets_its_own_answers() {
     const TURNS: u64 = 300;
@@ -197,7 +198,7 @@ fn each_thread_of_a_client_gets_its_own_answers() {
     });
 }
 
-/// A pool whose data planes go on looking for so many milliseconds.
+/// A pool whose data planes poll for `poll_ms` milliseconds after the last request.
 fn polling(poll_ms: u32) -> TestPool {
     TestPool::with(|options| {
         options.daemon_arguments.push(("--poll-ms", poll_ms.to_string()));
@@ -206,7 +207,7 @@ fn polling(poll_ms: u32) -> TestPool {
 
 #[test]
 fn data_planes_that_poll_have_not_slept_since_they_began() {
-    // Otherwise they would have while the pool started.
+    // With a shorter time they would have slept while the pool started.
     let pool = polling(3_600_000);
     let racks = [pool.open(0), pool.open(1)];
     let object = racks[1].alloc(64).unwrap();

@@ -1,5 +1,5 @@
-//! Requests with fields outside their bounds, by clients that don't check them: each is an error of
-//! that call, and nobody else of the rack notices.
+//! Requests with fields outside their bounds, from clients that do not check them. Each causes an
+//! error of that call only; no other client of the rack is affected.
 #![expect(clippy::unwrap_used, reason = "a test that can't go on has failed")]
 
 use std::io::{Read, Write};
@@ -16,10 +16,10 @@ use rackpool_wire::control::{ControlRefusal, ControlReply, ControlRequest};
 use rackpool_wire::metadata::{MetadataReply, MetadataRequest, Refusal, Tagged};
 use rackpool_wire::{FRAME_HEADER_BYTES, FrameReader, encode};
 
-/// Names that no root can have: up to as many bytes as a frame can hold.
+/// Bytes of invalid names of roots: up to as many as a frame can hold.
 const LENGTHS: [usize; 6] = [0, 256, 5_000, 20_000, 200_000, 1_000_000];
 
-/// Whoever speaks a protocol without the library.
+/// A client of a protocol that does not use the library.
 struct Raw<S, R> {
     stream: S,
     frames: FrameReader,
@@ -44,7 +44,8 @@ impl<S: Read + Write, R> Raw<S, R> {
     }
 }
 
-/// A request as a broken program would send it: its kind is unknown, or its name no UTF-8.
+/// The request as a broken program would send it: with an unknown kind, or with a name that is not
+/// UTF-8.
 fn broken(frame: Vec<u8>, name: &str) -> [Vec<u8>; 2] {
     let mut kind = frame.clone();
     kind[FRAME_HEADER_BYTES + size_of::<u64>()] = 0xee;
@@ -54,8 +55,8 @@ fn broken(frame: Vec<u8>, name: &str) -> [Vec<u8>; 2] {
     [kind, text]
 }
 
-/// Another client of the rack looks names up, sets them and allocates, in both racks. The calls go
-/// on until `stop`; each of them succeeds.
+/// Another client of the rack looks names up, sets them and allocates, in both racks, until `stop`.
+/// Every call succeeds.
 fn work(pool: &Pool, stop: &AtomicBool, turns: &AtomicU32) {
     let addr = pool.alloc(64).unwrap();
     while !stop.load(Ordering::Relaxed) {
@@ -95,7 +96,7 @@ fn names_out_of_bounds_are_errors_of_the_call_before_anybody_is_asked() {
     let addr = Some(client.alloc(64).unwrap());
     assert_eq!(client.set_root(&longest, None, addr), Ok((addr, true)));
     assert_eq!(client.root(&longest), Ok(addr));
-    // Nobody answers: the library needs nobody to know.
+    // No daemon answers: the library itself refuses these requests.
     pool.stop_daemon(0);
     for bytes in LENGTHS.into_iter().chain([3 << 20]) {
         let (name, bytes) = ("x".repeat(bytes), bytes as u64);

@@ -1,4 +1,5 @@
-//! What an operator sees and mends by hand: `rackpool root`, `table` and `audit`.
+//! The commands with which an operator inspects and repairs a pool: `rackpool root`, `table` and
+//! `audit`.
 #![expect(clippy::unwrap_used, reason = "a test that can't go on has failed")]
 
 use std::collections::BTreeSet;
@@ -14,7 +15,7 @@ use rackpool_tests::pool::{PAGE, TestPool};
 use rackpool_tests::service::Service;
 use rackpool_tests::wait::{TIMEOUT, wait_until};
 
-/// How a command ended: what it printed, or what it complained about.
+/// Runs a command; returns its output, or its error output if it fails.
 fn rackpool(pool: &TestPool, arguments: &[&str]) -> Result<String, String> {
     let mut command = Command::new(program("rackpool"));
     command.args(arguments).arg("--dir").arg(pool.dir()).stdin(Stdio::null());
@@ -33,7 +34,7 @@ fn small_options() -> Options {
     Options { max_depth: 8, segment_bytes: 4 << 10 }
 }
 
-/// Kills the daemon of a rack whose memory goes with it, and waits until the loss is known.
+/// Kills the daemon of a rack whose memory is lost with it, and waits until the loss is known.
 fn lose_memory_of(pool: &mut TestPool, rack: u16) {
     let (own, other) = (pool.open(rack), pool.open(1 - rack));
     let addr = own.alloc(64).unwrap();
@@ -228,7 +229,7 @@ fn an_audit_says_of_which_root_the_bytes_are_and_lists_those_of_none() {
     }
     assert!(rackpool(&pool, &["status"]).unwrap().contains("`rackpool audit`"));
 
-    // A table that lost its name is nobody's.
+    // A table without a name is unreached.
     rackpool(&pool, &["root", "rm", "words", "--keep-memory"]).unwrap();
     let later = parsed(&pool, &["audit"]);
     let left = |audit: &serde_json::Value| audit["unreached"]["bytes"].as_u64().unwrap();

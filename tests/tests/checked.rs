@@ -1,4 +1,4 @@
-//! A checked client finds what programs do wrong with addresses, and nothing else.
+//! A checked client detects invalid uses of addresses, and reports no valid ones.
 #![expect(clippy::unwrap_used, reason = "a test that can't go on has failed")]
 
 use std::sync::Arc;
@@ -13,14 +13,14 @@ use rackpool_tests::wait::TIMEOUT;
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 
-/// What a checked client fills freed objects with.
+/// The byte with which a checked client fills freed objects.
 const POISON: u8 = 0xdb;
 
 fn checked(pool: &TestPool, rack: u16) -> Pool {
     Pool::open(pool.options(rack).checked(true)).unwrap()
 }
 
-/// The errors of every way to use 8 bytes.
+/// The errors of every operation on 8 bytes.
 fn errors_at(pool: &Pool, addr: GlobalAddr) -> Vec<AccessError> {
     let (mut into, from) = ([0; 8], [1; 8]);
     let mut errors = vec![
@@ -79,7 +79,7 @@ fn an_access_to_what_was_freed_is_refused_whoever_freed_it() {
     let pool = TestPool::small();
     let (own, plain, remote) = (checked(&pool, 0), pool.open(0), pool.open(1));
     for bytes in [16, 64, 4096] {
-        // Its page holds another object, so it stays allocated.
+        // The page holds another object, so it stays allocated.
         let other = own.alloc(bytes).unwrap();
         let by_others: [&dyn Fn(GlobalAddr) -> Result<(), FreeError>; 3] =
             [&|addr| own.free(addr), &|addr| plain.free(addr), &|addr| {
@@ -109,7 +109,7 @@ fn an_access_to_what_was_freed_is_refused_whoever_freed_it() {
 fn who_still_reads_what_was_freed_sees_it() {
     let pool = TestPool::small();
     let (own, plain) = (checked(&pool, 0), pool.open(0));
-    // The page stays with the other one.
+    // The other object keeps the page allocated.
     let [kept, addr] = [(); 2].map(|()| own.alloc(64).unwrap());
     contents::write(&plain, addr, 64);
     own.free(addr).unwrap();
@@ -120,8 +120,8 @@ fn who_still_reads_what_was_freed_sees_it() {
     pool.wait_allocated("all is freed", TIMEOUT, [0, 0]);
 }
 
-/// A table reads objects that others free meanwhile, and finds out; its results are right all the
-/// same.
+/// A table reads objects that other clients free meanwhile, and detects that; its results are still
+/// correct.
 #[test]
 fn tables_work_over_checked_clients() {
     const OPERATIONS: usize = 4000;

@@ -1,4 +1,4 @@
-//! The `rackpool` program as people use it: what it says, how it ends, what it leaves.
+//! The `rackpool` program as users run it: its output, its exit status, and what it leaves behind.
 #![expect(clippy::unwrap_used, reason = "a test that can't go on has failed")]
 
 use std::fs::File;
@@ -18,10 +18,10 @@ use rackpool_tests::skip::skipped;
 use rackpool_tests::wait::{TIMEOUT, wait_for, wait_until};
 use tempfile::TempDir;
 
-/// How long a benchmark may take, or a pool to start, on a busy machine.
+/// The most time that a benchmark, or the start of a pool, may take on a busy machine.
 const LONG: Duration = Duration::from_secs(300);
 
-/// A folder in memory that goes with the test.
+/// A folder in memory that is removed with the test.
 fn folder() -> TempDir {
     tempfile::tempdir_in("/dev/shm").unwrap()
 }
@@ -33,7 +33,7 @@ fn rackpool(temporary: &Path, arguments: &[&str]) -> Command {
     command
 }
 
-/// What a command said, and how it ended.
+/// A command that has ended: its output and exit status.
 struct Ran {
     id: u32,
     status: ExitStatus,
@@ -59,7 +59,7 @@ impl Ran {
     }
 }
 
-/// How the process ends; one that does not is killed.
+/// Waits for the process's end; kills it after the timeout.
 #[track_caller]
 fn end_of(process: &mut Child, timeout: Duration) -> ExitStatus {
     let deadline = std::time::Instant::now() + timeout;
@@ -83,14 +83,14 @@ fn text_of(file: &mut File) -> String {
     text
 }
 
-/// A running `rackpool up`; it and what it would leave go when this is dropped.
+/// A running `rackpool up`; dropping this ends it and removes what it would leave behind.
 struct Up {
     process: Child,
     output: BufReader<ChildStdout>,
     complaints: File,
-    /// What it said when it was up.
+    /// Its output up to its ready message.
     said: String,
-    /// What its `TMPDIR` is.
+    /// The folder in its `TMPDIR`.
     temporary: TempDir,
 }
 
@@ -104,7 +104,7 @@ impl Up {
             .unwrap();
         let output = BufReader::new(process.stdout.take().unwrap());
         let mut up = Self { process, output, complaints, said: String::new(), temporary };
-        // It says this last, and ends by itself when it can't start: this does not wait for ever.
+        // This is its last message. A program that can't start ends by itself, so the loop ends.
         while !up.said.contains("stop with Ctrl-C") {
             let read = up.output.read_line(&mut up.said).unwrap();
             assert!(read > 0, "{}\n{}", up.said, text_of(&mut up.complaints));
@@ -116,13 +116,13 @@ impl Up {
         Self::start(&["--ephemeral", "--racks", "2", "--memory", "64M"])
     }
 
-    /// The folder that its hints name.
+    /// The pool's folder, as its hints name it.
     fn dir(&self) -> PathBuf {
         let hint = self.said.lines().find_map(|line| line.split("rackpool status --dir ").nth(1));
         PathBuf::from(hint.unwrap())
     }
 
-    /// A log that it names: the metadata server's or a rack's. It is not in the pool's memory.
+    /// A log that it names: the metadata server's or a rack's. The log is not in the pool's memory.
     fn log(&self, name: &str) -> PathBuf {
         let end = format!("/{name}.log");
         let path = self.said.lines().find_map(|line| {
@@ -152,7 +152,7 @@ impl Up {
         kill(Pid::from_raw(i32::try_from(self.process.id()).unwrap()), signal).unwrap();
     }
 
-    /// Waits for its end: how it ended, what it said last, and its complaints.
+    /// Waits for its end; returns its exit status, its last output, and its error output.
     #[track_caller]
     fn end(&mut self) -> (ExitStatus, String, String) {
         let status = end_of(&mut self.process, LONG);
@@ -173,7 +173,7 @@ impl Up {
 
 impl Drop for Up {
     fn drop(&mut self) {
-        // One that has ended needs nothing of this.
+        // All of this fails for a process that has ended.
         let _ = self.process.kill();
         let _ = self.process.wait();
         for id in self.said.split(" pid ").skip(1) {
@@ -191,7 +191,7 @@ impl Drop for Up {
     }
 }
 
-/// Whether the process is there and not just waiting to be asked how it ended.
+/// Returns true if the process exists and is not a zombie.
 fn runs(id: Pid) -> bool {
     let stat = std::fs::read_to_string(format!("/proc/{id}/stat")).unwrap_or_default();
     stat.rsplit(") ").next().is_some_and(|rest| !rest.is_empty() && !rest.starts_with('Z'))
@@ -214,7 +214,7 @@ fn stops_cleanly_on(signal: Signal) {
         up.said
     );
     let names: Vec<String> = ids.iter().map(|id| name(*id)).collect();
-    // The system keeps 15 letters of a name.
+    // The kernel keeps 15 characters of a name.
     assert_eq!(names, ["rackpool-metase", "rackpool-daemon", "rackpool-daemon"], "{}", up.said);
     let address = std::fs::read_to_string(dir.join("metadata.addr")).unwrap();
     let folders = ["rack-0", "rack-1"].map(|place| dir.join(place));
@@ -279,7 +279,7 @@ fn memory_and_names_survive_a_stop_and_a_second_up() {
             wait_for("the racks meet", TIMEOUT, || pool.read(addr, &mut found).ok());
             assert_eq!(contents::difference(home, &found), None, "{addr} from rack {rack}");
         }
-        // What is kept is not handed out again.
+        // Objects in use are not handed out again.
         let other = pool.alloc(100_000).unwrap();
         assert!(!kept.contains(&other));
         pool.free(other).unwrap();
@@ -299,7 +299,7 @@ fn a_second_up_leaves_the_running_pool_alone() {
         let second = Ran::of(rackpool(folder.path(), &arguments));
         assert_eq!(second.status.code(), Some(1), "{}", second.said);
         assert!(second.complained.contains("in use"), "{}", second.complained);
-        // The first one is still found.
+        // The first pool is still found.
         let said = Ran::of(rackpool(folder.path(), &["status", "--dir", &dir])).good();
         for id in &ids[1..] {
             assert!(said.contains(&format!(" {id} ")), "{said}");
@@ -319,7 +319,7 @@ fn nothing_outlives_an_up_that_was_killed() {
     wait_until("its children end", Duration::from_secs(10), || !ids.iter().any(|id| runs(*id)));
 }
 
-/// The process of `up` that was started for this rack, or for the metadata server.
+/// The child of `up` for this rack, or for the metadata server.
 fn child_of(up: &Up, rack: Option<u16>) -> Option<Pid> {
     let id = up.process.id();
     let children = std::fs::read_to_string(format!("/proc/{id}/task/{id}/children")).ok()?;
@@ -337,7 +337,7 @@ fn child_of(up: &Up, rack: Option<u16>) -> Option<Pid> {
     Some(Pid::from_raw(child.parse().ok()?))
 }
 
-/// Kills a process of `up` and waits for the next one in its place; its id.
+/// Kills a child of `up` and waits for its replacement; returns the replacement's process id.
 #[track_caller]
 fn killed_and_started_again(up: &Up, rack: Option<u16>) -> Pid {
     let killed = wait_for("it runs", TIMEOUT, || child_of(up, rack).filter(|id| runs(*id)));
@@ -442,7 +442,7 @@ fn status_shows_the_racks_with_their_figures() {
     let addr = pool.alloc(3 << 20).unwrap();
     pool.set_root("here", None, Some(addr)).unwrap();
     let arguments = ["status", "--dir", dir.to_str().unwrap()];
-    // Figures are gathered now and then. 3 MiB take two pages of 32.
+    // Metrics are collected now and then. 3 MiB take two pages of 32.
     let said = wait_for("the allocation is shown", TIMEOUT, || {
         let said = Ran::of(rackpool(up.temporary.path(), &arguments)).good();
         let free = said.lines().find(|line| line.starts_with("1 "))?.split_whitespace().nth(4);
@@ -489,18 +489,19 @@ fn ycsb_runs_verified_on_a_running_pool() {
     assert!(said.contains("values verified, 0 wrong."), "{said}");
     assert!(said.contains("500 records of 64 B, 4 threads in 2 racks"), "{said}");
     assert!(std::fs::read_to_string(json).unwrap().contains("\"workloads\""));
-    // The records are there for a later run, from one rack alone.
+    // The records can be used by a later run, also from one rack alone.
     let second = ["--verify", "--workload", "C", "--no-load", "--racks", "1", "--threads", "1"];
     let said = Ran::of(rackpool(up.temporary.path(), &[&common[..], &second].concat())).good();
     assert!(said.contains("1,000 values verified, 0 wrong."), "{said}");
-    // A property file of YCSB's says the rest; scans find what was loaded with their keys in order.
+    // A YCSB property file sets the other options; scans find the loaded records by their ordered
+    // keys.
     let properties = ["-P", "workloade", "-p", "recordcount=500", "-p", "operationcount=200"];
     let third = [&properties[..], &["--verify", "--table", "third", "-p", "colour=blue"]].concat();
     let ran = Ran::of(rackpool(up.temporary.path(), &[&common[..], &third].concat()));
     assert!(ran.complained.contains("the property colour is not known"), "{}", ran.complained);
     let said = ran.good();
     assert!(said.lines().any(|line| line.starts_with("E ") && line.contains(" 200 ")), "{said}");
-    // There were fewer of them: reading what nobody has written is an error.
+    // That run loaded fewer records: reading a record that was never written is an error.
     let fourth = ["--verify", "--workload", "C", "--no-load", "--table", "other"];
     let ran = Ran::of(rackpool(up.temporary.path(), &[&common[..], &fourth].concat()));
     assert!(!ran.status.success(), "{}", ran.said);
@@ -520,7 +521,7 @@ fn scans_are_right_after_killed_inserts() {
         Some(table.handle().count().unwrap())
     };
     for more in [1, 3000] {
-        // What an earlier one has loaded is there already.
+        // Records that an earlier run has loaded still exist.
         let enough = records().unwrap_or(0) + more;
         let load = [&common[..], &["--records", "200000", "--ops", "4"]].concat();
         let mut loading = rackpool(up.temporary.path(), &load).spawn().unwrap();
@@ -550,13 +551,13 @@ fn a_pool_over_tcp_says_so_and_runs_ycsb_verified() {
     up.stop();
 }
 
-/// Checks that the command fails with a text that has all of `fix`, and leaves nothing.
+/// Checks that the command fails as misused, with all texts of `fix`, and leaves nothing behind.
 #[track_caller]
 fn misused(arguments: &[&str], fix: &[&str]) {
     refused(2, arguments, fix);
 }
 
-/// A command that fails: with 2 when it was called wrongly, whichever part of it finds that.
+/// Checks that the command fails with this exit code: 2 when it was called wrongly.
 #[track_caller]
 fn refused(code: i32, arguments: &[&str], fix: &[&str]) {
     let temporary = folder();
@@ -660,7 +661,7 @@ fn the_demo_writes_its_report() {
     for file in svg {
         assert!(std::fs::read_to_string(&file).unwrap().contains("</svg>"), "{}", file.display());
     }
-    // Neither its memory nor its store is left.
+    // Neither its memory nor its store remains.
     assert_eq!(entries(folder.path()), [report]);
 }
 
@@ -670,7 +671,7 @@ fn a_pool_over_verbs_on_a_host_without_rdma_is_refused_with_the_fix() {
     if devices.is_ok_and(|mut devices| devices.next().is_some()) {
         return skipped("this host has an RDMA device");
     }
-    // Which of the two is missing first depends on the host: libibverbs, or a device.
+    // It depends on the host which is found missing first: libibverbs, or a device.
     let fix = ["rackpool-daemon ended", "libibverbs.so.1"];
     let device = ["rackpool-daemon ended", "no RDMA device can be used", "modprobe rdma_rxe"];
     let libraries = Command::new("ldconfig").arg("-p").output();

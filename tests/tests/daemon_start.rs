@@ -1,4 +1,5 @@
-//! A daemon that can't serve says why and how to mend it, and leaves everything as it was.
+//! A daemon that can't serve reports the reason and a way to fix it, and leaves everything
+//! unchanged.
 #![expect(clippy::unwrap_used, reason = "a test that can't go on has failed")]
 
 use std::collections::BTreeMap;
@@ -18,19 +19,19 @@ use rackpool_tests::wait::{TIMEOUT, wait_for, wait_until};
 
 const MEMORY: u64 = 16 << 20;
 
-/// Makes a rack's folder as a daemon does.
+/// Creates a rack's folder as a daemon does.
 fn rack_folder(path: &Path) {
     std::fs::DirBuilder::new().mode(0o700).create(path).unwrap();
 }
 
-/// Options of a daemon; a test changes some.
+/// Options of a daemon; each test changes some.
 struct Start {
     rack: String,
     dir: PathBuf,
     metadata: String,
     memory: u64,
     page_size: u64,
-    /// Further options.
+    /// Additional options.
     more: Vec<String>,
 }
 
@@ -46,14 +47,13 @@ impl Start {
         }
     }
 
-    /// Starts the daemon, which has to end by itself as one that is called wrongly, with this
-    /// reason and this way out.
+    /// Starts the daemon and checks that it ends as misused, with this reason and this fix.
     #[track_caller]
     fn is_misused(&self, reason: &str, mend: &str) {
         self.ends_with(2, reason, mend);
     }
 
-    /// The same with the status of one that can't serve.
+    /// Checks that the daemon ends as one that can't serve, with this reason and this fix.
     #[track_caller]
     fn is_refused(&self, reason: &str, mend: &str) {
         self.ends_with(1, reason, mend);
@@ -87,8 +87,8 @@ impl Start {
     }
 }
 
-/// The contents of all files of a folder, but for what is no content: the superblock's count of
-/// lives, and what the machine can do.
+/// The contents of all files of a folder, except the superblock's incarnation number and the
+/// machine's capabilities.
 fn files(folder: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
     std::fs::read_dir(folder)
         .unwrap()
@@ -106,7 +106,7 @@ fn files(folder: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
         .collect()
 }
 
-/// A pool with a value in rack 0, whose daemon is dead.
+/// A pool with a value in rack 0, whose daemon was killed.
 fn killed() -> (TestPool, GlobalAddr) {
     let mut pool = TestPool::small();
     let client = pool.open(0);
@@ -117,7 +117,7 @@ fn killed() -> (TestPool, GlobalAddr) {
     (pool, addr)
 }
 
-/// Starts the daemon as it should be: everything is there.
+/// Starts the daemon with valid options and checks that the value is present.
 fn serves_again(pool: &mut TestPool, addr: GlobalAddr) {
     pool.restart_daemon(0);
     let mut found = [0; 1000];
@@ -134,7 +134,7 @@ fn same(before: &BTreeMap<PathBuf, Vec<u8>>, folder: &Path) {
     }
 }
 
-/// Inverts one bit of the byte.
+/// Inverts one bit of a byte.
 fn flip(file: &std::fs::File, at: u64, bit: u8) {
     let mut byte = [0];
     file.read_exact_at(&mut byte, at).unwrap();
@@ -146,11 +146,12 @@ fn a_damaged_superblock_is_refused() {
     let (mut pool, addr) = killed();
     let path = pool.rack_dir(0).join("metadata");
     let file = std::fs::File::options().read(true).write(true).open(&path).unwrap();
-    // A bit of each byte, and one more of those from which the pages, the life and the kind of
-    // memory are read: that of byte 104 makes `memfd` of `tmpfs`.
+    // A bit of each byte, and one more in the fields of the first page, the incarnation and the
+    // kind of memory: in byte 104 it turns `tmpfs` into `memfd`.
     let bits = (0..112).map(|at| (at, 0x40)).chain((64..80).chain(104..112).map(|at| (at, 1)));
     for (at, bit) in bits {
-        // Whether a client has closed the pool: the rack's own file does not say that.
+        // The field that says whether a client has closed the pool; it is unused in a rack's own
+        // file.
         if (96..104).contains(&at) {
             continue;
         }
@@ -173,12 +174,12 @@ fn flipped_bits_of_what_is_no_content_lose_nothing() {
     let (mut pool, addr) = killed();
     let path = pool.rack_dir(0).join("metadata");
     let file = std::fs::File::options().read(true).write(true).open(&path).unwrap();
-    // Closed, extra latency, checks of the life, sleeping, barrier.
+    // Closed, extra latency, the two checks of the incarnation, sleep word, barrier.
     for at in [96, 103, 112, 119, 120, 127, 128, 192, 195] {
         flip(&file, at, 0x40);
         serves_again(&mut pool, addr);
         pool.kill_daemon(0);
-        // The next flip is to be the only one.
+        // Restores this byte, so that only one bit is flipped at a time.
         if (96..104).contains(&at) {
             flip(&file, at, 0x40);
         }
@@ -191,7 +192,7 @@ fn a_superblock_that_lost_its_contents_is_refused() {
     let (mut pool, addr) = killed();
     let path = pool.rack_dir(0).join("metadata");
     let file = std::fs::File::options().read(true).write(true).open(&path).unwrap();
-    // All of it; the first page; the life.
+    // The whole superblock; the first page; the incarnation.
     for lost in [0..4096, 64..72, 72..80] {
         let mut kept = vec![0; lost.end - lost.start];
         file.read_exact_at(&mut kept, lost.start as u64).unwrap();
@@ -280,11 +281,12 @@ fn a_metadata_server_that_is_away_or_has_lost_its_store_is_told() {
     let (mut pool, _) = killed();
     pool.kill_daemon(1);
     pool.cluster.metadata().kill().unwrap();
-    // Memory without page ids needs it.
+    // Memory without page ids needs the metadata server.
     let fresh = tempfile::tempdir_in("/dev/shm").unwrap();
     let start = Start { dir: fresh.path().to_path_buf(), ..Start::of(&pool, 3) };
     start.is_refused("no metadata server at", "start it first");
-    // One that begins anew would give the pages of a rack to others, or take pages in use for free.
+    // A metadata server with an empty store would give the pages of a rack to others, or take pages
+    // in use for free.
     let store = pool.cluster.options().store.clone();
     std::fs::rename(&store, store.with_extension("kept")).unwrap();
     pool.cluster.restart_metadata().unwrap();
@@ -293,7 +295,7 @@ fn a_metadata_server_that_is_away_or_has_lost_its_store_is_told() {
         Start::of(&pool, rack).is_refused("another metadata store", "with the store that it had");
         same(&before, &pool.rack_dir(rack));
     }
-    // The store comes back, and all is well.
+    // With the original store everything works.
     pool.cluster.metadata().kill().unwrap();
     std::fs::rename(store.with_extension("kept"), &store).unwrap();
     pool.cluster.restart_metadata().unwrap();
@@ -308,7 +310,7 @@ fn a_daemon_killed_while_it_makes_its_memory_can_be_started_again() {
     pool.kill_daemon(1);
     let folder = pool.rack_dir(1);
     let lens = ["metadata", "frames"].map(|n| std::fs::metadata(folder.join(n)).unwrap().len());
-    // What the files can be like when a daemon is killed at its very first start.
+    // States of the files after a kill during the daemon's very first start.
     let states: [(Option<u64>, Option<u64>); 5] = [
         (None, None),
         (Some(0), None),
@@ -324,7 +326,7 @@ fn a_daemon_killed_while_it_makes_its_memory_can_be_started_again() {
                 std::fs::File::create(folder.join(name)).unwrap().set_len(len).unwrap();
             }
         }
-        // The rack's earlier memory counts as served until its lease has run out.
+        // The rack's earlier memory counts as served until its lease has expired.
         wait_for("the daemon starts", TIMEOUT, || pool.cluster.restart_daemon(RackId(1)).ok());
         let client = pool.open(1);
         let addr = client.alloc(100).unwrap();
@@ -414,7 +416,7 @@ fn options_that_cannot_be_meant_are_refused_before_anything_is_made() {
         ("--rest-ms", "86400001", "is too long", "at most a day"),
         ("--metrics", "192.0.2.1:9000", "to this host only", "loopback address"),
     ] {
-        // As one word: some of them begin with a minus.
+        // As one argument, since some values begin with a minus.
         start.more = vec![format!("{name}={value}")];
         start.is_misused(name, mend);
         start.is_misused(reason, mend);
@@ -434,7 +436,7 @@ fn options_that_cannot_be_meant_are_refused_before_anything_is_made() {
     }
 }
 
-/// Clients name a server as they like, so it listens under the same name.
+/// Clients may address a server by name, so it must accept a name to listen on.
 #[test]
 fn servers_listen_where_a_name_says() {
     let pool = TestPool::with(|options| {
@@ -478,7 +480,7 @@ fn files_that_the_kernel_writes_to_a_disk_are_no_memory() {
 
 #[test]
 fn a_silent_metadata_server_is_told_with_what_to_do() {
-    // It takes connections and says nothing.
+    // A server that accepts connections and sends nothing.
     let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let folder = tempfile::tempdir_in("/dev/shm").unwrap();
     let mut start = Start {
@@ -490,8 +492,8 @@ fn a_silent_metadata_server_is_told_with_what_to_do() {
         more: Vec::new(),
     };
     start.is_refused("is silent", "see in its log");
-    // It may have given the memory its pages, so that stays; nothing lies in it, so the next start
-    // may ask for other memory.
+    // The metadata server may have given page ids to the memory, so the files stay. They hold no
+    // data, so the next start may request other memory.
     assert!(folder.path().join("rack-7/frames").exists());
     start.page_size = 2 * PAGE;
     start.is_refused("is silent", "see in its log");
@@ -514,7 +516,7 @@ fn pages_that_nobody_uses_take_next_to_no_memory() {
     const PAGES: u64 = 1 << 18;
     let pool = TestPool::start(PAGES * 4096, 4096);
     let file = std::fs::metadata(pool.rack_dir(0).join("metadata")).unwrap();
-    // A page word and a slab header; what is shown of copies and bitmaps stays a hole.
+    // A page word and a slab header; the areas of published copies and bitmaps stay holes.
     let taken = file.blocks() * 512;
     let fixed = 256 << 10;
     assert!((PAGES * 8..PAGES * 24 + fixed).contains(&taken), "{taken} B for {PAGES} pages");

@@ -1,4 +1,4 @@
-//! What lies in deploy/ is valid.
+//! The files in deploy/ are valid.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -21,7 +21,7 @@ fn every_program_understands_the_example_configuration() {
         let output = command.arg("--config").arg(deploy().join("pool.toml")).args(more).output();
         let output = output.unwrap();
         let said = String::from_utf8(output.stderr).unwrap();
-        // Options that were not understood end a program with 2.
+        // A program ends with 2 for options that it does not know.
         assert_eq!(output.status.code(), Some(1), "{name}: {said}");
         assert!(said.contains("can't read /nonexistent: "), "{name}: {said}");
     }
@@ -42,7 +42,8 @@ fn the_units_are_valid() {
         // The programs are not installed where the tests run.
         let here = format!("{}/rackpool-", program("rackpool").parent().unwrap().display());
         let verify = |text: &str| {
-            // By itself: units that are named in it would be looked at, too.
+            // In a folder of its own; otherwise systemd-analyze would also check the units that it
+            // names.
             let folder = tempfile::tempdir().unwrap();
             let path = folder.path().join(instance);
             std::fs::write(&path, text.replace("/usr/local/bin/rackpool-", &here)).unwrap();
@@ -50,7 +51,7 @@ fn the_units_are_valid() {
             String::from_utf8(output.stderr).unwrap()
         };
         assert_eq!(verify(&text), "", "{unit}");
-        // It does look at what it is given.
+        // The check does detect an invalid unit.
         assert_ne!(verify(&text.replace("RestartSec=1", "RestartSec=soon")), "", "{unit}");
     }
 }

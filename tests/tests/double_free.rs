@@ -1,5 +1,5 @@
-//! Objects that are freed twice, by whatever threads, programs and racks: one of the frees is
-//! refused, and nobody gets the object twice.
+//! Objects that are freed twice, by any threads, programs and racks: one of the frees is refused,
+//! and the object is not handed out twice.
 
 use std::collections::BTreeSet;
 use std::sync::Barrier;
@@ -8,11 +8,10 @@ use rackpool_client::{FreeError, GlobalAddr, Pool};
 use rackpool_tests::pool::{PAGE, TestPool};
 use rackpool_tests::wait::TIMEOUT;
 
-/// A size of each kind: small, with the bits in the header, a whole page, a run of pages.
+/// A size of each kind: small, with bits in the header, a whole page, a run of pages.
 const SIZES: [u64; 5] = [16, 200, 8000, PAGE, 3 * PAGE];
 
-/// Frees in a thread of its own, which lives on with what it has in its magazines until `then` is
-/// done.
+/// Frees in another thread, which keeps its magazines until `then` is done.
 fn while_another_thread_holds(pool: &Pool, addr: GlobalAddr, then: impl FnOnce()) {
     let (freed, done) = (Barrier::new(2), Barrier::new(2));
     std::thread::scope(|scope| {
@@ -50,7 +49,7 @@ fn an_object_that_two_threads_free_has_one_owner() {
             program.close();
         });
     }
-    // Many at once, a few objects between them: each is freed once.
+    // Many objects freed by all threads at once: each is freed by one of them.
     let addrs: Vec<GlobalAddr> = (0..200).map(|_| rack.alloc(64).unwrap()).collect();
     let start = Barrier::new(4);
     let freed = std::thread::scope(|scope| {
@@ -69,7 +68,7 @@ fn an_object_that_two_threads_free_has_one_owner() {
     pool.wait_allocated("all is freed", TIMEOUT, [0, 0]);
 }
 
-/// Bytes of objects whose frees go home at once, from another rack as well.
+/// Bytes of objects whose frees are sent home at once, from another rack as well.
 const PROMPT: u64 = 8000;
 
 #[test]
@@ -80,7 +79,7 @@ fn what_waits_in_a_magazine_is_freed_by_nobody_else() {
     let known: Vec<GlobalAddr> = (0..16).map(|_| earlier.alloc(PROMPT).unwrap()).collect();
     known.iter().for_each(|addr| earlier.free(*addr).unwrap());
     earlier.close();
-    // This thread gets several of them at once and hands one out.
+    // This thread receives several of the objects at once and hands one out.
     let racks = [pool.open(0), pool.open(1)];
     let own = racks[0].alloc(PROMPT).unwrap();
     assert!(known.contains(&own));

@@ -1,5 +1,4 @@
-//! A stopped rack is cut off before the pages it writes to are used for anything else, or
-//! elsewhere.
+//! A stopped rack is fenced before the pages to which it writes are reused or move to another rack.
 #![expect(clippy::unwrap_used, reason = "a test that can't go on has failed")]
 
 use std::time::{Duration, Instant};
@@ -12,10 +11,10 @@ use rackpool_tests::skip::skipped;
 use rackpool_tests::wait::wait_until;
 
 const ROUNDS: u64 = 6;
-/// Half a second until a rack is cut off that does not give a lease back, and what a busy machine
-/// may add.
+/// The most time until a rack that does not return a lease is fenced: half a second, and the delay
+/// of a busy machine.
 const FENCED: Duration = Duration::from_secs(30);
-/// How long bytes that were on the way have to do harm once their sender goes on.
+/// How long the test waits for late writes once the stopped sender runs again.
 const LATE: Duration = Duration::from_millis(300);
 
 #[test]
@@ -23,7 +22,8 @@ fn writes_of_a_stopped_rack_do_not_land_in_pages_that_were_freed() {
     late_writes_do_not_land(FabricKind::Tcp, Home::Lives);
 }
 
-/// Nobody is left who could tell the stopped rack: another daemon gave its pages away.
+/// The daemon that granted the lease is killed and can revoke nothing; its successor reuses the
+/// pages.
 #[test]
 fn writes_of_a_stopped_rack_do_not_land_in_pages_that_were_freed_by_the_next_daemon() {
     late_writes_do_not_land(FabricKind::Emulated, Home::IsKilled);
@@ -35,10 +35,10 @@ fn writes_of_a_stopped_rack_over_tcp_do_not_land_in_pages_that_were_freed_by_the
     late_writes_do_not_land(FabricKind::Tcp, Home::IsKilled);
 }
 
-/// Here the device goes on with what the stopped rack has posted.
+/// The RDMA device executes what the stopped rack has posted.
 #[test]
 fn writes_of_a_stopped_rack_do_not_land_over_verbs() {
-    // `cargo x lab` sets it; elsewhere there is no RDMA port.
+    // `cargo x lab` sets the variable; elsewhere there is no RDMA port.
     if std::env::var_os("RACKPOOL_RDMA_ADDRESS").is_none() {
         return skipped("RACKPOOL_RDMA_ADDRESS does not name the address of an RDMA port");
     }
@@ -60,8 +60,8 @@ fn writes_of_a_stopped_rack_do_not_land_over_verbs_where_a_page_has_moved_away()
     late_writes_do_not_land_in_a_page_that_moved(FabricKind::Verbs);
 }
 
-/// Rack 1 writes to a page of rack 0 and is stopped in the midst of it; then the page moves to rack
-/// 2, and the frame that it leaves is used for others.
+/// Rack 1 is stopped while it writes to a page of rack 0. Then the page moves to rack 2, and the
+/// frame that it leaves is reused.
 fn late_writes_do_not_land_in_a_page_that_moved(fabric: FabricKind) {
     const LARGE_PAGE: u64 = 1 << 20;
     const OBJECT: u64 = LARGE_PAGE / 2;
@@ -82,8 +82,8 @@ fn late_writes_do_not_land_in_a_page_that_moved(fabric: FabricKind) {
     });
     pool.wait_until_racks_serve();
     let racks = [0, 1, 2].map(|rack| pool.open(rack));
-    // Without a frame to spare it asks for no page, however often it uses one. There is a small
-    // object, so that there is room for others of its size.
+    // Without a free frame a rack requests no page, however often it uses one. The small object
+    // ensures that there is room for others of its size.
     let small = racks[1].alloc(16).unwrap();
     let pages = pool.status(1).frames - 1;
     let filling: Vec<_> = (0..pages).map(|_| racks[1].alloc(LARGE_PAGE).unwrap()).collect();
@@ -95,16 +95,16 @@ fn late_writes_do_not_land_in_a_page_that_moved(fabric: FabricKind) {
         writer.wait_for_lines(1);
         std::thread::sleep(Duration::from_micros(700 * round));
         pool.stop_daemon(1);
-        // What it has posted is on its way; nobody posts it again.
+        // The operations that it has posted are under way; the writer posts no more.
         writer.kill();
         wait_until("the page comes to rack 2", FENCED, || {
-            // It may stand still, until rack 1 is cut off.
+            // The write may fail until rack 1 is fenced.
             let _ = racks[2].write(object, &[1; 64]);
             racks[2].is_local(object).unwrap_or(false)
         });
         contents::write(&racks[2], object, OBJECT);
         let mut others = Vec::new();
-        // The frame that the page left becomes free when nobody can use it any more.
+        // The frame that the page left becomes free once no rack can access it.
         wait_until("all other frames of rack 0 are in use", FENCED, || {
             if pool.status(0).free_frames > 0 {
                 let page = racks[0].alloc(LARGE_PAGE).unwrap();
@@ -125,7 +125,7 @@ fn late_writes_do_not_land_in_a_page_that_moved(fabric: FabricKind) {
     }
 }
 
-/// What becomes of the rack that is written to while the writing one is stopped.
+/// What happens to the rack that is written to while the writing rack is stopped.
 #[derive(Clone, Copy, PartialEq)]
 enum Home {
     Lives,
@@ -134,7 +134,7 @@ enum Home {
 
 fn late_writes_do_not_land(fabric: FabricKind, home: Home) {
     let mut pool = TestPool::over(fabric);
-    // An empty page may stay with each of the two sizes that small objects and pages have here.
+    // An empty page may be kept for each of the two sizes in use, small objects and pages.
     let pages = pool.status(0).frames - 2;
     let len = 32 * PAGE;
     for round in 0..ROUNDS {
@@ -146,7 +146,7 @@ fn late_writes_do_not_land(fabric: FabricKind, home: Home) {
         writer.wait_for_lines(1);
         std::thread::sleep(Duration::from_micros(700 * round));
         pool.stop_daemon(1);
-        // What it has posted is on its way; nobody posts it again.
+        // The operations that it has posted are under way; the writer posts no more.
         writer.kill();
         if home == Home::IsKilled {
             pool.kill_daemon(0);
@@ -160,8 +160,8 @@ fn late_writes_do_not_land(fabric: FabricKind, home: Home) {
         others.iter().for_each(|page| contents::write(&own, *page, PAGE));
         pool.resume_daemon(1);
         // docs/design/fabric.md, "What is not covered": a rack that copies by itself and was
-        // stopped within a piece ends that piece. What it had posted besides, up to 31 more, must
-        // not land.
+        // stopped within a piece completes that piece. The other pieces that it had posted, up to
+        // 31, must not land.
         let most = usize::from(fabric == FabricKind::Emulated && home == Home::IsKilled);
         let is_damaged = |page: &&GlobalAddr| !contents::is_there(&own, **page, PAGE);
         let began = Instant::now();

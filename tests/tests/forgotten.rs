@@ -1,4 +1,4 @@
-//! A daemon comes back with other memory: whatever still holds the old one stops using it.
+//! A daemon returns with other memory: every process that still maps the old one stops using it.
 #![expect(clippy::unwrap_used, reason = "a test that can't go on has failed")]
 
 use rackpool_client::{
@@ -10,7 +10,7 @@ use rackpool_tests::pool::TestPool;
 use rackpool_tests::service::{Answer, Service, Wire};
 use rackpool_tests::wait::{TIMEOUT, wait_until};
 
-/// Two racks whose memory ends with its daemon.
+/// Two racks whose memory ends with their daemon.
 fn volatile_pool() -> TestPool {
     let pool = TestPool::with(|options| options.memory_kind = "memfd".parse().unwrap());
     pool.wait_until_racks_meet();
@@ -23,7 +23,7 @@ fn wait_until_forgotten(client: &Pool) {
     });
 }
 
-/// Everything that a program can do with a pool, in a thread that has used it before.
+/// Checks every operation of a pool, in a thread that has used it before.
 fn everything_is_forgotten(client: &Pool, addr: GlobalAddr) {
     let access = Err(AccessError::Daemon(DaemonError::Forgotten));
     let mut bytes = [0; 8];
@@ -52,13 +52,13 @@ fn nothing_is_acknowledged_into_memory_that_ended_with_its_daemon() {
     let client = pool.open(0);
     let (addr, spare) = (client.alloc(64).unwrap(), client.alloc(64).unwrap());
     client.write(addr, &[7; 8]).unwrap();
-    // For reuse, so that an allocation would need no daemon.
+    // The thread caches this object, so its next allocation would need no daemon.
     client.free(spare).unwrap();
     pool.kill_daemon(0);
     pool.restart_daemon(0);
     wait_until_forgotten(&client);
     everything_is_forgotten(&client, addr);
-    // Opened again it is as good as new.
+    // A newly opened client works.
     let again = pool.open(0);
     let addr = again.alloc(64).unwrap();
     again.write(addr, &[8; 8]).unwrap();
@@ -72,7 +72,7 @@ fn nothing_is_acknowledged_into_memory_whose_folder_was_made_again() {
     client.write(addr, &[7; 8]).unwrap();
     pool.kill_daemon(0);
     std::fs::remove_dir_all(pool.rack_dir(0)).unwrap();
-    // Other memory gets the rack when the lease of the old one has run out.
+    // The rack gets other memory once the lease of the old one has expired.
     std::thread::sleep(std::time::Duration::from_millis(pool.cluster.options().lease_ms * 5 / 4));
     pool.restart_daemon(0);
     wait_until_forgotten(&client);
@@ -89,7 +89,7 @@ fn a_service_acknowledges_nothing_into_memory_that_is_gone() {
     pool.kill_daemon(0);
     pool.restart_daemon(0);
     wait_until_forgotten(&client);
-    // It learns of it by itself, and ends: whoever watches over it starts it again.
+    // The service learns of it by itself and ends; its supervisor restarts it.
     wait_until("the service has ended", TIMEOUT, || {
         let answer = wire.try_ask(&["SET", "key", "other"]);
         answer.is_err()

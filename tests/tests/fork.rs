@@ -1,4 +1,5 @@
-//! Programs that fork with an open pool: the child is told, the parent is not harmed.
+//! Programs that fork with an open pool: operations of the child are refused, and the parent is not
+//! affected.
 #![expect(clippy::unwrap_used, reason = "a test that can't go on has failed")]
 
 use rackpool_client::{
@@ -8,7 +9,7 @@ use rackpool_shm::child;
 use rackpool_tests::contents;
 use rackpool_tests::pool::TestPool;
 
-/// Runs `work` in a child, where all of its checks have to hold.
+/// Runs `work` in a child process and checks that it succeeds.
 fn in_a_child(work: impl FnOnce() -> Result<(), &'static str>) {
     let status = child::run(|| match work() {
         Ok(()) => 0,
@@ -24,7 +25,7 @@ fn check(holds: bool, what: &'static str) -> Result<(), &'static str> {
     if holds { Ok(()) } else { Err(what) }
 }
 
-/// Everything that a child can do with the pool of its parent.
+/// Checks that every operation of a child on its parent's pool is refused.
 fn everything_says_so(pool: &Pool, addr: GlobalAddr) -> Result<(), &'static str> {
     let inherited = AccessError::Daemon(DaemonError::Inherited);
     let mut bytes = [0; 8];
@@ -48,7 +49,7 @@ fn everything_says_so(pool: &Pool, addr: GlobalAddr) -> Result<(), &'static str>
     check(matches!(other_thread, Ok(Err(DaemonError::Inherited))), "in a thread of the child")
 }
 
-/// The parent works on as if nothing had happened, in this thread and in a new one.
+/// Checks that the parent works as before, in this thread and in a new one.
 fn is_unharmed(pool: &Pool, objects: &[GlobalAddr]) {
     std::thread::scope(|scope| {
         for _ in 0..2 {
@@ -68,13 +69,13 @@ fn is_unharmed(pool: &Pool, objects: &[GlobalAddr]) {
     });
 }
 
-/// Two racks, a client of each, and objects of both racks. The client of the other rack stays, so
-/// that what it holds for reuse is not given back while a test counts.
+/// Two racks, a client of each, and objects of both racks. The client of the other rack stays open,
+/// so that its caches are not returned while a test counts.
 fn pool_with_objects() -> (TestPool, Pool, Pool, Vec<GlobalAddr>) {
     let test = TestPool::small();
     test.wait_until_racks_meet();
     let (pool, far) = (test.open(0), test.open(1));
-    // Of both racks, and some that wait for reuse.
+    // Objects of both racks, and some that are freed into the cache.
     let objects: Vec<GlobalAddr> =
         (0..20).map(|number| if number < 10 { &pool } else { &far }.alloc(300).unwrap()).collect();
     let spare: Vec<GlobalAddr> = (0..8).map(|_| pool.alloc(64).unwrap()).collect();
@@ -86,7 +87,7 @@ fn pool_with_objects() -> (TestPool, Pool, Pool, Vec<GlobalAddr>) {
 #[test]
 fn a_child_is_told_whatever_it_does_and_the_parent_is_not_harmed() {
     let (test, pool, _far, objects) = pool_with_objects();
-    // Counted while the parent rests: a thread of it that has ended may give back what it held
+    // Counted while the parent is idle: a thread of it that has ended may return its cached objects
     // later.
     let used = test.allocated();
     in_a_child(|| everything_says_so(&pool, objects[0]));
@@ -100,7 +101,7 @@ fn a_child_is_told_whatever_it_does_and_the_parent_is_not_harmed() {
 #[test]
 fn a_child_that_drops_or_closes_what_it_inherited_does_not_harm_the_parent() {
     let (_test, pool, _far, objects) = pool_with_objects();
-    // What is dropped in the child is the child's copy.
+    // Dropping the pool in the child affects only the child's copy.
     let mut pool = Some(pool);
     in_a_child(|| {
         pool.take().ok_or("the pool")?.close();
@@ -117,7 +118,7 @@ fn a_child_opens_the_pool_for_itself() {
         check(contents::is_there(&own, objects[1], 300), "what the parent has written")?;
         let addr = own.alloc(64).map_err(|_| "alloc")?;
         own.free(addr).map_err(|_| "free")?;
-        // What it inherited is still nothing for it.
+        // The inherited pool is still refused.
         check(pool.ping() == Err(DaemonError::Inherited), "ping")
     });
     is_unharmed(&pool, &objects);

@@ -1,4 +1,4 @@
-//! A pool that is full, and empty again.
+//! A pool that is full, and then empty again.
 #![expect(clippy::unwrap_used, reason = "a test that can't go on has failed")]
 
 use std::collections::BTreeSet;
@@ -17,7 +17,7 @@ fn full_sized() -> TestPool {
     pool
 }
 
-/// Allocates objects of this size until the pool is full.
+/// Allocates objects of this size until the pool is full; returns them and the error.
 fn fill(pool: &Pool, bytes: u64) -> (Vec<GlobalAddr>, AllocError) {
     let mut objects = Vec::new();
     loop {
@@ -71,7 +71,7 @@ fn a_full_rack_spills_and_a_full_pool_says_so() {
     });
 }
 
-/// What rack 0 says when it is full and rack 1 has so many free frames.
+/// The error of rack 0 when it is full and rack 1 has `other_free` free frames.
 fn figures(bytes: u64, other_free: u64) -> AllocError {
     AllocError::OutOfMemory(OutOfMemory {
         bytes,
@@ -90,22 +90,22 @@ fn figures(bytes: u64, other_free: u64) -> AllocError {
 fn an_error_has_the_metrics_of_its_moment_and_says_that_an_object_lies_in_one_rack() {
     let mut pool = full_sized();
     let racks = [pool.open(0), pool.open(1)];
-    // No magazine keeps objects of two frames for reuse.
+    // No magazine caches objects of two frames.
     let (objects, _) = fill(&racks[0], 2 * PAGE);
     let (_, error) = fill(&racks[0], PAGE);
     assert_eq!(error, figures(PAGE, 0));
-    // Three holes in the other rack.
+    // Frees three objects of the other rack.
     let there = objects.iter().filter(|addr| racks[1].is_local(**addr).unwrap()).step_by(2);
     for (addr, free) in there.zip([2, 4, 6]) {
         racks[1].free(*addr).unwrap();
         wait_until("the frames are free", TIMEOUT, || pool.status(1).free_frames == free);
-        // The metadata server tells of it a second later at most.
+        // The metadata server reports the free frames within a second.
         let error = racks[0].alloc(3 * PAGE).unwrap_err();
         assert_eq!(error, figures(3 * PAGE, free.into()));
         let text = error.to_string();
         assert!(text.contains("no rack has room for 196608 B, 3 frames side by side"), "{text}");
     }
-    // Of a rack that does not answer nothing is said but that.
+    // For a rack that does not answer the error reports only that.
     pool.kill_daemon(1);
     let AllocError::OutOfMemory(error) = racks[0].alloc(3 * PAGE).unwrap_err() else { panic!() };
     assert_eq!((error.asked, error.other_frames, error.other_free), (0, 0, 0));
@@ -133,7 +133,7 @@ fn a_full_rack_spills_to_the_rack_with_most_room() {
         take(0, FRAMES);
         let free = |rack| u64::from(pool.status(rack).free_frames);
         assert!(free(more) > free(less) + 8, "{} and {}", free(more), free(less));
-        // Frames have only been taken: the sum is right when both figures are.
+        // Frames were only taken, so the sum is right only when both numbers are.
         wait_until("rack 0 knows how much room there is", TIMEOUT, || {
             pool.status(0).other_free_frames == free(less) + free(more)
         });
@@ -142,7 +142,7 @@ fn a_full_rack_spills_to_the_rack_with_most_room() {
             let addr = racks[0].alloc(PAGE).unwrap();
             assert!(there.is_local(addr).unwrap(), "object {count} is not in rack {more}");
         }
-        // Then the other one. Clients of either may keep a few objects for themselves.
+        // Then the other rack. Clients of either rack may cache a few objects.
         let (objects, error) = fill(&racks[0], PAGE);
         assert!(matches!(error, AllocError::OutOfMemory { .. }), "{error}");
         let rest = &racks[usize::from(less)];
@@ -158,11 +158,11 @@ fn room_of_one_size_is_used_for_another_from_either_rack() {
         let (objects, error) = fill(&own, *bytes);
         let taken = bytes.next_power_of_two().max(16);
         let each = if *bytes > PAGE { bytes.div_ceil(PAGE) * PAGE } else { taken };
-        // A rack is filled from its own start, and the other one from its own: both are full.
+        // Each rack is filled completely.
         let wanted = 2 * (u64::from(FRAMES) * PAGE / each);
         assert_eq!(u64::try_from(objects.len()).unwrap(), wanted, "{bytes} B: {error}");
         check(&own, &objects, *bytes);
-        // Freed by a client that has gone when the next size comes.
+        // Freed by a client that has closed before the next size.
         let other = pool.open(u16::try_from(index % 2).unwrap());
         objects.iter().for_each(|addr| other.free(*addr).unwrap());
         other.close();
@@ -182,7 +182,7 @@ fn what_one_client_frees_another_one_gets() {
         let got = wait_for("there is room again", TIMEOUT, || match allocating.alloc(20_000) {
             Ok(addr) => Some(addr),
             Err(AllocError::OutOfMemory { .. }) => {
-                // It may be in the cache of the one who freed it.
+                // The object may be in the cache of the client that freed it.
                 let again = freeing.alloc(20_000).ok()?;
                 Some(again)
             }

@@ -1,4 +1,4 @@
-//! UnauthenticatedPeers who send garbage to any door: everyone else is served.
+//! Unauthenticated peers send garbage to every socket: all other clients are served.
 #![expect(clippy::unwrap_used, reason = "a test that can't go on has failed")]
 
 use std::io::{Read, Write};
@@ -21,10 +21,10 @@ use rackpool_wire::{FRAME_HEADER_BYTES, MAX_FRAME_BYTES, encode};
 use rand::rngs::SmallRng;
 use rand::{Rng, RngCore, SeedableRng};
 
-/// How long a client may have to wait for any turn of its work.
+/// The most time that any turn of a client's work may take.
 const SLOWEST: Duration = Duration::from_secs(5);
 
-/// Clients of both racks use both racks, names and all, while unauthenticated peers do their worst.
+/// Clients of both racks use both racks, including names, while unauthenticated peers send garbage.
 fn while_others_work(pool: &TestPool, unauthenticated_peers: impl FnOnce()) {
     let stop = AtomicBool::new(false);
     std::thread::scope(|scope| {
@@ -41,7 +41,7 @@ fn while_others_work(pool: &TestPool, unauthenticated_peers: impl FnOnce()) {
             assert!(slowest < SLOWEST, "a client had to wait for {slowest:?}");
         }
     });
-    // And newcomers are.
+    // New clients are served too.
     for rack in [0, 1] {
         let newcomer = pool.open(rack);
         let addr = newcomer.alloc(100).unwrap();
@@ -71,15 +71,15 @@ fn work_on(racks: &[Pool; 2], rack: u16, stop: &AtomicBool) -> Duration {
     slowest
 }
 
-/// What an unauthenticated peer may send: random bytes, half a frame, a frame of nonsense, one that
-/// is too large, another version.
+/// Bytes that an unauthenticated peer may send: random ones, half a frame, a frame of nonsense, a
+/// frame that is too large, another version.
 fn nonsense(random: &mut SmallRng) -> Vec<Vec<u8>> {
     let mut bytes = vec![0; random.random_range(1..5000)];
     random.fill_bytes(&mut bytes);
     let mut frame = encode(&vec![7_u8; 100]).unwrap();
     let half = frame[..frame.len() / 2].to_vec();
     let mut huge = frame[..FRAME_HEADER_BYTES].to_vec();
-    // The header: whatever of its bytes is the length, it is too large.
+    // The header: whichever of its bytes hold the length, it is too large.
     huge.fill(0xff);
     let long = vec![0xaa; MAX_FRAME_BYTES + 100];
     let nonsense = frame.clone();
@@ -100,12 +100,12 @@ fn garbage_at_the_control_socket_disturbs_nobody() {
             for bytes in nonsense(&mut random) {
                 let mut unauthenticated_peer = UnixStream::connect(&door).unwrap();
                 unauthenticated_peer.set_write_timeout(Some(Duration::from_secs(1))).unwrap();
-                // It may hang up in the middle.
+                // The server may close the connection in the middle.
                 let _ = unauthenticated_peer.write_all(&bytes);
                 silent.push(unauthenticated_peer);
             }
         }
-        // Who says nothing sensible is shown the door.
+        // A peer that sends nothing sensible is disconnected.
         for mut unauthenticated_peer in silent {
             unauthenticated_peer.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
             let end = unauthenticated_peer.read(&mut [0; 64]);
@@ -129,7 +129,7 @@ fn garbage_at_the_metadata_server_disturbs_nobody() {
                 let mut unauthenticated_peer =
                     TcpStream::connect(pool.cluster.metadata_address()).unwrap();
                 unauthenticated_peer.set_write_timeout(Some(Duration::from_secs(1))).unwrap();
-                // It may hang up in the middle.
+                // The server may close the connection in the middle.
                 let _ = unauthenticated_peer.write_all(&bytes);
                 silent.push(unauthenticated_peer);
             }
@@ -158,7 +158,7 @@ fn garbage_at_the_fabric_socket_disturbs_nobody() {
                     bytes[8..16].copy_from_slice(&[1, 0, 0, 0, 1, 0, 0, 0]);
                 }
                 if len > 0 {
-                    // It may have been shown the door already.
+                    // The peer may have been disconnected already.
                     let _ = send(unauthenticated_peer.as_raw_fd(), &bytes, MsgFlags::MSG_NOSIGNAL);
                 }
                 if round % 4 == 0 {
@@ -190,7 +190,7 @@ fn garbage_at_the_port_of_the_fabric_disturbs_nobody() {
                     bytes[..8].copy_from_slice(b"racktcp\0");
                     bytes[8..16].copy_from_slice(&[1, 0, 0, 0, 1, 0, 0, 0]);
                 }
-                // It may have been shown the door already.
+                // The peer may have been disconnected already.
                 let _ = unauthenticated_peer.write_all(&bytes);
                 if round % 4 == 0 {
                     silent.push(unauthenticated_peer);
@@ -215,7 +215,7 @@ fn a_client_that_scribbles_over_its_own_file_harms_nobody() {
             let found = file::open(&own).unwrap().unwrap();
             let len = found.metadata().unwrap().len();
             let mapping = Mapping::new(&found, len).unwrap();
-            // Everything but the superblock; rings and calls are used while it is done.
+            // Everything but the superblock; rings and call cells are in use meanwhile.
             for _ in 0..2000 {
                 let mut bytes = vec![0; random.random_range(1..200)];
                 random.fill_bytes(&mut bytes);
@@ -233,9 +233,9 @@ fn a_client_that_destroys_its_superblock_keeps_no_daemon_from_starting() {
     let mut pool = TestPool::small();
     pool.wait_until_racks_meet();
     let folder = pool.rack_dir(0);
-    // It has a file with a lower number, which is all that the next daemons would know of.
+    // This client's file has a lower number; without it the next daemons would not see these files.
     let _earlier = pool.open(0);
-    // Magic, version, page size, threads, checksum; a kind with all the rest.
+    // Magic, version, page size, threads, checksum; another kind with everything else valid.
     for at in [0, 12, 16, 28, 56, 8] {
         let known = client_files(&folder);
         let mut client = pool.client(0, &["serve"]);

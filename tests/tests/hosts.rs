@@ -1,5 +1,5 @@
 //! A pool on two hosts: credentials, a configuration file, TCP between the racks, and a host that
-//! is cut off and comes back.
+//! is cut off from the network and returns.
 #![expect(clippy::unwrap_used, reason = "a test that can't go on has failed")]
 
 use std::fs::File;
@@ -14,7 +14,7 @@ use rackpool_tests::client::{TestClient, program};
 use rackpool_tests::hosts::{Host, Hosts};
 use rackpool_tests::wait::{TIMEOUT, wait_until};
 
-/// The lease, and what a busy machine may add to it: less than what a call waits for its daemon.
+/// The lease, and the delay of a busy machine: less than a call waits for its daemon.
 const LEASE: Duration = Duration::from_millis(2000 + 6000);
 
 /// A server; killed when dropped.
@@ -26,7 +26,7 @@ struct Server {
 impl Server {
     fn start(command: &mut Command, log: PathBuf) -> Self {
         let output = File::create(&log).unwrap();
-        // A test that is killed takes it along.
+        // The server ends with the test process, also if that is killed.
         let process = command.arg("--stop-with-stdin").stdin(Stdio::piped()).stderr(output);
         Self { process: process.spawn().unwrap(), log }
     }
@@ -69,7 +69,7 @@ impl TwoHosts {
         Self::start_with("swap = 'off'")
     }
 
-    /// The daemons with these lines in their part of the configuration.
+    /// Starts all servers, with these lines in the daemons' part of the configuration.
     fn start_with(daemon: &str) -> Option<Self> {
         let hosts = Hosts::join()?;
         let folder = tempfile::tempdir_in("/dev/shm").unwrap();
@@ -107,13 +107,13 @@ impl TwoHosts {
         rack_dir(self.folder.path(), rack)
     }
 
-    /// A client of the rack on its host.
+    /// A client of the rack, on its host.
     fn client(&self, rack: usize) -> TestClient {
         let command = self.hosts.0[rack].command(program("rackpool-test-client"));
         TestClient::start_as(command, &self.dir(rack), u16::try_from(rack).unwrap(), &["serve"])
     }
 
-    /// What `rackpool` says on the first host.
+    /// Runs `rackpool` on the first host; returns whether it succeeded, and its output.
     fn rackpool(&self, arguments: &[&str]) -> (bool, String) {
         let mut command = self.hosts.0[0].command(program("rackpool"));
         command.arg("--config").arg(self.folder.path().join("pool.toml")).args(arguments);
@@ -143,7 +143,7 @@ fn start_rack(host: &Host, folder: &Path, rack: usize) -> Server {
     Server::start(&mut command, folder.join(format!("rack-{rack}.log")))
 }
 
-/// Objects, each with the number its bytes tell, filled by one client.
+/// Objects written by one client, each with the tag of its pattern.
 fn write_objects(client: &mut TestClient, from: u64) -> Vec<(String, u64)> {
     let object = |tag| {
         let addr = client.ask("alloc 3000");
@@ -160,7 +160,8 @@ fn check(client: &mut TestClient, objects: &[(String, u64)]) {
     }
 }
 
-/// Asks until the answer is an error: at the latest when the rack's lease has run out.
+/// Repeats the request until the answer is an error, which must come when the rack's lease has
+/// expired.
 #[track_caller]
 fn fails_in_time(client: &mut TestClient, request: &str) {
     let began = Instant::now();
@@ -181,14 +182,15 @@ fn a_host_that_is_cut_off_fails_in_time_works_locally_and_comes_back_whole() {
     });
     check(&mut clients[0], &objects[1]);
     check(&mut clients[1], &objects[0]);
-    // Each also writes to the other's memory.
+    // Each client also writes to the other rack's memory.
     for (client, (addr, tag)) in [(0, &objects[1][1]), (1, &objects[0][1])] {
         assert_eq!(clients[client].ask(&format!("write {addr} 3000 {tag}")), "ok");
     }
 
     pool.hosts.0[1].unplug();
     let (mine, theirs) = (&objects[0][2].0, &objects[1][2].0);
-    // Reads and writes to the other side, from both sides; then the own memory, as ever.
+    // Reads and writes of the other rack's memory, from both sides; then of the own memory, which
+    // works.
     for request in [format!("check {theirs} 3000 102"), format!("write {theirs} 3000 102")] {
         fails_in_time(&mut clients[0], &request);
     }
@@ -216,11 +218,11 @@ fn a_host_that_is_cut_off_fails_in_time_works_locally_and_comes_back_whole() {
     assert!(clients.iter_mut().all(TestClient::finish));
 }
 
-/// An object that one client writes and both read, with what it may hold.
+/// An object that one client writes and both read, and its possible contents.
 struct Noted {
     addr: String,
     acknowledged: u64,
-    /// Of writes since then that failed: what of them was written nobody knows.
+    /// Tags of later writes that failed; how much of each was written is unknown.
     perhaps: Vec<u64>,
 }
 
@@ -239,22 +241,22 @@ impl Noted {
         }
     }
 
-    /// What a client says that reads it: `ok`, a difference, or an error.
+    /// A client's answer to reading the object: `ok`, a difference, or an error.
     fn read(&self, client: &mut TestClient) -> String {
         let perhaps: String = self.perhaps.iter().map(|tag| format!(" {tag}")).collect();
         client.ask(&format!("among {} {NOTED} {}{perhaps}", self.addr, self.acknowledged))
     }
 }
 
-/// How often something happened, as another thread sees it.
+/// Counters that another thread reads.
 #[derive(Default)]
 struct Counts {
     writes: AtomicU64,
     moves: AtomicU64,
 }
 
-/// Whose turn it is to use the objects most: pages go to him. Whoever had them once would keep them
-/// otherwise, for it is from afar that a use takes longer.
+/// Determines which client uses the objects most, so that their pages move to it. Without turns the
+/// first client to have a page would keep it, since remote uses take longer.
 #[derive(Default)]
 struct Turns(AtomicU64);
 
@@ -263,7 +265,7 @@ impl Turns {
     const LONG: u64 = 50;
     const REST: Duration = Duration::from_millis(5);
 
-    /// A client has used all its objects once more.
+    /// Notes that a client has used all its objects once more.
     fn take(&self, client: u64) {
         let now = self.0.load(Ordering::Relaxed);
         if now / Self::LONG % 2 == client {
@@ -274,7 +276,7 @@ impl Turns {
     }
 }
 
-/// Has threads stop however a test ends.
+/// Stops the threads however a test ends.
 struct StopAtEnd<'a>(&'a AtomicBool);
 
 impl Drop for StopAtEnd<'_> {
@@ -283,7 +285,7 @@ impl Drop for StopAtEnd<'_> {
     }
 }
 
-/// Writes its objects and reads them again, one after the other, until told to stop.
+/// Writes and reads the client's objects, one after the other, until told to stop.
 fn use_until(
     client: &mut TestClient,
     objects: &mut [Noted],
@@ -312,12 +314,12 @@ fn use_until(
 
 #[test]
 fn pages_that_move_between_hosts_lose_nothing_when_one_is_cut_off_and_comes_back() {
-    // What was used a second ago does not count.
+    // With this decay uses of a second ago do not count.
     let lines = "hot = 1.5\nrest-ms = 0\nswap-pause-ms = 1\nheat-decay = 20";
     let Some(pool) = TwoHosts::start_with(lines) else { return };
     let mut clients = [pool.client(0), pool.client(1)];
     wait_until("both racks are up", TIMEOUT, || pool.racks_up() == 2);
-    // Two of them are a page: both clients use each page.
+    // Two objects fill a page, and each page is used by both clients.
     let mut objects: [Vec<Noted>; 2] = [Vec::new(), Vec::new()];
     for index in 0..12 {
         let addr = clients[0].ask(&format!("alloc {NOTED}"));
@@ -387,13 +389,14 @@ fn a_new_fabric_key_reaches_racks_that_run() {
     let mut command = pool.hosts.0[0].command(program("rackpool-metaserver"));
     command.arg("--config").arg(at("pool.toml")).arg("--new-fabric-key");
     pool.metadata = Server::start(&mut command, at("metadata.log"));
-    // Connections that stand stay.
+    // Established connections stay.
     check(&mut clients[0], &objects);
     for rack in &mut pool.racks {
         let got = |said: &str| said.matches("got the pool's fabric key").count() == 2;
         rack.wait_until("a rack that runs has the new key", got);
     }
-    // A rack that is started now has the new key only: it is met by one that got it running.
+    // A rack that starts now has the new key only, and connects to one that received the key while
+    // it ran.
     pool.racks[1].process.kill().unwrap();
     pool.racks[1].process.wait().unwrap();
     pool.racks[1] = start_rack(&pool.hosts.0[1], pool.folder.path(), 1);

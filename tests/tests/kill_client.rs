@@ -1,4 +1,4 @@
-//! A client killed at any moment leaves nothing behind, and nobody else notices.
+//! A client killed at any point leaves nothing behind and does not affect other clients.
 #![expect(clippy::unwrap_used, reason = "a test that can't go on has failed")]
 
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -14,18 +14,18 @@ use rackpool_tests::wait::wait_until;
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 
-/// How long it may take until everything of a killed client is back.
+/// The most time until everything of a killed client is reclaimed.
 const RECLAIM: Duration = Duration::from_secs(1);
-/// How long another client may have to wait for any turn of its work meanwhile.
+/// The most time that any turn of another client may take meanwhile.
 const SLOWEST: Duration = Duration::from_secs(5);
 const ROUNDS: u64 = 30;
-/// What churning clients allocate: small and large objects, and runs of pages.
+/// Sizes that churning clients allocate: small and large objects, and runs of pages.
 const SIZES: &str = "16 100 3000 40000 100000";
 /// Threads of a churning client.
 const THREADS: usize = 2;
 
-/// Kills churning clients in many rounds. Each time, what is in use has to be what was announced,
-/// within a second.
+/// Kills churning clients in many rounds. In each round the objects in use must be the announced
+/// ones within a second.
 fn churn_and_kill(pool: &TestPool, rack: u16, seed: u64) {
     let mut random = SmallRng::seed_from_u64(seed);
     let before = Census::of(pool);
@@ -49,7 +49,7 @@ fn what_a_killed_client_held_comes_back_within_a_second() {
 fn what_a_killed_client_held_of_another_rack_comes_back_within_a_second() {
     let pool = TestPool::small();
     pool.wait_until_racks_meet();
-    // Nothing is left in its own rack.
+    // The client's own rack is full.
     let filler = pool.open(1);
     let pages: Vec<GlobalAddr> =
         (0..pool.status(1).frames).map(|_| filler.alloc(PAGE).unwrap()).collect();
@@ -108,7 +108,7 @@ fn other_clients_work_on_while_clients_are_killed() {
     });
 }
 
-/// Works with both racks until told to stop; gives the longest time that a turn took.
+/// Works with both racks until told to stop; returns the longest duration of a turn.
 fn work_on(pool: &TestPool, rack: u16, stop: &AtomicBool) -> Duration {
     let racks = [pool.open(rack), pool.open(1 - rack)];
     let objects = [0, 1].map(|rack: usize| racks[rack].alloc(256).unwrap());
@@ -138,7 +138,7 @@ fn a_write_that_a_kill_interrupts_changes_nothing_but_its_object() {
     let len = 300_000_u64;
     let mut random = SmallRng::seed_from_u64(4);
     for round in 0..ROUNDS {
-        // Neighbours on both sides, local and remote in turn.
+        // Neighbouring objects on both sides, local and remote in turn.
         let home = &racks[usize::try_from(round % 2).unwrap()];
         let objects = [0, 1, 2].map(|_| home.alloc(len).unwrap());
         for addr in objects {
@@ -173,7 +173,7 @@ fn a_page_that_a_stopped_client_is_in_is_free_once_the_client_is_killed() {
         client.wait_for_lines(1);
         client.signal(Signal::SIGSTOP);
         own.free(object).unwrap();
-        // All pages but the one that the client is in can be used at once.
+        // All pages except the one in which the client is can be reused at once.
         wait_until("the others are free", RECLAIM, || pool.status(0).free_frames + 1 >= frames);
         let began = Instant::now();
         let large = own.alloc(len - PAGE).unwrap();

@@ -1,5 +1,5 @@
-//! A rack daemon killed at any moment: everything acknowledged is there, nothing leaks, calls wait
-//! and go on.
+//! A rack daemon killed at any point: everything acknowledged is present, nothing leaks, and calls
+//! wait and then continue.
 #![expect(clippy::unwrap_used, reason = "a test that can't go on has failed")]
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -15,8 +15,8 @@ use rackpool_tests::wait::{TIMEOUT, wait_for, wait_until};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 
-/// Kills and restarts a daemon in many rounds, each at another moment of the work that goes on in
-/// threads of this process.
+/// Kills and restarts a daemon in many rounds, each at another point of the work of this process's
+/// threads.
 fn kill_in_rounds(
     pool: &mut TestPool,
     rounds: u32,
@@ -30,7 +30,7 @@ fn kill_in_rounds(
         let (stop, work) = (&stop, &work);
         let workers: Vec<_> = (0..4).map(|index| scope.spawn(move || work(index, stop))).collect();
         for round in 0..rounds {
-            // A moment of the work, whatever it is doing then.
+            // At a random point of the work.
             std::thread::sleep(Duration::from_micros(random.random_range(0..30_000)));
             let victim = victims[usize::try_from(round).unwrap() % victims.len()];
             pool.kill_daemon(victim);
@@ -45,8 +45,8 @@ fn kill_in_rounds(
     });
 }
 
-/// Does an operation again as long as the rack that it needs is unavailable: on a busy machine a
-/// daemon may take longer than its lease to come back.
+/// Repeats an operation while its rack is unavailable: on a busy machine a daemon may take longer
+/// than its lease to restart.
 #[track_caller]
 fn patiently(mut operation: impl FnMut() -> Result<(), AccessError>) {
     wait_for("the rack comes back", TIMEOUT, || match operation() {
@@ -84,7 +84,7 @@ fn values_survive(fabric: FabricKind, victims: &[u16], seed: u64) {
     kill_in_rounds(&mut pool, 25, seed, victims, |worker, stop| {
         let mut random = SmallRng::seed_from_u64(seed * 100 + worker);
         let user = &racks[usize::try_from(worker % 2).unwrap()];
-        // Local and remote objects, and what was last written to them with success.
+        // Local and remote objects, and the tag of the last successful write to each.
         let mut log: Vec<(GlobalAddr, usize, u64)> = Vec::new();
         for (len, home) in
             lens.iter().zip([0, 1].iter().cycle()).chain(lens.iter().zip([1, 0].iter().cycle()))
@@ -151,7 +151,7 @@ fn additions_are_done_once_or_uncertain(fabric: FabricKind) {
                 match user.fetch_and_add(*addr, 1) {
                     Ok(_) => sure.fetch_add(1, Ordering::Relaxed),
                     Err(AccessError::Indeterminate(_)) => unsure.fetch_add(1, Ordering::Relaxed),
-                    // It was never sent: on a busy machine a lease may be over.
+                    // The operation was never sent: on a busy machine a lease may have expired.
                     Err(AccessError::RackUnavailable(_)) => continue,
                     Err(error) => panic!("{error}"),
                 };
@@ -190,8 +190,8 @@ fn churn(pool: &Pool, seed: u64, sizes: &[u64], stop: &AtomicBool) {
                     write(pool, addr, &contents::of(addr.raw() ^ seed, len));
                     held.push((addr, len));
                 }
-                // A daemon that has just started frees no pages before it can be sure that no
-                // other rack uses them.
+                // A restarted daemon frees no pages until it can be sure that no other rack uses
+                // them.
                 Err(AllocError::OutOfMemory { .. }) => std::thread::yield_now(),
                 Err(error) => panic!("{error}"),
             }
@@ -222,7 +222,7 @@ fn nothing_leaks_while_objects_travel(fabric: FabricKind) {
     let mut pool = TestPool::over(fabric);
     pool.wait_until_racks_meet();
     let own = pool.open(0);
-    // Nothing is left in the own rack.
+    // The client's own rack is full.
     let pages: Vec<GlobalAddr> =
         (0..pool.status(0).frames).map(|_| own.alloc(PAGE).unwrap()).collect();
     kill_in_rounds(&mut pool, 40, 6, &[0, 1], |worker, stop| {
@@ -264,7 +264,8 @@ fn local_memory_stays_usable_while_the_daemon_is_dead() {
     pool.wait_allocated("all is freed", TIMEOUT, [0, 0]);
 }
 
-/// Once counted as in the hand of the client, which was gone by then.
+/// Regression: objects that an earlier daemon had requested were counted as in the hand of the
+/// client, although the client had ended.
 #[test]
 fn what_an_earlier_daemon_asked_for_is_on_its_way_until_it_is_home() {
     let mut pool = TestPool::small();

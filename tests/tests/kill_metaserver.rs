@@ -1,4 +1,5 @@
-//! The metadata server killed at any moment: memory is used meanwhile, nothing is forgotten.
+//! The metadata server killed at any point: memory stays usable meanwhile, and no acknowledged
+//! change is lost.
 #![expect(clippy::unwrap_used, reason = "a test that can't go on has failed")]
 
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -19,7 +20,7 @@ fn check(pool: &Pool, addr: GlobalAddr, tag: u64, len: usize) {
     assert_eq!(contents::difference(tag, &found), None, "{addr}");
 }
 
-/// Local and remote accesses and allocations until told to stop; how many turns that were.
+/// Local and remote accesses and allocations until told to stop; returns the number of turns.
 fn work_on(pool: &Pool, objects: &[GlobalAddr], stop: &AtomicBool) -> u64 {
     let mut turns = 0;
     while !stop.load(Ordering::Relaxed) {
@@ -53,7 +54,7 @@ fn memory_and_roots_survive_the_metadata_server() {
         let mut last = None;
         for round in 0..15 {
             std::thread::sleep(Duration::from_micros(random.random_range(0..10_000)));
-            // A change that was acknowledged is there however soon the server is killed.
+            // An acknowledged change is durable, however soon the server is killed.
             let next = Some(GlobalAddr::from_raw(PAGE + round * 16));
             wait_until("a name is changed", TIMEOUT, || match racks[0].set_root("n", last, next) {
                 Ok((now, _)) => now == next,
@@ -62,7 +63,7 @@ fn memory_and_roots_survive_the_metadata_server() {
             });
             last = next;
             pool.cluster.metadata().kill().unwrap();
-            // Whoever comes now is served.
+            // New clients are served.
             let newcomer = pool.open(u16::try_from(round % 2).unwrap());
             let addr = newcomer.alloc(PAGE).unwrap();
             newcomer.write(addr, &contents::of(round, 300)).unwrap();
@@ -91,7 +92,7 @@ fn memory_and_roots_survive_the_metadata_server() {
 
 #[test]
 fn a_metadata_server_that_stands_still_for_less_than_a_lease_is_waited_for() {
-    // Its leases last longer than it stands still.
+    // The leases last longer than the server is stopped.
     let mut pool = TestPool::start(64 << 20, PAGE);
     let client = pool.open(0);
     let addr = Some(GlobalAddr::from_raw(PAGE));
@@ -116,7 +117,7 @@ fn a_pool_that_has_stood_still_for_longer_than_a_lease_takes_no_rack_for_dead() 
     near.write(addr, &contents::of(1, 300)).unwrap();
     let address = pool.cluster.metadata_address().to_owned();
     let version = MetadataServer::at(&address).status().unwrap().version;
-    // As on a host that gives all of them no time to run.
+    // As on a host that gives none of these processes time to run.
     pool.cluster.metadata().signal(Signal::SIGSTOP).unwrap();
     (0..2).for_each(|rack| pool.stop_daemon(rack));
     std::thread::sleep(lease * 5 / 2);
@@ -125,7 +126,7 @@ fn a_pool_that_has_stood_still_for_longer_than_a_lease_takes_no_rack_for_dead() 
     check(&near, addr, 1, 300);
     near.write(addr, &contents::of(2, 300)).unwrap();
     check(&far, addr, 2, 300);
-    // For as long as anybody could still be taken for dead.
+    // As long as a rack could still be taken for dead.
     std::thread::sleep(lease);
     let status = MetadataServer::at(&address).status().unwrap();
     assert!(status.members.iter().all(|member| member.alive), "{:?}", status.members);
@@ -142,7 +143,7 @@ fn racks_that_know_each_other_need_no_metadata_server_to_work_together() {
     pool.cluster.metadata().kill().unwrap();
     let began = Instant::now();
     let mut turns = 0;
-    // For longer than a lease, also with pages never used before.
+    // For longer than a lease, also on pages that this client has not used before.
     while began.elapsed() < 2 * lease || turns < unseen.len() {
         let addr = unseen[turns % unseen.len()];
         racks[0].write(addr, &contents::of(7, 300)).unwrap();

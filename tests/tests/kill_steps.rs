@@ -1,5 +1,5 @@
-//! Clients and daemons killed at chosen instructions of their operations: nothing leaks, nothing is
-//! handed out twice, nothing is torn. `cargo x kill-steps` does the same for longer.
+//! Clients and daemons killed at chosen instructions of their operations: nothing leaks, no object
+//! is handed out twice, nothing is torn. `cargo x kill-steps` runs longer campaigns.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use rackpool_tests::steps::daemons;
 use rackpool_tests::steps::plan::OPERATIONS;
 use rackpool_tests::steps::tracer::{At, Means, Victim, may_trace};
 
-/// Distinct instructions of the product that each operation is killed at, from each rack.
+/// Distinct instructions of the product at which each operation is killed, from each rack.
 const LEAST: usize = 3;
 
 fn has_been_everywhere(report: &Report, least: usize) {
@@ -28,8 +28,8 @@ fn has_been_everywhere(report: &Report, least: usize) {
 fn a_client_killed_at_any_step_of_any_operation_harms_nobody_and_leaves_nothing() {
     let means = may_trace();
     let least = if means == Means::Steps { LEAST } else { 0 };
-    // Three quarters of them come to an instruction of their own, give or take ten: the rest is in
-    // libraries, in the kernel, or where another one was.
+    // Three quarters of the kills, give or take ten, are at an instruction of their own. The rest
+    // are in libraries, in the kernel, or at an instruction that was hit before.
     let report = Campaign { rounds: 468, least, seed: 1, means }.run();
     has_been_everywhere(&report, least);
     if means == Means::Steps {
@@ -43,7 +43,8 @@ fn a_client_killed_at_any_time_inside_any_operation_harms_nobody_and_leaves_noth
     has_been_everywhere(&report, 0);
 }
 
-/// It stood still where tracing is allowed: what was killed at any time had done nothing.
+/// Regression: the client stayed stopped where tracing is allowed, so clients killed at a random
+/// time had done nothing.
 #[test]
 fn a_client_that_is_let_run_for_a_time_gets_on() {
     let pool = TestPool::small();

@@ -1,4 +1,4 @@
-//! The key-value table, used by programs in both racks that are killed now and then.
+//! The key-value table, used by programs in both racks that are sometimes killed.
 #![expect(clippy::unwrap_used, reason = "a test that can't go on has failed")]
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -16,10 +16,10 @@ use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 
 const ROUNDS: u64 = 20;
-/// How long any operation of a client that lives may take.
+/// The most time that any operation of a surviving client may take.
 const SLOWEST: Duration = Duration::from_secs(5);
 
-/// The clients go before the pool does.
+/// Fields are dropped in order: the clients before the pool.
 struct Tables {
     table: Table<Arc<Pool>>,
     racks: [Arc<Pool>; 2],
@@ -31,7 +31,7 @@ impl Tables {
         let pool = TestPool::start(32 << 20, 64 << 10);
         pool.wait_until_racks_meet();
         let racks = [0, 1].map(|rack| Arc::new(pool.open(rack)));
-        // Small segments: they split all the time.
+        // Small segments, which split often.
         let options = Options { max_depth: 12, segment_bytes: 4096 };
         let table = Table::create(Arc::clone(&racks[0]), &options).unwrap();
         Self { table, racks, pool }
@@ -48,7 +48,7 @@ impl Tables {
     }
 }
 
-/// Puts and gets own keys until told to stop; gives the longest time that an operation took.
+/// Puts and gets keys of its own until told to stop; returns the longest duration of an operation.
 fn work_on(table: &Table<Arc<Pool>>, name: &str, stop: &AtomicBool) -> Duration {
     let (mut handle, mut found) = (table.handle(), Vec::new());
     let mut slowest = Duration::ZERO;
@@ -87,7 +87,7 @@ fn acknowledged_puts_survive_killed_clients() {
             .into();
         let mut reader = tables.open(1).handle();
         for round in 0..ROUNDS {
-            // Values of each size class, so that objects of all kinds are in flight.
+            // Values of several size classes, so that objects of all kinds are in use.
             let bytes = [8, 100, 3000, 20_000][usize::try_from(round % 4).unwrap()];
             let mut clients = [0, 1].map(|rack| {
                 tables.client(rack, "put", &format!("round{round}rack{rack} {bytes} {KEYS}"))
@@ -106,13 +106,13 @@ fn acknowledged_puts_survive_killed_clients() {
             assert!(slowest < SLOWEST, "a client had to wait for {slowest:?}");
         }
     });
-    // What was put first is still there.
+    // The first entries still exist.
     let mut found = Vec::new();
     assert!(tables.open(0).handle().get(b"round0rack0-1", &mut found).unwrap());
 }
 
-/// Each key has the last value that was acknowledged for it; or, for the one put that a kill can
-/// interrupt, that one.
+/// Checks that each key has its last acknowledged value, or the value of the one put that the kill
+/// interrupted.
 fn check_puts(reader: &mut rackpool_kv::Handle<Arc<Pool>>, said: &[String], keys: u64) {
     let mut last: BTreeMap<&str, u64> = BTreeMap::new();
     for line in said {
@@ -137,7 +137,8 @@ fn no_raise_of_a_counter_is_lost_or_done_twice() {
     let mut kills = 0;
     for _ in 0..ROUNDS / 2 {
         let mut clients = [0, 1, 0, 1].map(|rack| tables.client(rack, "count", "counter"));
-        // Whoever is nearer wins more often: what counts is that somebody always gets on.
+        // The nearer client wins more often; the test requires only that some client makes
+        // progress.
         let enough = random.random_range(1..200);
         wait_until("the counter grows", TIMEOUT, || {
             clients.iter_mut().for_each(TestClient::listen);
@@ -155,7 +156,7 @@ fn no_raise_of_a_counter_is_lost_or_done_twice() {
     let mut found = Vec::new();
     assert!(tables.open(1).handle().get(b"counter", &mut found).unwrap());
     let (count, sure) = (number_of(&found).unwrap(), u64::try_from(acknowledged.len()).unwrap());
-    // A client can be killed between a raise and its announcement.
+    // A client may be killed between an increment and its announcement.
     assert!((sure..=sure + kills).contains(&count), "{count} with {sure} announced");
 }
 

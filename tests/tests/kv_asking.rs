@@ -1,4 +1,4 @@
-//! What the service says of itself and of its keys: measured, and in the shapes that Redis has.
+//! What the service reports about itself and its keys: measured values, in Redis' formats.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{Read, Write};
@@ -41,7 +41,7 @@ fn info(wire: &mut Wire, section: &str, field: &str) -> Option<String> {
     lines.find(|(name, _)| *name == field).map(|(_, value)| value.to_owned())
 }
 
-/// The figures of the keyspace line; zeros when there is no key.
+/// The numbers of the keyspace line; zeros without a key.
 fn keyspace(wire: &mut Wire) -> [u64; 3] {
     let line = info(wire, "keyspace", "db0").unwrap_or_default();
     ["keys", "expires", "avg_ttl"].map(|wanted| {
@@ -62,7 +62,7 @@ fn the_keyspace_line_counts_keys_and_those_that_expire() {
     wire.ask(&["HSET", "hash", "f", "v"]);
     wire.ask(&["HSET", "large", "f", &"v".repeat(9000)]);
     wire.ask(&["EXPIRE", "large", "1000"]);
-    // The figures may be a little old if a busy host took long to count.
+    // The numbers may be a little old if a busy host took long to count.
     wait_until("the keys are counted", TIMEOUT, || keyspace(&mut wire)[..2] == [62, 31]);
     let [.., ttl] = keyspace(&mut wire);
     assert!((900_000..=1_000_000).contains(&ttl), "{ttl} ms are left on average");
@@ -133,7 +133,7 @@ fn config_get_says_what_the_service_was_started_with() {
     let address = format!("127.0.0.1:{port}").parse().expect("an address");
     let mut other = Wire::try_connect(address).expect("the port that it says");
     assert_eq!(other.ask(&["AUTH", "pass word"]), Answer::ok());
-    // As long as it says, and no longer.
+    // A value up to that length is accepted, and no longer one.
     let told = wire.ask(&["CONFIG", "GET", "proto-max-bulk-len"]);
     let longest: usize = text(&array(told)[1]).parse().expect("a number");
     let answer = wire.ask(&["SET", "k", &"v".repeat(longest + 1)]);
@@ -230,7 +230,7 @@ fn help_tells_of_every_subcommand() {
         let lines: Vec<String> = array(wire.ask(&[command, "help"])).iter().map(text).collect();
         let told = |name: &str| lines.iter().any(|line| line.split(' ').next() == Some(name));
         assert!(told(some) && told("HELP"), "{lines:?}");
-        // What is told of is there: with too many arguments it is known still.
+        // Every subcommand in the help exists: with too many arguments it is still recognized.
         for name in lines.iter().skip(1).step_by(2).filter_map(|line| line.split(' ').next()) {
             let many = [&[command, name][..], &["x"; 9]].concat();
             let answer = wire.ask(&many);
@@ -247,13 +247,13 @@ fn help_tells_of_every_subcommand() {
 struct Told {
     arity: Answer,
     keys: Vec<Answer>,
-    /// Whether it reads or writes, and whether a full memory refuses it.
+    /// The flags for reading or writing, and for refusal when memory is full.
     access: BTreeSet<String>,
     group: String,
     since: String,
 }
 
-/// What a server tells of some commands.
+/// A server's descriptions of some commands.
 fn told(wire: &mut Wire, names: &[String]) -> BTreeMap<String, Told> {
     let ask = |wire: &mut Wire, what: &str| {
         let words = ["COMMAND", what].into_iter().chain(names.iter().map(String::as_str));
@@ -341,7 +341,7 @@ fn commands_are_described_as_redis_describes_them() {
     ] {
         assert_eq!(ours.ask(words), theirs.ask(words), "{words:?}");
     }
-    // What each command does with its keys, with as many arguments as it needs.
+    // Each command with as many arguments as it needs shows how it accesses its keys.
     for name in &names {
         let info = array(array(ours.ask(&["COMMAND", "INFO", name])).remove(0));
         let Answer::Integer(arity) = info[1] else { panic!("{info:?}") };
@@ -357,7 +357,7 @@ fn commands_are_described_as_redis_describes_them() {
     for (name, ours) in ours {
         let mut theirs = theirs.remove(&name).expect("a command that Redis has");
         if name == "object" {
-            // Redis tells this of each of its subcommands.
+            // Redis reports this for each of its subcommands instead.
             theirs.keys.clone_from(&ours.keys);
             theirs.access.clone_from(&ours.access);
         }
@@ -376,7 +376,7 @@ fn bytes_of(service: &Service, lines: &[&str]) -> String {
     String::from_utf8_lossy(&answers).into_owned()
 }
 
-/// Requests; one key, field or member where their order is no promise.
+/// Requests. Where the order is not promised they concern one key, field or member only.
 const LINES: [&str; 58] = [
     "FLUSHALL",
     "SCAN 0",
@@ -450,7 +450,7 @@ fn answers_have_the_shapes_of_redis_in_both_versions_of_the_protocol() {
         let [ours, theirs] = [&service, &redis].map(|server| {
             let all = bytes_of(server, &lines);
             let (hello, rest) = all.split_once("$7\r\nmodules\r\n").expect("the end of HELLO");
-            // The number of a connection is its own.
+            // Each connection has a number of its own.
             let (before, number) = hello.split_once("$2\r\nid\r\n:").expect("its number");
             let after = number.split_once("\r\n").expect("a line").1;
             (before.to_owned(), after.to_owned(), rest.to_owned())
@@ -465,7 +465,7 @@ fn answers_have_the_shapes_of_redis_in_both_versions_of_the_protocol() {
     }
 }
 
-/// Walks all keys in steps; how often each was given.
+/// Scans all keys in steps; returns how often each was returned.
 fn scanned(wire: &mut Wire, options: &[&str]) -> BTreeMap<String, u32> {
     let (mut found, mut cursor) = (BTreeMap::new(), "0".to_owned());
     loop {

@@ -1,4 +1,4 @@
-//! The service and its connections: many of them, and such as end in one direction.
+//! The connections of the service: many of them, and half-closed ones.
 
 use std::net::SocketAddr;
 
@@ -7,9 +7,9 @@ use rackpool_tests::pool::TestPool;
 use rackpool_tests::service::{Answer, Service, Wire};
 use rackpool_tests::skip::skipped;
 
-/// How many connections there can be: each is an open file here, and one of the service's.
+/// The number of connections that are possible: each is an open file here, and one of the service.
 fn allowed(wanted: usize) -> usize {
-    /// Files that are open besides.
+    /// Other open files.
     const OTHERS: u64 = 512;
     let (_, hard) = getrlimit(Resource::RLIMIT_NOFILE).expect("a limit");
     setrlimit(Resource::RLIMIT_NOFILE, hard, hard).expect("a soft limit below the hard one");
@@ -26,7 +26,7 @@ fn ten_thousand_connections_are_served_in_little_memory() {
     const EACH: u64 = 4096;
     let pool = TestPool::start(64 << 20, 256 << 10);
     let count = allowed(WANTED);
-    // One more asks how the service is.
+    // One more connection requests the service's status.
     let most = (count + 16).to_string();
     let options = ["--threads", "2", "--listen", "127.0.0.1:0", "--max-clients", &most];
     let service = Service::start(&pool, 0, &options);
@@ -50,7 +50,7 @@ fn ten_thousand_connections_are_served_in_little_memory() {
         }
     }
     let grown = service.memory().saturating_sub(before);
-    // What the table's own memory and buffers take comes on top once.
+    // The table's own memory and buffers are additional, once.
     let most = 32 << 20;
     assert!(grown < most + EACH * count as u64, "{count} connections take {grown} B");
     let Answer::Bulk(info) = wires[0].ask(&["INFO", "clients"]) else { panic!("no INFO") };
@@ -66,7 +66,7 @@ fn who_sends_no_more_gets_its_answers_and_the_end() {
     let tcp = SocketAddr::from(([127, 0, 0, 1], service.port()));
     for round in 0..100 {
         for mut wire in [service.wire(), Wire::try_connect(tcp).expect("a connection")] {
-            // Both may be there when the service first looks.
+            // The request and the end of input may both be present when the service first reads.
             wire.request(&["SET", "k", &round.to_string()]).expect("a service that listens");
             wire.shut().expect("a service that listens");
             assert_eq!(wire.answer().expect("an answer"), Answer::ok());

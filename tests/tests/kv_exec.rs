@@ -1,5 +1,5 @@
-//! Transactions of the service, and commands of several keys: each at one moment among all
-//! instances.
+//! Transactions of the service, and commands of several keys: each takes effect at one point in
+//! time for all instances.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -40,8 +40,8 @@ fn each_exec_that_was_acknowledged_has_happened_once_though_instances_are_killed
     assert!(report.kills >= 4, "{report}");
 }
 
-/// A lock without scripts: `SET NX` takes it, `WATCH`, `GET`, `MULTI`, `DEL` release it if it is
-/// still the own one. Its expiry ends while it is held, so that others take it meanwhile.
+/// A lock without scripts: `SET NX` takes it, and `WATCH`, `GET`, `MULTI`, `DEL` release it if this
+/// client still holds it. Its expiry passes while it is held, so other clients take it meanwhile.
 #[test]
 fn a_lock_that_is_released_is_never_another_holders() {
     let (_pool, services) = two_instances();
@@ -66,7 +66,7 @@ fn a_lock_that_is_released_is_never_another_holders() {
                         wire.ask(&["UNWATCH"]);
                         continue;
                     }
-                    // What is there is told by the transaction that deletes it.
+                    // The transaction that deletes the lock also returns its value.
                     for words in [&["MULTI"][..], &["GETDEL", "lock"]] {
                         wire.ask(words);
                     }
@@ -129,7 +129,7 @@ fn commands_of_several_keys_are_of_one_moment_among_all_instances() {
     });
 }
 
-/// One takes all that is in a large hash, and deletes it, in one transaction; others go on adding
+/// One client takes and deletes all fields of a large hash in one transaction; others keep adding
 /// fields.
 #[test]
 fn what_is_taken_from_a_large_collection_and_what_is_added_to_it_is_all_of_it() {
@@ -163,7 +163,8 @@ fn what_is_taken_from_a_large_collection_and_what_is_added_to_it_is_all_of_it() 
             if is_last {
                 break;
             }
-            // Not a wait: some taken at once are a large hash, others are a small one.
+            // A varying pause, not a wait: sometimes the fields taken are a large hash, sometimes a
+            // small one.
             std::thread::sleep(Duration::from_millis(taken as u64 % 60));
         }
     });
@@ -220,7 +221,7 @@ fn several_elements_of_a_large_collection_change_at_one_moment() {
     });
 }
 
-/// A transaction that reads all of a large hash gets through, though others change it all the time.
+/// A transaction that reads all of a large hash commits, though other clients keep changing it.
 #[test]
 fn a_transaction_that_reads_much_gets_through_while_others_write() {
     let (_pool, services) = two_instances();
@@ -261,7 +262,7 @@ fn a_transaction_that_reads_much_gets_through_while_others_write() {
     assert_eq!(wire.ask(&["GET", "looks"]), Answer::text("5"));
 }
 
-/// What a transaction does is seen by its own later commands, the same for large collections.
+/// A transaction's later commands see the changes of its earlier ones, also in large collections.
 #[test]
 fn a_transaction_sees_its_own_changes() {
     let pool = TestPool::start(64 << 20, PAGES);
@@ -286,7 +287,7 @@ fn a_transaction_sees_its_own_changes() {
         &[
             &["SET", "s", "1"],
             &["INCR", "s"],
-            // It becomes a large one within the transaction.
+            // The hash becomes a large one within the transaction.
             &fields,
             &["HLEN", "h"],
             &["HGET", "h", "f7"],
@@ -314,7 +315,7 @@ fn a_transaction_sees_its_own_changes() {
         transaction(&mut wire, &[&["DEL", "h"], &["EXISTS", "h"], &["HSET", "h", "a", "b"]]);
     assert_eq!(again, [1, 0, 1].map(Answer::Integer));
     assert_eq!(wire.ask(&["HGETALL", "h"]), Answer::Array(["a", "b"].map(Answer::text).into()));
-    // A command that fails is no obstacle to the others.
+    // A failing command does not prevent the others.
     let mixed = transaction(&mut wire, &[&["INCR", "h"], &["SET", "s", "x"]]);
     assert!(matches!(&mixed[..], [Answer::Error(_), Answer::Simple(_)]), "{mixed:?}");
     let flushed = transaction(

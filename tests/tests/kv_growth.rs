@@ -10,19 +10,19 @@ use rackpool_tests::wait::{TIMEOUT, wait_for};
 
 /// Collections that grow at the same time, each by a client of its own.
 const CLIENTS: usize = 4;
-/// The kills of each type.
+/// Kills for each type.
 const ROUNDS: usize = 8;
 
-/// How collections of a type are filled and read.
+/// A type of collection, and the commands that fill and read it.
 struct Type {
     name: &'static str,
-    /// Adds an element with a number.
+    /// Adds the element with this number.
     add: fn(&str, usize) -> Vec<String>,
-    /// Reads all of them.
+    /// Reads all elements.
     all: fn(&str) -> Vec<String>,
-    /// Gives their number.
+    /// Returns the number of elements.
     count: &'static str,
-    /// With this many elements it is small, with the next one large.
+    /// The most elements of a small collection; one more makes it large.
     most_small: usize,
 }
 
@@ -30,7 +30,7 @@ fn words(words: &[&str]) -> Vec<String> {
     words.iter().map(|word| (*word).to_owned()).collect()
 }
 
-/// A value for a field: 248 B, so that 32 fields with their names are not longer than a small hash.
+/// A value for a field: 248 B, so that 32 fields with their names do not exceed a small hash.
 fn padded(number: usize) -> String {
     format!("{number:0240}")
 }
@@ -52,7 +52,7 @@ const TYPES: [Type; 2] = [
     },
 ];
 
-/// The elements of a collection by their numbers.
+/// The elements of a collection by number.
 fn elements(wire: &mut Wire, kind: &Type, key: &str) -> BTreeMap<usize, usize> {
     let Answer::Array(all) = wire.ask(&(kind.all)(key)) else { panic!("no elements of {key}") };
     let number = |answer: &Answer| {
@@ -70,8 +70,8 @@ fn elements(wire: &mut Wire, kind: &Type, key: &str) -> BTreeMap<usize, usize> {
     found
 }
 
-/// Is killed while collections grow: each has all elements that were acknowledged, and at most the
-/// one besides whose answer was lost. They go on growing afterwards.
+/// Kills the service while collections grow. Each must have all acknowledged elements, and at most
+/// the one whose answer was lost. Afterwards they keep growing.
 fn grows_through_kills(kind: &Type) {
     let pool = TestPool::start(64 << 20, 256 << 10);
     let mut service = Service::start(&pool, 0, &["--threads", "2"]);
@@ -85,8 +85,8 @@ fn grows_through_kills(kind: &Type) {
             }
             keys.push(key);
         }
-        // All of them have to grow now. So many have been acknowledged when the service is killed:
-        // the others have not begun, are on their way, or have just arrived.
+        // All collections must grow now. This number was acknowledged when the service is killed;
+        // the others have not begun, are under way, or have just completed.
         for (key, wire) in keys.iter().zip(&mut wires) {
             wire.request(&(kind.add)(key, kind.most_small)).expect("a service that listens");
         }
@@ -130,8 +130,8 @@ fn a_sorted_set_that_grows_loses_nothing_when_the_service_is_killed() {
     grows_through_kills(&TYPES[1]);
 }
 
-/// A service that is killed when it has begun to make a large collection of nothing leaves an entry
-/// that has no elements.
+/// A service that is killed just after it began to create a large collection leaves an entry
+/// without elements.
 #[test]
 fn what_had_just_begun_to_grow_from_nothing_is_no_key() {
     let (one, none) = (Answer::Integer(1), Answer::Integer(0));

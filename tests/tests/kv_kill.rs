@@ -1,5 +1,5 @@
-//! `kill -9` of the service under load, by clients that note what was acknowledged: where pages
-//! stay, and where they move and are copied all the time.
+//! `kill -9` of the service under load, with clients that note what was acknowledged: in a pool
+//! without swaps, and in one whose pages keep moving and being copied.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -14,19 +14,19 @@ use rackpool_tests::wait::{TIMEOUT, wait_until};
 
 const PAGES: u64 = 256 << 10;
 const ROUNDS: u64 = 6;
-/// Clients of each service that change keys, each its own.
+/// Clients of each service that change keys, each client its own.
 const WRITERS: usize = 3;
 /// Keys of a writer.
 const KEYS: u64 = 20;
 
-/// What a client has been told, and the change that it did not learn the end of.
+/// A client's acknowledged values, and the change whose outcome it does not know.
 #[derive(Debug, Default)]
 struct Ledger {
     sure: BTreeMap<String, u64>,
     open: Option<(String, u64)>,
 }
 
-/// Sets keys of its own until the service is gone; `done` counts what was acknowledged.
+/// Sets keys of its own until the service is gone; `done` counts acknowledged changes.
 fn work(socket: &Path, name: &str, ledger: &mut Ledger, (first, done): (u64, &AtomicU64)) -> u64 {
     let Ok(mut wire) = Wire::try_open(socket) else { return first };
     for number in first.. {
@@ -48,7 +48,7 @@ fn work(socket: &Path, name: &str, ledger: &mut Ledger, (first, done): (u64, &At
     first
 }
 
-/// Each key has the last value that was acknowledged, or the one whose answer was lost.
+/// Checks that each key has the last acknowledged value, or the one whose answer was lost.
 fn check(wire: &mut Wire, ledger: &mut Ledger) {
     for (key, number) in &mut ledger.sure {
         let Answer::Bulk(value) = wire.ask(&["GET", key]) else { panic!("{key} is lost") };
@@ -60,7 +60,7 @@ fn check(wire: &mut Wire, ledger: &mut Ledger) {
     ledger.open = None;
 }
 
-/// What the writers of a service know, and the number that each goes on with.
+/// What the writers of a service know, and the next number of each.
 #[derive(Debug, Default)]
 struct Writers {
     ledgers: [Ledger; WRITERS],
@@ -68,7 +68,7 @@ struct Writers {
 }
 
 impl Writers {
-    /// Has each write until its service is gone.
+    /// Runs each writer until its service is gone.
     fn work(&mut self, socket: &Path, name: &str, done: &AtomicU64) {
         std::thread::scope(|scope| {
             let all = self.ledgers.iter_mut().zip(&mut self.next).enumerate();
@@ -103,8 +103,8 @@ fn nothing_acknowledged_is_lost_when_the_service_is_killed() {
     }
 }
 
-/// Reads all keys of a service's writers through another until it is told to end, or that is gone.
-/// What they are goes up.
+/// Reads all keys of a service's writers through another service, until told to end or that service
+/// is gone. The values must increase.
 fn read_on(socket: &Path, name: &str, over: &AtomicBool) {
     let Ok(mut wire) = Wire::try_open(socket) else { return };
     let mut last = BTreeMap::new();
@@ -160,8 +160,7 @@ fn nothing_acknowledged_is_lost_when_a_service_is_killed_while_pages_move() {
     assert!(pool.has_moved(), "no page has moved, none was copied");
 }
 
-/// Stores numbers in a key of its own and reads each back, over a connection that it makes anew
-/// when there is none.
+/// Stores numbers in a key of its own and reads each back; reconnects after an error.
 fn count_up(socket: &Path, number: usize) -> impl FnMut(u64) -> io::Result<()> + Send {
     let (socket, key) = (socket.to_owned(), format!("counter {number}"));
     let mut wire = None;
@@ -182,7 +181,7 @@ fn count_up(socket: &Path, number: usize) -> impl FnMut(u64) -> io::Result<()> +
             }
             Err(error) => {
                 wire = None;
-                // A torn answer is none.
+                // A torn answer counts as a lost connection.
                 Err(io::Error::new(io::ErrorKind::ConnectionReset, error))
             }
         }
@@ -203,7 +202,8 @@ fn clients_of_a_killed_service_are_soon_answered_again() {
                 service.restart();
             },
         );
-        // The second that is promised is measured by `cargo x bench service`, on a quiet machine.
+        // The promised limit of a second is measured by `cargo x bench service`, on a quiet
+        // machine.
         println!("round {round}: no answer for {gap:?}");
         assert!(gap < Duration::from_secs(10), "round {round}: a client had no answer for {gap:?}");
     }

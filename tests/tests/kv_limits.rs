@@ -1,5 +1,5 @@
-//! The service at its limits: emptied collections, a pool full of small values, and clients that
-//! ask for too much.
+//! The service at its limits: emptied collections, a pool full of small values, and clients whose
+//! requests are too large.
 
 use rackpool_tests::pool::TestPool;
 use rackpool_tests::service::{Answer, Service, Wire};
@@ -7,7 +7,7 @@ use rackpool_tests::wait::{TIMEOUT, wait_until};
 
 const PAGES: u64 = 256 << 10;
 
-/// Makes a hash so large that it is in a map, and empties it again.
+/// Fills a hash until it is in a map, and empties it again.
 fn emptied(wire: &mut Wire, key: &str) {
     let value = "x".repeat(9000);
     assert_eq!(wire.ask(&["HSET", key, "f", &value]), Answer::Integer(1));
@@ -107,14 +107,14 @@ fn a_pool_full_of_small_values_can_be_read_scanned_and_emptied() {
     let service = Service::start(&pool, 0, &["--threads", "1"]);
     let mut wire = service.wire();
     let value = "v".repeat(100);
-    // Large ones first, until only the room for small ones is left.
+    // Large values first, until there is room for small ones only.
     let large = "l".repeat(60_000);
     let is_stored =
         |number: &u32| wire.ask(&["SET", &format!("l{number}"), &large]) == Answer::ok();
     let large_count = (0..10_000).take_while(is_stored).count();
     assert!(large_count < 10_000, "the pool is never full");
     let (mut stored, mut refused) = (Vec::new(), 0);
-    // Also after the first refusal: room for a value is not room for a segment.
+    // Continues after the first refusal: room for a value is not room for a segment.
     for number in 0.. {
         let key = format!("k{number}");
         match wire.ask(&["SET", &key, &value]) {
@@ -128,8 +128,8 @@ fn a_pool_full_of_small_values_can_be_read_scanned_and_emptied() {
             break;
         }
     }
-    // What becomes a large collection at once needs most of all, and leaves nothing when it is
-    // refused.
+    // A request that creates a large collection at once needs the most memory, and leaves nothing
+    // behind when it is refused.
     let Answer::Error(error) = wire.ask(&["HSET", "hash", "field", &"f".repeat(9000)]) else {
         panic!("a full pool has room")
     };

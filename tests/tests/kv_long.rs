@@ -1,4 +1,4 @@
-//! Commands of `rackpool-kv` that take long keep no other connection of their thread waiting.
+//! Long commands of `rackpool-kv` do not delay other connections of their thread.
 #![expect(clippy::unwrap_used, reason = "a test that can't go on has failed")]
 
 use rackpool_tests::pool::TestPool;
@@ -7,8 +7,8 @@ use rackpool_tests::wait::{TIMEOUT, wait_until};
 
 const KEYS: usize = 30_000;
 const ELEMENTS: usize = 20_000;
-/// So many answers come to others during one long command, in one of the times that it is done: a
-/// thread that did the command itself would give one at most, to a request that it read before.
+/// Answers that others must get during one long command, in one of its repetitions. A thread that
+/// executed the command itself would give at most one, to a request that it had read before.
 const ANSWERS: usize = 10;
 
 struct World {
@@ -27,7 +27,7 @@ impl World {
         Self { service, _pool: pool, walker, other }
     }
 
-    /// Sends requests all at once, some thousand at a time.
+    /// Sends requests in batches of a thousand.
     fn load(&mut self, requests: impl Iterator<Item = Vec<String>>) {
         let requests: Vec<_> = requests.collect();
         for some in requests.chunks(1000) {
@@ -45,14 +45,15 @@ impl World {
         self.load((0..KEYS).map(|key| words(&["SET", &format!("key:{key}"), "value"])));
     }
 
-    /// A hash and a sorted set.
+    /// Creates a hash and a sorted set.
     fn load_collections(&mut self) {
         self.load((0..ELEMENTS).map(|at| words(&["HSET", "hash", &format!("field:{at}"), "v"])));
         let member = |at: usize| words(&["ZADD", "set", &at.to_string(), &format!("member:{at}")]);
         self.load((0..ELEMENTS).map(member));
     }
 
-    /// How many answers others get while a command is done; `is_right` looks at its own.
+    /// The number of answers that others get during a command; `is_right` checks the command's own
+    /// answer.
     fn answered_during(&mut self, command: &[String], is_right: impl Fn(&Answer) -> bool) -> usize {
         self.walker.request(command).unwrap();
         let mut answered = 0;
@@ -65,7 +66,7 @@ impl World {
         answered
     }
 
-    /// Does a command again and again until others were answered in the midst of it.
+    /// Repeats a command until others were answered during it.
     fn leaves_others_alone(&mut self, command: &[String], is_right: impl Fn(&Answer) -> bool) {
         wait_until(&format!("others are answered during {}", command[0]), TIMEOUT, || {
             self.answered_during(command, &is_right) > ANSWERS
@@ -115,7 +116,7 @@ fn walks_along_large_collections_leave_others_alone() {
     ] {
         world.leaves_others_alone(&words(command), |answer| has_elements(answer, elements));
     }
-    // These read leaves only, so they are done many times in a row.
+    // These read leaves only and are short, so they are repeated many times.
     for (command, sum) in [
         (&["HLEN", "hash"][..], count),
         (&["ZCARD", "set"], count),
@@ -134,7 +135,7 @@ fn walks_along_large_collections_leave_others_alone() {
     }
 }
 
-/// Others read and write meanwhile; what was there before the command is gone after it.
+/// Others read and write meanwhile; keys from before the command are gone after it.
 #[test]
 fn a_flush_leaves_others_alone() {
     let mut world = World::new();
@@ -145,7 +146,7 @@ fn a_flush_leaves_others_alone() {
         while !world.walker.has_come() {
             let value = answered.to_string();
             assert_eq!(world.other.ask(&["SET", "others", &value]), Answer::ok());
-            // It is deleted at one moment of the flush.
+            // The key is deleted at one point in time of the flush.
             let found = world.other.ask(&["GET", "others"]);
             assert!(found == Answer::Null || found == Answer::text(&value), "{found:?}");
             answered += 1;
@@ -210,7 +211,7 @@ fn a_long_transaction_is_one_and_its_watched_keys_count() {
     world.walker.ask(&["WATCH", "watched"]);
     long(&mut world);
     world.walker.request(&["EXEC"]).unwrap();
-    // All of it or nothing.
+    // All of the result, or none.
     while !world.walker.has_come() {
         let sum = world.other.ask(&["GET", "sum"]);
         assert!(sum == Answer::Null || sum == Answer::text("1000"), "{sum:?}");

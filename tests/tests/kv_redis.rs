@@ -1,4 +1,4 @@
-//! The service and a real Redis are asked the same: their answers are equal.
+//! The service and a real Redis get the same requests and must give equal answers.
 
 use rackpool_tests::pool::TestPool;
 use rackpool_tests::service::{Answer, Service, Wire};
@@ -7,7 +7,7 @@ use rand::rngs::SmallRng;
 use rand::seq::IndexedRandom;
 use rand::{Rng, SeedableRng};
 
-/// Both servers with a connection to each.
+/// A connection to each of both servers.
 struct Pair {
     ours: Wire,
     redis: Wire,
@@ -36,8 +36,8 @@ impl Pair {
     }
 }
 
-/// An answer without what no promise is made of: the order of keys, and of the fields of a large
-/// hash.
+/// An answer without the parts that are not promised: the order of keys, and of the fields of a
+/// large hash.
 fn alike(name: &str, answer: Answer) -> Answer {
     match answer {
         Answer::Array(mut all) if ["keys", "hkeys", "hvals", "config"].contains(&name) => {
@@ -52,7 +52,7 @@ fn alike(name: &str, answer: Answer) -> Answer {
         Answer::Array(all) if name.ends_with("scan") => {
             Answer::Array(all.into_iter().map(sorted).collect())
         }
-        // Of the commands of a transaction it is not known which they were.
+        // The commands of the transaction are not known here.
         Answer::Array(all) if name == "exec" => {
             Answer::Array(all.into_iter().map(sorted).collect())
         }
@@ -70,7 +70,7 @@ fn sorted(answer: Answer) -> Answer {
     }
 }
 
-/// Whether answers are equal, or as near as two clocks are.
+/// Returns true if the answers are equal, or differ by no more than two clocks do.
 fn near(name: &str, ours: &Answer, redis: &Answer) -> bool {
     let slack = match name {
         "ttl" => 2,
@@ -86,7 +86,7 @@ fn near(name: &str, ours: &Answer, redis: &Answer) -> bool {
     }
 }
 
-/// Random words that tend to mean something together.
+/// Random words that often form a meaningful request.
 struct Words(SmallRng);
 
 impl Words {
@@ -95,7 +95,7 @@ impl Words {
     }
 
     fn key(&mut self) -> Vec<u8> {
-        // Each type has keys of its own, and all are used for all now and then.
+        // Each type has keys of its own, and sometimes any key is used for any type.
         match self.0.random_range(0..13) {
             12 => Vec::new(),
             number => format!("key{number}").into_bytes(),
@@ -119,7 +119,7 @@ impl Words {
         }
     }
 
-    /// A number that has few binary digits, so that all releases of Redis write it alike.
+    /// A number with few binary digits, which all releases of Redis print alike.
     fn score(&mut self) -> Vec<u8> {
         match self.0.random_range(0..16) {
             0 => self.one(&["inf", "-inf", "nan", "x", "(1", "+2"]),
@@ -152,7 +152,7 @@ impl Words {
             7..9 => self.sorted_set(),
             _ => self.transaction(),
         };
-        // Too much and too little.
+        // Sometimes an argument too many or too few.
         match self.0.random_range(0..60) {
             0 => words.push(self.value()),
             1 => drop(words.pop().filter(|_| words.len() > 1)),
@@ -338,7 +338,7 @@ impl Words {
     }
 
     fn transaction(&mut self) -> Vec<Vec<u8>> {
-        // What is watched is no promise word for word: docs/design/kv-service.md.
+        // The exact effect of `WATCH` is not promised: docs/design/kv-service.md.
         vec![self.one(&["MULTI", "EXEC", "EXEC", "DISCARD", "UNWATCH"])]
     }
 }

@@ -1,4 +1,4 @@
-//! The service under garbage, a full pool and many clients.
+//! The service with garbage, a full pool, and many clients.
 
 use std::process::Command;
 use std::sync::Arc;
@@ -147,7 +147,7 @@ fn garbage_and_huge_lengths_cost_only_their_connection() {
         );
         assert!(wire.answer().is_err(), "the connection goes on after {garbage:?}");
     }
-    // Announced, never sent: nothing is kept for it.
+    // Announced and never sent: the service reserves nothing for it.
     let mut patient: Vec<Wire> = (0..100).map(|_| service.wire()).collect();
     for wire in &mut patient {
         wire.send(b"*3\r\n$3\r\nSET\r\n$1\r\nk\r\n$536870912\r\nabc")
@@ -157,7 +157,7 @@ fn garbage_and_huge_lengths_cost_only_their_connection() {
     let bytes = service.memory();
     assert!(bytes < 400 << 20, "{bytes} B with nothing but announcements");
     drop(patient);
-    // Longer than any entry: skipped as it comes, and the connection goes on.
+    // Longer than any entry: the service skips it as it arrives, and the connection stays usable.
     let long = vec![b'x'; 2 << 20];
     let answer = good.ask(&[&b"SET"[..], b"k", &long]);
     assert!(matches!(&answer, Answer::Error(e) if e.contains("exceeds maximum")), "{answer:?}");
@@ -185,8 +185,8 @@ fn who_reads_slowly_stops_only_itself() {
     }
 }
 
-/// As most clients do with a pipeline. The service stopped reading while 1 MiB of answers waited,
-/// and both waited for each other.
+/// As most clients do with a pipeline. Regression: the service stopped reading while 1 MiB of
+/// answers waited, and both sides waited for each other.
 #[test]
 fn who_writes_all_requests_before_it_reads_is_answered() {
     const ASKED: usize = 200_000;
@@ -205,8 +205,8 @@ fn who_writes_all_requests_before_it_reads_is_answered() {
     assert!(wire.answer().is_err(), "that was all");
 }
 
-/// A client that is always a little behind: what it had read was kept until it ended its connection
-/// for an endless answer.
+/// A client that is always a little behind. Regression: the service kept answers that had been
+/// read, until it ended the connection for an endless answer.
 #[test]
 fn answers_that_were_read_are_not_kept() {
     // 300 MB, in a second.
@@ -219,7 +219,7 @@ fn answers_that_were_read_are_not_kept() {
     wire.send(&b"*2\r\n$3\r\nGET\r\n$3\r\nbig\r\n".repeat(ASKED)).expect("a service that reads");
     for _ in 0..ASKED {
         assert!(wire.answer().expect("an answer") == Answer::Bulk(value.clone()));
-        // Not a wait: it is how slow this client is.
+        // The client's reading speed, not a wait.
         std::thread::sleep(Duration::from_micros(300));
     }
 }
@@ -278,7 +278,8 @@ fn a_watch_notices_changes_of_all_kinds() {
             answer => answer == done,
         }
     };
-    // Whoever does it: one after the other, as each needs what the one before has left.
+    // For either instance, in this order: each transaction needs the state that the one before has
+    // left.
     let noticed: [(&str, &[&[&str]]); 10] = [
         ("text", &[&["SET", "text", "1"]]),
         ("text", &[&["SET", "text", "1"]]),
@@ -300,7 +301,7 @@ fn a_watch_notices_changes_of_all_kinds() {
         }
     }
     assert!(!commits(&mut there, "large", &[&["HDEL", "large", "n11"]]), "a field there");
-    // Made and deleted by this instance: nothing is left to see it by.
+    // Created and deleted by this instance: nothing remains by which `WATCH` could see it.
     let passing: [&[&str]; 2] = [&["SET", "short", "1"], &["DEL", "short"]];
     assert!(!commits(&mut here, "short", &passing), "a key that came and went");
     let unchanged: [(&str, &[&[&str]]); 5] = [
@@ -377,7 +378,7 @@ fn ycsb_scans_through_the_service_and_finds_what_it_wrote() {
     let said = run(&services[0], &["--workload", "e"]);
     let row = said.lines().find(|line| line.starts_with("E ") && line.contains("1,000"));
     assert!(row.is_some() && said.to_ascii_lowercase().contains("scan"), "{said}");
-    // What was loaded and inserted there is found in the other rack, whoever scans.
+    // Either instance finds the records that the other loaded and inserted.
     run(&services[1], &["--workload", "e", "--no-load"]);
     let Answer::Integer(keys) = services[1].wire().ask(&["ZCARD", "_indices"]) else {
         panic!("no index")

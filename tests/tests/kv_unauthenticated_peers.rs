@@ -1,5 +1,5 @@
-//! Clients that do not know the password, and clients that hold too much: they cost the service
-//! little, and the others nothing.
+//! Clients without the password, and clients that hold too much memory: they cost the service
+//! little, and other clients nothing.
 
 use std::io::{ErrorKind, Write};
 use std::os::unix::net::UnixStream;
@@ -29,7 +29,7 @@ fn known(service: &Service) -> Wire {
     wire
 }
 
-/// A number that `INFO` gives.
+/// A number from `INFO`.
 fn figure(wire: &mut Wire, name: &str) -> u64 {
     let Answer::Bulk(info) = wire.ask(&["INFO"]) else { panic!("no INFO") };
     let info = String::from_utf8_lossy(&info).into_owned();
@@ -37,8 +37,8 @@ fn figure(wire: &mut Wire, name: &str) -> u64 {
     value.and_then(|value| value.trim().parse().ok()).expect("a figure")
 }
 
-/// Sends requests without reading an answer until the service has taken none for a while, or the
-/// connection ends; how many bytes it took, of at most `most`.
+/// Sends requests without reading answers until the service has accepted none for a while, or the
+/// connection ends. Returns the number of bytes accepted, of at most `most`.
 fn flood(stream: &mut UnixStream, requests: &[u8], most: usize) -> usize {
     stream.set_write_timeout(Some(Duration::from_millis(300))).expect("a socket");
     let mut sent = 0;
@@ -84,7 +84,7 @@ fn unauthenticated_peers_who_ask_and_do_not_read_cost_the_service_little() {
             floods.into_iter().map(|flood| flood.join().expect("a flood")).collect();
         is_over.store(true, Ordering::Relaxed);
         assert!(served.join().expect("a client") > 0);
-        // The kernel's buffers have the rest.
+        // The rest is in the kernel's buffers.
         assert!(flooded.iter().all(|(sent, _)| *sent < 4 << 20), "it reads on");
         flooded.into_iter().map(|(_, stream)| stream).collect::<Vec<_>>()
     });
@@ -113,7 +113,7 @@ fn a_long_request_before_the_password_ends_its_connection() {
         assert_eq!(wire.answer().expect("an answer"), due);
         assert!(wire.answer().is_err(), "it goes on after: {error}");
     }
-    // What comes behind the password is not bound so, though it came with it.
+    // Requests behind the password are not limited, even if they arrived with it.
     let value = "v".repeat(100_000);
     let mut wire = service.wire();
     wire.request(&["AUTH", PASSWORD]).expect("a service");
@@ -139,7 +139,7 @@ fn wrong_passwords_are_answered_ever_later_and_hold_nobody_else_up() {
                 let answer = guesser.ask(&["AUTH", guess]);
                 assert!(matches!(&answer, Answer::Error(e) if e.starts_with("WRONGPASS")));
             }
-            // What was sent behind a wrong password waits as well.
+            // Requests behind a wrong password wait as well.
             guesser.request(&["HELLO", "3", "AUTH", "default", "d"]).expect("a service");
             guesser.request(&["AUTH", PASSWORD]).expect("a service");
             guesser.request(&["GET", "key"]).expect("a service");
@@ -148,7 +148,7 @@ fn wrong_passwords_are_answered_ever_later_and_hold_nobody_else_up() {
             let waits = Duration::from_millis(100 + 200 + 400 + 800);
             assert!(begin.elapsed() >= waits, "{:?}", begin.elapsed());
             assert_eq!(guesser.answer().expect("an answer"), Answer::ok());
-            // Nobody can tell a wrong password by the answer that is missing.
+            // A wrong password can't be recognized by the absence of an early answer.
             assert!(begin.elapsed() >= waits + Duration::from_millis(100));
             assert_eq!(guesser.answer().expect("an answer"), Answer::Null);
             is_over.store(true, Ordering::Relaxed);
@@ -159,7 +159,7 @@ fn wrong_passwords_are_answered_ever_later_and_hold_nobody_else_up() {
             count += 1;
         }
         guesses.join().expect("a guesser");
-        // Of a thread that slept in place of the guesser there would be one or two for each guess.
+        // A thread that slept for the guesser would give one or two for each guess.
         assert!(count > 50, "{count} answers in all that time");
     });
     assert_eq!(figure(&mut wire, "acl_access_denied_auth"), 4);
@@ -173,12 +173,12 @@ fn connections_that_hold_most_end_when_all_hold_too_much() {
     let value = "v".repeat(100_000);
     assert_eq!(wire.ask(&["SET", "key", &value]), Answer::ok());
     let before = service.memory();
-    // 10 MB of answers each, which nobody reads.
+    // 10 MB of answers each, which no client reads.
     let mut words = vec!["key"; 101];
     words[0] = "MGET";
     let mut greedy: Vec<Wire> = (0..8).map(|_| service.wire()).collect();
     for one in &mut greedy {
-        // It may have ended already.
+        // The connection may have ended already.
         let _ = one.request(&words);
         assert_eq!(wire.ask(&["STRLEN", "key"]), Answer::Integer(100_000));
     }
@@ -188,7 +188,7 @@ fn connections_that_hold_most_end_when_all_hold_too_much() {
     });
     let more = service.memory().saturating_sub(before);
     assert!(more < 2 * LIMIT, "{more} B");
-    // Those that hold least are served on.
+    // The connections that hold least are still served.
     assert_eq!(wire.ask(&["STRLEN", "key"]), Answer::Integer(100_000));
     let ended = greedy.iter_mut().filter_map(|one| one.answer().err()).count();
     let evicted = figure(&mut wire, "evicted_clients");

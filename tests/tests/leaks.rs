@@ -1,5 +1,5 @@
-//! Programs of all kinds killed under load leave no more memory in use than the same load leaves
-//! without kills.
+//! Programs of all kinds killed under load leave no more memory in use than the same load without
+//! kills.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use rackpool_tests::pool::TestPool;
 use rackpool_tests::service::{Answer, Service};
 use rackpool_tests::wait::{TIMEOUT, wait_until};
 
-/// `cargo x leaks` goes on for as long as one likes.
+/// `cargo x leaks` runs longer campaigns.
 #[test]
 fn kills_of_every_kind_leave_no_more_in_use_than_a_run_without_kills() {
     let report = run(&Campaign {
@@ -33,7 +33,7 @@ fn maps_that_a_killed_instance_has_left_go_soon_after_the_next_has_started() {
         let mut words = vec!["HSET".to_owned(), name.clone()];
         words.extend((0..400).flat_map(|field| [format!("field {field}"), "v".repeat(40)]));
         assert_eq!(wire.ask(&words), Answer::Integer(400));
-        // The map of its elements is left to the sweep.
+        // The sweep frees the map of its elements.
         assert_eq!(wire.ask(&["SET", &name, "in its place"]), Answer::ok());
     }
     service.kill();

@@ -1,5 +1,5 @@
-//! Daemons with memory of each kind. Kinds that this machine does not offer are named aloud; that
-//! they are refused is tested in `crates/shm/tests/memory_kinds.rs`.
+//! Daemons with memory of each kind. Kinds that this machine does not offer are reported as
+//! skipped; their refusal is tested in `crates/shm/tests/memory_kinds.rs`.
 #![expect(clippy::unwrap_used, reason = "a test that can't go on has failed")]
 
 use std::time::{Duration, Instant};
@@ -25,7 +25,8 @@ fn pool_of(kind: &MemoryKind) -> TestPool {
     })
 }
 
-/// Written by one rack, read by the other, kept when the daemon is killed.
+/// Checks that a value is written by one rack, read by the other, and kept when the daemon is
+/// killed.
 fn holds(kind: &MemoryKind) {
     let mut pool = pool_of(kind);
     pool.wait_until_racks_meet();
@@ -41,7 +42,7 @@ fn holds(kind: &MemoryKind) {
         wait_until("the rack is back", TIMEOUT, || client.read(addr, &mut found).is_ok());
         assert_eq!(contents::difference(1, &found), None);
     }
-    // Its client goes on as well.
+    // The rack's own client goes on as well.
     racks[1].write(addr, &contents::of(2, LEN)).unwrap();
 }
 
@@ -83,7 +84,7 @@ fn memory_without_a_name_is_lost_with_its_daemon_and_said_to_be() {
     pool.restart_daemon(1);
     let log = std::fs::read_to_string(pool.cluster.daemon(RackId(1)).unwrap().log()).unwrap();
     assert!(log.contains("its pages are lost, the rack begins anew"), "{log}");
-    // Its lease was given back for it: nobody waited until it ran out.
+    // The lease of the lost memory was given back, so clients do not wait until it expires.
     let lost = wait_for("the loss is known", TIMEOUT, || {
         let error = racks[0].read(addr, &mut [0; 64]).err()?;
         (error != AccessError::RackUnavailable(RackId(1))).then_some(error)
@@ -96,8 +97,8 @@ fn memory_without_a_name_is_lost_with_its_daemon_and_said_to_be() {
     assert_eq!(contents::difference(3, &found), None);
 }
 
-/// Which accesses wait is counted in `crates/shm/src/window/tests.rs`; this is that a daemon says
-/// so, and a program feels it.
+/// `crates/shm/src/window/tests.rs` counts which accesses wait. This test checks that a daemon
+/// applies the option, and that a program is slowed down.
 #[test]
 fn a_distance_is_emulated_only_if_it_is_asked_for_and_then_for_each_local_access() {
     const READS: u32 = 2000;
@@ -114,7 +115,7 @@ fn a_distance_is_emulated_only_if_it_is_asked_for_and_then_for_each_local_access
         own.write(addr, &[1; 64]).unwrap();
         let began = Instant::now();
         (0..READS).for_each(|_| own.read(addr, &mut [0; 64]).unwrap());
-        // A core that runs faster than when the wait was measured waits for less.
+        // A core that runs faster than when the delay was calibrated waits for less.
         let least = Duration::from_nanos(u64::from(READS * ns)) / 2;
         assert!(began.elapsed() >= least, "{READS} reads took {:?}", began.elapsed());
     }
@@ -143,7 +144,7 @@ fn a_refused_kind_leaves_nothing_that_stands_in_the_way() {
     assert!(!pool.rack_dir(5).exists());
 }
 
-/// What a daemon says that has to end by itself.
+/// The message of a daemon that must end by itself.
 fn refusal(pool: &TestPool, rack: &str, kind: &str, memory: u64) -> String {
     let refused = std::process::Command::new(rackpool_tests::client::program("rackpool-daemon"))
         .args(["--rack", rack, "--memory-kind", kind])
@@ -159,7 +160,7 @@ fn refusal(pool: &TestPool, rack: &str, kind: &str, memory: u64) -> String {
     said
 }
 
-/// Without room for its last page, whoever uses that one is ended by the kernel (SIGBUS).
+/// Without room for its last page, the kernel would kill a process that uses that page (SIGBUS).
 #[test]
 fn a_pool_that_fills_its_file_system_is_full_before_that_is() {
     with_tmpfs("a pool on a small tmpfs", 64, |folder| {
@@ -176,7 +177,7 @@ fn a_pool_that_fills_its_file_system_is_full_before_that_is() {
         assert!(refused.contains("mount -o remount,size="), "{refused}");
         let pool = TestPool { cluster: start(20 << 20).unwrap() };
         pool.wait_until_racks_meet();
-        // Each client has a file in the same place.
+        // Each client has a file in the same file system.
         let mut clients = Vec::new();
         let refused = loop {
             match Pool::open(pool.options(0)) {
@@ -193,7 +194,7 @@ fn a_pool_that_fills_its_file_system_is_full_before_that_is() {
             filled += PAGE;
         }
         assert_eq!(filled, 2 * (20 << 20));
-        // A client that goes makes room for another.
+        // A client that closes makes room for another.
         clients.pop().unwrap().close();
         wait_for("there is room for a client", TIMEOUT, || Pool::open(pool.options(0)).ok());
     });

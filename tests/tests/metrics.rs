@@ -1,4 +1,4 @@
-//! Figures for Prometheus: formats, help texts, the list in docs/operating.md, and `/healthz`.
+//! Metrics for Prometheus: formats, help texts, the list in docs/operating.md, and `/healthz`.
 #![expect(clippy::unwrap_used, reason = "a test that can't go on has failed")]
 
 use std::collections::BTreeSet;
@@ -23,7 +23,7 @@ struct Server {
 
 impl Server {
     fn start(name: &str, arguments: &[&str]) -> Self {
-        // A port that nobody uses now.
+        // A currently unused port.
         let free = TcpListener::bind("127.0.0.1:0").unwrap();
         let port = free.local_addr().unwrap().port();
         drop(free);
@@ -46,7 +46,7 @@ impl Server {
         Ok(text)
     }
 
-    /// An answer: its status and headers, and its text.
+    /// An answer: its status and headers, and its body.
     fn ask(&self, path: &str, accept: &str) -> (String, String) {
         let answer = wait_for("it serves metrics", TIMEOUT, || self.try_ask(path, accept).ok());
         let (head, text) = answer.split_once("\r\n\r\n").unwrap();
@@ -57,7 +57,7 @@ impl Server {
         self.ask("/metrics", "*/*").1
     }
 
-    /// The number after this name and its labels.
+    /// The value of the metric with this name and these labels.
     #[track_caller]
     fn figure(&self, name: &str) -> f64 {
         let text = self.metrics();
@@ -69,7 +69,7 @@ impl Server {
         self.ask("/healthz", "*/*").0.starts_with("HTTP/1.1 200 ")
     }
 
-    /// Ends it as one that ends on purpose.
+    /// Ends the server in the regular way.
     fn end(mut self) {
         drop(self.process.stdin.take());
         wait_until("it ends", TIMEOUT, || self.process.try_wait().unwrap().is_some());
@@ -78,7 +78,7 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // One that has ended needs neither.
+        // Both fail for a process that has ended.
         let _ = self.process.kill();
         let _ = self.process.wait();
     }
@@ -163,7 +163,7 @@ impl Pool {
         service
     }
 
-    /// A mount at this folder; `None` where none can be made.
+    /// Mounts the volume at this folder; `None` where mounting is impossible.
     fn mount(&self, at: &Path) -> Option<Server> {
         if let Some(reason) = mount::why_not() {
             skipped(reason);
@@ -173,7 +173,7 @@ impl Pool {
     }
 }
 
-/// The names of all metrics of a text, without the ends of histograms' samples.
+/// The names of all metrics of a text, without the suffixes of histogram samples.
 fn names(text: &str) -> BTreeSet<String> {
     let kinds = text.lines().filter_map(|line| line.strip_prefix("# TYPE "));
     kinds.map(|line| line.split_once(' ').unwrap().0.to_owned()).collect()
@@ -192,7 +192,7 @@ fn documented() -> BTreeSet<String> {
         .collect()
 }
 
-/// Whether promtool finds nothing wrong with the metrics; `None` where it is not installed.
+/// The result of promtool's check; `None` where it is not installed.
 fn is_approved(text: &str) -> Option<Result<(), String>> {
     let mut check = Command::new("promtool")
         .args(["check", "metrics"])
@@ -279,18 +279,18 @@ fn health_and_racks_follow_what_happens() {
     assert_eq!([0, 1].map(|rack| up(&pool, rack)), [1.0, 1.0]);
     assert!(pool.metadata.is_well() && service.is_well());
 
-    // A rack that is killed is down.
+    // A killed rack is down.
     drop(pool.daemons.remove(1));
     wait_until("its lease runs out", TIMEOUT, || up(&pool, 1) == 0.0);
     assert_eq!(pool.metadata.figure("rackpool_racks_left"), 0.0);
-    // One that has ended on purpose is no rack that is missing.
+    // A rack that ended regularly does not count as missing.
     let again = pool.daemon(1);
     wait_until("it is back", TIMEOUT, || again.is_well() && up(&pool, 1) == 1.0);
     again.end();
     wait_until("it has left", TIMEOUT, || pool.metadata.figure("rackpool_racks_left") == 1.0);
     assert!(!pool.metadata.metrics().contains("rackpool_rack_up{rack=\"1\"}"));
 
-    // Without a metadata server a daemon says so.
+    // Without a metadata server a daemon is unhealthy.
     drop(pool.metadata);
     let daemon = &pool.daemons[0];
     wait_until("it notices", TIMEOUT, || !daemon.is_well());
@@ -299,7 +299,7 @@ fn health_and_racks_follow_what_happens() {
     assert!(reason.contains("the metadata server is away"), "{reason}");
     assert_eq!(daemon.figure("rackpool_member"), 0.0);
 
-    // Without a daemon a service says so.
+    // Without a daemon a service is unhealthy.
     drop(pool.daemons);
     wait_until("it notices", TIMEOUT, || !service.is_well());
 }

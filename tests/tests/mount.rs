@@ -1,4 +1,4 @@
-//! The mount: POSIX, random operations, its start and its end.
+//! The mount: POSIX, random operations, start and end.
 #![expect(clippy::unwrap_used, reason = "a test that can't go on has failed")]
 
 use std::path::{Path, PathBuf};
@@ -15,13 +15,14 @@ use rustix::fs::{CWD, RenameFlags, XattrFlags};
 const MEMORY: u64 = 256 << 20;
 const PAGE: u64 = 2 << 20;
 
-/// A pool with a mount in its first rack; `None`, said loudly, where nothing can be mounted.
+/// A pool with a mount in its first rack; `None`, reported as skipped, where mounting is
+/// impossible.
 fn mounted() -> Option<(TestPool, TestMount)> {
     if let Some(reason) = why_not() {
         skipped(reason);
         return None;
     }
-    // Modes are what tests say they are.
+    // Files get exactly the modes that the tests request.
     rustix::process::umask(rustix::fs::Mode::empty());
     let pool = TestPool::start(MEMORY, PAGE);
     pool.wait_until_racks_meet();
@@ -29,7 +30,7 @@ fn mounted() -> Option<(TestPool, TestMount)> {
     Some((pool, mount))
 }
 
-/// A folder on one of this computer's file systems that has all that random trees need.
+/// A folder on one of this computer's file systems that supports all that random trees need.
 fn other_file_system() -> Option<tempfile::TempDir> {
     let candidates = [PathBuf::from("/dev/shm"), std::env::temp_dir()];
     candidates.iter().filter_map(|at| tempfile::tempdir_in(at).ok()).find(|dir| {
@@ -53,7 +54,7 @@ fn the_rules_of_posix_hold_in_a_mount() {
 #[test]
 fn random_operations_on_a_file_match_a_model() {
     let Some((_pool, mount)) = mounted() else { return };
-    // Always the same ones, and one that no run had before: a failure names it.
+    // The same seeds each time, and a random one, which a failure names.
     for seed in [0, 1, 2, rand::random()] {
         one_file::exercise(mount.root(), seed, 500).unwrap();
     }
@@ -88,9 +89,10 @@ fn a_mount_ends_when_asked_and_comes_back_with_everything() {
 #[test]
 fn an_unmount_by_the_operator_ends_the_mount() {
     let Some((_pool, mut mount)) = mounted() else { return };
-    // Busy for an instant while another test begins a process, which has its files until then.
+    // Busy for an instant while another test starts a process, which holds the test's files until
+    // its exec.
     wait_until("it is unmounted", TIMEOUT, || nix::mount::umount(mount.root()).is_ok());
-    // Its process has nothing left to do.
+    // The process ends, since its mount is gone.
     assert!(mount.end());
     mount.mount();
 }
@@ -142,7 +144,7 @@ fn what_can_not_be_mounted_says_what_to_do() {
     }
 }
 
-/// Runs the program where it must refuse.
+/// Runs the program, which must refuse to mount.
 fn fuse(at: &Path, pool: &Path, rack: u16) -> std::process::Output {
     let mut command = Command::new(rackpool_tests::client::program("rackpool-fuse"));
     command.arg(at).arg("--dir").arg(pool).arg("--rack").arg(rack.to_string());

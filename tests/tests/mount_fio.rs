@@ -1,4 +1,4 @@
-//! `fio` on mounts: it reads back all that it wrote and checks it.
+//! `fio` on mounts: it reads back and verifies all that it wrote.
 #![expect(clippy::unwrap_used, reason = "a test that can't go on has failed")]
 
 use std::path::Path;
@@ -11,7 +11,7 @@ use rackpool_tests::skip::skipped;
 const MEMORY: u64 = 256 << 20;
 const PAGE: u64 = 2 << 20;
 
-/// What a run does.
+/// The options of a run.
 #[derive(Clone, Copy, Debug)]
 struct Run {
     engine: &'static str,
@@ -20,7 +20,7 @@ struct Run {
     direct: bool,
     /// Processes, each with a file of its own.
     jobs: u8,
-    /// Requests of one process under way at once.
+    /// Concurrent requests of one process.
     depth: u8,
 }
 
@@ -41,11 +41,11 @@ impl Run {
         Self { depth, ..self }
     }
 
-    /// Runs it in a folder; panics, with what `fio` says, if anything is not as it was written.
+    /// Runs it in a folder; panics with `fio`'s output if the verification fails.
     fn check(&self, folder: &Path, more: &[&str]) {
         let output = Command::new("fio")
             .args(["--name=job", "--thread", "--size=6M", "--verify=crc32c", "--verify_fatal=1"])
-            // Or it leaves files where it is called.
+            // Otherwise it leaves files in the current folder.
             .arg("--verify_state_save=0")
             .arg(format!("--ioengine={}", self.engine))
             .arg(format!("--rw={}", self.access))
@@ -65,7 +65,8 @@ impl Run {
     }
 }
 
-/// A pool with mounts in its first racks; `None`, said loudly, where that can't be.
+/// A pool with mounts in its first racks; `None`, reported as skipped, where mounting is
+/// impossible.
 fn mounted(racks: u16) -> Option<(TestPool, Vec<TestMount>)> {
     if let Some(reason) = why_not() {
         skipped(reason);
@@ -106,7 +107,7 @@ fn fio_reads_what_it_wrote() {
 #[test]
 fn fio_changes_one_file_from_many_processes() {
     let Some((_pool, mounts)) = mounted(1) else { return };
-    // Each has its part of the file, whose blocks and clusters meet those of its neighbours.
+    // Each has its own part of the file, whose blocks and clusters border on its neighbours'.
     let parts = ["--filename=shared", "--offset_increment=1100k", "--size=1100k", "--do_verify=1"];
     for run in [
         Run::new("psync", "randwrite", "4k").jobs(4),

@@ -1,4 +1,4 @@
-//! Mounts of pools that are full, and names and sizes beyond all bounds.
+//! Mounts of full pools, and names and sizes beyond all limits.
 #![expect(clippy::unwrap_used, reason = "a test that can't go on has failed")]
 
 use std::fs::File;
@@ -11,7 +11,8 @@ use rackpool_tests::skip::skipped;
 use rackpool_tests::wait::wait_until;
 use rustix::io::Errno;
 
-/// How long freed memory may take to be free again: other mounts are asked, once a second.
+/// The most time until freed memory is available again: the mount queries other mounts for it once
+/// a second.
 const RETURN: Duration = Duration::from_secs(60);
 
 fn mounted(memory: u64, page: u64) -> Option<(TestPool, TestMount)> {
@@ -29,7 +30,7 @@ fn number(error: &std::io::Error) -> Errno {
     Errno::from_io_error(error).unwrap()
 }
 
-/// Fills files of 1 MiB until there is no space left; how many were whole.
+/// Fills files of 1 MiB until there is no space left; returns the number of whole files.
 fn fill(mount: &TestMount) -> u32 {
     for file in 0.. {
         let path = mount.path(format!("filler {file}"));
@@ -48,7 +49,8 @@ fn a_full_pool_says_so_and_keeps_what_it_has() {
     std::fs::write(mount.path("old"), vec![9; 300_000]).unwrap();
     let whole = fill(&mount);
     assert!(whole > 10, "{whole} MiB only");
-    // Whatever else needs memory is refused as well, or has found some: never anything else.
+    // Every other operation that needs memory is refused as well, or found some; no other error is
+    // allowed.
     for attempt in 0..200 {
         let path = mount.path(format!("more {attempt}"));
         if let Err(error) = std::fs::write(path, vec![1; 9000]) {
@@ -61,7 +63,7 @@ fn a_full_pool_says_so_and_keeps_what_it_has() {
         let read = std::fs::read(mount.path(format!("filler {file}"))).unwrap();
         assert!(read.len() == 1 << 20 && read.iter().all(|byte| *byte == fill), "file {file}");
     }
-    // What is there can be overwritten where it lies, and removed.
+    // Existing contents can be overwritten in place, and removed.
     let old = File::options().write(true).open(mount.path("old")).unwrap();
     old.write_all_at(&[8; 300_000], 0).unwrap();
     drop(old);
@@ -85,7 +87,7 @@ fn removed_files_give_their_memory_back() {
     let Some((pool, mount)) = mounted(64 << 20, 256 << 10) else { return };
     let used = || pool.allocated().iter().sum::<u64>();
     std::fs::write(mount.path("first"), "what the mount needs is there").unwrap();
-    // What the table and the caches keep is much less than what the files had.
+    // The table and the caches keep much less than the files had.
     let little = used() + (5 << 20);
     let round = |round: u32| {
         for file in 0..20 {
@@ -111,7 +113,7 @@ fn the_metrics_of_the_file_system_follow_what_is_in_it() {
         figures.f_bfree * figures.f_frsize
     };
     let figures = rustix::fs::statvfs(mount.root()).unwrap();
-    // Of both racks.
+    // The space of both racks.
     assert_eq!(figures.f_blocks * figures.f_frsize, 2 * (64 << 20));
     let before = free();
     std::fs::write(mount.path("file"), vec![1; 10 << 20]).unwrap();
@@ -138,7 +140,7 @@ fn what_is_beyond_all_bounds_is_refused_and_harms_nothing() {
     file.set_len(4).unwrap();
     drop(file);
     assert_eq!(std::fs::read(mount.path("file")).unwrap(), b"kept");
-    // More than the pool has is refused before it is looked for far.
+    // More than the pool has; refused early.
     let file = File::create(mount.path("large")).unwrap();
     let refused = rustix::fs::fallocate(&file, rustix::fs::FallocateFlags::empty(), 0, 1 << 30);
     assert_eq!(refused.unwrap_err(), Errno::NOSPC);

@@ -1,4 +1,4 @@
-//! `kill -9` of a mount's process under load, by programs that note what was acknowledged.
+//! `kill -9` of a mount's process under load, with programs that note what was acknowledged.
 #![expect(clippy::unwrap_used, reason = "a test that can't go on has failed")]
 
 use std::collections::BTreeMap;
@@ -19,8 +19,8 @@ use rand::{Rng, SeedableRng};
 use rustix::fs::{CWD, RenameFlags, renameat_with};
 
 const ROUNDS: u64 = 12;
-/// How long what dead mounts had may take to come back: other mounts find them gone, and then
-/// sweep.
+/// The most time until the memory of dead mounts is reclaimed: other mounts detect their end, and
+/// then sweep.
 const RETURN: Duration = Duration::from_secs(60);
 
 fn started() -> Option<(TestPool, TestMount)> {
@@ -34,7 +34,7 @@ fn started() -> Option<(TestPool, TestMount)> {
     Some((pool, mount))
 }
 
-/// What a worker knows of its folder when its mount dies under it.
+/// What a worker knows of its folder when its mount is killed.
 enum Known {
     Names(Names),
     Contents(Contents),
@@ -49,11 +49,11 @@ impl Known {
     }
 }
 
-/// A folder of links, whose targets say which is which.
+/// A folder of symbolic links with distinct targets.
 struct Names {
     folder: PathBuf,
     acknowledged: BTreeMap<String, String>,
-    /// What the folder is if the operation was done that nobody has answered.
+    /// The folder's contents if the unanswered operation was executed.
     pending: BTreeMap<String, String>,
 }
 
@@ -63,7 +63,7 @@ impl Names {
         Self { folder, acknowledged: BTreeMap::new(), pending: BTreeMap::new() }
     }
 
-    /// Changes names until an operation fails, as it does when the mount is killed.
+    /// Changes names until an operation fails because the mount is killed.
     fn work(mut self, seed: u64, done: &AtomicU32) -> Known {
         let mut random = SmallRng::seed_from_u64(seed);
         for number in 0_u64.. {
@@ -132,26 +132,26 @@ impl Names {
     }
 }
 
-/// A file that is written in order, in place and past its end.
+/// A file that is written sequentially, in place, and beyond its end.
 struct Contents {
     path: PathBuf,
     acknowledged: Vec<u8>,
-    /// Where the write went that nobody has answered, and of what.
+    /// Offset and bytes of the unanswered write.
     pending: (usize, Vec<u8>),
-    /// Whether the file is being removed, or made anew.
+    /// Set while the file is being removed or created.
     is_new: bool,
 }
 
 impl Contents {
-    /// In a folder of its own, which is not there when the mount is gone: nothing is made beneath
-    /// it.
+    /// Creates the file in a folder of its own. The folder does not exist when the mount is gone,
+    /// so nothing is created beneath the mount.
     fn new(folder: &Path) -> Self {
         std::fs::create_dir(folder).unwrap();
         let path = folder.join("file");
         Self { path, acknowledged: Vec::new(), pending: (0, Vec::new()), is_new: true }
     }
 
-    /// Writes until that fails, as it does when the mount is killed; now and then to a new file.
+    /// Writes until that fails because the mount is killed; sometimes starts a new file.
     fn work(mut self, seed: u64, done: &AtomicU32) -> Known {
         let mut random = SmallRng::seed_from_u64(seed);
         while let Ok(file) = File::create(&self.path) {
@@ -181,7 +181,7 @@ impl Contents {
                 1 => random.random_range(0..=size),
                 _ => random.random_range(0..=size / 4096) * 4096,
             };
-            // The file stays below what the pool has room for.
+            // Keeps the file smaller than the pool's memory.
             let offset = offset.min(4 << 20);
             self.pending = (offset, vec![number; random.random_range(1..100_000)]);
             file.write_all_at(&self.pending.1, offset as u64)?;
@@ -216,8 +216,8 @@ impl Contents {
     }
 }
 
-/// Works in a mount until it is killed after so many operations and a moment; what the workers
-/// know.
+/// Works in a mount that is killed after a number of operations and a short time; returns what the
+/// workers know.
 fn kill_under_load(mount: &mut TestMount, round: u64, random: &mut SmallRng) -> Vec<Known> {
     let done = AtomicU32::new(0);
     let enough = random.random_range(20..300);
@@ -294,7 +294,7 @@ fn a_mount_is_made_over_a_dead_one() {
     for round in 0..10_u8 {
         std::fs::write(mount.path("file"), [round]).unwrap();
         mount.kill();
-        // At once: who detaches the dead one may be on its way.
+        // At once, while the process that detaches the dead mount may still be at work.
         mount.mount();
         assert_eq!(std::fs::read(mount.path("file")).unwrap(), [round]);
     }
@@ -326,7 +326,7 @@ fn the_other_rack_works_on_while_a_mount_is_killed() {
     std::fs::create_dir(other.path("other")).unwrap();
     for round in 0..5 {
         let known = kill_under_load(&mut mount, round, &mut random);
-        // In the very folders that the dead one was changing.
+        // In the same folders that the dead mount was changing.
         for entry in std::fs::read_dir(other.root()).unwrap() {
             let path = entry.unwrap().path();
             if path.is_dir() {
@@ -339,7 +339,7 @@ fn the_other_rack_works_on_while_a_mount_is_killed() {
     }
 }
 
-/// Reads all that is in a folder, and in the folders in it; what goes away meanwhile is left out.
+/// Reads all that is in a folder and its subfolders; ignores what disappears meanwhile.
 fn read_all(folder: &Path) {
     for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
         let path = entry.path();
@@ -365,7 +365,7 @@ fn nothing_acknowledged_is_lost_when_a_mount_is_killed_while_pages_move() {
         let (victim, other) = if round % 2 == 0 { (one, other) } else { (other, one) };
         let over = AtomicBool::new(false);
         let known = std::thread::scope(|scope| {
-            // The same files are used in both racks.
+            // Both racks use the same files.
             scope.spawn(|| {
                 while !over.load(Ordering::Relaxed) {
                     read_all(other.root());
@@ -382,9 +382,9 @@ fn nothing_acknowledged_is_lost_when_a_mount_is_killed_while_pages_move() {
     assert!(pool.has_moved(), "no page has moved, none was copied");
 }
 
-/// Writes numbers into a file of its own and reads each back; opens it anew after an error.
+/// Writes numbers into a file of its own and reads each back; reopens the file after an error.
 fn count_up(path: PathBuf) -> impl FnMut(u64) -> io::Result<()> + Send {
-    // Not made if it is not there: the folder beneath the mount stays empty.
+    // Later opens do not create the file: the folder beneath the mount stays empty.
     std::fs::write(&path, [0; 8]).unwrap();
     let mut file = None;
     move |number| {
@@ -417,7 +417,8 @@ fn programs_on_a_killed_mount_soon_go_on() {
                 mount.mount();
             },
         );
-        // The second that is promised is measured by `cargo x bench service`, on a quiet machine.
+        // The promised limit of a second is measured by `cargo x bench service`, on a quiet
+        // machine.
         println!("round {round}: no answer for {gap:?}");
         assert!(gap < Duration::from_secs(10), "round {round}: a program waited for {gap:?}");
     }

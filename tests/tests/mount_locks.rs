@@ -1,4 +1,4 @@
-//! Locks of files between two mounts, and programs that live by them.
+//! File locks between two mounts, and programs that depend on them.
 #![expect(clippy::unwrap_used, reason = "a test that can't go on has failed")]
 
 use std::fs::File;
@@ -20,10 +20,10 @@ use rustix::fs::{FlockOperation, flock};
 
 const MEMORY: u64 = 96 << 20;
 const PAGE: u64 = 256 << 10;
-/// How long until other mounts may find out that one was killed.
+/// The most time until other mounts detect that one was killed.
 const GONE: Duration = Duration::from_secs(60);
 
-/// A pool, and its file system mounted in both racks; the mounts go first.
+/// A pool, and its file system mounted in both racks; the mounts are dropped first.
 struct Racks {
     mounts: [TestMount; 2],
     _pool: TestPool,
@@ -46,7 +46,7 @@ impl Racks {
         self.mounts[rack].root()
     }
 
-    /// The file, open for reading and writing.
+    /// Opens the file for reading and writing.
     fn open(&self, rack: usize) -> File {
         File::options().read(true).write(true).open(self.mounts[rack].path("file")).unwrap()
     }
@@ -60,7 +60,7 @@ fn locks_of_one_rack_are_in_the_way_in_the_other() {
         try_lock(&one, holder, (0, 10), Lock::Exclusive).unwrap();
         assert_eq!(try_lock(&other, holder, (9, 1), Lock::Shared), Err(Errno::EAGAIN));
         try_lock(&other, holder, (10, 10), Lock::Exclusive).unwrap();
-        // Split, and made shared.
+        // Split, and one part made shared.
         try_lock(&one, holder, (3, 4), Lock::None).unwrap();
         try_lock(&one, holder, (7, 3), Lock::Shared).unwrap();
         try_lock(&other, holder, (3, 7), Lock::Shared).unwrap();
@@ -75,7 +75,7 @@ fn locks_of_one_rack_are_in_the_way_in_the_other() {
     let refused = flock(&other, FlockOperation::NonBlockingLockExclusive);
     assert_eq!(refused, Err(rustix::io::Errno::AGAIN));
     drop(one);
-    // The kernel lets a description go on its own time.
+    // The kernel releases an open file description asynchronously.
     wait_until("the lock goes with the description", TIMEOUT, || {
         flock(&other, FlockOperation::NonBlockingLockExclusive).is_ok()
     });
@@ -101,7 +101,8 @@ fn who_asks_in_the_other_rack_learns_of_the_lock_and_of_no_process() {
     let (one, other) = (racks.open(0), racks.open(1));
     try_lock(&one, Holder::Process, (5, 7), Lock::Exclusive).unwrap();
     for (rack, process) in [(1, 0), (0, i32::try_from(std::process::id()).unwrap())] {
-        // As a process asks that has nothing there: the answer to a description has no process.
+        // A request of a process that has no lock there; the answer to a request of an open file
+        // description names no process.
         let said = Command::new("python3")
             .arg("-c")
             .arg(
@@ -131,7 +132,7 @@ fn locks_of_a_process_go_when_it_closes_any_descriptor_or_ends() {
     drop(racks.open(0));
     try_lock(&other, Holder::Process, (0, 1), Lock::Exclusive).unwrap();
     try_lock(&other, Holder::Process, (0, 0), Lock::None).unwrap();
-    // A program that is killed while it has the lock.
+    // A program that is killed while it holds the lock.
     let path = racks.mounts[0].path("file");
     let mut child = Command::new("flock")
         .arg(&path)
@@ -213,7 +214,7 @@ fn more_wait_than_the_mount_has_threads() {
     });
 }
 
-/// A program that waits for a lock.
+/// Starts a program and waits until it waits for a lock.
 fn waiting_program(path: &Path, more: &[&str]) -> Child {
     let child = Command::new("flock").args(more).arg(path).arg("true").spawn().unwrap();
     let id = child.id();
@@ -228,13 +229,13 @@ fn who_waits_can_be_interrupted_and_killed() {
     flock(&holder, FlockOperation::LockExclusive).unwrap();
     for rack in [0, 1] {
         let path = racks.mounts[rack].path("file");
-        // An doorbell ends its wait.
+        // SIGALRM ends its wait.
         let status = waiting_program(&path, &["--timeout", "0.5"]).wait().unwrap();
         assert_eq!(status.code(), Some(1), "rack {rack}");
         let mut killed = waiting_program(&path, &[]);
         killed.kill().unwrap();
         wait_until("who was killed is gone", TIMEOUT, || killed.try_wait().unwrap().is_some());
-        // Neither has it now.
+        // The killed program no longer waits.
         assert!(!waits_in(killed.id(), killed.id(), libc::SYS_flock));
     }
     flock(&holder, FlockOperation::Unlock).unwrap();
@@ -278,7 +279,7 @@ fn a_counter_raised_in_both_racks_under_a_lock_misses_nothing() {
             let file = racks.open(thread % 2);
             scope.spawn(move || {
                 for round in 0..EACH {
-                    // By turns with both families, of which each counts for itself.
+                    // In turns with both families of locks, which are independent.
                     let whole = round.is_multiple_of(2);
                     let at = if whole { 0 } else { 32 };
                     if whole {
@@ -325,7 +326,7 @@ fn the_lock_of_a_killed_mount_goes_to_who_waits() {
         range.join().unwrap().unwrap();
     });
     drop(one);
-    // Who mounts again finds them taken.
+    // After mounting again the locks are still taken.
     racks.mounts[0].mount();
     let refused = flock(racks.open(0), FlockOperation::NonBlockingLockShared);
     assert_eq!(refused, Err(rustix::io::Errno::AGAIN));
@@ -348,7 +349,8 @@ fn a_stopped_mount_keeps_its_locks() {
     try_lock(&other, Holder::Description, (7, 1), Lock::Shared).unwrap();
 }
 
-/// Has `sqlite3` do something; what it says, if it is there. It waits for locks as long as it must.
+/// Runs statements in `sqlite3`, which waits up to 300 s for each lock; returns its output, or
+/// `None` if it is not installed.
 fn sqlite(database: &Path, statements: &str) -> Option<Result<String, String>> {
     let mut process = Command::new("sqlite3")
         .args(["-batch", "-bail", "-cmd", ".timeout 300000"])
@@ -358,7 +360,7 @@ fn sqlite(database: &Path, statements: &str) -> Option<Result<String, String>> {
         .stderr(Stdio::piped())
         .spawn()
         .ok()?;
-    // It may end before it has read all.
+    // It may end before it has read everything.
     let _ = process.stdin.take().unwrap().write_all(statements.as_bytes());
     let output = process.wait_with_output().unwrap();
     let said = String::from_utf8(output.stdout).unwrap();
@@ -386,7 +388,7 @@ fn a_database_is_written_from_both_racks_at_once() {
     std::thread::scope(|scope| {
         for writer in 0..4 {
             let database = database(writer % 2);
-            // Half of them open it anew each time.
+            // Half of the writers reopen the database each time.
             let (runs, statements) = if writer < 2 { (1, EACH) } else { (EACH / 4, 4) };
             scope.spawn(move || {
                 for _ in 0..runs {
@@ -434,7 +436,7 @@ fn a_program_locks_thousands_of_records_of_a_file() {
     for record in 0..RECORDS {
         try_lock(&one, Holder::Description, (record * 100, 8), Lock::Exclusive).unwrap();
     }
-    // Each is cut in two.
+    // Each lock is cut in two.
     for record in (0..RECORDS).step_by(10) {
         try_lock(&one, Holder::Description, (record * 100 + 3, 2), Lock::None).unwrap();
     }

@@ -1,4 +1,4 @@
-//! A mount as the upper directory of an overlay file system, as stores of containers use it.
+//! A mount as the upper directory of an overlay file system, as container stores use it.
 #![expect(clippy::unwrap_used, reason = "a test that can't go on has failed")]
 
 use std::fs;
@@ -15,16 +15,17 @@ use rustix::fs::{CWD, RenameFlags, XattrFlags, renameat_with};
 const MEMORY: u64 = 256 << 20;
 const PAGE: u64 = 2 << 20;
 
-/// The lower layer of an overlay and the file system mounted in a rack, which has the upper one.
-/// The mount goes before the pool.
+/// The lower layer of an overlay, and the file system mounted in a rack, which holds the upper
+/// layer. The mount is dropped before the pool.
 struct Layers {
     mount: TestMount,
-    /// The lower layer, the same tree to try all on without an overlay, and where the overlay is.
+    /// The folders of the lower layer, of the reference tree without an overlay, and of the
+    /// overlay's mount point.
     other: tempfile::TempDir,
     _pool: TestPool,
 }
 
-/// An overlay; unmounted when it is dropped.
+/// An overlay; unmounted when dropped.
 struct Overlay(PathBuf);
 
 impl Drop for Overlay {
@@ -34,7 +35,7 @@ impl Drop for Overlay {
 }
 
 impl Layers {
-    /// `None`, said loudly, where nothing can be mounted.
+    /// `None`, reported as skipped, where mounting is impossible.
     fn start() -> Option<Self> {
         if let Some(reason) = why_not() {
             skipped(reason);
@@ -49,7 +50,7 @@ impl Layers {
         let pool = TestPool::start(MEMORY, PAGE);
         pool.wait_until_racks_meet();
         let mount = TestMount::start(&pool, 0);
-        // A file system that tells what is in overlays apart: not one of them itself.
+        // On tmpfs: the layers must not themselves be on an overlay file system.
         let other = tempfile::tempdir_in("/dev/shm").unwrap();
         for folder in ["lower", "model", "merged"] {
             fs::create_dir(other.path().join(folder)).unwrap();
@@ -78,7 +79,7 @@ impl Layers {
     }
 }
 
-/// What an image has: files, folders, links.
+/// Creates the contents of an image: files, folders, links.
 fn image(root: &Path) {
     for folder in ["bin", "etc", "etc/inner", "usr", "usr/lib", "usr/lib/deep", "old", "gone"] {
         fs::create_dir(root.join(folder)).unwrap();
@@ -110,22 +111,22 @@ fn image(root: &Path) {
     rustix::fs::chown(root.join("etc/passwd"), Some(rustix::fs::Uid::from_raw(7)), None).unwrap();
 }
 
-/// What a container does with its image, on an overlay or on a plain copy of the image.
+/// The operations of a container on its image, on an overlay or on a plain copy of the image.
 fn container(root: &Path, renames_folders: bool) {
     let at = |name: &str| root.join(name);
-    // What is new.
+    // New files.
     fs::write(at("new"), "new").unwrap();
     fs::create_dir_all(at("var/log")).unwrap();
     fs::write(at("var/log/messages"), vec![1; 100_000]).unwrap();
     fs::hard_link(at("new"), at("linked")).unwrap();
-    // What is changed: contents, in the middle and behind the end, and attributes.
+    // Changed files: contents, in the middle and beyond the end, and attributes.
     let file = fs::File::options().write(true).open(at("large")).unwrap();
     std::os::unix::fs::FileExt::write_all_at(&file, &[9; 5000], 299_000).unwrap();
     drop(file);
     fs::write(at("etc/passwd"), "root:x:0:0").unwrap();
     rustix::fs::chmod(at("bin/ls"), rustix::fs::Mode::from_raw_mode(0o4711)).unwrap();
     rustix::fs::setxattr(at("bin/ls"), "user.attribute", b"set", XattrFlags::empty()).unwrap();
-    // What is removed, and made again: none of what was below shows through.
+    // Removed and recreated names: none of the lower contents may show through.
     fs::remove_file(at("etc/inner/a")).unwrap();
     fs::remove_dir_all(at("gone")).unwrap();
     fs::remove_dir_all(at("old")).unwrap();
@@ -133,7 +134,7 @@ fn container(root: &Path, renames_folders: bool) {
     fs::write(at("old/c"), "c").unwrap();
     fs::remove_file(at("bin/bash")).unwrap();
     fs::write(at("bin/bash"), "no link any more").unwrap();
-    // What is renamed and replaced, as by package managers.
+    // Renamed and replaced files, as by package managers.
     fs::rename(at("bin/sh"), at("bin/dash")).unwrap();
     fs::rename(at("new"), at("etc/inner/b")).unwrap();
     fs::write(at("usr/lib/x.so.new"), "x").unwrap();
@@ -151,7 +152,8 @@ fn is_whiteout(path: &Path) -> bool {
     found.file_type().is_char_device() && found.rdev() == 0
 }
 
-/// Does all that a container does and compares, at once and after each end of overlay and mount.
+/// Executes the operations of a container and compares the trees, at once and after each remount of
+/// overlay and volume.
 fn try_as_upper(options: &str, renames_folders: bool) {
     let Some(mut layers) = Layers::start() else { return };
     for root in ["lower", "model"] {
@@ -163,7 +165,7 @@ fn try_as_upper(options: &str, renames_folders: bool) {
     container(&model, renames_folders);
     tree::compare_overlay(&overlay.0, &model).unwrap();
     drop(overlay);
-    // The lower layer is as it was.
+    // The lower layer is unchanged.
     assert_eq!(fs::read(layers.at("lower/etc/inner/a")).unwrap(), vec![3; 300]);
     for gone in ["upper/etc/inner/a", "upper/gone", "upper/bin/sh"] {
         assert!(is_whiteout(&layers.mount.path(gone)), "{gone}");
@@ -190,7 +192,7 @@ fn a_container_keeps_what_it_changes_of_its_image_in_a_mount() {
 
 #[test]
 fn a_container_of_a_user_keeps_its_changes_in_a_mount() {
-    // Its overlay keeps attributes of users, and renames no folders of the image.
+    // This overlay keeps its marks in user attributes, and does not rename folders of the image.
     try_as_upper("userxattr", false);
 }
 

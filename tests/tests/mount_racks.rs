@@ -19,7 +19,7 @@ use rand::{Rng, SeedableRng};
 const MEMORY: u64 = 256 << 20;
 const PAGE: u64 = 2 << 20;
 
-/// A pool, and its file system mounted in both racks; the mounts go first.
+/// A pool, and its file system mounted in both racks; the mounts are dropped first.
 struct Racks {
     mounts: [TestMount; 2],
     _pool: TestPool,
@@ -135,7 +135,7 @@ fn appends_from_both_racks_never_overlap() {
             scope.spawn(move || {
                 start.wait();
                 for number in 0..EACH {
-                    // Of many lengths, some longer than a block.
+                    // Records of many lengths, some longer than a block.
                     let rest = "x".repeat(usize::try_from(number * 37 % 6000).unwrap());
                     log.write_all(format!("{writer} {number} {rest}\n").as_bytes()).unwrap();
                 }
@@ -165,7 +165,7 @@ fn a_file_unlinked_in_one_rack_is_used_on_where_it_is_open() {
     let file = options.open(racks.root(0).join("file")).unwrap();
     file.write_all_at(&vec![1; 100_000], 0).unwrap();
     std::fs::remove_file(racks.root(1).join("file")).unwrap();
-    // What others make now must not get its memory.
+    // Files that others create now must not get its memory.
     for number in 0..20 {
         std::fs::write(racks.root(1).join(number.to_string()), vec![2; 100_000]).unwrap();
     }
@@ -205,7 +205,7 @@ fn an_access_control_list_set_in_one_rack_counts_in_the_other_at_once() {
     let path = |rack: usize| racks.root(rack).join("file");
     rustix::fs::chmod(path(0), rustix::fs::Mode::RUSR).unwrap();
     let reads = |rack: usize| as_user(NOBODY, NOBODY, || std::fs::File::open(path(rack)).is_ok());
-    // The owner may read, NOBODY what is said; the owning group, mask and others.
+    // The owner: read; NOBODY: the argument; then the owning group, the mask, and others.
     let acl = |permissions: u16| {
         let none = u32::MAX;
         let entries = [
@@ -250,14 +250,14 @@ fn both_racks_work_on_one_tree_at_once_and_agree_afterwards() {
         }
     });
     tree::compare(racks.root(0), racks.root(1)).unwrap();
-    // Each folder can be emptied: no entry leads nowhere.
+    // Each folder can be emptied: no entry is dangling.
     for folder in ["a", "b", "c"] {
         std::fs::remove_dir_all(racks.root(1).join(folder)).unwrap();
         assert!(!racks.root(0).join(folder).exists());
     }
 }
 
-/// Operations that meet those of others: any of them may find things otherwise than it thought.
+/// Operations that conflict with those of others: any of them may fail because of these.
 fn storm(root: &Path, seed: u64, operations: u32) {
     let mut random = SmallRng::seed_from_u64(seed);
     let path = |random: &mut SmallRng| {

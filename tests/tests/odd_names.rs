@@ -1,4 +1,4 @@
-//! Folders whose names are no text work, or are refused where they are named.
+//! Folders whose names are not UTF-8 work, or are refused where they are given.
 #![expect(clippy::unwrap_used, reason = "a test that can't go on has failed")]
 
 use std::ffi::OsStr;
@@ -53,7 +53,7 @@ fn a_pools_folder_that_is_no_text_is_refused_and_not_made() {
     assert_eq!(fs::read_dir(&dir).unwrap().count(), 0, "nothing is made");
 }
 
-/// A process that has said its first line; ended when this is dropped.
+/// A process that has printed its first line; ended when this is dropped.
 struct Running(Child);
 
 impl Running {
@@ -65,7 +65,7 @@ impl Running {
         while !said.contains(until) {
             assert!(output.read_line(&mut said).unwrap() > 0, "it ended: {said}");
         }
-        // The pipe stays open as long as there is something to read.
+        // Keeps reading, so that the process can write until its end.
         std::thread::spawn(move || output.lines().count());
         process
     }
@@ -109,7 +109,7 @@ fn a_mount_point_that_is_no_text_is_mounted_at_once_and_found_there() {
     let mut mounted = Running::start(&mut fuse(), "\n");
     fs::write(point.join(odd()), "contents").unwrap();
     assert_eq!(fs::read(point.join(odd())).unwrap(), b"contents");
-    // One that mounts nevertheless ends with its input.
+    // Should it mount all the same, it ends with its input.
     refused(1, fuse().arg("--stop-with-stdin"), "is mounted already");
     mounted.end();
     assert_eq!(fs::read_dir(&point).unwrap().count(), 0, "it is unmounted");

@@ -1,5 +1,5 @@
-//! The limit of open files: servers have all that their hard limit allows, and a client that finds
-//! no more room is told whose limit it is.
+//! The limit of open files: servers raise theirs to the hard limit, and the error of a client that
+//! finds no room names the process whose limit it is.
 #![expect(clippy::unwrap_used, reason = "a test that can't go on has failed")]
 
 use rackpool_client::{Pool, RackId};

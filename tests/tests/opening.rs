@@ -44,7 +44,7 @@ fn who_finds_no_daemon_is_told_where_it_looked() {
     );
     assert_eq!(error.to_string(), said);
     assert!(matches!(error, OpenError::Connect { .. }), "{error:?}");
-    // A daemon that was killed leaves its socket behind.
+    // A killed daemon leaves its socket behind.
     let rack = folder.path().join("rack-3");
     std::fs::DirBuilder::new().mode(0o700).create(rack).unwrap();
     drop(std::os::unix::net::UnixListener::bind(&socket).unwrap());
@@ -91,7 +91,7 @@ fn pools_of_several_racks_can_be_used_in_one_program() {
     let addr = first.alloc(100).unwrap();
     contents::write(&first, addr, 100);
     for round in 0..20 {
-        // Opened and closed in the middle of using another one, also of the same rack.
+        // Opened and closed while another client is in use, also of the same rack.
         let (second, third) = (pool.open(1), pool.open(0));
         contents::check(&second, addr, 100);
         let other = second.alloc(1000 + round).unwrap();
@@ -124,7 +124,7 @@ fn names_are_shared_and_change_only_as_expected() {
     for wrong in [String::new(), "x".repeat(256)] {
         racks[0].set_root(&wrong, None, Some(a)).unwrap_err();
     }
-    // Of many who want a name, one gets it.
+    // Of many clients that set a name, one succeeds.
     let winners: usize = std::thread::scope(|scope| {
         let wanting = |index: u64| {
             let rack = &racks[usize::try_from(index % 2).unwrap()];
@@ -137,7 +137,7 @@ fn names_are_shared_and_change_only_as_expected() {
     assert_eq!(winners, 1);
 }
 
-/// A client whose open got no answer does not know its file, and its process may live for years.
+/// A client whose open got no answer does not know its file, and its process may run for years.
 #[test]
 fn an_open_that_is_given_up_leaves_no_file() {
     let mut pool = TestPool::small();
@@ -167,7 +167,7 @@ fn a_client_that_was_idle_while_its_daemon_was_away_keeps_its_file() {
     for _ in 0..2 {
         pool.kill_daemon(0);
         pool.restart_daemon(0);
-        // Longer than the daemon waits between two looks at the clients of the one before.
+        // Longer than the daemon's interval between two checks of the previous daemon's clients.
         std::thread::sleep(std::time::Duration::from_millis(250));
         own.ping().unwrap();
         contents::check(&own, addr, 64);

@@ -1,5 +1,5 @@
-//! The oracle of the kills, itself on trial: a fault of each kind is planted in a real pool, and
-//! has to be found.
+//! Tests of the kill campaigns' oracle: a fault of each kind is planted in a real pool, and must be
+//! found.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -22,9 +22,9 @@ use rackpool_tests::steps::tracer::{At, Means, may_trace};
 use rackpool_tests::wait::{TIMEOUT, wait_until};
 use rackpool_wire::rack::RackAnswer;
 
-/// Objects of slot 0's clients.
+/// Bytes of the objects of slot 0's clients.
 const BYTES: u64 = 64;
-/// What an entry of a table takes.
+/// Bytes that an entry of a table takes.
 const ENTRY: u64 = 512;
 
 fn scene() -> Scene {
@@ -35,7 +35,7 @@ fn file(body: Option<&Body>) -> &ClientFile {
     body.map(Body::file).expect("the file of a client")
 }
 
-/// A cell of slot 0's objects in its client's magazine: all of the first 31 are in use.
+/// A cell for slot 0's objects in a client's magazine; the first 31 hold objects.
 fn cell(client: &Prepared, index: usize) -> &AtomicU64 {
     let slot = file(client.body.as_ref()).thread(0).expect("a slot");
     &slot.magazines[SizeClass::index_for(BYTES)][index]
@@ -88,7 +88,7 @@ fn an_object_that_is_nobodys_is_found() {
     assert!(leaked.iter().all(|leak| found.contains(leak)) && found.len() == 2, "{found:?}");
 }
 
-/// Two of its objects stand nowhere any more when it is killed: `alloc` returns one.
+/// Two of the client's objects are noted nowhere when it is killed; `alloc` returns one.
 #[test]
 fn an_alloc_that_has_lost_an_object_is_found() {
     let mut scene = scene();
@@ -103,8 +103,8 @@ fn an_alloc_that_has_lost_an_object_is_found() {
     }
 }
 
-/// A kill at that instant looks like one after `alloc` has taken its object: only who sees what
-/// comes next can tell.
+/// A kill at that instruction looks like one after `alloc` has taken its object; only the following
+/// instructions show the difference.
 #[test]
 fn an_alloc_that_leaves_an_object_to_nobody_for_an_instant_is_found() {
     if may_trace() == Means::Times {
@@ -136,8 +136,9 @@ fn an_object_that_is_freed_while_alloc_has_it_in_hand_is_found() {
     let found = scene.look(&[known]);
     assert!(found.len() == 1 && is_free(&found[0], addr), "{found:?}");
 
-    // One that has its object from the daemon has asked where its page is, too. The file holds the
-    // last of two answers, so it does not say what `alloc` has in hand: one object at most stays.
+    // A client that got its object from the daemon has also requested its page's place. The file
+    // holds the last of two answers, so it does not tell what `alloc` has in hand: at most one
+    // object stays.
     let before = Census::of(scene.pool());
     let mut client = scene.prepare(0, "refill");
     while client.hand() == Hand::Empty {
@@ -156,7 +157,7 @@ fn an_object_that_is_freed_while_alloc_has_it_in_hand_is_found() {
     });
 }
 
-/// Its own one, and one of somebody else who lives on: they stand among its free ones.
+/// The client's own object, and one of a client that lives: both are among its free ones.
 #[test]
 fn an_object_that_is_freed_although_in_use_is_found() {
     let mut scene = scene();
@@ -194,7 +195,7 @@ fn an_object_that_is_handed_out_twice_is_found() {
     let first = scene.prepare(0, "read");
     let twice = first.objects[0];
     let second = scene.prepare(0, "alloc");
-    // The last object of the magazine is the next one.
+    // The last object of the magazine is the next one to be handed out.
     let lost = GlobalAddr::from_raw(cell(&second, 31).swap(twice.raw(), Ordering::Relaxed));
     let second = second.follow("its mark", |_| {});
     assert_eq!(second.hand, Hand::Has(twice), "{second:?}");
@@ -230,7 +231,7 @@ fn a_torn_value_of_an_entry_is_found() {
     assert!(matches!(&found[..], [Finding::Torn(what)] if what.contains("torn in")), "{found:?}");
 }
 
-/// Bytes of an entry that its checksum does not fit to, and an entry that no table has.
+/// An entry whose bytes do not match its checksum, and an entry that no table has.
 #[test]
 fn a_damaged_entry_and_one_without_a_table_are_found() {
     let mut scene = scene();
@@ -284,7 +285,7 @@ fn whatever_is_torn_in_the_file_of_a_dead_client_is_found() {
 fn metrics_that_the_metadata_does_not_bear_out_are_found() {
     let mut scene = scene();
     scene.timeout = Duration::from_secs(2);
-    // Links are of this size, and nothing else is.
+    // Only links are of this size.
     let objects = census::objects(scene.pool());
     let link = *objects.iter().find(|(_, bytes)| **bytes == 16).expect("a link").0;
     let racks = [0, 1].map(|rack| census::metadata_of(scene.pool(), RackId(rack)));

@@ -22,14 +22,14 @@ use tempfile::TempDir;
 
 const STRANGER: u32 = 65534;
 
-/// A folder in memory where everybody may make folders, as in `/dev/shm` itself.
+/// A folder in memory in which every user may create folders, as in `/dev/shm` itself.
 fn open_folder() -> TempDir {
     let folder = tempfile::tempdir_in("/dev/shm").unwrap();
     fs::set_permissions(folder.path(), Permissions::from_mode(0o1777)).unwrap();
     folder
 }
 
-/// What a command that fails says.
+/// The error output of a command that must fail.
 #[track_caller]
 fn complaint(command: &mut Command) -> String {
     let output = command.stdin(Stdio::null()).output().unwrap();
@@ -92,14 +92,15 @@ impl Drop for Running {
     }
 }
 
-/// Starts a program that makes files for everybody, as far as it leaves that to its umask.
+/// Starts a program with a umask of 0, so that its files are open to everybody unless it restricts
+/// them itself.
 fn without_umask(name: &str, arguments: &[&str]) -> Running {
     let mut shell = Command::new("sh");
     shell.args(["-c", "umask 000; exec \"$@\"", "sh"]).arg(program(name)).args(arguments);
     Running(shell.stdin(Stdio::null()).stdout(Stdio::null()).spawn().unwrap())
 }
 
-/// All that lies in a folder.
+/// All paths below a folder.
 fn below(folder: &Path) -> Vec<PathBuf> {
     let entries = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
     entries
@@ -138,8 +139,7 @@ fn files_and_sockets_are_for_their_user_alone_whatever_the_umask_is() {
     }
 }
 
-/// Runs something in a thread whose sockets are another user's, as the kernel sees it; `None` where
-/// that can't be.
+/// Runs `act` in a thread whose sockets belong to another user; `None` where that is impossible.
 fn as_other_user<T: Send>(act: impl FnOnce() -> T + Send) -> Option<T> {
     if !Uid::effective().is_root() {
         skipped("only root can act as another user");
@@ -154,17 +154,17 @@ fn as_other_user<T: Send>(act: impl FnOnce() -> T + Send) -> Option<T> {
     })
 }
 
-/// What a service at this port says to `PING`, or before.
+/// The answer of a service at this port to `PING`, or a refusal before it.
 fn ping(port: u16) -> String {
     let mut stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
-    // It may have been refused already.
+    // The connection may have been refused already.
     let _ = stream.write_all(b"PING\r\n");
     let mut line = String::new();
     let _ = BufReader::new(stream).read_line(&mut line);
     line.trim_end().to_owned()
 }
 
-/// A port that nobody listened at a moment ago.
+/// A port that was unused an instant ago.
 fn free_port() -> u16 {
     TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
 }
@@ -186,7 +186,7 @@ fn a_service_without_a_password_serves_its_own_user_alone() {
     let port = open.port();
     assert_eq!(as_other_user(|| ping(port)).unwrap(), "+PONG");
     drop(open);
-    // Nobody is told the port without the password.
+    // With a password other users may use the port.
     let port = free_port();
     let listen = format!("127.0.0.1:{port}");
     let _with_password = Service::start(&pool, 0, &["--listen", &listen, "--password", "word"]);

@@ -1,5 +1,5 @@
-//! A daemon that is away for longer than a moment: errors in time, and nothing lost or done twice
-//! when it is back.
+//! A daemon that is unavailable for some time: errors come in time, and after its return nothing is
+//! lost or done twice.
 #![expect(clippy::unwrap_used, reason = "a test that can't go on has failed")]
 
 use std::time::{Duration, Instant};
@@ -15,10 +15,11 @@ use rackpool_tests::pool::{PAGE, TestPool};
 use rackpool_tests::wait::{TIMEOUT, wait_for, wait_until};
 use rackpool_tests::{census, contents};
 
-/// The lease, and what a busy machine may add to it: less than what a call waits for its daemon.
+/// The lease, and the delay of a busy machine: less than a call waits for its daemon.
 const LEASE: Duration = Duration::from_millis(2000 + 2500);
 
-/// What needs no time, on a busy machine: less than what a client waits for a daemon to come back.
+/// The limit for operations that need not wait, on a busy machine: less than a client waits for a
+/// daemon to return.
 const SOON: Duration = Duration::from_secs(8);
 
 fn check(pool: &Pool, addr: GlobalAddr, tag: u64) {
@@ -29,7 +30,8 @@ fn check(pool: &Pool, addr: GlobalAddr, tag: u64) {
 
 fn fill_rack(pool: &TestPool, own: &Pool, rack: u16) -> Vec<GlobalAddr> {
     let frames = pool.status(rack).frames;
-    // While the last page is still called back from the other rack, pages of that are given out.
+    // While the lease of the last page is being revoked from the other rack, allocations get pages
+    // of that rack.
     let (mut pages, mut elsewhere) = (Vec::new(), Vec::new());
     while pages.len() < frames as usize {
         let page = own.alloc(PAGE).unwrap();
@@ -40,8 +42,8 @@ fn fill_rack(pool: &TestPool, own: &Pool, rack: u16) -> Vec<GlobalAddr> {
     pages
 }
 
-/// Seen in the lab, where heartbeats are 5 s apart: a rack that had just come back was taken for
-/// down.
+/// Regression: a rack that had just returned was taken for down. Seen in the lab, where heartbeats
+/// are 5 s apart.
 #[test]
 fn a_rack_that_has_come_back_is_used_at_once() {
     // Heartbeats are 2 s apart.
@@ -52,7 +54,7 @@ fn a_rack_that_has_come_back_is_used_at_once() {
     contents::write(&home, addr, 300);
     contents::check(&user, addr, 300);
     home.close();
-    // It gives its lease back, so that it counts as down at once.
+    // On SIGTERM the daemon returns its lease, so it counts as down at once.
     pool.cluster.daemon(RackId(1)).unwrap().signal(Signal::SIGTERM).unwrap();
     let mut bytes = [0; 300];
     wait_until("it is known to be down", TIMEOUT, || {
@@ -73,14 +75,14 @@ fn a_dead_rack_is_reported_within_its_lease() {
     pool.kill_daemon(1);
     let dead = AccessError::RackUnavailable(RackId(1));
     for addr in [used, unused] {
-        // Its memory may be reached for a moment after its death.
+        // Its memory may be reachable for an instant after its death.
         let began = Instant::now();
         let read = || racks[0].read(addr, &mut [0; 64]).err();
         assert_eq!(wait_for("its death is noticed", TIMEOUT, read), dead);
         assert_eq!(racks[0].fetch_and_add(addr, 1), Err(dead.clone()));
         assert!(began.elapsed() < 2 * LEASE, "after {:?}", began.elapsed());
     }
-    // Once it is known to be dead nobody waits for it.
+    // Once it is known to be dead no operation waits for it.
     let address = pool.cluster.metadata_address().to_owned();
     wait_until("the lease runs out", TIMEOUT, || {
         MetadataServer::at(&address)
@@ -92,7 +94,7 @@ fn a_dead_rack_is_reported_within_its_lease() {
         assert_eq!(racks[0].read(used, &mut [0; 64]), Err(dead.clone()));
         began.elapsed() < Duration::from_millis(100)
     });
-    // The own rack is not concerned, and the other one is used again when it is back.
+    // The client's own rack is not affected, and the other one is used again when it returns.
     let own = racks[0].alloc(64).unwrap();
     racks[0].write(own, &contents::of(2, 64)).unwrap();
     pool.restart_daemon(1);
@@ -101,9 +103,8 @@ fn a_dead_rack_is_reported_within_its_lease() {
     check(&racks[1], own, 2);
 }
 
-/// A transfer is given up when the lease of this pool is over, which is longer than the usual one.
-/// The server of a fabric that did not run for 2.5 s hangs up by itself; the read is then done
-/// again.
+/// A transfer is given up when the lease of this pool expires, which is longer than the usual one.
+/// A fabric's server that did not run for 2.5 s disconnects by itself; the read is then repeated.
 #[test]
 fn a_rack_that_is_stopped_for_less_than_a_lease_is_waited_for() {
     const PAUSE: Duration = Duration::from_millis(3500);
@@ -130,8 +131,8 @@ fn a_rack_that_is_stopped_for_less_than_a_lease_is_waited_for() {
     });
 }
 
-/// Three racks over TCP, a client in each, and an object of 64 B of rack 1 and of rack 2 that rack
-/// 0 has written.
+/// Three racks over TCP with a client in each, and an object of 64 B in rack 1 and in rack 2, both
+/// written by rack 0.
 fn three_racks() -> (TestPool, [Pool; 3], [GlobalAddr; 2]) {
     let pool = TestPool::with(|options| {
         options.racks = 3;
@@ -148,7 +149,7 @@ fn three_racks() -> (TestPool, [Pool; 3], [GlobalAddr; 2]) {
     (pool, racks, objects)
 }
 
-/// Requests of one client to several racks share its rings: one that waits holds up no other.
+/// Requests of one client to several racks share its rings: a waiting request delays no other.
 #[test]
 fn a_rack_that_is_stopped_holds_up_no_request_to_another() {
     let (mut pool, racks, [slow, quick]) = three_racks();
@@ -168,7 +169,7 @@ fn a_rack_that_is_stopped_holds_up_no_request_to_another() {
     });
 }
 
-/// More requests than a queue has room for wait for a stopped rack.
+/// More requests wait for a stopped rack than a queue has room for.
 #[test]
 fn a_crowd_at_a_stopped_rack_holds_up_no_request_to_another() {
     const THREADS: u64 = 60;
@@ -226,13 +227,13 @@ fn a_rack_without_its_memory_has_lost_its_pages() {
     });
     assert_eq!(lost, AccessError::PageLost(addr));
     assert_eq!(racks[0].fetch_and_add(addr, 1), Err(AccessError::PageLost(addr)));
-    // Its own client can't go on: all that it used is gone.
+    // The rack's own client can't go on: the memory it used is gone.
     let forgotten = wait_for("the client is told", TIMEOUT, || {
         let error = racks[1].alloc(1 << 20).err()?;
         (error != AllocError::Daemon(DaemonError::Unavailable)).then_some(error)
     });
     assert_eq!(forgotten, AllocError::Daemon(DaemonError::Forgotten));
-    // The new memory is used as any other.
+    // The new memory is usable.
     let again = pool.open(1);
     let fresh = again.alloc(64).unwrap();
     again.write(fresh, &contents::of(3, 64)).unwrap();
@@ -249,19 +250,19 @@ fn objects_freed_while_their_rack_is_away_go_home_once() {
     let objects: Vec<GlobalAddr> = sizes.map(|size| racks[1].alloc(*size).unwrap()).collect();
     objects.iter().for_each(|addr| racks[0].write(*addr, &contents::of(1, 64)).unwrap());
     pool.kill_daemon(1);
-    // Only what waits to be sent has to wait, and not each for itself.
+    // Only frees that must be sent wait, and they wait together.
     let began = Instant::now();
     let (freed, refused): (Vec<GlobalAddr>, Vec<GlobalAddr>) =
         objects.iter().partition(|addr| match racks[0].free(**addr) {
             Ok(()) => true,
-            // On a busy machine the lease may be over before all are freed.
+            // On a busy machine the lease may expire before all are freed.
             Err(FreeError::Access(AccessError::RackUnavailable(RackId(1)))) => false,
             Err(error) => panic!("{error}"),
         });
     assert!(began.elapsed() < 2 * LEASE, "{:?}", began.elapsed());
     assert!(!freed.is_empty(), "nothing could be freed while the rack was away");
     pool.restart_daemon(1);
-    // The other rack hands the objects out again while they come home.
+    // The other rack hands the objects out again as they are returned.
     let again: Vec<GlobalAddr> = (0..400)
         .map(|turn| {
             let addr = racks[1].alloc([64, 1000, 8192, 100_000][turn % 4]).unwrap();
@@ -298,13 +299,13 @@ fn a_client_killed_while_the_other_rack_is_away_gives_everything_back_once() {
         assert_eq!(client.ask(&format!("write {:x} 64 1", addr.raw())), "ok");
     }
     pool.kill_daemon(1);
-    // Freed by the client: on their way when it is killed. Its cache holds others.
+    // Freed by the client and under way when it is killed; its cache holds others.
     for addr in &objects {
         assert_eq!(client.ask(&format!("free {:x}", addr.raw())), "ok");
     }
     client.kill();
     pool.restart_daemon(1);
-    // What comes home is handed out again, and must not come home a second time.
+    // A returned object is handed out again, and must not be returned a second time.
     let again: Vec<GlobalAddr> = (0..500)
         .map(|_| {
             let addr = other.alloc(64).unwrap();
@@ -360,7 +361,7 @@ fn what_a_thread_left_when_it_ended_without_a_daemon_is_not_lost() {
     for size in [16, 1000, 30_000] {
         std::thread::scope(|scope| {
             scope.spawn(|| {
-                // Its cache holds some when it ends.
+                // The client's cache holds some when it ends.
                 let alloc = || wait_for("it is served again", TIMEOUT, || own.alloc(size).ok());
                 let objects: Vec<GlobalAddr> = (0..10).map(|_| alloc()).collect();
                 objects.iter().for_each(|addr| own.free(*addr).unwrap());
@@ -392,7 +393,7 @@ fn a_long_outage_does_not_make_the_racks_quarrel() {
     assert!(matches!(error, AllocError::OutOfMemory { .. }), "{error}");
     pool.restart_daemon(1);
     wait_until("the rack is back", TIMEOUT, || own.read(addr, &mut [0; 64]).is_ok());
-    // An endpoint that were cut off would leave these in doubt.
+    // Cutting off the endpoint would make some of these indeterminate.
     for _ in 0..2000 {
         own.fetch_and_add(addr, 1).unwrap();
     }

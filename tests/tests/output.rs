@@ -1,4 +1,4 @@
-//! Programs whose output can't be written: servers serve on, commands end quietly.
+//! Programs whose output can't be written: servers keep serving, commands end quietly.
 #![expect(clippy::unwrap_used, reason = "a test that can't go on has failed")]
 
 use std::fs::File;
@@ -17,12 +17,12 @@ use rackpool_tests::skip::skipped;
 use rackpool_tests::wait::{TIMEOUT, wait_for, wait_until};
 use rustix::pipe::{PipeFlags, fcntl_setpipe_size, pipe_with};
 
-/// Where nothing can be written.
+/// An output to which nothing can be written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Nowhere {
     /// A device that is always full.
     Full,
-    /// A pipe whose reader has gone.
+    /// A pipe whose reader has ended.
     ReaderGone,
     /// A full pipe whose reader does not read.
     ReaderStands,
@@ -30,7 +30,7 @@ enum Nowhere {
 
 const ALL: [Nowhere; 3] = [Nowhere::Full, Nowhere::ReaderGone, Nowhere::ReaderStands];
 
-/// An end to write to; and the reader, which has to live as long as it is to stand.
+/// The writing end, and the reader, which must be kept for as long as it is to block writers.
 fn nowhere(kind: Nowhere) -> (Stdio, Option<PipeReader>) {
     if kind == Nowhere::Full {
         return (File::options().write(true).open("/dev/full").unwrap().into(), None);
@@ -46,7 +46,7 @@ fn nowhere(kind: Nowhere) -> (Stdio, Option<PipeReader>) {
     (writer.into(), Some(reader.into()))
 }
 
-/// A server that can write nowhere; killed when dropped.
+/// A server without a writable output; killed when dropped.
 struct Server {
     process: Child,
     _readers: [Option<PipeReader>; 2],
@@ -74,18 +74,18 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // One that has ended needs neither.
+        // Both fail for a process that has ended.
         let _ = self.process.kill();
         let _ = self.process.wait();
     }
 }
 
-/// A port that nobody uses now.
+/// A currently unused port.
 fn free_port() -> u16 {
     TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
 }
 
-/// How many lines the program that serves its figures there could not write.
+/// The number of lines that the program with metrics at this port could not write.
 fn lost_lines(port: u16) -> f64 {
     let mut stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
     stream.set_read_timeout(Some(TIMEOUT)).unwrap();
@@ -96,7 +96,7 @@ fn lost_lines(port: u16) -> f64 {
     line.unwrap_or_else(|| panic!("{text}")).parse().unwrap()
 }
 
-/// A pool of one rack whose metadata server and daemon can write nowhere.
+/// A pool of one rack whose metadata server and daemon have no writable output.
 struct Pool1 {
     folder: tempfile::TempDir,
     metadata: Server,
@@ -156,7 +156,7 @@ impl Pool1 {
     }
 }
 
-/// UnauthenticatedPeers who send garbage, about which a server complains.
+/// Sends garbage as unauthenticated peers, about which a server logs warnings.
 fn complain(address: &str) {
     for _ in 0..20 {
         let mut stream = TcpStream::connect(address).unwrap();
@@ -174,7 +174,7 @@ fn servers_serve_on(kind: Nowhere) {
     let address = pool.address();
     complain(&address);
     pool.metadata.lives();
-    // The daemon warns that the metadata server is away, and that it is back.
+    // The daemon warns when the metadata server becomes unavailable, and logs its return.
     pool.metadata.process.kill().unwrap();
     pool.metadata.process.wait().unwrap();
     wait_until("the daemon misses it", TIMEOUT, || client.root("x").is_err());
@@ -232,7 +232,8 @@ fn a_mount_serves_on_when_its_log_can_not_be_written() {
         std::fs::write(folder.path().join("file"), [7; 5000]).unwrap();
         assert_eq!(std::fs::read(folder.path().join("file")).unwrap(), [7; 5000], "{kind:?}");
         served.lives();
-        // Busy for an instant while another test begins a process, which has its files until then.
+        // Busy for an instant while another test starts a process, which holds the test's files
+        // until its exec.
         wait_until("it is unmounted", TIMEOUT, || nix::mount::umount(folder.path()).is_ok());
         wait_until("its process ends", TIMEOUT, || {
             served.process.try_wait().unwrap().is_some_and(|status| status.success())
@@ -240,7 +241,7 @@ fn a_mount_serves_on_when_its_log_can_not_be_written() {
     }
 }
 
-/// Runs a command with this output to its end: its exit status and complaints.
+/// Runs a command with this output to its end; returns its exit status and error output.
 #[track_caller]
 fn ran(arguments: &[&str], output: Stdio) -> (Option<i32>, String) {
     let complaints = tempfile::tempfile().unwrap();
@@ -280,7 +281,8 @@ fn commands_whose_reader_has_gone_end_quietly_and_a_full_disk_is_an_error() {
             vec!["credentials", "init", keys],
         ]
     };
-    // The trace is made before it is read: those that fail to print have done their work.
+    // The trace is recorded before it is read: a command that fails to print has still done its
+    // work.
     for command in commands(keys.as_str()) {
         let ended = ran(&command, nowhere(Nowhere::ReaderGone).0);
         assert_eq!(ended, (Some(0), String::new()), "{command:?}");
@@ -294,7 +296,7 @@ fn commands_whose_reader_has_gone_end_quietly_and_a_full_disk_is_an_error() {
     }
 }
 
-/// Kills a running `up` and takes its folders along.
+/// Kills a running `up` and removes its folders.
 struct Up(Child);
 
 impl Drop for Up {
@@ -338,7 +340,7 @@ fn a_pool_stays_up_when_nobody_reads_what_up_says() {
         let client = wait_for("it is up", TIMEOUT, || Pool::open(options.clone()).ok());
         client.alloc(100).unwrap();
         drop(client);
-        // It catches signals when all is started.
+        // It handles signals once everything is started.
         wait_until("it waits for signals", TIMEOUT, || blocks_sigterm(up.0.id()));
         let id = nix::unistd::Pid::from_raw(up.0.id().try_into().unwrap());
         nix::sys::signal::kill(id, nix::sys::signal::Signal::SIGTERM).unwrap();

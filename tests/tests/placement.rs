@@ -1,5 +1,5 @@
-//! Where a daemon's thread and the memory that it shares run and lie, as the kernel says: its
-//! processors, and the policy of each mapping.
+//! Placement of a daemon's data plane and of the memory that it shares, as the kernel reports it:
+//! the processors of threads, and the NUMA policy of each mapping.
 #![expect(clippy::unwrap_used, reason = "a test that can't go on has failed")]
 
 use std::collections::BTreeMap;
@@ -16,7 +16,7 @@ use rustix::thread::{CpuSet, Pid, sched_getaffinity, sched_setaffinity};
 
 /// The thread that serves clients and other racks.
 const DATA_PLANE: &str = "data-plane";
-/// The memory that devices write into, by the name that the kernel shows.
+/// The memory into which devices write, by the name that the kernel shows.
 const BUFFERS: &str = "memfd:rackpool-buffers";
 
 fn cpus(set: &CpuSet) -> Vec<u32> {
@@ -29,7 +29,7 @@ fn set_of(cpus: &[u32]) -> CpuSet {
     set
 }
 
-/// The processors of a process's threads, by their names.
+/// The processors of a process's threads, by thread name.
 fn threads(process: u32) -> BTreeMap<String, Vec<Vec<u32>>> {
     let mut found = BTreeMap::<_, Vec<_>>::new();
     for task in std::fs::read_dir(format!("/proc/{process}/task")).unwrap() {
@@ -54,18 +54,18 @@ fn policies(process: u32, file: &str) -> Vec<String> {
     maps.lines().filter(is_of_file).map(policy).collect()
 }
 
-/// What a daemon was started with, and what has to hold then.
+/// The options of a daemon, and the expected placement.
 struct Case<'a> {
     numa_node: &'a str,
     memory_kind: MemoryKind,
-    /// The processors of the thread, beside those that all others have.
+    /// The processors of the data plane; those of the other threads are `inherited`.
     data_plane: Vec<u32>,
     shared: String,
     frames: String,
     said: String,
 }
 
-/// Starts a pool whose daemons inherit one processor, and asks the kernel where things are.
+/// Starts a pool whose daemons inherit one processor, and checks the placement.
 fn check(case: &Case<'_>, inherited: &[u32]) {
     let mut pool = TestPool::with(|options| {
         options.numa_node = case.numa_node.into();
@@ -81,7 +81,7 @@ fn check(case: &Case<'_>, inherited: &[u32]) {
     for (name, found) in others {
         assert!(found.iter().all(|cpus| cpus == inherited), "{name}: {found:?}");
     }
-    // Its rings, its call cells and its data ring: all of them lie in the client's file.
+    // The rings, the call cells and the data ring all lie in the client's file.
     for (file, policy) in
         [("rack-0/client-", &case.shared), (BUFFERS, &case.shared), ("rack-0/frames", &case.frames)]
     {
@@ -99,7 +99,7 @@ fn allowed(node: &Node) -> Vec<u32> {
     })
 }
 
-/// Does something in a thread of its own, whose processors are not those of the other tests.
+/// Runs `what` in a thread of its own, so that its affinity does not affect other tests.
 fn apart<T: Send>(what: impl FnOnce() -> T + Send) -> T {
     std::thread::scope(|scope| scope.spawn(what).join().unwrap())
 }
@@ -116,7 +116,7 @@ fn thread_rings_buffers_and_frames_are_where_they_are_said_to_be() {
 }
 
 fn are_where_they_are_said_to_be(node: &Node, all: Vec<u32>) {
-    // Daemons start with what the thread that starts them has: less than the node.
+    // Daemons inherit the affinity of the thread that starts them: less than the node.
     let one = vec![all[0]];
     sched_setaffinity(None, &set_of(&one)).unwrap();
     check(
@@ -154,10 +154,11 @@ fn a_data_plane_has_its_processor_and_all_else_of_the_daemon_the_others() {
     if others.is_empty() {
         return skipped("this process may use one processor: nobody can be kept off it");
     }
-    // The fabric over TCP has a server of its own, which is the busiest of the others.
+    // The TCP fabric has a server thread of its own, the busiest of the other threads.
     let mut pool = TestPool::with(|options| {
         options.cpus = vec![*own; 2];
-        // Two data planes on one busy processor: nobody is taken for dead.
+        // With two data planes on one busy processor a longer lease keeps racks from being taken
+        // for dead.
         options.lease_ms = 20_000;
         options.numa_node = "none".into();
         options.fabric = FabricKind::Tcp;

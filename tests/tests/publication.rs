@@ -1,5 +1,5 @@
-//! A kill between the allocation of an object and its link, or between the change of a link and the
-//! free of what it pointed to, leaves nothing in use that nobody reaches.
+//! A kill between the allocation of an object and its publication, or between the change of a link
+//! and the free of the replaced object, leaves no unreachable object in use.
 #![expect(clippy::unwrap_used, reason = "a test that can't go on has failed")]
 
 use std::collections::BTreeSet;
@@ -20,16 +20,16 @@ use rackpool_tests::wait::{TIMEOUT, wait_until};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 
-/// How long it may take until everything of a killed client is back.
+/// The most time until everything of a killed client is reclaimed.
 const RECLAIM: Duration = Duration::from_secs(1);
 const BYTES: u64 = 100;
 
-/// Two racks, a link in one of them, and a client in rack 0 that has reservations. The pool
-/// outlives its clients.
+/// Two racks, a link in one of them, and a client in rack 0 that makes reservations. The pool is
+/// dropped after its clients.
 struct Scene {
     client: TestClient,
     link: GlobalAddr,
-    /// What was in use before the client came.
+    /// What was in use before the client started.
     before: Census,
     own: Pool,
     pool: TestPool,
@@ -64,7 +64,7 @@ impl Scene {
         u64::from_le_bytes(word)
     }
 
-    /// Waits until of all that has come since the begin this is left.
+    /// Waits until, of all objects allocated since the start, only these are left.
     #[track_caller]
     fn expect_left(&self, timeout: Duration, left: &[GlobalAddr]) {
         let gone = || self.before.newcomers_are_gone(&self.pool);
@@ -87,7 +87,7 @@ fn a_reservation_that_was_not_linked_comes_back() {
         let mut scene = Scene::new(rack);
         scene.reservation();
         scene.reservation();
-        // This one is refused, and held again.
+        // This publication is refused, and the object stays reserved.
         assert_eq!(scene.publish(1, 7, 0), 0);
         scene.kill_and_expect_left(&[]);
         assert_eq!(scene.link(), 0);
@@ -130,8 +130,8 @@ fn a_reservation_counts_as_linked_after_others_have_unlinked_it() {
         scene.own.read(new, &mut owner).unwrap();
         assert_eq!(owner, [0; 8], "the publisher clears the owner word");
         assert_eq!(scene.own.compare_and_swap(scene.link, new.raw(), 5).unwrap(), new.raw());
-        // It stays until whoever unlinked it frees it: what was replaced is all that is the
-        // killed client's.
+        // It stays until the client that unlinked it frees it; the killed client owns only the
+        // replaced object.
         scene.kill_and_expect_left(&[new]);
     }
 }
@@ -153,7 +153,7 @@ fn what_a_tombstone_took_out_comes_back() {
 fn what_was_taken_out_of_a_word_is_put_back_there() {
     for (rack, published) in [(0, false), (0, true), (1, false), (1, true)] {
         let mut scene = Scene::new(rack);
-        // Objects that are never freed: one waits in its place, the other one is linked.
+        // Objects that are never freed: one waits to be borrowed, the other one is linked.
         let [shelved, old] = [16, 16].map(|bytes| scene.own.alloc(bytes).unwrap());
         let place = GlobalAddr::from_raw(scene.link.raw() + 8);
         scene.own.write(place, &shelved.raw().to_le_bytes()).unwrap();
@@ -203,7 +203,7 @@ fn the_stamp_of_what_was_replaced_decides_whether_a_reservation_counts() {
             assert_eq!(scene.own.compare_and_swap(new, 0, 0).unwrap(), 0);
             continue;
         }
-        // It stands for the old one as long as it is linked, and can't go before.
+        // The new object stands for the old one while it is linked, and can't be freed before.
         let owner = || scene.own.compare_and_swap(new, 0, 0).unwrap();
         wait_until("it is decided", RECLAIM, || owner() >> 63 == 1);
         assert_eq!(
@@ -222,8 +222,8 @@ fn reservations_wait_for_a_link_whose_rack_is_away() {
     scene.publish(1, old.raw(), old.raw());
     scene.pool.kill_daemon(1);
     scene.client.kill();
-    // The daemon of rack 0 has learned of the kill when its figures say so; it frees nothing that
-    // it can't decide.
+    // The daemon of rack 0 knows of the kill once its metrics show it; it frees nothing whose
+    // publication is unresolved.
     wait_until("the client is gone", RECLAIM, || scene.pool.status(0).clients == 0);
     assert!(census::objects(&scene.pool).contains_key(&old), "freed on no evidence");
     assert!(!scene.before.newcomers_are_gone(&scene.pool), "the records are kept");
@@ -239,7 +239,7 @@ fn reservations_of_a_client_that_died_with_its_daemon_come_back() {
         scene.reservation();
         scene.publish(0, 0, 0);
         scene.publish(1, old.raw(), old.raw());
-        // The other way round, the daemon dies before, while or after it decides.
+        // In the second case the daemon dies before, while or after it resolves them.
         if daemon_first {
             scene.pool.kill_daemon(0);
             scene.client.kill();
@@ -267,7 +267,7 @@ fn records_full_of_garbage_harm_nobody() {
         for record in &file.thread(0).unwrap().reservations {
             let mut word = || match random.random_range(0..5) {
                 0 => 0,
-                // Somewhere in a page of this pool, aligned or not.
+                // An address in a page of this pool, aligned or not.
                 1 => objects[random.random_range(0..2)].raw() + random.random_range(1..60_u64),
                 2 => random.random_range(0..1_u64 << 32),
                 _ => random.random(),
@@ -309,8 +309,8 @@ fn newest_client_file(pool: &TestPool) -> ClientFile {
     ClientFile::new(Mapping::new(&found, ClientFile::bytes(threads)).unwrap(), threads).unwrap()
 }
 
-/// Kills clients in the middle of table operations, and looks each time for objects of the size
-/// of entries that are in use and no entry.
+/// Kills clients in the middle of table operations, and checks after each kill that no object of
+/// the size of entries is in use without being an entry.
 fn kill_inside_operations(pool: &TestPool, table_rack: u16, bytes: u64, rounds: u64) {
     const KEYS: u64 = 60;
     let before = Census::of(pool);

@@ -1,4 +1,5 @@
-//! Memory of free frames goes back to the file system, and frames get theirs before they are used.
+//! The memory of free frames is returned to the file system, and frames get memory before they are
+//! used.
 
 use std::os::unix::fs::MetadataExt;
 
@@ -62,7 +63,7 @@ fn where_others_have_filled_the_file_system_an_allocation_fails_and_nobody_is_en
         });
         let rack = pool.open(0);
         let mut objects = vec![rack.alloc(PAGE).unwrap()];
-        // Others take all that is left, as far as the pool has not reserved it.
+        // Another file takes all the rest that the pool has not reserved.
         let filler = std::fs::File::create(folder.join("filler")).unwrap();
         let mut filled = 0;
         for step in [1 << 20, 4096] {
@@ -76,7 +77,7 @@ fn where_others_have_filled_the_file_system_an_allocation_fails_and_nobody_is_en
         let why = loop {
             match rack.alloc(PAGE) {
                 Ok(addr) => {
-                    // In memory that the file system can't give this would end the process.
+                    // Without memory behind the frame this write would kill the process (SIGBUS).
                     contents::write(&rack, addr, PAGE);
                     objects.push(addr);
                 }
@@ -85,7 +86,7 @@ fn where_others_have_filled_the_file_system_an_allocation_fails_and_nobody_is_en
         };
         assert!(matches!(why, AllocError::OutOfMemory { .. }), "{why}");
         contents::write(&rack, objects[0], PAGE);
-        // There is room again: the pool goes on by itself.
+        // With room again, the pool continues by itself.
         drop(filler);
         std::fs::remove_file(folder.join("filler")).unwrap();
         wait_until("memory is handed out again", TIMEOUT, || {

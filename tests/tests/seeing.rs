@@ -1,4 +1,4 @@
-//! What people see of a pool: live metrics, a page's story, metrics for Prometheus, thresholds
+//! What operators see of a pool: live metrics, a page's history, metrics for Prometheus, thresholds
 //! tried on a recorded trace, and those of the requests between racks.
 #![expect(clippy::unwrap_used, reason = "a test that can't go on has failed")]
 
@@ -25,7 +25,7 @@ use rackpool_tests::wait::{TIMEOUT, try_wait_for, wait_for, wait_until};
 
 const SIZE: u64 = 1000;
 
-/// What a command said; it must end well.
+/// The output of a command, which must succeed.
 #[track_caller]
 fn said(arguments: &[&str]) -> String {
     let command = Command::new(program("rackpool")).args(arguments).stdin(Stdio::null()).output();
@@ -36,7 +36,7 @@ fn said(arguments: &[&str]) -> String {
     said
 }
 
-/// What a command complained about; it must fail.
+/// The error output of a command, which must fail.
 #[track_caller]
 fn complained(arguments: &[&str]) -> String {
     let command = Command::new(program("rackpool")).args(arguments).stdin(Stdio::null()).output();
@@ -45,7 +45,7 @@ fn complained(arguments: &[&str]) -> String {
     String::from_utf8(output.stderr).unwrap()
 }
 
-/// Two racks in which a page moves as soon as it is used from afar; they serve metrics.
+/// Two racks in which a page moves as soon as it is used remotely; they serve metrics.
 fn restless() -> TestPool {
     let pool = TestPool::with(|options| {
         options.daemon_arguments = vec![
@@ -106,7 +106,7 @@ fn a_page_in_which_nothing_is_allocated_lives_nowhere() {
     let pool = TestPool::small();
     let dir = pool.dir().display().to_string();
     let home = pool.open(0);
-    // Page ids are handed out in runs; an object takes one page of its rack's.
+    // Page ids are assigned in runs; an object takes one page of its rack's run.
     let used = page_of(home.alloc(SIZE).unwrap()).0;
     let free = (1..=512).find(|page| {
         let said = said(&["explain", "--dir", &dir, &page.to_string()]);
@@ -145,7 +145,7 @@ fn a_rack_that_ended_on_purpose_has_left_and_is_not_down() {
     wait_until("it is up", TIMEOUT, || !said(&["status", "--dir", &dir]).contains(" left "));
 }
 
-/// A terminal of this size, and a program on it; killed when this is dropped.
+/// A terminal of this size with a program on it; killed when dropped.
 struct Terminal {
     process: Child,
     keys: File,
@@ -168,7 +168,7 @@ impl Terminal {
         let keys = File::from(both.master);
         let (mut output, shown) = (keys.try_clone().unwrap(), Arc::<Mutex<Vec<u8>>>::default());
         let written = Arc::clone(&shown);
-        // It ends with the program, which has the other end.
+        // The thread ends with the program, which holds the other end.
         std::thread::spawn(move || {
             let mut bytes = [0; 4096];
             while let Ok(count @ 1..) = output.read(&mut bytes) {
@@ -186,7 +186,7 @@ impl Terminal {
         wait_until(text, TIMEOUT, || self.shown().contains(text));
     }
 
-    /// What was drawn after the last time that the screen was begun anew, without escapes.
+    /// The last full redraw of the screen, without escape sequences.
     fn picture(&self) -> Vec<String> {
         let shown = self.shown();
         let last = shown.rsplit("\u{1b}[H").find(|picture| picture.contains("\u{1b}[J")).unwrap();
@@ -200,7 +200,7 @@ impl Terminal {
 
 impl Drop for Terminal {
     fn drop(&mut self) {
-        // One that has ended needs neither.
+        // Both fail for a process that has ended.
         let _ = self.process.kill();
         let _ = self.process.wait();
     }
@@ -219,7 +219,7 @@ fn top_takes_keys_and_fits_the_terminal() {
         assert!(widest <= columns.into(), "{picture:?}");
         let heading = picture.iter().find(|line| line.starts_with("rack\u{2191}")).unwrap();
         assert_eq!(heading.contains("frames"), has_frames, "{heading}");
-        // The next column, downwards.
+        // The next column, in descending order.
         top.keys.write_all(b"\x1b[C\x1b[B").unwrap();
         top.wait_for("frames\u{2193}");
         top.keys.write_all(b"q").unwrap();
@@ -300,7 +300,7 @@ fn top_prints_once_where_nobody_looks() {
     });
 }
 
-/// The metrics that a daemon or the metadata server serves, whose log says where.
+/// The metrics that a daemon or the metadata server serves; its log names the address.
 fn scrape(log: &Path) -> String {
     let address = wait_for("it says where its metrics are", TIMEOUT, || {
         let log = std::fs::read_to_string(log).ok()?;
@@ -333,7 +333,7 @@ fn a_daemon_serves_metrics_that_grow_with_what_it_does() {
     assert!(figure(&text, "rackpool_remote_operations_total") > 0.0);
     assert_eq!(figure(&text, "rackpool_pages_moved_total{way=\"in\"}"), 1.0);
     assert!(figure(&text, "rackpool_swap_copied_bytes_total") >= 65536.0);
-    // Who does not come in the middle of a swap never waits: some swap has a writer in its way.
+    // A writer outside a swap never waits; some swap delays a writer.
     wait_until("somebody waits to write a page that moves", TIMEOUT, || {
         attract(&home, addr);
         attract(&user, addr);
@@ -384,8 +384,8 @@ fn what_a_benchmark_did_is_recorded_and_thresholds_are_tried_on_it() {
     assert!(complained(&["heat", "replay", "Cargo.toml"]).contains("--record"));
 }
 
-/// Starts a program in the pool with metrics to be scraped, its log in this file; it ends with its
-/// standard input, which is the caller's to drop.
+/// Starts a program in the pool with metrics and with its log in this file. The program ends with
+/// its standard input, which the caller drops.
 fn start(pool: &TestPool, name: &str, arguments: &[&str], log: &Path) -> Child {
     Command::new(program(name))
         .args(arguments)
@@ -445,7 +445,7 @@ fn a_mount_serves_metrics_that_grow_with_what_it_does() {
     end(served);
 }
 
-/// A rack and the other to which its requests go.
+/// A rack, and the other rack to which it sends requests.
 const PAIRS: [[u16; 2]; 2] = [[0, 1], [1, 0]];
 
 /// The thresholds that `rackpool status` shows for the requests of one rack to another.
@@ -455,7 +455,7 @@ fn shown(pool: &TestPool, [rack, other]: [u16; 2]) -> Option<String> {
     said.lines().find_map(|line| line.strip_prefix(&start)).map(str::to_owned)
 }
 
-/// Each result of measuring that a rack's daemons have logged for the requests to another.
+/// The measured thresholds that a rack's daemons have logged for requests to another rack.
 fn measured(pool: &TestPool, [rack, other]: [u16; 2]) -> Vec<String> {
     let log = std::fs::read_to_string(pool.dir().join(format!("rack-{rack}.log"))).unwrap();
     let start = format!("requests to rack {other}: ");
@@ -463,8 +463,8 @@ fn measured(pool: &TestPool, [rack, other]: [u16; 2]) -> Vec<String> {
     results.map(|(_, thresholds)| thresholds.to_owned()).collect()
 }
 
-/// Waits until both racks show the last of more than `before` results. Racks that stood still while
-/// they measured have none: they measure again when they have connected again.
+/// Waits until both racks show the last of more than `before` results. Racks that were stopped
+/// while they measured have no result, and measure again once they have reconnected.
 fn wait_until_thresholds_are_shown(pool: &mut TestPool, before: [usize; 2]) {
     let are_shown = |pool: &TestPool| {
         PAIRS.into_iter().zip(before).all(|(pair, before)| {
@@ -473,7 +473,7 @@ fn wait_until_thresholds_are_shown(pool: &mut TestPool, before: [usize; 2]) {
         })
     };
     for _ in 0..4 {
-        // They connect when one asks the other for something.
+        // The racks connect when one sends the other a request.
         pool.wait_until_racks_serve();
         if try_wait_for(Duration::from_secs(10), || are_shown(pool).then_some(())).is_some() {
             return;

@@ -1,5 +1,5 @@
-//! A page that two racks mostly read is read in both, from copies, and nobody ever reads what is
-//! not true any more.
+//! A page that two racks mostly read is read in both racks, from copies, and no reader ever reads
+//! an outdated value.
 #![expect(clippy::unwrap_used, reason = "a test that can't go on has failed")]
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -16,12 +16,12 @@ use rackpool_wire::control::ShareStatus;
 const OBJECTS: usize = 24;
 const SIZE: u64 = 1000;
 
-/// Two racks of which one reads what the other has: its copies come soon, and pages stay at home.
+/// Two racks with sharing: a rack soon copies pages that it reads, and pages stay at home.
 fn sharing(fabric: FabricKind) -> TestPool {
     sharing_of(fabric, 256)
 }
 
-/// The same with so many frames in each rack.
+/// The same with this number of frames in each rack.
 fn sharing_of(fabric: FabricKind, frames: u64) -> TestPool {
     let pool = TestPool::with(|options| {
         options.fabric = fabric;
@@ -46,7 +46,7 @@ fn objects_of_a_page(rack: &Pool) -> Vec<GlobalAddr> {
     objects
 }
 
-/// What both racks say of sharing. A page may have moved before it is shared.
+/// The sum of both racks' sharing metrics. A page may have moved before it is shared.
 fn both(pool: &TestPool) -> ShareStatus {
     let [one, other] = [0, 1].map(|rack| pool.status(rack).sharing);
     ShareStatus {
@@ -59,7 +59,7 @@ fn both(pool: &TestPool) -> ShareStatus {
     }
 }
 
-/// Reads in both racks until a copy is read.
+/// Reads in both racks until a read comes from a copy.
 fn read_until_copied(pool: &TestPool, racks: [&Pool; 2], addr: GlobalAddr) {
     let before = both(pool).reads;
     wait_until("a copy is read", TIMEOUT, || {
@@ -82,7 +82,7 @@ fn a_page_that_two_racks_read_is_copied_until_somebody_writes(fabric: FabricKind
     let now = [0, 1].map(|rack| pool.status(rack).free_frames);
     assert_eq!(now.iter().sum::<u32>(), free.iter().sum::<u32>(), "frames of copies are free");
 
-    // From home, from afar, and by an atomic: each shows at once, everywhere.
+    // A local write, a remote write, and an atomic: each is visible at once in both racks.
     let word = objects[1];
     for (writer, other) in [(&home, &user), (&user, &home)] {
         for value in 1..20_u64 {
@@ -121,7 +121,7 @@ fn a_page_that_two_racks_read_is_copied_until_somebody_writes_tcp() {
     a_page_that_two_racks_read_is_copied_until_somebody_writes(FabricKind::Tcp);
 }
 
-/// Ends the readers, whatever ends the test.
+/// Ends the readers, however the test ends.
 struct EndOf<'a>(&'a AtomicBool);
 
 impl Drop for EndOf<'_> {
@@ -130,7 +130,7 @@ impl Drop for EndOf<'_> {
     }
 }
 
-/// A word that one thread writes, ever higher, and everybody reads.
+/// A word to which one thread writes increasing values, and which all threads read.
 struct Register {
     addr: GlobalAddr,
     begun: AtomicU64,
@@ -146,13 +146,14 @@ impl Register {
         self.acknowledged.store(value, Ordering::SeqCst);
     }
 
-    /// Reads until the end; what is read was the value at some moment of the read. Counts.
+    /// Reads until the end and counts the reads. Each value read must have been current at some
+    /// point during the read.
     fn read_on(&self, pool: &Pool, reads: &AtomicU64, stop: &AtomicBool) {
         let mut last = 0;
         while !stop.load(Ordering::Relaxed) {
             let at_least = self.acknowledged.load(Ordering::SeqCst).max(last);
             let mut found = [0; 8];
-            // While a daemon is away.
+            // While a daemon is unavailable.
             if pool.read(self.addr, &mut found).is_err() {
                 std::thread::sleep(Duration::from_millis(1));
                 continue;
@@ -188,10 +189,11 @@ impl Fault {
     }
 }
 
-/// Who writes is never at the rack that is struck, whose daemon its clients would wait for.
+/// The writer is never in the rack whose daemon is struck, since its clients would wait for that
+/// daemon.
 fn nobody_reads_what_is_not_true_any_more(faults: &[Fault]) {
     let mut pool = sharing(FabricKind::Emulated);
-    // No write is given up, to be done some time later.
+    // No write is given up and then executed some time later.
     let patient = |rack| pool.options(rack).request_timeout(3 * TIMEOUT);
     let racks = [0, 1].map(|rack| Pool::open(patient(rack)).unwrap());
     let addr = objects_of_a_page(&racks[0])[0];
@@ -209,13 +211,13 @@ fn nobody_reads_what_is_not_true_any_more(faults: &[Fault]) {
             let before = both(&pool);
             wait_until("a copy is read", TIMEOUT, || {
                 let now = both(&pool);
-                // A daemon that was started again counts from 0.
+                // A restarted daemon counts from 0.
                 now.copies > 0 && now.reads != before.reads
             });
             fault.strike(&mut pool);
             let (Fault::Kill(struck) | Fault::Stop(struck)) = *fault;
             let writer = &racks[usize::from(1 - struck)];
-            // The page may live in the rack that is struck: then this waits for its daemon.
+            // The page may live in the rack that is struck; the write then waits for its daemon.
             let written = AtomicBool::new(false);
             std::thread::scope(|scope| {
                 scope.spawn(|| {
@@ -249,19 +251,19 @@ fn nobody_reads_an_old_value_while_daemons_are_stopped() {
     nobody_reads_what_is_not_true_any_more(&[Fault::Stop(1), Fault::Stop(0), Fault::Stop(1)]);
 }
 
-/// The home of the page that is shared, and the other rack.
+/// The home of the shared page, and the other rack.
 fn home_and_other(pool: &TestPool) -> [usize; 2] {
     if pool.status(0).sharing.shared > 0 { [0, 1] } else { [1, 0] }
 }
 
-/// A word of a page that is shared waits to be given back: its rack is the one that does not have
-/// it.
+/// A word of a shared page must get its borrowed object back, and the daemon that recovers it is in
+/// the rack that does not have the page.
 #[test]
 fn what_a_killed_program_took_out_of_a_shared_page_is_put_back() {
     let pool = sharing(FabricKind::Emulated);
     let racks = [0, 1].map(|rack| pool.open(rack));
     let objects = objects_of_a_page(&racks[0]);
-    // Objects that are never freed: each waits in its place.
+    // Objects that are never freed: each waits in its word to be borrowed.
     let shelved = [0, 1].map(|_| racks[0].alloc(16).unwrap());
     let before = Census::of(&pool);
     let mut clients = [0, 1].map(|rack| pool.client(rack, &["reservations"]));
@@ -300,7 +302,7 @@ fn a_sharing_ends_when_nobody_reads_the_copies() {
     }
 }
 
-/// A reader keeps the page shared all the time, and its rack a copy.
+/// A reader keeps the page shared, and its rack a copy.
 #[test]
 fn the_free_objects_of_a_shared_page_are_handed_out_when_there_are_no_others() {
     const FRAMES: u64 = 32;
@@ -326,7 +328,7 @@ fn the_free_objects_of_a_shared_page_are_handed_out_when_there_are_no_others() {
             while filler.alloc(SIZE).is_ok() {
                 handed_out += 1;
             }
-            // What the first client keeps for its next allocations.
+            // Objects that the first client caches for its next allocations.
             while racks[0].alloc(SIZE).is_ok() {
                 handed_out += 1;
             }

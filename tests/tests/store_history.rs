@@ -1,5 +1,5 @@
-//! A metadata store that is not the one that the racks' memory has seen, or older, is refused; the
-//! right one never is.
+//! A metadata store is refused if it is not the one that the racks' memory has seen, or an older
+//! state of it; the right one never is.
 #![expect(clippy::unwrap_used, reason = "a test that can't go on has failed")]
 
 use std::path::{Path, PathBuf};
@@ -16,10 +16,10 @@ use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 
 const SIZE: u64 = 1000;
-/// The longest time until an operation on a page that no rack knows ends with an error.
+/// The longest time until an operation on a page that no rack knows fails.
 const ENDS_WITHIN: Duration = Duration::from_secs(30);
 
-/// Two racks in which a page moves as soon as it is used from afar.
+/// Two racks in which a page moves as soon as it is used remotely.
 fn restless() -> TestPool {
     TestPool::with(|options| {
         let arguments =
@@ -32,7 +32,7 @@ fn store(pool: &TestPool) -> PathBuf {
     pool.cluster.options().store.clone()
 }
 
-/// Starts a daemon as the pool does; it has to end by itself. What it says.
+/// Starts a daemon as the pool does and checks that it ends by itself; returns its message.
 #[track_caller]
 fn refused(pool: &TestPool, rack: u16) -> String {
     let mut child = Command::new(program("rackpool-daemon"))
@@ -56,7 +56,7 @@ fn refused(pool: &TestPool, rack: u16) -> String {
     said
 }
 
-/// Stops the metadata server, puts a store in place of its own, and starts it again.
+/// Stops the metadata server, replaces its store, and starts it again.
 fn start_with(pool: &mut TestPool, put: impl FnOnce(&Path)) {
     pool.cluster.metadata().kill().unwrap();
     pool.cluster.metadata().wait().unwrap();
@@ -90,7 +90,7 @@ fn racks_refuse_a_new_store_and_say_the_way_out() {
 
     let kept = store(&pool).with_extension("kept");
     start_with(&mut pool, |store| std::fs::rename(store, &kept).unwrap());
-    // Neither the daemons that run nor any that are started join.
+    // Neither running nor newly started daemons join.
     for rack in [0, 1] {
         pool.kill_daemon(rack);
         let said = refused(&pool, rack);
@@ -134,7 +134,7 @@ fn racks_refuse_an_older_copy_of_the_store_and_no_operation_hangs() {
     start_with(&mut pool, |store| {
         std::fs::copy(store, &older).unwrap();
     });
-    // A daemon that asks the metadata server has registered with it.
+    // A daemon that answers this has registered with the metadata server.
     wait_until("the racks come back", TIMEOUT, || {
         [&home, &user].iter().all(|rack| rack.root("x").is_ok())
     });
@@ -202,7 +202,7 @@ fn the_right_store_is_never_refused_whoever_is_killed_when() {
         if round % 2 == 0 {
             pool.restart_daemon(round % 4 / 2);
         }
-        // Both are members again: none was refused.
+        // Both are members again: neither was refused.
         wait_until("both racks are back", TIMEOUT, || racks_that_live(&pool).len() == 2);
         pool.wait_until_racks_serve();
     }

@@ -1,4 +1,4 @@
-//! Hot pages move to where they are used, and nobody notices but by the speed.
+//! Hot pages move to the rack that uses them, and only the speed of accesses changes.
 #![expect(clippy::unwrap_used, reason = "a test that can't go on has failed")]
 
 use std::sync::atomic::{AtomicBool, AtomicU16, Ordering};
@@ -10,18 +10,18 @@ use rackpool_tests::contents;
 use rackpool_tests::pool::{PAGE, TestPool};
 use rackpool_tests::wait::{TIMEOUT, wait_until};
 
-/// Objects of a page that is made hot; some of the page stays free.
+/// Objects of a page that is made hot; part of the page stays free.
 const OBJECTS: usize = 24;
 const SIZE: u64 = 1000;
 
-/// With these a page moves as soon as it is used from afar.
+/// Options with which a page moves as soon as it is used remotely.
 fn eager() -> Vec<(&'static str, String)> {
     let arguments =
         [("--hot", "1.5"), ("--rest-ms", "0"), ("--swap-pause-ms", "1"), ("--swap", "on")];
     arguments.map(|(name, value)| (name, value.into())).into()
 }
 
-/// Two racks in which a page moves as soon as it is used from afar.
+/// Two racks in which a page moves as soon as it is used remotely.
 fn restless(fabric: FabricKind) -> TestPool {
     restless_with(fabric, &[])
 }
@@ -48,7 +48,7 @@ fn objects_of_a_page(rack: &Pool) -> Vec<GlobalAddr> {
     objects
 }
 
-/// Uses an object until it is in the rack of who uses it.
+/// Uses an object until it is in the user's rack.
 fn attract(rack: &Pool, addr: GlobalAddr) {
     wait_until("the page comes", TIMEOUT, || {
         contents::write(rack, addr, SIZE);
@@ -74,7 +74,7 @@ fn a_hot_page_becomes_local_and_goes_on_living_there(fabric: FabricKind) {
     assert!(home.is_local(objects[0]).unwrap() && !user.is_local(objects[0]).unwrap());
 
     attract(&user, objects[0]);
-    // The rack where it was hears of it a little later.
+    // The old home learns of it a little later.
     wait_until("the page has gone", TIMEOUT, || {
         pool.status(0).swaps.departed == before[0].swaps.departed + 1
     });
@@ -83,9 +83,10 @@ fn a_hot_page_becomes_local_and_goes_on_living_there(fabric: FabricKind) {
     assert!(after[1].swaps.copied_bytes >= PAGE);
     check_all(&[&user], &objects);
 
-    // A write waits until the page can be written here; objects are allocated from it from then on.
+    // A write waits until the page is writable here; from then on objects are allocated from it.
     contents::write(&user, objects[0], SIZE);
-    // What is allocated where the page is now is taken from it, and goes back to it from both.
+    // Allocations in the page's new rack take objects of the page, and frees from both racks return
+    // them.
     let own = user.alloc(SIZE).unwrap();
     assert_eq!(page_of(own), page_of(objects[0]), "the page has room");
     contents::write(&user, own, SIZE);
@@ -114,7 +115,7 @@ fn a_hot_page_becomes_local_and_goes_on_living_there(fabric: FabricKind) {
     pool.wait_allocated("all is freed", TIMEOUT, [0, 0]);
 }
 
-/// What clients note of their local accesses is what keeps a page where it is used most, and fades.
+/// Sampled local accesses keep a page where it is used most, and decay.
 #[test]
 fn a_page_stays_where_it_is_used_more_and_goes_when_it_is_not_used_there_any_more() {
     let pool = TestPool::with(|options| {
@@ -123,7 +124,7 @@ fn a_page_stays_where_it_is_used_more_and_goes_when_it_is_not_used_there_any_mor
             ("--rest-ms", "0".into()),
             ("--swap-pause-ms", "1".into()),
             ("--heat-lifetime-ms", "1000".into()),
-            // Refused once it would keep a copy.
+            // Without a copy, which the reader's rack would otherwise keep.
             ("--share", "off".into()),
         ];
     });
@@ -132,7 +133,7 @@ fn a_page_stays_where_it_is_used_more_and_goes_when_it_is_not_used_there_any_mor
     let objects = objects_of_a_page(&home);
     let stop = AtomicBool::new(false);
     std::thread::scope(|scope| {
-        // Ended by whatever ends the scope: else a failure would wait for ever.
+        // Ends the thread however the scope ends; otherwise a failure would wait for ever.
         let _end = EndOf(&stop);
         let uses = scope.spawn(|| {
             while !stop.load(Ordering::Relaxed) {
@@ -175,7 +176,7 @@ fn a_hot_page_becomes_local_over_tcp() {
     a_hot_page_becomes_local_and_goes_on_living_there(FabricKind::Tcp);
 }
 
-/// Who uses the pool in a storm.
+/// A user of the pool in a storm of swaps.
 struct Storm<'a> {
     rack: &'a Pool,
     seed: u64,
@@ -218,19 +219,20 @@ impl Storm<'_> {
     }
 }
 
-/// How often each rack of the storm is in a hurry.
+/// Turns of each rack at full speed.
 const TURNS: usize = 20;
-/// Between two steps of who is not in a hurry.
+/// Pause between two steps of the rack that is not at full speed.
 const CALM: Duration = Duration::from_millis(10);
 
-/// Pages go to and fro between two racks whose programs use the same ones. The racks take turns in
-/// doing so as fast as they can: else the first to have a page would keep it, as it is the faster.
+/// Pages move back and forth between two racks whose programs use the same ones. The racks take
+/// turns at full speed; otherwise the first to have a page would keep it, since it is the faster
+/// one.
 #[test]
 fn programs_that_share_pages_in_a_storm_of_swaps_see_every_word() {
     let pool = restless_with(FabricKind::Emulated, &[("--heat-decay", "20")]);
     pool.wait_until_racks_meet();
     let racks = [pool.open(0), pool.open(1)];
-    // A page each, so that they are fought for.
+    // A page each, so that both racks compete for them.
     let counters: Vec<_> = (0..4).map(|index| racks[index % 2].alloc(PAGE).unwrap()).collect();
     counters.iter().for_each(|addr| racks[0].write(*addr, &[0; 8]).unwrap());
     let (over, hurried) = (AtomicBool::new(false), AtomicU16::new(0));
@@ -259,7 +261,7 @@ fn programs_that_share_pages_in_a_storm_of_swaps_see_every_word() {
             hurried.store(rack, Ordering::Relaxed);
             let rack = &racks[usize::from(rack)];
             let has = |addr| {
-                // What this thread knows of the page may be old until it uses it.
+                // This thread's translation of the page may be stale until an access.
                 rack.read(addr, &mut [0; 8]).unwrap();
                 rack.is_local(addr).unwrap()
             };
@@ -281,7 +283,7 @@ fn programs_that_share_pages_in_a_storm_of_swaps_see_every_word() {
     }
     for storm in storms {
         for addr in storm.held {
-            // From where it was not allocated.
+            // From the rack that did not allocate it.
             let other = &racks[usize::from(storm.rack.rack() == racks[0].rack())];
             contents::check(other, addr, SIZE);
             other.free(addr).unwrap();
@@ -291,7 +293,7 @@ fn programs_that_share_pages_in_a_storm_of_swaps_see_every_word() {
     pool.wait_allocated("all is freed", TIMEOUT, [0, 0]);
 }
 
-/// A page of 64 MiB of 16 B objects has a bitmap of 512 KiB, more than a message takes.
+/// A page of 64 MiB of 16 B objects has a bitmap of 512 KiB, more than a message may carry.
 #[test]
 fn large_pages_of_small_objects_move() {
     let pool = TestPool::with(|options| {

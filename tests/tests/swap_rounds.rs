@@ -1,10 +1,10 @@
-//! Pages swap as fast as they go between two racks, and anyone is killed or stopped at chosen
-//! steps, for less than a lease or for longer.
+//! Pages swap as fast as possible between two racks, while processes are killed or stopped at
+//! chosen steps, for less than a lease or for longer.
 
 use rackpool_tests::swaps::campaign;
 use rackpool_tests::swaps::report::Report;
 
-/// Rounds for each test: `cargo x swap-rounds` runs as many as one likes.
+/// Rounds of each test; `cargo x swap-rounds` runs longer campaigns.
 const ROUNDS: usize = 12;
 
 fn nothing_is_lost(seed: u64) -> Report {

@@ -1,5 +1,5 @@
-//! Writes go on while a page moves: its old home carries them out, or its clients do, whoever dies
-//! or stands still.
+//! Writes continue while a page moves: the old home executes them, or its clients do, whichever
+//! process dies or is stopped.
 #![expect(clippy::unwrap_used, reason = "a test that can't go on has failed")]
 
 use std::sync::Barrier;
@@ -13,18 +13,18 @@ use rackpool_tests::pool::{PAGE, TestPool, wait_until_stopped};
 use rackpool_tests::swaps::atlas::{Atlas, Part, Phase};
 use rackpool_tests::wait::{TIMEOUT, try_wait_for, wait_until};
 
-/// For how long a writer is watched who has to wait.
+/// How long a writer that must wait is observed.
 const STANDSTILL: Duration = Duration::from_millis(250);
-/// In this time a message that was on its way is heard.
+/// The time within which a message under way arrives.
 const HEARD: Duration = Duration::from_millis(20);
-/// Writes in lines of their own that are carried out in any case: a few were remembered before.
+/// Writes in lines of their own that must all be executed; a few were logged before.
 const REMEMBERED: u64 = 500;
-/// Writes in lines of their own that a thread notes before it asks its daemon.
+/// Writes in lines of their own that a thread logs before it sends a request to its daemon.
 const NOTED: u64 = rackpool_shm::dirty_log::KEPT as u64;
-/// How many swaps may be decided before the metadata server is stopped.
+/// Swaps that may be decided before the metadata server is stopped in time.
 const TRIES: usize = 500;
 
-/// The metadata server, which goes on at the latest when the test ends.
+/// The stopped metadata server; resumed at the latest when the test ends.
 struct Decider(u32);
 
 impl Decider {
@@ -43,7 +43,7 @@ impl Drop for Decider {
     }
 }
 
-/// Says when it is dropped that something has ended, well or not.
+/// Signals when it is dropped that a part of the test has ended, well or not.
 struct Ends<'a>(&'a AtomicBool);
 
 impl Drop for Ends<'_> {
@@ -52,7 +52,7 @@ impl Drop for Ends<'_> {
     }
 }
 
-/// Two racks in which a page moves as soon as it is used from afar.
+/// Two racks in which a page moves as soon as it is used remotely.
 fn pool(lease_ms: u64) -> TestPool {
     let pool = TestPool::with(|options| {
         options.lease_ms = lease_ms;
@@ -64,12 +64,12 @@ fn pool(lease_ms: u64) -> TestPool {
     pool
 }
 
-/// A lease that no machine is too slow for: nobody is taken for dead while nobody decides.
+/// A lease so long that no rack is taken for dead while the swap is undecided.
 const LONG_LEASE_MS: u64 = 20_000;
-/// One that ends soon, for who is dead.
+/// A lease that expires soon after a daemon's death.
 const LEASE_MS: u64 = 2_000;
 
-/// A page, what was last written in some of its words, and the sum of what was added to one.
+/// A page, the last values written to some of its words, and the sum of the additions to one.
 struct Page {
     addr: GlobalAddr,
     numbers: [u64; 2],
@@ -87,7 +87,7 @@ impl Page {
         self.addr.add(4096 + 64 * rack as u64).unwrap()
     }
 
-    /// Writes, adds and looks, as a program of this rack.
+    /// Writes, adds and reads, as a program of this rack.
     fn change(&mut self, pool: &Pool, rack: usize) {
         let next = self.numbers[rack] + 1;
         pool.write(self.word(rack), &next.to_le_bytes()).unwrap();
@@ -97,7 +97,7 @@ impl Page {
         self.check(pool);
     }
 
-    /// Whoever reads sees all that was acknowledged.
+    /// Checks that a reader sees all that was acknowledged.
     fn check(&self, pool: &Pool) {
         let read = |addr| {
             let mut bytes = [0; 8];
@@ -113,14 +113,14 @@ fn is_in_doubt(atlas: &Atlas, rack: u16) -> bool {
     atlas.parts(rack).any(|Part { phase, .. }| phase == Phase::InDoubt)
 }
 
-/// Has the page of rack 0 asked for by rack 1 until both have copied and the metadata server, which
+/// Lets rack 1 request the page of rack 0 until both have copied it and the metadata server, which
 /// is stopped by then, has not decided.
 fn leave_in_doubt(pool: &mut TestPool, racks: &[Pool; 2], page: &mut Page) -> Decider {
     let atlas = Atlas::of(pool);
     for _ in 0..TRIES {
         let decider = Decider::of(pool);
-        // Where it went to with the last try it comes from. What a client knows is true after an
-        // access.
+        // The page may have moved with the last try and must return first. A client's translation
+        // is current after an access.
         wait_until("the page is back", TIMEOUT, || {
             page.change(&racks[0], 0);
             racks[0].is_local(page.addr).unwrap()
@@ -129,7 +129,7 @@ fn leave_in_doubt(pool: &mut TestPool, racks: &[Pool; 2], page: &mut Page) -> De
         std::thread::scope(|scope| {
             scope.spawn(|| {
                 while !ended.load(Ordering::Relaxed) && !stopped.load(Ordering::Relaxed) {
-                    // It has begun: the rest up to the doubt needs no metadata server.
+                    // The swap has begun: the steps up to the doubt need no metadata server.
                     if atlas.parts(0).next().is_some() {
                         decider.signal(Signal::SIGSTOP);
                         stopped.store(true, Ordering::Relaxed);
@@ -149,7 +149,7 @@ fn leave_in_doubt(pool: &mut TestPool, racks: &[Pool; 2], page: &mut Page) -> De
             continue;
         }
         wait_until_stopped(decider.0);
-        // What it had said before may be on its way.
+        // Messages that the metadata server sent before may be under way.
         let doubts = || (0..2).all(|rack| is_in_doubt(&atlas, rack));
         if try_wait_for(HEARD, || doubts().then_some(())).is_some()
             && try_wait_for(HEARD, || (!doubts()).then_some(())).is_none()
@@ -160,7 +160,7 @@ fn leave_in_doubt(pool: &mut TestPool, racks: &[Pool; 2], page: &mut Page) -> De
     panic!("each of {TRIES} swaps was decided");
 }
 
-/// The metadata server goes on, and the page comes.
+/// Resumes the metadata server and waits until the page has moved.
 fn decide(pool: &TestPool, decider: Decider, racks: &[Pool; 2], page: &mut Page) {
     drop(decider);
     wait_until("the page comes", TIMEOUT, || {
@@ -184,7 +184,7 @@ fn a_page_that_moves_is_written_by_everybody_while_nobody_decides() {
         page.change(&racks[0], 0);
         page.change(&racks[1], 1);
     }
-    // A long one, too, in as many pieces as it takes.
+    // A long write, too, in as many pieces as needed.
     let long: Vec<u8> = (0..10_000).map(|at| u8::try_from(at % 251).unwrap()).collect();
     for (rack, at) in racks.iter().zip([16_384, 32_768]) {
         rack.write(page.addr.add(at).unwrap(), &long).unwrap();
@@ -192,8 +192,8 @@ fn a_page_that_moves_is_written_by_everybody_while_nobody_decides() {
     let atlas = Atlas::of(&pool);
     assert!((0..2).all(|rack| is_in_doubt(&atlas, rack)), "writers waited for the decision");
     let written = pool.status(0).swaps.forwarded - before;
-    // The other rack's writes, what either has added, and long writes. Its own clients wrote
-    // themselves.
+    // The forwarded ones: the other rack's writes, both racks' additions, and the long writes. The
+    // home's own clients execute their other writes themselves.
     assert!(written >= 3 * TURNS + 2 * 3, "{written} writes were forwarded");
     assert!(written < 4 * TURNS + 2 * 3, "{written} writes were forwarded");
     decide(&pool, decider, &racks, &mut page);
@@ -206,8 +206,7 @@ fn a_page_that_moves_is_written_by_everybody_while_nobody_decides() {
     }
 }
 
-/// A daemon is killed when its rack and another have written in a page that neither may decide
-/// about.
+/// A daemon is killed after its rack and another have written a page whose swap is undecided.
 fn what_was_written_survives_a_kill_of(rack: u16) {
     let mut pool = pool(LEASE_MS);
     let racks = [pool.open(0), pool.open(1)];
@@ -216,7 +215,7 @@ fn what_was_written_survives_a_kill_of(rack: u16) {
     (0..10).for_each(|turn| page.change(&racks[turn % 2], turn % 2));
     pool.kill_daemon(rack);
     if rack == 1 {
-        // Its own programs write on.
+        // The rack's own programs keep writing.
         (0..10).for_each(|_| page.change(&racks[0], 0));
     }
     decider.signal(Signal::SIGCONT);
@@ -234,8 +233,8 @@ fn what_was_written_while_a_page_moved_survives_the_daemon_it_moves_to() {
     what_was_written_survives_a_kill_of(1);
 }
 
-/// More lines than a rack remembers: who writes more waits until the page has moved. What others
-/// have noted besides is so much that the page has to be copied once more.
+/// More lines than a rack logs: further writers wait until the page has moved. The other clients
+/// have logged so many lines that the whole page must be copied again.
 fn what_much_is_written_is_not_lost(others: u64) {
     let mut pool = pool(LONG_LEASE_MS);
     let racks = [pool.open(0), pool.open(1)];

@@ -1,4 +1,4 @@
-//! More threads than a client has slots, and operations that may take only so long.
+//! More threads than a client has slots, and operations with a time limit.
 #![expect(clippy::unwrap_used, reason = "a test that can't go on has failed")]
 
 use std::sync::Barrier;
@@ -14,12 +14,12 @@ use rackpool_tests::wait::TIMEOUT;
 /// Slots that a client has beside those of its threads: docs of `ClientOptions::threads`.
 const SPARE: u16 = 4;
 const CROWD: usize = 40;
-/// The least that a client waits for a daemon of itself.
+/// The least time that a client waits for a daemon by itself.
 const CLIENTS_OWN: Duration = Duration::from_secs(10);
 const LENGTHS: [usize; 3] = [64, 5000, 200_000];
 
-/// A pool of which two threads have slots of their own: the calling thread, and one that lives as
-/// long.
+/// A client whose two thread slots are taken: by the calling thread, and by one that lives as long
+/// as the call.
 fn with_all_slots_taken(pool: &TestPool, work: impl FnOnce(&Pool)) {
     let own = Pool::open(pool.options(0).threads(2)).unwrap();
     let (taken, done) = (Barrier::new(2), Barrier::new(2));
@@ -38,8 +38,8 @@ fn with_all_slots_taken(pool: &TestPool, work: impl FnOnce(&Pool)) {
     pool.wait_allocated("all is freed", TIMEOUT, [0, 0]);
 }
 
-/// Puts a new first element into a list whose elements have the next one's address in their second
-/// word.
+/// Pushes a new first element onto a list; the second word of an element holds the address of the
+/// next one.
 fn push(pool: &Pool, head: GlobalAddr) {
     let mut reservation = pool.reserve(64).unwrap();
     loop {
@@ -102,7 +102,7 @@ fn threads_beyond_the_slots_borrow_one_for_each_operation() {
     });
 }
 
-/// A reservation stays with the slot in which it was made, however many operations lie between.
+/// A reservation stays with the slot in which it was made, however many operations follow.
 #[test]
 fn a_borrowed_slot_is_kept_while_there_are_reservations_in_it() {
     let pool = TestPool::small();
@@ -127,7 +127,7 @@ fn a_borrowed_slot_is_kept_while_there_are_reservations_in_it() {
                 let ping = || own.ping();
                 assert_eq!(within(Duration::from_millis(50), ping), Err(too_many));
                 refused.wait();
-                // Others finish their reservations meanwhile.
+                // Other threads finish their reservations meanwhile.
                 own.ping().unwrap();
             });
         });
@@ -155,7 +155,7 @@ fn an_operation_ends_when_its_caller_wants_though_the_daemon_has_stopped() {
     });
     assert!(began.elapsed() < CLIENTS_OWN, "it ended when the client's own time was up");
     pool.resume_daemon(0);
-    // The rest of the program has as much time as ever.
+    // The rest of the program has the usual time limit.
     own.write(far, &contents::of(far.raw(), 64)).unwrap();
     contents::check(&own, far, 64);
     assert_eq!(own.root("name").unwrap(), None);

@@ -8,7 +8,7 @@ use rackpool_tests::pool::TestPool;
 const ROUNDS: u64 = 2000;
 const KEY: &[u8] = b"user1";
 
-/// Adds 1 to the `field`th number of a value.
+/// Adds 1 to number `field` of a value.
 fn raise(value: &mut [u8], field: usize) {
     let numbers = value.as_chunks_mut::<8>().0;
     numbers[field] = (u64::from_le_bytes(numbers[field]) + 1).to_le_bytes();

@@ -1,8 +1,8 @@
-//! Round trips between two processes on cores 0 and 1 by iceoryx2, both polling without a pause:
-//! what `cargo x bench peers` holds rackpool's own against. Prints nanoseconds for one.
+//! Round trips by iceoryx2 between two processes on cores 0 and 1 that both poll without a pause,
+//! for comparison with rackpool's own (`cargo x bench peers`). Prints the nanoseconds of one.
 //!
 //! `rackpool-peers <pattern> <round trips>`; a pattern is `request-response` or
-//! `publish-subscribe`. The other process is this program again, and ends with its standard input.
+//! `publish-subscribe`. The other process is this program again; it ends with its standard input.
 
 use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, Command, Stdio};
@@ -15,9 +15,9 @@ use iceoryx2::prelude::*;
 use nix::sched::{CpuSet, sched_setaffinity};
 use nix::unistd::Pid;
 
-/// Round trips before those that count.
+/// Warm-up round trips, which are not counted.
 const WARM_UP: u64 = 20_000;
-/// Looks of the other process between two at whether it should end.
+/// Polls of the other process between two checks whether it should end.
 const LOOKS: u32 = 1 << 12;
 
 fn main() -> anyhow::Result<()> {
@@ -35,7 +35,7 @@ fn pin_self(core: usize) -> anyhow::Result<()> {
     sched_setaffinity(Pid::from_raw(0), &cores).with_context(|| format!("core {core}"))
 }
 
-/// The process that answers; ended when this is dropped.
+/// The answering process; dropping this ends it.
 struct Other(Child);
 
 impl Other {
@@ -56,7 +56,7 @@ impl Other {
 
 impl Drop for Other {
     fn drop(&mut self) {
-        // Its standard input ends, and so does it.
+        // The process ends when its standard input ends.
         drop(self.0.stdin.take());
         let _ = self.0.wait();
     }
@@ -117,7 +117,7 @@ fn back(node: &Node<ipc::Service>, name: &str) -> anyhow::Result<PubSub> {
 }
 
 fn pub_sub(node: &Node<ipc::Service>, name: &str) -> anyhow::Result<PubSub> {
-    // As in iceoryx2's own benchmark: for one at each end, the fastest there is.
+    // As in iceoryx2's own benchmark: the fastest configuration, one participant at each end.
     Ok(node
         .service_builder(&name.try_into()?)
         .publish_subscribe::<u64>()
@@ -140,7 +140,7 @@ fn time(round_trips: u64, mut once: impl FnMut(u64) -> anyhow::Result<()>) -> an
     Ok(start.elapsed().as_secs_f64() * 1e9 / round_trips as f64)
 }
 
-/// The process that answers, until its standard input ends.
+/// The answering process, until its standard input ends.
 fn answer(pattern: &str, name: &str) -> anyhow::Result<()> {
     set_log_level(LogLevel::Error);
     let done = Arc::new(AtomicBool::new(false));

@@ -1,4 +1,4 @@
-//! The racks of a pool, and any number of clients that use them at once.
+//! The racks of a pool, and a number of clients that use them at once.
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -12,26 +12,26 @@ use crate::cpu;
 use crate::helper::{Helper, at, sleep_until, soon};
 
 const TIME: Duration = Duration::from_millis(1000);
-/// Operations between two looks at the clock.
+/// Operations between two reads of the clock.
 const FEW: u64 = 16;
-/// In place of a core: clients run where the kernel has them run.
+/// In place of a core: the clients run where the kernel schedules them.
 const ANYWHERE: &str = "anywhere";
 
-/// A pool, and what its clients do.
+/// A pool, and the objects that its clients read.
 pub(super) struct Racks {
     cluster: Cluster,
-    /// One of each rack: they keep the objects.
+    /// A client of each rack, which keeps the objects alive.
     pools: Vec<Pool>,
     objects: Vec<GlobalAddr>,
-    /// The core of each daemon's poll loop, which the clients leave alone.
+    /// The core of each daemon's poll loop; the clients keep off it.
     core: Option<usize>,
 }
 
 impl Racks {
-    /// Starts them.
+    /// Starts the racks.
     pub(super) fn start(racks: u16, core: Option<usize>) -> anyhow::Result<Self> {
         let mut options = ClusterOptions::ephemeral()?;
-        // What is remote stays remote.
+        // Swaps would make remote objects local.
         options.daemon_arguments = vec![("--swap", "off".into())];
         options.racks = racks;
         if let Some(core) = core {
@@ -46,8 +46,8 @@ impl Racks {
         Ok(Self { cluster, pools, objects, core })
     }
 
-    /// Operations a second of so many clients together: reads of an object in the other rack, or
-    /// round trips where there is no other.
+    /// Operations a second of `count` clients together: reads of an object in the other rack, or
+    /// round trips to the daemon if there is one rack.
     pub(super) fn rate(&self, count: usize) -> anyhow::Result<f64> {
         let mut clients: Vec<Helper> = (0..count)
             .map(|client| Helper::start(ARGUMENT, &self.arguments(client)))
@@ -69,7 +69,7 @@ impl Racks {
     fn arguments(&self, client: usize) -> Vec<String> {
         let racks = self.objects.len();
         let rack = client % racks;
-        // One that is home in its own rack means: no access, but a round trip.
+        // With one rack the object is local: the client then measures round trips instead of reads.
         let other = self.objects[(rack + 1) % racks];
         vec![
             self.cluster.options().dir.display().to_string(),
@@ -80,14 +80,15 @@ impl Racks {
         ]
     }
 
-    /// Stops them.
+    /// Stops the racks.
     pub(super) fn stop(self) -> anyhow::Result<()> {
         drop(self.pools);
         self.cluster.stop()
     }
 }
 
-/// One of the clients: folder, rack, an address, how many racks, the core to leave alone.
+/// Runs as one of the clients. Arguments: folder, rack, an address, number of racks, core to keep
+/// off.
 pub fn be_client(mut arguments: impl Iterator<Item = String>) -> anyhow::Result<()> {
     let mut next = || arguments.next().context("an argument");
     let (dir, rack) = (PathBuf::from(next()?), RackId(next()?.parse()?));
@@ -95,7 +96,7 @@ pub fn be_client(mut arguments: impl Iterator<Item = String>) -> anyhow::Result<
     let pings = next()? == "1";
     let core = next()?;
     if core != ANYWHERE {
-        // Before the pool's own thread is there, which inherits it.
+        // Before the pool starts its thread, which inherits the affinity.
         cpu::keep_off(core.parse()?)?;
     }
     let pool = Pool::open(ClientOptions::new(dir, rack))?;
@@ -128,7 +129,7 @@ pub fn be_client(mut arguments: impl Iterator<Item = String>) -> anyhow::Result<
         count += u32::try_from(FEW)?;
     }
     println!("{}", f64::from(count) / TIME.as_secs_f64());
-    // Leaving costs the daemon something: not before all are done.
+    // Closing costs the daemon time, so a client waits until all are done.
     std::io::stdin().read_line(&mut line)?;
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! The process that copies objects of 2 MiB, or does something to compare that with.
+//! The process that copies objects of 2 MiB, or executes a comparison operation.
 
 use std::hint::black_box;
 use std::path::PathBuf;
@@ -12,26 +12,26 @@ use super::obey;
 use crate::cpu::pin_self;
 use crate::measure::median;
 
-/// What is copied at once, and over how many bytes the copies go.
+/// Bytes of one copy, and bytes over which successive copies are spread.
 const OBJECT: usize = 2 << 20;
 const REGION: u64 = 256 << 20;
-/// Ways of copying, and nothing at all.
+/// The number of operations, among them none at all.
 const WAYS: usize = 7;
-/// Asks for bandwidths.
+/// Requests a measurement of bandwidths.
 pub(super) const BANDWIDTHS: u8 = 100;
 
-/// The process that copies.
+/// The copying process.
 struct Copier {
     pool: Pool,
     objects: Vec<GlobalAddr>,
     frames: Mapping,
     bytes: Vec<u8>,
-    /// As much as the objects.
+    /// As many bytes as all objects together.
     targets: Vec<u8>,
     copies: usize,
 }
 
-/// Is the process that copies: the pool's folder and the bytes of the rack's memory.
+/// Runs as the copying process. Arguments: the pool's folder, and the bytes of the rack's memory.
 pub(super) fn be_copier(mut arguments: impl Iterator<Item = String>) -> anyhow::Result<()> {
     let mut next = || arguments.next().context("an argument");
     let (dir, memory) = (PathBuf::from(next()?), next()?.parse()?);
@@ -40,7 +40,7 @@ pub(super) fn be_copier(mut arguments: impl Iterator<Item = String>) -> anyhow::
     let count = REGION / OBJECT as u64;
     let objects: Vec<GlobalAddr> =
         (0..count).map(|_| pool.alloc(OBJECT as u64)).collect::<Result<_, _>>()?;
-    // Its upper half belongs to nobody: the comparisons that bypass the pool go there.
+    // The upper half of the memory is unused: the comparisons that bypass the pool use it.
     let file = std::fs::File::options().read(true).write(true).open(dir.join("rack-0/frames"))?;
     let frames = Mapping::new(&file, memory)?;
     frames.advise_huge();
@@ -82,7 +82,7 @@ impl Copier {
         Ok(())
     }
 
-    /// Says what both ways of storing manage for each length.
+    /// Prints the bandwidths of both ways of storing for each length.
     fn bandwidths(&self) -> anyhow::Result<u64> {
         const COPIED: usize = 256 << 20;
         let from = vec![5; 16 << 20];
@@ -96,7 +96,7 @@ impl Copier {
                     self.frames.write_by(to, &from[..length], stores)?;
                     if is_used {
                         self.frames.read_by(to, &mut back[..length], Stores::Cached)?;
-                        // Or nobody would need what was read, and it would not be.
+                        // Keeps the compiler from dropping the read.
                         black_box(&mut back);
                     }
                 }

@@ -1,4 +1,4 @@
-//! The process that has pages moved: it uses them from one rack until they have come there, then
+//! The process that makes pages move: it uses pages from one rack until they have moved there, then
 //! from the other one.
 
 use std::path::PathBuf;
@@ -10,12 +10,12 @@ use super::obey;
 use crate::cpu::pin_self;
 use crate::swap::RACKS;
 
-/// Pages that move: as many as move at once.
+/// Pages that move: as many as can move at the same time.
 const PAGES: usize = 8;
-/// Uses of each before the next one has its turn.
+/// Uses of each page before the next page.
 const USES: usize = 16;
 
-/// Is that process: the pool's folder.
+/// Runs as that process. Argument: the pool's folder.
 pub(super) fn be_mover(mut arguments: impl Iterator<Item = String>) -> anyhow::Result<()> {
     let dir = PathBuf::from(arguments.next().context("the pool's folder")?);
     let open = |rack: RackId| Pool::open(ClientOptions::new(&dir, rack));
@@ -29,7 +29,7 @@ pub(super) fn be_mover(mut arguments: impl Iterator<Item = String>) -> anyhow::R
         let mut bytes = [0; 64];
         for (page, user) in &mut pages {
             let pool = &pools[*user];
-            // Of a page that is only read its reader would keep a copy instead.
+            // A page that is only read would be shared instead of moved.
             for _ in 0..USES {
                 pool.read(*page, &mut bytes)?;
                 pool.write(*page, &bytes)?;

@@ -7,16 +7,16 @@ use anyhow::{Context, ensure};
 
 use super::FILE_BYTES;
 
-/// What a job does with its file.
+/// The access pattern of a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Access {
-    /// Writes a new one from start to end.
+    /// Writes a new file sequentially.
     Write,
-    /// Reads it from start to end, with nothing of it in the page cache.
+    /// Reads the file sequentially, with none of it in the page cache.
     Read,
-    /// Overwrites pieces, each once.
+    /// Overwrites blocks in random order, each once.
     RandomWrite,
-    /// Reads pieces, each once, with nothing of them in the page cache.
+    /// Reads blocks in random order, each once, with none of them in the page cache.
     RandomRead,
 }
 
@@ -28,7 +28,7 @@ pub(super) struct Job {
     direct: bool,
 }
 
-/// Pieces of a random job: some seconds of them.
+/// Blocks of a random job: enough for some seconds.
 const PIECES: u64 = 60_000;
 
 impl Job {
@@ -36,7 +36,7 @@ impl Job {
         Self { access, block_bytes, direct }
     }
 
-    /// Runs it on the file in a folder; bytes per second.
+    /// Runs the job on a file in this folder; returns bytes per second.
     pub(super) fn run(&self, folder: &Path) -> anyhow::Result<f64> {
         let file = folder.join("fio");
         let (name, section, amount) = match self.access {
@@ -46,7 +46,7 @@ impl Job {
             Access::RandomRead => ("randread", "read", PIECES * self.block_bytes),
         };
         if self.access == Access::Write {
-            // What is not there is fine.
+            // The file may not exist.
             let _ = std::fs::remove_file(&file);
         }
         let output = Command::new("fio")
@@ -62,7 +62,7 @@ impl Job {
             .context("fio can't be run")?;
         ensure!(output.status.success(), "fio: {}", String::from_utf8_lossy(&output.stderr));
         let text = String::from_utf8_lossy(&output.stdout);
-        // Warnings may stand before it.
+        // Warnings may precede the JSON.
         let json = text.find('{').map_or("", |start| &text[start..]);
         let result: serde_json::Value = serde_json::from_str(json).context("fio's answer")?;
         let job = &result["jobs"][0];
@@ -70,7 +70,7 @@ impl Job {
         job[section]["bw_bytes"].as_f64().context("fio's bandwidth")
     }
 
-    /// A rate in the mode of the job.
+    /// The rate in the job's unit.
     pub(super) fn describe(&self, bytes_per_second: f64) -> String {
         match self.access {
             Access::Write | Access::Read => format!("{:.2} GB/s", bytes_per_second / 1e9),

@@ -1,5 +1,5 @@
-//! The mount against a file system that passes everything through to files on tmpfs, both spoken to
-//! by `fio`: what the kernel and `/dev/fuse` take is the same for both.
+//! The mount compared with a FUSE file system that passes all operations through to files on tmpfs,
+//! both driven by `fio`: the costs of the kernel and of `/dev/fuse` are the same for both.
 
 mod fio;
 mod peer;
@@ -24,14 +24,14 @@ use fio::{Access, Job};
 
 pub use peer::be_peer;
 
-/// What the program is called with to be the peer.
+/// The argument with which this program is the pass-through file system.
 pub const ARGUMENT: &str = "--fuse-peer";
-/// Pairs of runs of each job; medians count.
+/// Pairs of runs of each job; medians are compared.
 const ROUNDS: usize = 7;
-/// Bytes of the file: several times what caches of processors hold.
+/// Bytes of the file: several times the size of processor caches.
 const FILE_BYTES: u64 = 512 << 20;
 
-/// A job, what is asked of its ratio, and how it is called.
+/// Name of a job, the job, and the least ratio of its rates.
 const JOBS: [(&str, Job, f64); 8] = [
     ("1 MiB writes in order", Job::new(Access::Write, 1 << 20, false), 0.8),
     ("1 MiB reads in order", Job::new(Access::Read, 1 << 20, false), 0.8),
@@ -65,7 +65,7 @@ pub fn run(table: &mut Table) -> anyhow::Result<()> {
     cluster.stop()
 }
 
-/// Kills a mount of a pool under load and makes it again: how long programs on it could not go on.
+/// Kills a mount of a pool under load and mounts again; measures how long programs get no answer.
 pub fn kills(table: &mut Table, pool: &Path) -> anyhow::Result<()> {
     const ROUNDS: usize = 5;
     if !Path::new("/dev/fuse").exists() {
@@ -97,13 +97,13 @@ pub fn kills(table: &mut Table, pool: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Writes a number into a file and reads it back; opens it anew after an error.
+/// Writes a number into a file and reads it back; reopens the file after an error.
 fn writes(path: PathBuf) -> impl FnMut(u64) -> io::Result<()> + Send {
     let mut open = None;
     move |number| {
         let file = match open.take() {
             Some(file) => file,
-            // Not made if it is not there: the folder beneath the mount stays empty.
+            // Does not create the file: the folder beneath the mount stays empty.
             None => File::options().read(true).write(true).open(&path)?,
         };
         let (new, mut read) = (number.to_le_bytes(), [0; 8]);
@@ -122,7 +122,7 @@ fn missing() -> Option<String> {
     version.is_err().then(|| "fio is not installed".into())
 }
 
-/// Runs a job on both in turn.
+/// Runs a job on both file systems in turn.
 fn compare(
     table: &mut Table,
     name: &str,
@@ -144,7 +144,8 @@ fn compare(
     Ok(())
 }
 
-/// Where both are mounted, in the pool's folder, which goes with the pool.
+/// The mount points and the backing folder, inside the pool's folder, which is removed with the
+/// pool.
 pub(crate) struct Folders {
     pub(crate) ours: PathBuf,
     peer: PathBuf,
@@ -161,7 +162,7 @@ impl Folders {
     }
 }
 
-/// The process of our mount; dropped, it is asked to end, and waited for.
+/// The process of rackpool's mount. Dropping it asks the process to end, and waits.
 pub(crate) struct Ours(Child);
 
 impl Ours {
@@ -191,7 +192,7 @@ impl Drop for Ours {
     }
 }
 
-/// The peer and its mount, which goes when this is dropped.
+/// The pass-through file system and its mount; dropping it unmounts.
 struct PeerMount {
     at: PathBuf,
     _process: Helper,

@@ -1,5 +1,5 @@
-//! What the mount is held against: files of one folder, passed through as they are, with the same
-//! library and the same wishes to the kernel.
+//! The reference for the mount: files of one folder, passed through unchanged, with the same
+//! library and the same options of the kernel.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -27,7 +27,8 @@ thread_local! {
     static BUFFER: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Serves as the peer until the input ends: a folder, and where to mount it.
+/// Serves the reference file system until the input ends. Arguments: the folder, and the mount
+/// point.
 pub fn be_peer(mut arguments: impl Iterator<Item = String>) -> anyhow::Result<()> {
     let backing = PathBuf::from(arguments.next().context("the folder to pass through")?);
     let at = arguments.next().context("where to mount it")?;
@@ -37,7 +38,7 @@ pub fn be_peer(mut arguments: impl Iterator<Item = String>) -> anyhow::Result<()
     session::set_read_ahead(Path::new(&at), options.read_ahead);
     println!("mounted");
     let _ = std::io::stdin().read_line(&mut String::new());
-    // Who started it may have unmounted it.
+    // The parent may have unmounted it.
     let _ = session.umount_and_join();
     Ok(())
 }

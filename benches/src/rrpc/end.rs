@@ -1,4 +1,4 @@
-//! Two racks: one calls and measures, the other answers on a thread of its own.
+//! Two racks: one sends requests and measures; the other answers on a thread of its own.
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -24,13 +24,13 @@ use super::raw;
 use crate::cpu::pin_self;
 use crate::measure::time_each;
 
-/// Memory from which is answered.
+/// Bytes of memory from which the server answers.
 const FRAMES: u64 = 8 << 20;
-/// The largest data that is measured.
+/// The largest measured data in bytes.
 const LARGEST: u64 = 4 << 20;
 const TIMEOUT: Duration = Duration::from_secs(20);
 
-/// A fabric that is measured.
+/// A measured fabric.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Provider {
     Emulated,
@@ -41,7 +41,7 @@ impl Provider {
     pub(super) const ALL: [Self; 2] = [Self::Emulated, Self::Tcp];
 }
 
-/// A mapping as memory of a fabric.
+/// A mapping as a memory region of a fabric.
 struct Mapped(Mapping);
 
 impl Mapped {
@@ -137,7 +137,7 @@ impl End {
         Ok(Self { fabric, rrpc, frames, frames_region, endpoint, events: Vec::new(), has_threads })
     }
 
-    /// Looks at the fabric once, and lets its threads get on when there is nothing.
+    /// Polls the fabric once, and yields to its threads when there are no events.
     pub(super) fn look(&mut self) {
         self.fabric.poll(&mut self.events);
         if self.events.is_empty() && self.has_threads {
@@ -145,7 +145,7 @@ impl End {
         }
     }
 
-    /// Takes in what has happened.
+    /// Polls the fabric and processes the events.
     pub(super) fn poll(&mut self) {
         self.look();
         if self.events.is_empty() {
@@ -171,7 +171,7 @@ impl End {
         }
     }
 
-    /// Answers, requests and what is asked without them, until told to stop.
+    /// Answers requests and raw messages until told to stop.
     fn serve(&mut self, stop: &AtomicBool) {
         while !stop.load(Ordering::Relaxed) {
             self.look();
@@ -201,11 +201,11 @@ pub(super) struct Caller {
 }
 
 impl Caller {
-    /// Two racks on a core each, connected, the modes measured.
+    /// Starts two connected racks on a core each; the modes are measured.
     pub(super) fn start(provider: Provider) -> anyhow::Result<Self> {
         let folder = std::env::temp_dir().join(format!("rackpool-bench-{}", std::process::id()));
         std::fs::create_dir_all(&folder)?;
-        // A rack's threads, its fabric's too, have the core of the thread that makes it.
+        // A rack's threads, including its fabric's, inherit the core of the thread that creates it.
         pin_self(1)?;
         let mut other = End::new(provider, RackId(1), &folder)?;
         pin_self(0)?;
@@ -238,7 +238,7 @@ impl Caller {
         self.end.rrpc.thresholds(self.end.endpoint).context("an endpoint")
     }
 
-    /// The mode that a request for `len` bytes took which named none.
+    /// The mode chosen for a request of `len` bytes without a given mode.
     pub(super) fn chosen(&mut self, len: u32) -> anyhow::Result<Mode> {
         let taken = |metrics: RpcMetrics| [metrics.pure, metrics.then_one_sided, metrics.zero_copy];
         let before = taken(self.end.rrpc.metrics());
@@ -275,7 +275,7 @@ impl Caller {
                         if let Data::Arena { block, .. } = data {
                             self.end.rrpc.give_back(block);
                         }
-                        // The release of what was read.
+                        // Sends the release of the place that was read.
                         self.end.rrpc.flush(&mut *self.end.fabric);
                         return;
                     }

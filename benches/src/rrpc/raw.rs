@@ -1,4 +1,4 @@
-//! The same with nothing but the fabric: the fewest operations that bring the bytes.
+//! The reference for requests: the fewest fabric operations that transfer the bytes.
 
 use rackpool_fabric::{Event, Operation, RemoteRegion, Transfer, WorkRequest};
 use rackpool_rrpc::Mode;
@@ -6,20 +6,21 @@ use rackpool_rrpc::Mode;
 use super::end::{Caller, End};
 use crate::measure::time_each;
 
-/// The least bytes that say what is wanted and how.
+/// Bytes of the shortest message that specifies a request.
 const REQUEST: usize = 24;
-/// What says which request the data after it answers. With it a message is as long as one of
-/// `rackpool-rrpc`: over TCP the receiver acknowledges at once what is longer than what came twice
-/// in a row before, which takes 1 us, so of two lengths in turn one would pay for the other.
+/// Bytes that identify the request to which the following data belongs. With them a message has the
+/// length of one of `rackpool-rrpc`. Over TCP the receiver acknowledges at once a segment that is
+/// longer than the two before, which costs 1 us, so with alternating lengths one side would pay for
+/// the other.
 const REPLY_HEADER: usize = 16;
 
-/// What such a message begins with: no request of `rackpool-rrpc` does.
+/// The first byte of such a message; no message of `rackpool-rrpc` begins with it.
 const RAW: u8 = 0xff;
 
-/// The mode of a message that has no answer.
+/// The mode of a message without an answer.
 const RELEASE: u8 = 3;
 
-/// Answers what is asked without requests; false when the event is something else.
+/// Answers a raw message; returns false for any other event.
 pub(super) fn answer(end: &mut End, event: &Event) -> bool {
     let Event::Message { endpoint, bytes } = event else { return false };
     let Some([RAW, mode, _, _, a, b, c, d]) = bytes.first_chunk() else { return false };
@@ -52,7 +53,7 @@ pub(super) fn answer(end: &mut End, event: &Event) -> bool {
 }
 
 impl Caller {
-    /// Nanoseconds of the operations that a mode consists of.
+    /// Nanoseconds of the operations of which a mode consists.
     pub(super) fn raw_calls(&mut self, mode: Mode, len: u32, count: usize) -> f64 {
         time_each(count, || (0..count).for_each(|_| self.raw_call(mode, len)))
     }
@@ -76,7 +77,7 @@ impl Caller {
         self.wait(|event| matches!(event, Event::Message { .. }));
         if mode == Mode::ThenOneSided {
             self.raw_transfer(self.operation(true, len));
-            // The other side may use the place again.
+            // Allows the server to reuse the place.
             request[1] = RELEASE;
             self.send(request);
         }

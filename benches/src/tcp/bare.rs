@@ -4,11 +4,11 @@ use std::time::Instant;
 use super::{LARGE, LARGE_READS, MEMORY, ROUND_TRIPS, SMALL, gigabytes_per_second, receive, send};
 use crate::measure::median;
 
-/// A question whose answer has the same size; the other one asks for the large pieces.
+/// A request whose answer has the same size; the other kind requests the large pieces.
 const PING: u8 = 1;
 const BULK: u8 = 2;
 
-/// A socket whose other end answers, and does nothing else.
+/// A socket whose other end only answers.
 pub(super) struct Bare {
     socket: TcpStream,
     /// Filled piece by piece, as a reader's region is.
@@ -16,7 +16,7 @@ pub(super) struct Bare {
 }
 
 impl Bare {
-    /// The other end runs on the core of the caller.
+    /// The other end runs on the caller's core.
     pub(super) fn start() -> anyhow::Result<Self> {
         let listener = TcpListener::bind("127.0.0.1:0")?;
         let socket = TcpStream::connect(listener.local_addr()?)?;
@@ -26,12 +26,12 @@ impl Bare {
         }
         other.set_nonblocking(true)?;
         socket.set_nonblocking(true)?;
-        // It ends with its socket.
+        // The thread ends with its socket.
         std::thread::spawn(move || answer(&other));
         Ok(Self { socket, memory: memory(7) })
     }
 
-    /// Microseconds of a ping-pong, the median.
+    /// Median time of a ping-pong in microseconds.
     pub(super) fn round_trips(&mut self) -> anyhow::Result<f64> {
         let mut times = Vec::with_capacity(ROUND_TRIPS);
         let mut bytes = [PING; SMALL as usize];
@@ -57,19 +57,19 @@ impl Bare {
         Ok(rate)
     }
 
-    /// Lets the other end sleep until the next question, so that it leaves its core to the fabric.
+    /// Lets the other end sleep until the next request, so that it leaves its core to the fabric.
     fn rest(&self) -> anyhow::Result<()> {
         send(&self.socket, &[0; SMALL as usize])
     }
 }
 
-/// As much as a region of the fabric has, each page of it in use.
+/// As many bytes as a region of the fabric, with every page populated.
 #[expect(clippy::cast_possible_truncation, reason = "far below 4 GiB")]
 fn memory(byte: u8) -> Vec<u8> {
     vec![byte; MEMORY as usize]
 }
 
-/// Where the bytes of a large read lie: where a read of the fabric finds them.
+/// The place of a large read in the memory: the same as that of a read over the fabric.
 const fn piece(read: u64) -> std::ops::Range<usize> {
     let start = (read * LARGE as u64 % MEMORY) as usize;
     start..start + LARGE as usize
@@ -83,7 +83,7 @@ fn answer(socket: &TcpStream) {
             PING => send(socket, &question),
             BULK => (0..LARGE_READS).try_for_each(|read| send(socket, &memory[piece(read)])),
             _ => {
-                // Until the next question is there.
+                // Sleeps until the next request.
                 let waited = socket.set_nonblocking(false).and_then(|()| {
                     socket.peek(&mut [0])?;
                     socket.set_nonblocking(true)

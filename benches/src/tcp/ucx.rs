@@ -9,20 +9,20 @@ use crate::measure::in_turn;
 use crate::table::Table;
 
 const PROGRAM: &str = "ucx_perftest";
-/// How long its server may take until it listens.
+/// The most time until the server listens.
 const START: Duration = Duration::from_secs(10);
 
-/// Holds the fabric against UCX over TCP.
+/// Compares the fabric with UCX over TCP.
 pub(super) fn run(table: &mut Table, reader: &mut Reader) -> anyhow::Result<()> {
     if Command::new(PROGRAM).arg("-h").output().is_err() {
         let reason = format!("{PROGRAM} is not installed (Debian: apt-get install ucx-utils)");
         table.not_measured(&reason);
         return Ok(());
     }
-    // The first measurement says whether it works here at all.
+    // The first measurement shows whether UCX works here.
     measure(&GET)?;
     for (test, trips) in [(&GET, 1.0), (&PING, 2.0)] {
-        // It names half of a ping-pong.
+        // UCX reports half of a ping-pong's time.
         let trip = in_turn(
             || reader.round_trips().expect("an open endpoint"),
             || measure(test).expect("it has just worked").latency_us * trips,
@@ -49,7 +49,7 @@ pub(super) fn run(table: &mut Table, reader: &mut Reader) -> anyhow::Result<()> 
     Ok(())
 }
 
-/// One of its tests.
+/// A test of `ucx_perftest`.
 struct Test {
     what: &'static str,
     name: &'static str,
@@ -66,24 +66,24 @@ const GETS: Test =
 const MESSAGES: Test =
     Test { what: "messages", name: "tag_bw", bytes: LARGE, ahead: AHEAD, times: 100 };
 
-/// What UCX says of itself.
+/// Results that UCX reports.
 struct Measured {
     latency_us: f64,
     gigabytes_per_second: f64,
 }
 
-/// A server that is ended with the measurement.
+/// A server process; dropping this ends it.
 struct Server(Child);
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // It has ended already after a measurement.
+        // After a measurement it has already ended.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
 }
 
-/// Measures between two processes, with the same cores as the fabric.
+/// Measures between two processes on the same cores as the fabric's.
 fn measure(test: &Test) -> anyhow::Result<Measured> {
     let port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port().to_string();
     let on_core = |core: &str| {
@@ -115,7 +115,8 @@ fn measure(test: &Test) -> anyhow::Result<Measured> {
     Ok(Measured { latency_us, gigabytes_per_second: rate * 1.048_576 / 1000.0 })
 }
 
-/// Whether somebody listens there, without connecting: the server takes only one connection.
+/// Returns true if a server listens on the port. Does not connect, since the server accepts only
+/// one connection.
 fn listens(port: &str) -> anyhow::Result<bool> {
     let port = format!(":{:04X}", port.parse::<u16>()?);
     let listening = |table: String| {

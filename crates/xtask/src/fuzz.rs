@@ -11,10 +11,10 @@ const USAGE: &str = "usage: cargo x fuzz [--builtin] <target> [seconds] [seed]; 
                      folders in fuzz/corpus";
 const SECONDS: &str = "60";
 
-/// Fuzzes one target: under libFuzzer, or with `--builtin` by mutations of its corpus alone.
+/// Fuzzes one target: under libFuzzer, or with `--builtin` by mutations of its corpus only.
 ///
 /// # Errors
-/// When the arguments name no target, or something else than a number follows.
+/// When the arguments name no target, or an argument after it is not a number.
 pub(crate) fn step(root: &Path, arguments: &[String]) -> Result<Step> {
     let (is_builtin, rest) = match arguments.split_first() {
         Some((first, rest)) if first == "--builtin" => (true, rest),
@@ -37,19 +37,19 @@ pub(crate) fn step(root: &Path, arguments: &[String]) -> Result<Step> {
         ));
     }
     if let Work::Run(_) = step.work {
-        // libFuzzer makes no folders.
+        // libFuzzer does not create folders.
         std::fs::create_dir_all(root.join(found_inputs(target)))?;
     }
     Ok(step)
 }
 
-/// Where inputs go that libFuzzer finds worth keeping.
+/// The folder for inputs that libFuzzer decides to keep.
 fn found_inputs(target: &str) -> String {
     format!("fuzz/artifacts/corpus-{target}")
 }
 
 fn builtin(target: &str, numbers: &[String]) -> Invocation {
-    // The profile of tests, for it checks arithmetic.
+    // The test profile, since it checks arithmetic overflow.
     let run = Invocation::cargo("run --quiet -p rackpool-fuzz --").with(target);
     let run = if numbers.is_empty() { run.with(SECONDS) } else { run };
     numbers.iter().fold(run, |run, number| run.with(number))
@@ -59,13 +59,13 @@ fn under_libfuzzer(target: &str, numbers: &[String]) -> Invocation {
     let seconds = numbers.first().map_or(SECONDS, String::as_str);
     Invocation::cargo("fuzz run --fuzz-dir fuzz/libfuzzer")
         .with(target)
-        // What is new goes to the first folder, what is committed is only read.
+        // libFuzzer writes new inputs to the first folder and only reads the committed ones.
         .with(found_inputs(target))
         .with(format!("fuzz/corpus/{target}"))
         .with("--")
         .with(format!("-max_total_time={seconds}"))
         .with("-max_len=4096")
-        // The sanitizer needs flags that only this makes a stable compiler take.
+        // The sanitizer needs flags that a stable compiler accepts only with this variable.
         .env("RUSTC_BOOTSTRAP", "1")
 }
 

@@ -1,4 +1,5 @@
-//! One call of cargo, or of what it built: printed so that it can be pasted into a shell, and run.
+//! One call of cargo, or of a program that it built: printed so that it can be pasted into a shell,
+//! and run.
 
 use std::env;
 use std::fmt;
@@ -18,13 +19,13 @@ pub(crate) struct Invocation {
 }
 
 impl Invocation {
-    /// A call of cargo with these arguments, which no argument may contain white space in.
+    /// A call of cargo with these arguments, separated by white space; no argument may contain any.
     pub(crate) fn cargo(arguments: &str) -> Self {
         let arguments = arguments.split_whitespace().map(String::from).collect();
         Self { program: CARGO.into(), arguments, environment: Vec::new() }
     }
 
-    /// A call of the program at `path`, which cargo has built before.
+    /// A call of the program at `path`, which an earlier call of cargo has built.
     pub(crate) fn built(path: impl Into<String>) -> Self {
         Self { program: path.into(), arguments: Vec::new(), environment: Vec::new() }
     }
@@ -39,10 +40,10 @@ impl Invocation {
         self
     }
 
-    /// Runs it in `root`, its output going where ours goes.
+    /// Runs the program in `root`, with this program's standard output and error.
     ///
     /// # Errors
-    /// When the program cannot be started, or ends with anything but success.
+    /// When the program cannot be started, or fails.
     pub(crate) fn run(&self, root: &Path) -> Result<()> {
         let status =
             self.command(root).status().with_context(|| format!("`{self}` did not start"))?;
@@ -50,10 +51,11 @@ impl Invocation {
         Ok(())
     }
 
-    /// Runs it in `root` and returns what it printed; what it has to say goes where ours goes.
+    /// Runs the program in `root` and returns its standard output; its standard error is this
+    /// program's.
     ///
     /// # Errors
-    /// When cargo cannot be started, or ends with anything but success.
+    /// When the program cannot be started, or fails.
     pub(crate) fn output(&self, root: &Path) -> Result<String> {
         let output = self
             .command(root)
@@ -64,16 +66,16 @@ impl Invocation {
         String::from_utf8(output.stdout).with_context(|| format!("`{self}` printed no text"))
     }
 
-    /// Whether it succeeds; its output is dropped.
+    /// Returns true if the program succeeds; its output is dropped.
     pub(crate) fn succeeds(&self, root: &Path) -> bool {
         let quiet = self.command(root).stdout(Stdio::null()).stderr(Stdio::null()).status();
         quiet.is_ok_and(|status| status.success())
     }
 
     fn command(&self, root: &Path) -> Command {
-        // cargo tells its children which cargo it is, so that all steps use the same toolchain.
+        // cargo tells its children its own path, so that all steps use the same toolchain.
         let cargo = env::var_os("CARGO").filter(|_| self.program == CARGO);
-        // A path is one below `root`, whatever folder we were called in.
+        // A path is relative to `root`, not to the current folder.
         let program = if self.program.contains('/') {
             root.join(&self.program).into()
         } else {

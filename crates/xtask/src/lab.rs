@@ -25,21 +25,21 @@ const RACKS: [usize; 2] = [0, 1];
 
 const USAGE: &str = "usage: cargo x lab [step NAME ...], or cargo x lab [--seconds N] run LINE [LINE], \
                      or cargo x lab [--seconds N] script FILE [arguments]";
-/// How long what is tried by hand may take, unless told otherwise.
+/// The default limit for commands that are run by hand.
 const BY_HAND: Duration = Duration::from_secs(120);
 
-/// Everything that is tried in the lab.
+/// Runs all steps of the lab.
 ///
 /// # Errors
-/// When something failed, and when the lab can't be had here.
+/// When a step failed, or when the lab can't run on this machine.
 pub(crate) fn check(root: &Path) -> Result<()> {
     run_steps(root, &suite::steps(root)?)
 }
 
-/// Runs in both racks what the arguments say.
+/// Runs the commands of the arguments in both racks.
 ///
 /// # Errors
-/// When it fails in a rack, and when the arguments or the lab are not as they should be.
+/// When a command fails in a rack, and when the arguments or the lab are invalid.
 pub(crate) fn by_hand(root: &Path, arguments: &[String]) -> Result<()> {
     if let [first, steps @ ..] = arguments
         && first == "step"
@@ -53,7 +53,7 @@ pub(crate) fn by_hand(root: &Path, arguments: &[String]) -> Result<()> {
 
 fn run_steps(root: &Path, steps: &[String]) -> Result<()> {
     programs::require()?;
-    // Before signals are caught: what stops this program stops cargo too.
+    // Before signals are caught, so that a signal which stops this program also stops cargo.
     let errand = suite::errand(root, steps)?;
     let lab = lab_folder(root);
     racks::run(&lab, &errand, &Interrupts::catch()?)?;
@@ -84,8 +84,8 @@ fn parse(root: &Path, arguments: &[String]) -> Result<Errand> {
     Ok(Errand { scripts, environment, limit })
 }
 
-/// What every script knows: where the workspace and what cargo built are, on the host as in the
-/// guests.
+/// Variables for every script: the paths of the workspace and of cargo's target folder, which are
+/// the same on the host and in the guests.
 fn environment(root: &Path) -> String {
     assignment("LAB_WORKSPACE", root) + &assignment("LAB_TARGET", &target_folder(root))
 }

@@ -1,5 +1,5 @@
-//! A limit on how long a program may run, and on what it may leave behind: one that hangs fails
-//! its step and is named, instead of holding up everything after it.
+//! A limit on the running time of a program, and on the processes that it leaves behind: a program
+//! that hangs fails its step and is named, instead of blocking all later steps.
 
 use std::fs;
 use std::process::{Command, ExitStatus};
@@ -12,7 +12,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid;
 
-/// How often waiting looks at the processes.
+/// The time between two checks of the processes.
 const PAUSE: Duration = Duration::from_millis(20);
 /// How long processes that are about to end may take to do so.
 const GRACE: Duration = Duration::from_secs(5);
@@ -21,9 +21,9 @@ const GRACE: Duration = Duration::from_secs(5);
 ///
 /// # Errors
 /// When it can't be started; when it runs longer than `limit`; and when processes that it started
-/// are still running [`GRACE`] after its end. Whatever descends from it is killed then.
+/// are still running [`GRACE`] after its end. All its descendants are killed then.
 pub(crate) fn run(command: &mut Command, limit: Duration) -> Result<ExitStatus> {
-    // Processes whose parent ends become children of this one, so that all can be found.
+    // Processes whose parent ends become children of this one, so all of them can be found.
     set_child_subreaper(true).context("can't adopt processes whose parent ends")?;
     let mut child = command.spawn()?;
     let end = Instant::now() + limit;
@@ -51,7 +51,7 @@ pub(crate) fn run(command: &mut Command, limit: Duration) -> Result<ExitStatus> 
     Ok(status)
 }
 
-/// Kills every process that descends from this one until none runs; returns their names and ids.
+/// Kills all descendants of this process until none runs; returns their names and ids.
 fn kill_descendants() -> Result<String> {
     let mut killed: Vec<String> = Vec::new();
     loop {
@@ -60,7 +60,7 @@ fn kill_descendants() -> Result<String> {
             return Ok(killed.join(", "));
         }
         for process in running {
-            // One that has ended meanwhile needs no signal.
+            // A process may have ended meanwhile.
             kill(process.id, Signal::SIGKILL).ok();
             let name = format!("{} ({})", process.name, process.id);
             if !killed.contains(&name) {
@@ -71,7 +71,7 @@ fn kill_descendants() -> Result<String> {
     }
 }
 
-/// Takes the statuses of adopted processes that have ended. The own child was waited for before.
+/// Reaps adopted processes that have ended. The program itself was waited for before.
 fn reap_adopted() {
     while waitpid(None, Some(WaitPidFlag::WNOHANG)).is_ok_and(|it| it != WaitStatus::StillAlive) {}
 }
@@ -87,7 +87,7 @@ struct Process {
 
 impl Process {
     fn parse(stat: &str) -> Option<Self> {
-        // The name stands in parentheses and may itself contain some.
+        // The name is in parentheses and may itself contain some.
         let (id, rest) = stat.split_once(" (")?;
         let (name, rest) = rest.rsplit_once(") ")?;
         let mut fields = rest.split(' ');
@@ -100,12 +100,11 @@ impl Process {
     }
 }
 
-/// The running processes that descend from this one. Those that have ended and were not waited
-/// for (zombies) do not count.
+/// The running descendants of this process. Zombies do not count.
 fn descendants() -> Result<Vec<Process>> {
     let mut others = Vec::new();
     for entry in fs::read_dir("/proc").context("/proc can't be read")? {
-        // A process may end between two looks; what isn't a process has no such file.
+        // A process may end during the loop; other entries have no such file.
         let stat = fs::read_to_string(entry?.path().join("stat"));
         others.extend(stat.ok().and_then(|stat| Process::parse(&stat)));
     }

@@ -69,7 +69,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Runs the command named by the first argument; false when one of its steps failed.
+/// Runs the command named by the first argument; returns false when one of its steps failed.
 fn run(arguments: &[String]) -> Result<bool> {
     let (command, rest) = match arguments.split_first() {
         Some((command, rest)) => (command.as_str(), rest),
@@ -117,7 +117,7 @@ fn run(arguments: &[String]) -> Result<bool> {
     Ok(runner::run_all(&root, steps))
 }
 
-/// Runs a program under a limit; false when it fails.
+/// Runs a program under a limit; returns false when it fails.
 fn within(arguments: &[String]) -> Result<bool> {
     let [seconds, program, arguments @ ..] = arguments else {
         bail!("usage: cargo x within SECONDS PROGRAM [arguments]");

@@ -1,18 +1,18 @@
-//! What the checks need from a `Cargo.toml`.
+//! The parts of a `Cargo.toml` that the checks need.
 
 use anyhow::{Context, Result};
 use toml::de::{DeTable, DeValue};
 
-/// A package and what it imports.
+/// A package and its dependencies.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Manifest {
     pub(crate) package: String,
-    /// Normal and build dependencies, those of single platforms included. Tests may import what
-    /// they like, so dev-dependencies are left out.
+    /// Normal and build dependencies, including those of single platforms. Dev-dependencies are
+    /// left out, since tests may import any crate.
     pub(crate) dependencies: Vec<Dependency>,
 }
 
-/// A dependency, by the name of its package, and the line it stands in.
+/// A dependency: the name of its package, and its line in the manifest.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Dependency {
     pub(crate) package: String,
@@ -20,6 +20,8 @@ pub(crate) struct Dependency {
 }
 
 impl Manifest {
+    /// Parses the manifest of a package.
+    ///
     /// # Errors
     /// When `text` is not TOML or names no package.
     pub(crate) fn parse(text: &str) -> Result<Self> {

@@ -1,4 +1,4 @@
-//! Runs steps one after the other until one fails, and sums up.
+//! Runs steps one after the other until one fails, and prints a summary.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -7,7 +7,7 @@ use anyhow::Result;
 
 use crate::invocation::Invocation;
 
-/// One line of the summary: what is done, and how to do it again alone.
+/// One line of the summary: a piece of work, and the command that repeats it alone.
 #[derive(Debug)]
 pub(crate) struct Step {
     pub(crate) name: &'static str,
@@ -15,19 +15,19 @@ pub(crate) struct Step {
     pub(crate) work: Work,
 }
 
-/// What a step does.
+/// The work of a step.
 #[derive(Debug)]
 pub(crate) enum Work {
-    /// Calls cargo; the step fails with the first call that does.
+    /// Runs these commands; the step fails with the first one that fails.
     Run(Vec<Invocation>),
-    /// Reads the tree below the workspace root.
+    /// Checks the tree below the workspace root.
     Check(fn(&Path) -> Result<()>),
-    /// Cannot be done here, for this reason.
+    /// Not possible on this machine, for this reason.
     Skip(String),
 }
 
 impl Step {
-    /// A step that is repeated by the same calls of cargo.
+    /// A step that is repeated by the same commands.
     pub(crate) fn run(name: &'static str, calls: Vec<Invocation>) -> Self {
         let lines: Vec<String> = calls.iter().map(Invocation::to_string).collect();
         Self { name, repeat: lines.join(" && "), work: Work::Run(calls) }

@@ -1,4 +1,4 @@
-//! Which steps each command consists of.
+//! The steps of each command.
 
 use std::env;
 use std::path::Path;
@@ -11,8 +11,8 @@ use crate::runner::{Step, Work};
 use crate::tidy;
 use crate::tree::{Member, Tree};
 
-/// Everything that CI checks, the cheapest first. The lock file must be up to date: nothing here
-/// may write into the tree.
+/// All checks of CI, the cheapest first. The lock file must be up to date: no step may write into
+/// the tree.
 pub(crate) fn ci(root: &Path) -> Result<Vec<Step>> {
     let cargo = Invocation::cargo;
     Ok(vec![
@@ -22,7 +22,8 @@ pub(crate) fn ci(root: &Path) -> Result<Vec<Step>> {
             "clippy",
             vec![cargo("clippy --locked --workspace --all-targets -- -D warnings")],
         ),
-        // Its time alone; the steps that need it call it again, which takes none.
+        // A step of its own, so that its time is shown; later steps repeat the command, which then
+        // takes no time.
         Step::run("build", vec![build_tested()]),
         Step::run(
             "test",
@@ -32,9 +33,9 @@ pub(crate) fn ci(root: &Path) -> Result<Vec<Step>> {
                     .env("RUST_BACKTRACE", "1"),
             ],
         ),
-        // Alone, for it needs both cores. The same choices each time: others are for campaigns.
+        // Alone, since it needs both cores. CI always uses the same seed; campaigns use others.
         campaign("kill-steps", &["10000".into(), "7".into()])?,
-        // The same ones each time: seeds that nobody has seen yet are for campaigns.
+        // CI always uses the same seeds; campaigns use others.
         sim(&["--seed".into(), "0".into(), "--minutes".into(), "1".into()]),
         loom(root)?,
         Step::run(
@@ -46,11 +47,11 @@ pub(crate) fn ci(root: &Path) -> Result<Vec<Step>> {
     ])
 }
 
-/// How long the tests of one file may take: several times what the longest takes.
+/// The limit for the tests of one file: several times the duration of the longest.
 const TESTS_OF_A_FILE_S: u32 = 600;
 
-/// `call` of `cargo test`, with each of its programs started by `cargo x within`: tests that hang
-/// then fail and are named, and so are those that leave processes running.
+/// A call of `cargo test` in which `cargo x within` starts each test program. Tests that hang, and
+/// tests that leave processes running, then fail and are named.
 fn within_limits(call: Invocation) -> Result<Invocation> {
     let own = env::current_exe().context("can't find this program's own file")?;
     let own = own.to_str().context("this program's own file has a name that is no text")?;
@@ -59,12 +60,12 @@ fn within_limits(call: Invocation) -> Result<Invocation> {
     Ok(call.with("--config").with(runner))
 }
 
-/// Lets clippy and rustfmt mend what they can.
+/// Lets clippy and rustfmt fix what they can.
 pub(crate) fn fix() -> Vec<Step> {
     let clippy = "clippy --fix --workspace --all-targets --allow-dirty --allow-staged";
     vec![
         Step::run("clippy", vec![Invocation::cargo(clippy)]),
-        // Last, because what clippy writes is not always formatted.
+        // Last, because clippy's changes are not always formatted.
         Step::run("fmt", vec![Invocation::cargo("fmt --all")]),
     ]
 }
@@ -99,7 +100,8 @@ pub(crate) fn loom(root: &Path) -> Result<Step> {
 
 fn loom_call(packages: &[String]) -> Invocation {
     let flags = env::var("RUSTFLAGS").unwrap_or_default();
-    // A folder of its own: the flag changes every dependency, and would rebuild all each time.
+    // A target folder of its own: the flag changes every dependency, and would rebuild all each
+    // time.
     let target = env::var("CARGO_TARGET_DIR").unwrap_or_else(|_| "target".into());
     let call = packages
         .iter()
@@ -108,7 +110,7 @@ fn loom_call(packages: &[String]) -> Invocation {
         .with("loom*")
         .env("RUSTFLAGS", format!("{flags} --cfg loom").trim_start())
         .env("CARGO_TARGET_DIR", format!("{target}/loom"))
-        // Models are small: linking them takes longer than what the linker could save.
+        // Models are small: link-time optimization would cost more than it saves.
         .env("CARGO_PROFILE_RELEASE_LTO", "off")
 }
 
@@ -129,9 +131,9 @@ fn deny(root: &Path) -> Step {
     step
 }
 
-/// A campaign of the tests, in their profile: `kill-steps` kills clients and daemons at chosen
-/// instructions, `swap-rounds` anyone at chosen steps of a swap, `exec-rounds` instances of the
-/// service while clients do transactions.
+/// A campaign of the tests, in the test profile. `kill-steps` kills clients and daemons at chosen
+/// instructions; `swap-rounds` kills or stops processes at chosen steps of a swap; `exec-rounds`
+/// kills instances of the service while clients execute transactions.
 pub(crate) fn campaign(name: &'static str, arguments: &[String]) -> Result<Step> {
     let are_numbers = arguments.iter().all(|number| number.parse::<u64>().is_ok());
     ensure!(
@@ -141,20 +143,20 @@ pub(crate) fn campaign(name: &'static str, arguments: &[String]) -> Result<Step>
     checked_campaign(name, arguments)
 }
 
-/// A campaign that checks its arguments itself: `leaks` kills programs of all kinds under load, and
-/// looks at what memory that leaves in use.
+/// A campaign that checks its arguments itself. `leaks` kills programs of all kinds under load, and
+/// measures the memory that stays in use.
 pub(crate) fn checked_campaign(name: &'static str, arguments: &[String]) -> Result<Step> {
-    // Cargo puts it beside this program, wherever it was told to build.
+    // Cargo puts the program beside this one, whatever the target folder.
     let own = env::current_exe().context("can't find this program's own file")?;
     let run = Invocation::built(own.with_file_name(format!("rackpool-{name}")).to_string_lossy());
     let run = arguments.iter().fold(run, |run, argument| run.with(argument));
     Ok(Step::run(name, vec![build_tested(), run]))
 }
 
-/// Builds the tests, and the programs that they start as processes: cargo builds the programs of a
-/// package for that package's own tests only. Both in one call, and campaigns with the same one:
-/// cargo chooses the features of a dependency by what is built with it, and would build most
-/// crates once for each choice.
+/// Builds the tests and the programs that they start: cargo builds the programs of a package for
+/// that package's own tests only. One call builds both, and campaigns use the same call: cargo
+/// chooses the features of a dependency by the set of packages built, and would otherwise build
+/// most crates once for each set.
 fn build_tested() -> Invocation {
     Invocation::cargo("build --locked --workspace --exclude rackpool-xtask --bins --tests")
 }
@@ -165,9 +167,9 @@ pub(crate) fn sim(arguments: &[String]) -> Step {
     Step::run("sim", vec![arguments.iter().fold(run, |run, argument| run.with(argument))])
 }
 
-/// The benchmarks whose names contain one of the names in `arguments` (all, when there is none);
-/// what follows `--` goes to the benchmark program as it is. `--write` before the names writes what
-/// was measured into `docs/benchmarking.md`.
+/// The benchmarks whose names contain one of the names in `arguments` (all, if there is none).
+/// Arguments after `--` go to the benchmark program unchanged. `--write` before the names writes
+/// what was measured into `docs/benchmarking.md`.
 pub(crate) fn bench(root: &Path, arguments: &[String]) -> Vec<Step> {
     let cargo = Invocation::cargo;
     let (writes, arguments) = match arguments.split_first() {
@@ -202,7 +204,7 @@ pub(crate) fn bench(root: &Path, arguments: &[String]) -> Vec<Step> {
     vec![Step::run("bench", calls)]
 }
 
-/// The benchmarks that hold rackpool against other systems, which nothing else builds.
+/// The benchmarks that compare rackpool with other systems; no other command builds these.
 const PEERS: &str = "peers";
 /// Where the benchmarks find the page that they write: `rackpool_benches::page::VARIABLE`.
 const PAGE: &str = "RACKPOOL_BENCH_PAGE";

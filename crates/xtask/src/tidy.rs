@@ -1,4 +1,4 @@
-//! What no lint can check. Every violation says where it is and how to mend it.
+//! Rules that no lint can check. Every violation names its place and how to fix it.
 
 mod architecture;
 mod arrows;
@@ -20,7 +20,7 @@ use anyhow::{Result, ensure};
 use crate::tree::Tree;
 use definitions::Definitions;
 
-/// A broken rule: where, what is wrong, and how to mend it.
+/// A broken rule: its place, what is wrong, and how to fix it.
 #[derive(Debug, PartialEq, Eq)]
 struct Violation {
     path: String,

@@ -13,7 +13,7 @@ use crate::tidy::rust_source::RustSource;
 pub(crate) struct TextFile {
     pub(crate) path: String,
     pub(crate) text: String,
-    /// Its code and comments apart, if it is Rust.
+    /// Its code and comments separated, if it is a Rust file.
     pub(crate) rust: Option<RustSource>,
 }
 
@@ -25,12 +25,12 @@ pub(crate) struct Member {
 }
 
 impl Member {
-    /// Where its manifest is.
+    /// The path of its manifest.
     pub(crate) fn manifest_path(&self) -> String {
         format!("{}/Cargo.toml", self.folder)
     }
 
-    /// Whether `path` is an integration test of this package that holds loom models.
+    /// Returns true if `path` is an integration test of this package that holds loom models.
     pub(crate) fn has_loom_model(&self, path: &str) -> bool {
         path.strip_prefix(self.folder.as_str())
             .and_then(|below| below.strip_prefix("/tests/loom"))
@@ -38,14 +38,14 @@ impl Member {
     }
 }
 
-/// All text files that belong to the workspace, in the order of their paths.
+/// All text files of the workspace, sorted by path.
 #[derive(Debug)]
 pub(crate) struct Tree {
     pub(crate) files: Vec<TextFile>,
 }
 
 impl Tree {
-    /// Reads the tree below `root`, without what cargo builds and without hidden folders.
+    /// Reads the tree below `root`, without cargo's target folders and without hidden folders.
     ///
     /// # Errors
     /// When a folder or a file cannot be read.
@@ -79,7 +79,7 @@ impl Tree {
     /// The packages of the workspace, as the root manifest lists them.
     ///
     /// # Errors
-    /// When a manifest is missing or is not what cargo accepts.
+    /// When a manifest is missing, or cargo would not accept it.
     pub(crate) fn members(&self) -> Result<Vec<Member>> {
         let root = self.text("Cargo.toml").context("there is no Cargo.toml at the root")?;
         manifest::workspace_members(root)?.into_iter().map(|folder| self.member(folder)).collect()
@@ -101,7 +101,7 @@ impl Tree {
         let unreadable = || format!("{} cannot be read", folder.display());
         for entry in fs::read_dir(folder).with_context(unreadable)? {
             let entry = entry.with_context(unreadable)?;
-            // A name that is not UTF-8 cannot be one of ours.
+            // A name that is not UTF-8 is not one of the workspace.
             let Ok(name) = entry.file_name().into_string() else { continue };
             let (place, path) = (entry.path(), format!("{prefix}{name}"));
             let kind = entry.file_type().with_context(|| path.clone())?;
@@ -117,13 +117,13 @@ impl Tree {
     }
 }
 
-/// Whether `folder` holds the manifest of a workspace.
+/// Returns true if `folder` holds the manifest of a workspace.
 pub(crate) fn is_workspace_root(folder: &Path) -> bool {
     fs::read_to_string(folder.join("Cargo.toml"))
         .is_ok_and(|manifest| manifest.lines().any(|line| line.trim() == "[workspace]"))
 }
 
-/// Whether a folder holds nothing that people write. cargo marks its target folders.
+/// Returns true if a folder holds no files of the workspace. cargo marks its target folders.
 fn is_foreign(folder: &Path, name: &str) -> bool {
     name.starts_with('.')
         || name == "target"

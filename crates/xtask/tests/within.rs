@@ -1,4 +1,4 @@
-//! `cargo x within`: what runs too long, or leaves processes behind, fails and is ended.
+//! `cargo x within`: a program that runs too long, or leaves processes behind, fails and is killed.
 #![allow(clippy::unwrap_used, reason = "a panic is the failure of the test")]
 
 use std::process::{Command, Output};
@@ -29,7 +29,7 @@ fn what_ends_in_time_and_leaves_nothing_passes() {
 
 #[test]
 fn what_takes_too_long_is_killed_with_all_that_it_started() {
-    // In a session of its own, and its parent ends at once: neither hides it.
+    // A process in a session of its own, whose parent ends at once: neither hides it.
     let output = within("1", "(setsid sleep 1000 & echo $!); exec sleep 1000");
     assert!(!output.status.success());
     let error = String::from_utf8_lossy(&output.stderr).into_owned();

@@ -1,4 +1,4 @@
-//! What two daemons say to each other.
+//! Messages between two daemons.
 
 use rackpool_model::{Epoch, FrameId, MemoryId, PageId, RackId};
 use rackpool_wire::peer::{LINE_BYTES, PeerReply, PeerRequest};
@@ -9,7 +9,7 @@ use crate::ADDR;
 const FRAME: FrameId = FrameId(4);
 const EPOCH: Epoch = Epoch::new(2);
 
-/// What one asks of the other.
+/// Requests of one daemon to another.
 pub(crate) fn requests() -> [PeerRequest; 6] {
     let (rack, memory, sequence) = (RackId(1), MemoryId(77), 4);
     let (lines, bytes) = (vec![3, 8], vec![7; 2 * LINE_BYTES]);
@@ -23,7 +23,7 @@ pub(crate) fn requests() -> [PeerRequest; 6] {
     ]
 }
 
-/// What the other answers.
+/// Replies to such requests.
 pub(crate) fn replies() -> [PeerReply; 3] {
     [
         PeerReply::Location {

@@ -1,5 +1,5 @@
-//! Clients write a page that moves by themselves: what they noted follows it, whatever becomes of
-//! them.
+//! Clients write a page that moves, and log the lines themselves. The logged lines follow the page,
+//! even if a client ends.
 
 use rackpool_ring::client_file::ThreadSlot;
 use rackpool_shm::access::PageWordRef;
@@ -38,7 +38,7 @@ impl Moving {
         self.end_to_write();
     }
 
-    /// In doubt, and this rack and the other one write the page.
+    /// A page whose swap is in doubt, and which this rack and the other rack write.
     fn dirty_logged() -> Self {
         let mut moving = Self::new();
         moving.offer(false);
@@ -49,7 +49,7 @@ impl Moving {
         moving
     }
 
-    /// What the new home is told, at last, of what was written.
+    /// The dirty lines that the new home receives.
     fn told(&mut self) -> Option<(bool, Vec<u32>)> {
         let (requests, _) = self.asked();
         delta(&requests).map(|(known, lines, _)| (known, lines))
@@ -104,7 +104,7 @@ fn what_a_client_noted_that_has_died_follows_the_page() {
     assert_eq!(moving.told(), Some((true, vec![7])), "others may have seen it");
 }
 
-/// Its note was taken for the swap that was given up.
+/// Regression: the writer's log entry was attributed to the aborted swap.
 #[test]
 fn who_writes_since_an_earlier_swap_is_not_forgotten() {
     let mut moving = Moving::new();
@@ -138,7 +138,7 @@ fn lines_that_no_page_has_are_not_sent() {
     assert_eq!(moving.told(), Some((true, vec![last])));
 }
 
-/// Its own life knows nothing of what was written, so the page as a whole is copied once more.
+/// The restarted daemon does not know what was written, so the whole page is copied again.
 #[test]
 fn a_restarted_home_writes_on_in_a_page_that_is_dirty_logged() {
     let mut moving = Moving::dirty_logged();

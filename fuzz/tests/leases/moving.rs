@@ -1,24 +1,26 @@
-//! A page moves away and another one comes, message by message: who may read and write when.
+//! A page moves away and another one arrives, message by message: access rights of readers and
+//! writers at each step.
 
 use rackpool_wire::swap::{FromServer, PageLife};
 
 use super::*;
 
 pub(super) const SWAP: SwapId = SwapId(9);
-/// The page that comes.
+/// The arriving page.
 pub(super) const COMES: PageId = PageId(1007);
 const COMES_AT: Epoch = Epoch::new(3);
 
-/// A rack that gives a page for one of another rack.
+/// A rack that exchanges a page with another rack.
 pub(super) struct Moving {
     pub(super) stand: Stand,
     pub(super) goes: PageId,
-    /// Where the other rack asks, and where it is asked.
+    /// The endpoint on which the other rack sends requests, and the one to which this rack sends
+    /// them.
     pub(super) theirs: EndpointId,
     pub(super) ours: EndpointId,
     /// The slab header of both pages.
     usage: u64,
-    /// The question for a lease of the page that goes, at its new home.
+    /// The lookup for the lease prefetch at the new home of the departing page.
     prefetch_lease: Option<(EndpointId, u64)>,
 }
 
@@ -41,10 +43,10 @@ impl Moving {
         assert_eq!(self.stand.asks(self.theirs, &request), PeerReply::Heard);
     }
 
-    /// What the daemon has asked since, but for messages about the swap, and those.
+    /// The daemon's requests since the last call, and separately its messages about the swap.
     pub(super) fn asked(&mut self) -> (Vec<(EndpointId, u64, PeerRequest)>, Vec<SwapMessage>) {
         let (mut requests, mut messages) = (Vec::new(), Vec::new());
-        // What was said in the last round is sent in the next.
+        // Messages of the last round are sent in the next.
         self.stand.step(0);
         while let Some((endpoint, number, request)) = self.stand.request() {
             match request {
@@ -58,14 +60,14 @@ impl Moving {
         (requests, messages)
     }
 
-    /// The other rack, which mostly reads the page or not, asks for it.
+    /// The other rack sends Prepare for the page; `read_hot` if it mostly reads it.
     pub(super) fn offer(&mut self, read_hot: bool) {
         let offered = PageLife { page: COMES, epoch: COMES_AT };
         let (wanted, milli) = (self.goes, u64::MAX);
         self.tell(SwapMessage::Prepare { wanted, milli, read_hot, offered, live: true });
     }
 
-    /// Gives back what was called back.
+    /// Returns the lease that was revoked.
     pub(super) fn give_back(&mut self, keeps_reading: bool) {
         let (requests, _) = self.asked();
         let [(over, number, PeerRequest::Revoke { page, keep_reading, .. })] = requests[..] else {
@@ -75,7 +77,7 @@ impl Moving {
         self.stand.reply((over, number), &PeerReply::Returned);
     }
 
-    /// Copies the page that comes.
+    /// Lets this rack copy the arriving page.
     pub(super) fn copy(&mut self, ticket: u64) {
         self.tell(SwapMessage::Copy { ticket, frame: FrameId(2), stale: false });
         let (requests, _) = self.asked();
@@ -88,7 +90,8 @@ impl Moving {
         self.stand.step(0);
     }
 
-    /// Nobody but this rack writes the page any more: the ticket, and whether this rack does.
+    /// Waits until no other rack writes the page. Returns the ticket, and whether this rack still
+    /// writes it.
     pub(super) fn ready(&mut self) -> (u64, bool) {
         self.give_back(true);
         let (_, messages) = self.asked();
@@ -98,8 +101,8 @@ impl Moving {
         (ticket, stale)
     }
 
-    /// The page goes as soon as nobody writes it, and another one comes, if the metadata server
-    /// says so.
+    /// Brings the swap in doubt: no rack writes the departing page, and the exchange depends on the
+    /// metadata server's decision.
     pub(super) fn doubt(&mut self) {
         self.offer(true);
         let (ticket, stale) = self.ready();
@@ -125,12 +128,12 @@ impl Moving {
         self.decide();
     }
 
-    /// The page that goes can be read at its new home.
+    /// Answers the lease prefetch: the departing page can be read at its new home.
     pub(super) fn prefetch_lease(&mut self) {
         self.redirect_for(false);
     }
 
-    /// The same, and perhaps written when it has left this rack.
+    /// The same; with `writable`, the page can be written there once it has left this rack.
     pub(super) fn redirect_for(&mut self, writable: bool) {
         let (epoch, usage) = (Epoch::ZERO.next(), self.usage);
         let location = PeerReply::Location {
@@ -145,7 +148,7 @@ impl Moving {
         self.stand.reply(self.prefetch_lease.take().unwrap(), &location);
     }
 
-    /// The last lease of the page that goes, which is called back in these requests, is back.
+    /// Returns the last lease of the departing page, whose revocation is among these requests.
     pub(super) fn give_back_last(&mut self, requests: &[(EndpointId, u64, PeerRequest)]) {
         let goes = self.goes;
         let call = requests.iter().find_map(|(over, number, request)| match request {
@@ -158,7 +161,7 @@ impl Moving {
         assert_eq!(self.asked().1, [SwapMessage::Quiesced]);
     }
 
-    /// This rack has lease 77 of the page that comes.
+    /// Gives this rack lease 77 of the arriving page.
     fn lease_what_comes(&mut self) {
         assert_eq!(self.translate(1, COMES, Access::Read), None);
         let (requests, _) = self.asked();
@@ -178,7 +181,7 @@ impl Moving {
     }
 }
 
-/// What the new home of the page that goes is told of what was written in it.
+/// The dirty lines that the departing page's new home receives.
 pub(super) fn delta(
     requests: &[(EndpointId, u64, PeerRequest)],
 ) -> Option<(bool, Vec<u32>, Vec<u8>)> {
@@ -298,14 +301,13 @@ fn an_old_home_says_that_it_has_left_when_the_last_lease_is_back() {
     let (requests, messages) = moving.asked();
     assert!(!messages.contains(&SwapMessage::Quiesced), "a lease for reading is out");
     moving.give_back_last(&requests);
-    // Before that this memory is too new to be asked.
+    // Before that this memory is too new to report quiesced.
     moving.stand.step(2_500);
     moving.tell(SwapMessage::IsQuiesced);
     assert!(moving.asked().1.contains(&SwapMessage::Quiesced), "as often as it is asked");
 }
 
-/// A lease that was called back with the page's arrival made its writers wait for two messages
-/// more.
+/// A revocation together with the page's arrival made its writers wait for two more messages.
 #[test]
 fn the_new_home_of_a_page_gives_its_lease_back_unasked() {
     let mut moving = Moving::new();
@@ -327,7 +329,8 @@ fn the_new_home_of_a_page_gives_its_lease_back_unasked() {
     assert_eq!(moving.asked().1, [SwapMessage::DirtyLinesApplied]);
 }
 
-/// It had a copy of it asked for at its old home, which then had one lease more to call back.
+/// Regression: the rack requested a copy of the page at its old home, which then had one more lease
+/// to revoke.
 #[test]
 fn who_has_read_a_page_that_has_come_meanwhile_asks_for_no_copy_of_it() {
     let mut moving = Moving::new();
@@ -439,7 +442,7 @@ fn a_page_whose_copy_is_stale_is_read_when_it_has_what_it_lacks() {
     assert!(moving.asked().1.contains(&SwapMessage::DirtyLinesApplied));
     let applied = PeerReply::Value(0x0909_0909_0909_0909);
     assert_eq!(moving.stand.replied(moving.theirs, waits), Some(applied));
-    // It comes again, and is known.
+    // The message arrives again, and is recognized.
     assert_eq!(moving.stand.asks(moving.theirs, &came), PeerReply::Heard);
     assert_eq!(moving.asked().1, [SwapMessage::DirtyLinesApplied]);
 }
@@ -459,8 +462,8 @@ fn lines_that_no_page_has_are_not_merged() {
     }
 }
 
-/// An atomic that would reach beyond its page was noted before it was refused: the new home was
-/// sent a line that its page does not have, and cut its old one off, again and again.
+/// Regression: an atomic operation beyond the end of its page was logged before it was refused. The
+/// new home received a line that its page does not have, and cut off the old home, again and again.
 #[test]
 fn what_is_refused_is_not_noted_as_written() {
     let mut moving = Moving::new();
@@ -487,8 +490,8 @@ fn what_is_refused_is_not_noted_as_written() {
     assert_eq!(lines, Some(vec![]));
 }
 
-/// An atomic operation in a page that was lost with its old home was once answered as one that
-/// can't be meant.
+/// Regression: an atomic operation in a page that was lost with its old home was answered as an
+/// invalid one.
 #[test]
 fn whoever_adds_in_a_lost_page_hears_that_it_is_lost() {
     let mut stand = Stand::new();
@@ -501,8 +504,8 @@ fn whoever_adds_in_a_lost_page_hears_that_it_is_lost() {
     assert_eq!(stand.answer(1), Some(RackAnswer::PageLost));
 }
 
-/// A page that was lost on its way here was once taken for one that moves for ever: who freed
-/// objects of it waited for the end of its swap, and held up what came after.
+/// Regression: a page that was lost on its way here was taken for one that moves for ever. Frees of
+/// its objects waited for the end of its swap, and blocked later ones.
 #[test]
 fn objects_of_a_lost_page_are_taken_back_from_everybody() {
     let mut moving = Moving::new();
@@ -537,8 +540,8 @@ impl Stand {
     }
 }
 
-/// A write that this daemon carries out is done at once: it overtook those of its batch that were
-/// under way to another rack.
+/// Regression: a write that this daemon executes itself completes at once, and overtook writes of
+/// its batch that were under way to another rack.
 #[test]
 fn what_is_carried_out_here_does_not_overtake_what_its_batch_has_under_way() {
     let mut moving = Moving::new();
@@ -554,8 +557,8 @@ fn what_is_carried_out_here_does_not_overtake_what_its_batch_has_under_way() {
     assert_eq!(moving.stand.write_in(2, REMOTE, 78), None, "what is done is not overtaken");
 }
 
-/// What goes to two racks has no order: a batch of which one page was thought to be where the other
-/// is went to both at a time.
+/// Operations sent to two racks have no order: a batch was sent to both at a time when one of its
+/// pages was believed to be where the other one is.
 #[test]
 fn a_batch_goes_to_one_rack_at_a_time() {
     let mut stand = Stand::new();
@@ -574,8 +577,8 @@ fn a_batch_goes_to_one_rack_at_a_time() {
     assert_eq!(stand.write_in(5, REMOTE, 10), Some(RackAnswer::Moved));
 }
 
-/// A client that had given a transfer up has begun another batch: the late end of the first one
-/// once made the daemon forget what it had refused of the second.
+/// Regression: a client had given up a transfer and begun another batch; the late end of the first
+/// batch made the daemon forget what it had refused of the second.
 #[test]
 fn the_late_end_of_an_earlier_batch_does_not_forget_the_present_one() {
     let mut moving = Moving::new();

@@ -1,4 +1,4 @@
-//! A daemon that has stood still itself: by its clock the others were silent for as long.
+//! A daemon that was itself stopped: by its clock the other racks were silent for that time.
 
 use rackpool_fabric::DisconnectReason;
 use rackpool_model::Access;
@@ -9,8 +9,8 @@ use super::{HOME, REMOTE, Stand, location};
 /// Longer than a lease.
 const LONG_MS: u64 = 3_000;
 
-/// A client that asks where a page is, whose home has the question and then cuts the requester off,
-/// who has stood still.
+/// A client looks up a page; the page's home receives the lookup and then cuts off this rack, which
+/// was stopped.
 fn has_stood_still() -> Stand {
     let mut stand = Stand::new();
     assert_eq!(stand.call(0, RackRequest::Translate { page: REMOTE, access: Access::Read }), None);

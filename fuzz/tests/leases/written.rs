@@ -1,5 +1,5 @@
-//! What is to be written in a page that moves, or for which there is no lease: once asked, it waits
-//! where it can be done, and is done there.
+//! Writes into a page that moves, or for which there is no lease: each waits at the rack that will
+//! be able to execute it, and is executed there.
 
 use super::moving::{COMES, Moving, SWAP};
 use super::*;
@@ -11,7 +11,7 @@ impl Moving {
         self.stand.write_in(cell, self.goes, batch)
     }
 
-    /// The page can be read at its new home, and nothing is missing there.
+    /// The page can be read at its new home, and no dirty lines are missing there.
     fn leave(&mut self) {
         self.prefetch_lease();
         self.asked();
@@ -62,7 +62,8 @@ fn who_writes_a_page_that_goes_asks_once_and_has_it_written_at_its_new_home() {
     assert!(moving.asked().0.is_empty(), "it goes under a lease");
 }
 
-/// It waited for its new home's daemon to hear that, to write it, and to say so.
+/// Regression: the write waited until the new home's daemon had learned of it, executed it, and
+/// answered.
 #[test]
 fn a_page_is_written_at_its_new_home_from_the_moment_that_it_is_left() {
     let mut moving = Moving::new();
@@ -85,7 +86,7 @@ fn a_page_is_written_at_its_new_home_from_the_moment_that_it_is_left() {
     assert!(moving.asked().0.is_empty(), "nor is anybody asked for the next one");
 }
 
-/// Others would go on to read what was there before.
+/// Other holders would go on reading the old contents.
 #[test]
 fn a_page_is_not_written_at_its_new_home_while_others_have_leases_of_the_old_one() {
     let mut moving = Moving::new();
@@ -107,7 +108,8 @@ fn a_page_is_not_written_at_its_new_home_while_others_have_leases_of_the_old_one
     assert_eq!(moving.stand.answer(3), Some(RackAnswer::DoneAt(HOME)), "under the lease");
 }
 
-/// Who waited for where it is was told of that by its new home, some messages later.
+/// Regression: a client that looked up the page was told its place by its new home, some messages
+/// later.
 #[test]
 fn who_looks_for_a_page_to_write_it_goes_on_when_it_is_left() {
     let mut moving = Moving::new();
@@ -120,8 +122,8 @@ fn who_looks_for_a_page_to_write_it_goes_on_when_it_is_left() {
     assert!(matches!(moving.stand.answer(1), Some(RackAnswer::Remote { home: HOME, .. })));
 }
 
-/// It took the lease for one that is good when it has left the page, which it had in its earlier
-/// life.
+/// Regression: the restarted rack took the lease for one that becomes valid when it has left the
+/// page, which it had in its earlier incarnation.
 #[test]
 fn a_restarted_old_home_writes_where_the_new_one_lets_it() {
     let mut moving = Moving::new();
@@ -239,7 +241,7 @@ fn what_a_gone_client_wanted_done_is_not_done() {
     assert!(!requests.iter().any(|(.., request)| changes(request)), "{requests:?}");
 }
 
-/// What another rack wants done in a page that comes; the requests.
+/// Operations of another rack in an arriving page; returns the requests.
 fn wait_at_new_home(moving: &mut Moving) -> [u64; 2] {
     moving.doubt();
     let write = PeerRequest::Write { addr: addr(COMES), bytes: vec![2; 8] };
@@ -258,12 +260,13 @@ fn value(moving: &mut Moving) -> PeerReply {
 #[derive(Clone, Copy)]
 enum End {
     Disconnects,
-    /// This rack has not noticed that the first endpoint has ended.
+    /// It connects again before this rack has noticed that the first endpoint has ended.
     ConnectsAgain,
     GivesUp,
 }
 
-/// Who hears that there will be no answer goes on: what he has done since would be undone.
+/// A requester that is told there will be no answer continues; executing the operation later would
+/// overwrite what it has done since.
 #[test]
 fn what_a_rack_wanted_done_that_does_not_wait_any_more_is_not_done() {
     for end in [End::Disconnects, End::ConnectsAgain, End::GivesUp] {

@@ -1,5 +1,5 @@
-//! `rackpool-exec-rounds [COUNT] [KILL EVERY]`: clients at two instances raise counters by `WATCH`
-//! and `EXEC` while instances are killed.
+//! `rackpool-exec-rounds [COUNT] [KILL EVERY]`: clients of two service instances raise counters
+//! with `WATCH` and `EXEC` while the instances are killed.
 
 use std::process::ExitCode;
 

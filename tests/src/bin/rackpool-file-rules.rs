@@ -1,6 +1,8 @@
-//! `rackpool-file-rules DIR [filter]`: tries the rules of file systems in a folder of any.
-//! `rackpool-file-rules DIR random SEED SEEDS OTHER`: random operations there, against a model in
-//! memory and against the same ones in the folder `OTHER`.
+//! `rackpool-file-rules DIR [filter]`: tests the rules of a file system in a folder of any file
+//! system.
+//!
+//! `rackpool-file-rules DIR random SEED SEEDS OTHER`: random operations in `DIR`, compared with a
+//! model in memory and with the same operations in the folder `OTHER`.
 
 use std::path::{Path, PathBuf};
 
@@ -12,7 +14,7 @@ const OPERATIONS: u32 = 1000;
 
 fn main() -> anyhow::Result<()> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
-    // Modes are what the rules say they are.
+    // Files get exactly the modes that the rules request.
     rustix::process::umask(rustix::fs::Mode::empty());
     match &arguments[..] {
         [root] => rules(Path::new(root), ""),

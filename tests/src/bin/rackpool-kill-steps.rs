@@ -5,7 +5,7 @@ use rackpool_tests::steps::campaign::Campaign;
 use rackpool_tests::steps::daemons;
 use rackpool_tests::steps::tracer::{Means, may_trace};
 
-/// A daemon is killed for so many clients: it takes longer until all have come back.
+/// Clients that are killed for each daemon that is: the recovery of a daemon takes longer.
 const DAEMONS: usize = 100;
 
 fn main() -> anyhow::Result<()> {

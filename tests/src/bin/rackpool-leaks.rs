@@ -1,5 +1,5 @@
-//! `rackpool-leaks [SECONDS] [KILL EVERY MS] [SEED] [KIND...]`: load with kills of programs of
-//! these kinds, all unless said, and what memory that leaves in use.
+//! `rackpool-leaks [SECONDS] [KILL EVERY MS] [SEED] [KIND...]`: runs a load while programs of these
+//! kinds (by default all) are killed, and reports the memory that remains in use.
 
 use std::process::ExitCode;
 use std::time::Duration;

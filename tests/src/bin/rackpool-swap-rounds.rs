@@ -1,4 +1,4 @@
-//! `rackpool-swap-rounds [ROUNDS] [SEED]`: pages swap while anyone is killed or stopped.
+//! `rackpool-swap-rounds [ROUNDS] [SEED]`: pages swap while processes are killed or stopped.
 
 use std::process::ExitCode;
 
@@ -6,9 +6,9 @@ use anyhow::Context;
 use rackpool_tests::swaps::campaign;
 use rackpool_tests::swaps::report::Report;
 
-/// After so many rounds the pool is made anew, with the next seed.
+/// Rounds in one pool; the next pool uses the next seed.
 const PIECE: usize = 50;
-/// So many rounds have to hit every phase of a swap; fewer may miss one by chance.
+/// The number of rounds from which every phase of a swap must be hit; fewer may miss one by chance.
 const MANY: usize = 200;
 
 fn main() -> anyhow::Result<ExitCode> {

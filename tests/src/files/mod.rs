@@ -1,13 +1,13 @@
-//! What a file system must do, tried on any folder: on a mount of rackpool, and on the host's own
-//! file systems, which show that the rules are right.
+//! The rules of a file system, tested in any folder: in a mount of rackpool, and in the host's own
+//! file systems, which confirm that the rules are right.
 //!
 //! | module | holds |
 //! |---|---|
-//! | [`place`] | the folder of one rule, and what rules ask of files |
+//! | [`place`] | the folder of one rule, and helpers for files in it |
 //! | [`rules`] | POSIX, rule by rule |
-//! | [`one_file`] | random operations on one file, against its bytes in memory |
-//! | [`tree`] | random operations on a tree, against the same ones on another file system |
-//! | [`user`] | doing things as somebody else |
+//! | [`one_file`] | random operations on one file, compared with its bytes in memory |
+//! | [`tree`] | random operations on a tree, compared with the same ones on another file system |
+//! | [`user`] | operations as another user |
 
 pub mod one_file;
 pub mod place;
@@ -20,11 +20,11 @@ use std::path::Path;
 
 use place::Place;
 
-/// A rule: its name and how it is tried in an empty folder. It panics where it does not hold.
+/// A rule: its name, and the function that tests it in an empty folder and panics on a violation.
 pub type Rule = (&'static str, fn(&Place));
 
-/// Tries the rules whose names contain `filter`, each in a folder of its own below `root`; the
-/// names of those that do not hold, with what they said.
+/// Tests the rules whose names contain `filter`, each in a folder of its own below `root`. Returns
+/// the names of the violated rules, with their panic messages.
 pub fn broken_rules(root: &Path, filter: &str) -> Vec<(&'static str, String)> {
     let chosen = rules::all().filter(|(name, _)| name.contains(filter));
     let mut broken = Vec::new();

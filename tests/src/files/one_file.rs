@@ -1,6 +1,6 @@
-//! Random operations on one file, against its bytes in memory: through two descriptors, past the
-//! kernel's cache and through it, with bytes that tell where in the file and by which operation
-//! they were written.
+//! Random operations on one file, compared with its bytes in memory. They go through two
+//! descriptors, through the page cache and past it. The bytes identify the place in the file and
+//! the operation that wrote them.
 
 use std::collections::VecDeque;
 use std::fs::File;
@@ -15,17 +15,17 @@ use rand::{Rng, SeedableRng};
 use rustix::fs::{FallocateFlags, OFlags, fallocate};
 use rustix::io::Errno;
 
-/// The largest size: past the end of the first 2 MiB, which some file systems treat as a unit.
+/// The largest size: beyond the first 2 MiB, which some file systems treat as a unit.
 const MAX_SIZE: u64 = (2 << 20) + 300_000;
-/// Most bytes of one operation.
+/// The most bytes of one operation.
 const MAX_LEN: u64 = 150_000;
-/// What `O_DIRECT` wants offsets, lengths and memory to be multiples of.
+/// The alignment that `O_DIRECT` requires of offsets, lengths and memory.
 const BLOCK: u64 = 4096;
-/// Operations that a failure tells of.
+/// The number of last operations that a failure prints.
 const TOLD: usize = 12;
 
-/// Does so many operations on a new file in a folder. A failure names the seed and the last
-/// operations.
+/// Executes `operations` operations on a new file in a folder. A failure prints the seed and the
+/// last operations.
 pub fn exercise(folder: &Path, seed: u64, operations: u32) -> anyhow::Result<()> {
     let mut run = Run::new(folder, seed)?;
     for number in 0..operations {
@@ -38,17 +38,17 @@ pub fn exercise(folder: &Path, seed: u64, operations: u32) -> anyhow::Result<()>
     run.check_all("at the end").with_context(|| format!("seed {seed}"))
 }
 
-/// The file, and what must be in it.
+/// The file and its expected contents.
 struct Run {
     path: PathBuf,
-    /// Two descriptions of the one file; an operation takes either.
+    /// Two open descriptions of the file; an operation uses either.
     files: [File; 2],
-    /// The same past the kernel's cache, where the file system has that.
+    /// An `O_DIRECT` description, where the file system supports it.
     direct: Option<File>,
     bytes: Vec<u8>,
     random: SmallRng,
     told: VecDeque<String>,
-    /// How many operations have written.
+    /// The number of operations that have written.
     writes: u64,
 }
 
@@ -64,7 +64,7 @@ fn open_direct(path: &Path) -> anyhow::Result<Option<File>> {
     }
 }
 
-/// Memory that `O_DIRECT` takes, of `len` bytes from `from` on.
+/// A buffer aligned for `O_DIRECT`: `len` bytes from `from` on.
 struct Aligned {
     bytes: Vec<u8>,
     from: usize,
@@ -115,7 +115,7 @@ impl Run {
         }
     }
 
-    /// Where an operation is done: near the end of pages and of the file more often than elsewhere.
+    /// A random range, near the ends of pages and of the file more often than elsewhere.
     fn range(&mut self) -> (u64, u64) {
         let size = self.bytes.len() as u64;
         let random = &mut self.random;
@@ -141,15 +141,15 @@ impl Run {
         self.told.push_back(what);
     }
 
-    /// One of the two descriptions.
+    /// One of the two descriptions, at random.
     fn file(&mut self) -> &File {
         let which = usize::from(self.random.random::<bool>());
         &self.files[which]
     }
 
-    /// Bytes of a new operation for a place in the file: no other place has the same, but by
-    /// chance, nor has this one from another operation. So what lands elsewhere, or is of before,
-    /// is seen.
+    /// The bytes of a new operation for a range of the file. They differ, except by chance, from
+    /// those of every other place and every other operation, so that misplaced and old bytes are
+    /// detected.
     fn new_bytes(&mut self, offset: u64, len: u64) -> Vec<u8> {
         self.writes += 1;
         let begin = offset / 8;
@@ -162,11 +162,11 @@ impl Run {
         });
         let skipped = usize::try_from(offset - begin * 8).unwrap_or_default();
         let len = usize::try_from(len).unwrap_or_default();
-        // 0 is what holes have.
+        // 0 is the contents of holes.
         words.flatten().map(|byte| byte.max(1)).skip(skipped).take(len).collect()
     }
 
-    /// The model's bytes of a range, which it is made long enough for.
+    /// The model's bytes of a range; extends the model to the end of the range.
     fn model(&mut self, offset: u64, len: u64) -> &mut [u8] {
         if len == 0 {
             return &mut [];
@@ -220,7 +220,7 @@ impl Run {
         self.tell(format!("read {len} B at {offset} with O_DIRECT"));
         let mut read = Aligned::new(len)?;
         let mut done = 0;
-        // Only the end of the file may come sooner than what was asked for.
+        // A read may be short only at the end of the file.
         while done < there {
             let count = direct.read_at(&mut read.as_mut()[done..], offset + done as u64)?;
             ensure!(count > 0, "{done} B were read instead of {there} B");
@@ -269,7 +269,7 @@ impl Run {
     fn zero(&mut self, offset: u64, len: u64) -> anyhow::Result<()> {
         self.tell(format!("zero {len} B at {offset}"));
         match fallocate(self.file(), FallocateFlags::ZERO_RANGE, offset, len) {
-            // Not all file systems have it.
+            // Not all file systems support it.
             Err(rustix::io::Errno::OPNOTSUPP) => return Ok(()),
             outcome => outcome?,
         }
@@ -341,7 +341,7 @@ impl Run {
     }
 }
 
-/// Says where two stretches of bytes differ first.
+/// Fails with the first difference between two byte ranges.
 fn same(read: &[u8], wanted: &[u8], offset: u64) -> anyhow::Result<()> {
     let differ = read.iter().zip(wanted).position(|(read, wanted)| read != wanted);
     if let Some(at) = differ {

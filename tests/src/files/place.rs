@@ -1,4 +1,4 @@
-//! The folder of one rule, and what rules ask of files.
+//! The folder of one rule, and helpers for files in it.
 
 use std::fmt::Debug;
 use std::os::fd::OwnedFd;
@@ -8,7 +8,7 @@ use std::time::Duration;
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, Stat};
 use rustix::io::{Errno, Result};
 
-/// A folder for one rule; it goes with everything in it when the rule has been tried.
+/// A folder for one rule; dropping it removes it with its contents.
 #[derive(Debug)]
 pub struct Place {
     folder: PathBuf,
@@ -17,19 +17,19 @@ pub struct Place {
 /// The times of a file, in nanoseconds since 1970.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Times {
-    /// Of the last access.
+    /// Time of the last access.
     pub access: i128,
-    /// Of the last change of its contents.
+    /// Time of the last change of the contents.
     pub modified: i128,
-    /// Of the last change of its attributes.
+    /// Time of the last change of the attributes.
     pub changed: i128,
 }
 
 impl Place {
-    /// Makes the folder.
+    /// Creates the folder.
     ///
     /// # Panics
-    /// When it can't be made.
+    /// When it can't be created.
     #[must_use]
     #[track_caller]
     pub fn new(root: &Path, name: &str) -> Self {
@@ -45,13 +45,13 @@ impl Place {
         &self.folder
     }
 
-    /// Something in it.
+    /// The path of `name` in the folder.
     #[must_use]
     pub fn path(&self, name: impl AsRef<Path>) -> PathBuf {
         self.folder.join(name)
     }
 
-    /// Makes a file with these contents.
+    /// Creates a file with these contents.
     #[track_caller]
     pub fn file(&self, name: impl AsRef<Path>, contents: impl AsRef<[u8]>) -> PathBuf {
         let path = self.path(name);
@@ -59,7 +59,7 @@ impl Place {
         path
     }
 
-    /// Makes a folder.
+    /// Creates a subfolder.
     #[track_caller]
     pub fn subfolder(&self, name: impl AsRef<Path>) -> PathBuf {
         let path = self.path(name);
@@ -67,7 +67,7 @@ impl Place {
         path
     }
 
-    /// Makes a file and opens it for reading and writing.
+    /// Creates a file and opens it for reading and writing.
     #[track_caller]
     pub fn open_new(&self, name: impl AsRef<Path>) -> std::fs::File {
         let options = &mut std::fs::File::options();
@@ -78,20 +78,20 @@ impl Place {
 
 impl Drop for Place {
     fn drop(&mut self) {
-        // What a rule that failed has left may not let itself be removed.
+        // Files that a failed rule has left may resist removal.
         let _ = std::fs::remove_dir_all(&self.folder);
     }
 }
 
-/// Opens with the flags and mode of open(2).
+/// open(2) with these flags and mode.
 pub fn open(path: &Path, flags: OFlags, mode: u32) -> Result<OwnedFd> {
     rustix::fs::open(path, flags | OFlags::CLOEXEC, Mode::from_bits_retain(mode))
 }
 
-/// Attributes of what the path itself names.
+/// Attributes of the path itself; symbolic links are not followed.
 ///
 /// # Panics
-/// When there is nothing.
+/// When the path names nothing.
 #[must_use]
 #[track_caller]
 pub fn stat(path: &Path) -> Stat {
@@ -122,14 +122,14 @@ pub fn chmod(path: &Path, mode: u32) -> Result<()> {
     rustix::fs::chmod(path, Mode::from_bits_retain(mode))
 }
 
-/// chown(2); `None` leaves one as it is.
+/// chown(2) without following links; `None` leaves the user or group unchanged.
 pub fn chown(path: &Path, user: Option<u32>, group: Option<u32>) -> Result<()> {
     let user = user.map(rustix::fs::Uid::from_raw);
     let group = group.map(rustix::fs::Gid::from_raw);
     rustix::fs::chownat(CWD, path, user, group, AtFlags::SYMLINK_NOFOLLOW)
 }
 
-/// How many names a file has.
+/// The number of hard links of a file.
 #[must_use]
 #[track_caller]
 pub fn links(path: &Path) -> u64 {
@@ -151,7 +151,7 @@ pub fn times(path: &Path) -> Times {
     }
 }
 
-/// Whether the path names nothing.
+/// Returns true if the path names nothing.
 #[must_use]
 pub fn is_missing(path: &Path) -> bool {
     matches!(rustix::fs::lstat(path), Err(Errno::NOENT))
@@ -175,13 +175,12 @@ pub fn refused_with_one_of<T: Debug>(outcome: Result<T>, wanted: &[Errno]) {
     }
 }
 
-/// Waits until the clocks that file systems take their times from have moved on.
+/// Waits until the clocks from which file systems take their times have advanced.
 pub fn let_clocks_move() {
     std::thread::sleep(Duration::from_millis(15));
 }
 
-/// Fails the rule unless doing something sets the times of these paths that `which` picks, and lets
-/// the others alone.
+/// Fails the rule unless `work` updates exactly those times of the path that `which` names.
 #[track_caller]
 pub fn sets_times(path: &Path, which: &str, work: impl FnOnce()) {
     let before = times(path);

@@ -1,4 +1,4 @@
-//! Random operations on a tree, against the same ones on another file system.
+//! Random operations on a tree, compared with the same ones on another file system.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::os::unix::ffi::OsStrExt;
@@ -12,11 +12,11 @@ use rand::{Rng, SeedableRng};
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, RenameFlags, XattrFlags};
 use rustix::io::Errno;
 
-/// Names that operations choose from: few, so that they meet.
+/// Names that operations choose from: few, so that operations collide.
 const NAMES: [&str; 6] = ["a", "b", "c", "d", "long name with spaces", "ü"];
-/// Operations between two looks at the whole trees.
+/// Operations between two comparisons of the whole trees.
 const LOOK_EVERY: u32 = 50;
-/// Operations that a failure tells of.
+/// The number of last operations that a failure prints.
 const TOLD: usize = 12;
 
 /// One operation on paths below a root.
@@ -37,14 +37,14 @@ enum Operation {
     RemoveAttribute(PathBuf),
 }
 
-/// What is seen of something in a tree.
+/// The observable attributes of one entry of a tree.
 #[derive(Debug, PartialEq, Eq)]
 struct Seen {
     mode: u32,
     owner: u32,
     links: u64,
     size: u64,
-    /// A file's bytes, a link's target.
+    /// A file's bytes; a link's target.
     contents: Vec<u8>,
     attribute: Option<Vec<u8>>,
 }
@@ -55,8 +55,8 @@ impl Seen {
     }
 }
 
-/// Does the same operations in two empty folders and compares what they say, and what is there
-/// afterwards. A failure names the seed and the last operations.
+/// Executes the same operations in two empty folders, and compares their results and the trees
+/// afterwards. A failure prints the seed and the last operations.
 pub fn exercise(subject: &Path, model: &Path, seed: u64, operations: u32) -> anyhow::Result<()> {
     let mut random = SmallRng::seed_from_u64(seed);
     let mut told = VecDeque::new();
@@ -150,12 +150,12 @@ fn apply(root: &Path, operation: &Operation) -> Result<(), Errno> {
     }
 }
 
-/// Compares all that is in two trees.
+/// Compares two trees.
 pub fn compare(subject: &Path, model: &Path) -> anyhow::Result<()> {
     compare_seen(&look(subject)?, &look(model)?)
 }
 
-/// The same for an overlay, whose folders have one link where several layers have them.
+/// As [`compare`], for an overlay: a folder that exists in several layers has a link count of 1.
 pub fn compare_overlay(subject: &Path, model: &Path) -> anyhow::Result<()> {
     let [got, due] = [look(subject)?, look(model)?].map(|mut seen| {
         let folders = seen.values_mut().filter(|seen| seen.is_folder());
@@ -211,14 +211,14 @@ fn see(path: &Path) -> anyhow::Result<Seen> {
     } else if metadata.is_file() {
         (std::fs::read(path)?, metadata.len())
     } else {
-        // What folders call their size is their own affair.
+        // File systems report different sizes of folders.
         (Vec::new(), 0)
     };
     let mut value = [0; 4096];
     let attribute = match rustix::fs::lgetxattr(path, "user.attribute", &mut value[..]) {
         Ok(len) => Some(value[..len].to_vec()),
         Err(Errno::NODATA | Errno::OPNOTSUPP) => None,
-        // Links have none of users.
+        // Symbolic links have no `user` attributes.
         Err(Errno::PERM) => None,
         Err(error) => return Err(error.into()),
     };

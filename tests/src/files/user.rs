@@ -1,21 +1,21 @@
-//! Doing things as somebody else.
+//! Operations as another user.
 
 use nix::sched::{CloneFlags, unshare};
 use nix::unistd::{Gid, Uid, setfsgid, setfsuid};
 
-/// Somebody without privileges.
+/// A user and group without privileges.
 pub const NOBODY: u32 = 65_534;
-/// Somebody else without privileges.
+/// Another user and group without privileges.
 pub const OTHER: u32 = 65_533;
 
-/// Whether this process may act as others.
+/// Returns true if this process may act as other users.
 #[must_use]
 pub fn may_be_others() -> bool {
     Uid::effective().is_root()
 }
 
-/// Does something as a user without privileges: in a thread of its own, whose file system identity
-/// is that user's and which the kernel takes the matching capabilities from.
+/// Runs `work` as a user without privileges, in a thread of its own. The thread has that user's
+/// file system identity, so the kernel drops its file system capabilities.
 #[track_caller]
 pub fn as_user<T: Send>(user: u32, group: u32, work: impl FnOnce() -> T + Send) -> T {
     let outcome = std::thread::scope(|scope| {
@@ -29,7 +29,7 @@ pub fn as_user<T: Send>(user: u32, group: u32, work: impl FnOnce() -> T + Send) 
     outcome.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
 }
 
-/// Does something with a umask, which no other thread has meanwhile.
+/// Runs `work` in a thread with a umask of its own.
 ///
 /// # Panics
 /// When the thread can't have a umask of its own.

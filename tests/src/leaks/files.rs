@@ -1,4 +1,4 @@
-//! What programs do in a mount: a bounded set of files and folders.
+//! The load in the mounts: operations on a bounded set of files and folders.
 
 use std::fs::{self, File};
 use std::io::{self, Write};
@@ -16,11 +16,11 @@ use crate::contents;
 const NAMES: u32 = 24;
 /// The longest file, in bytes.
 const LONGEST: usize = 200_000;
-/// After an operation that failed: the mount may just be away.
+/// Pause after a failed operation: the mount may be restarting.
 const PAUSE: Duration = Duration::from_millis(5);
 
-/// Works in a folder of a mount until the loads end. The folder is not there while nothing is
-/// mounted.
+/// Works in a folder of a mount until the loads end. While nothing is mounted the folder is
+/// missing.
 pub(super) fn work(folder: &Path, seed: u64, counts: &Counts) {
     let mut random = SmallRng::seed_from_u64(seed);
     while !counts.has_ended() {
@@ -54,7 +54,7 @@ fn step(folder: &Path, random: &mut SmallRng) -> io::Result<()> {
             fs::remove_dir_all(&deep)
         }
         _ => {
-            // Written without a name.
+            // The file is written after its name was removed.
             let mut file = File::create(&one)?;
             fs::remove_file(&one)?;
             file.write_all(&contents::of(3, bytes))
@@ -62,7 +62,7 @@ fn step(folder: &Path, random: &mut SmallRng) -> io::Result<()> {
     }
 }
 
-/// Removes everything in a folder of a mount, and it.
+/// Removes a folder of a mount with its contents.
 pub(super) fn remove(folder: &Path) -> io::Result<()> {
     match fs::remove_dir_all(folder) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),

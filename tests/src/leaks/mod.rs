@@ -1,12 +1,12 @@
-//! Load with kills of every kind of program, and what memory it leaves in use once everything was
-//! deleted: no more than the same load leaves without kills.
+//! Load while programs of every kind are killed, and the memory that stays in use after everything
+//! was deleted. It must not exceed what the same load leaves without kills.
 //!
 //! | module | holds |
 //! |---|---|
-//! | `scene` | the programs: started, killed, started again, ended |
-//! | `requests` | what clients of the services ask for |
-//! | `files` | what programs do in the mounts |
-//! | `usage` | what is in use, by size of object, and in the tables |
+//! | `scene` | the programs: started, killed, restarted, ended |
+//! | `requests` | the load on the services |
+//! | `files` | the load in the mounts |
+//! | `usage` | memory in use by object size, and entries of the tables |
 
 mod files;
 mod requests;
@@ -26,18 +26,18 @@ use rand::{Rng, SeedableRng};
 use scene::Scene;
 pub use usage::Usage;
 
-/// By how much memory in use may differ, in bytes.
+/// The most by which memory in use may exceed the reference, in bytes.
 const SLACK: u64 = 1 << 20;
-/// What may be in use when everything was deleted: the directories of three tables are more than
-/// half of it, some segments the rest.
+/// The most that may be in use after everything was deleted: more than half of it is the
+/// directories of three tables, the rest some segments.
 const EMPTY: u64 = 2 << 20;
-/// The longest run without kills: tables have got as large as these loads make them long before.
+/// The longest run without kills. The tables reach their largest size long before its end.
 const LONGEST_REFERENCE: Duration = Duration::from_secs(60);
-/// How long sweeps may take to find what the killed have left.
+/// The most time for sweeps to find what killed programs have left.
 const SWEEPS: Duration = Duration::from_secs(60);
-/// How long memory in use must stay the same to count as settled.
+/// Memory in use counts as settled when it has not changed for this time.
 const STILL: Duration = Duration::from_secs(3);
-/// Between two looks at memory in use.
+/// Interval between two reads of the memory in use.
 const LOOK: Duration = Duration::from_millis(100);
 
 /// A kind of program that is killed.
@@ -47,9 +47,9 @@ pub enum Kind {
     Clients,
     /// Instances of `rackpool-kv`.
     Services,
-    /// `rackpool-fuse`.
+    /// Instances of `rackpool-fuse`.
     Mounts,
-    /// The racks' daemons.
+    /// The rack daemons.
     Daemons,
     /// The metadata server.
     Metadata,
@@ -86,35 +86,35 @@ impl FromStr for Kind {
     }
 }
 
-/// What is tried.
+/// Parameters of a campaign.
 #[derive(Clone, Debug)]
 pub struct Campaign {
-    /// How long programs are killed.
+    /// Duration of the phase with kills.
     pub time: Duration,
-    /// How long they are left alone between two kills, on average.
+    /// Average time between two kills.
     pub kill_every: Duration,
-    /// What the kills and the loads follow from.
+    /// Seed of the kills and the loads.
     pub seed: u64,
     /// The kinds of processes to kill.
     pub kinds: Vec<Kind>,
 }
 
-/// What a load has left.
+/// Results of one load.
 #[derive(Debug, Default)]
 struct Outcome {
-    /// In use when everything was deleted, and the programs still ran.
+    /// In use after everything was deleted, while the programs still ran.
     running: Usage,
-    /// In use when they had ended.
+    /// In use after the programs had ended.
     ended: Usage,
-    /// How often a program of each kind was killed.
+    /// Kills by kind of program.
     kills: BTreeMap<Kind, u64>,
-    /// How often a program ended that nobody had killed.
+    /// Programs that ended without having been killed.
     gave_up: u64,
-    /// Operations of the loads that were done.
+    /// Completed operations of the loads.
     operations: u64,
 }
 
-/// What a campaign has found.
+/// Results of a campaign: the load without kills (`calm`) and with kills (`struck`).
 #[derive(Debug)]
 pub struct Report {
     calm: Outcome,
@@ -122,19 +122,19 @@ pub struct Report {
 }
 
 impl Report {
-    /// Bytes in use after kills that the same load does not leave without them.
+    /// Bytes that are in use after the load with kills beyond those after the load without.
     #[must_use]
     pub fn leaked(&self) -> u64 {
         self.struck.ended.bytes().saturating_sub(self.calm.ended.bytes())
     }
 
-    /// Whether that is more than may be, or the load leaves too much by itself.
+    /// Returns true if that exceeds the limit, or if the load without kills leaves too much.
     #[must_use]
     pub fn has_failed(&self) -> bool {
         self.leaked() > SLACK || self.calm.ended.bytes() > EMPTY
     }
 
-    /// How often programs were killed.
+    /// The number of kills.
     #[must_use]
     pub fn kills(&self) -> u64 {
         self.struck.kills.values().sum()
@@ -159,8 +159,7 @@ impl fmt::Display for Report {
     }
 }
 
-/// Has programs killed under load, and compares what is in use afterwards with what the same load
-/// leaves without kills.
+/// Runs the load with kills and without, and compares the memory that stays in use.
 #[must_use]
 pub fn run(campaign: &Campaign) -> Report {
     let calm = Campaign {
@@ -173,7 +172,7 @@ pub fn run(campaign: &Campaign) -> Report {
     Report { calm, struck }
 }
 
-/// What the threads of the loads share.
+/// State that the threads of the loads share.
 #[derive(Debug, Default)]
 struct Counts {
     ended: AtomicBool,
@@ -190,7 +189,7 @@ impl Counts {
     }
 }
 
-/// One load from beginning to end. With `expected` memory in use is waited for to fall to that.
+/// Runs one load from start to end. With `expected`, waits until memory in use has fallen to that.
 fn round(campaign: &Campaign, expected: Option<u64>) -> Outcome {
     let mut scene = Scene::start(campaign.seed);
     let mut random = SmallRng::seed_from_u64(campaign.seed);
@@ -229,7 +228,7 @@ fn round(campaign: &Campaign, expected: Option<u64>) -> Outcome {
     outcome
 }
 
-/// Ends the loads when the thread that kills has ended, or has panicked.
+/// Ends the loads when the killing thread ends or panics.
 struct EndsLoads<'a>(&'a Counts);
 
 impl Drop for EndsLoads<'_> {
@@ -238,7 +237,7 @@ impl Drop for EndsLoads<'_> {
     }
 }
 
-/// Waits until sweeps have taken what they take.
+/// Waits until the sweeps have freed all they find.
 fn settle(scene: &Scene, expected: Option<u64>) {
     let begin = Instant::now();
     let (mut last, mut since) = (scene.bytes(), Instant::now());

@@ -1,4 +1,4 @@
-//! What clients of the services ask for: a bounded set of keys of all kinds.
+//! The load on the services: requests for a bounded set of keys of all kinds.
 
 use std::io;
 use std::path::Path;
@@ -10,10 +10,10 @@ use rand::{Rng, SeedableRng};
 use super::Counts;
 use crate::service::Wire;
 
-/// After a request without an answer: the service may just be away.
+/// Pause after a request without an answer: the service may be restarting.
 const PAUSE: Duration = Duration::from_millis(5);
 
-/// Asks an instance until the loads end.
+/// Sends requests to an instance until the loads end.
 pub(super) fn ask(socket: &Path, seed: u64, counts: &Counts) {
     let mut random = SmallRng::seed_from_u64(seed);
     while !counts.has_ended() {
@@ -27,7 +27,7 @@ pub(super) fn ask(socket: &Path, seed: u64, counts: &Counts) {
     }
 }
 
-/// A random one of the keys with this prefix.
+/// A random one of `count` keys with this prefix.
 fn key(random: &mut SmallRng, prefix: &str, count: u32) -> String {
     format!("{prefix}{}", random.random_range(0..count))
 }
@@ -59,7 +59,7 @@ fn step(wire: &mut Wire, random: &mut SmallRng) -> io::Result<()> {
         }
         27 => say(wire, &["RENAME", &hash, &key(random, "H", 6)]),
         28 => {
-            // Its map is left to the sweep.
+            // The sweep frees the hash's map.
             say(wire, &["SET", &hash, "in the place of a large hash"])?;
             say(wire, &["DEL", &hash])
         }
@@ -76,7 +76,7 @@ fn value(random: &mut SmallRng, longest: usize) -> String {
     "v".repeat(random.random_range(0..longest))
 }
 
-/// Sets a hundred fields of a hash, or members of a sorted set: three calls make it a large one.
+/// Sets a hundred fields of a hash or members of a sorted set; three calls make it a large one.
 fn many(wire: &mut Wire, random: &mut SmallRng, command: &str, name: &str) -> io::Result<()> {
     let mut words = vec![command.to_owned(), name.to_owned()];
     for _ in 0..100 {

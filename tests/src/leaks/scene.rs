@@ -1,4 +1,4 @@
-//! The programs: started, killed, started again, ended.
+//! The programs: started, killed, restarted, ended.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -21,19 +21,19 @@ use crate::service::{Answer, Service};
 use crate::wait::{TIMEOUT, wait_until};
 
 const RACKS: u16 = 2;
-/// Where a volume's superblock says where its table is: docs/design/fs.md.
+/// Offset of the table's address in a volume's superblock: docs/design/fs.md.
 const SUPERBLOCK_TABLE: u64 = 16;
 /// Clients of the library in each rack.
 const CLIENTS: u16 = 1;
-/// Memory of a rack, of which the loads need a fraction.
+/// Memory of a rack in bytes; the loads need a fraction of it.
 const MEMORY: u64 = 192 << 20;
 const PAGE: u64 = 256 << 10;
-/// For about as long a rack whose daemon was started again lets no page become free.
+/// The lease. A rack whose daemon was restarted lets no page become free for about this time.
 const LEASE_MS: u64 = 4000;
-/// How long what the programs have left may take to be given back once they have ended.
+/// The most time until everything that ended programs held is reclaimed.
 const RETURN: Duration = Duration::from_secs(30);
 
-/// Two racks, and in each an instance of the service, a mount, and clients of the library.
+/// Two racks, each with a service instance, a mount, and clients of the library.
 #[derive(Debug)]
 pub(super) struct Scene {
     mounts: Vec<TestMount>,
@@ -44,7 +44,7 @@ pub(super) struct Scene {
     pool: TestPool,
 }
 
-/// A client of the library; the program that it is now.
+/// A client of the library, and its current process.
 #[derive(Debug)]
 struct Client {
     rack: u16,
@@ -98,12 +98,12 @@ impl Scene {
         self.pool.client(rack, &["traffic", &table, &seed])
     }
 
-    /// Where the services listen.
+    /// The sockets of the services.
     pub(super) fn sockets(&self) -> Vec<PathBuf> {
         self.services.iter().map(|service| service.socket.clone()).collect()
     }
 
-    /// Where files are worked with: a folder of each mount's own, and one that all work in.
+    /// The folders for the file loads: one for each mount, and one that all mounts use.
     pub(super) fn folders(&self) -> Vec<PathBuf> {
         let numbered = self.mounts.iter().enumerate();
         let both = |(number, mount): (usize, &TestMount)| {
@@ -122,8 +122,8 @@ impl Scene {
         }
     }
 
-    /// Kills one program of these kinds, some of them or all together, and starts them again.
-    /// Returns the kinds of those that were killed.
+    /// Kills one program of these kinds, several, or all, and starts them again. Returns the kinds
+    /// of the killed programs.
     pub(super) fn strike(&mut self, kinds: &[Kind], random: &mut SmallRng) -> Vec<Kind> {
         let all = kinds
             .iter()
@@ -138,7 +138,7 @@ impl Scene {
         for (_, target) in &struck {
             self.kill(*target);
         }
-        // Servers first: the others can't start without them.
+        // Servers first: the other programs can't start without them.
         for (_, target) in struck.iter().rev() {
             self.restart(*target);
         }
@@ -172,7 +172,7 @@ impl Scene {
         }
     }
 
-    /// Starts again what has ended by itself: how many programs that were.
+    /// Restarts programs that ended by themselves; returns how many did.
     pub(super) fn revive(&mut self) -> u64 {
         let mut ended = Vec::new();
         for index in 0..self.clients.len() {
@@ -196,14 +196,14 @@ impl Scene {
         ended.len() as u64
     }
 
-    /// Ends the clients, and deletes everything that anybody has stored.
+    /// Ends the clients, and deletes all stored data.
     pub(super) fn clear(&mut self) {
         for client in &mut self.clients {
             assert!(client.program.finish(), "a client ended with an error");
         }
         let own = Arc::new(self.pool.open(0));
         traffic::clear(&own, (0..RACKS).map(RackId)).expect("roots that can be deleted");
-        // Racks that have just been started again may refuse for a while.
+        // Racks that were just restarted may refuse requests for a while.
         wait_until("the table of the clients goes", TIMEOUT, || {
             let table = Table::open(Arc::clone(&own), self.table);
             table.and_then(Table::destroy).is_ok()
@@ -221,19 +221,19 @@ impl Scene {
         self.pool.allocated().iter().sum()
     }
 
-    /// Pages that nobody uses and that are not free yet: a rack whose daemon was killed may have
-    /// had them leased.
+    /// The number of pages that are unused and not yet free: a rack whose daemon was killed may
+    /// have leased them.
     pub(super) fn leaving_pages(&self) -> usize {
         let pages = census::pages(&self.pool);
         pages.iter().filter(|(_, state)| *state == PageState::Leaving).count()
     }
 
-    /// What is in use now.
+    /// The current usage.
     pub(super) fn usage(&self) -> Usage {
         Usage::of(&self.pool, self.entries())
     }
 
-    /// What the tables of the services and of the volume have.
+    /// Entries of the tables of the services and of the volume.
     fn entries(&self) -> BTreeMap<String, u64> {
         let own = Arc::new(self.pool.open(0));
         let root = |name| own.root(name).expect("a pool that answers");
@@ -261,7 +261,8 @@ impl Scene {
         all
     }
 
-    /// Ends all programs but the racks; what is in use when all they had has been taken back.
+    /// Ends all programs except the servers of the racks; returns the usage after everything that
+    /// they held was reclaimed.
     pub(super) fn end(mut self) -> Usage {
         let entries = self.entries();
         for mount in &mut self.mounts {

@@ -1,4 +1,4 @@
-//! What is in use, by size of object, and in the tables.
+//! Memory in use by object size, and entries of the tables.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -6,19 +6,19 @@ use std::fmt;
 use crate::census;
 use crate::pool::TestPool;
 
-/// What is in use at a time when nothing changes.
+/// What is in use in a pool in which nothing changes.
 #[derive(Debug, Default)]
 pub struct Usage {
-    /// How many objects of each size, which is in bytes.
+    /// The number of objects of each size in bytes.
     objects: BTreeMap<u64, u64>,
-    /// Frames of each rack that are not free, by the states of their pages.
+    /// Frames of each rack that are not free, by page state.
     pages: BTreeMap<String, u64>,
-    /// What is in tables.
+    /// Entries of each table.
     tables: BTreeMap<String, u64>,
 }
 
 impl Usage {
-    /// What is in use in a pool whose tables have this.
+    /// The usage of a pool whose tables hold `tables`.
     pub(super) fn of(pool: &TestPool, tables: BTreeMap<String, u64>) -> Self {
         let mut objects = BTreeMap::new();
         for bytes in census::objects(pool).into_values() {
@@ -39,14 +39,14 @@ impl Usage {
         &self.tables
     }
 
-    /// Bytes in objects in use.
+    /// Bytes of the objects in use.
     #[must_use]
     pub fn bytes(&self) -> u64 {
         self.objects.iter().map(|(bytes, count)| bytes * count).sum()
     }
 }
 
-/// Writes some usages side by side.
+/// Writes several usages side by side.
 pub(super) fn compare(f: &mut fmt::Formatter<'_>, all: &[(&str, &Usage)]) -> fmt::Result {
     write!(f, "{:>32}", "")?;
     all.iter().try_for_each(|(name, _)| write!(f, "{name:>14}"))?;

@@ -1,4 +1,4 @@
-//! Allocating and freeing, every step announced.
+//! Allocating and freeing, with every step announced.
 
 use std::sync::Arc;
 
@@ -9,9 +9,9 @@ use rand::{Rng, SeedableRng};
 use super::{Arguments, say};
 use crate::contents;
 
-/// `churn THREADS SEED KEEP BYTES...`: threads that allocate and free objects of these sizes and
-/// keep up to KEEP each. Says `+ ADDR BYTES` when an object is written, `- ADDR` before it is freed
-/// and `x ADDR` when it is free.
+/// `churn THREADS SEED KEEP BYTES...`: threads allocate and free objects of these sizes, and each
+/// keeps up to KEEP. Prints `+ ADDR BYTES` once an object is written, `- ADDR` before it is freed,
+/// and `x ADDR` once it is free.
 pub(super) fn churn(pool: &Arc<Pool>, arguments: &mut Arguments) -> anyhow::Result<()> {
     let (threads, seed) = (arguments.number("THREADS")?, arguments.number("SEED")?);
     let keep = usize::try_from(arguments.number("KEEP")?)?;
@@ -51,8 +51,8 @@ fn work(pool: &Pool, seed: u64, keep: usize, sizes: &[u64]) -> anyhow::Result<()
     }
 }
 
-/// `refill BYTES COUNT`: allocates COUNT objects at a time and frees them again, without keeping
-/// any from one turn to the next; says the turn's number. Caches fill and empty all the time.
+/// `refill BYTES COUNT`: allocates COUNT objects and frees them all again, in turns, and prints the
+/// number of the turn. The caches fill and empty all the time.
 pub(super) fn refill(pool: &Arc<Pool>, arguments: &mut Arguments) -> anyhow::Result<()> {
     let (bytes, count) = (arguments.number("BYTES")?, arguments.number("COUNT")?);
     for turn in 0_u64.. {

@@ -1,6 +1,6 @@
-//! `rackpool-test-client DIR RACK COMMAND [ARGUMENTS]`: a client that the tests can kill. What it
-//! says on its standard output is written line by line, each with one system call, so that
-//! whatever was acknowledged before a kill has been said.
+//! `rackpool-test-client DIR RACK COMMAND [ARGUMENTS]`: a client that the tests can kill. Each line
+//! goes to the standard output with one system call, so whatever was acknowledged before a kill has
+//! been printed.
 
 mod churn;
 mod reservations;
@@ -16,12 +16,12 @@ use std::sync::Arc;
 use anyhow::{Context, bail};
 use rackpool_client::{ClientOptions, GlobalAddr, Pool, RackId};
 
-/// Says a line, at once and in one piece.
+/// Prints a line at once, with one system call.
 fn say(line: &str) -> anyhow::Result<()> {
     let mut bytes = Vec::with_capacity(line.len() + 1);
     bytes.extend_from_slice(line.as_bytes());
     bytes.push(b'\n');
-    // The lock keeps the lines of several threads apart; the buffer ends at the line.
+    // The lock keeps the lines of threads apart; the buffer is flushed at the line's end.
     let mut out = std::io::stdout().lock();
     out.write_all(&bytes)?;
     out.flush()?;
@@ -76,7 +76,8 @@ pub fn run(arguments: Vec<String>) -> anyhow::Result<()> {
     }
 }
 
-/// `swaps LEDGER WORKER SEED`: uses words in pages that swap; what it does stands in the ledger.
+/// `swaps LEDGER WORKER SEED`: reads and writes words in pages that swap, and notes each operation
+/// in the ledger.
 fn swaps(options: ClientOptions, arguments: &mut Arguments) -> anyhow::Result<()> {
     let ledger = arguments.text("LEDGER")?;
     let (worker, seed) = (arguments.number("WORKER")?, arguments.number("SEED")?);

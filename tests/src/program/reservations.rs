@@ -1,4 +1,4 @@
-//! Reservations that the tests make, publish and leave behind; table operations without a pause.
+//! Reservations that the tests make, publish and abandon; table operations without a pause.
 
 use std::io::BufRead;
 use std::sync::Arc;
@@ -12,18 +12,18 @@ use rand::{Rng, SeedableRng};
 use super::store::value;
 use super::{Arguments, say};
 
-/// `reservations`: answers each line of the standard input with one line, until it ends.
+/// `reservations`: answers each line of the standard input with one line, until the input ends.
 ///
 /// | request | does | answers |
 /// |---|---|---|
-/// | `alloc BYTES` | allocates | the address |
+/// | `alloc BYTES` | allocates an object | the address |
 /// | `reservation BYTES` | makes the next reservation and writes its token | the address |
 /// | `tombstone` | makes the next reservation, without an object | `ok` |
-/// | `take PLACE OBJECT` | takes the next reservation out of a word | `ok`, or `no` |
-/// | `publish N LINK EXPECTED REPLACED` | publishes the `N`th | what the link was |
+/// | `take PLACE OBJECT` | makes the next reservation by borrowing an object out of a word | `ok`, or `no` |
+/// | `publish N LINK EXPECTED REPLACED` | publishes the `N`th reservation | the link's earlier value |
 /// | `compare N LINK EXPECTED REPLACED STAMP` | the same, if the stamp is right | the same |
-/// | `settle N LINK EXPECTED REPLACED WORD` | the same, and settles the link at last | the same |
-/// | `finish N` | finishes it | `ok` |
+/// | `settle N LINK EXPECTED REPLACED WORD` | the same, and finally settles the link at `WORD` | the same |
+/// | `finish N` | finishes the `N`th reservation | `ok` |
 ///
 /// The link becomes the reservation's address, or the tombstone's token. Numbers after `N` are
 /// hexadecimal.
@@ -101,8 +101,8 @@ fn answer(
     })
 }
 
-/// `mix TABLE SEED BYTES KEYS`: puts, inserts, updates, compares and deletes keys 0 to
-/// KEYS - 1 without a pause, and says after each 10 operations how many there were.
+/// `mix TABLE SEED BYTES KEYS`: puts, inserts, updates, compares and deletes keys 0 to KEYS - 1
+/// without a pause, and prints the number of operations after each 10.
 pub(super) fn mix(pool: &Arc<Pool>, arguments: &mut Arguments) -> anyhow::Result<()> {
     let table: GlobalAddr = arguments.addr("TABLE")?;
     let mut random = SmallRng::seed_from_u64(arguments.number("SEED")?);
@@ -123,8 +123,8 @@ pub(super) fn mix(pool: &Arc<Pool>, arguments: &mut Arguments) -> anyhow::Result
             _ => handle.delete(key.as_bytes()),
         };
         match done {
-            // A rack was slow enough to be taken for dead; what is left here goes with this
-            // program.
+            // A rack was so slow that it was taken for dead. What the operation leaves is reclaimed
+            // when this program ends.
             Ok(_) | Err(KvError::OutcomeUnknown) => {}
             Err(error) => return Err(error.into()),
         }

@@ -1,4 +1,4 @@
-//! Doing what is asked on the standard input.
+//! Executes the requests of the standard input.
 
 use std::io::BufRead;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use rackpool_client::Pool;
 use super::{Arguments, say};
 use crate::contents;
 
-/// `serve`: answers each line of the standard input with one line, until it ends.
+/// `serve`: answers each line of the standard input with one line, until the input ends.
 pub(super) fn serve(pool: &Arc<Pool>) -> anyhow::Result<()> {
     for line in std::io::stdin().lock().lines() {
         let words: Vec<String> = line?.split_whitespace().map(str::to_owned).collect();
@@ -47,8 +47,8 @@ fn answer(pool: &Arc<Pool>, arguments: &mut Arguments) -> anyhow::Result<String>
                 Some(at) => format!("differs at {at}"),
             }
         }
-        // Whether it is what was written last, or words of that and of what may have been written
-        // since.
+        // Whether the object holds the last written value, or words of that and of values that may
+        // have been written since.
         "among" => {
             let (addr, bytes) = (arguments.addr("ADDR")?, arguments.number("BYTES")?);
             let mut tags = vec![arguments.number("TAG")?];

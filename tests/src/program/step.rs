@@ -1,4 +1,5 @@
-//! One operation between two marks, so that a tracer can end it at any instruction.
+//! One operation between two marks (stops), so that a tracer can kill the program at any
+//! instruction.
 
 use std::any::Any;
 use std::sync::Arc;
@@ -13,11 +14,11 @@ use super::store::value;
 use super::{Arguments, say};
 use crate::contents;
 
-/// What a word that takes an object out of a link has and no address.
+/// The bit of a word that takes an object out of a link; no address has it.
 pub const TOMBSTONE: u64 = 1 << 63;
 /// Bytes of a value in the table.
 pub const VALUE: usize = 400;
-/// The bytes of a segment, and its slots, all of which are in every key's path.
+/// The bytes of a segment, and its slots. Every key's bucket path covers all of them.
 pub const SEGMENT: u64 = 256;
 const SLOTS: usize = 24;
 /// Objects that fill a thread's cache of one size.
@@ -29,7 +30,7 @@ type Work = Box<dyn FnOnce() -> anyhow::Result<Leftover>>;
 struct Leftover {
     /// The object that it allocated.
     object: Option<GlobalAddr>,
-    /// What must not be dropped before the second mark.
+    /// Values that must not be dropped before the second mark.
     _kept: Box<dyn Any>,
 }
 
@@ -37,17 +38,17 @@ fn kept(what: impl Any) -> anyhow::Result<Leftover> {
     Ok(Leftover { object: None, _kept: Box::new(what) })
 }
 
-/// What is prepared before the first mark: the program's objects, and what it does next.
+/// State before the first mark: the program's objects, and the operation to carry out.
 struct Prepared {
     objects: Vec<GlobalAddr>,
     work: Work,
 }
 
-/// `step OPERATION BYTES RUN LINK TABLE`: prepares an operation, says `ready ADDR...` with the
-/// objects it has, stops, carries the operation out, and stops again. When it goes on it says
+/// `step OPERATION BYTES RUN LINK TABLE`: prepares an operation, prints `ready ADDR...` with the
+/// program's objects, stops, carries the operation out, and stops again. Once resumed it prints
 /// `brought ADDR...` with the object that the operation allocated, and stops for the last time.
 pub(super) fn step(options: ClientOptions, arguments: &mut Arguments) -> anyhow::Result<()> {
-    // Whoever started it may end without a chance to end this.
+    // The parent may end without killing this process.
     prctl::set_pdeathsig(Signal::SIGKILL)?;
     let operation = arguments.text("OPERATION")?;
     let prepared = if operation == "open" {
@@ -69,7 +70,7 @@ pub(super) fn step(options: ClientOptions, arguments: &mut Arguments) -> anyhow:
     };
     let objects = prepared.objects.iter().map(|addr| format!(" {:x}", addr.raw()));
     say(&format!("ready{}", objects.collect::<String>()))?;
-    // Where tracing is forbidden the program is stopped and killed all the same.
+    // Where tracing is forbidden the program is still stopped and killed.
     let _ = ptrace::traceme();
     raise(Signal::SIGSTOP)?;
     let kept = (prepared.work)()?;
@@ -122,14 +123,15 @@ impl Scene {
         }
     }
 
-    /// An object of the program that holds what belongs to its address.
+    /// An object of the program that holds the pattern of its address.
     fn object(&self, bytes: u64) -> anyhow::Result<GlobalAddr> {
         let addr = self.pool.alloc(bytes)?;
         self.pool.write(addr, &contents::of(addr.raw(), usize::try_from(bytes)?))?;
         Ok(addr)
     }
 
-    /// The same from another thread: this one's caches and pages do not know it.
+    /// As [`Self::object`], allocated by another thread, so that this thread's caches and pages do
+    /// not know it.
     fn object_of_another_thread(&self, bytes: u64) -> anyhow::Result<GlobalAddr> {
         std::thread::scope(|scope| {
             let made = scope.spawn(|| self.object(bytes)).join();
@@ -206,7 +208,7 @@ impl Scene {
         Ok(reservation)
     }
 
-    /// The swap that puts a reservation where the link points now.
+    /// The compare-and-swap that publishes a reservation in the link in place of its present value.
     fn swap(&self, reservation: &Reservation) -> anyhow::Result<PublishCas> {
         let mut word = [0; 8];
         self.pool.read(self.link, &mut word)?;
@@ -214,7 +216,7 @@ impl Scene {
         let is_object = expected != 0 && expected & TOMBSTONE == 0;
         let replaced = Some(GlobalAddr::from_raw(expected)).filter(|_| is_object);
         if let Some(published) = replaced {
-            // Its publisher may have been killed before it could say that it is published.
+            // The publisher may have been killed before it could clear the owner word.
             self.pool.read(published, &mut word)?;
             let token = u64::from_le_bytes(word);
             if token != 0 {
@@ -304,8 +306,7 @@ impl Scene {
     }
 }
 
-/// Fills a table's only segment with deleted keys, so that the next key has no room without a
-/// compaction.
+/// Fills a table's only segment with deleted keys, so that the next key needs a compaction.
 fn fill(pool: &Pool, table: GlobalAddr, handle: &mut Handle<Arc<Pool>>) -> anyhow::Result<()> {
     let mut word = [0; 8];
     pool.read(GlobalAddr::from_raw(table.raw() + 16), &mut word)?;
@@ -325,7 +326,7 @@ fn fill(pool: &Pool, table: GlobalAddr, handle: &mut Handle<Arc<Pool>>) -> anyho
     while segment()? == before {
         come_and_go(handle)?;
     }
-    // The last of these is all that is deleted in the new segment.
+    // The last of these is the only deleted key in the new segment.
     let mut used = 1;
     handle.for_each(|_, _| used += 1)?;
     for _ in used..SLOTS {

@@ -1,4 +1,4 @@
-//! Writing values, every acknowledgement said.
+//! Writing values, with every acknowledgement printed.
 
 use std::sync::Arc;
 
@@ -8,8 +8,8 @@ use rackpool_kv::Table;
 use super::{Arguments, say};
 use crate::contents;
 
-/// `write ADDR BYTES`: writes the contents of 1, 2, 3 ... to an object, reads them back, and says
-/// each number when it has been written.
+/// `write ADDR BYTES`: writes the patterns 1, 2, 3 ... to an object, reads them back, and prints
+/// each number once it is written.
 pub(super) fn write(pool: &Arc<Pool>, arguments: &mut Arguments) -> anyhow::Result<()> {
     let (addr, bytes) = (arguments.addr("ADDR")?, arguments.number("BYTES")?);
     let mut buffer = vec![0; usize::try_from(bytes)?];
@@ -25,8 +25,8 @@ pub(super) fn write(pool: &Arc<Pool>, arguments: &mut Arguments) -> anyhow::Resu
     Ok(())
 }
 
-/// `copy ADDR BYTES`: writes one value to an object again and again, in as large pieces as there
-/// are, so that at any instant it is most likely in the middle of a copy.
+/// `copy ADDR BYTES`: writes one value to an object repeatedly, in the largest pieces possible, so
+/// that at any time it is most likely in the middle of a copy.
 pub(super) fn copy(pool: &Arc<Pool>, arguments: &mut Arguments) -> anyhow::Result<()> {
     let (addr, bytes) = (arguments.addr("ADDR")?, arguments.number("BYTES")?);
     let buffer = contents::of(1, usize::try_from(bytes)?);
@@ -37,7 +37,7 @@ pub(super) fn copy(pool: &Arc<Pool>, arguments: &mut Arguments) -> anyhow::Resul
     }
 }
 
-/// `add ADDR`: adds 1 again and again and says the value before each time.
+/// `add ADDR`: adds 1 repeatedly and prints the value before each addition.
 pub(super) fn add(pool: &Arc<Pool>, arguments: &mut Arguments) -> anyhow::Result<()> {
     let addr = arguments.addr("ADDR")?;
     loop {
@@ -46,7 +46,7 @@ pub(super) fn add(pool: &Arc<Pool>, arguments: &mut Arguments) -> anyhow::Result
 }
 
 /// `put TABLE PREFIX BYTES KEYS`: puts 1, 2, 3 ... under the keys PREFIX-0, PREFIX-1 ... in turn,
-/// and says `put KEY NUMBER` each time.
+/// and prints `put KEY NUMBER` each time.
 pub(super) fn put(pool: &Arc<Pool>, arguments: &mut Arguments) -> anyhow::Result<()> {
     let (table, prefix) = (arguments.addr("TABLE")?, arguments.text("PREFIX")?);
     let (bytes, keys) = (arguments.number("BYTES")?, arguments.number("KEYS")?);
@@ -59,7 +59,7 @@ pub(super) fn put(pool: &Arc<Pool>, arguments: &mut Arguments) -> anyhow::Result
     Ok(())
 }
 
-/// A value that shows its number.
+/// A value that contains its number.
 #[must_use]
 pub fn value(number: u64, bytes: usize) -> Vec<u8> {
     let mut value = number.to_le_bytes().to_vec();
@@ -67,7 +67,7 @@ pub fn value(number: u64, bytes: usize) -> Vec<u8> {
     value
 }
 
-/// The number of a value; `None` when it was made by nobody.
+/// The number of a value; `None` when [`value`] did not make it.
 #[must_use]
 pub fn number_of(value: &[u8]) -> Option<u64> {
     let (number, contents) = value.split_first_chunk()?;
@@ -75,8 +75,8 @@ pub fn number_of(value: &[u8]) -> Option<u64> {
     contents::difference(number, contents).is_none().then_some(number)
 }
 
-/// `count TABLE KEY`: raises the counter of KEY by compare-and-put again and again and says what it
-/// has raised it to.
+/// `count TABLE KEY`: raises the counter of KEY by compare-and-put repeatedly and prints each new
+/// value.
 pub(super) fn count(pool: &Arc<Pool>, arguments: &mut Arguments) -> anyhow::Result<()> {
     let (table, key) = (arguments.addr("TABLE")?, arguments.text("KEY")?);
     let mut handle = Table::open(Arc::clone(pool), table)?.handle();

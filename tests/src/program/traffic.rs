@@ -1,4 +1,4 @@
-//! Allocating, storing and freeing without a pause, so that a kill comes at any moment of it.
+//! Allocating, storing and freeing without a pause, so that a kill hits any step of them.
 
 use std::io::Read;
 use std::sync::Arc;
@@ -20,13 +20,14 @@ const KEYS: u32 = 300;
 const ROOTS: u32 = 4;
 /// Sizes of values.
 const VALUES: [usize; 5] = [20, 300, 1500, 9000, 100_000];
-/// The largest object that is allocated by itself: it stays when its program is killed with it.
+/// The largest object that is allocated without a reservation. Such an object stays in use when its
+/// program is killed while holding it.
 const LARGEST: u64 = 256;
-/// So many operations in a row may fail, a millisecond apart.
+/// The most operations in a row that may fail, a millisecond apart.
 const FAILURES: u32 = 10_000;
 
 /// `traffic TABLE SEED`: changes keys of a table and roots, and allocates and frees, until its
-/// standard input ends. Refusals of racks that are just started again do not end it.
+/// standard input ends. Refusals of racks that have just been restarted do not end it.
 pub(super) fn traffic(pool: &Arc<Pool>, arguments: &mut Arguments) -> anyhow::Result<()> {
     let (table, seed) = (arguments.addr("TABLE")?, arguments.number("SEED")?);
     let mut random = SmallRng::seed_from_u64(seed);
@@ -78,7 +79,7 @@ fn root_name(rack: RackId, number: u32) -> String {
     format!("traffic-{}-{number}", rack.0)
 }
 
-/// Puts a new object in the place of a root's.
+/// Replaces a root's object with a new one.
 fn change_root(pool: &Pool, name: &str) -> anyhow::Result<()> {
     let old = pool.root(name)?;
     let new = pool.alloc(LARGEST)?;

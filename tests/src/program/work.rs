@@ -1,4 +1,4 @@
-//! Working on while others are killed.
+//! Working while other clients are killed.
 
 use std::io::BufRead;
 use std::sync::mpsc::{Receiver, TryRecvError, channel};
@@ -12,20 +12,20 @@ use rand::{Rng, SeedableRng};
 use super::{Arguments, say};
 use crate::contents;
 
-/// Objects that it keeps at most.
+/// The most objects that the program keeps.
 const KEEP: usize = 40;
-/// What it allocates: small objects, large ones and runs of pages.
+/// Sizes that it allocates: small objects, large ones, and runs of pages.
 const SIZES: [u64; 6] = [24, 100, 700, 3000, 10_000, 150_000];
 
-/// `work SEED`: allocates, writes, reads, adds and frees without a pause, and ends with an error
-/// when anything is refused or a byte is wrong. Lines of the standard input:
+/// `work SEED`: allocates, writes, reads, adds and frees without a pause. Ends with an error when
+/// an operation is refused or a byte is wrong. Lines of the standard input:
 ///
 /// | request | does | says |
 /// |---|---|---|
-/// | `hold` | checks all it has, closes the pool and waits | `held ADDR:BYTES...` |
+/// | `hold` | checks all its objects, closes the pool and waits | `held ADDR:BYTES...` |
 /// | `go` | opens the pool again and goes on | `ok` |
 ///
-/// At the end of its input it frees everything.
+/// At the end of its input the program frees everything.
 pub(super) fn work(options: &ClientOptions, arguments: &mut Arguments) -> anyhow::Result<()> {
     let mut random = SmallRng::seed_from_u64(arguments.number("SEED")?);
     let lines = requests();
@@ -52,7 +52,7 @@ pub(super) fn work(options: &ClientOptions, arguments: &mut Arguments) -> anyhow
         let found = pool.fetch_and_add(counter, 1)?;
         ensure!(found == count, "{found} additions of {count}");
         turn(&pool, &mut held, &mut random)?;
-        // The killed ones need the processors too.
+        // The clients that are to be killed need the cores too.
         std::thread::sleep(Duration::from_micros(200));
     }
     held.iter().try_for_each(|object| check(&pool, *object))?;

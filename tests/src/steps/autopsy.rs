@@ -1,5 +1,5 @@
-//! What a killed client's file says once its daemon has done with it: everything was taken back,
-//! and everything that was written into the rings is whole.
+//! The file of a killed client after its daemon has processed it: everything the client held was
+//! reclaimed, and all ring entries are whole.
 
 use std::collections::BTreeSet;
 use std::io::Read;
@@ -14,17 +14,17 @@ use rackpool_shm::superblock::Superblock;
 use rackpool_shm::{Mapping, file};
 use rackpool_wire::rack::{RackAnswer, RackRequest};
 
-/// Bytes of what begins a file.
+/// Bytes of the header of a file.
 const SUPERBLOCK: usize = 4096;
-/// Threads of which a killed client has used one or the other.
+/// Thread slots of which a killed client may have used any.
 const USED: u16 = 4;
 
-/// The file of a client, held beyond its end.
+/// The file of a client, kept open after the client's end.
 #[derive(Debug)]
 pub struct Body(ClientFile);
 
 impl Body {
-    /// The client file among these.
+    /// Opens the client file among these paths.
     #[must_use]
     pub fn among(files: &[PathBuf]) -> Option<Self> {
         let is_client = |path: &&PathBuf| {
@@ -47,14 +47,14 @@ impl Body {
         &self.0
     }
 
-    /// Threads that may have used it.
+    /// Thread slots that may have been used.
     pub(super) const fn threads(&self) -> std::ops::Range<u16> {
         let _ = self;
         0..USED
     }
 
-    /// Every object that goes back when the client ends, as its file says now: what stands in an
-    /// array, or in a reservation record of which it is decided.
+    /// Every object that the file notes now and that the daemon reclaims when the client ends:
+    /// objects in arrays, and objects of reservation records whose outcome is decided.
     #[must_use]
     pub fn noted(&self) -> BTreeSet<GlobalAddr> {
         let slots = self.threads().map(|thread| self.0.thread(thread).expect("a slot"));
@@ -67,7 +67,7 @@ impl Body {
         objects.map(GlobalAddr::from_raw).collect()
     }
 
-    /// What is wrong with it, now that everything has been taken back.
+    /// The faults of the file, once everything has been reclaimed.
     #[must_use]
     pub fn faults(&self) -> Vec<String> {
         let mut faults = Vec::new();
@@ -99,7 +99,7 @@ impl Body {
             }
         }
         for route in [Route::Rack, Route::Remote] {
-            // What the daemon had not taken: nobody else looks at it any more.
+            // Requests that the daemon had not taken; no other process reads them.
             self.0.ring(route).pop(usize::MAX, |request| {
                 if !is_whole(&request, self.0.threads()) {
                     faults.push(format!("a torn entry: {request:?}"));

@@ -1,5 +1,5 @@
-//! What daemons say when an object was given back twice, or when they do not understand what they
-//! find.
+//! Log messages of daemons that show that an object was returned twice, or that a daemon found data
+//! that it does not understand.
 
 use std::collections::BTreeMap;
 
@@ -8,18 +8,19 @@ use crate::pool::TestPool;
 const ODD: [&str; 6] =
     ["not in use", "freed twice", "nothing is known", "ERROR", "panicked", "out of use"];
 
-/// A daemon that is carried out instruction by instruction may take longer than a lease to answer.
+/// Expected: a daemon that is executed instruction by instruction may take longer than a lease to
+/// answer.
 const NOT_ODD: &str = "is cut off (";
 
-/// The messages of a pool's daemons.
+/// The log messages of a pool's daemons.
 #[derive(Debug, Default)]
 pub struct Log {
-    /// Bytes that have been looked at.
+    /// Bytes of each rack's log that were checked already.
     seen: BTreeMap<u16, usize>,
 }
 
 impl Log {
-    /// New messages that no daemon should have had a reason for.
+    /// New messages that no daemon should have logged.
     pub fn odd(&mut self, pool: &TestPool) -> Vec<String> {
         let mut odd = Vec::new();
         for rack in 0..pool.cluster.options().racks {

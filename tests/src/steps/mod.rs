@@ -1,19 +1,19 @@
-//! Ending programs at any of their instructions.
+//! Kills programs at any of their instructions.
 //!
-//! A client process prepares one operation and stops; its tracer carries out a chosen number of its
-//! instructions, one by one, and kills it there. So every instruction is a place to be killed at
-//! and nothing in the product knows of it. The rack daemon is killed the same way, inside the
-//! thread that serves the clients.
+//! A client process prepares one operation and stops. Its tracer executes a chosen number of its
+//! instructions one by one, and kills it there. Every instruction is thus a possible place of a
+//! kill, without any support in the product. The rack daemon is killed the same way, inside its
+//! data plane thread.
 //!
 //! | module | holds |
 //! |---|---|
-//! | [`campaign`] | eight clients at a time that are killed, and what must hold afterwards |
-//! | [`daemons`] | a daemon that is killed while it serves |
-//! | [`plan`] | which operation is killed next, and where |
-//! | [`autopsy`] | what a killed client's file says |
-//! | [`stock`] | what a stopped client's file says of what `alloc` has in hand |
+//! | [`campaign`] | kills of clients in eight slots, and the checks afterwards |
+//! | [`daemons`] | kills of a daemon while it serves requests |
+//! | [`plan`] | the next operation to be killed, and the instruction |
+//! | [`autopsy`] | checks of a killed client's file |
+//! | [`stock`] | the object that a stopped client's `alloc` has in hand, from its file |
 //! | [`tracer`] | stepping and killing |
-//! | [`log`] | what the daemons say |
+//! | [`log`] | unexpected messages of the daemons |
 //! | [`symbols`] | which instructions are the product's own |
 
 pub mod autopsy;

@@ -1,4 +1,4 @@
-//! Which operation is killed next, and where.
+//! Chooses the next operation to be killed, and the instruction.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt;
@@ -10,26 +10,27 @@ use rand::{Rng, SeedableRng};
 use super::symbols::Symbols;
 use super::tracer::Target;
 
-/// What a kill inside an operation may leave in use.
+/// What may stay in use after a kill inside an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Remains {
-    /// Nothing.
+    /// No object.
     Nothing,
-    /// What `alloc` had returned, or was about to: one object.
+    /// One object that `alloc` had returned, or was about to return.
     InHand,
-    /// The same, a run of pages.
+    /// One run of pages that `alloc` had returned, or was about to return.
     RunInHand,
-    /// The objects it had, with their contents, or with new ones.
+    /// The client's objects, with their old contents or new ones.
     Objects,
-    /// The objects it had, each free or in use.
+    /// The client's objects, each of them free or in use.
     Doubtful,
-    /// What the link points to, and nothing else.
+    /// Only the object to which the link points.
     Link,
-    /// What the table has, and nothing else.
+    /// Only the entries of the table.
     Table,
 }
 
-/// What `rackpool-test-client step` can do, and what a kill inside it may leave.
+/// The operations of `rackpool-test-client step`, and what may stay in use after a kill inside
+/// each.
 pub const OPERATIONS: [(&str, Remains); 24] = [
     ("alloc", Remains::InHand),
     ("refill", Remains::InHand),
@@ -58,51 +59,51 @@ pub const OPERATIONS: [(&str, Remains); 24] = [
 ];
 
 impl Remains {
-    /// Whether the operation is one that allocates.
+    /// Returns true for operations that allocate.
     #[must_use]
     pub const fn is_in_hand(self) -> bool {
         matches!(self, Self::InHand | Self::RunInHand)
     }
 }
 
-/// What is done in a round.
+/// The work of a round.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Task {
-    /// Every instruction is looked at; the kill comes at the end.
+    /// Execute all instructions one by one, and kill at the end.
     Measure,
-    /// A kill at an instruction.
+    /// Kill at an instruction.
     Kill(Target),
-    /// A kill after so many microseconds.
+    /// Kill after this number of microseconds.
     After(u64),
 }
 
-/// An operation and the rack that it is done from: 0, whose memory all use, or 1, which is full.
+/// An operation, and the rack of its client: 0, whose memory all use, or 1, which is full.
 pub type Key = (&'static str, u16);
 
 #[derive(Debug, Default)]
 struct Progress {
     rounds: usize,
-    /// Where to kill, the next one last; `None` before the operation was measured.
+    /// Targets that remain, the next one last; `None` until the operation was measured.
     steps: Option<Vec<Target>>,
-    /// Instructions from mark to mark.
+    /// Number of instructions from mark to mark.
     length: usize,
-    /// Product instructions among them.
+    /// The product's instructions among them.
     product: BTreeSet<u64>,
-    /// Product instructions that were about to be carried out at a kill.
+    /// The product's instructions before which a client was killed.
     hit: BTreeSet<u64>,
 }
 
-/// What has been done, and what is next.
+/// The progress of each operation, and the random choices.
 #[derive(Debug)]
 pub struct Plan {
     random: SmallRng,
     progress: BTreeMap<Key, Progress>,
 }
 
-/// An instruction of a loop is met by its breakpoint so many times at most.
+/// The most times that a breakpoint at an instruction of a loop is hit on the way to a target.
 const OFTEN: usize = 24;
 
-/// Where objects and requests change hands.
+/// Functions through which objects and requests change owners.
 const CORE: [&str; 8] = [
     "rackpool_ring",
     "client5cache",
@@ -114,16 +115,16 @@ const CORE: [&str; 8] = [
     "6window",
 ];
 
-/// A kill after any number of instructions.
+/// A kill after a random number of instructions.
 fn any_step(random: &mut SmallRng, most: usize) -> Task {
     let step = random.random_range(0..most);
     Task::Kill(Target { step, at: 0, times: 0, more: step })
 }
 
-/// How far one operation has been covered.
+/// The coverage of one operation.
 #[derive(Clone, Debug)]
 pub struct Coverage {
-    /// Which.
+    /// The operation and its rack.
     pub key: Key,
     /// Kills.
     pub rounds: usize,
@@ -131,11 +132,11 @@ pub struct Coverage {
     pub length: usize,
     /// Distinct instructions of the product in the measured run.
     pub product: usize,
-    /// How many of these were about to be carried out at a kill.
+    /// The number of these before which a client was killed.
     pub hit: usize,
 }
 
-/// Coverage in lines.
+/// Displays coverage as a table.
 #[derive(Clone, Copy, Debug)]
 pub struct Table<'a>(pub &'a [Coverage]);
 
@@ -150,7 +151,7 @@ impl fmt::Display for Table<'_> {
 }
 
 impl Plan {
-    /// A plan with these operations.
+    /// A plan for these operations.
     #[must_use]
     pub fn new(seed: u64, keys: impl IntoIterator<Item = Key>) -> Self {
         let keys = keys.into_iter();
@@ -160,8 +161,8 @@ impl Plan {
         }
     }
 
-    /// What to do next of what is wanted: the operation with the fewest rounds of those that still
-    /// have steps to be killed at; when there is none, all begin anew.
+    /// The next operation among the `wanted` ones, and its task: the operation with the fewest
+    /// rounds among those with targets left, or among all of them when none has targets left.
     pub fn next(&mut self, wanted: impl Fn(Key) -> bool) -> (Key, Task) {
         let is_left = |progress: &Progress| {
             progress.steps.as_ref().map_or(progress.rounds == 0, |steps| !steps.is_empty())
@@ -174,7 +175,7 @@ impl Plan {
         let progress = self.progress.get_mut(&key).expect("a known operation");
         progress.rounds += 1;
         let task = match &mut progress.steps {
-            // Being measured by another thread, perhaps.
+            // Another thread may be measuring the operation.
             None if progress.rounds > 1 => any_step(&mut self.random, 400),
             None => Task::Measure,
             Some(steps) => match steps.pop() {
@@ -185,7 +186,7 @@ impl Plan {
         (key, task)
     }
 
-    /// The same where nobody may trace: a kill at any time.
+    /// As [`Self::next`], where tracing is forbidden: a kill at a random time.
     pub fn next_time(&mut self, wanted: impl Fn(Key) -> bool) -> (Key, Task) {
         let of_kind = self.progress.iter_mut().filter(|(key, _)| wanted(**key));
         let (key, progress) = of_kind.min_by_key(|(_, p)| p.rounds).expect("operations");
@@ -193,10 +194,10 @@ impl Plan {
         (*key, Task::After(self.random.random_range(0..2000)))
     }
 
-    /// The instructions of an operation from mark to mark. The steps to be killed at are, in random
-    /// order, first those at which an instruction of the rings, the caches and the reservations
-    /// comes for the first time, then those of other instructions of the product, then all others
-    /// between the first and the last of this project.
+    /// Takes the instructions of an operation from mark to mark, and derives the targets. Their
+    /// order is random within each group: first occurrences of instructions of the rings, caches
+    /// and reservations; first occurrences of the product's other instructions; all other
+    /// instructions between the first and the last of this project.
     pub fn measured(&mut self, key: Key, trace: &[u64], symbols: &Symbols) {
         let is_own = |at: &u64| symbols.function(*at).is_some();
         let begin = trace.iter().position(is_own).unwrap_or(0);
@@ -209,7 +210,7 @@ impl Plan {
             let times = seen.entry(*at).or_insert(0);
             if symbols.is_product(*at) {
                 *times += 1;
-                // Further on in a long loop steps are counted from outside of it.
+                // Far into a long loop, steps are counted from outside of the loop.
                 if *times <= OFTEN {
                     target = Target { step, at: *at, times: *times, more: 0 };
                 }
@@ -232,38 +233,38 @@ impl Plan {
         progress.product = seen.into_keys().filter(|at| symbols.is_product(*at)).collect();
     }
 
-    /// Whether what is done now is one of so many, by chance.
+    /// Returns true with a probability of 1 in `many`.
     pub fn is_one_of(&mut self, many: u32) -> bool {
         self.random.random_ratio(1, many)
     }
 
-    /// Nothing was killed at this target: it comes once more, last of all.
+    /// The kill missed this target; it is tried again after all others.
     pub fn again(&mut self, key: Key, target: Target) {
         let progress = self.progress.get_mut(&key).expect("a known operation");
         progress.steps.get_or_insert_default().insert(0, target);
     }
 
-    /// A kill came before this instruction was carried out.
+    /// Notes that a kill came before this instruction.
     pub fn killed(&mut self, key: Key, at: u64, symbols: &Symbols) {
         if symbols.is_product(at) {
             self.progress.get_mut(&key).expect("a known operation").hit.insert(at);
         }
     }
 
-    /// Distinct product instructions at which something was killed.
+    /// Distinct instructions of the product at which a program was killed.
     #[must_use]
     pub fn distinct(&self) -> usize {
         let all = self.progress.values().flat_map(|progress| &progress.hit);
         all.collect::<BTreeSet<_>>().len()
     }
 
-    /// Whether an instruction is the product's, and nothing was killed at it yet.
+    /// Returns true if the instruction is the product's and no program was killed at it yet.
     #[must_use]
     pub fn is_new(&self, at: u64, symbols: &Symbols) -> bool {
         symbols.is_product(at) && !self.progress.values().any(|p| p.hit.contains(&at))
     }
 
-    /// How far each operation has been covered.
+    /// The coverage of each operation.
     pub fn coverage(&self) -> impl Iterator<Item = Coverage> {
         self.progress.iter().map(|(key, progress)| Coverage {
             key: *key,

@@ -1,10 +1,9 @@
-//! What a client's file says of the objects that `alloc` gets its next one from: how many of them
-//! `alloc` has in hand.
+//! How many objects a stopped client's `alloc` has in hand, computed from the client's file.
 //!
-//! An object that the daemon has handed over stands in the file until the program has it. So at any
-//! instant at which the client stands still, what was there at its mark and what was answered
-//! since, less what is there, is in the program's hands. No other run is needed to tell, and no
-//! count of instructions: a client that waits for longer says the same.
+//! An object that the daemon has handed over is noted in the file until the program takes it. In a
+//! stopped client, the objects in hand are therefore those in the file at the mark, plus those that
+//! answers brought since, minus those in the file now. This needs neither a second run nor a count
+//! of instructions, and does not depend on how long the client waited.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::Ordering;
@@ -16,38 +15,40 @@ use rackpool_wire::rack::RackAnswer;
 
 use super::autopsy::Body;
 
-/// What a stopped client's file says of the objects of one size.
+/// The objects of one size in a stopped client's file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Stock {
     /// In the magazines.
     kept: BTreeSet<u64>,
     /// In the inboxes.
     arrived: BTreeSet<u64>,
-    /// Of each call cell the call that was answered last, and how many objects it brought.
+    /// For each call cell, the call that was answered last and the number of objects that the
+    /// answer brought.
     answers: Vec<(u32, u64)>,
 }
 
-/// What `alloc` has taken out of the file.
+/// The object that `alloc` has taken out of the file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Hand {
-    /// Nothing.
+    /// None.
     Empty,
     /// This object.
     Has(GlobalAddr),
-    /// One that came from the daemon meanwhile: the file does not say which.
+    /// An object that the daemon handed over since the mark; the file does not tell which.
     HasOne,
-    /// That can't be told: it has asked more than once.
+    /// Unknown: the client sent more than one request.
     Unknown,
-    /// So many objects, and no `alloc` has that many: a fault.
+    /// This number of objects, which no `alloc` takes: a fault.
     Wrong(i64),
 }
 
 impl Body {
-    /// What the file says of objects of `bytes` bytes. The client must not run.
+    /// The objects of `bytes` bytes in the file. The client must be stopped.
     #[must_use]
     pub fn stock(&self, bytes: u64) -> Stock {
         let mut stock = Stock::default();
-        // First: when an answer is there, so is what it brought, and the daemon is done.
+        // Answers are read first: when an answer is present, so are the objects that it brought,
+        // and the daemon has finished the call.
         for cell in self.threads().flat_map(|thread| self.file().cells(thread).expect("cells")) {
             let call = cell.answered();
             let answer = cell.answer(call).filter(|_| call != 0);
@@ -73,7 +74,7 @@ impl Body {
 }
 
 impl Stock {
-    /// What the client has in hand by now, of what it had at its mark or was given since.
+    /// The objects in hand now, of those in the file at the mark or handed over since.
     #[must_use]
     pub fn hand(&self, mark: &Self) -> Hand {
         let mut given = 0;
@@ -91,7 +92,7 @@ impl Stock {
         if !mark.arrived.is_empty() {
             return Hand::Unknown;
         }
-        // What arrives before the answer is the daemon's.
+        // Objects that arrive before the answer still belong to the daemon.
         let noted =
             if is_answered { self.kept.union(&self.arrived).count() } else { self.kept.len() };
         let count = |number: usize| i64::try_from(number).unwrap_or(i64::MAX);
@@ -107,15 +108,16 @@ impl Stock {
     }
 }
 
-/// What an `alloc` had in hand from instant to instant. It has nothing, and from one of them on the
-/// object that it returns: one that went back was nobody's in between.
+/// Follows the hand of one `alloc` through its instructions. The hand is empty up to some
+/// instruction and has the returned object from then on; an object that leaves the hand again would
+/// have no owner in between.
 #[derive(Debug, Default)]
 pub struct Grasp {
     has: bool,
 }
 
 impl Grasp {
-    /// The next instant; what is wrong with it.
+    /// Takes the hand before the next instruction; returns a fault.
     pub fn saw(&mut self, hand: Hand) -> Option<&'static str> {
         match hand {
             Hand::Wrong(_) => Some("more or fewer objects in hand than alloc returns"),
@@ -128,7 +130,7 @@ impl Grasp {
         }
     }
 
-    /// Whether it has had anything.
+    /// Returns true once `alloc` has had an object in hand.
     #[must_use]
     pub const fn has(&self) -> bool {
         self.has
@@ -157,7 +159,7 @@ mod tests {
         assert_eq!(stock(&[64, 128, 192], &[], (7, 9)).hand(&mark), Hand::Wrong(-1));
     }
 
-    /// However long it waited, and wherever the objects stand when it goes on.
+    /// Independent of the length of the wait, and of where the objects lie when the client goes on.
     #[test]
     fn what_was_answered_and_is_not_noted_is_in_hand() {
         let mark = stock(&[], &[], (7, 9));

@@ -1,4 +1,4 @@
-//! Which functions of a program are the product's own: read from the symbols of its file.
+//! The functions of a program that belong to the product, read from its symbol table.
 
 use std::path::Path;
 
@@ -19,7 +19,7 @@ struct Function {
 const SYMBOL_TABLE: u64 = 2;
 const FUNCTION: u64 = 2;
 
-/// A little-endian number of `len` bytes in the file; 0 behind its end.
+/// A little-endian number of `len` bytes in the file; 0 beyond its end.
 fn number(file: &[u8], at: u64, len: usize) -> u64 {
     let start = usize::try_from(at).unwrap_or(usize::MAX);
     let bytes = start.checked_add(len).and_then(|end| file.get(start..end)).unwrap_or(&[]);
@@ -27,7 +27,7 @@ fn number(file: &[u8], at: u64, len: usize) -> u64 {
 }
 
 impl Symbols {
-    /// Those of a 64-bit ELF file.
+    /// Reads the symbols of a 64-bit ELF file.
     #[must_use]
     pub fn of(program: &Path) -> Self {
         let file = std::fs::read(program).expect("a readable program");
@@ -56,7 +56,7 @@ impl Symbols {
         Self { functions }
     }
 
-    /// The function that an instruction belongs to, by its offset in the program.
+    /// The function that contains the instruction at this offset in the program.
     #[must_use]
     pub fn function(&self, at: u64) -> Option<&str> {
         let index = self.functions.partition_point(|function| function.start <= at);
@@ -64,13 +64,13 @@ impl Symbols {
         (at < function.end).then_some(function.name.as_str())
     }
 
-    /// The same in words.
+    /// The name of that function, or `elsewhere`.
     #[must_use]
     pub fn name(&self, at: u64) -> &str {
         self.function(at).unwrap_or("elsewhere")
     }
 
-    /// Whether an instruction is the product's: of this project and not of its tests.
+    /// Returns true if an instruction belongs to this project and not to its tests.
     #[must_use]
     pub fn is_product(&self, at: u64) -> bool {
         self.function(at).is_some_and(|name| !name.contains("rackpool_tests"))

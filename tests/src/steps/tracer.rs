@@ -1,4 +1,4 @@
-//! Running a program instruction by instruction, and killing it at one of them.
+//! Executes a program instruction by instruction, and kills it at one of them.
 
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
@@ -20,12 +20,12 @@ use crate::skip::skipped;
 pub enum Means {
     /// At a chosen instruction.
     Steps,
-    /// At a random time: where nobody may trace.
+    /// At a random time: where tracing is forbidden.
     Times,
 }
 
-/// Whether programs can be killed at chosen instructions here. Some containers and processors do
-/// not let them: that is said aloud.
+/// How programs can be killed on this machine. Some containers and processors forbid tracing, which
+/// is then reported as skipped.
 #[must_use]
 pub fn may_trace() -> Means {
     let mut child = Command::new("sleep").arg("60").spawn().expect("a program that starts");
@@ -35,7 +35,7 @@ pub fn may_trace() -> Means {
         .and_then(|()| ptrace::interrupt(pid))
         .and_then(|()| waitpid(pid, Some(WaitPidFlag::__WALL)));
     let can = stopped.is_ok() && program_counter(pid).is_some();
-    // One that has ended needs neither.
+    // Both fail for a process that has ended.
     let _ = child.kill();
     let _ = child.wait();
     if can {
@@ -47,41 +47,42 @@ pub fn may_trace() -> Means {
     Means::Times
 }
 
-/// Where a program has come to.
+/// Where a program has stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum At {
     /// Before another instruction.
     Step,
     /// At its next mark.
     Mark,
-    /// At its end: another of its threads came to the instruction that it was to stop at.
+    /// The program has ended: another of its threads reached the breakpoint.
     End,
 }
 
-/// An instruction of a program's run.
+/// An instruction of a program's run. The program runs to the `times`th hit of a breakpoint at
+/// `at`, and from there `more` single steps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Target {
-    /// Instructions before it in the run that was measured.
+    /// Number of instructions before the target in the measured run.
     pub step: usize,
-    /// Offset in the program of an instruction that comes before it, or of itself.
+    /// Offset in the program of the target, or of an instruction before it.
     pub at: u64,
-    /// How many times that is met.
+    /// Hits of the breakpoint.
     pub times: usize,
-    /// Instructions from there.
+    /// Single steps from the last hit to the target.
     pub more: usize,
 }
 
-/// The first byte of the instruction that stops a traced program, where it is of one byte.
+/// The breakpoint instruction, where it is one byte long.
 const BREAKPOINT: Option<i64> = if cfg!(target_arch = "x86_64") { Some(0xcc) } else { None };
 
-/// A client that stops at its marks; killed when dropped. It can be traced by the thread only that
-/// has started it.
+/// A client that stops at its marks; killed when dropped. Only the thread that started the client
+/// can trace it.
 #[derive(Debug)]
 pub struct Victim {
     process: Child,
     stdout: BufReader<ChildStdout>,
     pid: Pid,
-    /// Where its program lies in its memory.
+    /// The address at which its program is mapped.
     base: u64,
 }
 
@@ -103,7 +104,7 @@ impl Victim {
         Self { process, stdout, pid, base: 0 }
     }
 
-    /// Waits for its first mark; the objects that it has.
+    /// Waits for the first mark; returns the client's objects.
     pub fn wait_for_mark(&mut self) -> Vec<GlobalAddr> {
         let mut line = String::new();
         self.stdout.read_line(&mut line).expect("a readable output");
@@ -117,7 +118,7 @@ impl Victim {
         words.map(parse_addr).collect()
     }
 
-    /// Files that it has mapped.
+    /// Files that the client has mapped.
     #[must_use]
     pub fn mapped_files(&self) -> Vec<PathBuf> {
         let maps = std::fs::read_to_string(format!("/proc/{}/maps", self.pid));
@@ -125,13 +126,13 @@ impl Victim {
         maps.lines().filter_map(|line| Some(PathBuf::from(line.get(line.find('/')?..)?))).collect()
     }
 
-    /// The offset in its program of the instruction that it is about to carry out.
+    /// The offset in the program of the next instruction.
     #[must_use]
     pub fn at(&self) -> u64 {
         program_counter(self.pid).expect("a stopped program").wrapping_sub(self.base)
     }
 
-    /// Carries out one instruction.
+    /// Executes one instruction.
     pub fn step(&mut self) -> At {
         let mut signal = None;
         loop {
@@ -145,10 +146,10 @@ impl Victim {
         }
     }
 
-    /// Lets it run to an instruction.
+    /// Runs the client to an instruction.
     pub fn run_to(&mut self, target: Target) -> At {
         for time in 0..target.times {
-            // From where it is, for it may be at this instruction already.
+            // After a step, since the client may be at this instruction already.
             let at = if time > 0 { self.step() } else { At::Step };
             let at = if at == At::Step { self.run_to_next(target.at) } else { at };
             if at != At::Step {
@@ -196,12 +197,12 @@ impl Victim {
         at
     }
 
-    /// Lets it run for a time, and stops it there, unless it comes to its next mark before.
+    /// Runs the client for a time and stops it, unless it reaches its next mark before.
     pub fn run_for(&mut self, time: Duration) -> At {
         match ptrace::cont(self.pid, None) {
             Ok(()) => {}
-            // Nobody traces it: it waits for the signal. To one that is traced the signal says
-            // nothing.
+            // The client is not traced and waits for the signal. A traced client is not affected by
+            // the signal.
             Err(_) => kill(self.pid, Signal::SIGCONT).expect("a process to signal"),
         }
         std::thread::sleep(time);
@@ -217,8 +218,8 @@ impl Victim {
         }
     }
 
-    /// Lets one that is at its second mark go on to its last; the object that its operation
-    /// allocated.
+    /// Resumes a client at its second mark up to its last one; returns the object that its
+    /// operation allocated.
     pub fn what_it_brought(&mut self) -> Option<GlobalAddr> {
         ptrace::cont(self.pid, None).expect("a stopped program");
         let mut line = String::new();
@@ -232,13 +233,13 @@ impl Victim {
         words.next().map(parse_addr)
     }
 
-    /// Kills it, wherever it is.
+    /// Kills the client.
     pub fn kill(mut self) {
         self.end();
     }
 
     fn end(&mut self) {
-        // One that has ended needs neither.
+        // Both fail for a process that has ended.
         let _ = self.process.kill();
         let _ = self.process.wait();
     }
@@ -259,7 +260,7 @@ pub struct TracedThread {
 }
 
 impl TracedThread {
-    /// Stops the thread of this name; `None` when that is forbidden.
+    /// Stops the thread of this name; `None` when tracing is forbidden.
     #[must_use]
     pub fn stop(process: u32, name: &str) -> Option<Self> {
         let process = Pid::from_raw(i32::try_from(process).expect("a process id"));
@@ -282,14 +283,14 @@ impl TracedThread {
         Some(Self { process, thread, base: base_of(process) })
     }
 
-    /// The offset in its program of the instruction that it is about to carry out.
+    /// The offset in the program of the thread's next instruction.
     #[must_use]
     pub fn at(&self) -> u64 {
         program_counter(self.thread).expect("a stopped thread").wrapping_sub(self.base)
     }
 
-    /// Carries out one instruction. False when the thread sleeps in a system call and `is_over`
-    /// says that nothing more is expected of it.
+    /// Executes one instruction. Returns false once the thread sleeps in a system call and
+    /// `is_over` returns true.
     pub fn step(&mut self, mut is_over: impl FnMut() -> bool) -> bool {
         let mut signal = None;
         loop {
@@ -303,7 +304,7 @@ impl TracedThread {
                         signal = Some(other);
                         break;
                     }
-                    // A stop that has to do with tracing alone.
+                    // A stop that is an event of tracing alone.
                     Ok(WaitStatus::PtraceEvent(..)) => {
                         signal = None;
                         break;
@@ -314,7 +315,7 @@ impl TracedThread {
         }
     }
 
-    /// Kills the process. Its parent has to wait for it.
+    /// Kills the process. Its parent must wait for it.
     pub fn kill_process(self) {
         drop(self);
     }
@@ -322,14 +323,14 @@ impl TracedThread {
 
 impl Drop for TracedThread {
     fn drop(&mut self) {
-        // One that has ended needs neither. A traced thread is gone when its tracer has seen it,
-        // and not before that can its process be waited for.
+        // Both fail for a process that has ended. A traced thread is gone only after its tracer has
+        // waited for it, and only then can its process be waited for.
         let _ = kill(self.process, Signal::SIGKILL);
         let _ = waitpid(self.thread, Some(WaitPidFlag::__WALL));
     }
 }
 
-/// Where the program of a process lies in its memory.
+/// The address at which the program of a process is mapped.
 fn base_of(process: Pid) -> u64 {
     let program = std::fs::read_link(format!("/proc/{process}/exe")).expect("a running program");
     let maps = std::fs::read_to_string(format!("/proc/{process}/maps")).expect("its maps");
@@ -343,7 +344,8 @@ fn program_counter(thread: Pid) -> Option<u64> {
     ptrace::getregs(thread).ok().map(|registers| registers.rip)
 }
 
-/// A breakpoint is an instruction: the one that it stood in the place of comes next.
+/// After a breakpoint, moves the program counter back to the instruction that the breakpoint
+/// replaced.
 #[cfg(target_arch = "x86_64")]
 fn step_back(thread: Pid) {
     let mut registers = ptrace::getregs(thread).expect("a stopped program");
@@ -359,7 +361,7 @@ fn program_counter(thread: Pid) -> Option<u64> {
     ptrace::getregs(thread).ok().map(|registers| registers.pc)
 }
 
-/// Registers of other processors are not known here: there programs are killed at random times.
+/// The registers of other processors are not known; there programs are killed at random times.
 #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
 const fn program_counter(_: Pid) -> Option<u64> {
     None

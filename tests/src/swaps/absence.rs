@@ -1,5 +1,5 @@
-//! Whose absence may be noticed in a round: who was hit, and whom the metadata server took for
-//! dead.
+//! Whose absence the clients may notice in a round: the processes that were killed or stopped, and
+//! the racks that the metadata server took for dead.
 
 use std::path::PathBuf;
 
@@ -9,10 +9,10 @@ use super::trouble::{Absent, Trouble, are_back, taken_for_dead};
 use crate::pool::TestPool;
 use crate::wait::{TIMEOUT, try_wait_for};
 
-/// Whose absence may be noticed.
+/// The processes whose absence may be noticed.
 #[derive(Debug)]
 pub(super) struct Absence {
-    /// Who was hit so that it shows.
+    /// Processes that were away long enough to be noticed.
     hit: Absent,
     log: PathBuf,
     /// Bytes of the metadata server's log when the round began.
@@ -20,16 +20,16 @@ pub(super) struct Absence {
 }
 
 impl Absence {
-    /// A round begins, nobody has been hit.
+    /// The start of a round, before any process was killed or stopped.
     pub(super) fn begin(pool: &TestPool) -> Self {
         let log = pool.dir().join("metadata.log");
         let seen = std::fs::read(&log).map_or(0, |said| said.len());
         Self { hit: Absent::default(), log, seen }
     }
 
-    /// Somebody was away. Heartbeats come four times a lease, so a rack that stands still for less
-    /// than three quarters of one is there all the time, and nobody may be told that it is not. The
-    /// metadata server is waited for as long as a lease.
+    /// Notes that a process was away. Heartbeats come four times a lease, so the absence of a rack
+    /// for less than three quarters of a lease must not be noticed. Requests to the metadata server
+    /// wait for up to a lease.
     pub(super) fn note(&mut self, away: &Away) {
         match away.who {
             Victim::Daemon(rack) if away.was_killed || away.time >= LEASE * 3 / 4 => {
@@ -42,7 +42,7 @@ impl Absence {
         }
     }
 
-    /// What the metadata server has said in this round.
+    /// What the metadata server has logged in this round.
     fn said(&self) -> String {
         let said = std::fs::read(&self.log).unwrap_or_default();
         String::from_utf8_lossy(said.get(self.seen..).unwrap_or_default()).into_owned()
@@ -52,8 +52,8 @@ impl Absence {
         taken_for_dead(&self.said())
     }
 
-    /// Waits until everybody knows that nobody is dead, so that the next round can't show what
-    /// happened in this one; whether that came.
+    /// Waits until every rack knows that no rack is dead, so that effects of this round can't show
+    /// in the next. Returns false if that did not happen in time.
     pub(super) fn is_over(&self, pool: &TestPool) -> bool {
         if !self.taken_for_dead().contains(&true) {
             return true;
@@ -63,13 +63,15 @@ impl Absence {
         try_wait_for(TIMEOUT, || is_over().then_some(())).is_some()
     }
 
-    /// Whether an operation of a client of rack `own` may have failed like that in this round.
+    /// Returns true if an operation of a client of rack `own` may have failed like this in the
+    /// round.
     pub(super) fn allows(&self, own: u16, trouble: Trouble) -> bool {
         let dead = Absent { racks: self.taken_for_dead(), metadata: false };
         self.hit.allows(own, trouble) || dead.allows(own, trouble)
     }
 
-    /// How many racks were taken for dead though neither they nor the metadata server had been hit.
+    /// The number of racks that were taken for dead although neither they nor the metadata server
+    /// were killed or stopped.
     pub(super) fn late_heartbeats(&self) -> usize {
         if self.hit.metadata {
             return 0;

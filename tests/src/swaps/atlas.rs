@@ -1,5 +1,4 @@
-//! Which page lies in which frame, and how far swaps are: read from the racks' own metadata, as
-//! it stands at any moment.
+//! The page in each frame, and the progress of swaps, read from the metadata of the running racks.
 
 use std::sync::atomic::Ordering;
 
@@ -12,29 +11,29 @@ use rackpool_shm::{Mapping, file};
 use super::frames::Frames;
 use crate::pool::TestPool;
 
-/// How far a swap's record is; the numbers are the record's own.
+/// The phase of a swap's record; the numbers are those of the record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u64)]
 pub enum Phase {
-    /// It may still be given up.
+    /// The swap may still be aborted.
     Open = 1,
-    /// The metadata server decides.
+    /// Only the metadata server can tell whether the swap is committed.
     InDoubt = 2,
-    /// Words and frames are being switched.
+    /// Committed; words and frames are being switched.
     Committed = 3,
-    /// Everything goes back to where it was.
+    /// Aborted; both pages are being restored to their old places.
     GivenUp = 4,
 }
 
 /// All phases.
 pub const PHASES: [Phase; 4] = [Phase::Open, Phase::InDoubt, Phase::Committed, Phase::GivenUp];
 
-/// What a record of a rack is about.
+/// A rack's part in a swap, from its record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Part {
-    /// How far the swap is.
+    /// The phase of the swap.
     pub phase: Phase,
-    /// A swap that the rack asked for; else one that it serves.
+    /// True if the rack requested the swap; false if it serves it.
     pub asked: bool,
 }
 
@@ -45,7 +44,7 @@ pub struct Atlas {
 }
 
 impl Atlas {
-    /// Maps the metadata of a pool whose racks are all there.
+    /// Maps the metadata of a pool; all its racks must exist.
     #[must_use]
     pub fn of(pool: &TestPool) -> Self {
         let options = pool.cluster.options();
@@ -61,8 +60,8 @@ impl Atlas {
         Self { racks: (0..options.racks).map(rack).collect() }
     }
 
-    /// The rack's part in the swaps that it has a record of. What stands in none of the phases is
-    /// left out: [`Self::has_records`] counts it.
+    /// The rack's parts in the swaps of which it has a record. Records with an unknown phase are
+    /// left out; [`Self::has_records`] counts them.
     pub fn parts(&self, rack: u16) -> impl Iterator<Item = Part> {
         self.phases(rack).filter_map(|(phase, asked)| {
             let phase = PHASES.into_iter().find(|known| *known as u64 == phase)?;
@@ -70,7 +69,7 @@ impl Atlas {
         })
     }
 
-    /// The first byte of each record, and whether it is one of a swap that the rack asked for.
+    /// The phase byte of each record, and whether the record is of a swap that the rack requested.
     fn phases(&self, rack: u16) -> impl Iterator<Item = (u64, bool)> {
         let (metadata, _) = &self.racks[usize::from(rack)];
         let records = metadata.swaps().expect("a whole file");
@@ -80,13 +79,13 @@ impl Atlas {
         })
     }
 
-    /// Whether a swap of the rack is in this phase now.
+    /// Returns true if a swap of the rack is in this phase now.
     #[must_use]
     pub fn is_in(&self, rack: u16, part: Part) -> bool {
         self.parts(rack).any(|found| found == part)
     }
 
-    /// Whether any rack has a record of a swap, be it one that says something impossible.
+    /// Returns true if any rack has a record of a swap, also one with an unknown phase.
     #[must_use]
     pub fn has_records(&self) -> bool {
         (0..self.racks.len()).any(|rack| {
@@ -95,7 +94,7 @@ impl Atlas {
         })
     }
 
-    /// All frames, one after the other: of one moment only if nothing moves.
+    /// All frames, read one after the other: a consistent snapshot only if no page moves.
     #[must_use]
     pub fn frames(&self) -> Frames {
         let all = (0_u16..).zip(&self.racks).flat_map(|(rack, (metadata, frames))| {
@@ -107,7 +106,7 @@ impl Atlas {
         Frames::new(all.collect())
     }
 
-    /// All frames while nothing moves; `None` as long as something does.
+    /// All frames while no page moves; `None` while one moves.
     #[must_use]
     pub fn frames_at_rest(&self) -> Option<Frames> {
         let rests = |frames: &Frames| !self.has_records() && frames.are_at_rest();

@@ -1,4 +1,4 @@
-//! Waiting for the moment of a round, and hitting.
+//! Waits for the chosen time of a round, then kills or stops its victim.
 
 use std::time::{Duration, Instant};
 
@@ -12,14 +12,14 @@ use super::round::{Blow, Moment, Round, Victim};
 use crate::census;
 use crate::wait::{TIMEOUT, wait_until};
 
-/// How long a moment that a round waits for may not come before the blow falls anyway.
+/// The longest wait for a chosen phase; after it the victim is hit anyway.
 const MOMENT: Duration = Duration::from_millis(300);
-/// The same of a swap that has to be given up first.
+/// The same for a phase of an aborted swap, where the swap must be made to abort first.
 const SURRENDER: Duration = Duration::from_millis(500);
-/// How much longer than its timeout a rack may take to give a swap up.
+/// The most time beyond its grace period that a rack may take to abort a swap.
 const SLACK: Duration = Duration::from_millis(50);
 
-/// Somebody who was away.
+/// A process that was killed or stopped, and for how long.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Away {
     pub(super) who: Victim,
@@ -27,14 +27,14 @@ pub(super) struct Away {
     pub(super) time: Duration,
 }
 
-/// A daemon that was stopped so that the other one gives a swap up.
+/// A daemon that was stopped so that the other daemon aborts a swap.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Held {
     rack: u16,
     since: Instant,
 }
 
-/// Looks all the time until the condition holds; whether it did in time.
+/// Polls the condition without a pause; returns true if it held before the deadline.
 fn look_until(deadline: Instant, mut condition: impl FnMut() -> bool) -> bool {
     loop {
         if condition() {
@@ -48,7 +48,8 @@ fn look_until(deadline: Instant, mut condition: impl FnMut() -> bool) -> bool {
 }
 
 impl Campaign {
-    /// Whether the moment in a swap came, and who is held for it.
+    /// Waits for the chosen time. Returns whether the chosen phase of a swap was reached, and the
+    /// daemon that is stopped for it.
     pub(super) fn wait_for(&mut self, moment: Moment) -> (bool, Option<Held>) {
         match moment {
             Moment::After(time) => {
@@ -65,9 +66,9 @@ impl Campaign {
         }
     }
 
-    /// Has a rack give a swap up: the other rack stops while its page is being copied, and so the
-    /// frame that the copy may still land in has to wait. Without a copy under way the record is
-    /// gone in the moment in which the swap is given up.
+    /// Makes a rack abort a swap: stops the other rack while its page is being copied. The aborting
+    /// rack keeps its record until the copy can no longer write into the frame. Without a copy
+    /// under way it erases the record as soon as the swap is aborted.
     fn have_given_up(&mut self, rack: u16, wanted: Part) -> (bool, Option<Held>) {
         let deadline = Instant::now() + SURRENDER;
         let open = Part { phase: Phase::Open, ..wanted };
@@ -88,7 +89,7 @@ impl Campaign {
         }
     }
 
-    /// Hits. Gives everybody who was away for it.
+    /// Kills or stops the victim; returns every process that was away.
     pub(super) fn strike(&mut self, round: Round, held: Option<Held>) -> Vec<Away> {
         let start = Instant::now();
         let was_killed = matches!(round.blow, Blow::Kill(_));
@@ -146,10 +147,11 @@ impl Campaign {
         }
     }
 
-    /// Waits until the daemon of a killed worker has taken everything back: what the worker had
-    /// under way may be carried out until then, after which the next one may contradict it.
+    /// Waits until the daemon of a killed worker has reclaimed everything. Until then operations
+    /// that the worker had under way may be executed, and would contradict the ledger of the next
+    /// worker.
     fn wait_until_taken_back(&self, worker: u64) {
-        // The other workers of the rack, and the one that looks.
+        // The other workers of the rack, and the looking client.
         let others = index(WORKERS / 2);
         wait_until("the killed worker's file is gone", TIMEOUT, || {
             census::client_files(&self.pool, rack_of(worker)) <= others

@@ -1,4 +1,4 @@
-//! Rounds: pages swap, somebody is hit, and then everything must be as promised.
+//! Rounds: pages swap, a process is killed or stopped, and then all promises are checked.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -24,25 +24,25 @@ use crate::client::TestClient;
 use crate::pool::{PAGE, TestPool};
 use crate::wait::{TIMEOUT, try_wait_for, wait_for, wait_until};
 
-/// Operations of each worker between a blow and the end of its round that go well, some of each
-/// kind.
+/// Successful operations, some of each kind, that each worker must complete between a blow and the
+/// end of the round.
 const OPERATIONS: u64 = 50;
-/// Frames of a rack that has plenty of room, and of one that is nearly full: both together have a
-/// few free ones then.
+/// Frames of a rack with plenty of room, and of one that is nearly full: together two such racks
+/// have a few free frames.
 const MANY: u64 = 32;
 const FEW: u64 = 11;
 
-/// A pool whose pages swap as fast as they go, and its workers.
+/// A pool whose pages swap as fast as possible, and its workers.
 pub(super) struct Campaign {
     pub(super) pool: TestPool,
     pub(super) atlas: Atlas,
     ledger: Ledger,
     path: PathBuf,
     pub(super) workers: Vec<TestClient>,
-    /// A client that looks, in each rack.
+    /// A client in each rack that checks objects.
     lookers: Vec<Pool>,
     objects: Vec<GlobalAddr>,
-    /// Where the objects are, as workers find them.
+    /// The table of the objects' addresses, which the workers read.
     table: GlobalAddr,
     /// The pages that are in use all the time.
     pages: BTreeSet<PageId>,
@@ -52,8 +52,8 @@ pub(super) struct Campaign {
     pub(super) report: Report,
 }
 
-/// Runs so many rounds. In pools of odd seeds there is plenty of room: pages go to free frames, and
-/// racks keep copies. Those of even seeds are nearly full, so that pages change places with others.
+/// Runs `rounds` rounds. With an odd seed the pool has plenty of room: pages move to free frames,
+/// and racks keep copies. With an even seed it is nearly full, so that pages are exchanged.
 #[must_use]
 pub fn run(rounds: usize, seed: u64) -> Report {
     let mut campaign = Campaign::start(seed);
@@ -78,7 +78,7 @@ pub fn run(rounds: usize, seed: u64) -> Report {
     campaign.end()
 }
 
-/// The rack that a worker is a client of.
+/// The rack of which a worker is a client.
 pub(super) fn rack_of(worker: u64) -> u16 {
     u16::from(worker % 2 == 1)
 }
@@ -110,7 +110,7 @@ impl Campaign {
         let objects: Vec<GlobalAddr> = (0..OBJECTS)
             .map(|object| lookers[index(object % 2)].alloc(OBJECT).expect("room"))
             .collect();
-        // On a busy machine a rack's heartbeat may be late already now.
+        // On a busy machine a rack's heartbeat may be late even before the first round.
         let write = |addr: GlobalAddr, bytes: &[u8]| {
             let written = wait_for("an object is written", TIMEOUT, || {
                 let written = lookers[0].write(addr, bytes);
@@ -164,7 +164,7 @@ impl Campaign {
         self.pool.client(rack, &["swaps", &path, &worker, &seed])
     }
 
-    /// Plays a round; what was wrong.
+    /// Plays a round; returns the problems found.
     fn play(&mut self, round: Round) -> Vec<String> {
         let mut absence = Absence::begin(&self.pool);
         self.ledger.next_turn();
@@ -204,7 +204,7 @@ impl Campaign {
         problems
     }
 
-    /// Waits until everything that each worker does has gone well: whoever was hit, all go on.
+    /// Waits until every kind of operation of each worker succeeds again after the blow.
     fn wait_for_work(&self) -> Result<(), String> {
         let successes = |worker| self.ledger.successes(worker);
         let before: Vec<_> = (0..WORKERS).map(successes).collect();
@@ -237,10 +237,10 @@ impl Campaign {
         })
     }
 
-    /// What is wrong with frames at rest, or with what the daemons make of them.
+    /// Problems of frames at rest, and of the daemons' metrics about them.
     fn frame_problems(&self, frames: &Frames) -> Vec<String> {
         let mut problems = frames.problems(&self.pages);
-        // A swap that was asked for before the workers rested may come in between.
+        // A swap that was requested before the workers paused may still be under way.
         let mut counted = [None; 2];
         let all_fits = try_wait_for(TIMEOUT, || {
             let now = census::objects(&self.pool);
@@ -262,7 +262,8 @@ impl Campaign {
         problems
     }
 
-    /// What workers have seen that must not be.
+    /// Problems that the workers have noted: wrong values, forbidden failures, operations that took
+    /// too long.
     fn worker_problems(&mut self, absence: &Absence, away: Duration) -> Vec<String> {
         let mut problems = Vec::new();
         for worker in 0..WORKERS {
@@ -290,7 +291,7 @@ impl Campaign {
         problems
     }
 
-    /// What is wrong with objects, as they are seen and can be changed in both racks.
+    /// Problems of the objects, as read and changed from both racks.
     fn object_problems(&self, absence: &Absence) -> Vec<String> {
         let all = [0, 1].into_iter().flat_map(|rack| (0..OBJECTS).map(move |o| (rack, o)));
         all.filter_map(|(rack, number)| {
@@ -323,12 +324,13 @@ impl Campaign {
         self.report
     }
 
-    /// Takes all frames of an empty pool: what can't be taken has leaked, whatever its word says.
+    /// Allocates all frames of an empty pool: a frame that can't be allocated has leaked, whatever
+    /// its page word says.
     fn missing_frames(&self) -> Option<String> {
         let pool = self.pool.open(0);
         let all = self.atlas.frames().len();
         let mut taken = 0;
-        // Nothing is free before leases have run out that a killed daemon may have given.
+        // No frame is free before leases that a killed daemon may have granted have expired.
         let _ = try_wait_for(TIMEOUT, || {
             while taken < all && pool.alloc(PAGE).is_ok() {
                 taken += 1;
@@ -338,7 +340,7 @@ impl Campaign {
         (taken < all).then(|| format!("{taken} of {all} frames can be allocated again"))
     }
 
-    /// Gives everything back: nothing may be in use then, and every frame can be had.
+    /// Frees everything: afterwards nothing may be in use, and every frame must be available.
     fn end(mut self) -> Report {
         for worker in &mut self.workers {
             worker.kill();

@@ -1,22 +1,22 @@
-//! In which phases of swaps blows fell: as they were chosen, and as the records of daemons say that
-//! were killed or stopped.
+//! The phases of swaps in which processes were hit: the chosen phases, and those in the records of
+//! daemons that were killed or stopped.
 
 use std::fmt;
 
 use super::atlas::{PHASES, Part, Phase};
 
-/// Of one phase of swaps that a rack asked for, or serves.
+/// Counts for one phase, on the requesting or the serving side.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Counts {
-    /// Rounds that were to hit it and did.
+    /// Rounds that chose this phase and reached it.
     chosen: usize,
-    /// Records in it of daemons that had been killed.
+    /// Records in this phase of daemons that had been killed.
     killed: usize,
-    /// Records in it of daemons that had been stopped.
+    /// Records in this phase of daemons that had been stopped.
     stopped: usize,
 }
 
-/// All phases.
+/// Counts for all phases.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Coverage([[Counts; 2]; PHASES.len()]);
 
@@ -26,22 +26,22 @@ impl Coverage {
         &mut self.0[phase][usize::from(!part.asked)]
     }
 
-    /// The blow of a round falls in the phase that was chosen.
+    /// Counts a round that reached its chosen phase.
     pub fn chosen(&mut self, part: Part) {
         self.of(part).chosen += 1;
     }
 
-    /// A daemon that was killed has a record of this.
+    /// Counts a record of a killed daemon.
     pub fn killed(&mut self, part: Part) {
         self.of(part).killed += 1;
     }
 
-    /// A daemon that was stopped has a record of this.
+    /// Counts a record of a stopped daemon.
     pub fn stopped(&mut self, part: Part) {
         self.of(part).stopped += 1;
     }
 
-    /// Counts what others have seen too.
+    /// Adds the counts of another campaign.
     pub fn add(&mut self, others: &Self) {
         for (own, others) in self.0.iter_mut().flatten().zip(others.0.iter().flatten()) {
             own.chosen += others.chosen;

@@ -1,14 +1,14 @@
-//! All frames of a pool, and what must hold of them when nobody moves a page.
+//! All frames of a pool, and the invariants that hold while no page moves.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use rackpool_model::{FrameId, PageId, PageState, PageWord};
 
-/// Each frame's word.
+/// The rack and page word of each frame.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Frames(Vec<(u16, FrameId, PageWord)>);
 
-/// Whether the frame is the home of a page that is in use.
+/// Returns true if the frame is the home of a page in use.
 const fn is_used(word: PageWord) -> bool {
     matches!(word.state(), Some(PageState::Live | PageState::Shared))
 }
@@ -18,40 +18,40 @@ fn is_free(word: PageWord) -> bool {
 }
 
 impl Frames {
-    /// These, each with its rack.
+    /// Frames with these words, each with its rack.
     #[must_use]
     pub const fn new(words: Vec<(u16, FrameId, PageWord)>) -> Self {
         Self(words)
     }
 
-    /// Whether every frame is free or the home of a page in use: no page is on its way. One that is
-    /// shared stays so until somebody writes it.
+    /// Returns true if every frame is free or the home of a page in use, so that no page is moving.
+    /// A shared page stays shared until it is written.
     #[must_use]
     pub fn are_at_rest(&self) -> bool {
         self.0.iter().all(|(_, _, word)| is_free(*word) || is_used(*word))
     }
 
-    /// How many frames of a rack hold no page.
+    /// The number of free frames of a rack.
     #[must_use]
     pub fn free(&self, rack: u16) -> usize {
         self.0.iter().filter(|(of, _, word)| *of == rack && is_free(*word)).count()
     }
 
-    /// How many there are.
+    /// The number of frames.
     pub(super) const fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// The rack of each page that is in use.
+    /// The rack of each page in use.
     #[must_use]
     pub fn homes(&self) -> BTreeMap<PageId, u16> {
         let used = self.0.iter().filter(|(_, _, word)| is_used(*word));
         used.map(|(rack, _, word)| (word.page(), *rack)).collect()
     }
 
-    /// What must not be in a pool at rest in which these pages are in use: a frame that is neither
-    /// free nor anybody's home, a page in two frames or in none, a page in use that nobody has, or
-    /// the other way round.
+    /// Violations in a pool at rest in which the pages `in_use` are in use: a frame that is neither
+    /// free nor a home, a page in two frames or in none, a page in use that is not in `in_use`, or
+    /// a page of `in_use` that is not in use.
     #[must_use]
     pub fn problems(&self, in_use: &BTreeSet<PageId>) -> Vec<String> {
         let mut problems = Vec::new();

@@ -1,4 +1,5 @@
-//! What workers have begun and what was acknowledged, in a file that outlives them.
+//! The operations that workers have begun, and those that were acknowledged, in a file that
+//! outlives the workers.
 //!
 //! ```text
 //!      0  pause: workers rest while it is 1
@@ -18,9 +19,9 @@ use rackpool_shm::Mapping;
 
 use super::trouble::{TROUBLES, Trouble};
 
-/// Workers: one half in each rack.
+/// Workers, one half in each rack.
 pub const WORKERS: u64 = 4;
-/// Objects, each with one own word for each worker and one counter.
+/// Objects, each with one word for each worker and one counter.
 pub const OBJECTS: u64 = 48;
 
 const AT_WORKERS: u64 = 64;
@@ -35,9 +36,9 @@ const BYTES: u64 = AT_COUNTERS + WORKERS * OBJECTS * 16;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u64)]
 pub enum Kind {
-    /// Reads somebody's word, and checks it.
+    /// Reads the word of any worker, and checks it.
     Read = 0,
-    /// Writes its own.
+    /// Writes its own word.
     Write = 1,
     /// Adds to the counter.
     Add = 2,
@@ -46,28 +47,28 @@ pub enum Kind {
 /// All kinds.
 pub const KINDS: [Kind; 3] = [Kind::Read, Kind::Write, Kind::Add];
 
-/// The file, mapped.
+/// The mapped file.
 #[derive(Debug)]
 pub struct Ledger(Mapping);
 
-/// Two numbers of which the first never lags behind the second.
+/// Two numbers that bound a value. For writes `first` never lags behind `second`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pair {
-    /// Begun, or acknowledged.
+    /// The last number begun; for additions the acknowledged ones.
     pub first: u64,
-    /// Acknowledged, or uncertain.
+    /// The last number acknowledged; for additions the uncertain ones.
     pub second: u64,
 }
 
 impl Ledger {
-    /// A new ledger, all zero.
+    /// Creates a ledger, all zero.
     pub fn create(path: &Path) -> anyhow::Result<Self> {
         let file = OpenOptions::new().read(true).write(true).create_new(true).open(path)?;
         file.set_len(BYTES)?;
         Ok(Self(Mapping::new(&file, BYTES)?))
     }
 
-    /// The ledger that another process has made.
+    /// Opens the ledger that another process has created.
     pub fn open(path: &Path) -> anyhow::Result<Self> {
         let file = OpenOptions::new().read(true).write(true).open(path)?;
         Ok(Self(Mapping::new(&file, BYTES)?))
@@ -77,24 +78,24 @@ impl Ledger {
         self.0.view(offset).expect("a place within the ledger")
     }
 
-    /// Whether workers shall rest.
+    /// Returns true while the workers are to pause.
     #[must_use]
     pub fn pauses(&self) -> bool {
         self.at(0).load(Ordering::Acquire) == 1
     }
 
-    /// Lets workers rest, or go on.
+    /// Tells the workers to pause, or to go on.
     pub fn set_pause(&self, pause: bool) {
         self.at(0).store(u64::from(pause), Ordering::Release);
     }
 
-    /// The turn.
+    /// The current turn.
     #[must_use]
     pub fn turn(&self) -> u64 {
         self.at(8).load(Ordering::Acquire)
     }
 
-    /// The next turn.
+    /// Begins the next turn.
     pub fn next_turn(&self) {
         self.at(8).fetch_add(1, Ordering::AcqRel);
     }
@@ -103,46 +104,46 @@ impl Ledger {
         self.at(AT_WORKERS + worker * WORKER_BYTES + word * 8)
     }
 
-    /// The worker rests in this turn.
+    /// Notes that the worker pauses in this turn.
     pub fn rest(&self, worker: u64) {
         self.of_worker(worker, 0).store(self.turn() + 1, Ordering::Release);
     }
 
-    /// Whether the worker rests in this turn.
+    /// Returns true if the worker pauses in this turn.
     #[must_use]
     pub fn rests(&self, worker: u64) -> bool {
         self.of_worker(worker, 0).load(Ordering::Acquire) == self.turn() + 1
     }
 
-    /// An operation has ended after so long, well or not.
+    /// Notes the duration of an operation, successful or not.
     pub fn took(&self, worker: u64, time: Duration) {
         let micros = u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
         self.of_worker(worker, 1).fetch_max(micros, Ordering::AcqRel);
     }
 
-    /// The longest that an operation of the worker took since this was asked last.
+    /// The longest operation of the worker since the last call of this function.
     #[must_use]
     pub fn take_longest(&self, worker: u64) -> Duration {
         Duration::from_micros(self.of_worker(worker, 1).swap(0, Ordering::AcqRel))
     }
 
-    /// The worker has read a value that can't be.
+    /// Notes that the worker has read an impossible value.
     pub fn wrong(&self, worker: u64) {
         self.of_worker(worker, 2).fetch_add(1, Ordering::AcqRel);
     }
 
-    /// How many values that can't be the worker has read.
+    /// The number of impossible values that the worker has read.
     #[must_use]
     pub fn wrongs(&self, worker: u64) -> u64 {
         self.of_worker(worker, 2).load(Ordering::Acquire)
     }
 
-    /// An operation has gone well.
+    /// Notes a successful operation.
     pub fn succeeded(&self, worker: u64, kind: Kind) {
         self.of_worker(worker, AT_DONE + kind as u64).fetch_add(1, Ordering::AcqRel);
     }
 
-    /// Operations of each kind that went well for the worker, in all its lives.
+    /// Successful operations of the worker by kind, over all its incarnations.
     #[must_use]
     pub fn successes(&self, worker: u64) -> [u64; KINDS.len()] {
         KINDS.map(|kind| self.of_worker(worker, AT_DONE + kind as u64).load(Ordering::Acquire))
@@ -154,18 +155,19 @@ impl Ledger {
         self.of_worker(worker, AT_FAILURES + kind)
     }
 
-    /// An operation has failed.
+    /// Notes a failed operation.
     pub fn failed(&self, worker: u64, trouble: Trouble) {
         self.failures(worker, trouble).fetch_add(1, Ordering::AcqRel);
     }
 
-    /// Whether an operation of the worker has failed like that since this was taken last.
+    /// Returns true if an operation of the worker has failed like this since
+    /// [`Self::take_failures`].
     #[must_use]
     pub fn has_failed(&self, worker: u64, trouble: Trouble) -> bool {
         self.failures(worker, trouble).load(Ordering::Acquire) > 0
     }
 
-    /// How often operations of the worker have failed like that since this was asked last.
+    /// The number of such failures of the worker since the last call of this function.
     #[must_use]
     pub fn take_failures(&self, worker: u64, trouble: Trouble) -> u64 {
         self.failures(worker, trouble).swap(0, Ordering::AcqRel)
@@ -175,12 +177,12 @@ impl Ledger {
         AT_WORDS + (worker * OBJECTS + object) * 16
     }
 
-    /// The worker is about to write this number into its word of an object.
+    /// Notes that the worker is about to write this number into its word of an object.
     pub fn begin(&self, worker: u64, object: u64, number: u64) {
         self.at(self.word(worker, object)).store(number, Ordering::SeqCst);
     }
 
-    /// The write of this number is acknowledged.
+    /// Notes that the write of this number is acknowledged.
     pub fn acknowledge(&self, worker: u64, object: u64, number: u64) {
         self.at(self.word(worker, object) + 8).store(number, Ordering::SeqCst);
     }
@@ -195,13 +197,13 @@ impl Ledger {
         AT_COUNTERS + (worker * OBJECTS + object) * 16
     }
 
-    /// The worker is about to add 1 to the counter of an object: until it is acknowledged it is
-    /// uncertain.
+    /// Notes that the worker is about to add 1 to the counter of an object. The addition is
+    /// uncertain until it ends.
     pub fn begin_addition(&self, worker: u64, object: u64) {
         self.at(self.counter(worker, object) + 8).fetch_add(1, Ordering::SeqCst);
     }
 
-    /// The addition is done, or (`false`) was certainly not done.
+    /// Notes that the addition is done (`true`), or was certainly not done (`false`).
     pub fn end_addition(&self, worker: u64, object: u64, done: bool) {
         let at = self.counter(worker, object);
         if done {
@@ -221,7 +223,7 @@ impl Ledger {
     }
 
     fn pair(&self, at: u64) -> Pair {
-        // The second first: so it is never newer than the first one.
+        // The second is read first, so it is never newer than the first.
         let second = self.at(at + 8).load(Ordering::SeqCst);
         Pair { first: self.at(at).load(Ordering::SeqCst), second }
     }

@@ -1,20 +1,20 @@
-//! Pages that swap as fast as they go, used by processes that check every value, while anyone is
-//! killed or stopped at chosen steps of a swap.
+//! Pages that swap as fast as possible, used by processes that check every value, while processes
+//! are killed or stopped at chosen steps of a swap.
 //!
 //! | module | holds |
 //! |---|---|
-//! | [`ledger`] | what each worker has begun and what was acknowledged; it outlives the worker |
-//! | [`worker`] | what a worker does: `rackpool-test-client DIR RACK swaps ...` |
-//! | [`trouble`] | how an operation may fail, and when it may |
-//! | [`atlas`] | which page lies in which frame, and how far swaps are, as the racks' metadata says |
-//! | [`frames`] | what must hold of all frames |
-//! | [`object`] | what must hold of an object's bytes |
-//! | [`round`] | who is hit, how, and when |
-//! | `blows` | waiting for the moment, and hitting |
-//! | [`coverage`] | in which phases of swaps blows fell |
-//! | `absence` | who may have been missed in a round |
-//! | [`campaign`] | rounds, and what must hold after each |
-//! | [`report`] | what a campaign has seen |
+//! | [`ledger`] | each worker's operations, begun and acknowledged; it outlives the worker |
+//! | [`worker`] | the worker: `rackpool-test-client DIR RACK swaps ...` |
+//! | [`trouble`] | kinds of failures, and when each is allowed |
+//! | [`atlas`] | the page in each frame and the progress of swaps, from the racks' metadata |
+//! | [`frames`] | invariants of all frames |
+//! | [`object`] | invariants of an object's bytes |
+//! | [`round`] | the victim of a round, the way it is hit, and the time |
+//! | `blows` | waiting for that time, and hitting |
+//! | [`coverage`] | the phases of swaps in which processes were hit |
+//! | `absence` | the processes whose absence may be noticed in a round |
+//! | [`campaign`] | rounds, and the checks after each |
+//! | [`report`] | results of a campaign |
 
 mod absence;
 pub mod atlas;

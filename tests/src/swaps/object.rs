@@ -1,18 +1,17 @@
-//! What must hold of an object's bytes while nobody changes it.
+//! Invariants of an object's bytes while no client changes it.
 
 use super::ledger::{Ledger, WORKERS};
 use super::worker;
 
-/// The word at a place of an object.
+/// The word at an offset of an object.
 fn word_at(bytes: &[u8], at: u64) -> Option<u64> {
     let at = usize::try_from(at).ok()?;
     let (word, _) = bytes.get(at..)?.split_first_chunk()?;
     Some(u64::from_le_bytes(*word))
 }
 
-/// What is wrong with an object, if anything: a word that is older than the last write that was
-/// acknowledged, newer than any that was begun, or torn; a sum without an addition that was
-/// acknowledged, or with one too many.
+/// A violation in an object: a word that is older than the last acknowledged write, newer than any
+/// write that was begun, or torn; a counter without an acknowledged addition, or with one too many.
 #[must_use]
 pub fn problem(ledger: &Ledger, object: u64, bytes: &[u8]) -> Option<String> {
     for worker in 0..WORKERS {
@@ -39,9 +38,8 @@ mod tests {
         bytes[at..at + 8].copy_from_slice(&word.to_le_bytes());
     }
 
-    /// What is wrong when the word of worker 1, whose writes up to 9 are acknowledged and whose
-    /// tenth is begun, is this; and the sum, of 5 additions that are acknowledged and one that is
-    /// not, that.
+    /// The violation if the word of worker 1 is `word` and the counter is `sum`. Writes up to 9 are
+    /// acknowledged and the tenth is begun; 5 additions are acknowledged and one is not.
     fn found(word: u64, sum: u64) -> Option<String> {
         let folder = tempfile::tempdir().unwrap();
         let ledger = Ledger::create(&folder.path().join("ledger")).unwrap();

@@ -1,4 +1,4 @@
-//! What a campaign has seen.
+//! Results of a campaign.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -8,46 +8,46 @@ use super::coverage::Coverage;
 use super::ledger::KINDS;
 use super::trouble::Trouble;
 
-/// What a campaign has seen.
+/// Results of a campaign.
 #[derive(Debug, Default)]
 pub struct Report {
-    /// Rounds.
+    /// Rounds played.
     pub rounds: usize,
-    /// Rounds in which somebody was away for longer than a lease.
+    /// Rounds in which a process was away for longer than a lease.
     pub long_rounds: usize,
-    /// Rounds whose moment in a swap came.
+    /// Rounds in which the chosen phase of a swap was reached.
     pub moments: usize,
     /// The phases of the swaps that were hit.
     pub coverage: Coverage,
     /// Pages that were found in another rack than in the round before.
     pub moved: usize,
-    /// Reads, writes and additions that went well.
+    /// Successful reads, writes and additions.
     pub operations: [u64; KINDS.len()],
-    /// Operations that failed as the promises allow when somebody is away.
+    /// Operations that failed in a way that the promises allow while a process is away.
     pub failures: BTreeMap<Trouble, u64>,
-    /// Racks that were taken for dead although nobody had hit them or the metadata server: the
+    /// Racks that were taken for dead although neither they nor the metadata server were hit: the
     /// machine was slow.
     pub late_heartbeats: usize,
     /// The longest operation.
     pub longest: Duration,
-    /// The most that one took beyond the time that somebody was away, in rounds in which nobody was
-    /// for longer than a lease, and in those in which somebody was.
+    /// The most that an operation took beyond the time for which a process was away: in rounds in
+    /// which that time was at most a lease, and in rounds in which it was longer.
     pub beyond: [Duration; 2],
     /// Pools at whose end nothing was in use and every frame could be allocated again.
     pub emptied: usize,
-    /// What must not be.
+    /// Violations.
     pub problems: Vec<String>,
 }
 
 impl Report {
-    /// An operation took so long in a round in which somebody was away for some time.
+    /// Notes the longest operation of a round in which a process was `away` for this time.
     pub(super) fn took(&mut self, longest: Duration, away: Duration, is_long: bool) {
         self.longest = self.longest.max(longest);
         let beyond = &mut self.beyond[usize::from(is_long)];
         *beyond = (*beyond).max(longest.saturating_sub(away));
     }
 
-    /// Takes in what another campaign has seen.
+    /// Adds the results of another campaign.
     pub fn add(&mut self, other: Self) {
         self.rounds += other.rounds;
         self.long_rounds += other.long_rounds;

@@ -1,4 +1,4 @@
-//! Who is hit, how, and when.
+//! The victim of a round, the way it is hit, and the time.
 
 use std::fmt;
 use std::time::Duration;
@@ -9,12 +9,12 @@ use rand::rngs::SmallRng;
 use super::atlas::{PHASES, Part};
 use super::ledger::WORKERS;
 
-/// How long a rack counts as alive without a heartbeat.
+/// The time for which a rack counts as alive without a heartbeat.
 pub const LEASE: Duration = Duration::from_millis(500);
-/// What it takes on a busy machine to start a daemon, or to get a core at all.
+/// The most time that a busy machine may take to start a daemon, or to give a thread a core.
 const BUSY: Duration = Duration::from_secs(4);
 
-/// Who is hit.
+/// The process that is hit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Victim {
     /// A rack's daemon.
@@ -25,25 +25,25 @@ pub enum Victim {
     Worker(u64),
 }
 
-/// How.
+/// How the victim is hit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Blow {
-    /// `kill -9`, and a new one after so long.
+    /// `kill -9`, and a restart after this time.
     Kill(Duration),
-    /// `SIGSTOP`, and `SIGCONT` after so long.
+    /// `SIGSTOP`, and `SIGCONT` after this time.
     Stop(Duration),
 }
 
-/// When.
+/// When the victim is hit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Moment {
-    /// After so long.
+    /// After this time.
     After(Duration),
-    /// When a rack has such a part in a swap.
+    /// When a rack has this part in a swap.
     In {
         /// The rack.
         rack: u16,
-        /// The part.
+        /// Its part.
         part: Part,
     },
 }
@@ -51,17 +51,17 @@ pub enum Moment {
 /// One round.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Round {
-    /// Who.
+    /// The process that is hit.
     pub victim: Victim,
-    /// How.
+    /// How it is hit.
     pub blow: Blow,
-    /// When.
+    /// When it is hit.
     pub moment: Moment,
 }
 
 impl Round {
-    /// A round by chance. One of ten keeps somebody away for longer than a lease, so that the
-    /// others take him for dead.
+    /// A random round. One in ten keeps the victim away for longer than a lease, so that the others
+    /// take it for dead.
     pub fn draw(random: &mut SmallRng) -> Self {
         let victim = match random.random_range(0..8) {
             0..=2 => Victim::Daemon(0),
@@ -88,10 +88,10 @@ impl Round {
         Self { victim, blow, moment }
     }
 
-    /// No operation may take longer in a round in which somebody was away for so long. Beside that:
-    /// who was away for longer than a lease is dead, and comes back; the others find that out
-    /// within a lease, fence him, and let pass what he may still use or have on its way. What that
-    /// takes is part of what a busy machine may take.
+    /// The most time that an operation may take in a round in which a process was away for `away`.
+    /// A process that is away for longer than a lease is dead and has to come back. The others
+    /// detect that within a lease, fence it, and wait until its leases and operations under way
+    /// have ended. That time is part of `BUSY`.
     #[must_use]
     pub fn stated(away: Duration) -> Duration {
         away + 2 * LEASE + BUSY
@@ -99,7 +99,7 @@ impl Round {
 }
 
 impl Blow {
-    /// How long the victim is to be away.
+    /// The time for which the victim is away.
     #[must_use]
     pub const fn away(self) -> Duration {
         match self {

@@ -1,5 +1,5 @@
-//! How operations may fail, and when a failure is one of the pool: errors that no promise allows in
-//! a round are found out.
+//! Kinds of failures of operations, and when each is allowed. A failure that no promise allows in a
+//! round is a violation.
 
 use rackpool_client::{AccessError, DaemonError, RackId};
 
@@ -8,16 +8,16 @@ use rackpool_client::{AccessError, DaemonError, RackId};
 pub enum Trouble {
     /// The rack does not answer.
     Unavailable(u16),
-    /// The rack's daemon died during an atomic operation, which may or may not have been done.
+    /// The rack's daemon died during an atomic operation, which may or may not have been executed.
     Indeterminate(u16),
     /// The metadata server does not answer.
     Metadata,
-    /// Anything else. That a page is busy, too, and that the own daemon does not answer: both are
-    /// said after half a minute at the earliest, which no round takes.
+    /// Any other error. This includes a busy page and an own daemon that does not answer: both are
+    /// reported after half a minute at the earliest, which is longer than any round.
     Other,
 }
 
-/// All of them in a pool of two racks.
+/// All kinds in a pool of two racks.
 pub const TROUBLES: [Trouble; 6] = [
     Trouble::Unavailable(0),
     Trouble::Unavailable(1),
@@ -38,19 +38,19 @@ impl From<&AccessError> for Trouble {
     }
 }
 
-/// Who was away for so long that others may have noticed.
+/// Processes that were away for so long that others may have noticed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Absent {
-    /// The daemons.
+    /// The daemons of the racks.
     pub racks: [bool; 2],
     /// The metadata server.
     pub metadata: bool,
 }
 
 impl Absent {
-    /// Whether the promises let an operation of a client of rack `own` fail like that: only what is
-    /// away does not answer. What became of an atomic operation is not known either if it was its
-    /// own rack that was away until the other one had cut it off.
+    /// Returns true if the promises allow an operation of a client of rack `own` to fail like this:
+    /// only an absent process may fail to answer. An atomic operation may also be indeterminate if
+    /// its own rack was absent until the other rack cut it off.
     #[must_use]
     pub fn allows(self, own: u16, trouble: Trouble) -> bool {
         let is_away = |rack: u16| self.racks.get(usize::from(rack)).is_some_and(|away| *away);
@@ -63,8 +63,8 @@ impl Absent {
     }
 }
 
-/// What the metadata server's log says of a rack whose heartbeats did not come: it is dead, whether
-/// anybody has hit it or not.
+/// The racks that the metadata server's log reports dead because their heartbeats did not come,
+/// whether they were hit or not.
 #[must_use]
 pub fn taken_for_dead(log: &str) -> [bool; 2] {
     [0, 1].map(|rack| {
@@ -73,7 +73,7 @@ pub fn taken_for_dead(log: &str) -> [bool; 2] {
     })
 }
 
-/// Whether each rack that was taken for dead has joined since.
+/// Returns true if each rack that was taken for dead has joined since.
 #[must_use]
 pub fn are_back(log: &str) -> bool {
     [0, 1].into_iter().map(RackId).all(|rack| {

@@ -1,8 +1,8 @@
-//! What a worker does: it reads and writes words of objects that lie in pages which swap.
+//! A worker: a client that reads and writes words of objects in pages that swap.
 //!
-//! Each object has a word that only this worker writes, with numbers that grow, and a counter that
-//! all add to. What is about to be done and what was acknowledged stands in the ledger, so the
-//! next worker of this number goes on where a killed one was.
+//! Each object has a word that only this worker writes, with increasing numbers, and a counter to
+//! which all workers add. The ledger notes each operation before it begins and when it is
+//! acknowledged, so the next worker of this number goes on where a killed one stopped.
 
 use std::path::Path;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -16,34 +16,34 @@ use super::ledger::{Kind, Ledger, OBJECTS, WORKERS};
 use super::trouble::Trouble;
 use crate::wait::TIMEOUT;
 
-/// Bytes of an object: several lie in a page.
+/// Bytes of an object; several objects lie in a page.
 pub const OBJECT: u64 = 16 << 10;
-/// The name under which the table of the objects' addresses is found.
+/// The root that names the table of the objects' addresses.
 pub const ROOT: &str = "swaps";
-/// Objects that a worker prefers at a time, and for how long.
+/// The number of objects that a worker prefers at a time; the time for which it prefers them.
 const FAVOURITES: u64 = OBJECTS / WORKERS;
 const MOMENT: Duration = Duration::from_millis(30);
 
-/// Multiplied with a number it spreads it over the upper bits.
+/// A multiplier that spreads a number over the upper bits.
 const SPREAD: u64 = 0x9e37_79b9_7f4a_7c15;
 /// `SPREAD * UNSPREAD == 1`.
 const UNSPREAD: u64 = 0xf1de_83e1_9937_733d;
 
-/// The upper bits over the lower ones, too; the same again undoes it.
+/// XORs the upper bits into the lower ones; the function is its own inverse.
 const fn fold(word: u64) -> u64 {
     word ^ word >> 32
 }
 
 /// The word that stands for a number of a worker in an object. Every bit of the number changes bits
-/// in both halves, and the other way round: a word that is put together of parts of two stands for
-/// none.
+/// in both halves of the word, and conversely, so a word composed of parts of two words stands for
+/// no number.
 #[must_use]
 pub const fn word_of(worker: u64, object: u64, number: u64) -> u64 {
     let plain = (number << 16) | (object << 8) | worker;
     fold(fold(plain.wrapping_mul(SPREAD)).wrapping_mul(SPREAD))
 }
 
-/// The number, if the word stands for one of this worker in this object. No word means 0.
+/// The number for which a word of this worker in this object stands; 0 for the word 0.
 #[must_use]
 pub const fn number_of(worker: u64, object: u64, word: u64) -> Option<u64> {
     let plain = fold(fold(word).wrapping_mul(UNSPREAD)).wrapping_mul(UNSPREAD);
@@ -54,15 +54,15 @@ pub const fn number_of(worker: u64, object: u64, word: u64) -> Option<u64> {
     }
 }
 
-/// Where a worker's word is in an object; the counter is behind the workers' words. They are in
-/// lines of their own all over the object.
+/// The offset of a worker's word in an object; the counter follows the workers' words. Each word
+/// has a cache line of its own, and they are spread over the object.
 #[must_use]
 pub const fn place(worker: u64) -> u64 {
     worker * (OBJECT / (WORKERS + 1) / 64 * 64)
 }
 
-/// The objects' addresses, from the table that the pool knows by its name. It may have been hit, or
-/// be late on a busy machine.
+/// The objects' addresses, read from the table that the root names. Retries on errors: a process
+/// may have been hit, or be slow on a busy machine.
 pub fn objects(pool: &Pool) -> anyhow::Result<Vec<GlobalAddr>> {
     let deadline = Instant::now() + TIMEOUT;
     loop {
@@ -81,7 +81,7 @@ fn read_table(pool: &Pool) -> anyhow::Result<Vec<GlobalAddr>> {
     Ok(words.iter().map(|word| GlobalAddr::from_raw(u64::from_le_bytes(*word))).collect())
 }
 
-/// Works for ever, but rests while the ledger says so.
+/// Works for ever, and pauses while the ledger says so.
 pub fn work(options: ClientOptions, ledger: &Path, worker: u64, seed: u64) -> anyhow::Result<()> {
     ensure!(worker < WORKERS, "worker {worker}: there are {WORKERS}");
     let pool = Pool::open(options)?;
@@ -107,8 +107,8 @@ struct Work {
 }
 
 impl Work {
-    /// An object: mostly one of those that this worker prefers now. The next moment they are
-    /// preferred by a worker of the other rack.
+    /// An object: mostly one that this worker prefers now. After [`MOMENT`] a worker of the other
+    /// rack prefers it.
     fn choose(&mut self) -> u64 {
         if self.random.random_range(0..64) == 0 {
             return self.random.random_range(0..OBJECTS);
@@ -119,8 +119,8 @@ impl Work {
         first + self.random.random_range(0..FAVOURITES)
     }
 
-    /// One operation. What comes of it stands in the ledger; who watches the workers knows which
-    /// failures may be. One that never may ends this worker, with what it was.
+    /// Executes one operation and notes its outcome in the ledger; the campaign decides which
+    /// failures are allowed. A failure that is never allowed ends this worker with the error.
     fn once(&mut self) -> anyhow::Result<()> {
         let object = self.choose();
         let kind = match self.random.random_range(0..4) {
@@ -167,15 +167,15 @@ impl Work {
         let result = self.pool.fetch_and_add(self.at(object, WORKERS), 1);
         match &result {
             Ok(_) => self.ledger.end_addition(self.worker, object, true),
-            // It may have been done: it stays uncertain.
+            // The addition may have been executed: it stays uncertain.
             Err(AccessError::Indeterminate(_) | AccessError::Daemon(_)) => {}
             Err(_) => self.ledger.end_addition(self.worker, object, false),
         }
         result.map(drop)
     }
 
-    /// Reads somebody's word: not older than what was acknowledged before, not newer than what was
-    /// begun after.
+    /// Reads the word of any worker and checks that it is not older than the last write
+    /// acknowledged before the read, and not newer than the last write begun after it.
     fn read(&mut self, object: u64) -> Result<(), AccessError> {
         let writer = self.random.random_range(0..WORKERS);
         let least = self.ledger.written(writer, object).second;
@@ -212,8 +212,8 @@ mod tests {
 
     #[test]
     fn a_word_that_is_written_in_parts_tells_nothing() {
-        // However many of its bytes are of one write and the others of the next, or of the first
-        // one.
+        // Any number of the word's bytes may be from one write and the others from the next, or
+        // from the initial zero.
         let mut torn_words = 0;
         for number in (0..2_000).chain([1 << 30, (1 << 40) - 2]) {
             let (old, new) = (word_of(1, 20, number), word_of(1, 20, number + 1));

@@ -1,5 +1,5 @@
-//! How guests run: by KVM if a guest really boots with it, otherwise emulated. `/dev/kvm` alone
-//! says nothing: in some virtual machines guests start and never get anywhere.
+//! How guests run: by KVM if a guest really boots with it, otherwise emulated. The presence of
+//! `/dev/kvm` is not enough: in some virtual machines guests start and make no progress.
 
 use std::fmt;
 use std::fs::{self, File};
@@ -20,7 +20,7 @@ const PROBE: Duration = Duration::from_secs(10);
 pub(super) enum Accelerator {
     /// The processor.
     Kvm,
-    /// QEMU, translating them.
+    /// QEMU, by translation.
     Tcg,
 }
 
@@ -34,9 +34,9 @@ impl fmt::Display for Accelerator {
 }
 
 impl Accelerator {
-    /// Its options of QEMU. Without the two flags the guests' kernel copies by words of 8 bytes,
-    /// soft-RoCE's payloads too: with them it stores byte by byte when it is emulated, and the
-    /// verbs fabric refuses such a device (see docs/design/verbs.md).
+    /// QEMU's options. Without the two flags the guests' kernel copies by words of 8 bytes,
+    /// including soft-RoCE's payloads. With them it stores byte by byte when it is emulated, and
+    /// the verbs fabric refuses such a device (see docs/design/verbs.md).
     pub(super) fn options(self) -> [&'static str; 4] {
         match self {
             Self::Kvm => ["-accel", "kvm", "-cpu", "host,-erms,-fsrm"],
@@ -44,7 +44,7 @@ impl Accelerator {
         }
     }
 
-    /// Tries KVM, once for each start of this computer.
+    /// Chooses the accelerator. Tries KVM once for each boot of this computer.
     pub(super) fn choose(cache: &Cache, boot: &Boot, interrupts: &Interrupts) -> Result<Self> {
         if File::options().read(true).write(true).open("/dev/kvm").is_err() {
             return Ok(Self::Tcg);

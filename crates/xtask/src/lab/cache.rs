@@ -1,7 +1,7 @@
-//! What is kept between labs: the kernel's package, what guests boot from, whether KVM works. All
-//! work trees of a user share it.
+//! Files that are kept between labs: the kernel's packages, the boot files of the guests, and
+//! whether KVM works. All work trees of a user share the cache.
 //!
-//! Whatever has its final name is complete: it is made under another name, and moved.
+//! An entry with its final name is complete: it is made under another name and then renamed.
 
 use std::env;
 use std::fs::{self, File};
@@ -12,7 +12,7 @@ use anyhow::{Context, Result};
 
 use super::interrupts::{Interrupts, PAUSE};
 
-/// The cache, locked: one lab at a time prepares.
+/// The cache, locked: only one lab at a time prepares its files.
 #[derive(Debug)]
 pub(super) struct Cache {
     folder: PathBuf,
@@ -20,7 +20,7 @@ pub(super) struct Cache {
 }
 
 impl Cache {
-    /// Opens this user's cache, when no other lab has it open.
+    /// Opens this user's cache; waits while another lab has it open.
     pub(super) fn open(interrupts: &Interrupts) -> Result<Self> {
         Self::open_at(&folder()?, interrupts)
     }
@@ -45,7 +45,7 @@ impl Cache {
         &self.folder
     }
 
-    /// The entry of this name, if it is there.
+    /// The entry of this name, if it exists.
     pub(super) fn find(&self, name: &str) -> Option<PathBuf> {
         let path = self.folder.join(name);
         path.exists().then_some(path)
@@ -61,7 +61,8 @@ impl Cache {
         Ok(names)
     }
 
-    /// Makes an entry: `make` fills an empty folder and says what of it is kept under which name.
+    /// Makes an entry. `make` fills an empty folder, and returns the path in it that is kept and
+    /// the entry's name.
     pub(super) fn make(
         &self,
         make: impl FnOnce(&Path) -> Result<(PathBuf, String)>,
@@ -79,7 +80,7 @@ impl Cache {
         made
     }
 
-    /// Removes the entries that `is_unwanted` names.
+    /// Removes the entries for which `is_unwanted` returns true.
     pub(super) fn remove_all(&self, is_unwanted: impl Fn(&str) -> bool) -> Result<()> {
         for name in self.names()?.iter().filter(|name| is_unwanted(name)) {
             let path = self.folder.join(name);
@@ -89,7 +90,7 @@ impl Cache {
     }
 }
 
-/// What entries are called while they are made; what bears it is left from a lab that was killed.
+/// Prefix of entries that are being made. An entry with this prefix may remain from a killed lab.
 const UNFINISHED: &str = "unfinished-";
 
 fn folder() -> Result<PathBuf> {

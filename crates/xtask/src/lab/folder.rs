@@ -1,4 +1,4 @@
-//! The folder of one lab, which the guests see as `/run/lab`:
+//! The folder of one lab, which the guests mount as `/run/lab`:
 //!
 //! ```text
 //! guest.sh  environment  script0  script1     what the host tells the guests
@@ -25,7 +25,7 @@ pub(super) struct RunFolder {
 }
 
 impl RunFolder {
-    /// Makes it in `lab`, and removes what killed labs left there.
+    /// Creates the folder in `lab`, and removes folders that killed labs left there.
     pub(super) fn make(lab: &Path) -> Result<Self> {
         let failed = || format!("{} can't be used", lab.display());
         fs::create_dir_all(lab).with_context(failed)?;
@@ -44,29 +44,29 @@ impl RunFolder {
         &self.path
     }
 
-    /// Where this rack's guest finds its files.
+    /// The paths of this rack's guest.
     pub(super) fn place(&self, rack: usize) -> Place {
         Place { rack, shared: self.path.clone(), console: self.log(rack, "console") }
     }
 
-    /// A log of a rack.
+    /// The path of a rack's log.
     pub(super) fn log(&self, rack: usize, name: &str) -> PathBuf {
         self.path.join(format!("rack{rack}")).join(name)
     }
 
-    /// Gives the guests a file.
+    /// Writes a file for the guests.
     pub(super) fn write(&self, name: &str, text: &str) -> Result<()> {
         fs::write(self.path.join(name), text).with_context(|| format!("{name} can't be written"))
     }
 
-    /// The exit status of a rack's script, when it has ended.
+    /// The exit status of a rack's script; `None` while it runs.
     pub(super) fn status(&self, rack: usize) -> Result<Option<i32>> {
         let Ok(text) = fs::read_to_string(self.log(rack, "status")) else { return Ok(None) };
         let status = text.trim().parse().with_context(|| format!("rack {rack} left '{text}'"))?;
         Ok(Some(status))
     }
 
-    /// Keeps the logs, in place of those of the lab before, and says where.
+    /// Keeps the logs in place of the previous lab's; returns their folder.
     pub(super) fn keep_logs(&self) -> Result<PathBuf> {
         let aside = self.path.join("before");
         if self.logs.exists() {
@@ -92,7 +92,7 @@ impl Drop for RunFolder {
 const PREFIX: &str = "run-";
 const LOCK: &str = "lock";
 
-/// Removes the folders whose lab is gone: its lock went with it.
+/// Removes the folders of labs that have ended: their locks are free.
 fn remove_abandoned(lab: &Path) -> Result<()> {
     for entry in fs::read_dir(lab)? {
         let path = entry?.path();
@@ -122,7 +122,7 @@ impl Tail {
 
     /// The lines that have been completed since the last call.
     pub(super) fn lines(&mut self) -> Result<Vec<String>> {
-        // Not there before its guest has come that far.
+        // The file does not exist until the guest has created it.
         let Ok(mut file) = File::open(&self.path) else { return Ok(Vec::new()) };
         file.seek(SeekFrom::Start(self.read))?;
         self.read += u64::try_from(file.read_to_end(&mut self.partial)?)?;

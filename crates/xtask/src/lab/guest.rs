@@ -14,11 +14,11 @@ use super::kernel::Boot;
 /// The program that runs guests.
 pub(super) const QEMU: &str = "qemu-system-x86_64";
 
-/// What a guest is made of: two nodes, the second without processors; a CXL expander behind one of
-/// a host bridge's two ports; the host's files; a cable; and entropy.
+/// The guest's hardware: two NUMA nodes, the second without processors; a CXL expander behind one
+/// of a host bridge's two ports; the host's files; a network cable; and entropy.
 ///
-/// Without `bus=` a device would land on the CXL host bridge. With a single port there would be no
-/// decoder in the host bridge, which QEMU 7.2 needs to reach the expander's memory.
+/// Without `bus=` a device would be placed on the CXL host bridge. With a single port the host
+/// bridge would have no decoder, which QEMU 7.2 needs to reach the expander's memory.
 const MACHINE: &str = "\
     -nodefaults -no-user-config -display none -no-reboot -smp 2 \
     -machine q35,cxl=on,cxl-fmw.0.targets.0=cxl.0,cxl-fmw.0.size=4G \
@@ -39,7 +39,7 @@ const MACHINE: &str = "\
     -object rng-random,id=entropy,filename=/dev/urandom \
     -device virtio-rng-pci,bus=pcie.0,rng=entropy";
 
-/// Where a guest's files are on the host.
+/// The paths of a guest's files on the host.
 #[derive(Clone, Debug)]
 pub(super) struct Place {
     /// 0 or 1.
@@ -50,14 +50,14 @@ pub(super) struct Place {
     pub(super) console: PathBuf,
 }
 
-/// The two ends of the cable between the guests: a pair of sockets, so that no port is taken, and a
-/// full one makes the sender wait instead of losing packets.
+/// The two ends of the cable between the guests: a pair of sockets. It takes no port, and when it
+/// is full the sender waits instead of losing packets.
 pub(super) fn cable() -> Result<[OwnedFd; 2]> {
     let (one, other) = UnixDatagram::pair().context("no pair of sockets")?;
     Ok([one.into(), other.into()])
 }
 
-/// Starts a guest. It ends when the value is dropped, and with this program however that ends.
+/// Starts a guest. It ends when the value is dropped, or with this program, however that ends.
 pub(super) fn start(
     place: &Place,
     boot: &Boot,
@@ -67,7 +67,7 @@ pub(super) fn start(
     plug_in(command(place, boot, accelerator), cable)
 }
 
-/// Starts a program that finds the end of a cable as its standard input.
+/// Starts a program that gets the end of a cable as its standard input.
 pub(super) fn plug_in(mut program: Command, cable: OwnedFd) -> Result<Running> {
     let child = program.stdin(Stdio::from(cable)).spawn();
     child.map(Running).with_context(|| format!("{program:?} did not start"))
@@ -106,7 +106,7 @@ fn shared(id: &str, folder: &Path, more: &str) -> String {
     format!("local,id={id},path={folder},security_model=none,multidevs=remap{more}")
 }
 
-/// A path inside one of QEMU's options, where a comma is written twice.
+/// A path inside one of QEMU's options, in which a comma is doubled.
 fn option(path: &Path) -> String {
     path.display().to_string().replace(',', ",,")
 }

@@ -1,4 +1,4 @@
-//! Ctrl-C and requests to end, and deadlines: whatever the lab waits for, it looks here meanwhile.
+//! Ctrl-C, requests to end, and deadlines. All waits of the lab check for them.
 
 use std::io::Read;
 use std::process::{Child, Command, Stdio};
@@ -9,11 +9,11 @@ use anyhow::{Context, Result, bail, ensure};
 use nix::sys::signal::{SigSet, Signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 
-/// How often waiting looks.
+/// The time between two checks.
 pub(super) const PAUSE: Duration = Duration::from_millis(50);
 
-/// The signals that ask a program to end, caught for this thread until this is dropped. Programs
-/// started meanwhile have them blocked, and have to be killed.
+/// Catches the signals that ask a program to end, for this thread until it is dropped. Programs
+/// started meanwhile have these signals blocked and must be killed.
 #[derive(Debug)]
 pub(super) struct Interrupts {
     signals: SigSet,
@@ -21,7 +21,7 @@ pub(super) struct Interrupts {
 }
 
 impl Interrupts {
-    /// Catches them from now on.
+    /// Catches the signals from now on.
     pub(super) fn catch() -> Result<Self> {
         let signals: SigSet =
             [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP].into_iter().collect();
@@ -30,6 +30,8 @@ impl Interrupts {
         Ok(Self { signals, arrived: SignalFd::with_flags(&signals, flags)? })
     }
 
+    /// Checks for a signal.
+    ///
     /// # Errors
     /// When one has arrived.
     pub(super) fn check(&self) -> Result<()> {
@@ -38,7 +40,7 @@ impl Interrupts {
         bail!("interrupted by {}", Signal::try_from(number)?)
     }
 
-    /// Runs a command to its end and returns what it printed.
+    /// Runs a command to its end and returns its standard output.
     ///
     /// # Errors
     /// When it can't be started, fails, takes longer than `limit` (then it is killed), or when a
@@ -52,7 +54,7 @@ impl Interrupts {
                 .with_context(|| format!("{line} did not start"))?,
         );
         let mut printed = child.0.stdout.take().context("no pipe")?;
-        // In a thread of its own: a full pipe would hold the command up.
+        // In a thread of its own: a full pipe would block the command.
         let reader = thread::spawn(move || {
             let mut text = String::new();
             printed.read_to_string(&mut text).map(|_| text)
@@ -79,13 +81,13 @@ impl Drop for Interrupts {
     }
 }
 
-/// A process that ends when this is dropped.
+/// A process that is killed when this is dropped.
 #[derive(Debug)]
 pub(super) struct Running(pub(super) Child);
 
 impl Drop for Running {
     fn drop(&mut self) {
-        // It may have ended by itself.
+        // The process may have ended.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }

@@ -1,5 +1,5 @@
-//! The guests' kernel: the distribution's own packages, fetched with apt-get and unpacked into the
-//! cache. Nothing is installed on this computer.
+//! The guests' kernel: the distribution's own packages, downloaded with apt-get and unpacked into
+//! the cache. Nothing is installed on this computer.
 
 mod packages;
 
@@ -17,8 +17,9 @@ use anyhow::{Context, Result, bail, ensure};
 use super::cache::Cache;
 use super::interrupts::Interrupts;
 
-/// What a guest loads, with what each of them needs. `crc32_generic` is needed by `rdma_rxe`,
-/// which does not say so; `libnvdimm` by `cxl_pmem`, through a program that a guest has not yet.
+/// The modules that a guest loads; modprobe adds their declared dependencies. `rdma_rxe` needs
+/// `crc32_generic` without declaring it; `cxl_pmem` needs `libnvdimm` through a program that the
+/// guest lacks at that point.
 const MODULES: &[&str] = &[
     "virtio_pci",
     "virtio_net",
@@ -50,17 +51,17 @@ const INIT: &str = include_str!("../../../../deploy/lab/init");
 const BUSYBOX: &str = "/bin/busybox";
 const CHORE: Duration = Duration::from_secs(300);
 
-/// What a guest is started with.
+/// The files with which a guest is booted.
 #[derive(Clone, Debug)]
 pub(super) struct Boot {
     /// The kernel.
     pub(super) kernel: PathBuf,
-    /// The first file system: busybox, the modules, and the first program.
+    /// The initial file system: busybox, the modules, and the first program.
     pub(super) initramfs: PathBuf,
 }
 
 impl Boot {
-    /// A copy in `folder`.
+    /// Copies the files into `folder`.
     pub(super) fn copy_to(&self, folder: &Path) -> Result<Self> {
         let copy = |from: &Path, name| -> Result<PathBuf> {
             let to = folder.join(name);
@@ -72,10 +73,10 @@ impl Boot {
     }
 }
 
-/// Finds in the cache what guests boot from, or makes it.
+/// The guests' boot files, from the cache, or newly made.
 ///
 /// # Errors
-/// When the kernel can't be had; says what to do then.
+/// When the kernel can't be obtained; the message says what to do.
 pub(super) fn boot(cache: &Cache, interrupts: &Interrupts) -> Result<Boot> {
     let packages = packages::all(cache, interrupts)?;
     let [image, ..] = packages.as_slice() else { bail!("a kernel without a package") };
@@ -102,7 +103,7 @@ fn stem(package: &Path) -> Result<&str> {
     package.file_stem().and_then(|stem| stem.to_str()).context("a package without a name")
 }
 
-/// Makes the folder that guests boot from, in `work`.
+/// Makes the folder with the boot files, in `work`.
 fn unpack(packages: &[PathBuf], work: &Path, interrupts: &Interrupts) -> Result<PathBuf> {
     let run = |command: &mut Command| interrupts.run(command, CHORE);
     let tree = work.join("package");
@@ -110,7 +111,7 @@ fn unpack(packages: &[PathBuf], work: &Path, interrupts: &Interrupts) -> Result<
         run(Command::new("dpkg-deb").arg("-x").arg(package).arg(&tree))?;
     }
     if !tree.join("lib").exists() {
-        // Where /lib is a link, packages bring no link; depmod and modprobe look there.
+        // Where /lib is a link, the packages don't contain the link; depmod and modprobe need it.
         std::os::unix::fs::symlink("usr/lib", tree.join("lib"))?;
     }
     let version = only_entry(&tree.join("lib/modules"))?;
@@ -140,15 +141,15 @@ fn only_entry(folder: &Path) -> Result<String> {
     }
 }
 
-/// The files to load, each once, after those that it needs. Built-in modules have none.
+/// The module files to load, each once, after its dependencies. Built-in modules have none.
 fn load_order(listed: &str) -> Vec<&Path> {
     let mut seen = BTreeSet::new();
     let files = listed.lines().filter_map(|line| line.strip_prefix("insmod "));
     files.map(|file| Path::new(file.trim())).filter(|file| seen.insert(*file)).collect()
 }
 
-/// The file name of a module without compression, and the program that takes that away: what guests
-/// load modules with knows none.
+/// The file name of a module without compression, and the program that decompresses it; the guests'
+/// module loader does not.
 fn plain(name: &str) -> (&str, Option<&'static str>) {
     let compressed = [(".zst", "zstd"), (".xz", "xz"), (".gz", "gzip")];
     let found =
@@ -169,7 +170,7 @@ fn copy_module(
     let copy = to.with_extension("compressed");
     fs::copy(from, &copy)?;
     let mut shell = Command::new("sh");
-    // The text of a module is none: it must not come by way of a pipe that is read as text.
+    // A module is binary: its bytes must not go through a pipe that is read as text.
     shell.args(["-c", "exec \"$0\" -dc <\"$1\" >\"$2\"", program]).arg(&copy).arg(to);
     interrupts.run(&mut shell, CHORE).with_context(|| {
         format!("the kernel's modules are compressed: apt-get install the package of {program}")

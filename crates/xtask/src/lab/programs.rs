@@ -6,7 +6,7 @@ use anyhow::{Result, ensure};
 
 use super::guest::QEMU;
 
-/// A program, and Debian's package that has it.
+/// A program, and the Debian package that contains it.
 const NEEDED: &[(&str, &str)] = &[
     (QEMU, "qemu-system-x86"),
     ("busybox", "busybox-static"),
@@ -21,11 +21,13 @@ const NEEDED: &[(&str, &str)] = &[
     ("daxctl", "daxctl"),
 ];
 
+/// Checks that all programs are installed.
+///
 /// # Errors
 /// When a program is missing; names the packages.
 pub(super) fn require() -> Result<()> {
     let path = env::var_os("PATH").unwrap_or_default();
-    // Where root's programs are, which a user's PATH may leave out.
+    // Root's programs are here; a user's PATH may leave these folders out.
     let folders: Vec<_> =
         env::split_paths(&path).chain(["/usr/sbin".into(), "/sbin".into()]).collect();
     let missing = missing(|program| folders.iter().any(|folder| folder.join(program).exists()));

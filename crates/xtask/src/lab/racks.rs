@@ -13,29 +13,29 @@ use super::interrupts::{Interrupts, PAUSE, Running};
 use super::{RACKS, guest, kernel};
 
 const GUEST: &str = include_str!("../../../../deploy/lab/guest.sh");
-/// How long the other rack may go on when one has failed: it may be waiting for it, and finds out.
+/// How long the other rack may go on after one has failed: it may be waiting for it, and finds out.
 const GRACE: Duration = Duration::from_secs(10);
-/// Lines of each log that a failure shows.
+/// Lines of each log that a failure prints.
 const SHOWN: usize = 30;
-/// What a script ends with that gave up because the other rack's had failed.
+/// Exit status of a script that gave up because the other rack's script had failed.
 const GAVE_UP: i32 = 3;
 
-/// What the racks are told.
+/// The work of both racks.
 #[derive(Clone, Debug)]
 pub(super) struct Errand {
     /// The script of each rack, for bash.
     pub(super) scripts: [String; 2],
-    /// Assignments for bash, made before the scripts run.
+    /// Assignments in bash that precede the scripts.
     pub(super) environment: String,
-    /// How long all of it may take, the boot included.
+    /// The limit for everything, including the boot.
     pub(super) limit: Duration,
 }
 
-/// Boots both racks in the folder `lab`, lets them do the errand, and prints what they print.
+/// Boots both racks in the folder `lab`, runs the errand, and prints their output.
 ///
 /// # Errors
-/// When a script fails, a guest ends by itself, the time is over, or a signal arrives; the ends of
-/// the logs are shown. In all cases the guests are gone then, and the logs are kept.
+/// When a script fails, a guest ends by itself, the limit is exceeded, or a signal arrives; prints
+/// the ends of the logs. In all cases the guests have ended and the logs are kept.
 pub(super) fn run(lab: &Path, errand: &Errand, interrupts: &Interrupts) -> Result<()> {
     run_in(lab, errand, interrupts, |folder| start(folder, interrupts))
 }
@@ -57,7 +57,7 @@ fn run_in(
     let done = watch(&folder, &mut guests, errand.limit, interrupts);
     drop(guests);
     if done.is_err() {
-        // The reason comes last, where it is looked for.
+        // The log with the reason is printed last, where it is easiest to find.
         let gave_up = folder.status(1)? == Some(GAVE_UP);
         for rack in if gave_up { [1, 0] } else { [0, 1] } {
             show_end(&folder, rack)?;
@@ -78,7 +78,7 @@ fn start(folder: &RunFolder, interrupts: &Interrupts) -> Result<Vec<Running>> {
     RACKS.into_iter().zip(guest::cable()?).map(start).collect()
 }
 
-/// Waits for both scripts, and prints what they print meanwhile.
+/// Waits for both scripts, and prints their output meanwhile.
 fn watch(
     folder: &RunFolder,
     guests: &mut [Running],
@@ -89,7 +89,7 @@ fn watch(
     let mut end = Instant::now() + limit;
     let mut failed_at = None;
     loop {
-        // Before the output is read, which is complete if the script has ended.
+        // The statuses are read before the output: the output of an ended script is then complete.
         let statuses = [folder.status(0)?, folder.status(1)?];
         for (rack, output) in outputs.iter_mut().enumerate() {
             output.lines()?.iter().for_each(|line| println!("rack {rack} | {line}"));
@@ -111,7 +111,7 @@ fn watch(
     }
 }
 
-/// What the scripts' exit statuses amount to, once no more is waited for.
+/// The result of the scripts' exit statuses; `None` while a script runs and time is left.
 fn outcome(statuses: [Option<i32>; 2], is_over: bool) -> Option<Result<()>> {
     let has_ended = statuses.iter().all(Option::is_some);
     if !has_ended && !is_over {
@@ -147,15 +147,15 @@ mod tests {
 
     use super::*;
 
-    /// What a guest stands for here: it says who it is, and goes on until it is killed.
+    /// Stands in for a guest: it reports its process id and runs until it is killed.
     const STAND_IN: &str = "echo $$ >\"$0.new\"; mv \"$0.new\" \"$0\"; exec sleep 1000";
     const TIMEOUT: Duration = Duration::from_secs(20);
 
-    /// What a lab has beyond its folder.
+    /// The processes and sockets that a lab uses besides its folder.
     #[derive(Default)]
     struct Possessions {
         guests: Vec<String>,
-        /// The ends of the cable, by the numbers that the kernel lists sockets with.
+        /// The ends of the cable, by the inode numbers with which the kernel lists sockets.
         cable: Vec<u64>,
     }
 
@@ -213,7 +213,7 @@ mod tests {
             assert_eq!(done.unwrap_err().to_string(), format!("interrupted by {name}"));
             assert_eq!((had.guests.len(), had.cable.len()), (2, 2));
             assert!(!had.guests_run(), "{:?} run", had.guests);
-            // A program that another test starts may have the cable until it is executed.
+            // A program that another test is starting may hold the cable until its exec.
             let deadline = Instant::now() + TIMEOUT;
             while had.cable_is_there() {
                 assert!(Instant::now() < deadline, "the cable is still there");

@@ -1,4 +1,4 @@
-//! What is tried in the lab: the steps in deploy/lab/steps, with what they need built.
+//! The test suite of the lab: the steps in deploy/lab/steps, and the programs that they need.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -14,12 +14,12 @@ use crate::invocation::{Invocation, quoted};
 
 const SUITE: &str = include_str!("../../../../deploy/lab/suite.sh");
 const STEPS: &str = "deploy/lab/steps";
-/// How long all steps together may take, emulated on two processors that others use as well. They
-/// take 8 to 17 minutes where nothing else runs.
+/// The limit for all steps together, emulated on two processors that others use as well. On an
+/// otherwise idle machine they take 8 to 17 minutes.
 const LIMIT: Duration = Duration::from_secs(2400);
 
-/// Tests that run in the guests: the folder of the package and the name of each, and the variable
-/// in which steps find its program.
+/// Tests that run in the guests: the package's folder, the test's name, and the variable that holds
+/// the path of its program.
 const TESTS: &[(&str, &str, &str)] = &[
     ("crates/shm", "memory_kinds", "LAB_TEST_MEMORY_KINDS"),
     ("crates/fabric", "conformance", "LAB_TEST_FABRICS"),
@@ -34,14 +34,13 @@ const TESTS: &[(&str, &str, &str)] = &[
     ("tests", "fencing", "LAB_TEST_FENCING"),
 ];
 
-/// Builds what the steps need, and says what the racks have to do.
+/// Builds the programs that the steps need, and returns the work of the racks.
 pub(super) fn errand(root: &Path, steps: &[String]) -> Result<Errand> {
     let cargo = Invocation::cargo;
     cargo("build --quiet --locked --workspace --exclude rackpool-xtask --bins").run(root)?;
     let mut environment = environment(root);
     environment += &format!("LAB_ARGUMENTS=({})\n", steps.join(" "));
-    // All packages at once, as the step `test` builds them: with other features everything would be
-    // built again.
+    // All packages at once, as the step `test` builds them; other features would cause a rebuild.
     let build = cargo("test --quiet --locked --workspace --no-run --message-format json");
     let names: BTreeSet<&str> = TESTS.iter().map(|(_, test, _)| *test).collect();
     let build = names.into_iter().fold(build, |build, test| build.with("--test").with(test));
@@ -55,7 +54,7 @@ pub(super) fn errand(root: &Path, steps: &[String]) -> Result<Errand> {
     Ok(Errand { scripts: [SUITE.into(), SUITE.into()], environment, limit: LIMIT })
 }
 
-/// The names of all steps, in their order.
+/// The names of all steps, sorted.
 pub(super) fn steps(root: &Path) -> Result<Vec<String>> {
     let mut names = Vec::new();
     for entry in fs::read_dir(root.join(STEPS)).context(STEPS)? {
@@ -67,7 +66,7 @@ pub(super) fn steps(root: &Path) -> Result<Vec<String>> {
     Ok(names)
 }
 
-/// Those of the steps that are named.
+/// The steps with these names.
 pub(super) fn chosen(root: &Path, names: &[String]) -> Result<Vec<String>> {
     let all = steps(root)?;
     let unknown = names.iter().find(|name| !all.contains(name));
@@ -78,7 +77,7 @@ pub(super) fn chosen(root: &Path, names: &[String]) -> Result<Vec<String>> {
     Ok(all.into_iter().filter(|step| names.contains(step)).collect())
 }
 
-/// The program of the test `name` of a package, from what cargo prints, a JSON value in each line.
+/// The program of the test `name` of a package, from cargo's messages: one JSON value in each line.
 fn executable(messages: &str, manifest: &Path, name: &str) -> Option<String> {
     let of_package =
         |value: &Value| value["manifest_path"].as_str().map(Path::new) == Some(manifest);
@@ -87,6 +86,8 @@ fn executable(messages: &str, manifest: &Path, name: &str) -> Option<String> {
     of_test.find_map(|value| value["executable"].as_str().map(str::to_owned))
 }
 
+/// Checks the racks' logs.
+///
 /// # Errors
 /// When the logs do not say of every step that it passed in both racks.
 pub(super) fn verify(logs: &Path, steps: &[String]) -> Result<()> {
@@ -101,7 +102,7 @@ pub(super) fn verify(logs: &Path, steps: &[String]) -> Result<()> {
         );
     }
     for rack in RACKS {
-        // Only some steps have something to report.
+        // Only some steps write a report.
         let report = fs::read_to_string(logs.join(format!("rack{rack}/report")));
         report
             .iter()

@@ -20,8 +20,8 @@ pub(super) fn check(tree: &Tree, members: &[Member]) -> Vec<Violation> {
         .collect()
 }
 
-/// Whether `folder` stands in `text` as a path: `crates/ring`, or `client/` and `client` in
-/// backticks (as a plain word it would be found in any sentence).
+/// Returns true if `text` contains `folder` as a path: `crates/ring`, or `client/` and `client` in
+/// backticks (a plain word would match in any sentence).
 fn mentions(text: &str, folder: &str) -> bool {
     text.match_indices(folder).any(|(at, _)| {
         let (before, after) = (text[..at].chars().last(), text[at + folder.len()..].chars().next());

@@ -1,15 +1,15 @@
-//! The import arrows: which crate of the workspace may import which.
+//! The import arrows: the crates that each crate of the workspace may import.
 
 use super::Violation;
 use crate::tree::Member;
 
-/// The crates that each crate may import directly, all without their `rackpool-`.
+/// The crates that each crate may import directly, all without their prefix `rackpool-`.
 const ALLOWED: &[(&str, &[&str])] = &[
     ("model", &[]),
     ("wire", &["model"]),
     ("proto", &["wire", "model"]),
     ("sync", &[]),
-    // Tests of any crate.
+    // For tests of any crate.
     ("skip", &[]),
     ("shm", &["sync", "model"]),
     ("ring", &["shm", "sync"]),
@@ -29,7 +29,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("fs", &["client", "kv"]),
     ("fuse", &["fs", "client", "config", "metrics", "output", "sync"]),
     ("object", &["client"]),
-    // It starts the daemon and the metadata server as processes and prints what they answer; the
+    // It starts the daemon and the metadata server as processes and prints their answers; the
     // doctor measures memory of the kinds that `shm` makes.
     (
         "cli",
@@ -41,7 +41,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("sim", &["proto", "model", "wire"]),
 ];
 
-/// What the shells around the machines may import.
+/// The crates that the shells around the machines may import.
 const SHELL: &[&str] = &[
     "proto",
     "rrpc",
@@ -58,7 +58,7 @@ const SHELL: &[&str] = &[
     "wire",
 ];
 
-/// Nothing imports these, so they may import anything.
+/// No crate imports these, so they may import any crate.
 const UNBOUND: &[&str] = &["benches", "fuzz", "tests", "xtask"];
 
 pub(super) fn check(members: &[Member]) -> Vec<Violation> {
@@ -129,7 +129,7 @@ mod tests {
 
     #[test]
     fn what_an_import_imports_is_not_allowed_with_it() {
-        // kv -> client -> model does not make kv -> model an arrow.
+        // kv -> client -> model does not imply an arrow kv -> model.
         assert_eq!(violations("rackpool-kv", "rackpool-model.workspace = true\n").len(), 1);
     }
 

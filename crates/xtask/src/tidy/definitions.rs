@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use super::rust_source::is_name;
 use crate::tree::Tree;
 
-/// Names without their paths: enough to notice that something was renamed or removed.
+/// Names without their paths, which suffice to notice that a definition was renamed or removed.
 #[derive(Debug, Default)]
 pub(super) struct Definitions {
     functions: BTreeSet<String>,
@@ -25,8 +25,8 @@ impl Definitions {
         self.functions.contains(name)
     }
 
-    /// Whether `path` (`name`, `Type::method`, `module::name`, each perhaps with an argument list)
-    /// names a function or a type.
+    /// Returns true if `path` (`name`, `Type::method`, `module::name`, each optionally with an
+    /// argument list) names a function or a type.
     pub(super) fn has_path(&self, path: &str) -> bool {
         let path = path.split(['(', '<', '!']).next().unwrap_or(path);
         let mut names = path.split("::").collect::<Vec<_>>();
@@ -35,7 +35,7 @@ impl Definitions {
             Some(owner) if owner.starts_with(char::is_uppercase) && *owner != "Self" => {
                 self.types.contains(*owner)
             }
-            // Modules are found by their names in the file tree; a wrong one is a small harm.
+            // Names of modules are not checked.
             _ => true,
         };
         owner_exists && (self.functions.contains(last) || self.types.contains(last))

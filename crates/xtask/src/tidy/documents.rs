@@ -1,10 +1,10 @@
-//! Every document that a comment, a message or another document names exists.
+//! Every document that a comment, a message or another document names must exist.
 
 use super::Violation;
 use super::rust_source::is_name;
 use crate::tree::{TextFile, Tree};
 
-/// The tests of these rules name some that do not exist.
+/// The tests of these rules name documents that do not exist.
 const TESTS: &str = "crates/xtask/src/tidy/";
 const END: &str = ".md";
 
@@ -26,7 +26,7 @@ fn check_file(tree: &Tree, file: &TextFile) -> Vec<Violation> {
     violations
 }
 
-/// Documents that are named by their path from the root: `docs/design/kv.md`.
+/// Documents named by their path from the root: `docs/design/kv.md`.
 fn named(line: &str) -> impl Iterator<Item = String> {
     line.match_indices("docs/").filter_map(|(at, _)| {
         let is_inner = line[..at].chars().last().is_some_and(|c| is_name(c) || "-/.".contains(c));
@@ -36,7 +36,8 @@ fn named(line: &str) -> impl Iterator<Item = String> {
     })
 }
 
-/// Documents that a document links to, from where it is: `[ADR 3](../adr/0003-barriers.md#why)`.
+/// Documents to which a document links, relative to its own folder: `[ADR
+/// 3](../adr/0003-barriers.md#why)`.
 fn linked(from: &str, line: &str) -> impl Iterator<Item = String> {
     let links = line.split("](").skip(1).filter(|_| from.ends_with(END));
     links.filter_map(move |link| {
@@ -45,7 +46,7 @@ fn linked(from: &str, line: &str) -> impl Iterator<Item = String> {
     })
 }
 
-/// The path from the root of a relative path in a file.
+/// The path from the root of a path relative to the folder of file `from`.
 fn resolve(from: &str, target: &str) -> String {
     let mut folders: Vec<&str> = from.split('/').collect();
     folders.pop();

@@ -1,4 +1,4 @@
-//! File lengths: past 500 lines a file holds two concepts.
+//! File lengths: a file of more than 500 lines holds two concepts.
 
 use super::Violation;
 use crate::tree::Tree;
@@ -19,13 +19,13 @@ pub(super) fn check(tree: &Tree) -> Vec<Violation> {
     violations
 }
 
-/// Whether the whole file is test code: `tests.rs`, or in a package's `tests` folder. The package
-/// in the top folder `tests` has code of its own, beside its tests.
+/// Returns true if the whole file is test code: `tests.rs`, or a file in a package's `tests`
+/// folder. The package in the top folder `tests` has code of its own beside its tests.
 fn is_test(path: &str) -> bool {
     path.ends_with("/tests.rs") || path.split('/').skip(1).any(|folder| folder == "tests")
 }
 
-/// The number of lines before the `#[cfg(test)]` of `mod tests`, of all lines if there is none.
+/// The number of lines before the `#[cfg(test)]` of `mod tests`; all lines if there is none.
 fn lines_before_tests(code: &str) -> usize {
     let lines: Vec<&str> = code.lines().map(str::trim).collect();
     let Some(module) = lines.iter().position(|line| line.starts_with("mod tests")) else {

@@ -1,13 +1,13 @@
-//! Markers of unfinished work: it is finished, or it is no part of the tree.
+//! Markers of unfinished work, which are forbidden in the tree.
 
 use super::Violation;
 use super::rust_source::is_name;
 use crate::tree::{TextFile, Tree};
 
-/// This file has to spell them out.
+/// This file must contain them.
 const TABLE: &str = "crates/xtask/src/tidy/markers.rs";
 
-/// What is looked for, in any case, as a whole word, and what to do instead.
+/// The markers, matched in any case as whole words, and what to do instead.
 const MARKERS: &[(&str, &str)] = &[
     ("todo!", "write the code"),
     ("todo:", "do it, or say as a fact what is not there"),

@@ -1,6 +1,6 @@
-//! Pipelines of the shell scripts. Under `pipefail` a program that is killed because nobody reads
-//! what it writes fails its whole pipeline (status 141), and it is killed only when it happens to
-//! write after its reader has gone: so readers read to the end.
+//! Pipelines of the shell scripts. Under `pipefail` a pipeline fails with status 141 when a writer
+//! is killed by SIGPIPE. That happens only if the writer writes after its reader has ended, so
+//! readers must read to the end of their input.
 
 use super::Violation;
 use crate::tree::Tree;
@@ -22,15 +22,15 @@ pub(super) fn check(tree: &Tree) -> Vec<Violation> {
     violations
 }
 
-/// The commands of a line that read a pipe.
+/// The commands of a line that read from a pipe.
 fn readers(line: &str) -> impl Iterator<Item = &str> {
     let comment = line.trim_start().starts_with('#');
-    // Two `|` in a row are no pipe: what stands behind them reads none.
+    // `||` is not a pipe: the command after it reads none.
     let alternatives = if comment { "" } else { line }.split("||");
     alternatives.flat_map(|pipeline| pipeline.split('|').skip(1))
 }
 
-/// Whether a command ends at what it looks for, rather than at the end of its input.
+/// Returns true if a command may end before the end of its input.
 fn stops_early(command: &str) -> bool {
     let mut words = command.split_whitespace();
     let program = words.next().unwrap_or_default();

@@ -1,8 +1,7 @@
-//! Rust source with its code and its comments apart, so that a rule about one of them is not
-//! misled by the other, nor by text inside string literals.
+//! Rust source with code and comments separated, so that a rule about one is not misled by the
+//! other or by string literals.
 
-/// Both texts have the lines of the source; what belongs to the other one, or to a literal, is
-/// blank.
+/// Both texts have the same lines as the source; text of the other kind, and of literals, is blank.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct RustSource {
     pub(crate) code: String,
@@ -37,12 +36,12 @@ impl RustSource {
     }
 }
 
-/// Whether `c` can be part of a Rust name.
+/// Returns true if `c` can be part of a Rust name.
 pub(crate) fn is_name(c: char) -> bool {
     c.is_alphanumeric() || c == '_'
 }
 
-/// Kind and length in bytes of what `text`, which is not empty, begins with.
+/// The kind and length in bytes of the first token of `text`, which must not be empty.
 fn first_token(text: &str) -> (Kind, usize) {
     if text.starts_with("//") {
         return (Kind::Comment, text.find('\n').unwrap_or(text.len()));
@@ -69,7 +68,7 @@ fn first_token(text: &str) -> (Kind, usize) {
     }
 }
 
-/// The length of a block comment, in which others may nest.
+/// The length of a block comment, which may contain nested ones.
 fn block_comment(text: &str) -> usize {
     let mut depth = 0_usize;
     let mut at = 0;
@@ -94,7 +93,7 @@ fn string(text: &str) -> Option<usize> {
     text.starts_with('"').then(|| quoted(text, b'"'))
 }
 
-/// The same for what follows the `r` of a raw string.
+/// The length of a raw string literal without its `r`.
 fn raw_string(text: &str) -> Option<usize> {
     let hashes = text.bytes().take_while(|byte| *byte == b'#').count();
     let body = text[hashes..].strip_prefix('"')?;
@@ -102,7 +101,7 @@ fn raw_string(text: &str) -> Option<usize> {
     Some(body.find(&end).map_or(text.len(), |at| hashes + 1 + at + end.len()))
 }
 
-/// The length of a character literal at the start of `text`; a lifetime is none.
+/// The length of a character literal at the start of `text`; `None` for a lifetime.
 fn character(text: &str) -> Option<usize> {
     let mut inside = text.strip_prefix('\'')?.chars();
     match inside.next()? {
@@ -111,7 +110,7 @@ fn character(text: &str) -> Option<usize> {
     }
 }
 
-/// The length of a literal between two `quote`s, the first of which `text` begins with.
+/// The length of a literal between two `quote`s; `text` begins with the first.
 fn quoted(text: &str, quote: u8) -> usize {
     let mut escaped = false;
     for (at, byte) in text.bytes().enumerate().skip(1) {

@@ -1,5 +1,5 @@
-//! Every promise in `docs/SEMANTICS.md` names its tests, and the tests exist. A test is named by
-//! `path/to/file.rs::test`, or by `::test` if it is in the file named before it in the cell.
+//! Every promise in `docs/SEMANTICS.md` names its tests, and the tests must exist. A test is named
+//! by `path/to/file.rs::test`, or by `::test` if the cell names its file before.
 
 use super::Violation;
 use super::definitions::Definitions;
@@ -33,7 +33,7 @@ pub(super) fn check(tree: &Tree, definitions: &Definitions) -> Vec<Violation> {
     violations
 }
 
-/// Whether the function is a test of the file. What is no path of a file is not looked at.
+/// Returns true if the function is a test of the file, or if `path` is not the path of a file.
 fn is_test(tree: &Tree, path: &str, name: &str) -> bool {
     if !path.contains('/') {
         return true;
@@ -42,7 +42,7 @@ fn is_test(tree: &Tree, path: &str, name: &str) -> bool {
     tree.rust_files().any(|(file, rust)| {
         file.path == path
             && rust.code.split_once(head.as_str()).is_some_and(|(before, _)| {
-                // The attributes stand between the function and whatever ends before it.
+                // The attributes are between the function and the end of the preceding item.
                 before.rsplit(['{', '}', ';']).next().is_some_and(|last| last.contains("test"))
             })
     })
@@ -71,7 +71,7 @@ fn test_cells(text: &str) -> Vec<(usize, &str)> {
     cells
 }
 
-/// Whether the cell belongs to the line between heading and rows.
+/// Returns true for cells of the line between heading and rows.
 fn is_rule(cell: &str) -> bool {
     !cell.is_empty() && cell.chars().all(|c| matches!(c, '-' | ':'))
 }

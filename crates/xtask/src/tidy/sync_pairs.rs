@@ -1,4 +1,4 @@
-//! Every comment that says what an ordering pairs with names that other end, and it exists.
+//! Every comment that names the partner of a memory ordering names an existing definition.
 
 use super::Violation;
 use super::definitions::Definitions;
@@ -19,7 +19,7 @@ pub(super) fn check(tree: &Tree, definitions: &Definitions) -> Vec<Violation> {
     violations
 }
 
-/// The rest of each marked comment, with the line it starts in.
+/// The rest of each marked comment, with the line in which it starts.
 fn sentences(rust: &RustSource) -> Vec<(usize, String)> {
     let lines: Vec<(&str, &str)> = rust.comments.lines().zip(rust.code.lines()).collect();
     let mut sentences = Vec::new();
@@ -39,8 +39,8 @@ fn sentences(rust: &RustSource) -> Vec<(usize, String)> {
     sentences
 }
 
-/// What is wrong with the names in one comment. Paths and calls must all exist; of plain words
-/// (which may be fields, or orderings) one must.
+/// The first broken name in one comment. All paths and calls must exist; of plain words (which may
+/// be fields, or orderings) one must.
 fn broken(sentence: &str, definitions: &Definitions) -> Option<String> {
     let sentence = sentence.split_once(". ").map_or(sentence, |(first, _)| first);
     let names = names(sentence);
@@ -60,7 +60,7 @@ fn broken(sentence: &str, definitions: &Definitions) -> Option<String> {
     })
 }
 
-/// What stands in backticks, and what is called: `pop()` needs none to be a name.
+/// The names in backticks, and the calls: `pop()` counts without backticks.
 fn names(sentence: &str) -> Vec<&str> {
     let mut names = Vec::new();
     for (index, part) in sentence.split('`').enumerate() {

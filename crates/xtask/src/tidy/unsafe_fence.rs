@@ -1,4 +1,4 @@
-//! Unsafe code is fenced: in four crates only, each saying why at its start.
+//! Unsafe code is fenced: only four crates may contain it, and each gives the reason at its start.
 
 use super::Violation;
 use super::rust_source::{RustSource, is_name};
@@ -26,7 +26,7 @@ pub(super) fn check(tree: &Tree) -> Vec<Violation> {
     violations
 }
 
-/// A crate with unsafe code must say so: the workspace denies it everywhere else.
+/// A crate with unsafe code must declare it: the workspace denies it elsewhere.
 fn check_opening(tree: &Tree, folder: &str) -> Option<Violation> {
     let path = format!("{folder}/src/lib.rs");
     let file = tree.rust_files().find(|(file, _)| file.path == path);
@@ -36,7 +36,8 @@ fn check_opening(tree: &Tree, folder: &str) -> Option<Violation> {
     (!opens).then(|| Violation::new(path, 1, mend))
 }
 
-/// Whether one of the attributes before the first item expects unsafe code and gives a reason.
+/// Returns true if one of the attributes before the first item expects unsafe code and gives a
+/// reason.
 fn opens_with_reason(code: &str) -> bool {
     let dense: String = code.split_whitespace().collect();
     let mut rest = dense.as_str();
@@ -75,7 +76,7 @@ mod tests {
         let text = "// unsafe in a comment\nfn f() { unsafe { g() } }\n";
         let found = check(&Tree::of(&[("daemon/src/main.rs", text)]));
         assert!(found[0].to_string().starts_with("daemon/src/main.rs:2: unsafe code outside"));
-        // A folder whose name only begins like one of ours is outside too.
+        // A folder whose name merely begins like that of a fenced crate is outside too.
         assert_eq!(check(&Tree::of(&[("crates/ring-tools/src/lib.rs", text)])).len(), 1);
     }
 

@@ -1,4 +1,4 @@
-//! POSIX access control lists, as acl(5) and Linux have them.
+//! POSIX access control lists, as acl(5) and Linux define them.
 
 use std::path::Path;
 
@@ -31,7 +31,7 @@ const ACCESS: &str = "system.posix_acl_access";
 const DEFAULT: &str = "system.posix_acl_default";
 const GROUP: u32 = 4321;
 
-/// An ACL: the owner, NOBODY, the owning group, GROUP, the mask, others.
+/// An encoded ACL; permissions of the owner, NOBODY, the owning group, GROUP, the mask, others.
 fn acl(permissions: [u16; 6]) -> Vec<u8> {
     const TAGS: [(u16, u32); 6] = [
         (0x01, u32::MAX),
@@ -44,7 +44,7 @@ fn acl(permissions: [u16; 6]) -> Vec<u8> {
     encoded(TAGS.iter().zip(permissions).map(|((tag, id), permissions)| (*tag, permissions, *id)))
 }
 
-/// One without anybody named and without a mask.
+/// An ACL without named users or groups and without a mask.
 fn minimal(owner: u16, group: u16, others: u16) -> Vec<u8> {
     let entries = [(0x01, owner), (0x04, group), (0x20, others)];
     encoded(entries.into_iter().map(|(tag, permissions)| (tag, permissions, u32::MAX)))
@@ -76,7 +76,7 @@ fn get(path: &Path, name: &str) -> Option<Vec<u8>> {
     }
 }
 
-/// Whether NOBODY, a member of GROUP and somebody else can read a file.
+/// Whether NOBODY, a member of GROUP, and OTHER can read a file.
 fn readers(path: &Path) -> (bool, bool, bool) {
     let reads = |user, group| as_user(user, group, || open(path, OFlags::RDONLY, 0).is_ok());
     (reads(NOBODY, NOBODY), reads(OTHER, GROUP), reads(OTHER, OTHER))
@@ -91,7 +91,7 @@ fn acls_grant_what_the_mode_does_not(place: &Place) {
     assert_eq!((mode(&a), readers(&a)), (0o640, (true, false, false)));
     set(&a, ACCESS, &acl([6, 0, 0, 4, 4, 4])).unwrap();
     assert_eq!((mode(&a), readers(&a)), (0o644, (false, true, true)));
-    // In folders, too.
+    // The same in folders.
     let folder = place.subfolder("folder");
     set_mode(&folder, 0o700);
     let make = || as_user(NOBODY, NOBODY, || mkdir(folder.join("made"), Mode::RWXU));
@@ -145,7 +145,7 @@ fn default_acls_are_inherited_by_all_that_is_created(place: &Place) {
     mkdir(&folder, Mode::from_raw_mode(0o777)).unwrap();
     assert_eq!((get(&folder, ACCESS), mode(&folder)), (Some(default.clone()), 0o765));
     assert_eq!(get(&folder, DEFAULT), Some(default));
-    // Links have no permissions.
+    // Symbolic links have no permissions.
     rustix::fs::symlink("file", place.path("link")).unwrap();
     let mut value = [0; 64];
     let acl = rustix::fs::lgetxattr(place.path("link"), ACCESS, &mut value[..]);

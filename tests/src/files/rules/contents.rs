@@ -1,4 +1,4 @@
-//! Reading and writing: offsets, ends, appending, past the page cache, through mappings.
+//! Reading and writing: offsets, end of file, appending, direct access, mappings.
 
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom, Write};
@@ -33,7 +33,7 @@ pub(super) const RULES: &[Rule] = rules![
     reading_a_folder_is_eisdir,
 ];
 
-/// Bytes that tell their offset.
+/// Bytes that identify their offset.
 fn pattern(from: u64, len: usize) -> Vec<u8> {
     (from..).take(len).map(|at| (at.wrapping_mul(0x9e37_79b9) >> 13).to_le_bytes()[0]).collect()
 }
@@ -173,7 +173,7 @@ fn mappings_of_what_bypasses_the_cache(place: &Place) {
     assert_eq!(std::fs::read(&a).unwrap()[100..106], *b"mapped");
 }
 
-/// What direct access may need its memory aligned to.
+/// A buffer with the alignment that direct access may require.
 #[repr(align(4096))]
 struct Aligned([u8; 8192]);
 
@@ -181,7 +181,7 @@ fn direct_access_reads_and_writes(place: &Place) {
     let flags = OFlags::RDWR | OFlags::CREATE | OFlags::DIRECT;
     let file = match open(&place.path("a"), flags, 0o644) {
         Ok(file) => File::from(file),
-        // File systems may refuse.
+        // A file system may refuse.
         Err(error) => return assert_eq!(error, Errno::INVAL),
     };
     let written = Aligned(pattern(0, 8192).try_into().unwrap());

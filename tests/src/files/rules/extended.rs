@@ -1,4 +1,4 @@
-//! Extended attributes of users.
+//! Extended attributes of the `user` namespace.
 
 use std::io::Write;
 use std::path::Path;
@@ -138,7 +138,7 @@ fn attributes_of_unknown_kinds_are_refused(place: &Place) {
     for name in ["nothing", "unknown.a"] {
         refused(set(&a, name, b"x"), Errno::OPNOTSUPP);
     }
-    // Pipes have none of users.
+    // Pipes have no `user` attributes.
     let pipe = place.path("pipe");
     let made = rustix::fs::mknodat(
         rustix::fs::CWD,
@@ -165,14 +165,15 @@ fn many_attributes(place: &Place) {
     assert_eq!(list(&a), Vec::<String>::new());
 }
 
-/// Who changes a program must not lend it the rights that somebody gave the one before.
+/// A write removes the file's capabilities: a changed program must not keep the rights that were
+/// granted to the earlier one.
 fn capabilities_go_with_a_write(place: &Place) {
-    // The second version of the format, with CAP_CHOWN.
+    // Version 2 of the format, with CAP_CHOWN.
     const CAPABILITY: [u8; 20] = [1, 0, 0, 2, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
     let a = place.file("a", "contents");
     for appends in [false, true] {
         match set(&a, "security.capability", &CAPABILITY) {
-            // Only who may.
+            // Needs CAP_SETFCAP.
             Err(Errno::PERM) => return,
             set => set.unwrap(),
         }

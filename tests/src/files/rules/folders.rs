@@ -128,7 +128,7 @@ fn a_removed_folder_that_is_open_stays_empty(place: &Place) {
 
 fn a_removed_folder_is_there_for_who_works_in_it(place: &Place) {
     let (path, over) = (place.subfolder("a"), place.subfolder("b"));
-    // As a program that works there: the folder is not opened.
+    // A descriptor as a working directory has: the folder is not opened for reading.
     let works_in = |path| open(path, OFlags::PATH | OFlags::DIRECTORY, 0).unwrap();
     let (removed, replaced) = (works_in(&path), works_in(&over));
     rmdir(&path).unwrap();

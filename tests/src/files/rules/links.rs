@@ -1,4 +1,4 @@
-//! link(2), symlink(2), unlink(2), mknod(2), and files that are open without a name.
+//! link(2), symlink(2), unlink(2), mknod(2), and open files without a name.
 
 use std::os::unix::fs::FileExt;
 

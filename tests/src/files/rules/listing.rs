@@ -1,4 +1,4 @@
-//! Reading folders: all names, once, also large ones and while they change.
+//! Reading folders: every name once, also in large folders and while they change.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::AsFd;
@@ -20,7 +20,7 @@ pub(super) const RULES: &[Rule] = rules![
     names_with_equal_beginnings,
 ];
 
-/// The names in a folder, as the kernel gives them.
+/// The names in a folder, in the kernel's order.
 fn listed(folder: impl AsFd) -> Vec<String> {
     let entries = Dir::read_from(folder).unwrap();
     entries.map(|entry| entry.unwrap().file_name().to_str().unwrap().to_owned()).collect()

@@ -37,7 +37,7 @@ fn locks_on_whole_files_exclude(place: &Place) {
     refused(flock(&second, FlockOperation::NonBlockingLockShared), Errno::AGAIN);
 }
 
-/// A lock of an open file's on a range of it; whether it was had.
+/// Tries to lock a range for an open file description; returns true if it succeeded.
 fn lock(file: &File, start: i64, len: i64, exclusive: bool) -> bool {
     let lock = if exclusive { Lock::Exclusive } else { Lock::Shared };
     had(try_lock(file, Holder::Description, (start, len), lock))
@@ -103,12 +103,12 @@ fn a_process_that_closes_any_descriptor_loses_its_locks(place: &Place) {
     let (first, second) = two(place);
     assert!(had(try_lock(&first, Holder::Process, (0, 10), Lock::Exclusive)));
     assert!(lock(&second, 20, 10, true));
-    // Its own locks are in nobody's way but a description's.
+    // A process's own locks conflict only with those of open file descriptions.
     assert!(had(try_lock(&second, Holder::Process, (5, 1), Lock::Shared)));
     assert!(!lock(&second, 0, 1, false));
     drop(File::open(place.path("a")).unwrap());
     assert!(lock(&second, 0, 10, true));
-    // Those of descriptions stay.
+    // Locks of open file descriptions stay.
     assert!(!had(try_lock(&first, Holder::Process, (20, 1), Lock::Shared)));
 }
 
@@ -119,7 +119,7 @@ fn who_is_in_the_way_is_told(place: &Place) {
     fcntl(&second, FcntlArg::F_OFD_GETLK(&mut asked)).unwrap();
     assert_eq!((asked.l_start, asked.l_len), (10, 10));
     assert_eq!(i32::from(asked.l_type), nix::libc::F_RDLCK);
-    // Nothing is in the way of a shared lock.
+    // A shared lock conflicts with nothing here.
     let mut asked = locks::range(Lock::Shared, (0, 0));
     fcntl(&second, FcntlArg::F_OFD_GETLK(&mut asked)).unwrap();
     assert_eq!(i32::from(asked.l_type), nix::libc::F_UNLCK);

@@ -1,4 +1,4 @@
-//! POSIX, rule by rule, as Linux reads it.
+//! POSIX, rule by rule, as Linux implements it.
 #![expect(clippy::unwrap_used, reason = "a rule that can't go on does not hold")]
 
 mod acls;
@@ -18,7 +18,7 @@ mod times;
 
 use super::Rule;
 
-/// The table of some rules under their own names.
+/// A table of rules under their own names.
 macro_rules! rules {
     ($($name:ident),* $(,)?) => {
         &[$((stringify!($name), $name as fn(&crate::files::place::Place))),*]

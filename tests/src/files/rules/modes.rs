@@ -1,4 +1,4 @@
-//! chmod(2), chown(2), and the bits that changes take away.
+//! chmod(2), chown(2), and the mode bits that changes clear.
 
 use std::os::unix::fs::FileExt;
 
@@ -139,7 +139,8 @@ fn chown_to_nobody_takes_set_id_bits_away_too(place: &Place) {
         as_user(owner, owner, || rustix::fs::fchown(&file, None, None).unwrap());
         assert_eq!(mode(&a), 0o755, "by descriptor");
     }
-    // Nothing else that sets neither does so, and no write or cut of somebody with privileges.
+    // No other operation that leaves mode and owner alone clears the bits, nor does a write or
+    // truncation by a privileged user.
     set_mode(&a, 0o6755);
     let file = open(&a, rustix::fs::OFlags::RDWR, 0).unwrap();
     rustix::io::pwrite(&file, b"x", 0).unwrap();

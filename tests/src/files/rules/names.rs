@@ -1,4 +1,4 @@
-//! Names and paths: their lengths, their bytes, links in them that go round.
+//! Names and paths: their lengths, their bytes, cycles of symbolic links.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;

@@ -135,7 +135,7 @@ fn a_pipe_without_a_name_is_there_for_who_has_it_open(place: &Place) {
 }
 
 fn open_of_a_socket_is_enxio(place: &Place) {
-    // Their paths have less room than other paths.
+    // Paths of sockets are limited to fewer bytes than other paths.
     let socket = std::os::unix::net::UnixListener::bind(place.path("s"));
     if socket.is_ok() {
         assert_eq!(FileType::from_raw_mode(stat(&place.path("s")).st_mode), FileType::Socket);
@@ -177,7 +177,7 @@ fn files_without_a_name_get_one_or_go(place: &Place) {
     refused(link(&file), Errno::EXIST);
     std::fs::remove_file(place.path("a")).unwrap();
     refused(link(&file), Errno::NOENT);
-    // It was to stay without.
+    // `O_EXCL` with `O_TMPFILE` forbids linking the file.
     refused(link(&make(OFlags::EXCL)), Errno::NOENT);
     drop(make(OFlags::empty()));
     assert_eq!(std::fs::read_dir(place.folder()).unwrap().count(), 0);

@@ -1,4 +1,4 @@
-//! What users may not do to each other.
+//! Permissions between users.
 
 use rustix::fs::{
     Access, CWD, FileType, Mode, OFlags, link, mkdir, mknodat, rename, rmdir, unlink,
@@ -102,7 +102,7 @@ fn sticky_folders_let_owners_only_remove_and_rename(place: &Place) {
         rename(&file, folder.join("b")).unwrap();
         unlink(folder.join("b")).unwrap();
     });
-    // The folder's owner may as well.
+    // The folder's owner may remove it as well.
     chown(&folder, Some(OTHER), None).unwrap();
     as_user(OTHER, OTHER, || rmdir(&sub).unwrap());
 }

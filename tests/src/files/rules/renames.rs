@@ -108,7 +108,7 @@ fn rename_over_a_full_folder_is_enotempty(place: &Place) {
     let (from, to) = (place.subfolder("from"), place.subfolder("to"));
     place.file("to/a", "");
     refused_with_one_of(rename(&from, &to), &[Errno::NOTEMPTY, Errno::EXIST]);
-    // A folder that is on the way to what is renamed is full.
+    // The target is an ancestor of the renamed folder, and so is not empty.
     place.subfolder("to/b");
     refused_with_one_of(rename(to.join("b"), &to), &[Errno::NOTEMPTY, Errno::EXIST]);
 }

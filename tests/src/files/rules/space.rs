@@ -1,4 +1,4 @@
-//! Holes, fallocate(2), and what the file system says of its space.
+//! Holes, fallocate(2), and the space that the file system reports.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -119,7 +119,7 @@ fn zeroed_ranges_read_as_zeros(place: &Place) {
     let file = filled(place, 20_000);
     match fallocate(&file, FallocateFlags::ZERO_RANGE, 5000, 10_000) {
         Ok(()) => {}
-        // Not all file systems have it.
+        // Not all file systems support it.
         Err(error) => return assert_eq!(error, Errno::OPNOTSUPP),
     }
     let contents = std::fs::read(place.path("a")).unwrap();

@@ -1,4 +1,4 @@
-//! Times: utimensat(2), and what sets them.
+//! Times: utimensat(2), and the operations that update them.
 
 use std::io::Read;
 use std::os::unix::fs::FileExt;

@@ -1,6 +1,6 @@
-//! Whose each object in use is. Everybody names what is theirs; an object that two name was handed
-//! out twice, one that is named and not in use was freed under somebody's hands, and what is in use
-//! and named by nobody is lost.
+//! The owner of each object in use. Each party names the objects that are its own. An object that
+//! two parties name was handed out twice; one that is named and not in use was freed while it had
+//! an owner; one that is in use and that no party names is lost.
 
 use std::collections::BTreeMap;
 
@@ -11,22 +11,23 @@ use super::finding::Finding;
 use crate::steps::plan::Remains;
 use crate::steps::stock::Hand;
 
-/// The objects in use, and who has named which.
+/// The objects in use, and the party that has named each.
 #[derive(Debug)]
 pub(super) struct Account {
-    /// In use, and named by nobody yet, with the bytes that each takes.
+    /// Objects in use that no party has named yet, with the bytes that each takes.
     left: BTreeMap<GlobalAddr, u64>,
     named: BTreeMap<GlobalAddr, String>,
     pub(super) findings: Vec<Finding>,
 }
 
 impl Account {
-    /// Of these objects, none of them named.
+    /// An account of these objects, with none of them named.
     pub(super) const fn of(objects: BTreeMap<GlobalAddr, u64>) -> Self {
         Self { left: objects, named: BTreeMap::new(), findings: Vec::new() }
     }
 
-    /// Names an object; the bytes that it takes, unless something is wrong with that.
+    /// Names an object as `whose`. Returns the bytes that the object takes; `None`, with a finding,
+    /// if it has an owner already or is not in use.
     pub(super) fn name(&mut self, addr: GlobalAddr, whose: impl Into<String>) -> Option<u64> {
         let whose = whose.into();
         if let Some(other) = self.named.get(&addr) {
@@ -41,8 +42,9 @@ impl Account {
         bytes
     }
 
-    /// Names what killed clients of one size had in hand, in the order in which they were killed;
-    /// what that is. What `doubtful` clients had may have been freed, and be in hand since.
+    /// Names the objects that killed clients of one size had in hand, in the order in which the
+    /// clients were killed, and returns them. An object of a `doubtful` client may have been freed,
+    /// and since then be in another client's hand.
     pub(super) fn name_hands(
         &mut self,
         bytes: u64,
@@ -75,8 +77,9 @@ impl Account {
         found
     }
 
-    /// An object that a killed client may have in hand, and whether a doubtful client may have it
-    /// still: those only if there are no others, and first those that must have gone back.
+    /// An object that a killed client may have in hand, and whether a doubtful client may still own
+    /// it. Objects without a doubtful owner come first, then those that the doubtful owner's file
+    /// noted, which must have been reclaimed, then its other objects.
     fn candidate(
         &self,
         bytes: u64,
@@ -88,7 +91,8 @@ impl Account {
             owner.map_or(0, |client| if client.noted.contains(addr) { 1 } else { 2 })
         };
         let of_size = self.left.iter().filter(|(_, size)| **size == bytes).map(|(addr, _)| *addr);
-        // What it had noted itself went back; who has it in hand was killed later.
+        // Objects that this client's own file noted were reclaimed; a client that has one in hand
+        // was killed later.
         let others = of_size.filter(|addr| !killed.noted.contains(addr));
         others
             .map(|addr| (addr, rank(&addr)))
@@ -96,24 +100,24 @@ impl Account {
             .map(|(a, r)| (a, r > 1))
     }
 
-    /// Names objects that a client was about to free, those that are still its own; which.
+    /// Names the objects that a client was about to free and still owns; returns them.
     pub(super) fn name_doubtful(&mut self, killed: &Killed) -> Vec<GlobalAddr> {
         let is_own = |addr: &&GlobalAddr| {
-            // What it had given away was taken back, and is in use only if it is lost.
+            // An object that its file noted was reclaimed: if it is in use, it is lost.
             self.left.contains_key(addr) && !killed.noted.contains(addr)
         };
         let own: Vec<GlobalAddr> = killed.objects.iter().filter(is_own).copied().collect();
         own.into_iter().filter(|a| self.name(*a, format!("{killed:?}")).is_some()).collect()
     }
 
-    /// What is left is nobody's.
+    /// Ends the account: objects that no party has named are leaked.
     pub(super) fn close(self) -> Vec<Finding> {
         let lost = self.left.into_iter().map(|(addr, bytes)| Finding::Leaked { addr, bytes });
         self.findings.into_iter().chain(lost).collect()
     }
 }
 
-/// Clients with objects that they may have freed.
+/// Clients that may have freed some of their objects.
 pub(super) fn doubtful(killed: &[Killed]) -> Vec<&Killed> {
     killed.iter().filter(|client| client.remains == Remains::Doubtful).collect()
 }
@@ -149,7 +153,8 @@ mod tests {
         }
     }
 
-    /// Whose `addr(7)`, which is in use, is: a refill's that was killed later, or of who frees it.
+    /// The owner of `addr(7)`, which is in use: the first list if a refill that was killed later
+    /// has it, the second if the freeing client has it.
     fn whose(freeing: &Killed) -> [Vec<GlobalAddr>; 2] {
         let mut account = Account::of(BTreeMap::from([(addr(7), BYTES)]));
         let refill = killed("refill", Remains::InHand);
@@ -159,7 +164,8 @@ mod tests {
         [hands, own]
     }
 
-    /// What a killed client had noted goes back, and may be handed out again before the look.
+    /// Objects that a killed client's file notes are reclaimed, and may be handed out again before
+    /// the check.
     #[test]
     fn what_has_gone_back_may_be_in_the_hands_of_who_was_killed_later() {
         assert_eq!(whose(&that_frees(&[7])), [vec![addr(7)], vec![]]);

@@ -1,4 +1,4 @@
-//! Killing: one client after the other in each slot.
+//! Kills: one client after the other in each slot.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -13,25 +13,25 @@ use crate::steps::plan::{Key, OPERATIONS, Remains, Task};
 use crate::steps::stock::{Grasp, Hand, Stock};
 use crate::steps::tracer::{At, Means, Target, Victim};
 
-/// Instructions of an operation that are looked at, at most: what takes longer waits.
+/// The most instructions of an operation that are executed one by one.
 const LONGEST: usize = 30_000;
-/// Of so many clients in `alloc` one goes on to its end.
+/// One in this number of clients killed in `alloc` is followed to the end of its operation.
 const FOLLOWED: u32 = 4;
 
-/// A client that is about to carry out its operation.
+/// A client at its first mark, about to carry out its operation.
 #[derive(Debug)]
 pub struct Prepared {
     slot: usize,
     operation: &'static str,
     remains: Remains,
-    /// What it has.
+    /// The client's objects.
     pub objects: Vec<GlobalAddr>,
-    /// Bytes of what it allocates.
+    /// Bytes of the objects that the operation allocates.
     bytes: u64,
     mark: Stock,
-    /// Its file. A client that is about to open the pool has none.
+    /// The client's file; `None` for a client that is about to open the pool.
     pub body: Option<Body>,
-    /// The client.
+    /// The traced process.
     pub victim: Victim,
 }
 
@@ -40,19 +40,19 @@ pub struct Killed {
     pub(super) slot: usize,
     pub(super) operation: &'static str,
     pub(super) remains: Remains,
-    /// What it had when the operation began.
+    /// The client's objects when the operation began.
     pub objects: Vec<GlobalAddr>,
-    /// Where it was killed, in words.
+    /// A description of the place of the kill.
     pub(super) place: String,
-    /// What its `alloc` had in hand then.
+    /// The object that its `alloc` had in hand at the kill.
     pub hand: Hand,
-    /// Objects that its file noted then: all of them go back.
+    /// Objects that its file noted at the kill; the daemon reclaims all of them.
     pub(super) noted: BTreeSet<GlobalAddr>,
-    /// Whether each instant from some instruction to the end of its `alloc` was looked at.
+    /// Set if each instruction from some point to the end of its `alloc` was checked.
     pub(super) is_followed: bool,
-    /// What was wrong before it was killed.
+    /// Findings from before the kill.
     pub(super) findings: Vec<Finding>,
-    /// Its file.
+    /// The client's file.
     pub body: Option<Body>,
 }
 
@@ -64,7 +64,7 @@ impl fmt::Debug for Killed {
 }
 
 impl Prepared {
-    /// What its `alloc` has in hand now.
+    /// The object that the client's `alloc` has in hand now.
     #[must_use]
     pub fn hand(&self) -> Hand {
         match &self.body {
@@ -73,8 +73,8 @@ impl Prepared {
         }
     }
 
-    /// Carries `alloc` out to its end, looks at each instant what it has in hand, and kills it;
-    /// `meanwhile` comes before each instruction.
+    /// Carries `alloc` out to its end, checks before each instruction what it has in hand, and
+    /// kills the client. `meanwhile` is called before each instruction.
     #[must_use]
     pub fn follow(mut self, place: &str, mut meanwhile: impl FnMut(&Self)) -> Killed {
         let mut grasp = Grasp::default();
@@ -95,8 +95,8 @@ impl Prepared {
         self.kill(format!("{LONGEST} steps from {place}"))
     }
 
-    /// Kills a traced client that has carried out its operation. What its `alloc` has returned it
-    /// says itself: the file can't tell if it has asked more than once.
+    /// Kills a traced client that has completed its operation. The client itself reports the object
+    /// that `alloc` returned: its file does not tell if the client sent more than one request.
     #[must_use]
     pub fn kill_at_end(mut self, mut grasp: Grasp, place: String) -> Killed {
         let hand = self.hand();
@@ -109,7 +109,7 @@ impl Prepared {
         self.kill_with(hand, place, wrong.into_iter().collect())
     }
 
-    /// What is wrong with what `alloc` has returned.
+    /// A fault in what `alloc` has returned.
     fn fault_of(
         &self,
         grasp: &mut Grasp,
@@ -132,7 +132,7 @@ impl Prepared {
         wrong.map(|wrong| Finding::Hand(format!("{wrong}: {hand:?}, brought {brought:?}")))
     }
 
-    /// Kills it where it is.
+    /// Kills the client where it is.
     #[must_use]
     pub fn kill(self, place: String) -> Killed {
         let hand = self.hand();
@@ -173,7 +173,7 @@ impl Ground {
         })
     }
 
-    /// Starts a client that comes to its mark. Only this thread can trace it.
+    /// Starts a client and waits for its first mark. Only the calling thread can trace the client.
     pub(super) fn prepare(&self, index: usize, operation: &'static str) -> Prepared {
         let slot = &self.slots[index];
         let known = OPERATIONS.iter().find(|(name, _)| *name == operation);
@@ -210,8 +210,8 @@ impl Ground {
         }
     }
 
-    /// Brings a client to an instruction, and kills it there; some go on under the tracer's eyes
-    /// and are killed when they have done.
+    /// Runs a client to an instruction and kills it there. Some clients are followed from there to
+    /// the end of their operation and are killed then.
     fn kill_at(&self, mut client: Prepared, key: Key, target: Target) -> Killed {
         let at = client.victim.run_to(target);
         let place = format!("{target:?}: at {at:?}");
@@ -248,7 +248,7 @@ fn arguments(slot: &Slot, operation: &str) -> Vec<String> {
     text.split(' ').map(str::to_owned).collect()
 }
 
-/// Steps to the next mark; each instruction on the way.
+/// Steps to the next mark; returns the address of each instruction on the way.
 fn trace(victim: &mut Victim) -> Vec<u64> {
     let mut trace = vec![victim.at()];
     while trace.len() < LONGEST && victim.step() == At::Step {

@@ -1,58 +1,58 @@
-//! What the oracle can find.
+//! The faults that the oracle can find.
 
 use std::fmt;
 
 use rackpool_client::GlobalAddr;
 
-/// Something that must not be.
+/// A fault.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Finding {
-    /// In use, and nobody's.
+    /// The object is in use and has no owner.
     Leaked {
         /// The object.
         addr: GlobalAddr,
-        /// What it takes.
+        /// Bytes that it takes.
         bytes: u64,
     },
-    /// Somebody's, and free: the next one gets it as well.
+    /// The object has an owner and is free: the next allocation may return it as well.
     Free {
         /// The object.
         addr: GlobalAddr,
-        /// Who has it.
+        /// Its owner.
         whose: String,
     },
-    /// Handed out twice.
+    /// The object was handed out twice.
     Twice {
         /// The object.
         addr: GlobalAddr,
-        /// Who has it.
+        /// Its owners.
         whose: [String; 2],
     },
-    /// Bytes that nobody has written like that.
+    /// Bytes that no client has written.
     Torn(String),
-    /// As many objects of the size of entries are in use as there are not entries.
+    /// The number of objects of the size of entries differs from the number of entries.
     Entries {
-        /// Objects.
+        /// Objects in use.
         objects: usize,
-        /// Entries.
+        /// Entries in the tables.
         entries: usize,
     },
-    /// The file of a client that has ended, when all of it was taken back.
+    /// A fault in the file of an ended client, after everything it held was reclaimed.
     Body(String),
-    /// `alloc` did not keep to the order in which objects change hands.
+    /// `alloc` did not follow the order in which objects change owners.
     Hand(String),
-    /// The daemons' figures of what is in use are not what their metadata says.
+    /// The bytes in use that the daemons report are not those of their metadata.
     Figures {
-        /// Bytes in use as the daemons say, of both racks.
+        /// Bytes in use that the daemons of both racks report.
         said: u64,
-        /// As the metadata says.
+        /// Bytes in use by the metadata.
         counted: u64,
     },
-    /// What clients had that have ended was not taken back in time.
+    /// What ended clients held was not reclaimed in time.
     Overdue,
-    /// A daemon found something odd.
+    /// A daemon logged an unexpected message.
     Log(String),
-    /// The pool refused what it should not have.
+    /// The pool refused an operation that it must not refuse.
     Refused(String),
 }
 

@@ -1,5 +1,5 @@
-//! Eight clients at a time that are killed inside operations, others that work on meanwhile, and
-//! what must hold after each batch.
+//! Clients in eight slots are killed inside operations while others work; after each batch the
+//! oracle checks the pool.
 
 mod account;
 mod batch;
@@ -30,46 +30,48 @@ pub use report::Report;
 
 /// Clients that are killed at the same time.
 const SLOTS: usize = 8;
-/// Rounds of each slot between two looks at everything.
+/// Kills in each slot between two checks of the whole pool.
 const EACH: usize = 4;
-/// Objects of the slots' clients: each has a size of its own, so that what is left tells whose it
-/// was. The larger ones go home at once when they are of another rack.
+/// Bytes of the objects in each slot. The sizes differ, so the size of a leftover object identifies
+/// its slot. The larger objects are sent home at once when they are of another rack.
 const SIZES: [u64; SLOTS] = [64, 256, 4096, 8192, 128, 1024, 2048, 16_384];
-/// Runs of pages, of a length that nobody else allocates.
+/// Bytes of runs of pages, a length that no other part of the test allocates.
 const RUN: u64 = 5 * PAGE;
-/// What an entry of a table takes.
+/// Bytes that an entry of a table takes.
 const ENTRY: u64 = 512;
 
-/// A kill misses its instruction when the operation takes another way than when it was measured:
-/// then another one is tried, so many times as often at most.
+/// A kill misses its instruction when the operation takes another path than in the measured run,
+/// and another instruction is tried. A campaign makes at most this many times the requested number
+/// of rounds.
 pub const MOST: usize = 4;
 
-/// What to do.
+/// Parameters of a campaign.
 #[derive(Clone, Copy, Debug)]
 pub struct Campaign {
-    /// Kills, at least.
+    /// The least number of kills.
     pub rounds: usize,
-    /// Distinct instructions at which each operation is killed, at least, from each rack: until it
-    /// has been, the campaign goes on, for [`MOST`] times the rounds. 0 where none is chosen.
+    /// The least number of distinct instructions at which each operation is killed from each rack.
+    /// Until it is reached the campaign goes on, up to [`MOST`] times the rounds. 0 where
+    /// instructions can't be chosen.
     pub least: usize,
-    /// Chooses them.
+    /// Seed of the choices.
     pub seed: u64,
-    /// How they are done.
+    /// How programs are killed.
     pub means: Means,
 }
 
-/// Where one client after the other is killed.
+/// A place where one client after the other is killed.
 #[derive(Debug)]
 struct Slot {
-    /// From where its clients work: rack 0, whose memory all use, or rack 1, which is full.
+    /// The rack of its clients: 0, whose memory all use, or 1, which is full.
     rack: u16,
     bytes: u64,
-    /// Words that point to an object of this size, or to none: in the own and in the other rack.
+    /// Words that point to an object of this size or are empty, in this rack and in the other rack.
     links: [GlobalAddr; 2],
     table: GlobalAddr,
 }
 
-/// Where clients are killed.
+/// The state that the slots' threads share.
 #[derive(Debug)]
 struct Ground {
     plan: Mutex<Plan>,
@@ -79,27 +81,27 @@ struct Ground {
     pool: TestPool,
 }
 
-/// The pool with everything in it.
+/// The pool, its workers and its expected contents.
 #[derive(Debug)]
 pub struct Scene {
     /// Objects that fill rack 1.
     fillers: Vec<GlobalAddr>,
-    /// What was in use before anybody was killed, without the tables.
+    /// What was in use before the first kill, without the tables.
     before: Census,
     workers: Vec<TestClient>,
     log: Log,
-    /// How long anything may take.
+    /// The most time that any wait may take.
     pub timeout: Duration,
     slowest: Duration,
-    /// Kills that left an object which `alloc` had returned.
+    /// Kills after which an object that `alloc` had returned stayed in use.
     in_hand: usize,
-    /// Clients whose `alloc` was looked at from instant to instant, to its end.
+    /// Clients whose `alloc` was followed, instruction by instruction, to its end.
     followed: usize,
     ground: Ground,
 }
 
 impl Campaign {
-    /// Kills clients until there have been so many rounds; fails at the first thing that is wrong.
+    /// Kills clients for the requested rounds; fails at the first finding.
     #[must_use]
     pub fn run(self) -> Report {
         let began = Instant::now();
@@ -126,7 +128,7 @@ impl Campaign {
 }
 
 impl Ground {
-    /// Whether each operation was killed at so many instructions.
+    /// Returns true once each operation was killed at `least` distinct instructions.
     fn has_been_everywhere(&self, least: usize) -> bool {
         let plan = self.plan.lock().expect("a plan");
         plan.coverage().all(|operation| operation.hit >= least)
@@ -134,13 +136,13 @@ impl Ground {
 }
 
 impl Scene {
-    /// Everything that a campaign needs.
+    /// Creates the pool, its objects and its workers.
     #[must_use]
     pub fn new(campaign: Campaign) -> Self {
         let pool = TestPool::with(|options| {
             options.memory = 64 << 20;
-            // No daemon ends here, so nothing waits for a lease; and a host that stands still for
-            // some seconds makes no rack take the other one for dead.
+            // No daemon ends here, so no operation waits for a lease to expire. With a long lease a
+            // machine that stalls for some seconds does not make one rack take the other for dead.
             options.lease_ms = 60_000;
         });
         pool.wait_until_racks_meet();
@@ -188,14 +190,14 @@ impl Scene {
         scene
     }
 
-    /// Starts a client that comes to its mark in an operation: one of
-    /// [`OPERATIONS`]. It belongs to this thread.
+    /// Starts a client that stops at its mark in one of [`OPERATIONS`]. Only the calling thread can
+    /// trace it.
     #[must_use]
     pub fn prepare(&self, slot: usize, operation: &'static str) -> Prepared {
         self.ground.prepare(slot, operation)
     }
 
-    /// The pool, for who wants to damage it.
+    /// The pool, for tests that damage it.
     #[must_use]
     pub const fn pool(&self) -> &TestPool {
         &self.ground.pool
@@ -207,14 +209,14 @@ impl Scene {
         self.ground.slots[slot].table
     }
 
-    /// An object that is there from beginning to end.
+    /// An object that is in use from beginning to end.
     #[must_use]
     pub fn filler(&self) -> GlobalAddr {
         self.fillers[0]
     }
 
-    /// Makes a table for each slot. They live for a batch: when they are gone, nothing is left of
-    /// what killed clients did in them.
+    /// Creates a table for each slot. The tables live for one batch: destroying them frees
+    /// everything that killed clients did in them.
     fn make_tables(&mut self) {
         let own = Arc::new(self.ground.pool.open(0));
         let options = Options { max_depth: 0, segment_bytes: SEGMENT };
@@ -224,8 +226,7 @@ impl Scene {
         }
     }
 
-    /// Ends those who worked on, frees what was there from the beginning, and looks whether
-    /// everything is empty.
+    /// Ends the workers, frees the objects of the scene, and checks that the pool is empty.
     fn drain(mut self) {
         for worker in &mut self.workers {
             assert!(worker.finish(), "a client that worked on has failed");

@@ -1,7 +1,7 @@
-//! What must hold after a batch: what is in use is what somebody has, once; what was written is
-//! there; nothing in the dead clients' files is torn; the daemons have found nothing odd.
+//! The checks after a batch: every object in use has exactly one owner; written bytes are present;
+//! the dead clients' files contain nothing torn; the daemons have logged nothing unexpected.
 //!
-//! Whatever does not hold is a finding. `tests/oracle.rs` plants one of each kind.
+//! Each violation is a finding. `tests/oracle.rs` plants one of each kind.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -22,8 +22,8 @@ use crate::steps::autopsy::Body;
 use crate::steps::plan::Remains;
 
 impl Scene {
-    /// Waits until everything of the killed clients has been taken back and looks at everything;
-    /// then frees what they had a right to leave. What is wrong.
+    /// Waits until everything that the killed clients held was reclaimed, checks the pool, then
+    /// frees the objects that the kills may leave in use. Returns the findings.
     pub fn look(&mut self, killed: &[Killed]) -> Vec<Finding> {
         let began = Instant::now();
         let held = self.hold_workers();
@@ -47,7 +47,7 @@ impl Scene {
         findings
     }
 
-    /// Everybody names what they have.
+    /// Has each party name its objects, and checks their contents.
     fn check_objects(
         &mut self,
         killed: &[Killed],
@@ -104,9 +104,9 @@ impl Scene {
         account.close()
     }
 
-    /// What a killed client of rack 1 had asked rack 0 for may be carried out after its file has
-    /// gone. Requests between two racks are carried out in their order: one that comes back was the
-    /// last.
+    /// A request of a killed client of rack 1 to rack 0 may be executed after the client's file is
+    /// gone. Requests between two racks are executed in order, so an answer to a new request shows
+    /// that all earlier ones are done.
     fn wait_for_requests_of_the_dead(&self) {
         let own = self.ground.pool.open(1);
         let last = own.alloc(RUN).expect("room in rack 0");
@@ -119,7 +119,7 @@ impl Scene {
         (!wait_or_last(self.timeout, gone)).then_some(Finding::Overdue)
     }
 
-    /// Lets those who work on check what they have, and stops them: what they have.
+    /// Has the workers check their objects and pause; returns the objects.
     fn hold_workers(&mut self) -> Vec<(GlobalAddr, String)> {
         let mut held = Vec::new();
         for (rack, worker) in self.workers.iter_mut().enumerate() {
@@ -140,7 +140,8 @@ impl Scene {
         }
     }
 
-    /// The entries of all tables are whole, and nothing else of their size is in use.
+    /// Checks that the entries of all tables are whole, and that no other object of their size is
+    /// in use.
     fn check_tables(&self) -> Vec<Finding> {
         let own = Arc::new(self.ground.pool.open(0));
         let mut findings = Vec::new();
@@ -168,7 +169,7 @@ impl Scene {
         findings
     }
 
-    /// Frees all tables.
+    /// Destroys all tables.
     pub(super) fn destroy_tables(&self) -> Vec<Finding> {
         let own = Arc::new(self.ground.pool.open(0));
         let destroy = |table: GlobalAddr| {
@@ -178,7 +179,7 @@ impl Scene {
         self.ground.slots.iter().filter_map(|slot| destroy(slot.table)).collect()
     }
 
-    /// The daemons' own figures say the same as their metadata.
+    /// Checks that the daemons' metrics agree with their metadata.
     fn check_metrics(&self) -> Vec<Finding> {
         let mut findings: Vec<_> = self.wait_for_newcomers().into_iter().collect();
         let counted: u64 = census::objects(&self.ground.pool).values().sum();
@@ -192,7 +193,7 @@ impl Scene {
     }
 }
 
-/// What is wrong with the contents of an object that a killed client had.
+/// A fault in the contents of an object of a killed client.
 fn fault_of(own: &Pool, addr: GlobalAddr, bytes: u64, killed: &Killed) -> Option<Finding> {
     let mut found = vec![0; usize::try_from(bytes).expect("a small object")];
     if let Err(error) = own.read(addr, &mut found) {
@@ -202,7 +203,7 @@ fn fault_of(own: &Pool, addr: GlobalAddr, bytes: u64, killed: &Killed) -> Option
         if killed.operation == "write" { &[addr.raw(), addr.raw() ^ 1] } else { &[addr.raw()] };
     let mut number = 0;
     if killed.operation == "add" {
-        // Instead of the first bytes of the contents there is a number.
+        // In place of the first bytes of the pattern there is a number.
         number = found.first_chunk().map_or(0, |word| u64::from_le_bytes(*word));
         found[..8].copy_from_slice(&contents::of(addr.raw(), 8));
     }
@@ -217,7 +218,7 @@ fn fault_of(own: &Pool, addr: GlobalAddr, bytes: u64, killed: &Killed) -> Option
     Some(Finding::Torn(what))
 }
 
-/// Takes what a link points to out of it.
+/// Takes the object to which a link points out of it.
 fn take_linked(own: &Pool, link: GlobalAddr) -> Result<Option<GlobalAddr>, AccessError> {
     let mut word = [0; 8];
     own.read(link, &mut word)?;

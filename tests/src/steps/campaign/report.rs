@@ -1,26 +1,26 @@
-//! What a campaign has done.
+//! Results of a campaign.
 
 use std::fmt;
 use std::time::Duration;
 
 use crate::steps::plan::{Coverage, Table};
 
-/// What a campaign has done; that there is one says that nothing was wrong.
+/// Results of a campaign without findings; a campaign with a finding panics instead.
 #[derive(Clone, Debug)]
 pub struct Report {
     /// Clients that were killed.
     pub kills: usize,
-    /// Distinct instructions of the product that were about to be carried out at a kill.
+    /// Distinct instructions of the product before which a client was killed.
     pub distinct: usize,
-    /// How far each operation was covered.
+    /// The coverage of each operation.
     pub coverage: Vec<Coverage>,
-    /// The longest it took until everything of a batch was back.
+    /// The longest time until everything that a batch held was reclaimed.
     pub slowest: Duration,
-    /// Kills that left the object which `alloc` had returned, as promised.
+    /// Kills after which the object that `alloc` had returned stayed in use, as promised.
     pub in_hand: usize,
-    /// Of those, clients whose `alloc` was looked at from instant to instant before.
+    /// Of those, clients whose `alloc` was followed instruction by instruction before the kill.
     pub followed: usize,
-    /// How long everything took.
+    /// Duration of the campaign.
     pub took: Duration,
 }
 

@@ -1,4 +1,4 @@
-//! What is asked of a daemon that is about to be killed.
+//! Requests to a daemon that is about to be killed.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,8 +11,8 @@ use crate::contents;
 use crate::pool::{PAGE, TestPool};
 use crate::wait::{TIMEOUT, wait_until};
 
-/// What is asked, from which rack, and which rack's daemon is killed meanwhile. Rack 1 is full: its
-/// clients get what they ask for from rack 0.
+/// Request, rack of the client, and rack of the daemon that is killed meanwhile. Rack 1 is full:
+/// its clients get objects from rack 0.
 pub(super) const ERRANDS: [(&str, u16, u16); 19] = [
     ("refill", 0, 0),
     ("run", 0, 0),
@@ -36,22 +36,22 @@ pub(super) const ERRANDS: [(&str, u16, u16); 19] = [
 ];
 
 const BYTES: u64 = LEN as u64;
-/// The same for buffers.
+/// Bytes of an object, as a buffer length.
 const LEN: usize = 64;
 const RUN: u64 = 5 * PAGE;
 
-/// What a client has when its errand is done.
+/// What a client holds after its request.
 #[derive(Debug, Default)]
 pub(super) struct Done {
-    /// Objects, and what their contents may be.
+    /// Objects, with the tags of the patterns that each may hold.
     pub(super) objects: Vec<(GlobalAddr, Vec<u64>)>,
-    /// A number that may have been raised by one.
+    /// A counter that may have been raised by one.
     pub(super) counter: Option<GlobalAddr>,
     /// The client, unless it has closed.
     pub(super) pool: Option<Pool>,
 }
 
-/// A client that goes on an errand when told to.
+/// A client that makes its request when told to.
 #[derive(Debug)]
 pub(super) struct Client {
     go: Sender<()>,
@@ -60,7 +60,7 @@ pub(super) struct Client {
 }
 
 impl Client {
-    /// Prepares an errand.
+    /// Prepares a request.
     pub(super) fn prepare(pool: &TestPool, name: &str, rack: u16) -> Self {
         let errand = name.rsplit(' ').next().unwrap_or(name).to_owned();
         let (ready, is_ready) = channel();
@@ -88,7 +88,7 @@ impl Client {
         self.is_done.load(Ordering::Acquire)
     }
 
-    /// Waits until it has done its errand.
+    /// Waits until the request is done.
     pub(super) fn done(self) -> Done {
         wait_until("the errand is done", TIMEOUT, || self.is_done() || self.thread.is_finished());
         self.thread.join().expect("an errand that went well")
@@ -102,13 +102,14 @@ fn written(pool: &Pool, bytes: u64) -> GlobalAddr {
     addr
 }
 
-/// What the client has before it goes, and which of it the errand is about.
+/// What the client holds before its request, and the objects that the request concerns.
 fn prepare(pool: Pool, errand: &str) -> (Done, Vec<GlobalAddr>) {
     pool.ping().expect("a daemon that serves");
     let mut done = Done::default();
     let object = match errand {
         "release" => Some(written(&pool, RUN)),
-        // Neither this thread's cache nor its pages know the object.
+        // Allocated by another thread, so that neither this thread's cache nor its pages know the
+        // object.
         "translate" => {
             std::thread::scope(|scope| scope.spawn(|| written(&pool, BYTES)).join()).ok()
         }
@@ -142,7 +143,7 @@ fn go_on(
         return;
     }
     if errand == "open" {
-        // A daemon that is not there refuses.
+        // Without a daemon opening fails.
         done.pool = Pool::open(options).ok();
         return;
     }
@@ -151,13 +152,14 @@ fn go_on(
     match errand {
         "refill" | "run" => match pool.alloc(if errand == "run" { RUN } else { BYTES }) {
             Ok(addr) => done.objects.push((addr, Vec::new())),
-            // The other rack is away.
+            // The other rack is unavailable.
             Err(AllocError::OutOfMemory { .. }) => {}
             Err(error) => panic!("{error}"),
         },
         "release" => match pool.free(object) {
             Ok(()) => {}
-            // Nobody knows where it is as long as its home is away: it is still there.
+            // While the object's home is unavailable its place can't be found; the object stays in
+            // use.
             Err(FreeError::Access(error)) if is_away(&error) => {
                 done.objects.push((object, vec![object.raw()]));
             }
@@ -189,7 +191,7 @@ fn go_on(
     }
 }
 
-/// Whether a rack or its daemon was away, as they may be here.
+/// Returns true if a rack or its daemon was unavailable, which is allowed here.
 pub(super) const fn is_away(error: &AccessError) -> bool {
     matches!(
         error,

@@ -1,4 +1,4 @@
-//! A daemon that is killed inside the thread that serves its clients, and started again.
+//! A daemon that is killed inside its data plane thread, and started again.
 
 mod errand;
 
@@ -19,23 +19,23 @@ use crate::contents;
 use crate::pool::TestPool;
 use crate::wait::{TIMEOUT, wait_for, wait_until};
 
-/// Instructions of an errand that are looked at, at most.
+/// The most instructions of a request that are executed one by one.
 const LONGEST: usize = 30_000;
-/// Free pages of rack 0 below which a campaign waits: a restarted daemon frees none for 2 s.
+/// When rack 0 has fewer free pages, the campaign waits: a restarted daemon frees none for 2 s.
 const FEW: u32 = 150;
 
-/// What a campaign has done; that there is one says that nothing was wrong.
+/// Results of a campaign without findings; a campaign with a finding panics instead.
 #[derive(Clone, Debug)]
 pub struct DaemonReport {
     /// Daemons that were killed.
     pub kills: usize,
-    /// Distinct instructions of the product that were about to be carried out at a kill.
+    /// Distinct instructions of the product before which a daemon was killed.
     pub distinct: usize,
-    /// How far each errand was covered.
+    /// The coverage of each request.
     pub coverage: Vec<Coverage>,
-    /// How long everything took.
+    /// Duration of the campaign.
     pub took: Duration,
-    /// Whether the kills were at chosen instructions.
+    /// Set if the kills were at chosen instructions.
     pub traced: bool,
 }
 
@@ -50,10 +50,10 @@ impl fmt::Display for DaemonReport {
     }
 }
 
-/// Whoever needs the daemon while it is killed.
+/// The client that needs the daemon while it is killed.
 enum Driver {
     Thread(Client),
-    /// It has been killed; its daemon takes back what it had. Some of it stays.
+    /// A killed client: its daemon reclaims what it held, except these objects.
     Gone(Vec<GlobalAddr>),
 }
 
@@ -68,7 +68,7 @@ struct Scene {
     pool: TestPool,
 }
 
-/// Kills daemons so many times; fails at the first thing that is wrong.
+/// Kills daemons in `rounds` rounds; fails at the first finding.
 #[must_use]
 pub fn run(rounds: usize, seed: u64) -> DaemonReport {
     let began = Instant::now();
@@ -84,8 +84,8 @@ pub fn run(rounds: usize, seed: u64) -> DaemonReport {
 
 impl Scene {
     fn new(seed: u64) -> Self {
-        // A killed daemon's pages do not become free for 2.5 s: there is room for some hundred
-        // rounds.
+        // The pages of a killed daemon do not become free for 2.5 s; this memory suffices for some
+        // hundred rounds.
         let pool = TestPool::with(|options| options.memory = 64 << 20);
         pool.wait_until_racks_meet();
         let racks = [pool.open(0), pool.open(1)];
@@ -111,7 +111,7 @@ impl Scene {
     }
 
     fn round(&mut self) {
-        // A rack whose daemon was killed is no room for others before they have heard of it.
+        // A restarted rack serves requests for memory only after the others have heard of it.
         self.pool.wait_until_racks_serve();
         if self.pool.status(0).free_frames < FEW {
             let free = || self.pool.status(0).free_frames > 2 * FEW;
@@ -153,7 +153,8 @@ impl Scene {
         self.check(driver, rack, &story);
     }
 
-    /// Carries out instructions of the daemon until it is to be killed; where that was.
+    /// Executes instructions of the daemon up to the chosen one and kills it; returns a description
+    /// of the place.
     fn kill_at(
         &mut self,
         key: Key,
@@ -187,9 +188,9 @@ impl Scene {
         if task == Task::Measure {
             self.plan.measured(key, &trace, &self.symbols);
         }
-        // How many instructions come before one of a request differs from run to run, and a
-        // measured one ends anywhere: the kill is before the first from there on that no daemon was
-        // killed before.
+        // The number of instructions before a given one differs from run to run, and the measured
+        // run ends at an arbitrary point. The kill is therefore before the next instruction at
+        // which no daemon was killed yet.
         let mut steps = trace.len() - 1;
         let most = steps + LONGEST;
         while is_awake && !self.plan.is_new(at, &self.symbols) && steps < most {
@@ -207,8 +208,8 @@ impl Scene {
         format!("after {steps} steps before {at:x}, {function}")
     }
 
-    /// A client with a full cache, a reservation, and a reservation that has replaced another one;
-    /// and what it leaves in use.
+    /// A client with a full cache, a reservation, and a reservation that has replaced another one.
+    /// Also returns the objects that stay in use after its death.
     fn make_dying_client(&self, rack: u16) -> (TestClient, Vec<GlobalAddr>) {
         let mut client = self.pool.client(rack, &["reservations"]);
         let link = self.link[usize::from(rack)].raw();
@@ -254,7 +255,7 @@ impl Scene {
         own.close();
         let gone = || self.before.newcomers_are_gone(&self.pool);
         wait_until(story, TIMEOUT, gone);
-        // What a rack that was away has to free is on its way.
+        // Objects that an unavailable rack must free may still be on their way.
         let as_before = || census::objects(&self.pool) == self.before.objects;
         if !crate::pool::wait_or_last(TIMEOUT, as_before) {
             let found = census::objects(&self.pool);

@@ -1,4 +1,4 @@
-//! Which packages a kernel is in, and how they come into the cache.
+//! The packages of a kernel, and their download into the cache.
 
 use std::fs;
 use std::path::PathBuf;
@@ -14,7 +14,7 @@ use crate::lab::interrupts::Interrupts;
 const DOWNLOAD: Duration = Duration::from_secs(300);
 const OS_RELEASE: &str = "/etc/os-release";
 
-/// A distribution, as far as its kernel goes.
+/// A distribution whose kernel packages are known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Distribution {
     Debian,
@@ -22,7 +22,7 @@ enum Distribution {
 }
 
 impl Distribution {
-    /// The one that `/etc/os-release` describes, or that it says it is like.
+    /// The distribution that `/etc/os-release` names in ID or ID_LIKE.
     fn of(os_release: &str) -> Option<Self> {
         let value = |name: &str| {
             let line = os_release.lines().find_map(|line| line.strip_prefix(name));
@@ -36,7 +36,7 @@ impl Distribution {
         })
     }
 
-    /// The package that depends on the present kernel.
+    /// The package that depends on the current kernel.
     const fn newest(self) -> &'static str {
         match self {
             Self::Debian => "linux-image-amd64",
@@ -61,8 +61,8 @@ impl Distribution {
     }
 }
 
-/// The packages of the kernel in the cache, the image first: of the present one, or of the newest
-/// that is there if the present one can't be downloaded.
+/// The packages of the kernel in the cache, the image first: those of the current kernel, or of the
+/// newest cached one if the current one can't be downloaded.
 pub(super) fn all(cache: &Cache, interrupts: &Interrupts) -> Result<Vec<PathBuf>> {
     let cached = cached(&cache.names()?);
     let found = present(interrupts).and_then(|packages| fetch(cache, &packages, interrupts));
@@ -81,7 +81,7 @@ pub(super) fn all(cache: &Cache, interrupts: &Interrupts) -> Result<Vec<PathBuf>
     }
 }
 
-/// The files of the newest kernel that is complete among the names of a cache, the image first.
+/// The files of the newest complete kernel among the names of a cache, the image first.
 fn cached(names: &[String]) -> Option<Vec<String>> {
     let packages = || names.iter().filter(|name| name.ends_with(".deb"));
     let modules = || packages().filter(|name| name.starts_with("linux-modules-"));
@@ -93,14 +93,14 @@ fn cached(names: &[String]) -> Option<Vec<String>> {
             named.split_once('_').is_some_and(|(of, _)| of == version)
         };
         let own: Vec<_> = modules().filter(own).cloned().collect();
-        // A kernel that has its modules in packages of their own is not complete without.
+        // A kernel with modules in packages of their own is incomplete without these.
         let is_complete = !own.is_empty() || modules().next().is_none();
         is_complete.then(|| [vec![image.clone()], own].concat())
     })
 }
 
-/// The names of the present kernel's packages, and of their files: as the last `apt-get update` has
-/// seen them, without network.
+/// The names of the current kernel's packages and of their files, as of the last `apt-get update`;
+/// without network access.
 fn present(interrupts: &Interrupts) -> Result<Vec<(String, String)>> {
     let release = fs::read_to_string(OS_RELEASE).with_context(|| format!("no {OS_RELEASE}"))?;
     let distribution = Distribution::of(&release).with_context(|| {
@@ -117,7 +117,7 @@ fn present(interrupts: &Interrupts) -> Result<Vec<(String, String)>> {
         let shown = show(&package, interrupts)?;
         let version =
             field(&shown, "Version").with_context(|| format!("{package} has no version"))?;
-        // As apt-get names the file.
+        // The file name that apt-get uses.
         let file = format!("{package}_{}_amd64.deb", version.replace(':', "%3a"));
         Ok((package, file))
     });
@@ -140,7 +140,8 @@ fn field<'a>(shown: &'a str, name: &str) -> Option<&'a str> {
     shown.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(": "))
 }
 
-/// The packages in the cache, downloaded if they are not there. Those of other kernels go.
+/// The paths of the packages in the cache; downloads missing ones, and removes those of other
+/// kernels.
 fn fetch(
     cache: &Cache,
     packages: &[(String, String)],
@@ -161,7 +162,8 @@ fn download(cache: &Cache, package: &str, file: &str, interrupts: &Interrupts) -
     println!("lab: downloading {file}, up to 120 MB");
     cache.make(|unfinished| {
         let mut apt = Command::new("apt-get");
-        // apt-get checks what it got; its user can't write here, which is nothing to warn of.
+        // apt-get verifies the download. Its sandbox user can't write here, which would only cause
+        // a warning.
         apt.args(["download", "-qq", "-o", "APT::Sandbox::User=root", package])
             .current_dir(unfinished);
         interrupts.run(&mut apt, DOWNLOAD).with_context(|| format!("no download of {package}"))?;
@@ -232,7 +234,7 @@ mod tests {
         let ubuntu =
             names(&["linux-image-1_1.deb", "linux-modules-1_1.deb", "linux-modules-extra-1_1.deb"]);
         assert_eq!(cached(&ubuntu), Some(ubuntu.clone()));
-        // The download of a newer one broke off.
+        // The download of a newer kernel was interrupted.
         let broken = [names(&["linux-image-1_1.deb", "linux-image-2_1.deb"]), ubuntu[1..].into()];
         assert_eq!(cached(&broken.concat()), Some(ubuntu));
         assert_eq!(cached(&names(&["linux-modules-1_1.deb"])), None);
