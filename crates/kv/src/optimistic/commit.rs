@@ -264,6 +264,8 @@ impl Committer {
         let id = self.id();
         let Some(first) = handles.first_mut() else { return Ok(false) };
         let mut wanted_now = wanted;
+        // Whether a swap to *Committed* may have been made.
+        let mut may_be_committed = false;
         loop {
             if let Some((state, _)) = self.record.head().filter(|(state, _)| state.is_final()) {
                 return Ok(state == wanted);
@@ -277,9 +279,12 @@ impl Committer {
                 Ok(false) => {
                     let now = first.record(id)?;
                     match now.state_of(id) {
-                        // Recovery has deleted the record. The transaction is taken for aborted.
+                        // Recovery has resolved the transaction and deleted its record.
                         None => {
                             self.record = self.record.in_state(State::Aborted);
+                            if may_be_committed {
+                                return Err(KvError::OutcomeUnknown);
+                            }
                             return Ok(wanted == State::Aborted);
                         }
                         Some(state) => {
@@ -292,7 +297,10 @@ impl Committer {
                     }
                 }
                 // The swap may have been made. The next one aborts unless it was.
-                Err(KvError::OutcomeUnknown) => wanted_now = State::Aborted,
+                Err(KvError::OutcomeUnknown) => {
+                    may_be_committed |= wanted_now == State::Committed;
+                    wanted_now = State::Aborted;
+                }
                 Err(error) => return Err(error),
             }
         }

@@ -41,7 +41,7 @@ impl Recovery {
 
     /// Sets how long a record must be unchanged to count as abandoned; default 1 s.
     #[must_use]
-    pub fn with_lock_wait(self, unchanged: Duration) -> Self {
+    pub fn unchanged_for(self, unchanged: Duration) -> Self {
         Self { unchanged, ..self }
     }
 
