@@ -6,8 +6,8 @@ use std::process::ExitCode;
 use anyhow::Context;
 use rackpool_benches::table::Table;
 use rackpool_benches::{
-    alloc, clients, corun, fuse, idle, kills, kv, local, mixture, names, page, pauses, peers, recovery,
-    remote, rings, rrpc, service, sharing, steps, swap, tcp,
+    alloc, clients, corun, fuse, idle, kills, kv, local, mixture, names, page, pauses, peers,
+    recovery, remote, rings, rrpc, service, sharing, steps, swap, tcp,
 };
 
 type Section = fn(&mut Table) -> anyhow::Result<()>;

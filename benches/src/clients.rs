@@ -39,7 +39,7 @@ pub fn run(table: &mut Table) -> anyhow::Result<()> {
     let racks = Racks::start(2, None)?;
     let rounds = (0..ROUNDS).map(|_| rates(&racks)).collect::<anyhow::Result<Vec<_>>>()?;
     racks.stop()?;
-    judge(table, "64 B of the other rack", &rounds);
+    rate_rows(table, "64 B of the other rack", &rounds);
     Ok(())
 }
 
@@ -58,7 +58,7 @@ fn round_trips(table: &mut Table) -> anyhow::Result<()> {
     }
     bound.stop()?;
     unbound.stop()?;
-    judge(table, "round trips, a core for the daemon", &with);
+    rate_rows(table, "round trips, a core for the daemon", &with);
     for (i, count) in CLIENTS.into_iter().enumerate() {
         let (ratio, detail) = compare(&with, i, &without, 0);
         let name = format!("for comparison: {count} of these, 2 unbound");
@@ -73,7 +73,7 @@ fn round_trips(table: &mut Table) -> anyhow::Result<()> {
 }
 
 /// Compares each number of clients with two clients.
-fn judge(table: &mut Table, what: &str, rounds: &[Rates]) {
+fn rate_rows(table: &mut Table, what: &str, rounds: &[Rates]) {
     for (i, count) in CLIENTS.into_iter().enumerate().skip(1) {
         let (ratio, detail) = compare(rounds, i, rounds, 0);
         table.at_least(&format!("{what}: {count} clients"), ratio, 1.0 - NOISE, "x", &detail);

@@ -76,17 +76,17 @@ pub(crate) fn soon() -> anyhow::Result<u128> {
 }
 
 /// That point in time by the monotonic clock of this process.
-pub(crate) fn at(moment: u128) -> anyhow::Result<Instant> {
+pub(crate) fn at(time: u128) -> anyhow::Result<Instant> {
     let now = SystemTime::now().duration_since(UNIX_EPOCH)?.as_nanos();
     let here = Instant::now();
-    let ahead = u64::try_from(moment.saturating_sub(now)).context("a moment")?;
+    let ahead = u64::try_from(time.saturating_sub(now)).context("a time")?;
     Ok(here + Duration::from_nanos(ahead))
 }
 
 /// Sleeps until that point in time.
-pub(crate) fn sleep_until(moment: u128) -> anyhow::Result<()> {
+pub(crate) fn sleep_until(time: u128) -> anyhow::Result<()> {
     let now = SystemTime::now().duration_since(UNIX_EPOCH)?.as_nanos();
-    let left = u64::try_from(moment.saturating_sub(now)).context("a moment")?;
+    let left = u64::try_from(time.saturating_sub(now)).context("a time")?;
     std::thread::sleep(Duration::from_nanos(left));
     Ok(())
 }

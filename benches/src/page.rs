@@ -42,8 +42,8 @@ impl Setting {
     }
 }
 
-/// Writes the parts of the benchmarks that were run into the page at `path`; `order` is the order of
-/// all benchmarks.
+/// Writes the parts of the benchmarks that were run into the page at `path`; `order` is the order
+/// of all benchmarks.
 ///
 /// # Errors
 /// The page can't be read or written, or has no [`MARK`].
@@ -84,7 +84,8 @@ fn part(name: &str, table: &Table, setting: &Setting) -> Option<String> {
     let mut any = false;
     for section in table.sections().iter().filter(|section| section.benchmark == name) {
         any = true;
-        let _ = writeln!(text, "\n{}\n\n| figure | measured | limit |\n|---|---|---|", section.title);
+        let _ =
+            writeln!(text, "\n{}\n\n| figure | measured | limit |\n|---|---|---|", section.title);
         for line in &section.lines {
             let _ = writeln!(text, "{}", row(line));
         }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use rackpool_model::RackId;
 use rackpool_ring::client_file::{CELLS_PER_THREAD, Route};
 use rackpool_shm::access::Intent;
-use rackpool_wire::rack::{LONGEST_DELEGATED, RackAnswer, RackRequest};
+use rackpool_wire::rack::{LONGEST_FORWARDED, RackAnswer, RackRequest};
 
 use crate::calls::{Ended, Outcome, Posted};
 use crate::deadline::{Deadline, Pauses, Retries};
@@ -21,7 +21,7 @@ const PIECE: usize = 64 << 10;
 
 /// Pieces that find no room in the data ring are halved down to this size (bytes). Writes in a page
 /// that moves use pieces of this size from the start.
-const SHORT_PIECE: usize = LONGEST_DELEGATED as usize;
+const SHORT_PIECE: usize = LONGEST_FORWARDED as usize;
 
 /// Unit in bytes that every fabric transfers atomically if it is aligned. Some fabrics (soft-RoCE)
 /// copy shorter transfers byte by byte.

@@ -159,7 +159,7 @@ impl Placement {
 
     /// Returns true if the data plane shares its dedicated processor with other threads of the
     /// daemon.
-    pub(crate) fn is_crowded(&self) -> bool {
+    pub(crate) fn has_too_many(&self) -> bool {
         self.processor.as_ref().is_some_and(Processor::is_shared)
     }
 }

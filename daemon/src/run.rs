@@ -68,7 +68,7 @@ pub fn run(options: &Options) -> anyhow::Result<()> {
         tracing::debug!("{}: {placement}", options.rack);
     }
     warn_of_limit(&rack, options, &machine);
-    if placement.is_crowded() {
+    if placement.has_too_many() {
         tracing::warn!(
             "{}: this process may use no processor but that of --cpu, so its threads take turns there: allow it more (cpuset, taskset)",
             options.rack

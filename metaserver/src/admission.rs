@@ -61,7 +61,7 @@ pub(crate) enum Rejection {
     #[error("{0}")]
     Io(#[from] io::Error),
     #[error("others came while it asked nothing")]
-    Crowded,
+    TooManyPeers,
     #[error("there are {0} connections already")]
     Full(usize),
 }

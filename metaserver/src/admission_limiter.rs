@@ -63,7 +63,7 @@ mod tests {
         assert_eq!(
             admission_limiter(&[1, 2, 3]).gives_way(),
             Some(0),
-            "no admission_limiter: the oldest of all"
+            "none from one place: the oldest of all"
         );
         assert_eq!(admission_limiter(&[1, 2, 1, 2, 2]).gives_way(), Some(1));
         assert_eq!(

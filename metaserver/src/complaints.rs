@@ -49,7 +49,7 @@ impl Complaints {
             return;
         }
         if self.untold > 0 {
-            warn!("closed {} more connections of unauthenticated_peers", self.untold);
+            warn!("closed {} more connections of unauthenticated peers", self.untold);
         }
         *self = Self::new();
     }
@@ -60,7 +60,7 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn a_crowd_gets_a_few_lines_and_a_number() {
+    async fn many_rejections_get_a_few_lines_and_a_number() {
         let mut complaints = Complaints::new();
         for _ in 0..1000 {
             complaints.rejected(([127, 0, 0, 1], 1).into(), &Rejection::Silent);

@@ -1,7 +1,7 @@
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 /// Maximum number of unauthenticated peers, if the limit of open files allows it.
-const STRANGERS: u64 = 1024;
+const UNAUTHENTICATED: u64 = 1024;
 /// Maximum number of authenticated connections, if the limit of open files allows it.
 const KNOWN: u64 = 4096;
 /// Descriptors reserved for everything else.
@@ -28,7 +28,7 @@ impl Limits {
     }
 
     fn of(descriptors: u64) -> Self {
-        let unauthenticated_peers = STRANGERS.min(descriptors / 4).max(1);
+        let unauthenticated_peers = UNAUTHENTICATED.min(descriptors / 4).max(1);
         let known = KNOWN.min(descriptors.saturating_sub(unauthenticated_peers + OTHERS)).max(1);
         let number = |count| usize::try_from(count).unwrap_or(usize::MAX);
         Self { unauthenticated_peers: number(unauthenticated_peers), known: number(known) }

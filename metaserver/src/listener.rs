@@ -111,7 +111,7 @@ impl Listener {
                         if unauthenticated_peers.handles.len() >= self.limits.unauthenticated_peers
                             && let Some(gone) = unauthenticated_peers.make_room()
                         {
-                            complaints.rejected(gone, &Rejection::Crowded);
+                            complaints.rejected(gone, &Rejection::TooManyPeers);
                         }
                         unauthenticated_peers.take_in(stream, peer, self.tls.clone());
                     }

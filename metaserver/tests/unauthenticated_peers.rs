@@ -16,7 +16,7 @@ use rackpool_wire::encode;
 use rackpool_wire::metadata::{MetadataReply, MetadataRequest, Tagged};
 use support::Server;
 
-const CROWD: usize = 10_000;
+const MANY_PEERS: usize = 10_000;
 
 /// Each test needs nearly all descriptors that a process may have.
 static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
@@ -31,7 +31,7 @@ fn alone() -> MutexGuard<'static, ()> {
 
 fn raise_descriptors() {
     let (_, hard) = getrlimit(Resource::RLIMIT_NOFILE).unwrap();
-    let wanted = CROWD as u64 + 200;
+    let wanted = MANY_PEERS as u64 + 200;
     // Root may raise the hard limit as well.
     let raised = setrlimit(Resource::RLIMIT_NOFILE, wanted.max(hard), wanted.max(hard));
     let raised = raised.or_else(|_| setrlimit(Resource::RLIMIT_NOFILE, hard, hard));
@@ -48,15 +48,15 @@ fn resident_kib(server: &Server) -> u64 {
 
 /// Connects many peers. A rack that was connected before, and racks that connect later, are served
 /// all the time.
-fn crowd(
+fn peers(
     server: &Server,
     says: &[u8],
     mut serve_rack: impl FnMut(),
     mut come_and_go: impl FnMut(),
 ) {
-    let mut unauthenticated_peers = Vec::with_capacity(CROWD);
+    let mut unauthenticated_peers = Vec::with_capacity(MANY_PEERS);
     let mut longest = Duration::ZERO;
-    for number in 0..CROWD {
+    for number in 0..MANY_PEERS {
         let mut unauthenticated_peer = TcpStream::connect(server.address).unwrap();
         // Some were dropped before they could send anything.
         let _ = unauthenticated_peer.write_all(says);
@@ -79,7 +79,7 @@ fn crowd(
     let open = std::fs::read_dir(format!("/proc/{}/fd", server.id())).unwrap().count();
     assert!(open < 1200, "{open} descriptors are open");
     server.wait_for_log("others came while it asked nothing");
-    server.wait_for_log("more connections of unauthenticated_peers");
+    server.wait_for_log("more connections of unauthenticated peers");
     // Debug lines are enabled in tests; the lines about unauthenticated peers must be few.
     let lines = server.log().matches("closed the connection from").count();
     assert!(lines < 2000, "{lines} lines");
@@ -100,7 +100,7 @@ fn ten_thousand_silent_connections_keep_nobody_out() {
     let come_and_go = || {
         assert_eq!(server.connect().status().members.len(), 1);
     };
-    crowd(&server, b"", serve_rack, come_and_go);
+    peers(&server, b"", serve_rack, come_and_go);
     assert!(!server.log().contains("sent no heartbeat"), "{}", server.log());
 }
 
@@ -124,7 +124,7 @@ fn ten_thousand_half_open_handshakes_keep_nobody_out() {
     look(&mut standing);
     // The start of a ClientHello that announces 512 bytes.
     let begun = [0x16, 3, 1, 2, 0, 1, 0, 1, 0xfc, 3, 3];
-    crowd(
+    peers(
         &server,
         &begun,
         || look(&mut standing),
@@ -139,7 +139,7 @@ fn ten_thousand_half_open_handshakes_keep_nobody_out() {
 }
 
 #[test]
-fn a_crowd_from_one_address_takes_the_places_of_its_own() {
+fn peers_of_one_address_take_the_places_of_their_own() {
     let directory = tempfile::tempdir().unwrap();
     // With so few descriptors there are 64 places for unauthenticated peers, which are taken at
     // once.
@@ -149,14 +149,14 @@ fn a_crowd_from_one_address_takes_the_places_of_its_own() {
     bounded.args(server.get_args()).env("RUST_LOG", "debug");
     let server = Server::run(bounded, directory.path());
     let frame = encode(&Tagged { tag: 7, message: MetadataRequest::Status }).unwrap();
-    let mut crowd = Vec::new();
+    let mut peers = Vec::new();
     for _ in 0..5 {
         // Half of a request; the rest follows when more peers have come than there are places.
         let mut slow = server.connect_from(Ipv4Addr::new(127, 0, 0, 2));
         slow.stream.write_all(&frame[..2]).unwrap();
-        crowd.extend((0..100).map(|_| TcpStream::connect(server.address).unwrap()));
+        peers.extend((0..100).map(|_| TcpStream::connect(server.address).unwrap()));
         slow.stream.write_all(&frame[2..]).unwrap();
-        let answer = slow.receive().expect("it lost its place to a crowd from elsewhere");
+        let answer = slow.receive().expect("it lost its place to a peers from elsewhere");
         assert_eq!(answer.tag, 7);
     }
     server.wait_for_log("others came while it asked nothing");

@@ -15,11 +15,11 @@ const ENTRIES: usize = 1024;
 /// Requests that a thread posts together.
 const BATCH: usize = 15;
 /// More threads than the ring has room for.
-const CROWD: usize = 80;
+const CLIENTS: usize = 80;
 /// Threads that post when the ring is full.
 const LATE: usize = 8;
 
-const _: () = assert!(CROWD * BATCH > ENTRIES + BATCH);
+const _: () = assert!(CLIENTS * BATCH > ENTRIES + BATCH);
 
 /// Bytes of an object with `BATCH` words.
 const OBJECT: usize = BATCH * 8;
@@ -37,7 +37,7 @@ fn swap_all(pool: &Pool, addr: GlobalAddr) -> Result<Vec<u64>, AccessError> {
     pool.compare_and_swap_batch(&swaps.collect::<Vec<_>>())
 }
 
-/// `CROWD` threads post more requests to a stopped daemon than its ring holds. Each waits for the
+/// `CLIENTS` threads post more requests to a stopped daemon than its ring holds. Each waits for the
 /// request timeout, and the error says what to do. The objects show later how many batches found
 /// room.
 fn ask_a_stopped_daemon(pool: &mut TestPool, near: &Pool, objects: &[GlobalAddr]) {
@@ -75,7 +75,7 @@ fn clients_of_a_full_ring_wait_are_told_in_time_and_go_on_when_there_is_room() {
         home.write(addr, &[0; OBJECT]).unwrap();
         addr
     };
-    let objects: Vec<GlobalAddr> = (0..CROWD).map(object).collect();
+    let objects: Vec<GlobalAddr> = (0..CLIENTS).map(object).collect();
     let later: Vec<GlobalAddr> = (0..LATE).map(object).collect();
     ask_a_stopped_daemon(&mut pool, &near, &objects);
     assert!(objects.iter().all(|addr| words(&home, *addr) == [0; BATCH]), "somebody served");

@@ -435,7 +435,7 @@ fn leases_priority_and_processors_are_those_that_up_was_told() {
 }
 
 #[test]
-fn status_shows_the_racks_with_their_figures() {
+fn status_shows_the_racks_with_their_counters() {
     let mut up = Up::ephemeral();
     let dir = up.dir();
     let pool = up.client(1);

@@ -87,7 +87,7 @@ fn figures(bytes: u64, other_free: u64) -> AllocError {
 }
 
 #[test]
-fn an_error_has_the_metrics_of_its_moment_and_says_that_an_object_lies_in_one_rack() {
+fn an_error_has_the_numbers_of_its_time_and_says_that_an_object_lies_in_one_rack() {
     let mut pool = full_sized();
     let racks = [pool.open(0), pool.open(1)];
     // No magazine caches objects of two frames.

@@ -88,7 +88,7 @@ fn a_lock_that_is_released_is_never_another_holders() {
 
 /// Writers and readers of several keys by single commands, at both instances.
 #[test]
-fn commands_of_several_keys_are_of_one_moment_among_all_instances() {
+fn commands_of_several_keys_are_atomic_among_all_instances() {
     let (_pool, services) = two_instances();
     let stop = AtomicBool::new(false);
     let looks = AtomicU64::new(0);
@@ -174,7 +174,7 @@ fn what_is_taken_from_a_large_collection_and_what_is_added_to_it_is_all_of_it() 
 /// Writers of several elements of large collections at both instances, and transactions that read
 /// them.
 #[test]
-fn several_elements_of_a_large_collection_change_at_one_moment() {
+fn several_elements_of_a_large_collection_change_atomically() {
     let (_pool, services) = two_instances();
     let mut wire = services[0].wire();
     for number in 0..400 {

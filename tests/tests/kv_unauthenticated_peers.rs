@@ -30,11 +30,11 @@ fn known(service: &Service) -> Wire {
 }
 
 /// A number from `INFO`.
-fn figure(wire: &mut Wire, name: &str) -> u64 {
+fn counter(wire: &mut Wire, name: &str) -> u64 {
     let Answer::Bulk(info) = wire.ask(&["INFO"]) else { panic!("no INFO") };
     let info = String::from_utf8_lossy(&info).into_owned();
     let value = info.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
-    value.and_then(|value| value.trim().parse().ok()).expect("a figure")
+    value.and_then(|value| value.trim().parse().ok()).expect("a counter")
 }
 
 /// Sends requests without reading answers until the service has accepted none for a while, or the
@@ -54,7 +54,7 @@ fn flood(stream: &mut UnixStream, requests: &[u8], most: usize) -> usize {
 
 #[test]
 fn unauthenticated_peers_who_ask_and_do_not_read_cost_the_service_little() {
-    const STRANGERS: usize = 8;
+    const UNAUTHENTICATED: usize = 8;
     const EACH: usize = 40 << 20;
     let (_pool, service) = with_password();
     let mut wire = known(&service);
@@ -64,7 +64,7 @@ fn unauthenticated_peers_who_ask_and_do_not_read_cost_the_service_little() {
     let is_over = AtomicBool::new(false);
     let pings = b"*1\r\n$4\r\nPING\r\n".repeat(4000);
     let streams = std::thread::scope(|scope| {
-        let floods: Vec<_> = (0..STRANGERS)
+        let floods: Vec<_> = (0..UNAUTHENTICATED)
             .map(|_| {
                 let mut stream = UnixStream::connect(&service.socket).expect("a service");
                 let pings = &pings;
@@ -89,12 +89,12 @@ fn unauthenticated_peers_who_ask_and_do_not_read_cost_the_service_little() {
         flooded.into_iter().map(|(_, stream)| stream).collect::<Vec<_>>()
     });
     let more = service.memory().saturating_sub(before);
-    assert!(more < 8 << 20, "{more} B for {STRANGERS} unauthenticated_peers");
-    let held = figure(&mut wire, "mem_clients_normal");
+    assert!(more < 8 << 20, "{more} B for {UNAUTHENTICATED} unauthenticated peers");
+    let held = counter(&mut wire, "mem_clients_normal");
     assert!(held < 64 << 10, "{held} B");
     drop(streams);
-    wait_until("they are gone", TIMEOUT, || figure(&mut wire, "connected_clients") == 1);
-    assert!(figure(&mut wire, "mem_clients_normal") < 1 << 10);
+    wait_until("they are gone", TIMEOUT, || counter(&mut wire, "connected_clients") == 1);
+    assert!(counter(&mut wire, "mem_clients_normal") < 1 << 10);
 }
 
 #[test]
@@ -162,7 +162,7 @@ fn wrong_passwords_are_answered_ever_later_and_hold_nobody_else_up() {
         // A thread that slept for the guesser would give one or two for each guess.
         assert!(count > 50, "{count} answers in all that time");
     });
-    assert_eq!(figure(&mut wire, "acl_access_denied_auth"), 4);
+    assert_eq!(counter(&mut wire, "acl_access_denied_auth"), 4);
 }
 
 #[test]
@@ -182,15 +182,15 @@ fn connections_that_hold_most_end_when_all_hold_too_much() {
         let _ = one.request(&words);
         assert_eq!(wire.ask(&["STRLEN", "key"]), Answer::Integer(100_000));
     }
-    wait_until("some have ended", TIMEOUT, || figure(&mut wire, "evicted_clients") > 0);
+    wait_until("some have ended", TIMEOUT, || counter(&mut wire, "evicted_clients") > 0);
     wait_until("what is held is within bounds", TIMEOUT, || {
-        figure(&mut wire, "mem_clients_normal") <= LIMIT
+        counter(&mut wire, "mem_clients_normal") <= LIMIT
     });
     let more = service.memory().saturating_sub(before);
     assert!(more < 2 * LIMIT, "{more} B");
     // The connections that hold least are still served.
     assert_eq!(wire.ask(&["STRLEN", "key"]), Answer::Integer(100_000));
     let ended = greedy.iter_mut().filter_map(|one| one.answer().err()).count();
-    let evicted = figure(&mut wire, "evicted_clients");
+    let evicted = counter(&mut wire, "evicted_clients");
     assert!(ended > 0 && ended as u64 == evicted, "{ended} of {evicted}");
 }

@@ -59,7 +59,7 @@ impl Server {
 
     /// The value of the metric with this name and these labels.
     #[track_caller]
-    fn figure(&self, name: &str) -> f64 {
+    fn counter(&self, name: &str) -> f64 {
         let text = self.metrics();
         let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
         line.unwrap_or_else(|| panic!("no {name} in\n{text}")).parse().unwrap()
@@ -251,15 +251,15 @@ fn a_process_tells_what_it_is_and_when_its_certificate_expires() {
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();
     let in_days = |seconds: f64| (seconds - now.as_secs_f64()) / 86_400.0;
     for server in [&pool.metadata, &pool.daemons[1]] {
-        let days = in_days(server.figure("rackpool_certificate_expiry_timestamp_seconds"));
+        let days = in_days(server.counter("rackpool_certificate_expiry_timestamp_seconds"));
         assert!((19.0..=20.1).contains(&days), "{days}");
-        let age = -86_400.0 * in_days(server.figure("process_start_time_seconds"));
+        let age = -86_400.0 * in_days(server.counter("process_start_time_seconds"));
         assert!((-1.0..600.0).contains(&age), "{age}");
-        assert!(server.figure("process_cpu_seconds_total") > 0.0);
-        assert!(server.figure("process_resident_memory_bytes") > 100_000.0);
-        let open = server.figure("process_open_fds");
-        assert!(open > 3.0 && open < server.figure("process_max_fds"), "{open}");
-        assert_eq!(server.figure("rackpool_log_lines_lost_total"), 0.0);
+        assert!(server.counter("process_cpu_seconds_total") > 0.0);
+        assert!(server.counter("process_resident_memory_bytes") > 100_000.0);
+        let open = server.counter("process_open_fds");
+        assert!(open > 3.0 && open < server.counter("process_max_fds"), "{open}");
+        assert_eq!(server.counter("rackpool_log_lines_lost_total"), 0.0);
         let text = server.metrics();
         let build = text.lines().find(|line| line.starts_with("rackpool_build_info{")).unwrap();
         let version = env!("CARGO_PKG_VERSION");
@@ -275,19 +275,19 @@ fn health_and_racks_follow_what_happens() {
     let mut pool = Pool::start();
     let service = pool.service();
     let up =
-        |pool: &Pool, rack| pool.metadata.figure(&format!("rackpool_rack_up{{rack=\"{rack}\"}}"));
+        |pool: &Pool, rack| pool.metadata.counter(&format!("rackpool_rack_up{{rack=\"{rack}\"}}"));
     assert_eq!([0, 1].map(|rack| up(&pool, rack)), [1.0, 1.0]);
     assert!(pool.metadata.is_well() && service.is_well());
 
     // A killed rack is down.
     drop(pool.daemons.remove(1));
     wait_until("its lease runs out", TIMEOUT, || up(&pool, 1) == 0.0);
-    assert_eq!(pool.metadata.figure("rackpool_racks_left"), 0.0);
+    assert_eq!(pool.metadata.counter("rackpool_racks_left"), 0.0);
     // A rack that ended regularly does not count as missing.
     let again = pool.daemon(1);
     wait_until("it is back", TIMEOUT, || again.is_well() && up(&pool, 1) == 1.0);
     again.end();
-    wait_until("it has left", TIMEOUT, || pool.metadata.figure("rackpool_racks_left") == 1.0);
+    wait_until("it has left", TIMEOUT, || pool.metadata.counter("rackpool_racks_left") == 1.0);
     assert!(!pool.metadata.metrics().contains("rackpool_rack_up{rack=\"1\"}"));
 
     // Without a metadata server a daemon is unhealthy.
@@ -297,7 +297,7 @@ fn health_and_racks_follow_what_happens() {
     let (head, reason) = daemon.ask("/healthz", "*/*");
     assert!(head.starts_with("HTTP/1.1 503 "), "{head}");
     assert!(reason.contains("the metadata server is away"), "{reason}");
-    assert_eq!(daemon.figure("rackpool_member"), 0.0);
+    assert_eq!(daemon.counter("rackpool_member"), 0.0);
 
     // Without a daemon a service is unhealthy.
     drop(pool.daemons);

@@ -307,7 +307,7 @@ fn metrics_that_the_metadata_does_not_bear_out_are_found() {
     let counted: u64 = census::objects(scene.pool()).values().sum();
     assert!(found.contains(&Finding::Leaked { addr, bytes: 16 }), "{found:?} {counted}");
     let is_metric =
-        |f: &Finding| matches!(f, Finding::Figures { said, counted } if said + 16 == *counted);
+        |f: &Finding| matches!(f, Finding::Counts { said, counted } if said + 16 == *counted);
     assert!(found.iter().any(is_metric), "{found:?}");
 }
 

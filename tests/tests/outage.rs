@@ -171,7 +171,7 @@ fn a_rack_that_is_stopped_holds_up_no_request_to_another() {
 
 /// More requests wait for a stopped rack than a queue has room for.
 #[test]
-fn a_crowd_at_a_stopped_rack_holds_up_no_request_to_another() {
+fn many_clients_at_a_stopped_rack_hold_up_no_request_to_another() {
     const THREADS: u64 = 60;
     const CROWDS: u64 = 2;
     const EACH: usize = CELLS_PER_THREAD;

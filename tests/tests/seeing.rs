@@ -316,7 +316,7 @@ fn scrape(log: &Path) -> String {
 }
 
 #[track_caller]
-fn figure(text: &str, name: &str) -> f64 {
+fn counter(text: &str, name: &str) -> f64 {
     let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
     line.unwrap_or_else(|| panic!("no {name} in\n{text}")).parse().unwrap()
 }
@@ -329,17 +329,17 @@ fn a_daemon_serves_metrics_that_grow_with_what_it_does() {
     contents::write(&home, addr, SIZE);
     attract(&user, addr);
     let text = scrape(&pool.dir().join("rack-1.log"));
-    assert_eq!(figure(&text, "rackpool_rack"), 1.0);
-    assert!(figure(&text, "rackpool_remote_operations_total") > 0.0);
-    assert_eq!(figure(&text, "rackpool_pages_moved_total{way=\"in\"}"), 1.0);
-    assert!(figure(&text, "rackpool_swap_copied_bytes_total") >= 65536.0);
+    assert_eq!(counter(&text, "rackpool_rack"), 1.0);
+    assert!(counter(&text, "rackpool_remote_operations_total") > 0.0);
+    assert_eq!(counter(&text, "rackpool_pages_moved_total{way=\"in\"}"), 1.0);
+    assert!(counter(&text, "rackpool_swap_copied_bytes_total") >= 65536.0);
     // A writer outside a swap never waits; some swap delays a writer.
     wait_until("somebody waits to write a page that moves", TIMEOUT, || {
         attract(&home, addr);
         attract(&user, addr);
         let text = scrape(&pool.dir().join("rack-1.log"));
-        let pauses = figure(&text, "rackpool_swap_pause_seconds_count");
-        assert_eq!(figure(&text, "rackpool_swap_pause_seconds_bucket{le=\"+Inf\"}"), pauses);
+        let pauses = counter(&text, "rackpool_swap_pause_seconds_count");
+        assert_eq!(counter(&text, "rackpool_swap_pause_seconds_bucket{le=\"+Inf\"}"), pauses);
         pauses > 0.0
     });
 }
@@ -408,7 +408,7 @@ fn the_service_serves_metrics_that_grow_with_what_it_does() {
     let pool = TestPool::small();
     let (log, socket) = (pool.dir().join("kv.log"), pool.dir().join("kv.sock"));
     let service = start(&pool, "rackpool-kv", &["--unix", socket.to_str().unwrap()], &log);
-    let before = figure(&scrape(&log), "rackpool_kv_commands_total");
+    let before = counter(&scrape(&log), "rackpool_kv_commands_total");
     let mut client = wait_for("it serves", TIMEOUT, || UnixStream::connect(&socket).ok());
     client.write_all(b"SET a 1\r\nGET a\r\nNONSENSE\r\n").unwrap();
     let mut answers = [0; 16];
@@ -416,9 +416,9 @@ fn the_service_serves_metrics_that_grow_with_what_it_does() {
     assert_eq!(&answers, b"+OK\r\n$1\r\n1\r\n-ERR");
     wait_until("all is counted", TIMEOUT, || {
         let text = scrape(&log);
-        figure(&text, "rackpool_kv_commands_total") >= before + 2.0
-            && figure(&text, "rackpool_kv_errors_total") == 1.0
-            && figure(&text, "rackpool_kv_connections") == 1.0
+        counter(&text, "rackpool_kv_commands_total") >= before + 2.0
+            && counter(&text, "rackpool_kv_errors_total") == 1.0
+            && counter(&text, "rackpool_kv_connections") == 1.0
     });
     end(service);
 }
@@ -433,7 +433,7 @@ fn a_mount_serves_metrics_that_grow_with_what_it_does() {
     let log = pool.dir().join("mount.log");
     let served = start(&pool, "rackpool-fuse", &[folder.path().to_str().unwrap()], &log);
     let count = |kind: &str| {
-        figure(&scrape(&log), &format!("rackpool_mount_requests_total{{kind=\"{kind}\"}}"))
+        counter(&scrape(&log), &format!("rackpool_mount_requests_total{{kind=\"{kind}\"}}"))
     };
     wait_until("it is mounted", TIMEOUT, || {
         std::fs::read_to_string("/proc/mounts").unwrap().contains(folder.path().to_str().unwrap())
@@ -441,7 +441,7 @@ fn a_mount_serves_metrics_that_grow_with_what_it_does() {
     let before = count("write");
     std::fs::write(folder.path().join("file"), [7; 5000]).unwrap();
     assert!(count("write") > before);
-    assert_eq!(figure(&scrape(&log), "rackpool_mount_failures_total"), 0.0);
+    assert_eq!(counter(&scrape(&log), "rackpool_mount_failures_total"), 0.0);
     end(served);
 }
 

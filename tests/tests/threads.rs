@@ -13,7 +13,7 @@ use rackpool_tests::wait::TIMEOUT;
 
 /// Slots that a client has beside those of its threads: docs of `ClientOptions::threads`.
 const SPARE: u16 = 4;
-const CROWD: usize = 40;
+const CLIENTS: usize = 40;
 /// The least time that a client waits for a daemon by itself.
 const CLIENTS_OWN: Duration = Duration::from_secs(10);
 const LENGTHS: [usize; 3] = [64, 5000, 200_000];
@@ -64,9 +64,9 @@ fn threads_beyond_the_slots_borrow_one_for_each_operation() {
     let head = remote.alloc(8).unwrap();
     [counters[0], counters[1], head].iter().for_each(|word| remote.write(*word, &[0; 8]).unwrap());
     with_all_slots_taken(&pool, |own| {
-        let all_live = Barrier::new(CROWD);
+        let all_live = Barrier::new(CLIENTS);
         std::thread::scope(|scope| {
-            for _ in 0..CROWD {
+            for _ in 0..CLIENTS {
                 scope.spawn(|| {
                     for len in LENGTHS {
                         let addr = own.alloc(len as u64).unwrap();
@@ -83,7 +83,7 @@ fn threads_beyond_the_slots_borrow_one_for_each_operation() {
             }
         });
         for word in counters {
-            assert_eq!(remote.fetch_and_add(word, 0).unwrap(), CROWD as u64);
+            assert_eq!(remote.fetch_and_add(word, 0).unwrap(), CLIENTS as u64);
         }
         let mut bytes = [0; 8];
         remote.read(head, &mut bytes).unwrap();
@@ -96,7 +96,7 @@ fn threads_beyond_the_slots_borrow_one_for_each_operation() {
             remote.free(addr).unwrap();
             elements += 1;
         }
-        assert_eq!(elements, CROWD);
+        assert_eq!(elements, CLIENTS);
         counters.into_iter().chain([head]).for_each(|addr| remote.free(addr).unwrap());
         remote.close();
     });

@@ -3,7 +3,7 @@
 use std::sync::Condvar;
 
 use rackpool_model::{Access, PageState};
-use rackpool_wire::rack::LONGEST_DELEGATED;
+use rackpool_wire::rack::LONGEST_FORWARDED;
 
 use super::*;
 
@@ -437,11 +437,11 @@ fn a_page_of_this_rack_that_moves_is_written_and_changed_by_the_daemon() {
 #[test]
 fn a_long_write_in_a_page_that_moves_is_carried_out_piece_by_piece() {
     let long = |request: &RackRequest| match *request {
-        RackRequest::Write { len, .. } => len > u64::from(LONGEST_DELEGATED),
+        RackRequest::Write { len, .. } => len > u64::from(LONGEST_FORWARDED),
         _ => false,
     };
     let usage = PageUse::Run { index: 0, pages: 1 }.to_raw();
-    let bytes = vec![7; 3 * LONGEST_DELEGATED as usize + 8];
+    let bytes = vec![7; 3 * LONGEST_FORWARDED as usize + 8];
     for home in [RackId(0), RackId(1)] {
         let (bench, script, mut thread) = begin(Box::new(move |request| match request {
             request if long(&request) => Some(RackAnswer::Moved),
@@ -505,7 +505,7 @@ fn a_page_that_has_just_gone_is_reached_with_one_question_and_found_where_that_w
 /// which undid later writes of others to the first pieces.
 #[test]
 fn what_is_done_of_a_write_in_a_page_that_moves_is_not_done_again() {
-    let piece = u64::from(LONGEST_DELEGATED);
+    let piece = u64::from(LONGEST_FORWARDED);
     let (says, written) = mpsc::channel();
     let mut refuses = true;
     let (bench, script, mut thread) = begin(Box::new(move |request| match request {
@@ -522,7 +522,7 @@ fn what_is_done_of_a_write_in_a_page_that_moves_is_not_done_again() {
     script.translations(&[here, RackAnswer::Remote { home: RackId(1), usage }]);
     write(&mut thread, FIRST, 1).unwrap();
     set(&bench, 0, frozen());
-    let bytes = vec![7; 3 * LONGEST_DELEGATED as usize];
+    let bytes = vec![7; 3 * LONGEST_FORWARDED as usize];
     assert_eq!(thread.transfer(FIRST, Bytes::Write(&bytes)), Ok(()));
     assert_eq!(written.try_iter().collect::<Vec<_>>(), [0, 1, 2, 2]);
 }

@@ -52,7 +52,7 @@ impl Credentials {
         let party = Party::of_certificate(&certificate)
             .ok_or_else(|| foreign("it names no party of a pool"))?;
         verify(&certificate, party, &authority, UnixTime::now())
-            .map_err(|error| judge(&certificate_path, &error))?;
+            .map_err(|error| verdict(&certificate_path, &error))?;
         let own = CertifiedKey::from_der(vec![certificate], key, &ring::default_provider());
         let own = own.map_err(|error| match error {
             Error::InconsistentKeys(_) => AccessError::Mixed { folder: folder.to_owned() },
@@ -191,7 +191,7 @@ fn verify(
         .map(drop)
 }
 
-fn judge(path: &Path, error: &webpki::Error) -> AccessError {
+fn verdict(path: &Path, error: &webpki::Error) -> AccessError {
     let path = path.to_owned();
     let days = |from: &UnixTime, to: &UnixTime| to.as_secs().abs_diff(from.as_secs()) / 86_400;
     match error {

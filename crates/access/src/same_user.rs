@@ -30,8 +30,8 @@ const PAUSE: Duration = Duration::from_millis(2);
 /// Names the other user, or says that no process of this host has the connection.
 pub fn require_same_user(local: SocketAddr, peer: SocketAddr) -> Result<(), AccessError> {
     look(|| match accepted(peer, local) {
-        Some(end) => judge(Some(&end), peer, &[]),
-        None => judge(sockets(|socket| socket.is_end(peer, local))?.first(), peer, &[]),
+        Some(end) => verdict(Some(&end), peer, &[]),
+        None => verdict(sockets(|socket| socket.is_end(peer, local))?.first(), peer, &[]),
     })
 }
 
@@ -47,7 +47,7 @@ pub fn require_server_of_same_user(
 ) -> Result<(), AccessError> {
     look(|| {
         if let Some(end) = accepted(server, local) {
-            return judge(Some(&end), server, &[]);
+            return verdict(Some(&end), server, &[]);
         }
         let found = sockets(|socket| socket.is_end(server, local) || socket.listens_at(server))?;
         let (listeners, ends): (Vec<_>, Vec<_>) =
@@ -55,7 +55,7 @@ pub fn require_server_of_same_user(
         // A connection that waits to be accepted is closed with its listener. A listener found in
         // the same read of the tables is therefore the one at which the connection waits.
         let listeners: Vec<_> = listeners.iter().map(|socket| socket.user).collect();
-        judge(ends.first(), server, &listeners)
+        verdict(ends.first(), server, &listeners)
     })
 }
 
@@ -157,7 +157,7 @@ pub(crate) fn sockets(wanted: impl Fn(&Socket) -> bool) -> Result<Vec<Socket>, A
     Ok(found)
 }
 
-fn judge(end: Option<&Socket>, peer: SocketAddr, listeners: &[u32]) -> Result<(), AccessError> {
+fn verdict(end: Option<&Socket>, peer: SocketAddr, listeners: &[u32]) -> Result<(), AccessError> {
     let own = rustix::process::geteuid().as_raw();
     let users = match end {
         Some(end) if end.inode != 0 => std::slice::from_ref(&end.user),
@@ -222,11 +222,11 @@ mod tests {
         let end = |user, inode| {
             Some(Socket { local: peer, remote: peer, state: ESTABLISHED, user, inode })
         };
-        judge(end(own, 1).as_ref(), peer, &[unauthenticated_peer]).unwrap();
-        judge(end(0, 1).as_ref(), peer, &[]).unwrap();
-        judge(end(0, 0).as_ref(), peer, &[own]).unwrap();
+        verdict(end(own, 1).as_ref(), peer, &[unauthenticated_peer]).unwrap();
+        verdict(end(0, 1).as_ref(), peer, &[]).unwrap();
+        verdict(end(0, 0).as_ref(), peer, &[own]).unwrap();
         let text =
-            judge(end(unauthenticated_peer, 1).as_ref(), peer, &[own]).unwrap_err().to_string();
+            verdict(end(unauthenticated_peer, 1).as_ref(), peer, &[own]).unwrap_err().to_string();
         assert!(text.contains("rackpool credentials init"), "{text}");
         for (end, listeners) in [
             (end(0, 0), &[own, unauthenticated_peer][..]),
@@ -234,7 +234,7 @@ mod tests {
             (end(unauthenticated_peer, 0), &[]),
             (None, &[own]),
         ] {
-            judge(end.as_ref(), peer, listeners).unwrap_err();
+            verdict(end.as_ref(), peer, listeners).unwrap_err();
         }
     }
 }

@@ -33,7 +33,7 @@ mod tests {
         assert_eq!(
             gone(&["192.0.2.1:1", "192.0.2.2:1", "192.0.2.3:1"]),
             Some(0),
-            "no admission_limiter"
+            "none from one place"
         );
         let honest_first =
             ["192.0.2.1:1", "192.0.2.2:1", "192.0.2.1:2", "192.0.2.2:9", "192.0.2.2:3"];

@@ -254,7 +254,7 @@ fn transact(access: &mut Access, history: &History<'_>, fresh: u64, read: u64, w
         let op = Op::Transaction(reads, writes);
         history.events.lock().unwrap()[at].op = op;
         let done = access.commit();
-        assert!(!is_torn || done != Some(true), "what can't be of one moment is not committed");
+        assert!(!is_torn || done != Some(true), "what can't be of one time is not committed");
         match done {
             Some(false) => history.end(at, Op::Nothing, Some(0)),
             done => {
@@ -497,7 +497,7 @@ fn maps_change_together_with_other_keys() {
                     let done = committer.commit(&mut [&mut keys, maps.handle_mut()]).unwrap();
                     if done {
                         inserted.unwrap();
-                        assert_eq!(all.unwrap().len() as u64, count, "seed {seed}: one moment");
+                        assert_eq!(all.unwrap().len() as u64, count, "seed {seed}: one time");
                         break;
                     }
                 }
@@ -582,8 +582,8 @@ fn records_go_though_nobody_lives_to_see_all_of_the_table() {
 }
 
 /// A client does not learn whether its commit was made, and another one removes the record of the
-/// transaction before the client looks again. Found by reading: a committed transaction was reported
-/// as aborted, and its program repeated it.
+/// transaction before the client looks again. Found by reading: a committed transaction was
+/// reported as aborted, and its program repeated it.
 #[test]
 fn a_commit_that_others_have_cleared_away_is_not_taken_for_an_abort() {
     let (mut at, mut unknown) = (1, 0);
@@ -730,8 +730,8 @@ fn an_entry_that_expires_while_it_is_read_is_there_or_not() {
     for round in 0..ROUNDS {
         let expires_ms = now_ms() + 2;
         access.of(0).put_entry(&[0], Form { kind: Kind::STRING, expires_ms }, b"token").unwrap();
-        let moment = expires_ms * 1_000_000 - round * 997 % BEFORE_NS;
-        while since_1970_ns() < moment {
+        let time = expires_ms * 1_000_000 - round * 997 % BEFORE_NS;
+        while since_1970_ns() < time {
             std::hint::spin_loop();
         }
         access.begin();

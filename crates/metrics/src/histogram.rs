@@ -114,7 +114,7 @@ impl Histogram {
     }
 }
 
-#[expect(clippy::cast_precision_loss, reason = "a figure for people")]
+#[expect(clippy::cast_precision_loss, reason = "a number for people")]
 fn to_f64(count: u64) -> f64 {
     count as f64
 }

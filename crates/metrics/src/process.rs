@@ -53,7 +53,7 @@ pub(crate) fn show(page: &mut Page<'_>) -> fmt::Result {
     page.gauge_seconds("start_time", help, started())
 }
 
-#[expect(clippy::cast_precision_loss, reason = "a figure for people")]
+#[expect(clippy::cast_precision_loss, reason = "a number for people")]
 fn seconds(time: TimeVal) -> f64 {
     time.tv_sec() as f64 + time.tv_usec() as f64 / 1e6
 }

@@ -21,7 +21,7 @@ pub(crate) enum Asked {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Served {
     /// The metrics.
-    Figures(Format),
+    Metrics(Format),
     /// Whether the process does its work.
     Health,
 }
@@ -45,7 +45,7 @@ pub(crate) fn read(bytes: &[u8]) -> Asked {
     };
     let path = request.path.unwrap_or_default();
     let what = match path.split('?').next() {
-        Some("/metrics") => Served::Figures(accepted(request.headers)),
+        Some("/metrics") => Served::Metrics(accepted(request.headers)),
         Some("/healthz") => Served::Health,
         _ => return Asked::Wrong("404 Not Found"),
     };
@@ -83,15 +83,15 @@ fn accepted(headers: &[httparse::Header<'_>]) -> Format {
 mod tests {
     use super::*;
 
-    const FIGURES: Served = Served::Figures(Format::Plain);
+    const METRICS: Served = Served::Metrics(Format::Plain);
 
     #[test]
     fn only_metrics_and_health_are_served() {
         let whole = |start: &str| read(format!("{start} HTTP/1.1\r\nHost: x\r\n\r\n").as_bytes());
         let served = |what, with_text| Asked::Served { what, with_text };
-        assert_eq!(whole("GET /metrics"), served(FIGURES, true));
-        assert_eq!(whole("GET /metrics?name=x"), served(FIGURES, true));
-        assert_eq!(whole("HEAD /metrics"), served(FIGURES, false));
+        assert_eq!(whole("GET /metrics"), served(METRICS, true));
+        assert_eq!(whole("GET /metrics?name=x"), served(METRICS, true));
+        assert_eq!(whole("HEAD /metrics"), served(METRICS, false));
         assert_eq!(whole("GET /healthz"), served(Served::Health, true));
         assert_eq!(whole("GET /"), Asked::Wrong("404 Not Found"));
         assert_eq!(whole("POST /metrics"), Asked::Wrong("405 Method Not Allowed"));
@@ -114,7 +114,7 @@ mod tests {
             ("\u{e4};q=x,,;=", Format::Plain),
         ] {
             let head = format!("GET /metrics HTTP/1.1\r\naccept: {accept}\r\n\r\n");
-            let what = Served::Figures(format);
+            let what = Served::Metrics(format);
             assert_eq!(read(head.as_bytes()), Asked::Served { what, with_text: true }, "{accept}");
         }
     }

@@ -115,7 +115,7 @@ async fn answer(mut stream: TcpStream, source: &Arc<dyn Source>) -> io::Result<(
         Asked::Unfinished => return Ok(()),
     };
     let (status, kind, text) = match what {
-        Ok(Served::Figures(format)) => match render(source, format) {
+        Ok(Served::Metrics(format)) => match render(source, format) {
             Ok(text) => ("200 OK", format.content_type(), text),
             Err(_) => ("500 Internal Server Error", WORDS, "no metrics\n".into()),
         },

@@ -110,7 +110,7 @@ impl PageState {
 }
 
 impl PageWord {
-    const TRACED: u64 = 1 << 63;
+    const DIRTY_LOGGED: u64 = 1 << 63;
     const STATE_SHIFT: u32 = 56;
     const EPOCH_SHIFT: u32 = 32;
 
@@ -147,9 +147,9 @@ impl PageWord {
     /// Returns the state, or `None` if this version never writes such bits.
     #[must_use]
     pub const fn state(self) -> Option<PageState> {
-        match PageState::from_raw(((self.0 & !Self::TRACED) >> Self::STATE_SHIFT) as u8) {
+        match PageState::from_raw(((self.0 & !Self::DIRTY_LOGGED) >> Self::STATE_SHIFT) as u8) {
             Some(PageState::Frozen) => Some(PageState::Frozen),
-            _ if self.0 & Self::TRACED != 0 => None,
+            _ if self.0 & Self::DIRTY_LOGGED != 0 => None,
             state => state,
         }
     }
@@ -158,7 +158,7 @@ impl PageWord {
     /// lines in their dirty log.
     #[must_use]
     pub const fn is_dirty_logged(self) -> bool {
-        self.0 & Self::TRACED != 0 && matches!(self.state(), Some(PageState::Frozen))
+        self.0 & Self::DIRTY_LOGGED != 0 && matches!(self.state(), Some(PageState::Frozen))
     }
 
     /// Returns the page in the frame, or of a free frame the page that it will get.
@@ -206,7 +206,7 @@ impl PageWord {
             (Free, PageEvent::Allocated) => Self::new(Live, self.epoch().next(), self.page()),
             (Live, PageEvent::Frozen) => self.with_state(Frozen),
             (Frozen, PageEvent::DirtyLogged) if !self.is_dirty_logged() => {
-                Self(self.0 | Self::TRACED)
+                Self(self.0 | Self::DIRTY_LOGGED)
             }
             (Frozen, PageEvent::Closed) if self.is_dirty_logged() => self.with_state(Frozen),
             (Live, PageEvent::Shared) => self.with_state(Shared),

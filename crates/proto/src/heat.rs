@@ -66,16 +66,16 @@ impl Heats {
         let heat = self.pages.entry(page);
         heat.accessed(&self.rules, now.as_nanos(), access, times);
         let heat = *heat;
-        self.judge(now, heat)
+        self.hotness_of(now, heat)
     }
 
     /// Returns the hotness of `page` at `now`.
     #[must_use]
     pub fn found(&self, now: Time, page: PageId) -> Found {
-        self.judge(now, self.pages.get(page).copied().unwrap_or(Heat::UNUSED))
+        self.hotness_of(now, self.pages.get(page).copied().unwrap_or(Heat::UNUSED))
     }
 
-    fn judge(&self, now: Time, heat: Heat) -> Found {
+    fn hotness_of(&self, now: Time, heat: Heat) -> Found {
         let hotness = heat.hotness(&self.rules, now.as_nanos());
         let hot = hotness > self.rules.hot;
         let (reads, writes) = heat.counts();

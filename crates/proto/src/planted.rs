@@ -27,7 +27,7 @@ pub enum Bug {
     /// The page keeps its epoch when it moves.
     ReuseEpoch,
     /// The new home makes the page writable before the old home has quiesced it.
-    ThawBeforeLeft,
+    ThawBeforeQuiesced,
     /// The old home sends `Quiesced` while leases are out.
     LeftBeforeReturned,
     /// The old home sends `Quiesced` while its own clients still read the page there.
@@ -41,13 +41,13 @@ pub enum Bug {
     /// `Quiesced` for one page counts for every page that the peer gave.
     TakeAnyLeft,
     /// The home sends `Copied` before it is in doubt, so it may still abort the swap.
-    PulledBeforeDoubt,
+    CopiedBeforeDoubt,
     /// The old home forwards writes before the peer has recorded that its copy is incomplete.
     WriteBeforeNoted,
     /// A rack that expects writers does not say so in `Prepared` or `Copy`.
     SayNothingOfWriters,
     /// The home ignores that `Copy` announces writers.
-    PullPastTheMark,
+    CopyPastTheMark,
     /// The old home goes on forwarding writes after the commit.
     WriteOnAfterTheCommit,
     /// A rack does not record that its copy is incomplete.

@@ -262,7 +262,7 @@ fn nobody_writes_a_page_at_its_old_home_when_it_is_committed() {
 }
 
 #[test]
-fn a_notice_without_an_answer_is_repeated() {
+fn a_message_without_an_answer_is_repeated() {
     let mut home = Home::new();
     home.doubt();
     home.step(WANTED);

@@ -41,9 +41,7 @@ pub(crate) enum Offer {
     /// Send a message.
     Send(Vec<u8>),
     /// Flush everything that was accepted, including `messages` messages.
-    Flush {
-        messages: u64,
-    },
+    Flush { messages: u64 },
 }
 
 impl Flow {

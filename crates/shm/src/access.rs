@@ -225,7 +225,7 @@ mod tests {
         let word = PageWordRef::new(&cell);
         assert!(
             slot.enter_dirty_logged(FrameId(3), word, live()).is_err(),
-            "it is not dirty_logged"
+            "it is not dirty-logged"
         );
         let guard = slot.enter_dirty_logged(FrameId(3), word, dirty_logged).unwrap();
         assert_eq!(slot.announced(), Some((FrameId(3), Use::DirtyLogged)));

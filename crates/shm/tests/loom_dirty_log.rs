@@ -29,7 +29,7 @@ fn closed() -> PageWord {
 }
 
 fn dirty_logged() -> PageWord {
-    closed().apply(PageEvent::DirtyLogged).expect("a frozen page can be dirty_logged")
+    closed().apply(PageEvent::DirtyLogged).expect("a frozen page can be dirty-logged")
 }
 
 impl Page {

@@ -111,7 +111,7 @@ impl<B: Bugs> World<B> {
     }
 
     /// Returns the time until the client's next step; the client may be stopped in between.
-    fn moment(&mut self) -> u64 {
+    fn a_moment(&mut self) -> u64 {
         if self.rng.percent(self.weather.stops) {
             self.rng.within(MICRO..self.weather.longest_stop)
         } else {
@@ -145,7 +145,7 @@ impl<B: Bugs> World<B> {
                 };
                 if let Some(next) = next {
                     self.set_stage(client, next);
-                    let wait = self.moment();
+                    let wait = self.a_moment();
                     self.next_step(client, wait);
                 } else {
                     self.clear_slot(rack, client);
@@ -160,7 +160,7 @@ impl<B: Bugs> World<B> {
             Stage::Entered { operation, frame } => {
                 let found = self.local_access(rack, operation, frame);
                 self.set_stage(client, Stage::Leaving { operation, found });
-                let wait = self.moment();
+                let wait = self.a_moment();
                 self.next_step(client, wait);
             }
             Stage::Looked { .. } | Stage::Loaded { .. } => self.copy_step(client),
@@ -189,7 +189,7 @@ impl<B: Bugs> World<B> {
         }
         self.seen.dirty_logged += 1;
         self.set_stage(client, Stage::Entered { operation, frame });
-        let wait = self.moment();
+        let wait = self.a_moment();
         self.next_step(client, wait);
     }
 
@@ -294,7 +294,7 @@ impl<B: Bugs> World<B> {
                 };
                 self.racks[rack].memory.slots[client] = Some(Slot { frame, usage });
                 self.set_stage(client, Stage::Published { operation, frame, word });
-                let wait = self.moment();
+                let wait = self.a_moment();
                 self.next_step(client, wait);
             }
             _ if !writes && self.look_at_copy(client, operation) => {}
@@ -315,7 +315,7 @@ impl<B: Bugs> World<B> {
             return false;
         }
         self.set_stage(client, Stage::Looked { operation, frame, copy });
-        let wait = self.moment();
+        let wait = self.a_moment();
         self.next_step(client, wait);
         true
     }
@@ -329,7 +329,7 @@ impl<B: Bugs> World<B> {
                 let shared = self.is_shared_somewhere(one.page);
                 let loaded = Stage::Loaded { operation, frame, copy, found, shared };
                 self.set_stage(client, loaded);
-                let wait = self.moment();
+                let wait = self.a_moment();
                 self.next_step(client, wait);
             }
             Stage::Loaded { operation, frame, copy, found, shared } => {

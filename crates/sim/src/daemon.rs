@@ -293,7 +293,7 @@ impl<B: Bugs> World<B> {
                     daemon.copies.handle(now, CopiesEvent::Wanted(page));
                 }
             }
-            SwapEvent::GaveUp(_) => self.seen.given_up += 1,
+            SwapEvent::Aborted(_) => self.seen.given_up += 1,
             SwapEvent::Damaged(slot, error) => self.damage_reported(rack, slot, error),
             _ => {}
         }
@@ -316,7 +316,7 @@ impl<B: Bugs> World<B> {
                 for waiter in daemon.quiesces.iter_mut().filter(waits) {
                     waiter.clean = true;
                 }
-                self.look_at_drains(rack, inputs);
+                self.look_at_quiesces(rack, inputs);
                 if users == Users::Everyone {
                     self.freeing_clean(rack, page);
                 }
@@ -324,7 +324,7 @@ impl<B: Bugs> World<B> {
         }
     }
 
-    fn look_at_drains(&mut self, rack: usize, inputs: &mut VecDeque<Input>) {
+    fn look_at_quiesces(&mut self, rack: usize, inputs: &mut VecDeque<Input>) {
         let bugs = self.bugs;
         let node = &mut self.racks[rack];
         let Some(daemon) = &mut node.daemon else { return };
@@ -343,7 +343,7 @@ impl<B: Bugs> World<B> {
         }
         self.look_at_frees(rack);
         let mut inputs = VecDeque::new();
-        self.look_at_drains(rack, &mut inputs);
+        self.look_at_quiesces(rack, &mut inputs);
         for input in inputs {
             self.feed(rack, input);
         }

@@ -80,7 +80,7 @@ pub(crate) struct History {
     lives: BTreeMap<PageId, u32>,
     /// Operations that have not ended, or may never be known to have ended.
     open: BTreeMap<PageId, usize>,
-    moment: u64,
+    tick: u64,
 }
 
 impl History {
@@ -111,8 +111,8 @@ impl History {
     }
 
     pub(crate) fn begin(&mut self, page: PageId, word: usize, kind: Kind) -> usize {
-        self.moment += 1;
-        let (life, begun) = (self.life(page), self.moment);
+        self.tick += 1;
+        let (life, begun) = (self.life(page), self.tick);
         *self.counts.entry((page, life, word)).or_default() += 1;
         *self.open.entry(page).or_default() += 1;
         self.operations.push(Operation { page, word, kind, life, begun, ended: None, void: false });
@@ -120,8 +120,8 @@ impl History {
     }
 
     pub(crate) fn acknowledge(&mut self, operation: usize, found: u64) {
-        self.moment += 1;
-        self.operations[operation].ended = Some((self.moment, found));
+        self.tick += 1;
+        self.operations[operation].ended = Some((self.tick, found));
         self.close(self.operations[operation].page);
     }
 

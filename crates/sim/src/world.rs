@@ -114,7 +114,7 @@ impl Clock {
 
     /// Returns the first point in true time at which the clock shows `time`; the last one if that
     /// is hours away.
-    fn moment(&self, time: Time) -> u64 {
+    fn local_time(&self, time: Time) -> u64 {
         let ticks = time.as_nanos().saturating_sub(self.offset);
         ticks.checked_mul(MILLION).map_or(u64::MAX, |ticks| ticks.div_ceil(self.rate))
     }
@@ -283,7 +283,7 @@ impl<B: Bugs> World<B> {
                 (rack.clock, rack.life, &mut rack.wake_at)
             }
         };
-        let deadline = deadline.map(|deadline| clock.moment(deadline));
+        let deadline = deadline.map(|deadline| clock.local_time(deadline));
         let Some(at) = deadline.into_iter().chain(at_latest).min() else { return };
         let at = at.max(self.now + 20 * MICRO);
         // A wake-up already scheduled is early enough.

@@ -60,7 +60,7 @@ pub struct PageNote {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Encode, Decode)]
 pub enum PageHistoryEvent {
     /// The page was hot here; this rack requested it from the metadata server.
-    Wanted {
+    Requested {
         /// The page offered in exchange.
         offered: PageId,
     },
@@ -71,7 +71,7 @@ pub enum PageHistoryEvent {
     /// The page's home refused to prepare the swap.
     PrepareRefused(PrepareRefusal),
     /// This rack, the page's home, refused to prepare a swap.
-    Kept {
+    Refused {
         /// The rack that requested it.
         requester: RackId,
         /// Its hotness at the requester, in thousandths.
@@ -80,14 +80,14 @@ pub enum PageHistoryEvent {
         reason: PrepareRefusal,
     },
     /// This rack, the page's home, accepted a swap and froze the page.
-    Promised {
+    Prepared {
         /// The rack that gets it.
         requester: RackId,
         /// Its hotness at the requester, in thousandths.
         milli: u64,
     },
     /// The swap was aborted; the page stayed at its home.
-    GaveUp,
+    Aborted,
     /// The page arrived here.
     Arrived,
     /// The page departed to its new home.
@@ -108,12 +108,12 @@ impl PageHistoryEvent {
     #[must_use]
     pub fn is_again(&self, before: &Self) -> bool {
         match (self, before) {
-            (Self::Wanted { .. }, Self::Wanted { .. }) => true,
+            (Self::Requested { .. }, Self::Requested { .. }) => true,
             (
-                Self::Kept { requester, reason, .. },
-                Self::Kept { requester: other, reason: before, .. },
+                Self::Refused { requester, reason, .. },
+                Self::Refused { requester: other, reason: before, .. },
             ) => (requester, reason) == (other, before),
-            (Self::Promised { requester, .. }, Self::Promised { requester: other, .. }) => {
+            (Self::Prepared { requester, .. }, Self::Prepared { requester: other, .. }) => {
                 requester == other
             }
             _ => self == before,

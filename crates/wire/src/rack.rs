@@ -12,7 +12,7 @@ pub type Values = [u64; 5];
 /// The longest forwarded write, in bytes. The page's home executes it on the data plane's thread
 /// and sends all of its lines in one message later. A longer one is refused with
 /// [`RackAnswer::Moved`]; the client then posts it in pieces.
-pub const LONGEST_DELEGATED: u32 = 4 << 10;
+pub const LONGEST_FORWARDED: u32 = 4 << 10;
 
 /// A request of a client's thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

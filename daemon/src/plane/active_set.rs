@@ -140,7 +140,7 @@ impl DataPlane {
         }
         let served = requests.len();
         // The time of this step may be old by now.
-        self.moment = None;
+        self.cached_now = None;
         for (client, request) in requests.drain(..) {
             count(&self.metrics.requests);
             if !self.active_set.asked(client)
@@ -152,7 +152,7 @@ impl DataPlane {
         }
         self.transfers.round = requests;
         if served > 0 {
-            self.moment = None;
+            self.cached_now = None;
             self.do_for_holder()?;
         }
         Ok((made, served))
@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn attention_is_held_by_asking_and_lost_by_silence() {
+    fn a_client_is_active_while_it_asks_and_idle_after_silence() {
         let mut active_set = ActiveSet::default();
         [A, B, A].into_iter().for_each(|client| ask(&mut active_set, client));
         assert_eq!(held(&active_set), [A, B]);

@@ -70,7 +70,7 @@ impl DataPlane {
         access: Access,
         times: u32,
     ) -> anyhow::Result<()> {
-        let now = self.moment();
+        let now = self.cached_now();
         let found = self.swaps.accessed(now, page, access, times);
         if found.hot && !self.sharing.wants_copy(page) && self.heat.may_tell(now, page) {
             return self.heated(page, found.milli, found.read_hot);

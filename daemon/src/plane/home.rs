@@ -62,7 +62,7 @@ impl DataPlane {
                 self.serve_lookup(page, access, keep, ask.endpoint)?
             }
             PeerRequest::PrefetchLease { swap, page } => {
-                self.serve_redirect(swap, page, ask.endpoint)?
+                self.serve_lease_prefetch(swap, page, ask.endpoint)?
             }
             PeerRequest::Revoke { page, lease, keep_reading } => {
                 let users = if keep_reading { Users::Writers } else { Users::Everyone };
@@ -75,7 +75,7 @@ impl DataPlane {
                 self.atomic(addr, Atomic::FetchAndAdd { delta })
             }
             PeerRequest::Write { addr, ref bytes } => self.serve_write(addr, bytes)?,
-            PeerRequest::DirtyLines { .. } => return self.serve_delta(ask, request),
+            PeerRequest::DirtyLines { .. } => return self.serve_dirty_lines(ask, request),
             PeerRequest::Allocate { .. } => {
                 return self.allocate_for(StarvedPeer { ask, request, since: self.now() });
             }
@@ -138,7 +138,7 @@ impl DataPlane {
 
     /// Grants a read lease of a page that has just arrived. The rack from which the page came may
     /// also write once it has quiesced the page.
-    fn serve_redirect(
+    fn serve_lease_prefetch(
         &mut self,
         swap: SwapId,
         page: PageId,

@@ -101,7 +101,7 @@ pub(crate) struct DataPlane {
     events: Vec<Event>,
     next_tick: Instant,
     /// The time of this step of the poll loop; `None` until a function reads it.
-    moment: Option<Instant>,
+    cached_now: Option<Instant>,
     /// Set when a page-copy chunk completed; the loop then yields once, since an emulated copy runs
     /// on this core.
     has_read_a_piece: bool,
@@ -185,7 +185,7 @@ impl DataPlane {
             busy_poll: sleep::BusyPollWindow::new(parts.poll),
             events: Vec::new(),
             next_tick: start,
-            moment: None,
+            cached_now: None,
             has_read_a_piece: false,
             #[cfg(feature = "fuzzing")]
             clock: None,
@@ -284,7 +284,7 @@ impl DataPlane {
 
     /// Executes the waiting commands. Returns whether there were any; `None` after `Stop`.
     fn take_commands(&mut self) -> anyhow::Result<Option<bool>> {
-        self.moment = None;
+        self.cached_now = None;
         let mut any = false;
         loop {
             match self.commands.try_recv() {
@@ -320,7 +320,7 @@ impl DataPlane {
         self.fabric.poll(&mut events);
         let busy = !events.is_empty();
         if busy {
-            self.moment = None;
+            self.cached_now = None;
             let now = self.now();
             for event in events.drain(..) {
                 self.fabric_event(now, event)?;
@@ -412,7 +412,7 @@ impl DataPlane {
     }
 
     fn tick_at(&mut self, now: Instant) -> anyhow::Result<()> {
-        self.moment = None;
+        self.cached_now = None;
         self.drive_leases(now)?;
         self.drive_leaving()?;
         self.drive_swaps(now)?;
@@ -471,9 +471,9 @@ impl DataPlane {
     }
 
     /// Returns the time of this step, read from the clock at most once.
-    fn moment(&mut self) -> Instant {
-        let now = self.moment.unwrap_or_else(|| self.now());
-        *self.moment.insert(now)
+    fn cached_now(&mut self) -> Instant {
+        let now = self.cached_now.unwrap_or_else(|| self.now());
+        *self.cached_now.insert(now)
     }
 
     /// Returns the current time.

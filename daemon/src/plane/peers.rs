@@ -212,7 +212,7 @@ impl DataPlane {
                     Purpose::Revoke { page, lease, users } => {
                         self.call_back_failed(page, endpoint, lease, users);
                     }
-                    Purpose::PrefetchLease { swap, .. } => self.not_redirected(swap)?,
+                    Purpose::PrefetchLease { swap, .. } => self.not_prefetched(swap)?,
                     Purpose::Renew { .. } | Purpose::Swap => {}
                     _ => self.wait_for_peer(call),
                 }
@@ -324,7 +324,7 @@ impl DataPlane {
             Purpose::Revoke { page, lease, users } => {
                 self.call_back_failed(page, id.endpoint, lease, users);
             }
-            Purpose::PrefetchLease { swap, .. } => self.not_redirected(swap)?,
+            Purpose::PrefetchLease { swap, .. } => self.not_prefetched(swap)?,
             Purpose::Renew { .. } | Purpose::Swap => {}
         }
         Ok(())

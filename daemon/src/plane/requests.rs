@@ -20,9 +20,9 @@ use super::transfers::Wanted;
 /// How long an allocation waits for leaving pages, or for pages whose sharing ends.
 pub(super) const LEAVING_TIMEOUT: Duration = Duration::from_millis(100);
 
-/// How long an allocation waits for the memory of this rack's frames without one of them getting it.
-/// Each frame that gets its memory begins the wait again, so a large object takes the time that its
-/// frames take.
+/// How long an allocation waits for the memory of this rack's frames without one of them getting
+/// it. Each frame that gets its memory begins the wait again, so a large object takes the time that
+/// its frames take.
 pub(super) const RESERVE_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// An allocation that waits for a page to become free.

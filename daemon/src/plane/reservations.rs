@@ -38,9 +38,7 @@ enum Step {
     /// Read the link.
     Link,
     /// Read the owner word; `linked` is the result of reading the link.
-    Owner {
-        linked: bool,
-    },
+    Owner { linked: bool },
     /// Read the stamp of the replaced object.
     Stamp,
     /// Execute a compare-and-swap, then continue with its `then`.

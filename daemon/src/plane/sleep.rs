@@ -223,7 +223,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_lingers_after_the_last_thing_to_do_and_then_sleeps_until_there_is_something() {
+    fn it_polls_for_the_window_after_the_last_work_and_then_sleeps_until_there_is_some() {
         let (start, time) = (Instant::now(), Duration::from_millis(3));
         let mut busy_poll = BusyPollWindow::new(time);
         let mut looks_on = |after| busy_poll.goes_on(|| start + after);
@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn an_alarm_is_set_once_for_sleeps_that_others_end_and_again_when_it_has_rung() {
+    fn a_timer_is_set_once_for_sleeps_that_others_end_and_again_when_it_has_fired() {
         let mut wake_timer = WakeTimer::new().unwrap();
         assert!(!is_set(&wake_timer), "nothing is asked of it yet");
         let asleep = Instant::now();

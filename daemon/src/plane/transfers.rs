@@ -187,7 +187,7 @@ impl DataPlane {
 
     /// Returns true if the client can read a copy itself. Its next translation names the copy.
     fn has_copy_of(&mut self, addr: GlobalAddr) -> bool {
-        let now = self.moment();
+        let now = self.cached_now();
         let page = addr.page(self.rack.geometry.page_size);
         page.is_some_and(|page| self.copied(now, page).is_some())
     }
@@ -224,7 +224,7 @@ impl DataPlane {
         let Within { page, offset, len, local_offset } = within;
         let local = self.client(caller).ok_or(RackAnswer::Invalid)?.region;
         let page_size = self.rack.geometry.page_size;
-        let now = self.moment();
+        let now = self.cached_now();
         // Last, because an operation that was begun must be ended.
         let lease = self.leases.begin(now, page, access).ok_or(RackAnswer::Moved)?;
         let transfer = Transfer {

@@ -7,7 +7,7 @@ use super::Slab;
 
 impl Slab {
     /// Returns a free frame for a copy, if more than `stay` frames remain for other uses.
-    pub(crate) fn frame_to_lend(
+    pub(crate) fn frame_to_borrow(
         &self,
         stay: usize,
         busy: &dyn Fn(PageId) -> bool,

@@ -48,7 +48,7 @@ if on_rack 0; then
 else
     tests "$LAB_TEST_VERBS_HOSTS" --exact visit
     tests "$LAB_TEST_VERBS_PROCESSES" --test-threads 1
-    tests "$LAB_TEST_VERBS_STRANGERS" --test-threads 1
+    tests "$LAB_TEST_VERBS_UNAUTHENTICATED" --test-threads 1
     tests "$LAB_TEST_VERBS_REGISTRATION"
     tests "$LAB_TEST_VERBS_COUNTS"
     tests "$LAB_TEST_VERBS_CONFORMANCE" --test-threads 1 verbs_with_faults::

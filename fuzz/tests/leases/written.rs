@@ -65,7 +65,7 @@ fn who_writes_a_page_that_goes_asks_once_and_has_it_written_at_its_new_home() {
 /// Regression: the write waited until the new home's daemon had learned of it, executed it, and
 /// answered.
 #[test]
-fn a_page_is_written_at_its_new_home_from_the_moment_that_it_is_left() {
+fn a_page_is_written_at_its_new_home_once_the_old_one_has_quiesced() {
     let mut moving = Moving::new();
     moving.commit();
     let (page, theirs) = (moving.goes, moving.theirs);

@@ -8,12 +8,12 @@ use rackpool_proto::swap::SwapRules;
 use super::atlas::{Part, Phase};
 use super::campaign::{Campaign, index, rack_of};
 use super::ledger::WORKERS;
-use super::round::{Blow, Moment, Round, Victim};
+use super::round::{Blow, KillPoint, Round, Victim};
 use crate::census;
 use crate::wait::{TIMEOUT, wait_until};
 
 /// The longest wait for a chosen phase; after it the victim is hit anyway.
-const MOMENT: Duration = Duration::from_millis(300);
+const SLICE: Duration = Duration::from_millis(300);
 /// The same for a phase of an aborted swap, where the swap must be made to abort first.
 const SURRENDER: Duration = Duration::from_millis(500);
 /// The most time beyond its grace period that a rack may take to abort a swap.
@@ -50,17 +50,17 @@ fn look_until(deadline: Instant, mut condition: impl FnMut() -> bool) -> bool {
 impl Campaign {
     /// Waits for the chosen time. Returns whether the chosen phase of a swap was reached, and the
     /// daemon that is stopped for it.
-    pub(super) fn wait_for(&mut self, moment: Moment) -> (bool, Option<Held>) {
-        match moment {
-            Moment::After(time) => {
+    pub(super) fn wait_for(&mut self, at: KillPoint) -> (bool, Option<Held>) {
+        match at {
+            KillPoint::After(time) => {
                 std::thread::sleep(time);
                 (false, None)
             }
-            Moment::In { rack, part } if part.phase == Phase::GivenUp => {
+            KillPoint::In { rack, part } if part.phase == Phase::GivenUp => {
                 self.have_given_up(rack, part)
             }
-            Moment::In { rack, part } => {
-                let came = look_until(Instant::now() + MOMENT, || self.atlas.is_in(rack, part));
+            KillPoint::In { rack, part } => {
+                let came = look_until(Instant::now() + SLICE, || self.atlas.is_in(rack, part));
                 (came, None)
             }
         }

@@ -16,7 +16,7 @@ use super::frames::Frames;
 use super::ledger::{Ledger, OBJECTS, WORKERS};
 use super::object;
 use super::report::Report;
-use super::round::{LEASE, Moment, Round};
+use super::round::{KillPoint, LEASE, Round};
 use super::trouble::{TROUBLES, Trouble};
 use super::worker::{OBJECT, ROOT};
 use crate::census;
@@ -172,8 +172,8 @@ impl Campaign {
         if let Err(problem) = self.wait_for_work() {
             return vec![format!("before the blow {problem}")];
         }
-        let (came, held) = self.wait_for(round.moment);
-        if let Moment::In { part, .. } = round.moment
+        let (came, held) = self.wait_for(round.at);
+        if let KillPoint::In { part, .. } = round.at
             && came
         {
             self.report.moments += 1;

@@ -36,7 +36,7 @@ pub enum Blow {
 
 /// When the victim is hit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Moment {
+pub enum KillPoint {
     /// After this time.
     After(Duration),
     /// When a rack has this part in a swap.
@@ -56,7 +56,7 @@ pub struct Round {
     /// How it is hit.
     pub blow: Blow,
     /// When it is hit.
-    pub moment: Moment,
+    pub at: KillPoint,
 }
 
 impl Round {
@@ -78,14 +78,14 @@ impl Round {
             let short = Duration::from_micros(random.random_range(500..300_000));
             Blow::Stop(if is_long { long } else { short })
         };
-        let moment = if random.random_bool(0.25) {
-            Moment::After(Duration::from_micros(random.random_range(0..50_000)))
+        let at = if random.random_bool(0.25) {
+            KillPoint::After(Duration::from_micros(random.random_range(0..50_000)))
         } else {
             let phase = PHASES[random.random_range(0..PHASES.len())];
             let part = Part { phase, asked: random.random_bool(0.5) };
-            Moment::In { rack: random.random_range(0..2), part }
+            KillPoint::In { rack: random.random_range(0..2), part }
         };
-        Self { victim, blow, moment }
+        Self { victim, blow, at }
     }
 
     /// The most time that an operation may take in a round in which a process was away for `away`.
@@ -110,8 +110,8 @@ impl Blow {
 
 impl fmt::Display for Round {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { victim, blow, moment } = self;
-        write!(f, "{victim:?} {blow:?} {moment:?}")
+        let Self { victim, blow, at } = self;
+        write!(f, "{victim:?} {blow:?} {at:?}")
     }
 }
 
@@ -158,7 +158,7 @@ mod tests {
         for (phase, asked) in PHASES.into_iter().flat_map(|phase| [(phase, true), (phase, false)]) {
             let wanted = Part { phase, asked };
             let is_meant =
-                |round: &Round| matches!(round.moment, Moment::In { part, .. } if part == wanted);
+                |round: &Round| matches!(round.at, KillPoint::In { part, .. } if part == wanted);
             assert!(rounds.iter().any(is_meant), "{wanted:?}");
         }
     }

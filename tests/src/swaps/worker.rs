@@ -22,7 +22,7 @@ pub const OBJECT: u64 = 16 << 10;
 pub const ROOT: &str = "swaps";
 /// The number of objects that a worker prefers at a time; the time for which it prefers them.
 const FAVOURITES: u64 = OBJECTS / WORKERS;
-const MOMENT: Duration = Duration::from_millis(30);
+const SLICE: Duration = Duration::from_millis(30);
 
 /// A multiplier that spreads a number over the upper bits.
 const SPREAD: u64 = 0x9e37_79b9_7f4a_7c15;
@@ -107,14 +107,14 @@ struct Work {
 }
 
 impl Work {
-    /// An object: mostly one that this worker prefers now. After [`MOMENT`] a worker of the other
+    /// An object: mostly one that this worker prefers now. After [`SLICE`] a worker of the other
     /// rack prefers it.
     fn choose(&mut self) -> u64 {
         if self.random.random_range(0..64) == 0 {
             return self.random.random_range(0..OBJECTS);
         }
         let time = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos();
-        let moment = u64::try_from(time / MOMENT.as_nanos()).unwrap_or_default();
+        let moment = u64::try_from(time / SLICE.as_nanos()).unwrap_or_default();
         let first = (moment + self.worker) % WORKERS * FAVOURITES;
         first + self.random.random_range(0..FAVOURITES)
     }

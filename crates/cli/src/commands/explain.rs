@@ -200,7 +200,7 @@ fn degrees(milli: u64) -> String {
 pub(super) fn line(note: &PageNote) -> String {
     let here = degrees(note.milli);
     let mut text = match note.event {
-        PageHistoryEvent::Wanted { offered } => {
+        PageHistoryEvent::Requested { offered } => {
             format!("asks for it and offers {offered}: hotness {here} here")
         }
         PageHistoryEvent::NoColdPage => {
@@ -212,18 +212,18 @@ pub(super) fn line(note: &PageNote) -> String {
         PageHistoryEvent::PrepareRefused(reason) => {
             format!("asks and does not get it: {}; hotness {here} here", offer_refused(reason))
         }
-        PageHistoryEvent::Kept { requester, milli, reason } => format!(
+        PageHistoryEvent::Refused { requester, milli, reason } => format!(
             "keeps it from {requester}: {}; hotness {here} here, {} there",
             offer_refused(reason),
             degrees(milli)
         ),
-        PageHistoryEvent::Promised { requester, milli } => {
+        PageHistoryEvent::Prepared { requester, milli } => {
             format!(
                 "agrees to give it to {requester}: hotness {here} here, {} there",
                 degrees(milli)
             )
         }
-        PageHistoryEvent::GaveUp => "gives the swap up: the page stays where it is".into(),
+        PageHistoryEvent::Aborted => "gives the swap up: the page stays where it is".into(),
         PageHistoryEvent::Arrived => "it came".into(),
         PageHistoryEvent::Departed => "it went".into(),
         PageHistoryEvent::Shared => "lets other racks keep copies of it".into(),
@@ -277,7 +277,7 @@ mod tests {
     fn what_happens_again_between_two_moves_is_told_once() {
         let note =
             |unix_ms, event| PageNote { unix_ms, last_unix_ms: unix_ms, times: 1, milli: 0, event };
-        let asks = PageHistoryEvent::Wanted { offered: PageId(7) };
+        let asks = PageHistoryEvent::Requested { offered: PageId(7) };
         let refused = PageHistoryEvent::PrepareRefused(PrepareRefusal::Hotter);
         let notes = [asks, refused, asks, refused, asks, PageHistoryEvent::Arrived, asks];
         let notes = (1..).zip(notes).map(|(at, event)| note(at, event)).collect();
@@ -302,7 +302,7 @@ mod tests {
 
     #[test]
     fn both_sides_of_a_refusal_are_told_with_their_hotness() {
-        let event = PageHistoryEvent::Kept {
+        let event = PageHistoryEvent::Refused {
             requester: RackId(1),
             milli: 5_200,
             reason: PrepareRefusal::Hotter,

@@ -230,7 +230,7 @@ fn hotness(rack: RackId, of: &PageHistory) -> Value {
     })
 }
 
-#[expect(clippy::cast_precision_loss, reason = "a figure for people")]
+#[expect(clippy::cast_precision_loss, reason = "a number for people")]
 pub(super) fn degrees(milli: u64) -> f64 {
     milli as f64 / 1000.0
 }

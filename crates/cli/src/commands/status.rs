@@ -108,7 +108,7 @@ fn print_details(rack: u16, status: &RackStatus) -> Result<(), OutputError> {
 }
 
 /// How many there were for each.
-#[expect(clippy::cast_precision_loss, reason = "a figure for people")]
+#[expect(clippy::cast_precision_loss, reason = "a number for people")]
 fn each(count: u64, of: u64) -> f64 {
     count as f64 / of.max(1) as f64
 }
@@ -175,7 +175,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn figures_of_the_device_are_counts_for_each() {
+    fn counters_of_the_device_are_shown_for_each() {
         let status = RackStatus {
             device_requests: 100,
             device_doorbells: 40,

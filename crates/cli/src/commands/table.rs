@@ -134,7 +134,7 @@ pub(super) struct Measured {
 impl Measured {
     pub(super) fn load_factor(&self) -> f64 {
         let slots = self.segments.saturating_mul(self.walk.segment_entries).max(1);
-        #[expect(clippy::cast_precision_loss, reason = "a figure for people")]
+        #[expect(clippy::cast_precision_loss, reason = "a number for people")]
         let factor = self.entries as f64 / slots as f64;
         factor
     }

@@ -160,7 +160,7 @@ fn tcp(facts: &Facts, credentials: &CredentialsCheck) -> Fabric {
             "ip link set IFACE up; ip address add A.B.C.D/N dev IFACE",
         ));
     }
-    lacks.extend(what_papers_lack(credentials));
+    lacks.extend(what_credentials_lack(credentials));
     let named = addresses
         .iter()
         .map(|(interface, address)| format!("{} ({interface})", SocketAddr::new(*address, PORT)));
@@ -178,7 +178,7 @@ fn tcp(facts: &Facts, credentials: &CredentialsCheck) -> Fabric {
 }
 
 /// What is missing for racks on other hosts to be let in, and to let this one in.
-fn what_papers_lack(credentials: &CredentialsCheck) -> Option<Warning> {
+fn what_credentials_lack(credentials: &CredentialsCheck) -> Option<Warning> {
     match credentials {
         CredentialsCheck::None => Some(lack(
             "other hosts need credentials",
@@ -245,7 +245,7 @@ fn verbs(facts: &Facts, credentials: &CredentialsCheck) -> Fabric {
         };
         format!("{whose} by RDMA, through port {number} of {device} ({rate}){chosen}")
     });
-    lacks.extend(what_papers_lack(credentials));
+    lacks.extend(what_credentials_lack(credentials));
     Fabric { name: "verbs", serves, lacks }
 }
 

@@ -119,7 +119,7 @@ struct RefusedRow {
 }
 
 impl Report {
-    #[expect(clippy::cast_precision_loss, reason = "a figure for people")]
+    #[expect(clippy::cast_precision_loss, reason = "a number for people")]
     fn of(trace: &Trace, options: &ReplayOptions, tried: &[Tried]) -> Self {
         Self {
             accesses: trace.accesses.len() as u64,

@@ -29,7 +29,7 @@ pub(super) fn render(
     style: Style,
 ) -> String {
     let mut text = String::new();
-    #[expect(clippy::cast_precision_loss, reason = "a figure for people")]
+    #[expect(clippy::cast_precision_loss, reason = "a number for people")]
     let seconds = trace.span_ns() as f64 / 1e9;
     let _ = writeln!(
         text,
@@ -62,7 +62,7 @@ pub(super) fn render(
     text
 }
 
-#[expect(clippy::cast_precision_loss, reason = "a figure for people")]
+#[expect(clippy::cast_precision_loss, reason = "a number for people")]
 fn latency_of(ns: u64) -> String {
     latency(ns as f64)
 }

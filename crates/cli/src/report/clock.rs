@@ -3,8 +3,8 @@
 use std::time::{SystemTime, UNIX_EPOCH};
 
 /// A moment as `2026-11-21 13:45 UTC`.
-pub fn utc(moment: SystemTime) -> String {
-    let seconds = moment.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
+pub fn utc(time: SystemTime) -> String {
+    let seconds = time.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
     let (year, month, day) = date(seconds / 86_400);
     let minutes = seconds / 60 % 1440;
     format!("{year}-{month:02}-{day:02} {:02}:{:02} UTC", minutes / 60, minutes % 60)
@@ -47,7 +47,7 @@ mod tests {
     use std::time::Duration;
 
     #[test]
-    fn moments_read_as_the_calendar_says() {
+    fn times_read_as_the_calendar_says() {
         for (seconds, text) in [
             (0, "1970-01-01 00:00 UTC"),
             (951_782_399, "2000-02-28 23:59 UTC"),

@@ -22,7 +22,7 @@ const RETRY_AFTER: Duration = Duration::from_millis(10);
 /// Interval at which probes are polled.
 const PROBE_EVERY: Duration = Duration::from_millis(1);
 /// Limit of unauthenticated peers in a handshake. A further peer replaces another.
-const MAX_STRANGERS: usize = 64;
+const MAX_UNAUTHENTICATED: usize = 64;
 
 /// The number of connections accepted at a time. It is below the limit of unauthenticated peers, so
 /// that peers that answer are served before others replace them.
@@ -234,7 +234,7 @@ impl Connector {
 
     fn meet(&mut self, socket: OwnedFd, from: Option<SocketAddr>) {
         let unauthenticated_peers = self.handshakes.iter().filter(|one| one.endpoint().is_none());
-        if unauthenticated_peers.count() >= MAX_STRANGERS {
+        if unauthenticated_peers.count() >= MAX_UNAUTHENTICATED {
             self.make_room();
         }
         match PendingHandshake::accept(&self.shared, socket, from) {

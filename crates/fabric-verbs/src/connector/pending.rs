@@ -38,14 +38,9 @@ enum Stage {
     /// The peer's greeting.
     Greeting,
     /// The peer's proof that it has the key.
-    Proof {
-        theirs: Greeting,
-    },
+    Proof { theirs: Greeting },
     /// The peer's queue pair. The initiator has made its own end, the acceptor not yet.
-    Pair {
-        theirs: Greeting,
-        half: Option<Box<LocalEnd>>,
-    },
+    Pair { theirs: Greeting, half: Option<Box<LocalEnd>> },
     /// Completion of the initiator's own probe.
     Probe(Box<VerbsLink>),
     /// The ready packet: the initiator's probe has completed.

@@ -8,7 +8,7 @@ use rackpool_fabric::{
     RegionId, Unsent, WorkRequest,
 };
 
-use super::{NEWS_EVERY, SCHEME, VerbsFabric, Wanted, drain, is_this_host};
+use super::{CONNECTOR_EVERY, SCHEME, VerbsFabric, Wanted, drain, is_this_host};
 use crate::connector::Command;
 use crate::endpoint::QUEUE_DEPTH;
 
@@ -64,7 +64,7 @@ impl Fabric for VerbsFabric {
     fn poll(&mut self, events: &mut Vec<Event>) {
         events.append(&mut self.stash);
         self.polls = self.polls.wrapping_add(1);
-        if self.polls.is_multiple_of(NEWS_EVERY) || self.found.is_some() {
+        if self.polls.is_multiple_of(CONNECTOR_EVERY) || self.found.is_some() {
             while let Some(outcome) = self.next_outcome() {
                 self.learn(outcome, events);
             }

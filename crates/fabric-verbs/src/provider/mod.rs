@@ -25,7 +25,7 @@ use crate::{StartError, VerbsOptions, socket};
 
 /// The number of polls between two checks for reports of the connector. Connections change rarely,
 /// whereas completions are frequent.
-const NEWS_EVERY: u32 = 16;
+const CONNECTOR_EVERY: u32 = 16;
 const SCHEME: &str = "verbs:";
 
 /// A fabric between racks with RDMA (see the [crate](crate)).

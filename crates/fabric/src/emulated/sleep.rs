@@ -30,10 +30,10 @@ impl Sleep {
     }
 
     /// Wakes the peer if it sleeps and awaits the kind of event that was just stored in the link.
-    pub(super) fn tell(&mut self, link: &SharedLink, news: Awaited) -> Result<(), FabricError> {
+    pub(super) fn tell(&mut self, link: &SharedLink, awaited: Awaited) -> Result<(), FabricError> {
         link.fence();
         let word = SleepWord::from_raw(link.peer(Word::Sleep)?);
-        if self.doorbell.must_ring(word, news) {
+        if self.doorbell.must_ring(word, awaited) {
             self.wake();
         }
         Ok(())

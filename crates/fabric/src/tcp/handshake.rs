@@ -3,7 +3,7 @@
 use rackpool_model::{Incarnation, RackId};
 use rustix::rand::{GetRandomFlags, getrandom};
 
-use super::hello::{Hello, LaneNumber, Packet};
+use super::hello::{ChannelNumber, Hello, Packet};
 use crate::{FabricError, Keyring, Role, Transcript};
 
 /// Protocol name in the proofs.
@@ -63,7 +63,7 @@ pub(super) fn random<const N: usize>() -> Result<[u8; N], FabricError> {
 }
 
 impl Identity {
-    fn hello(&self, channel: LaneNumber, session: [u8; 16], nonce: [u8; 32]) -> Hello {
+    fn hello(&self, channel: ChannelNumber, session: [u8; 16], nonce: [u8; 32]) -> Hello {
         Hello {
             rack: self.rack,
             incarnation: self.incarnation,
@@ -86,7 +86,7 @@ impl Identity {
 impl Initiator {
     pub(super) fn new(
         identity: &Identity,
-        channel: LaneNumber,
+        channel: ChannelNumber,
         session: [u8; 16],
         nonce: [u8; 32],
     ) -> Self {
@@ -204,7 +204,7 @@ mod tests {
     /// Runs a whole handshake of rack 1 with rack 2; returns the hello of the peer that each side
     /// proved.
     fn meet(one: &Identity, two: &Identity) -> Result<(Hello, Hello), FabricError> {
-        let mut initiator = Initiator::new(one, LaneNumber::First, [1; 16], [2; 32]);
+        let mut initiator = Initiator::new(one, ChannelNumber::First, [1; 16], [2; 32]);
         let mut acceptor = Acceptor::new([3; 32]);
         let Step::Answer(answer) = acceptor.receive(two, initiator.greeting())? else { panic!() };
         let mut proof = None;
@@ -258,7 +258,8 @@ mod tests {
     fn an_unauthenticated_peer_that_reflects_or_invents_a_proof_is_not_let_in() {
         let keyed = identity(2, Some(7));
         let unauthenticated_peer = identity(1, Some(8));
-        let initiator = Initiator::new(&unauthenticated_peer, LaneNumber::First, [1; 16], [2; 32]);
+        let initiator =
+            Initiator::new(&unauthenticated_peer, ChannelNumber::First, [1; 16], [2; 32]);
         let mut acceptor = Acceptor::new([3; 32]);
         let Step::Answer(answer) = acceptor.receive(&keyed, initiator.greeting()).unwrap() else {
             panic!()
@@ -273,11 +274,11 @@ mod tests {
     #[test]
     fn packets_out_of_order_are_errors() {
         let own = identity(1, None);
-        let mut initiator = Initiator::new(&own, LaneNumber::First, [1; 16], [2; 32]);
+        let mut initiator = Initiator::new(&own, ChannelNumber::First, [1; 16], [2; 32]);
         let proof = Packet::Proof([0; 32]).encode();
         assert!(initiator.receive(&own, &proof).is_err());
         assert!(initiator.receive(&own, &Packet::Welcome.encode()).is_err());
-        let other = Initiator::new(&own, LaneNumber::Second, [1; 16], [2; 32]);
+        let other = Initiator::new(&own, ChannelNumber::Second, [1; 16], [2; 32]);
         assert!(initiator.receive(&own, other.greeting()).is_err());
         let mut acceptor = Acceptor::new([3; 32]);
         assert!(acceptor.receive(&own, &proof).is_err());

@@ -19,7 +19,7 @@ const MAX_REASON: usize = 256;
 
 /// One of the two connections of an endpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum LaneNumber {
+pub(super) enum ChannelNumber {
     /// Channel 1: the initiator posts, the acceptor serves.
     First,
     /// Channel 2: the acceptor posts, the initiator serves.
@@ -31,7 +31,7 @@ pub(super) enum LaneNumber {
 pub(super) struct Hello {
     pub(super) rack: RackId,
     pub(super) incarnation: Incarnation,
-    pub(super) channel: LaneNumber,
+    pub(super) channel: ChannelNumber,
     pub(super) has_key: bool,
     /// Equal on both channels of an endpoint; chosen at random by the initiator.
     pub(super) session: [u8; 16],
@@ -49,7 +49,7 @@ pub(super) enum Packet {
     Welcome,
 }
 
-impl LaneNumber {
+impl ChannelNumber {
     pub(super) const BOTH: [Self; 2] = [Self::First, Self::Second];
 }
 
@@ -159,8 +159,8 @@ impl Hello {
         packet.extend(self.rack.0.to_le_bytes());
         packet.extend(u16::try_from(self.regions.len()).unwrap_or(0).to_le_bytes());
         packet.push(match self.channel {
-            LaneNumber::First => 1,
-            LaneNumber::Second => 2,
+            ChannelNumber::First => 1,
+            ChannelNumber::Second => 2,
         });
         packet.push(u8::from(self.has_key));
         packet.extend([0; 2]);
@@ -201,8 +201,8 @@ impl Reader<'_> {
         let count = export_count(u16::from_le_bytes(self.take()?))?;
         let [channel, has_key, zeroes @ ..] = self.take::<4>()?;
         let channel = match channel {
-            1 => LaneNumber::First,
-            2 => LaneNumber::Second,
+            1 => ChannelNumber::First,
+            2 => ChannelNumber::Second,
             _ => {
                 return Err(FabricError::misbehaved(format!(
                     "it opens an unknown channel {channel}"
@@ -244,7 +244,7 @@ mod tests {
         Hello {
             rack: RackId(7),
             incarnation: Incarnation(9),
-            channel: LaneNumber::Second,
+            channel: ChannelNumber::Second,
             has_key: true,
             session: [3; 16],
             nonce: [4; 32],

@@ -162,7 +162,7 @@ fn unknown(args: Args<'_>) -> Failure {
 
 /// Converts an expiry argument to milliseconds since 1970: `number` is in seconds or milliseconds,
 /// and relative to now or absolute.
-pub(super) fn moment(
+pub(super) fn expiry_ms(
     number: i64,
     is_seconds: bool,
     is_absolute: bool,

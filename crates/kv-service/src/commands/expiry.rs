@@ -1,7 +1,7 @@
 use rackpool_kv::{Change, Form, now_ms};
 
 use super::Context;
-use super::execute::moment;
+use super::execute::expiry_ms;
 use super::options::{integer, lower};
 use crate::failure::{Failure, said, told};
 use crate::resp::{Args, Reply};
@@ -60,7 +60,7 @@ fn expire_at(
 ) -> Done {
     let only = Only::parse(args)?;
     let number = integer(args.at(2))?;
-    let at = moment(number, is_seconds, is_absolute, name)?;
+    let at = expiry_ms(number, is_seconds, is_absolute, name)?;
     let done = context.store.change(args.at(1), |entry, made| {
         let Some(entry) = entry.filter(|entry| only.allows(entry.form.expires_ms, at)) else {
             return Ok((Change::Keep, false));

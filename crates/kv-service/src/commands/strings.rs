@@ -1,7 +1,7 @@
 use rackpool_kv::{Change, Form, Kind};
 
 use super::Context;
-use super::execute::moment;
+use super::execute::expiry_ms;
 use super::options::{integer, is, slice};
 use crate::failure::{Failure, NOT_AN_INTEGER, SYNTAX, said, told};
 use crate::number::parse_integer;
@@ -46,7 +46,7 @@ fn positive(number: &[u8], seconds: bool, absolute: bool, command: &str) -> Resu
     if number <= 0 {
         return Err(invalid());
     }
-    u64::try_from(moment(number, seconds, absolute, command)?).map_err(|_| invalid())
+    u64::try_from(expiry_ms(number, seconds, absolute, command)?).map_err(|_| invalid())
 }
 
 /// The unit of an expiry option (`EX`, `PX`, `EXAT` or `PXAT`): whether it is in seconds, and

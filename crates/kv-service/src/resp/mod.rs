@@ -7,4 +7,4 @@ mod request;
 
 pub use lookahead::first_key;
 pub use reply::Reply;
-pub use request::{Args, Limits, Parsed, ProtocolError, RequestParser, STRANGERS_REQUEST};
+pub use request::{Args, Limits, Parsed, ProtocolError, RequestParser, UNAUTHENTICATED_REQUEST};

@@ -11,10 +11,10 @@ const MAX_BULK: i64 = 512 << 20;
 /// The most bytes of a line; a longer one is a protocol error.
 const MAX_LINE: usize = 64 << 10;
 /// The most arguments of an unauthenticated peer's request.
-const STRANGERS_ARGS: usize = 10;
+const UNAUTHENTICATED_ARGS: usize = 10;
 /// The most bytes of an unauthenticated peer's request.
-pub const STRANGERS_REQUEST: usize = 4096;
-const STRANGERS_BULK: i64 = 4096;
+pub const UNAUTHENTICATED_REQUEST: usize = 4096;
+const UNAUTHENTICATED_BULK: i64 = 4096;
 /// The most arguments for which capacity is kept between requests.
 const KEPT_ARGS: usize = 1024;
 
@@ -88,9 +88,9 @@ impl RequestParser {
         if !limits.is_unauthenticated_peer {
             return self.parse_some(bytes, limits);
         }
-        let some = bytes.get(..STRANGERS_REQUEST).unwrap_or(bytes);
+        let some = bytes.get(..UNAUTHENTICATED_REQUEST).unwrap_or(bytes);
         match self.parse_some(some, limits)? {
-            Parsed::More if some.len() == STRANGERS_REQUEST => {
+            Parsed::More if some.len() == UNAUTHENTICATED_REQUEST => {
                 Err(error("unauthenticated request length"))
             }
             parsed => Ok(parsed),
@@ -111,7 +111,7 @@ impl RequestParser {
                 .filter(|count| *count <= MAX_ARGS)
                 .ok_or_else(|| error("invalid multibulk length"))?;
             let count = usize::try_from(count).unwrap_or_default();
-            if limits.is_unauthenticated_peer && count > STRANGERS_ARGS {
+            if limits.is_unauthenticated_peer && count > UNAUTHENTICATED_ARGS {
                 return Err(error("unauthenticated multibulk length"));
             }
             if count == 0 {
@@ -145,7 +145,7 @@ impl RequestParser {
                     let len = len
                         .filter(|len| (0..=MAX_BULK).contains(len))
                         .ok_or_else(|| error("invalid bulk length"))?;
-                    if limits.is_unauthenticated_peer && len > STRANGERS_BULK {
+                    if limits.is_unauthenticated_peer && len > UNAUTHENTICATED_BULK {
                         return Err(error("unauthenticated bulk length"));
                     }
                     self.at = next;
@@ -200,7 +200,7 @@ impl RequestParser {
         if !inline::split(line, unquoted, &mut self.args) {
             return Err(error("unbalanced quotes in request"));
         }
-        if limits.is_unauthenticated_peer && self.args.len() > STRANGERS_ARGS {
+        if limits.is_unauthenticated_peer && self.args.len() > UNAUTHENTICATED_ARGS {
             return Err(error("unauthenticated multibulk length"));
         }
         Ok(Parsed::Whole { end: end + 1 })

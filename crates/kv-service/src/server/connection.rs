@@ -7,7 +7,7 @@ use super::input::{Filled, Input};
 use super::stream::Stream;
 use crate::client_memory::ClientMemory;
 use crate::commands::{Context, Outcome, execute};
-use crate::resp::{Limits, Parsed, Reply, RequestParser, STRANGERS_REQUEST, first_key};
+use crate::resp::{Limits, Parsed, Reply, RequestParser, UNAUTHENTICATED_REQUEST, first_key};
 use crate::session::{Session, Transaction};
 use crate::shared::Shared;
 use crate::store::Store;
@@ -18,7 +18,7 @@ const BACKLOG: usize = 1 << 20;
 /// all their requests before they read the first answer.
 const UNDONE: usize = 256 << 20;
 /// The same as [`BACKLOG`] for an unauthenticated peer.
-const STRANGERS_BACKLOG: usize = 2 << 10;
+const UNAUTHENTICATED_BACKLOG: usize = 2 << 10;
 /// Waiting answers of at most this length are moved to a buffer of their own size.
 const SMALL: usize = 16 << 10;
 /// The most reads from a connection before other connections are served.
@@ -155,7 +155,7 @@ impl Connection {
 
     /// The most input bytes that may wait.
     const fn most_input(&self) -> usize {
-        if self.session.is_known { usize::MAX } else { STRANGERS_REQUEST }
+        if self.session.is_known { usize::MAX } else { UNAUTHENTICATED_REQUEST }
     }
 
     /// As the free function [`backlog`].
@@ -373,7 +373,7 @@ impl Connection {
 
 /// The bytes of waiting answers from which on a connection's next command is not executed.
 const fn backlog(session: &Session) -> usize {
-    if session.is_known { BACKLOG } else { STRANGERS_BACKLOG }
+    if session.is_known { BACKLOG } else { UNAUTHENTICATED_BACKLOG }
 }
 
 /// Prefetches the keys of the requests in `bytes`; returns the number of bytes covered.

@@ -176,7 +176,7 @@ impl<B: Bugs> Copies<B> {
 
     /// Returns the page whose replica is published in a frame.
     #[must_use]
-    pub fn shown_in(&self, frame: FrameId) -> Option<PageId> {
+    pub fn published_in(&self, frame: FrameId) -> Option<PageId> {
         let published = |cached: &CachedCopy| {
             cached.ours == frame && matches!(cached.state, State::Published(_))
         };

@@ -162,7 +162,7 @@ pub enum SwapEvent {
     /// The page is lost: its old home lost its memory before it had sent the dirty lines.
     Lost(PageId),
     /// A swap was aborted.
-    GaveUp(SwapId),
+    Aborted(SwapId),
     /// This rack has neither a free page nor a cold one to offer for the page.
     NoColdPage(PageId),
     /// The metadata server refused the request for the page.

@@ -143,7 +143,7 @@ impl<B: Bugs> SwapPeer<B> {
         }
         let peer_left = self.slots[slot].is_some_and(|under_way| under_way.peer_left);
         match word.apply(PageEvent::Thawed) {
-            Ok(thawed) if peer_left || self.bugs.has(Bug::ThawBeforeLeft) => {
+            Ok(thawed) if peer_left || self.bugs.has(Bug::ThawBeforeQuiesced) => {
                 self.actions.push_back(RackAction::StoreWord(frame, thawed));
                 self.actions.push_back(RackAction::Record(SwapEvent::Thawed(word.page())));
                 self.set_settled(slot);

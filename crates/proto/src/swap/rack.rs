@@ -348,7 +348,7 @@ impl<B: Bugs> SwapPeer<B> {
         let Some(under_way) = &mut self.slots[slot] else { return };
         let swap = under_way.id;
         if phase == Phase::GivenUp {
-            self.actions.push_back(RackAction::Record(SwapEvent::GaveUp(swap)));
+            self.actions.push_back(RackAction::Record(SwapEvent::Aborted(swap)));
         }
         let until = self.now.after(self.rules.pause);
         match &mut under_way.stage {

@@ -33,7 +33,7 @@ impl<B: Bugs> SwapPeer<B> {
             }
             return;
         }
-        match self.judge(frames, &asked) {
+        match self.decide_offer(frames, &asked) {
             Err(refusal) => self.tell(rack, swap, SwapMessage::Refused(refusal)),
             Ok((slot, under_way)) => {
                 let record = Record { peer: rack, swap, ..under_way };
@@ -58,7 +58,7 @@ impl<B: Bugs> SwapPeer<B> {
 
     /// Decides whether to give the page away; if so, returns the slot and the record, whose peer
     /// and swap the caller fills in.
-    fn judge(
+    fn decide_offer(
         &self,
         frames: &impl Frames,
         asked: &Asked,
@@ -177,7 +177,7 @@ impl<B: Bugs> SwapPeer<B> {
         if !self.is_meant(slot, ticket) {
             return self.tell_peer(slot, SwapMessage::Aborted);
         }
-        if stale && !self.bugs.has(Bug::PullPastTheMark) {
+        if stale && !self.bugs.has(Bug::CopyPastTheMark) {
             self.note_stale(slot);
         }
         let Some(UnderWay { id: swap, peer, stage, copying, .. }) = &mut self.slots[slot] else {
@@ -207,7 +207,7 @@ impl<B: Bugs> SwapPeer<B> {
             return;
         };
         let record = *record;
-        if let (true, Step::Prepare(prepared)) = (self.bugs.has(Bug::PulledBeforeDoubt), step) {
+        if let (true, Step::Prepare(prepared)) = (self.bugs.has(Bug::CopiedBeforeDoubt), step) {
             prepared.copied = true;
         } else {
             self.enter_doubt(slot, record);

@@ -62,7 +62,7 @@ impl Refused {
 impl Outcome {
     /// Returns the share of accesses that were local, from 0 to 1; 1 without accesses.
     #[must_use]
-    #[expect(clippy::cast_precision_loss, reason = "a figure for people")]
+    #[expect(clippy::cast_precision_loss, reason = "a number for people")]
     pub fn local_share(&self) -> f64 {
         if self.accesses == 0 { 1.0 } else { self.local as f64 / self.accesses as f64 }
     }

@@ -247,7 +247,7 @@ impl Pool {
                     rack.heats.arrived(now, page);
                 }
             }
-            SwapEvent::GaveUp(swap) => {
+            SwapEvent::Aborted(swap) => {
                 self.given_up.insert(swap);
             }
             SwapEvent::NoColdPage(_) => refused.nothing_to_offer += 1,

@@ -29,7 +29,7 @@ const TESTS: &[(&str, &str, &str)] = &[
     ("crates/fabric-verbs", "limits", "LAB_TEST_VERBS_LIMITS"),
     ("crates/fabric-verbs", "processes", "LAB_TEST_VERBS_PROCESSES"),
     ("crates/fabric-verbs", "registration", "LAB_TEST_VERBS_REGISTRATION"),
-    ("crates/fabric-verbs", "unauthenticated_peers", "LAB_TEST_VERBS_STRANGERS"),
+    ("crates/fabric-verbs", "unauthenticated_peers", "LAB_TEST_VERBS_UNAUTHENTICATED"),
     ("crates/rrpc", "verbs", "LAB_TEST_RRPC_VERBS"),
     ("tests", "fencing", "LAB_TEST_FENCING"),
 ];

@@ -55,7 +55,7 @@ impl DataPlane {
         if !self.sharing.wants_copy(page) || self.slab.lookup(page).is_some() {
             return Ok(());
         }
-        let now = self.moment();
+        let now = self.cached_now();
         let lease = self.leases.lease_until(now, page);
         let enough = lease.is_some_and(|(lease, _)| matches!(lease.kind, LeaseKind::Share(_)));
         let recently = self.sharing.asked.get(&page).is_some_and(|at| now < *at + ASK_AGAIN);
@@ -88,7 +88,7 @@ impl DataPlane {
         let stay = self.sharing.stay;
         let spare = if self.may_copy(now) {
             let busy = |page| self.swap_offers(page);
-            self.slab.frame_to_lend(stay, &busy)
+            self.slab.frame_to_borrow(stay, &busy)
         } else {
             None
         };
@@ -171,11 +171,11 @@ impl DataPlane {
                 let metadata = std::sync::Arc::clone(&self.rack.metadata);
                 let published = metadata.published(ours)?;
                 if published.published().is_none()
-                    && let Some(page) = self.sharing.copies.shown_in(ours)
+                    && let Some(page) = self.sharing.copies.published_in(ours)
                 {
                     self.sharing.pages.insert(ours, page);
                     let now = self.now();
-                    self.swaps.remember_news(now, page, PageHistoryEvent::Copied);
+                    self.swaps.remember_event(now, page, PageHistoryEvent::Copied);
                 }
                 published.show(copy.0, until_ns);
             }
@@ -183,7 +183,7 @@ impl DataPlane {
                 self.rack.metadata.published(ours)?.hide();
                 if let Some(page) = self.sharing.pages.remove(&ours) {
                     let now = self.now();
-                    self.swaps.remember_news(now, page, PageHistoryEvent::CopyGone);
+                    self.swaps.remember_event(now, page, PageHistoryEvent::CopyGone);
                 }
             }
         }

@@ -96,7 +96,7 @@ impl DataPlane {
                     let event =
                         if shared { PageHistoryEvent::Shared } else { PageHistoryEvent::Unshared };
                     let now = self.now();
-                    self.swaps.remember_news(now, word.page(), event);
+                    self.swaps.remember_event(now, word.page(), event);
                     if !shared {
                         thawed = true;
                         count(&self.metrics.sharing.ended);
@@ -128,7 +128,7 @@ impl DataPlane {
     }
 
     /// Tells the machine which pages are quiesced.
-    pub(super) fn look_at_share_drains(&mut self) -> anyhow::Result<()> {
+    pub(super) fn look_at_share_quiesces(&mut self) -> anyhow::Result<()> {
         if self.sharing.quiesces.is_empty() {
             return Ok(());
         }

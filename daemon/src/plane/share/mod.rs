@@ -172,7 +172,7 @@ impl DataPlane {
         for page in std::mem::take(&mut self.sharing.needed) {
             self.tell_shares(HomeEvent::Needed(page))?;
         }
-        self.look_at_share_drains()?;
+        self.look_at_share_quiesces()?;
         let at = self.leases.at(now);
         self.end_idle_sharings(at)?;
         for page in std::mem::take(&mut self.sharing.used) {

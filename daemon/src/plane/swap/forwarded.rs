@@ -15,7 +15,7 @@ use rackpool_ring::client_file::ThreadSlot;
 use rackpool_rrpc::{MAX_BODY, RequestId};
 use rackpool_shm::dirty_log;
 use rackpool_wire::peer::{LINE_BYTES, PeerReply, PeerRequest};
-use rackpool_wire::rack::{LONGEST_DELEGATED, RackAnswer};
+use rackpool_wire::rack::{LONGEST_FORWARDED, RackAnswer};
 use rackpool_wire::swap::SwapId;
 
 use super::MESSAGE;
@@ -34,13 +34,13 @@ const LINES: usize = 512;
 /// Maximum number of dirty lines that are sent. The last write that this thread executes begins
 /// while there is room, and may begin and end within a line. Clients of this rack continue to write
 /// until their dirty logs are full.
-const MOST: usize = LINES + LONGEST_DELEGATED as usize / LINE_BYTES + 1;
+const MOST: usize = LINES + LONGEST_FORWARDED as usize / LINE_BYTES + 1;
 
 const _: () = {
     assert!(MOST * (LINE_BYTES + size_of::<u32>()) + 256 <= MAX_BODY, "they go in one message");
     assert!(
         LINE_BYTES as u64 == dirty_log::LINE_BYTES
-            && LONGEST_DELEGATED as usize == dirty_log::LONGEST
+            && LONGEST_FORWARDED as usize == dirty_log::LONGEST
     );
 };
 
@@ -180,9 +180,9 @@ impl DataPlane {
         // The thread's dirty log may have been full: emptying it lets the thread write by itself
         // again.
         self.take_noted(caller.client, caller.thread);
-        if len <= LONGEST_DELEGATED {
+        if len <= LONGEST_FORWARDED {
             if self.slab.lookup(page).is_none() {
-                let now = self.moment();
+                let now = self.cached_now();
                 // The write has waited until this rack had quiesced the page.
                 if self.leases.lease(now, page, Access::Write).is_some() {
                     return self.post_transfer(caller, within, Access::Write, (batch, None));
@@ -277,8 +277,8 @@ impl DataPlane {
         if len == 0 || len as u64 > page_size.bytes() - offset {
             return Ok(PeerReply::Invalid(format!("{len} B at {addr} are not in its page")));
         }
-        if len > LONGEST_DELEGATED as usize {
-            let text = format!("{len} B: at most {LONGEST_DELEGATED} are written in one message");
+        if len > LONGEST_FORWARDED as usize {
+            let text = format!("{len} B: at most {LONGEST_FORWARDED} are written in one message");
             return Ok(PeerReply::Invalid(text));
         }
         if let Some(frame) = self.moving_frame(page) {
@@ -318,7 +318,7 @@ impl DataPlane {
     }
 
     /// Handles the dirty lines of a page that comes here. They are not trusted.
-    pub(in crate::plane) fn serve_delta(
+    pub(in crate::plane) fn serve_dirty_lines(
         &mut self,
         ask: RequestId,
         request: PeerRequest,

@@ -66,7 +66,7 @@ impl History {
             PageHistoryEvent::PrepareRefused(_) | PageHistoryEvent::RequestRefused(_)
         );
         let asked = log.notes.back().map(|note| note.event);
-        if refused && matches!(asked, Some(PageHistoryEvent::Wanted { .. })) {
+        if refused && matches!(asked, Some(PageHistoryEvent::Requested { .. })) {
             log.notes.pop_back();
         }
         match log.notes.back_mut() {
@@ -129,7 +129,7 @@ mod tests {
     #[test]
     fn what_happens_again_is_counted_and_what_is_old_makes_room() {
         let mut history = History::default();
-        let kept = |milli| PageHistoryEvent::Kept {
+        let kept = |milli| PageHistoryEvent::Refused {
             requester: RackId(1),
             milli,
             reason: PrepareRefusal::Hotter,
@@ -155,7 +155,12 @@ mod tests {
         let mut history = History::default();
         history.note_at(1, PAGE, 1000, PageHistoryEvent::Departed);
         for at in 0..50 {
-            history.note_at(10 + at, PAGE, 5000, PageHistoryEvent::Wanted { offered: PageId(1) });
+            history.note_at(
+                10 + at,
+                PAGE,
+                5000,
+                PageHistoryEvent::Requested { offered: PageId(1) },
+            );
             let refused = PageHistoryEvent::PrepareRefused(PrepareRefusal::Hotter);
             history.note_at(10 + at, PAGE, 5000, refused);
         }
@@ -169,7 +174,7 @@ mod tests {
         let mut history = History::default();
         for page in 0..3000 {
             history.note_at(u64::from(page), PageId(page), 1000, PageHistoryEvent::Arrived);
-            history.note_at(u64::from(page), PageId(0), 1000, PageHistoryEvent::GaveUp);
+            history.note_at(u64::from(page), PageId(0), 1000, PageHistoryEvent::Aborted);
         }
         assert_eq!((history.pages.len(), history.lately.len()), (PAGES, PAGES));
         assert_eq!(history.of(PageId(0))[0].times, 1);

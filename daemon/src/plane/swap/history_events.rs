@@ -23,7 +23,7 @@ impl Swaps {
     pub(super) fn remember(&mut self, now: Instant, action: &RackAction) {
         let told = match *action {
             RackAction::TellServer(ToServer::Request { page, offered, .. }) => {
-                Some((page, PageHistoryEvent::Wanted { offered }))
+                Some((page, PageHistoryEvent::Requested { offered }))
             }
             RackAction::TellRack(rack, Between { swap, message }) => {
                 self.told_rack(rack, swap, message)
@@ -32,12 +32,12 @@ impl Swaps {
             _ => None,
         };
         if let Some((page, event)) = told {
-            self.remember_news(now, page, event);
+            self.remember_event(now, page, event);
         }
     }
 
     /// Adds an event to a page's history.
-    pub(in crate::plane) fn remember_news(
+    pub(in crate::plane) fn remember_event(
         &mut self,
         now: Instant,
         page: PageId,
@@ -61,11 +61,11 @@ impl Swaps {
             }
             SwapMessage::Refused(reason) => {
                 let Offer { page, peer, milli } = asked(self)?;
-                Some((page, PageHistoryEvent::Kept { requester: peer, milli, reason }))
+                Some((page, PageHistoryEvent::Refused { requester: peer, milli, reason }))
             }
             SwapMessage::Prepared { .. } => {
                 let Offer { page, peer, milli } = asked(self)?;
-                Some((page, PageHistoryEvent::Promised { requester: peer, milli }))
+                Some((page, PageHistoryEvent::Prepared { requester: peer, milli }))
             }
             _ => None,
         }
@@ -82,12 +82,12 @@ impl Swaps {
             SwapEvent::PrepareRefused(page, reason) => {
                 Some((page, PageHistoryEvent::PrepareRefused(reason)))
             }
-            SwapEvent::GaveUp(swap) => {
+            SwapEvent::Aborted(swap) => {
                 let page = self.history.offer_of(swap)?.page;
                 // A refusal also aborts the swap, and its entry contains more.
                 let last = self.history.of(page).last().map(|note| note.event);
                 let refused = matches!(last, Some(PageHistoryEvent::PrepareRefused(_)));
-                (!refused).then_some((page, PageHistoryEvent::GaveUp))
+                (!refused).then_some((page, PageHistoryEvent::Aborted))
             }
             SwapEvent::Thawed(_)
             | SwapEvent::Quiesced(_)

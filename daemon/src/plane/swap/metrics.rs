@@ -111,7 +111,7 @@ impl SwapMetrics {
         match event {
             SwapEvent::Arrived(_) => count(&self.arrived),
             SwapEvent::Departed(_) => count(&self.departed),
-            SwapEvent::GaveUp(_) => count(&self.given_up),
+            SwapEvent::Aborted(_) => count(&self.given_up),
             SwapEvent::NoColdPage(_) => self.refuse(Refused::NoColdPage),
             SwapEvent::RequestRefused(_, why) => self.refuse(match why {
                 RequestRefusal::AtHome => Refused::AtHome,

@@ -327,7 +327,7 @@ impl DataPlane {
                     self.do_swap(now, action)?;
                 }
             }
-            if !self.look_at_drains() {
+            if !self.look_at_quiesces() {
                 return Ok(());
             }
         }
@@ -412,7 +412,7 @@ impl DataPlane {
                     "{page} is lost: its old home lost its memory while the page moved here, and some of what was written in it meanwhile was nowhere else"
                 );
             }
-            SwapEvent::GaveUp(swap) => {
+            SwapEvent::Aborted(swap) => {
                 tracing::debug!("swap {:x} is given up", swap.0);
                 self.swaps.copies.give_up(swap);
             }

@@ -46,7 +46,7 @@ impl DataPlane {
             LeaseKind::Write
         };
         self.renewed(page, question, from, reply, for_writing)?;
-        self.not_redirected(swap)
+        self.not_prefetched(swap)
     }
 
     /// Returns true if the page has come from the rack at this endpoint with this swap, and that
@@ -62,7 +62,7 @@ impl DataPlane {
     }
 
     /// There is no answer: readers look the page up as usual.
-    pub(in crate::plane) fn not_redirected(&mut self, swap: SwapId) -> anyhow::Result<()> {
+    pub(in crate::plane) fn not_prefetched(&mut self, swap: SwapId) -> anyhow::Result<()> {
         self.tell_swaps(RackEvent::LeasePrefetched(swap))
     }
 }

@@ -127,7 +127,7 @@ impl DataPlane {
     }
 
     /// Tells the machine which frames are quiesced. Returns true if there were any.
-    pub(super) fn look_at_drains(&mut self) -> bool {
+    pub(super) fn look_at_quiesces(&mut self) -> bool {
         if self.swaps.quiesces.is_empty() {
             return false;
         }

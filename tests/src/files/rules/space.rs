@@ -22,7 +22,7 @@ pub(super) const RULES: &[Rule] = rules![
     zeroed_ranges_read_as_zeros,
     allocation_of_nothing_is_einval,
     allocation_of_what_is_read_only_is_ebadf,
-    the_file_system_has_figures,
+    the_file_system_tells_its_space,
     very_sparse_files,
 ];
 
@@ -146,7 +146,7 @@ fn allocation_of_what_is_read_only_is_ebadf(place: &Place) {
     refused(fallocate(&file, FallocateFlags::empty(), 0, 10), Errno::BADF);
 }
 
-fn the_file_system_has_figures(place: &Place) {
+fn the_file_system_tells_its_space(place: &Place) {
     let before = rustix::fs::statvfs(place.folder()).unwrap();
     assert!(before.f_blocks > 0 && before.f_bfree <= before.f_blocks);
     assert!(before.f_bavail <= before.f_bfree && before.f_frsize > 0);

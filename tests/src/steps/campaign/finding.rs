@@ -42,7 +42,7 @@ pub enum Finding {
     /// `alloc` did not follow the order in which objects change owners.
     Hand(String),
     /// The bytes in use that the daemons report are not those of their metadata.
-    Figures {
+    Counts {
         /// Bytes in use that the daemons of both racks report.
         said: u64,
         /// Bytes in use by the metadata.
@@ -70,7 +70,7 @@ impl fmt::Display for Finding {
             }
             Self::Body(what) => write!(f, "the file of one that has ended: {what}"),
             Self::Hand(what) => write!(f, "{what}"),
-            Self::Figures { said, counted } => {
+            Self::Counts { said, counted } => {
                 write!(f, "{counted} B are in use, and the daemons say {said} B")
             }
             Self::Overdue => write!(f, "what killed clients had was not taken back in time"),

@@ -188,7 +188,7 @@ impl Scene {
             said = self.ground.pool.allocated().iter().sum();
             said == counted
         });
-        findings.extend((!is_equal).then_some(Finding::Figures { said, counted }));
+        findings.extend((!is_equal).then_some(Finding::Counts { said, counted }));
         findings
     }
 }

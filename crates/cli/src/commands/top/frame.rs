@@ -115,7 +115,7 @@ fn rack_rows(before: &Look, now: &Look, sort: Sort) -> Vec<Row> {
     rows
 }
 
-#[expect(clippy::cast_precision_loss, reason = "a figure to sort by")]
+#[expect(clippy::cast_precision_loss, reason = "a number to sort by")]
 fn rack_row(before: &Look, now: &Look, rack: &RackLook) -> Row {
     let (number, member) = (rack.member.rack.0, &rack.member);
     let (Ok(status), Some((rates, times))) = (&rack.status, rates_of(before, now, rack)) else {
@@ -213,7 +213,7 @@ fn hottest(now: &Look, limit: usize) -> Vec<Line> {
         let mut line = format!("{:<8} {home:>4} ", page.0);
         for (rack, heat) in heats {
             let mark = if heat.read_hot { "r" } else { "" };
-            #[expect(clippy::cast_precision_loss, reason = "a figure for people")]
+            #[expect(clippy::cast_precision_loss, reason = "a number for people")]
             let degrees = heat.milli as f64 / 1000.0;
             let _ = write!(line, " {}: {}{mark}", rack.0, short(degrees));
         }

@@ -18,7 +18,7 @@ impl Rates {
     /// Counts that went backwards are of a restarted daemon: they count from 0.
     pub(super) fn between(before: &RackStatus, now: &RackStatus, wait: Duration) -> Self {
         let restarted = before.pid != now.pid;
-        #[expect(clippy::cast_precision_loss, reason = "a figure for people")]
+        #[expect(clippy::cast_precision_loss, reason = "a number for people")]
         let rate = |before: u64, now: u64| {
             let count = if restarted { now } else { now.saturating_sub(before) };
             count as f64 / wait.as_secs_f64().max(1e-3)
@@ -56,7 +56,7 @@ pub(super) enum Bound {
 
 impl Bound {
     /// To sort by.
-    #[expect(clippy::cast_precision_loss, reason = "a figure for people")]
+    #[expect(clippy::cast_precision_loss, reason = "a number for people")]
     pub(super) const fn key(self) -> f64 {
         match self {
             Self::None => -1.0,
@@ -90,12 +90,12 @@ pub(super) fn quantile(buckets: &Buckets, share: f64) -> Bound {
     if total == 0 {
         return Bound::None;
     }
-    #[expect(clippy::cast_precision_loss, reason = "a figure for people")]
+    #[expect(clippy::cast_precision_loss, reason = "a number for people")]
     let wanted = total as f64 * share;
     let mut sum = 0;
     for (bound, count) in buckets {
         sum += count;
-        #[expect(clippy::cast_precision_loss, reason = "a figure for people")]
+        #[expect(clippy::cast_precision_loss, reason = "a number for people")]
         let reached = sum > 0 && sum as f64 >= wanted;
         if reached {
             return bound.map_or(Bound::VeryLong, Bound::Micros);

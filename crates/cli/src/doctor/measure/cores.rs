@@ -189,7 +189,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn figures_of_this_computer_are_plausible() {
+    fn measurements_of_this_computer_are_plausible() {
         let cpus =
             super::super::super::facts::Facts::gather(&rackpool_shm::host::HostFiles::here())
                 .usable_cpus;
@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn a_processor_that_is_not_there_is_a_reason_not_a_figure() {
+    fn a_processor_that_is_not_there_is_a_reason_not_a_number() {
         let pairs = ping_pongs(&[0, 100_000]);
         assert!(pairs[0].one_way_ns.is_err());
     }

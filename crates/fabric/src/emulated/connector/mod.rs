@@ -21,7 +21,7 @@ const HANDSHAKE_MS: u64 = 5000;
 /// Interval at which the connector retries what it cannot wait for with poll.
 const RETRY_AFTER: Duration = Duration::from_millis(10);
 /// Limit of unauthenticated peers in a handshake. A further peer replaces the oldest.
-const MAX_STRANGERS: usize = 256;
+const MAX_UNAUTHENTICATED: usize = 256;
 
 /// A command of the fabric to its connector.
 pub(super) enum Command {

@@ -7,7 +7,7 @@ use rustix::io::Errno;
 use rustix::net::{SocketAddrUnix, SocketFlags};
 
 use super::{
-    Connector, HANDSHAKE_MS, HANDSHAKE_TIMEOUT, Incoming, MAX_STRANGERS, Outcome, Outgoing,
+    Connector, HANDSHAKE_MS, HANDSHAKE_TIMEOUT, Incoming, MAX_UNAUTHENTICATED, Outcome, Outgoing,
     RETRY_AFTER,
 };
 use crate::FabricError;
@@ -81,7 +81,7 @@ impl Connector {
             let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
             match rustix::net::accept_with(&self.listener.socket, flags) {
                 Ok(socket) => {
-                    if self.incoming.len() >= MAX_STRANGERS {
+                    if self.incoming.len() >= MAX_UNAUTHENTICATED {
                         self.give_up_oldest();
                     }
                     let from = socket::process(&socket);

@@ -2,7 +2,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{EmulatedFabric, NEWS_EVERY, SCHEME};
+use super::{CONNECTOR_EVERY, EmulatedFabric, SCHEME};
 use crate::emulated::connector::Command;
 use crate::emulated::endpoint::QUEUE_DEPTH;
 use crate::emulated::model::{Clock, now_ns};
@@ -59,7 +59,7 @@ impl Fabric for EmulatedFabric {
     fn poll(&mut self, events: &mut Vec<Event>) {
         events.append(&mut self.stash);
         self.polls = self.polls.wrapping_add(1);
-        if self.polls.is_multiple_of(NEWS_EVERY) || self.found.is_some() {
+        if self.polls.is_multiple_of(CONNECTOR_EVERY) || self.found.is_some() {
             while let Some(outcome) = self.next_outcome() {
                 self.learn(outcome, events);
             }

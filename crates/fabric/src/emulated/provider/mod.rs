@@ -24,7 +24,7 @@ use crate::{EndpointId, Event, FabricError, StartError};
 
 /// The number of polls between two checks for reports of the connector. Connections change rarely,
 /// whereas completions are frequent.
-const NEWS_EVERY: u32 = 16;
+const CONNECTOR_EVERY: u32 = 16;
 const SCHEME: &str = "emulated:";
 
 /// A fabric between racks on one host (see the [module](super)).

@@ -5,9 +5,9 @@ use rustix::event::PollFlags;
 use rustix::io::Errno;
 
 use super::greeting::{Greeting, Received};
-use super::{Connector, HANDSHAKE_MS, HANDSHAKE_TIMEOUT, MAX_STRANGERS, RETRY_AFTER};
+use super::{Connector, HANDSHAKE_MS, HANDSHAKE_TIMEOUT, MAX_UNAUTHENTICATED, RETRY_AFTER};
 use crate::tcp::handshake::{Acceptor, Step, random};
-use crate::tcp::hello::{Hello, LaneNumber, Packet};
+use crate::tcp::hello::{ChannelNumber, Hello, Packet};
 use crate::tcp::inbox::Ready;
 use crate::tcp::server::Command;
 use crate::tcp::socket;
@@ -59,7 +59,7 @@ impl Connector {
         let now = Instant::now();
         match prepared {
             Ok(nonce) => {
-                if self.unauthenticated_peers.len() + self.halves.len() >= MAX_STRANGERS {
+                if self.unauthenticated_peers.len() + self.halves.len() >= MAX_UNAUTHENTICATED {
                     self.make_room();
                 }
                 self.unauthenticated_peers.push(UnauthenticatedPeer {
@@ -134,8 +134,8 @@ impl Connector {
         };
         let other = self.halves.remove(at);
         let (mut first, mut second) = match new.hello.channel {
-            LaneNumber::First => (new, other),
-            LaneNumber::Second => (other, new),
+            ChannelNumber::First => (new, other),
+            ChannelNumber::Second => (other, new),
         };
         let welcome = Packet::Welcome.encode();
         if first.greeting.send(&welcome).is_err() || second.greeting.send(&welcome).is_err() {

@@ -6,7 +6,7 @@ use rustix::event::PollFlags;
 use super::greeting::{Greeting, Received};
 use super::{Connector, HANDSHAKE_MS, HANDSHAKE_TIMEOUT};
 use crate::tcp::handshake::{Identity, Initiator, Step, random};
-use crate::tcp::hello::{Hello, LaneNumber};
+use crate::tcp::hello::{ChannelNumber, Hello};
 use crate::tcp::inbox::{InboxEvent, Ready};
 use crate::tcp::server::Command;
 use crate::tcp::socket;
@@ -56,8 +56,8 @@ impl Connector {
 
     fn begin(&self, endpoint: EndpointId, address: SocketAddr) -> Result<Outgoing, FabricError> {
         let session = random()?;
-        let mut channels = Vec::with_capacity(LaneNumber::BOTH.len());
-        for number in LaneNumber::BOTH {
+        let mut channels = Vec::with_capacity(ChannelNumber::BOTH.len());
+        for number in ChannelNumber::BOTH {
             let initiator = Initiator::new(&self.identity, number, session, random()?);
             let socket = socket::connect(&address).map_err(|errno| unreachable(address, errno))?;
             socket::prepare(&socket, self.dead_after)

@@ -23,7 +23,7 @@ const HANDSHAKE_MS: u64 = 5000;
 /// Delay before accepting again after the process ran out of descriptors.
 const RETRY_AFTER: Duration = Duration::from_millis(10);
 /// Limit of unauthenticated peers in a handshake.
-const MAX_STRANGERS: usize = 256;
+const MAX_UNAUTHENTICATED: usize = 256;
 /// Id of the first endpoint that a peer connects. Peers' endpoints have odd ids, the owner's even
 /// ones.
 pub(super) const FIRST_ACCEPTED: u64 = 1;

@@ -222,7 +222,7 @@ impl Poster {
     }
 
     /// Returns true if the next poll has something to report that the epoll does not show.
-    pub(super) const fn has_news(&self) -> bool {
+    pub(super) const fn has_ended_or_answered(&self) -> bool {
         self.stirred || self.broken.is_some()
     }
 

@@ -56,7 +56,7 @@ fn an_answer_counts_that_came_before_a_flush_failed() {
     let (mut regions, mut events) = (Regions::default(), Vec::new());
     let mut poster = answered_and_gone(&mut regions);
     poster.try_flush(&regions);
-    assert!(poster.has_news(), "the next poll has to tell of it");
+    assert!(poster.has_ended_or_answered(), "the next poll has to tell of it");
     assert_eq!(poster.poll(&mut regions, &mut events), Err(Ending::Gone));
     first_is_done(&events);
 }

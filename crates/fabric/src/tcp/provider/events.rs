@@ -121,7 +121,7 @@ impl TcpFabric {
 
     /// Returns true if a channel has something to report that the epoll does not show.
     pub(super) fn has_stirred(&self) -> bool {
-        self.posters().any(Poster::has_news)
+        self.posters().any(Poster::has_ended_or_answered)
     }
 
     /// Marks the posting channels that the epoll reports as readable.

@@ -10,7 +10,7 @@ use crate::EndpointId;
 use crate::tcp::inbox::{Ending, InboxEvent};
 
 /// Time by which the serving channel of an endpoint may outlive the posting channel.
-const SECOND_LANE: Duration = Duration::from_secs(1);
+const SECOND_CHANNEL: Duration = Duration::from_secs(1);
 
 /// An endpoint whose posting channel has ended and whose owner asked how the serving channel ends.
 pub(super) struct Asked {
@@ -52,7 +52,7 @@ impl Server {
     pub(super) fn ask(&mut self, endpoint: EndpointId) {
         // A channel that has already ended has been reported.
         if self.channels.contains_key(&endpoint) {
-            self.asked.push(Asked { endpoint, until: Instant::now() + SECOND_LANE });
+            self.asked.push(Asked { endpoint, until: Instant::now() + SECOND_CHANNEL });
         }
     }
 
