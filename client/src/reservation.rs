@@ -269,7 +269,7 @@ impl Pool {
     /// ```no_run
     /// use rackpool_client::{Reservation, FreeError, Pool};
     ///
-    /// fn judge(pool: &Pool, mut reservation: Reservation, counts: bool) -> Result<(), FreeError> {
+    /// fn end(pool: &Pool, mut reservation: Reservation, counts: bool) -> Result<(), FreeError> {
     ///     if counts {
     ///         pool.resolve(&mut reservation, true);
     ///     } else {

@@ -10,7 +10,7 @@ use rackpool_access::{AccessError, require_server_of_same_user};
 use rackpool_wire::metadata::{MetadataReply, MetadataRequest, Refusal};
 use support::{Server, announcement};
 
-const STRANGER: u32 = 65534;
+const OTHER_USER: u32 = 65534;
 
 fn can_act_as_other_user() -> bool {
     let root = Uid::effective().is_root();
@@ -24,7 +24,7 @@ fn can_act_as_other_user() -> bool {
 fn as_other_user<T: Send>(act: impl FnOnce() -> T + Send) -> T {
     std::thread::scope(|scope| {
         let acting = scope.spawn(|| {
-            setfsuid(Uid::from_raw(STRANGER));
+            setfsuid(Uid::from_raw(OTHER_USER));
             act()
         });
         acting.join().unwrap()
@@ -69,7 +69,7 @@ fn a_server_of_another_user_is_not_spoken_to() {
     let expect_other_user = |when: &str| {
         let judged = judged();
         assert!(
-            matches!(judged, Err(AccessError::OtherUser { user: STRANGER, .. })),
+            matches!(judged, Err(AccessError::OtherUser { user: OTHER_USER, .. })),
             "{when}: {judged:?}"
         );
     };

@@ -109,10 +109,10 @@ fn two_racks_swap_pages_and_everybody_learns_where_they_live() {
     assert_eq!(home.locate(PageId(PAGE.0 + 1)), Some((1, 93)));
 
     let explained = requester.connection.ask(MetadataRequest::Explain { page: PAGE });
-    let MetadataReply::Explained(story) = explained else { panic!("{explained:?}") };
-    assert_eq!((story.born, story.home), (RackId(1), Some(RackId(2))));
-    assert_eq!(story.moved, Some(LastMove { swap, epoch: Epoch::new(3) }));
-    assert_eq!((story.locked, story.waiting), (None, vec![]));
+    let MetadataReply::Explained(entry) = explained else { panic!("{explained:?}") };
+    assert_eq!((entry.born, entry.home), (RackId(1), Some(RackId(2))));
+    assert_eq!(entry.moved, Some(LastMove { swap, epoch: Epoch::new(3) }));
+    assert_eq!((entry.locked, entry.waiting), (None, vec![]));
     // The page does not belong to rack 1 any more, which can request it back.
     home.say(ToServer::Request { page: PageId(108), offered: PAGE, nonce: 1 });
     let reason = RequestRefusal::NotYours;
@@ -147,7 +147,7 @@ fn a_swap_with_a_silent_rack_is_forgotten() {
     requester.begin(PAGE, OFFERED, 1);
     let locked = support::wait_for("end of the swap", || {
         match requester.connection.ask(MetadataRequest::Explain { page: OFFERED }) {
-            MetadataReply::Explained(story) => story.locked.is_none().then_some(story),
+            MetadataReply::Explained(entry) => entry.locked.is_none().then_some(entry),
             other => panic!("{other:?}"),
         }
     });

@@ -20,7 +20,7 @@ use rackpool_tests::skip::skipped;
 use rackpool_tests::wait::{TIMEOUT, wait_until};
 use tempfile::TempDir;
 
-const STRANGER: u32 = 65534;
+const OTHER_USER: u32 = 65534;
 
 /// A folder in memory in which every user may create folders, as in `/dev/shm` itself.
 fn open_folder() -> TempDir {
@@ -44,7 +44,7 @@ fn a_folder_that_another_user_has_made_is_not_used() {
     let dir = folder.path().join("pool");
     for made in [dir.clone(), dir.join("rack-0")] {
         fs::create_dir(&made).unwrap();
-        if chown(&made, Some(STRANGER), Some(STRANGER)).is_err() {
+        if chown(&made, Some(OTHER_USER), Some(OTHER_USER)).is_err() {
             skipped("only root can make a folder of another user");
             return;
         }
@@ -147,7 +147,7 @@ fn as_other_user<T: Send>(act: impl FnOnce() -> T + Send) -> Option<T> {
     }
     std::thread::scope(|scope| {
         let acting = scope.spawn(|| {
-            setfsuid(Uid::from_raw(STRANGER));
+            setfsuid(Uid::from_raw(OTHER_USER));
             act()
         });
         Some(acting.join().unwrap())
@@ -200,7 +200,7 @@ fn a_daemon_of_another_user_is_not_let_into_the_pool() {
     let folder = open_folder();
     let daemon = |dir: &Path| {
         let mut command = Command::new(program("rackpool-daemon"));
-        command.uid(STRANGER).gid(STRANGER).arg("--dir").arg(dir);
+        command.uid(OTHER_USER).gid(OTHER_USER).arg("--dir").arg(dir);
         command.args(["--rack", "7", "--memory", "16M", "--page-size", "64K"]);
         command.args(["--metadata", pool.cluster.metadata_address(), "--fabric", "tcp"]);
         command.stdin(Stdio::null()).stderr(Stdio::piped());

@@ -173,23 +173,23 @@ fn a_rack_that_is_stopped_holds_up_no_request_to_another() {
 #[test]
 fn many_clients_at_a_stopped_rack_hold_up_no_request_to_another() {
     const THREADS: u64 = 60;
-    const CROWDS: u64 = 2;
+    const POOLS: u64 = 2;
     const EACH: usize = CELLS_PER_THREAD;
     /// The queue of TCP has room for 1,024.
-    const ALL: u64 = CROWDS * THREADS * EACH as u64;
+    const ALL: u64 = POOLS * THREADS * EACH as u64;
     const { assert!(ALL > 1024 + 512) };
     let (mut pool, racks, [slow, quick]) = three_racks();
-    let crowds: Vec<Pool> = (0..CROWDS).map(|_| pool.open(0)).collect();
+    let pools: Vec<Pool> = (0..POOLS).map(|_| pool.open(0)).collect();
     pool.stop_daemon(1);
     let before = pool.status(0).remote_operations;
     std::thread::scope(|scope| {
-        for crowd in &crowds {
+        for clients in &pools {
             for _ in 0..THREADS {
                 scope.spawn(|| {
                     let mut found = [[0; 64]; EACH];
                     let mut reads: Vec<ReadRequest<'_>> =
                         found.iter_mut().map(|into| ReadRequest { addr: slow, into }).collect();
-                    crowd.read_batch(&mut reads).unwrap();
+                    clients.read_batch(&mut reads).unwrap();
                     for bytes in found {
                         assert_eq!(contents::difference(slow.raw(), &bytes), None);
                     }

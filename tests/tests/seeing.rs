@@ -263,18 +263,18 @@ fn json_is_what_the_design_says() {
     assert_eq!(lines.lines().count(), 1, "{lines}");
 
     let page = page_of(addr).0.to_string();
-    let story = parsed(&["explain", &page]);
+    let report = parsed(&["explain", &page]);
     assert_eq!(
-        (&story["state"], &story["born"], &story["home"]),
+        (&report["state"], &report["born"], &report["home"]),
         (&"allocated".into(), &0.into(), &1.into())
     );
-    assert!(story["moved"]["epoch"].is_u64() && story["swap_under_way"].is_null(), "{story}");
-    let history = story["history"].as_array().unwrap();
+    assert!(report["moved"]["epoch"].is_u64() && report["swap_under_way"].is_null(), "{report}");
+    let history = report["history"].as_array().unwrap();
     let came = history.iter().find(|note| note["text"] == "it came").unwrap();
     assert_eq!((&came["rack"], &came["times"]), (&1.into(), &1.into()));
     let again: BTreeSet<String> =
         history.iter().map(|note| format!("{}{}", note["rack"], note["text"])).collect();
-    assert_eq!(again.len(), history.len(), "{story}");
+    assert_eq!(again.len(), history.len(), "{report}");
 }
 
 #[test]

@@ -72,10 +72,10 @@ impl UnauthenticatedPeer {
 }
 
 /// A hello of rack 66 that exports one page.
-fn hello(version: u32, lane: u8, session: u8) -> Vec<u8> {
+fn hello(version: u32, channel: u8, session: u8) -> Vec<u8> {
     let mut packet = b"racktcp\0\x01\0\0\0".to_vec();
     packet.extend(version.to_le_bytes());
-    packet.extend([66, 0, 1, 0, lane, 0, 0, 0]);
+    packet.extend([66, 0, 1, 0, channel, 0, 0, 0]);
     packet.extend(5_u64.to_le_bytes());
     packet.extend([session; 16]);
     packet.extend([9; 32]);
@@ -89,20 +89,20 @@ fn proof() -> Vec<u8> {
 
 /// Performs the handshake of an endpoint's two channels by hand.
 fn shake_hands(end: &mut End, session: u8) -> [UnauthenticatedPeer; 2] {
-    let mut lanes = [UnauthenticatedPeer::connect(end), UnauthenticatedPeer::connect(end)];
-    for (number, lane) in (1..).zip(&mut lanes) {
-        lane.send(&hello(1, number, session));
-        let answer = lane.receive(88 + 48);
+    let mut channels = [UnauthenticatedPeer::connect(end), UnauthenticatedPeer::connect(end)];
+    for (number, channel) in (1..).zip(&mut channels) {
+        channel.send(&hello(1, number, session));
+        let answer = channel.receive(88 + 48);
         assert_eq!((answer[8], answer[20], answer[88 + 8]), (1, number, 3));
-        lane.send(&proof());
+        channel.send(&proof());
     }
-    for lane in &mut lanes {
-        assert_eq!(lane.receive(16), b"racktcp\0\x04\0\0\0\x01\0\0\0");
+    for channel in &mut channels {
+        assert_eq!(channel.receive(16), b"racktcp\0\x04\0\0\0\x01\0\0\0");
     }
     let accepted = |event: &Event| matches!(event, Event::Accepted { peer: RackId(66), .. });
     let Event::Accepted { endpoint, .. } = end.wait("the peer", accepted) else { panic!() };
     end.endpoint = endpoint;
-    lanes
+    channels
 }
 
 fn rack(test: &Tcp) -> End {
@@ -152,7 +152,7 @@ fn nonsense_is_refused_and_forgotten() {
         (changed(18, 17), "exports 17 regions"),
         (changed(19, 255), "exports 65281 regions"),
         (changed(18, 0), "exports 0 regions"),
-        (changed(20, 3), "unknown lane 3"),
+        (changed(20, 3), "unknown channel 3"),
         (changed(22, 1), "unknown flags"),
         (proof(), "out of order"),
         (b"racktcp\0\x02\0\0\0\x01\0\0\0\xff\xff".to_vec(), "too long"),

@@ -30,7 +30,7 @@ pub enum Kind {
     BlockDevice,
 }
 
-/// A moment: seconds since 1970, and nanoseconds after that (below 10^9).
+/// A time: seconds since 1970, and nanoseconds after that (below 10^9).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Time {
     /// Seconds since 1970; negative before.
@@ -40,7 +40,7 @@ pub struct Time {
 }
 
 impl Time {
-    /// This moment.
+    /// Now.
     #[must_use]
     pub fn now() -> Self {
         SystemTime::now().into()
@@ -141,7 +141,7 @@ impl Caller {
 /// A new time of an inode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NewTime {
-    /// This moment.
+    /// Now.
     Now,
     /// That one.
     At(Time),
@@ -162,7 +162,7 @@ pub struct SetAttr {
     pub atime: Option<NewTime>,
     /// The time of the last change of the contents.
     pub mtime: Option<NewTime>,
-    /// The time of the last change; this moment unless set.
+    /// The time of the last change; now unless set.
     pub ctime: Option<Time>,
     /// Set-user-id and set-group-id of what is no directory go, as with a new owner.
     pub drops_privileges: bool,

@@ -139,7 +139,7 @@ impl<M: VolumeMemory> Volume<M> {
         Ok(())
     }
 
-    /// Frees heads that mounts have left that were killed at the wrong moment: those of one page.
+    /// Frees heads that mounts have left that were killed at the wrong time: those of one page.
     pub(crate) fn scrub_heads(&self) -> Result<(), FsError> {
         let page = {
             let mut heads = lock(&self.heads);

@@ -21,7 +21,7 @@ struct Name<'a> {
 const MAX_DEPTH: u32 = 1 << 20;
 
 impl<M: VolumeMemory> Volume<M> {
-    /// Gives what is called `name` in `parent` the name `new_name` in `new_parent`, at one moment.
+    /// Gives what is called `name` in `parent` the name `new_name` in `new_parent`, atomically.
     pub fn rename(
         &self,
         parent: Ino,

@@ -24,7 +24,7 @@ pub(crate) struct Work<'a, M: VolumeMemory> {
     pub(crate) volume: &'a Volume<M>,
     access: &'a mut Transactor<M>,
     items: BTreeMap<Vec<u8>, Item>,
-    /// Whether what was read can't be of one moment.
+    /// Whether what was read can't be of one time.
     torn: bool,
 }
 

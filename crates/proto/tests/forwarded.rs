@@ -10,17 +10,17 @@ use rackpool_proto::Time;
 use rackpool_proto::swap::{Phase, Quiesce, RackAction, RackEvent, Record, SwapRules};
 use rackpool_wire::swap::{Between, SwapId, SwapMessage};
 use side::{
-    ASKER, ASKS, Home, OFFERED, PAGE, SWAP, decided, offer, peer_asks_to_copy, quiesces, tells,
+    ASKS, Home, OFFERED, PAGE, REQUESTER, SWAP, decided, offer, peer_asks_to_copy, quiesces, tells,
 };
 
 const WANTED: RackEvent = RackEvent::WriteWanted(PAGE);
 
 const fn sends(known: bool) -> RackAction {
-    RackAction::SendDirtyLines { swap: SWAP, to: ASKER, frame: FrameId(0), known }
+    RackAction::SendDirtyLines { swap: SWAP, to: REQUESTER, frame: FrameId(0), known }
 }
 
 const fn dirty_lines(known: bool) -> RackEvent {
-    RackEvent::DirtyLinesReceived { from: ASKER, swap: SWAP, theirs: FrameId(7), known }
+    RackEvent::DirtyLinesReceived { from: REQUESTER, swap: SWAP, theirs: FrameId(7), known }
 }
 
 const COMMITTED: RackAction = tells(SwapMessage::Committed);
@@ -355,7 +355,8 @@ fn what_a_copy_lacks_may_come_before_the_decision_is_known() {
 fn a_page_of_which_it_is_not_known_what_was_written_is_copied_once_more() {
     let mut home = stale();
     home.step(decided(true));
-    let copies = RackAction::Copy { swap: SWAP, from: ASKER, theirs: FrameId(7), ours: FrameId(1) };
+    let copies =
+        RackAction::Copy { swap: SWAP, from: REQUESTER, theirs: FrameId(7), ours: FrameId(1) };
     assert_eq!(home.step(dirty_lines(false)), [copies]);
     assert_eq!(home.step(dirty_lines(false)), [], "it is under way");
     assert_eq!(home.step(dirty_lines(true)), [], "what would be applied now is overwritten");
@@ -415,7 +416,7 @@ fn a_rack_that_knows_nothing_of_a_swap_lacks_nothing() {
         "but a damaged record may be the one that is meant"
     );
     let other = RackEvent::DirtyLinesReceived {
-        from: ASKER,
+        from: REQUESTER,
         swap: SwapId(78),
         theirs: FrameId(u32::MAX),
         known: false,

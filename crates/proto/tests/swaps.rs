@@ -9,7 +9,7 @@ use rackpool_proto::Time;
 use rackpool_proto::swap::{Phase, Quiesce, RECORD_WORDS, RackAction, RackEvent, SwapRules};
 use rackpool_wire::swap::{Between, PageLife, PrepareRefusal, SwapId, SwapMessage, ToServer};
 use side::{
-    ASKER, ASKS, Home, OFFERED, PAGE, SWAP, decided, offer, peer_asks_to_copy, quiesces, tells,
+    ASKS, Home, OFFERED, PAGE, REQUESTER, SWAP, decided, offer, peer_asks_to_copy, quiesces, tells,
 };
 
 #[test]
@@ -119,7 +119,7 @@ fn the_left_of_another_swap_or_another_rack_does_not_thaw_the_page() {
     let mut home = Home::new();
     home.commit();
     let left = |swap| Between { swap, message: SwapMessage::Quiesced };
-    home.step(RackEvent::RackSent(ASKER, left(SwapId(76))));
+    home.step(RackEvent::RackSent(REQUESTER, left(SwapId(76))));
     home.step(RackEvent::RackSent(RackId(3), left(SWAP)));
     assert_eq!(home.state(1), (PageState::Frozen, OFFERED));
     home.got(SwapMessage::Quiesced);

@@ -235,7 +235,7 @@ mod tests {
 
     use super::*;
 
-    const STRANGER: u32 = 65534;
+    const OTHER_USER: u32 = 65534;
 
     /// Creates a folder with this mode.
     fn made(path: PathBuf, mode: u32) -> PathBuf {
@@ -246,7 +246,7 @@ mod tests {
 
     /// Gives a folder to another user, which only root can do. Returns whether it succeeded.
     fn given_away(path: &Path) -> bool {
-        let given = chown(path, Some(STRANGER), Some(STRANGER)).is_ok();
+        let given = chown(path, Some(OTHER_USER), Some(OTHER_USER)).is_ok();
         if !given {
             rackpool_skip::skipped("only root can make a folder of another user");
         }
@@ -266,7 +266,7 @@ mod tests {
             for checked in [require_trusted(path), require_private(path), create(path)] {
                 let error = checked.unwrap_err();
                 assert!(
-                    matches!(&error, FolderError::OtherUser { folder, owner: STRANGER, .. }
+                    matches!(&error, FolderError::OtherUser { folder, owner: OTHER_USER, .. }
                         if folder.ends_with("open/pool")),
                     "{error}"
                 );

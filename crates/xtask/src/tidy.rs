@@ -11,6 +11,7 @@ pub(crate) mod rust_source;
 mod semantics;
 mod sync_pairs;
 mod unsafe_fence;
+mod words;
 
 use std::fmt;
 use std::path::Path;
@@ -55,6 +56,7 @@ pub(crate) fn check(root: &Path) -> Result<()> {
     violations.extend(markers::check(&tree));
     violations.extend(pipes::check(&tree));
     violations.extend(unsafe_fence::check(&tree));
+    violations.extend(words::check(&tree));
     violations.extend(sync_pairs::check(&tree, &definitions));
     violations.extend(semantics::check(&tree, &definitions));
     violations.extend(architecture::check(&tree, &members));

@@ -23,7 +23,7 @@ const YIELDS: u32 = 24;
 /// Epoll tags of descriptors that are not a client's doorbell.
 const WAKE: u64 = u64::MAX;
 const FABRIC: u64 = u64::MAX - 1;
-const ALARM: u64 = u64::MAX - 2;
+const TIMER: u64 = u64::MAX - 2;
 /// Maximum sleep with a deadline, and without one.
 const SHORT: Duration = Duration::from_millis(1);
 const LONG: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
@@ -104,7 +104,7 @@ impl Sleeper {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         let sleeper = Self { epoll, wake, wake_timer: WakeTimer::new()? };
         sleeper.watch(sleeper.wake.as_fd(), WAKE)?;
-        sleeper.watch(sleeper.wake_timer.timer.as_fd(), ALARM)?;
+        sleeper.watch(sleeper.wake_timer.timer.as_fd(), TIMER)?;
         sleeper.watch(fabric, FABRIC)?;
         Ok(sleeper)
     }
@@ -171,7 +171,7 @@ impl DataPlane {
         for event in &ready {
             match event.data.u64() {
                 WAKE => drain(&self.sleeper.wake),
-                ALARM => drain(&self.sleeper.wake_timer.timer),
+                TIMER => drain(&self.sleeper.wake_timer.timer),
                 FABRIC => {}
                 client => {
                     let client = u32::try_from(client).ok().map(ClientId);

@@ -67,13 +67,13 @@ pub fn exercise(subject: &Path, model: &Path, seed: u64, operations: u32) -> any
         if told.len() > TOLD {
             told.pop_front();
         }
-        let story = || {
+        let history = || {
             let told: Vec<_> = told.iter().map(String::as_str).collect();
             format!("seed {seed}, operation {number}, the last ones:\n{}", told.join("\n"))
         };
-        ensure!(got == due, "{operation:?} is {got:?} instead of {due:?}: {}", story());
+        ensure!(got == due, "{operation:?} is {got:?} instead of {due:?}: {}", history());
         if number % LOOK_EVERY == LOOK_EVERY - 1 || number + 1 == operations {
-            compare(subject, model).with_context(story)?;
+            compare(subject, model).with_context(history)?;
         }
     }
     Ok(())

@@ -1,8 +1,8 @@
-//! A moment in words.
+//! A time in words.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// A moment as `2026-11-21 13:45 UTC`.
+/// A time as `2026-11-21 13:45 UTC`.
 pub fn utc(time: SystemTime) -> String {
     let seconds = time.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
     let (year, month, day) = date(seconds / 86_400);
@@ -10,7 +10,7 @@ pub fn utc(time: SystemTime) -> String {
     format!("{year}-{month:02}-{day:02} {:02}:{:02} UTC", minutes / 60, minutes % 60)
 }
 
-/// A moment with milliseconds, in UTC: `2026-11-27 22:03:04.120`.
+/// A time with milliseconds, in UTC: `2026-11-27 22:03:04.120`.
 #[must_use]
 pub fn utc_millis(unix_ms: u64) -> String {
     let (year, month, day) = date(unix_ms / 86_400_000);

@@ -14,7 +14,7 @@ use rackpool_wire::swap::{Between, FromServer, PageLife, SwapId, SwapMessage, To
 
 pub(crate) const PAGE: PageId = PageId(1);
 pub(crate) const OFFERED: PageId = PageId(9);
-pub(crate) const ASKER: RackId = RackId(2);
+pub(crate) const REQUESTER: RackId = RackId(2);
 pub(crate) const SWAP: SwapId = SwapId(77);
 
 /// Frame 0 has the page, frame 1 is free.
@@ -97,7 +97,7 @@ impl Home {
     }
 
     pub(crate) fn got(&mut self, message: SwapMessage) -> Vec<RackAction> {
-        self.step(RackEvent::RackSent(ASKER, Between { swap: SWAP, message }))
+        self.step(RackEvent::RackSent(REQUESTER, Between { swap: SWAP, message }))
     }
 
     pub(crate) fn restart(&mut self, life: u64) -> Vec<RackAction> {
@@ -115,7 +115,7 @@ impl Home {
         };
         assert_eq!(offered, self.memory.gives);
         self.memory.hot |= self.memory.heats;
-        let begin = FromServer::Granted { swap: SWAP, nonce, home: ASKER };
+        let begin = FromServer::Granted { swap: SWAP, nonce, home: REQUESTER };
         self.step(RackEvent::ServerSent(begin))
     }
 
@@ -130,7 +130,7 @@ impl Home {
         match self.step(RackEvent::Quiesced(SWAP, Quiesce::Writers))[..] {
             [
                 RackAction::TellRack(
-                    ASKER,
+                    REQUESTER,
                     Between { message: SwapMessage::Prepared { ticket, .. }, .. },
                 ),
             ] => ticket,
@@ -180,7 +180,7 @@ pub(crate) const fn peer_asks_to_copy(ticket: u64) -> SwapMessage {
 }
 
 pub(crate) const fn tells(message: SwapMessage) -> RackAction {
-    RackAction::TellRack(ASKER, Between { swap: SWAP, message })
+    RackAction::TellRack(REQUESTER, Between { swap: SWAP, message })
 }
 
 pub(crate) fn quiesces(who: Quiesce) -> RackAction {
@@ -188,7 +188,7 @@ pub(crate) fn quiesces(who: Quiesce) -> RackAction {
 }
 
 pub(crate) const REDIRECTS: RackAction =
-    RackAction::PrefetchLease { swap: SWAP, page: PAGE, to: ASKER };
+    RackAction::PrefetchLease { swap: SWAP, page: PAGE, to: REQUESTER };
 
 pub(crate) const ASKS: RackAction =
     RackAction::TellServer(ToServer::Outcome { swap: SWAP, page: OFFERED });

@@ -113,9 +113,9 @@ impl Campaign {
             let killed = scene.ground.batch();
             kills += killed.len();
             let findings = scene.look(&killed);
-            let story = || killed.iter().map(|k| format!("{k:?}\n")).collect::<String>();
+            let report = || killed.iter().map(|k| format!("{k:?}\n")).collect::<String>();
             let lines = || findings.iter().map(|f| format!("{f}\n")).collect::<String>();
-            assert!(findings.is_empty(), "{}killed were:\n{}", lines(), story());
+            assert!(findings.is_empty(), "{}killed were:\n{}", lines(), report());
         }
         let (distinct, coverage) = {
             let plan = scene.ground.plan.lock().expect("a plan");

@@ -147,10 +147,10 @@ impl Scene {
                 "at some time".into()
             }
         };
-        let story = format!("{name} from rack {rack}, daemon {daemon} killed {place}");
+        let what = format!("{name} from rack {rack}, daemon {daemon} killed {place}");
         self.pool.kill_daemon(daemon);
         self.pool.restart_daemon(daemon);
-        self.check(driver, rack, &story);
+        self.check(driver, rack, &what);
     }
 
     /// Executes instructions of the daemon up to the chosen one and kills it; returns a description
@@ -222,31 +222,31 @@ impl Scene {
         (client, vec![kept, reservations[1]])
     }
 
-    fn check(&mut self, driver: Driver, rack: u16, story: &str) {
+    fn check(&mut self, driver: Driver, rack: u16, what: &str) {
         let own = match driver {
             Driver::Thread(client) => {
                 let Done { objects, counter, pool } = client.done();
                 let own = pool.unwrap_or_else(|| self.pool.open(rack));
                 for (addr, tags) in objects {
-                    check_contents(&own, addr, &tags, story);
+                    check_contents(&own, addr, &tags, what);
                     free(&own, addr);
                 }
                 if let Some(counter) = counter {
                     let mut word = [0; 8];
                     read(&own, counter, &mut word);
-                    assert!(u64::from_le_bytes(word) <= 1, "added twice: {story}");
+                    assert!(u64::from_le_bytes(word) <= 1, "added twice: {what}");
                     free(&own, counter);
                 }
                 own
             }
             Driver::Gone(left) => {
                 let gone = || self.before.newcomers_are_gone(&self.pool);
-                wait_until(story, TIMEOUT, gone);
+                wait_until(what, TIMEOUT, gone);
                 let own = self.pool.open(0);
                 let link = self.link[usize::from(rack)];
                 let mut word = [0; 8];
                 read(&own, link, &mut word);
-                assert_eq!(u64::from_le_bytes(word), left[1].raw(), "{story}");
+                assert_eq!(u64::from_le_bytes(word), left[1].raw(), "{what}");
                 own.write(link, &[0; 8]).expect("an object in use");
                 left.into_iter().for_each(|addr| free(&own, addr));
                 own
@@ -254,7 +254,7 @@ impl Scene {
         };
         own.close();
         let gone = || self.before.newcomers_are_gone(&self.pool);
-        wait_until(story, TIMEOUT, gone);
+        wait_until(what, TIMEOUT, gone);
         // Objects that an unavailable rack must free may still be on their way.
         let as_before = || census::objects(&self.pool) == self.before.objects;
         if !crate::pool::wait_or_last(TIMEOUT, as_before) {
@@ -262,10 +262,10 @@ impl Scene {
             let more = found.keys().filter(|addr| !self.before.objects.contains_key(addr));
             let more: Vec<_> = more.collect();
             let less = self.before.objects.keys().filter(|addr| !found.contains_key(addr));
-            panic!("leaked: {more:?}, lost: {:?}: {story}", less.collect::<Vec<_>>());
+            panic!("leaked: {more:?}, lost: {:?}: {what}", less.collect::<Vec<_>>());
         }
         let odd = self.log.odd(&self.pool);
-        assert!(odd.is_empty(), "{odd:#?}: {story}");
+        assert!(odd.is_empty(), "{odd:#?}: {what}");
     }
 
     fn drain(self) {
@@ -293,10 +293,10 @@ fn free(own: &Pool, addr: GlobalAddr) {
     });
 }
 
-fn check_contents(own: &Pool, addr: GlobalAddr, tags: &[u64], story: &str) {
+fn check_contents(own: &Pool, addr: GlobalAddr, tags: &[u64], what: &str) {
     if !tags.is_empty() {
         let mut found = [0; 64];
         read(own, addr, &mut found);
-        assert_eq!(contents::difference_from_all(tags, &found), None, "{addr}: {story}");
+        assert_eq!(contents::difference_from_all(tags, &found), None, "{addr}: {what}");
     }
 }
