@@ -348,7 +348,7 @@ impl<M: VolumeMemory> Volume<M> {
     }
 
     /// Creates a cluster: a run with its bytes if the write covers at least half of it or continues
-    /// the file, else a split cluster without blocks.
+    /// the file at the cluster's beginning, else a split cluster without blocks.
     fn make_cluster(
         &self,
         at: GlobalAddr,

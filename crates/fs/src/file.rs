@@ -68,8 +68,8 @@ pub(crate) struct Seen {
 #[derive(Debug)]
 pub(crate) struct OpenFile {
     pub(crate) ino: Ino,
-    /// Number of opens. Changed from 0 or to 0 only while the file's map is locked. At 0, this
-    /// mount's session may still be listed in the inode, until a sweep removes it.
+    /// Number of opens. Incremented, and lowered to 0, only while the file's map is locked. At 0,
+    /// this mount's session may still be listed in the inode, until a sweep removes it.
     pub(crate) count: AtomicU32,
     /// Held for writing by an operation that releases memory, for reading by reads and writes.
     gate: RwLock<()>,
@@ -116,8 +116,8 @@ impl OpenFile {
         self.gate.write().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Decrements the count unless it is 1. Returns whether it did; the caller then does the last
-    /// release.
+    /// Decrements the count and returns true, if it is above 1. Otherwise returns false, and the
+    /// caller must do the last release.
     fn leave(&self) -> bool {
         let less = |count: u32| (count > 1).then(|| count - 1);
         self.count.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less).is_ok()
