@@ -7,7 +7,7 @@
 //! | `run` | the life of a mount, from the command line to the unmount |
 //! | `mount_point` | the folder: what is mounted there, detaching it, reading ahead |
 //! | `watcher` | the process that detaches a mount whose process was killed |
-//! | `session` | how the kernel is asked to behave |
+//! | `session` | what is negotiated with the kernel |
 //! | `device` | the kernel's requests, as bytes, and the answers |
 //! | `shell` | requests of the kernel, as calls of the volume |
 //! | `waiting` | requests for locks that wait |

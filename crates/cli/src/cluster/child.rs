@@ -44,8 +44,8 @@ pub(crate) fn find(program: &str) -> anyhow::Result<PathBuf> {
         })
 }
 
-/// Moves the contents of a log beyond `MAX_LOG` to `NAME.old`, replacing that file. Returns whether
-/// it did. A line written meanwhile may be lost.
+/// Moves the contents of a log longer than `MAX_LOG` to `NAME.old`, replacing that file. Returns
+/// whether it did. A line written meanwhile may be lost.
 fn keep_bounded(log: &Path) -> anyhow::Result<bool> {
     if std::fs::metadata(log).map_or(0, |found| found.len()) <= MAX_LOG {
         return Ok(false);

@@ -20,8 +20,8 @@ pub struct HotPages {
     /// lambda: how fast hotness fades, per second [default: 0.04].
     #[arg(long, value_name = "RATE")]
     pub heat_decay: Option<f64>,
-    /// Tl: after this many milliseconds without an access a page counts as never used [default:
-    /// 100000].
+    /// Tl: after this many milliseconds without an access a page counts as never used
+    /// [default: 100000].
     #[arg(long, value_name = "MS")]
     pub heat_lifetime_ms: Option<u64>,
     /// How many milliseconds a page that has come is not given away again [default: 1000].

@@ -124,7 +124,7 @@ fn lack(what: impl Into<String>, fix: impl Into<String>) -> Warning {
     Warning { what: what.into(), fix: fix.into() }
 }
 
-/// Returns all fabrics, ordered by reach.
+/// Returns all fabrics; the last one is preferred if nothing is missing for it.
 #[must_use]
 pub fn all(facts: &Facts, credentials: &CredentialsCheck) -> Vec<Fabric> {
     let emulated = Fabric {
@@ -135,7 +135,7 @@ pub fn all(facts: &Facts, credentials: &CredentialsCheck) -> Vec<Fabric> {
     vec![emulated, tcp(facts, credentials), verbs(facts, credentials)]
 }
 
-/// Chooses the fabric for the daemons: the one with the longest reach that lacks nothing.
+/// Chooses the fabric for the daemons: the fastest that lacks nothing.
 #[must_use]
 pub fn choose(fabrics: &[Fabric]) -> Choice {
     let ready = |fabric: &&Fabric| fabric.serves.is_some() && fabric.lacks.is_empty();

@@ -41,7 +41,7 @@ pub(super) fn caption(map: &HeatMap) -> String {
 const COLD: u64 = 4_000;
 
 /// Returns the lower bounds of all colours but the first, in thousandths. They form a geometric
-/// sequence from `COLD` to the highest hotness.
+/// sequence that begins at `COLD` and would reach the highest hotness in one further step.
 fn bounds(map: &HeatMap) -> [u64; HEAT.len() - 1] {
     let cells = map.pages.iter().flat_map(|row| &row.cells);
     let hottest = cells.map(|cell| cell.milli).max().unwrap_or(COLD).max(2 * COLD);
