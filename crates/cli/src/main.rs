@@ -25,11 +25,11 @@ enum Command {
     Metaserver(server::Options),
     /// Serve a rack: rackpool-daemon.
     Daemon(server::Options),
-    /// Show a pool's racks and their figures.
+    /// Show a pool's racks and their metrics.
     Status(status::Options),
     /// Show what a pool does, live: operations, swaps, the hottest pages.
     Top(top::Options),
-    /// Tell a page's story: where it lives, and why it moved or stayed.
+    /// Tell a page's history: where it lives, and why it moved or stayed.
     Explain(explain::Options),
     /// List the named addresses of a pool, or remove one.
     Root(root::Options),

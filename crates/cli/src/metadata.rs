@@ -1,4 +1,4 @@
-//! Asking the metadata server.
+//! Requests to the metadata server.
 
 use std::io::{Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
@@ -13,10 +13,10 @@ use rackpool_wire::metadata::{DirectoryEntry, MetadataReply, MetadataRequest, Po
 use rackpool_wire::{FrameReader, encode};
 use rustls::{ClientConnection, StreamOwned};
 
-/// How long a server may take to answer.
+/// How long the server may take to answer.
 pub(crate) const TIMEOUT: Duration = Duration::from_secs(8);
 
-/// Where the metadata server is, and what this command proves itself with.
+/// The address of the metadata server, and the credentials of this command.
 #[derive(Debug)]
 pub struct MetadataServer {
     address: String,
@@ -28,31 +28,31 @@ trait Duplex: Read + Write {}
 impl<T: Read + Write> Duplex for T {}
 
 impl MetadataServer {
-    /// A metadata server that asks for no credentials, on this host.
+    /// A metadata server on this host that requires no credentials.
     #[must_use]
     pub fn at(address: impl Into<String>) -> Self {
         Self { address: address.into(), credentials: None }
     }
 
-    /// A metadata server, with the credentials in a folder if one is named.
+    /// A metadata server. `credentials` is the folder of this command's credentials.
     ///
     /// # Errors
-    /// When they can't be used.
+    /// If the credentials can't be used.
     pub fn new(address: String, credentials: Option<&Path>) -> anyhow::Result<Self> {
         let credentials = credentials.map(Credentials::load).transpose()?;
         Ok(Self { address, credentials })
     }
 
-    /// Where it is.
+    /// The server's address.
     #[must_use]
     pub fn address(&self) -> &str {
         &self.address
     }
 
-    /// What it says of the pool.
+    /// Requests the status of the pool.
     ///
     /// # Errors
-    /// When it can't be reached, or refuses.
+    /// If the server can't be reached, or refuses.
     pub fn status(&self) -> anyhow::Result<PoolStatus> {
         match self.ask(MetadataRequest::Status)? {
             MetadataReply::Status(status) => Ok(status),
@@ -61,18 +61,18 @@ impl MetadataServer {
         }
     }
 
-    /// A page's home. `None`: nobody has such a page, or it is lost.
+    /// Requests a page's home. `None`: the pool has no such page, or the page is lost.
     ///
     /// # Errors
-    /// When the metadata server can't be reached, or refuses.
+    /// If the server can't be reached, or refuses.
     pub fn locate(&self, page: PageId) -> anyhow::Result<Option<RackId>> {
         Ok(self.lookup(page)?.map(|(_, home)| home))
     }
 
-    /// The same, with all the pages around it of which that is known to be true.
+    /// Requests a page's home, with the range of pages around it that have the same home.
     ///
     /// # Errors
-    /// When the metadata server can't be reached, or refuses.
+    /// If the server can't be reached, or refuses.
     pub fn lookup(&self, page: PageId) -> anyhow::Result<Option<(PageRange, RackId)>> {
         match self.ask(MetadataRequest::Locate { page })? {
             MetadataReply::Located { pages, home } => Ok(Some((pages, home))),
@@ -82,10 +82,10 @@ impl MetadataServer {
         }
     }
 
-    /// What it knows of a page. `None`: the pool has no such page.
+    /// Requests the directory entry of a page. `None`: the pool has no such page.
     ///
     /// # Errors
-    /// When the metadata server can't be reached, or refuses.
+    /// If the server can't be reached, or refuses.
     pub fn explain(&self, page: PageId) -> anyhow::Result<Option<DirectoryEntry>> {
         match self.ask(MetadataRequest::Explain { page })? {
             MetadataReply::Explained(entry) => Ok(Some(entry)),
@@ -95,12 +95,11 @@ impl MetadataServer {
         }
     }
 
-    /// Stores an address under a name if `expected` stands there. Returns what stands there now and
-    /// whether this call put it there.
+    /// Sets a root to `new` if it is `expected`. Returns the root's value afterwards, and whether
+    /// this call set it.
     ///
     /// # Errors
-    /// When the metadata server can't be reached, or refuses, as it does with an operator's
-    /// credentials.
+    /// If the server can't be reached, or refuses, as it does with an operator's credentials.
     pub fn put_root(
         &self,
         name: &str,

@@ -1,11 +1,11 @@
-//! The paper's micro-benchmark: random reads and writes of small items that lie in pages of all
-//! racks, from a client in some of them. It shows what moving hot pages gains.
+//! The micro-benchmark of the Rcmp paper: random reads and writes of small items in pages of all
+//! racks, from clients in some racks. It shows the gain of swapping hot pages.
 //!
-//! Pages are taken from all racks in turn. Each rack's client has its own favourites: it draws a
-//! rank, and the pages' order by rank is another one for each rack. With a Zipfian distribution
-//! that is what services do that share a pool but not their hot data.
+//! The pages come from all racks in turn. A client draws a rank, and each rack orders the pages by
+//! rank differently. With a Zipfian distribution this models services that share a pool but not
+//! their hot data.
 //!
-//! Every item holds words that follow from its number, so each read is checked.
+//! Every item holds words derived from its number, so each read is checked.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -21,36 +21,36 @@ use crate::ycsb::{Uniform, Zipfian};
 
 /// Bytes of an item.
 pub const ITEM: usize = 64;
-/// Draws that are made before the clock runs, and used again and again.
+/// Number of draws, made before the clock starts and reused cyclically.
 const DRAWS: usize = 1 << 20;
-/// Accesses between two looks at the clock.
+/// Accesses between two checks of the stop flag.
 const BURST: usize = 256;
-/// How long each figure of the course is taken.
+/// Length of a slice of the throughput's course.
 const SLICE: Duration = Duration::from_millis(100);
 
-/// Which items are used how often.
+/// The distribution of accesses over the items.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Skew {
-    /// All equally.
+    /// All items equally often.
     Uniform,
-    /// By rank, Zipf's law with the constant 0.99.
+    /// By rank, with Zipf's law and the constant 0.99.
     Zipfian,
 }
 
-/// What the clients do.
+/// The load of a run.
 #[derive(Clone, Debug)]
 pub struct Load {
     /// The distribution.
     pub skew: Skew,
     /// Racks with a client; one thread each.
     pub racks: Vec<RackId>,
-    /// How many accesses of a hundred are reads; the others are writes.
+    /// Reads in percent of accesses; the rest are writes.
     pub reads: u32,
-    /// How long before the throughput counts: pages that shall move have moved then.
+    /// Time before the measurement starts, in which hot pages move.
     pub settle: Duration,
-    /// How long it counts.
+    /// Duration of the measurement.
     pub measure: Duration,
-    /// Of all random choices.
+    /// Seed of all random choices.
     pub seed: u64,
 }
 
@@ -61,22 +61,22 @@ pub struct Items {
     in_a_page: u64,
 }
 
-/// What came of a run.
+/// The result of a run.
 #[derive(Clone, Debug)]
 pub struct Course {
-    /// Accesses per second of all clients, for each slice of 100 ms from the start on.
+    /// Accesses per second of all clients, for each slice of 100 ms from the start.
     pub slices: Vec<f64>,
-    /// Accesses per second while it counted.
+    /// Accesses per second during the measurement.
     pub throughput: f64,
-    /// Of a hundred accesses, how many are of the client's own rack in the end.
+    /// Accesses to the client's own rack at the end, in percent.
     pub local: f64,
 }
 
 impl Items {
-    /// Fills `pages` pages, from each of the `racks` in turn, with items.
+    /// Fills `pages` pages, taken from the `racks` in turn, with items.
     ///
     /// # Errors
-    /// When the racks have not enough memory.
+    /// If a rack has too little memory.
     pub fn spread(dir: &Path, racks: &[RackId], pages: usize) -> anyhow::Result<Self> {
         let pools = open(dir, racks)?;
         let first = pools.first().context("a pool without racks")?;
@@ -95,10 +95,10 @@ impl Items {
         Ok(items)
     }
 
-    /// Lets clients use the items.
+    /// Runs the clients.
     ///
     /// # Errors
-    /// When an access fails, or a read brings what nobody wrote.
+    /// If an access fails, or a read returns bytes that were never written.
     pub fn run(&self, dir: &Path, load: &Load) -> anyhow::Result<Course> {
         let pools = open(dir, &load.racks)?;
         let draws: Vec<Vec<Draw>> =
@@ -113,7 +113,7 @@ impl Items {
                 .map(|((pool, draws), counter)| {
                     scope.spawn(|| {
                         let result = self.client(pool, draws, counter, &stop);
-                        // The others need not go on for nothing.
+                        // The other clients need not go on.
                         if result.is_err() {
                             stop.store(true, Ordering::Relaxed);
                         }
@@ -132,7 +132,7 @@ impl Items {
         Ok(Course { slices, throughput, local: self.local_share(&pools, &draws)? })
     }
 
-    /// What the client of a rack does, one after the other.
+    /// The sequence of accesses of a rack's client.
     fn draw(&self, load: &Load, rack: u64) -> Vec<Draw> {
         let mut order: Vec<u64> = (0..self.pages.len() as u64).collect();
         order.shuffle(&mut SmallRng::seed_from_u64(load.seed.wrapping_add(rack)));
@@ -185,7 +185,7 @@ impl Items {
         Ok(())
     }
 
-    /// Of a hundred accesses, how many are of the client's own rack now.
+    /// Returns the share of accesses that are to the client's own rack now, in percent.
     fn local_share(&self, pools: &[Pool], draws: &[Vec<Draw>]) -> anyhow::Result<f64> {
         const SAMPLE: usize = 10_000;
         let mut local = 0_u32;
@@ -208,7 +208,7 @@ fn open(dir: &Path, racks: &[RackId]) -> anyhow::Result<Vec<Pool>> {
     racks.iter().map(|rack| Ok(Pool::open(ClientOptions::new(dir, *rack))?)).collect()
 }
 
-/// What item `number` holds.
+/// The contents of item `number`.
 fn item(number: u64) -> [u8; ITEM] {
     let mut bytes = [0; ITEM];
     for (word, to) in (1_u64..).zip(bytes.chunks_exact_mut(8)) {
@@ -219,7 +219,7 @@ fn item(number: u64) -> [u8; ITEM] {
     bytes
 }
 
-/// Looks at the counters while time passes: accesses per second in each slice, and while it counts.
+/// Samples the counters. Returns the accesses per second in each slice and during the measurement.
 fn watch(load: &Load, counters: &[AtomicU64], stop: &AtomicBool) -> (Vec<f64>, f64) {
     let total = || counters.iter().map(|counter| counter.load(Ordering::Relaxed)).sum::<u64>();
     let start = Instant::now();

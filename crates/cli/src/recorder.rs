@@ -1,4 +1,4 @@
-//! Recording what a benchmark does to which page: the pool between the table and the client.
+//! Recording of a benchmark's accesses to pages: a layer between the table and the client.
 
 use std::collections::HashSet;
 use std::fs::File;
@@ -25,10 +25,10 @@ pub struct Recorder {
 }
 
 struct State {
-    /// `None` when it has been finished.
+    /// `None` once it is finished.
     recording: Option<Recording<BufWriter<File>>>,
     seen: HashSet<PageId>,
-    /// The first failure: from then on nothing is recorded.
+    /// The first failure; nothing is recorded after it.
     failure: Option<anyhow::Error>,
 }
 
@@ -36,7 +36,7 @@ impl Recorder {
     /// Starts a trace of the pool in `file`, which is replaced.
     ///
     /// # Errors
-    /// When the pool's state is not to be had or the file can't be written.
+    /// If the pool's status is not available, or the file can't be written.
     pub fn start(file: &Path, server: MetadataServer) -> anyhow::Result<Self> {
         let pool = server.status()?;
         let page_size = PageSize::from_bytes(pool.page_bytes).context("the pool has no racks")?;
@@ -57,10 +57,10 @@ impl Recorder {
         Ok(Self { started, page_size, racks, server, state })
     }
 
-    /// Ends the trace; how many accesses it has.
+    /// Ends the trace. Returns the number of recorded accesses.
     ///
     /// # Errors
-    /// When something of it could not be written.
+    /// If a part of the trace could not be written.
     pub fn finish(&self) -> anyhow::Result<u64> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(failure) = state.failure.take() {
@@ -81,7 +81,7 @@ impl Recorder {
         }
         let first = seen.insert(page);
         let moved = if first { self.moved_home(page) } else { Ok(None) };
-        // Under the lock, so that times of a rack go forward.
+        // Under the lock, so that times of a rack never decrease.
         let nanos = u64::try_from(self.started.elapsed().as_nanos()).unwrap_or(u64::MAX);
         let noted = moved.and_then(|moved| {
             if let Some(home) = moved {
@@ -92,7 +92,7 @@ impl Recorder {
         *failure = noted.context("the trace can't be written").err();
     }
 
-    /// The page's home, if it is not where it was born.
+    /// Returns the page's home if it is not the rack where the page was born.
     fn moved_home(&self, page: PageId) -> anyhow::Result<Option<RackId>> {
         let home = self.server.locate(page)?;
         let born = self.racks.iter().find(|rack| rack.bore(page)).map(|rack| rack.rack);
@@ -100,7 +100,7 @@ impl Recorder {
     }
 }
 
-/// A rack's pool whose accesses are recorded. Frees, which daemons do, are not.
+/// A rack's pool whose accesses are recorded. Frees, which daemons execute, are not recorded.
 pub struct RecordedPool {
     pool: Arc<Pool>,
     rack: RackId,

@@ -1,4 +1,4 @@
-//! The benchmark's store: the key-value table in the pool, from every rack.
+//! The benchmark's store: the key-value table in the pool, accessed from every rack.
 
 use anyhow::Context;
 use rackpool_client::{ClientOptions, Pool, RackId};
@@ -20,31 +20,31 @@ pub struct PoolStores<M: Memory = Arc<Pool>> {
 struct Rack<M: Memory> {
     id: RackId,
     table: Table<M>,
-    /// The node table of the keys in order, if they are kept.
+    /// The node table of the ordered keys, if they are kept.
     index: Option<Table<M>>,
 }
 
-/// Which table, and where from.
+/// The table, and the racks that access it.
 #[derive(Clone, Copy, Debug)]
 pub struct Place<'a> {
     /// The pool's folder.
     pub dir: &'a Path,
-    /// Each worker thread uses one of these racks in turn.
+    /// The racks; worker threads are assigned to them in turn.
     pub racks: &'a [RackId],
-    /// Threads of each rack.
+    /// Number of threads in each rack.
     pub threads: usize,
-    /// The table's name; it is made when there is none.
+    /// The table's name; the table is created if it does not exist.
     pub table: &'a str,
-    /// Whether keys are noted in order as well, for scans. A scan finds what was inserted so.
+    /// Whether inserts also store the key in an ordered map, which scans need.
     pub ordered: bool,
 }
 
-/// The map of the keys: the only one of its node table, which is never destroyed.
+/// The map of the keys. It is the only one of its node table, and never destroyed.
 const INDEX: MapId = MapId::from_bytes(*b"keys, in order  ");
 
 impl PoolStores {
-    /// Opens the pool from each of `racks` and the table named `name`, which is made when there is
-    /// none. Each worker thread uses one of the racks in turn.
+    /// Opens the pool from each of `racks`, and the table `name`, which is created if it does not
+    /// exist. Worker threads are assigned to the racks in turn.
     pub fn open(dir: &Path, racks: &[RackId], threads: usize, name: &str) -> anyhow::Result<Self> {
         Self::at(&Place { dir, racks, threads, table: name, ordered: false })
     }
@@ -56,7 +56,7 @@ impl PoolStores {
 }
 
 impl PoolStores<Arc<RecordedPool>> {
-    /// The same, with every access of the table noted by `recorder`.
+    /// As [`at`](PoolStores::at), with every access of the table recorded by `recorder`.
     pub fn recorded(place: &Place<'_>, recorder: &Arc<Recorder>) -> anyhow::Result<Self> {
         Self::over(place, |pool, rack| {
             Arc::new(RecordedPool::new(pool, rack, Arc::clone(recorder)))
@@ -83,7 +83,7 @@ impl<M: Roots<Error = PoolError> + Clone> PoolStores<M> {
             let index = format!("{}.keys", place.table);
             let index = place.ordered.then(|| open(&index)).transpose()?;
             if let Some(index) = &index {
-                // Whoever is first makes it.
+                // The first rack creates it.
                 OrderedMaps::new(index.handle()).create(INDEX, place.table.as_bytes())?;
             }
             racks.push(Rack { id: *rack, table, index });
@@ -117,8 +117,8 @@ impl<M: Memory> Store for KvStore<M> {
         self.records.update(key, value).map_err(failed)
     }
 
-    /// The key is noted first. Killed between, the insert leaves a key without a record, which
-    /// scans pass over; so no record is ever missing in a scan.
+    /// Inserts the key into the ordered map first. A kill in between leaves a key without a record,
+    /// which scans skip; so a scan never misses a record.
     fn insert(&mut self, key: &[u8], value: &[u8]) -> Result<(), StoreError> {
         if let Some(keys) = &mut self.keys {
             keys.map(INDEX).insert(key, &[]).map_err(index_failed)?;

@@ -1,23 +1,22 @@
-//! POSIX access control lists: their format, how they and the mode agree, how they are inherited.
+//! POSIX access control lists: format, agreement with the mode, inheritance.
 //!
-//! An inode keeps them as extended attributes, in the kernel's format, with numbers in
-//! little-endian order:
+//! Inodes store them as extended attributes in the kernel's format, with little-endian numbers:
 //!
 //! ```text
 //! version u32: 2 | each entry: tag u16, permissions u16, id u32
 //! ```
 //!
-//! The rules are those of acl(5) and of Linux. An access ACL that says no more than the mode is not
-//! kept. Whether a caller may do something is the kernel's to check.
+//! The rules are those of acl(5) and of Linux. An access ACL that is equivalent to the mode is not
+//! stored. The kernel checks permissions.
 
 use crate::attr::Kind;
 use crate::codec::Reader;
 use crate::error::FsError;
 use crate::inode::Inode;
 
-/// The attribute that holds who may use a file.
+/// The attribute with the access ACL.
 pub(crate) const ACCESS: &[u8] = b"system.posix_acl_access";
-/// The attribute of a directory that holds the ACL of what is created in it.
+/// The attribute with a directory's default ACL, which new entries inherit.
 pub(crate) const DEFAULT: &[u8] = b"system.posix_acl_default";
 
 const VERSION: u32 = 2;
@@ -25,14 +24,14 @@ const VERSION: u32 = 2;
 const MAX_ENTRIES: usize = 500;
 const ENTRY_BYTES: usize = 8;
 
-/// Whom an entry speaks of. Entries stand in this order.
+/// The subject of an entry. Entries are sorted in this order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Tag {
     Owner,
     User(u32),
     OwningGroup,
     Group(u32),
-    /// The most that named users, named groups and the owning group may do.
+    /// The upper bound of the permissions of named users, named groups and the owning group.
     Mask,
     Others,
 }
@@ -62,7 +61,7 @@ impl Tag {
         }
     }
 
-    /// Which step of the order the tag belongs to.
+    /// The rank of the tag in the order.
     const fn step(self) -> u8 {
         match self {
             Self::Owner => 0,
@@ -86,15 +85,15 @@ struct Entry {
     permissions: u32,
 }
 
-/// An ACL that has the entries it must have, in order.
+/// A valid ACL: it has all required entries, in order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Acl {
     entries: Vec<Entry>,
 }
 
 impl Acl {
-    /// Reads an ACL: one owner, owning group and others, a mask if anybody is named, and no tag
-    /// after one that follows it in the order. `None`: the bytes are no such ACL.
+    /// Decodes an ACL. It must have one owner, one owning group and one others entry, a mask if it
+    /// has a named entry, and entries in the order of tags. Returns `None` for anything else.
     pub(crate) fn decode(bytes: &[u8]) -> Option<Self> {
         let mut from = Reader::new(bytes, "an access control list");
         if from.u32().ok()? != VERSION {
@@ -133,15 +132,15 @@ impl Acl {
         bytes
     }
 
-    /// Whether it says no more than nine bits of a mode can.
+    /// Whether nine mode bits can express it.
     fn is_minimal(&self) -> bool {
         self.entries
             .iter()
             .all(|entry| matches!(entry.tag, Tag::Owner | Tag::OwningGroup | Tag::Others))
     }
 
-    /// What the three digits of a mode stand for, with their places in it: the group's digit is the
-    /// mask, if there is one.
+    /// The entries that the three digits of a mode stand for, with their shifts: the group's digit
+    /// is the mask, if there is one.
     fn digits(&mut self) -> impl Iterator<Item = (&mut u32, u32)> {
         let has_mask = self.entries.iter().any(|entry| entry.tag == Tag::Mask);
         self.entries.iter_mut().filter_map(move |entry| {
@@ -156,17 +155,17 @@ impl Acl {
         })
     }
 
-    /// The permission bits that a mode has beside this ACL.
+    /// The permission bits of a mode that agrees with this ACL.
     fn mode(&mut self) -> u32 {
         self.digits().fold(0, |mode, (permissions, shift)| mode | (*permissions << shift))
     }
 
-    /// Makes it agree with a mode that was set.
+    /// Makes the ACL agree with a mode.
     fn set_mode(&mut self, mode: u32) {
         self.digits().for_each(|(permissions, shift)| *permissions = mode >> shift & 7);
     }
 
-    /// Takes away what the mode does not grant that a file is created with.
+    /// Removes the permissions that a new file's `mode` does not grant.
     fn restrict(&mut self, mode: u32) {
         self.digits().for_each(|(permissions, shift)| *permissions &= mode >> shift & 7);
     }
@@ -178,14 +177,14 @@ pub(crate) fn is_acl(name: &[u8]) -> bool {
 }
 
 impl Inode {
-    /// An ACL that the inode keeps.
+    /// Returns an ACL of the inode.
     fn acl(&self, name: &[u8]) -> Result<Option<Acl>, FsError> {
         let Some(value) = self.xattr(name) else { return Ok(None) };
         Acl::decode(value).map(Some).ok_or(FsError::Damaged("an access control list"))
     }
 
-    /// Sets an ACL that somebody has sent. An access ACL sets the permission bits, too; a default
-    /// one only directories have.
+    /// Sets an ACL that a caller has sent. An access ACL also sets the permission bits; only
+    /// directories have a default ACL.
     pub(crate) fn set_acl(&mut self, name: &[u8], value: &[u8]) -> Result<(), FsError> {
         let has_acl = match self.kind {
             Kind::Directory => true,
@@ -220,8 +219,8 @@ impl Inode {
         Ok(())
     }
 
-    /// Gives a new inode, which has the mode that was asked for, what it inherits from its
-    /// directory's default ACL. Without one, the umask counts.
+    /// Applies the directory's default ACL to a new inode that has the requested mode; without one,
+    /// applies the umask.
     pub(crate) fn inherit_acl(&mut self, directory: &Self, umask: u32) -> Result<(), FsError> {
         let Some(default) = directory.acl(DEFAULT)? else {
             self.mode &= !umask;

@@ -1,8 +1,8 @@
-//! What is known of files: the types of the public operations.
+//! The types of the public operations: attributes, entries, modes.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// The number of an inode; never used again in its volume.
+/// The number of an inode. It is never reused within its volume.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Ino(pub u64);
 
@@ -11,7 +11,7 @@ impl Ino {
     pub const ROOT: Self = Self(1);
 }
 
-/// What an inode is.
+/// The kind of an inode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Kind {
     /// A regular file.
@@ -30,17 +30,17 @@ pub enum Kind {
     BlockDevice,
 }
 
-/// A time: seconds since 1970, and nanoseconds after that (below 10^9).
+/// A point in time: seconds since 1970, and nanoseconds after that (below 10^9).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Time {
-    /// Seconds since 1970; negative before.
+    /// Seconds since 1970; negative for earlier times.
     pub seconds: i64,
     /// Nanoseconds after `seconds`.
     pub nanoseconds: u32,
 }
 
 impl Time {
-    /// Now.
+    /// The current time.
     #[must_use]
     pub fn now() -> Self {
         SystemTime::now().into()
@@ -83,44 +83,45 @@ impl From<Time> for SystemTime {
 /// The attributes of an inode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Attr {
-    /// Its number.
+    /// The inode's number.
     pub ino: Ino,
-    /// What it is.
+    /// The inode's kind.
     pub kind: Kind,
     /// The permission bits, with set-user-id, set-group-id and sticky: 0 to 0o7777.
     pub mode: u32,
-    /// How many names it has; of a directory 2 and one for each directory in it.
+    /// The number of names. Of a directory: 2, and one for each directory in it.
     pub nlink: u32,
     /// The owner.
     pub uid: u32,
     /// The group.
     pub gid: u32,
-    /// The device of a device file.
+    /// The device number of a device file.
     pub rdev: u32,
-    /// Bytes; of a symbolic link those of its target.
+    /// Length in bytes; of a symbolic link, the length of its target.
     pub size: u64,
-    /// What is allocated for its contents, in units of 512 B. After a mount was killed it may be
-    /// off by what that one had allocated since it last wrote it down.
+    /// Memory allocated for the contents, in units of 512 B. After a kill of a mount it misses what
+    /// that mount had allocated since it last stored the count.
     pub blocks: u64,
-    /// Last read; kept like `relatime` does.
+    /// Time of the last read, updated as with `relatime`.
     pub atime: Time,
-    /// Last change of the contents.
+    /// Time of the last change of the contents.
     pub mtime: Time,
-    /// Last change of contents or attributes.
+    /// Time of the last change of contents or attributes.
     pub ctime: Time,
-    /// Grows with every change of the inode that was written to the pool, but for who has it open.
+    /// Incremented by every change of the inode that is stored in the pool, except a change of the
+    /// list of mounts that have it open.
     pub change: u64,
 }
 
-/// Who asks.
+/// The user and group on whose behalf an operation runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Caller {
-    /// The user's id.
+    /// The user id.
     pub uid: u32,
-    /// The group's id.
+    /// The group id.
     pub gid: u32,
-    /// Permission bits that what the caller creates does not get, unless the directory has a
-    /// default ACL, which decides then.
+    /// Permission bits to withhold from what the caller creates. If the directory has a default
+    /// ACL, that decides instead.
     pub umask: u32,
 }
 
@@ -131,7 +132,7 @@ impl Caller {
         Self { uid, gid, umask: 0 }
     }
 
-    /// The same with a umask, of which the permission bits count.
+    /// Sets the umask; only its permission bits count.
     #[must_use]
     pub const fn with_umask(self, umask: u32) -> Self {
         Self { umask: umask & 0o777, ..self }
@@ -141,13 +142,13 @@ impl Caller {
 /// A new time of an inode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NewTime {
-    /// Now.
+    /// The current time.
     Now,
-    /// That one.
+    /// The given time.
     At(Time),
 }
 
-/// Which attributes to change.
+/// The attributes to change; `None` keeps an attribute.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SetAttr {
     /// The permission bits.
@@ -156,19 +157,19 @@ pub struct SetAttr {
     pub uid: Option<u32>,
     /// The group.
     pub gid: Option<u32>,
-    /// The length in bytes of a regular file.
+    /// The length in bytes; only regular files.
     pub size: Option<u64>,
     /// The time of the last read.
     pub atime: Option<NewTime>,
     /// The time of the last change of the contents.
     pub mtime: Option<NewTime>,
-    /// The time of the last change; now unless set.
+    /// The time of the last change; the current time if `None`.
     pub ctime: Option<Time>,
-    /// Set-user-id and set-group-id of what is no directory go, as with a new owner.
+    /// Clears set-user-id and set-group-id of anything but a directory, as a new owner does.
     pub drops_privileges: bool,
 }
 
-/// What is to be created.
+/// The kind of inode to create.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NewNode<'a> {
     /// An empty file.
@@ -181,28 +182,28 @@ pub enum NewNode<'a> {
     Fifo,
     /// A socket.
     Socket,
-    /// A character device of this number.
+    /// A character device with this number.
     CharDevice(u32),
-    /// A block device of this number.
+    /// A block device with this number.
     BlockDevice(u32),
 }
 
-/// What a rename may do.
+/// How a rename treats the new name.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum RenameMode {
-    /// Replace what has the new name.
+    /// Replace what the new name names.
     #[default]
     Replace,
-    /// Fail if something has the new name.
+    /// Fail if the new name exists.
     NoReplace,
-    /// Swap both; both must exist.
+    /// Exchange the two names; both must exist.
     Exchange,
-    /// Leave a *whiteout* under the old name, which overlay file systems take for a removed name of
-    /// the layers below: a character device of number 0, without any permissions.
+    /// Leave a *whiteout* under the old name: a character device of number 0 without permissions.
+    /// Overlay file systems read it as a name removed from the layers below.
     Whiteout {
-        /// To whom the whiteout belongs.
+        /// The owner of the whiteout.
         owner: Caller,
-        /// Whether something may have the new name, which is replaced.
+        /// Whether an existing new name is replaced; if not, the rename fails.
         replaces: bool,
     },
 }
@@ -212,50 +213,51 @@ pub enum RenameMode {
 pub struct Entry<'a> {
     /// Its name.
     pub name: &'a [u8],
-    /// What it names.
+    /// The inode that the name refers to.
     pub ino: Ino,
-    /// What that is.
+    /// The kind of that inode.
     pub kind: Kind,
-    /// Reading goes on behind this entry with it, whatever changes meanwhile; below 2^63, never 0.
+    /// Pass it to `read_dir` to continue behind this entry. It stays valid whatever changes
+    /// meanwhile. Below 2^63, never 0.
     pub cookie: u64,
 }
 
-/// What `fallocate` is to do.
+/// The operation of `fallocate`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AllocateMode {
-    /// Have memory for the range; the file becomes longer if need be.
+    /// Allocate memory for the range; extends the file if needed.
     Allocate,
-    /// The same, and the length stays.
+    /// Allocate memory for the range; the length stays.
     AllocateKeepSize,
     /// Make the range a hole; the length stays.
     PunchHole,
-    /// Make the range zeros; the file becomes longer if need be.
+    /// Fill the range with zeros; extends the file if needed.
     ZeroRange,
-    /// The same, and the length stays.
+    /// Fill the range with zeros; the length stays.
     ZeroRangeKeepSize,
 }
 
-/// Whether an extended attribute may, or must, be there before.
+/// Whether an extended attribute may or must exist already.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum XattrMode {
-    /// Either.
+    /// It may exist.
     #[default]
     Set,
-    /// It must not be there.
+    /// It must not exist.
     Create,
-    /// It must be there.
+    /// It must exist.
     Replace,
 }
 
-/// The figures of a volume's pool.
+/// The size and free space of a volume's pool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StatFs {
-    /// The block size in bytes, in which the others are given.
+    /// The block size in bytes, the unit of the counts below.
     pub block_bytes: u32,
-    /// Blocks of the memory of all racks that can be reached.
+    /// Blocks in the memory of all reachable racks.
     pub blocks: u64,
-    /// Those that are free.
+    /// Free blocks.
     pub free_blocks: u64,
-    /// The longest name in bytes.
+    /// The longest name, in bytes.
     pub max_name_bytes: u32,
 }

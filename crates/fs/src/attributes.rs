@@ -11,10 +11,10 @@ const SET_USER_ID: u32 = 0o4000;
 const SET_GROUP_ID: u32 = 0o2000;
 const GROUP_EXECUTES: u32 = 0o010;
 const MAX_XATTR_NAME: usize = 255;
-/// All extended attributes of an inode together, names included, in bytes.
+/// The most bytes of all extended attributes of an inode together, names included.
 const MAX_XATTRS: usize = 8192;
 
-/// A new owner or group takes away the rights that the file lent to who executes it.
+/// Clears set-user-id, and set-group-id if the group may execute the file.
 fn drop_privileges(inode: &mut Inode) {
     if inode.kind == Kind::Directory {
         return;
@@ -45,7 +45,7 @@ fn apply(inode: &mut Inode, change: &SetAttr, now: Time) -> Result<(), FsError> 
 }
 
 impl<M: VolumeMemory> Volume<M> {
-    /// The attributes of an inode.
+    /// Returns the attributes of an inode.
     pub fn attr(&self, ino: Ino) -> Result<Attr, FsError> {
         let inode = match self.opened(ino) {
             Some(file) => self.inode_of(&file)?,
@@ -54,9 +54,9 @@ impl<M: VolumeMemory> Volume<M> {
         Ok(inode.attr(ino))
     }
 
-    /// Changes attributes, and gives what they are then. Who may do so is the caller's to check,
-    /// but for what depends on the change itself: a new owner or group clears set-user-id and
-    /// set-group-id of what is no directory, and new permission bits change the access ACL.
+    /// Changes attributes, and returns the new ones. The caller checks permissions. Two effects
+    /// follow from the change itself: a new owner or group clears set-user-id and set-group-id of
+    /// anything but a directory, and new permission bits change the access ACL.
     pub fn set_attr(&self, ino: Ino, change: &SetAttr, _: Caller) -> Result<Attr, FsError> {
         if let Some(size) = change.size {
             self.set_size(ino, size)?;
@@ -74,8 +74,8 @@ impl<M: VolumeMemory> Volume<M> {
         Ok(inode.attr(ino))
     }
 
-    /// Clears set-user-id, and set-group-id if the group executes the file: somebody without
-    /// privileges changes its contents.
+    /// Clears set-user-id, and set-group-id if the group may execute the file. The caller calls it
+    /// when a user without privileges changes the contents.
     pub fn drop_privileges(&self, ino: Ino) -> Result<(), FsError> {
         let now = Time::now();
         self.update(ino, |inode| {
@@ -89,21 +89,21 @@ impl<M: VolumeMemory> Volume<M> {
         Ok(())
     }
 
-    /// The value of an extended attribute.
+    /// Returns the value of an extended attribute.
     pub fn get_xattr(&self, ino: Ino, name: &[u8]) -> Result<Vec<u8>, FsError> {
         let inode = self.inode(ino)?;
         inode.xattr(name).map(<[u8]>::to_vec).ok_or(FsError::NoAttribute)
     }
 
-    /// Sets an extended attribute. All of an inode's have at most 8 KiB together.
+    /// Sets an extended attribute. All attributes of an inode together have at most 8 KiB.
     ///
     /// `system.posix_acl_access` and `system.posix_acl_default` are POSIX access control lists, in
-    /// the format that Linux has for them. An access ACL sets the permission bits of the mode, as
-    /// these change it; one that says no more than they do is not kept.
+    /// Linux's format. An access ACL sets the permission bits of the mode, and new permission bits
+    /// change the ACL. An access ACL that is equivalent to the permission bits is not stored.
     ///
     /// # Errors
-    /// [`FsError::InvalidArgument`] if an ACL is none, [`FsError::Permission`] if the inode is of a kind
-    /// that has no such ACL.
+    /// [`FsError::InvalidArgument`] if the value of an ACL is malformed, [`FsError::Permission`] if
+    /// an inode of this kind has no such ACL.
     pub fn set_xattr(
         &self,
         ino: Ino,
@@ -114,7 +114,8 @@ impl<M: VolumeMemory> Volume<M> {
         self.change_xattr(ino, name, value, mode, |_| {})
     }
 
-    /// The same for an access ACL set by an owner outside of the file's group: set-group-id goes.
+    /// As [`set_xattr`](Self::set_xattr), for an access ACL set by an owner outside the file's
+    /// group: clears set-group-id.
     pub fn set_acl_outside_group(
         &self,
         ino: Ino,
@@ -157,7 +158,7 @@ impl<M: VolumeMemory> Volume<M> {
         })
     }
 
-    /// The names of an inode's extended attributes.
+    /// Returns the names of an inode's extended attributes.
     pub fn list_xattr(&self, ino: Ino) -> Result<Vec<Vec<u8>>, FsError> {
         Ok(self.inode(ino)?.xattrs.into_iter().map(|(name, _)| name).collect())
     }

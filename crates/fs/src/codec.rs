@@ -1,8 +1,8 @@
-//! Reading and writing the values of the table. Whatever does not fit is damage.
+//! Encoding and decoding of the table's values. Bytes that do not decode are damage.
 
 use crate::error::FsError;
 
-/// Bytes that are read from the front.
+/// Decodes bytes from the front.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Reader<'a> {
     rest: &'a [u8],
@@ -10,7 +10,7 @@ pub(crate) struct Reader<'a> {
 }
 
 impl<'a> Reader<'a> {
-    /// Reads `bytes`, which are `what`.
+    /// Decodes `bytes`; `what` names them in errors.
     pub(crate) const fn new(bytes: &'a [u8], what: &'static str) -> Self {
         Self { rest: bytes, what }
     }
@@ -55,8 +55,8 @@ impl<'a> Reader<'a> {
         self.array().map(i64::from_le_bytes)
     }
 
-    /// A number of as few bytes as it needs: seven bits in each, the lowest first; all but the last
-    /// one have their highest bit set.
+    /// Decodes a number of variable length: seven bits a byte, the lowest first; all bytes but the
+    /// last have their highest bit set.
     pub(crate) fn short_number(&mut self) -> Result<u64, FsError> {
         let mut number = 0;
         for shift in (0..u64::BITS).step_by(7) {
@@ -73,13 +73,13 @@ impl<'a> Reader<'a> {
         Err(self.damaged())
     }
 
-    /// Bytes behind their length, a u32.
+    /// Bytes after their length, a u32.
     pub(crate) fn long(&mut self) -> Result<&'a [u8], FsError> {
         let len = self.u32()?;
         self.bytes(len as usize)
     }
 
-    /// Bytes behind their length, a u8.
+    /// Bytes after their length, a u8.
     pub(crate) fn short(&mut self) -> Result<&'a [u8], FsError> {
         let len = self.u8()?;
         self.bytes(len.into())
@@ -97,14 +97,14 @@ pub(crate) fn put_short_number(into: &mut Vec<u8>, mut number: u64) {
     into.push(low);
 }
 
-/// Appends bytes behind their length, a u32; the callers bound it.
+/// Appends bytes after their length, a u32; the callers bound it.
 pub(crate) fn put_long(into: &mut Vec<u8>, bytes: &[u8]) {
     let len = u32::try_from(bytes.len()).unwrap_or(u32::MAX);
     into.extend_from_slice(&len.to_le_bytes());
     into.extend_from_slice(bytes);
 }
 
-/// Appends bytes behind their length, a u8; the callers bound it.
+/// Appends bytes after their length, a u8; the callers bound it.
 pub(crate) fn put_short(into: &mut Vec<u8>, bytes: &[u8]) {
     into.push(u8::try_from(bytes.len()).unwrap_or(u8::MAX));
     into.extend_from_slice(bytes);

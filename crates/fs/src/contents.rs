@@ -15,16 +15,16 @@ use crate::volume_memory::VolumeMemory;
 
 /// The largest length of a file in bytes.
 pub(crate) const MAX_SIZE: u64 = i64::MAX as u64;
-/// `relatime`: an access time this old is renewed by the next read.
+/// As with `relatime`, a read renews an access time older than this.
 const ATIME_SECONDS: i64 = 24 * 60 * 60;
 
-/// A part of a file within one unit of memory.
+/// A part of a request that lies within one unit (cluster or block).
 struct Part {
     offset: u64,
     len: usize,
 }
 
-/// Cuts `len` bytes at an offset at multiples of `unit`.
+/// Splits `len` bytes from `offset` at multiples of `unit`.
 fn parts(offset: u64, len: usize, unit: u64) -> impl Iterator<Item = Part> {
     let mut at = 0;
     std::iter::from_fn(move || {
@@ -37,9 +37,9 @@ fn parts(offset: u64, len: usize, unit: u64) -> impl Iterator<Item = Part> {
     })
 }
 
-/// How far a write got, and why not further.
+/// The progress of a write, and the error that ended it.
 struct Written<'a> {
-    /// What is left to store.
+    /// Writes to existing memory, still to be done.
     writes: Vec<WriteRequest<'a>>,
     bytes: usize,
     allocated: u64,
@@ -50,7 +50,7 @@ struct Written<'a> {
 #[derive(Clone, Copy)]
 enum Start {
     At(u64),
-    /// Behind what is there.
+    /// At the end of the file.
     End,
 }
 
@@ -61,7 +61,7 @@ struct How {
     keeps_capability: bool,
 }
 
-/// The attribute with the capabilities that a file lends to who executes it.
+/// The attribute with the capabilities that a program gets by executing the file.
 const CAPABILITY: &[u8] = b"security.capability";
 
 fn has_capability(inode: &Inode) -> bool {
@@ -69,8 +69,8 @@ fn has_capability(inode: &Inode) -> bool {
 }
 
 impl<M: VolumeMemory> Volume<M> {
-    /// Reads from `offset` on, and says how many bytes: fewer than asked for only at the end of the
-    /// file.
+    /// Reads from `offset` and returns the number of bytes, which is smaller than `into` only at
+    /// the end of the file.
     pub fn read(&self, ino: Ino, offset: u64, into: &mut [u8]) -> Result<usize, FsError> {
         let entered = self.enter(ino)?;
         let file = &*entered.file;
@@ -95,7 +95,7 @@ impl<M: VolumeMemory> Volume<M> {
         Ok(len)
     }
 
-    /// Notes what is to be read of a cluster, and fills in holes.
+    /// Adds the reads of one cluster to `requests`, and fills holes with zeros.
     fn read_cluster<'a>(
         &self,
         file: &OpenFile,
@@ -143,26 +143,27 @@ impl<M: VolumeMemory> Volume<M> {
         }
     }
 
-    /// Writes at `offset`, and says how many bytes: fewer than given only when no more memory is
-    /// left. The file becomes longer if need be. Other mounts see it when this returns.
+    /// Writes at `offset` and returns the number of bytes, which is smaller than `from` only when
+    /// no memory is left. Extends the file if needed. The bytes are visible to other mounts when
+    /// this returns.
     ///
     /// # Errors
-    /// [`FsError::NoSpace`] if nothing could be written. After [`FsError::Io`] any part of the bytes
-    /// may be there, and the file longer.
+    /// [`FsError::NoSpace`] if no byte could be written. After [`FsError::Io`] any part of the
+    /// bytes may be stored, and the file may be longer.
     pub fn write(&self, ino: Ino, offset: u64, from: &[u8]) -> Result<usize, FsError> {
         let how = How { start: Start::At(offset), keeps_capability: false };
         self.write_from(ino, how, from).map(|(_, bytes)| bytes)
     }
 
-    /// The same for bytes that were written before and kept somewhere: it takes no rights away,
-    /// which [`write`](Self::write) does, from a file with a `security.capability`.
+    /// As [`write`](Self::write), for bytes that a program wrote earlier and a cache held: it keeps
+    /// a `security.capability` of the file, which [`write`](Self::write) removes.
     pub fn write_back(&self, ino: Ino, offset: u64, from: &[u8]) -> Result<usize, FsError> {
         let how = How { start: Start::At(offset), keeps_capability: true };
         self.write_from(ino, how, from).map(|(_, bytes)| bytes)
     }
 
-    /// Writes behind the end of the file, which nobody else writes to in this way, in any mount.
-    /// Gives the offset, and how many bytes were written as [`write`](Self::write) does.
+    /// Writes at the end of the file. Ranges of concurrent appends, from any mount, never overlap.
+    /// Returns the offset, and the number of bytes written as [`write`](Self::write) does.
     pub fn append(&self, ino: Ino, from: &[u8]) -> Result<(u64, usize), FsError> {
         self.write_from(ino, How { start: Start::End, keeps_capability: false }, from)
     }
@@ -189,13 +190,14 @@ impl<M: VolumeMemory> Volume<M> {
             }
         });
         let ((offset, before, inode), mut writes, shared) = reserved?;
-        // A write that leaves nothing out continues the file behind its old end.
+        // A write at or before the old end leaves no gap: it continues the file behind that end.
         let goes_on_from = if offset <= before { before } else { u64::MAX };
         let written = self.place(file, &inode, (offset, goes_on_from), from);
         {
             let mut lazy = lock(&file.lazy);
             lazy.allocated = lazy.allocated.saturating_add_unsigned(written.allocated);
-            // Now that the bytes are there: who read before they were must see a change.
+            // Set after the bytes are stored, so that a mount that read the old bytes sees a
+            // change.
             if written.bytes > 0 {
                 lazy.note_write(&inode, Time::now());
                 file.writes.fetch_add(1, Ordering::Relaxed);
@@ -205,7 +207,7 @@ impl<M: VolumeMemory> Volume<M> {
         drop(shared);
         if matches!(written.error, Some(FsError::NoSpace)) && before < inode.size {
             let end = if written.bytes > 0 { offset + written.bytes as u64 } else { 0 };
-            // Should this fail the file stays as long as it is, as after a kill.
+            // If this fails the file keeps the new length, as after a kill.
             let _ = self.cut_back(file, &inode, (before.max(end), writes));
         }
         match written.error {
@@ -214,8 +216,8 @@ impl<M: VolumeMemory> Volume<M> {
         }
     }
 
-    /// Makes the file long enough for a write, before anything is written: so what is behind the
-    /// end is always zeros. Gives the offset, the length before, and the inode then.
+    /// Extends the file for a write, before any byte is stored: so all bytes behind the end are
+    /// zeros. Returns the offset, the length before, and the inode.
     fn reserve(
         &self,
         file: &OpenFile,
@@ -245,7 +247,7 @@ impl<M: VolumeMemory> Volume<M> {
         let now = Time::now();
         let updated = self.update_with_lazy(file, |inode| {
             if inode.claim.is_some() {
-                // Who makes it shorter clears what is behind the new end first.
+                // The mount that shortens the file first clears the bytes behind the new end.
                 return Err(FsError::Busy);
             }
             let before = inode.size;
@@ -267,7 +269,7 @@ impl<M: VolumeMemory> Volume<M> {
         Ok((offset, before, inode))
     }
 
-    /// Stores bytes in a file that is long enough; from `goes_on_from` on they continue it.
+    /// Stores bytes in a file that is long enough. From `goes_on_from` on they continue the file.
     fn place<'a>(
         &self,
         file: &OpenFile,
@@ -294,7 +296,7 @@ impl<M: VolumeMemory> Volume<M> {
         written
     }
 
-    /// Notes what is to be written to a cluster; what is missing of it is made, with its bytes.
+    /// Adds the writes to one cluster to `written`, and creates missing memory with its bytes.
     fn place_in_cluster<'a>(
         &self,
         file: &OpenFile,
@@ -345,8 +347,8 @@ impl<M: VolumeMemory> Volume<M> {
         Ok(())
     }
 
-    /// Makes a cluster: a run with its bytes where most of it is going to be written, else one of
-    /// blocks, without any.
+    /// Creates a cluster: a run with its bytes if the write covers at least half of it or continues
+    /// the file at the cluster's beginning, else a split cluster without blocks.
     fn make_cluster(
         &self,
         at: GlobalAddr,
@@ -354,12 +356,12 @@ impl<M: VolumeMemory> Volume<M> {
         from: &[u8],
     ) -> Result<Made, FsError> {
         let within = part.offset % CLUSTER_BYTES;
-        // A file that is longer than a cluster and is continued with the beginning of the next: the
-        // rest of that is likely to follow. Elsewhere a piece may stay alone between holes.
+        // The file continues into the next cluster, so the rest of that cluster is likely to
+        // follow. A write elsewhere may stay alone between holes.
         let is_next = goes_on && within == 0 && part.offset > 0;
         if part.len as u64 * 2 >= CLUSTER_BYTES || is_next {
             match self.link_word(at, WordKind::Run, Fill::Bytes(within, from)) {
-                // A smaller piece may be left.
+                // A block may still fit.
                 Err(FsError::NoSpace) => {}
                 made => return made,
             }

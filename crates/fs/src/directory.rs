@@ -6,8 +6,7 @@
 //! position  61 hash (50) 12 | 11 count of equal hashes 0
 //! ```
 //!
-//! A node that is not there is an empty leaf. A split node stays one as long as its directory
-//! lives.
+//! A missing node is an empty leaf. A split node stays split until its directory is removed.
 
 use rackpool_kv::KeyChange;
 use xxhash_rust::xxh3::xxh3_64_with_seed;
@@ -24,11 +23,11 @@ use crate::volume_memory::VolumeMemory;
 pub(crate) const HASH_BITS: u32 = 50;
 const COUNT_BITS: u32 = 12;
 const DIGIT_BITS: u32 = 4;
-/// Leaves of this depth are not split.
+/// Leaves of this depth are never split.
 pub(crate) const MAX_DEPTH: u8 = 12;
-/// A leaf of more bytes is split; with its lock it still is read at once.
+/// A larger leaf is split. A leaf of this size and its lock are still read in one access.
 const LEAF_BYTES: usize = 880;
-/// So many nodes are known to be split at most.
+/// The most split nodes that a mount remembers; beyond it the mount forgets all of them.
 const MAX_SPLITS: usize = 1 << 17;
 const LEAF: u8 = 0;
 const SPLIT: u8 = 1;
@@ -42,7 +41,7 @@ pub(crate) struct DirEntry {
     pub(crate) name: Vec<u8>,
 }
 
-/// What a node is.
+/// A decoded node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Node {
     Leaf(Vec<DirEntry>),
@@ -68,7 +67,7 @@ impl Node {
     }
 }
 
-/// A leaf as the table has it; an empty one is not there.
+/// Encodes a leaf; `None` for an empty one, which the table does not store.
 pub(crate) fn encode_leaf(entries: &[DirEntry]) -> Option<Vec<u8>> {
     if entries.is_empty() {
         return None;
@@ -83,12 +82,12 @@ pub(crate) fn encode_leaf(entries: &[DirEntry]) -> Option<Vec<u8>> {
     Some(bytes)
 }
 
-/// The digits of a hash above `depth`.
+/// The first `depth` digits of a hash.
 pub(crate) const fn prefix(hash: u64, depth: u8) -> u64 {
     hash >> (HASH_BITS - DIGIT_BITS * depth as u32)
 }
 
-/// A node on the way to a name.
+/// A node of the trie.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Place {
     pub(crate) depth: u8,
@@ -96,7 +95,7 @@ pub(crate) struct Place {
 }
 
 impl Place {
-    /// The first hash behind those of the node.
+    /// The first hash behind the hashes of this node.
     pub(crate) const fn end(self) -> u64 {
         (self.prefix + 1) << (HASH_BITS - DIGIT_BITS * self.depth as u32)
     }
@@ -108,7 +107,8 @@ impl<M: VolumeMemory> Volume<M> {
         xxh3_64_with_seed(name, self.seed) >> (64 - HASH_BITS)
     }
 
-    /// The leaf for a hash, as `read` finds it.
+    /// Returns the leaf that covers a hash, and its value. `read` returns the value of a key, and
+    /// whether that value is committed; only committed splits are remembered.
     pub(crate) fn find_leaf(
         &self,
         directory: Ino,
@@ -137,11 +137,11 @@ impl<M: VolumeMemory> Volume<M> {
         Err(FsError::Damaged("a directory"))
     }
 
-    /// The entry of a name.
+    /// Returns the entry of a name.
     ///
     /// # Errors
-    /// [`FsError::NotFound`] if there is none, [`FsError::NotDirectory`] if `directory` can't have
-    /// any.
+    /// [`FsError::NotFound`] if the name does not exist, [`FsError::NotDirectory`] if `directory`
+    /// is not a directory.
     pub(crate) fn find_entry(&self, directory: Ino, name: &[u8]) -> Result<DirEntry, FsError> {
         let hash = self.hash(name);
         let (place, value) = self.find_leaf(directory, hash, |key| Ok((self.value(key)?, true)))?;
@@ -157,7 +157,7 @@ impl<M: VolumeMemory> Volume<M> {
         Err(FsError::NotFound)
     }
 
-    /// Deletes all nodes of a directory that is empty and has no name any more.
+    /// Deletes all nodes of a directory that is empty and has lost its name.
     pub(crate) fn free_nodes(&self, directory: Ino, place: Place) -> Result<(), FsError> {
         let key = keys::node(directory, place.depth, place.prefix);
         let Some(value) = self.value(&key)? else { return Ok(()) };
@@ -177,7 +177,7 @@ impl<M: VolumeMemory> Volume<M> {
 }
 
 impl<M: VolumeMemory> Work<'_, M> {
-    /// The leaf of a name, which must not change until the commit.
+    /// Returns the leaf that covers a hash. The transaction depends on it.
     fn leaf(&mut self, directory: Ino, hash: u64) -> Result<(Place, Vec<DirEntry>), FsError> {
         let volume = self.volume;
         let (place, value) =
@@ -189,7 +189,7 @@ impl<M: VolumeMemory> Work<'_, M> {
         }
     }
 
-    /// The entry of a name.
+    /// Returns the entry of a name. The transaction depends on its leaf.
     pub(crate) fn entry(
         &mut self,
         directory: Ino,
@@ -199,7 +199,7 @@ impl<M: VolumeMemory> Work<'_, M> {
         Ok(entries.into_iter().find(|entry| entry.name == name))
     }
 
-    /// Adds an entry, or makes the name that is there name something else.
+    /// Adds an entry, or makes an existing entry refer to another inode.
     pub(crate) fn set_entry(
         &mut self,
         directory: Ino,
@@ -224,7 +224,7 @@ impl<M: VolumeMemory> Work<'_, M> {
         Ok(())
     }
 
-    /// Takes an entry away.
+    /// Removes an entry.
     pub(crate) fn remove_entry(&mut self, directory: Ino, name: &[u8]) -> Result<(), FsError> {
         let (place, mut entries) = self.leaf(directory, self.volume.hash(name))?;
         entries.retain(|entry| entry.name != name);
@@ -232,7 +232,7 @@ impl<M: VolumeMemory> Work<'_, M> {
         Ok(())
     }
 
-    /// Stores the entries of a node, split if they are too many.
+    /// Stores the entries of a node, and splits the node if they exceed `LEAF_BYTES`.
     fn set_leaf(&mut self, directory: Ino, place: Place, entries: &[DirEntry]) {
         let Place { depth, prefix: node } = place;
         let key = keys::node(directory, depth, node);
@@ -251,7 +251,7 @@ impl<M: VolumeMemory> Work<'_, M> {
     }
 }
 
-/// The digits of an entry's hash above `depth`.
+/// The first `depth` digits of an entry's hash.
 fn digits(entry: &DirEntry, depth: u8) -> u64 {
     prefix(entry.position >> COUNT_BITS, depth)
 }

@@ -4,61 +4,61 @@ use rackpool_kv::KvError;
 
 use crate::volume_memory::VolumeMemory;
 
-/// Why an operation on a volume failed; each kind is one of the system's error numbers.
+/// Why an operation on a volume failed. Each kind corresponds to an error number of the system.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum FsError {
-    /// There is nothing of that name, or the inode is gone (`ENOENT`).
+    /// The name or the inode does not exist (`ENOENT`).
     #[error("no such file or directory")]
     NotFound,
-    /// The name is taken (`EEXIST`).
+    /// The name exists already (`EEXIST`).
     #[error("the name exists already")]
     Exists,
-    /// A directory is needed (`ENOTDIR`).
+    /// The operation requires a directory (`ENOTDIR`).
     #[error("not a directory")]
     NotDirectory,
-    /// A directory is not what is needed (`EISDIR`).
+    /// The operation does not accept a directory (`EISDIR`).
     #[error("is a directory")]
     IsDirectory,
     /// The directory has entries (`ENOTEMPTY`).
     #[error("the directory is not empty: remove its entries first")]
     NotEmpty,
-    /// A name has more than 255 bytes (`ENAMETOOLONG`).
+    /// A name has more than 255 bytes, or a link target more than 4095 (`ENAMETOOLONG`).
     #[error("a name of more than 255 bytes, or a link target of more than 4095: shorten it")]
     NameTooLong,
-    /// No memory is left for it (`ENOSPC`).
+    /// The pool has too little free memory (`ENOSPC`).
     #[error("no space is left in the pool: remove files, or add a rack or memory")]
     NoSpace,
-    /// The arguments make no sense together (`EINVAL`).
+    /// The arguments are invalid, or invalid together (`EINVAL`).
     #[error("invalid argument")]
     InvalidArgument,
     /// The file would be larger than 2^63 - 1 bytes (`EFBIG`).
     #[error("a file has at most 2^63 - 1 bytes")]
     TooLarge,
-    /// The inode has as many links as it can have (`EMLINK`).
+    /// The inode has the most links that an inode can have (`EMLINK`).
     #[error("too many links to one file")]
     TooManyLinks,
-    /// Not allowed for this kind of file (`EPERM`).
+    /// The operation is not allowed for this kind of file (`EPERM`).
     #[error("the operation is not permitted")]
     Permission,
-    /// There is no such extended attribute, or no data there (`ENODATA`).
+    /// The extended attribute does not exist (`ENODATA`).
     #[error("no such attribute")]
     NoAttribute,
-    /// Nothing of that sort lies at or after the offset (`ENXIO`).
+    /// No data lies at or after the offset, or the offset is past the end (`ENXIO`).
     #[error("the offset is past the end of the file, or nothing is there")]
     NoSuchOffset,
     /// An attribute's name or value is too long (`ERANGE`, `E2BIG`).
     #[error("an attribute's name has at most 255 bytes, all attributes of a file {0} bytes")]
     AttributeTooLarge(usize),
-    /// No lock more can be had (`ENOLCK`).
+    /// There is no room for another lock (`ENOLCK`).
     #[error(
         "no room for another lock: of the file, for files with locks in this mount, or in the pool"
     )]
     NoLocks,
-    /// Another mount has the file in its hands for longer than an operation waits (`EBUSY`).
+    /// Another mount has held the file for longer than an operation waits (`EBUSY`).
     #[error("another mount works on the file and does not go on: try again, or end that mount")]
     Busy,
-    /// Bytes in the pool are not what this library writes there (`EIO`).
+    /// Bytes in the pool are not a valid record of this library (`EIO`).
     #[error(
         "the volume is damaged: {0}. Some other program wrote to its memory, or a page was lost"
     )]
@@ -69,12 +69,12 @@ pub enum FsError {
 }
 
 impl FsError {
-    /// What became of an access to the pool's memory.
+    /// Converts an error of the pool's memory.
     pub(crate) fn of_memory<M: VolumeMemory>(error: M::Error) -> Self {
         if M::is_full(&error) { Self::NoSpace } else { Self::Io(Box::new(error)) }
     }
 
-    /// What became of an access to the table.
+    /// Converts an error of the table.
     pub(crate) fn of_table<M: VolumeMemory>(error: KvError<M::Error>) -> Self {
         match error {
             KvError::Memory(error) => Self::of_memory::<M>(error),
@@ -88,16 +88,16 @@ impl FsError {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum OpenError {
-    /// The name is not one.
+    /// The name is empty or longer than 200 bytes.
     #[error("a volume is named by 1 to 200 bytes")]
     Name,
-    /// What the pool has under the name is no volume.
+    /// The root of this name does not lead to a volume.
     #[error("{name} is no file system of this pool: choose another name")]
     NotAVolume {
         /// The name that was given.
         name: String,
     },
-    /// The volume was made by another version of this library.
+    /// The volume has another version of the format.
     #[error(
         "the file system {name} has format {found}, this release reads {supported}: use the release that made it"
     )]
@@ -106,19 +106,19 @@ pub enum OpenError {
         name: String,
         /// The format found.
         found: u32,
-        /// The format this library reads and writes.
+        /// The format that this library reads and writes.
         supported: u32,
     },
-    /// The pool's pages are too small.
+    /// The pool's pages are smaller than 64 KiB.
     #[error("pages of {0} B: a file system needs pages of at least 64 KiB")]
     PageSize(u64),
-    /// As many mounts as a volume can have are there.
+    /// All seats of the volume are taken.
     #[error("{0} mounts have the file system open: end some")]
     TooManyMounts(u16),
-    /// The pool's names could not be asked.
+    /// A root of the pool could not be read or stored.
     #[error(transparent)]
     Root(#[from] rackpool_client::RootError),
-    /// The volume could not be read or made.
+    /// The volume could not be read or created.
     #[error(transparent)]
     Fs(#[from] FsError),
 }

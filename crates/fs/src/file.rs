@@ -12,19 +12,19 @@ use crate::numbered::Numbered;
 use crate::volume::{FILE_SHARDS, Volume, lock};
 use crate::volume_memory::VolumeMemory;
 
-/// What is to be written into an inode at the next occasion.
+/// Changes of an inode that this mount delays until flush, release or the next sweep.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Lazy {
     mtime: Option<Time>,
-    /// What the inode's was when the last of those writes looked at it.
+    /// The inode's modification time as seen by the last of the delayed writes.
     mtime_before: Time,
     pub(crate) atime: Option<Time>,
-    /// How many bytes more are allocated.
+    /// Change of the count of allocated bytes.
     pub(crate) allocated: i64,
 }
 
 impl Lazy {
-    /// Notes a write to a file whose inode was just seen.
+    /// Records a write. `inode` is the inode as the write read it.
     pub(crate) fn note_write(&mut self, inode: &Inode, now: Time) {
         (self.mtime, self.mtime_before) = (Some(now), inode.mtime);
     }
@@ -37,7 +37,8 @@ impl Lazy {
         self.mtime.is_none() && self.atime.is_none() && self.allocated == 0
     }
 
-    /// What a mount has set after the write or the read stays.
+    /// Applies the delayed changes to an inode. A time that another mount has set after the read or
+    /// write stays.
     pub(crate) fn apply(&self, inode: &mut Inode) {
         let changed = inode.ctime;
         if let Some(now) = self.mtime {
@@ -53,38 +54,39 @@ impl Lazy {
     }
 }
 
-/// Words of a file's tree that were seen; they stay as long as the file is open here.
+/// Words of a file's tree that this mount has read. They stay valid while this mount has the file
+/// open.
 #[derive(Debug, Default)]
 pub(crate) struct Seen {
-    /// The lowest nodes, by level and number.
+    /// Nodes of the lowest level, by tree level and index.
     pub(crate) nodes: Numbered<(u32, u64), u64>,
     pub(crate) clusters: Numbered<u64, u64>,
     pub(crate) blocks: Numbered<u64, u64>,
 }
 
-/// A file that is open here, once for all who have it open.
+/// A file that is open in this mount, shared by all its users.
 #[derive(Debug)]
 pub(crate) struct OpenFile {
     pub(crate) ino: Ino,
-    /// Raised, and lowered to 0, while its map is locked. 0: the session may still stand in the
-    /// inode, until a sweep has taken it from there.
+    /// Number of opens. Incremented, and lowered to 0, only while the file's map is locked. At 0,
+    /// this mount's session may still be listed in the inode, until a sweep removes it.
     pub(crate) count: AtomicU32,
-    /// Held for writing by who makes it shorter.
+    /// Held for writing by an operation that releases memory, for reading by reads and writes.
     gate: RwLock<()>,
     pub(crate) seen: RwLock<Seen>,
     pub(crate) lazy: Mutex<Lazy>,
-    /// Held by who writes down what was kept back, until that is in the pool.
+    /// Held while delayed changes are being stored, until they are in the pool.
     writing_down: Mutex<()>,
-    /// Writes that stored anything. Counted before the gate is left.
+    /// Number of writes that have stored bytes. Incremented before the gate is released.
     pub(crate) writes: AtomicU64,
-    /// Whether a claim of this mount may stand in the inode.
+    /// Set while a claim of this mount may be stored in the inode.
     pub(crate) claimed: AtomicBool,
-    /// Held by who changes the mount's locks of it, until that is in the pool.
+    /// This mount's locks of the file. Held during a change of them, until it is in the pool.
     pub(crate) locks: Mutex<OwnLocks>,
 }
 
 impl OpenFile {
-    /// Open so often.
+    /// A file that is open `count` times.
     pub(crate) fn new(ino: Ino, count: u32) -> Self {
         Self {
             ino,
@@ -99,34 +101,35 @@ impl OpenFile {
         }
     }
 
-    /// Whether anybody of this mount has it open; for who has locked its map.
+    /// Whether this mount has the file open. The caller holds the lock of the file's map.
     pub(crate) fn is_open(&self) -> bool {
         self.count.load(Ordering::Relaxed) > 0
     }
 
-    /// Taken by who reads and writes.
+    /// Locks the gate for a read or write.
     pub(crate) fn share(&self) -> RwLockReadGuard<'_, ()> {
         self.gate.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Taken by who takes memory away.
+    /// Locks the gate for an operation that releases memory.
     pub(crate) fn exclude(&self) -> RwLockWriteGuard<'_, ()> {
         self.gate.write().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Counts one less, unless that was the last: then nothing is done, and said so.
+    /// Decrements the count and returns true, if it is above 1. Otherwise returns false, and the
+    /// caller must do the last release.
     fn leave(&self) -> bool {
         let less = |count: u32| (count > 1).then(|| count - 1);
         self.count.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less).is_ok()
     }
 
-    /// Forgets what was seen of the tree.
+    /// Forgets the cached words of the tree.
     pub(crate) fn forget(&self) {
         *self.seen.write().unwrap_or_else(PoisonError::into_inner) = Seen::default();
     }
 }
 
-/// An open file for as long as an operation takes.
+/// An open file for the duration of one operation; dropping it releases the file.
 #[derive(Debug)]
 pub(crate) struct Entered<'a, M: VolumeMemory> {
     volume: &'a Volume<M>,
@@ -138,31 +141,31 @@ impl<M: VolumeMemory> Drop for Entered<'_, M> {
         if self.file.leave() {
             return;
         }
-        // The operation is done; what could not be written down stays for later.
+        // The operation itself has succeeded; changes that could not be stored stay delayed.
         let _ = self.volume.release(self.file.ino);
     }
 }
 
-/// How long to wait before a file that is in use is looked at again.
+/// Pause between two attempts on a file that another mount holds.
 const PAUSE: Duration = Duration::from_millis(1);
 
 impl<M: VolumeMemory> Volume<M> {
     pub(crate) fn files_of(&self, ino: Ino) -> &Mutex<Numbered<Ino, Arc<OpenFile>>> {
-        // In range whatever the number is.
+        // In range for any number.
         &self.files[usize::try_from(ino.0 % FILE_SHARDS as u64).unwrap_or(0)]
     }
 
-    /// The file, if it is open here.
+    /// Returns the file if this mount knows it.
     pub(crate) fn opened(&self, ino: Ino) -> Option<Arc<OpenFile>> {
         lock(self.files_of(ino)).get(&ino).cloned()
     }
 
-    /// Does something again while another mount has the file in its hands.
+    /// Repeats `attempt` while it fails with [`FsError::Busy`], for up to `lock_wait`.
     pub(crate) fn waiting<T>(
         &self,
         mut attempt: impl FnMut() -> Result<T, FsError>,
     ) -> Result<T, FsError> {
-        // Only who waits looks at the clock.
+        // The clock is read only after a failed attempt.
         let mut began = None;
         loop {
             let result = attempt();
@@ -175,11 +178,12 @@ impl<M: VolumeMemory> Volume<M> {
         }
     }
 
-    /// Registers that this mount has an inode open, so that it stays when its last name goes. Each
-    /// open is ended by one [`release`](Self::release).
+    /// Registers this mount in the inode's list of mounts that have it open, so that the inode
+    /// outlives its last name. Each open needs one [`release`](Self::release).
     pub fn open(&self, ino: Ino) -> Result<Attr, FsError> {
         let (inode, file) = self.waiting(|| self.try_open(ino))?;
-        // An own claim is somebody's who works on it now, unless that one has failed.
+        // A claim of this mount belongs to a thread that is working on it, unless that thread has
+        // failed.
         let is_left = |claim| claim != self.session || file.claimed.load(Ordering::Relaxed);
         if inode.claim.is_some_and(is_left)
             && let Err(error) = self.mend(ino)
@@ -204,7 +208,7 @@ impl<M: VolumeMemory> Volume<M> {
         }
         let updated = self.update(ino, |inode| {
             self.check_claim(inode.claim)?;
-            // An own session there is of an open that is over.
+            // A session of this mount in the list is left from an earlier open.
             inode.opens.retain(|session| *session != self.session && self.is_alive(*session));
             if inode.nlink == 0 && inode.opens.is_empty() {
                 return Err(FsError::NotFound);
@@ -214,11 +218,11 @@ impl<M: VolumeMemory> Volume<M> {
         });
         let file = known.unwrap_or_else(|| Arc::new(OpenFile::new(ino, 0)));
         if matches!(updated, Err(FsError::Io(_))) {
-            // The session may stand there: a sweep sees to it.
+            // The session may be listed in the inode; a sweep removes it.
             files.insert(ino, Arc::clone(&file));
         }
         let ((), mut inode) = updated?;
-        // Another mount may have taken memory away while it was not open here.
+        // Another mount may have released memory while the file was not open here.
         file.forget();
         file.count.store(1, Ordering::Relaxed);
         files.insert(ino, Arc::clone(&file));
@@ -226,7 +230,7 @@ impl<M: VolumeMemory> Volume<M> {
         Ok((inode, file))
     }
 
-    /// Has a file open for one operation.
+    /// Opens a file for the duration of one operation.
     pub(crate) fn enter(&self, ino: Ino) -> Result<Entered<'_, M>, FsError> {
         if let Some(file) = lock(self.files_of(ino)).get(&ino).filter(|file| file.is_open()) {
             file.count.fetch_add(1, Ordering::Relaxed);
@@ -239,11 +243,11 @@ impl<M: VolumeMemory> Volume<M> {
         }
     }
 
-    /// Ends an [`open`](Self::open). When it was the last one, times are written down; what has no
-    /// name any more is freed unless another mount has it open.
+    /// Ends one [`open`](Self::open). The last release stores delayed times, and frees an inode
+    /// without a name unless another mount has it open.
     ///
     /// # Errors
-    /// What could not be written down the next [`sweep`](Self::sweep) does.
+    /// The next [`sweep`](Self::sweep) stores what this call could not store.
     pub fn release(&self, ino: Ino) -> Result<(), FsError> {
         let files = lock(self.files_of(ino));
         let Some(file) = files.get(&ino).filter(|file| file.is_open()) else { return Ok(()) };
@@ -256,12 +260,12 @@ impl<M: VolumeMemory> Volume<M> {
         self.let_go(&file)
     }
 
-    /// Takes the session from the inode of a file that nobody has open here any more.
+    /// Removes this mount's session from the inode of a file that is no longer open here.
     fn let_go(&self, file: &OpenFile) -> Result<(), FsError> {
         self.mend_own(file)?;
         let ino = file.ino;
         let mut files = lock(self.files_of(ino));
-        // Somebody may have opened it again meanwhile, or been quicker.
+        // Another thread may have opened the file again, or released it already.
         let known = files.get(&ino).filter(|file| !file.is_open()).map(Arc::clone);
         let Some(file) = known else { return Ok(()) };
         self.leave_locks(&file)?;
@@ -269,7 +273,7 @@ impl<M: VolumeMemory> Volume<M> {
             inode.opens.retain(|session| *session != self.session);
             Ok(())
         });
-        // Else it stays, for the next sweep.
+        // On failure the file stays in the map, for the next sweep.
         if matches!(released, Ok(_) | Err(FsError::NotFound)) {
             files.remove(&ino);
         }
@@ -281,7 +285,7 @@ impl<M: VolumeMemory> Volume<M> {
         }
     }
 
-    /// Releases all that is open, however often.
+    /// Releases all open files, whatever their counts.
     pub(crate) fn release_all(&self) -> Result<(), FsError> {
         let open = self.files.iter().flat_map(|files| {
             let files = lock(files);
@@ -295,7 +299,7 @@ impl<M: VolumeMemory> Volume<M> {
         result
     }
 
-    /// An inode that was just changed, with what is not written down yet.
+    /// Applies this mount's delayed changes to an inode that was just changed.
     pub(crate) fn with_lazy(&self, ino: Ino, mut inode: Inode) -> Inode {
         if let Some(file) = self.opened(ino) {
             lock(&file.lazy).apply(&mut inode);
@@ -303,7 +307,7 @@ impl<M: VolumeMemory> Volume<M> {
         inode
     }
 
-    /// The inode of an open file, with what is not written down yet.
+    /// Reads the inode of an open file and applies the delayed changes.
     pub(crate) fn inode_of(&self, file: &OpenFile) -> Result<Inode, FsError> {
         let _quiet = lock(&file.writing_down);
         let mut inode = self.inode(file.ino)?;
@@ -311,7 +315,7 @@ impl<M: VolumeMemory> Volume<M> {
         Ok(inode)
     }
 
-    /// Changes the inode of an open file, and writes down what was kept back before.
+    /// Changes the inode of an open file and stores the delayed changes in the same transaction.
     pub(crate) fn update_with_lazy<T>(
         &self,
         file: &OpenFile,
@@ -321,7 +325,7 @@ impl<M: VolumeMemory> Volume<M> {
         self.write_down(file, change)
     }
 
-    /// The same for who has locked `writing_down`.
+    /// As `update_with_lazy`; the caller holds `writing_down`.
     fn write_down<T>(
         &self,
         file: &OpenFile,
@@ -334,7 +338,7 @@ impl<M: VolumeMemory> Volume<M> {
         });
         if updated.is_err() {
             let mut now = lock(&file.lazy);
-            // Unless there is something newer.
+            // A newer time stays.
             if now.mtime.is_none() {
                 (now.mtime, now.mtime_before) = (lazy.mtime, lazy.mtime_before);
             }
@@ -344,8 +348,8 @@ impl<M: VolumeMemory> Volume<M> {
         updated
     }
 
-    /// Writes down the times of reads and overwrites, which are kept back at most until the next
-    /// [`sweep`](Self::sweep). Contents need no writing down.
+    /// Stores the delayed times of reads and overwrites; otherwise the next [`sweep`](Self::sweep)
+    /// stores them. Contents are in the pool already.
     pub fn flush(&self, ino: Ino) -> Result<(), FsError> {
         let Some(file) = self.opened(ino) else { return Ok(()) };
         let _quiet = lock(&file.writing_down);
@@ -358,12 +362,13 @@ impl<M: VolumeMemory> Volume<M> {
         }
     }
 
-    /// The same as [`flush`](Self::flush): what was written is in the pool already.
+    /// The same as [`flush`](Self::flush): written contents are in the pool already.
     pub fn sync(&self, ino: Ino) -> Result<(), FsError> {
         self.flush(ino)
     }
 
-    /// Writes down what all open files have kept back, and finishes what has failed of others.
+    /// Stores the delayed changes of all files, releases files whose release has failed, and
+    /// finishes claims and lock releases that have failed.
     pub(crate) fn flush_all(&self) -> Result<(), FsError> {
         let mut result = Ok(());
         for files in &self.files {
@@ -372,7 +377,7 @@ impl<M: VolumeMemory> Volume<M> {
                 let mended = self.mend_own(&file).and(self.drop_due_locks(&file));
                 let done = if file.is_open() { self.flush(file.ino) } else { self.let_go(&file) };
                 for done in [mended, done] {
-                    // In the hands of another mount.
+                    // Another mount holds the file.
                     if !matches!(done, Err(FsError::Busy)) {
                         result = result.and(done);
                     }

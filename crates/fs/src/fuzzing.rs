@@ -1,4 +1,4 @@
-//! What mounts read of what other mounts wrote, for `rackpool-fuzz`.
+//! The records that mounts read and other mounts wrote, for `rackpool-fuzz`.
 
 use crate::acl::Acl;
 use crate::directory::{Node, encode_leaf};
@@ -8,10 +8,11 @@ use crate::remove::{encode_orphans, orphans_in};
 use crate::session::Session;
 use crate::superblock::Superblock;
 
-/// A record, of the kind that its first byte says: it is refused, or says what is written back.
+/// Decodes a record of the kind that its first byte selects. It is either refused or equal after
+/// encoding and decoding it again.
 ///
 /// # Panics
-/// When a record that was read is another one when it is written and read again.
+/// If a decoded record differs after encoding and decoding.
 pub fn record(bytes: &[u8]) {
     let Some((kind, bytes)) = bytes.split_first() else { return };
     match kind % 7 {
@@ -27,7 +28,7 @@ pub fn record(bytes: &[u8]) {
 
 fn inode(bytes: &[u8]) {
     let Ok(mut inode) = Inode::decode(bytes) else { return };
-    // What is written has no other bits.
+    // `encode` drops all other bits of the mode.
     inode.mode &= 0o7777;
     assert_eq!(Inode::decode(&inode.encode()).ok().as_ref(), Some(&inode));
     let mut contents = Inode::decode_contents(bytes).expect("a part of what can be read");
@@ -64,13 +65,13 @@ fn orphans(bytes: &[u8]) {
 
 fn locks(bytes: &[u8]) {
     let Ok(locks) = Locks::decode(Some(bytes)) else { return };
-    // What is too much is not written.
+    // A record that is too large is not encoded.
     let Ok(Some(again)) = locks.encode() else { return };
     assert_eq!(Locks::decode(Some(&again)).ok(), Some(locks));
 }
 
 fn acl(bytes: &[u8]) {
     let Some(acl) = Acl::decode(bytes) else { return };
-    // Ids where there are none are not kept.
+    // Ids of entries that have none are not kept.
     assert_eq!(Acl::decode(&acl.encode()), Some(acl));
 }

@@ -1,5 +1,5 @@
-//! PageHints: where the words of files' contents begin. They lie in pages of 63, which are linked
-//! from the superblock and stay as long as the volume does.
+//! Heads: the roots of the files' contents. They lie in pages of 63, which are linked from the
+//! superblock and stay for the life of the volume.
 //!
 //! ```text
 //! page (4 KiB)  0 zero | 8 next page u64 | 16 zero | 64 63 heads
@@ -19,24 +19,24 @@ use crate::tree::{Fill, HEAD_LEN, Made, NODE_LEN, WordKind, plus};
 use crate::volume::{Volume, lock};
 use crate::volume_memory::VolumeMemory;
 
-/// What a mount knows of the pages.
+/// What a mount knows of the pages of heads. Heads marked free here may have been taken since.
 #[derive(Debug, Default)]
 pub(crate) struct PageHints {
     pages: Vec<GlobalAddr>,
     known: HashSet<u64>,
-    /// PageHints that were free when they were looked at.
+    /// Heads that were free when their page was read.
     free: Vec<GlobalAddr>,
-    /// The next page to look for free heads in.
+    /// Index of the next page to search for free heads.
     next: usize,
-    /// Pages made since the first was looked at.
+    /// Pages created since the search last started at the first page.
     made: usize,
-    /// The page that abandoned heads were last looked for in.
+    /// Index of the page that was last searched for abandoned heads.
     scrubbed: Option<usize>,
 }
 
 const NEXT_PAGE: u64 = 8;
 
-/// The heads in a page, with the inodes they belong to.
+/// The heads in a page, with their addresses.
 fn heads_in(page: GlobalAddr, bytes: &[u8]) -> impl Iterator<Item = (GlobalAddr, &[u8])> {
     let heads = bytes.chunks_exact(HEAD_LEN).enumerate().skip(1);
     heads.map(move |(number, head)| (plus(page, (number * HEAD_LEN) as u64), head))
@@ -53,7 +53,8 @@ impl<M: VolumeMemory> Volume<M> {
         Ok(bytes)
     }
 
-    /// Learns of pages that were linked since.
+    /// Follows the links to pages that other mounts have added. Returns the address of the last
+    /// link.
     fn follow_pages(&self, heads: &mut PageHints) -> Result<GlobalAddr, FsError> {
         loop {
             let link = match heads.pages.last() {
@@ -72,7 +73,7 @@ impl<M: VolumeMemory> Volume<M> {
         }
     }
 
-    /// Gets a head for a file that has none.
+    /// Takes a free head for a file that has none.
     pub(crate) fn new_head(&self, ino: Ino) -> Result<GlobalAddr, FsError> {
         let mut heads = lock(&self.heads);
         loop {
@@ -90,7 +91,7 @@ impl<M: VolumeMemory> Volume<M> {
                 continue;
             }
             if heads.made * 4 > heads.pages.len() {
-                // Others may have freed some meanwhile.
+                // Other mounts may have freed heads meanwhile.
                 (heads.made, heads.next) = (0, 0);
                 continue;
             }
@@ -100,12 +101,12 @@ impl<M: VolumeMemory> Volume<M> {
         }
     }
 
-    /// Whether a head is the inode's.
+    /// Returns whether the head holds the inode's number.
     pub(crate) fn is_head_of(&self, head: GlobalAddr, ino: Ino) -> Result<bool, FsError> {
         Ok(self.raw_word(head)? == ino.0)
     }
 
-    /// Gives back a head that a change of its inode was to note there and has not.
+    /// Frees a head that a change of its inode was to store there and did not.
     pub(crate) fn give_back_head<T>(
         &self,
         head: u64,
@@ -114,17 +115,17 @@ impl<M: VolumeMemory> Volume<M> {
     ) {
         let is_unused = match updated {
             Ok((_, inode)) => inode.head != head,
-            // The inode may have it, or get it still: whether it does is found out by a sweep.
+            // The inode may have the head, or get it later; a sweep finds out.
             Err(FsError::Io(_)) => false,
             Err(_) => true,
         };
         if is_unused {
-            // Should this fail, it is found to be abandoned.
+            // If this fails, a sweep finds the head abandoned.
             let _ = self.free_head(head, ino);
         }
     }
 
-    /// Frees a head if it is the inode's, and its words are all 0.
+    /// Frees a head if it holds the inode's number and its words are all 0.
     pub(crate) fn free_head(&self, head: u64, ino: Ino) -> Result<(), FsError> {
         let head = GlobalAddr::from_raw(head);
         if head.is_null() {
@@ -139,12 +140,14 @@ impl<M: VolumeMemory> Volume<M> {
         Ok(())
     }
 
-    /// Frees heads that mounts have left that were killed at the wrong time: those of one page.
+    /// Frees heads of one page that were abandoned: their mount was killed between taking them and
+    /// storing them in the inode.
     pub(crate) fn scrub_heads(&self) -> Result<(), FsError> {
         let page = {
             let mut heads = lock(&self.heads);
             self.follow_pages(&mut heads)?;
-            // Mounts that live for a few seconds come to all pages if each begins somewhere else.
+            // Each mount begins at another page, so that mounts that live for only a few seconds
+            // still cover all pages.
             let [low, high, ..] = self.session.token.to_le_bytes();
             let start = u16::from_le_bytes([low, high]);
             let number = heads.scrubbed.map_or(usize::from(start), |last| last.wrapping_add(1));
@@ -167,7 +170,7 @@ impl<M: VolumeMemory> Volume<M> {
 
     /// Frees a head without words if its inode does not have it.
     fn scrub_head(&self, head: GlobalAddr, ino: Ino) -> Result<(), FsError> {
-        // An inode that is gone never comes back; one that has another head keeps that.
+        // A deleted inode never comes back; an inode that has another head keeps that.
         let is_abandoned = match self.value(&keys::inode(ino))? {
             Some(value) => ![0, head.raw()].contains(&Inode::decode(&value)?.head),
             None => true,

@@ -12,7 +12,7 @@ use crate::codec::{Reader, put_long, put_short};
 use crate::error::FsError;
 use crate::session::Session;
 
-/// An inode as the table has it.
+/// An inode as stored in the table.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Inode {
     pub(crate) kind: Kind,
@@ -21,37 +21,37 @@ pub(crate) struct Inode {
     pub(crate) uid: u32,
     pub(crate) gid: u32,
     pub(crate) rdev: u32,
-    /// Of a file: its length in bytes.
+    /// Of a file: length in bytes.
     pub(crate) size: u64,
-    /// Bytes allocated for its contents.
+    /// Bytes allocated for the contents.
     pub(crate) allocated: u64,
     pub(crate) atime: Time,
     pub(crate) mtime: Time,
     pub(crate) ctime: Time,
     pub(crate) change: u64,
-    /// Of a directory: where it is.
+    /// Of a directory: its parent.
     pub(crate) parent: Ino,
-    /// Of a directory: how many entries it has. Of a file: 1 until it has its first name.
+    /// Of a directory: the number of entries. Of a file: 1 until it gets its first name.
     pub(crate) entries: u64,
-    /// Of a file: where the words of its contents are; 0 while it has none.
+    /// Of a file: the address of its head; 0 before its first allocation.
     pub(crate) head: u64,
-    /// The mount that makes the file shorter, or frees it.
+    /// The mount that shortens or frees the file.
     pub(crate) claim: Option<Session>,
-    /// The mounts that have it open.
+    /// The mounts that have the inode open.
     pub(crate) opens: Vec<Session>,
-    /// Of a symbolic link.
+    /// Of a symbolic link: its target.
     pub(crate) target: Vec<u8>,
     pub(crate) xattrs: Vec<(Vec<u8>, Vec<u8>)>,
 }
 
 const VERSION: u8 = 1;
-/// Bytes of a file's record without sessions and extended attributes.
+/// Length in bytes of a file's record without sessions and extended attributes.
 const FIXED_LEN: usize = 120;
 const SESSION_LEN: usize = 10;
-/// What a directory says its length is, beside its entries.
+/// The length that an empty directory reports; each entry adds 64.
 const DIRECTORY_BYTES: u64 = 4096;
 
-/// As a byte, in inodes and entries.
+/// The encoding of a kind in inodes and entries.
 pub(crate) const fn kind_to_byte(kind: Kind) -> u8 {
     match kind {
         Kind::File => 1,
@@ -78,7 +78,7 @@ pub(crate) const fn kind_from_byte(byte: u8) -> Option<Kind> {
 }
 
 impl Inode {
-    /// A new one, without a name yet.
+    /// Returns a new inode that no entry names yet.
     pub(crate) fn new(kind: Kind, mode: u32, caller: Caller, now: Time) -> Self {
         Self {
             kind,
@@ -144,11 +144,12 @@ impl Inode {
         Ok(inode)
     }
 
-    /// The same without the sessions that have it open, for which memory would be needed.
+    /// As `decode`, but leaves the list of sessions that have the file open empty, which saves an
+    /// allocation.
     pub(crate) fn decode_contents(bytes: &[u8]) -> Result<Self, FsError> {
         let mut from = Reader::new(bytes, "an inode");
         let inode = Self::decode_fixed(&mut from)?;
-        // Behind them a file has only extended attributes, which few have.
+        // Behind the sessions a file has only extended attributes, and few files have any.
         let opens = usize::from(from.u16()?);
         if bytes.len() > FIXED_LEN + opens * SESSION_LEN { Self::decode(bytes) } else { Ok(inode) }
     }
@@ -176,7 +177,7 @@ impl Inode {
         Ok(inode)
     }
 
-    /// What others are told of it.
+    /// The public attributes.
     pub(crate) fn attr(&self, ino: Ino) -> Attr {
         let (size, allocated) = match self.kind {
             Kind::File => (self.size, self.allocated),
@@ -209,7 +210,7 @@ impl Inode {
         found.map(|(_, value)| &value[..])
     }
 
-    /// Sets an extended attribute; the callers bound it.
+    /// Sets an extended attribute. The callers bound its size.
     pub(crate) fn set_xattr(&mut self, name: &[u8], value: Vec<u8>) {
         match self.xattrs.iter_mut().find(|(known, _)| known == name) {
             Some((_, old)) => *old = value,
@@ -217,19 +218,19 @@ impl Inode {
         }
     }
 
-    /// Removes an extended attribute; false if it is not there.
+    /// Removes an extended attribute. Returns false if it does not exist.
     pub(crate) fn remove_xattr(&mut self, name: &[u8]) -> bool {
         let before = self.xattrs.len();
         self.xattrs.retain(|(known, _)| known != name);
         self.xattrs.len() < before
     }
 
-    /// Notes a change of the contents.
+    /// Sets the times of a change of the contents.
     pub(crate) fn touch(&mut self, now: Time) {
         (self.mtime, self.ctime) = (now, now);
     }
 
-    /// Fails for what is no directory that can be used.
+    /// Fails unless the inode is a directory that still has its name.
     pub(crate) fn expect_directory(&self) -> Result<(), FsError> {
         match self.kind {
             Kind::Directory if self.nlink == 0 => Err(FsError::NotFound),
@@ -238,7 +239,7 @@ impl Inode {
         }
     }
 
-    /// Fails for what has no contents.
+    /// Fails unless the inode is a regular file.
     pub(crate) fn expect_file(&self) -> Result<(), FsError> {
         match self.kind {
             Kind::File => Ok(()),
@@ -262,7 +263,7 @@ mod tests {
         inode.xattrs = vec![(b"user.a".to_vec(), vec![7; 300]), (b"user.b".to_vec(), Vec::new())];
         let bytes = inode.encode();
         assert_eq!(Inode::decode(&bytes).unwrap(), inode);
-        // What can end after any attribute is told by the table's own check.
+        // A cut between two attributes decodes; the table's own check detects it.
         for len in 0..116 + 2 * 10 + 4 + inode.target.len() {
             assert!(matches!(Inode::decode(&bytes[..len]), Err(FsError::Damaged(_))), "{len}");
         }

@@ -3,17 +3,17 @@
 use crate::attr::Ino;
 use crate::session::Session;
 
-/// Where inodes stand that have no name any more and are not freed yet.
+/// Number of lists of orphans: inodes without a name that are not freed yet.
 pub(crate) const ORPHAN_LISTS: u8 = 16;
 
-/// In how many lists a mount has the files of which it has locks.
+/// Number of lists in which a mount records the files of which it has locks.
 pub(crate) const LOCK_LISTS: u8 = 16;
 
 /// The counter of inode numbers.
 pub(crate) const INOS: &[u8] = b"n";
 /// The list of mounts.
 pub(crate) const MOUNTS: &[u8] = b"m";
-/// What every move of a directory to another parent changes.
+/// The counter of moves of directories to another parent.
 pub(crate) const MOVES: &[u8] = b"r";
 
 /// An inode.
@@ -22,7 +22,7 @@ pub(crate) fn inode(ino: Ino) -> [u8; 9] {
     [b'i', a, b, c, d, e, f, g, h]
 }
 
-/// A node of a directory: of the names whose hashes begin with `depth` digits, `prefix`.
+/// A node of a directory: it covers the names whose hashes begin with `prefix`, of `depth` digits.
 pub(crate) fn node(directory: Ino, depth: u8, prefix: u64) -> [u8; 18] {
     let mut key = [0; 18];
     key[0] = b'd';
@@ -32,13 +32,13 @@ pub(crate) fn node(directory: Ino, depth: u8, prefix: u64) -> [u8; 18] {
     key
 }
 
-/// The list of orphans that an inode would stand in.
+/// The list of orphans for an inode.
 pub(crate) fn orphans_of(ino: Ino) -> [u8; 2] {
     let [.., last] = ino.0.to_be_bytes();
     orphan_list(last % ORPHAN_LISTS)
 }
 
-/// Whether a key is one of those.
+/// Whether a key is a list of orphans.
 pub(crate) const fn is_orphan_list(key: &[u8]) -> bool {
     matches!(key, [b'o', _])
 }
@@ -55,13 +55,13 @@ pub(crate) fn locks(ino: Ino) -> [u8; 9] {
     key
 }
 
-/// The list that a file would stand in of those of which a mount has locks.
+/// A mount's list of files with locks that a file belongs to.
 pub(crate) fn locked_by(session: Session, ino: Ino) -> [u8; 10] {
     let [.., last] = ino.0.to_be_bytes();
     lock_list(session, last % LOCK_LISTS)
 }
 
-/// One of a mount's lists of files of which it has locks.
+/// One of a mount's lists of files with locks.
 pub(crate) fn lock_list(session: Session, number: u8) -> [u8; 10] {
     let [a, b, c, d, e, f, g, h] = session.token.to_be_bytes();
     [b'k', a, b, c, d, e, f, g, h, number]

@@ -1,8 +1,10 @@
-//! A file system that lives in the pool: names, inodes and contents. Any number of mounts in any
-//! rack use a volume at once; there is no server, and each mount may be killed at any step.
+//! A file system in the pool: names, inodes and contents.
 //!
-//! [`Volume`] has the operations of a kernel's file system, by inode number. The layout, and why
-//! kills do no harm, is in `docs/design/fs.md`.
+//! Any number of mounts in any rack use a volume at the same time. There is no server, and a mount
+//! may be killed at any step.
+//!
+//! [`Volume`] has the operations of a kernel's file system, by inode number. `docs/design/fs.md`
+//! describes the layout and crash recovery.
 #![forbid(unsafe_code)]
 
 mod acl;

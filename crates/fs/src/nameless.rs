@@ -1,4 +1,4 @@
-//! What is used without being opened, and has lost its last name.
+//! Inodes that are used without being opened, and have lost their last name.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -10,29 +10,30 @@ use crate::volume::{Volume, lock};
 use crate::volume_memory::VolumeMemory;
 
 impl Kind {
-    /// Whether a program may go on using it that has not opened it here: a folder by working in it,
-    /// a FIFO, socket or device by what the kernel knows of it.
+    /// Whether a program may still use such an inode without having opened it here: a directory as
+    /// its working directory, a FIFO, socket or device through the kernel.
     const fn is_used_unopened(self) -> bool {
         !matches!(self, Self::File | Self::Symlink)
     }
 }
 
 impl<M: VolumeMemory> Volume<M> {
-    /// Folders, FIFOs, sockets and devices whose last name this mount takes stay, as if they were
-    /// open, until [`forget`](Self::forget): for callers that hear of what nobody uses any more, as
-    /// file systems of the kernel do.
+    /// Keeps directories, FIFOs, sockets and devices whose last name this mount takes, as if they
+    /// were open, until [`forget`](Self::forget). For callers that are told when an inode is no
+    /// longer used, as file systems of the kernel are.
     #[must_use]
     pub const fn with_nameless_kept(mut self) -> Self {
         self.keeps_nameless = true;
         self
     }
 
-    /// Whether an inode of this kind stays when its last name goes.
+    /// Whether an inode of this kind outlives its last name.
     pub(crate) const fn keeps(&self, kind: Kind) -> bool {
         self.keeps_nameless && kind.is_used_unopened()
     }
 
-    /// Counts an inode as open whose last name has just gone; its session stands in it already.
+    /// Counts an inode that has just lost its last name as open. Its list of sessions already has
+    /// this mount.
     pub(crate) fn keep(&self, ino: Ino) {
         let mut files = lock(self.files_of(ino));
         let file = files.entry(ino).or_insert_with(|| Arc::new(OpenFile::new(ino, 0)));
@@ -41,8 +42,8 @@ impl<M: VolumeMemory> Volume<M> {
         lock(&self.nameless).insert(ino);
     }
 
-    /// Nobody uses an inode any more that the caller knew. What stayed without a name is freed,
-    /// unless it is open; nothing happens to any other.
+    /// Ends the use of an inode: the caller no longer knows it. An inode kept without a name is
+    /// freed unless it is open; any other inode is left alone.
     ///
     /// # Errors
     /// As [`release`](Self::release).

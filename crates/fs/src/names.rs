@@ -1,4 +1,4 @@
-//! Finding and making names.
+//! Looking up and creating names.
 
 use std::sync::Arc;
 
@@ -14,13 +14,13 @@ use crate::volume_memory::VolumeMemory;
 const MAX_NAME: usize = 255;
 const MAX_TARGET: usize = 4095;
 const MAX_LINKS: u32 = 1 << 31;
-/// A mount takes so many inode numbers at once.
+/// How many inode numbers a mount reserves at once.
 const INO_RANGE: u64 = 1024;
-/// What a file that never had a name has in place of a directory's count of entries.
+/// The value of `entries` in a file that never had a name.
 const UNNAMED: u64 = 1;
 const SET_GROUP_ID: u32 = 0o2000;
 
-/// Whether bytes can be the name of an entry.
+/// Checks that bytes can be the name of an entry.
 pub(crate) fn check_name(name: &[u8]) -> Result<(), FsError> {
     match name {
         b"" => Err(FsError::NotFound),
@@ -45,7 +45,7 @@ impl NewNode<'_> {
     }
 }
 
-/// The inode of what is created in a directory.
+/// Returns the inode for something created in the directory `parent`.
 pub(crate) fn new_inode(
     parent: &Inode,
     node: NewNode<'_>,
@@ -76,7 +76,8 @@ pub(crate) fn new_inode(
 }
 
 impl<M: VolumeMemory> Volume<M> {
-    /// What `name` names in the directory `parent`; `.` and `..` are names, too.
+    /// Returns the attributes of what `name` refers to in the directory `parent`. `.` and `..` are
+    /// accepted.
     pub fn lookup(&self, parent: Ino, name: &[u8]) -> Result<Attr, FsError> {
         match name {
             b"." => return self.attr(parent),
@@ -86,7 +87,7 @@ impl<M: VolumeMemory> Volume<M> {
         loop {
             let entry = self.find_entry(parent, name)?;
             match self.attr(entry.ino) {
-                // Removed since, or the volume is damaged.
+                // The entry was removed since, or the volume is damaged.
                 Err(FsError::NotFound) if self.find_entry(parent, name)? == entry => {
                     match self.attr(entry.ino) {
                         Err(FsError::NotFound) => {
@@ -101,7 +102,7 @@ impl<M: VolumeMemory> Volume<M> {
         }
     }
 
-    /// A number that no inode has had.
+    /// Returns an inode number that was never used.
     pub(crate) fn new_ino(&self) -> Result<Ino, FsError> {
         let mut inos = lock(&self.inos);
         if let Some(ino) = inos.next() {
@@ -120,10 +121,10 @@ impl<M: VolumeMemory> Volume<M> {
         Ok(Ino(first))
     }
 
-    /// Creates something called `name` in the directory `parent`. Its permission bits are those of
-    /// `mode` that the directory's default ACL grants, or without one the caller's umask; it
-    /// inherits that ACL. It belongs to the caller, and in a set-group-id directory to that one's
-    /// group.
+    /// Creates an entry `name` in the directory `parent`. The directory's default ACL, or without
+    /// one the caller's umask, restricts the permission bits of `mode`; the new inode inherits that
+    /// ACL. Its owner is the caller; its group is the caller's, or the directory's if that is
+    /// set-group-id.
     pub fn create(
         &self,
         parent: Ino,
@@ -150,7 +151,7 @@ impl<M: VolumeMemory> Volume<M> {
     }
 
     /// Creates a file as [`create`](Self::create) does and [`open`](Self::open)s it, in one
-    /// transaction. It is ended by one [`release`](Self::release).
+    /// transaction. The caller must [`release`](Self::release) it once.
     pub fn create_open(
         &self,
         parent: Ino,
@@ -165,21 +166,23 @@ impl<M: VolumeMemory> Volume<M> {
             inode.opens.push(self.session);
             Ok(inode)
         };
-        // Locked until it is there: who opens and releases it in between would end this, too.
+        // The lock is held until the file is in the map: another thread that opened and released
+        // the file in between would end this open as well.
         let mut files = lock(self.files_of(ino));
         let created = self.create_inode(parent, name, ino, make);
-        // It may be there, and open, after a failure too: a sweep sees to that.
+        // After a failure too the file may exist, open; a sweep clears that up.
         if matches!(created, Ok(_) | Err(FsError::Io(_))) {
             files.insert(ino, Arc::new(OpenFile::new(ino, created.is_ok().into())));
         }
         Ok(created?.attr(ino))
     }
 
-    /// Creates a file without a name as it would be in the directory `parent`, and opens it.
-    /// [`link`](Self::link) can give it one; else it goes with the last [`release`](Self::release).
+    /// Creates a file without a name, with the attributes that it would get in the directory
+    /// `parent`, and opens it. [`link`](Self::link) can give it a name; otherwise the last
+    /// [`release`](Self::release) frees it.
     pub fn create_unnamed(&self, parent: Ino, mode: u32, caller: Caller) -> Result<Attr, FsError> {
         let (ino, now) = (self.new_ino()?, Time::now());
-        // As when it is created with a name.
+        // As in `create_open`.
         let mut files = lock(self.files_of(ino));
         let created = self.transact_growing(|work| {
             let directory = work.inode(parent)?;
@@ -197,7 +200,7 @@ impl<M: VolumeMemory> Volume<M> {
         Ok(created?.attr(ino))
     }
 
-    /// Gives what `make` makes a name that is not there yet.
+    /// Creates the inode that `make` returns under a name that does not exist yet.
     fn create_inode(
         &self,
         parent: Ino,
@@ -219,7 +222,7 @@ impl<M: VolumeMemory> Volume<M> {
         })
     }
 
-    /// Gives an inode that is no directory another name. Gives its attributes then.
+    /// Gives an inode that is no directory another name. Returns the new attributes.
     pub fn link(&self, ino: Ino, parent: Ino, name: &[u8]) -> Result<Attr, FsError> {
         check_new_name(name)?;
         let now = Time::now();
@@ -236,7 +239,7 @@ impl<M: VolumeMemory> Volume<M> {
                     (inode.nlink, inode.entries) = (1, 0);
                     work.drop_orphan(ino)?;
                 }
-                // What has no name any more never gets one again.
+                // An inode that has lost its last name never gets one again.
                 0 => return Err(FsError::NotFound),
                 MAX_LINKS.. => return Err(FsError::TooManyLinks),
                 _ => inode.nlink += 1,
@@ -249,7 +252,7 @@ impl<M: VolumeMemory> Volume<M> {
         Ok(self.with_lazy(ino, inode).attr(ino))
     }
 
-    /// The target of a symbolic link.
+    /// Returns the target of a symbolic link.
     pub fn readlink(&self, ino: Ino) -> Result<Vec<u8>, FsError> {
         let inode = self.inode(ino)?;
         if inode.kind != Kind::Symlink {
@@ -259,13 +262,13 @@ impl<M: VolumeMemory> Volume<M> {
     }
 }
 
-/// Whether a name can be made: `.` and `..` are there.
+/// Checks that a name can be created: `.` and `..` exist.
 fn check_new_name(name: &[u8]) -> Result<(), FsError> {
     if matches!(name, b"." | b"..") { Err(FsError::Exists) } else { check_name(name) }
 }
 
 impl<M: VolumeMemory> Work<'_, M> {
-    /// Adds an entry that is not there yet, and counts it in its directory.
+    /// Adds an entry that does not exist yet, and counts it in its directory.
     pub(crate) fn add_name(
         &mut self,
         parent: Ino,
@@ -284,7 +287,7 @@ impl<M: VolumeMemory> Work<'_, M> {
         Ok(())
     }
 
-    /// Takes an entry away, and from the count of its directory.
+    /// Removes an entry, also from the count of its directory.
     pub(crate) fn take_name(
         &mut self,
         parent: Ino,

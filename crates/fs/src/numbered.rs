@@ -1,13 +1,13 @@
-//! Maps by numbers, for what is looked up at each read and write: hashing takes one multiplication.
+//! Maps keyed by numbers that every read and write looks up: hashing takes one multiplication.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, Hasher, RandomState};
 
-/// A map by the number of an inode, a cluster or a block.
+/// A map keyed by the number of an inode, a cluster or a block.
 pub(crate) type Numbered<K, V> = HashMap<K, V, NumberHash>;
 
-/// Each map has a secret of its own: programs choose where they write, and must not be able to
-/// choose numbers that meet.
+/// Each map has a random key: programs choose where they write, and must not be able to choose
+/// numbers that collide.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct NumberHash(u64);
 

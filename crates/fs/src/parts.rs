@@ -1,4 +1,4 @@
-//! What the memory of a volume consists of, for those who want to know and change nothing.
+//! Read-only enumeration of the objects of a volume.
 
 use std::collections::HashSet;
 
@@ -8,14 +8,14 @@ use rackpool_kv::{KvError, Memory, Table};
 use crate::superblock::{Superblock, table_of};
 use crate::tree::{HEAD_LEN, NODE_LEN, Word, WordKind, plus};
 
-/// Calls `visit` with each object that the volume consists of whose superblock is at `addr`: the
-/// superblock, its table, heads and contents of files. It only reads, and passes by what it can't
-/// read; returns how many parts that were. While mounts use the volume some objects are missed, and
-/// some are free already.
+/// Calls `visit` with each object of the volume whose superblock is at `addr`: the superblock, its
+/// table, heads and contents of files. It only reads, and skips what it cannot read; returns the
+/// number of parts skipped. While mounts use the volume it may miss objects and report some that
+/// are already free.
 ///
 /// # Errors
-/// [`KvError`]: there is no volume, or the memory's own error, of the superblock or the header of
-/// its table.
+/// [`KvError`] if there is no volume, or if the superblock or the header of its table could not be
+/// read.
 pub fn walk_volume<M: Memory + Clone>(
     memory: &M,
     addr: GlobalAddr,
@@ -37,13 +37,13 @@ pub fn walk_volume<M: Memory + Clone>(
 /// A walk along the words that lead to contents.
 struct Contents<'a, M> {
     memory: &'a M,
-    /// What was met: damaged words may lead back.
+    /// Objects visited: damaged words may lead back.
     seen: HashSet<u64>,
     unread: u64,
 }
 
 impl<M: Memory + Clone> Contents<'_, M> {
-    /// Visits the table of a volume that is not complete, if there is one.
+    /// Visits the table of an incomplete volume, if it has one.
     fn follow_begun(&mut self, place: GlobalAddr, visit: &mut impl FnMut(GlobalAddr)) {
         let [Word(table)] = self.words(place).unwrap_or([Word(0)]);
         if table != 0 {
@@ -67,14 +67,14 @@ impl<M: Memory + Clone> Contents<'_, M> {
             visit(page);
             let Some(words) = self.words::<{ NODE_LEN / 8 }>(page) else { return };
             for head in words.chunks_exact(HEAD_LEN / 8).skip(1) {
-                // The first word is the file's number.
+                // The first word is the inode number.
                 self.follow(head[1..].to_vec(), visit);
             }
             link = plus(page, 8);
         }
     }
 
-    /// Visits what hangs at these words.
+    /// Visits all objects that these words lead to.
     fn follow(&mut self, mut words: Vec<Word>, visit: &mut impl FnMut(GlobalAddr)) {
         while let Some(word) = words.pop() {
             let Some(kind) = word.kind() else { continue };
@@ -87,13 +87,14 @@ impl<M: Memory + Clone> Contents<'_, M> {
                 WordKind::Split => self.words::<16>(word.addr()).map(Vec::from),
                 WordKind::Node => self.words::<{ NODE_LEN / 8 }>(word.addr()).map(Vec::from),
             };
-            // The first word of what was just linked may be an owner word.
+            // The first word of an object that was just linked may be its owner word.
             let skipped = usize::from(word.is_fresh());
             words.extend(below.into_iter().flatten().skip(skipped));
         }
     }
 
-    /// The words at an address; `None` and one more part that was not read if they can't be read.
+    /// Reads the words at an address. If they cannot be read, counts one unread part and returns
+    /// `None`.
     fn words<const COUNT: usize>(&mut self, addr: GlobalAddr) -> Option<[Word; COUNT]> {
         let mut bytes = vec![0; COUNT * 8];
         if self.memory.read(addr, &mut bytes).is_err() {

@@ -8,13 +8,13 @@ use crate::volume_memory::VolumeMemory;
 
 const SELF: u64 = 1;
 const PARENT: u64 = 2;
-/// What an entry's cookie is beside its position.
+/// The cookie of an entry is its position plus this.
 const FIRST: u64 = 3;
 
 impl<M: VolumeMemory> Volume<M> {
-    /// Visits the entries of a directory behind the one with this cookie (0: from the beginning),
-    /// `.` and `..` first, until `visit` says false. An entry that is there all the while is
-    /// visited once, whatever else comes or goes; the order is that of hashes.
+    /// Calls `visit` with the entries of a directory behind the one with this cookie (0: from the
+    /// beginning), `.` and `..` first, until `visit` returns false. An entry that exists throughout
+    /// is visited once, whatever else is added or removed; the order is that of hashes.
     pub fn read_dir(
         &self,
         ino: Ino,

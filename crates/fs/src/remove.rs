@@ -1,4 +1,4 @@
-//! Taking names away, and freeing what has none.
+//! Removing names, and freeing inodes without a name.
 
 use crate::attr::{Ino, Kind, Time};
 use crate::error::FsError;
@@ -9,32 +9,32 @@ use crate::store::Work;
 use crate::volume::Volume;
 use crate::volume_memory::VolumeMemory;
 
-/// What became of an inode that lost a name.
+/// What remains of an inode that lost a name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Left {
-    /// Nothing has to be done about it.
+    /// Nothing has to be done.
     Done,
-    /// It stands among the orphans and is to be freed.
+    /// It is in an orphan list and has to be freed.
     Orphan(Ino),
-    /// It stands there, registered to this mount, which may still be using it.
+    /// It is in an orphan list with this mount among its sessions, which may still use it.
     Kept(Ino),
 }
 
-/// The inodes in a list of orphans.
+/// Decodes a list of orphans.
 pub(crate) fn orphans_in(value: Option<&[u8]>) -> Vec<Ino> {
     let numbers = value.unwrap_or_default().as_chunks().0.iter();
     numbers.map(|number| Ino(u64::from_le_bytes(*number))).collect()
 }
 
-/// A list of orphans as the table has it; an empty one is not there.
+/// Encodes a list of orphans; `None` for an empty one, which the table does not store.
 pub(crate) fn encode_orphans(orphans: &[Ino]) -> Option<Vec<u8>> {
     let bytes: Vec<u8> = orphans.iter().flat_map(|ino| ino.0.to_le_bytes()).collect();
     Some(bytes).filter(|bytes| !bytes.is_empty())
 }
 
 impl<M: VolumeMemory> Volume<M> {
-    /// Takes the name of something that is no directory away. What has no other name is freed when
-    /// no mount has it open any more.
+    /// Removes a name of anything but a directory. An inode without another name is freed when no
+    /// mount has it open.
     pub fn unlink(&self, parent: Ino, name: &[u8]) -> Result<(), FsError> {
         check_name(name)?;
         let now = Time::now();
@@ -77,7 +77,7 @@ impl<M: VolumeMemory> Volume<M> {
         Ok(())
     }
 
-    /// Frees what a removal has left, if it can be done now; else a later sweep does.
+    /// Frees what a removal has left, if that is possible now; otherwise a later sweep does.
     pub(crate) fn finish_removal(&self, left: Left) {
         match left {
             Left::Done => {}
@@ -88,7 +88,7 @@ impl<M: VolumeMemory> Volume<M> {
 }
 
 impl<M: VolumeMemory> Work<'_, M> {
-    /// Takes a name from an inode that was read; from a directory, all.
+    /// Removes one name from an inode that was read; a directory loses all its links.
     pub(crate) fn unname(
         &mut self,
         ino: Ino,
@@ -123,7 +123,7 @@ impl<M: VolumeMemory> Work<'_, M> {
         Ok(Left::Orphan(ino))
     }
 
-    /// Notes that an inode has no name.
+    /// Adds an inode without a name to its list of orphans.
     pub(crate) fn add_orphan(&mut self, ino: Ino) -> Result<(), FsError> {
         let list = keys::orphans_of(ino);
         let mut orphans = orphans_in(self.get(&list)?.as_deref());
@@ -132,13 +132,13 @@ impl<M: VolumeMemory> Work<'_, M> {
         Ok(())
     }
 
-    /// Deletes the inode of an orphan, and takes it from its list.
+    /// Deletes the inode of an orphan, and removes it from its list.
     pub(crate) fn remove_orphan(&mut self, ino: Ino) -> Result<(), FsError> {
         self.set(&keys::inode(ino), None);
         self.drop_orphan(ino)
     }
 
-    /// Takes a number from the orphans' lists.
+    /// Removes an inode from its list of orphans.
     pub(crate) fn drop_orphan(&mut self, ino: Ino) -> Result<(), FsError> {
         let list = keys::orphans_of(ino);
         let mut orphans = orphans_in(self.get(&list)?.as_deref());

@@ -17,11 +17,11 @@ struct Name<'a> {
     name: &'a [u8],
 }
 
-/// A path has no more directories than this; one that seems to is a circle.
+/// The most directories of a path; a longer path is a cycle.
 const MAX_DEPTH: u32 = 1 << 20;
 
 impl<M: VolumeMemory> Volume<M> {
-    /// Gives what is called `name` in `parent` the name `new_name` in `new_parent`, atomically.
+    /// Renames `name` in `parent` to `new_name` in `new_parent`, atomically.
     pub fn rename(
         &self,
         parent: Ino,
@@ -98,8 +98,8 @@ impl<M: VolumeMemory> Work<'_, M> {
         }
     }
 
-    /// Gives a name that was just taken away to a whiteout. Does nothing if the name is there: the
-    /// old and the new one named the same file.
+    /// Creates a whiteout under a name that was just removed. Does nothing if the name exists: then
+    /// the old and the new name refer to the same file.
     fn leave_whiteout(
         &mut self,
         at: Name<'_>,
@@ -117,7 +117,7 @@ impl<M: VolumeMemory> Work<'_, M> {
         Ok(())
     }
 
-    /// Takes away what the new name names.
+    /// Removes what the new name refers to.
     fn replace(
         &mut self,
         source: &DirEntry,
@@ -140,7 +140,8 @@ impl<M: VolumeMemory> Work<'_, M> {
         self.unname(target.ino, &mut inode, now)
     }
 
-    /// Makes an existing name name something that was somewhere else, in an exchange.
+    /// Makes an existing name refer to an inode from the directory `before`, as one half of an
+    /// exchange.
     fn place(
         &mut self,
         at: Name<'_>,
@@ -163,7 +164,7 @@ impl<M: VolumeMemory> Work<'_, M> {
         self.set_parent(entry, at.parent, now)
     }
 
-    /// Notes in an inode that it was renamed.
+    /// Records in an inode that it was renamed.
     fn set_parent(&mut self, entry: &DirEntry, parent: Ino, now: Time) -> Result<(), FsError> {
         let mut inode = self.named(entry.ino)?;
         inode.ctime = now;
@@ -175,7 +176,7 @@ impl<M: VolumeMemory> Work<'_, M> {
     }
 
     /// Refuses to move a directory into itself or below. All such moves change one key, so that no
-    /// two of them make a circle together.
+    /// two of them can make a cycle together.
     fn check_moves(&mut self, from: Ino, to: Ino, entry: &DirEntry) -> Result<(), FsError> {
         if entry.kind != Kind::Directory || from == to {
             return Ok(());

@@ -1,4 +1,4 @@
-//! Who mounts a volume: a seat, and the token that stands there as long as the mount does.
+//! The identity of a mount: a seat, and the token that stands in the seat while the mount lives.
 
 use rackpool_client::GlobalAddr;
 use rackpool_kv::ReadRequest;
@@ -9,7 +9,7 @@ use crate::superblock::Superblock;
 use crate::volume::Volume;
 use crate::volume_memory::VolumeMemory;
 
-/// A mount, for ever: no other one has its token.
+/// A mount. Tokens are never reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Session {
     pub(crate) seat: u16,
@@ -17,7 +17,7 @@ pub(crate) struct Session {
 }
 
 impl Session {
-    /// Nobody.
+    /// No mount.
     pub(crate) const NONE: Self = Self { seat: 0, token: 0 };
 
     pub(crate) fn encode(self, into: &mut Vec<u8>) {
@@ -29,7 +29,7 @@ impl Session {
         Ok(Self { seat: from.u16()?, token: from.u64()? })
     }
 
-    /// The sessions in a list of them.
+    /// Decodes a list of sessions.
     pub(crate) fn decode_all(bytes: &[u8]) -> Result<Vec<Self>, FsError> {
         let mut from = Reader::new(bytes, "the list of mounts");
         let mut sessions = Vec::new();
@@ -41,6 +41,9 @@ impl Session {
 }
 
 /// Takes a free seat.
+///
+/// # Errors
+/// [`OpenError::TooManyMounts`] if all seats are taken.
 pub(crate) fn take_seat<M: VolumeMemory>(
     memory: &M,
     superblock: GlobalAddr,
@@ -61,7 +64,7 @@ pub(crate) fn take_seat<M: VolumeMemory>(
 }
 
 impl<M: VolumeMemory> Volume<M> {
-    /// Whether a mount is still there. One of which nobody knows counts as there.
+    /// Returns whether a mount is alive. If its seat cannot be read, the mount counts as alive.
     pub(crate) fn is_alive(&self, session: Session) -> bool {
         if session == self.session {
             return true;
@@ -75,13 +78,14 @@ impl<M: VolumeMemory> Volume<M> {
         read.is_err() || u64::from_le_bytes(word) == session.token
     }
 
-    /// Whether no other mount has the file open; those that are gone are taken from `opens`.
+    /// Returns whether no other mount has the file open. Sessions of mounts that are gone are
+    /// removed from `opens`.
     pub(crate) fn is_ours_alone(&self, opens: &mut Vec<Session>) -> bool {
         opens.retain(|session| self.is_alive(*session));
         opens.iter().all(|session| *session == self.session)
     }
 
-    /// Fails with [`FsError::Busy`] if another mount has a claim, and is there.
+    /// Fails with [`FsError::Busy`] if another mount that is alive holds the claim.
     pub(crate) fn check_claim(&self, claim: Option<Session>) -> Result<(), FsError> {
         match claim {
             Some(other) if other != self.session && self.is_alive(other) => Err(FsError::Busy),

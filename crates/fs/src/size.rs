@@ -1,7 +1,8 @@
-//! Making files longer and shorter, holes, and memory in advance.
+//! Changing the length of files, punching holes, allocating memory in advance.
 //!
-//! Who takes memory away has a *claim* in the inode: other mounts neither open the file nor make it
-//! longer until that is done, or the mount is gone; then they do it themselves.
+//! The mount that releases memory holds a *claim* in the inode: other mounts neither open nor
+//! extend the file until the claim is cleared. If its mount is gone, another mount takes the claim
+//! over and finishes the work.
 
 use std::collections::HashMap;
 use std::sync::atomic::Ordering;
@@ -18,14 +19,14 @@ use crate::volume::{Volume, lock};
 use crate::volume_memory::VolumeMemory;
 
 impl<M: VolumeMemory> Volume<M> {
-    /// Finishes what a mount that is gone has begun with a file.
+    /// Finishes the release of memory that a mount, now gone, has begun in a file.
     pub(crate) fn mend(&self, ino: Ino) -> Result<(), FsError> {
         let Some(file) = self.opened(ino) else { return Ok(()) };
         let _alone = file.exclude();
         self.waiting(|| self.mend_held(&file))
     }
 
-    /// Finishes what this mount has begun with a file, and failed.
+    /// Finishes the release of memory that this mount has begun in a file and that has failed.
     pub(crate) fn mend_own(&self, file: &OpenFile) -> Result<(), FsError> {
         if !file.claimed.load(Ordering::Relaxed) {
             return Ok(());
@@ -37,7 +38,7 @@ impl<M: VolumeMemory> Volume<M> {
         }
     }
 
-    /// The same for who has excluded all others of this mount.
+    /// As `mend`; the caller has locked the gate exclusively.
     fn mend_held(&self, file: &OpenFile) -> Result<(), FsError> {
         self.settle_marks()?;
         let updated = self.update(file.ino, |inode| {
@@ -52,7 +53,7 @@ impl<M: VolumeMemory> Volume<M> {
         if claimed { self.end_claim(file, inode, None) } else { Ok(()) }
     }
 
-    /// Notes after a change of an inode whether a claim of this mount may stand there.
+    /// Records after a change of an inode whether it may hold a claim of this mount.
     fn note_claim<T>(
         &self,
         file: &OpenFile,
@@ -63,14 +64,15 @@ impl<M: VolumeMemory> Volume<M> {
                 file.claimed.store(inode.claim == Some(self.session), Ordering::Relaxed);
             }
             Err(FsError::NotFound) => file.claimed.store(false, Ordering::Relaxed),
-            // It may have been made.
+            // The change may have been made.
             Err(FsError::Io(_)) => file.claimed.store(true, Ordering::Relaxed),
             Err(_) => {}
         }
         updated
     }
 
-    /// Clears a range, and all behind the end, for who has the claim, and gives that back.
+    /// Clears `range` and all bytes behind the end, then clears the claim. The caller holds the
+    /// claim.
     fn end_claim(
         &self,
         file: &OpenFile,
@@ -93,8 +95,7 @@ impl<M: VolumeMemory> Volume<M> {
         self.note_claim(file, updated).map(drop)
     }
 
-    /// Changes an inode for who has excluded all others of this mount, when no other mount has a
-    /// claim.
+    /// Changes an inode once no mount holds a claim. The caller has locked the gate exclusively.
     fn update_unclaimed<T>(
         &self,
         file: &OpenFile,
@@ -115,8 +116,9 @@ impl<M: VolumeMemory> Volume<M> {
         })
     }
 
-    /// Takes back what a write has made the file longer by, `reserved`, and found no memory for. If
-    /// anybody may have written there meanwhile the file stays as long as it is.
+    /// Takes back an extension for which a write found no memory. `reserved` is the inode after the
+    /// extension. The file keeps its length if any other write may have stored bytes there
+    /// meanwhile.
     pub(crate) fn cut_back(
         &self,
         file: &OpenFile,
@@ -128,7 +130,7 @@ impl<M: VolumeMemory> Volume<M> {
             return Ok(());
         }
         let updated = self.update_with_lazy(file, |inode| {
-            // Another mount that wrote has it open still, or changed the inode.
+            // Another mount that has written still has the file open, or has changed the inode.
             let is_untouched = (inode.size, inode.change) == (reserved.size, reserved.change);
             if !is_untouched || inode.claim.is_some() || !self.is_ours_alone(&mut inode.opens) {
                 return Ok(false);
@@ -162,7 +164,7 @@ impl<M: VolumeMemory> Volume<M> {
         if shrinks { self.end_claim(file, inode, None) } else { Ok(()) }
     }
 
-    /// Has memory for a range of a file in advance, or makes it a hole or zeros.
+    /// Allocates memory for a range of a file in advance, or makes the range a hole or zeros.
     pub fn allocate(
         &self,
         ino: Ino,
@@ -210,7 +212,7 @@ impl<M: VolumeMemory> Volume<M> {
         if claimed { self.end_claim(file, inode, Some((start, end))) } else { Ok(()) }
     }
 
-    /// Makes all that is missing in a range.
+    /// Creates all missing memory in a range.
     fn fill_in(&self, file: &OpenFile, start: u64, end: u64, extend: bool) -> Result<(), FsError> {
         let capacity = self.memory.capacity().map_err(FsError::of_memory::<M>)?;
         let _alone = file.exclude();
@@ -252,7 +254,7 @@ impl<M: VolumeMemory> Volume<M> {
         }
         result?;
         if extend {
-            // Who makes it shorter clears what is behind the new end first.
+            // The mount that shortens the file first clears the bytes behind the new end.
             self.update_unclaimed(file, |inode| {
                 if inode.size < end {
                     inode.size = end;
@@ -303,15 +305,16 @@ impl<M: VolumeMemory> Volume<M> {
         Ok(allocated)
     }
 
-    /// The first byte at or behind `offset` that is not in a hole.
+    /// Returns the first offset at or after `offset` that is not in a hole.
     ///
     /// # Errors
-    /// [`FsError::NoSuchOffset`] if only a hole follows, or the end.
+    /// [`FsError::NoSuchOffset`] if no data follows, or `offset` is not before the end.
     pub fn seek_data(&self, ino: Ino, offset: u64) -> Result<u64, FsError> {
         self.seek(ino, offset, true)
     }
 
-    /// The first byte at or behind `offset` that is in a hole; the end of the file counts as one.
+    /// Returns the first offset at or after `offset` that is in a hole; the end of the file counts
+    /// as one.
     ///
     /// # Errors
     /// [`FsError::NoSuchOffset`] if `offset` is not before the end.
@@ -339,7 +342,7 @@ impl<M: VolumeMemory> Volume<M> {
         }
         match data {
             true => Err(FsError::NoSuchOffset),
-            // Without a head all is a hole.
+            // A file without a head is one hole.
             false => Ok(if head.is_null() { offset } else { inode.size }),
         }
     }

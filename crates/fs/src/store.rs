@@ -1,4 +1,4 @@
-//! Transactions on a volume's table: read what is needed, say what becomes of it, commit.
+//! Transactions on a volume's table: read keys, set new values, commit.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -19,22 +19,22 @@ struct Item {
     new: Option<Vec<u8>>,
 }
 
-/// A transaction in the making. Reads see what it has written itself.
+/// A transaction in progress. Its reads see its own writes.
 pub(crate) struct Work<'a, M: VolumeMemory> {
     pub(crate) volume: &'a Volume<M>,
     access: &'a mut Transactor<M>,
     items: BTreeMap<Vec<u8>, Item>,
-    /// Whether what was read can't be of one time.
+    /// Set when values that were read cannot be of one point in time.
     torn: bool,
 }
 
-/// After so many tries values that don't fit together are damage, or mounts too busy.
+/// After this many attempts the transaction fails: the other mounts are too busy.
 const MAX_TRIES: u32 = 10_000;
-/// After so many tries values that don't fit together are not of different moments.
+/// After this many attempts inconsistent values are damage, not values of different points in time.
 const MAX_TORN: u32 = 200;
 
 impl<M: VolumeMemory> Work<'_, M> {
-    /// Reads a key without depending on it, unless it does already.
+    /// Reads a key without making the transaction depend on it.
     pub(crate) fn peek(&mut self, key: &[u8]) -> Result<Option<Vec<u8>>, FsError> {
         if let Some(item) = self.items.get(key) {
             return Ok(item.new.clone());
@@ -55,14 +55,14 @@ impl<M: VolumeMemory> Work<'_, M> {
         self.items.entry(key.to_vec()).or_insert_with(item);
     }
 
-    /// Reads a key, which must not change until the commit.
+    /// Reads a key and makes the transaction depend on it.
     pub(crate) fn get(&mut self, key: &[u8]) -> Result<Option<Vec<u8>>, FsError> {
         let value = self.peek(key)?;
         self.depend(key, value.as_deref());
         Ok(value)
     }
 
-    /// Stores a value under a key, or none. A key that was not read must not be there yet.
+    /// Sets the value of a key; `None` deletes it. A key that was not read must not exist.
     pub(crate) fn set(&mut self, key: &[u8], new: Option<Vec<u8>>) {
         match self.items.get_mut(key) {
             Some(item) => item.new = new,
@@ -70,19 +70,23 @@ impl<M: VolumeMemory> Work<'_, M> {
         }
     }
 
-    /// Says that something must have changed between two reads: the transaction starts again.
+    /// Marks the values read as inconsistent, so that the transaction starts again. Returns the
+    /// error to return from the body.
     pub(crate) fn torn(&mut self, what: &'static str) -> FsError {
         self.torn = true;
         FsError::Damaged(what)
     }
 
-    /// An inode; [`FsError::NotFound`] if it is gone.
+    /// Reads an inode.
+    ///
+    /// # Errors
+    /// [`FsError::NotFound`] if it does not exist.
     pub(crate) fn inode(&mut self, ino: Ino) -> Result<Inode, FsError> {
         let value = self.get(&keys::inode(ino))?.ok_or(FsError::NotFound)?;
         Inode::decode(&value)
     }
 
-    /// The inode that an entry names.
+    /// Reads the inode that an entry refers to. If it does not exist, the transaction starts again.
     pub(crate) fn named(&mut self, ino: Ino) -> Result<Inode, FsError> {
         match self.inode(ino) {
             Err(FsError::NotFound) => Err(self.torn("an entry names no inode")),
@@ -90,19 +94,19 @@ impl<M: VolumeMemory> Work<'_, M> {
         }
     }
 
-    /// Stores an inode that was read, or a new one.
+    /// Stores an inode that was read, or a new one, and increments its change counter.
     pub(crate) fn set_inode(&mut self, ino: Ino, inode: &mut Inode) {
         inode.change = inode.change.wrapping_add(1);
         self.set_opens(ino, inode);
     }
 
-    /// The same for one of which only who has it open has changed: that counts as no change.
+    /// Stores an inode whose list of sessions alone has changed; the change counter stays.
     fn set_opens(&mut self, ino: Ino, inode: &Inode) {
         self.set(&keys::inode(ino), Some(inode.encode()));
     }
 
-    /// Whether there are more keys afterwards. A list of orphans does not count: what stands there
-    /// gives memory back.
+    /// Whether the transaction adds more keys than it removes. Lists of orphans do not count: their
+    /// inodes will give memory back.
     fn adds_keys(&self) -> bool {
         let counted = self.items.iter().filter(|(key, _)| !keys::is_orphan_list(key));
         let (mut added, mut removed) = (0_usize, 0_usize);
@@ -115,7 +119,7 @@ impl<M: VolumeMemory> Work<'_, M> {
 
     fn commit(&mut self) -> Result<bool, FsError> {
         if self.items.values().all(|item| item.expected == item.new) {
-            // Nothing changes: each value was there when it was read.
+            // A transaction that changes nothing: each value was there when it was read.
             return Ok(true);
         }
         let changes: Vec<KeyChange<'_>> = self
@@ -132,7 +136,7 @@ impl<M: VolumeMemory> Work<'_, M> {
 }
 
 impl<M: VolumeMemory> Volume<M> {
-    /// Lends a transactor; the volume has one for each thread that is in an operation.
+    /// Calls `work` with a transactor; the volume has one for each thread that is in an operation.
     pub(crate) fn with_access<T>(
         &self,
         work: impl FnOnce(&mut Transactor<M>) -> Result<T, FsError>,
@@ -147,8 +151,8 @@ impl<M: VolumeMemory> Volume<M> {
         result
     }
 
-    /// Does `body` as one transaction: again from the beginning if what it has read has changed. If
-    /// no memory is left for it, it uses the reserve, unless it adds keys.
+    /// Runs `body` as one transaction, and again whenever a key that it has read has changed. If
+    /// memory runs out and the transaction does not add keys, it releases the reserve.
     pub(crate) fn transact<T>(
         &self,
         body: impl FnMut(&mut Work<'_, M>) -> Result<T, FsError>,
@@ -156,7 +160,11 @@ impl<M: VolumeMemory> Volume<M> {
         self.try_transact(body, true)
     }
 
-    /// The same for what needs more memory afterwards than before: the reserve is not for that.
+    /// As [`transact`](Self::transact), for a transaction that needs more memory afterwards than
+    /// before: it does not use the reserve.
+    ///
+    /// # Errors
+    /// [`FsError::NoSpace`] while the reserve is not whole.
     pub(crate) fn transact_growing<T>(
         &self,
         body: impl FnMut(&mut Work<'_, M>) -> Result<T, FsError>,
@@ -193,7 +201,7 @@ impl<M: VolumeMemory> Volume<M> {
         })
     }
 
-    /// Changes one inode.
+    /// Changes one inode. Returns the value of `change` and the new inode.
     pub(crate) fn update<T>(
         &self,
         ino: Ino,
@@ -228,8 +236,8 @@ impl<M: VolumeMemory> Volume<M> {
         })
     }
 
-    /// Reads what reads and writes of a file need of its inode: not who has it open. As a rule it
-    /// allocates nothing.
+    /// Reads an inode for a read or write of its contents: without the list of sessions. Normally
+    /// it allocates nothing.
     pub(crate) fn contents_inode(&self, ino: Ino) -> Result<Inode, FsError> {
         thread_local! {
             static VALUE: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };

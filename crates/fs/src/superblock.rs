@@ -1,38 +1,37 @@
-//! Where a volume begins.
+//! The superblock of a volume.
 //!
 //! ```text
 //!  0 magic "rackp-fs" | 8 version u32 | 12 zero | 16 table u64 | 24 seed of hashes u64
 //! 32 XXH3-64 of bytes 0..32 | 40 first page of heads u64 | 48 place of the table u64 | 56 zero
-//! 64 504 seats u64: the address of the superblock, or the token of who sits there
+//! 64 504 seats u64: the address of the superblock, or the token of the mount in the seat
 //! ```
 //!
-//! While the volume is made the table at 16 is 0, and 32 has the checksum with a table of 0.
-//! Whoever opens it completes it: creates the table at its place, makes the first entries, and
-//! stores the table at 16 and the checksum, each by a compare-and-swap.
+//! While a volume is being created, the field at 16 is 0, and 32 holds the checksum that fits it. A
+//! mount that opens such a volume completes it: it creates the table at its place and the first
+//! entries, then stores the table at 16 and the checksum, each by a compare-and-swap.
 
 use rackpool_client::GlobalAddr;
 use rackpool_kv::{KvError, Memory};
 use xxhash_rust::xxh3::xxh3_64;
 
-/// What does not change of it.
+/// The fixed fields. Only the table changes, once, when the volume is completed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Superblock {
     pub(crate) table: GlobalAddr,
     pub(crate) seed: u64,
 }
 
-/// What the bytes of no superblock of this version are.
+/// Why bytes are no superblock of this version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Foreign {
     NotAVolume,
     Version(u32),
 }
 
-/// Where the table of the volume is whose superblock is at `addr`; `None` of one that is not
-/// complete.
+/// Returns the table of the volume whose superblock is at `addr`; `None` for an incomplete volume.
 ///
 /// # Errors
-/// [`KvError::Corrupt`](rackpool_kv::KvError) for what is no superblock, or the memory's own error.
+/// [`KvError::Corrupt`](rackpool_kv::KvError) if there is no superblock, or the memory's own error.
 pub fn table_of<M: Memory>(
     memory: &M,
     addr: GlobalAddr,
@@ -45,7 +44,7 @@ pub fn table_of<M: Memory>(
     }
 }
 
-/// Whether the superblock of a volume begins with these bytes.
+/// Whether the bytes are the beginning of a volume's superblock.
 #[must_use]
 pub fn begins_volume(first: &[u8; 8]) -> bool {
     *first == Superblock::MAGIC
@@ -55,7 +54,7 @@ impl Superblock {
     pub(crate) const BYTES: usize = 4096;
     pub(crate) const FIXED: usize = 40;
     pub(crate) const VERSION: u32 = 1;
-    /// How many mounts a volume may have at a time.
+    /// The most mounts that a volume may have at a time.
     pub(crate) const SEATS: u16 = 504;
     const MAGIC: [u8; 8] = *b"rackp-fs";
 
@@ -67,7 +66,7 @@ impl Superblock {
         xxh3_64(&bytes)
     }
 
-    /// The whole superblock of a new volume at `addr`.
+    /// Encodes the superblock of a new volume at `addr`.
     pub(crate) fn encode(self, addr: GlobalAddr) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(Self::BYTES);
         bytes.extend_from_slice(&Self::MAGIC);
@@ -96,13 +95,13 @@ impl Superblock {
         let begun = Self { table: GlobalAddr::NULL, ..whole };
         match word(32) {
             check if check == whole.check() => Ok(whole),
-            // The table may be there and the checksum not yet.
+            // The table may be stored already and the checksum not yet.
             check if check == begun.check() => Ok(begun),
             _ => Err(Foreign::NotAVolume),
         }
     }
 
-    /// The word that holds the table of a complete volume.
+    /// The word that holds the table's address.
     pub(crate) const fn table_addr(superblock: GlobalAddr) -> GlobalAddr {
         GlobalAddr::from_raw(superblock.raw() + 16)
     }
@@ -112,12 +111,12 @@ impl Superblock {
         GlobalAddr::from_raw(superblock.raw() + 32)
     }
 
-    /// The word that the table is created at.
+    /// The place at which the table is created.
     pub(crate) const fn place_addr(superblock: GlobalAddr) -> GlobalAddr {
         GlobalAddr::from_raw(superblock.raw() + 48)
     }
 
-    /// The word that leads to the heads of files.
+    /// The word that leads to the first page of heads.
     pub(crate) const fn heads_addr(superblock: GlobalAddr) -> GlobalAddr {
         GlobalAddr::from_raw(superblock.raw() + 40)
     }

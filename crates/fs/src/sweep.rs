@@ -1,4 +1,4 @@
-//! Housekeeping: what mounts that are gone have left behind, and what has no name any more.
+//! Housekeeping: clears up after mounts that are gone, and frees inodes without a name.
 
 use crate::attr::{Ino, Kind};
 use crate::directory::Place;
@@ -10,12 +10,12 @@ use crate::volume::{MAX_SLOTS, Volume, lock};
 use crate::volume_memory::VolumeMemory;
 
 impl<M: VolumeMemory> Volume<M> {
-    /// Writes down times that were kept back, clears away what mounts that are gone have left, and
-    /// frees what has no name and is not open any more. To be called about each second by one
-    /// thread; it waits for nobody.
+    /// Stores delayed times, clears up after mounts that are gone, and frees inodes without a name
+    /// that no mount has open. One thread should call it about once a second. It does not wait for
+    /// other mounts.
     ///
     /// # Errors
-    /// The first one met; the rest was done nevertheless, and the next call does it again.
+    /// The first error; the sweep continues after it, and the next call repeats what failed.
     pub fn sweep(&self) -> Result<(), FsError> {
         let flushed = self.settle_marks().and(self.flush_all());
         let recovered = self.recover_mounts();
@@ -24,7 +24,7 @@ impl<M: VolumeMemory> Volume<M> {
             let value = self.value(&keys::orphan_list(list))?;
             for ino in orphans_in(value.as_deref()) {
                 match self.purge(ino) {
-                    // In the hands of another mount.
+                    // Another mount holds the inode.
                     Ok(()) | Err(FsError::Busy) => {}
                     Err(error) => purged = purged.and(Err(error)),
                 }
@@ -34,7 +34,7 @@ impl<M: VolumeMemory> Volume<M> {
         flushed.and(recovered).and(purged).and(self.scrub_heads())
     }
 
-    /// Clears away the transactions of mounts that are gone.
+    /// Resolves the transactions of mounts that are gone, and removes their locks and entries.
     fn recover_mounts(&self) -> Result<(), FsError> {
         let value = self.value(keys::MOUNTS)?.unwrap_or_default();
         let mounts = Session::decode_all(&value)?;
@@ -60,12 +60,12 @@ impl<M: VolumeMemory> Volume<M> {
         })
     }
 
-    /// Notes this mount, so that others clear away what it leaves.
+    /// Adds this mount to the list of mounts, so that other mounts clear up after it.
     pub(crate) fn register_mount(&self) -> Result<(), FsError> {
         self.change_mounts(|mounts| mounts.push(self.session))
     }
 
-    /// Takes the mount from the list; before that, what its transactions needed, and its locks.
+    /// Removes this mount from the list, after its locks and the records of its transactions.
     pub(crate) fn unregister_mount(&self) -> Result<(), FsError> {
         self.expel_everywhere(self.session)?;
         self.with_access(|access| {
@@ -74,7 +74,7 @@ impl<M: VolumeMemory> Volume<M> {
         self.change_mounts(|mounts| mounts.retain(|session| *session != self.session))
     }
 
-    /// Frees an inode that has no name, unless some mount has it open.
+    /// Frees an inode that has no name, unless a mount has it open.
     pub(crate) fn purge(&self, ino: Ino) -> Result<(), FsError> {
         if !lock(&self.purging).insert(ino) {
             return Ok(());
@@ -85,7 +85,7 @@ impl<M: VolumeMemory> Volume<M> {
     }
 
     fn purge_alone(&self, ino: Ino) -> Result<(), FsError> {
-        // Nobody of this mount opens it meanwhile.
+        // The lock keeps this mount's threads from opening the inode.
         let files = lock(self.files_of(ino));
         let is_open_here = files.get(&ino).is_some_and(|file| file.is_open());
         let has_it_open = |session: &Session| match *session == self.session {
@@ -105,7 +105,7 @@ impl<M: VolumeMemory> Volume<M> {
         let inode = match claimed {
             Ok((true, inode)) => inode,
             Ok((false, _)) => return Ok(()),
-            // Another mount was quicker.
+            // Another mount has freed it.
             Err(FsError::NotFound) => return self.transact(|work| work.drop_orphan(ino)),
             Err(error) => return Err(error),
         };
@@ -115,7 +115,7 @@ impl<M: VolumeMemory> Volume<M> {
             _ => {}
         }
         self.transact(|work| {
-            // It stays claimed, so nobody else has changed it.
+            // The inode is still claimed, so no other mount has changed it.
             work.inode(ino)?;
             work.remove_orphan(ino)
         })?;

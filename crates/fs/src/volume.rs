@@ -19,15 +19,16 @@ use crate::session::{Session, take_seat};
 use crate::superblock::{Foreign, Superblock};
 use crate::volume_memory::VolumeMemory;
 
-/// A file system in the pool, as one mount uses it. Usable from many threads at once.
+/// A file system in the pool, as one mount uses it. Threads may share it.
 ///
-/// Several mounts, in any rack, use the same file system; each change of names is made at one
-/// moment for all of them. What one has written to a file others see at once if they ask the pool,
-/// not if they kept it in a cache: see `docs/SEMANTICS.md`.
+/// Several mounts, in any rack, use the same file system. Each change of names takes effect
+/// atomically for all of them. Bytes that one mount has written to a file are visible at once to
+/// mounts that read them from the pool, but not to mounts that read a cached copy: see
+/// `docs/SEMANTICS.md`.
 ///
-/// Files are read and written while they are [`open`](Self::open); otherwise each call opens and
-/// releases the file itself. Dropping a volume leaves it like [`close`](Self::close) does, but for
-/// times that were not written down yet.
+/// Files are read and written while they are [`open`](Self::open); on other files each call opens
+/// and releases the file itself. Dropping a volume ends the mount as [`close`](Self::close) does,
+/// except that delayed times are lost.
 ///
 /// ```no_run
 /// use std::sync::Arc;
@@ -47,58 +48,60 @@ pub struct Volume<M: VolumeMemory = Arc<Pool>> {
     pub(crate) memory: M,
     table: Table<M>,
     pub(crate) superblock: GlobalAddr,
-    /// What names are hashed with.
+    /// Seed of the name hashes.
     pub(crate) seed: u64,
     pub(crate) session: Session,
     seat: Mutex<Option<M::Seat>>,
-    /// Whether there is memory in reserve for removing files.
+    /// Set while this mount holds the reserve of memory for removing files.
     has_reserve: AtomicBool,
-    /// Transactors that no thread uses at the moment.
+    /// Transactors that no thread uses.
     pub(crate) idle: Mutex<Vec<Transactor<M>>>,
     slots: AtomicU16,
-    /// Numbers for new inodes.
+    /// Inode numbers that this mount has reserved and not used yet.
     pub(crate) inos: Mutex<Range<u64>>,
     pub(crate) files: [Mutex<Numbered<Ino, Arc<OpenFile>>>; FILE_SHARDS],
-    /// Nodes of directories of which it is known that they were split.
+    /// Nodes of directories that are known to be split: directory, depth, prefix.
     pub(crate) splits: RwLock<HashSet<(Ino, u8, u64)>>,
     pub(crate) heads: Mutex<PageHints>,
-    /// Words that this mount has marked as being freed and could not settle, with their marks.
+    /// Words that this mount has marked for a release of memory and could not settle, with their
+    /// marks.
     pub(crate) marks: Mutex<Vec<(GlobalAddr, u64)>>,
     /// Inodes that a thread of this mount is freeing.
     pub(crate) purging: Mutex<HashSet<Ino>>,
-    /// Whether what is used without being opened outlives its last name.
+    /// Whether directories, FIFOs, sockets and devices outlive their last name until they are
+    /// forgotten.
     pub(crate) keeps_nameless: bool,
     /// Inodes without a name that count as open until they are forgotten.
     pub(crate) nameless: Mutex<HashSet<Ino>>,
     pub(crate) lock_wait: Duration,
 }
 
-/// Open files are kept in so many maps, so that threads rarely wait for each other.
+/// Number of maps of open files: shards reduce contention between threads.
 pub(crate) const FILE_SHARDS: usize = 16;
-/// How many threads of a mount may be in an operation at a time.
+/// The most threads of a mount that may be in an operation at a time.
 pub(crate) const MAX_SLOTS: u16 = 128;
-/// How long another mount is waited for that works on a file.
+/// How long an operation waits for another mount's claim on a file before it fails with `Busy`.
 const LOCK_WAIT: Duration = Duration::from_secs(5);
 const MAX_NAME: usize = 200;
 const MIN_PAGE: u64 = 64 << 10;
 
-/// Locks a mutex; what a thread that panicked left is whole, as no guard is held across a call
-/// that can fail half-way.
+/// Locks a mutex and ignores poisoning: no guard is held across a call that can fail half-way, so a
+/// thread that panicked left a consistent value.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl<M: VolumeMemory> Volume<M> {
-    /// Opens the file system called `name` (1 to 200 bytes), which is made if there is none. Its
-    /// root directory belongs to root then.
+    /// Opens the file system called `name` (1 to 200 bytes). If there is none, creates it, with a
+    /// root directory that belongs to root.
     ///
-    /// A program may be killed while it makes one: whoever opens it next completes it. Only a kill
-    /// before the name is stored leaves something in use, which is the superblock of 4 KiB.
+    /// A program may be killed during creation: the next mount that opens the volume completes it.
+    /// Only a kill before the name is stored leaks memory, the superblock of 4 KiB.
     pub fn open_or_create(memory: M, name: &str) -> Result<Self, OpenError> {
         Self::open_or_create_for(memory, name, Caller::new(0, 0))
     }
 
-    /// The same; if the file system is made, its root directory belongs to `owner`.
+    /// As [`open_or_create`](Self::open_or_create), but a new root directory belongs to `owner`.
     pub fn open_or_create_for(memory: M, name: &str, owner: Caller) -> Result<Self, OpenError> {
         if name.is_empty() || name.len() > MAX_NAME {
             return Err(OpenError::Name);
@@ -154,12 +157,12 @@ impl<M: VolumeMemory> Volume<M> {
         }
     }
 
-    /// Gives a name to a volume without a table, unless somebody else does so first; gives where
-    /// the volume is that has the name then.
+    /// Stores a superblock without a table under the root `root`, unless another mount stores one
+    /// first. Returns the address of the volume that has the name afterwards.
     fn begin_volume(memory: &M, root: &str) -> Result<GlobalAddr, OpenError> {
         let failed = FsError::of_memory::<M>;
         let addr = memory.allocate(Superblock::BYTES as u64).map_err(failed)?;
-        // The keys of its hash maps are the standard library's only source of randomness.
+        // `RandomState`'s hash keys are the standard library's only source of randomness.
         let seed = RandomState::new().build_hasher().finish();
         let superblock = Superblock { table: GlobalAddr::NULL, seed };
         memory.write(addr, &superblock.encode(addr)).map_err(failed)?;
@@ -180,7 +183,8 @@ impl<M: VolumeMemory> Volume<M> {
             Ok::<_, OpenError>(Superblock::decode(&fixed))
         };
         let decoded = match read()? {
-            // The checksum may have been read after the table came, and the table before.
+            // Another mount may have stored the table after this read its word and before it read
+            // the checksum.
             Err(Foreign::NotAVolume) => read()?,
             decoded => decoded,
         };
@@ -193,8 +197,8 @@ impl<M: VolumeMemory> Volume<M> {
         })
     }
 
-    /// Completes a volume whose creation was cut short, or is under way; any number of mounts may
-    /// do so at once.
+    /// Completes a volume whose creation was interrupted or is in progress. Any number of mounts
+    /// may do so at once.
     fn complete_volume(
         memory: &M,
         addr: GlobalAddr,
@@ -215,7 +219,7 @@ impl<M: VolumeMemory> Volume<M> {
             (keys::MOVES, &[0; 8]),
         ] {
             let change = KeyChange { key, expected: None, new: Some(value) };
-            // A change of one key needs no owner. Where the key is there, another mount made it.
+            // A change of one key needs no owner. If the key exists, another mount has created it.
             let mut access = Transactor::new(&table, 0, 0);
             access.commit(&[change]).map_err(FsError::of_table::<M>)?;
         }
@@ -229,7 +233,8 @@ impl<M: VolumeMemory> Volume<M> {
         Ok(whole)
     }
 
-    /// Swaps a word that never gets the old value back, unless another mount has.
+    /// Swaps a word that never holds `from` again, unless another mount has swapped it. Retries
+    /// while the outcome is indeterminate.
     fn swap_surely(memory: &M, at: GlobalAddr, from: u64, to: u64) -> Result<(), FsError> {
         loop {
             match memory.compare_and_swap(at, from, to) {
@@ -242,8 +247,8 @@ impl<M: VolumeMemory> Volume<M> {
         }
     }
 
-    /// How long operations wait for a mount that works on a file and does not go on, before they
-    /// fail with [`FsError::Busy`]; 5 s unless set.
+    /// Sets how long operations wait for another mount that holds a file before they fail with
+    /// [`FsError::Busy`]. The default is 5 s.
     #[must_use]
     pub fn with_lock_wait(mut self, lock_wait: Duration) -> Self {
         self.lock_wait = lock_wait;
@@ -251,12 +256,14 @@ impl<M: VolumeMemory> Volume<M> {
         self
     }
 
-    /// The memory it lives in.
+    /// The memory that holds the volume.
     pub const fn memory(&self) -> &M {
         &self.memory
     }
 
-    /// A transactor for one more thread.
+    /// Returns a transactor for one more thread.
+    ///
+    /// Fails with [`FsError::Busy`] if `MAX_SLOTS` threads have one.
     pub(crate) fn new_access(&self) -> Result<Transactor<M>, FsError> {
         let slot = self.slots.fetch_add(1, Ordering::Relaxed);
         if slot >= MAX_SLOTS {
@@ -267,7 +274,7 @@ impl<M: VolumeMemory> Volume<M> {
         Ok(if self.lock_wait.is_zero() { access.with_lock_wait(Duration::ZERO) } else { access })
     }
 
-    /// Has memory in reserve again, if there is any; says whether it has.
+    /// Refills the reserve if memory is available. Returns whether the reserve is whole.
     pub(crate) fn keep_reserve(&self) -> bool {
         if self.has_reserve.load(Ordering::Relaxed) {
             return true;
@@ -278,19 +285,20 @@ impl<M: VolumeMemory> Volume<M> {
         kept
     }
 
-    /// Fails if what is left of the pool is needed for removing files.
+    /// Fails with [`FsError::NoSpace`] if the reserve is not whole: the memory that is left is for
+    /// removing files.
     pub(crate) fn expect_room(&self) -> Result<(), FsError> {
         if self.keep_reserve() { Ok(()) } else { Err(FsError::NoSpace) }
     }
 
-    /// Gives the reserve away; says whether there was one.
+    /// Gives the reserve back to the pool. Returns whether there was one.
     pub(crate) fn release_reserve(&self) -> bool {
         let seat = lock(&self.seat);
         self.has_reserve.store(false, Ordering::Relaxed);
         seat.as_ref().is_some_and(|seat| self.memory.release_reserve(seat))
     }
 
-    /// The figures of the pool's memory.
+    /// Returns the size and free space of the pool's memory.
     pub fn stat_fs(&self) -> Result<StatFs, FsError> {
         const BLOCK: u32 = 4096;
         let capacity = self.memory.capacity().map_err(FsError::of_memory::<M>)?;
@@ -302,11 +310,11 @@ impl<M: VolumeMemory> Volume<M> {
         })
     }
 
-    /// Ends the mount: releases what is still open, and writes down what is not written down yet.
+    /// Ends the mount: releases all open files and stores delayed times.
     ///
     /// # Errors
-    /// What could not be written down is lost, and what could not be released is by other mounts'
-    /// [`sweep`](Self::sweep).
+    /// Times that could not be stored are lost. Files that could not be released are released by
+    /// other mounts' [`sweep`](Self::sweep).
     pub fn close(self) -> Result<(), FsError> {
         let released = self.release_all();
         let left = self.unregister_mount();

@@ -7,22 +7,23 @@ use std::thread::JoinHandle;
 use rackpool_client::{AllocError, GlobalAddr, Pool, RootError, WriteRequest};
 use rackpool_kv::{Memory, PoolError};
 
-/// How much memory there is, in bytes.
+/// The size and free space of the memory, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Capacity {
-    /// In all.
+    /// All memory.
     pub total: u64,
-    /// Free of it.
+    /// Free memory.
     pub free: u64,
 }
 
-/// The memory that a volume lives in: the pool, or a test's.
+/// The memory that holds a volume: the pool, or a test's memory.
 pub trait VolumeMemory: Memory + Clone {
-    /// What keeps a seat taken; see `docs/design/publication.md`.
+    /// Keeps a seat taken; see `docs/design/publication.md`.
     type Seat: std::fmt::Debug + Send;
 
-    /// Takes `object` out of the word at `seat` if it is there, until the seat is left or the
-    /// program ends; gives the token that the word holds so long.
+    /// Borrows `object` out of the word at `seat`, until the seat is left or the program ends.
+    /// Returns the token that the word holds meanwhile, or `None` if the word does not hold
+    /// `object`.
     fn sit(
         &self,
         seat: GlobalAddr,
@@ -32,41 +33,41 @@ pub trait VolumeMemory: Memory + Clone {
     /// Gives a seat back.
     fn leave(&self, seat: Self::Seat);
 
-    /// Has memory in reserve with the seat, and says whether it has: so much that files can be
-    /// removed when none is left otherwise.
+    /// Refills the reserve that belongs to the seat, and returns whether it is whole. The reserve
+    /// is large enough to remove files when no other memory is left.
     fn keep_reserve(&self, seat: &Self::Seat) -> bool;
 
-    /// Gives the reserve back to the pool; says whether there was one.
+    /// Gives the reserve back to the pool. Returns whether there was one.
     fn release_reserve(&self, seat: &Self::Seat) -> bool;
 
-    /// Stores bytes at any addresses, in one round trip where they follow each other in a rack.
+    /// Stores bytes at any addresses, in one round trip for consecutive writes to one rack.
     fn write_batch(&self, writes: &[WriteRequest<'_>]) -> Result<(), Self::Error>;
 
-    /// Figures of the memory.
+    /// Returns the size and free space of the memory.
     fn capacity(&self) -> Result<Capacity, Self::Error>;
 
-    /// The address stored under a name.
+    /// Returns the address stored under a name.
     fn root(&self, name: &str) -> Result<Option<GlobalAddr>, RootError>;
 
-    /// Stores an address under a name that has none; gives what is stored there then.
+    /// Stores an address under a name that has none. Returns the address stored there afterwards.
     fn set_root(&self, name: &str, addr: GlobalAddr) -> Result<Option<GlobalAddr>, RootError>;
 
     /// Whether an operation failed because no memory is left.
     fn is_full(error: &Self::Error) -> bool;
 }
 
-/// A seat that a thread of its own keeps: reservations belong to the thread that made them.
+/// A seat, held by a thread of its own: reservations belong to the thread that made them.
 #[derive(Debug)]
 pub struct PoolSeat {
     wishes: Sender<Wish>,
     thread: JoinHandle<()>,
 }
 
-/// What is wanted of who keeps a seat; it stands up when nobody can want anything any more.
+/// A request to the thread that holds a seat. The thread leaves the seat when the channel closes.
 #[derive(Debug)]
 struct Wish {
     reserve: bool,
-    /// Whether there was a reserve before, and whether there is one now.
+    /// Receives whether there was a reserve before, and whether it is whole now.
     said: Sender<(bool, bool)>,
 }
 
@@ -81,9 +82,10 @@ impl PoolSeat {
     }
 }
 
-/// Whole pages in reserve. All objects of a page have one size, and removing files needs each of
-/// the small sizes: with fewer pages than sizes, the first removal could leave nothing for the
-/// second. Only a rack of some few pages spares less, one 16th.
+/// The number of whole pages in the reserve. All objects of a page have one size, and removing
+/// files needs each of the small sizes: with fewer pages than sizes, the first removal could leave
+/// no memory for the second. A rack of less than 96 pages reserves only one 16th of them, at least
+/// one.
 fn reserve_pages(pool: &Pool) -> usize {
     let frames = pool.rack_status().map_or(0, |status| status.frames);
     usize::try_from(frames / 16).unwrap_or(0).clamp(1, MAX_RESERVE_PAGES)
@@ -92,8 +94,8 @@ fn reserve_pages(pool: &Pool) -> usize {
 /// Objects of 64 B to 2 KiB have six sizes.
 const MAX_RESERVE_PAGES: usize = 6;
 
-/// Sits, and keeps the reserve, until nobody wants anything any more. A program that is killed
-/// keeps neither: both are reservations.
+/// Takes the seat and holds it and the reserve until the channel of requests closes. Both are
+/// reservations: the daemon releases them if the program is killed.
 fn keep_seat(
     pool: &Pool,
     (seat, object): (GlobalAddr, GlobalAddr),
@@ -107,7 +109,8 @@ fn keep_seat(
     };
     let pages = reserve_pages(pool);
     let mut reserve = Vec::with_capacity(pages);
-    // Who asked is waiting, unless its thread panicked; then there are no wishes.
+    // The caller waits for the answer, unless its thread panicked; then the channel of requests is
+    // closed.
     let _ = said.send(Ok(Some(reservation.token())));
     while let Ok(wish) = wishes.recv() {
         let had = !reserve.is_empty();
@@ -120,7 +123,7 @@ fn keep_seat(
         }
         let _ = wish.said.send((had, reserve.len() == pages));
     }
-    // Should these fail, the daemon does it when the program ends.
+    // If these fail, the daemon does it when the program ends.
     reserve.into_iter().for_each(|reservation| drop(pool.finish(reservation)));
     let _ = pool.finish(reservation);
 }
@@ -165,8 +168,8 @@ impl VolumeMemory for Arc<Pool> {
         let status = self.rack_status().map_err(AllocError::from)?;
         let page = self.page_bytes();
         let own = u64::from(status.frames).saturating_mul(page);
-        // Pages that have objects have room for more; what caches hold counts as used. Of other
-        // racks only whole pages are known.
+        // Pages with objects have room for more objects; memory in caches counts as used. Of other
+        // racks only whole free pages are known.
         let free = own.saturating_sub(status.allocated_bytes);
         let others = (status.other_frames, status.other_free_frames);
         Ok(Capacity {

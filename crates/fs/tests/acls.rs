@@ -1,4 +1,4 @@
-//! POSIX access control lists: what is accepted, how they and the mode agree, what is inherited.
+//! POSIX access control lists: validation, agreement with the mode, inheritance.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod support;
@@ -72,26 +72,26 @@ fn the_mode_and_the_access_acl_agree_whichever_is_set() {
     let ino = file(&a, Ino::ROOT, b"file");
     chmod(&a, ino, 0o4644);
     set(&a, ino, ACCESS, &full([7, 6, 5, 4, 6, 1])).unwrap();
-    // The group's bits are the mask; set-id bits are not the ACL's.
+    // The group digit is the mask; set-id bits are not part of the ACL.
     assert_eq!(b.attr(ino).unwrap().mode, 0o4761);
     assert_eq!(chmod(&b, ino, 0o640).mode, 0o640);
     assert_eq!(get(&a, ino, ACCESS), Some(full([6, 6, 5, 4, 4, 0])));
-    // An owner outside of the group loses set-group-id.
+    // An owner outside the group clears set-group-id.
     chmod(&a, ino, 0o2750);
     set(&a, ino, ACCESS, &full([7, 7, 7, 7, 7, 7])).unwrap();
     assert_eq!(a.attr(ino).unwrap().mode, 0o2777);
     a.set_acl_outside_group(ino, ACCESS, &full([7, 7, 7, 7, 7, 0]), XattrMode::Set).unwrap();
     assert_eq!(b.attr(ino).unwrap().mode, 0o770);
-    // An ACL that the mode can say is not kept.
+    // An ACL that is equivalent to the mode is not stored.
     set(&b, ino, ACCESS, &minimal(6, 4, 0)).unwrap();
     assert_eq!((get(&a, ino, ACCESS), a.attr(ino).unwrap().mode), (None, 0o640));
-    // One that is removed leaves the mode.
+    // Removing an ACL keeps the mode.
     set(&b, ino, ACCESS, &full([7, 6, 5, 4, 6, 1])).unwrap();
     assert!(a.list_xattr(ino).unwrap().contains(&ACCESS.to_vec()));
     a.remove_xattr(ino, ACCESS).unwrap();
     assert_eq!((get(&b, ino, ACCESS), b.attr(ino).unwrap().mode), (None, 0o761));
     assert!(matches!(a.remove_xattr(ino, ACCESS), Err(FsError::NoAttribute)));
-    // A mask without anybody named is kept, and is the group's digit.
+    // A mask without named entries is stored, and is the group digit.
     let masked = |mask| {
         acl(&[(OWNER, 7, NONE), (OWNING_GROUP, 7, NONE), (MASK, mask, NONE), (OTHERS, 0, 9)])
     };
@@ -112,7 +112,7 @@ fn a_default_acl_is_inherited_instead_of_the_umask() {
 
     let default = full([7, 7, 5, 7, 7, 5]);
     set(&a, home, DEFAULT, &default).unwrap();
-    // The directory's own mode is another matter.
+    // The directory's own mode is unaffected.
     assert_eq!(a.attr(home).unwrap().mode, 0o755);
     let made = b.create(home, b"file", NewNode::File, 0o640, user).unwrap();
     assert_eq!(made.mode, 0o640);
@@ -132,11 +132,11 @@ fn a_default_acl_is_inherited_instead_of_the_umask() {
     assert_eq!(get(&b, inner.ino, DEFAULT), Some(default));
     let link = a.create(home, b"link", NewNode::Symlink(b"file"), 0o777, user).unwrap();
     assert_eq!((link.mode, get(&b, link.ino, ACCESS)), (0o777, None));
-    // One that a mode can say leaves no ACL, and still comes before the umask.
+    // A default ACL that is equivalent to a mode leaves no ACL, but still replaces the umask.
     set(&b, home, DEFAULT, &minimal(7, 5, 1)).unwrap();
     let made = a.create(home, b"minimal", NewNode::File, 0o666, user).unwrap();
     assert_eq!((made.mode, get(&a, made.ino, ACCESS)), (0o640, None));
-    // Without it the umask counts again.
+    // Without the default ACL the umask applies again.
     b.remove_xattr(home, DEFAULT).unwrap();
     assert_eq!(a.create(home, b"masked", NewNode::File, 0o666, user).unwrap().mode, 0o600);
     check(&a, "a tree with ACLs");

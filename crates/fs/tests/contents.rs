@@ -1,4 +1,4 @@
-//! Files' contents against plain vectors, by two mounts in turn.
+//! Files' contents compared with plain vectors, by two mounts in turn.
 #![allow(
     clippy::unwrap_used,
     clippy::cast_possible_truncation,
@@ -25,7 +25,7 @@ enum Step {
     Seek(u64),
 }
 
-/// Offsets around the places where something changes.
+/// Offsets around block and cluster boundaries.
 fn offset() -> impl Strategy<Value = u64> {
     let edges = [0_u64, 4096, 65536, 65536 * 2, 65536 * 3, 65536 * 5];
     (0..edges.len(), -9..9_i64)
@@ -151,7 +151,7 @@ proptest! {
         }
         volumes[1].unlink(Ino::ROOT, b"file").unwrap();
         volumes[0].sweep().unwrap();
-        // A page of heads stays.
+        // A page of heads stays allocated.
         prop_assert!(memory.used() <= before + 4096, "{} after {}", memory.used(), before);
     }
 }
@@ -184,7 +184,7 @@ fn a_file_that_was_created_open_stays_as_long_as_it_is() {
     b.unlink(Ino::ROOT, b"file").unwrap();
     b.sweep().unwrap();
     a.write(ino, 0, &[7; 100_000]).unwrap();
-    // As another program of this mount would.
+    // As another program of this mount would do.
     a.open(ino).unwrap();
     a.release(ino).unwrap();
     assert_eq!(whole(&a, ino), [7; 100_000]);
@@ -219,7 +219,7 @@ fn a_file_can_have_bytes_anywhere() {
     assert!(memory.used() <= before + 4096);
 }
 
-/// What is allocated for a file's contents, in bytes.
+/// Returns the memory allocated for a file's contents, in bytes.
 fn allocated(volume: &Volume<TestVolumeMemory>, ino: Ino) -> u64 {
     volume.attr(ino).unwrap().blocks * 512
 }
@@ -233,7 +233,7 @@ fn pieces_far_apart_take_no_more_than_their_blocks() {
     let volume = memory.mount();
     let ino = file(&volume, Ino::ROOT, b"sparse");
     volume.open(ino).unwrap();
-    // Also within a file that is long enough already, and from its end to its beginning.
+    // Also in a file that is long enough already, and backwards.
     for (round, order) in [false, true, false].into_iter().enumerate() {
         volume.set_attr(ino, &size(0), ROOT).unwrap();
         if round == 2 {
@@ -257,7 +257,7 @@ fn a_file_written_in_order_gets_runs_by_whatever_pieces() {
     const CLUSTER: u64 = 64 << 10;
     let memory = TestVolumeMemory::new(64 << 20);
     let volume = memory.mount();
-    // A run is there whole from its first piece on, unlike the blocks of the first cluster.
+    // Unlike the blocks of the first cluster, a run is allocated completely by its first piece.
     for (piece, appends) in [(4096_usize, false), (4096, true), (70_000, false), (1000, true)] {
         let name = format!("{piece} {appends}");
         let ino = file(&volume, Ino::ROOT, name.as_bytes());
@@ -272,7 +272,7 @@ fn a_file_written_in_order_gets_runs_by_whatever_pieces() {
             };
             assert_eq!(written, piece);
             end += piece as u64;
-            // One that begins within a cluster may leave it blocks.
+            // A piece that begins within a cluster may leave blocks there.
             if CLUSTER.is_multiple_of(piece as u64) && end > CLUSTER {
                 assert_eq!(allocated(&volume, ino), end.next_multiple_of(CLUSTER), "{name}");
             }
@@ -304,7 +304,7 @@ fn a_full_pool_is_said_so_keeps_what_there_is_and_has_room_again_after_removals(
             assert_eq!(volume.attr(ino).unwrap().size, written);
         }
         assert!(written > 4 << 20, "round {round}: {written}");
-        // Until nothing at all fits any more.
+        // Until nothing fits any more.
         let mut small = 0_u32;
         while let Ok(attr) = volume.create(
             Ino::ROOT,

@@ -1,5 +1,5 @@
-//! A mount that makes a volume is killed, or stopped, at each memory operation: the next one
-//! completes the volume, and nothing is in use that does not belong to it.
+//! A mount that creates a volume is killed, or stopped, at each memory operation. The next mount
+//! completes the volume, and no memory is leaked.
 #![allow(
     clippy::unwrap_used,
     clippy::cast_possible_truncation,
@@ -14,11 +14,11 @@ use rackpool_fs::{Ino, walk_volume};
 use support::table::scheduler::{Fate, scheduler};
 use support::{TestVolumeMemory, file};
 
-/// What a superblock takes.
+/// The size of a superblock in bytes.
 const SUPERBLOCK: u64 = 4096;
 
-/// A mount meets its fate at its operation `at`, another one comes later. Returns whether it met
-/// it.
+/// Kills or stops a mount at its operation `at`, then opens the volume in another mount. Returns
+/// whether the first mount reached that operation.
 fn meet(fate: fn(u64) -> Fate, at: u64) -> bool {
     let memory = TestVolumeMemory::new(8 << 20);
     let time = scheduler(1, &[fate(at), Fate::Lives]).never_switching();
@@ -38,7 +38,7 @@ fn meet(fate: fn(u64) -> Fate, at: u64) -> bool {
     let volume = memory.mount();
     assert!(volume.lookup(Ino::ROOT, b"later").is_ok(), "at {at}");
     assert!(killed || volume.lookup(Ino::ROOT, b"first").is_ok(), "at {at}");
-    // What a killed mount had in the table is swept up.
+    // Sweeps release what a killed mount had in the table.
     (0..200).for_each(|_| volume.sweep().unwrap());
     volume.close().unwrap();
     let mut reached = BTreeSet::new();
@@ -54,7 +54,7 @@ fn meet(fate: fn(u64) -> Fate, at: u64) -> bool {
         .flat_map(|size| memory.heap.live_of(size).into_iter().map(move |addr| (addr, size)));
     let left: Vec<u64> =
         live.filter(|(addr, _)| !reached.contains(addr)).map(|(_, size)| size).collect();
-    // Only before the name is stored.
+    // A superblock may leak only before the name is stored.
     assert!(left.is_empty() || (killed && at < 4 && left == [SUPERBLOCK]), "at {at}: {left:?}");
     time.operations(0) >= at
 }

@@ -1,5 +1,5 @@
-//! Bytes of a volume that something else has written over: any answer or error will do, but it must
-//! come, and nothing may be written where no memory is allocated.
+//! Bytes of a volume overwritten by something else. Operations may return any result or error, but
+//! they must end, and must not write to memory that is not allocated.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod support;
@@ -21,7 +21,7 @@ fn plant(memory: &TestVolumeMemory) -> (Ino, Ino) {
     (home, ino)
 }
 
-/// Looks at everything; all errors are fine.
+/// Runs many operations; all errors are accepted.
 fn look(volume: &Volume<TestVolumeMemory>, (home, ino): (Ino, Ino)) {
     let _ = volume.lookup(Ino::ROOT, b"home");
     let _ = names(volume, home);
@@ -39,7 +39,7 @@ fn damage_is_an_error_and_no_endless_search() {
     let memory = TestVolumeMemory::new(12 << 20);
     let planted = plant(&memory);
     let volume = memory.mount();
-    // Runs of a file are bytes as any others, and the table's directory is its own.
+    // Runs of files hold arbitrary bytes; damage of the table's directory is tested by the table.
     let lines = memory.heap.live_lines().into_iter().filter(|line| {
         let of =
             |size: u64| memory.heap.live_of(size).iter().any(|at| (*at..at + size).contains(line));
@@ -78,7 +78,7 @@ fn values_that_no_volume_has_are_damage() {
     let change = SetAttr { mode: Some(0), ..SetAttr::default() };
     assert!(matches!(volume.set_attr(ino, &change, ROOT), Err(FsError::Damaged(_))));
     assert!(matches!(volume.unlink(home, b"file"), Err(FsError::Damaged(_))));
-    // An entry that names nothing.
+    // An entry without an inode.
     memory.table().handle().delete(&inode_key(ino)).unwrap();
     assert!(matches!(volume.lookup(home, b"file"), Err(FsError::Damaged(_))));
     assert!(matches!(volume.unlink(home, b"file"), Err(FsError::Damaged(_))));
@@ -90,7 +90,7 @@ fn values_that_no_volume_has_are_damage() {
         assert!(matches!(names(&volume, home), Err(FsError::Damaged(_))), "{junk:?}");
         assert!(matches!(volume.lookup(home, b"file"), Err(FsError::Damaged(_))));
     }
-    // Nodes that are split without an end.
+    // Nodes that are split beyond the greatest depth.
     for depth in 0..14_u8 {
         for prefix in 0..16_u64 {
             let place = [&[depth][..], &prefix.to_be_bytes()].concat();
@@ -128,13 +128,13 @@ fn a_file_in_the_hands_of_a_mount_that_does_not_go_on_is_busy_and_not_for_ever()
     assert!(matches!(second.open(ino), Err(FsError::Busy)));
     assert_eq!(second.attr(ino).unwrap().size, 600_005);
     drop(first);
-    // It is gone, and the second one finishes what it had begun.
+    // The first mount is gone, and the second finishes what it had begun.
     second.open(ino).unwrap();
     second.append(ino, b"x").unwrap();
     second.release(ino).unwrap();
 }
 
-/// The table's value of an inode, without the tag before it.
+/// The table's value of an inode, without its leading tag.
 fn inode_value(memory: &TestVolumeMemory, ino: Ino) -> Vec<u8> {
     let (mut handle, mut value) = (memory.table().handle(), Vec::new());
     assert!(handle.get(&[&b"i"[..], &ino.0.to_be_bytes()].concat(), &mut value).unwrap());
@@ -180,7 +180,7 @@ fn nodes_that_more_than_one_word_leads_to_are_damage() {
     let ino = file(&volume, home, b"deep");
     volume.open(ino).unwrap();
     volume.write(ino, 1 << 62, b"x").unwrap();
-    // The tree of the highest level: a node of which all words lead to itself.
+    // The tree of the highest level: a node whose words all lead to itself.
     let node = word(&memory, head_of(&memory, ino) + 8 * 7);
     for number in 0..512 {
         set_word(&memory, (node & !0x7f) + 8 * number, node);
@@ -189,10 +189,10 @@ fn nodes_that_more_than_one_word_leads_to_are_damage() {
     other.open(ino).unwrap();
     assert!(matches!(other.seek_data(ino, 1 << 61), Err(FsError::Damaged(_))));
     assert!(matches!(other.seek_hole(ino, (1 << 62) - 1), Err(FsError::Damaged(_))));
-    // Alone, or not.
+    // Once while the other mount has the file open, once alone.
     let size = |size| SetAttr { size: Some(size), ..SetAttr::default() };
     for mount in [&volume, &other] {
-        // The second one waits for the first.
+        // The second mount waits for the first one's claim.
         let cut = mount.set_attr(ino, &size(1), ROOT);
         assert!(matches!(cut, Err(FsError::Damaged(_) | FsError::Busy)), "{cut:?}");
         let _ = mount.release(ino);

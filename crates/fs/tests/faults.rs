@@ -1,6 +1,6 @@
-//! One memory operation fails, or a few on end: each in turn, made or not made. The operation may
-//! fail with it; the volume is whole all the same, and when the memory answers again nothing of the
-//! failure is left.
+//! One memory operation, or several in a row, fails: each one in turn, executed or not. The file
+//! system's operation may fail with it, but the volume stays consistent, and nothing remains of the
+//! failure once the memory works again.
 #![allow(
     clippy::unwrap_used,
     clippy::cast_possible_truncation,
@@ -15,11 +15,12 @@ use support::{ROOT, TestVolumeMemory, check, directory, emptied, file};
 
 type Mount = Volume<TestVolumeMemory>;
 
-/// What a mount does while the memory fails, and what may come of it.
+/// What a mount does while the memory fails, and the permitted results.
 struct Case {
     name: &'static str,
     act: fn(&Mount, &Tree) -> Result<(), FsError>,
-    /// Panics unless this is what the operation may leave, which said that it succeeded or not.
+    /// Panics unless the state is a permitted result of the operation, which succeeded if the flag
+    /// is set.
     expect: fn(&Mount, &Tree, bool),
 }
 
@@ -53,7 +54,7 @@ fn size(size: u64) -> SetAttr {
     SetAttr { size: Some(size), ..SetAttr::default() }
 }
 
-/// The file as a failed write leaves it: each byte of the write is there or zero.
+/// Checks a file after a failed write: each byte of the write is stored or zero.
 fn written(seen: &[u8], before: &[u8], offset: usize, byte: u8, done: bool) {
     let kept = offset.min(before.len());
     assert_eq!(seen[..kept], before[..kept]);
@@ -63,7 +64,7 @@ fn written(seen: &[u8], before: &[u8], offset: usize, byte: u8, done: bool) {
     assert_eq!(other.map(|at| &rest[at..rest.len().min(at + 9)]), None, "{other:?}");
 }
 
-/// Writes all, or fails.
+/// Writes all bytes, or fails.
 fn write(volume: &Mount, ino: Ino, offset: u64, from: &[u8]) -> Result<(), FsError> {
     match volume.write(ino, offset, from)? {
         bytes if bytes == from.len() => Ok(()),
@@ -176,7 +177,7 @@ fn cases() -> Vec<Case> {
     ]
 }
 
-/// What may befall an operation: whether a fault was met.
+/// Runs a case with a fault. Returns whether the fault occurred.
 fn run(case: &Case, (at, count, fault): (u64, u64, Fault), expected: &[u64]) -> bool {
     let memory = TestVolumeMemory::new(6 << 20);
     let tree = plant(&memory);
@@ -191,7 +192,7 @@ fn run(case: &Case, (at, count, fault): (u64, u64, Fault), expected: &[u64]) -> 
     }
     volume.sweep().unwrap_or_else(|error| panic!("{label}: a sweep: {error}"));
     let other = memory.mount();
-    // No claim and no mark of what was being freed hinders anybody.
+    // No claim or mark of a release of memory blocks another mount.
     for (mount, who) in [(&other, "the other"), (&volume, "the same")] {
         for ino in [tree.f, tree.g] {
             match mount.open(ino).and_then(|_| mount.release(ino)) {
@@ -201,12 +202,12 @@ fn run(case: &Case, (at, count, fault): (u64, u64, Fault), expected: &[u64]) -> 
         }
         (case.expect)(mount, &tree, done.is_ok());
     }
-    // No two files have the same memory.
+    // No two files share memory.
     let next = file(&volume, tree.x, b"next");
     volume.write(next, 0, &[3; 5_000]).unwrap();
     (case.expect)(&other, &tree, done.is_ok());
     assert_eq!(bytes(&other, next), [3; 5_000], "{label}");
-    // What is behind the end is zeros.
+    // Bytes behind the end are zeros.
     for ino in [tree.f, tree.g] {
         let Ok(attr) = other.attr(ino) else { continue };
         other.set_attr(ino, &size(attr.size + 300_000), ROOT).unwrap();
@@ -214,7 +215,7 @@ fn run(case: &Case, (at, count, fault): (u64, u64, Fault), expected: &[u64]) -> 
         assert!(seen[attr.size as usize..].iter().all(|byte| *byte == 0), "{label}: behind");
     }
     check(&other, &label);
-    // All can be removed while the mount that it befell is still there.
+    // Everything can be removed while the mount that met the fault is still open.
     other.close().unwrap();
     emptied(&memory);
     volume.sweep().unwrap();

@@ -1,5 +1,5 @@
-//! Several mounts at once, by threads that run freely and by ones that are switched, stopped and
-//! killed at every word: whatever they do, the tree is whole and nothing is left of it.
+//! Several mounts at once, with free-running threads, and with threads that are switched, stopped
+//! and killed at every word. The tree stays consistent, and no memory is leaked.
 #![allow(
     clippy::unwrap_used,
     clippy::cast_possible_truncation,
@@ -23,7 +23,7 @@ fn random(stream: &mut u64) -> u64 {
     *stream >> 33
 }
 
-/// Does something to one of a few names in one of some directories.
+/// Does something to one of a few names in one of the directories.
 fn act(volume: &Mount, directories: &[Ino], stream: &mut u64) -> Result<(), FsError> {
     let mut pick = |count: usize| random(stream) as usize % count;
     let (from, to) = (directories[pick(directories.len())], directories[pick(directories.len())]);
@@ -60,7 +60,7 @@ fn act(volume: &Mount, directories: &[Ino], stream: &mut u64) -> Result<(), FsEr
     }
 }
 
-/// Errors that say what others have done, or that another mount has a file in its hands.
+/// Errors that result from other mounts' changes or claims.
 const fn is_expected(error: &FsError) -> bool {
     matches!(
         error,
@@ -83,7 +83,8 @@ fn plant(memory: &TestVolumeMemory) -> Vec<Ino> {
     vec![Ino::ROOT, first, inner]
 }
 
-/// Without what differs by how far the table and the pages of heads have grown.
+/// The allocations, without those that depend on how far the table and the pages of heads have
+/// grown.
 fn lasting(memory: &TestVolumeMemory) -> Vec<u64> {
     let mut live = emptied(memory);
     live.retain(|size| !matches!(*size, 4096 | 32_768));
@@ -132,7 +133,7 @@ fn appends_of_all_mounts_stand_in_the_file_once_and_whole() {
             scope.spawn(move || {
                 volume.open(ino).unwrap();
                 for number in 0..RECORDS {
-                    // Whole words: the test's memory knows no smaller ones.
+                    // Whole words: the test's memory has no smaller unit.
                     let words = 2 + (number * 7 + thread) % 100;
                     let head = [words, thread << 32 | number];
                     let record: Vec<u8> = (0..words)

@@ -1,5 +1,5 @@
-//! What happens in the midst of an operation of another thread or mount, at each of its memory
-//! operations.
+//! An operation of another thread or mount runs in the middle of an operation, at each of its
+//! memory operations.
 #![allow(
     clippy::unwrap_used,
     clippy::cast_possible_truncation,
@@ -28,21 +28,21 @@ fn mtime(seconds: i64) -> SetAttr {
     SetAttr { mtime: Some(NewTime::At(time)), ..SetAttr::default() }
 }
 
-/// What a thread does in the midst of something.
+/// An operation that a thread runs in the middle of another one.
 struct Meanwhile<T> {
     heap: Arc<Heap>,
     answer: Receiver<T>,
 }
 
 impl<T> Meanwhile<T> {
-    /// What came of it; `None` if the moment never came.
+    /// Returns its result; `None` if the memory operation was never reached.
     fn end(self) -> Option<T> {
         (!self.heap.troubles.forget_hook()).then(|| self.answer.recv().unwrap())
     }
 }
 
-/// Has a thread do something at the `at`th memory operation from now on, and goes on when that is
-/// done, or seems to wait for who is interrupted.
+/// Runs `body` in a thread at the `at`th memory operation from now on. The interrupted operation
+/// continues when `body` is done or seems to wait for it.
 fn meanwhile<T: Send + 'static>(
     memory: &TestVolumeMemory,
     at: u64,
@@ -55,13 +55,13 @@ fn meanwhile<T: Send + 'static>(
             let _ = done.send(body());
             let _ = said.send(());
         });
-        // It is right either way; only what is found out depends on how fast the host is.
+        // The test is valid with any timeout; how much it detects depends on the host's speed.
         let _ = heard.recv_timeout(Duration::from_millis(20));
     });
     Meanwhile { heap: Arc::clone(&memory.heap), answer }
 }
 
-/// Does this for each memory operation of what `round` does, until that has no more.
+/// Runs `round` for each memory operation in turn, until it reaches no further one.
 fn at_each(mut round: impl FnMut(u64, &TestVolumeMemory) -> Option<()>) {
     let mut at = 1;
     while round(at, &TestVolumeMemory::new(4 << 20)).is_some() {
@@ -76,7 +76,7 @@ fn whole(volume: &Mount, ino: Ino) -> Vec<u8> {
     bytes
 }
 
-/// A file that is open in a mount and was overwritten, with a time that is not written down yet.
+/// A file that is open in a mount and was overwritten, with a delayed time.
 fn overwritten(memory: &TestVolumeMemory) -> (Arc<Mount>, Ino) {
     let volume = Arc::new(memory.mount().with_lock_wait(Duration::from_secs(60)));
     let ino = file(&volume, Ino::ROOT, b"file");
@@ -131,14 +131,14 @@ fn a_time_that_is_set_is_not_overwritten_by_that_of_an_earlier_write() {
         assert_eq!(volume.attr(ino).unwrap().mtime.seconds, 2000, "{at}");
         Some(())
     });
-    // By another mount.
+    // A time set by another mount.
     let memory = TestVolumeMemory::new(6 << 20);
     let (volume, ino) = overwritten(&memory);
     let other = memory.mount();
     other.set_attr(ino, &mtime(2000), ROOT).unwrap();
     volume.flush(ino).unwrap();
     assert_eq!(other.attr(ino).unwrap().mtime.seconds, 2000);
-    // But what is written afterwards counts, and modes don't.
+    // A later write's time applies, and a change of the mode does not prevent that.
     volume.write(ino, 0, &[3; 100]).unwrap();
     other.set_attr(ino, &SetAttr { mode: Some(0o600), ..SetAttr::default() }, ROOT).unwrap();
     volume.flush(ino).unwrap();
@@ -163,10 +163,10 @@ fn a_write_without_memory_cuts_nothing_off_that_another_mount_has_written() {
         let ino = file(&volume, Ino::ROOT, b"file");
         volume.open(ino).unwrap();
         volume.write(ino, 0, &[1; 5_000]).unwrap();
-        // There is memory where the other one writes.
+        // Memory is allocated where the other mount writes.
         let there = 400_000;
         volume.allocate(ino, AllocateMode::AllocateKeepSize, there, 4096).unwrap();
-        // It opens the file, writes and closes it; or has it open.
+        // The other mount opens, writes and closes the file; or has it open throughout.
         if at % 2 == 0 {
             other.open(ino).unwrap();
         }
@@ -236,7 +236,7 @@ fn memory_in_advance_makes_no_file_longer_that_another_mount_is_cutting() {
         let (written, _other) = answer.end()?;
         assert!(matches!(cut, Ok(_) | Err(FsError::Busy)), "{cut:?}");
         let seen = whole(&volume, ino);
-        // Either it was cut afterwards, or what was written stands there.
+        // The file was cut after the write, or the bytes are there.
         if written && seen.len() > 10 {
             assert_eq!(seen[20_000..20_100], [9; 100], "{at}");
         }
@@ -285,7 +285,7 @@ fn extended_attributes_do_not_use_up_what_removals_need() {
     let large = file(&volume, Ino::ROOT, b"large");
     volume.open(large).unwrap();
     let mut end = 0;
-    // As full as it gets.
+    // As full as possible.
     for bytes in [1 << 20, 65_536, 4096] {
         while let Ok(written) = volume.write(large, end, &vec![9; bytes]) {
             end += written as u64;
@@ -301,7 +301,7 @@ fn extended_attributes_do_not_use_up_what_removals_need() {
     }
     assert!(failed > 0);
     for (number, name) in names.iter().enumerate() {
-        // Moves change only, until a directory needs another node.
+        // These renames need no memory until a directory needs another node.
         let other = [&[b'b'; 200][..], &[number as u8 + 1]].concat();
         let _ = volume.rename(Ino::ROOT, name, Ino::ROOT, &other, rackpool_fs::RenameMode::Replace);
     }

@@ -1,5 +1,5 @@
-//! A mount is killed, or stopped, at each memory operation of what it does in turn: the others see
-//! all of a change or nothing, and when all files are removed no memory is left.
+//! A mount is killed, or stopped, at each memory operation in turn. Other mounts see all of a
+//! change or nothing, and no memory is leaked once all files are removed.
 #![allow(
     clippy::unwrap_used,
     clippy::cast_possible_truncation,
@@ -14,15 +14,16 @@ use support::{ROOT, TestVolumeMemory, check, directory, emptied, file};
 
 type Mount = Volume<TestVolumeMemory>;
 
-/// What a mount does, and what others may see of it.
+/// What a mount does, and what other mounts may see of it.
 struct Case {
     name: &'static str,
     act: fn(&Mount, &Tree) -> Result<(), FsError>,
-    /// Panics unless it sees the state before or after; says whether it is the one after.
+    /// Panics unless the state is that before or after the change. Returns whether it is that
+    /// after.
     is_done: fn(&Mount, &Tree) -> bool,
 }
 
-/// What is there at the beginning.
+/// The initial state.
 struct Tree {
     x: Ino,
     y: Ino,
@@ -187,7 +188,7 @@ fn content_cases() -> Vec<Case> {
                 let seen = bytes(volume, tree.g);
                 assert!(seen.is_empty() || seen.len() == 69_000, "{}", seen.len());
                 assert!(seen.iter().take(60_000).all(|byte| *byte == 0));
-                // What was not acknowledged may be there in part.
+                // Bytes of a write that was not acknowledged may be stored in part.
                 assert!(seen.iter().all(|byte| matches!(byte, 0 | 9)));
                 !seen.is_empty() && seen[60_000..].iter().all(|byte| *byte == 9)
             },
@@ -214,7 +215,7 @@ fn content_cases() -> Vec<Case> {
                 assert!(done || seen.len() == LEN);
                 assert!(seen.iter().all(|byte| *byte == 7));
                 if done {
-                    // Nothing of what was cut off comes back.
+                    // Bytes that were cut off do not come back.
                     volume.write(tree.f, 80_000, b"x").unwrap();
                     assert!(bytes(volume, tree.f)[10..80_000].iter().all(|byte| *byte == 0));
                     let change = SetAttr { size: Some(10), ..SetAttr::default() };
@@ -246,7 +247,7 @@ fn content_cases() -> Vec<Case> {
     ]
 }
 
-/// Runs a case with the victim's fate; says whether it met it.
+/// Runs a case with the victim's fate. Returns whether the victim reached it.
 fn run(case: &Case, fate: Fate, expected: &[u64]) -> bool {
     let memory = TestVolumeMemory::new(6 << 20);
     let tree = plant(&memory);
@@ -258,7 +259,7 @@ fn run(case: &Case, fate: Fate, expected: &[u64]) -> bool {
     let victim = || {
         let volume = memory.mount();
         match (case.act)(&volume, &tree) {
-            // Another mount works on the file, which was stopped there.
+            // Another mount works on the file, and was stopped there.
             Ok(()) | Err(FsError::Busy) => {}
             Err(error) => panic!("{label}: {error}"),
         }
@@ -274,7 +275,7 @@ fn run(case: &Case, fate: Fate, expected: &[u64]) -> bool {
             check(&volume, &label);
             volume.close().unwrap();
         } else {
-            // It goes on where nobody has anything in his hands.
+            // A stopped mount does not block operations on other files.
             let volume = memory.mount();
             check(&volume, &label);
             volume.create(tree.y, b"other", rackpool_fs::NewNode::File, 0o644, ROOT).unwrap();

@@ -1,5 +1,5 @@
-//! Locks of files between mounts: who has which, and what becomes of those of a mount that is
-//! killed, stopped, or whose memory fails, at each memory operation.
+//! Locks of files between mounts: conflicts, and the locks of a mount that is killed or stopped, or
+//! whose memory fails, at each memory operation.
 #![allow(
     clippy::unwrap_used,
     clippy::cast_possible_truncation,
@@ -32,7 +32,7 @@ const fn whole(id: u64) -> LockOwner {
     LockOwner { family: LockFamily::Whole, id }
 }
 
-/// Asked through an open file description of the owner's number.
+/// A request through an open file description with the owner's number.
 fn asks(
     owner: LockOwner,
     bytes: std::ops::RangeInclusive<u64>,
@@ -42,7 +42,7 @@ fn asks(
     LockRequest { owner, range, mode, pid: 100 + owner.id as u32, handle: owner.id }
 }
 
-/// Whether it is had; what the kernel kept is dropped if need be.
+/// Returns whether the lock was granted; acknowledges that outdated pages were dropped.
 fn gets(volume: &Mount, ino: Ino, request: &LockRequest) -> bool {
     match volume.set_lock(ino, request).unwrap() {
         LockOutcome::Done(outdated) => {
@@ -56,7 +56,7 @@ fn gets(volume: &Mount, ino: Ino, request: &LockRequest) -> bool {
     }
 }
 
-/// A file that some mounts have open.
+/// A file that `count` mounts have open.
 fn opened(memory: &TestVolumeMemory, count: usize) -> (Vec<Mount>, Ino) {
     let mounts: Vec<Mount> = (0..count).map(|_| memory.mount()).collect();
     let ino = file(&mounts[0], Ino::ROOT, b"file");
@@ -84,7 +84,7 @@ fn locks_of_two_mounts_are_those_of_a_map_of_bytes() {
     const BYTES: u64 = 32;
     let memory = TestVolumeMemory::new(16 << 20);
     let (mounts, ino) = opened(&memory, 2);
-    // Of two owners in each of two mounts.
+    // Two owners in each of two mounts.
     let mut model = [[None; BYTES as usize]; 4];
     let mut stream = 1;
     for step in 0..6000 {
@@ -137,7 +137,7 @@ fn who_asks_is_told_of_processes_of_its_own_mount_only() {
     assert_eq!(own, Some(told));
     let others = mounts[1].test_lock(ino, &wanted).unwrap();
     assert_eq!(others, Some(OtherLock { owner: None, pid: 0, ..told }));
-    // And of nothing in the other family.
+    // Locks of the other family do not conflict.
     assert_eq!(mounts[1].test_lock(ino, &asks(whole(2), 0..=LAST, EXCLUSIVE)).unwrap(), None);
     closed(mounts, ino);
 }
@@ -154,7 +154,7 @@ fn locks_go_with_the_process_or_the_description_that_has_them() {
     assert!(gets(&mounts[0], ino, &asks(whole(3), 0..=LAST, EXCLUSIVE)));
     mounts[0].drop_locks(ino, process).unwrap();
     assert!(free(0..=9) && !free(10..=19));
-    // Whoever asks in the same mount learns that they may be about to go.
+    // A request in the same mount is told that the lock may be about to be released.
     let is_closing = || {
         let got = mounts[0].set_lock(ino, &asks(record(8), 10..=19, EXCLUSIVE)).unwrap();
         matches!(&got, LockOutcome::InTheWay(others) if others.iter().all(|other| other.is_closing))
@@ -165,7 +165,7 @@ fn locks_go_with_the_process_or_the_description_that_has_them() {
     mounts[0].drop_locks_through(ino, 2).unwrap();
     assert!(free(0..=LAST));
     assert!(!gets(&mounts[1], ino, &asks(whole(4), 0..=LAST, SHARED)));
-    // The last one who has the file open in the mount takes all with him.
+    // The last release in the mount releases all of its locks.
     mounts[0].release(ino).unwrap();
     assert!(gets(&mounts[1], ino, &asks(whole(4), 0..=LAST, EXCLUSIVE)));
     mounts[0].open(ino).unwrap();
@@ -198,20 +198,20 @@ fn what_is_kept_of_a_file_is_outdated_when_somebody_may_have_written() {
         outdated.into_iter().for_each(|outdated| mounts[mount].note_dropped(ino, outdated));
         outdated.is_some()
     };
-    // What was kept before the first lock is of unknown age.
+    // The age of contents cached before the first lock is unknown.
     assert!(is_outdated(0, 0..=9, EXCLUSIVE));
     assert!(is_outdated(1, 10..=19, EXCLUSIVE));
-    // Own locks make nothing old.
+    // A mount's own locks make nothing outdated.
     assert!(!is_outdated(0, 0..=9, None) && !is_outdated(0, 0..=9, EXCLUSIVE));
     assert!(!is_outdated(0, 0..=9, SHARED) && !is_outdated(0, 0..=9, EXCLUSIVE));
     assert!(!is_outdated(0, 0..=9, None));
-    // The other may have kept a page with those bytes while it had the ones beside them.
+    // The other mount may have cached a page with these bytes while it held those beside them.
     assert!(is_outdated(1, 0..=9, SHARED));
     assert!(!is_outdated(1, 0..=9, None) && !is_outdated(1, 10..=19, None));
-    // What the own mount writes may have been read and kept in part.
+    // A write of the own mount may have been cached in part.
     mounts[1].write(ino, 100, b"x").unwrap();
     assert!(is_outdated(1, 0..=9, SHARED) && !is_outdated(1, 0..=9, None));
-    // A shared lock changes nothing.
+    // A shared lock does not advance the turn.
     assert!(is_outdated(0, 0..=9, SHARED));
     assert!(!is_outdated(1, 0..=9, SHARED));
     closed(mounts, ino);
@@ -223,7 +223,7 @@ fn more_locks_than_there_is_room_for_are_refused_and_those_there_are_stay() {
     let (mounts, ino) = opened(&memory, 2);
     let mut count = 0;
     let refused = loop {
-        // Far from each other: near ones take less room.
+        // Far apart: close ranges take less room.
         let request = asks(record(1), count << 40..=count << 40, EXCLUSIVE);
         match mounts[0].set_lock(ino, &request) {
             Ok(_) => count += 1,
@@ -235,7 +235,7 @@ fn more_locks_than_there_is_room_for_are_refused_and_those_there_are_stay() {
     assert!(!gets(&mounts[1], ino, &asks(record(1), 0..=0, SHARED)));
     let last = (count - 1) << 40;
     assert!(!gets(&mounts[1], ino, &asks(record(1), last..=last, SHARED)));
-    // One that needs no more room is had: all of them in one.
+    // A lock that needs no more room is granted: one over all of them.
     assert!(gets(&mounts[0], ino, &asks(record(1), 0..=LAST, EXCLUSIVE)));
     assert!(gets(&mounts[0], ino, &asks(record(1), 0..=LAST, None)));
     assert!(gets(&mounts[1], ino, &asks(record(1), 0..=LAST, EXCLUSIVE)));
@@ -262,7 +262,7 @@ fn in_a_full_pool_there_are_no_more_locks_and_those_there_are_can_be_given_up() 
     closed(mounts, ino);
 }
 
-/// Does all that can be done with locks; ends with some.
+/// Uses all kinds of lock operations, and keeps some locks.
 fn use_locks(volume: &Mount, ino: Ino) -> Result<(), FsError> {
     volume.open(ino)?;
     let set = |owner, bytes, mode| match volume.set_lock(ino, &asks(owner, bytes, mode))? {
@@ -280,7 +280,7 @@ fn use_locks(volume: &Mount, ino: Ino) -> Result<(), FsError> {
     set(record(4), 300..=399, EXCLUSIVE)
 }
 
-/// Whoever comes gets all.
+/// Expects that a new owner gets every lock.
 fn expect_free(volume: &Mount, ino: Ino, label: &str) {
     volume.open(ino).unwrap();
     for owner in [record(1), whole(1)] {
@@ -297,12 +297,12 @@ fn planted() -> (TestVolumeMemory, Ino) {
     (memory, ino)
 }
 
-/// What is left in a volume that nobody has used locks in.
+/// The allocations in a volume in which no locks were used.
 fn untouched() -> Vec<u64> {
     emptied(&planted().0)
 }
 
-/// A mount that uses locks meets its fate; says whether it did.
+/// Runs a mount that uses locks and meets its fate. Returns whether it reached it.
 fn run(fate: Fate, by_sweep: bool, expected: &[u64]) -> bool {
     let (memory, ino) = planted();
     let label = format!("{fate:?}, by a sweep: {by_sweep}");
@@ -326,7 +326,7 @@ fn run(fate: Fate, by_sweep: bool, expected: &[u64]) -> bool {
         if is_kill && !by_sweep {
             expect_free(&volume, ino, &label);
         }
-        // Nobody has locks there, and nobody who is stopped keeps others from having some.
+        // No mount has locks on these bytes, and a stopped mount does not block others.
         volume.open(ino).unwrap();
         assert!(gets(&volume, ino, &asks(record(1), 5000..=5001, EXCLUSIVE)), "{label}");
         volume.release(ino).unwrap();
@@ -368,7 +368,7 @@ fn a_mount_stopped_at_any_step_keeps_its_locks_and_nobody_from_having_others() {
         at += 1;
     }
     assert!(at > 100, "{at}");
-    // It keeps what it has, as long as it is there.
+    // A mount keeps its locks while it is alive.
     let memory = TestVolumeMemory::new(16 << 20);
     let (mounts, ino) = opened(&memory, 2);
     assert!(gets(&mounts[0], ino, &asks(record(1), 0..=9, SHARED)));
@@ -397,7 +397,7 @@ fn locks_are_whole_after_any_failure_of_the_memory() {
             let _ = use_locks(&volume, ino);
             let met = memory.heap.troubles.heal();
             let other = memory.mount();
-            // The owner that could not be told has it, or not; closing the file takes it.
+            // The owner whose request failed may have the lock; closing the file releases it.
             for owner in [record(1), record(2), whole(3), record(4)] {
                 volume.drop_locks(ino, owner).unwrap();
             }
@@ -418,7 +418,7 @@ fn locks_are_whole_after_any_failure_of_the_memory() {
     }
 }
 
-/// Raises a counter in a file under a lock; what it was before.
+/// Increments a counter in a file under a lock. Returns the old value, or `None` without the lock.
 fn raise(volume: &Mount, ino: Ino, owner: LockOwner) -> Option<u64> {
     if !gets(volume, ino, &asks(owner, 0..=7, EXCLUSIVE)) {
         return None;

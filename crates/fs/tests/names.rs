@@ -1,4 +1,4 @@
-//! What names do, one mount after the other; and that nothing is left of them.
+//! Operations on names, by two mounts in turn; and that no memory is leaked.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod support;
@@ -82,7 +82,7 @@ fn a_large_directory_is_read_in_parts_and_goes_without_a_trace() {
         if count == 0 {
             break;
         }
-        // What goes and comes meanwhile changes nothing about the others.
+        // Entries added and removed meanwhile do not affect the others.
         file(&volume, home, b"passing");
         volume.unlink(home, b"passing").unwrap();
     }
@@ -96,7 +96,7 @@ fn a_large_directory_is_read_in_parts_and_goes_without_a_trace() {
     }
     volume.rmdir(Ino::ROOT, b"home").unwrap();
     volume.sweep().unwrap();
-    // The segments of the table stay, what was in them does not.
+    // The table's segments stay allocated; entries do not.
     let segments = memory.heap.live().iter().filter(|size| **size == 32 << 10).count() as u64;
     assert!(memory.used() - segments * (32 << 10) <= before, "{:?}", memory.heap.live());
 }
@@ -128,11 +128,11 @@ fn renames_follow_the_rules() {
     rename(&b, x, b"inner", y, b"moved").unwrap();
     assert_eq!(a.lookup(inner, b"..").unwrap().ino, y);
     assert_eq!((a.attr(x).unwrap().nlink, a.attr(y).unwrap().nlink), (2, 3));
-    // A directory takes the place of an empty one, and what that was is gone.
+    // A directory replaces an empty one, which is freed.
     rename(&a, Ino::ROOT, b"x", y, b"moved").unwrap();
     refused!(b.attr(inner), FsError::NotFound);
     assert_eq!((b.attr(y).unwrap().nlink, b.attr(Ino::ROOT).unwrap().nlink), (3, 3));
-    // Two names of one file stay.
+    // Renaming one name of a file to another name of it changes nothing.
     a.link(g, y, b"g2").unwrap();
     rename(&a, y, b"g", y, b"g2").unwrap();
     assert_eq!(names(&b, y).unwrap(), [b"g".to_vec(), b"g2".to_vec(), b"moved".to_vec()]);
@@ -154,14 +154,14 @@ fn a_whiteout_takes_the_place_of_what_was_renamed() {
     assert_eq!((left.uid, left.gid, left.nlink), (5, 6, 1));
     assert_eq!((b.lookup(y, b"d").unwrap().ino, b.lookup(d, b"..").unwrap().ino), (d, y));
     check(&b, "a directory that left a whiteout");
-    // What may not be replaced stays, and so does the old name.
+    // A refused replacement leaves both names as they were.
     refused!(a.rename(x, b"f", y, b"d", whiteout(true)), FsError::IsDirectory);
     a.link(f, y, b"f").unwrap();
     refused!(a.rename(x, b"d", y, b"f", whiteout(false)), FsError::Exists);
     // Two names of one file: nothing happens.
     a.rename(x, b"f", y, b"f", whiteout(true)).unwrap();
     assert_eq!((b.lookup(x, b"f").unwrap().ino, b.attr(f).unwrap().nlink), (f, 2));
-    // A whiteout is replaced, and moved, as any other file.
+    // A whiteout is replaced and moved as any other file.
     b.rename(y, b"f", x, b"d", whiteout(true)).unwrap();
     refused!(a.attr(left.ino), FsError::NotFound);
     assert_eq!(a.lookup(y, b"f").unwrap().kind, Kind::CharDevice);
@@ -206,7 +206,7 @@ fn a_file_without_a_name_can_get_one_once() {
     refused!(b.link(made.ino, Ino::ROOT, b"again"), FsError::NotFound);
     b.release(made.ino).unwrap();
     refused!(a.attr(made.ino), FsError::NotFound);
-    // One that never gets a name goes with who has it open.
+    // A file that never gets a name is freed by its last release.
     let other = a.create_unnamed(Ino::ROOT, 0o600, ROOT).unwrap();
     a.write(other.ino, 0, &[1; 200_000]).unwrap();
     a.release(other.ino).unwrap();
@@ -223,7 +223,7 @@ fn what_is_used_unopened_outlives_its_last_name_until_it_is_forgotten() {
     let replaced = a.create(Ino::ROOT, b"other", NewNode::Fifo, 0o600, ROOT).unwrap().ino;
     let folder = directory(&a, Ino::ROOT, b"folder");
     let file = a.create(Ino::ROOT, b"file", NewNode::File, 0o600, ROOT).unwrap().ino;
-    // Many names, so that it has nodes of its own.
+    // Many names, so that the directory has nodes of its own.
     for name in 0..300 {
         a.create(folder, format!("{name}").as_bytes(), NewNode::Fifo, 0o600, ROOT).unwrap();
     }
@@ -239,7 +239,7 @@ fn what_is_used_unopened_outlives_its_last_name_until_it_is_forgotten() {
     for ino in [pipe, replaced, folder] {
         a.sweep().unwrap();
         b.sweep().unwrap();
-        // It may be opened and released meanwhile.
+        // The inode may be opened and released meanwhile.
         a.open(ino).unwrap();
         a.release(ino).unwrap();
         assert_eq!((a.attr(ino).unwrap().nlink, b.attr(ino).unwrap().nlink), (0, 0));
@@ -247,12 +247,13 @@ fn what_is_used_unopened_outlives_its_last_name_until_it_is_forgotten() {
         a.forget(ino).unwrap();
         refused!(b.attr(ino), FsError::NotFound);
     }
-    // What another mount takes is gone at once; what has a name is not touched.
+    // An inode unlinked by another mount is freed at once; `forget` does not affect an inode with a
+    // name.
     b.unlink(Ino::ROOT, b"other").unwrap();
     let named = b.create(Ino::ROOT, b"named", NewNode::Fifo, 0o600, ROOT).unwrap().ino;
     a.forget(named).unwrap();
     assert_eq!(a.attr(named).unwrap().nlink, 1);
-    // What was never forgotten goes with the mount.
+    // An inode that was never forgotten is freed after its mount has ended.
     a.unlink(Ino::ROOT, b"named").unwrap();
     assert_eq!(b.attr(named).unwrap().nlink, 0);
     a.close().unwrap();

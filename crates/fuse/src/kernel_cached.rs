@@ -1,4 +1,4 @@
-//! What the kernel may keep of a file's contents from open to open.
+//! Which of a file's pages the kernel may keep cached from open to open.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -6,7 +6,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use rackpool_fs::{Attr, Ino, Time};
 
-/// Tells two states of a file's contents apart.
+/// Identifies a version of a file's contents.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Stamp {
     size: u64,
@@ -14,17 +14,17 @@ struct Stamp {
     change: u64,
 }
 
-/// What is known of the kernel's pages of a file.
+/// What is known of the kernel's cached pages of a file.
 #[derive(Clone, Copy, Debug)]
 struct Pages {
     stamp: Stamp,
-    /// The handle of the open that first found that stamp, and was told to drop the pages.
+    /// The handle of the open that first found this stamp, and told the kernel to drop the pages.
     by: u64,
-    /// Whether the kernel has done so. Until then they may be older than the stamp.
+    /// Whether the kernel has dropped them. Until then the pages may be older than the stamp.
     dropped: bool,
 }
 
-/// The stamps of files that the kernel may have pages of.
+/// The stamps of files that the kernel may have cached pages of.
 #[derive(Debug, Default)]
 pub(crate) struct KernelCachedFiles {
     pages: Mutex<HashMap<Ino, Pages>>,
@@ -32,8 +32,8 @@ pub(crate) struct KernelCachedFiles {
 }
 
 impl KernelCachedFiles {
-    /// A handle for an open that found these attributes, and whether the kernel's pages are what
-    /// the volume has. If not the kernel drops them, when it gets the answer.
+    /// Returns a handle for an open that found these attributes, and whether the kernel's pages are
+    /// up to date. If not, the caller's answer must make the kernel drop them.
     pub(crate) fn at_open(&self, attr: &Attr) -> (u64, bool) {
         let stamp = Stamp { size: attr.size, modified: attr.mtime, change: attr.change };
         let by = self.handles.fetch_add(1, Ordering::Relaxed);
@@ -47,21 +47,22 @@ impl KernelCachedFiles {
         }
     }
 
-    /// A handle is closed: the kernel has had the answer to its open, and has dropped the pages if
-    /// that said so, as it does until one of those handles is closed.
+    /// Records that a handle was closed: the kernel has received the answer to its open, and has
+    /// dropped the pages if the answer told it to. Every open with the new stamp tells it so until
+    /// one of their handles is closed.
     pub(crate) fn at_close(&self, ino: Ino, handle: u64) {
         if let Some(known) = self.pages().get_mut(&ino).filter(|known| known.by <= handle) {
             known.dropped = true;
         }
     }
 
-    /// The kernel has forgotten the file, and its pages with it.
+    /// Removes a file that the kernel has forgotten, together with its pages.
     pub(crate) fn forget(&self, ino: Ino) {
         self.pages().remove(&ino);
     }
 
     fn pages(&self) -> MutexGuard<'_, HashMap<Ino, Pages>> {
-        // A map is whole whoever panicked.
+        // A panic leaves the map consistent.
         self.pages.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -113,11 +114,11 @@ mod tests {
         kept.at_close(Ino(5), old);
         let (first, keeps) = kept.at_open(&attr(1, 2));
         assert!(!keeps);
-        // The answer to the first is on its way; a handle of before says nothing about it.
+        // The answer to the first open is in flight; an older handle says nothing about it.
         kept.at_close(Ino(5), old);
         let (second, keeps) = kept.at_open(&attr(1, 2));
         assert!(!keeps && first < second);
-        // Both were told to drop them.
+        // Both answers told the kernel to drop the pages.
         kept.at_close(Ino(5), second);
         assert!(kept.at_open(&attr(1, 2)).1);
     }

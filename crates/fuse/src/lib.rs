@@ -1,5 +1,5 @@
-//! Mounts a file system of the pool. What the kernel may keep, and what kills leave, is in
-//! `docs/design/mount.md`.
+//! Mounts a file system of the pool. `docs/design/mount.md` describes what the kernel may cache,
+//! and recovery after kills.
 //!
 //! | module | holds |
 //! |---|---|
@@ -7,11 +7,12 @@
 //! | `run` | the life of a mount, from the command line to the unmount |
 //! | `mount_point` | the folder: what is mounted there, detaching it, reading ahead |
 //! | `watcher` | the process that detaches a mount whose process was killed |
-//! | `session` | how the kernel is asked to behave |
+//! | `session` | what is negotiated with the kernel |
 //! | `device` | the kernel's requests, as bytes, and the answers |
 //! | `shell` | requests of the kernel, as calls of the volume |
 //! | `waiting` | requests for locks that wait |
-//! | `kept` | what the kernel may keep of a file's contents from open to open |
+//! | `kernel_cached` | what the kernel may cache of a file's contents from open to open |
+//! | `metrics` | counters for Prometheus |
 //! | `reply` | attributes to set, and errors, in the kernel's terms |
 #![forbid(unsafe_code)]
 

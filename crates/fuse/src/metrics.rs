@@ -9,7 +9,7 @@ use rackpool_sync::atomic::{AtomicU64, Ordering};
 
 use crate::device::opcode;
 
-/// Requests that are told apart; all others are the last one.
+/// Kinds of requests with a counter of their own; all others count as the last.
 const KINDS: [(&str, &[u32]); 8] = [
     ("read", &[opcode::READ]),
     ("write", &[opcode::WRITE]),
@@ -21,7 +21,7 @@ const KINDS: [(&str, &[u32]); 8] = [
     ("other", &[]),
 ];
 
-/// What has been counted since the mount was made.
+/// Counters since the mount was made.
 #[derive(Debug, Default)]
 pub(crate) struct FileMetrics {
     requests: [AtomicU64; KINDS.len()],
@@ -29,22 +29,22 @@ pub(crate) struct FileMetrics {
 }
 
 impl FileMetrics {
-    /// The kernel has asked for something.
+    /// Counts a request of the kernel.
     pub(crate) fn asked(&self, opcode: u32) {
         let kind = KINDS.iter().position(|(_, opcodes)| opcodes.contains(&opcode));
         self.requests[kind.unwrap_or(KINDS.len() - 1)].fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Something could not be done that is not the asking program's own doing.
+    /// Counts a request that failed through no fault of the program.
     pub(crate) fn failed(&self) {
         self.failed.fetch_add(1, Ordering::Relaxed);
     }
 }
 
-/// What is shown.
+/// The metrics page of a mount.
 pub(crate) struct MountMetrics {
     pub(crate) metrics: Arc<FileMetrics>,
-    /// The mount closes it at its end.
+    /// Weak: the mount closes the pool at its end.
     pub(crate) pool: Weak<Pool>,
 }
 

@@ -1,4 +1,4 @@
-//! The folder that is mounted at: what is mounted there already, detaching it, reading ahead.
+//! The mount point: what is mounted there already, detaching it, and read-ahead.
 
 use std::fs::File;
 use std::os::unix::fs::MetadataExt;
@@ -11,24 +11,24 @@ use nix::mount::{MntFlags, umount2};
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 
-/// Mounts of killed processes on one another, at most.
+/// The most dead mounts on one another that are detached.
 const LAYERS: u32 = 16;
-/// How long the watcher of a killed mount may take to detach it.
+/// How long to wait for the watcher of a killed mount.
 const WATCHER: Duration = Duration::from_secs(10);
-/// How long a dead mount is there before its watcher is taken to be gone as well.
+/// How long a dead mount stays before its watcher is assumed to be gone as well.
 const OWN_WATCHER: Duration = Duration::from_secs(1);
 
-/// A folder that nobody else mounts at, as long as this or a duplicate of its file is open.
+/// A mount point, locked against other mounts while this or a duplicate of its file is open.
 #[derive(Debug)]
 pub(crate) struct MountPoint {
-    /// From the root on, without links.
+    /// Absolute, without symbolic links.
     pub(crate) path: PathBuf,
-    /// The folder beneath the mount; locked.
+    /// The folder beneath the mount, locked.
     pub(crate) folder: File,
 }
 
 impl MountPoint {
-    /// Detaches mounts of killed processes, and takes the folder.
+    /// Detaches dead mounts and locks the folder.
     pub(crate) fn claim(path: &Path) -> anyhow::Result<Self> {
         let path = std::path::absolute(path).context("the mount point has no absolute path")?;
         let deadline = Instant::now() + WATCHER;
@@ -49,7 +49,7 @@ impl MountPoint {
             if flock(&folder, FlockOperation::NonBlockingLockExclusive).is_ok() {
                 return Ok(Self { path: resolved, folder });
             }
-            // The watcher of a mount that was killed holds it until that mount is detached.
+            // The watcher of a killed mount holds the lock until it has detached that mount.
             ensure!(
                 Instant::now() < deadline,
                 "{} is being mounted by another process: end that one first",
@@ -60,12 +60,12 @@ impl MountPoint {
     }
 }
 
-/// What our mounts are called in the kernel's table, before the volume's name.
+/// The prefix of our mounts' source in the kernel's table; the volume's name follows.
 pub(crate) const SOURCE: &str = "rackpool:";
 
-/// Detaches what is mounted at a path by processes that are gone, for who has not taken the folder
-/// yet: the watcher of such a mount does so itself, and somebody else may mount there at once. So
-/// only what stays there for a while is detached, and only while it is the same mount.
+/// Detaches dead mounts at a path. The caller does not hold the lock of the folder: the watcher of
+/// such a mount detaches it too, and another process may mount there right after. So this detaches
+/// only a mount that stays dead for a while, and only while it is the same mount.
 fn detach_abandoned(path: &Path) -> anyhow::Result<()> {
     for _ in 0..LAYERS {
         let (seen, began) = (dead_mount(path), Instant::now());
@@ -83,15 +83,15 @@ fn detach_abandoned(path: &Path) -> anyhow::Result<()> {
     bail!("{} has more than {LAYERS} dead mounts on one another: unmount them", path.display())
 }
 
-/// What is mounted at a path, by the kernel's table, if its process is gone.
+/// Returns the mount at a path, by the kernel's table, if its process is gone.
 fn dead_mount(path: &Path) -> Option<Option<Topmost>> {
-    // The folder itself can't be asked any more.
+    // The folder itself no longer answers.
     let parent = path.parent().and_then(|parent| parent.canonicalize().ok());
     let resolved = parent.zip(path.file_name()).map(|(parent, name)| parent.join(name));
     is_dead(path).then(|| topmost(resolved.as_deref().unwrap_or(path)))
 }
 
-/// Detaches what is mounted at a path by processes that are gone, for who has taken the folder.
+/// Detaches dead mounts at a path. The caller holds the lock of the folder.
 pub(crate) fn detach_dead(path: &Path) -> anyhow::Result<()> {
     for _ in 0..LAYERS {
         if !is_dead(path) {
@@ -103,16 +103,16 @@ pub(crate) fn detach_dead(path: &Path) -> anyhow::Result<()> {
     bail!("{} has more than {LAYERS} dead mounts on one another: unmount them", path.display())
 }
 
-/// Whether the process of what is mounted at a path is gone.
+/// Returns whether the process of the mount at a path is gone.
 pub(crate) fn is_dead(path: &Path) -> bool {
     let gone = [Errno::NOTCONN, Errno::CONNABORTED];
     matches!(rustix::fs::stat(path), Err(error) if gone.contains(&error))
 }
 
-/// Takes a mount away; programs that use files there keep them as long as its process lives.
+/// Detaches a mount. Programs with open files there keep them while the mount's process lives.
 pub(crate) fn detach(path: &Path) -> anyhow::Result<()> {
     match umount2(path, MntFlags::MNT_DETACH) {
-        // Somebody else was quicker.
+        // Another process has detached it first.
         Ok(()) | Err(nix::errno::Errno::EINVAL) => return Ok(()),
         Err(nix::errno::Errno::EPERM) => {}
         Err(error) => return Err(error.into()),
@@ -128,12 +128,12 @@ pub(crate) fn detach(path: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The source of the topmost file system that is mounted at exactly this path.
+/// Returns the source of the topmost file system mounted at exactly this path.
 fn mounted(path: &Path) -> Option<String> {
     topmost(path).map(|topmost| topmost.source)
 }
 
-/// A mount that hides all others at its path.
+/// The mount that hides all others at its path.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Topmost {
     /// The kernel's number of the mount.
@@ -147,14 +147,14 @@ fn topmost(path: &Path) -> Option<Topmost> {
     let is_space = |byte: &u8| *byte == b' ';
     table.split(|byte| *byte == b'\n').rev().find_map(|line| {
         let is_there = line.split(is_space).nth(4)? == at;
-        // The line is text but for its paths, which come before the type and the source.
+        // Paths need not be UTF-8; they precede the type and the source.
         let line = is_there.then(|| String::from_utf8_lossy(line))?;
         let (id, source) = (line.split(' ').next()?, line.split_once(" - ")?.1.split(' ').nth(1)?);
         Some(Topmost { id: id.to_owned(), source: source.to_owned() })
     })
 }
 
-/// As the kernel writes paths into its tables.
+/// Escapes a path as the kernel's tables do.
 fn escaped(path: &Path) -> Vec<u8> {
     let mut escaped = Vec::new();
     for byte in path.as_os_str().as_encoded_bytes() {
@@ -166,7 +166,7 @@ fn escaped(path: &Path) -> Vec<u8> {
     escaped
 }
 
-/// Lets the kernel read ahead so far; where that is not allowed it stays as it was.
+/// Sets the kernel's read-ahead in KiB. Without the permission the setting stays as it was.
 pub fn set_read_ahead(path: &Path, kib: u32) {
     let Ok(root) = std::fs::metadata(path) else { return };
     let (major, minor) = (rustix::fs::major(root.dev()), rustix::fs::minor(root.dev()));

@@ -1,11 +1,11 @@
-//! What the kernel asks for and is told, in the volume's terms.
+//! Decoding of attributes to set; error numbers.
 
 use fuser::Errno;
 use rackpool_fs::{FsError, NewTime, SetAttr, Time};
 
 use crate::device::Fields;
 
-/// Which attributes are to be set, as bits.
+/// Bits that say which attributes to set.
 const MODE: u32 = 1;
 const UID: u32 = 1 << 1;
 const GID: u32 = 1 << 2;
@@ -15,7 +15,7 @@ const MTIME: u32 = 1 << 5;
 const ATIME_NOW: u32 = 1 << 7;
 const MTIME_NOW: u32 = 1 << 8;
 const CTIME: u32 = 1 << 10;
-/// Set-id bits go: of a file whose owner changes, or that somebody without privileges cuts.
+/// Clear set-id bits: the owner changes, or a user without privileges truncates the file.
 const KILL_SUIDGID: u32 = 1 << 11;
 /// The fields of SETATTR that are used. The file handle and the lock owner are ignored.
 const ANY: u32 = MODE | UID | GID | SIZE | ATIME | MTIME | ATIME_NOW | MTIME_NOW | CTIME;
@@ -47,12 +47,12 @@ pub(crate) fn set_attr(fields: &mut Fields<'_>) -> Result<SetAttr, Errno> {
         atime: new_time(ATIME, ATIME_NOW, 0),
         mtime: new_time(MTIME, MTIME_NOW, 1),
         ctime: is_set(CTIME).then(|| time(2)),
-        // `chown` to nobody and no group comes as a request that sets nothing.
+        // `chown` to nobody and no group arrives as a request that sets nothing.
         drops_privileges: is_set(KILL_SUIDGID) || !is_set(ANY),
     })
 }
 
-/// The error number of a failure.
+/// The error number of an error.
 pub(crate) const fn error_number(error: &FsError) -> Errno {
     match error {
         FsError::NotFound => Errno::ENOENT,
@@ -71,7 +71,7 @@ pub(crate) const fn error_number(error: &FsError) -> Errno {
         FsError::AttributeTooLarge(_) => Errno::ENOSPC,
         FsError::Busy => Errno::EBUSY,
         FsError::NoLocks => Errno::ENOLCK,
-        // Damage, a pool that fails, and kinds that this release does not know.
+        // Damage, pool failures, and kinds that this release does not know.
         _ => Errno::EIO,
     }
 }

@@ -21,22 +21,22 @@ use crate::shell::Shell;
 use crate::watcher::{Watcher, wait_for_end_of_input, watch};
 use crate::{Options, session};
 
-/// Threads of the pool beside those that serve: housekeeping, this one, and those that the volume
-/// and the client need for themselves.
+/// Pool threads beside the serving threads: housekeeping, this one, and those of the volume and the
+/// client.
 const OTHER_THREADS: u16 = 16;
-/// How often the volume's house is kept.
+/// Interval of the volume's housekeeping.
 const HOUSEKEEPING: Duration = Duration::from_secs(1);
 
-/// Mounts, and serves until the mount ends.
+/// Mounts the volume and serves it until the mount ends.
 ///
 /// # Errors
-/// When the pool or the volume can't be opened, or the folder can't be mounted at.
+/// If the pool or the volume can't be opened, or the mount fails.
 pub fn run(options: &Options) -> anyhow::Result<()> {
     if options.watch {
         return watch(options);
     }
     options.metrics.map(rackpool_metrics::check).transpose().map_err(UsageError::new)?;
-    // For all threads that are started from here on.
+    // Inherited by all threads started from here on.
     let signals = ending_signals();
     signals.thread_block()?;
     let mount_point = MountPoint::claim(&options.mount_point)?;
@@ -44,7 +44,7 @@ pub fn run(options: &Options) -> anyhow::Result<()> {
         .threads(options.threads.saturating_add(OTHER_THREADS));
     let pool = Arc::new(Pool::open(client).context("the pool can't be opened")?);
     let weak_pool = Arc::downgrade(&pool);
-    // Who makes it must be able to use it: nobody else may be let in.
+    // The user who creates the volume must be able to use it, and no other user need be allowed in.
     let owner = Caller::new(geteuid().as_raw(), getegid().as_raw());
     let volume = Volume::open_or_create_for(pool, &options.volume, owner)
         .context("the file system can't be opened")?
@@ -64,7 +64,7 @@ pub fn run(options: &Options) -> anyhow::Result<()> {
     let watcher = Watcher::start(&mount_point)?;
     serve(session, &shell, &mount_point, options)?;
     drop(watcher);
-    // All threads that had a share of it have ended.
+    // All threads that shared it have ended.
     if let Some(shell) = Arc::into_inner(shell) {
         shell.close()?;
     }
@@ -78,7 +78,7 @@ fn ending_signals() -> SigSet {
     signals
 }
 
-/// Serves until the kernel has let go of the mount.
+/// Serves until the kernel has released the mount.
 fn serve(
     session: Session<Handshake>,
     shell: &Arc<Shell>,
@@ -91,21 +91,21 @@ fn serve(
     let outcome = std::thread::scope(|scope| {
         let serving = scope.spawn(|| {
             let outcome = serve_requests(&device, shell, options.threads);
-            // The kernel may not have let go of it, if a thread has failed.
+            // After a failure of a thread the kernel may still hold the mount.
             drop(session);
             shell.end_locks();
             ended.store(true, Ordering::Release);
-            // Who waits for signals is told so.
+            // Wakes the thread that waits for signals.
             let _ = kill(Pid::this(), Signal::SIGTERM);
             outcome
         });
         scope.spawn(|| shell.keep_locks(&notifier));
         let housekeeper = scope.spawn(|| keep_house(shell, &notifier, &ended));
         if options.stop_with_stdin {
-            // It ends with the process, which it may outlive the mount in.
+            // This thread may outlive the mount; it ends with the process.
             std::thread::spawn(stop_with_stdin);
         }
-        // It asks the mount itself, which answers by now.
+        // This accesses the mount itself, which answers by now.
         set_read_ahead(&mount_point.path, options.read_ahead);
         say_ready(mount_point);
         wait_for_end(&ended, mount_point);
@@ -116,7 +116,7 @@ fn serve(
     outcome.context("the kernel's requests could not be read")
 }
 
-/// Serves requests with so many threads, until the last of them has ended.
+/// Serves requests with `threads` threads, until all of them have ended.
 fn serve_requests(device: &Device, shell: &Shell, threads: u16) -> std::io::Result<()> {
     let serve = || device.serve(|header, fields, reply| shell.answer(*header, fields, reply));
     std::thread::scope(|scope| {
@@ -129,7 +129,7 @@ fn serve_requests(device: &Device, shell: &Shell, threads: u16) -> std::io::Resu
     })
 }
 
-/// Asks this process to end when nothing can come from its standard input any more.
+/// Sends SIGTERM to this process when its standard input ends.
 fn stop_with_stdin() {
     wait_for_end_of_input();
     let _ = kill(Pid::this(), Signal::SIGTERM);
@@ -139,8 +139,8 @@ fn say_ready(mount_point: &MountPoint) {
     rackpool_output::banner(format_args!("{} is mounted", mount_point.path.display()));
 }
 
-/// Waits for a signal, and then for the kernel, which keeps the mount while programs have files
-/// open there. A second signal ends at once.
+/// Waits for a signal, then for the kernel, which keeps the mount while programs have files open
+/// there. A second signal ends the process at once.
 fn wait_for_end(ended: &AtomicBool, mount_point: &MountPoint) {
     let signals = ending_signals();
     let mut is_first = true;
@@ -161,7 +161,7 @@ fn wait_for_end(ended: &AtomicBool, mount_point: &MountPoint) {
     }
 }
 
-/// Keeps the volume's house until the mount has ended.
+/// Runs the housekeeping until the mount has ended.
 fn keep_house(shell: &Shell, notifier: &Notifier, ended: &AtomicBool) {
     // SYNC: pairs with the store in `serve`.
     while !ended.load(Ordering::Acquire) {

@@ -1,4 +1,4 @@
-//! How the kernel is asked to behave.
+//! What is negotiated with the kernel.
 
 use std::io;
 
@@ -8,32 +8,32 @@ use crate::Options;
 use crate::mount_point::SOURCE;
 pub use crate::mount_point::set_read_ahead;
 
-/// Bytes of one request: as many as the kernel sends.
+/// The most bytes of data in one request: the kernel's maximum.
 pub(crate) const MAX_REQUEST: u32 = 1 << 20;
-/// Requests that programs do not wait for, like reading ahead, under way at once.
+/// The most asynchronous requests in flight, such as read-ahead.
 const MAX_BACKGROUND: u16 = 64;
 
-/// What is wanted of kernels that know it.
+/// Capabilities requested of kernels that support them.
 const WANTED: [InitFlags; 9] = [
-    // Look-ups in one folder at once.
+    // Concurrent look-ups in one folder.
     InitFlags::FUSE_PARALLEL_DIROPS,
-    // Parts of one direct access at once.
+    // Concurrent parts of one direct access.
     InitFlags::FUSE_ASYNC_DIO,
     // Mappings of files that bypass the page cache.
     InitFlags::FUSE_DIRECT_IO_ALLOW_MMAP,
-    // The volume takes set-id bits away, or the kernel would look them up at each write.
+    // The volume clears set-id bits; otherwise the kernel would look them up at each write.
     InitFlags::FUSE_HANDLE_KILLPRIV_V2,
-    // Locks are the volume's, for all mounts.
+    // The volume keeps locks, for all mounts.
     InitFlags::FUSE_POSIX_LOCKS,
     InitFlags::FUSE_FLOCK_LOCKS,
-    // The kernel asks for the ACLs of what it checks. A default ACL comes before the umask, so the
-    // volume applies both; and it is told when an ACL takes set-group-id away.
+    // The kernel requests the ACLs that it checks. A default ACL replaces the umask, so the volume
+    // applies both; and the kernel says when an ACL must clear set-group-id.
     InitFlags::FUSE_POSIX_ACL,
     InitFlags::FUSE_DONT_MASK,
     InitFlags::FUSE_SETXATTR_EXT,
 ];
 
-/// How it is mounted.
+/// The mount options.
 #[must_use]
 pub fn config(options: &Options) -> Config {
     let is_root = nix::unistd::geteuid().is_root();
@@ -44,7 +44,7 @@ pub fn config(options: &Options) -> Config {
         MountOption::DefaultPermissions,
     ];
     if is_root {
-        // As with file systems on disks.
+        // As for file systems on disks.
         config.mount_options.extend([MountOption::Dev, MountOption::Suid]);
     }
     if is_root || options.allow_other {
@@ -55,18 +55,18 @@ pub fn config(options: &Options) -> Config {
     config
 }
 
-/// Tells the kernel at the start.
+/// Requests the capabilities and limits from the kernel.
 pub fn negotiate(kernel: &mut KernelConfig) {
     for wanted in WANTED {
-        // An older kernel goes without.
+        // An older kernel does without.
         let _ = kernel.add_capabilities(wanted);
     }
-    // Where fewer are allowed, the kernel takes what is.
+    // If fewer are allowed, the kernel uses its own limit.
     let _ = kernel.set_max_write(MAX_REQUEST);
     let _ = kernel.set_max_background(MAX_BACKGROUND);
 }
 
-/// Comes to terms with the kernel; what it asks for afterwards is read elsewhere.
+/// The `fuser` side of the negotiation; `device` reads all later requests.
 #[derive(Debug)]
 pub(crate) struct Handshake;
 

@@ -1,5 +1,5 @@
-//! Requests for locks that wait: in a list of their own, so that they keep no thread from serving.
-//! Which of them are due, and which can never be answered, as they wait for one another.
+//! Lock requests that wait. They stand in a list, so that they occupy no serving thread. This
+//! module decides which of them are due for another try, and which are in a cycle.
 
 use std::collections::{HashSet, VecDeque};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -11,37 +11,39 @@ use rackpool_fs::{Ino, LockFamily, LockOwner, LockRequest, OtherLock, Outdated};
 
 use crate::device::Reply;
 
-/// How soon a lock of another mount is looked at again at first.
+/// First interval between two tries for a lock of another mount.
 const FIRST_PAUSE: Duration = Duration::from_millis(1);
-/// And later.
+/// Longest interval.
 const LONG_PAUSE: Duration = Duration::from_millis(10);
-/// What each request that waits adds to that.
+/// Added to the longest interval for each waiting request.
 const PAUSE_EACH: Duration = Duration::from_micros(50);
-/// How soon if all that is in the way is in this mount, which says when it goes.
+/// Interval if all conflicting locks are in this mount, which reports their release.
 const OWN_PAUSE: Duration = Duration::from_millis(200);
-/// How soon those are looked at again that seem to wait for one another.
+/// Interval between two tries of a request that seems to be in a cycle.
 const SUSPICION: Duration = Duration::from_millis(1);
-/// How long who does not wait waits nevertheless for a lock that is about to go: the kernel does
-/// not wait for the end of a description when its last descriptor is closed.
+/// How long a request that must not wait nevertheless waits for a lock that is about to be
+/// released: the kernel does not wait for `RELEASE` when the last descriptor is closed.
 const CLOSING: Duration = Duration::from_millis(100);
-/// Interruptions that are remembered: of requests that are being tried, or no requests for locks.
+/// Number of remembered interruptions of requests that are not in the list: they are being tried,
+/// or are not lock requests.
 const INTERRUPTIONS: usize = 256;
 
-/// A request that waits.
+/// A waiting request.
 #[derive(Debug)]
 pub(crate) struct Waiter {
     pub(crate) ino: Ino,
     pub(crate) request: LockRequest,
     pub(crate) reply: Reply,
-    /// Who of this mount was in the way when it was last tried.
+    /// The owners in this mount whose locks conflicted at the last try.
     blockers: Vec<LockOwner>,
-    /// Whether others were.
+    /// Whether locks of other mounts conflicted.
     is_blocked_elsewhere: bool,
     pause: Duration,
     due: Instant,
-    /// When it is refused at last, if it is not to wait but for locks that are about to go.
+    /// Deadline of a request that must not wait, except for locks that are about to be released.
     pub(crate) until: Option<Instant>,
-    /// Whether it seemed to wait for itself, by way of others that were looked at again since.
+    /// Set when the request seemed to be in a cycle; the requests of the cycle have been made due
+    /// since.
     is_suspect: bool,
 }
 
@@ -61,13 +63,13 @@ impl Waiter {
         }
     }
 
-    /// Whether it has not waited yet.
+    /// Whether the request has not been in the list yet.
     pub(crate) const fn is_new(&self) -> bool {
         self.blockers.is_empty() && !self.is_blocked_elsewhere
     }
 }
 
-/// A lock that is had, and to be used when the kernel has dropped what it keeps of the file.
+/// A granted lock that may be used once the kernel has dropped its pages of the file.
 #[derive(Debug)]
 pub(crate) struct Granted {
     pub(crate) ino: Ino,
@@ -76,12 +78,12 @@ pub(crate) struct Granted {
     pub(crate) reply: Reply,
 }
 
-/// What there is to do.
+/// Work for the lock thread.
 #[derive(Debug)]
 pub(crate) enum Task {
     Drop(Granted),
     Try(Waiter),
-    /// Nothing any more.
+    /// The mount has ended.
     End,
 }
 
@@ -89,7 +91,7 @@ pub(crate) enum Task {
 pub(crate) struct Waiting {
     state: Mutex<State>,
     changed: Condvar,
-    /// Requests that wait: who gives locks up need not look when there are none.
+    /// Number of waiting requests: a thread that releases locks skips the list if it is 0.
     count: AtomicUsize,
 }
 
@@ -103,18 +105,18 @@ struct State {
 
 impl Waiting {
     fn state(&self) -> MutexGuard<'_, State> {
-        // Lists are whole whoever panicked.
+        // A panic leaves the lists consistent.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Has somebody drop what the kernel keeps of a file.
+    /// Queues a granted lock whose file's pages the kernel has to drop.
     pub(crate) fn drop_pages(&self, granted: Granted) {
         self.state().granted.push_back(granted);
         self.changed.notify_one();
     }
 
-    /// Lets a request wait, which was just tried; answers it if it was interrupted meanwhile, or
-    /// waits for itself.
+    /// Adds a request that was just tried to the list. Answers it instead if it was interrupted
+    /// meanwhile, or is still in a cycle after the other requests were tried again.
     pub(crate) fn wait(&self, mut waiter: Waiter, in_the_way: &[OtherLock]) {
         waiter.blockers = in_the_way.iter().filter_map(|other| other.owner).collect();
         waiter.is_blocked_elsewhere =
@@ -134,7 +136,7 @@ impl Waiting {
         let now = Instant::now();
         waiter.is_suspect = waits_for_itself;
         if waits_for_itself {
-            // What the others wait for may be long gone: they are looked at before this one is
+            // The obstacles of the others may be gone: they are tried before this request is tried
             // again.
             let others = state.waiters.iter_mut().filter(|other| !other.is_suspect);
             others.for_each(|other| other.due = other.due.min(now));
@@ -156,13 +158,13 @@ impl Waiting {
         self.changed.notify_one();
     }
 
-    /// A request was interrupted: it is answered so if it waits.
+    /// Interrupts a request: answers it with `EINTR` if it waits, else remembers the interruption.
     pub(crate) fn interrupt(&self, unique: u64) {
         let mut state = self.state();
         let at = state.waiters.iter().position(|waiter| waiter.reply.unique() == unique);
         let Some(at) = at else {
-            // It may be on its way to the list. The kernel says so only of requests it has handed
-            // out.
+            // The request may not be in the list yet. The kernel interrupts only requests that it
+            // has handed out.
             state.interrupted.push_back(unique);
             if state.interrupted.len() > INTERRUPTIONS {
                 state.interrupted.pop_front();
@@ -174,9 +176,10 @@ impl Waiting {
         waiter.reply.error(Errno::EINTR);
     }
 
-    /// Locks of a file were given up.
+    /// Makes the requests for a file due: locks of the file were released.
     pub(crate) fn nudge(&self, ino: Ino) {
-        // A request that is just being tried may come later: it is looked at again soon anyway.
+        // A request that is just being tried may enter the list later; its next try comes soon
+        // anyway.
         if self.count.load(Ordering::Relaxed) == 0 {
             return;
         }
@@ -189,7 +192,7 @@ impl Waiting {
         self.changed.notify_one();
     }
 
-    /// Waits until there is something to do.
+    /// Waits until there is work for the lock thread.
     pub(crate) fn next(&self) -> Task {
         let mut state = self.state();
         loop {
@@ -214,7 +217,7 @@ impl Waiting {
         }
     }
 
-    /// Has nobody wait any more.
+    /// Ends the lock thread.
     pub(crate) fn end(&self) {
         self.state().is_over = true;
         self.changed.notify_all();
@@ -222,7 +225,7 @@ impl Waiting {
 }
 
 impl State {
-    /// Whether who is in the way of a request waits for its owner, if only by way of others.
+    /// Returns whether the owner of a request waits for itself, directly or through other owners.
     fn waits_for_itself(&self, waiter: &Waiter) -> bool {
         let owner = waiter.request.owner;
         if owner.family != LockFamily::Record {
@@ -262,7 +265,7 @@ mod tests {
         Waiter::new(INO, request, kernel.reply(unique), true)
     }
 
-    /// A lock of an owner of this mount.
+    /// A conflicting lock of an owner in this mount.
     fn held_by(id: u64) -> [OtherLock; 1] {
         let range = LockRange { first: 0, last: 9 };
         [OtherLock {
@@ -274,7 +277,7 @@ mod tests {
         }]
     }
 
-    /// What is to be tried next.
+    /// The next request to try.
     fn due(waiting: &Waiting) -> Waiter {
         match waiting.next() {
             Task::Try(waiter) => waiter,
@@ -292,7 +295,7 @@ mod tests {
         waiting.interrupt(6);
         waiting.wait(waiter(&kernel, 6, 3), &held_by(9));
         assert_eq!(kernel.answer(), (6, Errno::EINTR.code()));
-        // It is forgotten then.
+        // The interruption is forgotten then.
         waiting.wait(waiter(&kernel, 6, 3), &held_by(9));
         waiting.interrupt(2);
         assert_eq!(kernel.answer(), (2, Errno::EINTR.code()));
@@ -316,7 +319,7 @@ mod tests {
             waiting.wait(again, &held_by(holder));
         }
         assert_eq!(kernel.answer(), (told[0], Errno::EDEADLK.code()));
-        // The circle is broken: the rest waits on.
+        // The cycle is broken: the other requests wait on.
         for _ in 0..20 {
             let again = due(&waiting);
             let holder = again.request.owner.id % 3 + 1;
@@ -329,7 +332,7 @@ mod tests {
     fn what_was_in_the_way_and_is_gone_makes_no_circle() {
         let (kernel, waiting) = (Kernel::new(), Waiting::default());
         waiting.wait(waiter(&kernel, 2, 1), &held_by(2));
-        // The second has given up what the first waited for, and asks for what that one has.
+        // The second owner has released what the first waited for, and requests what the first has.
         waiting.wait(waiter(&kernel, 4, 2), &held_by(1));
         let first = due(&waiting);
         assert_eq!(first.reply.unique(), 2);

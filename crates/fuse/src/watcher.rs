@@ -1,8 +1,8 @@
-//! The process that detaches a mount whose process was killed: who opens a file there would be told
-//! that the "transport endpoint is not connected" until somebody did.
+//! The process that detaches a mount after its process was killed. Until the mount is detached,
+//! programs that open files there fail with "transport endpoint is not connected".
 //!
-//! It holds the lock of the mount point. So whoever mounts there next waits until it has looked,
-//! and it never detaches a mount that is not its own.
+//! The watcher holds the lock of the mount point: the next process that mounts there waits until
+//! the watcher has looked, and the watcher never detaches another mount.
 
 use std::fs::File;
 use std::io::Read;
@@ -14,7 +14,8 @@ use anyhow::Context;
 use crate::Options;
 use crate::mount_point::{MountPoint, detach_dead};
 
-/// A running watcher; it looks when this is dropped, or its process killed.
+/// A running watcher. It looks for a dead mount when this is dropped, or when this process is
+/// killed.
 #[derive(Debug)]
 pub(crate) struct Watcher {
     process: Child,
@@ -22,7 +23,7 @@ pub(crate) struct Watcher {
 }
 
 impl Watcher {
-    /// Starts it.
+    /// Starts the watcher process.
     pub(crate) fn start(mount_point: &MountPoint) -> anyhow::Result<Self> {
         let own = std::env::current_exe().context("can't find this program's own file")?;
         let folder: File = mount_point.folder.try_clone()?;
@@ -30,7 +31,7 @@ impl Watcher {
             .arg("--watch")
             .arg(&mount_point.path)
             .stdin(Stdio::piped())
-            // Nothing is written there: it is how the lock gets to the watcher.
+            // Nothing is written to it: the descriptor passes the lock on to the watcher.
             .stdout(Stdio::from(folder))
             // A Ctrl-C in the terminal is for the mount.
             .process_group(0)
@@ -45,18 +46,18 @@ impl Watcher {
 impl Drop for Watcher {
     fn drop(&mut self) {
         drop(self.alive.take());
-        // It has nothing to do when the mount has ended well.
+        // If the mount has been unmounted the watcher has nothing to do.
         let _ = self.process.wait();
     }
 }
 
-/// What the watcher does: waits for the end of its standard input, which is that of the mount.
+/// Runs the watcher: waits for the end of its standard input, which the mount's process holds open.
 pub(crate) fn watch(options: &Options) -> anyhow::Result<()> {
     wait_for_end_of_input();
     detach_dead(&options.mount_point)
 }
 
-/// Reads standard input until nothing can come any more.
+/// Reads standard input until it ends.
 pub(crate) fn wait_for_end_of_input() {
     let mut ignored = [0; 64];
     while std::io::stdin().read(&mut ignored).is_ok_and(|read| read > 0) {}

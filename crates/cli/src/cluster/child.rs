@@ -1,4 +1,4 @@
-//! One child process.
+//! One child process of a pool.
 
 use std::ffi::OsStr;
 use std::fs::File;
@@ -15,10 +15,10 @@ use rackpool_output::UsageError;
 
 use super::wait_for;
 
-/// How long a process may take to stop cleanly.
+/// How long a process may take to stop cleanly before it is killed.
 const STOP: Duration = Duration::from_secs(20);
 
-/// How long a log may get.
+/// A longer log is moved away, in bytes.
 const MAX_LOG: u64 = 16 << 20;
 
 /// A process of the pool.
@@ -26,12 +26,12 @@ const MAX_LOG: u64 = 16 << 20;
 pub struct Child {
     program: &'static str,
     log: PathBuf,
-    /// How long the log was when the process started.
+    /// The length of the log when the process started.
     log_start: u64,
     process: std::process::Child,
 }
 
-/// Finds a program of this project: beside this one, or where it was built.
+/// Finds a program of this project: beside this one, or in the build folder.
 pub(crate) fn find(program: &str) -> anyhow::Result<PathBuf> {
     let own = std::env::current_exe().context("can't find this program's own file")?;
     own.ancestors()
@@ -44,8 +44,8 @@ pub(crate) fn find(program: &str) -> anyhow::Result<PathBuf> {
         })
 }
 
-/// Moves what a long log says to `NAME.old`, in place of what was there; whether it was long. A
-/// line that is written meanwhile may be lost.
+/// Moves the contents of a log longer than `MAX_LOG` to `NAME.old`, replacing that file. Returns
+/// whether it did. A line written meanwhile may be lost.
 fn keep_bounded(log: &Path) -> anyhow::Result<bool> {
     if std::fs::metadata(log).map_or(0, |found| found.len()) <= MAX_LOG {
         return Ok(false);
@@ -58,7 +58,7 @@ fn keep_bounded(log: &Path) -> anyhow::Result<bool> {
 }
 
 impl Child {
-    /// Starts a program that ends with this one; its messages are added to `log`.
+    /// Starts a program that ends with this one. Its output is appended to `log`.
     pub(crate) fn start(
         program: &'static str,
         arguments: &[(&str, impl AsRef<OsStr>)],
@@ -67,7 +67,7 @@ impl Child {
         Self::start_on(program, None, arguments, log)
     }
 
-    /// The same, with an argument that has no name.
+    /// As [`start`](Self::start), with a positional argument.
     pub(crate) fn start_on(
         program: &'static str,
         object: Option<&Path>,
@@ -88,7 +88,7 @@ impl Child {
             .stdin(Stdio::piped())
             .stdout(output.try_clone()?)
             .stderr(output)
-            // A Ctrl-C in the terminal is for the one who started it.
+            // A Ctrl-C in the terminal is for the parent.
             .process_group(0)
             .spawn()
             .with_context(|| format!("can't start {program}"))?;
@@ -101,19 +101,19 @@ impl Child {
         self.program
     }
 
-    /// Its process id.
+    /// The process id.
     #[must_use]
     pub fn id(&self) -> u32 {
         self.process.id()
     }
 
-    /// Where its messages go.
+    /// The file with the process's output.
     #[must_use]
     pub fn log(&self) -> &Path {
         &self.log
     }
 
-    /// Keeps the log from growing without end, while its process appends to it.
+    /// Bounds the log while the process appends to it.
     pub(super) fn keep_log_bounded(&mut self) -> anyhow::Result<()> {
         if keep_bounded(&self.log)? {
             self.log_start = 0;
@@ -121,7 +121,7 @@ impl Child {
         Ok(())
     }
 
-    /// The last lines that this process has written, and not an earlier one.
+    /// The last lines of output of this process, not of an earlier one.
     fn log_tail(&self) -> String {
         let bytes = std::fs::read(&self.log).unwrap_or_default();
         let start = usize::try_from(self.log_start).unwrap_or(0);
@@ -130,17 +130,17 @@ impl Child {
         lines[lines.len().saturating_sub(5)..].join("\n")
     }
 
-    /// How it has ended, if it has.
+    /// The exit status, once the process has ended.
     pub(super) fn exit_status(&mut self) -> Option<ExitStatus> {
         self.process.try_wait().ok()?
     }
 
-    /// That it has ended, in words with the end of its log.
+    /// Describes the end of the process, with the end of its log.
     pub(super) fn last_words(&self, status: ExitStatus) -> String {
         format!("{} ended ({status}):\n{}", self.program, self.log_tail())
     }
 
-    /// Waits until it is ready; fails when it ends before.
+    /// Waits until `ready` returns true. Fails if the process ends first or `timeout` expires.
     pub(crate) fn wait_until(
         &mut self,
         timeout: Duration,
@@ -152,7 +152,7 @@ impl Child {
             ended.is_some() || ready()
         });
         match ended {
-            // It was called wrongly because this program was.
+            // The child's usage error stems from this program's own arguments.
             Some(status) if status.code() == Some(UsageError::STATUS) => {
                 bail!(UsageError::new(self.last_words(status)))
             }
@@ -162,32 +162,32 @@ impl Child {
         }
     }
 
-    /// Sends it a signal.
+    /// Sends the process a signal.
     pub fn signal(&self, signal: Signal) -> anyhow::Result<()> {
         kill(Pid::from_raw(i32::try_from(self.process.id())?), signal)
             .with_context(|| format!("can't signal {}", self.program))
     }
 
-    /// Kills it as `kill -9` does, and waits until it is gone.
+    /// Kills the process with SIGKILL and waits for its end.
     pub fn kill(&mut self) -> anyhow::Result<()> {
         self.process.kill()?;
         self.process.wait()?;
         Ok(())
     }
 
-    /// Asks it to end.
+    /// Asks the process to end.
     pub(crate) fn terminate(&mut self) {
         drop(self.process.stdin.take());
-        // One that has ended needs no signal.
+        // A process that has ended needs no signal.
         let _ = self.signal(Signal::SIGTERM);
     }
 
-    /// Waits until it has ended.
+    /// Waits for the end of the process.
     pub fn wait(&mut self) -> anyhow::Result<ExitStatus> {
         Ok(self.process.wait()?)
     }
 
-    /// Waits until it has ended, for some seconds.
+    /// Waits for the end of the process for up to [`STOP`], then kills it and fails.
     pub(crate) fn wait_or_kill(&mut self) -> anyhow::Result<()> {
         if wait_for(STOP, || matches!(self.process.try_wait(), Ok(Some(_)))) {
             return Ok(());

@@ -27,7 +27,7 @@ pub use supervisor::Supervisor;
 /// How long a process may take to be ready.
 const START: Duration = Duration::from_secs(120);
 
-/// What a pool on this machine is like.
+/// The options of a pool on this machine.
 #[derive(Clone, Debug)]
 pub struct ClusterOptions {
     /// Folder of the pool's memory, on a file system that is memory.
@@ -36,7 +36,7 @@ pub struct ClusterOptions {
     pub store: PathBuf,
     /// Folder of the processes' logs.
     pub logs: PathBuf,
-    /// How many racks.
+    /// Number of racks.
     pub racks: u16,
     /// Memory of each rack in bytes.
     pub memory: u64,
@@ -50,22 +50,23 @@ pub struct ClusterOptions {
     pub numa_node: String,
     /// The processor of each daemon's data plane; empty to leave them to the kernel.
     pub cpus: Vec<u32>,
-    /// How the racks reach each other.
+    /// The fabric between the racks.
     pub fabric: FabricKind,
     /// Latency of the emulated fabric in microseconds.
     pub latency_us: f64,
     /// Bandwidth of the emulated fabric in Gbit/s.
     pub bandwidth_gbps: f64,
-    /// How long a rack counts as alive without a heartbeat, in milliseconds.
+    /// A rack's lease at the metadata server, in milliseconds.
     pub lease_ms: u64,
-    /// More arguments of the daemons, as `rackpool-daemon` takes them: a name and a value each.
+    /// Further arguments of the daemons: names and values, as `rackpool-daemon` accepts them.
     pub daemon_arguments: Vec<(&'static str, String)>,
     /// Whether memory and store are removed when the pool stops.
     pub ephemeral: bool,
 }
 
 impl ClusterOptions {
-    /// Two racks of 1 GiB in a fresh folder that goes when the pool stops.
+    /// Returns the options of two racks of 1 GiB, in a new folder that is removed when the pool
+    /// stops.
     pub fn ephemeral() -> anyhow::Result<Self> {
         let memory = if Path::new("/dev/shm").is_dir() { "/dev/shm" } else { "/tmp" };
         let unique =
@@ -91,7 +92,7 @@ impl ClusterOptions {
         })
     }
 
-    /// Each rack has its processor, or none has.
+    /// Checks that every rack has a processor, or none has.
     fn check_cpus(&self) -> anyhow::Result<()> {
         let (racks, cpus) = (usize::from(self.racks), self.cpus.len());
         if cpus != 0 && cpus != racks {
@@ -102,39 +103,39 @@ impl ClusterOptions {
         Ok(())
     }
 
-    /// Removes the pool's folder and that of the store, which belong to the pool alone.
+    /// Removes the pool's folder and the store's folder; both belong to the pool alone.
     pub(crate) fn remove_files(&self) {
         for file in self.files_outside() {
             let _ = std::fs::remove_file(file);
         }
-        // What is gone already is what is wanted.
+        // It may be gone already.
         let _ = std::fs::remove_dir_all(&self.dir);
         if let Some(folder) = self.store.parent() {
             let _ = std::fs::remove_dir_all(folder);
         }
     }
 
-    /// Files of the racks' memory that do not lie in the pool's folder: on a hugetlbfs.
+    /// Returns the files of the racks' memory outside the pool's folder: those on a hugetlbfs.
     #[must_use]
     pub fn files_outside(&self) -> Vec<PathBuf> {
         let racks = (0..self.racks).map(RackId);
         racks.filter_map(|rack| outside(&RackDirectory::new(&self.dir, rack))).collect()
     }
 
-    /// Where the metadata server writes its address.
+    /// The file to which the metadata server writes its address.
     #[must_use]
     pub fn address_file(&self) -> PathBuf {
         address_file(&self.dir)
     }
 }
 
-/// Where the metadata server of the pool in `dir` writes its address.
+/// The file to which the metadata server of the pool in `dir` writes its address.
 #[must_use]
 pub fn address_file(dir: &Path) -> PathBuf {
     dir.join("metadata.addr")
 }
 
-/// The racks whose folders are in `dir`.
+/// Returns the racks that have a folder in `dir`.
 pub fn racks_in(dir: &Path) -> anyhow::Result<Vec<RackId>> {
     let entries = std::fs::read_dir(dir).with_context(|| {
         format!("no pool in {}: start one with `rackpool up`, or name its --dir", dir.display())
@@ -149,11 +150,11 @@ pub fn racks_in(dir: &Path) -> anyhow::Result<Vec<RackId>> {
     Ok(racks)
 }
 
-/// The running processes.
+/// The running processes of a pool.
 #[derive(Debug)]
 pub struct Cluster {
     options: ClusterOptions,
-    /// Held while the pool runs, so that nobody else starts one in its folder.
+    /// Held while the pool runs: it keeps other pools out of the folder.
     _lock: File,
     metadata_address: String,
     metadata: Child,
@@ -193,13 +194,13 @@ impl Cluster {
         Ok(cluster)
     }
 
-    /// What it was started with.
+    /// The options that the pool was started with.
     #[must_use]
     pub const fn options(&self) -> &ClusterOptions {
         &self.options
     }
 
-    /// Its fabric in a few words.
+    /// Describes the fabric.
     #[must_use]
     pub fn fabric(&self) -> String {
         let options = &self.options;
@@ -229,14 +230,14 @@ impl Cluster {
         self.daemons.get_mut(usize::from(rack.0)).with_context(|| format!("there is no {rack}"))
     }
 
-    /// Starts the metadata server again, at the same address, after it ended.
+    /// Restarts the metadata server at the same address. It must be ending or have ended.
     pub fn restart_metadata(&mut self) -> anyhow::Result<()> {
         self.metadata.wait()?;
         self.metadata = start_metadata(&self.options, &self.metadata_address)?;
         Ok(())
     }
 
-    /// Starts a daemon again after it ended, and waits until it serves.
+    /// Restarts a daemon and waits until it serves. It must be ending or have ended.
     pub fn restart_daemon(&mut self, rack: RackId) -> anyhow::Result<()> {
         self.daemon(rack)?.wait()?;
         let started = self.start_daemon(rack)?;
@@ -276,7 +277,7 @@ impl Cluster {
             .wait_until(START, || std::os::unix::net::UnixStream::connect(&socket).is_ok())
     }
 
-    /// A process with its role: the metadata server is 0, the daemon of rack N is N + 1.
+    /// Returns a process and its role. The metadata server is 0, the daemon of rack N is N + 1.
     fn process(&mut self, index: usize) -> anyhow::Result<(String, &mut Child)> {
         match index.checked_sub(1) {
             None => Ok(("the metadata server".into(), &mut self.metadata)),
@@ -288,7 +289,7 @@ impl Cluster {
         }
     }
 
-    /// Starts a process that has ended again, and does not wait until it serves.
+    /// Restarts a process that has ended, without waiting until it serves.
     fn start_again(&mut self, index: usize) -> anyhow::Result<()> {
         let started = match index.checked_sub(1) {
             None => spawn_metadata(&self.options, &self.metadata_address)?,
@@ -298,12 +299,12 @@ impl Cluster {
         Ok(())
     }
 
-    /// Every process with its id, its role and its log.
+    /// All processes: the metadata server, then the daemons.
     pub fn processes(&self) -> impl Iterator<Item = &Child> {
         std::iter::once(&self.metadata).chain(&self.daemons)
     }
 
-    /// Stops all processes, the daemons first, and removes what does not outlive them.
+    /// Stops all processes, the daemons first. Removes the files of an ephemeral pool.
     pub fn stop(mut self) -> anyhow::Result<()> {
         self.stop_processes()
     }
@@ -327,7 +328,7 @@ impl Cluster {
 
 impl Drop for Cluster {
     fn drop(&mut self) {
-        // After `stop` there is nothing left to do.
+        // After `stop` this does nothing.
         let _ = self.stop_processes();
     }
 }
@@ -354,7 +355,7 @@ fn start_metadata(options: &ClusterOptions, listen: &str) -> anyhow::Result<Chil
 
 fn spawn_metadata(options: &ClusterOptions, listen: &str) -> anyhow::Result<Child> {
     let file = options.address_file();
-    // What an earlier server wrote says nothing about this one.
+    // The file may hold the address of an earlier server.
     let _ = std::fs::remove_file(&file);
     let arguments: [(&str, OsString); 4] = [
         ("--listen", listen.into()),
@@ -366,7 +367,7 @@ fn spawn_metadata(options: &ClusterOptions, listen: &str) -> anyhow::Result<Chil
     Child::start("rackpool-metaserver", &arguments, &log)
 }
 
-/// The address of the metadata server of the pool in `dir`.
+/// Reads the address of the metadata server of the pool in `dir`.
 pub fn metadata_address(dir: &Path) -> anyhow::Result<String> {
     let text = match folder::require_trusted(dir) {
         Ok(dir) => std::fs::read_to_string(address_file(&dir)),
@@ -382,7 +383,7 @@ pub fn metadata_address(dir: &Path) -> anyhow::Result<String> {
     Ok(text.trim().to_owned())
 }
 
-/// Waits, looking every 2 ms, until the condition holds; whether it did in time.
+/// Polls the condition every 2 ms. Returns whether it became true before `timeout`.
 pub(crate) fn wait_for(timeout: Duration, mut condition: impl FnMut() -> bool) -> bool {
     let deadline = Instant::now() + timeout;
     while !condition() {

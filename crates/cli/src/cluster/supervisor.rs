@@ -1,17 +1,17 @@
-//! Starting again what has died.
+//! Restarting processes that have died.
 
 use std::time::{Duration, Instant};
 
 use super::Cluster;
 
-/// A process that lives for less than this after its start has died at once.
+/// A process that dies within this time after its start has failed to start.
 const AT_ONCE: Duration = Duration::from_secs(10);
-/// The supervisor gives a process up after this number of such deaths in a row.
+/// The supervisor gives up a process after this number of such failures in a row.
 const ATTEMPTS: u32 = 5;
-/// The pause before the second start; it doubles. The first one has none.
+/// The pause before the second restart; it doubles with each one. The first restart is immediate.
 const PAUSE: Duration = Duration::from_millis(200);
 
-/// Watches the processes of a [`Cluster`] and starts those again that have ended.
+/// Watches the processes of a [`Cluster`] and restarts those that have ended.
 #[derive(Debug)]
 pub struct Supervisor {
     /// The metadata server, then the daemons.
@@ -21,14 +21,15 @@ pub struct Supervisor {
 #[derive(Clone, Copy, Debug)]
 struct Watched {
     started: Instant,
-    /// Deaths soon after the start, in a row.
+    /// Failures soon after the start, in a row.
     deaths: u32,
-    /// It has ended; it is started again at this time.
+    /// When to restart the process; `None` while it runs.
     due: Option<Instant>,
 }
 
 impl Watched {
-    /// It ended now. When it is to be started again; `None` when it is given up.
+    /// Records the end of the process. Returns the time of its restart, or `None` if it is given
+    /// up.
     fn ended(&mut self, now: Instant) -> Option<Instant> {
         self.deaths = if now < self.started + AT_ONCE { self.deaths + 1 } else { 1 };
         if self.deaths >= ATTEMPTS {
@@ -44,17 +45,17 @@ impl Watched {
 }
 
 impl Supervisor {
-    /// For a cluster that has just started.
+    /// Watches the processes of a cluster that has just started.
     #[must_use]
     pub fn new(cluster: &Cluster) -> Self {
         let watched = Watched { started: Instant::now(), deaths: 0, due: None };
         Self { watched: vec![watched; cluster.processes().count()] }
     }
 
-    /// Looks at all processes and starts those again that are due. Tells what has happened.
+    /// Checks all processes, and restarts those whose restart is due. Reports each event to `tell`.
     ///
     /// # Errors
-    /// When a process has ended again and again soon after its start, or can't be started.
+    /// If a process has repeatedly ended soon after its start, or can't be started.
     pub fn look(
         &mut self,
         cluster: &mut Cluster,
@@ -100,7 +101,7 @@ mod tests {
         }
         assert_eq!(watched.ended(began), None);
 
-        // One that has lived for a while has a new chance.
+        // A process that has lived long enough starts with a fresh count.
         let later = began + AT_ONCE;
         let mut watched = Watched { deaths: ATTEMPTS - 1, ..watched };
         assert_eq!(watched.ended(later), Some(later));

@@ -29,7 +29,7 @@ enum What {
     Add {
         /// The folder that `init` made.
         folder: PathBuf,
-        /// Who gets them.
+        /// The parties that get them.
         #[arg(required = true)]
         parties: Vec<Party>,
         /// Replace those that are there, for parties whose certificate expires.
@@ -47,7 +47,7 @@ struct Validity {
     days: u32,
 }
 
-/// What to do with them.
+/// The instructions printed at the end.
 const NEXT: &str = "
 copy each folder to its host, readable by its user alone, and name it there:
   rackpool-metaserver --credentials metadata ...
@@ -55,7 +55,7 @@ copy each folder to its host, readable by its user alone, and name it there:
   rackpool status --credentials operator ...
 ";
 
-/// Makes them and says what to do with them.
+/// Makes the credentials and prints what to do with them.
 pub fn run(options: &Options) -> anyhow::Result<()> {
     let (authority, parties, days, renew) = match &options.what {
         What::Init { folder, racks, validity } => {
@@ -67,7 +67,7 @@ pub fn run(options: &Options) -> anyhow::Result<()> {
             (Authority::open(folder)?, parties.clone(), validity.days, *renew)
         }
     };
-    // All is made before anything is printed: the reader may stop reading.
+    // All files are written before anything is printed: the reader of the output may stop reading.
     let mut made = String::new();
     for party in parties {
         let folder = authority.issue(party, days, renew)?;

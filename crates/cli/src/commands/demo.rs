@@ -103,8 +103,8 @@ pub fn run(options: &Options) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What is run: the workloads of single records, then the one of scans on the same records. A scan
-/// reads about 50: so many fewer there are.
+/// The plans: the workloads of single records, then the workload of scans on the same records. A
+/// scan reads about 50 records, so the second plan has one 50th of the operations.
 fn plans(options: &Options) -> anyhow::Result<(Plan, Plan)> {
     let (scanning, single) =
         WorkloadName::ALL.into_iter().partition(|name| *name == WorkloadName::E);
@@ -125,7 +125,7 @@ fn plans(options: &Options) -> anyhow::Result<(Plan, Plan)> {
     Ok((points.plan()?, scans.plan()?))
 }
 
-/// The programs for people who write no code, on the same pool.
+/// Runs the key-value service and the mount on the same pool.
 fn companions(
     options: &Options,
     cluster: &Cluster,
@@ -158,7 +158,7 @@ fn companions(
     Ok(shown)
 }
 
-/// With pages that stay and pages that move.
+/// Runs the workload with and without swaps.
 fn swaps(
     options: &Options,
     leftovers: &Leftovers,
@@ -183,7 +183,7 @@ fn swaps(
     Ok((Some(ablation), heat))
 }
 
-/// What is removed when the demo is interrupted: its processes end with this one.
+/// Files and mounts to remove if the demo is interrupted. Its processes end with this one.
 #[derive(Clone, Default)]
 struct Leftovers(Arc<Mutex<Left>>);
 
@@ -194,13 +194,13 @@ struct Left {
 }
 
 impl Leftovers {
-    /// From now on Ctrl-C ends the demo without a trace.
+    /// From now on Ctrl-C ends the demo and removes everything that it has created.
     fn remove_when_interrupted(&self) -> anyhow::Result<()> {
         let (interrupts, all) = (Interrupts::catch()?, self.clone());
         std::thread::spawn(move || {
             if matches!(interrupts.wait(|| None::<()>), Ok(None)) {
                 let left = all.0.lock().unwrap_or_else(PoisonError::into_inner);
-                // First, as what is removed through a mount is its files.
+                // The mounts first: their detachment needs files that are removed next.
                 left.mounts.iter().for_each(|point| mount::detach(point));
                 left.pools.iter().for_each(ClusterOptions::remove_files);
                 rackpool_output::note("\ninterrupted");
@@ -210,12 +210,12 @@ impl Leftovers {
         Ok(())
     }
 
-    /// This pool belongs to the demo too.
+    /// Adds a pool of the demo.
     fn add(&self, pool: &ClusterOptions) {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).pools.push(pool.clone());
     }
 
-    /// So does what is mounted here.
+    /// Adds a mount point of the demo.
     fn add_mount(&self, point: &Path) {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).mounts.push(point.into());
     }

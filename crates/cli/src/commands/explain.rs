@@ -1,4 +1,4 @@
-//! `rackpool explain`: where a page lives, where it lived, and why it moved or stayed.
+//! `rackpool explain`: a page's home, its former homes, and why it moved or stayed.
 
 use std::fmt::Write as _;
 use std::str::FromStr;
@@ -52,7 +52,7 @@ impl FromStr for What {
     }
 }
 
-/// Tells a page's story.
+/// Prints a page's history.
 pub fn run(options: &Options) -> anyhow::Result<()> {
     let server = options.which.server()?;
     let pool = server.status()?;
@@ -133,8 +133,8 @@ fn tell(pool: &PoolStatus, entry: &DirectoryEntry, racks: &[(RackId, PageHistory
     text
 }
 
-/// What the racks remember of the page, in order of time. What happens again between two moves of
-/// the page is told once, with how many times it happened.
+/// Returns the racks' records of the page, in order of time. Repeated events between two moves of
+/// the page are merged into one record with their number.
 pub(super) fn history(racks: &[(RackId, PageHistory)]) -> Vec<(RackId, PageNote)> {
     let notes = racks.iter().flat_map(|(rack, of)| of.notes.iter().map(|note| (*rack, *note)));
     let mut notes: Vec<(RackId, PageNote)> = notes.collect();
@@ -159,7 +159,7 @@ pub(super) fn history(racks: &[(RackId, PageHistory)]) -> Vec<(RackId, PageNote)
     told
 }
 
-/// Whether the page holds objects, as far as its home says: `None` when it was not asked.
+/// Returns whether the page holds objects, according to its home; `None` if the home was not asked.
 pub(super) fn is_allocated(
     entry: &DirectoryEntry,
     racks: &[(RackId, PageHistory)],

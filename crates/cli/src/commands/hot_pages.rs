@@ -1,4 +1,4 @@
-//! When hot pages move, as `rackpool up` is told and passes it on to the daemons.
+//! The rules for swaps of hot pages, as options that `rackpool up` passes on to the daemons.
 
 use std::time::Duration;
 
@@ -20,7 +20,7 @@ pub struct HotPages {
     /// lambda: how fast hotness fades, per second [default: 0.04].
     #[arg(long, value_name = "RATE")]
     pub heat_decay: Option<f64>,
-    /// Tl: after so many milliseconds without an access a page counts as never used
+    /// Tl: after this many milliseconds without an access a page counts as never used
     /// [default: 100000].
     #[arg(long, value_name = "MS")]
     pub heat_lifetime_ms: Option<u64>,
@@ -46,7 +46,10 @@ pub enum Switch {
 }
 
 impl HotPages {
-    /// The same as arguments of `rackpool-daemon`, if it can be meant.
+    /// Returns the options as arguments of `rackpool-daemon`.
+    ///
+    /// # Errors
+    /// If a hotness rule is outside its valid range.
     pub(crate) fn arguments(&self) -> anyhow::Result<Vec<(&'static str, String)>> {
         let rules = HeatRules::DEFAULT;
         HeatRules {

@@ -1,4 +1,4 @@
-//! What `--json` of the commands prints: docs/design/seeing.md.
+//! The output of the commands with `--json`: docs/design/seeing.md.
 
 use rackpool_model::{GlobalAddr, RackId};
 use rackpool_wire::control::RackStatus;
@@ -117,7 +117,7 @@ fn rack(look: &RackLook) -> Value {
     })
 }
 
-/// A daemon's own figures; `null` where it was not asked.
+/// A daemon's own metrics; `null` if it was not asked.
 fn figures(status: &RackStatus) -> Value {
     let (swaps, sharing) = (&status.swaps, &status.sharing);
     let refused = swaps.refused.iter().map(|(why, count)| (why.clone(), json!(count)));

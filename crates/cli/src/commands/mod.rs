@@ -1,4 +1,4 @@
-//! What the `rackpool` command does.
+//! The commands of `rackpool`.
 
 pub mod audit;
 pub mod credentials;
@@ -19,7 +19,7 @@ pub mod ycsb;
 
 use std::path::PathBuf;
 
-/// The folder of the pool unless another one is named.
+/// The default folder of a pool.
 const DEFAULT_DIR: &str = "/dev/shm/rackpool";
 
 /// Which pool.

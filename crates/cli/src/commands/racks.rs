@@ -1,4 +1,4 @@
-//! Asking rack daemons, over their Unix sockets.
+//! Requests to rack daemons, over their Unix sockets.
 
 use std::io::{Read, Write};
 use std::net::{IpAddr, SocketAddr};
@@ -34,10 +34,10 @@ pub struct WhichPool {
 }
 
 impl WhichPool {
-    /// Its metadata server.
+    /// Returns a connection to the pool's metadata server.
     ///
     /// # Errors
-    /// When no pool runs there, or the credentials can't be used.
+    /// If no pool runs there, or the credentials can't be used.
     pub fn server(&self) -> anyhow::Result<MetadataServer> {
         let address = match &self.metadata {
             Some(address) => address.clone(),
@@ -47,20 +47,20 @@ impl WhichPool {
     }
 }
 
-/// How a rack can be asked.
+/// Whether a rack's daemon can be asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Reach {
-    /// Its daemon runs on this host.
+    /// The daemon runs on this host.
     Here,
-    /// On another one: it serves its socket there.
+    /// The daemon runs on another host, where it serves its socket.
     Elsewhere,
-    /// Its lease has run out.
+    /// The rack's lease has expired.
     Down,
-    /// Its daemon has given the lease back: it ended on purpose.
+    /// The daemon has given its lease back: it ended on purpose.
     Left,
 }
 
-/// How the rack can be asked from the host with these addresses.
+/// Returns whether the rack's daemon can be asked from the host with the addresses `own`.
 pub(super) fn reach(pool: &PoolStatus, member: &Member, own: &[IpAddr]) -> Reach {
     let is_here =
         is_on_this_host(&member.fabric_address, own) && Path::new(&member.control_path).exists();
@@ -72,21 +72,21 @@ pub(super) fn reach(pool: &PoolStatus, member: &Member, own: &[IpAddr]) -> Reach
     }
 }
 
-/// The states of a rack, as people are told them.
+/// The state of a rack, as printed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum RackState {
-    /// It has a lease.
+    /// The rack has a lease.
     Up,
-    /// It has a lease, and its daemon does not answer.
+    /// The rack has a lease, but its daemon does not answer.
     Silent,
-    /// Its lease has run out.
+    /// The rack's lease has expired.
     Down,
-    /// Its daemon has ended on purpose.
+    /// The daemon has ended on purpose.
     Left,
 }
 
 impl RackState {
-    /// In a word.
+    /// The state in one word.
     pub(super) const fn name(self) -> &'static str {
         match self {
             Self::Up => "up",
@@ -97,18 +97,18 @@ impl RackState {
     }
 }
 
-/// A look at one rack.
+/// The state of one rack at one point in time.
 #[derive(Clone, Debug)]
 pub(super) struct RackLook {
     pub(super) member: Member,
     pub(super) state: RackState,
-    /// What its daemon says, or why it was not asked or says nothing.
+    /// The daemon's report, or why there is none.
     pub(super) status: Result<RackStatus, String>,
-    /// Its hottest pages.
+    /// The rack's hottest pages.
     pub(super) pages: Vec<PageHeat>,
 }
 
-/// Looks at all racks of the pool, and at no more than `pages` of the hottest pages of each.
+/// Asks all racks of the pool, for at most `pages` of their hottest pages each.
 pub(super) fn look_at_racks(pool: &PoolStatus, pages: u16) -> Vec<RackLook> {
     let own = own_addresses();
     let look = |member: &Member| {
@@ -143,8 +143,8 @@ pub(super) fn own_addresses() -> Vec<IpAddr> {
     addresses.collect()
 }
 
-/// Whether a rack with this fabric address is on the host with these addresses. Where it is not, a
-/// socket at the path of its daemon's is what another daemon has left there.
+/// Returns whether a rack with this fabric address is on the host with the addresses `own`. If it
+/// is not, a socket at its daemon's path was left there by another daemon.
 fn is_on_this_host(fabric_address: &str, own: &[IpAddr]) -> bool {
     let of_network = fabric_address.split_once(':').and_then(|(_, rest)| rest.parse().ok());
     of_network.is_none_or(|address: SocketAddr| {
@@ -153,7 +153,7 @@ fn is_on_this_host(fabric_address: &str, own: &[IpAddr]) -> bool {
     })
 }
 
-/// What a daemon says of its rack.
+/// Asks a daemon for the status of its rack.
 pub fn rack_status(control_path: &str) -> anyhow::Result<RackStatus> {
     match ask(control_path, ControlRequest::RackStatus)? {
         ControlReply::RackStatus(status) => Ok(*status),
@@ -161,7 +161,7 @@ pub fn rack_status(control_path: &str) -> anyhow::Result<RackStatus> {
     }
 }
 
-/// The hottest pages of a rack.
+/// Asks a daemon for the hottest pages of its rack.
 pub fn top_pages(control_path: &str, limit: u16) -> anyhow::Result<Vec<PageHeat>> {
     match ask(control_path, ControlRequest::TopPages { limit })? {
         ControlReply::TopPages(pages) => Ok(pages),
@@ -169,7 +169,7 @@ pub fn top_pages(control_path: &str, limit: u16) -> anyhow::Result<Vec<PageHeat>
     }
 }
 
-/// What a rack knows of a page.
+/// Asks a daemon for its records of a page.
 pub fn page_history(control_path: &str, page: PageId) -> anyhow::Result<PageHistory> {
     match ask(control_path, ControlRequest::PageHistory { page })? {
         ControlReply::PageHistory(history) => Ok(history),
@@ -177,8 +177,8 @@ pub fn page_history(control_path: &str, page: PageId) -> anyhow::Result<PageHist
     }
 }
 
-/// Stores an address under a name if `expected` stands there, as a rack. Returns what stands there
-/// now and whether this call put it there.
+/// Asks a daemon to set a root to `new` if it is `expected`. Returns the root's value afterwards,
+/// and whether this call set it.
 pub(super) fn put_root(
     control_path: &str,
     name: &str,

@@ -64,7 +64,7 @@ fn list(options: &Ls) -> anyhow::Result<()> {
     print_roots(&roots, "the pool has no roots")
 }
 
-/// Prints names in a table, or that there are none.
+/// Prints roots as a table, or `none` if there are none.
 pub(super) fn print_roots(roots: &[Root], none: &str) -> anyhow::Result<()> {
     if roots.is_empty() {
         outln!("{none}")?;
@@ -104,7 +104,7 @@ fn remove(options: &Rm) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The address under a name.
+/// Returns the address of a root.
 pub(super) fn address_of(pool: &PoolStatus, name: &str) -> anyhow::Result<GlobalAddr> {
     match pool.roots.iter().find(|(known, _)| known == name) {
         Some((_, addr)) => Ok(*addr),
@@ -115,8 +115,8 @@ pub(super) fn address_of(pool: &PoolStatus, name: &str) -> anyhow::Result<Global
     }
 }
 
-/// Removes a name if it still has this address. Any rack may do so, an operator may not: so a
-/// daemon of this host is asked if there is one.
+/// Removes a root if it still has this address. Racks may do so and operators may not, so this goes
+/// through a daemon of this host if there is one.
 pub(super) fn remove_root(
     server: &MetadataServer,
     pool: &PoolStatus,

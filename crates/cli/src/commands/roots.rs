@@ -1,4 +1,4 @@
-//! The roots of a pool, and what lies where they point. It only reads.
+//! The roots of a pool, and the content that they lead to. It only reads.
 
 use std::fmt;
 use std::sync::Arc;
@@ -18,34 +18,34 @@ pub(super) struct Root {
     pub(super) name: String,
     pub(super) addr: GlobalAddr,
     pub(super) page: RootPage,
-    /// What lies there, or why that is not known.
+    /// The content, or why it is unknown.
     pub(super) content: Result<Content, String>,
 }
 
-/// Where the page is that a root points to.
+/// The page that a root points to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum RootPage {
-    /// In this rack.
+    /// The page has its home in this rack.
     Home(RackId),
-    /// Lost with the memory of its rack.
+    /// The page is lost with the memory of its rack.
     Lost,
     /// The pool has no such page.
     None,
 }
 
-/// What lies somewhere, as its first bytes say.
+/// The kind of an object, judged by its first bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Content {
     /// A table.
     Table,
     /// A volume of files.
     Volume,
-    /// Something of a program's own.
+    /// An object of a program's own.
     Other,
 }
 
 impl Content {
-    /// In a word.
+    /// The kind in one word.
     pub(super) const fn name(self) -> &'static str {
         match self {
             Self::Table => "table",
@@ -54,7 +54,7 @@ impl Content {
         }
     }
 
-    /// What begins with these bytes.
+    /// Returns the kind of an object that begins with these bytes.
     fn of(first: &[u8; 8]) -> Self {
         if rackpool_kv::begins_table(first) {
             Self::Table
@@ -67,7 +67,7 @@ impl Content {
 }
 
 impl RootPage {
-    /// In a word: `live`, `lost` or `none`.
+    /// The state in one word: `live`, `lost` or `none`.
     pub(super) const fn state(self) -> &'static str {
         match self {
             Self::Home(_) => "live",
@@ -80,7 +80,7 @@ impl RootPage {
 impl fmt::Display for RootPage {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            // Padded as the whole.
+            // `pad` applies the width to the whole text.
             Self::Home(rack) => f.pad(&rack.to_string()),
             Self::Lost => f.pad("lost"),
             Self::None => f.pad("no page"),
@@ -88,12 +88,12 @@ impl fmt::Display for RootPage {
     }
 }
 
-/// A name as it is printed: names are any text, also such as would move the cursor.
+/// Escapes a name for printing: names are any text, which may include control characters.
 pub(super) fn printable(name: &str) -> String {
     if name.chars().any(char::is_control) { name.escape_debug().to_string() } else { name.into() }
 }
 
-/// Looks at all roots, through the daemon of a rack of this host if there is one.
+/// Inspects all roots, through a daemon of this host if there is one.
 pub(super) fn look_at_roots(
     server: &MetadataServer,
     pool: &PoolStatus,
@@ -128,28 +128,28 @@ fn look(
     Ok(Root { name: name.into(), addr, page, content })
 }
 
-/// The rack of this host through which the pool is used.
+/// Returns a rack of this host through which the pool can be used.
 pub(super) fn local_member(pool: &PoolStatus) -> Option<&Member> {
     let own = own_addresses();
     pool.members.iter().find(|member| reach(pool, member, &own) == Reach::Here)
 }
 
-/// Opens the pool through the daemon of a rack of this host.
+/// Opens the pool through a daemon of this host.
 pub(super) fn open_pool(pool: &PoolStatus) -> anyhow::Result<Arc<Pool>> {
     let member = local_member(pool).context(NO_LOCAL_RACK)?;
-    // The main thread, and one that works for it.
+    // For the main thread and one worker.
     let options = ClientOptions::with_socket(&member.control_path).threads(2);
     Ok(Arc::new(Pool::open(options)?))
 }
 
-/// What lies at an address, or why that is not known.
+/// Returns the content at an address, or why it is unknown.
 pub(super) fn content_of(pool: &Pool, addr: GlobalAddr) -> Result<Content, String> {
     let mut first = [0; 8];
     pool.read(addr, &mut first).map_err(|error| chain(&error))?;
     Ok(Content::of(&first))
 }
 
-/// Why nothing but the metadata server can be asked.
+/// Why only the metadata server can be asked.
 const NO_LOCAL_RACK: &str = "no rack of the pool is served on this host: ask on the host of a rack";
 
 #[cfg(test)]

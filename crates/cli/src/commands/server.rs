@@ -18,7 +18,7 @@ pub struct Options {
     options: Vec<OsString>,
 }
 
-/// Becomes the program.
+/// Replaces this process by the program.
 pub fn run(program: &'static str, config: &ConfigFile, options: &Options) -> anyhow::Result<()> {
     let mut command = Command::new(find(program)?);
     if let Some(file) = &config.config {

@@ -1,4 +1,4 @@
-//! `rackpool status`: a pool's racks and their figures.
+//! `rackpool status`: a pool's racks and their metrics.
 
 use rackpool_model::ByteSize;
 use rackpool_output::{OutputError, outln};
@@ -20,7 +20,7 @@ pub struct Options {
     pub json: bool,
 }
 
-/// Shows the pool.
+/// Prints the state of the pool.
 pub fn run(options: &Options) -> anyhow::Result<()> {
     let server = options.which.server()?;
     let (pool, address) = (server.status()?, server.address());
@@ -86,7 +86,7 @@ fn row(rack: &RackLook) -> String {
     }
 }
 
-/// What is no column of the table.
+/// Prints the metrics that have no column in the table.
 fn print_details(rack: u16, status: &RackStatus) -> Result<(), OutputError> {
     outln!(
         "rack {rack}: {}; {} B of metadata a frame; slept {} times",
@@ -107,13 +107,13 @@ fn print_details(rack: u16, status: &RackStatus) -> Result<(), OutputError> {
     outln!("rack {rack}: {}", status.placement)
 }
 
-/// How many there were for each.
+/// The ratio of `count` to `of`.
 #[expect(clippy::cast_precision_loss, reason = "a number for people")]
 fn each(count: u64, of: u64) -> f64 {
     count as f64 / of.max(1) as f64
 }
 
-/// What the fabric asked of its device, or of its sockets, where it has such.
+/// Describes the work requests of the fabric's device, or the frames of its sockets.
 fn device(status: &RackStatus) -> Option<String> {
     let requests = status.device_requests;
     let [what, doorbell, completion] = if status.fabric.starts_with("tcp:") {
@@ -134,7 +134,7 @@ fn device(status: &RackStatus) -> Option<String> {
     })
 }
 
-/// What a rack asked of others, and how many operations and messages went with one doorbell.
+/// Describes the requests to other racks, and operations and messages for each doorbell.
 fn requests(status: &RackStatus) -> String {
     format!(
         "requests to other racks: {} pure RPC, {} RPC then one-sided, {} zero-copy; \
@@ -148,7 +148,7 @@ fn requests(status: &RackStatus) -> String {
     )
 }
 
-/// What became of hot pages.
+/// Describes the swaps of hot pages.
 fn swaps(status: &RackStatus) -> String {
     let swaps = &status.swaps;
     let refused = swaps.refused.iter().filter(|(_, count)| *count > 0);
@@ -160,7 +160,7 @@ fn swaps(status: &RackStatus) -> String {
     )
 }
 
-/// Copies of pages that are mostly read.
+/// Describes the shared copies of pages.
 fn sharing(status: &RackStatus) -> String {
     let sharing = &status.sharing;
     format!(

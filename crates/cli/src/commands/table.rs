@@ -1,5 +1,4 @@
-//! `rackpool table`: lists the tables of a pool, makes one, says what one has, and removes one with
-//! its memory.
+//! `rackpool table`: lists, creates, measures and removes tables.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -74,7 +73,7 @@ struct Create {
     segment_size: Option<ByteSize>,
 }
 
-/// Lists, makes, measures or removes.
+/// Runs the chosen action.
 pub fn run(options: &Options) -> anyhow::Result<()> {
     match &options.action {
         Action::Ls(options) => list(options),
@@ -117,7 +116,7 @@ fn create(options: &Create) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What a table has.
+/// The measurements of a table.
 #[derive(Debug, Default)]
 pub(super) struct Measured {
     pub(super) walk: Walk,
@@ -126,7 +125,7 @@ pub(super) struct Measured {
     pub(super) spare_segments: u64,
     pub(super) objects: u64,
     pub(super) bytes: u64,
-    /// How many pages each rack has.
+    /// Number of the table's pages in each rack.
     pub(super) pages: BTreeMap<RackId, u64>,
     pub(super) lost_pages: u64,
 }
@@ -169,7 +168,7 @@ fn measure(
     Ok(found)
 }
 
-/// How many of these pages each rack has. One answer of the metadata server is often true of many.
+/// Counts the pages in each rack. One answer of the metadata server often covers many pages.
 fn homes(
     server: &MetadataServer,
     pages: BTreeSet<PageId>,
@@ -271,7 +270,7 @@ fn remove(options: &Named) -> anyhow::Result<()> {
     let Destroyed { freed, kept, unread } = match table.destroy_reachable() {
         Ok(destroyed) => destroyed,
         Err(error) => {
-            // The table is as it was.
+            // The table is unchanged.
             match pool.set_root(name, None, Some(addr)) {
                 Ok((_, true)) => {
                     bail!("the table '{shown}' keeps its name and its memory: {error}")

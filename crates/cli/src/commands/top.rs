@@ -1,4 +1,4 @@
-//! `rackpool top`: what a pool does, live.
+//! `rackpool top`: live metrics of a pool.
 
 mod columns;
 mod frame;
@@ -46,7 +46,7 @@ fn interval(text: &str) -> Result<f64, String> {
     }
 }
 
-/// A look at the pool.
+/// The state of the pool at one point in time.
 #[derive(Clone, Debug)]
 pub(super) struct Look {
     pub(super) at: Instant,
@@ -55,7 +55,7 @@ pub(super) struct Look {
     pub(super) racks: Vec<RackLook>,
 }
 
-/// Shows the pool until it is interrupted.
+/// Shows the pool until a signal arrives.
 pub fn run(options: &Options) -> anyhow::Result<()> {
     let server = options.which.server()?;
     let first = look(&server, options.pages)?;
@@ -64,7 +64,7 @@ pub fn run(options: &Options) -> anyhow::Result<()> {
         return print_json(options, &server, first, interval);
     }
     if options.once || !std::io::stdout().is_terminal() {
-        // Rates need two looks.
+        // Rates need two samples.
         std::thread::sleep(interval);
         let second = look(&server, options.pages)?;
         let view = View {
@@ -80,7 +80,7 @@ pub fn run(options: &Options) -> anyhow::Result<()> {
     watch(options, &server, first, interval)
 }
 
-/// A line of JSON for each interval, until the reader has gone or this is interrupted.
+/// Prints a line of JSON for each interval, until the reader closes the pipe or a signal arrives.
 fn print_json(
     options: &Options,
     server: &MetadataServer,
@@ -98,7 +98,7 @@ fn print_json(
     }
 }
 
-/// Draws on the terminal until `q` is pressed or this is interrupted.
+/// Draws on the terminal until `q` is pressed or a signal arrives.
 fn watch(
     options: &Options,
     server: &MetadataServer,
@@ -148,7 +148,7 @@ fn watch(
     Ok(())
 }
 
-/// What a key does to the order of the racks.
+/// Applies a key to the order of the racks.
 const fn change(sort: &mut Sort, key: Key) {
     match key {
         Key::Left => sort.column = sort.column.saturating_sub(1),
@@ -165,7 +165,7 @@ fn look(server: &MetadataServer, pages: u16) -> anyhow::Result<Look> {
     Ok(Look { at: Instant::now(), address: server.address().to_owned(), pool, racks })
 }
 
-/// The terminal's other screen, which goes when this is dropped.
+/// The terminal's alternate screen; dropping it switches back.
 struct Screen(console::Term);
 
 impl Screen {
@@ -175,7 +175,7 @@ impl Screen {
         Ok(Self(term))
     }
 
-    /// Columns and lines. A terminal that does not know its size counts as an old one.
+    /// Returns columns and lines; 80 x 24 if the terminal does not know its size.
     fn size(&self) -> (usize, usize) {
         match self.0.size() {
             (0, _) | (_, 0) => (80, 24),
@@ -183,7 +183,7 @@ impl Screen {
         }
     }
 
-    /// Draws over what is there, line by line, so that nothing flickers.
+    /// Redraws line by line, without clearing first, to avoid flicker.
     fn show(&mut self, text: &str) -> std::io::Result<()> {
         let mut bytes = String::from("\x1b[H");
         let lines = text.lines().take(self.size().1.max(1));

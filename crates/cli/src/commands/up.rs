@@ -130,11 +130,12 @@ fn cluster_options(options: &Options) -> anyhow::Result<ClusterOptions> {
     Ok(cluster)
 }
 
-/// Starts the pool, says what it started, starts again what dies, and stops it when asked to.
+/// Starts the pool, describes it, restarts processes that die, and stops the pool on a signal.
 pub fn run(options: &Options) -> anyhow::Result<()> {
     let mut cluster = Cluster::start(cluster_options(options)?)?;
-    // Not before: the processes would start with these signals blocked. Ended while it starts, it
-    // takes them along, because their standard input ends.
+    // Caught only now: otherwise the processes would start with these signals blocked. If this
+    // command is ended during the start the processes end as well, because their standard input
+    // ends.
     let interrupts = Interrupts::catch()?;
     describe(&cluster);
     let mut supervisor = Supervisor::new(&cluster);

@@ -39,9 +39,9 @@ pub struct Options {
     pub ycsb: crate::ycsb::Options,
 }
 
-/// Runs the workloads; fails when a value was wrong or missing.
+/// Runs the workloads. Fails if a value was wrong or missing.
 pub fn run(options: &Options) -> anyhow::Result<()> {
-    // Said before anything is opened: a wrong option should not wait for a pool.
+    // Checked before anything is opened, so that a wrong option does not wait for a pool.
     let plan = options.ycsb.plan().map_err(UsageError::new)?;
     if let Target::Resp(server) = &options.target {
         if options.record.is_some() || !options.racks.is_empty() {
@@ -75,7 +75,7 @@ pub fn run(options: &Options) -> anyhow::Result<()> {
     let recorder = Arc::new(Recorder::start(file, server)?);
     let stores = PoolStores::recorded(&place, &recorder)?;
     let outcome = crate::ycsb::command(&options.ycsb, &stores);
-    // The trace is whole whatever becomes of what is printed.
+    // The trace is complete even if printing fails.
     let count = recorder.finish()?;
     outcome?;
     outln!("trace  {} accesses in {}", grouped(count), file.display())?;

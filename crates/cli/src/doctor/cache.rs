@@ -1,25 +1,25 @@
-//! The last-level cache, and the share of it that devices write to.
+//! The last-level cache, and the ways of it that devices write to.
 //!
-//! A network card that writes straight into the cache (Intel's DDIO, AMD's and Arm's stashing)
-//! gets a few ways of it; what it writes faster than it is read there is pushed out to memory.
-//! `resctrl` tells which ways hardware shares with programs.
+//! A network card that writes into the cache (Intel's DDIO, AMD's and Arm's stashing) may use a few
+//! of its ways. Data that arrives there faster than programs read it is evicted to memory.
+//! `resctrl` reports the ways that hardware shares with programs.
 
 use rackpool_shm::host::{HostFiles, names_in};
 
 /// The last-level cache of the first processor.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LastLevelCache {
-    /// 3, mostly.
+    /// The cache level; usually 3.
     pub level: u32,
-    /// Bytes.
+    /// The size in bytes.
     pub bytes: u64,
-    /// Its ways, if the kernel tells.
+    /// The number of ways, if the kernel reports it.
     pub ways: Option<u32>,
-    /// The processors that share it, as the kernel writes them.
+    /// The processors that share the cache, in the kernel's notation.
     pub shared_by: String,
 }
 
-/// The last-level cache; `None` where the kernel does not tell.
+/// Returns the last-level cache; `None` if the kernel does not report it.
 #[must_use]
 pub fn last_level(machine: &HostFiles) -> Option<LastLevelCache> {
     const BASE: &str = "devices/system/cpu/cpu0/cache";
@@ -38,12 +38,12 @@ pub fn last_level(machine: &HostFiles) -> Option<LastLevelCache> {
     names_in(&machine.sys(BASE)).iter().filter_map(cache).max_by_key(|cache| cache.level)
 }
 
-/// Sizes as the kernel writes those of caches: `32768K`, `1M`.
+/// Parses a cache size in the kernel's notation: `32768K`, `1M`.
 fn kernel_size(text: &str) -> Option<u64> {
     text.parse::<rackpool_model::ByteSize>().ok().map(|size| size.0)
 }
 
-/// Ways of the last-level cache that I/O shares, of how many; or why that is not known.
+/// Returns the number of ways that I/O shares and the number of all ways, or why they are unknown.
 pub fn io_ways(machine: &HostFiles) -> Result<(u32, u32), String> {
     let mask = |file: &str| {
         let text = machine.sys_text(format!("fs/resctrl/info/L3/{file}"))?;

@@ -1,46 +1,46 @@
-//! CXL memory: the expanders, and the dax devices that their memory appears as.
+//! CXL memory: the expanders, and the dax devices backed by their memory.
 
 use rackpool_shm::host::{HostFiles, names_in};
 
 /// A CXL memory expander.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CxlMemory {
-    /// Like `mem0`.
+    /// A name like `mem0`.
     pub name: String,
     /// Volatile bytes.
     pub ram_bytes: u64,
     /// Persistent bytes.
     pub pmem_bytes: u64,
-    /// The node of its slot.
+    /// The NUMA node of the expander's slot.
     pub node: Option<u32>,
-    /// Whether any of it has an address, so that it can be memory of a node or of a dax device;
-    /// `None` if the kernel does not say.
+    /// Whether part of the memory has an address, so that a node or a dax device can use it; `None`
+    /// if the kernel does not report it.
     pub is_mapped: Option<bool>,
 }
 
 /// A device of the kernel's dax subsystem.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DaxDevice {
-    /// Like `dax0.0`.
+    /// A name like `dax0.0`.
     pub name: String,
-    /// Bytes.
+    /// The size in bytes.
     pub bytes: u64,
-    /// Bytes of which mappings are multiples.
+    /// The alignment of mappings in bytes.
     pub align: u64,
-    /// The node its memory belongs to.
+    /// The NUMA node of the memory.
     pub node: Option<u32>,
-    /// The driver: `device_dax` gives it to programs, `kmem` to the kernel as a NUMA node.
+    /// The driver: `device_dax` gives the memory to programs, `kmem` to the kernel as a NUMA node.
     pub driver: Option<String>,
 }
 
 impl DaxDevice {
-    /// Whether a program can map it.
+    /// Whether a program can map the device.
     #[must_use]
     pub fn is_mappable(&self) -> bool {
         self.driver.as_deref() == Some("device_dax")
     }
 
-    /// Where programs find it.
+    /// The device's path.
     #[must_use]
     pub fn path(&self) -> String {
         format!("/dev/{}", self.name)
@@ -49,7 +49,7 @@ impl DaxDevice {
 
 const BASE: &str = "bus/cxl/devices";
 
-/// The CXL memory expanders.
+/// Returns the CXL memory expanders.
 #[must_use]
 pub fn cxl_memory(machine: &HostFiles) -> Vec<CxlMemory> {
     let memory = |name: String| {
@@ -63,8 +63,8 @@ pub fn cxl_memory(machine: &HostFiles) -> Vec<CxlMemory> {
     names_in(&machine.sys(BASE)).into_iter().filter_map(memory).collect()
 }
 
-/// Whether one of the expander's decoders gives a range of addresses to it: those of `endpoint4`,
-/// whose `uport` the expander is, are `decoder4.0` and so on.
+/// Returns whether one of the expander's decoders has an address range. The decoders of
+/// `endpoint4`, whose `uport` is the expander, are `decoder4.0` and so on.
 fn is_mapped(machine: &HostFiles, memory: &str) -> Option<bool> {
     let names = names_in(&machine.sys(BASE));
     let endpoint =
@@ -78,7 +78,7 @@ fn is_mapped(machine: &HostFiles, memory: &str) -> Option<bool> {
     Some(sizes.any(|size| size > 0))
 }
 
-/// The dax devices.
+/// Returns the dax devices.
 #[must_use]
 pub fn dax_devices(machine: &HostFiles) -> Vec<DaxDevice> {
     const BASE: &str = "bus/dax/devices";
@@ -96,7 +96,7 @@ pub fn dax_devices(machine: &HostFiles) -> Vec<DaxDevice> {
     names_in(&machine.sys(BASE)).into_iter().map(device).collect()
 }
 
-/// A node's number; -1 means that nobody knows.
+/// Reads a node's number; the kernel writes -1 for an unknown node.
 fn node(machine: &HostFiles, file: &str) -> Option<u32> {
     machine.sys_text(file)?.parse().ok()
 }

@@ -1,4 +1,4 @@
-//! How racks could reach each other from this computer, and what is missing for it.
+//! The fabrics that this computer can use, and what is missing for the others.
 
 use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
@@ -14,13 +14,13 @@ use rackpool_shm::host::{HostFiles, RdmaPort, names_in};
 use super::facts::Facts;
 use super::verdict::{Choice, Warning};
 
-/// Bytes that RDMA has to be able to lock at least: a small rack.
+/// The least memory in bytes that RDMA must be able to lock: a small rack.
 const MEMLOCK: u64 = 1 << 30;
-/// How long before credentials expire the operator is told.
+/// The operator is warned this long before credentials expire.
 const RENEWAL: Duration = Duration::from_secs(30 * 86_400);
-/// A port for the fabric, in advice.
+/// The fabric's port in advice.
 const PORT: u16 = 7500;
-/// Where distributions keep libraries.
+/// The library folders of distributions.
 const LIBRARIES: [&str; 5] = [
     "/usr/lib/x86_64-linux-gnu",
     "/usr/lib/aarch64-linux-gnu",
@@ -29,21 +29,21 @@ const LIBRARIES: [&str; 5] = [
     "/usr/local/lib",
 ];
 
-/// What the network and the RDMA software of this computer are.
+/// The network and the RDMA software of this computer.
 #[derive(Clone, Debug, Default)]
 pub struct Reach {
-    /// Addresses of this host that others could use, with their interfaces.
+    /// Addresses of this host that other hosts can use, with their interfaces.
     pub addresses: Vec<(String, IpAddr)>,
-    /// Whether the kernel's interface for RDMA from programs is loaded.
+    /// Whether the kernel's user-space RDMA interface is loaded.
     pub uverbs_module: bool,
-    /// Devices of that interface, and whether this user may use them.
+    /// The devices of that interface, and whether this user may use them.
     pub uverbs: Vec<(String, bool)>,
-    /// Whether the library for RDMA is installed.
+    /// Whether libibverbs is installed.
     pub libibverbs: bool,
 }
 
 impl Reach {
-    /// Asks the kernel.
+    /// Reads them from the kernel.
     #[must_use]
     pub fn gather(machine: &HostFiles) -> Self {
         let rw = AccessFlags::R_OK | AccessFlags::W_OK;
@@ -59,7 +59,7 @@ impl Reach {
     }
 }
 
-/// The addresses of interfaces that are up, without loopback and those that hold on one link only.
+/// Returns the addresses of interfaces that are up, without loopback and link-local addresses.
 fn addresses() -> Vec<(String, IpAddr)> {
     let Ok(interfaces) = getifaddrs() else { return Vec::new() };
     let up = interfaces.filter(|interface| {
@@ -79,24 +79,24 @@ fn addresses() -> Vec<(String, IpAddr)> {
     address.filter(|(_, address)| !only_here(address)).collect()
 }
 
-/// Credentials that the doctor was asked to look at: whose they are, or what is wrong with them.
+/// The result of a check of credentials.
 #[derive(Clone, Debug)]
 pub enum CredentialsCheck {
-    /// None were named.
+    /// No credentials were named.
     None,
-    /// They can be used.
+    /// The credentials can be used.
     Good {
-        /// Whose they are.
+        /// The party of the credentials.
         party: String,
         /// Whether they expire within 30 days.
         expiring: bool,
     },
-    /// They can't be used, and why.
+    /// The credentials can't be used, and why.
     Bad(String),
 }
 
 impl CredentialsCheck {
-    /// Looks at a folder.
+    /// Checks the credentials in a folder.
     #[must_use]
     pub fn look(folder: Option<&Path>) -> Self {
         match folder.map(Credentials::load) {
@@ -109,14 +109,14 @@ impl CredentialsCheck {
     }
 }
 
-/// One way for racks to reach each other.
+/// A fabric, as this computer can use it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fabric {
-    /// As `--fabric` takes it.
+    /// The value of `--fabric`.
     pub name: &'static str,
-    /// What it can be used for here; `None` for nothing.
+    /// What it can be used for here; `None` if it can't be used.
     pub serves: Option<String>,
-    /// What is missing for it, or for more of it, and what to do.
+    /// What is missing for it or for a wider use, and how to fix that.
     pub lacks: Vec<Warning>,
 }
 
@@ -124,7 +124,7 @@ fn lack(what: impl Into<String>, fix: impl Into<String>) -> Warning {
     Warning { what: what.into(), fix: fix.into() }
 }
 
-/// All fabrics, the one with the longest reach at the given effort last.
+/// Returns all fabrics; the last one is preferred if nothing is missing for it.
 #[must_use]
 pub fn all(facts: &Facts, credentials: &CredentialsCheck) -> Vec<Fabric> {
     let emulated = Fabric {
@@ -135,7 +135,7 @@ pub fn all(facts: &Facts, credentials: &CredentialsCheck) -> Vec<Fabric> {
     vec![emulated, tcp(facts, credentials), verbs(facts, credentials)]
 }
 
-/// The one that daemons should use: the fastest that lacks nothing.
+/// Chooses the fabric for the daemons: the fastest that lacks nothing.
 #[must_use]
 pub fn choose(fabrics: &[Fabric]) -> Choice {
     let ready = |fabric: &&Fabric| fabric.serves.is_some() && fabric.lacks.is_empty();
@@ -177,7 +177,7 @@ fn tcp(facts: &Facts, credentials: &CredentialsCheck) -> Fabric {
     Fabric { name: "tcp", serves: Some(serves), lacks }
 }
 
-/// What is missing for racks on other hosts to be let in, and to let this one in.
+/// Returns what is missing for mutual authentication with racks on other hosts.
 fn what_credentials_lack(credentials: &CredentialsCheck) -> Option<Warning> {
     match credentials {
         CredentialsCheck::None => Some(lack(
@@ -249,7 +249,8 @@ fn verbs(facts: &Facts, credentials: &CredentialsCheck) -> Fabric {
     Fabric { name: "verbs", serves, lacks }
 }
 
-/// A port that RDMA can use: one that is active, and has an address if it is Ethernet.
+/// Returns a port that RDMA can use: it is active, and has an address if it is Ethernet. Hardware
+/// is preferred.
 fn usable_port(facts: &Facts) -> Option<&RdmaPort> {
     let usable = || facts.rdma.iter().filter(|port| what_a_port_lacks(port).is_none());
     usable().find(|port| !port.is_software).or_else(|| usable().next())

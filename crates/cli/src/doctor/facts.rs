@@ -1,4 +1,4 @@
-//! What the kernel says of this computer.
+//! The facts that the kernel reports of this computer.
 
 use std::path::Path;
 
@@ -14,26 +14,26 @@ use super::cache::{LastLevelCache, io_ways, last_level};
 use super::devices::{CxlMemory, DaxDevice, cxl_memory, dax_devices};
 use super::fabrics::Reach;
 
-/// What there is.
+/// The facts of this computer.
 #[derive(Clone, Debug)]
 pub struct Facts {
     /// The kernel's release.
     pub kernel: String,
-    /// How the kernel copies, which is how soft-RoCE does.
+    /// How the kernel copies memory, and thus how soft-RoCE does.
     pub kernel_copy: KernelCopy,
     /// The processor's name.
     pub processor: String,
-    /// The processors that run.
+    /// The processors that are online.
     pub cpus: Vec<u32>,
-    /// Those of them that this process may use.
+    /// The processors that this process may use.
     pub usable_cpus: Vec<u32>,
     /// The NUMA nodes.
     pub nodes: Vec<Node>,
     /// The last-level cache.
     pub cache: Option<LastLevelCache>,
-    /// Ways of it that I/O shares, of how many; or why that is not known.
+    /// The number of ways that I/O shares and of all ways, or why they are unknown.
     pub io_ways: Result<(u32, u32), String>,
-    /// The network and the software for RDMA.
+    /// The network and the RDMA software.
     pub reach: Reach,
     /// The ports of RDMA cards.
     pub rdma: Vec<RdmaPort>,
@@ -43,28 +43,29 @@ pub struct Facts {
     pub dax: Vec<DaxDevice>,
     /// Pools of huge pages.
     pub huge_pools: Vec<HugePool>,
-    /// Huge pages that the kernel gives by itself.
+    /// The settings of transparent huge pages.
     pub transparent: TransparentHuge,
     /// Mounted hugetlbfs.
     pub huge_mounts: Vec<Mount>,
     /// The file system of `/dev/shm`.
     pub shm: Option<Mount>,
-    /// The room in the pool's folder, or where it would be made; `None` if nothing limits it.
+    /// The room in the pool's folder, or in its future parent; `None` if nothing limits it.
     pub room: Option<Room>,
     /// The lowest limit of this process's memory cgroups.
     pub memory_limit: Option<MemoryLimit>,
     /// Bytes that the files of the pool's racks may take.
     pub pool_bytes: u64,
-    /// Whether the data plane's barrier reaches clients.
+    /// Whether the data plane's heavy barrier reaches clients.
     pub membarrier: bool,
-    /// Bytes this process may lock, as RDMA needs; `None` for no limit, or why it is not known.
+    /// Bytes that this process may lock, which RDMA needs; `None` for no limit; or why it is
+    /// unknown.
     pub memlock_bytes: Result<Option<u64>, String>,
     /// Whether this user may use FUSE.
     pub fuse: bool,
 }
 
 impl Facts {
-    /// Asks the kernel, for a pool in this folder.
+    /// Reads the facts, for a pool in this folder.
     #[must_use]
     pub fn for_pool(machine: &HostFiles, pool: &Path) -> Self {
         let there = pool.ancestors().find(|folder| folder.is_dir());
@@ -72,7 +73,7 @@ impl Facts {
         Self { room, pool_bytes: room::bytes_of(pool), ..Self::gather(machine) }
     }
 
-    /// Asks the kernel.
+    /// Reads the facts that do not depend on a pool.
     #[must_use]
     pub fn gather(machine: &HostFiles) -> Self {
         let cpuinfo = machine.proc_text("cpuinfo").unwrap_or_default();
@@ -105,19 +106,19 @@ impl Facts {
         }
     }
 
-    /// The nodes that have memory.
+    /// Returns the nodes that have memory.
     pub fn memory_nodes(&self) -> impl Iterator<Item = &Node> {
         self.nodes.iter().filter(|node| node.memory_bytes > 0)
     }
 
-    /// The pool of huge pages of this size.
+    /// Returns the pool of huge pages of this size.
     #[must_use]
     pub fn huge_pool(&self, bytes: u64) -> Option<&HugePool> {
         self.huge_pools.iter().find(|pool| pool.page_bytes == bytes)
     }
 }
 
-/// The processors this process may run on.
+/// Returns the processors that this process may run on.
 fn usable_cpus() -> Vec<u32> {
     let Ok(set) = sched_getaffinity(Pid::from_raw(0)) else { return Vec::new() };
     let may = |cpu: &usize| set.is_set(*cpu).unwrap_or(false);
@@ -129,7 +130,7 @@ fn processor(cpuinfo: &str) -> Option<&str> {
     Some(line.split_once(':')?.1.trim())
 }
 
-/// The soft limit in the line `Max locked memory  8388608  8388608  bytes`.
+/// Parses the soft limit of the line `Max locked memory  8388608  8388608  bytes`.
 fn memlock(limits: &str) -> Result<Option<u64>, String> {
     let line = limits.lines().find_map(|line| line.strip_prefix("Max locked memory"));
     match line.and_then(|line| line.split_whitespace().next()) {
@@ -143,7 +144,7 @@ fn memlock(limits: &str) -> Result<Option<u64>, String> {
 pub(crate) mod tests {
     use super::*;
 
-    /// A computer made of these files below `/sys` and `/proc`.
+    /// A computer with these files below `/sys` and `/proc`.
     pub(crate) fn fixture(files: &[(String, &str)]) -> (tempfile::TempDir, HostFiles) {
         let folder = tempfile::tempdir().unwrap();
         for (path, text) in files {

@@ -7,7 +7,7 @@ use super::facts::Facts;
 use super::measure::{Measured, Measurements};
 use super::verdict::{Choice, Verdict};
 
-/// The whole report.
+/// Returns the whole report.
 pub(super) fn of(report: &Report) -> anyhow::Result<String> {
     let racks: Vec<Value> = report
         .racks
@@ -152,7 +152,7 @@ fn measurements(measurements: &Measurements) -> Value {
     })
 }
 
-/// A number, or an object with the reason why there is none.
+/// A number, or an object with the reason why it is missing.
 fn measured(figure: &Measured<f64>) -> Value {
     match figure {
         Ok(value) => json!(value),

@@ -1,4 +1,4 @@
-//! `rackpool doctor`: what this computer has, where it lies, and what it costs.
+//! `rackpool doctor`: what this computer has for a pool, where it lies, and what it costs.
 //!
 //! | module | holds |
 //! |---|---|
@@ -50,29 +50,29 @@ pub struct Options {
     pub json: bool,
 }
 
-/// All that is shown.
+/// Everything that is shown.
 #[derive(Debug)]
 pub struct Report {
-    /// What there is.
+    /// What the computer has.
     pub facts: Facts,
     /// What it costs; `None` if nothing was measured.
     pub measurements: Option<Measurements>,
-    /// The racks of the pool, with what their daemons say.
+    /// The racks of the pool, with their daemons' reports.
     pub racks: Vec<Rack>,
-    /// What follows.
+    /// The recommendations and warnings.
     pub verdict: Verdict,
 }
 
 /// A rack of a running pool.
 #[derive(Debug)]
 pub struct Rack {
-    /// Its number.
+    /// The rack's number.
     pub rack: u16,
-    /// Kind of memory, placement and fabric in words, or why they are not known.
+    /// Kind of memory, placement and fabric as text, or why they are unknown.
     pub says: Result<[String; 3], String>,
 }
 
-/// Examines this computer and prints what was found.
+/// Examines this computer and prints the report.
 pub fn run(options: &Options) -> anyhow::Result<()> {
     let facts = Facts::for_pool(&HostFiles::here(), &options.pool.dir);
     let measurements = (!options.quick).then(|| measure::all(&facts));
@@ -85,7 +85,7 @@ pub fn run(options: &Options) -> anyhow::Result<()> {
 }
 
 fn racks(options: &Options) -> Vec<Rack> {
-    // No folder, no pool: that is said by an empty list.
+    // Without a folder there is no pool: the list is empty.
     let racks = racks_in(&options.pool.dir).unwrap_or_default();
     let ask = |rack: u16| {
         let socket = options.pool.dir.join(format!("rack-{rack}")).join("daemon.sock");

@@ -10,7 +10,7 @@ use super::fabrics::Fabric;
 use super::facts::Facts;
 use super::measure::{Measured, Measurements, MemoryMeasurements};
 
-/// Columns of the names.
+/// Width of the column of names.
 const NAMES: usize = 18;
 
 #[derive(Default)]
@@ -27,7 +27,7 @@ impl Page {
         let _ = writeln!(self.0, "  {name:<NAMES$} {value}");
     }
 
-    /// Rows of which only the first bears the name; `none` without any.
+    /// Adds rows under one name, or `none` if there are no values.
     fn rows(&mut self, name: &str, values: impl IntoIterator<Item = String>, none: &str) {
         let mut name = name;
         for value in values {
@@ -40,7 +40,7 @@ impl Page {
     }
 }
 
-/// The whole report.
+/// Returns the whole report.
 pub(super) fn of(report: &Report) -> String {
     let mut page = Page::default();
     computer(&mut page, &report.facts);

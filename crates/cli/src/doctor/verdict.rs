@@ -1,4 +1,4 @@
-//! What follows from the facts and the measurements.
+//! Recommendations and warnings, derived from the facts and the measurements.
 
 use rackpool_model::ByteSize;
 use rackpool_shm::host::{HugePage, list_text};
@@ -10,33 +10,33 @@ use super::measure::Measurements;
 /// A choice and its reason.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Choice {
-    /// What.
+    /// The choice.
     pub what: String,
-    /// Why.
+    /// The reason.
     pub why: String,
 }
 
 /// A warning and what to do about it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Warning {
-    /// What is wrong.
+    /// The problem.
     pub what: String,
-    /// What mends it.
+    /// The remedy.
     pub fix: String,
 }
 
-/// What follows.
+/// Recommendations and warnings.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Verdict {
     /// The fabrics, with what is missing for each.
     pub fabrics: Vec<Fabric>,
-    /// The option for the fabric that fits best.
+    /// The `--fabric` option that fits best.
     pub fabric: Choice,
-    /// The option for the memory's kind that fits best.
+    /// The `--memory-kind` option that fits best.
     pub memory: Choice,
-    /// Where `--numa-node auto` would place the daemon.
+    /// The node that `--numa-node auto` would choose for the daemon.
     pub placement: Choice,
-    /// What to look after.
+    /// Problems to look into.
     pub warnings: Vec<Warning>,
 }
 
@@ -45,7 +45,7 @@ fn choice(what: impl Into<String>, why: impl Into<String>) -> Choice {
 }
 
 impl Verdict {
-    /// Judges.
+    /// Derives recommendations and warnings.
     #[must_use]
     pub fn of(
         facts: &Facts,
@@ -94,7 +94,7 @@ fn memory(facts: &Facts, measurements: Option<&Measurements>) -> Choice {
     }
 }
 
-/// What huge pages gain, if both sizes were measured for one way.
+/// Describes the gain of huge pages, if both page sizes were measured on one path.
 fn gain(measurements: Option<&Measurements>) -> Option<String> {
     let latency = |huge: bool, from, node| {
         let all = &measurements?.memory;
@@ -110,7 +110,7 @@ fn gain(measurements: Option<&Measurements>) -> Option<String> {
     Some(format!("a random load takes {huge:.0} ns in them, {small:.0} ns in pages of 4 KiB"))
 }
 
-/// The same rule as the daemon's `--numa-node auto`, for memory of the recommended kind.
+/// Applies the rule of the daemon's `--numa-node auto`, for memory of the recommended kind.
 fn placement(facts: &Facts) -> Choice {
     if facts.nodes.len() < 2 {
         return choice("anywhere", "this machine has one NUMA node");
@@ -198,7 +198,7 @@ fn warnings(facts: &Facts) -> Vec<Warning> {
     warnings
 }
 
-/// Memory of a rack that is not told how much it has.
+/// The default size of a rack's memory in bytes.
 const RACK_BYTES: u64 = 1 << 30;
 
 fn warn_of_room(facts: &Facts, warn: &mut impl FnMut(String, String)) {
@@ -216,7 +216,7 @@ fn warn_of_room(facts: &Facts, warn: &mut impl FnMut(String, String)) {
                 room.mount.display(),
                 ByteSize(left)
             ),
-            // With its metadata.
+            // The rack's metadata takes a further 2 %.
             room.fix(RACK_BYTES / 50 * 51 - left),
         );
     }

@@ -1,4 +1,4 @@
-//! `rackpool heat`: thresholds of the swap, tried on a recorded trace.
+//! `rackpool heat`: tries the thresholds of the swap on a recorded trace.
 
 mod options;
 mod sweep;
@@ -18,10 +18,10 @@ use crate::ycsb::Style;
 pub use options::{Command, Options, ReplayOptions};
 pub use sweep::{Sweep, SweepOver};
 
-/// The largest trace that is read: some 250 million accesses.
+/// The largest trace that is read, in bytes: about 250 million accesses.
 const MAX_BYTES: u64 = 1 << 30;
 
-/// A policy and what it would have done.
+/// A policy and the outcome of its replay.
 #[derive(Clone, Debug)]
 pub(crate) struct Tried {
     pub(crate) policy: Policy,
@@ -31,7 +31,7 @@ pub(crate) struct Tried {
 /// Runs the command.
 ///
 /// # Errors
-/// When the trace can't be read or the rules can't be meant.
+/// If the trace can't be read, or a rule is outside its valid range.
 pub fn run(options: &Options) -> anyhow::Result<()> {
     let Command::Replay(options) = &options.command;
     let trace = read(&options.file).with_context(|| options.file.display().to_string())?;
@@ -58,7 +58,7 @@ fn read(path: &Path) -> anyhow::Result<Trace> {
     Ok(Trace::parse(&bytes)?)
 }
 
-/// Without swaps first, then each policy of the sweep.
+/// Replays without swaps first, then with each policy of the sweep.
 fn try_all(trace: &Trace, options: &ReplayOptions) -> anyhow::Result<Vec<Tried>> {
     let costs = options.costs();
     let given = options.policy();
@@ -72,7 +72,7 @@ fn try_all(trace: &Trace, options: &ReplayOptions) -> anyhow::Result<Vec<Tried>>
     each.collect()
 }
 
-/// What `--json` prints.
+/// The output of `--json`.
 #[derive(Debug, Serialize)]
 struct Report {
     accesses: u64,
@@ -85,7 +85,7 @@ struct Report {
     policies: Vec<Row>,
 }
 
-/// One policy of `--json`.
+/// A policy in the output of `--json`.
 #[derive(Debug, Serialize)]
 struct Row {
     swap: bool,
@@ -106,7 +106,7 @@ struct Row {
     time_s: f64,
 }
 
-/// Why pages stayed, in `--json`.
+/// Refused swaps by reason, in the output of `--json`.
 #[derive(Debug, Serialize)]
 struct RefusedRow {
     nothing_to_offer: u64,

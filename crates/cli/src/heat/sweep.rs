@@ -9,15 +9,15 @@ const MAX_VALUES: usize = 100;
 /// A rule of which several values are tried.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SweepOver {
-    /// Hp.
+    /// Hp, the hotness above which a page is hot.
     Hot,
-    /// lambda.
+    /// lambda, the decay of hotness.
     Lambda,
-    /// Tl, in milliseconds.
+    /// Tl, the lifetime without access, in milliseconds.
     Lifetime,
-    /// Rrw.
+    /// Rrw, the ratio of reads to writes of a read-hot page.
     ReadHot,
-    /// The rest, in milliseconds.
+    /// The rest of a moved page, in milliseconds.
     Rest,
 }
 
@@ -65,7 +65,7 @@ impl FromStr for Sweep {
 }
 
 impl Sweep {
-    /// The given policy with each of the values.
+    /// Returns the given policy with each of the values.
     pub(super) fn over(&self, given: &Policy) -> Vec<Policy> {
         let with = |value: &f64| {
             let (mut policy, value) = (*given, *value);

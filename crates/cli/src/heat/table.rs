@@ -1,4 +1,4 @@
-//! A replay for people.
+//! A replay as text.
 
 use std::fmt::Write as _;
 
@@ -114,7 +114,7 @@ fn name(one: &Tried, options: &ReplayOptions) -> String {
     }
 }
 
-/// Why pages stayed, of the policy whose accesses cost least.
+/// Lists the reasons for which pages stayed, under the policy with the lowest cost of accesses.
 fn reasons(tried: &[Tried], options: &ReplayOptions) -> String {
     let swapping = tried.iter().filter(|one| one.policy.swaps && one.outcome.refused.all() > 0);
     let Some(best) = swapping.min_by_key(|one| one.outcome.time) else { return String::new() };

@@ -1,31 +1,32 @@
-//! Axes: where a value lies, and which values are labelled.
+//! Axes: positions of values, and the values to label.
 
 /// A range of values along one side of a plot.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) enum Axis {
-    /// Even steps, from zero.
+    /// Equal steps, from zero.
     Linear { to: f64 },
-    /// Even ratios, between powers of ten or their doubles and halves.
+    /// Equal ratios, between powers of ten or their doubles and halves.
     Log { from: f64, to: f64 },
 }
 
 impl Axis {
-    /// From zero to a round number not below `most`.
+    /// Returns an axis from zero to a round number not below `most`.
     pub(super) fn linear(most: f64) -> Self {
         let most = if most > 0.0 { most } else { 1.0 };
         let step = round_step(most);
         Self::Linear { to: (most / step).ceil() * step }
     }
 
-    /// From a round number not above `least` to one not below `most`; both are above zero.
+    /// Returns an axis from a round number not above `least` to one not below `most`; both are
+    /// above zero.
     pub(super) fn log(least: f64, most: f64) -> Self {
         let from = least.max(1e-9);
         let to = most.max(from * 1.5);
         Self::Log { from: round_below(from), to: round_above(to) }
     }
 
-    /// Where `value` lies, from 0 at the beginning to 1 at the end; values outside at the nearer
-    /// end.
+    /// Returns the position of `value`, from 0 at the beginning to 1 at the end. Values outside are
+    /// clamped.
     pub(super) fn place(self, value: f64) -> f64 {
         let place = match self {
             Self::Linear { to } => value / to,
@@ -52,7 +53,7 @@ impl Axis {
             Self::Log { from, to } => {
                 let mut ticks = Vec::new();
                 let mut decade = 10_f64.powf(from.log10().floor());
-                // Within few decades their doubles and halves are labelled, too.
+                // Over few decades their doubles and halves are labelled, too.
                 let multiples: &[f64] = if to / from < 2e3 { &[1.0, 2.0, 5.0] } else { &[1.0] };
                 while decade <= to * 1.001 {
                     ticks.extend(multiples.iter().map(|multiple| decade * multiple));
@@ -65,7 +66,7 @@ impl Axis {
     }
 }
 
-/// A round step that divides `most` into three to seven.
+/// Returns a round step that divides `most` into three to seven parts.
 fn round_step(most: f64) -> f64 {
     let raw = most / 6.0;
     let decade = 10_f64.powf(raw.log10().floor());

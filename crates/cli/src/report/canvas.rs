@@ -11,14 +11,13 @@ use plotters_backend::{
 
 use super::font::{Face, Faces};
 
-/// Backend pixels for a logical one. Backends know whole pixels only: this is how finely things are
-/// placed.
+/// Backend pixels for each logical pixel. Backends place things at whole pixels only.
 pub(super) const SCALE: u32 = 4;
 
-/// A drawing that could not be done.
+/// An error of the backend.
 pub(super) type Error<DB> = DrawingErrorKind<<DB as DrawingBackend>::ErrorType>;
 
-/// How a text stands to the point it is drawn at.
+/// The position of a text relative to its point.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Align {
     Left,
@@ -26,7 +25,7 @@ pub(super) enum Align {
     Right,
 }
 
-/// Size (logical pixels), weight and colour of a text.
+/// Size (in logical pixels), weight and colour of a text.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Font {
     pub(super) size: f64,
@@ -34,19 +33,19 @@ pub(super) struct Font {
     pub(super) colour: RGBColor,
 }
 
-/// A surface of logical pixels.
+/// A drawing surface in logical pixels.
 pub(super) struct Canvas<'a, DB: DrawingBackend> {
     backend: DB,
     faces: &'a Faces,
 }
 
 impl<'a, DB: DrawingBackend> Canvas<'a, DB> {
-    /// Takes a backend of [`SCALE`] times the logical size.
+    /// Wraps a backend of [`SCALE`] times the logical size.
     pub(super) fn new(backend: DB, faces: &'a Faces) -> Self {
         Self { backend, faces }
     }
 
-    /// Covers everything with `colour`; the first thing to be drawn.
+    /// Fills the surface with `colour`. It must be the first drawing operation.
     pub(super) fn cover(&mut self, colour: RGBColor) -> Result<(), Error<DB>> {
         self.backend.ensure_prepared()?;
         let (width, height) = self.backend.get_size();
@@ -82,7 +81,7 @@ impl<'a, DB: DrawingBackend> Canvas<'a, DB> {
         self.backend.draw_circle(point(centre), radius, &colour.filled(), true)
     }
 
-    /// Draws a text; digits and capitals reach as far above the point as below it.
+    /// Draws a text. Digits and capitals are vertically centred on the point.
     pub(super) fn text(
         &mut self,
         text: &str,
@@ -90,23 +89,23 @@ impl<'a, DB: DrawingBackend> Canvas<'a, DB> {
         align: Align,
         font: Font,
     ) -> Result<(), Error<DB>> {
-        // Backends set the middle of an x to the point; a capital is 0.18 em higher than an x.
+        // Backends centre an x on the point; a capital is 0.18 em higher than an x.
         let at = point((x, y + 0.09 * font.size));
         self.backend.draw_text(text, &Letters { font, align, face: self.faces.face(font.bold) }, at)
     }
 
-    /// Width of a text, in logical pixels.
+    /// Returns the width of a text in logical pixels.
     pub(super) fn width(&self, text: &str, font: Font) -> f64 {
         f64::from(self.faces.face(font.bold).width(text, em(font))) / f64::from(SCALE)
     }
 
-    /// Hands the finished drawing over.
+    /// Passes the finished drawing on.
     pub(super) fn present(&mut self) -> Result<(), Error<DB>> {
         self.backend.present()
     }
 }
 
-/// How a text is set, for the backend.
+/// The style of a text, for the backend.
 struct Letters<'a> {
     font: Font,
     align: Align,
@@ -121,7 +120,7 @@ impl BackendTextStyle for Letters<'_> {
     }
 
     fn size(&self) -> f64 {
-        // The SVG backend divides by this to come to the em.
+        // The SVG backend divides the size by this factor to get the em.
         f64::from(em(self.font)) * 1.24
     }
 

@@ -1,8 +1,8 @@
-//! A time in words.
+//! Dates and times as text.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// A time as `2026-11-21 13:45 UTC`.
+/// Formats a time as `2026-11-21 13:45 UTC`.
 pub fn utc(time: SystemTime) -> String {
     let seconds = time.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
     let (year, month, day) = date(seconds / 86_400);
@@ -10,7 +10,7 @@ pub fn utc(time: SystemTime) -> String {
     format!("{year}-{month:02}-{day:02} {:02}:{:02} UTC", minutes / 60, minutes % 60)
 }
 
-/// A time with milliseconds, in UTC: `2026-11-27 22:03:04.120`.
+/// Formats a time with milliseconds, in UTC: `2026-11-27 22:03:04.120`.
 #[must_use]
 pub fn utc_millis(unix_ms: u64) -> String {
     let (year, month, day) = date(unix_ms / 86_400_000);
@@ -19,7 +19,7 @@ pub fn utc_millis(unix_ms: u64) -> String {
     format!("{year}-{month:02}-{day:02} {hours:02}:{minutes:02}:{seconds:02}.{millis:03}")
 }
 
-/// Year, month and day of the day that many days after 1 January 1970.
+/// Returns year, month and day, `days` days after 1 January 1970.
 fn date(mut days: u64) -> (u64, usize, u64) {
     let leap = |year: u64| {
         year.is_multiple_of(4) && (!year.is_multiple_of(100) || year.is_multiple_of(400))

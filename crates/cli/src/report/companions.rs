@@ -1,35 +1,35 @@
-//! What a demo tells about the programs for people who write no code.
+//! The part of a demo that shows the key-value service and the mount.
 
 use serde::{Deserialize, Serialize};
 
 use crate::ycsb::WorkloadResult;
 
-/// The key-value service and the mount at work.
+/// Results of the key-value service and the mount.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Companions {
     /// YCSB through the service.
     pub service: Vec<WorkloadResult>,
-    /// What was done in the mounts, in order.
+    /// The steps in the mounts, in order.
     pub mount: Vec<MountStep>,
-    /// What could not be run on this machine, and why.
+    /// Parts that could not run on this machine, and why.
     pub left_out: Vec<String>,
 }
 
-/// Something that was done in a mount.
+/// A step in a mount.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct MountStep {
-    /// What, in words.
+    /// Description of the step.
     pub what: String,
-    /// Bytes of contents; 0 where they don't count.
+    /// Bytes of contents; 0 if the files count instead.
     pub bytes: u64,
-    /// Files.
+    /// Number of files.
     pub files: u64,
-    /// How long it took.
+    /// Duration in seconds.
     pub seconds: f64,
 }
 
 impl MountStep {
-    /// How much it was.
+    /// The amount as text.
     #[must_use]
     pub fn amount(&self) -> String {
         match (self.bytes, self.files) {
@@ -38,7 +38,7 @@ impl MountStep {
         }
     }
 
-    /// How fast it was.
+    /// The rate as text.
     #[must_use]
     pub fn rate(&self) -> String {
         let seconds = self.seconds.max(f64::MIN_POSITIVE);

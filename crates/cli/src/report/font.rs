@@ -15,7 +15,7 @@ pub(super) struct Faces {
 }
 
 impl Faces {
-    /// Reads the font from where Debian installs it.
+    /// Reads the font from Debian's folder.
     pub(super) fn load() -> Result<Self, ReportError> {
         let folder = Path::new(FOLDER);
         let regular = Face::read(folder, "DejaVuSans.ttf")?;
@@ -38,19 +38,19 @@ impl Face {
         font.map(Self).map_err(|cause| ReportError::Font { file, cause })
     }
 
-    /// Width of a text whose letters are `em` high, in the same unit.
+    /// Returns the width of a text whose em is `em`, in the same unit.
     pub(super) fn width(&self, text: &str, em: f32) -> f32 {
         self.set(text, em).1
     }
 
-    /// Height of a small letter without strokes above and below, as `x`.
+    /// Returns the height of a small letter without ascender and descender, such as `x`.
     pub(super) fn x_height(&self, em: f32) -> f32 {
         let scale = self.scale(em);
         let outline = self.0.outline_glyph(self.0.glyph_id('x').with_scale(scale));
         outline.map_or(em / 2.0, |outline| -outline.px_bounds().min.y)
     }
 
-    /// The outlines of a text's letters, from x 0 on, on a base line at y 0.
+    /// Returns the outlines of a text's letters, starting at x 0 on a base line at y 0.
     pub(super) fn outlines(&self, text: &str, em: f32) -> Vec<OutlinedGlyph> {
         let scale = self.scale(em);
         let (placed, _) = self.set(text, em);
@@ -60,7 +60,7 @@ impl Face {
         placed.into_iter().filter_map(outline).collect()
     }
 
-    /// Where each letter begins, and where the text ends.
+    /// Returns the position of each letter, and the end of the text.
     fn set(&self, text: &str, em: f32) -> (Vec<(GlyphId, f32)>, f32) {
         let font = self.0.as_scaled(self.scale(em));
         let mut x = 0.0;
@@ -75,7 +75,7 @@ impl Face {
         (placed, x)
     }
 
-    /// `ab_glyph` scales by the font's own height, not by its em.
+    /// Converts an em: `ab_glyph` scales by the font's own height.
     fn scale(&self, em: f32) -> PxScale {
         let units = self.0.units_per_em().unwrap_or(1.0);
         PxScale::from(em * self.0.height_unscaled() / units)

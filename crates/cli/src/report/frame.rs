@@ -1,4 +1,4 @@
-//! What all plots share: heading, legend, grid, and the frame that values are drawn in.
+//! The parts that all plots share: heading, legend, grid, and the frame that values are drawn in.
 
 use plotters::style::RGBColor;
 use plotters_backend::DrawingBackend;
@@ -7,15 +7,15 @@ use super::axis::Axis;
 use super::canvas::{Align, Canvas, Error, Font};
 use super::palette::{AXIS, GRID, INK, MUTED};
 
-/// Space left and right of everything, in logical pixels.
+/// Space at the left and right edges, in logical pixels.
 pub(super) const MARGIN: f64 = 28.0;
 /// The heading.
 pub(super) const TITLE: Font = Font { size: 17.0, bold: true, colour: INK };
-/// What is below the heading, and the units.
+/// The line below the heading, and units.
 pub(super) const SUBTITLE: Font = Font { size: 12.5, bold: false, colour: MUTED };
-/// Numbers at the axes.
+/// Numbers on the axes.
 pub(super) const LABEL: Font = Font { size: 12.5, bold: false, colour: MUTED };
-/// Names of what is shown.
+/// Names of results.
 pub(super) const NAME: Font = Font { size: 14.0, bold: true, colour: INK };
 /// Numbers in the plot.
 pub(super) const VALUE: Font = Font { size: 13.0, bold: false, colour: INK };
@@ -60,7 +60,7 @@ pub(super) struct Frame {
 }
 
 impl Frame {
-    /// Where a pair of values is drawn.
+    /// Returns the point for a pair of values.
     pub(super) fn at(&self, x: f64, y: f64) -> (f64, f64) {
         (
             self.left + self.x.place(x) * (self.right - self.left),
@@ -68,7 +68,7 @@ impl Frame {
         )
     }
 
-    /// Draws level lines with their values at the left.
+    /// Draws horizontal grid lines with their values at the left.
     pub(super) fn levels<DB: DrawingBackend>(
         &self,
         canvas: &mut Canvas<'_, DB>,
@@ -83,7 +83,7 @@ impl Frame {
         Ok(())
     }
 
-    /// Draws upright lines with their values below.
+    /// Draws vertical grid lines with their values below.
     pub(super) fn uprights<DB: DrawingBackend>(
         &self,
         canvas: &mut Canvas<'_, DB>,
@@ -97,7 +97,7 @@ impl Frame {
         Ok(())
     }
 
-    /// Names the values below, at the right end.
+    /// Draws the name of the x axis, at its right end.
     pub(super) fn name_x<DB: DrawingBackend>(
         &self,
         canvas: &mut Canvas<'_, DB>,

@@ -1,4 +1,4 @@
-//! The report's page.
+//! The report's HTML page.
 
 use std::fmt::Write as _;
 
@@ -7,7 +7,7 @@ use crate::ycsb::{LatencySummary, WorkloadResult, grouped, latency, rounded};
 
 const STYLE: &str = include_str!("style.css");
 
-/// What holds for every run, whatever the caller notes.
+/// Notes that hold for every run; the page adds them to those of the run.
 const NOTES: [&str; 5] = [
     "Rates are operations divided by the whole time of a workload, from its first start to its last \
      end, for a rack as well: so the racks' rates add up to the workload's. Of a \
@@ -25,7 +25,7 @@ const NOTES: [&str; 5] = [
      from those of its Java client while their frequencies agree.",
 ];
 
-/// The page, with each plot's caption and SVG document inside.
+/// Returns the page with the SVG document and caption of each plot embedded.
 pub(super) fn page(run: &DemoRun, plots: &[(String, String)]) -> String {
     let title = escaped(&run.title);
     format!(
@@ -151,10 +151,11 @@ fn row(text: &mut String, name: &str, rate: Option<f64>, times: &LatencySummary)
 
 fn plot_list(plots: &[(String, String)]) -> String {
     let plot = |(caption, drawing): &(String, String)| {
-        // Inside a page an SVG needs no name space, and without it nothing here looks like a link.
+        // Inline SVG needs no name space; without it the page contains nothing that looks like a
+        // link.
         let drawing = drawing.replacen(" xmlns=\"http://www.w3.org/2000/svg\"", "", 1);
         let label = format!("<svg role=\"img\" aria-label=\"{}\" ", escaped(caption));
-        format!("<plot class=\"card\">\n{}</plot>\n", drawing.replacen("<svg ", &label, 1))
+        format!("<figure class=\"card\">\n{}</figure>\n", drawing.replacen("<svg ", &label, 1))
     };
     plots.iter().map(plot).collect()
 }

@@ -1,8 +1,8 @@
-//! The machine a run was on.
+//! Facts about the machine of a run.
 
 use std::fs::read_to_string;
 
-/// Processor, cores, memory, kernel and system, as far as Linux tells them.
+/// Returns processor, cores, memory, kernel and system, as far as Linux reports them.
 pub fn facts() -> Vec<(String, String)> {
     let cores = std::thread::available_parallelism().map(|cores| cores.to_string());
     let read = |file| read_to_string(file).unwrap_or_default();
@@ -18,7 +18,7 @@ pub fn facts() -> Vec<(String, String)> {
     .collect()
 }
 
-/// The value in the first line `name <separator> value`, without quotes.
+/// Returns the value in the first line `name <separator> value`, without quotes.
 fn field(text: &str, name: &str, separator: char) -> Option<String> {
     text.lines().find_map(|line| {
         let (found, value) = line.split_once(separator)?;

@@ -1,5 +1,5 @@
-//! The report of a demo: plots as PNG and SVG, the results as JSON, and one HTML page that holds it
-//! all.
+//! The report of a demo: plots as PNG and SVG, the results as JSON, and one HTML page with
+//! everything.
 //!
 //! [`DemoRun`] -> [`write()`] -> a folder with `index.html`, `results.json` and two files for each
 //! plot. The page needs nothing else: styles and plots are inside, it links to nothing and runs no
@@ -34,35 +34,36 @@ pub use companions::{Companions, MountStep};
 pub use machine::facts as machine_facts;
 pub use swap::{Ablation, AblationRun, HeatCell, HeatMap, HeatRow};
 
-/// All that a report tells.
+/// The contents of a report.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct DemoRun {
     /// Headline: `rackpool demo: YCSB on two racks`.
     pub title: String,
-    /// When it was run, see [`utc`].
+    /// Time of the run, formatted by [`utc`].
     pub started: String,
     /// The machine, as names and values, see [`machine_facts`].
     pub machine: Vec<(String, String)>,
     /// The pool (racks, fabric, latency model, memory), as names and values.
     pub pool: Vec<(String, String)>,
-    /// What was measured, in order.
+    /// The results, in order.
     pub results: Vec<WorkloadResult>,
-    /// The same workload with and without pages that move, if that was run.
+    /// The same workload with and without swaps of pages, if it was run.
     #[serde(default)]
     pub ablation: Option<Ablation>,
-    /// How hot pages were meanwhile, if that was watched.
+    /// Hotness of pages during the ablation, if it was sampled.
     #[serde(default)]
     pub heat: Option<HeatMap>,
-    /// The key-value service and the mount, if they were shown.
+    /// Results of the key-value service and the mount, if they were run.
     #[serde(default)]
     pub companions: Option<Companions>,
-    /// What a reader must know to judge the numbers. The page adds those that hold for every run.
+    /// Facts that a reader needs to interpret the numbers. The page adds those that hold for every
+    /// run.
     pub notes: Vec<String>,
-    /// The commands that repeat the run, one a line.
+    /// The commands that repeat the run, one for each line.
     pub commands: Vec<String>,
 }
 
-/// Where a report was written.
+/// The files of a report.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ReportPaths {
     /// The page.
@@ -77,7 +78,7 @@ pub struct ReportPaths {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ReportError {
-    /// There is nothing to report.
+    /// The run has no results.
     #[error("the run has no results: run at least one workload before writing a report")]
     NoResults,
     /// The font of the plots cannot be read.
@@ -109,12 +110,12 @@ pub enum ReportError {
     },
 }
 
-/// Writes the report of `run` into the folder `dir`, which is made if it is not there. Files of an
+/// Writes the report of `run` into the folder `dir`, which is created if needed. Files of an
 /// earlier report are replaced.
 ///
 /// # Errors
-/// When there are no results, the font (package `fonts-dejavu-core`) is not there, or a file cannot
-/// be written.
+/// If there are no results, the font (package `fonts-dejavu-core`) is missing, or a file cannot be
+/// written.
 pub fn write(dir: &Path, run: &DemoRun) -> Result<ReportPaths, ReportError> {
     if run.results.is_empty() {
         return Err(ReportError::NoResults);

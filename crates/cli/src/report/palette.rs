@@ -1,22 +1,22 @@
 //! The colours of plots and page.
 //!
-//! The page's style sheet (`style.css`) replaces each of the plots' colours by name in the dark
-//! mode, and a test sees to it that it knows them all.
+//! In dark mode the page's style sheet (`style.css`) replaces each colour of the plots by its
+//! value; a test checks that it covers all of them.
 
 use plotters::style::RGBColor;
 
-/// Behind everything.
+/// The background.
 pub(super) const PAPER: RGBColor = RGBColor(0xFF, 0xFF, 0xFF);
 /// Titles and values.
 pub(super) const INK: RGBColor = RGBColor(0x1D, 0x27, 0x33);
 /// Labels and units.
 pub(super) const MUTED: RGBColor = RGBColor(0x62, 0x6F, 0x7E);
-/// The line a bar stands on.
+/// The base line of bars.
 pub(super) const AXIS: RGBColor = RGBColor(0xA9, 0xB3, 0xBE);
 /// Grid lines.
 pub(super) const GRID: RGBColor = RGBColor(0xE4, 0xE8, 0xEC);
 
-/// One colour for each result, told apart by people who see fewer colours, too.
+/// One colour for each result, distinguishable with colour-vision deficiency.
 const SERIES: [RGBColor; 8] = [
     RGBColor(0x2B, 0x5D, 0x8A),
     RGBColor(0x3E, 0x9C, 0x9A),
@@ -36,7 +36,7 @@ pub(super) const PERCENTILES: [RGBColor; 4] = [
     RGBColor(0x12, 0x3B, 0x63),
 ];
 
-/// Cold to hot.
+/// Cold to hot, for the heat map.
 pub(super) const HEAT: [RGBColor; 6] = [
     RGBColor(0xED, 0xEF, 0xF2),
     RGBColor(0xFB, 0xE3, 0xC0),

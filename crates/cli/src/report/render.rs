@@ -1,4 +1,4 @@
-//! Figures as SVG and PNG.
+//! Plots as SVG and PNG.
 
 use std::path::Path;
 
@@ -10,12 +10,12 @@ use super::canvas::{Canvas, SCALE};
 use super::font::Faces;
 use super::plot::Plot;
 
-/// Of the [`SCALE`] pixels drawn for a logical one, this many go into one of a PNG: what is drawn
-/// is averaged, which makes smooth edges. The PNG has `SCALE / SHRINK` times the logical size.
+/// The factor by which a PNG is reduced from the [`SCALE`] pixels drawn for a logical one.
+/// Averaging smooths edges. The PNG has `SCALE / SHRINK` times the logical size.
 const SHRINK: u32 = 2;
 const BYTES_PER_PIXEL: usize = 3;
 
-/// The plot as an SVG document.
+/// Returns the plot as an SVG document.
 pub(super) fn svg(plot: Plot<'_>, faces: &Faces) -> Result<String, ReportError> {
     let (width, height) = plot.size();
     let mut text = String::new();
@@ -24,7 +24,7 @@ pub(super) fn svg(plot: Plot<'_>, faces: &Faces) -> Result<String, ReportError> 
         let mut canvas = Canvas::new(SVGBackend::with_string(&mut text, size), faces);
         plot.draw(&mut canvas).map_err(|cause| failed(plot, &cause))?;
     }
-    // The coordinates stay those of the large drawing; what is shown has the logical size.
+    // The coordinates stay those of the large drawing; the displayed size is the logical one.
     let drawn = format!("width=\"{}\" height=\"{}\"", width * SCALE, height * SCALE);
     let shown = format!("width=\"{width}\" height=\"{height}\"");
     Ok(text.replacen(&drawn, &shown, 1))
@@ -53,7 +53,7 @@ fn failed(plot: Plot<'_>, cause: &dyn std::fmt::Display) -> ReportError {
     ReportError::Draw { plot: plot.name(), cause: cause.to_string() }
 }
 
-/// Averages squares of `side` pixels. Width and height are multiples of `side`.
+/// Averages squares of `side` pixels. Width and height must be multiples of `side`.
 fn shrink(pixels: &[u8], width: usize, side: usize) -> Vec<u8> {
     let rows = pixels.len() / BYTES_PER_PIXEL / width / side;
     let mut small = Vec::with_capacity(pixels.len() / side / side);

@@ -1,44 +1,44 @@
-//! What a demo tells about pages that move.
+//! The part of a demo that shows swaps of hot pages.
 
 use serde::{Deserialize, Serialize};
 
 use crate::ycsb::WorkloadResult;
 
-/// The same workload with and without moving pages.
+/// The same workload with and without swaps of pages.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Ablation {
-    /// What was run, in a sentence.
+    /// A sentence that describes the runs.
     pub setting: String,
-    /// The runs: of each distribution one without and one with.
+    /// The runs: for each distribution one without swaps and one with them.
     pub runs: Vec<AblationRun>,
 }
 
 /// One run of an ablation.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct AblationRun {
-    /// Whether pages could move.
+    /// Whether pages could be swapped.
     pub swap: bool,
-    /// What the clients measured.
+    /// The clients' measurements.
     pub result: WorkloadResult,
-    /// Pages that moved.
+    /// Number of pages that moved.
     pub moved: u64,
-    /// Bytes copied for that.
+    /// Bytes copied by the swaps.
     pub copied_bytes: u64,
-    /// Copies of pages that were made to be read elsewhere.
+    /// Copies of pages that were made for readers in another rack.
     #[serde(default)]
     pub copies: u64,
-    /// The bound that 99 % of the writers' pauses kept to, in microseconds.
+    /// The 99th percentile of the writers' pauses, as an upper bound in microseconds.
     pub pause_p99_us: Option<u64>,
 }
 
-/// How hot pages were over time.
+/// Hotness of pages over time.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct HeatMap {
-    /// What was run meanwhile, in a sentence.
+    /// A sentence that describes the run.
     pub setting: String,
-    /// When each look was, in seconds since the start.
+    /// Time of each sample, in seconds since the start.
     pub seconds: Vec<f64>,
-    /// The hottest pages, by their numbers.
+    /// The hottest pages, sorted by number.
     pub pages: Vec<HeatRow>,
 }
 
@@ -47,15 +47,15 @@ pub struct HeatMap {
 pub struct HeatRow {
     /// The page.
     pub page: u32,
-    /// A cell for each look.
+    /// A cell for each sample.
     pub cells: Vec<HeatCell>,
 }
 
-/// A page at one look.
+/// A page in one sample.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct HeatCell {
-    /// Its hotness in the rack where it was hottest, in thousandths.
+    /// Hotness in the rack where the page was hottest, in thousandths.
     pub milli: u64,
-    /// The rack where it lived, if that was seen.
+    /// The page's home, if it was seen.
     pub home: Option<u16>,
 }

@@ -1,10 +1,10 @@
-//! A report of a real run, written and looked at.
+//! The report of a real run, written and checked.
 
 use super::*;
 use crate::ycsb::memory_store::MemoryStores;
 use crate::ycsb::{Options, Progress, WorkloadName, run};
 
-/// A run over the store in memory, long enough for a timeline.
+/// A run on the store in memory, long enough for a timeline.
 fn demo(operations: u64) -> DemoRun {
     let options = Options {
         workloads: WorkloadName::ALL.to_vec(),
@@ -35,7 +35,7 @@ pub(super) fn result() -> WorkloadResult {
     demo(100).results.remove(0)
 }
 
-/// Pairs of runs: the second of each with swaps, and faster.
+/// Pairs of runs: the second of each has swaps, and is faster.
 fn ablation(results: &[WorkloadResult]) -> Ablation {
     let run = |result: &WorkloadResult, distribution: &str, swap| {
         let distribution = distribution.to_owned();
@@ -53,7 +53,7 @@ fn ablation(results: &[WorkloadResult]) -> Ablation {
     }
 }
 
-/// Pages that heat up one after the other, and move then.
+/// Pages that get hot one after the other, and then move.
 fn heat() -> HeatMap {
     let cell = |row: u32, column: u32| {
         let late = column.saturating_sub(row);
@@ -111,7 +111,7 @@ fn swaps_are_told_in_words_too() {
     }
 }
 
-/// Writes to `RACKPOOL_REPORT_DIR`, if it is set, so that a person can look.
+/// Writes to `RACKPOOL_REPORT_DIR`, if it is set, for inspection.
 #[test]
 fn a_report_holds_everything_and_links_to_nothing() {
     let temporary = tempfile::tempdir().unwrap();

@@ -1,11 +1,11 @@
-//! Which record the next operation is about: a distribution over the records that are there.
+//! The choice of the next operation's record: a distribution over the existing records.
 
 use rand::Rng;
 
 use super::generator::{AcknowledgedCounter, Latest, ScrambledZipfian, Uniform};
 use super::workload::{Distribution, Mix, Workload};
 
-/// Draws record numbers as a workload's distribution says.
+/// Draws record numbers from a workload's distribution.
 #[derive(Debug, Clone)]
 pub(super) enum KeyChooser {
     Uniform(Uniform),
@@ -14,15 +14,16 @@ pub(super) enum KeyChooser {
 }
 
 impl KeyChooser {
-    /// A chooser among `records` records at the start, while `operations` operations are done.
+    /// Returns a chooser among `records` records at the start of a run of `operations` operations.
     ///
-    /// Costs time in proportion to `records` for the latest distribution: make one, then clone it.
+    /// For the latest distribution this takes time in proportion to `records`: create one chooser,
+    /// then clone it.
     pub(super) fn new(workload: &Workload, records: u64, operations: u64) -> Self {
         match workload.distribution {
             Distribution::Uniform => Self::Uniform(Uniform::new(records)),
             Distribution::Latest => Self::Latest(Latest::new(records.saturating_sub(1))),
-            // As YCSB: room for twice the inserts expected, so that the popular records stay the
-            // same while records are inserted; what is drawn but not there yet is drawn again.
+            // As in YCSB: room for twice the expected inserts, so that the popular records stay the
+            // same while records are inserted. A number without a record is drawn again.
             Distribution::Zipfian => {
                 let (insert, whole) = (u128::from(workload.mix.insert), u128::from(Mix::WHOLE));
                 let expected = u128::from(operations) * insert * 2 / whole;
@@ -32,7 +33,7 @@ impl KeyChooser {
         }
     }
 
-    /// The number of a record that is there.
+    /// Returns the number of an existing record.
     pub(super) fn next(&mut self, records: &AcknowledgedCounter, rng: &mut impl Rng) -> u64 {
         loop {
             let number = match self {

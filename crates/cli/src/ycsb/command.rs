@@ -14,13 +14,13 @@ use super::table::{Style, render};
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum CommandError {
-    /// The options make no run.
+    /// The options are invalid.
     #[error(transparent)]
     Plan(#[from] PlanError),
     /// The run could not be finished.
     #[error(transparent)]
     Run(#[from] RunError),
-    /// The results could not be written.
+    /// The results file could not be written.
     #[error("results could not be written to {}: {cause}", file.display())]
     Write {
         /// The file given.
@@ -28,7 +28,7 @@ pub enum CommandError {
         /// The reason.
         cause: std::io::Error,
     },
-    /// The table can't be printed.
+    /// The table could not be printed.
     #[error("{0}")]
     Output(#[from] rackpool_output::OutputError),
     /// The run finished, but records were missing or wrong.
@@ -39,11 +39,11 @@ pub enum CommandError {
     },
 }
 
-/// Runs what the options ask for, prints the table on standard output and writes `--json`.
+/// Runs the plan of the options, prints the table on standard output and writes `--json`.
 ///
 /// # Errors
-/// When the options make no sense, the run or the writing fails, or records were missing or wrong;
-/// in the last case table and JSON are there nevertheless.
+/// If the options are invalid, the run or the output fails, or records were missing or wrong. In
+/// the last case table and JSON are written nevertheless.
 pub fn command(options: &Options, factory: &dyn StoreFactory) -> Result<Session, CommandError> {
     let plan = options.plan()?;
     for warning in &plan.warnings {

@@ -1,9 +1,8 @@
-//! A counter that one thread writes and others look at.
+//! A counter with one writer and many readers.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// A 64-bit counter on its own pair of cache lines, so that counting on one core does not slow
-/// another.
+/// A 64-bit counter on its own pair of cache lines, which avoids false sharing.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub(super) struct SharedCounter(AtomicU64);
@@ -14,19 +13,20 @@ impl SharedCounter {
         Self(AtomicU64::new(value))
     }
 
-    /// The value, and everything that was written before it was [`publish`](Self::publish)ed.
+    /// Returns the value. Writes made before it was [`publish`](Self::publish)ed are visible.
     pub(super) fn get(&self) -> u64 {
         // SYNC: pairs with the store in `SharedCounter::publish`.
         self.0.load(Ordering::Acquire)
     }
 
-    /// Sets the value. For the counter's one writer, under a lock, or where all set the same.
+    /// Sets the value. Only the counter's one writer may call it, or callers that hold a lock or
+    /// all set the same value.
     pub(super) fn publish(&self, value: u64) {
         // SYNC: pairs with the load in `SharedCounter::get`.
         self.0.store(value, Ordering::Release);
     }
 
-    /// Adds one and returns the value before.
+    /// Increments the counter and returns the value before.
     pub(super) fn take(&self) -> u64 {
         self.0.fetch_add(1, Ordering::Relaxed)
     }

@@ -1,7 +1,7 @@
-//! How a record's fields lie in one value.
+//! The layout of a record's fields in one value.
 //!
-//! One field: the value is the field. Several: each is its length (4 bytes, little-endian) and its
-//! bytes, one after the other.
+//! One field: the value is the field. Several: the length (4 bytes, little-endian) and the bytes of
+//! each field, one after the other.
 
 use super::key::KeyName;
 use super::payload;
@@ -18,11 +18,11 @@ pub struct Layout {
     pub field_length: usize,
 }
 
-/// A value that is not what was written.
+/// A value that differs from what was written.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum LayoutError {
-    /// The value does not have this run's fields.
+    /// The value does not have the fields of this run.
     #[error(
         "the value of {key} ({found} B) does not have the fields of this run ({expected} B): \
          give the --field-count and --field-length it was loaded with, or load again"
@@ -32,19 +32,19 @@ pub enum LayoutError {
         key: String,
         /// Bytes found.
         found: usize,
-        /// Bytes a value of this run has.
+        /// Bytes of a value in this run.
         expected: usize,
     },
-    /// A scan gave a key that no record of any run has.
+    /// A scan returned a key that no record of any run has.
     #[error("a scan gave the key '{key}', which is none of YCSB's: use a table of its own")]
     OtherKey {
         /// The key.
         key: String,
     },
-    /// A scan gave more records than were asked for.
+    /// A scan returned more records than requested.
     #[error("a scan from {key} on gave more records than it was asked for")]
     ScannedTooMany {
-        /// Where it began.
+        /// The first key of the scan.
         key: String,
     },
     /// A field's bytes were never written for this key.
@@ -67,22 +67,22 @@ impl Layout {
         }
     }
 
-    /// The bytes of each field of a value, if the value has this layout.
+    /// Returns the bytes of each field of a value, if the value has this layout.
     pub(super) fn split<'a>(&self, value: &'a [u8]) -> Option<Vec<&'a [u8]>> {
         (0..self.field_count).map(|field| value.get(self.place(value, field)?)).collect()
     }
 
-    /// Appends a field to a value that has those before it.
+    /// Appends a field to a value that holds the fields before it.
     pub(super) fn push(&self, value: &mut Vec<u8>, field: &[u8]) {
         if self.field_count > 1 {
-            // A store's fields are bounded to far less than 4 GiB.
+            // The plan bounds fields to far less than 4 GiB.
             let length = u32::try_from(field.len()).unwrap_or(u32::MAX);
             value.extend_from_slice(&length.to_le_bytes());
         }
         value.extend_from_slice(field);
     }
 
-    /// Whether the bytes of one field, read by itself, were written for `key`.
+    /// Checks that the bytes of one field, read on its own, were written for `key`.
     pub(super) fn verify_field(
         &self,
         key: &KeyName,
@@ -95,7 +95,7 @@ impl Layout {
         Err(LayoutError::Corrupt { key: key.to_string(), field })
     }
 
-    /// Where field `field` lies in a value, if the value has this layout up to there.
+    /// Returns the position of a field in a value, if the value has this layout.
     fn place(&self, value: &[u8], field: usize) -> Option<std::ops::Range<usize>> {
         if value.len() != self.value_bytes() || field >= self.field_count {
             return None;
@@ -110,7 +110,7 @@ impl Layout {
             .then_some(start..start + self.field_length)
     }
 
-    /// Checks that field `field` (or all, if `None`) was written for `key`.
+    /// Checks that field `field`, or all fields if `None`, were written for `key`.
     pub(super) fn verify(
         &self,
         key: &KeyName,
@@ -127,7 +127,7 @@ impl Layout {
         Ok(())
     }
 
-    /// Puts the bytes of one field into a value that was read.
+    /// Replaces one field of a value that was read.
     pub(super) fn replace(
         &self,
         key: &KeyName,
@@ -147,7 +147,7 @@ impl Layout {
     }
 }
 
-/// Makes the values that one thread writes, each with its own nonce.
+/// Generates the values that one thread writes, each with its own nonce.
 #[derive(Debug)]
 pub(super) struct ValueWriter {
     layout: Layout,
@@ -159,7 +159,7 @@ impl ValueWriter {
         Self { layout, nonce: first_nonce }
     }
 
-    /// Replaces `value` by new contents for all fields.
+    /// Fills `value` with new contents for all fields.
     pub(super) fn write_all(&mut self, key: &KeyName, value: &mut Vec<u8>) {
         value.clear();
         for field in 0..self.layout.field_count {
@@ -175,7 +175,7 @@ impl ValueWriter {
         }
     }
 
-    /// Replaces `bytes` by new contents for one field.
+    /// Fills `bytes` with new contents for one field.
     pub(super) fn write_field(&mut self, key: &KeyName, field: usize, bytes: &mut Vec<u8>) {
         bytes.clear();
         bytes.resize(self.layout.field_length, 0);

@@ -2,7 +2,7 @@
 
 use super::generator::fnv_hash64;
 
-/// A record's key: `user` and the record's number, or the FNV hash of it, in decimal digits.
+/// A record's key: `user` and the record's number, or its FNV hash, in decimal digits.
 ///
 /// YCSB's `buildKeyName`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -11,22 +11,22 @@ pub struct KeyName {
     len: usize,
 }
 
-/// Which keys records get (YCSB: `insertorder`, `zeropadding`).
+/// The form of keys (YCSB: `insertorder`, `zeropadding`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct KeyStyle {
-    /// Whether numbers are hashed, so that keys are not in the order of the inserts.
+    /// Whether numbers are hashed, so that the order of keys is not that of inserts.
     pub hashed: bool,
-    /// The fewest digits, filled up with zeros in front; at most [`KeyStyle::MAX_DIGITS`].
+    /// The least number of digits, padded with leading zeros; at most [`KeyStyle::MAX_DIGITS`].
     pub digits: usize,
 }
 
 impl KeyStyle {
-    /// The most digits that a key may be filled up to.
+    /// The most digits that a key may be padded to.
     pub const MAX_DIGITS: usize = 59;
 }
 
 impl Default for KeyStyle {
-    /// YCSB's own: hashed, not filled up.
+    /// YCSB's default: hashed, not padded.
     fn default() -> Self {
         Self { hashed: true, digits: 1 }
     }
@@ -36,7 +36,7 @@ impl KeyName {
     const PREFIX: &'static [u8] = b"user";
     const MAX_BYTES: usize = Self::PREFIX.len() + KeyStyle::MAX_DIGITS + 1;
 
-    /// The key of record `number` (counted from 0).
+    /// Returns the key of record `number` (counted from 0).
     pub fn new(number: u64, style: KeyStyle) -> Self {
         let mut digits = [b'0'; KeyStyle::MAX_DIGITS];
         let mut first = digits.len();
@@ -58,14 +58,14 @@ impl KeyName {
         Self { bytes, len }
     }
 
-    /// The key with these bytes, which a store gave, if it may be one.
+    /// Parses a key that a store returned; `None` if it cannot be one.
     pub(super) fn from_bytes(key: &[u8]) -> Option<Self> {
         let mut bytes = [0; Self::MAX_BYTES];
         bytes.get_mut(..key.len())?.copy_from_slice(key);
         key.starts_with(Self::PREFIX).then_some(Self { bytes, len: key.len() })
     }
 
-    /// The key as the store sees it.
+    /// The bytes of the key in the store.
     pub fn as_bytes(&self) -> &[u8] {
         &self.bytes[..self.len]
     }

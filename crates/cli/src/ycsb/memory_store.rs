@@ -1,4 +1,4 @@
-//! A store in this process's memory: what the tests run over.
+//! A store in this process's memory, for tests.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -11,14 +11,14 @@ pub(crate) type Map = BTreeMap<Vec<u8>, Vec<u8>>;
 #[derive(Debug, Default)]
 pub(crate) struct MemoryStores {
     pub(crate) pairs: Mutex<Map>,
-    /// Every how many updates one is written with a flipped bit. 0: never.
+    /// One in this many updates is written with a flipped bit. 0: none.
     pub(crate) corrupt_every: usize,
-    /// Every insert of a key fails once this many pairs are there. 0: never.
+    /// Inserts fail once the map holds this many pairs. 0: never.
     pub(crate) full_at: usize,
 }
 
 impl MemoryStores {
-    /// Number of racks the threads are spread over.
+    /// Number of racks that the threads are spread over.
     pub(crate) const RACKS: u16 = 2;
 
     pub(crate) fn pairs(&self) -> MutexGuard<'_, Map> {

@@ -1,9 +1,9 @@
-//! The Yahoo! Cloud Serving Benchmark (YCSB), its workloads A to F and its property files, against
-//! any key-value store.
+//! The Yahoo! Cloud Serving Benchmark (YCSB), with its workloads A to F and property files, for any
+//! key-value store.
 //!
 //! Keys, field rules, mixes and distributions follow YCSB's own `CoreWorkload`
-//! (<https://github.com/brianfrankcooper/YCSB>, Cooper et al., SoCC 2010), so that results can be
-//! set beside those of other systems.
+//! (<https://github.com/brianfrankcooper/YCSB>, Cooper et al., SoCC 2010), so that results are
+//! comparable with those of other systems.
 //!
 //! A run is: [`Options`] (command line) -> [`Plan`] (checked) -> [`run`] over a [`StoreFactory`] ->
 //! [`Session`] (results, serializable) -> [`render`] (table) or `report::write` (plots and HTML).

@@ -96,14 +96,14 @@ impl Options {
     const RECORDS: u64 = 100_000;
     const OPERATIONS: u64 = 100_000;
     const THREADS: usize = 4;
-    // One 64-byte value: the setting of the Rcmp paper's comparison.
+    // One 64-byte value, as in the Rcmp paper's comparison.
     const FIELD_COUNT: usize = 1;
     const FIELD_LENGTH: usize = 64;
     const SEED: u64 = 1;
 }
 
 impl Default for Options {
-    /// What the command line means when nothing is given.
+    /// The options of an empty command line.
     fn default() -> Self {
         Self {
             workloads: vec![WorkloadName::A],

@@ -1,9 +1,9 @@
-//! Field contents that name their key: what `--verify` checks.
+//! Field contents that identify their key, which `--verify` checks.
 //!
-//! A field begins with its writer's nonce (8 bytes, little-endian); the rest is a stream of
-//! pseudo-random bytes that follows from key, field number and nonce. A reader who knows the key
-//! computes it again. Bytes of another key, of another field, or of two writes mixed do not pass,
-//! except once in 2^64 for each 8 bytes.
+//! A field begins with its writer's nonce (8 bytes, little-endian). The rest is a pseudo-random
+//! stream determined by key, field number and nonce, which a reader that knows the key recomputes.
+//! Bytes of another key or field, or of two mixed writes, pass with a probability of 2^-64 for each
+//! 8 bytes.
 
 /// Bytes of the nonce at the beginning of a field.
 const NONCE_BYTES: usize = 8;
@@ -11,7 +11,7 @@ const NONCE_BYTES: usize = 8;
 /// Smallest field, in bytes, that can be verified: a nonce and 8 bytes that depend on it.
 pub(super) const MIN_VERIFIABLE_BYTES: usize = 2 * NONCE_BYTES;
 
-/// Fills a field. One too short for the nonce gets the nonce's first bytes.
+/// Fills a field. A field shorter than the nonce gets the nonce's first bytes.
 pub(super) fn fill(key: &[u8], field: usize, nonce: u64, bytes: &mut [u8]) {
     let mut stream = Stream::new(key, field, nonce);
     let mut word = nonce;
@@ -21,7 +21,7 @@ pub(super) fn fill(key: &[u8], field: usize, nonce: u64, bytes: &mut [u8]) {
     }
 }
 
-/// Whether some [`fill`] of this key and field left exactly these bytes.
+/// Returns whether these bytes are the result of a [`fill`] for this key and field.
 pub(super) fn is_genuine(key: &[u8], field: usize, bytes: &[u8]) -> bool {
     let Some((nonce, rest)) = bytes.split_first_chunk() else { return false };
     let mut stream = Stream::new(key, field, u64::from_le_bytes(*nonce));
@@ -86,7 +86,7 @@ mod tests {
         let other = field("user1", 0, 43, 64);
         for split in 1..63 {
             let torn = [&good[..split], &other[split..]].concat();
-            // The nonces 42 and 43 differ in their first byte only, so every mixture shows.
+            // The nonces 42 and 43 differ in their first byte only, so every mixture is detected.
             assert!(!is_genuine(b"user1", 0, &torn), "torn at {split}");
         }
     }

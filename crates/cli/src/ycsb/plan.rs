@@ -7,7 +7,7 @@ use super::payload::MIN_VERIFIABLE_BYTES;
 use super::properties::{PropertyError, Settings};
 use super::workload::{ScanLengths, Workload};
 
-/// What to run: [`Options`] whose values make sense together.
+/// A run: [`Options`] after a check that the values fit together.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Plan {
@@ -17,19 +17,19 @@ pub struct Plan {
     pub first: u64,
     /// Records loaded.
     pub records: u64,
-    /// How records are called.
+    /// The form of the keys.
     pub keys: KeyStyle,
-    /// How many records scans read.
+    /// The lengths of scans.
     pub scans: ScanLengths,
     /// Operations of each workload, all threads together.
     pub operations: u64,
     /// Worker threads.
     pub threads: usize,
-    /// Operations per second to aim at, of all threads together; none: as many as there can be.
+    /// The target rate of all threads together, in operations per second; `None`: unlimited.
     pub rate: Option<u64>,
     /// Fields of a record.
     pub layout: Layout,
-    /// What fields are called, before their numbers, where they have names.
+    /// Prefix of the fields' names, before their numbers, in stores that name fields.
     pub field_prefix: String,
     /// Whether a read looks at all fields or at one.
     pub read_all_fields: bool,
@@ -41,25 +41,25 @@ pub struct Plan {
     pub load: bool,
     /// Whether to check every value read.
     pub verify: bool,
-    /// What is to be said before the run.
+    /// Warnings to print before the run.
     pub warnings: Vec<String>,
 }
 
 impl Plan {
-    /// Whether a workload scans, so that the keys' order is needed.
+    /// Returns whether a workload scans, which requires ordered keys.
     pub fn scans_keys(&self) -> bool {
         self.workloads.iter().any(|workload| workload.mix.scan > 0)
     }
 }
 
-/// Options that make no run. Every message says what to give instead.
+/// Invalid options. Every message says what to give instead.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum PlanError {
-    /// No workload.
+    /// No workload was given.
     #[error("there is no workload to run: give --workload a, b, c, d, e or f")]
     NoWorkload,
-    /// A property, or a file of them.
+    /// A property or a property file is invalid.
     #[error(transparent)]
     Property(#[from] PropertyError),
     /// A number outside its bounds.
@@ -69,9 +69,9 @@ pub enum PlanError {
         option: &'static str,
         /// What was given.
         given: u64,
-        /// The smallest that makes sense.
+        /// The smallest valid number.
         least: u64,
-        /// The largest that is supported.
+        /// The largest valid number.
         most: u64,
     },
     /// A thread would have nothing to do.
@@ -97,15 +97,15 @@ pub enum PlanError {
         fields: usize,
         /// Bytes of a value.
         bytes: usize,
-        /// The most there can be.
+        /// The largest value in bytes.
         most: usize,
     },
-    /// A field too short to carry what is checked.
+    /// A field is too short to be verified.
     #[error("--verify cannot check fields of {given} B: give --field-length {least} or more")]
     TooShortToVerify {
         /// Bytes of a field.
         given: usize,
-        /// The fewest bytes that can be checked.
+        /// The smallest field that can be verified, in bytes.
         least: usize,
     },
 }
@@ -116,10 +116,10 @@ const MAX_FIELDS: u64 = 1000;
 const MAX_VALUE_BYTES: usize = 64 << 20;
 
 impl Options {
-    /// Checks the options and makes the plan they ask for.
+    /// Checks the options and returns their plan.
     ///
     /// # Errors
-    /// When a value is zero, too large, or does not fit another; the message names the fix.
+    /// If a value is zero, too large, or does not fit another; the message names the fix.
     pub fn plan(&self) -> Result<Plan, PlanError> {
         if self.workloads.is_empty() {
             return Err(PlanError::NoWorkload);
@@ -149,7 +149,7 @@ impl Options {
         })
     }
 
-    /// Whether the numbers make sense, each and together.
+    /// Checks the numbers, each on its own and together.
     fn check(&self) -> Result<(), PlanError> {
         in_range("--records", self.records, MAX_COUNT)?;
         in_range("--ops", self.operations, MAX_COUNT)?;

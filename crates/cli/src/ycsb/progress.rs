@@ -6,19 +6,19 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
 
 use super::text::{grouped, rounded};
 
-/// Shows how far a run is, on standard error; nothing where that is no terminal.
+/// Shows the progress of a run on standard error, if that is a terminal.
 #[derive(Debug, Clone, Copy)]
 pub struct Progress {
     hidden: bool,
 }
 
 impl Progress {
-    /// `quiet` shows nothing even on a terminal.
+    /// `quiet` shows nothing, even on a terminal.
     pub fn new(quiet: bool) -> Self {
         Self { hidden: quiet }
     }
 
-    /// A bar for `total` operations, gone when dropped.
+    /// Returns a bar for `total` operations; it disappears when dropped.
     pub(super) fn bar(self, title: &str, total: u64) -> Bar {
         let target =
             if self.hidden { ProgressDrawTarget::hidden() } else { ProgressDrawTarget::stderr() };
@@ -26,7 +26,7 @@ impl Progress {
     }
 }
 
-/// One phase's progress.
+/// The progress bar of one phase.
 #[derive(Debug)]
 pub(super) struct Bar(ProgressBar);
 
@@ -76,7 +76,7 @@ mod tests {
             panic!("{line}")
         };
         assert_eq!(title[..2], ["workload", "A"]);
-        // A quarter of 32 places, the tip included.
+        // A quarter of 32 places, including the tip.
         assert_eq!(title[2], format!("{}╸{}", "━".repeat(8), "─".repeat(23)));
         assert_eq!((*percent, *done, *total), ("25%", "500,000", "2,000,000"));
         assert!(rate.chars().all(|digit| digit.is_ascii_digit() || digit == ','), "{line}");

@@ -1,4 +1,4 @@
-//! Latency histograms of one thread, and of threads together.
+//! Latency histograms of one thread, and their sums.
 
 use std::time::Duration;
 
@@ -7,19 +7,18 @@ use hdrhistogram::Histogram;
 use super::summary::{Bucket, LatencySummary, OperationResult};
 use super::workload::Operation;
 
-/// Longest latency told apart, in nanoseconds: one minute. Longer ones count as this.
+/// The longest latency recorded, in nanoseconds: one minute. Longer ones count as this.
 const MAX_NS: u64 = 60_000_000_000;
-/// Significant decimal digits kept.
+/// Significant decimal digits of a histogram.
 const DIGITS: u8 = 3;
-/// Histograms are handed on in buckets each this many times as wide as the one before.
+/// The ratio of widths of successive buckets in results.
 const BUCKET_RATIO: f64 = 1.1;
-/// Upper bound of the first bucket handed on, in nanoseconds.
+/// Upper bound of the first bucket in results, in nanoseconds.
 const FIRST_BUCKET_NS: u64 = 20;
 
-/// Latencies by kind of operation, and of the workload's operations as a whole.
+/// Latencies by kind of operation, and of all operations of a workload.
 ///
-/// As in YCSB, a read-modify-write counts as such and, once each, as the read and the update it
-/// consists of.
+/// As in YCSB, a read-modify-write also counts as a read and as an update.
 #[derive(Debug, Clone)]
 pub(super) struct Recorder {
     all: Histogram<u64>,
@@ -33,37 +32,37 @@ impl Recorder {
         Self { kinds: std::array::from_fn(|_| empty.clone()), all: empty }
     }
 
-    /// One of the workload's operations took `time`.
+    /// Records the latency of one operation of the workload.
     pub(super) fn record(&mut self, operation: Operation, time: Duration) {
         self.all.saturating_record(nanoseconds(time));
         self.record_part(operation, time);
     }
 
-    /// A part of a read-modify-write took `time`.
+    /// Records the latency of a part of a read-modify-write.
     pub(super) fn record_part(&mut self, operation: Operation, time: Duration) {
         self.kinds[operation as usize].saturating_record(nanoseconds(time));
     }
 
     /// Adds another thread's latencies.
     pub(super) fn merge(&mut self, other: &Self) {
-        // Both have the same bounds, and only different bounds make an addition fail.
+        // Adding fails only for different bounds, and both have the same.
         let _ = self.all.add(&other.all);
         for (mine, theirs) in self.kinds.iter_mut().zip(&other.kinds) {
             let _ = mine.add(theirs);
         }
     }
 
-    /// Operations recorded, parts not counted.
+    /// Number of operations recorded, without parts.
     pub(super) fn operations(&self) -> u64 {
         self.all.len()
     }
 
-    /// Latencies of all the workload's operations.
+    /// Latencies of all operations of the workload.
     pub(super) fn overall(&self) -> LatencySummary {
         summary(&self.all)
     }
 
-    /// Latencies of each kind of operation that happened.
+    /// Latencies of each kind of operation that occurred.
     pub(super) fn by_kind(&self) -> Vec<OperationResult> {
         Operation::ALL
             .iter()
@@ -95,7 +94,7 @@ fn summary(histogram: &Histogram<u64>) -> LatencySummary {
     }
 }
 
-/// The histogram in logarithmic buckets, empty ones left out.
+/// The histogram in logarithmic buckets, without empty ones.
 fn buckets(histogram: &Histogram<u64>) -> Vec<Bucket> {
     histogram
         .iter_log(FIRST_BUCKET_NS, BUCKET_RATIO)

@@ -1,4 +1,4 @@
-//! Runs a plan: the load, then each workload, all threads at once.
+//! Runs a plan: the load, then each workload, with all threads at once.
 
 use super::chooser::KeyChooser;
 use super::generator::AcknowledgedCounter;
@@ -25,16 +25,16 @@ pub enum RunError {
         /// The store's reason.
         cause: StoreError,
     },
-    /// A store could not do an operation.
+    /// A store failed to execute an operation.
     #[error("{operation} of {key} failed in worker {thread}, after {done} operations: {cause}")]
     Operation {
         /// The worker.
         thread: usize,
-        /// What it was doing.
+        /// The operation.
         operation: Operation,
-        /// The key it was about.
+        /// The key of the operation.
         key: String,
-        /// Operations that worker had done in this phase.
+        /// Operations that this worker had done in this phase.
         done: u64,
         /// The store's reason.
         cause: StoreError,
@@ -44,13 +44,14 @@ pub enum RunError {
     Panicked,
 }
 
-/// Runs the plan against the stores of `factory`.
+/// Runs the plan on the stores of `factory`.
 ///
-/// Operations that find no record and values that fail `verify` are counted, see
+/// Operations that find no record, and values that fail verification, are counted: see
 /// [`Session::problems`].
 ///
 /// # Errors
-/// At the first store that cannot be opened or answers with an error; the other workers stop then.
+/// The error of the first store that cannot be opened or fails an operation; the other workers then
+/// stop.
 pub fn run(
     plan: &Plan,
     factory: &dyn StoreFactory,
@@ -68,7 +69,7 @@ pub fn run(
     Ok(Session { store: factory.label(), load, workloads })
 }
 
-/// What the threads of a phase do.
+/// The job of a phase's threads.
 #[derive(Debug, Clone, Copy)]
 enum Job<'a> {
     Load,
@@ -98,7 +99,7 @@ impl Phase<'_> {
         Ok(self.gather(present, reports, timeline))
     }
 
-    /// Operations of this phase, all threads together.
+    /// Number of operations of this phase, all threads together.
     fn operations(&self) -> u64 {
         match self.job {
             Job::Load => self.plan.records,
@@ -106,8 +107,8 @@ impl Phase<'_> {
         }
     }
 
-    /// Records this phase chooses among at its start. What an earlier workload inserted belongs to
-    /// the others that insert: the rest work on the records loaded, whatever ran before.
+    /// Number of records at the start of this phase. Records inserted by an earlier workload belong
+    /// only to workloads that insert; the others work on the records loaded, whatever ran before.
     fn present(&self) -> u64 {
         match self.job {
             Job::Run(workload) if workload.mix.insert > 0 => self.records.present(),

@@ -1,15 +1,15 @@
-//! How many records a scan reads.
+//! The number of records that a scan reads.
 
 use rand::Rng;
 
 use super::generator::Zipfian;
 use super::workload::{Distribution, ScanLengths};
 
-/// Draws lengths as [`ScanLengths`] says.
+/// Draws lengths from the distribution of a [`ScanLengths`].
 #[derive(Debug, Clone)]
 pub(super) struct ScanLength {
     lengths: ScanLengths,
-    /// If short scans are preferred.
+    /// Set if short scans are preferred.
     zipfian: Option<Zipfian>,
 }
 
@@ -20,7 +20,7 @@ impl ScanLength {
         Self { lengths, zipfian }
     }
 
-    /// How many different lengths there are.
+    /// Number of different lengths.
     fn choices(lengths: ScanLengths) -> u64 {
         lengths.most.saturating_sub(lengths.least) + 1
     }

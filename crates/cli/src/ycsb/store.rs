@@ -1,61 +1,60 @@
-//! What the benchmark asks of a key-value store.
+//! The interface of the benchmark to a key-value store.
 
 use std::error::Error;
 
-/// One worker thread's own handle on a key-value store.
+/// A worker thread's handle on a key-value store.
 ///
-/// A store is opened on the thread that uses it and never leaves it, so it needs neither locks nor
+/// A store is opened on the thread that uses it and stays there, so it needs neither locks nor
 /// `Send`.
 pub trait Store {
-    /// Replaces `value`'s contents by the pair's value. `Ok(false)`: no such key.
+    /// Replaces `value` by the value of a key. Returns false if the key does not exist.
     ///
     /// # Errors
-    /// When the store cannot answer; the run ends with this error.
+    /// If the store fails; the run ends with this error.
     fn read(&mut self, key: &[u8], value: &mut Vec<u8>) -> Result<bool, StoreError>;
 
-    /// Replaces the whole value of a pair that exists. `Ok(false)`: no such key, and nothing was
-    /// written.
+    /// Replaces the value of an existing key. Returns false, without writing, if the key does not
+    /// exist.
     ///
     /// # Errors
-    /// When the store cannot answer; the run ends with this error.
+    /// If the store fails; the run ends with this error.
     fn update(&mut self, key: &[u8], value: &[u8]) -> Result<bool, StoreError>;
 
-    /// Stores a pair; one that is there already is replaced (a second load of the same keys
-    /// succeeds). When it returns, every thread's reads, and scans, find the key.
+    /// Stores a pair, replacing an existing one (a second load of the same keys succeeds). When it
+    /// returns, the key is visible to reads and scans of every thread.
     ///
     /// # Errors
-    /// When the pair could not be stored; the run ends with this error.
+    /// If the pair could not be stored; the run ends with this error.
     fn insert(&mut self, key: &[u8], value: &[u8]) -> Result<(), StoreError>;
 
-    /// Puts up to `count` pairs into `pairs`, replacing what it holds: that of `start` and those
-    /// that follow in the store's order. Says whether it began at `start`; if that is not there,
-    /// it may begin behind it.
+    /// Replaces `pairs` by up to `count` pairs: that of `start` and its successors in the store's
+    /// order. Returns whether the scan began at `start`; if that key does not exist, the scan may
+    /// begin behind it.
     ///
     /// # Errors
-    /// When the store cannot answer, or keeps no order; the run ends with this error.
+    /// If the store fails, or keeps no order; the run ends with this error.
     fn scan(&mut self, start: &[u8], count: u64, pairs: &mut Pairs) -> Result<bool, StoreError>;
 
-    /// How one of several fields is reached.
+    /// Returns the interface for access to single fields.
     fn fields(&mut self) -> Fields<'_>;
 }
 
 /// How a store keeps the fields of a record.
 pub enum Fields<'a> {
-    /// Each by itself.
+    /// Each field on its own.
     Apart(&'a mut dyn FieldStore),
-    /// All in one value: one is read with the others, and written with them.
+    /// All fields in one value, which is read and written as a whole.
     Together(&'a mut dyn ValueStore),
 }
 
 /// A store that keeps a record's fields in one value.
 pub trait ValueStore {
-    /// Changes the value of a pair that exists in one step: what others write between the reading
-    /// and the writing is not lost. `change` gets the value and turns it into the new one; it is
-    /// called again if the value was another one meanwhile, and its last call counts. `Ok(false)`:
-    /// no such key, and nothing was written.
+    /// Changes the value of an existing key atomically: concurrent writes are not lost. `change`
+    /// turns the value into the new one. It is called again if the value has changed meanwhile; the
+    /// last call counts. Returns false, without writing, if the key does not exist.
     ///
     /// # Errors
-    /// When the store cannot answer; the run ends with this error.
+    /// If the store fails; the run ends with this error.
     fn modify(
         &mut self,
         key: &[u8],
@@ -63,12 +62,12 @@ pub trait ValueStore {
     ) -> Result<bool, StoreError>;
 }
 
-/// A store that keeps a record's fields apart.
+/// A store that keeps each field of a record on its own.
 pub trait FieldStore {
-    /// Replaces `bytes` by one field of a record. `Ok(false)`: no such key.
+    /// Replaces `bytes` by one field of a record. Returns false if the key does not exist.
     ///
     /// # Errors
-    /// When the store cannot answer; the run ends with this error.
+    /// If the store fails; the run ends with this error.
     fn read_field(
         &mut self,
         key: &[u8],
@@ -79,11 +78,11 @@ pub trait FieldStore {
     /// Replaces one field of a record.
     ///
     /// # Errors
-    /// When the store cannot answer; the run ends with this error.
+    /// If the store fails; the run ends with this error.
     fn write_field(&mut self, key: &[u8], field: usize, bytes: &[u8]) -> Result<(), StoreError>;
 }
 
-/// Keys with their values, in memory that is used again for the next ones.
+/// Keys and values, in memory that is reused.
 #[derive(Debug, Default)]
 pub struct Pairs {
     pairs: Vec<(Vec<u8>, Vec<u8>)>,
@@ -91,12 +90,12 @@ pub struct Pairs {
 }
 
 impl Pairs {
-    /// Forgets all pairs.
+    /// Removes all pairs.
     pub fn clear(&mut self) {
         self.len = 0;
     }
 
-    /// A pair more: its key and its value, which are to be filled; both empty now.
+    /// Appends a pair. Returns its key and value, both empty, for the caller to fill.
     pub fn push(&mut self) -> (&mut Vec<u8>, &mut Vec<u8>) {
         if self.len == self.pairs.len() {
             self.pairs.push(Default::default());
@@ -108,10 +107,10 @@ impl Pairs {
         (key, value)
     }
 
-    /// Lets `fill` give each key its value, and drops the pairs of which it says `false`.
+    /// Calls `fill` to set the value of each key, and removes the pairs for which it returns false.
     ///
     /// # Errors
-    /// The first that `fill` gives.
+    /// The first error of `fill`.
     pub fn retain_filled<E>(
         &mut self,
         mut fill: impl FnMut(&[u8], &mut Vec<u8>) -> Result<bool, E>,
@@ -128,17 +127,17 @@ impl Pairs {
         Ok(())
     }
 
-    /// The pairs, in the order they came.
+    /// The pairs, in the order of their insertion.
     pub fn iter(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
         self.pairs[..self.len].iter().map(|(key, value)| (&key[..], &value[..]))
     }
 
-    /// How many there are.
+    /// Number of pairs.
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether there are none.
+    /// Whether there are no pairs.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
@@ -146,21 +145,21 @@ impl Pairs {
 
 /// Opens a [`Store`] for each worker thread.
 pub trait StoreFactory: Sync {
-    /// Opens the store of worker `thread` (counted from 0). Called on that worker's own thread,
-    /// before the clock starts, once for the load phase and once for each workload.
+    /// Opens the store of worker `thread` (counted from 0). Called on that worker's thread, before
+    /// the clock starts, once for the load phase and once for each workload.
     ///
     /// # Errors
-    /// When the store cannot be reached; the run ends with this error.
+    /// If the store cannot be opened; the run ends with this error.
     fn open(&self, thread: usize) -> Result<Box<dyn Store + '_>, StoreError>;
 
-    /// What is measured, in a few words for table and report: `pool of 2 racks, emulated fabric`.
+    /// A short description of the store for table and report: `pool of 2 racks, emulated fabric`.
     fn label(&self) -> String;
 
-    /// The rack that worker `thread` runs in, for the results by rack.
+    /// The rack of worker `thread`, for the results by rack.
     fn rack_of(&self, thread: usize) -> u16;
 }
 
-/// Why a store could not do what it was asked.
+/// Why a store failed.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub struct StoreError(Box<dyn Error + Send + Sync>);

@@ -2,10 +2,10 @@
 
 use serde::{Deserialize, Serialize};
 
-/// Everything one `rackpool ycsb` measured.
+/// All results of one `rackpool ycsb`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Session {
-    /// What was measured: the store's label.
+    /// The store's label.
     pub store: String,
     /// The load phase, unless it was skipped.
     pub load: Option<WorkloadResult>,
@@ -19,60 +19,59 @@ impl Session {
         self.load.iter().chain(&self.workloads)
     }
 
-    /// What was not as it should be, one line for each kind and phase; empty when all went well.
+    /// Problems found, one line for each kind and phase; empty if there were none.
     pub fn problems(&self) -> Vec<String> {
         self.phases().flat_map(WorkloadResult::problems).collect()
     }
 }
 
-/// What one phase (a workload, or the load) measured.
+/// The result of one phase: a workload, or the load.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct WorkloadResult {
     /// `A` to `F`, `P` for a workload of property files, or `load`.
     pub name: String,
-    /// A few words about it: `update heavy`.
+    /// A short description: `update heavy`.
     pub title: String,
-    /// How records were chosen: `zipfian 0.99`.
+    /// The distribution of records: `zipfian 0.99`.
     pub distribution: String,
     /// Number of racks the threads ran in.
     pub racks: usize,
     /// Worker threads.
     pub threads: usize,
-    /// Records there at the start (for the load: at the end).
+    /// Records at the start (for the load: at the end).
     pub records: u64,
     /// Bytes of a value.
     pub value_bytes: usize,
     /// Operations done.
     pub operations: u64,
-    /// Time from the first worker's start to the last one's end, in seconds.
+    /// Time from the first worker's start to the last worker's end, in seconds.
     pub seconds: f64,
-    /// Operations per second, over all of that time.
+    /// Operations per second over `seconds`.
     pub throughput: f64,
-    /// Time from the first worker's start to the first one's end, in seconds: all have worked until
-    /// then.
+    /// Time from the first worker's start to the first worker's end, in seconds: until then all
+    /// worked.
     #[serde(default)]
     pub all_worked_seconds: Option<f64>,
     /// Latency of all operations together.
     pub overall: LatencySummary,
-    /// Latency by kind of operation. A read-modify-write counts also as the read and the update in
-    /// it.
+    /// Latency by kind of operation. A read-modify-write also counts as a read and as an update.
     pub by_operation: Vec<OperationResult>,
-    /// The same by the rack the threads ran in.
+    /// Results by rack of the threads.
     pub by_rack: Vec<RackResult>,
     /// Throughput over time.
     pub timeline: Vec<Sample>,
-    /// Operations that found no record where one should be.
+    /// Operations that found no record where one should exist.
     pub missed: u64,
     /// Values that were checked.
     pub verified: u64,
-    /// Values that were not what anybody wrote there.
+    /// Values that were never written for their key.
     pub corrupt: u64,
-    /// The first miss and the first wrong value of each thread, in words.
+    /// Descriptions of the first miss and the first wrong value of each thread.
     pub examples: Vec<String>,
 }
 
 impl WorkloadResult {
-    /// What it did, in words: its title, and how records were chosen unless the title says that.
+    /// Describes the workload: its title, and the distribution unless the title includes it.
     pub fn description(&self) -> String {
         if self.title.ends_with(&self.distribution) {
             self.title.clone()
@@ -81,7 +80,7 @@ impl WorkloadResult {
         }
     }
 
-    /// What was not as it should be, one line for each kind.
+    /// Problems found, one line for each kind.
     pub fn problems(&self) -> Vec<String> {
         let example = self.examples.first().map(String::as_str).unwrap_or_default();
         let mut problems = Vec::new();
@@ -108,7 +107,7 @@ pub struct OperationResult {
     pub latency: LatencySummary,
 }
 
-/// What the threads of one rack did.
+/// The result of one rack's threads.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct RackResult {
     /// The rack.
@@ -117,8 +116,8 @@ pub struct RackResult {
     pub threads: usize,
     /// Their operations.
     pub operations: u64,
-    /// Their operations per second, over the phase's whole time: those of all racks add up to its
-    /// rate.
+    /// Their operations per second over the duration of the phase: the rates of all racks add up to
+    /// the phase's rate.
     pub throughput: f64,
     /// Latency of their operations.
     pub overall: LatencySummary,
@@ -141,8 +140,8 @@ pub struct LatencySummary {
     pub p999_ns: u64,
     /// Longest, in nanoseconds.
     pub max_ns: u64,
-    /// The histogram for plotting: ascending, each about a tenth wider than the one before, no
-    /// empty ones.
+    /// The histogram for plotting: ascending buckets, each about a tenth wider than the one before,
+    /// without empty ones.
     pub buckets: Vec<Bucket>,
 }
 
@@ -155,13 +154,13 @@ pub struct Bucket {
     pub count: u64,
 }
 
-/// Throughput over a tenth of a second.
+/// Throughput in one period of about a tenth of a second.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Sample {
     /// End of the sample, in seconds from the phase's start.
     pub seconds: f64,
-    /// Operations that ended in it.
+    /// Operations that ended in the period.
     pub operations: u64,
-    /// Operations per second in it.
+    /// Operations per second in the period.
     pub throughput: f64,
 }

@@ -9,26 +9,26 @@ use super::text::{grouped, micros, rounded};
 /// Whether the table may use colours.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Style {
-    /// Letters only.
+    /// Text only.
     Plain,
     /// Terminal escapes for bold and dim.
     Coloured,
 }
 
 impl Style {
-    /// What suits standard output: colours on a terminal, unless `NO_COLOR` is set
+    /// Returns the style for standard output: colours on a terminal, unless `NO_COLOR` is set
     /// (<https://no-color.org>).
     pub fn of_stdout() -> Self {
         let wanted = std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
         if wanted && std::io::stdout().is_terminal() { Self::Coloured } else { Self::Plain }
     }
 
-    /// For a line of headings.
+    /// For headings.
     pub(crate) fn bold(self, text: &str) -> String {
         self.paint(BOLD, text)
     }
 
-    /// For what is to be noticed.
+    /// For problems.
     pub(crate) fn red(self, text: &str) -> String {
         self.paint(RED, text)
     }
@@ -48,13 +48,13 @@ const RED: &str = "31";
 const HEADINGS: [&str; 10] =
     ["workload", "operation", "count", "ops/s", "mean", "p50", "p95", "p99", "p99.9", "max"];
 const UNITS: [&str; 10] = ["", "", "", "", "µs", "µs", "µs", "µs", "µs", "µs"];
-/// Columns of words, at the left of their columns; numbers are at the right of theirs.
+/// Number of leading columns of words, which are left-aligned; numbers are right-aligned.
 const WORDS: usize = 2;
 
 type Row = [String; HEADINGS.len()];
 
-/// The session as a table: for each phase its operations by kind, then by rack where there are
-/// several, then what went wrong.
+/// Returns the session as a table: for each phase its operations by kind, then by rack if there are
+/// several, then problems.
 pub fn render(session: &Session, style: Style) -> String {
     let groups: Vec<Vec<Row>> = session.phases().map(rows).collect();
     let heads = [HEADINGS.map(str::to_owned), UNITS.map(str::to_owned)];
@@ -98,7 +98,7 @@ fn title(session: &Session) -> String {
     )
 }
 
-/// All operations first, then each kind and each rack, where there is more than one.
+/// All operations first, then each kind and each rack if there are several.
 fn rows(result: &WorkloadResult) -> Vec<Row> {
     let mut rows = Vec::new();
     let kinds = &result.by_operation;

@@ -1,27 +1,27 @@
-//! What is measured.
+//! The target of the benchmark.
 
 use std::fmt;
 use std::path::PathBuf;
 use std::str::FromStr;
 
-/// What is measured: the table itself, or a server that speaks Redis' protocol.
+/// The target of the benchmark: the table itself, or a server that speaks Redis' protocol.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum Target {
     /// The table in the pool, by one-sided operations.
     #[default]
     Direct,
-    /// A server.
+    /// A server that speaks Redis' protocol.
     Resp(Server),
 }
 
-/// Where a server is.
+/// The address and password of a server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Server {
     pub(super) address: Address,
     pub(super) password: Option<String>,
 }
 
-/// How a server is reached.
+/// The address of a server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Address {
     /// `host:port`.
@@ -30,14 +30,14 @@ pub(super) enum Address {
 }
 
 impl Server {
-    /// One that listens at a Unix socket, and wants no password.
+    /// A server at a Unix socket, without a password.
     #[must_use]
     pub const fn unix(path: PathBuf) -> Self {
         Self { address: Address::Unix(path), password: None }
     }
 }
 
-/// A target that is none.
+/// A string that is no target.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
     "'{given}' is no target: give direct, resp://HOST:PORT, resp://:PASSWORD@HOST:PORT or \
@@ -65,7 +65,7 @@ impl FromStr for Target {
     }
 }
 
-/// `HOST:PORT`, with or without `:PASSWORD@` before.
+/// Parses `HOST:PORT`, with or without a leading `:PASSWORD@`.
 fn tcp(given: &str) -> Option<Server> {
     let given = given.strip_suffix('/').unwrap_or(given);
     let (password, address) = match given.rsplit_once('@') {

@@ -1,6 +1,6 @@
-//! Numbers for people.
+//! Formatting of numbers.
 
-/// `1234567` as `1,234,567`.
+/// Formats `1234567` as `1,234,567`.
 pub(crate) fn grouped(number: u64) -> String {
     let digits = number.to_string();
     let mut text = String::with_capacity(digits.len() * 4 / 3);
@@ -13,12 +13,13 @@ pub(crate) fn grouped(number: u64) -> String {
     text
 }
 
-/// Nanoseconds as microseconds with three significant digits: `0.183`, `2.41`, `41.7`, `1,240`.
+/// Formats nanoseconds as microseconds with three significant digits: `0.183`, `2.41`, `41.7`,
+/// `1,240`.
 pub(crate) fn micros(ns: f64) -> String {
     significant(ns / 1e3)
 }
 
-/// Nanoseconds with the unit that suits them: `183 ns`, `2.41 µs`, `1.24 ms`, `3.00 s`.
+/// Formats nanoseconds with a suitable unit: `183 ns`, `2.41 µs`, `1.24 ms`, `3.00 s`.
 pub(crate) fn latency(ns: f64) -> String {
     // Compared after rounding to three digits, so that 999.9 ns reads 1.00 µs.
     let (scale, unit) = match ns {
@@ -39,7 +40,7 @@ fn significant(value: f64) -> String {
     }
 }
 
-/// A count or rate to the nearest whole number; what is below zero or not a number is 0.
+/// Rounds a count or rate to the nearest whole number; negative values and NaN become 0.
 #[expect(clippy::cast_possible_truncation, reason = "saturating is right for a number to be shown")]
 pub(crate) fn rounded(value: f64) -> u64 {
     value.round() as u64

@@ -7,10 +7,10 @@ use super::counter::SharedCounter;
 use super::progress::Bar;
 use super::summary::Sample;
 
-/// How often throughput is sampled.
+/// The sampling interval of throughput.
 const PERIOD: Duration = Duration::from_millis(100);
 
-/// Samples the workers' counters until every sender of `finished` is gone.
+/// Samples the workers' counters until all senders of `finished` are dropped.
 pub(super) fn watch(finished: &Receiver<()>, done: &[SharedCounter], bar: &Bar) -> Vec<Sample> {
     let start = Instant::now();
     let mut timeline = Timeline::default();
@@ -53,8 +53,8 @@ impl Timeline {
         (self.last, self.counted) = (now, total);
     }
 
-    /// The last sample is as long as it happens to be; a short one joins the one before, so that a
-    /// few operations in a moment do not look like a rate.
+    /// Adds the last sample. A short one is merged into the sample before, since a few operations
+    /// in a very short time are no meaningful rate.
     fn end(&mut self, now: Duration, total: u64) {
         if now.saturating_sub(self.last) < PERIOD / 2
             && let Some(previous) = self.samples.pop()

@@ -1,4 +1,4 @@
-//! What one thread does: its share of the load, or of a workload.
+//! A worker thread: its share of the load or of a workload.
 
 use std::time::{Duration, Instant};
 
@@ -15,25 +15,25 @@ use super::scan::ScanLength;
 use super::store::{Fields, Pairs, Store, StoreError};
 use super::workload::{Mix, Operation};
 
-/// One thread's store, choices and measurements.
+/// The store, random choices and measurements of one thread.
 pub(super) struct Worker<'a> {
     plan: &'a Plan,
     store: Box<dyn Store + 'a>,
     records: &'a AcknowledgedCounter,
     rng: SmallRng,
     writer: ValueWriter,
-    /// The value read.
+    /// The value read last.
     value: Vec<u8>,
-    /// A whole new value, made before the clock starts.
+    /// A new value, generated before the clock starts.
     fresh: Vec<u8>,
-    /// How many records the next scan reads.
+    /// The lengths of scans.
     lengths: ScanLength,
-    /// What the last scan read.
+    /// The pairs of the last scan.
     scanned: Pairs,
     pub(super) tally: Tally,
 }
 
-/// What one thread measured.
+/// The measurements of one thread.
 #[derive(Debug)]
 pub(super) struct Tally {
     pub(super) recorder: Recorder,
@@ -43,7 +43,7 @@ pub(super) struct Tally {
     pub(super) examples: Vec<String>,
 }
 
-/// An operation that the store could not do.
+/// An operation that failed in the store.
 #[derive(Debug)]
 pub(super) struct Failure {
     pub(super) operation: Operation,
@@ -52,7 +52,8 @@ pub(super) struct Failure {
 }
 
 impl<'a> Worker<'a> {
-    /// `phase` (0 for the load) and `thread` make each worker's choices its own.
+    /// `phase` (0 for the load) and `thread` are mixed into the seed, so that workers make
+    /// different choices.
     pub(super) fn new(
         plan: &'a Plan,
         store: Box<dyn Store + 'a>,
@@ -83,7 +84,7 @@ impl<'a> Worker<'a> {
         }
     }
 
-    /// The key of the `number`th record of the run.
+    /// Returns the key of the `number`th record of the run.
     fn key(&self, number: u64) -> KeyName {
         KeyName::new(self.plan.first.wrapping_add(number), self.plan.keys)
     }
@@ -98,7 +99,7 @@ impl<'a> Worker<'a> {
         Ok(())
     }
 
-    /// Does one operation of a workload.
+    /// Executes one operation of a workload.
     pub(super) fn operate(&mut self, mix: &Mix, chooser: &mut KeyChooser) -> Result<(), Failure> {
         let operation = mix.at(self.rng.random_range(0..Mix::WHOLE));
         if operation == Operation::Insert {
@@ -178,7 +179,7 @@ impl<'a> Worker<'a> {
         let field = self.prepare(key);
         let start = Instant::now();
         let (found, read_time) = self.timed_read(key)?;
-        // Checking is no part of the operation, but has to come before the value is changed.
+        // Checking is no part of the operation, but must precede the change of the value.
         let checking = Instant::now();
         self.check(key, found, None);
         self.tally.recorder.record_part(Operation::Read, read_time);
@@ -194,7 +195,8 @@ impl<'a> Worker<'a> {
         Ok(())
     }
 
-    /// Makes a fresh value, if all fields are to be written; else says which one, and makes that.
+    /// Generates a new value or, unless all fields are written, one field. Returns the field, or
+    /// `None` for all.
     fn prepare(&mut self, key: KeyName) -> Option<usize> {
         let field = self.one_unless(self.plan.write_all_fields);
         match field {
@@ -204,7 +206,7 @@ impl<'a> Worker<'a> {
         field
     }
 
-    /// Writes what was prepared.
+    /// Writes what `prepare` has generated.
     fn write(&mut self, key: KeyName, field: Option<usize>) -> Result<bool, Failure> {
         let written = match field {
             Some(field) => self.write_field(key, field),
@@ -213,7 +215,7 @@ impl<'a> Worker<'a> {
         written.map_err(fail(Operation::Update, key))
     }
 
-    /// Writes the fresh field. Other fields may be written by others at the same time.
+    /// Writes the generated field. Other workers may write other fields at the same time.
     fn write_field(&mut self, key: KeyName, field: usize) -> Result<bool, StoreError> {
         let values = match self.store.fields() {
             Fields::Apart(fields) => {
@@ -242,7 +244,7 @@ impl<'a> Worker<'a> {
         Ok((found, start.elapsed()))
     }
 
-    /// A field chosen at random, or `None` for all of them.
+    /// Returns a field chosen at random, or `None` for all of them.
     fn one_unless(&mut self, all: bool) -> Option<usize> {
         let fields = self.plan.layout.field_count;
         (!all && fields > 1).then(|| self.rng.random_range(0..fields))

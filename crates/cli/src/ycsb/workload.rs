@@ -20,7 +20,7 @@ pub enum WorkloadName {
 }
 
 impl WorkloadName {
-    /// All of them, in order.
+    /// All letters, in order.
     pub const ALL: [Self; 6] = [Self::A, Self::B, Self::C, Self::D, Self::E, Self::F];
 }
 
@@ -45,12 +45,12 @@ impl fmt::Display for Distribution {
     }
 }
 
-/// What is done with a record.
+/// An operation on a record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Operation {
     /// Read a record.
     Read,
-    /// Write a record that is there.
+    /// Write an existing record.
     Update,
     /// Store a new record.
     Insert,
@@ -61,7 +61,7 @@ pub enum Operation {
 }
 
 impl Operation {
-    /// All of them, in the order of tables.
+    /// All operations, in the order of tables.
     pub const ALL: [Self; 5] =
         [Self::Read, Self::Update, Self::Insert, Self::Scan, Self::ReadModifyWrite];
 }
@@ -78,7 +78,7 @@ impl fmt::Display for Operation {
     }
 }
 
-/// How many operations of [`Mix::WHOLE`] are of which kind. The five sum to that.
+/// The numbers of operations of each kind among [`Mix::WHOLE`]; they add up to that.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Mix {
     /// Reads.
@@ -94,7 +94,7 @@ pub struct Mix {
 }
 
 impl Mix {
-    /// What the kinds sum to: shares are in millionths.
+    /// The sum of all kinds: shares are in millionths.
     pub const WHOLE: u32 = 1_000_000;
 
     /// A mix in per cent, in the order of [`Operation::ALL`].
@@ -109,8 +109,8 @@ impl Mix {
         }
     }
 
-    /// The mix of these shares, in the order of [`Operation::ALL`], whatever they sum to. `None`
-    /// when one is negative or no number, or all are 0.
+    /// Returns the mix of these shares, in the order of [`Operation::ALL`]; their sum is arbitrary.
+    /// `None` if a share is negative or not a number, or if all are 0.
     pub(super) fn of_shares(shares: [f64; 5]) -> Option<Self> {
         let sum: f64 = shares.iter().sum();
         let usable = shares.iter().all(|share| share.is_finite() && *share >= 0.0);
@@ -120,7 +120,7 @@ impl Mix {
         #[expect(clippy::cast_possible_truncation, reason = "a share of the whole, which fits")]
         #[expect(clippy::cast_sign_loss, reason = "no share is negative")]
         let mut parts = shares.map(|share| (share / sum * f64::from(Self::WHOLE)).round() as u32);
-        // What rounding left goes to the largest part.
+        // The rounding error goes to the largest part.
         let rest = i64::from(Self::WHOLE) - parts.iter().copied().map(i64::from).sum::<i64>();
         let largest = parts.iter_mut().max()?;
         *largest = u32::try_from(i64::from(*largest) + rest).ok()?;
@@ -128,8 +128,8 @@ impl Mix {
         Some(Self { read, update, insert, scan, read_modify_write })
     }
 
-    /// The operation at `point` (0 to [`WHOLE`](Self::WHOLE) - 1) when the kinds are laid end to
-    /// end.
+    /// Returns the operation at `point` (0 to [`WHOLE`](Self::WHOLE) - 1) when the kinds are laid
+    /// end to end.
     pub(super) fn at(&self, point: u32) -> Operation {
         let update = self.read;
         let insert = update + self.update;
@@ -145,21 +145,21 @@ impl Mix {
     }
 }
 
-/// A core workload: its mix, and how it chooses records.
+/// A core workload: its mix, and its distribution of records.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Workload {
-    /// Its letter, or `P` when property files define it.
+    /// Its letter, or `P` if property files define it.
     pub name: &'static str,
     /// YCSB's own short description.
     pub title: &'static str,
     /// Kinds of operations.
     pub mix: Mix,
-    /// Choice of records.
+    /// The distribution of records.
     pub distribution: Distribution,
 }
 
 impl Workload {
-    /// The workload of a mix that property files give.
+    /// Returns the workload of a mix from property files; a core workload if it is equal to one.
     pub(super) fn of_mix(mix: Mix, distribution: Distribution) -> Self {
         let known = WorkloadName::ALL.map(Self::from).into_iter().find(|known| known.mix == mix);
         let own = Self { name: "P", title: "of property files", mix, distribution };
@@ -169,7 +169,7 @@ impl Workload {
 }
 
 impl From<WorkloadName> for Workload {
-    /// As YCSB's files `workloads/workloada` to `workloadf` define it.
+    /// As defined by YCSB's files `workloads/workloada` to `workloadf`.
     fn from(name: WorkloadName) -> Self {
         let zipfian = Distribution::Zipfian;
         let (name, title, percent, distribution) = match name {
@@ -184,20 +184,20 @@ impl From<WorkloadName> for Workload {
     }
 }
 
-/// How many records a scan reads (YCSB: `minscanlength`, `maxscanlength`,
+/// The lengths of scans, in records (YCSB: `minscanlength`, `maxscanlength`,
 /// `scanlengthdistribution`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ScanLengths {
-    /// The fewest, at least 1.
+    /// The shortest, at least 1.
     pub least: u64,
-    /// The most.
+    /// The longest.
     pub most: u64,
-    /// How the numbers between are chosen: [`Distribution::Zipfian`] prefers short scans.
+    /// The distribution between them: [`Distribution::Zipfian`] prefers short scans.
     pub distribution: Distribution,
 }
 
 impl ScanLengths {
-    /// The most records that a scan may be asked for.
+    /// The longest scan that is supported.
     pub const MOST: u64 = 1_000_000;
 }
 

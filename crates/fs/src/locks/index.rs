@@ -1,4 +1,5 @@
-//! Of which files a mount has locks: who clears away what it leaves need not look at all files.
+//! The index of files in which a mount has locks, so that clearing up after a mount need not visit
+//! all files.
 
 use crate::attr::Ino;
 use crate::error::FsError;
@@ -8,7 +9,7 @@ use crate::store::Work;
 use crate::volume::Volume;
 use crate::volume_memory::VolumeMemory;
 
-/// Files in one of a mount's lists.
+/// The most files in one of a mount's lists.
 const MAX_FILES: usize = 1024;
 
 fn decode(value: Option<&[u8]>) -> Vec<Ino> {
@@ -16,14 +17,14 @@ fn decode(value: Option<&[u8]>) -> Vec<Ino> {
     numbers.map(|number| Ino(u64::from_le_bytes(*number))).collect()
 }
 
-/// As the table has it; an empty one is not there.
+/// Encodes a list; `None` for an empty one, which the table does not store.
 fn encode(files: &[Ino]) -> Option<Vec<u8>> {
     let bytes: Vec<u8> = files.iter().flat_map(|ino| ino.0.to_le_bytes()).collect();
     Some(bytes).filter(|bytes| !bytes.is_empty())
 }
 
 impl<M: VolumeMemory> Work<'_, M> {
-    /// Notes that a mount has locks of a file.
+    /// Records that a mount has locks of a file.
     pub(super) fn index_locks(&mut self, session: Session, ino: Ino) -> Result<(), FsError> {
         let key = keys::locked_by(session, ino);
         let mut files = decode(self.get(&key)?.as_deref());
@@ -40,7 +41,7 @@ impl<M: VolumeMemory> Work<'_, M> {
 }
 
 impl<M: VolumeMemory> Volume<M> {
-    /// Takes a mount's locks of a file, and the file from its list, in one transaction.
+    /// Removes a mount's locks of a file, and the file from the mount's list, in one transaction.
     pub(super) fn expel(&self, session: Session, ino: Ino) -> Result<(), FsError> {
         self.transact(|work| {
             let mut locks = work.locks(ino)?;
@@ -54,7 +55,7 @@ impl<M: VolumeMemory> Volume<M> {
         })
     }
 
-    /// Takes all locks of a mount that ends, or is gone.
+    /// Removes all locks of a mount that ends, or is gone.
     pub(crate) fn expel_everywhere(&self, session: Session) -> Result<(), FsError> {
         for list in 0..LOCK_LISTS {
             let files = decode(self.value(&keys::lock_list(session, list))?.as_deref());

@@ -19,86 +19,85 @@ use crate::volume::{Volume, lock};
 use crate::volume_memory::VolumeMemory;
 use ranges::Held;
 
-/// What is asked for.
+/// A lock request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LockRequest {
-    /// For whom.
+    /// The owner of the lock.
     pub owner: LockOwner,
-    /// Of which bytes.
+    /// The bytes to lock or unlock.
     pub range: LockRange,
-    /// Which lock it is to have there; none: what it has is taken.
+    /// The lock that the owner is to have on the range; `None` unlocks the range.
     pub mode: Option<LockMode>,
-    /// The process that others in the same mount are told of.
+    /// The process id that other processes in the same mount are shown.
     pub pid: u32,
-    /// The open file description it is asked through: when that is closed, so are the owner's
-    /// locks.
+    /// The open file description of the request. When it is closed, the owner's locks are released.
     pub handle: u64,
 }
 
-/// What became of a request.
+/// The result of a lock request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LockOutcome {
-    /// The owner has what was asked for.
+    /// The request was granted.
     Done(Option<Outdated>),
-    /// Others have locks that are in the way.
+    /// Conflicting locks prevent the lock.
     InTheWay(Vec<OtherLock>),
 }
 
-/// Somebody may have written to the file since this mount last looked: what it keeps of the
-/// contents is to be dropped before the lock is used.
+/// The file may have been written since this mount last dropped its cached contents. The caller
+/// must drop them before it uses the lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Outdated(Seen);
 
-/// A state of the contents.
+/// A version of the contents.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Seen {
     turn: u64,
-    /// Writes of the own mount. One may have been on its way while what was kept was dropped, so
-    /// that somebody reads the bytes of before, and keeps them.
+    /// Number of writes of this mount. A write in progress while the cache was dropped may have let
+    /// a reader cache the old bytes again.
     writes: u64,
 }
 
-/// A lock that is in the way.
+/// A conflicting lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OtherLock {
-    /// Who has it, if that is in this mount.
+    /// The owner, if it is in this mount.
     pub owner: Option<LockOwner>,
-    /// The process; 0 if it is not in this mount.
+    /// The process id; 0 if the owner is not in this mount.
     pub pid: u32,
-    /// Which lock.
+    /// The mode of the lock.
     pub mode: LockMode,
-    /// Of which bytes.
+    /// The locked bytes.
     pub range: LockRange,
-    /// Whether a descriptor was closed that its owner, in this mount, has asked through: it may be
-    /// about to go.
+    /// Whether a descriptor that its owner, in this mount, has used for a request was closed: the
+    /// lock may be about to be released.
     pub is_closing: bool,
 }
 
-/// What a mount knows of its locks of a file that it has open.
+/// A mount's knowledge of its locks of a file that it has open.
 #[derive(Debug, Default)]
 pub(crate) struct OwnLocks {
-    /// Whether the mount may stand in the record, or in its own index.
+    /// Set if the mount may be listed in the file's record or in its own index.
     may_stand: bool,
-    /// Whether it stands in the index for certain.
+    /// Set if the mount is certainly listed in the index.
     stands: bool,
-    /// What was there when all that was kept was dropped; nothing is kept from before.
+    /// The version at which all cached contents were dropped; nothing older is cached.
     seen: Option<Seen>,
-    /// Who may have locks.
+    /// Owners that may have locks.
     owners: BTreeMap<LockOwner, Owner>,
 }
 
 #[derive(Debug, Default)]
 struct Owner {
-    /// What it asked through.
+    /// The open file descriptions that its requests came through.
     handles: BTreeSet<u64>,
-    /// Whether its locks should be gone and are not, since the pool failed.
+    /// Set while its locks still have to be released, because the pool failed.
     is_due: bool,
-    /// Whether a descriptor was closed that it asked through.
+    /// Set when a descriptor that it has used for a request was closed.
     is_closing: bool,
 }
 
 impl OwnLocks {
-    /// Whoever knows of the turn before knows of the one now, which it has made.
+    /// Advances the cached turn from `before` to `now`: this mount has made that step itself.
     fn advance(&mut self, before: u64, now: u64) -> Option<Seen> {
         if let Some(seen) = self.seen.as_mut().filter(|seen| seen.turn == before) {
             seen.turn = now;
@@ -119,15 +118,15 @@ impl<M: VolumeMemory> Work<'_, M> {
 }
 
 impl<M: VolumeMemory> Volume<M> {
-    /// Gives an owner a lock of an open file, or takes it, if nothing is in the way; never waits
-    /// for who has what is in the way. Locks of mounts that are gone are not.
+    /// Sets or releases a lock of an open file, unless another lock conflicts. It never waits for a
+    /// conflicting lock. Locks of mounts that are gone do not conflict.
     ///
-    /// An owner that had another lock there keeps it when something is in the way; not one of a
-    /// whole file, as is so with `flock`.
+    /// On a conflict the owner keeps the lock that it had on the range; a lock of a whole file it
+    /// loses, as with `flock`.
     ///
     /// # Errors
-    /// [`FsError::NoLocks`] for more locks than there is room for, and for a lock in a full pool.
-    /// After a failure of the pool the owner may have the lock.
+    /// [`FsError::NoLocks`] if there is no room for another lock, or the pool is full. After a
+    /// failure of the pool the owner may have the lock.
     pub fn set_lock(&self, ino: Ino, request: &LockRequest) -> Result<LockOutcome, FsError> {
         let file = self.opened(ino).ok_or(FsError::NotFound)?;
         let mut own = lock(&file.locks);
@@ -183,7 +182,7 @@ impl<M: VolumeMemory> Volume<M> {
         Ok(LockOutcome::Done(is_outdated.then_some(Outdated(now))))
     }
 
-    /// Does what is asked for, unless something is in the way.
+    /// Applies a request, unless locks conflict; returns the conflicting locks.
     fn change_locks(&self, locks: &mut Locks, request: &LockRequest) -> Vec<OtherLock> {
         let LockRequest { owner, range, mode, pid, .. } = *request;
         let session = self.session;
@@ -202,7 +201,8 @@ impl<M: VolumeMemory> Volume<M> {
         in_the_way
     }
 
-    /// What is in the way of a lock, of mounts that are there; what others have is taken from them.
+    /// Returns the locks that conflict with `wanted`. Locks of mounts that are gone are removed
+    /// from the record first.
     fn others(&self, locks: &mut Locks, wanted: &Held) -> Vec<OtherLock> {
         let mut sessions: Vec<_> = locks.in_the_way(wanted).map(|held| held.session).collect();
         sessions.dedup();
@@ -224,7 +224,8 @@ impl<M: VolumeMemory> Volume<M> {
         locks.in_the_way(wanted).map(told).collect()
     }
 
-    /// A lock that is in the way of one, if there is one.
+    /// Returns a lock that conflicts with the request, if there is one: the one with the lowest
+    /// offset.
     pub fn test_lock(&self, ino: Ino, request: &LockRequest) -> Result<Option<OtherLock>, FsError> {
         let LockRequest { owner, range, pid, .. } = *request;
         let Some(mode) = request.mode else { return Ok(None) };
@@ -235,8 +236,8 @@ impl<M: VolumeMemory> Volume<M> {
         Ok(others.first().copied())
     }
 
-    /// Notes that what this mount kept of the contents was dropped, after it was said to be
-    /// outdated.
+    /// Records that this mount has dropped its cached contents, after [`set_lock`](Self::set_lock)
+    /// has reported them as outdated.
     pub fn note_dropped(&self, ino: Ino, outdated: Outdated) {
         if let Some(file) = self.opened(ino) {
             let mut own = lock(&file.locks);
@@ -244,25 +245,26 @@ impl<M: VolumeMemory> Volume<M> {
         }
     }
 
-    /// Takes all locks of an owner: a process that closes the file, with any of its descriptors.
-    /// Costs nothing if it has none.
+    /// Releases all locks of an owner. The caller uses it when a process closes the file, by any of
+    /// its descriptors. Costs nothing if the owner has none.
     ///
     /// # Errors
-    /// What could not be taken the next [`sweep`](Self::sweep) takes.
+    /// The next [`sweep`](Self::sweep) releases what this call could not release.
     pub fn drop_locks(&self, ino: Ino, owner: LockOwner) -> Result<(), FsError> {
         self.drop_where(ino, |known, _| *known == owner)
     }
 
-    /// Takes all locks of the owners that have asked through an open file description, when that is
-    /// closed. Costs nothing if there are none.
+    /// Releases all locks of the owners that have made requests through an open file description,
+    /// when that is closed. Costs nothing if there are none.
     ///
     /// # Errors
-    /// What could not be taken the next [`sweep`](Self::sweep) takes.
+    /// The next [`sweep`](Self::sweep) releases what this call could not release.
     pub fn drop_locks_through(&self, ino: Ino, handle: u64) -> Result<(), FsError> {
         self.drop_where(ino, |_, known| known.handles.contains(&handle))
     }
 
-    /// Notes that a descriptor of an open file description was closed; perhaps the last.
+    /// Records that a descriptor of an open file description was closed; it may not be the last
+    /// one.
     pub fn note_closed(&self, ino: Ino, handle: u64) {
         let Some(file) = self.opened(ino) else { return };
         for owner in lock(&file.locks).owners.values_mut() {
@@ -283,7 +285,7 @@ impl<M: VolumeMemory> Volume<M> {
         self.drop_due(&file, &mut own)
     }
 
-    /// Takes the locks that could not be taken when they should have been.
+    /// Releases the locks whose release has failed before.
     pub(crate) fn drop_due_locks(&self, file: &OpenFile) -> Result<(), FsError> {
         self.drop_due(file, &mut lock(&file.locks))
     }
@@ -306,7 +308,7 @@ impl<M: VolumeMemory> Volume<M> {
         Ok(())
     }
 
-    /// Takes all that the mount has, when nobody there has the file open any more.
+    /// Releases all locks of this mount, when it no longer has the file open.
     pub(crate) fn leave_locks(&self, file: &OpenFile) -> Result<(), FsError> {
         let mut own = lock(&file.locks);
         if !own.may_stand {

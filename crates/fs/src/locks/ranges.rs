@@ -1,40 +1,40 @@
-//! Which ranges of a file are locked, by whom: the rules of POSIX, without memory or mounts.
+//! Which ranges of a file are locked: the rules of POSIX, without pool memory or mounts.
 
 use crate::session::Session;
 
-/// The two families of locks, which have nothing to do with each other.
+/// The two families of locks. They are independent of each other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum LockFamily {
-    /// Of ranges of bytes, by `fcntl`: of a process, or of an open file description.
+    /// Locks of byte ranges, by `fcntl`; owned by a process or an open file description.
     Record,
-    /// Of whole files, by `flock`.
+    /// Locks of whole files, by `flock`.
     Whole,
 }
 
-/// Who has a lock, within a mount.
+/// The owner of a lock, within a mount.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct LockOwner {
-    /// Which locks it can have.
+    /// The family of its locks.
     pub family: LockFamily,
-    /// Its number.
+    /// The kernel's number of the owner.
     pub id: u64,
 }
 
-/// What others may have at the same time.
+/// Which other locks a lock admits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LockMode {
-    /// Shared locks.
+    /// Admits shared locks.
     Shared,
-    /// None.
+    /// Admits no other lock.
     Exclusive,
 }
 
-/// Bytes of a file, from the first to the last one; at least one.
+/// Bytes of a file, both ends included; at least one byte.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LockRange {
-    /// The first.
+    /// The first byte.
     pub first: u64,
-    /// The last.
+    /// The last byte.
     pub last: u64,
 }
 
@@ -43,13 +43,13 @@ impl LockRange {
         self.first <= other.last && other.first <= self.last
     }
 
-    /// Whether both are one range together.
+    /// Whether the two overlap or are adjacent.
     const fn joins(self, other: Self) -> bool {
         self.first <= other.last.saturating_add(1) && other.first <= self.last.saturating_add(1)
     }
 }
 
-/// A lock that somebody has.
+/// A lock that an owner holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Held {
     pub(crate) session: Session,
@@ -68,16 +68,16 @@ impl Held {
 /// All locks of a file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Locks {
-    /// Counts how often an exclusive lock was given up: whoever has seen that number knows of all
-    /// that was written under one.
+    /// Counts exclusive locks that were given up. A mount that dropped its cache at this count has
+    /// read all that was written under one.
     pub(crate) turn: u64,
-    /// The mounts that have had locks of the file while they have it open.
+    /// The mounts that have had locks of the file since they opened it.
     pub(crate) mounts: Vec<Session>,
     pub(crate) held: Vec<Held>,
 }
 
 impl Locks {
-    /// The locks that keep somebody from having this one.
+    /// The locks that conflict with `wanted`.
     pub(crate) fn in_the_way(&self, wanted: &Held) -> impl Iterator<Item = &Held> {
         self.held.iter().filter(move |held| {
             held.owner.family == wanted.owner.family
@@ -87,12 +87,13 @@ impl Locks {
         })
     }
 
-    /// Takes a range from an owner, and splits what reaches beyond it.
+    /// Releases a range of an owner's locks; a lock that reaches beyond the range is split.
     pub(crate) fn take(&mut self, session: Session, owner: LockOwner, range: LockRange) {
         self.cut(session, owner, range, None);
     }
 
-    /// Gives an owner a lock that nothing is in the way of, in the place of what it had there.
+    /// Gives an owner a lock in place of its locks on that range, and merges neighbours. The caller
+    /// must have checked that nothing conflicts.
     pub(crate) fn give(&mut self, mut wanted: Held) {
         let (session, owner) = (wanted.session, wanted.owner);
         self.cut(session, owner, wanted.range, Some(wanted.mode));
@@ -109,7 +110,8 @@ impl Locks {
         self.held.push(wanted);
     }
 
-    /// Cuts a range out of what an owner has, which has this there afterwards.
+    /// Cuts a range out of an owner's locks. `then` is the mode that the owner gets there
+    /// afterwards.
     fn cut(
         &mut self,
         session: Session,
@@ -140,12 +142,12 @@ impl Locks {
         self.turn = self.turn.wrapping_add(gives_up.into());
     }
 
-    /// Takes all of an owner's locks.
+    /// Releases all locks of an owner.
     pub(crate) fn take_all(&mut self, session: Session, owner: LockOwner) {
         self.take(session, owner, LockRange { first: 0, last: u64::MAX });
     }
 
-    /// Takes all of a mount, which leaves, or is gone.
+    /// Removes all locks of a mount that leaves, or is gone.
     pub(crate) fn expel(&mut self, session: Session) {
         let had = |held: &Held| held.session == session && held.mode == LockMode::Exclusive;
         let gives_up = self.held.iter().any(had);
@@ -154,7 +156,7 @@ impl Locks {
         self.mounts.retain(|mount| *mount != session);
     }
 
-    /// Notes that a mount has locks of the file.
+    /// Records that a mount has locks of the file.
     pub(crate) fn join(&mut self, session: Session) {
         if !self.mounts.contains(&session) {
             self.mounts.push(session);
@@ -173,7 +175,7 @@ mod tests {
         (session, LockOwner { family: LockFamily::Record, id: id / 2 })
     }
 
-    /// What each owner has on each byte.
+    /// The mode that each owner holds on each byte.
     type Model = [[Option<LockMode>; BYTES]; 4];
 
     fn seen(locks: &Locks) -> Model {

@@ -7,7 +7,7 @@
 //! what: 1 of a whole file (flock) | 2 exclusive
 //! ```
 //!
-//! Numbers without a size take as few bytes as they need: so a program that has locked a thousand
+//! Numbers without a size are of variable length, so that a program that has locked a thousand
 //! records finds room.
 
 use super::ranges::{Held, LockFamily, LockMode, LockOwner, LockRange, Locks};
@@ -15,14 +15,14 @@ use crate::codec::{Reader, put_short_number};
 use crate::error::FsError;
 use crate::session::Session;
 
-/// Bytes of a record at most: a transaction has the old and the new one together in one object, of
-/// less than the smallest page.
+/// The most bytes of a record: a transaction keeps the old and the new record in one object that
+/// must fit into the smallest page.
 const MAX_BYTES: usize = 28 << 10;
 const WHOLE: u8 = 1;
 const EXCLUSIVE: u8 = 2;
 
 impl Locks {
-    /// As the table has them; none when no mount has any.
+    /// Encodes the record; `None` if no mount has locks.
     pub(crate) fn encode(&self) -> Result<Option<Vec<u8>>, FsError> {
         if self.mounts.is_empty() {
             return Ok(None);
@@ -47,7 +47,7 @@ impl Locks {
             let mut end = 0;
             for LockRange { first, last } in alike.iter().map(|held| held.range) {
                 put_short_number(&mut bytes, first.saturating_sub(end));
-                // What would be 2^64 bytes does not begin behind another.
+                // A lock up to the last possible byte has no successor; its length is written as 0.
                 end = last.wrapping_add(1);
                 put_short_number(&mut bytes, if end == 0 { 0 } else { end - first });
             }
@@ -55,7 +55,7 @@ impl Locks {
         if bytes.len() > MAX_BYTES { Err(FsError::NoLocks) } else { Ok(Some(bytes)) }
     }
 
-    /// What locks have in common that stand together.
+    /// The key of locks that are encoded as one group.
     const fn alike(held: &Held) -> (u16, u64, LockFamily, u64, u32, bool) {
         let Held { session, owner, pid, mode, .. } = *held;
         let exclusive = matches!(mode, LockMode::Exclusive);
@@ -82,14 +82,15 @@ impl Locks {
             let exclusive = what & EXCLUSIVE != 0;
             let mode = if exclusive { LockMode::Exclusive } else { LockMode::Shared };
             let owner = LockOwner { family, id };
-            // As they were written: no two ranges of one owner meet.
+            // In the order in which they were encoded: ranges of one owner do not overlap.
             let count = from.short_number()?;
             let like = Held { session, owner, pid, mode, range: LockRange { first: 0, last: 0 } };
             let behind = |last: &Held| Self::alike(last) < Self::alike(&like);
             if count == 0 || !locks.held.last().is_none_or(behind) {
                 return Err(from.damaged());
             }
-            // The end of the one before; none: nothing can follow.
+            // The end of the previous range; `None` after a range up to the last byte, which
+            // nothing can follow.
             let mut end = Some(0_u64);
             for _ in 0..count {
                 let first = end.and_then(|end| end.checked_add(from.short_number().ok()?));
@@ -148,7 +149,7 @@ mod tests {
         assert_eq!(Locks::default().encode().unwrap(), None);
     }
 
-    /// An owner's locks, each of some bytes, with gaps between them.
+    /// An owner's locks of `bytes` bytes each, `gap` bytes apart.
     fn record(id: u64, count: u64, bytes: u64, gap: u64) -> impl Iterator<Item = Held> {
         let owner = LockOwner { family: LockFamily::Record, id };
         let range = move |at: u64| LockRange { first: at, last: at + bytes - 1 };
@@ -183,7 +184,7 @@ mod tests {
         }
     }
 
-    /// The first byte says which kind of record it is.
+    /// The first byte of the corpus file selects the kind of record.
     #[test]
     fn what_the_fuzz_target_begins_with_is_read() {
         let (_, record) =

@@ -1,4 +1,4 @@
-//! Taking contents away: what is whole is freed, what is not becomes zeros.
+//! Clearing contents: whole objects are freed, parts are overwritten with zeros.
 
 use std::collections::HashSet;
 
@@ -15,12 +15,12 @@ use crate::inode::Inode;
 use crate::volume::Volume;
 use crate::volume_memory::VolumeMemory;
 
-/// Which bytes of a file to clear; ends may be past 2^64.
+/// The bytes of a file to clear; the end may be past 2^64.
 #[derive(Clone, Copy, Debug)]
 struct Span {
     start: u128,
     end: u128,
-    /// Nobody else has the file open: memory may be freed.
+    /// No other mount has the file open, so memory may be freed.
     alone: bool,
 }
 
@@ -34,7 +34,7 @@ impl Span {
     }
 }
 
-/// What hangs at a word.
+/// The part of a file that a word leads to.
 #[derive(Clone, Copy, Debug)]
 struct Unit {
     at: GlobalAddr,
@@ -44,7 +44,7 @@ struct Unit {
 
 #[derive(Clone, Copy, Debug)]
 enum Shape {
-    /// A tree of so many levels of nodes; 0: a cluster.
+    /// A tree of this many levels of nodes; 0: a cluster.
     Tree(u32),
     Block,
 }
@@ -57,7 +57,8 @@ impl Unit {
         }
     }
 
-    /// The units that hang at the words there, of which `bytes` are those read; without holes.
+    /// The units that the words in `bytes` lead to, without holes. `at` is the address of those
+    /// words.
     fn parts(self, at: GlobalAddr, bytes: &[u8], shape: Shape) -> impl Iterator<Item = Self> {
         let words = bytes.as_chunks::<8>().0.iter().enumerate();
         words.filter(|(_, word)| **word != [0; 8]).map(move |(number, _)| {
@@ -69,18 +70,18 @@ impl Unit {
     }
 }
 
-/// What was met on the way.
+/// What a descent has met.
 #[derive(Debug, Default)]
 struct Met {
-    /// Bytes that were freed.
+    /// Bytes freed.
     freed: u64,
-    /// Nodes: no two words lead to one.
+    /// Nodes visited, to detect two words that lead to one node.
     nodes: HashSet<u64>,
 }
 
 impl<M: VolumeMemory> Volume<M> {
-    /// Makes the bytes of a file from `start` to before `end` zeros. What is whole is freed if
-    /// nobody else has the file open: `alone`. Gives how many bytes were freed.
+    /// Clears the bytes of a file from `start` up to `end` (`None`: all that follow). Frees whole
+    /// objects if `alone`: no other mount has the file open. Returns the number of bytes freed.
     pub(crate) fn clear(
         &self,
         ino: Ino,
@@ -105,10 +106,10 @@ impl<M: VolumeMemory> Volume<M> {
         Ok(met.freed)
     }
 
-    /// Frees all contents of an inode that nobody has open.
+    /// Frees all contents of an inode that no mount has open.
     pub(crate) fn free_contents(&self, ino: Ino, inode: &Inode) -> Result<(), FsError> {
         let head = GlobalAddr::from_raw(inode.head);
-        // What another file has is not freed; without it this one can go.
+        // A head that belongs to another file is not freed; this inode can go without it.
         if head.is_null() || !self.is_head_of(head, ino)? {
             return Ok(());
         }
@@ -124,7 +125,7 @@ impl<M: VolumeMemory> Volume<M> {
             return Ok(());
         }
         let parts = match (word.kind(), unit.shape) {
-            // A kill has left that to its daemon.
+            // A killed mount's mark, which its daemon settles.
             (None, _) => return Err(FsError::Busy),
             (Some(WordKind::Node), Shape::Tree(level @ 1..)) => {
                 if !met.nodes.insert(word.addr().raw()) {
@@ -159,7 +160,7 @@ impl<M: VolumeMemory> Volume<M> {
         Ok(())
     }
 
-    /// Writes zeros over what a unit and a span have in common.
+    /// Overwrites the intersection of a unit and a span with zeros.
     fn zero(&self, word: Word, unit: Unit, span: Span) -> Result<(), FsError> {
         let from = span.start.max(unit.start) - unit.start;
         let to = span.end.min(unit.start + unit.bytes()) - unit.start;

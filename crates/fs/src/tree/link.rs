@@ -1,4 +1,5 @@
-//! Setting words, and taking away what they lead to. Kills leave each thing in one hand.
+//! Linking and unlinking the objects of a tree. After a kill each object belongs either to the tree
+//! or to its reservation.
 
 use rackpool_client::{GlobalAddr, PublishCas, PublishMode, WriteRequest};
 use rackpool_kv::{CasError, ReadRequest, Reservation};
@@ -8,20 +9,20 @@ use crate::error::FsError;
 use crate::volume::{Volume, lock};
 use crate::volume_memory::VolumeMemory;
 
-/// What a new piece of memory is to hold.
+/// The initial contents of a new object.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Fill<'a> {
     Zeros,
-    /// These bytes from there on, and zeros around them.
+    /// These bytes at this offset, and zeros around them.
     Bytes(u64, &'a [u8]),
 }
 
-/// What came of hooking.
+/// The result of linking an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Made {
-    /// The new one is there.
+    /// The new object is linked.
     New(Word),
-    /// Somebody else's is.
+    /// Another thread or mount has linked an object first.
     Found(Word),
 }
 
@@ -33,7 +34,7 @@ impl Made {
     }
 }
 
-/// Zeros to write from: as many as the largest piece has.
+/// Zeros to write from, as many as the largest object has.
 pub(super) static ZEROS: [u8; CLUSTER_LEN] = [0; CLUSTER_LEN];
 
 const TOKEN_BYTES: u64 = 8;
@@ -43,8 +44,8 @@ fn zeros(len: u64) -> &'static [u8] {
 }
 
 impl<M: VolumeMemory> Volume<M> {
-    /// Swaps a word; says whether it was as expected. A swap that gave no answer counts as made
-    /// if the word is the new one.
+    /// Compare-and-swap; returns whether the word was as expected. If the outcome is indeterminate,
+    /// the swap counts as made if the word now holds `new`.
     pub(crate) fn swap(&self, addr: GlobalAddr, expected: u64, new: u64) -> Result<bool, FsError> {
         match self.memory.compare_and_swap(addr, expected, new) {
             Ok(found) => Ok(found == expected),
@@ -55,7 +56,8 @@ impl<M: VolumeMemory> Volume<M> {
         }
     }
 
-    /// Swaps a word from a value that it never gets back, until it has another.
+    /// Swaps a word from a value that never comes back, and repeats until the word holds another
+    /// value.
     fn swap_away(&self, addr: GlobalAddr, from: u64, to: u64) -> Result<(), FsError> {
         while !self.swap(addr, from, to)? && self.raw_word(addr)? == from {}
         Ok(())
@@ -68,16 +70,17 @@ impl<M: VolumeMemory> Volume<M> {
         Ok(u64::from_le_bytes(word))
     }
 
-    /// Reads a word; what it leads to holds no token afterwards.
+    /// Reads a word, and settles it if it is fresh: the linked object then holds no token.
     pub(crate) fn word(&self, at: GlobalAddr) -> Result<Word, FsError> {
         let word = Word(self.raw_word(at)?);
         if word.is_fresh() { self.settle(at, word) } else { Ok(word) }
     }
 
-    /// Clears the token from what a fresh word leads to, whoever linked it.
+    /// Clears the token in the object of a fresh word, then the word's fresh mark. Any mount may do
+    /// so.
     fn settle(&self, at: GlobalAddr, fresh: Word) -> Result<Word, FsError> {
         let token = self.raw_word(fresh.addr())?;
-        // Bytes of the file come there only when the word is not fresh any more.
+        // The file's bytes are written there only after the word is no longer fresh.
         if self.raw_word(at)? == fresh.0 {
             if token != 0 {
                 self.swap_away(fresh.addr(), token, 0)?;
@@ -87,8 +90,8 @@ impl<M: VolumeMemory> Volume<M> {
         Ok(Word(self.raw_word(at)?).settled())
     }
 
-    /// Allocates a piece and makes the hole at `at` lead to it. Should this program be killed, the
-    /// piece is there, or not allocated.
+    /// Allocates an object and makes the hole at `at` lead to it. After a kill the object is either
+    /// linked or free.
     pub(crate) fn link_word(
         &self,
         at: GlobalAddr,
@@ -106,7 +109,8 @@ impl<M: VolumeMemory> Volume<M> {
         }
     }
 
-    /// The same if the hole is there; gives its new word.
+    /// One attempt of [`link_word`](Self::link_word). Returns the new word, or `None` if `at` was
+    /// no hole.
     fn try_link(
         &self,
         at: GlobalAddr,
@@ -117,7 +121,7 @@ impl<M: VolumeMemory> Volume<M> {
         let reservation = self.memory.reserve(kind.bytes());
         let mut reservation = reservation.map_err(FsError::of_memory::<M>)?;
         let linked = self.link_reservation(&mut reservation, at, kind, fill);
-        // Should this fail, a piece that was not linked goes back when the program ends.
+        // If this fails, an object that was not linked goes back when the program ends.
         let _ = self.memory.finish(reservation);
         linked
     }
@@ -138,7 +142,7 @@ impl<M: VolumeMemory> Volume<M> {
         if !self.publish_word(reservation, at, settled)? {
             return Ok(None);
         }
-        // Whoever publishes clears the token, but is not told if that fails.
+        // Publishing clears the token, but does not report whether that failed.
         self.swap_away(addr, token, 0)?;
         self.swap_away(at, settled.0 | Word::FRESH, settled.0)?;
         if !first.is_empty() {
@@ -148,7 +152,7 @@ impl<M: VolumeMemory> Volume<M> {
         Ok(Some(settled))
     }
 
-    /// Makes a hole the fresh word of a reservation; says whether it was one.
+    /// Publishes a reservation as the fresh word at `at`. Returns whether `at` was a hole.
     fn publish_word(
         &self,
         reservation: &mut M::Reservation,
@@ -176,7 +180,8 @@ impl<M: VolumeMemory> Volume<M> {
         }
     }
 
-    /// Writes a new piece, its token in the first 8 bytes; gives what belongs there, and where.
+    /// Writes the contents of a new object, with the token in the first 8 bytes. Returns the bytes
+    /// that belong there, and their address.
     fn fill<'a>(
         &self,
         addr: GlobalAddr,
@@ -189,7 +194,7 @@ impl<M: VolumeMemory> Volume<M> {
             Fill::Zeros => (TOKEN_BYTES, &[][..]),
             Fill::Bytes(from, bytes) => (from, bytes),
         };
-        // What lies within the token's bytes is written when that is gone.
+        // Bytes that overlap the token are written after the token is cleared.
         let early = usize::try_from(TOKEN_BYTES.saturating_sub(from)).unwrap_or(0);
         let (first, rest) = bytes.split_at(early.min(bytes.len()));
         let begin = from.max(TOKEN_BYTES);
@@ -206,21 +211,21 @@ impl<M: VolumeMemory> Volume<M> {
         Ok((plus(addr, from), first))
     }
 
-    /// Makes a word a hole and frees what it led to, which leads to nothing itself. Nobody else may
-    /// use the file meanwhile.
+    /// Makes a word a hole and frees the object it leads to, which must lead to nothing itself. The
+    /// caller must make sure that nothing else uses the file meanwhile.
     pub(super) fn unlink_word(&self, at: GlobalAddr, word: Word) -> Result<(), FsError> {
         while !self.try_unlink(at, word)? {
             match Word(self.raw_word(at)?) {
                 now if now.is_hole() => return Ok(()),
                 now if now == word => {}
-                // In the hands of somebody who is gone.
+                // The mark of a mount that is gone; its daemon settles it.
                 _ => return Err(FsError::Busy),
             }
         }
         Ok(())
     }
 
-    /// The same; says whether the word was as expected.
+    /// One attempt of `unlink_word`. Returns whether the word was as expected.
     fn try_unlink(&self, at: GlobalAddr, word: Word) -> Result<bool, FsError> {
         let mut reservation = self.memory.tombstone().map_err(FsError::of_memory::<M>)?;
         let mark = Word::mark(reservation.token()).0;
@@ -247,15 +252,15 @@ impl<M: VolumeMemory> Volume<M> {
         };
         let finished = self.memory.finish(reservation).map_err(FsError::of_memory::<M>);
         if made.is_err() || finished.is_err() {
-            // The mark may be there. It is this mount's to take away; what the word led to goes
-            // back when the program ends.
+            // The mark may be stored. This mount has to settle it; the object goes back when the
+            // program ends.
             lock(&self.marks).push((at, mark));
             self.settle_marks()?;
         }
         made
     }
 
-    /// Makes holes of words that this mount has marked and could not settle.
+    /// Makes holes of the words that this mount has marked and could not settle.
     pub(crate) fn settle_marks(&self) -> Result<(), FsError> {
         let mut marks = lock(&self.marks);
         while let Some((at, mark)) = marks.last() {

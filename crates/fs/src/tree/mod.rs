@@ -6,10 +6,10 @@
 //! ```
 //!
 //! The contents are *clusters* of 64 KiB: a run, or 16 words of blocks. The first cluster hangs at
-//! the head; the next 512 at a node of 512 words; the next 512^2 at a node of nodes, to level 6. A
-//! word is set once, by a reservation (publication.md), and changes again only when nobody else has
-//! the file open. *Fresh*: the first 8 bytes of what was linked may still hold the reservation's
-//! token.
+//! the head, the next 512 at a node of 512 words, the next 512^2 at a node of nodes, up to level 6.
+//! A word is set once, by publishing a reservation (publication.md), and changes again only when no
+//! other mount has the file open. *Fresh*: the first 8 bytes of the linked object may still hold
+//! the reservation's token.
 
 mod clear;
 mod link;
@@ -24,7 +24,7 @@ pub(crate) use link::{Fill, Made};
 pub(crate) const BLOCK_BYTES: u64 = BLOCK_LEN as u64;
 const BLOCK_LEN: usize = 4 << 10;
 pub(crate) const CLUSTER_BYTES: u64 = CLUSTER_LEN as u64;
-/// The same, of what lies in this program's memory.
+/// The same, for lengths of this program's memory.
 pub(crate) const CLUSTER_LEN: usize = 64 << 10;
 pub(crate) const CLUSTER_BLOCKS: u64 = CLUSTER_BYTES / BLOCK_BYTES;
 pub(crate) const NODE_LEN: usize = 4 << 10;
@@ -36,11 +36,11 @@ const LEVELS: u32 = 6;
 /// What a word leads to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum WordKind {
-    /// Bytes of the file: of a cluster or a block, as the place says.
+    /// Bytes of a cluster. A block has the same tag; the word's position tells the two apart.
     Run,
-    /// The same of a block.
+    /// Bytes of a block.
     Block,
-    /// The words of a cluster's blocks.
+    /// The 16 words of a cluster's blocks.
     Split,
     /// 512 words.
     Node,
@@ -89,7 +89,7 @@ impl Word {
         Self(self.0 & !Self::FRESH)
     }
 
-    /// `None`: a hole, or the mark of who frees what was there.
+    /// `None`: a hole, or the mark of a mount that is freeing the object.
     pub(crate) const fn kind(self) -> Option<WordKind> {
         match self.0 & Self::TAGS & !Self::FRESH {
             2 => Some(WordKind::Run),
@@ -103,18 +103,18 @@ impl Word {
         GlobalAddr::from_raw(self.0 & !Self::TAGS)
     }
 
-    /// The mark of who frees what a word led to.
+    /// The mark of a mount that is freeing the object.
     const fn mark(token: u64) -> Self {
         Self((token & !Self::TAGS) | 0x40)
     }
 }
 
-/// An address so many bytes further on; what is past the end is found out by the access.
+/// An address `bytes` further on. It wraps; an access past the end of the object fails.
 pub(crate) const fn plus(addr: GlobalAddr, bytes: u64) -> GlobalAddr {
     GlobalAddr::from_raw(addr.raw().wrapping_add(bytes))
 }
 
-/// Where the word of a cluster hangs: at which word of the head, and which leaf of that tree.
+/// Which word of the head leads to a cluster, and the cluster's index in that tree.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Branch {
     level: u32,
@@ -137,12 +137,12 @@ impl Branch {
         Err(FsError::TooLarge)
     }
 
-    /// The word of the head.
+    /// The address of that word of the head.
     const fn word_addr(self, head: GlobalAddr) -> GlobalAddr {
         plus(head, 8 * (self.level as u64 + 1))
     }
 
-    /// The first cluster of the tree of a level.
+    /// The first cluster in the tree of a level.
     const fn first_cluster(level: u32) -> u64 {
         let (mut first, mut at) = (0, 0);
         while at < level {

@@ -19,13 +19,14 @@ use crate::volume_memory::VolumeMemory;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Extent {
     pub(crate) is_data: bool,
-    /// The first byte behind it.
+    /// The first offset behind the stretch.
     pub(crate) end: u64,
 }
 
 const DAMAGED: FsError = FsError::Damaged("the words of a file");
 
-/// So many words of a kind are remembered of a file; then they are forgotten and read again.
+/// The most words of a kind that a mount caches for a file; beyond it the mount forgets them and
+/// reads them again.
 const MAX_SEEN: usize = 1 << 20;
 
 fn keep(seen: &mut Numbered<u64, u64>, number: u64, word: Word) {
@@ -36,19 +37,19 @@ fn keep(seen: &mut Numbered<u64, u64>, number: u64, word: Word) {
 }
 
 impl<M: VolumeMemory> Volume<M> {
-    /// A word that must be a node, or a hole.
+    /// Returns the node that a word leads to, or `None` for a hole.
     fn node(&self, word: Word) -> Result<Option<GlobalAddr>, FsError> {
         match word.kind() {
             Some(WordKind::Node) => Ok(Some(word.addr())),
             None if word.is_hole() => Ok(None),
-            // Somebody who was killed freed it, and that is not settled yet.
+            // A killed mount was freeing the node, and its mark is not settled yet.
             None => Err(FsError::Busy),
             Some(_) => Err(DAMAGED),
         }
     }
 
-    /// Where the word of a cluster is; nodes on the way are made if `make` says so. `None`: there
-    /// is no node for it.
+    /// Returns the address of a cluster's word. Creates missing nodes on the way if `make` is set;
+    /// else returns `None` if one is missing.
     pub(crate) fn cluster_word(
         &self,
         file: &OpenFile,
@@ -84,7 +85,7 @@ impl<M: VolumeMemory> Volume<M> {
         Ok(Some(at))
     }
 
-    /// The word of a cluster: a hole, a run, or a split.
+    /// Returns the word of a cluster: a hole, a run, or a split cluster.
     pub(crate) fn cluster(
         &self,
         file: &OpenFile,
@@ -102,7 +103,7 @@ impl<M: VolumeMemory> Volume<M> {
         }
     }
 
-    /// Notes the word of a cluster, after a check.
+    /// Caches the word of a cluster, after checking its kind.
     pub(crate) fn see_cluster(
         &self,
         file: &OpenFile,
@@ -121,12 +122,12 @@ impl<M: VolumeMemory> Volume<M> {
         }
     }
 
-    /// Where the word of a block is, in a split cluster.
+    /// The address of a block's word in a split cluster.
     pub(crate) const fn block_word(split: Word, block: u64) -> GlobalAddr {
         plus(split.addr(), 8 * (block % CLUSTER_BLOCKS))
     }
 
-    /// The word of a block of a split cluster.
+    /// Returns the word of a block of a split cluster.
     pub(crate) fn block(&self, file: &OpenFile, split: Word, block: u64) -> Result<Word, FsError> {
         let seen = file.seen.read().unwrap_or_else(PoisonError::into_inner);
         if let Some(word) = seen.blocks.get(&block) {
@@ -136,7 +137,7 @@ impl<M: VolumeMemory> Volume<M> {
         self.see_block(file, block, self.word(Self::block_word(split, block))?)
     }
 
-    /// Notes the word of a block, after a check.
+    /// Caches the word of a block, after checking its kind.
     pub(crate) fn see_block(
         &self,
         file: &OpenFile,
@@ -155,8 +156,8 @@ impl<M: VolumeMemory> Volume<M> {
         }
     }
 
-    /// The stretch that begins at an offset: as far as one look tells. `met` is of all looks at one
-    /// tree: no two words lead to one node.
+    /// Returns the stretch that begins at `offset`, as far as one descent of the tree shows. `met`
+    /// is shared by all descents of one tree: it detects two words that lead to one node.
     pub(crate) fn extent(
         &self,
         file: &OpenFile,
@@ -170,12 +171,12 @@ impl<M: VolumeMemory> Volume<M> {
         let first = Branch::first_cluster(branch.level);
         for level in (0..branch.level).rev() {
             let Some(node) = self.node(self.word(at)?)? else {
-                // All that hangs there.
+                // The whole subtree is a hole.
                 let bits = NODE_BITS * (level + 1);
                 let last = first.saturating_add(((branch.index >> bits) + 1) << bits);
                 return Ok(Extent { is_data: false, end: last.saturating_mul(CLUSTER_BYTES) });
             };
-            // In which of its level's trees, and where.
+            // The tree, the level and the index of the node.
             let place = (branch.level << 8 | level, branch.index >> (NODE_BITS * (level + 1)));
             if *met.entry(node.raw()).or_insert(place) != place {
                 return Err(DAMAGED);

@@ -1,5 +1,5 @@
-//! A volume in the memory of one process, which the table's tests have: it notices misuse, and
-//! stops and kills clients at every memory operation.
+//! A volume in the memory of one process, shared with the table's tests: the heap detects misuse,
+//! and stops and kills clients at every memory operation.
 #![allow(dead_code, unreachable_pub, reason = "each test program uses a part of it")]
 #![allow(clippy::cast_possible_truncation, reason = "the numbers of tests are small")]
 
@@ -17,19 +17,19 @@ use rackpool_kv::{CasError, GlobalAddr, Memory, ReadRequest, Table};
 use table::heap::{Heap, HeapError};
 use table::reservations::HeapReservation;
 
-/// The heap, and the names of addresses.
+/// The heap, and the roots.
 #[derive(Clone, Debug)]
 pub struct TestVolumeMemory {
     pub heap: Arc<Heap>,
     roots: Arc<Mutex<BTreeMap<String, GlobalAddr>>>,
     bytes: u64,
-    /// Of all mounts.
+    /// Shared by all mounts.
     has_reserve: Arc<AtomicBool>,
-    /// Bytes that count as used and are not.
+    /// Bytes that count as used without being used.
     ballast: Arc<AtomicU64>,
 }
 
-/// What a mount has in reserve.
+/// The size of a mount's reserve in bytes.
 const RESERVE: u64 = 32 << 10;
 
 impl TestVolumeMemory {
@@ -38,7 +38,7 @@ impl TestVolumeMemory {
         Self { heap: Arc::new(Heap::new(bytes)), roots, bytes, has_reserve, ballast }
     }
 
-    /// From now on only so many bytes are free beside the reserve; until `None`.
+    /// Limits the free bytes beside the reserve; `None` removes the limit.
     pub fn leave_free(&self, bytes: Option<u64>) {
         self.ballast.store(0, Ordering::Relaxed);
         let free = self.limit().saturating_sub(self.used() + RESERVE);
@@ -46,7 +46,8 @@ impl TestVolumeMemory {
         self.ballast.store(ballast, Ordering::Relaxed);
     }
 
-    /// Bytes that may be in use. The heap finds no room for what it has all the same.
+    /// The most bytes that may be in use. The heap itself may be full earlier, since it reuses
+    /// freed memory only for the same size.
     fn limit(&self) -> u64 {
         self.bytes / 2
     }
@@ -57,13 +58,13 @@ impl TestVolumeMemory {
         if wanted > self.limit() { Err(HeapError::Full) } else { Ok(()) }
     }
 
-    /// Opens the volume of all tests; it waits for nobody.
+    /// Opens the volume of all tests, which never waits for other mounts.
     pub fn mount(&self) -> Volume<Self> {
         let volume = Volume::open_or_create(self.clone(), "test").unwrap();
         volume.with_lock_wait(std::time::Duration::ZERO)
     }
 
-    /// Where the volume begins.
+    /// The address of the volume's superblock.
     pub fn superblock(&self) -> GlobalAddr {
         self.roots.lock().unwrap()["fs:test"]
     }
@@ -76,12 +77,12 @@ impl TestVolumeMemory {
         Table::open(self.clone(), GlobalAddr::from_raw(addr)).unwrap()
     }
 
-    /// Gives the first mount that has the file open the claim to it.
+    /// Gives the claim of a file to the first mount that has it open.
     pub fn claim(&self, ino: Ino) {
         let key = [&b"i"[..], &ino.0.to_be_bytes()].concat();
         let (mut handle, mut value) = (self.table().handle(), Vec::new());
         assert!(handle.get(&key, &mut value).unwrap());
-        // Behind the tag of a plain value: the claim, the count of opens, the first of them.
+        // After the tag of a plain value: the claim, the count of opens, the first of them.
         value.copy_within(1 + 116..1 + 126, 1 + 104);
         handle.put(&key, &value).unwrap();
     }
@@ -92,7 +93,7 @@ impl TestVolumeMemory {
     }
 }
 
-/// The whole words around some bytes: the heap knows words only.
+/// The whole words around some bytes: the heap has no smaller unit.
 fn around(addr: GlobalAddr, len: usize) -> (GlobalAddr, usize, usize) {
     let before = usize::try_from(addr.raw() % 8).unwrap();
     let whole = (before + len).next_multiple_of(8);
@@ -243,12 +244,12 @@ impl VolumeMemory for TestVolumeMemory {
 
 pub const ROOT: Caller = Caller::new(0, 0);
 
-/// Makes a file.
+/// Creates a file.
 pub fn file(volume: &Volume<TestVolumeMemory>, parent: Ino, name: &[u8]) -> Ino {
     volume.create(parent, name, NewNode::File, 0o644, ROOT).unwrap().ino
 }
 
-/// Makes a directory.
+/// Creates a directory.
 pub fn directory(volume: &Volume<TestVolumeMemory>, parent: Ino, name: &[u8]) -> Ino {
     volume.create(parent, name, NewNode::Directory, 0o755, ROOT).unwrap().ino
 }
@@ -264,7 +265,7 @@ pub fn names(volume: &Volume<TestVolumeMemory>, ino: Ino) -> Result<Vec<Vec<u8>>
     Ok(names)
 }
 
-/// Walks all directories; panics if counts do not fit what is there.
+/// Walks all directories; panics if their counts are wrong.
 pub fn check(volume: &Volume<TestVolumeMemory>, label: &str) {
     let mut links: BTreeMap<Ino, u32> = BTreeMap::new();
     let mut rest = vec![Ino::ROOT];
@@ -288,7 +289,7 @@ pub fn check(volume: &Volume<TestVolumeMemory>, label: &str) {
     }
 }
 
-/// Removes all that is in a directory.
+/// Removes everything in a directory.
 pub fn remove_all(volume: &Volume<TestVolumeMemory>, ino: Ino) {
     for name in names(volume, ino).unwrap() {
         let attr = volume.lookup(ino, &name).unwrap();
@@ -301,7 +302,7 @@ pub fn remove_all(volume: &Volume<TestVolumeMemory>, ino: Ino) {
     }
 }
 
-/// What is allocated when all is removed, by a mount that nothing befell.
+/// The allocations after a mount without faults has removed everything.
 pub fn emptied(memory: &TestVolumeMemory) -> Vec<u64> {
     let volume = memory.mount();
     volume.sweep().unwrap();

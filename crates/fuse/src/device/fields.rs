@@ -1,4 +1,4 @@
-//! What a request consists of.
+//! The fields of a request.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -6,18 +6,18 @@ use std::os::unix::ffi::OsStrExt;
 use fuser::Errno;
 use rackpool_fs::{Caller, Ino};
 
-/// What all requests begin with.
+/// The header of a request.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Header {
     pub(crate) opcode: u32,
-    /// What its answer is known by.
+    /// The kernel's number of the request; the answer repeats it.
     pub(crate) unique: u64,
     pub(crate) ino: Ino,
     pub(crate) caller: Caller,
 }
 
-/// Fields of a request, from the front, in little-endian order, as all hosts have it that this runs
-/// on. What is not there is an error of the kernel's: `EIO`.
+/// The fields of a request, decoded from the front, in little-endian order (the order of all
+/// supported hosts). A missing field is an error of the kernel's: `EIO`.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Fields<'a>(&'a [u8]);
 
@@ -62,7 +62,7 @@ impl<'a> Fields<'a> {
         self.array().map(i64::from_le_bytes)
     }
 
-    /// A name, which ends with a zero.
+    /// A name, terminated by a zero byte.
     pub(crate) fn name(&mut self) -> Result<&'a OsStr, Errno> {
         let len = self.0.iter().position(|byte| *byte == 0).ok_or(Errno::EIO)?;
         let (name, rest) = self.0.split_at(len);
@@ -70,7 +70,7 @@ impl<'a> Fields<'a> {
         Ok(OsStr::from_bytes(name))
     }
 
-    /// So many bytes.
+    /// The next `len` bytes.
     pub(crate) fn bytes(&mut self, len: u32) -> Result<&'a [u8], Errno> {
         let len = usize::try_from(len).map_err(|_| Errno::EIO)?;
         let (bytes, rest) = self.0.split_at_checked(len).ok_or(Errno::EIO)?;

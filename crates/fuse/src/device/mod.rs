@@ -1,7 +1,7 @@
-//! The kernel's end of a mount: its requests, as bytes, and the answers to them.
+//! The kernel's end of a mount: its requests and the answers, as bytes.
 //!
-//! `fuser` mounts and comes to terms with the kernel; its own loop knows neither interruptions nor
-//! whether a lock is one of `fcntl` or of `flock`, so requests are read here.
+//! `fuser` mounts and negotiates with the kernel. Its own loop supports neither interruption nor
+//! the distinction between `fcntl` and `flock` locks, so this module reads the requests.
 
 mod fields;
 pub(crate) mod opcode;
@@ -22,10 +22,10 @@ use spinner::Spinner;
 
 use crate::session::MAX_REQUEST;
 
-/// Beside what is written, a request is a header, and names.
+/// A request holds a header, names, and at most [`MAX_REQUEST`] bytes to write.
 const REQUEST_BYTES: usize = MAX_REQUEST as usize + (16 << 10);
 
-/// The descriptor that requests are read from, by any number of threads.
+/// The descriptor that any number of threads read requests from.
 #[derive(Clone, Debug)]
 pub(crate) struct Device(Arc<Shared>);
 
@@ -36,7 +36,7 @@ struct Shared {
 }
 
 impl Device {
-    /// The device of a mount.
+    /// Returns the device of a mount.
     pub(crate) fn of(mount: BorrowedFd<'_>) -> io::Result<Self> {
         Ok(Self::new(File::from(mount.try_clone_to_owned()?)))
     }
@@ -45,7 +45,7 @@ impl Device {
         Self(Arc::new(Shared { file, spinner: Spinner::default() }))
     }
 
-    /// Reads requests and has them answered until the kernel has let go of the mount.
+    /// Reads requests and passes them to `answer`, until the kernel has released the mount.
     pub(crate) fn serve(
         &self,
         mut answer: impl FnMut(&Header, Fields<'_>, Reply),
@@ -55,7 +55,7 @@ impl Device {
             let len = match (&self.0.file).read(&mut buffer) {
                 Ok(len) => len,
                 Err(error) => match error.raw_os_error() {
-                    // Interrupted before it was read; nothing there after all.
+                    // Interrupted before the read, or no request after all.
                     Some(libc::ENOENT | libc::EINTR | libc::EAGAIN) => continue,
                     Some(libc::ENODEV) => return Ok(()),
                     _ => return Err(error),
@@ -79,7 +79,7 @@ impl Device {
     }
 }
 
-/// Stands for the kernel in tests: it hears the answers.
+/// Stands for the kernel in tests: receives the answers.
 #[cfg(test)]
 #[derive(Debug)]
 pub(crate) struct Kernel {
@@ -101,7 +101,7 @@ impl Kernel {
         Reply::new(&self.device, unique)
     }
 
-    /// What was answered next: to which request, and which error.
+    /// Returns the next answer: the number of its request, and the error.
     pub(crate) fn answer(&self) -> (u64, i32) {
         let mut header = [0; 16];
         (&self.heard).read_exact(&mut header).expect("an answer");

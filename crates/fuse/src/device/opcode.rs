@@ -1,4 +1,4 @@
-//! What requests ask for, by the kernel's numbers.
+//! The kinds of requests, by the kernel's numbers.
 
 pub(crate) const LOOKUP: u32 = 1;
 pub(crate) const FORGET: u32 = 2;

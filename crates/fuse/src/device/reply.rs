@@ -10,12 +10,13 @@ use rackpool_fs::{Attr, Ino, Kind, StatFs, Time};
 
 use super::Device;
 
-/// Bytes that programs are told to read and write at once.
+/// The block size reported to programs, in bytes.
 const BLOCK_BYTES: u32 = 4096;
 const HEADER_BYTES: usize = 16;
 const NAME_ALIGN: usize = 8;
 
-/// Answers one request, once; one that is forgotten, by a thread that panicked, is answered `EIO`.
+/// Answers one request, once. If it is dropped unanswered, as when a thread panics, the answer is
+/// `EIO`.
 #[derive(Debug)]
 pub(crate) struct Reply {
     device: Option<Device>,
@@ -33,7 +34,7 @@ impl Reply {
         Self { device: Some(device.clone()), unique }
     }
 
-    /// What the request is known by.
+    /// The kernel's number of the request.
     pub(crate) const fn unique(&self) -> u64 {
         self.unique
     }
@@ -47,13 +48,13 @@ impl Reply {
         header[8..].copy_from_slice(&self.unique.to_le_bytes());
         let sent = (&device.0.file).write_vectored(&[IoSlice::new(&header), IoSlice::new(body)]);
         match sent.map_err(|error| (error.raw_os_error(), error)) {
-            // Whoever asked is gone, or all of the mount.
+            // The program is gone, or the whole mount.
             Ok(_) | Err((Some(libc::ENOENT | libc::ENODEV), _)) => {}
             Err((_, error)) => tracing::error!("the kernel takes no answer: {error}"),
         }
     }
 
-    /// The request needs no answer.
+    /// Drops the reply: the request needs no answer.
     pub(crate) fn none(mut self) {
         self.device = None;
     }
@@ -70,12 +71,12 @@ impl Reply {
         self.send(0, bytes);
     }
 
-    /// What a name names. The kernel keeps neither the name nor the attributes.
+    /// Answers a look-up. The kernel caches neither the name nor the attributes.
     pub(crate) fn entry(self, attr: &Attr) {
         self.bytes(&entry(attr));
     }
 
-    /// The same, and the handle of a file that is open.
+    /// Answers as [`entry`](Self::entry), with the handle of a file that was opened.
     pub(crate) fn created(self, attr: &Attr, opened: (u64, FopenFlags)) {
         self.bytes(&[&entry(attr)[..], &opening(opened)].concat());
     }
@@ -85,13 +86,13 @@ impl Reply {
     }
 
     pub(crate) fn attr(self, attr: &Attr) {
-        // Valid for no time: seconds u64, nanoseconds u32, zero u32.
+        // Cache timeout 0: seconds u64, nanoseconds u32, zero u32.
         let mut bytes = vec![0; 16];
         put_attr(&mut bytes, attr);
         self.bytes(&bytes);
     }
 
-    /// Two words, of which the second one means nothing.
+    /// Two words; the second one is unused.
     pub(crate) fn count(self, count: u32) {
         self.bytes(&u64::from(count).to_le_bytes());
     }
@@ -118,7 +119,7 @@ impl Reply {
 fn entry(attr: &Attr) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(128);
     bytes.extend_from_slice(&attr.ino.0.to_le_bytes());
-    // Numbers of inodes are never used again: they are all of one generation. Valid for no time.
+    // Inode numbers are never reused, so all have one generation. The cache timeouts are 0.
     bytes.resize(40, 0);
     put_attr(&mut bytes, attr);
     bytes
@@ -155,7 +156,7 @@ fn put_attr(into: &mut Vec<u8>, attr: &Attr) {
     }
 }
 
-/// The kind as it stands in a mode, and in an entry of a folder.
+/// The kind as encoded in a mode and in an entry of a folder.
 const fn kind_bits(kind: Kind) -> u32 {
     match kind {
         Kind::Fifo => 1,
@@ -168,7 +169,7 @@ const fn kind_bits(kind: Kind) -> u32 {
     }
 }
 
-/// Entries of a folder, as many as the kernel has room for.
+/// Entries of a folder, as many as fit into the kernel's buffer.
 #[derive(Debug)]
 pub(crate) struct Directory {
     bytes: Vec<u8>,
@@ -180,7 +181,7 @@ impl Directory {
         Self { bytes: Vec::new(), room: usize::try_from(room).unwrap_or(usize::MAX) }
     }
 
-    /// Whether there was room for another entry.
+    /// Appends an entry. Returns false if there is no room for it.
     pub(crate) fn add(&mut self, ino: Ino, cookie: u64, kind: Kind, name: &OsStr) -> bool {
         let len = (24 + name.len()).next_multiple_of(NAME_ALIGN);
         if self.bytes.len() + len > self.room {

@@ -1,9 +1,9 @@
-//! Looking for the next request before sleeping for it.
+//! Polling for the next request before sleeping.
 //!
-//! Who reads or writes a file bit by bit sends the next request a few microseconds after an answer,
-//! and waking a thread for it takes as long as serving it. So one thread at a time, after it has
-//! answered a read or a write, looks whether something comes. More of them would take the cores
-//! away from those who ask.
+//! A program that reads or writes a file in small pieces sends the next request a few microseconds
+//! after an answer, and waking a thread for it takes as long as serving it. So after an answer to a
+//! read or a write one thread at a time, the spinner, polls for the next request. More spinners
+//! would take cores away from the programs.
 
 use std::fs::File;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -13,26 +13,27 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::opcode;
 
-/// Longer than a program needs from one answer to its next request, and no longer than waking takes
-/// where a core has to be brought back.
+/// Longer than a program takes from an answer to its next request, and no longer than waking a
+/// thread takes when a core leaves an idle state.
 const LOOK: Duration = Duration::from_micros(30);
-/// So many looks in vain in a row, and only one in [`RETRY`] answers is followed by one.
+/// After this many useless polls in a row, only one in [`RETRY`] answers is followed by a poll.
 const IN_VAIN: u32 = 8;
 const RETRY: u32 = 32;
 const AT_ONCE: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };
 
-/// What the threads of a mount know of each other.
+/// The state that the threads of a mount share.
 #[derive(Debug, Default)]
 pub(super) struct Spinner {
-    /// Some thread looks.
+    /// Set while a thread polls.
     is_held: AtomicBool,
-    /// Looks in vain since the last that was not, and answers since then without a look.
+    /// Useless polls since the last useful one, plus answers since then that were not followed by a
+    /// poll.
     vain: AtomicU32,
 }
 
 impl Spinner {
-    /// A request has been answered: looks for the next one, if that is likely to pay. Whether there
-    /// is one or not, the caller reads next.
+    /// Polls for the next request after an answer, if that is likely to find one. The caller reads
+    /// next in any case.
     pub(super) fn answered(&self, opcode: u32, device: &File) {
         if !matches!(opcode, opcode::READ | opcode::WRITE) || !self.pays() {
             return;
@@ -45,7 +46,7 @@ impl Spinner {
         self.is_held.store(false, Ordering::Release);
     }
 
-    /// Whether looks found something lately, or it is time to try.
+    /// Returns whether recent polls found requests, or another try is due.
     fn pays(&self) -> bool {
         self.vain.load(Ordering::Relaxed) < IN_VAIN
             || self.vain.fetch_add(1, Ordering::Relaxed).is_multiple_of(RETRY)
@@ -60,8 +61,8 @@ impl Spinner {
     }
 }
 
-/// Whether something can be read, looked at again and again for so long. An error is what the
-/// reader hears next.
+/// Polls until a request can be read, for at most `time`. Returns true on an error as well, which
+/// the next read reports.
 fn is_ready_within(device: &File, time: Duration) -> bool {
     let start = Instant::now();
     loop {
@@ -103,7 +104,7 @@ mod tests {
             assert!(spinner.pays());
             spinner.looked(false);
         }
-        // An answer counts by itself.
+        // The first of these answers is counted as a try, too.
         assert_eq!((0..10 * RETRY).filter(|_| spinner.pays()).count(), 10);
         spinner.looked(true);
         assert!((0..100).all(|_| spinner.pays()));

@@ -1,4 +1,4 @@
-//! Attributes, also extended ones, and the metrics of the file system.
+//! Attributes, extended attributes, and the size of the file system.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -8,13 +8,14 @@ use rackpool_fs::{Attr, Caller, Ino, SetAttr, StatFs, XattrMode};
 
 use super::{Answer, Shell};
 
-/// The longest name of an extended attribute.
+/// The longest name of an extended attribute, in bytes.
 const MAX_XATTR_NAME: usize = 255;
-/// The kinds of extended attributes that are kept.
+/// The accepted prefixes of extended attributes.
 const PREFIXES: [&[u8]; 3] = [b"user.", b"trusted.", b"security."];
-/// Access control lists, which the kernel checks and the volume keeps in agreement with the mode.
+/// Access control lists: the kernel checks them, and the volume keeps them in agreement with the
+/// mode.
 const ACLS: [&[u8]; 2] = [b"system.posix_acl_access", b"system.posix_acl_default"];
-/// What only root is shown.
+/// The prefix of attributes that only root sees.
 const TRUSTED: &[u8] = b"trusted.";
 
 impl Shell {
@@ -69,7 +70,7 @@ impl Shell {
         removed.map_err(|error| self.failed_inode("removing an extended attribute", &error))
     }
 
-    /// The names, each with a zero behind it.
+    /// Returns the names, each terminated by a zero byte.
     pub(super) fn xattrs(&self, ino: Ino, user: u32) -> Answer<Vec<u8>> {
         let found = self.volume.list_xattr(ino);
         let names =
@@ -83,14 +84,14 @@ impl Shell {
         Ok(list)
     }
 
-    /// Takes set-id bits away from a file that somebody without privileges writes to.
+    /// Clears the set-id bits of a file that a user without privileges writes to.
     pub(super) fn take_set_id(&self, ino: Ino) -> Answer<()> {
         let taken = self.volume.drop_privileges(ino);
         taken.map_err(|error| self.failed_inode("taking set-id bits away", &error))
     }
 }
 
-/// The name of an extended attribute of a kind that is kept.
+/// Checks the name of an extended attribute: accepted prefix, valid length.
 fn checked(name: &OsStr) -> Answer<&[u8]> {
     let name = name.as_bytes();
     if ACLS.contains(&name) {

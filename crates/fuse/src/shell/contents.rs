@@ -9,23 +9,24 @@ use rackpool_fs::{AllocateMode, Attr, Caller, Ino};
 use super::{Answer, Shell};
 use crate::device::Reply;
 
-/// The largest offset a file has.
+/// The largest offset of a file.
 const MAX_OFFSET: u64 = i64::MAX as u64;
 
 thread_local! {
-    /// What the thread reads into.
+    /// The thread's read buffer.
     static BUFFER: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
 }
 
 impl Shell {
-    /// Opens a file: its handle, and how the kernel is to treat it.
+    /// Opens a file. Returns its handle and the flags for the kernel.
     pub(super) fn open(&self, ino: Ino, flags: i32) -> Answer<(u64, FopenFlags)> {
         let opened = self.volume.open(ino);
         let attr = opened.map_err(|error| self.failed_inode("opening a file", &error))?;
         Ok(self.treatment(&attr, flags))
     }
 
-    /// A new handle of a file that was opened with these flags, and how the kernel is to treat it.
+    /// Returns a new handle of a file that was opened with these flags, and the flags for the
+    /// kernel.
     pub(super) fn treatment(&self, attr: &Attr, flags: i32) -> (u64, FopenFlags) {
         let (handle, keeps) = self.kept.at_open(attr);
         (handle, Self::flags(keeps, flags))
@@ -33,7 +34,7 @@ impl Shell {
 
     fn flags(keeps: bool, flags: i32) -> FopenFlags {
         if flags & (libc::O_DIRECT | libc::O_APPEND) != 0 {
-            // Appends go where the file ends in the pool; the kernel may think it ends elsewhere.
+            // Appends go to the file's end in the pool; the kernel's idea of the end may be stale.
             return FopenFlags::FOPEN_DIRECT_IO | FopenFlags::FOPEN_PARALLEL_DIRECT_WRITES;
         }
         if keeps { FopenFlags::FOPEN_KEEP_CACHE } else { FopenFlags::empty() }
@@ -44,20 +45,20 @@ impl Shell {
         opened.map(drop).map_err(|error| self.failed_inode("opening a folder", &error))
     }
 
-    /// Closes a folder.
+    /// Releases a file or folder.
     pub(super) fn release(&self, ino: Ino) -> Answer<()> {
         let released = self.volume.release(ino);
         released.map_err(|error| self.failed_inode("closing a file", &error))
     }
 
-    /// Closes a file for good.
+    /// Releases an open file description.
     pub(super) fn release_file(&self, ino: Ino, handle: u64) -> Answer<()> {
         self.kept.at_close(ino, handle);
         let dropped = self.drop_locks_through(ino, handle);
         self.release(ino).and(dropped)
     }
 
-    /// Reads and answers: what was read is passed on from the thread's own buffer.
+    /// Reads into the thread's buffer and answers from there.
     pub(super) fn read(&self, ino: Ino, offset: u64, size: u32, reply: Reply) {
         BUFFER.with_borrow_mut(|buffer| {
             let size = usize::try_from(size).unwrap_or(usize::MAX);
@@ -80,7 +81,7 @@ impl Shell {
         if how.contains(WriteFlags::FUSE_WRITE_KILL_SUIDGID) {
             self.take_set_id(ino)?;
         }
-        // What the page cache gives back lies where it lies.
+        // Write-back from the page cache keeps its offset.
         let written = if how.contains(WriteFlags::FUSE_WRITE_CACHE) {
             self.volume.write_back(ino, offset, data)
         } else if flags & libc::O_APPEND != 0 {
@@ -92,19 +93,19 @@ impl Shell {
         u32::try_from(written).map_err(|_| Errno::EIO)
     }
 
-    /// Appends; should the kernel keep pages of the file, they may be wrong where it took the end
-    /// to be.
+    /// Appends. If the file ends elsewhere than the kernel assumed, the kernel's pages of the file
+    /// may be wrong and are reported as outdated.
     fn append(&self, ino: Ino, assumed: u64, data: &[u8]) -> Result<usize, rackpool_fs::FsError> {
         let (offset, written) = self.volume.append(ino, data)?;
         if offset != assumed {
-            // Not from here: the kernel may hold those pages until this is answered. There is
-            // always somebody who listens.
+            // Not from this thread: the kernel may hold those pages until this request is answered.
+            // The receiver lives as long as the shell.
             let _ = self.outdated.send(ino);
         }
         Ok(written)
     }
 
-    /// A process, `owner`, has closed one of its descriptors.
+    /// Handles `FLUSH`: the process `owner` has closed one of its descriptors.
     pub(super) fn flush(&self, ino: Ino, handle: u64, owner: u64) -> Answer<()> {
         self.kept.at_close(ino, handle);
         let flushed = self.volume.flush(ino);

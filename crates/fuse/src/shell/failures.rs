@@ -1,4 +1,4 @@
-//! Failures of the pool, written down without flooding the log.
+//! Logging of pool failures, rate-limited.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -23,12 +23,12 @@ struct Noted {
 }
 
 impl Failures {
-    /// None yet.
+    /// Returns a counter without failures.
     pub(super) fn counted(metrics: &Arc<FileMetrics>) -> Self {
         Self { metrics: Arc::clone(metrics), noted: Mutex::default() }
     }
 
-    /// Writes a line, or counts what is not written.
+    /// Counts a failure, and logs a line if one is due.
     pub(super) fn note(&self, what: &str, error: &FsError) {
         self.metrics.failed();
         if let Some(unsaid) = self.due(Instant::now()) {
@@ -36,7 +36,7 @@ impl Failures {
         }
     }
 
-    /// How many have not been written since the last line, if one is due.
+    /// Returns the number of failures not logged since the last line, if a line is due.
     fn due(&self, now: Instant) -> Option<u64> {
         let mut noted = self.noted.lock().unwrap_or_else(PoisonError::into_inner);
         if noted.last.is_some_and(|last| now.duration_since(last) < PAUSE) {

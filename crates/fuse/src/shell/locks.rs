@@ -13,10 +13,10 @@ use super::{Answer, Shell};
 use crate::device::Reply;
 use crate::waiting::{Granted, Task, Waiter};
 
-/// The lock is one of `flock`.
+/// The flag of a `flock` lock.
 const WHOLE: u32 = 1;
 
-/// How a lock is asked for, as the kernel has it.
+/// A lock mode in the kernel's encoding.
 const fn raw_mode(mode: LockMode) -> i32 {
     match mode {
         LockMode::Shared => libc::F_RDLCK,
@@ -45,7 +45,7 @@ impl Request<'_> {
         Ok(LockRequest { owner: LockOwner { family, id }, range, mode, pid, handle })
     }
 
-    /// Tells of a lock that is in the way, or that none is.
+    /// Answers with a conflicting lock, or with `F_UNLCK` if there is none.
     pub(super) fn getlk(&mut self, reply: Reply) {
         let found = self.lock_request().and_then(|request| {
             let found = self.shell.volume.test_lock(self.header.ino, &request);
@@ -71,7 +71,7 @@ impl Request<'_> {
         }
     }
 
-    /// unique u64; it wants no answer
+    /// unique u64; needs no answer
     pub(super) fn interrupt(&mut self, reply: Reply) {
         if let Ok(unique) = self.fields.u64() {
             self.shell.waiting.interrupt(unique);
@@ -81,7 +81,7 @@ impl Request<'_> {
 }
 
 impl Shell {
-    /// Tries to get or give up a lock; answers, or lets the request wait.
+    /// Tries to set or release a lock, then answers or queues the request.
     fn lock(&self, waiter: Waiter) {
         let (ino, request) = (waiter.ino, waiter.request);
         let gives_up = request.mode.is_none();
@@ -99,7 +99,7 @@ impl Shell {
                 self.waiting.drop_pages(Granted { ino, request, outdated, reply: waiter.reply });
             }
             Ok(LockOutcome::InTheWay(others)) => self.blocked(waiter, &others),
-            // Other mounts were quicker, time and again.
+            // Transactions of other mounts have won, again and again.
             Err(FsError::Busy) => self.blocked(waiter, &[]),
             Err(error) => waiter.reply.error(self.failed_lock(&error)),
         }
@@ -107,7 +107,7 @@ impl Shell {
 
     fn blocked(&self, waiter: Waiter, others: &[OtherLock]) {
         if waiter.request.owner.family == LockFamily::Whole && waiter.is_new() {
-            // It has given up what it had.
+            // It has released what it had.
             self.waiting.nudge(waiter.ino);
         }
         let may_go =
@@ -119,9 +119,9 @@ impl Shell {
         }
     }
 
-    /// Tries again for requests that wait, and has the kernel drop what it keeps of files whose
-    /// locks were got, until the mount has ended. No thread that serves may do the latter: the
-    /// kernel waits for pages that it is reading or writing.
+    /// Retries waiting requests, and makes the kernel drop its pages of files whose locks were
+    /// granted, until the mount has ended. A serving thread must not do the latter: the kernel
+    /// waits for pages that it is reading or writing.
     pub(crate) fn keep_locks(&self, notifier: &Notifier) {
         loop {
             match self.waiting.next() {
@@ -141,7 +141,7 @@ impl Shell {
             }
             Err(error) => {
                 tracing::error!("the kernel does not drop what it keeps of a locked file: {error}");
-                // Who can't be told what the file is must not have it.
+                // An owner that may read stale pages must not have the lock.
                 let _ = self.volume.set_lock(ino, &LockRequest { mode: None, ..request });
                 self.waiting.nudge(ino);
                 reply.error(Errno::EIO);
@@ -149,20 +149,21 @@ impl Shell {
         }
     }
 
-    /// Ends what keeps locks.
+    /// Ends the lock thread.
     pub(crate) fn end_locks(&self) {
         self.waiting.end();
     }
 
-    /// Whoever gets the lock next sees when the file was changed.
+    /// Stores the times of writes, so that the next owner of the lock sees that the file was
+    /// changed.
     fn write_times_down(&self, ino: Ino) {
         if let Err(error) = self.volume.flush(ino) {
-            // The lock goes nevertheless; they are written down later.
+            // The lock is released nevertheless; the times are stored later.
             self.failures.note("writing down the times of a locked file", &error);
         }
     }
 
-    /// Takes the locks of a process that closes a descriptor of the file.
+    /// Releases the locks of a process that closes a descriptor of the file.
     pub(super) fn drop_locks(&self, ino: Ino, handle: u64, id: u64) -> Answer<()> {
         self.volume.note_closed(ino, handle);
         let owner = LockOwner { family: LockFamily::Record, id };
@@ -171,7 +172,7 @@ impl Shell {
         dropped.map_err(|error| self.failed_lock(&error))
     }
 
-    /// Takes the locks of an open file description that is closed.
+    /// Releases the locks of an open file description that is closed.
     pub(super) fn drop_locks_through(&self, ino: Ino, handle: u64) -> Answer<()> {
         let dropped = self.volume.drop_locks_through(ino, handle);
         self.waiting.nudge(ino);

@@ -19,19 +19,19 @@ use crate::metrics::FileMetrics;
 use crate::waiting::Waiting;
 use failures::Failures;
 
-/// What a request comes to.
+/// The result of a request.
 type Answer<T> = Result<T, Errno>;
 
-/// What all threads of a mount share.
+/// The state that all threads of a mount share.
 #[derive(Debug)]
 pub(crate) struct Shell {
     volume: Volume<Arc<Pool>>,
     kept: KernelCachedFiles,
     failures: Failures,
-    /// What is counted.
+    /// Counters of requests and failures.
     pub(crate) counts: Arc<FileMetrics>,
     waiting: Waiting,
-    /// Files whose pages in the kernel are not what the volume has.
+    /// Files whose pages in the kernel are outdated.
     stale: Mutex<Receiver<Ino>>,
     outdated: Sender<Ino>,
 }
@@ -46,7 +46,7 @@ impl Shell {
         Self { volume, kept, failures, counts, waiting, stale, outdated }
     }
 
-    /// The volume's housekeeping, and pages that the kernel must drop.
+    /// Sweeps the volume, and makes the kernel drop outdated pages.
     pub(crate) fn keep_house(&self, notifier: &Notifier) {
         if let Err(error) = self.volume.sweep() {
             self.failures.note("housekeeping", &error);
@@ -62,7 +62,7 @@ impl Shell {
         }
     }
 
-    /// The kernel has forgotten a file.
+    /// Handles a file that the kernel has forgotten.
     fn forget(&self, ino: Ino) {
         self.kept.forget(ino);
         if let Err(error) = self.volume.forget(ino) {
@@ -70,12 +70,12 @@ impl Shell {
         }
     }
 
-    /// Leaves the volume.
+    /// Closes the volume.
     pub(crate) fn close(self) -> Result<(), FsError> {
         self.volume.close()
     }
 
-    /// The error number of what failed, which is written down if it is not the program's own doing.
+    /// Returns the error number of a failure, and logs the failure if the program did not cause it.
     fn failed(&self, what: &'static str, error: &FsError) -> Errno {
         let number = crate::reply::error_number(error);
         if number == Errno::EIO || number == Errno::EBUSY {
@@ -84,7 +84,8 @@ impl Shell {
         number
     }
 
-    /// The same for what goes by inode: one that is gone has the kernel look its path up again.
+    /// As [`failed`](Self::failed), for a request by inode: `ESTALE` for a deleted inode makes the
+    /// kernel look its path up again.
     fn failed_inode(&self, what: &'static str, error: &FsError) -> Errno {
         match error {
             FsError::NotFound => Errno::ESTALE,

@@ -28,7 +28,7 @@ impl Shell {
         made.map_err(|error| self.failed("creating a file", &error))
     }
 
-    /// What mknod(2) asks for.
+    /// Serves mknod(2).
     pub(super) fn make_node(
         &self,
         parent: Ino,
@@ -47,8 +47,8 @@ impl Shell {
         self.make(parent, name, node, mode, caller)
     }
 
-    /// Creates a file and opens it. If another mount was quicker the kernel looks again: only it
-    /// can tell whether the caller may open what is there.
+    /// Creates a file and opens it. If another mount has created the name first, `ESTALE` makes the
+    /// kernel look it up again: only the kernel can tell whether the caller may open that file.
     pub(super) fn create(
         &self,
         parent: Ino,
@@ -112,7 +112,7 @@ impl Shell {
         target.map_err(|error| self.failed_inode("reading a link", &error))
     }
 
-    /// Lists a folder from behind a cookie on, as much as the answer has room for.
+    /// Lists a folder from behind a cookie, as far as the answer has room.
     pub(super) fn list(&self, ino: Ino, cookie: u64, into: &mut Directory) -> Answer<()> {
         let mut visit = |entry: rackpool_fs::Entry<'_>| {
             let name = OsStr::from_bytes(entry.name);

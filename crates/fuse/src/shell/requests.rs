@@ -1,5 +1,4 @@
-//! The kernel's requests: what is asked for, and with what, is taken from the bytes, done, and
-//! answered.
+//! Decodes the kernel's requests, executes them and answers.
 
 use std::os::unix::ffi::OsStrExt;
 
@@ -10,13 +9,13 @@ use super::{Answer, Shell};
 use crate::device::{Directory, Fields, Header, Reply, opcode};
 use crate::reply::set_attr;
 
-/// Folders are known by their inodes.
+/// The handle and flags of open folders, which are identified by inode.
 const FOLDER: (u64, FopenFlags) = (0, FopenFlags::empty());
 
-/// What `SETXATTR` says of an ACL whose sender is not in the file's group.
+/// The flag of `SETXATTR` that the caller is not in the file's group.
 const ACL_KILL_SGID: u32 = 1;
 
-/// A request that is being answered.
+/// A request that is being served.
 #[derive(Debug)]
 pub(super) struct Request<'a> {
     pub(super) shell: &'a Shell,
@@ -24,7 +23,7 @@ pub(super) struct Request<'a> {
     pub(super) fields: Fields<'a>,
 }
 
-/// Answers with what was found or done.
+/// Answers with a result or its error.
 fn tell<T>(answer: Answer<T>, reply: Reply, how: impl FnOnce(Reply, T)) {
     match answer {
         Ok(found) => how(reply, found),
@@ -40,7 +39,7 @@ fn done(answer: Answer<()>, reply: Reply) {
     tell(answer, reply, |reply, ()| reply.done());
 }
 
-/// Answers with bytes, or with how many there are when no room was given.
+/// Answers with bytes, or with their number if the kernel's buffer size is 0.
 fn sized(answer: Answer<(Vec<u8>, u32)>, reply: Reply) {
     tell(answer, reply, |reply, (bytes, size)| match u32::try_from(bytes.len()) {
         Ok(len) if size == 0 => reply.count(len),
@@ -50,7 +49,7 @@ fn sized(answer: Answer<(Vec<u8>, u32)>, reply: Reply) {
 }
 
 impl Shell {
-    /// Answers a request, now or later.
+    /// Serves a request; a lock request may be answered later.
     pub(crate) fn answer(&self, header: Header, fields: Fields<'_>, reply: Reply) {
         self.counts.asked(header.opcode);
         let mut asked = Request { shell: self, header, fields };
@@ -86,7 +85,7 @@ impl Shell {
 }
 
 impl Request<'_> {
-    /// Answers what is asked of files and folders that are open.
+    /// Serves requests for open files and folders.
     fn use_file(mut self, reply: Reply) {
         let (shell, ino) = (self.shell, self.header.ino);
         match self.header.opcode {
@@ -116,7 +115,8 @@ impl Request<'_> {
                 reply.none();
             }
             opcode::BATCH_FORGET => {
-                // What was cut short is forgotten when the mount ends.
+                // Inodes missing from a request that was cut short are forgotten when the mount
+                // ends.
                 let _ = self.batch_forget();
                 reply.none();
             }
@@ -128,13 +128,13 @@ impl Request<'_> {
         self.shell.lookup(self.header.ino, self.fields.name()?)
     }
 
-    /// valid u32 | zero u32 | handle u64 | and what is to be set
+    /// valid u32 | zero u32 | handle u64 | the attributes to set
     fn set_attr(&mut self) -> Answer<Attr> {
         let change = set_attr(&mut self.fields)?;
         self.shell.set_attr(self.header.ino, change, self.header.caller)
     }
 
-    /// Who creates something: the umask stands next in the request.
+    /// The caller of a request that creates something; the umask is the next field.
     fn masked_caller(&mut self) -> Answer<Caller> {
         Ok(self.header.caller.with_umask(self.fields.u32()?))
     }
@@ -199,7 +199,7 @@ impl Request<'_> {
         Ok((attr, self.shell.treatment(&attr, flags)))
     }
 
-    /// As to create, with a name that nobody will see.
+    /// As for create, with a name that is never used.
     fn tmpfile(&mut self) -> Answer<(Attr, (u64, FopenFlags))> {
         let (flags, mode) = (self.fields.i32()?, self.fields.u32()?);
         let caller = self.masked_caller()?;

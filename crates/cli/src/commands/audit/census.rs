@@ -1,4 +1,4 @@
-//! The objects in use in a rack, as its daemon's files say: docs/design/rack-memory.md. It only
+//! The objects in use in a rack, read from its daemon's files: docs/design/rack-memory.md. It only
 //! reads.
 
 use std::collections::BTreeSet;
@@ -15,12 +15,12 @@ use rackpool_shm::superblock::{Geometry, Superblock};
 use rackpool_shm::{Mapping, file};
 use rackpool_sync::atomic::{AtomicU64, Ordering};
 
-/// What a record of an exchange between racks says when there is none.
+/// The state of a peer record without an exchange.
 const NOTHING_ASKED: u64 = 0;
-/// What begins a file.
+/// Length of a file's superblock in bytes.
 const SUPERBLOCK: usize = 4096;
 
-/// The files of a rack of this host.
+/// The files of a rack on this host.
 pub(super) struct RackFiles {
     rack: RackId,
     directory: RackDirectory,
@@ -29,7 +29,7 @@ pub(super) struct RackFiles {
 }
 
 impl RackFiles {
-    /// Opens the files that lie beside the daemon's socket.
+    /// Opens the files in the folder of the daemon's socket.
     pub(super) fn open(rack: RackId, control_path: &str) -> anyhow::Result<Self> {
         let pool =
             Path::new(control_path).ancestors().nth(2).context("a socket without a folder")?;
@@ -42,11 +42,11 @@ impl RackFiles {
         Ok(Self { rack, directory, metadata, page_size: geometry.page_size })
     }
 
-    /// Adds the objects in use, with the bytes that each takes.
+    /// Appends the objects in use, with the size of each in bytes.
     pub(super) fn add_objects(&self, objects: &mut Vec<(GlobalAddr, u64)>) -> anyhow::Result<()> {
         for frame in (0..self.metadata.frames()).map(FrameId) {
             let word = PageWord::from_raw(self.metadata.word(frame)?.load(Ordering::Acquire));
-            // A page that moves is its old home's until it has moved.
+            // A page that is being swapped counts at its old home until the swap is complete.
             let is_here = matches!(
                 word.state(),
                 Some(PageState::Live | PageState::Shared | PageState::Frozen)
@@ -82,8 +82,8 @@ impl RackFiles {
             .filter(move |index| *index < objects))
     }
 
-    /// Adds the objects that clients of the rack have in their caches and reservations, and those
-    /// that are on their way between this rack and others. Returns how many clients that are.
+    /// Adds the addresses that clients of the rack hold in caches and reservations, and those in
+    /// exchanges between this rack and others. Returns the number of clients.
     pub(super) fn add_notes(&self, notes: &mut BTreeSet<GlobalAddr>) -> anyhow::Result<u64> {
         for other in 0..MAX_RACKS {
             let record = self.metadata.peer(RackId(other))?;
@@ -98,7 +98,7 @@ impl RackFiles {
             if entry.file_name().to_str().and_then(RackDirectory::client_of).is_none() {
                 continue;
             }
-            // A client may go at any time, and its file with it.
+            // A client, and its file, may go at any time.
             let Ok(client) = client_file(&entry.path()) else { continue };
             clients += 1;
             let slots = (0..client.threads()).filter_map(|thread| client.thread(thread).ok());
@@ -107,13 +107,13 @@ impl RackFiles {
         Ok(clients)
     }
 
-    /// Which rack's they are.
+    /// The rack of these files.
     pub(super) const fn rack(&self) -> RackId {
         self.rack
     }
 }
 
-/// What a file says of itself.
+/// Reads the geometry in a file's superblock.
 fn geometry(path: &Path) -> anyhow::Result<Geometry> {
     let mut first = vec![0; SUPERBLOCK];
     file::open_read_only(path)?

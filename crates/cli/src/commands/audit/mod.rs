@@ -1,5 +1,5 @@
-//! `rackpool audit`: what the bytes in use are. It walks along everything that roots lead to and
-//! compares that with the objects that the racks of this host have in use. It only reads.
+//! `rackpool audit`: accounts for the bytes in use. It walks all objects reachable from roots and
+//! compares them with the objects in use in the racks of this host. It only reads.
 
 mod census;
 mod text;
@@ -32,7 +32,7 @@ pub struct Options {
     json: bool,
 }
 
-/// Bytes and objects.
+/// A number of objects and their bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Share {
     pub(super) objects: u64,
@@ -46,41 +46,41 @@ impl Share {
     }
 }
 
-/// What a root leads to.
+/// The objects reachable from a root.
 #[derive(Clone, Debug)]
 pub(super) struct RootShare {
     pub(super) name: String,
-    /// Why it is not known if it is not.
+    /// The content, or why it is unknown.
     pub(super) content: Result<Content, String>,
     pub(super) share: Share,
-    /// Parts that could not be read: what they lead to is missing in the share.
+    /// Parts that could not be read; objects behind them are missing in the share.
     pub(super) unread: u64,
 }
 
-/// What the objects in use are.
+/// The result of an audit.
 #[derive(Debug, Default)]
 pub(super) struct Audit {
     /// The racks whose objects were counted.
     pub(super) racks: Vec<RackId>,
-    /// Those whose objects were not, and why.
+    /// The racks whose objects were not counted, and why.
     pub(super) missing: Vec<(RackId, String)>,
     pub(super) total: Share,
     pub(super) roots: Vec<RootShare>,
-    /// How many clients there are.
+    /// Number of clients.
     pub(super) clients: u64,
-    /// In caches and reservations of clients, and on their way between racks.
+    /// Objects in clients' caches and reservations, and in exchanges between racks.
     pub(super) held: Share,
-    /// Allocated or freed while this was looking.
+    /// Objects allocated or freed during the audit.
     pub(super) changing: Share,
-    /// What no root leads to.
+    /// Objects that no root leads to.
     pub(super) unreached: Share,
-    /// The same by the size of the objects, in bytes.
+    /// The unreached objects by object size in bytes.
     pub(super) sizes: BTreeMap<u64, Share>,
-    /// The same one by one, with the bytes of each.
+    /// The unreached objects, with the size of each in bytes.
     pub(super) list: Vec<(GlobalAddr, u64)>,
 }
 
-/// Says what the bytes in use are.
+/// Audits the pool and prints the result.
 pub fn run(options: &Options) -> anyhow::Result<()> {
     let server = options.which.server()?;
     let status = server.status()?;
@@ -93,7 +93,7 @@ pub fn run(options: &Options) -> anyhow::Result<()> {
     text::print(&audit, options.list)
 }
 
-/// The racks of this host whose files can be looked at, and why others can't.
+/// Returns the racks of this host whose files can be read, and the other racks with the reason.
 fn local_racks(status: &PoolStatus) -> (Vec<RackFiles>, Vec<(RackId, String)>) {
     let own = own_addresses();
     let (mut racks, mut missing) = (Vec::new(), Vec::new());
@@ -115,7 +115,7 @@ fn local_racks(status: &PoolStatus) -> (Vec<RackFiles>, Vec<(RackId, String)>) {
     (racks, missing)
 }
 
-/// The objects in use, in order of their addresses.
+/// Returns the objects in use, sorted by address.
 fn objects_of(racks: &[RackFiles]) -> anyhow::Result<Vec<(GlobalAddr, u64)>> {
     let mut objects = Vec::new();
     for rack in racks {
@@ -136,7 +136,8 @@ fn notes_of(racks: &[RackFiles]) -> anyhow::Result<(BTreeSet<GlobalAddr>, u64)> 
     Ok((notes, clients))
 }
 
-/// Looks at everything. What is allocated or freed meanwhile is told apart by looking twice.
+/// Takes the census. Objects allocated or freed meanwhile are identified by a second census at the
+/// end.
 fn take(status: &PoolStatus, roots: Vec<Root>) -> anyhow::Result<Audit> {
     let (racks, missing) = local_racks(status);
     let pool = open_pool(status)?;
@@ -160,7 +161,7 @@ fn take(status: &PoolStatus, roots: Vec<Root>) -> anyhow::Result<Audit> {
         };
         audit.roots.push(RootShare { name: root.name, content, share, unread });
     }
-    // The pool's own client is one of them.
+    // The audit's own client is one of them.
     let (later, clients) = notes_of(&racks)?;
     notes.extend(later);
     audit.clients = clients.saturating_sub(1);
@@ -183,7 +184,7 @@ fn take(status: &PoolStatus, roots: Vec<Root>) -> anyhow::Result<Audit> {
     Ok(audit)
 }
 
-/// Visits every object that a root leads to; returns how many parts could not be read.
+/// Visits every object reachable from a root. Returns the number of parts that could not be read.
 fn follow(
     pool: &Arc<Pool>,
     root: &Root,
@@ -193,7 +194,7 @@ fn follow(
         Content::Table => Table::walk(Arc::clone(pool), root.addr, |_, addr, _| visit(addr))
             .map(|walk| walk.unread),
         Content::Volume => rackpool_fs::walk_volume(pool, root.addr, visit),
-        // What it leads to only its program knows.
+        // Only its program knows what the object leads to.
         Content::Other => {
             visit(root.addr);
             Ok(0)

@@ -1,4 +1,4 @@
-//! What an audit has found, for people.
+//! The report of an audit, as text.
 
 use rackpool_model::ByteSize;
 use rackpool_output::outln;
@@ -6,7 +6,7 @@ use rackpool_output::outln;
 use super::super::roots::{Content, printable};
 use super::{Audit, Share};
 
-/// What can't be told apart.
+/// Why unreached objects are not classified.
 const UNKNOWN: &str = "What no root leads to is either a running program's own or was left by a program that \
                        ended: the pool can't tell which.";
 

@@ -1,4 +1,4 @@
-//! The same workload with pages that stay and with pages that move.
+//! The same workload with and without swaps of hot pages.
 
 use rackpool_client::RackId;
 
@@ -10,13 +10,13 @@ use crate::commands::racks::rack_status;
 use crate::report::{Ablation, AblationRun, HeatMap};
 use crate::ycsb::{Distribution, Progress, WorkloadName, WorkloadResult, grouped};
 
-/// Pages as small as the table can use: more of them, so that one sees which move.
+/// The smallest page size that the table can use: more pages make the swaps visible.
 const PAGE_BYTES: u64 = 512 << 10;
-/// Rack that stores the records, and the one that uses them.
+/// The rack that stores the records, and the rack that uses them.
 const OWNER: RackId = RackId(0);
 const USER: RackId = RackId(1);
 
-/// What is run.
+/// The size of a run.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Size {
     pub(super) records: u64,
@@ -25,7 +25,7 @@ pub(super) struct Size {
     pub(super) quiet: bool,
 }
 
-/// Runs it; the heat map is of the Zipfian run with swaps.
+/// Runs all variants. The heat map shows the Zipfian run with swaps.
 pub(super) fn run(
     size: &Size,
     leftovers: &Leftovers,
@@ -84,7 +84,7 @@ fn once(
     Ok((run, map))
 }
 
-/// The load, or the workload itself.
+/// Runs the load, or the workload itself.
 fn work(
     size: &Size,
     distribution: Distribution,
@@ -95,7 +95,7 @@ fn work(
     let plan = crate::ycsb::Options {
         workloads: vec![WorkloadName::B],
         records: size.records,
-        // A load is followed by as few operations as can be.
+        // The load phase is followed by as few operations as possible.
         operations: if load { 1 } else { size.operations },
         threads: if load { 1 } else { size.threads },
         distribution: Some(distribution),

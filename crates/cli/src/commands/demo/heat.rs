@@ -1,4 +1,4 @@
-//! Watching how hot pages are while something runs.
+//! Sampling the hotness of pages during a run.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -14,28 +14,28 @@ use rackpool_wire::history::PageHeat;
 use crate::commands::racks::top_pages;
 use crate::report::{HeatCell, HeatMap, HeatRow};
 
-/// Between two looks.
+/// Time between two samples, at first.
 const INTERVAL: Duration = Duration::from_millis(20);
-/// Looks that are kept: every other one is dropped when there are more.
+/// The most samples kept: at this number every other one is dropped and the interval doubles.
 const LOOKS: usize = 256;
-/// Pages that are asked for, and that are shown.
+/// Number of pages requested from each rack, and number of pages shown.
 const ASKED: u16 = 64;
 const SHOWN: usize = 24;
 
-/// One look at all racks.
+/// One sample of all racks.
 struct Look {
     seconds: f64,
     cells: BTreeMap<PageId, HeatCell>,
 }
 
-/// A thread that looks at the racks' hottest pages.
+/// A thread that samples the racks' hottest pages.
 pub(super) struct Watch {
     stop: Sender<()>,
     thread: JoinHandle<Vec<Look>>,
 }
 
 impl Watch {
-    /// Starts to look at the racks of the pool in `dir`.
+    /// Starts sampling the racks of the pool in `dir`.
     pub(super) fn start(dir: &Path, racks: &[RackId]) -> Self {
         let sockets: Vec<(u16, PathBuf)> = racks
             .iter()
@@ -44,7 +44,7 @@ impl Watch {
         let (stop, stopped) = mpsc::channel();
         let thread = std::thread::spawn(move || {
             let start = Instant::now();
-            // Before anything is used.
+            // Before any access.
             let mut looks = vec![look(start, &sockets)];
             let mut interval = INTERVAL;
             while stopped.recv_timeout(interval) == Err(RecvTimeoutError::Timeout) {
@@ -63,7 +63,7 @@ impl Watch {
         Self { stop, thread }
     }
 
-    /// What was seen; `None` when nothing was hot.
+    /// Stops sampling. Returns the map, or `None` if no page was hot.
     pub(super) fn end(self, setting: String) -> Option<HeatMap> {
         drop(self.stop);
         let looks = self.thread.join().ok()?;
@@ -75,7 +75,7 @@ fn look(start: Instant, sockets: &[(u16, PathBuf)]) -> Look {
     let seconds = start.elapsed().as_secs_f64();
     let mut cells = BTreeMap::new();
     for (rack, socket) in sockets {
-        // A daemon that does not answer is cold: this is a picture.
+        // A daemon that does not answer counts as cold: the map is only an illustration.
         let pages = top_pages(&socket.display().to_string(), ASKED).unwrap_or_default();
         pages.iter().for_each(|heat| note(&mut cells, *rack, heat));
     }
@@ -90,8 +90,8 @@ fn note(cells: &mut BTreeMap<PageId, HeatCell>, rack: u16, heat: &PageHeat) {
     }
 }
 
-/// The pages that were hottest over the whole time. A page that was not seen is cold, and where it
-/// was.
+/// Returns the pages that were hottest over the whole run. A page missing in a sample is cold, and
+/// still at its last known home.
 fn map(looks: &[Look], setting: String) -> Option<HeatMap> {
     let mut sums: BTreeMap<PageId, u64> = BTreeMap::new();
     for (page, cell) in looks.iter().flat_map(|look| &look.cells) {

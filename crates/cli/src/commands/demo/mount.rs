@@ -1,4 +1,5 @@
-//! A file system in the pool, mounted in every rack: what one writes the others read.
+//! A file system in the pool, mounted in every rack: files written through one mount are read
+//! through another.
 
 use std::fs::File;
 use std::io::{Read, Write};
@@ -13,14 +14,14 @@ use super::Leftovers;
 use crate::cluster::{Child, Cluster};
 use crate::report::MountStep;
 
-/// How long a mount may take until it is there.
+/// How long a mount may take to be ready.
 const START: Duration = Duration::from_secs(20);
-/// What is written and read at once.
+/// Bytes of one write or read.
 const CHUNK: usize = 1 << 20;
 const CHUNKS: u32 = 64;
 const SMALL_FILES: usize = 1000;
 
-/// Why this machine can't mount, if it can't.
+/// Returns why this machine can't mount; `None` if it can.
 pub(super) fn hindrance() -> Option<String> {
     if File::options().read(true).write(true).open("/dev/fuse").is_err() {
         return Some("the mount: /dev/fuse is not there or not ours to open".into());
@@ -30,7 +31,7 @@ pub(super) fn hindrance() -> Option<String> {
     (!allowed).then(|| "the mount: only root mounts without fusermount3 (package fuse3)".into())
 }
 
-/// Mounts, writes and reads; the pool has at least two racks.
+/// Mounts, writes and reads. The pool has at least two racks.
 pub(super) fn run(cluster: &Cluster, leftovers: &Leftovers) -> anyhow::Result<Vec<MountStep>> {
     let mut mounts = Mounts::start(cluster, leftovers)?;
     let steps = steps(&mounts.points);
@@ -109,7 +110,7 @@ fn check_small(folder: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// One in every rack.
+/// One mount in every rack.
 struct Mounts {
     processes: Vec<Child>,
     points: Vec<PathBuf>,
@@ -144,7 +145,7 @@ impl Mounts {
     }
 }
 
-/// Whether another file system begins at a folder.
+/// Whether a folder is the root of another file system than its parent.
 fn is_mounted(point: &Path) -> bool {
     let device = |path: &Path| path.metadata().map(|metadata| metadata.dev());
     match (device(point), point.parent().map(device)) {

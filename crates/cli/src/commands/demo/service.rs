@@ -11,7 +11,7 @@ use crate::ycsb::{Progress, RespStores, Server, Session, WorkloadName};
 /// How long an instance may take until it serves.
 const START: Duration = Duration::from_secs(20);
 
-/// Runs it.
+/// Runs the workloads through the service.
 pub(super) fn run(size: &Size, cluster: &Cluster) -> anyhow::Result<Session> {
     let plan = crate::ycsb::Options {
         workloads: vec![WorkloadName::A, WorkloadName::C],
@@ -30,7 +30,7 @@ pub(super) fn run(size: &Size, cluster: &Cluster) -> anyhow::Result<Session> {
     Ok(session)
 }
 
-/// One in every rack.
+/// One instance in every rack.
 struct Instances {
     processes: Vec<Child>,
     sockets: Vec<PathBuf>,

@@ -1,27 +1,27 @@
-//! Tables that fit a terminal: what does not matter most gives way.
+//! Tables that fit a terminal: the least important columns are left out.
 
 use crate::ycsb::Style;
 
-/// Between two columns.
+/// Spaces between two columns.
 const GAP: usize = 2;
 
 /// A column of a table.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Column {
     pub(super) name: &'static str,
-    /// The higher, the sooner it is left out where there is no room; 0 stays.
+    /// Columns of higher rank are left out first if room is short; rank 0 always stays.
     rank: u8,
-    /// Words are at the left of their column, numbers at the right.
+    /// Words are left-aligned, numbers right-aligned.
     is_words: bool,
 }
 
 impl Column {
-    /// Of numbers.
+    /// A column of numbers.
     pub(super) const fn new(name: &'static str, rank: u8) -> Self {
         Self { name, rank, is_words: false }
     }
 
-    /// Of words.
+    /// A column of words.
     pub(super) const fn words(name: &'static str, rank: u8) -> Self {
         Self { name, rank, is_words: true }
     }
@@ -31,15 +31,15 @@ impl Column {
 #[derive(Clone, Debug)]
 pub(super) struct Row {
     pub(super) cells: Vec<String>,
-    /// What each cell is sorted by.
+    /// The sort key of each cell.
     pub(super) keys: Vec<f64>,
-    /// What stands in place of the cells that it lacks.
+    /// Text in place of missing cells.
     pub(super) rest: Option<String>,
-    /// It is to be noticed.
+    /// Whether the row is highlighted.
     pub(super) is_bad: bool,
 }
 
-/// The order of the rows: by this column.
+/// The order of the rows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Sort {
     pub(super) column: usize,
@@ -47,7 +47,7 @@ pub(super) struct Sort {
 }
 
 impl Sort {
-    /// Sorts rows. Those without the column stand last.
+    /// Sorts rows. Rows without the column come last.
     pub(super) fn apply(self, rows: &mut [Row]) {
         let key = |row: &Row| row.keys.get(self.column).copied();
         rows.sort_by(|one, other| match (key(one), key(other)) {
@@ -62,7 +62,7 @@ impl Sort {
     }
 }
 
-/// A line of the picture.
+/// A line of the screen.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Line {
     text: String,
@@ -86,7 +86,7 @@ impl Line {
         Self { text, kind: Kind::Heading }
     }
 
-    /// As much of it as fits, coloured if the style is.
+    /// Returns the line cut to `width`, coloured if the style is.
     pub(super) fn within(&self, width: usize, style: Style) -> String {
         let text: String = self.text.chars().take(width).collect();
         let text = text.trim_end();
@@ -98,8 +98,8 @@ impl Line {
     }
 }
 
-/// The table with its headings. Columns that do not fit are left out, those of the highest rank
-/// first, but not the one that the rows are sorted by.
+/// Lays out a table with headings. Columns that do not fit are left out, those of the highest rank
+/// first, but never the column that the rows are sorted by.
 pub(super) fn table(
     columns: &[Column],
     rows: &[Row],
@@ -118,7 +118,7 @@ pub(super) fn table(
     let all: Vec<Vec<String>> = std::iter::once(headings).chain(rows.iter().map(cells)).collect();
     let width_of = |index: usize| {
         let cells = all.iter().filter_map(|row| row.get(index));
-        // Room for the mark of the order, so that columns do not move with it.
+        // Includes room for the sort mark, so that columns do not shift with it.
         cells.map(|cell| cell.chars().count()).max().unwrap_or(0).max(columns[index].name.len() + 1)
     };
     let mut shown: Vec<(usize, usize)> = (0..columns.len()).map(|at| (at, width_of(at))).collect();

@@ -1,4 +1,4 @@
-//! One picture of `rackpool top`, as text.
+//! One screen of `rackpool top`, as text.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -13,19 +13,19 @@ use super::rates::{Rates, quantile, since};
 use crate::commands::racks::{RackLook, RackState};
 use crate::ycsb::Style;
 
-/// Columns of a picture that nobody looks at on a terminal.
+/// Columns of an output that does not go to a terminal.
 const PRINTED: usize = 200;
 
-/// How the picture is to look.
+/// How the screen is laid out.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct View {
-    /// Columns and lines of the terminal; `None` when there is none.
+    /// Columns and lines of the terminal; `None` without a terminal.
     pub(super) size: Option<(usize, usize)>,
-    /// Hottest pages to show, at most.
+    /// The most pages in the list of hottest pages.
     pub(super) pages: u16,
     /// The order of the racks.
     pub(super) sort: Sort,
-    /// Whether the terminal takes keys.
+    /// Whether the terminal accepts keys.
     pub(super) takes_keys: bool,
     pub(super) style: Style,
 }
@@ -58,7 +58,7 @@ const SWAPS: [Column; 11] = [
     Column::words("mostly because", 3),
 ];
 
-/// The picture, not wider and not higher than the terminal.
+/// Returns the screen, cut to the terminal's width and height.
 pub(super) fn text(before: &Look, now: &Look, view: &View) -> String {
     let (width, height) = view.size.unwrap_or((PRINTED, usize::MAX));
     let (width, height) = (width.max(1), height.max(1));
@@ -69,7 +69,7 @@ pub(super) fn text(before: &Look, now: &Look, view: &View) -> String {
     lines.push(Line::default());
     lines.extend(hottest(now, usize::from(view.pages)));
     if view.takes_keys {
-        // The last line of the screen, whatever is above.
+        // The help is always the last line of the screen.
         lines.truncate(height - 1);
         lines.push(Line::plain(
             "q quits; left and right choose a column, up and down the order".into(),
@@ -96,7 +96,7 @@ fn title(now: &Look) -> String {
     text
 }
 
-/// What a rack did between two looks.
+/// Returns a rack's rates and operation times between two samples.
 pub(super) fn rates_of(before: &Look, now: &Look, rack: &RackLook) -> Option<(Rates, Times)> {
     let status = rack.status.as_ref().ok()?;
     let earlier = before.racks.iter().find(|old| old.member.rack == rack.member.rack);
@@ -106,7 +106,7 @@ pub(super) fn rates_of(before: &Look, now: &Look, rack: &RackLook) -> Option<(Ra
     Some((rates, since(&old.remote_times, &status.remote_times)))
 }
 
-/// How long operations took: counts by upper bounds.
+/// Durations of operations: counts by upper bounds.
 pub(super) type Times = Vec<(Option<u64>, u64)>;
 
 fn rack_rows(before: &Look, now: &Look, sort: Sort) -> Vec<Row> {
@@ -150,7 +150,7 @@ fn rack_row(before: &Look, now: &Look, rack: &RackLook) -> Row {
     Row { cells, keys, rest: None, is_bad: false }
 }
 
-/// A rate in at most five letters: `8.4k`, `1.2M`.
+/// Formats a rate in at most five characters: `8.4k`, `1.2M`.
 fn short(rate: f64) -> String {
     match rate {
         r if r < 999.5 => format!("{r:.0}"),
@@ -184,10 +184,10 @@ fn swap_rows(now: &Look) -> Vec<Row> {
     now.racks.iter().filter_map(row).collect()
 }
 
-/// A page and what every rack says of its hotness.
+/// A page and its hotness in every rack.
 pub(super) type PageHeats<'a> = (PageId, Vec<(RackId, &'a PageHeat)>);
 
-/// Pages by the hotness that they have in all racks together.
+/// Returns the pages with the highest sums of hotness over all racks.
 pub(super) fn hottest_pages(now: &Look, limit: usize) -> Vec<PageHeats<'_>> {
     let mut pages: BTreeMap<PageId, Vec<(RackId, &PageHeat)>> = BTreeMap::new();
     for rack in &now.racks {

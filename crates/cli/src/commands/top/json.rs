@@ -1,4 +1,4 @@
-//! A look as JSON: docs/design/seeing.md.
+//! A sample as JSON: docs/design/seeing.md.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -10,7 +10,7 @@ use super::rates::quantile;
 use crate::commands::json::{degrees, iso};
 use crate::commands::racks::RackLook;
 
-/// What was seen, with rates since the look before.
+/// Returns a sample, with rates since the sample before.
 pub(super) fn look(before: &Look, now: &Look, pages: u16) -> Value {
     let unix = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let hottest = hottest_pages(now, usize::from(pages)).into_iter().map(|(page, heats)| {

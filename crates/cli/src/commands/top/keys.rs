@@ -1,4 +1,4 @@
-//! Keys of the terminal, without waiting for them.
+//! Non-blocking reads of the terminal's keys.
 
 use std::io::{self, IsTerminal};
 
@@ -7,7 +7,7 @@ use nix::sys::termios::{
 };
 use nix::unistd::read;
 
-/// What a key asks for.
+/// The meaning of a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Key {
     Quit,
@@ -17,13 +17,13 @@ pub(super) enum Key {
     Down,
 }
 
-/// The terminal at standard input, which gives keys as they are pressed until this is dropped.
+/// The terminal at standard input in raw mode; dropping it restores the mode.
 pub(super) struct Keys {
     before: Termios,
 }
 
 impl Keys {
-    /// `None` when standard input is no terminal: then it is never read.
+    /// Returns `None` if standard input is no terminal; it is never read then.
     pub(super) fn open() -> Option<Self> {
         let input = io::stdin();
         if !input.is_terminal() {
@@ -32,17 +32,17 @@ impl Keys {
         let before = tcgetattr(&input).ok()?;
         let mut wanted = before.clone();
         wanted.local_flags.remove(LocalFlags::ICANON | LocalFlags::ECHO);
-        // A read gives what is there, and at once.
+        // A read returns immediately with the bytes that are there.
         wanted.control_chars[SpecialCharacterIndices::VMIN as usize] = 0;
         wanted.control_chars[SpecialCharacterIndices::VTIME as usize] = 0;
         tcsetattr(&input, SetArg::TCSANOW, &wanted).ok()?;
         Some(Self { before })
     }
 
-    /// The keys that were pressed since.
+    /// Returns the keys pressed since the last call.
     pub(super) fn pressed(&self) -> Vec<Key> {
         let mut bytes = [0; 64];
-        // What can't be read is no key.
+        // A read error counts as no key.
         let count = read(io::stdin(), &mut bytes).unwrap_or(0);
         parse(&bytes[..count])
     }

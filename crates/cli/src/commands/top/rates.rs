@@ -1,11 +1,11 @@
-//! What happened between two looks.
+//! Differences between two samples.
 
 use std::fmt;
 use std::time::Duration;
 
 use rackpool_wire::control::RackStatus;
 
-/// Counts between two looks, per second.
+/// Differences between two samples, per second.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Rates {
     pub(super) local: f64,
@@ -15,7 +15,7 @@ pub(super) struct Rates {
 }
 
 impl Rates {
-    /// Counts that went backwards are of a restarted daemon: they count from 0.
+    /// Returns the rates. If the daemon was restarted in between, its counters start at 0.
     pub(super) fn between(before: &RackStatus, now: &RackStatus, wait: Duration) -> Self {
         let restarted = before.pid != now.pid;
         #[expect(clippy::cast_precision_loss, reason = "a number for people")]
@@ -32,10 +32,10 @@ impl Rates {
     }
 }
 
-/// Buckets with their upper bounds in microseconds, as daemons tell them.
+/// Buckets with their upper bounds in microseconds, as daemons report them.
 type Buckets = [(Option<u64>, u64)];
 
-/// What was counted since `before`; everything, if that is of another daemon.
+/// Returns the counts since `before`, or all counts if `before` is of another daemon.
 pub(super) fn since(before: &Buckets, now: &Buckets) -> Vec<(Option<u64>, u64)> {
     let fits = before.len() == now.len()
         && before.iter().zip(now).all(|(old, new)| old.0 == new.0 && old.1 <= new.1);
@@ -43,19 +43,19 @@ pub(super) fn since(before: &Buckets, now: &Buckets) -> Vec<(Option<u64>, u64)> 
     now.iter().enumerate().map(|(at, (bound, count))| (*bound, count - old(at))).collect()
 }
 
-/// What a share of all does not exceed.
+/// The upper bound of a quantile.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Bound {
     /// Nothing was counted.
     None,
-    /// This many microseconds.
+    /// At most this many microseconds.
     Micros(u64),
     /// More than the largest bound.
     VeryLong,
 }
 
 impl Bound {
-    /// To sort by.
+    /// The sort key.
     #[expect(clippy::cast_precision_loss, reason = "a number for people")]
     pub(super) const fn key(self) -> f64 {
         match self {
@@ -65,7 +65,7 @@ impl Bound {
         }
     }
 
-    /// The bound, if there is one.
+    /// The bound in microseconds, if there is one.
     pub(super) const fn micros(self) -> Option<u64> {
         match self {
             Self::Micros(us) => Some(us),
@@ -84,7 +84,7 @@ impl fmt::Display for Bound {
     }
 }
 
-/// The bound that this share of all does not exceed.
+/// Returns the bucket bound that a share of all counts does not exceed.
 pub(super) fn quantile(buckets: &Buckets, share: f64) -> Bound {
     let total: u64 = buckets.iter().map(|(_, count)| count).sum();
     if total == 0 {

@@ -11,22 +11,22 @@ use super::{Measured, least, ns_each, pin};
 pub struct PingPong {
     /// The two processors.
     pub cpus: [u32; 2],
-    /// One way, in ns.
+    /// Time of one way in ns.
     pub one_way_ns: Measured<f64>,
 }
 
-/// Partners of the first processor that are tried.
+/// Number of processors that are paired with the first one.
 const PARTNERS: usize = 4;
 const RUNS: usize = 7;
 const ROUNDS: u32 = 5_000;
 const WAKES: u32 = 60;
-/// A partner that does not answer for so long has lost its core to somebody else.
+/// A partner that does not answer for this long has lost its core to another process.
 const STUCK: Duration = Duration::from_millis(500);
-/// After so long a thread that was about to sleep is asleep.
+/// A thread that is about to sleep is asleep after this time.
 const FALL_ASLEEP: Duration = Duration::from_micros(200);
 const TOO_BUSY: &str = "the other core did not answer: this computer is too busy";
 
-/// The shortest system call.
+/// Returns the time of the shortest system call in ns.
 pub(super) fn syscall_ns() -> f64 {
     const CALLS: u32 = 20_000;
     let run = |_| {
@@ -39,7 +39,7 @@ pub(super) fn syscall_ns() -> f64 {
     least((0..RUNS).map(run))
 }
 
-/// The first processor with partners near and far in the order of their numbers.
+/// Pairs the first processor with others that are spread over the range of numbers.
 pub(super) fn ping_pongs(cpus: &[u32]) -> Vec<PingPong> {
     let Some((first, others)) = cpus.split_first() else { return Vec::new() };
     let step = others.len().div_ceil(PARTNERS).max(1);
@@ -49,13 +49,14 @@ pub(super) fn ping_pongs(cpus: &[u32]) -> Vec<PingPong> {
         .collect()
 }
 
-/// From the call that wakes a thread, asleep on another processor, until it runs: the median,
-/// because the best cases are those of a core that had not gone to rest.
+/// Returns the median time from the call that wakes a thread, asleep on another processor, until
+/// that thread runs, in ns. The best cases would be those of a core that had not entered an idle
+/// state.
 pub(super) fn futex_wake_ns(cpus: &[u32]) -> Measured<f64> {
     let [waking, sleeping, ..] = *cpus else { return Err("there is one processor".into()) };
     may_run(waking)?;
     may_run(sleeping)?;
-    // Odd while the sleeper is about to sleep or asleep, even when it has been woken.
+    // Odd while the sleeper is about to sleep or asleep, until the waker changes it.
     let word = Arc::new(AtomicU32::new(0));
     let sleeper = {
         let word = Arc::clone(&word);
@@ -80,7 +81,7 @@ pub(super) fn futex_wake_ns(cpus: &[u32]) -> Measured<f64> {
     Ok(median.as_secs_f64() * 1e9)
 }
 
-/// Sleeps until it is woken; when that was.
+/// Sleeps until the waker changes the word. Returns the time of waking up.
 fn sleep(word: &AtomicU32, even: u32) -> Measured<Instant> {
     // SYNC: pairs with the load in `spin_until`, called by `rouse`.
     word.store(even + 1, Ordering::Release);
@@ -95,7 +96,7 @@ fn sleep(word: &AtomicU32, even: u32) -> Measured<Instant> {
     Ok(Instant::now())
 }
 
-/// Wakes the sleeper when it is surely asleep; when that was.
+/// Waits until the sleeper is surely asleep, then wakes it. Returns the time of the call.
 fn rouse(word: &AtomicU32, even: u32) -> Measured<Instant> {
     if !spin_until(word, even + 1) {
         return Err(TOO_BUSY.into());
@@ -111,12 +112,12 @@ fn rouse(word: &AtomicU32, even: u32) -> Measured<Instant> {
     Ok(called)
 }
 
-/// Whether a thread may run there.
+/// Returns whether a thread may run on the processor.
 fn may_run(cpu: u32) -> Measured<()> {
     std::thread::spawn(move || pin(cpu)).join().map_err(|_| "a thread failed".to_owned())?
 }
 
-/// Half a round trip between threads on two processors.
+/// Returns half the round-trip time between threads on two processors, in ns.
 fn exchange(first: u32, second: u32) -> Measured<f64> {
     may_run(first)?;
     may_run(second)?;
@@ -131,7 +132,7 @@ fn exchange(first: u32, second: u32) -> Measured<f64> {
         };
         let asking = std::thread::spawn(move || -> Measured<f64> {
             pin(first)?;
-            // Not before the partner runs.
+            // The clock starts when the partner runs.
             turn(&word, 0)?;
             turn(&word, 2)?;
             let start = Instant::now();
@@ -158,7 +159,7 @@ fn exchange(first: u32, second: u32) -> Measured<f64> {
     }
 }
 
-/// Waits until the word is `mine` and hands it on.
+/// Waits until the word is `mine`, then increments it.
 fn turn(word: &AtomicU32, mine: u32) -> Measured<()> {
     if !spin_until(word, mine) {
         return Err(TOO_BUSY.into());
@@ -176,7 +177,7 @@ fn spin_until(word: &AtomicU32, value: u32) -> bool {
             if word.load(Ordering::Acquire) == value {
                 return true;
             }
-            // No pause: it would count with the cache line.
+            // No pause instruction: its time would add to that of the cache line.
         }
         if start.elapsed() > STUCK {
             return false;
@@ -196,7 +197,7 @@ mod tests {
         let call = syscall_ns();
         assert!(call > 1.0 && call < 1e6, "{call} ns for a system call");
         for pair in ping_pongs(&cpus) {
-            // On a busy computer there may be no figure, but never a wrong one.
+            // On a busy computer the measurement may fail, but it is never wrong.
             if let Ok(ns) = pair.one_way_ns {
                 assert!(ns > 1.0 && ns < 1e8, "{ns} ns for a cache line");
             }

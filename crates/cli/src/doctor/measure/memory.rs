@@ -10,54 +10,54 @@ use rackpool_sync::atomic::{AtomicU64, Ordering};
 use super::super::facts::Facts;
 use super::{Measured, least, ns_each, pin};
 
-/// Memory of one node in one size of page, seen from one node.
+/// The costs of memory of one node, in pages of one size, accessed from one node.
 #[derive(Clone, Debug, PartialEq)]
 pub struct MemoryMeasurements {
-    /// The node whose processor accesses it; `None` where the kernel knows no nodes.
+    /// The node of the accessing processor; `None` if the kernel reports no nodes.
     pub from: Option<u32>,
-    /// The node it lies on.
+    /// The node of the memory.
     pub node: Option<u32>,
-    /// Bytes of a page.
+    /// The page size in bytes.
     pub page_bytes: u64,
-    /// Bytes that were measured over.
+    /// The measured range in bytes.
     pub bytes: u64,
     /// The costs.
     pub costs: Measured<Costs>,
 }
 
-/// What it costs to access memory, for one core.
+/// The costs of memory accesses by one core.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Costs {
-    /// A load whose address the load before has given, anywhere in the memory.
+    /// A dependent load at a random address.
     pub latency_ns: f64,
-    /// Reading in sequence, in GB/s (10^9).
+    /// Sequential reads in GB/s (10^9).
     pub read_gbs: f64,
-    /// Writing in sequence.
+    /// Sequential writes in GB/s.
     pub write_gbs: f64,
-    /// Copying from it to private memory.
+    /// Copies to private memory in GB/s.
     pub copy_gbs: f64,
 }
 
-/// Memory that is measured over: many times what caches hold.
+/// The measured range: many times the size of caches.
 const BYTES: u64 = 256 << 20;
-/// What sequences are read and written through: it stays in the second-level cache.
+/// The buffer of sequential reads and writes: it stays in the second-level cache.
 const CHUNK: usize = 256 << 10;
 const LINE: u64 = 64;
 const LOADS: u32 = 200_000;
 const RUNS: usize = 4;
-/// After so long no further run of a measurement is begun: on a busy computer one has to do.
+/// No further run is started after this time: on a busy computer one run has to do.
 const ENOUGH: Duration = Duration::from_millis(300);
 
-/// From where to where.
+/// A path from a processor to memory.
 #[derive(Clone, Copy)]
 struct Way<'a> {
-    /// A node, and one of its processors; `None` where the kernel knows no nodes.
+    /// A node and one of its processors; `None` if the kernel reports no nodes.
     from: Option<(u32, u32)>,
     /// The node of the memory.
     to: Option<&'a Node>,
 }
 
-/// From each node with processors to each node with memory, until the deadline.
+/// Measures from each node with processors to each node with memory, until the deadline.
 pub(super) fn all(facts: &Facts, deadline: Instant) -> Vec<MemoryMeasurements> {
     let usable = |node: &Node| node.cpus.iter().copied().find(|c| facts.usable_cpus.contains(c));
     let mut ways = Vec::new();
@@ -87,7 +87,7 @@ fn one(
     };
     let node = way.to.map(|node| node.id);
     let costs = sized.clone().and_then(|bytes| {
-        // In a thread of its own, which the processor is chosen for.
+        // In a thread of its own, which can be pinned.
         let measuring = move || -> Measured<Costs> {
             if let Some((_, cpu)) = way.from {
                 pin(cpu)?;
@@ -107,8 +107,8 @@ fn one(
     }
 }
 
-/// 256 MiB, or a quarter of what is free where that is less; at least eight times the cache, or
-/// the cache would be measured.
+/// Returns the range to measure: 256 MiB, or eight times the cache if that is larger, or a quarter
+/// of the free memory if that is smaller. Fails if caches would dominate the measurement.
 fn choose_bytes(facts: &Facts, page: Option<HugePage>, to: Option<&Node>) -> Measured<u64> {
     let cache = facts.cache.as_ref().map_or(0, |cache| cache.bytes);
     let wanted = BYTES.max(cache.saturating_mul(8).min(2 << 30)).next_multiple_of(2 << 20);
@@ -136,7 +136,7 @@ fn choose_bytes(facts: &Facts, page: Option<HugePage>, to: Option<&Node>) -> Mea
 
 fn measure(memory: &Mapping, page: Option<HugePage>, node: Option<u32>) -> anyhow::Result<Costs> {
     link(memory)?;
-    // The pages are what they were said to be, or nothing is said of them.
+    // Fails if the kernel has not provided the requested page size.
     let pages = backing::of(memory)?;
     anyhow::ensure!(
         (pages.huge_bytes > 0) == page.is_some(),
@@ -144,7 +144,7 @@ fn measure(memory: &Mapping, page: Option<HugePage>, node: Option<u32>) -> anyho
         ByteSize(pages.huge_bytes),
         ByteSize(pages.resident_bytes)
     );
-    // What was bound lies where it was bound to, or it is not measured.
+    // Fails if the memory does not lie on the requested node.
     if let Some(node) = node {
         let found = memory.node_at(memory.len() / 2)?;
         anyhow::ensure!(found == node, "not measured: the memory lies on node {found}");
@@ -161,9 +161,10 @@ fn measure(memory: &Mapping, page: Option<HugePage>, node: Option<u32>) -> anyho
     Ok(Costs { latency_ns, read_gbs, write_gbs, copy_gbs })
 }
 
-/// Makes one circle of all lines: in each the number of the next, which no prefetcher guesses. A
-/// linear congruential sequence with a modulus of a power of two visits each number once if its
-/// step is odd and its factor is 1 modulo 4 (Hull and Dobell); the factor is of Knuth's MMIX.
+/// Links all lines into one cycle: each holds the number of the next, in an order that no
+/// prefetcher predicts. A linear congruential sequence with a power of two as modulus visits each
+/// number once if its increment is odd and its factor is 1 modulo 4 (Hull and Dobell); the factor
+/// is that of Knuth's MMIX.
 fn link(memory: &Mapping) -> anyhow::Result<()> {
     let lines = lines(memory);
     for line in 0..lines {
@@ -173,7 +174,7 @@ fn link(memory: &Mapping) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The largest power of two that there is room for.
+/// The number of lines: the largest power of two that fits.
 const fn lines(memory: &Mapping) -> u64 {
     1 << (memory.len() / LINE).ilog2()
 }
@@ -201,7 +202,7 @@ fn latency(memory: &Mapping) -> anyhow::Result<f64> {
     Ok(best)
 }
 
-/// Does something with every chunk of the memory, several times over; the best in GB/s.
+/// Runs `work` on every chunk of the memory, several times. Returns the best rate in GB/s.
 fn bandwidth<E>(memory: &Mapping, mut work: impl FnMut(u64) -> Result<(), E>) -> Result<f64, E> {
     let chunks = memory.len() / CHUNK as u64;
     let mut times = Vec::with_capacity(RUNS);

@@ -1,5 +1,5 @@
-//! What things cost on this computer. Each figure but that of a wake is the best of several short
-//! runs, because whatever disturbs a run makes it slower; nothing is claimed that was not measured.
+//! Measured costs of this computer. Each is the best of several short runs, since any disturbance
+//! makes a run slower; only the wake time is a median. What was not measured is reported as such.
 
 mod cores;
 mod memory;
@@ -14,28 +14,28 @@ pub use memory::MemoryMeasurements;
 
 use super::facts::Facts;
 
-/// How long measuring may take. What is not done by then is said to be not measured.
+/// Time limit of all measurements; the rest is reported as not measured.
 const BUDGET: Duration = Duration::from_secs(6);
 
-/// A figure, or why there is none.
+/// A measured value, or why there is none.
 pub type Measured<T> = Result<T, String>;
 
-/// What was measured.
+/// All measurements.
 #[derive(Clone, Debug)]
 pub struct Measurements {
-    /// Memory: from each node with processors to each node with memory, in each size of page.
+    /// Memory, from each node with processors to each node with memory, in each page size.
     pub memory: Vec<MemoryMeasurements>,
-    /// A cache line that goes to another core, one way.
+    /// Transfers of a cache line to another core, one way.
     pub ping_pong: Vec<PingPong>,
-    /// From the call that wakes a thread on another core until it runs, in ns; the median.
+    /// Median time from the call that wakes a thread on another core until that thread runs, in ns.
     pub futex_wake_ns: Measured<f64>,
-    /// The shortest system call, in ns.
+    /// The time of the shortest system call in ns.
     pub syscall_ns: f64,
-    /// How long measuring took.
+    /// Duration of the measurements.
     pub took: Duration,
 }
 
-/// Measures everything.
+/// Runs all measurements.
 #[must_use]
 pub fn all(facts: &Facts) -> Measurements {
     let start = Instant::now();
@@ -46,7 +46,7 @@ pub fn all(facts: &Facts) -> Measurements {
     Measurements { memory, ping_pong, futex_wake_ns, syscall_ns, took: start.elapsed() }
 }
 
-/// Keeps the calling thread on a processor.
+/// Pins the calling thread to a processor.
 fn pin(cpu: u32) -> Measured<()> {
     let mut set = CpuSet::new();
     usize::try_from(cpu)
@@ -56,12 +56,12 @@ fn pin(cpu: u32) -> Measured<()> {
         .map_err(|error| format!("can't run on CPU {cpu}: {error}"))
 }
 
-/// The nanoseconds that each of `count` operations took.
+/// Returns the nanoseconds for each of `count` operations since `start`.
 fn ns_each(start: Instant, count: u32) -> f64 {
     start.elapsed().as_secs_f64() * 1e9 / f64::from(count)
 }
 
-/// The best of several runs.
+/// Returns the best of several runs.
 fn least(runs: impl Iterator<Item = f64>) -> f64 {
     runs.fold(f64::INFINITY, f64::min)
 }

@@ -1,4 +1,4 @@
-//! Throughput with and without pages that move, as pairs of bars.
+//! Throughput with and without swaps of pages, as pairs of bars.
 
 use plotters_backend::DrawingBackend;
 use rackpool_model::ByteSize;
@@ -12,7 +12,7 @@ use crate::report::palette;
 use crate::report::{Ablation, AblationRun};
 use crate::ycsb::{grouped, rounded};
 
-/// The runs of each distribution: without and with.
+/// The runs of each distribution: without swaps, with swaps.
 fn pairs(ablation: &Ablation) -> Vec<[&AblationRun; 2]> {
     let still = ablation.runs.iter().filter(|run| !run.swap);
     let pair = |still| {
@@ -27,7 +27,7 @@ fn still_of(run: &AblationRun) -> &str {
     &run.result.distribution
 }
 
-/// What moving pages gained, in per cent.
+/// The gain of swaps in per cent.
 fn gain([still, moving]: [&AblationRun; 2]) -> f64 {
     (moving.result.throughput / still.result.throughput.max(1e-9) - 1.0) * 100.0
 }
@@ -63,7 +63,7 @@ pub(super) fn draw<DB: DrawingBackend>(
         right,
         bottom: 350.0,
         x: Axis::Linear { to: pairs.len().max(1) as f64 },
-        // Room for what was gained.
+        // Room for the gain above the bars.
         y: Axis::linear(most / unit * 1.12),
     };
     frame.levels(canvas, plain)?;

@@ -1,4 +1,4 @@
-//! What share of operations is done within which time.
+//! The cumulative distribution of latency.
 
 use plotters_backend::DrawingBackend;
 
@@ -40,7 +40,7 @@ pub(super) fn draw<DB: DrawingBackend>(
     for (i, result) in results.iter().enumerate() {
         let mut shown = curve(&result.overall);
         shown.retain(|(ns, _)| *ns <= frame.x.end());
-        // No fewer are done by the end of the axis than by the last point on it.
+        // The curve stays level from its last point to the end of the axis.
         shown.extend(shown.last().map(|(_, share)| (frame.x.end(), *share)));
         let points: Vec<_> = shown.into_iter().map(|(ns, share)| frame.at(ns, share)).collect();
         canvas.line(&points, 2.5, palette::series(i))?;
@@ -48,11 +48,11 @@ pub(super) fn draw<DB: DrawingBackend>(
     Ok(())
 }
 
-/// Times (ns) with the per cent of operations done within them, from zero per cent on.
+/// Returns times (ns) with the per cent of operations done within them, from zero per cent on.
 fn curve(latency: &LatencySummary) -> Vec<(f64, f64)> {
     let total = latency.count.max(1) as f64;
     let Some(first) = latency.buckets.first() else { return Vec::new() };
-    // The first bucket's lower end, as far as its neighbours tell: a tenth below.
+    // The lower end of the first bucket, estimated from the bucket ratio: a tenth below.
     let mut curve = vec![(first.upper_ns.max(1) as f64 / 1.1, 0.0)];
     let mut sum = 0;
     for bucket in &latency.buckets {

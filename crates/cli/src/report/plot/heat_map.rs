@@ -1,4 +1,5 @@
-//! Pages over time, coloured by their hotness; below each cell a stripe of its home's colour.
+//! Pages over time, coloured by their hotness, with a stripe in the colour of the home below each
+//! cell.
 
 use plotters::style::RGBColor;
 use plotters_backend::DrawingBackend;
@@ -12,7 +13,7 @@ use crate::ycsb::grouped;
 
 const TOP: f64 = 92.0;
 const ROW: f64 = 20.0;
-/// Of a row, what the cell takes, and the stripe of its home below it.
+/// Heights of a cell and of the stripe below it, within a row.
 const CELL: f64 = 13.0;
 const STRIPE: f64 = 4.0;
 const LEFT: f64 = MARGIN + 70.0;
@@ -36,11 +37,11 @@ pub(super) fn caption(map: &HeatMap) -> String {
     )
 }
 
-/// Below this a page is cold, by default; in thousandths.
+/// The default threshold of hotness below which a page is cold, in thousandths.
 const COLD: u64 = 4_000;
 
-/// The lower bounds of the colours but the first, in thousandths: as many steps, each as many times
-/// as hot as the one before, as lead from cold to what was hottest.
+/// Returns the lower bounds of all colours but the first, in thousandths. They form a geometric
+/// sequence that begins at `COLD` and would reach the highest hotness in one further step.
 fn bounds(map: &HeatMap) -> [u64; HEAT.len() - 1] {
     let cells = map.pages.iter().flat_map(|row| &row.cells);
     let hottest = cells.map(|cell| cell.milli).max().unwrap_or(COLD).max(2 * COLD);
@@ -107,7 +108,7 @@ pub(super) fn draw<DB: DrawingBackend>(
     canvas.text(&format!("{end:.1} s"), (right, bottom), Align::Right, LABEL)
 }
 
-/// Neither red nor orange: these are hot.
+/// Returns a colour other than red and orange, which mean hot.
 fn home_colour(rack: u16) -> RGBColor {
     palette::series([0, 2, 1, 5][usize::from(rack) % 4])
 }

@@ -15,7 +15,7 @@ use super::palette;
 use super::{Ablation, DemoRun, HeatMap};
 use crate::ycsb::{WorkloadResult, latency};
 
-/// A plot of a report, with what it shows; each draws itself on every backend.
+/// A plot of a report with its data. Each plot draws itself on every backend.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Plot<'a> {
     Throughput(&'a [WorkloadResult]),
@@ -27,7 +27,7 @@ pub(super) enum Plot<'a> {
 }
 
 impl<'a> Plot<'a> {
-    /// All of a run, in the order of the page.
+    /// Returns all plots of a run, in the order of the page.
     pub(super) fn of(run: &'a DemoRun) -> Vec<Self> {
         let results = run.results.as_slice();
         let mut plots = vec![
@@ -41,7 +41,7 @@ impl<'a> Plot<'a> {
         plots
     }
 
-    /// Its file's name, without extension.
+    /// The name of the plot's file, without extension.
     pub(super) fn name(self) -> &'static str {
         match self {
             Self::Throughput(_) => "throughput",
@@ -53,7 +53,7 @@ impl<'a> Plot<'a> {
         }
     }
 
-    /// What a reader who does not see it is told.
+    /// A text alternative for readers who cannot see the plot.
     pub(super) fn caption(self) -> String {
         match self {
             Self::Throughput(results) => throughput::caption(results),
@@ -74,7 +74,7 @@ impl<'a> Plot<'a> {
         }
     }
 
-    /// Draws it on white.
+    /// Draws the plot on white.
     pub(super) fn draw<DB: DrawingBackend>(
         self,
         canvas: &mut Canvas<'_, DB>,
@@ -95,7 +95,7 @@ impl<'a> Plot<'a> {
 /// Width of every plot, in logical pixels.
 const WIDTH: u32 = 960;
 
-/// A result's name, with its distribution where the name alone would not tell it from another.
+/// Returns the results' names, with the distribution where a name occurs more than once.
 fn labels(results: &[WorkloadResult]) -> Vec<String> {
     let alone = |name: &str| results.iter().filter(|other| other.name == name).count() == 1;
     let label = |result: &WorkloadResult| {
@@ -108,12 +108,12 @@ fn labels(results: &[WorkloadResult]) -> Vec<String> {
     results.iter().map(label).collect()
 }
 
-/// Names and colours of all results, for a legend.
+/// Returns names and colours of all results, for a legend.
 fn entries(results: &[WorkloadResult]) -> Vec<(String, RGBColor)> {
     labels(results).into_iter().enumerate().map(|(i, name)| (name, palette::series(i))).collect()
 }
 
-/// A unit in which the largest rate reads well: its size and its name.
+/// Returns the size and the name of a unit that suits the largest rate.
 fn rate_unit(most: f64) -> (f64, &'static str) {
     match most {
         m if m >= 2e6 => (1e6, "million operations per second"),
@@ -122,13 +122,13 @@ fn rate_unit(most: f64) -> (f64, &'static str) {
     }
 }
 
-/// A number at an axis: no more digits than it needs.
+/// Formats a number on an axis without superfluous digits.
 fn plain(value: f64) -> String {
     let digits = format!("{value:.3}");
     digits.trim_end_matches('0').trim_end_matches('.').to_owned()
 }
 
-/// A time (ns) at an axis: `1 µs`, not `1.00 µs`.
+/// Formats a time (ns) on an axis: `1 µs`, not `1.00 µs`.
 fn time(ns: f64) -> String {
     let text = latency(ns);
     match text.split_once(' ') {
@@ -140,7 +140,7 @@ fn time(ns: f64) -> String {
     }
 }
 
-/// Names of racks and threads, for the line below a heading.
+/// Describes racks and threads, for the line below a heading.
 fn setting(results: &[WorkloadResult]) -> String {
     let Some(first) = results.first() else { return String::new() };
     let plural = |n: usize, what: &str| format!("{n} {what}{}", if n == 1 { "" } else { "s" });

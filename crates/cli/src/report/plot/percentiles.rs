@@ -43,7 +43,7 @@ pub(super) fn draw<DB: DrawingBackend>(
         top: TOP,
         right: right - 20.0,
         bottom: TOP + rows * ROW,
-        // Room at both ends for the numbers.
+        // Room for the numbers at both ends.
         x: Axis::log(least / 1.6, all().fold(least, f64::max) * 1.6),
         y: Axis::Linear { to: rows },
     };

@@ -52,7 +52,7 @@ pub(super) fn draw<DB: DrawingBackend>(
     Ok(())
 }
 
-/// A rate above its bar: three digits.
+/// Formats the rate above a bar: three digits.
 pub(super) fn short(rate: f64) -> String {
     match rate {
         r if r >= 99.95 => grouped(rounded(r)),

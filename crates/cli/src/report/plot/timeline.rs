@@ -52,8 +52,8 @@ pub(super) fn draw<DB: DrawingBackend>(
     Ok(())
 }
 
-/// The samples in which all threads worked; one at least. When one has ended, the others have its
-/// core, and what they do together is no rate of the workload.
+/// Returns the samples during which all threads worked; at least one. After the end of a thread the
+/// others have its core, so their rate is not the workload's.
 fn shown(result: &WorkloadResult) -> &[Sample] {
     let end = result.all_worked_seconds.unwrap_or(f64::INFINITY);
     let whole = result.timeline.iter().take_while(|sample| sample.seconds <= end).count();
@@ -61,7 +61,7 @@ fn shown(result: &WorkloadResult) -> &[Sample] {
     &result.timeline[..shown]
 }
 
-/// The middle of each sample's time (seconds), with its rate.
+/// Returns the middle of each sample's time (seconds), with its rate.
 fn middles(samples: &[Sample]) -> Vec<(f64, f64)> {
     let starts = std::iter::once(0.0).chain(samples.iter().map(|sample| sample.seconds));
     starts

@@ -1,12 +1,12 @@
-//! Numbers for new records, and up to where they are surely there.
+//! Numbers of new records, and how far all records are acknowledged.
 
 use std::collections::BTreeSet;
 use std::sync::{Mutex, PoisonError};
 
 use crate::ycsb::counter::SharedCounter;
 
-/// YCSB's `AcknowledgedCounterGenerator`: hands out the numbers of records to insert, and names a
-/// record as newest only when it and all before it have been acknowledged by the store.
+/// YCSB's `AcknowledgedCounterGenerator`: hands out the numbers of records to insert. It reports a
+/// record as the newest only once the store has acknowledged that record and all before it.
 #[derive(Debug)]
 pub(in crate::ycsb) struct AcknowledgedCounter {
     next: SharedCounter,
@@ -15,7 +15,7 @@ pub(in crate::ycsb) struct AcknowledgedCounter {
 }
 
 impl AcknowledgedCounter {
-    /// Records `0..present` are there.
+    /// Starts with the records `0..present`.
     pub(in crate::ycsb) fn new(present: u64) -> Self {
         Self {
             next: SharedCounter::new(present),
@@ -24,12 +24,12 @@ impl AcknowledgedCounter {
         }
     }
 
-    /// The number of the next record to insert. Every number is handed out once.
+    /// Returns the number of the next record to insert. Each number is returned once.
     pub(in crate::ycsb) fn take(&self) -> u64 {
         self.next.take()
     }
 
-    /// Record `number` is stored.
+    /// Records that the store has acknowledged record `number`.
     pub(in crate::ycsb) fn acknowledge(&self, number: u64) {
         let mut early = self.early.lock().unwrap_or_else(PoisonError::into_inner);
         let mut present = self.present.get();
@@ -40,12 +40,12 @@ impl AcknowledgedCounter {
         self.present.publish(present);
     }
 
-    /// Records `0..present()` are there.
+    /// Returns the number of records that are present: `0..present()`.
     pub(in crate::ycsb) fn present(&self) -> u64 {
         self.present.get()
     }
 
-    /// The number of the newest record that is surely there.
+    /// Returns the newest record that is present together with all before it.
     pub(in crate::ycsb) fn newest(&self) -> u64 {
         self.present().saturating_sub(1)
     }

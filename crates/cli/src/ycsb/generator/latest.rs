@@ -1,24 +1,23 @@
-//! The newest records most often.
+//! A distribution that prefers the newest records.
 
 use rand::Rng;
 
 use super::Zipfian;
 
-/// YCSB's `SkewedLatestGenerator`: a Zipfian distance back from the newest record that is surely
-/// there.
+/// YCSB's `SkewedLatestGenerator`: a Zipfian distance back from the newest acknowledged record.
 #[derive(Debug, Clone)]
 pub(in crate::ycsb) struct Latest {
     distances: Zipfian,
 }
 
 impl Latest {
-    /// `newest` is the number of the newest record so far.
+    /// `newest` is the number of the newest record at the start.
     pub(in crate::ycsb) fn new(newest: u64) -> Self {
         Self { distances: Zipfian::new(newest) }
     }
 
-    /// A record number up to `newest`. As in YCSB record 0 is never drawn, unless it is the only
-    /// one.
+    /// Returns a record number up to `newest`. As in YCSB, record 0 is never drawn unless it is the
+    /// only one.
     pub(in crate::ycsb) fn next(&mut self, newest: u64, rng: &mut impl Rng) -> u64 {
         self.distances.grow(newest);
         newest.saturating_sub(self.distances.next(rng))

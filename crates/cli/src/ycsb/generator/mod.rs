@@ -1,8 +1,7 @@
-//! YCSB's number generators: which record the next operation is about.
+//! YCSB's number generators: they choose the record of the next operation.
 //!
-//! All draw from a `rand` generator handed in, so one seed gives one sequence. YCSB's own random
-//! numbers (`java.util.Random`) are not reproduced: distributions agree with it, single draws do
-//! not.
+//! All draw from a `rand` generator passed in, so one seed gives one sequence. YCSB's own random
+//! numbers (`java.util.Random`) are not reproduced: the distributions agree, single draws do not.
 
 mod acknowledged;
 mod fnv;
@@ -18,5 +17,5 @@ pub(super) use scrambled::ScrambledZipfian;
 pub(crate) use uniform::Uniform;
 pub(crate) use zipfian::Zipfian;
 
-/// How skewed the Zipfian distributions are: YCSB's `ZIPFIAN_CONSTANT`.
+/// The skew of the Zipfian distributions: YCSB's `ZIPFIAN_CONSTANT`.
 pub(super) const THETA: f64 = 0.99;

@@ -1,11 +1,11 @@
-//! Zipfian, its popular records scattered over the whole key space.
+//! A Zipfian distribution whose popular records are scattered over the whole key space.
 
 use rand::Rng;
 
 use super::{Zipfian, fnv_hash64};
 
-/// YCSB's `ScrambledZipfianGenerator`: ranks of a Zipfian over ten thousand million items, hashed
-/// onto the records. How popular the top records are thus does not depend on how many there are.
+/// YCSB's `ScrambledZipfianGenerator`: ranks of a Zipfian over 10^10 items, hashed onto the
+/// records. The popularity of the top records does not depend on the number of records.
 #[derive(Debug, Clone)]
 pub(in crate::ycsb) struct ScrambledZipfian {
     ranks: Zipfian,

@@ -1,4 +1,4 @@
-//! Every record equally often.
+//! The uniform distribution.
 
 use rand::Rng;
 

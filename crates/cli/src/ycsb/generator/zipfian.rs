@@ -1,15 +1,15 @@
-//! Ranks with Zipf's frequencies: rank `r` (from 0) comes in proportion to `1 / (r + 1)^theta`.
+//! Ranks with Zipf's frequencies: rank `r` (from 0) has a probability proportional to `1 / (r +
+//! 1)^theta`.
 
 use rand::Rng;
 
 use super::THETA;
 
 /// YCSB's `ZipfianGenerator`: the method of Gray et al., "Quickly Generating Billion-Record
-/// Synthetic Databases", SIGMOD 1994, exact for the two first ranks and close for the others.
+/// Synthetic Databases", SIGMOD 1994, exact for the first two ranks and approximate for the others.
 ///
-/// Where the number of items grows, YCSB goes on using the first number in `eta`; here `eta`
-/// follows, as the paper defines it. From 100,000 items to 105,000 (workload D) `eta` differs by
-/// less than 0.1 %.
+/// When the number of items grows, YCSB keeps the first number in `eta`. Here `eta` follows, as the
+/// paper defines it. From 100,000 items to 105,000 (workload D) `eta` differs by less than 0.1 %.
 #[derive(Debug, Clone)]
 pub(crate) struct Zipfian {
     items: u64,
@@ -18,13 +18,13 @@ pub(crate) struct Zipfian {
 }
 
 impl Zipfian {
-    /// Draws from `0..items`. Costs time in proportion to `items`, which is at least 1.
+    /// Draws from `0..items`; `items` is at least 1. Takes time in proportion to `items`.
     pub(crate) fn new(items: u64) -> Self {
         let items = items.max(1);
         Self::with_zeta(items, extend_zeta(0.0, 0, items))
     }
 
-    /// Draws from `0..items`, whose `zeta` (the sum of `1 / i^theta` up to `items`) is known.
+    /// Draws from `0..items`, given `zeta`, the sum of `1 / i^theta` up to `items`.
     pub(super) fn with_zeta(items: u64, zeta: f64) -> Self {
         let two = extend_zeta(0.0, 0, 2);
         let eta = if items > 2 {
@@ -35,14 +35,15 @@ impl Zipfian {
         Self { items, zeta, eta }
     }
 
-    /// Goes on with `items`, if they have become more; costs time in proportion to the difference.
+    /// Raises the number of items to `items`, if that is larger. Takes time in proportion to the
+    /// difference.
     pub(super) fn grow(&mut self, items: u64) {
         if items > self.items {
             *self = Self::with_zeta(items, extend_zeta(self.zeta, self.items, items));
         }
     }
 
-    /// The next rank.
+    /// Returns the next rank.
     pub(crate) fn next(&self, rng: &mut impl Rng) -> u64 {
         let u: f64 = rng.random();
         let scaled = u * self.zeta;
@@ -94,7 +95,7 @@ mod tests {
             let theory = ((rank + 1) as f64).powf(-THETA) / zipfian.zeta;
             assert!((frequency / theory - 1.0).abs() < 0.02, "rank {rank}: {frequency}, {theory}");
         }
-        // Gray's method only approximates the single later ranks; in sum they fit.
+        // Gray's method only approximates single later ranks; their sum is accurate.
         let hundred: f64 = frequencies[..100].iter().sum();
         let theory = Zipfian::new(100).zeta / zipfian.zeta;
         assert!((hundred / theory - 1.0).abs() < 0.02, "first hundred: {hundred}, {theory}");

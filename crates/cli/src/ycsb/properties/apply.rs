@@ -1,4 +1,4 @@
-//! What properties mean for a run.
+//! The effect of properties on a run.
 
 use super::{Properties, PropertyError};
 use crate::ycsb::key::KeyStyle;
@@ -14,30 +14,30 @@ pub(super) const SHARES: [&str; 5] = [
     "readmodifywriteproportion",
 ];
 
-/// YCSB's shares where nothing is said.
+/// YCSB's default shares.
 const DEFAULT_SHARES: [f64; 5] = [0.95, 0.05, 0.0, 0.0, 0.0];
 
-/// What to run: the options, as the properties change them.
+/// The options as changed by the properties.
 #[derive(Debug, Clone)]
 pub(in crate::ycsb) struct Settings {
     pub(in crate::ycsb) options: Options,
-    /// In place of the options' workloads.
+    /// Shares of operations, in place of the options' workloads.
     shares: Option<[f64; 5]>,
     /// The number of the first record.
     pub(in crate::ycsb) first: u64,
-    /// Records to load, if not all from the first one on.
+    /// Number of records to load, if not all from the first one on.
     count: Option<u64>,
     pub(in crate::ycsb) keys: KeyStyle,
     pub(in crate::ycsb) scans: ScanLengths,
-    /// Operations per second of all threads together.
+    /// The target rate of all threads together, in operations per second.
     pub(in crate::ycsb) rate: Option<u64>,
-    /// What the fields of a store that names them are called, before their numbers.
+    /// Prefix of the fields' names, before their numbers, in stores that name fields.
     pub(in crate::ycsb) field_prefix: String,
-    /// What is to be said before the run.
+    /// Warnings to print before the run.
     pub(in crate::ycsb) warnings: Vec<String>,
 }
 
-/// Properties of YCSB that have no meaning here, or whose only meaning here is the usual one.
+/// Properties of YCSB without effect here, or with only their usual value supported.
 const WITHOUT_EFFECT: [&str; 8] = [
     "db",
     "exporter",
@@ -75,7 +75,7 @@ impl Settings {
         Ok(settings)
     }
 
-    /// The workloads to run, if their shares make any.
+    /// Returns the workloads to run. Fails if the shares are invalid.
     pub(in crate::ycsb) fn workloads(&self) -> Result<Vec<Workload>, PropertyError> {
         let given = self.options.distribution;
         let Some(shares) = self.shares else {
@@ -149,7 +149,7 @@ impl Settings {
         Ok(())
     }
 
-    /// Lets `records` be those to load and to work on.
+    /// Sets `records` to the number of records to load and to work on.
     fn count_records(&mut self) -> Result<(), PropertyError> {
         let ScanLengths { least, most, .. } = self.scans;
         if least == 0 || least > most || most > ScanLengths::MOST {

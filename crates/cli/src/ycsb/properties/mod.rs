@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use super::workload::WorkloadName;
 pub(super) use apply::Settings;
 
-/// Properties that make no run. Every message says what to give instead.
+/// Invalid properties. Every message says what to give instead.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum PropertyError {
@@ -30,28 +30,28 @@ pub enum PropertyError {
         /// What was given.
         given: String,
     },
-    /// A value that means nothing, or nothing that is supported.
+    /// A value is invalid or unsupported.
     #[error("the property {name}={value} can't be used: {needs}")]
     Value {
         /// The property.
         name: String,
         /// Its value.
         value: String,
-        /// What it must be.
+        /// What the value must be.
         needs: String,
     },
 }
 
-/// Names and values, in the order in which they were given: of those with one name the last counts.
+/// Names and values in the order given; the last value of a name counts.
 #[derive(Debug, Default)]
 pub(super) struct Properties {
     pub(super) pairs: Vec<(String, String)>,
-    /// Whether a file is among them: then YCSB's defaults are meant.
+    /// Whether a file is among them; YCSB's defaults then apply.
     pub(super) from_file: bool,
 }
 
 impl Properties {
-    /// Those of the files, then the single ones.
+    /// Reads the properties of the files, then the single ones.
     pub(super) fn read(files: &[PathBuf], single: &[String]) -> Result<Self, PropertyError> {
         let mut all = Self { from_file: !files.is_empty(), ..Self::default() };
         for file in files {
@@ -75,7 +75,7 @@ impl Properties {
     }
 }
 
-/// YCSB's own file of a name, `workloada` to `workloadf`, wherever it was to be found.
+/// Returns the contents of YCSB's own file, `workloada` to `workloadf`, for a path of that name.
 fn builtin(file: &Path) -> Option<String> {
     let name = file.file_name()?.to_str()?;
     let letter = name.strip_prefix("workload")?;

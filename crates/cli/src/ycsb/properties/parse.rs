@@ -1,9 +1,10 @@
 //! The format of Java's `.properties` files.
 
-/// The names and values in a text, in its order.
+/// Parses the names and values of a text, in its order.
 ///
-/// As `java.util.Properties` reads them: `name=value`, `name: value` or `name value`; `#` and `!`
-/// begin a comment; a backslash at the end of a line continues it, elsewhere it escapes.
+/// The format is that of `java.util.Properties`: `name=value`, `name: value` or `name value`. `#`
+/// and `!` begin a comment. A backslash at the end of a line continues the line; elsewhere it
+/// escapes.
 pub(super) fn parse(text: &str) -> Vec<(String, String)> {
     let mut pairs = Vec::new();
     let mut lines = text.lines();
@@ -23,7 +24,7 @@ pub(super) fn parse(text: &str) -> Vec<(String, String)> {
     pairs
 }
 
-/// Whether a line ends with a backslash that is not escaped itself.
+/// Returns whether a line ends with an unescaped backslash.
 fn is_continued(line: &str) -> bool {
     let backslashes = line.chars().rev().take_while(|letter| *letter == '\\').count();
     !backslashes.is_multiple_of(2)

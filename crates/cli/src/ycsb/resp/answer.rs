@@ -1,4 +1,4 @@
-//! Answers of RESP2, which are not trusted: nothing is set aside for what has not come.
+//! Parser of RESP2 answers. Answers are untrusted: memory is allocated only as data arrives.
 
 use std::io::{self, BufRead, Read};
 
@@ -14,12 +14,12 @@ pub(in crate::ycsb) enum Answer {
     List(Vec<Self>),
 }
 
-/// The longest line, string and list, and the deepest lists, that an answer may have.
+/// Limits of an answer: bytes of a line, bytes of a string, items of a list, depth of lists.
 const MAX_LINE: u64 = 64 << 10;
 const MAX_BYTES: u64 = 512 << 20;
 const MAX_ITEMS: u64 = 16 << 20;
 const MAX_DEPTH: u8 = 4;
-/// Memory is not set aside for more than this before it is filled.
+/// The most memory allocated before data arrives.
 const FIRST_BYTES: u64 = 64 << 10;
 
 /// Reads an answer.
@@ -27,7 +27,7 @@ pub(in crate::ycsb) fn answer(from: &mut impl BufRead) -> Result<Answer, RespErr
     nested(from, MAX_DEPTH)
 }
 
-/// Reads an answer whose lists may be nested `depth` deep.
+/// Reads an answer whose lists may be nested `depth` levels deep.
 fn nested(from: &mut impl BufRead, depth: u8) -> Result<Answer, RespError> {
     let line = line(from)?;
     let (kind, rest) = line.split_at_checked(1).ok_or(RespError::Protocol("an empty line"))?;
@@ -42,7 +42,7 @@ fn nested(from: &mut impl BufRead, depth: u8) -> Result<Answer, RespError> {
     match kind {
         "+" => Ok(Answer::Text(rest.to_owned())),
         "-" if depth == MAX_DEPTH => Err(RespError::Refused(rest.to_owned())),
-        // What follows it in the list would be taken for the next answer.
+        // The rest of the list would be taken for the next answer.
         "-" => Err(RespError::Protocol("an error within a list")),
         ":" => {
             let number =

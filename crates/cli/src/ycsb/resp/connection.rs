@@ -8,7 +8,7 @@ use std::time::Duration;
 use super::answer::{Answer, answer};
 use crate::ycsb::target::{Address, Server};
 
-/// Why a server did not answer as it should.
+/// Why a server did not answer as expected.
 #[derive(Debug, thiserror::Error)]
 pub(in crate::ycsb) enum RespError {
     #[error("{server} can't be reached: {cause}. Is `rackpool-kv` running there?")]

@@ -5,24 +5,24 @@ use std::io::BufRead;
 use super::answer::{Answer, answer};
 use super::connection::RespError;
 
-/// What a server has answered.
+/// A server's answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Reply {
-    /// There is nothing.
+    /// A null.
     Nothing,
-    /// A short text.
+    /// A simple string.
     Text(String),
-    /// A number.
+    /// An integer.
     Integer(i64),
-    /// Any bytes.
+    /// A bulk string.
     Bytes(Vec<u8>),
-    /// Replies, which may be lists themselves.
+    /// A list of replies, which may be lists themselves.
     List(Vec<Self>),
-    /// It will not.
+    /// An error.
     Refused(String),
 }
 
-/// Reads the next reply; `None` when what comes is none, or is not all there.
+/// Reads the next reply; `None` if the bytes are no complete reply.
 pub fn reply(from: &mut impl BufRead) -> Option<Reply> {
     match answer(from) {
         Ok(answer) => Some(answer.into()),

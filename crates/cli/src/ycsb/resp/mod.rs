@@ -1,5 +1,5 @@
-//! Records in a server that speaks Redis' protocol, as YCSB's own Redis binding keeps them: each in
-//! a hash, and all keys in a sorted set, whose scores are the hashes of the keys.
+//! Records in a server that speaks Redis' protocol, stored as YCSB's own Redis binding does: each
+//! in a hash, and all keys in a sorted set whose scores are hashes of the keys.
 
 mod answer;
 mod connection;
@@ -26,7 +26,7 @@ pub struct RespStores {
 }
 
 impl RespStores {
-    /// For a plan's records, which all servers have: the threads use them in turn.
+    /// For a plan's records, which all servers share. Threads are assigned to the servers in turn.
     #[must_use]
     pub fn new(servers: Vec<Server>, plan: &Plan) -> Self {
         let name = |field| format!("{}{field}", plan.field_prefix).into_bytes();
@@ -34,7 +34,7 @@ impl RespStores {
         Self { servers, layout: plan.layout, names }
     }
 
-    /// Which server a thread uses.
+    /// Returns the index of a thread's server.
     fn turn(&self, thread: usize) -> usize {
         thread % self.servers.len().max(1)
     }
@@ -52,7 +52,7 @@ impl StoreFactory for RespStores {
         self.servers.iter().map(Server::to_string).collect::<Vec<_>>().join(", ")
     }
 
-    /// Of a server only its place in the list is known.
+    /// A server's rack is unknown; its index stands for it.
     fn rack_of(&self, thread: usize) -> u16 {
         u16::try_from(self.turn(thread)).unwrap_or(u16::MAX)
     }
@@ -83,7 +83,7 @@ impl RespStore<'_> {
                 [Answer::Bytes(name), Answer::Bytes(bytes)] if name == wanted => Some(bytes),
                 _ => None,
             });
-            // A field that is not there makes a value of another layout, which is noticed.
+            // A missing field makes a value of another layout, which the check detects.
             if let Some(field) = field {
                 self.stores.layout.push(value, field);
             }
@@ -111,7 +111,7 @@ impl Store for RespStore<'_> {
         self.read_record(key, value)
     }
 
-    /// As YCSB's binding, it is not told whether the record was there.
+    /// As with YCSB's binding, the server does not report whether the record existed.
     fn update(&mut self, key: &[u8], value: &[u8]) -> Result<bool, StoreError> {
         self.write_record(key, value).map(|()| true)
     }
@@ -138,7 +138,7 @@ impl Store for RespStore<'_> {
             pairs.push().0.extend_from_slice(&key);
         }
         pairs.retain_filled(|key, value| self.read_record(key, value))?;
-        // Others may have the same hash, and come before it.
+        // Other keys with the same hash may come before it.
         let first = pairs.iter().next();
         Ok(first.is_some_and(|(key, _)| java_hash(key) == java_hash(start)))
     }
@@ -182,7 +182,7 @@ fn unexpected(command: &str) -> StoreError {
     StoreError::new(format!("the server gave {command} an answer of another kind"))
 }
 
-/// The score of a key: Java's `String.hashCode`, as YCSB's binding has it.
+/// Returns the score of a key: Java's `String.hashCode`, as in YCSB's binding.
 fn java_hash(key: &[u8]) -> i32 {
     key.iter().fold(0_i32, |hash, byte| hash.wrapping_mul(31).wrapping_add(i32::from(*byte)))
 }

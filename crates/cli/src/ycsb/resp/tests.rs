@@ -1,4 +1,4 @@
-//! The runner over a server of a few commands.
+//! The runner on a server with a few commands.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{BufRead, BufReader, Read, Write};
@@ -22,7 +22,7 @@ type Record = BTreeMap<Vec<u8>, Vec<u8>>;
 struct State {
     records: BTreeMap<Vec<u8>, Record>,
     index: BTreeSet<(i64, Vec<u8>)>,
-    /// How often each command came.
+    /// How often each command was received.
     commands: BTreeMap<String, u64>,
 }
 
@@ -70,7 +70,7 @@ fn answer_to(words: &[Vec<u8>], state: &mut State) -> Vec<u8> {
     }
 }
 
-/// Answers a client until it goes.
+/// Serves a client until it disconnects.
 fn serve(stream: UnixStream, state: &Mutex<State>) {
     let mut from = BufReader::new(stream);
     let mut line = String::new();
@@ -93,7 +93,7 @@ fn serve(stream: UnixStream, state: &Mutex<State>) {
     }
 }
 
-/// A server at a socket; it ends with the test's process.
+/// Starts a server at a socket; it ends with the test's process.
 fn server(at: &Path) -> Arc<Mutex<State>> {
     let state = Arc::new(Mutex::new(State::default()));
     let (listener, shared) = (UnixListener::bind(at).unwrap(), Arc::clone(&state));
@@ -142,7 +142,7 @@ fn every_workload_runs_verified_with_the_commands_of_ycsbs_binding() {
             .values()
             .all(|record| record.keys().map(Vec::as_slice).eq(fields.iter().copied()))
     );
-    // A field that somebody else wrote is noticed, wherever it is read.
+    // A field with foreign contents is detected wherever it is read.
     for record in state.records.values_mut() {
         record.insert(b"field1".to_vec(), vec![0; 20]);
     }

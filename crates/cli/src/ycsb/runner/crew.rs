@@ -1,4 +1,4 @@
-//! The threads of a phase: started together, watched, and waited for.
+//! The threads of a phase: started together, sampled, and joined.
 
 use std::sync::{OnceLock, PoisonError, RwLock, mpsc};
 use std::time::{Duration, Instant};
@@ -9,16 +9,15 @@ use crate::ycsb::counter::SharedCounter;
 use crate::ycsb::summary::Sample;
 use crate::ycsb::worker::{Failure, Tally, Worker};
 
-/// What all threads of a phase share.
+/// The state that all threads of a phase share.
 pub(super) struct Shared {
-    /// Held for writing until every store is open; then all workers pass at once.
+    /// Held for writing until every store is open; releasing it starts all workers at once.
     gate: RwLock<()>,
-    /// The worker that failed first: the others need not go on, and what they fail at may be its
-    /// consequence.
+    /// The worker that failed first. The others then stop; their own failures may be consequences.
     failed: OnceLock<usize>,
-    /// Operations of a workload that workers have begun.
+    /// Number of workload operations that workers have begun.
     taken: SharedCounter,
-    /// Operations each worker has done.
+    /// Number of operations that each worker has done.
     pub(super) done: Vec<SharedCounter>,
     chooser: Option<KeyChooser>,
 }
@@ -35,14 +34,14 @@ impl Shared {
     }
 }
 
-/// What a worker holds on to until it is ready, and until it is done. Nothing is ever sent: that
-/// all are dropped, be it by a panic, is the signal.
+/// Senders that a worker holds until it is ready, and until it is done. Nothing is ever sent: the
+/// signal is that all senders are dropped, which a panic does as well.
 struct Signals {
     opening: mpsc::Sender<()>,
     working: mpsc::Sender<()>,
 }
 
-/// Stops the other workers when this one fails or panics.
+/// Stops the other workers if this one fails or panics.
 struct StopUnlessDone<'a> {
     thread: usize,
     failed: &'a OnceLock<usize>,
@@ -50,12 +49,12 @@ struct StopUnlessDone<'a> {
 
 impl Drop for StopUnlessDone<'_> {
     fn drop(&mut self) {
-        // Only the first one counts.
+        // Only the first failure counts.
         let _ = self.failed.set(self.thread);
     }
 }
 
-/// What a worker brings home.
+/// The result of a worker.
 pub(super) struct Report {
     pub(super) thread: usize,
     pub(super) started: Instant,
@@ -64,7 +63,7 @@ pub(super) struct Report {
 }
 
 impl Phase<'_> {
-    /// Starts the workers, watches them, and waits for all.
+    /// Starts the workers, runs `watch` meanwhile, and joins all workers.
     pub(super) fn run_threads(
         &self,
         shared: &Shared,
@@ -95,12 +94,13 @@ impl Phase<'_> {
         })
     }
 
-    /// One worker's thread.
+    /// Runs one worker.
     fn work(&self, thread: usize, shared: &Shared, signals: Signals) -> Result<Report, RunError> {
         let stop = StopUnlessDone { thread, failed: &shared.failed };
         let store = self.factory.open(thread).map_err(|cause| RunError::Open { thread, cause })?;
         let mut worker = Worker::new(self.plan, store, self.records, (self.number, thread));
-        // So that it is dropped first: closing the store may take longer than others take to fail.
+        // Rebound so that it is dropped first: closing the store may take longer than other workers
+        // take to fail.
         let stop = stop;
         drop(signals.opening);
         drop(shared.gate.read().unwrap_or_else(PoisonError::into_inner));
@@ -120,7 +120,8 @@ impl Phase<'_> {
         }
     }
 
-    /// Waits until a thread that has done so many operations may do the next one.
+    /// Sleeps until a thread that has done `done` operations may do the next one at the target
+    /// rate.
     fn keep_pace(&self, begin: Instant, done: u64) {
         let (Job::Run(_), Some(rate)) = (&self.job, self.plan.rate) else { return };
         let due = done as f64 * self.plan.threads as f64 / rate as f64;
@@ -138,8 +139,9 @@ impl Phase<'_> {
     ) -> Result<(), Failure> {
         let mut chooser = shared.chooser.clone();
         let threads = self.plan.threads as u64;
-        // Of a workload whichever thread is free takes the next operation, so that all end
-        // together. Of the records every thread takes each threads-th: as many lie in each rack.
+        // In a workload each free thread takes the next operation, so that all threads end
+        // together. In the load each thread takes every `threads`-th record, so that each rack
+        // stores the same number.
         let next = |done| match self.job {
             Job::Run(_) => shared.taken.take(),
             Job::Load => thread as u64 + done * threads,

@@ -1,4 +1,4 @@
-//! Puts the workers' reports together.
+//! Merges the workers' reports.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use crate::ycsb::recorder::Recorder;
 use crate::ycsb::summary::{RackResult, Sample, WorkloadResult};
 
 impl Phase<'_> {
-    /// `records`: how many there were to choose from at the start.
+    /// Returns the result of the phase. `records` is the number of records at the start.
     pub(super) fn gather(
         &self,
         records: u64,
@@ -60,7 +60,7 @@ impl Phase<'_> {
     }
 }
 
-/// What a rack's threads did; `seconds`: how long the phase took.
+/// Returns the result of a rack's threads. `seconds` is the duration of the phase.
 fn rack_result(rack: u16, reports: &[&Report], seconds: f64) -> RackResult {
     let recorder = merged(reports);
     RackResult {
@@ -80,7 +80,7 @@ fn merged(reports: &[&Report]) -> Recorder {
     all
 }
 
-/// From the first start to the last end, never zero.
+/// The time from the first start to the last end, never zero.
 fn seconds(reports: &[&Report]) -> f64 {
     let started = reports.iter().map(|report| report.started).min();
     let ended = reports.iter().map(|report| report.ended).max();
@@ -88,7 +88,7 @@ fn seconds(reports: &[&Report]) -> f64 {
     span.unwrap_or_default().as_secs_f64().max(1e-9)
 }
 
-/// From the first start to the first end: until then all have worked.
+/// The time from the first start to the first end: until then all have worked.
 fn all_worked(reports: &[&Report]) -> f64 {
     let started = reports.iter().map(|report| report.started).min();
     let ended = reports.iter().map(|report| report.ended).min();

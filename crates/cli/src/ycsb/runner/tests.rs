@@ -1,4 +1,4 @@
-//! The runner over a store in memory.
+//! The runner on a store in memory.
 
 use super::*;
 use crate::ycsb::key::{KeyName, KeyStyle};
@@ -63,7 +63,7 @@ fn mixes_come_out_as_given() {
     near(count(d, "insert"), 5.0);
     near(count(e, "insert"), 5.0);
     near(count(e, "scan"), 95.0);
-    // Of 50 records on average, all checked.
+    // 50 records on average, all checked.
     assert!(e.verified > 40 * count(e, "scan"), "{} verified", e.verified);
     near(count(f, "read-modify-write"), 50.0);
     for result in [a, b, d, e] {
@@ -172,7 +172,7 @@ fn a_rate_given_is_not_passed() {
     let properties = vec!["target=2000".to_owned()];
     let slow = Options { operations: 300, properties, ..options(&[WorkloadName::C]) };
     let c = &run_over(&MemoryStores::default(), &slow).unwrap().workloads[0];
-    // The last operation of each thread is waited for as well.
+    // Each thread also waits after its last operation.
     assert!(c.seconds >= 0.14, "{} s", c.seconds);
 }
 
@@ -187,7 +187,7 @@ fn a_failing_store_ends_the_run_and_says_where() {
     );
 }
 
-/// Stores in memory of which one does not open, or panics while opening.
+/// Stores in memory, one of which fails or panics while opening.
 struct Closed {
     memory: MemoryStores,
     panics: bool,
@@ -209,7 +209,8 @@ impl StoreFactory for Closed {
     }
 }
 
-/// Stores that do nothing: that of worker 1 fails, that of worker 0 when the former is gone.
+/// Stores without records: that of worker 1 fails first, that of worker 0 once the former is
+/// closed.
 #[derive(Default)]
 struct FailingInTurn {
     gone: std::sync::OnceLock<()>,

@@ -1,4 +1,4 @@
-//! Looks of the table.
+//! The layout of the table.
 
 use super::*;
 use crate::ycsb::memory_store::MemoryStores;

@@ -1,4 +1,4 @@
-//! Workers that write to one record at once.
+//! Workers that write to one record concurrently.
 
 use std::sync::Barrier;
 
@@ -9,7 +9,7 @@ use crate::ycsb::{Options, WorkloadName};
 
 const FIELDS: usize = 2;
 
-/// A store in memory that lets others go on between a read and what follows it.
+/// A store in memory that yields to other threads between a read and the next operation.
 struct Slow<'a>(Box<dyn Store + 'a>);
 
 impl Store for Slow<'_> {
@@ -59,7 +59,7 @@ fn workers_that_write_different_fields_of_a_record_lose_none() {
     let key = worker(0).key(0);
     worker(0).load(0).unwrap();
     let (before, after) = (Barrier::new(FIELDS), Barrier::new(FIELDS));
-    // Nobody stops in the middle: the others would wait for ever.
+    // No thread stops early: the others would wait at the barrier for ever.
     let rounds_without = &|field: usize| {
         let mut own = worker(field);
         let mut lost = Vec::new();
