@@ -156,7 +156,7 @@ fn peers_of_one_address_take_the_places_of_their_own() {
         slow.stream.write_all(&frame[..2]).unwrap();
         peers.extend((0..100).map(|_| TcpStream::connect(server.address).unwrap()));
         slow.stream.write_all(&frame[2..]).unwrap();
-        let answer = slow.receive().expect("it lost its place to a peers from elsewhere");
+        let answer = slow.receive().expect("it lost its place to peers from elsewhere");
         assert_eq!(answer.tag, 7);
     }
     server.wait_for_log("others came while it asked nothing");

@@ -207,14 +207,14 @@ pub(super) fn line(note: &PageNote) -> String {
             format!("wants it but has nothing cold to give: hotness {here} here")
         }
         PageHistoryEvent::RequestRefused(reason) => {
-            format!("does not get it: {}", want_refused(reason))
+            format!("does not get it: {}", request_refused(reason))
         }
         PageHistoryEvent::PrepareRefused(reason) => {
-            format!("asks and does not get it: {}; hotness {here} here", offer_refused(reason))
+            format!("asks and does not get it: {}; hotness {here} here", prepare_refused(reason))
         }
         PageHistoryEvent::Refused { requester, milli, reason } => format!(
             "keeps it from {requester}: {}; hotness {here} here, {} there",
-            offer_refused(reason),
+            prepare_refused(reason),
             degrees(milli)
         ),
         PageHistoryEvent::Prepared { requester, milli } => {
@@ -239,7 +239,7 @@ pub(super) fn line(note: &PageNote) -> String {
     text
 }
 
-const fn want_refused(reason: RequestRefusal) -> &'static str {
+const fn request_refused(reason: RequestRefusal) -> &'static str {
     match reason {
         RequestRefusal::AtHome => "it is at home there already",
         RequestRefusal::NoSuchPage => "the metadata server knows no such page",
@@ -248,7 +248,7 @@ const fn want_refused(reason: RequestRefusal) -> &'static str {
     }
 }
 
-const fn offer_refused(reason: PrepareRefusal) -> &'static str {
+const fn prepare_refused(reason: PrepareRefusal) -> &'static str {
     match reason {
         PrepareRefusal::Hotter => "at least as hot at home",
         PrepareRefusal::ReadHot => "at least as hot at home, and mostly read by the requester",

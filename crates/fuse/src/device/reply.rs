@@ -101,13 +101,13 @@ impl Reply {
         self.bytes(&offset.to_le_bytes());
     }
 
-    pub(crate) fn metrics(self, metrics: &StatFs) {
-        let free = metrics.free_blocks;
+    pub(crate) fn stat_fs(self, stat: &StatFs) {
+        let free = stat.free_blocks;
         let mut bytes = Vec::with_capacity(80);
-        for word in [metrics.blocks, free, free, 0, 0] {
+        for word in [stat.blocks, free, free, 0, 0] {
             bytes.extend_from_slice(&word.to_le_bytes());
         }
-        for word in [metrics.block_bytes, metrics.max_name_bytes, metrics.block_bytes] {
+        for word in [stat.block_bytes, stat.max_name_bytes, stat.block_bytes] {
             bytes.extend_from_slice(&word.to_le_bytes());
         }
         bytes.resize(80, 0);

@@ -34,8 +34,10 @@ impl Shell {
         changed.map_err(|error| self.failed_inode("changing attributes", &error))
     }
 
-    pub(super) fn metrics(&self) -> Answer<StatFs> {
-        self.volume.stat_fs().map_err(|error| self.failed("asking for metrics", &error))
+    pub(super) fn stat_fs(&self) -> Answer<StatFs> {
+        self.volume
+            .stat_fs()
+            .map_err(|error| self.failed("asking for the file system's space", &error))
     }
 
     pub(super) fn xattr(&self, ino: Ino, name: &OsStr) -> Answer<Vec<u8>> {

@@ -28,7 +28,7 @@ impl Shell {
     /// Returns a new handle of a file that was opened with these flags, and the flags for the
     /// kernel.
     pub(super) fn treatment(&self, attr: &Attr, flags: i32) -> (u64, FopenFlags) {
-        let (handle, keeps) = self.kept.at_open(attr);
+        let (handle, keeps) = self.kernel_cached.at_open(attr);
         (handle, Self::flags(keeps, flags))
     }
 
@@ -53,7 +53,7 @@ impl Shell {
 
     /// Releases an open file description.
     pub(super) fn release_file(&self, ino: Ino, handle: u64) -> Answer<()> {
-        self.kept.at_close(ino, handle);
+        self.kernel_cached.at_close(ino, handle);
         let dropped = self.drop_locks_through(ino, handle);
         self.release(ino).and(dropped)
     }
@@ -107,7 +107,7 @@ impl Shell {
 
     /// Handles `FLUSH`: the process `owner` has closed one of its descriptors.
     pub(super) fn flush(&self, ino: Ino, handle: u64, owner: u64) -> Answer<()> {
-        self.kept.at_close(ino, handle);
+        self.kernel_cached.at_close(ino, handle);
         let flushed = self.volume.flush(ino);
         let dropped = self.drop_locks(ino, handle, owner);
         flushed.map_err(|error| self.failed_inode("closing a file", &error)).and(dropped)

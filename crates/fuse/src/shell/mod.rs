@@ -26,7 +26,7 @@ type Answer<T> = Result<T, Errno>;
 #[derive(Debug)]
 pub(crate) struct Shell {
     volume: Volume<Arc<Pool>>,
-    kept: KernelCachedFiles,
+    kernel_cached: KernelCachedFiles,
     failures: Failures,
     /// Counters of requests and failures.
     pub(crate) counts: Arc<FileMetrics>,
@@ -41,9 +41,9 @@ impl Shell {
         let (outdated, stale) = channel();
         let counts = Arc::new(FileMetrics::default());
         let failures = Failures::counted(&counts);
-        let (kept, waiting, stale) =
+        let (kernel_cached, waiting, stale) =
             (KernelCachedFiles::default(), Waiting::default(), Mutex::new(stale));
-        Self { volume, kept, failures, counts, waiting, stale, outdated }
+        Self { volume, kernel_cached, failures, counts, waiting, stale, outdated }
     }
 
     /// Sweeps the volume, and makes the kernel drop outdated pages.
@@ -64,7 +64,7 @@ impl Shell {
 
     /// Handles a file that the kernel has forgotten.
     fn forget(&self, ino: Ino) {
-        self.kept.forget(ino);
+        self.kernel_cached.forget(ino);
         if let Err(error) = self.volume.forget(ino) {
             self.failures.note("freeing what has no name", &error);
         }

@@ -74,7 +74,7 @@ impl Shell {
             opcode::TMPFILE => {
                 tell(asked.tmpfile(), reply, |reply, (attr, opened)| reply.created(&attr, opened));
             }
-            opcode::STATFS => tell(self.metrics(), reply, |reply, found| reply.metrics(&found)),
+            opcode::STATFS => tell(self.stat_fs(), reply, |reply, found| reply.stat_fs(&found)),
             opcode::SETXATTR => done(asked.setxattr(), reply),
             opcode::GETXATTR => sized(asked.getxattr(), reply),
             opcode::LISTXATTR => sized(asked.listxattr(), reply),

@@ -145,7 +145,7 @@ fn others(rack: &mut Rack) {
     let _ = hand_out(&permit(), at);
     assert!(!window.read(address(COPIED, 0), &mut [0; 8]), "a page that is not known");
     assert!(!window.write(address(PAGE, PAGE_SIZE.bytes() - 4), &[0; 8]), "beyond the page");
-    assert!(window.enter(FRAME, Intent::Write, stale).unwrap().is_err(), "cached out");
+    assert!(window.enter(FRAME, Intent::Write, stale).unwrap().is_err(), "kept out");
     window.clear();
     // The daemon's own accesses, including those for other racks.
     rack.frames.write(4096, &[7; 64]).unwrap();

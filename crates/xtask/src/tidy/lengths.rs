@@ -46,8 +46,8 @@ fn documents(tree: &Tree) -> Vec<Violation> {
     too_long.collect()
 }
 
-/// Lines that are comments and wider than the code may be. A link or a row of a table has no place to
-/// wrap.
+/// Lines that are comments and wider than the code may be. A link or a row of a table has no place
+/// to wrap.
 fn wide_comments(path: &str, text: &str) -> Vec<Violation> {
     let is_wide = |line: &str| {
         let comment = line.trim_start();

@@ -10,8 +10,8 @@ const TABLE: &str = "crates/xtask/src/tidy/words.rs";
 /// Decisions and releases keep the words of their time.
 const HISTORY: [&str; 2] = ["docs/adr/", "CHANGELOG.md"];
 
-/// Words, and what the field says. A word is a part of an identifier (`of_a_word`, `OfAWord`) or stands
-/// in prose.
+/// Words, and what the field says. A word is a part of an identifier (`of_a_word`, `OfAWord`) or
+/// stands in prose.
 const WORDS: &[(&str, &str)] = &[
     ("annul", "abort"),
     ("annulled", "aborted"),
