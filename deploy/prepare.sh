@@ -47,6 +47,9 @@ if [ "${1:-}" = test ]; then
     # The server that rackpool-kv is compared with, and clients.
     needs redis-server redis-server
     needs redis-cli redis-tools
+    # Programs whose locks a mount serves.
+    needs sqlite3 sqlite3
+    needs python3 python3
     # Checks the metrics.
     needs promtool prometheus
     # The lab downloads the kernel that the package lists name; old lists name packages that are gone.

@@ -333,7 +333,11 @@ impl Pool {
     /// use rackpool_client::{AccessError, Reservation, PublishCas, Pool};
     ///
     /// /// Links a reservation into a word that nobody else changes.
-    /// fn link(pool: &Pool, mut reservation: Reservation, link: &PublishCas) -> Result<(), Box<dyn std::error::Error>> {
+    /// fn link(
+    ///     pool: &Pool,
+    ///     mut reservation: Reservation,
+    ///     link: &PublishCas,
+    /// ) -> Result<(), Box<dyn std::error::Error>> {
     ///     match pool.publish(&mut reservation, link) {
     ///         Err(AccessError::Indeterminate(_)) => {
     ///             let mut word = [0; 8];

@@ -8,6 +8,8 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, ensure};
 
+use crate::skipped;
+
 const CARGO: &str = "cargo";
 
 /// A call with its arguments and the environment it needs.
@@ -83,6 +85,7 @@ impl Invocation {
         };
         let mut command = Command::new(program);
         command.args(&self.arguments).current_dir(root);
+        command.env(skipped::VARIABLE, skipped::file(root));
         for (name, value) in &self.environment {
             command.env(name, value);
         }

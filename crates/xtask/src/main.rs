@@ -6,6 +6,7 @@ mod lab;
 mod limit;
 mod manifest;
 mod runner;
+mod skipped;
 mod steps;
 mod tidy;
 mod tree;
@@ -16,11 +17,13 @@ use std::process::{Command, ExitCode};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
+use skipped::Skipped;
 
 const USAGE: &str = "\
 usage: cargo x <command>
 
-  ci             every check that CI runs; writes nothing but build output
+  ci [--strict]  every check that CI runs; writes nothing but build output; --strict fails when
+                 a test was skipped for a reason that it does not know
   fix            let clippy and rustfmt mend what they can
   tidy           what no lint can check: imports, file lengths, markers, named tests
   loom           the models of the lock-free structures
@@ -87,7 +90,8 @@ fn run(arguments: &[String]) -> Result<bool> {
         "within",
     ]
     .contains(&command);
-    if !takes_any && !rest.is_empty() {
+    let is_strict = command == "ci" && rest == ["--strict"];
+    if !takes_any && !is_strict && !rest.is_empty() {
         bail!("`cargo x {command}` takes no arguments, but got: {}", rest.join(" "));
     }
     if command == "within" {
@@ -114,7 +118,12 @@ fn run(arguments: &[String]) -> Result<bool> {
         }
         unknown => bail!("there is no command `{unknown}`\n\n{USAGE}"),
     };
-    Ok(runner::run_all(&root, steps))
+    let passed = runner::run_all(&root, steps);
+    let unexpected = if is_strict { Skipped::read(&root).unexpected() } else { 0 };
+    if unexpected > 0 {
+        println!("\nfailed: {unexpected} tests were tested nowhere (--strict)");
+    }
+    Ok(passed && unexpected == 0)
 }
 
 /// Runs a program under a limit; returns false when it fails.

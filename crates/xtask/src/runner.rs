@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use anyhow::Result;
 
 use crate::invocation::Invocation;
+use crate::skipped::{self, Skipped};
 
 /// One line of the summary: a piece of work, and the command that repeats it alone.
 #[derive(Debug)]
@@ -44,6 +45,8 @@ enum Outcome {
 
 /// Runs the steps in order up to the first failure; true when none failed.
 pub(crate) fn run_all(root: &Path, steps: Vec<Step>) -> bool {
+    // What an earlier run has skipped does not count.
+    let _ = std::fs::remove_file(skipped::file(root));
     let mut outcomes: Vec<(&'static str, Outcome)> = Vec::new();
     let mut failed: Option<String> = None;
     for step in steps {
@@ -56,7 +59,7 @@ pub(crate) fn run_all(root: &Path, steps: Vec<Step>) -> bool {
         }
         outcomes.push((step.name, outcome));
     }
-    print!("\n==== summary ====\n{}", summary(&outcomes));
+    print!("\n==== summary ====\n{}{}", summary(&outcomes), Skipped::read(root).report());
     if let Some(repeat) = &failed {
         println!("\nfailed; to repeat only this step: {repeat}");
     }

@@ -113,12 +113,12 @@ fn rack(look: &RackLook) -> Value {
         "free_frames": member.free_frames,
         "fabric_address": member.fabric_address,
         "control_path": member.control_path,
-        "figures": look.status.as_ref().ok().map(figures),
+        "metrics": look.status.as_ref().ok().map(metrics),
     })
 }
 
 /// A daemon's own metrics; `null` if it was not asked.
-fn figures(status: &RackStatus) -> Value {
+fn metrics(status: &RackStatus) -> Value {
     let (swaps, sharing) = (&status.swaps, &status.sharing);
     let refused = swaps.refused.iter().map(|(why, count)| (why.clone(), json!(count)));
     json!({

@@ -30,8 +30,8 @@ pub(super) fn look(before: &Look, now: &Look, pages: u16) -> Value {
 }
 
 fn rack_look(before: &Look, now: &Look, rack: &RackLook) -> Value {
-    let figures = rack.status.as_ref().ok().zip(rates_of(before, now, rack));
-    let figures = figures.map(|(status, (rates, times))| {
+    let metrics = rack.status.as_ref().ok().zip(rates_of(before, now, rack));
+    let metrics = metrics.map(|(status, (rates, times))| {
         let swaps = &status.swaps;
         json!({
             "frames": status.frames,
@@ -54,6 +54,6 @@ fn rack_look(before: &Look, now: &Look, rack: &RackLook) -> Value {
         "rack": rack.member.rack.0,
         "state": rack.state.name(),
         "reason": rack.status.as_ref().err(),
-        "figures": figures,
+        "metrics": metrics,
     })
 }
