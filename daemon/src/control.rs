@@ -18,7 +18,7 @@ pub(crate) use orphan::watch_adopted;
 
 use crate::link::Requester;
 use crate::placement::Placement;
-use crate::plane::{PlaneMetrics, Waker};
+use crate::data_plane::{PlaneMetrics, Waker};
 use crate::priority::Priority;
 use crate::rack::Rack;
 

@@ -2,8 +2,8 @@
 //! `rackpool-fuzz`. The fuzz target supplies the input of other processes, one step at a time.
 
 mod fabric;
-mod plane;
+mod data_plane;
 mod slab;
 
-pub use plane::{ClientUnderTest, PlaneUnderTest};
+pub use data_plane::{ClientUnderTest, PlaneUnderTest};
 pub use slab::SlabUnderTest;

@@ -18,7 +18,7 @@ mod metadata_server;
 mod metrics;
 mod options;
 mod placement;
-mod plane;
+mod data_plane;
 mod priority;
 mod process;
 mod processor;

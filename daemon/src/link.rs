@@ -16,7 +16,7 @@ use tokio::sync::{Notify, mpsc, oneshot};
 use tokio::time::MissedTickBehavior;
 
 use crate::metadata_server::{Connection, MetadataServer};
-use crate::plane::{Command, PlaneMetrics, Waker, get, set};
+use crate::data_plane::{Command, PlaneMetrics, Waker, get, set};
 
 /// Heartbeats in each lease time.
 const BEATS: u32 = 4;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use rackpool_access::Credentials;
 use rackpool_metrics::{Page, Source, Unit};
 
-use crate::plane::{PlaneMetrics, get};
+use crate::data_plane::{PlaneMetrics, get};
 use crate::rack::Rack;
 
 /// The sources of the metrics.

@@ -11,7 +11,7 @@ use rackpool_model::FrameId;
 use rackpool_shm::memory::MemoryKind;
 
 use crate::Options;
-use crate::plane::{Command, Waker};
+use crate::data_plane::{Command, Waker};
 use crate::rack::Rack;
 
 /// Target size of the allocated but unused memory.

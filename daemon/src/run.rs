@@ -34,7 +34,7 @@ use crate::link::{MetadataLink, Registered, Requester};
 use crate::metadata_server::MetadataServer;
 use crate::metrics::RackMetrics;
 use crate::placement::Placement;
-use crate::plane::{
+use crate::data_plane::{
     Command, ControlNotification, DataPlane, Located, Parts, PlaneMetrics, SwapSettings, Waker,
 };
 use crate::priority::Priority;

@@ -4,7 +4,7 @@ use clap::{Args, ValueEnum};
 use rackpool_model::{ByteSize, HeatRules, HeatRulesError};
 use rackpool_proto::swap::SwapRules;
 
-use crate::plane::SwapSettings;
+use crate::data_plane::SwapSettings;
 
 /// When hot pages move between racks. The numbers are the same in the whole pool.
 #[derive(Clone, Debug, Args)]

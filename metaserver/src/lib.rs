@@ -17,13 +17,13 @@
 mod address_file;
 mod admission;
 mod admission_limiter;
-mod complaints;
+mod rejection_log;
 mod connection;
 mod limits;
 mod listener;
 mod metrics;
 mod options;
-mod parent;
+mod parent_process;
 mod permission;
 mod server;
 mod start;

@@ -13,7 +13,7 @@ use tracing::warn;
 
 use crate::admission::{Admitted, Rejection, admit};
 use crate::admission_limiter::AdmissionLimiter;
-use crate::complaints::Complaints;
+use crate::rejection_log::Complaints;
 use crate::connection::{self, Inbound};
 use crate::limits::Limits;
 

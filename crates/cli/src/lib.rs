@@ -16,7 +16,7 @@ pub mod commands;
 pub mod doctor;
 pub mod heat;
 mod metadata;
-pub mod micro;
+pub mod rcmp_microbench;
 mod recorder;
 pub mod report;
 mod store;

@@ -7,7 +7,7 @@
 #[forbid(unsafe_code)]
 mod connector;
 #[forbid(unsafe_code)]
-mod cut;
+mod split;
 mod endpoint;
 #[forbid(unsafe_code)]
 mod error;

@@ -8,7 +8,7 @@ use rackpool_fabric::{FabricError, Keyring, MAX_MESSAGE, Portion, ReceiveRoom, T
 use rackpool_model::{Incarnation, RackId};
 
 use crate::DeviceLimits;
-use crate::cut::Cut;
+use crate::split::Cut;
 use crate::error::{explain_memory, local, misbehaved};
 use crate::intake::{Intake, MOST_MESSAGES, MOST_SLOTS, SMALL};
 use crate::packet::{Packet, Pair, Window};

@@ -8,7 +8,7 @@ use crate::attr::{Attr, Ino, Time};
 use crate::error::FsError;
 use crate::inode::Inode;
 use crate::locks::OwnLocks;
-use crate::numbered::Numbered;
+use crate::number_map::Numbered;
 use crate::volume::{FILE_SHARDS, Volume, lock};
 use crate::volume_memory::VolumeMemory;
 

@@ -14,7 +14,7 @@ use crate::file::OpenFile;
 use crate::heads::PageHints;
 use crate::inode::Inode;
 use crate::keys;
-use crate::numbered::Numbered;
+use crate::number_map::Numbered;
 use crate::session::{Session, take_seat};
 use crate::superblock::{Foreign, Superblock};
 use crate::volume_memory::VolumeMemory;

@@ -24,7 +24,7 @@ mod options;
 mod reply;
 mod run;
 pub mod session;
-mod shell;
+mod handlers;
 mod waiting;
 mod watcher;
 

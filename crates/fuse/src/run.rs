@@ -17,7 +17,7 @@ use crate::device::Device;
 use crate::metrics::MountMetrics;
 use crate::mount_point::{MountPoint, detach, set_read_ahead};
 use crate::session::Handshake;
-use crate::shell::Shell;
+use crate::handlers::Shell;
 use crate::watcher::{Watcher, wait_for_end_of_input, watch};
 use crate::{Options, session};
 

@@ -26,7 +26,7 @@ pub mod heat;
 pub mod lease;
 pub mod membership;
 pub mod metadata;
-pub mod planted;
+pub mod planted_bugs;
 pub mod share;
 pub mod swap;
 mod time;

@@ -12,9 +12,9 @@ mod rack;
 mod record;
 mod requester;
 mod rules;
-mod served;
+mod served_swap;
 mod server;
-mod under_way;
+mod in_flight;
 
 pub use event::{Quiesce, RackAction, RackEvent, SwapEvent};
 pub use frames::{Frames, Offered};

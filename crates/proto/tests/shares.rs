@@ -6,7 +6,7 @@ use std::time::Duration;
 use rackpool_model::{Epoch, FrameId, PageEvent, PageId, PageWord, RackId};
 use rackpool_proto::Time;
 use rackpool_proto::lease::{EndpointToken, Lease, LeaseId, LeaseKind};
-use rackpool_proto::planted::Sound;
+use rackpool_proto::planted_bugs::Sound;
 use rackpool_proto::share::{
     Copies, CopiesAction, CopiesEvent, CopyId, HomeAction, HomeEvent, ShareHome, ShareRules,
     SharingId,

@@ -34,7 +34,7 @@ pub mod access;
 #[cfg(not(loom))]
 pub mod cache;
 #[cfg(not(loom))]
-pub mod child;
+pub mod child_process;
 #[cfg(not(loom))]
 mod copy;
 #[cfg(not(loom))]
@@ -49,7 +49,7 @@ pub mod folder;
 #[cfg(not(loom))]
 mod front;
 #[cfg(not(loom))]
-mod held;
+mod held_file;
 pub mod host;
 #[cfg(not(loom))]
 pub mod mapping;
@@ -66,9 +66,9 @@ pub mod page_map;
 pub mod permit;
 pub mod published;
 #[cfg(not(loom))]
-pub mod room;
+pub mod free_space;
 #[cfg(not(loom))]
-pub mod samples;
+pub mod access_samples;
 #[cfg(not(loom))]
 pub mod superblock;
 #[cfg(not(loom))]
@@ -79,6 +79,6 @@ pub use copy::Stores;
 #[cfg(not(loom))]
 pub use front::Front;
 #[cfg(not(loom))]
-pub use held::Held;
+pub use held_file::Held;
 #[cfg(not(loom))]
 pub use mapping::{Mapping, OutOfBounds, PopulateError, ReadOnlyMapping, Shared};

@@ -23,7 +23,7 @@ use crate::metadata::{MetadataLayout, PageUse};
 use crate::page_map::PageMap;
 use crate::permit::Permit;
 use crate::published::PublishedCopy;
-use crate::samples::{HeatSamples, Sampler};
+use crate::access_samples::{HeatSamples, Sampler};
 use crate::{Mapping, OutOfBounds, ReadOnlyMapping};
 use objects::Bitmaps;
 

@@ -4,7 +4,7 @@
 
 use rackpool_model::{FrameId, PageEvent, PageId, PageState, PageWord};
 use rackpool_proto::lease::{HomeEvent, Users};
-use rackpool_proto::planted::{Bug, Bugs};
+use rackpool_proto::planted_bugs::{Bug, Bugs};
 
 use crate::daemon::Input;
 use crate::memory::Memory;

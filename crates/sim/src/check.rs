@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use rackpool_model::{FrameId, PageId, PageState, PageWord};
-use rackpool_proto::planted::Bugs;
+use rackpool_proto::planted_bugs::Bugs;
 use rackpool_proto::swap::RackEvent;
 
 use crate::client::Client;

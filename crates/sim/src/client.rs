@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use rackpool_model::{FrameId, PageId, PageState, PageWord};
-use rackpool_proto::planted::{Bug, Bugs};
+use rackpool_proto::planted_bugs::{Bug, Bugs};
 use rackpool_proto::share::CopyId;
 
 use crate::history::Kind;

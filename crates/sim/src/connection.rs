@@ -6,7 +6,7 @@ use std::hash::Hash;
 use std::mem::discriminant;
 
 use rackpool_proto::metadata::{ConnectionToken, Event as ServerEvent};
-use rackpool_proto::planted::Bugs;
+use rackpool_proto::planted_bugs::Bugs;
 use rackpool_wire::metadata::{MetadataReply, MetadataRequest};
 
 use crate::message::{Call, Node};

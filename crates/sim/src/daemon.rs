@@ -8,7 +8,7 @@ use rackpool_proto::heat::Heats;
 use rackpool_proto::lease::{
     HolderAction, HolderEvent, HomeAction, HomeEvent, LeaseHolder, LeaseHome, LeaseId, Users,
 };
-use rackpool_proto::planted::{Bug, Bugs};
+use rackpool_proto::planted_bugs::{Bug, Bugs};
 use rackpool_proto::share::{self, Copies, CopiesAction, CopiesEvent, CopyId, SharingId};
 use rackpool_proto::swap::{
     Quiesce, RECORD_WORDS, RECORDS, RackAction, RackEvent, SwapEvent, SwapPeer,

@@ -1,7 +1,7 @@
 //! Damaged swap records: daemons must report them and leave them and their frames unused.
 
 use rackpool_model::{FrameId, PageId, PageState};
-use rackpool_proto::planted::Bugs;
+use rackpool_proto::planted_bugs::Bugs;
 use rackpool_proto::swap::{RECORD_WORDS, RECORDS, Record, RecordError, Waits};
 
 use crate::world::{RackNode, World};

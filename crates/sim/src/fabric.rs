@@ -2,7 +2,7 @@
 
 use rackpool_model::{Access, FrameId, PageId, PageState};
 use rackpool_proto::lease::{EndpointToken, HolderEvent, HomeEvent, Lease};
-use rackpool_proto::planted::{Bug, Bugs};
+use rackpool_proto::planted_bugs::{Bug, Bugs};
 use rackpool_proto::share::CopiesEvent;
 use rackpool_proto::swap::RackEvent;
 use rackpool_wire::swap::SwapId;

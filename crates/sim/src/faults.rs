@@ -1,6 +1,6 @@
 //! Faults and their rates: each seed has its own.
 
-use rackpool_proto::planted::Bugs;
+use rackpool_proto::planted_bugs::Bugs;
 
 use crate::link::ServerLink;
 use crate::message::Node;

@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 
 use rackpool_model::{FrameId, PageId, PageState, PageWord};
-use rackpool_proto::planted::{Bug, Bugs};
+use rackpool_proto::planted_bugs::{Bug, Bugs};
 use rackpool_proto::swap::RackEvent;
 use rackpool_wire::swap::SwapId;
 

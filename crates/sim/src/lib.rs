@@ -34,7 +34,7 @@ mod world;
 use std::fmt;
 use std::ops::AddAssign;
 
-pub use rackpool_proto::planted::{Bug, Bugs, Sound};
+pub use rackpool_proto::planted_bugs::{Bug, Bugs, Sound};
 
 /// The statistics of a run. Two runs of one seed have the same.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use rackpool_model::{Incarnation, PageId, PageRange, PageSize, PageState, StorePosition};
-use rackpool_proto::planted::Bugs;
+use rackpool_proto::planted_bugs::Bugs;
 use rackpool_proto::swap::RackEvent;
 use rackpool_wire::metadata::{MetadataReply, MetadataRequest, RackAnnouncement, Refusal};
 use rackpool_wire::swap::ToServer;

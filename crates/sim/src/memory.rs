@@ -3,7 +3,7 @@
 use rackpool_model::{FrameId, PageId, PageState, PageWord, StorePosition};
 use rackpool_proto::Time;
 use rackpool_proto::heat::{Found, Heats};
-use rackpool_proto::planted::Bugs;
+use rackpool_proto::planted_bugs::Bugs;
 use rackpool_proto::share::{Copies, CopyId};
 use rackpool_proto::swap::{Frames, Offered, RECORD_WORDS, RECORDS};
 

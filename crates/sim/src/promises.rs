@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use rackpool_model::{MemoryId, PageRange, RackId};
 use rackpool_proto::Time;
 use rackpool_proto::metadata::ConnectionToken;
-use rackpool_proto::planted::Bugs;
+use rackpool_proto::planted_bugs::Bugs;
 use rackpool_wire::metadata::{Member, MetadataReply, MetadataRequest};
 use rackpool_wire::swap::{FromServer, SwapId};
 

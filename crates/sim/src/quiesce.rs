@@ -1,7 +1,7 @@
 //! Quiesces that a machine waits for.
 
 use rackpool_model::{FrameId, PageId};
-use rackpool_proto::planted::{Bug, Bugs};
+use rackpool_proto::planted_bugs::{Bug, Bugs};
 use rackpool_proto::share;
 use rackpool_proto::swap::{Quiesce, RackEvent};
 use rackpool_wire::swap::SwapId;

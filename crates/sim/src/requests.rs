@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 
 use rackpool_model::{Access, PageId, PageState, PageWord};
 use rackpool_proto::lease::{Lease, LeaseKind};
-use rackpool_proto::planted::{Bug, Bugs};
+use rackpool_proto::planted_bugs::{Bug, Bugs};
 use rackpool_proto::share::{self, CopiesEvent};
 use rackpool_proto::swap::RackEvent;
 use rackpool_wire::swap::SwapId;

@@ -1,7 +1,7 @@
 //! Named addresses that clients read and change. In the history a name is a further word.
 
 use rackpool_model::{GlobalAddr, PageId};
-use rackpool_proto::planted::{Bug, Bugs};
+use rackpool_proto::planted_bugs::{Bug, Bugs};
 use rackpool_wire::metadata::{MetadataReply, MetadataRequest, Refusal};
 
 use crate::client::Answer;

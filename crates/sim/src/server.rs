@@ -3,7 +3,7 @@
 use rackpool_model::PageId;
 use rackpool_proto::metadata::{Action, BatchId, Change, ConnectionToken, Event as ServerEvent};
 use rackpool_proto::metadata::{MetadataMachine, OperatorEvent};
-use rackpool_proto::planted::Bugs;
+use rackpool_proto::planted_bugs::Bugs;
 use rackpool_wire::metadata::{MetadataReply, MetadataRequest, PUSHED};
 
 use crate::disk::Disk;

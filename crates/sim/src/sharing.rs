@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use rackpool_model::{Access, FrameId, PageId, PageState};
 use rackpool_proto::lease::{HolderEvent, HomeEvent, LeaseKind, Users};
-use rackpool_proto::planted::{Bug, Bugs};
+use rackpool_proto::planted_bugs::{Bug, Bugs};
 use rackpool_proto::share::{
     CopiesAction, CopiesEvent, HomeAction, HomeEvent as HomeShared, SharingId,
 };

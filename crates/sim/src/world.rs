@@ -5,7 +5,7 @@ use std::hash::{Hash, Hasher};
 
 use rackpool_model::{Incarnation, PageId, PageRange, RackId};
 use rackpool_proto::Time;
-use rackpool_proto::planted::{Bug, Bugs};
+use rackpool_proto::planted_bugs::{Bug, Bugs};
 
 use crate::client::Client;
 use crate::connection::Connection;

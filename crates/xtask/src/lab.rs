@@ -4,7 +4,7 @@ mod accelerator;
 mod cache;
 mod folder;
 mod guest;
-mod interrupts;
+mod ctrl_c;
 mod kernel;
 mod programs;
 mod racks;
@@ -18,7 +18,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail};
 
 use crate::invocation::quoted;
-use interrupts::Interrupts;
+use ctrl_c::Interrupts;
 use racks::Errand;
 
 const RACKS: [usize; 2] = [0, 1];

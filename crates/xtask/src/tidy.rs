@@ -1,17 +1,17 @@
 //! Rules that no lint can check. Every violation names its place and how to fix it.
 
 mod architecture;
-mod arrows;
+mod import_arrows;
 mod definitions;
 mod documents;
 mod lengths;
 mod markers;
-mod pipes;
+mod shell_pipelines;
 pub(crate) mod rust_source;
 mod semantics;
 mod sync_pairs;
 mod unsafe_fence;
-mod words;
+mod glossary;
 
 use std::fmt;
 use std::path::Path;

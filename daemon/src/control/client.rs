@@ -25,7 +25,7 @@ use tokio::sync::oneshot;
 
 use super::orphan::{owner_of, watch_orphan};
 use super::{Control, open_files};
-use crate::plane::{Command, get};
+use crate::data_plane::{Command, get};
 use crate::{descriptors, process};
 
 /// How long a connected peer may take to send its first message.

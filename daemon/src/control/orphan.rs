@@ -10,7 +10,7 @@ use rackpool_shm::superblock::{SUPERBLOCK_BYTES, Superblock};
 use rackpool_shm::{Mapping, file};
 
 use super::Control;
-use crate::plane::Command;
+use crate::data_plane::Command;
 use crate::process;
 
 /// Interval between two checks of a process.

@@ -25,7 +25,7 @@ use crate::Options;
 use crate::fabric::Buffers;
 use crate::placement::NodeChoice;
 use crate::placement::Placement;
-use crate::plane::{Command, ControlNotification, DataPlane, Located, Parts, PlaneMetrics};
+use crate::data_plane::{Command, ControlNotification, DataPlane, Located, Parts, PlaneMetrics};
 use crate::rack::Rack;
 use crate::reserver::{Order, ReserveRules};
 use crate::slab::Slab;

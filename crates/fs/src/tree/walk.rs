@@ -11,7 +11,7 @@ use super::{
 };
 use crate::error::FsError;
 use crate::file::OpenFile;
-use crate::numbered::Numbered;
+use crate::number_map::Numbered;
 use crate::volume::Volume;
 use crate::volume_memory::VolumeMemory;
 

@@ -4,7 +4,7 @@ use std::sync::{Mutex, PoisonError};
 use mio::{Poll, Token, Waker};
 use rackpool_sync::atomic::{AtomicUsize, Ordering};
 
-use super::long::Done;
+use super::long_commands::Done;
 use super::stream::Stream;
 
 /// Connections and results on their way to a thread that serves connections.

@@ -11,7 +11,7 @@ use rackpool_sync::atomic::{AtomicU64, Ordering};
 use slab::Slab;
 
 use super::connection::{AHEAD, Connection, Desk, Next};
-use super::long::{Done, Long, ToLong};
+use super::long_commands::{Done, Long, ToLong};
 use super::mailbox::Mailbox;
 use super::stream::Stream;
 use crate::session::Session;

@@ -5,7 +5,7 @@ use rackpool_model::{Access, PageId, RackId};
 
 use super::{EndpointToken, Lease, LeaseId, LeaseKind, LeaseRules, Use, Users};
 use crate::Time;
-use crate::planted::{Bug, Bugs, Sound};
+use crate::planted_bugs::{Bug, Bugs, Sound};
 
 /// An event at a lease holder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -5,7 +5,7 @@ use rackpool_model::PageId;
 
 use super::{EndpointToken, LeaseId, LeaseKind, LeaseRules, Use, Users};
 use crate::Time;
-use crate::planted::{Bug, Bugs, Sound};
+use crate::planted_bugs::{Bug, Bugs, Sound};
 
 /// An event at the home of leased pages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

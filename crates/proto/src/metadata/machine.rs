@@ -18,7 +18,7 @@ use super::{
 };
 use crate::Time;
 use crate::membership::{Heartbeat, Membership, RackRecord};
-use crate::planted::{Bug, Bugs, Sound};
+use crate::planted_bugs::{Bug, Bugs, Sound};
 use crate::swap::{ServerEvent, SwapRules};
 
 /// The metadata server without its sockets, store and clock.

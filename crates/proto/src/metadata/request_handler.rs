@@ -10,7 +10,7 @@ use super::{Change, ConnectionToken, OperatorEvent, Records};
 use crate::Time;
 use crate::directory::{DirectoryError, Run};
 use crate::membership::{Membership, RackRecord};
-use crate::planted::{Bug, Bugs};
+use crate::planted_bugs::{Bug, Bugs};
 
 /// Decides requests that may change the records, in order. Each is checked completely before its
 /// first change, so a refused request changes nothing.

@@ -6,7 +6,7 @@ use rackpool_wire::metadata::{MetadataReply, Refusal};
 use super::{Action, ConnectionToken};
 use crate::Time;
 use crate::directory::Directory;
-use crate::planted::{Bug, Bugs};
+use crate::planted_bugs::{Bug, Bugs};
 use crate::swap::{Server, ServerEvent, SwapBatch, SwapRules};
 
 /// The swaps of this boot, and the connections of their racks.

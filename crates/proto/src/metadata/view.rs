@@ -10,7 +10,7 @@ use super::swaps::Swaps;
 use super::{RackState, Records};
 use crate::directory::Lookup;
 use crate::membership::Membership;
-use crate::planted::Bugs;
+use crate::planted_bugs::Bugs;
 
 /// The answers to requests that read.
 pub(super) struct View<'a> {

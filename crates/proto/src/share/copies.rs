@@ -6,7 +6,7 @@ use rackpool_model::{FrameId, PageId, RackId};
 use super::{CopyId, ShareRules, SharingId};
 use crate::Time;
 use crate::lease::{Lease, LeaseKind};
-use crate::planted::{Bug, Bugs, Sound};
+use crate::planted_bugs::{Bug, Bugs, Sound};
 
 /// An event at a rack that keeps replicas.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -5,7 +5,7 @@ use rackpool_model::{FrameId, PageEvent, PageId, PageState, PageWord};
 
 use super::{ShareRules, SharingId};
 use crate::Time;
-use crate::planted::{Bug, Bugs, Sound};
+use crate::planted_bugs::{Bug, Bugs, Sound};
 
 /// An event at the home of shared pages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -4,9 +4,9 @@
 use rackpool_model::{PageEvent, PageState, PageWord, RackId};
 use rackpool_wire::swap::{PageLife, SwapId, SwapMessage};
 
-use super::under_way::{Finish, Leaving, Stage, Step, UnderWay, vacated, word_of};
+use super::in_flight::{Finish, Leaving, Stage, Step, UnderWay, vacated, word_of};
 use super::{Frames, Phase, Quiesce, RackAction, Record, SwapEvent, SwapPeer};
-use crate::planted::{Bug, Bugs};
+use crate::planted_bugs::{Bug, Bugs};
 
 /// The longest interval of an unanswered question, in retries.
 const LONGEST_PAUSE: u32 = 64;

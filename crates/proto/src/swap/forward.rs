@@ -5,10 +5,10 @@
 use rackpool_model::{FrameId, PageEvent, PageId, PageState, PageWord, RackId};
 use rackpool_wire::swap::{SwapId, SwapMessage};
 
-use super::under_way::{Forwarding, Handover, Leaving, Prepared, Stage, Step, UnderWay, word_of};
+use super::in_flight::{Forwarding, Handover, Leaving, Prepared, Stage, Step, UnderWay, word_of};
 use super::{Frames, Phase, Quiesce, RackAction, Record, SwapEvent, SwapPeer};
 use crate::Time;
-use crate::planted::{Bug, Bugs};
+use crate::planted_bugs::{Bug, Bugs};
 
 /// The longest interval of an unanswered message, in retries.
 const LONGEST_PAUSE: u32 = 64;

@@ -3,9 +3,9 @@
 use rackpool_model::{PageId, RackId};
 use rackpool_wire::swap::SwapId;
 
-use super::under_way::{Finish, Leaving, Stage, Step};
+use super::in_flight::{Finish, Leaving, Stage, Step};
 use super::{Phase, SwapPeer};
-use crate::planted::Bugs;
+use crate::planted_bugs::Bugs;
 
 /// What a committed swap waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

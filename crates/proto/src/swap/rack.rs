@@ -3,13 +3,13 @@ use alloc::collections::{BTreeMap, VecDeque};
 use rackpool_model::{Incarnation, PageId, RackId};
 use rackpool_wire::swap::{Between, FromServer, SwapId, SwapMessage, ToServer};
 
-use super::under_way::{Finish, Forwarding, Leaving, Stage, Step, UnderWay};
+use super::in_flight::{Finish, Forwarding, Leaving, Stage, Step, UnderWay};
 use super::{
     Frames, Phase, Quiesce, RECORD_WORDS, RECORDS, RackAction, RackEvent, Record, Role, SwapEvent,
     SwapRules,
 };
 use crate::Time;
-use crate::planted::{Bug, Bugs, Sound};
+use crate::planted_bugs::{Bug, Bugs, Sound};
 
 /// The number of finished swaps that are remembered. While a record is damaged, any other unknown
 /// swap may be that of the damaged record.

@@ -9,10 +9,10 @@ use rackpool_wire::swap::{
 
 use super::rack::SwapRequest;
 use super::record::is_possible;
-use super::under_way::{Offering, Prepared, Stage, Step, UnderWay};
+use super::in_flight::{Offering, Prepared, Stage, Step, UnderWay};
 use super::{Frames, Phase, Quiesce, RackAction, Record, Role, SwapEvent, SwapPeer};
 use crate::Time;
-use crate::planted::{Bug, Bugs};
+use crate::planted_bugs::{Bug, Bugs};
 
 impl<B: Bugs> SwapPeer<B> {
     pub(super) fn heated(

@@ -11,7 +11,7 @@ use rackpool_wire::swap::{FromServer, PageLife, RequestRefusal, SwapId, ToServer
 use super::SwapRules;
 use crate::Time;
 use crate::directory::{Directory, Moved};
-use crate::planted::{Bug, Bugs, Sound};
+use crate::planted_bugs::{Bug, Bugs, Sound};
 use check::{check, is_moved, memories, serves};
 
 pub use event::{ServerEvent, SwapBatch};

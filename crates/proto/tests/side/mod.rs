@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use rackpool_model::{Epoch, FrameId, Incarnation, PageEvent, PageId, PageState, PageWord, RackId};
 use rackpool_proto::Time;
 use rackpool_proto::heat::Found;
-use rackpool_proto::planted::Sound;
+use rackpool_proto::planted_bugs::Sound;
 use rackpool_proto::swap::{
     Frames, Offered, Phase, Quiesce, RECORD_WORDS, RECORDS, RackAction, RackEvent, Record,
     SwapPeer, SwapRules,

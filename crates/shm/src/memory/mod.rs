@@ -34,7 +34,7 @@ pub use scratch::scratch;
 
 use crate::directory::RackDirectory;
 use crate::host::{HostFiles, HugePage};
-use crate::room::{self, Room};
+use crate::free_space::{self, Room};
 use crate::{Mapping, file};
 
 /// The place of a rack's memory.

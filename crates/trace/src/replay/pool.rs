@@ -5,7 +5,7 @@ use rackpool_model::{Epoch, FrameId, Incarnation, MemoryId, PageId, PageRange, P
 use rackpool_proto::Time;
 use rackpool_proto::directory::{Directory, Moved, Run};
 use rackpool_proto::heat::Heats;
-use rackpool_proto::planted::Sound;
+use rackpool_proto::planted_bugs::Sound;
 use rackpool_proto::swap::{
     RECORD_WORDS, RECORDS, RackAction, RackEvent, Server, ServerEvent, SwapBatch, SwapEvent,
     SwapPeer as SwapMachine,

@@ -10,7 +10,7 @@ use anyhow::Result;
 
 use super::cache::Cache;
 use super::guest::{QEMU, mortal};
-use super::interrupts::Interrupts;
+use super::ctrl_c::Interrupts;
 use super::kernel::Boot;
 
 const PROBE: Duration = Duration::from_secs(10);

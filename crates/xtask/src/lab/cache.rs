@@ -10,7 +10,7 @@ use std::thread;
 
 use anyhow::{Context, Result};
 
-use super::interrupts::{Interrupts, PAUSE};
+use super::ctrl_c::{Interrupts, PAUSE};
 
 /// The cache, locked: only one lab at a time prepares its files.
 #[derive(Debug)]

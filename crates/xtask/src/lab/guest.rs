@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 use anyhow::{Context, Result};
 
 use super::accelerator::Accelerator;
-use super::interrupts::Running;
+use super::ctrl_c::Running;
 use super::kernel::Boot;
 
 /// The program that runs guests.

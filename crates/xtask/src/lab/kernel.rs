@@ -15,7 +15,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail, ensure};
 
 use super::cache::Cache;
-use super::interrupts::Interrupts;
+use super::ctrl_c::Interrupts;
 
 /// The modules that a guest loads; modprobe adds their declared dependencies. `rdma_rxe` needs
 /// `crc32_generic` without declaring it; `cxl_pmem` needs `libnvdimm` through a program that the

@@ -9,7 +9,7 @@ use anyhow::{Result, anyhow, bail};
 use super::accelerator::Accelerator;
 use super::cache::Cache;
 use super::folder::{RunFolder, Tail};
-use super::interrupts::{Interrupts, PAUSE, Running};
+use super::ctrl_c::{Interrupts, PAUSE, Running};
 use super::{RACKS, guest, kernel};
 
 const GUEST: &str = include_str!("../../../../deploy/lab/guest.sh");

@@ -7,7 +7,7 @@ use std::time::Duration;
 use rackpool_model::{Incarnation, PageId, PageWord, RackId};
 use rackpool_proto::Time;
 use rackpool_proto::heat::Found;
-use rackpool_proto::planted::Sound;
+use rackpool_proto::planted_bugs::Sound;
 use rackpool_proto::swap::{Frames, Offered, Quiesce, RackAction, RackEvent, SwapPeer, SwapRules};
 use rackpool_wire::swap::{FromServer, SwapId, ToServer};
 

@@ -8,7 +8,7 @@ use super::MetadataMachine;
 use crate::Time;
 use crate::metadata::batch::Batch;
 use crate::metadata::{Action, Change, ConnectionToken};
-use crate::planted::Bugs;
+use crate::planted_bugs::Bugs;
 use crate::swap::{ServerEvent, SwapBatch};
 
 impl<B: Bugs> MetadataMachine<B> {

@@ -9,7 +9,7 @@ use anyhow::{Context, Result, bail};
 
 use super::CHORE;
 use crate::lab::cache::Cache;
-use crate::lab::interrupts::Interrupts;
+use crate::lab::ctrl_c::Interrupts;
 
 const DOWNLOAD: Duration = Duration::from_secs(300);
 const OS_RELEASE: &str = "/etc/os-release";

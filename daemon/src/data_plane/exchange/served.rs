@@ -6,7 +6,7 @@ use rackpool_shm::metadata::{PEER_BATCH, PeerLog};
 use rackpool_sync::atomic::{Ordering, fence};
 use rackpool_wire::peer::PeerReply;
 
-use crate::plane::DataPlane;
+use crate::data_plane::DataPlane;
 
 /// The record is being written: its fields mean nothing. After a crash the request counts as new.
 const WRITING: u64 = 1;

@@ -12,7 +12,7 @@ use rackpool_proto::lease::{
     EndpointToken, HolderAction, HolderEvent, HomeAction, HomeEvent, Lease, LeaseHolder, LeaseHome,
     LeaseId, LeaseKind, LeaseRules, Users,
 };
-use rackpool_proto::planted::Sound;
+use rackpool_proto::planted_bugs::Sound;
 use rackpool_rrpc::RequestId;
 use rackpool_wire::peer::{PeerReply, PeerRequest};
 

@@ -6,7 +6,7 @@ use rackpool_sync::atomic::AtomicU64;
 use rackpool_wire::control::SwapStatus;
 use rackpool_wire::swap::{PrepareRefusal, RequestRefusal};
 
-use crate::plane::command::{count, get, set};
+use crate::data_plane::command::{count, get, set};
 
 /// Why a rack does not get a page that it requests, or does not request it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

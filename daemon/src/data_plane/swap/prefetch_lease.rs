@@ -10,8 +10,8 @@ use rackpool_proto::swap::RackEvent;
 use rackpool_wire::peer::{PeerReply, PeerRequest};
 use rackpool_wire::swap::SwapId;
 
-use crate::plane::DataPlane;
-use crate::plane::peers::Purpose;
+use crate::data_plane::DataPlane;
+use crate::data_plane::peers::Purpose;
 
 impl DataPlane {
     /// Requests a lease from the new home. The new home answers when the page can be read there.

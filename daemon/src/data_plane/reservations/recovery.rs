@@ -7,7 +7,7 @@ use rackpool_ring::reservation::{Armed, PublishMode, ReservationRecord};
 use rackpool_sync::atomic::Ordering;
 
 use super::{AGAIN, Place, Question, Seen, Step, Swap, Then, Waiting};
-use crate::plane::DataPlane;
+use crate::data_plane::DataPlane;
 
 /// The swap that puts an object, or 0, back into the word from which one was borrowed.
 pub(super) const fn back_to(place: u64, token: u64, back: u64) -> Swap {

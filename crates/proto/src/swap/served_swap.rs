@@ -4,9 +4,9 @@ use rackpool_model::{FrameId, PageEvent, PageId, PageState, RackId};
 use rackpool_wire::swap::{Between, PageLife, PrepareRefusal, SwapMessage};
 
 use super::record::is_possible;
-use super::under_way::{Forwarding, Prepared, Stage, Step, UnderWay};
+use super::in_flight::{Forwarding, Prepared, Stage, Step, UnderWay};
 use super::{Frames, Phase, Quiesce, RackAction, Record, Role, SwapPeer};
-use crate::planted::{Bug, Bugs};
+use crate::planted_bugs::{Bug, Bugs};
 
 /// The fields of a [`SwapMessage::Prepare`].
 #[derive(Clone, Copy)]

@@ -11,7 +11,7 @@ use rackpool_sync::atomic::{Ordering, fence};
 use rackpool_sync::barrier;
 use rackpool_wire::swap::SwapId;
 
-use crate::plane::DataPlane;
+use crate::data_plane::DataPlane;
 
 /// Delay between the return of the last lease and the heavy barrier for this rack's clients. Only
 /// the next page that arrives waits for the frame. A barrier interrupts each core that runs a

@@ -2,7 +2,7 @@
 //! argument is in `docs/design/sharing.md`.
 
 mod copies;
-mod home;
+mod home_requests;
 mod metrics;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -11,7 +11,7 @@ use std::time::Instant;
 use rackpool_fabric::RegionId;
 use rackpool_model::{FrameId, Incarnation, PageId};
 use rackpool_proto::Time;
-use rackpool_proto::planted::Sound;
+use rackpool_proto::planted_bugs::Sound;
 use rackpool_proto::share::{
     Copies, CopiesEvent, CopyId, HomeEvent, ShareHome, ShareRules, SharingId,
 };
@@ -20,10 +20,10 @@ use rackpool_shm::metadata::RackMetadata;
 use rackpool_shm::window::monotonic_ns;
 
 use super::DataPlane;
-use super::stalls::Progress;
+use super::stalled_transfers::Progress;
 use crate::slab::Slab;
 use copies::Reading;
-use home::Quiescing;
+use home_requests::Quiescing;
 
 pub(super) use copies::is_kept;
 pub(crate) use metrics::ShareMetrics;

@@ -6,8 +6,8 @@
 //! most one exchange at a time from one rack to another.
 
 mod asked;
-mod homeless;
-mod moved;
+mod unknown_home;
+mod moved_pages;
 mod served;
 
 use std::collections::{BTreeMap, VecDeque};
@@ -60,7 +60,7 @@ struct Active {
 struct Line {
     active: Option<Active>,
     /// Objects that the other rack did not take back because their pages have moved.
-    moved: Option<moved::Moved>,
+    moved: Option<moved_pages::Moved>,
     waiting: VecDeque<Job>,
 }
 
@@ -73,7 +73,7 @@ impl Line {
     /// Returns true if the callers that wait for the exchange have waited long enough.
     fn is_overdue(&self, now: Instant) -> bool {
         let active = self.active.as_ref().map(|active| active.deadline);
-        let moved = self.moved.as_ref().map(moved::Moved::deadline);
+        let moved = self.moved.as_ref().map(moved_pages::Moved::deadline);
         active.or(moved).is_some_and(|deadline| now >= deadline)
     }
 }
@@ -92,7 +92,7 @@ struct Release {
 #[derive(Debug, Default)]
 pub(super) struct Exchanges {
     lines: BTreeMap<RackId, Line>,
-    homeless: homeless::Homeless,
+    homeless: unknown_home::Homeless,
     releases: BTreeMap<u64, Release>,
     next_release: u64,
 }

@@ -9,10 +9,10 @@ use rackpool_proto::share::{CopiesAction, CopiesEvent, SharingId};
 use rackpool_wire::history::PageHistoryEvent;
 use rackpool_wire::rack::RackAnswer;
 
-use crate::plane::DataPlane;
-use crate::plane::command::{count, set};
-use crate::plane::leases::endpoint_of;
-use crate::plane::pieces::Pieces;
+use crate::data_plane::DataPlane;
+use crate::data_plane::command::{count, set};
+use crate::data_plane::leases::endpoint_of;
+use crate::data_plane::page_copy_chunks::Pieces;
 
 /// Marks transfer numbers that belong to copies.
 const KEPT: u64 = 1 << 62;

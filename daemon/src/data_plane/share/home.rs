@@ -9,8 +9,8 @@ use rackpool_sync::barrier;
 use rackpool_wire::history::PageHistoryEvent;
 
 use super::Sharing;
-use crate::plane::DataPlane;
-use crate::plane::command::{count, set};
+use crate::data_plane::DataPlane;
+use crate::data_plane::command::{count, set};
 
 /// Maximum number of pages whose sharing is ended for one allocation: each has room for many
 /// objects.

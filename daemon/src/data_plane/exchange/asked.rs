@@ -11,9 +11,9 @@ use rackpool_wire::peer::{PeerReply, PeerRequest};
 use rackpool_wire::rack::RackAnswer;
 
 use super::{Active, Job, Tried};
-use crate::plane::DataPlane;
-use crate::plane::clients::{object_cells, strike};
-use crate::plane::peers::Purpose;
+use crate::data_plane::DataPlane;
+use crate::data_plane::clients::{object_cells, strike};
+use crate::data_plane::peers::Purpose;
 
 /// No exchange is under way. A new exchange leaves this state.
 const IDLE: u64 = 0;
@@ -216,9 +216,9 @@ impl DataPlane {
     /// takes any.
     fn hand_over(
         &mut self,
-        caller: Option<crate::plane::Caller>,
+        caller: Option<crate::data_plane::Caller>,
         addrs: &[GlobalAddr],
-    ) -> Option<(crate::plane::Caller, u64)> {
+    ) -> Option<(crate::data_plane::Caller, u64)> {
         let caller = caller.filter(|caller| self.clients.is_waiting(*caller))?;
         let slot = self.client(caller)?.thread(caller.thread)?;
         if slot.inbox.iter().any(|cell| cell.load(Ordering::Relaxed) != 0) {
@@ -351,7 +351,7 @@ impl DataPlane {
             .all
             .values()
             .flat_map(|client| client.threads())
-            .flat_map(crate::plane::clients::object_cells)
+            .flat_map(crate::data_plane::clients::object_cells)
             .any(|cell| cell.load(Ordering::Relaxed) == addr.raw())
     }
 }

@@ -9,8 +9,8 @@ use rackpool_shm::marks::ObjectHolder;
 use rackpool_wire::rack::RackAnswer;
 
 use super::Job;
-use crate::plane::clients::strike;
-use crate::plane::{ControlNotification, DataPlane, Located};
+use crate::data_plane::clients::strike;
+use crate::data_plane::{ControlNotification, DataPlane, Located};
 
 /// Interval between two requests to a metadata server that does not answer.
 const AGAIN: Duration = Duration::from_millis(100);

@@ -3,7 +3,7 @@
 use rackpool_sync::atomic::AtomicU64;
 use rackpool_wire::control::ShareStatus;
 
-use crate::plane::command::get;
+use crate::data_plane::command::get;
 
 /// Metrics of page sharing, written by the data plane.
 #[derive(Debug, Default)]

@@ -20,12 +20,12 @@ use rackpool_wire::swap::SwapId;
 
 use super::MESSAGE;
 use super::waiters::Work;
-use crate::plane::DataPlane;
-use crate::plane::atomics::Operation;
-use crate::plane::clients::{Caller, Client};
-use crate::plane::command::count;
-use crate::plane::peers::Purpose;
-use crate::plane::transfers::Within;
+use crate::data_plane::DataPlane;
+use crate::data_plane::atomics::Operation;
+use crate::data_plane::clients::{Caller, Client};
+use crate::data_plane::command::count;
+use crate::data_plane::peers::Purpose;
+use crate::data_plane::transfers::Within;
 use crate::slab::Slab;
 
 /// Dirty lines of a page beyond which further forwarded writes wait.

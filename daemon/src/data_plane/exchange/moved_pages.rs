@@ -13,7 +13,7 @@ use rackpool_sync::atomic::Ordering;
 
 use super::Job;
 use super::asked::{FREE, MOVED, addrs_of, set_addrs};
-use crate::plane::{ControlNotification, DataPlane, Located};
+use crate::data_plane::{ControlNotification, DataPlane, Located};
 
 /// Interval between two requests for a page, and between two attempts to pass objects on.
 const AGAIN: Duration = Duration::from_millis(20);

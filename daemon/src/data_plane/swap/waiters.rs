@@ -9,9 +9,9 @@ use rackpool_rrpc::RequestId;
 use rackpool_wire::peer::{PeerReply, PeerRequest};
 use rackpool_wire::rack::{RackAnswer, RackRequest};
 
-use crate::plane::DataPlane;
-use crate::plane::clients::Caller;
-use crate::plane::transfers::Within;
+use crate::data_plane::DataPlane;
+use crate::data_plane::clients::Caller;
+use crate::data_plane::transfers::Within;
 
 /// A writer of a moving page usually waits for a few messages between two daemons. While a writer
 /// has waited for less than this, the data plane does not sleep.

@@ -5,7 +5,7 @@ use rackpool_fabric::{BULK_BYTES, EndpointId, Operation, RegionId, RemoteRegion,
 use rackpool_model::FrameId;
 
 use super::DataPlane;
-use super::stalls::Progress;
+use super::stalled_transfers::Progress;
 
 /// Bytes of a chunk: 5 us at 100 Gbit/s, and enough for non-temporal stores.
 const PIECE_BYTES: u64 = BULK_BYTES as u64;

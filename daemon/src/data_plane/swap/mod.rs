@@ -2,7 +2,7 @@
 //! `docs/design/swap.md`; how other operations behave meanwhile is in
 //! `docs/design/swap-operations.md`.
 
-mod budget;
+mod bandwidth_budget;
 mod copy;
 mod forwarded;
 mod history;
@@ -10,8 +10,8 @@ mod history_events;
 mod metrics;
 mod prefetch_lease;
 mod quiesce;
-mod unleft;
-mod view;
+mod awaiting_quiesced;
+mod memory_view;
 mod waiters;
 
 use std::collections::VecDeque;
@@ -22,7 +22,7 @@ use rackpool_fabric::RegionId;
 use rackpool_model::{Access, HeatRules, HeatRulesError, PageId, PageState};
 use rackpool_proto::Time;
 use rackpool_proto::heat::{Found, Heats, READS_A_WRITE};
-use rackpool_proto::planted::Sound;
+use rackpool_proto::planted_bugs::Sound;
 use rackpool_proto::swap::{RackAction, RackEvent, SwapEvent, SwapPeer, SwapRules};
 use rackpool_rrpc::RequestId;
 use rackpool_shm::metadata::RackMetadata;
@@ -31,17 +31,17 @@ use rackpool_wire::swap::{Between, FromServer, PrepareRefusal, SwapMessage, ToSe
 
 use super::command::count;
 use super::peers::Purpose;
-use super::stalls::Progress;
+use super::stalled_transfers::Progress;
 use super::{ControlNotification, DataPlane};
 use crate::slab::DAMAGED;
-use budget::Budget;
+use bandwidth_budget::Budget;
 use copy::Copies;
 use forwarded::Forwarded;
 use history::History;
 use metrics::Refused;
 use quiesce::Quiesces;
-use unleft::Unleft;
-use view::View;
+use awaiting_quiesced::Unleft;
+use memory_view::View;
 use waiters::Waiters;
 
 pub(super) use copy::is_copy;

@@ -14,7 +14,7 @@ use super::DataPlane;
 use super::clients::{Batch, Caller};
 use super::command::count;
 use super::leases::endpoint_of;
-use super::stalls::Progress;
+use super::stalled_transfers::Progress;
 
 /// One in this many transfers is timed.
 const TIMED: u64 = 16;

@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use rackpool_model::{PageId, RackId};
 
-use crate::plane::DataPlane;
+use crate::data_plane::DataPlane;
 
 /// Since when each of the pages has been here, as far as this daemon knows, and whether that was
 /// logged.

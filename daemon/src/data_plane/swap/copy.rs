@@ -12,9 +12,9 @@ use rackpool_wire::peer::{PeerReply, PeerRequest};
 use rackpool_wire::swap::SwapId;
 use rackpool_wire::{decode, encode};
 
-use crate::plane::DataPlane;
-use crate::plane::pieces::Pieces;
-use crate::plane::stalls::Progress;
+use crate::data_plane::DataPlane;
+use crate::data_plane::page_copy_chunks::Pieces;
+use crate::data_plane::stalled_transfers::Progress;
 use crate::slab::Contents;
 
 /// How long a page's home may take to send its header and bitmap.

@@ -77,7 +77,7 @@ fn check_member(member: &Member) -> Vec<Violation> {
     let Some((_, allowed)) = ALLOWED.iter().find(|(importer, _)| *importer == name) else {
         let message = format!(
             "`{name}` has no place in the table of imports: add what it may import to ALLOWED \
-             in crates/xtask/src/tidy/arrows.rs"
+             in crates/xtask/src/tidy/import_arrows.rs"
         );
         return vec![Violation::new(path, 1, message)];
     };
