@@ -39,6 +39,8 @@ const ALLOWED: &[(&str, &[&str])] = &[
         ],
     ),
     ("sim", &["proto", "model", "wire"]),
+    // They show what a program outside the workspace can do.
+    ("examples", &["client", "kv", "model"]),
 ];
 
 /// The crates that the shells around the machines may import.
