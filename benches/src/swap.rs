@@ -10,7 +10,7 @@ use std::time::Duration;
 use anyhow::Context;
 use rackpool_cli::PoolStores;
 use rackpool_cli::cluster::{Cluster, ClusterOptions};
-use rackpool_cli::micro::{Course, Items, Load, Skew};
+use rackpool_cli::rcmp_microbench::{Course, Items, Load, Skew};
 use rackpool_cli::ycsb::{Options, Progress, WorkloadName};
 use rackpool_client::RackId;
 

@@ -85,7 +85,7 @@ impl ControlStream {
         stream.set_read_timeout(Some(timeout))?;
         stream.set_write_timeout(Some(timeout))?;
         let frames = FrameReader::new();
-        Ok(Self { stream, frames, unsent: Vec::new(), last_tag: 0, timeout: timeout })
+        Ok(Self { stream, frames, unsent: Vec::new(), last_tag: 0, timeout })
     }
 
     /// Sets the socket's timeouts to the time left.

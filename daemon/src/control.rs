@@ -16,9 +16,9 @@ use tokio::net::UnixListener;
 
 pub(crate) use orphan::watch_adopted;
 
+use crate::data_plane::{PlaneMetrics, Waker};
 use crate::link::Requester;
 use crate::placement::Placement;
-use crate::data_plane::{PlaneMetrics, Waker};
 use crate::priority::Priority;
 use crate::rack::Rack;
 

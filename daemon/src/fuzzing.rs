@@ -2,8 +2,8 @@
 //! `rackpool-fuzz`. The fuzz target supplies the input of other processes, one step at a time.
 
 mod fabric;
-mod data_plane;
+mod plane;
 mod slab;
 
-pub use data_plane::{ClientUnderTest, PlaneUnderTest};
+pub use plane::{ClientUnderTest, PlaneUnderTest};
 pub use slab::SlabUnderTest;

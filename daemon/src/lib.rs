@@ -8,6 +8,7 @@
 #![forbid(unsafe_code)]
 
 mod control;
+mod data_plane;
 mod descriptors;
 mod fabric;
 mod frames;
@@ -18,7 +19,6 @@ mod metadata_server;
 mod metrics;
 mod options;
 mod placement;
-mod data_plane;
 mod priority;
 mod process;
 mod processor;

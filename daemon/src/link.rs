@@ -15,8 +15,8 @@ use rackpool_wire::swap::ToServer;
 use tokio::sync::{Notify, mpsc, oneshot};
 use tokio::time::MissedTickBehavior;
 
-use crate::metadata_server::{Connection, MetadataServer};
 use crate::data_plane::{Command, PlaneMetrics, Waker, get, set};
+use crate::metadata_server::{Connection, MetadataServer};
 
 /// Heartbeats in each lease time.
 const BEATS: u32 = 4;

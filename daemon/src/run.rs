@@ -18,9 +18,9 @@ use rackpool_ring::client_file::{ClientFile, MAX_THREADS};
 use rackpool_shm::Mapping;
 use rackpool_shm::directory::RackDirectory;
 use rackpool_shm::file::{self, FileError};
+use rackpool_shm::free_space;
 use rackpool_shm::host::HostFiles;
 use rackpool_shm::memory::MemoryKind;
-use rackpool_shm::room;
 use rackpool_shm::superblock::{FileKind, SuperblockError};
 use rackpool_wire::metadata::{MetadataReply, MetadataRequest, RackAnnouncement};
 use rustix::event::{EventfdFlags, eventfd};
@@ -29,14 +29,14 @@ use tokio::sync::mpsc as async_mpsc;
 
 use crate::Options;
 use crate::control::{self, Control};
+use crate::data_plane::{
+    Command, ControlNotification, DataPlane, Located, Parts, PlaneMetrics, SwapSettings, Waker,
+};
 use crate::fabric::{self, Buffers};
 use crate::link::{MetadataLink, Registered, Requester};
 use crate::metadata_server::MetadataServer;
 use crate::metrics::RackMetrics;
 use crate::placement::Placement;
-use crate::data_plane::{
-    Command, ControlNotification, DataPlane, Located, Parts, PlaneMetrics, SwapSettings, Waker,
-};
 use crate::priority::Priority;
 use crate::rack::{Rack, describe};
 use crate::reserver::{self, ReserveRules};
@@ -88,11 +88,11 @@ pub fn run(options: &Options) -> anyhow::Result<()> {
 fn warn_of_limit(rack: &Rack, options: &Options, machine: &HostFiles) {
     let Some(limit) = machine.memory_limit() else { return };
     let own = match options.memory_kind {
-        // A memfd file is not in the pool's folder, so `room::bytes_of` does not count it.
+        // A memfd file is not in the pool's folder, so `free_space::bytes_of` does not count it.
         MemoryKind::Memfd => rack.frames.len(),
         _ => 0,
     };
-    let takes = own.saturating_add(room::bytes_of(rack.directory.pool()));
+    let takes = own.saturating_add(free_space::bytes_of(rack.directory.pool()));
     if limit.bytes < takes {
         tracing::warn!(
             "{}: {limit}, and the racks of this pool take {}: the kernel kills processes of the group that use more; {}",

@@ -17,7 +17,6 @@
 mod address_file;
 mod admission;
 mod admission_limiter;
-mod rejection_log;
 mod connection;
 mod limits;
 mod listener;
@@ -25,6 +24,7 @@ mod metrics;
 mod options;
 mod parent_process;
 mod permission;
+mod rejection_log;
 mod server;
 mod start;
 mod store;

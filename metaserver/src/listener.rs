@@ -13,9 +13,9 @@ use tracing::warn;
 
 use crate::admission::{Admitted, Rejection, admit};
 use crate::admission_limiter::AdmissionLimiter;
-use crate::rejection_log::Complaints;
 use crate::connection::{self, Inbound};
 use crate::limits::Limits;
+use crate::rejection_log::Complaints;
 
 /// Pause after a failed `accept`, most likely for lack of descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(200);

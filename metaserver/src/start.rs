@@ -21,7 +21,7 @@ use crate::metrics::ServerMetrics;
 use crate::options::Options;
 use crate::server::Server;
 use crate::store::{Store, StoreError};
-use crate::{connection, parent};
+use crate::{connection, parent_process};
 
 /// The minimum time after which an authenticated peer without requests is disconnected.
 const IDLE: Duration = Duration::from_secs(60);
@@ -139,7 +139,7 @@ pub async fn serve(options: Options) -> Result<(), StartError> {
     tokio::select! {
         _ = terminate.recv() => {}
         _ = interrupt.recv() => {}
-        () = parent::stdin_closed(options.stop_with_stdin) => {}
+        () = parent_process::stdin_closed(options.stop_with_stdin) => {}
     }
     info!("stopping");
     stop.send_replace(true);

@@ -5,13 +5,13 @@
 use rackpool_client::{
     AccessError, AllocError, DaemonError, FreeError, GlobalAddr, Pool, ReadRequest, RootError,
 };
-use rackpool_shm::child;
+use rackpool_shm::child_process;
 use rackpool_tests::contents;
 use rackpool_tests::pool::TestPool;
 
 /// Runs `work` in a child process and checks that it succeeds.
 fn in_a_child(work: impl FnOnce() -> Result<(), &'static str>) {
-    let status = child::run(|| match work() {
+    let status = child_process::run(|| match work() {
         Ok(()) => 0,
         Err(what) => {
             eprintln!("the child: {what}");

@@ -6,7 +6,7 @@
 //! | [`commands`] | `up`, `status`, `top`, `explain`, `credentials`, `ycsb`, `demo` |
 //! | [`doctor`] | what this computer has, where it lies and what it costs |
 //! | [`heat`] | thresholds of the swap, tried on a recorded trace |
-//! | [`micro`] | random accesses to items in pages of all racks: what moving hot pages gains |
+//! | [`rcmp_microbench`] | random accesses to items in pages of all racks: what moving hot pages gains |
 //! | [`ycsb`] | YCSB's workloads, generators and measurements |
 //! | [`report`] | plots and the HTML page |
 #![forbid(unsafe_code)]

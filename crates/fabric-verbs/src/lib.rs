@@ -6,8 +6,6 @@
 
 #[forbid(unsafe_code)]
 mod connector;
-#[forbid(unsafe_code)]
-mod split;
 mod endpoint;
 #[forbid(unsafe_code)]
 mod error;
@@ -29,6 +27,8 @@ mod provider;
 mod regions;
 #[forbid(unsafe_code)]
 mod socket;
+#[forbid(unsafe_code)]
+mod split;
 mod verbs;
 
 use std::net::SocketAddr;

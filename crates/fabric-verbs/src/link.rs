@@ -8,12 +8,12 @@ use rackpool_fabric::{FabricError, Keyring, MAX_MESSAGE, Portion, ReceiveRoom, T
 use rackpool_model::{Incarnation, RackId};
 
 use crate::DeviceLimits;
-use crate::split::Cut;
 use crate::error::{explain_memory, local, misbehaved};
 use crate::intake::{Intake, MOST_MESSAGES, MOST_SLOTS, SMALL};
 use crate::packet::{Packet, Pair, Window};
 use crate::port::{Port, mtu_bytes, text_of};
 use crate::socket;
+use crate::split::Cut;
 use crate::verbs::{
     Action, Buffers, Channel, CompletionQueue, Depth, Domain, Path, QueuePair, Registration,
     Remote, Request, Slice, Status,

@@ -21,7 +21,6 @@ mod heads;
 mod inode;
 mod keys;
 mod locks;
-mod unlinked_inodes;
 mod names;
 mod number_map;
 mod parts;
@@ -34,6 +33,7 @@ mod store;
 mod superblock;
 mod sweep;
 mod tree;
+mod unlinked_inodes;
 mod volume;
 mod volume_memory;
 

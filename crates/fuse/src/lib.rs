@@ -17,6 +17,7 @@
 #![forbid(unsafe_code)]
 
 mod device;
+mod handlers;
 mod kernel_cached;
 mod metrics;
 mod mount_point;
@@ -24,7 +25,6 @@ mod options;
 mod reply;
 mod run;
 pub mod session;
-mod handlers;
 mod waiting;
 mod watcher;
 

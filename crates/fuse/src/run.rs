@@ -14,10 +14,10 @@ use rackpool_fs::{Caller, Volume};
 use rackpool_output::{UsageError, chain};
 
 use crate::device::Device;
+use crate::handlers::Shell;
 use crate::metrics::MountMetrics;
 use crate::mount_point::{MountPoint, detach, set_read_ahead};
 use crate::session::Handshake;
-use crate::handlers::Shell;
 use crate::watcher::{Watcher, wait_for_end_of_input, watch};
 use crate::{Options, session};
 

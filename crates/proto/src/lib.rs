@@ -15,7 +15,7 @@
 //! | [`lease`] | location leases: which racks may access a page one-sided |
 //! | [`share`] | read-only replicas of shared pages |
 //! | [`swap`] | page swaps between two racks |
-//! | [`planted`] | bugs that the simulator's tests plant |
+//! | [`planted_bugs`] | bugs that the simulator's tests plant |
 #![no_std]
 #![forbid(unsafe_code)]
 

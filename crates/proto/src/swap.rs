@@ -7,6 +7,7 @@ mod event;
 mod finish;
 mod forward;
 mod frames;
+mod in_flight;
 mod pages;
 mod rack;
 mod record;
@@ -14,7 +15,6 @@ mod requester;
 mod rules;
 mod served_swap;
 mod server;
-mod in_flight;
 
 pub use event::{Quiesce, RackAction, RackEvent, SwapEvent};
 pub use frames::{Frames, Offered};

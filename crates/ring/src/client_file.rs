@@ -20,8 +20,8 @@
 use std::sync::Arc;
 
 use rackpool_shm::access::AccessSlot;
+use rackpool_shm::access_samples::HeatSamples;
 use rackpool_shm::dirty_log::DirtyLog;
-use rackpool_shm::samples::HeatSamples;
 use rackpool_shm::superblock::{SUPERBLOCK_BYTES, Superblock};
 use rackpool_shm::window::ThreadOffsets;
 use rackpool_shm::{Held, Mapping, OutOfBounds, Shared};

@@ -4,7 +4,7 @@
 //! |---|---|
 //! | [`access`] | access slots: lock-free access to a page by a client, quiescing by the daemon |
 //! | [`cache`] | the last-level cache and the part of it that devices use |
-//! | [`child`] | a forked child of this process, for tests |
+//! | [`child_process`] | a forked child of this process, for tests |
 //! | `copy` | copying of bytes, by size |
 //! | [`delay`] | the extra latency of emulated CXL memory |
 //! | [`directory`] | the paths of a rack's files |
@@ -22,8 +22,8 @@
 //! | [`page_map`] | a table that caches what is known of pages |
 //! | [`permit`] | whether this process may still use a pool |
 //! | [`published`] | published copies of other racks' pages |
-//! | [`room`] | whether the files fit on their file system |
-//! | [`samples`] | access samples of a thread |
+//! | [`free_space`] | whether the files fit on their file system |
+//! | [`access_samples`] | access samples of a thread |
 //! | [`superblock`] | the first page of a file, which describes the rest |
 //! | [`window`] | a thread's window into the frames: the fast path |
 //!
@@ -31,6 +31,8 @@
 #![cfg_attr(not(loom), expect(unsafe_code, reason = "maps memory that other processes write"))]
 
 pub mod access;
+#[cfg(not(loom))]
+pub mod access_samples;
 #[cfg(not(loom))]
 pub mod cache;
 #[cfg(not(loom))]
@@ -46,6 +48,8 @@ pub mod dirty_log;
 pub mod file;
 #[cfg(not(loom))]
 pub mod folder;
+#[cfg(not(loom))]
+pub mod free_space;
 #[cfg(not(loom))]
 mod front;
 #[cfg(not(loom))]
@@ -65,10 +69,6 @@ pub mod page_map;
 #[cfg(not(loom))]
 pub mod permit;
 pub mod published;
-#[cfg(not(loom))]
-pub mod free_space;
-#[cfg(not(loom))]
-pub mod access_samples;
 #[cfg(not(loom))]
 pub mod superblock;
 #[cfg(not(loom))]

@@ -15,6 +15,7 @@ use rackpool_sync::atomic::AtomicU64;
 use rackpool_sync::barrier::Barrier;
 
 use crate::access::{AccessGuard, AccessSlot, Intent, PageWordRef};
+use crate::access_samples::{HeatSamples, Sampler};
 use crate::copy::{copy_in, copy_out};
 use crate::delay::ExtraLatency;
 use crate::front::Front;
@@ -23,7 +24,6 @@ use crate::metadata::{MetadataLayout, PageUse};
 use crate::page_map::PageMap;
 use crate::permit::Permit;
 use crate::published::PublishedCopy;
-use crate::access_samples::{HeatSamples, Sampler};
 use crate::{Mapping, OutOfBounds, ReadOnlyMapping};
 use objects::Bitmaps;
 

@@ -2,9 +2,9 @@
 
 mod accelerator;
 mod cache;
+mod ctrl_c;
 mod folder;
 mod guest;
-mod ctrl_c;
 mod kernel;
 mod programs;
 mod racks;

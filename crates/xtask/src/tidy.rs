@@ -1,17 +1,17 @@
 //! Rules that no lint can check. Every violation names its place and how to fix it.
 
 mod architecture;
-mod import_arrows;
 mod definitions;
 mod documents;
+mod glossary;
+mod import_arrows;
 mod lengths;
 mod markers;
-mod shell_pipelines;
 pub(crate) mod rust_source;
 mod semantics;
+mod shell_pipelines;
 mod sync_pairs;
 mod unsafe_fence;
-mod glossary;
 
 use std::fmt;
 use std::path::Path;
@@ -50,13 +50,13 @@ pub(crate) fn check(root: &Path) -> Result<()> {
     let members = tree.members()?;
     let definitions = Definitions::of(&tree);
     let mut violations = Vec::new();
-    violations.extend(arrows::check(&members));
+    violations.extend(import_arrows::check(&members));
     violations.extend(documents::check(&tree));
     violations.extend(lengths::check(&tree));
     violations.extend(markers::check(&tree));
-    violations.extend(pipes::check(&tree));
+    violations.extend(shell_pipelines::check(&tree));
     violations.extend(unsafe_fence::check(&tree));
-    violations.extend(words::check(&tree));
+    violations.extend(glossary::check(&tree));
     violations.extend(sync_pairs::check(&tree, &definitions));
     violations.extend(semantics::check(&tree, &definitions));
     violations.extend(architecture::check(&tree, &members));

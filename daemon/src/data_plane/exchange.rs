@@ -6,9 +6,9 @@
 //! most one exchange at a time from one rack to another.
 
 mod asked;
-mod unknown_home;
 mod moved_pages;
 mod served;
+mod unknown_home;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Instant;

@@ -3,8 +3,6 @@
 
 mod active_set;
 mod atomics;
-#[cfg(feature = "fuzzing")]
-mod single_step;
 mod clients;
 mod command;
 mod exchange;
@@ -13,13 +11,15 @@ mod home_requests;
 mod leases;
 mod leaving_pages;
 mod lookup;
-mod peers;
 mod page_copy_chunks;
+mod peers;
 mod reclaim;
 mod requests;
 mod reservations;
 mod reserve;
 mod share;
+#[cfg(feature = "fuzzing")]
+mod single_step;
 mod sleep;
 mod stalled_transfers;
 mod swap;

@@ -22,10 +22,10 @@ use tokio::sync::{mpsc as async_mpsc, oneshot};
 
 use super::fabric::{Scene, Stage, lock};
 use crate::Options;
+use crate::data_plane::{Command, ControlNotification, DataPlane, Located, Parts, PlaneMetrics};
 use crate::fabric::Buffers;
 use crate::placement::NodeChoice;
 use crate::placement::Placement;
-use crate::data_plane::{Command, ControlNotification, DataPlane, Located, Parts, PlaneMetrics};
 use crate::rack::Rack;
 use crate::reserver::{Order, ReserveRules};
 use crate::slab::Slab;

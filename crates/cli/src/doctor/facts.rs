@@ -5,10 +5,10 @@ use std::path::Path;
 use nix::sched::{CpuSet, sched_getaffinity};
 use nix::unistd::{AccessFlags, Pid, access};
 use rackpool_model::KernelCopy;
+use rackpool_shm::free_space::{self, Room};
 use rackpool_shm::host::{
     HostFiles, HugePool, MemoryLimit, Mount, Node, RdmaPort, TransparentHuge, parse_list,
 };
-use rackpool_shm::room::{self, Room};
 
 use super::cache::{LastLevelCache, io_ways, last_level};
 use super::devices::{CxlMemory, DaxDevice, cxl_memory, dax_devices};
@@ -70,7 +70,7 @@ impl Facts {
     pub fn for_pool(machine: &HostFiles, pool: &Path) -> Self {
         let there = pool.ancestors().find(|folder| folder.is_dir());
         let room = there.and_then(|folder| Room::of(folder, machine));
-        Self { room, pool_bytes: room::bytes_of(pool), ..Self::gather(machine) }
+        Self { room, pool_bytes: free_space::bytes_of(pool), ..Self::gather(machine) }
     }
 
     /// Reads the facts that do not depend on a pool.

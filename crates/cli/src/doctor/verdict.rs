@@ -276,8 +276,8 @@ fn warn_of_cards(facts: &Facts, warn: &mut impl FnMut(String, String)) {
 
 #[cfg(test)]
 mod tests {
+    use rackpool_shm::free_space::Room;
     use rackpool_shm::host::{HostFiles, HugePool, MemoryLimit, Node};
-    use rackpool_shm::room::Room;
 
     use super::super::devices::{CxlMemory, DaxDevice};
     use super::super::facts::tests::port;

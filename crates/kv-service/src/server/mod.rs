@@ -10,16 +10,16 @@
 //! | `worker` | the event loop |
 
 mod connection;
-mod same_user_gate;
 mod input;
 mod listeners;
 mod long_commands;
 mod mailbox;
+mod same_user_gate;
 mod stream;
 mod worker;
 
-pub use same_user_gate::Door;
 pub use listeners::Listeners;
 pub use long_commands::{LONG_THREADS, LongThread, ToLong};
 pub use mailbox::Mailbox;
+pub use same_user_gate::Door;
 pub use worker::Worker;

@@ -7,9 +7,9 @@ use rackpool_wire::swap::{
     PageLife, PrepareRefusal, RequestRefusal, SwapId, SwapMessage, ToServer,
 };
 
+use super::in_flight::{Offering, Prepared, Stage, Step, UnderWay};
 use super::rack::SwapRequest;
 use super::record::is_possible;
-use super::in_flight::{Offering, Prepared, Stage, Step, UnderWay};
 use super::{Frames, Phase, Quiesce, RackAction, Record, Role, SwapEvent, SwapPeer};
 use crate::Time;
 use crate::planted_bugs::{Bug, Bugs};

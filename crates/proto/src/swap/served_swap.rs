@@ -3,8 +3,8 @@
 use rackpool_model::{FrameId, PageEvent, PageId, PageState, RackId};
 use rackpool_wire::swap::{Between, PageLife, PrepareRefusal, SwapMessage};
 
-use super::record::is_possible;
 use super::in_flight::{Forwarding, Prepared, Stage, Step, UnderWay};
+use super::record::is_possible;
 use super::{Frames, Phase, Quiesce, RackAction, Record, Role, SwapPeer};
 use crate::planted_bugs::{Bug, Bugs};
 

@@ -5,8 +5,8 @@ use rackpool_model::ByteSize;
 
 use crate::OutOfBounds;
 use crate::file::FileError;
-use crate::host::{HugePage, list_text};
 use crate::free_space::Room;
+use crate::host::{HugePage, list_text};
 
 /// The reason why the memory of a rack is not available. Each text names a remedy.
 #[derive(Debug, thiserror::Error)]

@@ -33,8 +33,8 @@ pub use kind::{MemoryKind, MemoryKindError};
 pub use scratch::scratch;
 
 use crate::directory::RackDirectory;
-use crate::host::{HostFiles, HugePage};
 use crate::free_space::{self, Room};
+use crate::host::{HostFiles, HugePage};
 use crate::{Mapping, file};
 
 /// The place of a rack's memory.
@@ -126,7 +126,7 @@ impl Place<'_> {
         if room.missing() == 0 {
             return Ok(());
         }
-        let others = room.claimed.saturating_sub(room::claimed(self.directory.path()));
+        let others = room.claimed.saturating_sub(free_space::claimed(self.directory.path()));
         let most = if self.is_in_folder() { most(room.free.saturating_sub(others)) } else { 0 };
         Err(MemoryError::NoRoom { bytes: self.bytes, room, most })
     }

@@ -9,8 +9,8 @@ use std::time::Duration;
 use anyhow::Result;
 
 use super::cache::Cache;
-use super::guest::{QEMU, mortal};
 use super::ctrl_c::Interrupts;
+use super::guest::{QEMU, mortal};
 use super::kernel::Boot;
 
 const PROBE: Duration = Duration::from_secs(10);

@@ -8,8 +8,8 @@ use anyhow::{Result, anyhow, bail};
 
 use super::accelerator::Accelerator;
 use super::cache::Cache;
-use super::folder::{RunFolder, Tail};
 use super::ctrl_c::{Interrupts, PAUSE, Running};
+use super::folder::{RunFolder, Tail};
 use super::{RACKS, guest, kernel};
 
 const GUEST: &str = include_str!("../../../../deploy/lab/guest.sh");

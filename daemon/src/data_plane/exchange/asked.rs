@@ -53,7 +53,7 @@ impl DataPlane {
     }
 
     /// Begins an exchange, or queues it behind the current one.
-    pub(in crate::plane) fn begin_exchange(
+    pub(in crate::data_plane) fn begin_exchange(
         &mut self,
         rack: RackId,
         job: Job,
@@ -137,7 +137,7 @@ impl DataPlane {
     }
 
     /// Handles the other rack's answer.
-    pub(in crate::plane) fn exchange_answered(
+    pub(in crate::data_plane) fn exchange_answered(
         &mut self,
         rack: RackId,
         reply: &PeerReply,
@@ -255,7 +255,7 @@ impl DataPlane {
 
     /// Answers callers that have waited too long. Their exchange continues, because it owns
     /// objects.
-    pub(in crate::plane) fn drive_exchanges(&mut self, now: Instant) -> anyhow::Result<()> {
+    pub(in crate::data_plane) fn drive_exchanges(&mut self, now: Instant) -> anyhow::Result<()> {
         let mut answers = Vec::new();
         let mut releases = Vec::new();
         let mut dropped = Vec::new();

@@ -80,7 +80,7 @@ impl DataPlane {
     }
 
     /// Handles the metadata server's answer about a page.
-    pub(in crate::plane) fn moved_located(
+    pub(in crate::data_plane) fn moved_located(
         &mut self,
         page: PageId,
         home: Located,

@@ -69,7 +69,7 @@ fn marked_of(log: &PeerLog) -> Vec<GlobalAddr> {
 impl DataPlane {
     /// Allocates objects for another rack. Returns `None` if leaving or shared pages may soon make
     /// room: the caller retries then. With `at_last` the function always answers.
-    pub(in crate::plane) fn serve_allocate(
+    pub(in crate::data_plane) fn serve_allocate(
         &mut self,
         rack: RackId,
         memory: MemoryId,
@@ -124,7 +124,7 @@ impl DataPlane {
 
     /// Frees objects for another rack. The answer names the objects of pages that are not here.
     /// Returns `Err` with a page that is moving; then nothing was done.
-    pub(in crate::plane) fn serve_free(
+    pub(in crate::data_plane) fn serve_free(
         &mut self,
         rack: RackId,
         memory: MemoryId,

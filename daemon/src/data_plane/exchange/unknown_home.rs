@@ -39,7 +39,7 @@ impl Homeless {
 
 impl DataPlane {
     /// Asks the metadata server for the home of a page to which these objects are returned.
-    pub(in crate::plane) fn find_home(
+    pub(in crate::data_plane) fn find_home(
         &mut self,
         page: PageId,
         client: (ClientId, u16),
@@ -54,7 +54,7 @@ impl DataPlane {
     }
 
     /// Handles the metadata server's answer about a page.
-    pub(in crate::plane) fn homeless_located(
+    pub(in crate::data_plane) fn homeless_located(
         &mut self,
         page: PageId,
         home: Located,

@@ -27,7 +27,7 @@ pub(super) struct Reading {
 }
 
 /// Returns true if the transfer number belongs to a copy.
-pub(in crate::plane) const fn is_kept(id: u64) -> bool {
+pub(in crate::data_plane) const fn is_kept(id: u64) -> bool {
     id & KEPT != 0
 }
 
@@ -40,7 +40,7 @@ pub(super) const fn frames_that_stay(frames: u32) -> usize {
 
 impl DataPlane {
     /// A page of another rack is read often and its home does not give it away: a copy is wanted.
-    pub(in crate::plane) fn copy_wanted(&mut self, page: PageId) -> anyhow::Result<()> {
+    pub(in crate::data_plane) fn copy_wanted(&mut self, page: PageId) -> anyhow::Result<()> {
         if !self.sharing.enabled || !self.swaps.is_hardly_written(page) {
             return Ok(());
         }
@@ -50,7 +50,7 @@ impl DataPlane {
     }
 
     /// Requests a lease that permits a copy, if a copy is wanted and the rack has no such lease.
-    pub(in crate::plane) fn ask_for_copy(&mut self, page: PageId) -> anyhow::Result<()> {
+    pub(in crate::data_plane) fn ask_for_copy(&mut self, page: PageId) -> anyhow::Result<()> {
         // The page may have moved here since it was read remotely.
         if !self.sharing.wants_copy(page) || self.slab.lookup(page).is_some() {
             return Ok(());
@@ -68,7 +68,7 @@ impl DataPlane {
     }
 
     /// Returns the answer for a client that reads a page of which a copy is published.
-    pub(in crate::plane) fn copied(&self, now: Instant, page: PageId) -> Option<RackAnswer> {
+    pub(in crate::data_plane) fn copied(&self, now: Instant, page: PageId) -> Option<RackAnswer> {
         if self.sharing.copies.is_empty() {
             return None;
         }
@@ -79,7 +79,7 @@ impl DataPlane {
     }
 
     /// Handles a new lease of a page: a copy may now be made, or published.
-    pub(in crate::plane) fn keep(&mut self, page: PageId) -> anyhow::Result<()> {
+    pub(in crate::data_plane) fn keep(&mut self, page: PageId) -> anyhow::Result<()> {
         if !self.sharing.wants_copy(page) {
             return Ok(());
         }
@@ -98,7 +98,7 @@ impl DataPlane {
 
     /// A page's home revokes leases. No client reads the copy any more when the revocation is
     /// answered.
-    pub(in crate::plane) fn hide_copy(&mut self, page: PageId) -> anyhow::Result<()> {
+    pub(in crate::data_plane) fn hide_copy(&mut self, page: PageId) -> anyhow::Result<()> {
         if self.sharing.copies.is_empty() {
             return Ok(());
         }
@@ -113,7 +113,7 @@ impl DataPlane {
     }
 
     /// Drops copies, because other uses need their frames.
-    pub(in crate::plane) fn drop_copies(&mut self) -> anyhow::Result<()> {
+    pub(in crate::data_plane) fn drop_copies(&mut self) -> anyhow::Result<()> {
         let frames: Vec<FrameId> = self.slab.borrowed().collect();
         let idle = |frame: &FrameId| self.sharing.copies.uses(*frame) == Some(false);
         let taken: Vec<FrameId> = frames.into_iter().filter(idle).collect();
@@ -122,7 +122,7 @@ impl DataPlane {
     }
 
     /// Returns true if copies are being made into frames that would otherwise be free.
-    pub(in crate::plane) fn is_copying(&self) -> bool {
+    pub(in crate::data_plane) fn is_copying(&self) -> bool {
         !self.sharing.reading.is_empty()
     }
 
@@ -227,7 +227,7 @@ impl DataPlane {
     }
 
     /// A chunk of a copy has ended.
-    pub(in crate::plane) fn copy_read(
+    pub(in crate::data_plane) fn copy_read(
         &mut self,
         id: u64,
         result: Result<(), FabricError>,

@@ -28,7 +28,7 @@ pub(super) struct Quiescing {
 
 impl DataPlane {
     /// Another rack requests a lease for a copy of a page.
-    pub(in crate::plane) fn share_if_possible(&mut self, page: PageId) -> anyhow::Result<()> {
+    pub(in crate::data_plane) fn share_if_possible(&mut self, page: PageId) -> anyhow::Result<()> {
         let may = self.sharing.enabled
             && self.slab.is_of_objects(page)
             && self.swaps.is_hardly_written(page);
@@ -40,7 +40,12 @@ impl DataPlane {
     }
 
     /// Returns the strongest lease that the page's word permits.
-    pub(in crate::plane) fn most_of(&self, page: PageId, word: PageWord, keep: bool) -> LeaseKind {
+    pub(in crate::data_plane) fn most_of(
+        &self,
+        page: PageId,
+        word: PageWord,
+        keep: bool,
+    ) -> LeaseKind {
         match word.state() {
             Some(PageState::Live) => LeaseKind::Write,
             Some(PageState::Shared) if keep => {
@@ -51,7 +56,7 @@ impl DataPlane {
     }
 
     /// Another rack keeps a copy of the page, or may soon.
-    pub(in crate::plane) fn copy_leased(&mut self, page: PageId) -> anyhow::Result<()> {
+    pub(in crate::data_plane) fn copy_leased(&mut self, page: PageId) -> anyhow::Result<()> {
         self.tell_shares(HomeEvent::Leased(page))
     }
 
@@ -73,7 +78,7 @@ impl DataPlane {
 
     /// No object of `bytes` bytes is free: ends the sharing of pages that have room for some.
     /// Returns true if any sharing is ending.
-    pub(in crate::plane) fn unshare_for(&mut self, bytes: u64) -> bool {
+    pub(in crate::data_plane) fn unshare_for(&mut self, bytes: u64) -> bool {
         let Sharing { home, needed, .. } = &mut self.sharing;
         let with_room = home.pages().filter(|page| self.slab.has_room(*page, bytes));
         needed.extend(with_room.take(UNSHARED_AT_ONCE));
@@ -81,7 +86,7 @@ impl DataPlane {
     }
 
     /// Returns true if the sharing of pages is ending.
-    pub(in crate::plane) fn is_unsharing(&self) -> bool {
+    pub(in crate::data_plane) fn is_unsharing(&self) -> bool {
         !self.sharing.needed.is_empty() || self.sharing.home.is_ending()
     }
 
@@ -120,7 +125,7 @@ impl DataPlane {
     }
 
     /// No other rack writes the page or keeps a copy any more.
-    pub(in crate::plane) fn share_page_clean(&mut self, page: PageId) {
+    pub(in crate::data_plane) fn share_page_clean(&mut self, page: PageId) {
         let waits = |quiescing: &&mut Quiescing| quiescing.page == page;
         for quiescing in self.sharing.quiesces.iter_mut().filter(waits) {
             quiescing.clean = true;

@@ -2,7 +2,7 @@
 //! argument is in `docs/design/sharing.md`.
 
 mod copies;
-mod home_requests;
+mod home;
 mod metrics;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -23,7 +23,7 @@ use super::DataPlane;
 use super::stalled_transfers::Progress;
 use crate::slab::Slab;
 use copies::Reading;
-use home_requests::Quiescing;
+use home::Quiescing;
 
 pub(super) use copies::is_kept;
 pub(crate) use metrics::ShareMetrics;

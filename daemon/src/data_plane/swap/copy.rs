@@ -62,7 +62,7 @@ impl Copies {
 }
 
 /// Returns true if the transfer number belongs to a copy.
-pub(in crate::plane) const fn is_copy(id: u64) -> bool {
+pub(in crate::data_plane) const fn is_copy(id: u64) -> bool {
     id & COPY != 0
 }
 
@@ -125,7 +125,7 @@ impl DataPlane {
     }
 
     /// A chunk of a page has ended.
-    pub(in crate::plane) fn page_read(
+    pub(in crate::data_plane) fn page_read(
         &mut self,
         id: u64,
         result: Result<(), FabricError>,
@@ -141,7 +141,7 @@ impl DataPlane {
 
     /// Handles another rack's answer. Returns true if it answers a request for a header and bitmap.
     /// The bytes are not trusted.
-    pub(in crate::plane) fn contents_answered(
+    pub(in crate::data_plane) fn contents_answered(
         &mut self,
         call: CallId,
         head: &[u8],
@@ -177,7 +177,7 @@ impl DataPlane {
     }
 
     /// A call has failed. Returns true if it was a request for a header and bitmap.
-    pub(in crate::plane) fn contents_failed(&mut self, call: CallId) -> anyhow::Result<bool> {
+    pub(in crate::data_plane) fn contents_failed(&mut self, call: CallId) -> anyhow::Result<bool> {
         let Some(id) = self.swaps.copies.asked.remove(&call) else { return Ok(false) };
         self.contents_ended(id, false)?;
         Ok(true)
@@ -206,7 +206,7 @@ impl DataPlane {
     }
 
     /// Sends the header and bitmap of a page that the other rack is about to get.
-    pub(in crate::plane) fn serve_contents(
+    pub(in crate::data_plane) fn serve_contents(
         &mut self,
         ask: RequestId,
         request: &PeerRequest,

@@ -105,7 +105,7 @@ impl Forwarded {
 
 impl DataPlane {
     /// Returns true if this rack executes writes to the page for others now.
-    pub(in crate::plane) fn writes_for_others(&self, page: PageId) -> bool {
+    pub(in crate::data_plane) fn writes_for_others(&self, page: PageId) -> bool {
         self.moving_frame(page).is_some()
     }
 
@@ -115,12 +115,12 @@ impl DataPlane {
     }
 
     /// Returns true if the page was to come here and was lost on the way.
-    pub(in crate::plane) fn swap_has_lost(&self, page: PageId) -> bool {
+    pub(in crate::data_plane) fn swap_has_lost(&self, page: PageId) -> bool {
         self.swaps.machine.is_lost(page)
     }
 
     /// A client or another rack writes the page, which may be moving, or waits to write it.
-    pub(in crate::plane) fn want_to_write(&mut self, page: PageId) {
+    pub(in crate::data_plane) fn want_to_write(&mut self, page: PageId) {
         if self.swaps.machine.expects_no_writer(page) {
             // The machine gets the event in this poll round: it may be at work now.
             self.swaps.inputs.push_back(RackEvent::WriteWanted(page));
@@ -128,7 +128,7 @@ impl DataPlane {
     }
 
     /// Takes the entries of a thread's dirty log.
-    pub(in crate::plane) fn take_noted(&mut self, client: ClientId, thread: u16) {
+    pub(in crate::data_plane) fn take_noted(&mut self, client: ClientId, thread: u16) {
         let Some(slot) = self.clients.all.get(client).and_then(|client| client.thread(thread))
         else {
             return;
@@ -151,7 +151,7 @@ impl DataPlane {
     }
 
     /// Records that this thread writes bytes of a moving page.
-    pub(in crate::plane) fn note_written(
+    pub(in crate::data_plane) fn note_written(
         &mut self,
         page: PageId,
         frame: FrameId,
@@ -170,7 +170,7 @@ impl DataPlane {
     /// Executes a client's write for which there is no lease. In a moving page of this rack it is
     /// executed here, or waits; in another rack's moving page it is executed there, or waits there.
     /// Any other write is refused, and the client translates the page again.
-    pub(in crate::plane) fn forward_transfer(
+    pub(in crate::data_plane) fn forward_transfer(
         &mut self,
         caller: Caller,
         within: Within,
@@ -265,7 +265,7 @@ impl DataPlane {
     }
 
     /// Executes a write of another rack. Its arguments are not trusted.
-    pub(in crate::plane) fn serve_write(
+    pub(in crate::data_plane) fn serve_write(
         &mut self,
         addr: GlobalAddr,
         bytes: &[u8],
@@ -318,7 +318,7 @@ impl DataPlane {
     }
 
     /// Handles the dirty lines of a page that comes here. They are not trusted.
-    pub(in crate::plane) fn serve_dirty_lines(
+    pub(in crate::data_plane) fn serve_dirty_lines(
         &mut self,
         ask: RequestId,
         request: PeerRequest,

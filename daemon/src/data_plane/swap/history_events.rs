@@ -37,7 +37,7 @@ impl Swaps {
     }
 
     /// Adds an event to a page's history.
-    pub(in crate::plane) fn remember_event(
+    pub(in crate::data_plane) fn remember_event(
         &mut self,
         now: Instant,
         page: PageId,
@@ -106,7 +106,7 @@ impl Swaps {
 
 impl DataPlane {
     /// Returns the history of a page.
-    pub(in crate::plane) fn page_history(&self, page: PageId) -> PageHistory {
+    pub(in crate::data_plane) fn page_history(&self, page: PageId) -> PageHistory {
         let at = self.swaps.at(self.now());
         PageHistory {
             heat: self.swaps.heat_of(at, page, self.lives_here(page)),
@@ -118,7 +118,7 @@ impl DataPlane {
 
     /// Returns the hottest pages that this rack holds or uses, the hottest first. Examines every
     /// page with a known hotness.
-    pub(in crate::plane) fn top_pages(&self, limit: u16) -> Vec<PageHeat> {
+    pub(in crate::data_plane) fn top_pages(&self, limit: u16) -> Vec<PageHeat> {
         let at = self.swaps.at(self.now());
         let limit = usize::from(limit.min(MAX_TOP_PAGES));
         let known = self.swaps.heats.iter().map(|(page, _)| page);

@@ -2,16 +2,16 @@
 //! `docs/design/swap.md`; how other operations behave meanwhile is in
 //! `docs/design/swap-operations.md`.
 
+mod awaiting_quiesced;
 mod bandwidth_budget;
 mod copy;
 mod forwarded;
 mod history;
 mod history_events;
+mod memory_view;
 mod metrics;
 mod prefetch_lease;
 mod quiesce;
-mod awaiting_quiesced;
-mod memory_view;
 mod waiters;
 
 use std::collections::VecDeque;
@@ -34,14 +34,14 @@ use super::peers::Purpose;
 use super::stalled_transfers::Progress;
 use super::{ControlNotification, DataPlane};
 use crate::slab::DAMAGED;
+use awaiting_quiesced::Unleft;
 use bandwidth_budget::Budget;
 use copy::Copies;
 use forwarded::Forwarded;
 use history::History;
+use memory_view::View;
 use metrics::Refused;
 use quiesce::Quiesces;
-use awaiting_quiesced::Unleft;
-use memory_view::View;
 use waiters::Waiters;
 
 pub(super) use copy::is_copy;

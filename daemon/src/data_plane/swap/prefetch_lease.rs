@@ -33,7 +33,7 @@ impl DataPlane {
     }
 
     /// The new home has answered the request, possibly that the page has not come.
-    pub(in crate::plane) fn lease_prefetched(
+    pub(in crate::data_plane) fn lease_prefetched(
         &mut self,
         swap: SwapId,
         (page, question): (PageId, u64),
@@ -51,7 +51,7 @@ impl DataPlane {
 
     /// Returns true if the page has come from the rack at this endpoint with this swap, and that
     /// rack has not reported it as quiesced yet.
-    pub(in crate::plane) fn has_come_by(
+    pub(in crate::data_plane) fn has_come_by(
         &self,
         swap: SwapId,
         page: PageId,
@@ -62,7 +62,7 @@ impl DataPlane {
     }
 
     /// There is no answer: readers look the page up as usual.
-    pub(in crate::plane) fn not_prefetched(&mut self, swap: SwapId) -> anyhow::Result<()> {
+    pub(in crate::data_plane) fn not_prefetched(&mut self, swap: SwapId) -> anyhow::Result<()> {
         self.tell_swaps(RackEvent::LeasePrefetched(swap))
     }
 }

@@ -121,7 +121,7 @@ impl DataPlane {
     }
 
     /// No other rack writes the page any more, or uses it.
-    pub(in crate::plane) fn swap_page_clean(&mut self, page: PageId, users: Users) {
+    pub(in crate::data_plane) fn swap_page_clean(&mut self, page: PageId, users: Users) {
         // The next round continues with it, or the caller that is scanning now.
         self.swaps.quiesces.clean(page, users);
     }

@@ -19,7 +19,7 @@ const PROMPT: Duration = Duration::from_millis(1);
 
 /// A waiting operation.
 #[derive(Clone, Debug)]
-pub(in crate::plane) enum Work {
+pub(in crate::data_plane) enum Work {
     /// A client's translation, for this access.
     Translate(Caller, Access),
     /// A client's write, in this batch.
@@ -111,7 +111,7 @@ impl Waiters {
 
 impl DataPlane {
     /// Queues an operation until the swap of the page has ended.
-    pub(in crate::plane) fn wait_for_swap(&mut self, page: PageId, work: Work) {
+    pub(in crate::data_plane) fn wait_for_swap(&mut self, page: PageId, work: Work) {
         self.sharing.need(page);
         let now = self.now();
         let until = match work {
@@ -132,7 +132,7 @@ impl DataPlane {
 
     /// Drops waiting requests of other racks that can't be answered any more. They must not be
     /// executed: the other rack may have learned that they were not, and continued.
-    pub(in crate::plane) fn forget_asks(&mut self, are_meant: impl Fn(RequestId) -> bool) {
+    pub(in crate::data_plane) fn forget_asks(&mut self, are_meant: impl Fn(RequestId) -> bool) {
         self.swaps.waiters.all.retain(|_, waiters| {
             waiters.retain(|waiter| match waiter.work {
                 Work::Serve(ask, ..) => !are_meant(ask),
@@ -144,7 +144,7 @@ impl DataPlane {
 
     /// Continues operations on pages that do not move any more, or that can be read or written now.
     /// A change that has waited for too long is answered by [`Self::drive_waiters`].
-    pub(in crate::plane) fn wake_waiters(&mut self) -> anyhow::Result<()> {
+    pub(in crate::data_plane) fn wake_waiters(&mut self) -> anyhow::Result<()> {
         let mut awake = Vec::new();
         let now = self.now();
         let (slab, machine) = (&self.slab, &self.swaps.machine);
