@@ -48,6 +48,12 @@ impl Pool {
     /// That of the first [`Pool::read`] that failed.
     pub fn read_batch(&self, reads: &mut [ReadRequest<'_>]) -> Result<(), AccessError> {
         self.with(|thread| {
+            // Asked once: a look for each read would cost as much as the rest of a hit.
+            if thread.is_checked() {
+                let all = reads.iter_mut();
+                return thread
+                    .transfer_batch(all.map(|read| (read.addr, Bytes::Read(&mut *read.into))));
+            }
             for read in reads.iter().take(AHEAD) {
                 thread.window.prefetch(read.addr, Intent::Read);
             }
@@ -56,7 +62,7 @@ impl Pool {
                     thread.window.prefetch(later.addr, Intent::Read);
                 }
                 let read = &mut reads[index];
-                if thread.is_checked() || !thread.window.read(read.addr, read.into) {
+                if !thread.window.read(read.addr, read.into) {
                     let left = reads[index..].iter_mut();
                     return thread.transfer_batch(
                         left.map(|read| (read.addr, Bytes::Read(&mut *read.into))),
@@ -108,6 +114,11 @@ impl Pool {
     /// That of the first [`Pool::write`] that failed.
     pub fn write_batch(&self, writes: &[WriteRequest<'_>]) -> Result<(), AccessError> {
         self.with(|thread| {
+            if thread.is_checked() {
+                let all = writes.iter();
+                return thread
+                    .transfer_batch(all.map(|write| (write.addr, Bytes::Write(write.from))));
+            }
             for write in writes.iter().take(AHEAD) {
                 thread.window.prefetch(write.addr, Intent::Write);
             }
@@ -115,7 +126,7 @@ impl Pool {
                 if let Some(later) = writes.get(index + AHEAD) {
                     thread.window.prefetch(later.addr, Intent::Write);
                 }
-                if thread.is_checked() || !thread.window.write(write.addr, write.from) {
+                if !thread.window.write(write.addr, write.from) {
                     let left = writes[index..].iter();
                     return thread
                         .transfer_batch(left.map(|write| (write.addr, Bytes::Write(write.from))));
