@@ -2,8 +2,8 @@
 //!
 //! A fetch-and-add takes effect at most once, in whatever rack the counter's page lies. A call may
 //! stay without an answer when a daemon is killed; the program shows how such calls are counted.
-//! Run each of these in a terminal of its own, and kill a `rackpool-daemon` meanwhile: `rackpool up`
-//! restarts it.
+//! Run each of these in a terminal of its own, and kill a `rackpool-daemon` meanwhile:
+//! `rackpool up` restarts it.
 //!
 //! ```sh
 //! cargo run --release --bin rackpool -- up --racks 2
