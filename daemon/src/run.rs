@@ -11,7 +11,7 @@ use anyhow::Context;
 use rackpool_access::{Credentials, Party};
 use rackpool_fabric::Fabric;
 use rackpool_fabric::Keyring;
-use rackpool_model::{ByteSize, ClientId, PageId};
+use rackpool_model::{ByteSize, ClientId, Incarnation, PageId};
 use rackpool_output::{UsageError, chain};
 use rackpool_proto::lease::LeaseRules;
 use rackpool_ring::client_file::{ClientFile, MAX_THREADS};
@@ -151,15 +151,7 @@ async fn serve(
         keyring,
         options.lease(),
     );
-    if let Some(incarnation) = rack.lost {
-        // The previous daemon is known to be dead: end its lease, so that no other rack waits until
-        // the lease expires.
-        MetadataLink::leave(
-            &metadata_server,
-            &RackAnnouncement { incarnation, ..announcement.clone() },
-        )
-        .await;
-    }
+    end_lost_lease(&metadata_server, &announcement, rack.lost).await;
     join(&mut link, &rack, known.is_none()).await?;
     let (notifications, mut noticed) = async_mpsc::unbounded_channel();
     let poll = Duration::from_millis(options.poll_ms.into());
@@ -215,6 +207,19 @@ async fn serve(
     let _ = std::fs::remove_file(rack.directory.control_socket());
     tracing::info!("{} stopped; its memory stays", options.rack);
     result.and(plane_result)
+}
+
+/// Ends the lease of the previous daemon if it is known to be dead, so that no other rack waits
+/// until the lease expires.
+async fn end_lost_lease(
+    metadata_server: &MetadataServer,
+    announcement: &RackAnnouncement,
+    lost: Option<Incarnation>,
+) {
+    if let Some(incarnation) = lost {
+        let dead = RackAnnouncement { incarnation, ..announcement.clone() };
+        MetadataLink::leave(metadata_server, &dead).await;
+    }
 }
 
 /// Starts the reserver thread if the kind of memory has its frames' memory allocated on demand.
