@@ -200,7 +200,8 @@ impl Pool {
     ///
     /// # Errors
     /// [`FreeError`]: the address is not the start of an object, the object is free, or its home
-    /// does not answer. The object stays as it was.
+    /// does not answer. After the last of these the object may be freed later; else it stays as it
+    /// was.
     #[inline]
     pub fn free(&self, addr: GlobalAddr) -> Result<(), FreeError> {
         let note = |class: SizeClass| {

@@ -293,7 +293,7 @@ mod tests {
         }
 
         #[test]
-        fn answers_survive_their_words(status in 0_u32..14, values in any::<Values>()) {
+        fn answers_survive_their_words(status in 0_u32..15, values in any::<Values>()) {
             if let Some(answer) = RackAnswer::from_words(status, values) {
                 let (status, values) = answer.to_words();
                 prop_assert_eq!(RackAnswer::from_words(status, values), Some(answer));

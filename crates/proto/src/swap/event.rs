@@ -101,8 +101,8 @@ pub enum RackAction {
     },
     /// Cancel the [`Quiesce`](Self::Quiesce) of this page.
     CancelQuiesce(SwapId, PageId),
-    /// Copy a page of another rack with one one-sided operation. After the commit it is copied
-    /// again if that rack has lost the dirty lines in a restart.
+    /// Copy a page of another rack with one-sided operations, in chunks. After the commit it is
+    /// copied again if that rack has lost the dirty lines in a restart.
     Copy {
         /// The swap.
         swap: SwapId,
