@@ -110,7 +110,7 @@ impl Calls {
         Self { free, ..Self::none(thread) }
     }
 
-    /// Calls without any cell: a placeholder for calls that were moved out.
+    /// Calls that own no cell, which remain in a thread whose calls were moved out.
     pub(crate) const fn none(thread: u16) -> Self {
         Self {
             thread,

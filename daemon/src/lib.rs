@@ -3,8 +3,8 @@
 //!
 //! The daemon has two main threads. The *control plane* (`control`, `link`, `metadata_server`;
 //! tokio) serves the sockets of clients and the connection to the metadata server. The *data plane*
-//! (`plane`) is a poll loop that serves request rings and the fabric. Only the data plane changes
-//! the rack's metadata.
+//! (`data_plane`) is a poll loop that serves request rings and the fabric. Only the data plane
+//! changes the rack's metadata.
 #![forbid(unsafe_code)]
 
 mod control;

@@ -14,7 +14,7 @@
 //! | [`words`] | ring entries, call cells, page words, slab headers |
 //! | [`geometry`] | superblocks of metadata and client files |
 //! | [`slab`] | the metadata a daemon finds when it starts |
-//! | [`plane`] | client files, other racks and the metadata server, as a daemon's data plane sees them |
+//! | [`plane`] | a data plane's clients, other racks and metadata server |
 //! | [`fabric`] | handshakes and message rings of the emulated fabric |
 //! | [`tcp`] | handshakes and channels of the fabric over TCP |
 //! | [`rrpc`] | requests between racks, as their caller and their server see them |

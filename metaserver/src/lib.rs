@@ -4,7 +4,8 @@
 //! | module | does |
 //! |---|---|
 //! | `server` | drives the machine: passes it events, executes its actions |
-//! | `listener`, `admission`, `admission_limiter`, `complaints`, `limits` | admit authenticated peers, and bound the others |
+//! | `listener`, `admission`, `admission_limiter`, `limits` | admit peers, and bound unknown ones |
+//! | `rejection_log` | logs the rejected connections, a few lines at a time |
 //! | `connection`, `permission` | turn bytes into permitted requests, and answers into bytes |
 //! | `store` | keeps the durable records in one redb file |
 //! | `metrics` | metrics for Prometheus |

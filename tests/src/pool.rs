@@ -17,7 +17,7 @@ use crate::wait::{TIMEOUT, wait_for, wait_until};
 /// The page size of most tests: small, so that pages fill up and empty quickly.
 pub const PAGE: u64 = 64 << 10;
 
-/// A lease in milliseconds, so long that none expires because the machine is busy.
+/// A lease in milliseconds. It exceeds every pause of a busy machine, so that none expires.
 const LONG_LEASE_MS: u64 = 20_000;
 
 /// Lines of each log that are printed when a test fails.

@@ -64,7 +64,7 @@ fn pool(lease_ms: u64) -> TestPool {
     pool
 }
 
-/// A lease so long that no rack is taken for dead while the swap is undecided.
+/// A lease that outlasts the undecided swap: no rack is taken for dead meanwhile.
 const LONG_LEASE_MS: u64 = 20_000;
 /// A lease that expires soon after a daemon's death.
 const LEASE_MS: u64 = 2_000;
@@ -234,7 +234,7 @@ fn what_was_written_while_a_page_moved_survives_the_daemon_it_moves_to() {
 }
 
 /// More lines than a rack logs: further writers wait until the page has moved. The other clients
-/// have logged so many lines that the whole page must be copied again.
+/// have logged more lines than a transfer holds, so the whole page is copied again.
 fn what_much_is_written_is_not_lost(others: u64) {
     let mut pool = pool(LONG_LEASE_MS);
     let racks = [pool.open(0), pool.open(1)];

@@ -9,7 +9,7 @@
 //! | `watcher` | the process that detaches a mount whose process was killed |
 //! | `session` | what is negotiated with the kernel |
 //! | `device` | the kernel's requests, as bytes, and the answers |
-//! | `shell` | requests of the kernel, as calls of the volume |
+//! | `handlers` | requests of the kernel, as calls of the volume |
 //! | `waiting` | requests for locks that wait |
 //! | `kernel_cached` | what the kernel may cache of a file's contents from open to open |
 //! | `metrics` | counters for Prometheus |

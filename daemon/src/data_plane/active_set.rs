@@ -31,7 +31,7 @@ const LEAST: u32 = 128;
 const IDLE: u32 = 40;
 
 /// Clients that sent a request lately are in the active set. Their rings are polled in every look,
-/// the rings of all other clients only in a *sweep* now and then, so many silent clients do not
+/// the rings of all other clients only in a *sweep* now and then. Silent clients therefore do not
 /// delay the active ones. While no client is active, every look is a sweep. `F` is what is needed
 /// to poll a client's rings.
 #[derive(Debug)]

@@ -19,10 +19,10 @@ use super::{Arguments, say};
 /// | `alloc BYTES` | allocates an object | the address |
 /// | `reservation BYTES` | makes the next reservation and writes its token | the address |
 /// | `tombstone` | makes the next reservation, without an object | `ok` |
-/// | `take PLACE OBJECT` | makes the next reservation by borrowing an object out of a word | `ok`, or `no` |
-/// | `publish N LINK EXPECTED REPLACED` | publishes the `N`th reservation | the link's earlier value |
+/// | `take PLACE OBJECT` | borrows an object as the next reservation | `ok`, or `no` |
+/// | `publish N LINK EXPECTED REPLACED` | publishes reservation `N` | the link's earlier value |
 /// | `compare N LINK EXPECTED REPLACED STAMP` | the same, if the stamp is right | the same |
-/// | `settle N LINK EXPECTED REPLACED WORD` | the same, and finally settles the link at `WORD` | the same |
+/// | `settle N LINK EXPECTED REPLACED WORD` | then settles the link at `WORD` | the same |
 /// | `finish N` | finishes the `N`th reservation | `ok` |
 ///
 /// The link becomes the reservation's address, or the tombstone's token. Numbers after `N` are

@@ -38,7 +38,7 @@ impl From<&AccessError> for Trouble {
     }
 }
 
-/// Processes that were away for so long that others may have noticed.
+/// Processes whose absence exceeded the time after which others may notice it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Absent {
     /// The daemons of the racks.

@@ -51,7 +51,7 @@ impl Hardware {
     /// 2 us, 100 Gbit/s.
     pub const FAST: Self = Self { latency: Duration::from_micros(2), bandwidth_gbps: 100.0 };
 
-    /// A latency so long that posted operations stay in flight for a whole test.
+    /// A latency longer than a test: posted operations stay in flight until it ends.
     pub const STUCK: Self = Self { latency: Duration::from_secs(10), bandwidth_gbps: 100.0 };
 }
 

@@ -2,8 +2,9 @@
 //!
 //! ```text
 //! 0 turn u64 | 8 mounts u16 | 10 each: seat u16, token u64
-//! then what each owner has alike: mount u16, its place among the mounts | owner u64 | pid u32 | what u8
-//!     | how many | each: bytes that lie before it, behind the one before | its bytes; 0: to the end of all numbers
+//! then for each owner and kind: mount u16, its place among the mounts | owner u64 | pid u32
+//!     | what u8 | number of ranges
+//!     | for each range: gap after the range before it | its bytes; 0: to the end of all numbers
 //! what: 1 of a whole file (flock) | 2 exclusive
 //! ```
 //!

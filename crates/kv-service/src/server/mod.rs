@@ -4,9 +4,9 @@
 //! |---|---|
 //! | `input`, `connection` | the input of a connection, and the execution of its requests |
 //! | `stream`, `listeners` | sockets of both kinds |
-//! | `door` | the thread that accepts connections |
+//! | `same_user_gate` | the thread that accepts connections |
 //! | `mailbox` | connections and results of long commands on their way to a thread |
-//! | `long` | the threads for long commands |
+//! | `long_commands` | the threads for long commands |
 //! | `worker` | the event loop |
 
 mod connection;

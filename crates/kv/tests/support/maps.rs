@@ -17,7 +17,7 @@ pub fn new_map(table: &Table<Arc<Heap>>) -> OrderedMaps<Arc<Heap>> {
     maps
 }
 
-/// A key with a prefix so long that few separators fit into a node.
+/// A key with a long prefix: only a few separators fit into a node.
 pub fn fat_key(key: u64) -> Vec<u8> {
     [&[b'k'; 300][..], &key.to_be_bytes()].concat()
 }

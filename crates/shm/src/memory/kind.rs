@@ -10,7 +10,8 @@ use crate::host::HugePage;
 /// use rackpool_shm::memory::MemoryKind;
 /// assert_eq!("tmpfs".parse(), Ok(MemoryKind::Tmpfs));
 /// assert_eq!("numa:1".parse(), Ok(MemoryKind::Node(1)));
-/// assert_eq!("dax:/dev/dax0.0".parse::<MemoryKind>().map(|k| k.to_string()), Ok("dax:/dev/dax0.0".into()));
+/// let dax = "dax:/dev/dax0.0".parse::<MemoryKind>();
+/// assert_eq!(dax.map(|kind| kind.to_string()), Ok("dax:/dev/dax0.0".into()));
 /// assert!("huge:4M".parse::<MemoryKind>().is_err());
 /// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
