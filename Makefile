@@ -25,7 +25,7 @@ demo: prepare
 	@echo 'The report is in $(CURDIR)/report/index.html'
 
 test: prepare-test
-	cargo --locked x ci
+	cargo --locked x ci $(CHECKS)
 
 bench: prepare
 	cargo --locked x bench

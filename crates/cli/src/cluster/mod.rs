@@ -10,7 +10,8 @@ use std::ffi::OsString;
 use std::fs::{File, TryLockError};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, bail};
 use rackpool_client::RackId;
@@ -65,13 +66,17 @@ pub struct ClusterOptions {
 }
 
 impl ClusterOptions {
-    /// Returns the options of two racks of 1 GiB, in a new folder that is removed when the pool
-    /// stops.
+    /// Returns the options of two racks of 1 GiB, in a folder of their own that is removed when the
+    /// pool stops.
     pub fn ephemeral() -> anyhow::Result<Self> {
+        static STARTED: AtomicU64 = AtomicU64::new(0);
+
         let memory = if Path::new("/dev/shm").is_dir() { "/dev/shm" } else { "/tmp" };
-        let unique =
-            std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH)?.subsec_nanos();
-        let name = format!("rackpool-{}-{unique:x}", std::process::id());
+        // A process of another container may have the same id and share the folder; two threads may
+        // read the same time.
+        let now = SystemTime::now().duration_since(UNIX_EPOCH)?.subsec_nanos();
+        let number = STARTED.fetch_add(1, Ordering::Relaxed);
+        let name = format!("rackpool-{}-{now:x}-{number}", std::process::id());
         Ok(Self {
             dir: Path::new(memory).join(&name),
             logs: Path::new(memory).join(&name),
@@ -393,4 +398,27 @@ pub(crate) fn wait_for(timeout: Duration, mut condition: impl FnMut() -> bool) -
         std::thread::sleep(Duration::from_millis(2));
     }
     true
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use super::*;
+
+    #[test]
+    fn no_two_ephemeral_pools_share_a_folder() {
+        const POOLS: usize = 5000;
+
+        let mut folders = HashSet::new();
+        std::thread::scope(|scope| {
+            let start = || (0..POOLS).map(|_| ClusterOptions::ephemeral().unwrap().dir).collect();
+            let threads: Vec<_> = (0..4).map(|_| scope.spawn(start)).collect();
+            for thread in threads {
+                let own: Vec<PathBuf> = thread.join().unwrap();
+                folders.extend(own);
+            }
+        });
+        assert_eq!(folders.len(), 4 * POOLS);
+    }
 }
