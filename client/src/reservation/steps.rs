@@ -97,6 +97,10 @@ impl Thread {
         if reservation.pool != self.id || reservation.phase != Phase::Held {
             return Err(AccessError::NotAReservation(reservation.addr));
         }
+        // `finish` will free it.
+        if let Some(replaced) = link.replaced {
+            self.window.prefetch_mark(replaced);
+        }
         let armed = Armed {
             object: reservation.addr.raw(),
             token: reservation.token,

@@ -2,6 +2,7 @@
 //! once.
 
 mod atomic;
+mod cached;
 mod copies;
 mod objects;
 
@@ -16,15 +17,13 @@ use rackpool_sync::barrier::Barrier;
 
 use crate::access::{AccessGuard, AccessSlot, Intent, PageWordRef};
 use crate::access_samples::{HeatSamples, Sampler};
-use crate::copy::{copy_in, copy_out};
 use crate::delay::ExtraLatency;
-use crate::front::Front;
 use crate::marks::Marks;
 use crate::metadata::{MetadataLayout, PageUse};
 use crate::page_map::PageMap;
 use crate::permit::Permit;
-use crate::published::PublishedCopy;
 use crate::{Mapping, OutOfBounds, ReadOnlyMapping};
+use cached::{CachedCopy, Core, FRONT, Local, front};
 use objects::Bitmaps;
 
 pub use atomic::{Atomic, change};
@@ -45,60 +44,6 @@ pub struct LocalWindow {
     _thread: PhantomData<*const ()>,
 }
 
-/// The data of an access, close together.
-#[derive(Debug)]
-struct Core {
-    pages: PageMap<Local>,
-    /// Cached copies of other racks' pages. They are few, and are looked up when a page is not in
-    /// `pages`.
-    cached: PageMap<CachedCopy>,
-    page_bits: u32,
-    /// Largest offset in a page.
-    last: u64,
-    /// Decides which accesses are sampled. No access takes the fast path if a fence is needed
-    /// between announcing and loading the page word, or if there is an extra latency.
-    sampler: Sampler,
-    /// Invariant: points into `_owner`.
-    slot: NonNull<AccessSlot>,
-    /// Invariant: points into `_owner`.
-    samples: NonNull<HeatSamples>,
-    /// Invariant: `frame_count` page words from here on lie in `_metadata`.
-    words: NonNull<AtomicU64>,
-    /// Invariant: the published copies of `frame_count` frames from here on lie in `_metadata`.
-    published: NonNull<PublishedCopy>,
-    bitmaps: Bitmaps,
-    /// Invariant: has the marks of `frame_count` frames.
-    marks: Marks,
-    barrier: Barrier,
-    latency: ExtraLatency,
-    /// Invariant: `frame_count << page_bits` bytes from here on lie in `frames`.
-    base: NonNull<u8>,
-    frame_count: u32,
-    frames: Arc<Mapping>,
-    /// `_metadata` and `_owner` keep the memory mapped that the pointers point into.
-    _metadata: Arc<ReadOnlyMapping>,
-    _owner: Arc<Mapping>,
-}
-
-/// The translation of a page in this rack.
-#[derive(Clone, Copy, Debug)]
-struct Local {
-    /// Invariant: the first byte of `frame` in the mapping of the window that holds this entry.
-    bytes: NonNull<u8>,
-    /// Invariant: less than the window's `frame_count`.
-    frame: FrameId,
-    /// The class of the page's objects, if their bits are in the bitmap area.
-    class: Option<SizeClass>,
-    expected: PageWord,
-}
-
-/// A cached copy of another rack's page.
-#[derive(Clone, Copy, Debug)]
-struct CachedCopy {
-    frame: FrameId,
-    copy: u64,
-}
-
 /// Offsets in bytes of a thread's structures in its client's file.
 #[derive(Clone, Copy, Debug)]
 pub struct ThreadOffsets {
@@ -106,20 +51,6 @@ pub struct ThreadOffsets {
     pub access: u64,
     /// Offset of the access samples.
     pub samples: u64,
-}
-
-thread_local! {
-    /// The window that this thread used last.
-    static FRONT: Front<Core> = const { Front::none() };
-}
-
-/// Returns the core in `FRONT` if it belongs to the pool of `permit`. The caller must not keep the
-/// reference.
-#[inline]
-fn front<'a>(permit: &Permit) -> Option<&'a Core> {
-    // SAFETY: `drop` removes a window's core from `FRONT`; the callers change no window and call
-    // nothing that does.
-    FRONT.with(|front| unsafe { front.get(permit) })
 }
 
 /// Fast path of a read: fills `into` from `addr` on, if the calling thread's front window belongs
@@ -152,141 +83,22 @@ pub fn write(permit: &Permit, addr: GlobalAddr, from: &[u8]) -> bool {
     front(permit).is_some_and(|core| core.write(addr, from))
 }
 
-impl Local {
-    /// Returns true if the page allows `intent` while its word is the expected one.
-    #[inline]
-    const fn allows(&self, intent: Intent) -> bool {
-        matches!(intent, Intent::Read) || self.expected.is_writable()
-    }
-}
-
-impl Core {
-    /// The page word of a frame.
-    ///
-    /// # Safety
-    /// `frame` must be one of the rack's.
-    #[inline]
-    unsafe fn word(&self, frame: FrameId) -> PageWordRef<'_> {
-        // SAFETY: the invariant of `words`, and the caller's promise.
-        let word = unsafe { self.words.add(frame.0 as usize) };
-        // SAFETY: as above; an atomic is `Shared`.
-        PageWordRef::new(unsafe { word.as_ref() })
-    }
-
-    #[inline]
-    fn slot(&self) -> &AccessSlot {
-        // SAFETY: the invariant of `slot`; `AccessSlot` is `Shared`.
-        unsafe { self.slot.as_ref() }
-    }
-
-    /// Returns the cached page of `len` bytes at `addr` and their offset in it, if all of them lie
-    /// in it.
-    #[inline]
-    fn find(&self, addr: GlobalAddr, len: usize) -> Option<(&Local, usize)> {
-        let local = self.pages.get(addr.raw().wrapping_shr(self.page_bits))?;
-        let offset = addr.raw() & self.last;
-        // An access of 0 bytes takes the slow path: its last byte is at a huge distance here.
-        if (len as u64).wrapping_sub(1) > self.last - offset {
-            return None;
+/// Hints that the processor should load the cache line of `at`. Reads nothing: any address is
+/// allowed.
+#[inline]
+fn prefetch_line(at: NonNull<u8>, intent: Intent) {
+    #[cfg(target_arch = "x86_64")]
+    {
+        use std::arch::x86_64::{_MM_HINT_ET0, _MM_HINT_T0, _mm_prefetch};
+        match intent {
+            // SAFETY: a hint that reads nothing.
+            Intent::Read => unsafe { _mm_prefetch::<_MM_HINT_T0>(at.as_ptr().cast()) },
+            // SAFETY: as above.
+            Intent::Write => unsafe { _mm_prefetch::<_MM_HINT_ET0>(at.as_ptr().cast()) },
         }
-        #[expect(clippy::cast_possible_truncation, reason = "less than a page, which is mapped")]
-        Some((local, offset as usize))
     }
-
-    /// Announces access to a page on the fast path. Returns `None` if the access must take the slow
-    /// path, if the page allows only reads and `intent` is to write, or if the page word has
-    /// changed.
-    #[inline]
-    fn enter(&self, local: &Local, intent: Intent) -> Option<AccessGuard<'_>> {
-        if !local.allows(intent) || !self.sampler.goes_straight() {
-            return None;
-        }
-        // SAFETY: the invariant of `Local::frame`.
-        let word = unsafe { self.word(local.frame) };
-        self.slot().enter(local.frame, intent, word, local.expected, Barrier::Light).ok()
-    }
-
-    /// The slow path of an access that was just refused the fast path. It executes everything that
-    /// most accesses are spared. `work` gets the address of the bytes.
-    #[inline]
-    fn slow_path<R>(
-        &self,
-        addr: GlobalAddr,
-        len: usize,
-        intent: Intent,
-        work: impl FnOnce(NonNull<u8>) -> R,
-    ) -> Option<R> {
-        if !self.sampler.is_due() {
-            return None;
-        }
-        let (local, offset) = self.find(addr, len).filter(|(local, _)| local.allows(intent))?;
-        // SAFETY: the invariant of `Local::frame`.
-        let word = unsafe { self.word(local.frame) };
-        let guard = self.enter_slowly(local.frame, intent, word, local.expected).ok()?;
-        // SAFETY: the invariant of `Local::bytes`; `find` checked the bytes to lie in the page.
-        let result = work(unsafe { local.bytes.add(offset) });
-        drop(guard);
-        self.count(local.frame, intent);
-        Some(result)
-    }
-
-    /// Counts an access that did not take the fast path.
-    fn count(&self, frame: FrameId, intent: Intent) {
-        // SAFETY: the invariant of `samples`; `HeatSamples` is `Shared`.
-        self.sampler.accessed(unsafe { self.samples.as_ref() }, frame, intent);
-    }
-
-    #[inline(never)]
-    fn enter_slowly(
-        &self,
-        frame: FrameId,
-        intent: Intent,
-        word: PageWordRef<'_>,
-        expected: PageWord,
-    ) -> Result<AccessGuard<'_>, PageWord> {
-        let guard = self.slot().enter(frame, intent, word, expected, self.barrier)?;
-        self.latency.wait();
-        Ok(guard)
-    }
-
-    #[inline]
-    fn read(&self, addr: GlobalAddr, into: &mut [u8]) -> bool {
-        let Some((local, offset)) = self.find(addr, into.len()) else {
-            return self.read_kept(addr, into);
-        };
-        let Some(_guard) = self.enter(local, Intent::Read) else { return false };
-        // SAFETY: the invariant of `Local::bytes`; `find` checked the bytes to lie in the page.
-        let from = unsafe { local.bytes.add(offset) };
-        // SAFETY: as above.
-        unsafe { copy_out(from, into) };
-        true
-    }
-
-    #[cold]
-    #[inline(never)]
-    fn read_slow_path(&self, addr: GlobalAddr, into: &mut [u8]) -> bool {
-        let len = into.len();
-        // SAFETY: `slow_path` passes the address of `len` bytes in the page.
-        self.slow_path(addr, len, Intent::Read, |from| unsafe { copy_out(from, into) }).is_some()
-    }
-
-    #[inline]
-    fn write(&self, addr: GlobalAddr, from: &[u8]) -> bool {
-        let Some((local, offset)) = self.find(addr, from.len()) else { return false };
-        let Some(_guard) = self.enter(local, Intent::Write) else { return false };
-        // SAFETY: the invariant of `Local::bytes`; `find` checked the bytes to lie in the page.
-        let to = unsafe { local.bytes.add(offset) };
-        // SAFETY: as above.
-        unsafe { copy_in(to, from) };
-        true
-    }
-
-    #[cold]
-    #[inline(never)]
-    fn write_slow_path(&self, addr: GlobalAddr, from: &[u8]) -> bool {
-        // SAFETY: `slow_path` passes the address of `from.len()` bytes in the page.
-        self.slow_path(addr, from.len(), Intent::Write, |to| unsafe { copy_in(to, from) }).is_some()
-    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = (at, intent);
 }
 
 impl LocalWindow {
@@ -419,19 +231,7 @@ impl LocalWindow {
     pub fn prefetch(&self, addr: GlobalAddr, intent: Intent) {
         let Some((local, offset)) = self.core().find(addr, 1) else { return };
         // SAFETY: the invariant of `Local::bytes`; the offset lies in the page.
-        let at = unsafe { local.bytes.add(offset) };
-        #[cfg(target_arch = "x86_64")]
-        {
-            use std::arch::x86_64::{_MM_HINT_ET0, _MM_HINT_T0, _mm_prefetch};
-            match intent {
-                // SAFETY: a hint that reads nothing, at a mapped address.
-                Intent::Read => unsafe { _mm_prefetch::<_MM_HINT_T0>(at.as_ptr().cast()) },
-                // SAFETY: as above.
-                Intent::Write => unsafe { _mm_prefetch::<_MM_HINT_ET0>(at.as_ptr().cast()) },
-            }
-        }
-        #[cfg(not(target_arch = "x86_64"))]
-        let _ = (at, intent);
+        prefetch_line(unsafe { local.bytes.add(offset) }, intent);
     }
 
     /// Announces access to a frame if its page word is `expected`; the error is the word found.

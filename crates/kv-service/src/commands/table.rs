@@ -1,4 +1,3 @@
-use std::collections::HashMap;
 use std::sync::LazyLock;
 
 use super::{
@@ -274,18 +273,32 @@ pub static COMMANDS: &[Command] = &[
     command("command", "2.8.13", -1, SERVER, Keys::NONE, introspection::command, "Tells of the commands").of_many(),
 ];
 
-static INDEX: LazyLock<HashMap<&'static [u8], &'static Command>> =
-    LazyLock::new(|| COMMANDS.iter().map(|command| (command.name.as_bytes(), command)).collect());
+/// The commands in the order of their [numbers](number).
+static INDEX: LazyLock<Vec<(u128, &'static Command)>> = LazyLock::new(|| {
+    let numbered = |command: &'static Command| (number(command.name.as_bytes()), command);
+    let mut index: Vec<_> = COMMANDS.iter().map(numbered).collect();
+    index.sort_unstable_by_key(|(number, _)| *number);
+    index
+});
+
+/// The bytes of a command's name as a number: searching for one is several times faster than
+/// hashing a string. 0, which is no command's number, if the name is too long.
+#[inline]
+fn number(name: &[u8]) -> u128 {
+    let mut bytes = [0; size_of::<u128>()];
+    let Some(first) = bytes.get_mut(..name.len()) else { return 0 };
+    first.copy_from_slice(name);
+    bytes.make_ascii_lowercase();
+    u128::from_le_bytes(bytes)
+}
 
 /// The command with this name, in any case.
 #[inline]
 pub(super) fn find(name: &[u8]) -> Option<&'static Command> {
-    const LONGEST: usize = 16;
-    let mut lower = [0; LONGEST];
-    let lower = lower.get_mut(..name.len())?;
-    lower.copy_from_slice(name);
-    lower.make_ascii_lowercase();
-    INDEX.get(&*lower).copied()
+    let found = INDEX.binary_search_by_key(&number(name), |(number, _)| *number).ok()?;
+    let (_, command) = *INDEX.get(found)?;
+    // Zeros at the end are not in the number.
+    (command.name.len() == name.len()).then_some(command)
 }
 
 /// The error of Redis for a wrong number of arguments.
@@ -303,7 +316,9 @@ mod tests {
             let found = find(command.name.to_ascii_uppercase().as_bytes());
             assert_eq!(found.map(|found| found.name), Some(command.name));
         }
-        assert!(find(b"").is_none() && find(&[b'a'; 100]).is_none());
+        for other in [&b""[..], &[b'a'; 100], b"get\0", b"\0", b"ge"] {
+            assert!(find(other).is_none(), "{other:?}");
+        }
     }
 
     #[test]

@@ -1,8 +1,9 @@
 //! Finds the keys of requests that are not yet parsed.
 
-/// Requests with more arguments, or longer numbers, are skipped.
+use super::length;
+
+/// Requests with more arguments are skipped.
 const MAX_ARGS: usize = 16;
-const MAX_DIGITS: usize = 7;
 
 /// The first argument after the command's name of the request at the start of `bytes` (empty if
 /// there is none), and the offset of the next request. `None` if the request is incomplete or not
@@ -10,13 +11,13 @@ const MAX_DIGITS: usize = 7;
 /// [parser](super::RequestParser) decides what a request is.
 #[must_use]
 pub fn first_key(bytes: &[u8]) -> Option<(&[u8], usize)> {
-    let (count, mut at) = number(bytes, 0, b'*')?;
+    let (count, mut at) = line(bytes, 0, b'*')?;
     let mut key = 0..0;
     if count > MAX_ARGS {
         return None;
     }
     for index in 0..count {
-        let (len, begin) = number(bytes, at, b'$')?;
+        let (len, begin) = line(bytes, at, b'$')?;
         at = begin + len + 2;
         if index == 1 {
             key = begin..begin + len;
@@ -25,20 +26,10 @@ pub fn first_key(bytes: &[u8]) -> Option<(&[u8], usize)> {
     (at <= bytes.len()).then(|| (&bytes[key], at))
 }
 
-/// The number in the line at `at`, which begins with `kind`, and the offset of the next line.
+/// The length in the line at `at`, which begins with `kind`, and the offset of the next line.
 #[inline]
-fn number(bytes: &[u8], at: usize, kind: u8) -> Option<(usize, usize)> {
-    let line = bytes.get(at..)?;
-    let digits = line.strip_prefix(&[kind])?;
-    let mut value = 0;
-    for (index, byte) in digits.iter().take(MAX_DIGITS + 1).enumerate() {
-        match byte {
-            b'0'..=b'9' => value = value * 10 + usize::from(byte - b'0'),
-            b'\r' => return Some((value, at + index + 3)),
-            _ => return None,
-        }
-    }
-    None
+fn line(bytes: &[u8], at: usize, kind: u8) -> Option<(usize, usize)> {
+    (*bytes.get(at)? == kind).then(|| length::short(bytes, at + 1))?
 }
 
 #[cfg(test)]

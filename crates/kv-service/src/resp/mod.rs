@@ -1,6 +1,7 @@
 //! RESP, the Redis protocol, versions 2 and 3: parsing requests and writing answers.
 
 mod inline;
+mod length;
 mod lookahead;
 mod reply;
 mod request;

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use super::inline;
+use super::{inline, length};
 
 /// The most arguments of a request.
 const MAX_ARGS: i64 = 1024 * 1024;
@@ -249,7 +249,20 @@ impl RequestParser {
 
 /// The number in the line at `at` (`None` if it is not an integer), and the offset of the next
 /// line. `None` if the line is incomplete.
+#[inline]
 fn number(
+    bytes: &[u8],
+    at: usize,
+    what: &str,
+) -> Result<Option<(Option<i64>, usize)>, ProtocolError> {
+    match length::short(bytes, at) {
+        Some((length, next)) => Ok(Some((i64::try_from(length).ok(), next))),
+        None => long_number(bytes, at, what),
+    }
+}
+
+#[cold]
+fn long_number(
     bytes: &[u8],
     at: usize,
     what: &str,

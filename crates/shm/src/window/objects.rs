@@ -5,7 +5,7 @@ use std::ptr::NonNull;
 use rackpool_model::{FrameId, GlobalAddr, PageWord, SizeClass};
 use rackpool_sync::atomic::{AtomicU64, Ordering};
 
-use super::{Core, Local, LocalWindow, front};
+use super::{Core, Local, LocalWindow, front, prefetch_line};
 use crate::access::{AccessGuard, Intent};
 use crate::marks::{Mark, ObjectHolder};
 use crate::metadata::{MetadataLayout, PageUse};
@@ -163,6 +163,18 @@ impl LocalWindow {
     #[must_use]
     pub fn hand_out(&self, addr: GlobalAddr) -> bool {
         self.core().hand_out(addr)
+    }
+
+    /// Hints that the small object at `addr` will be [taken back](Self::take_back) soon, so that
+    /// the cache miss of its mark overlaps with what the caller does until then.
+    #[inline]
+    pub fn prefetch_mark(&self, addr: GlobalAddr) {
+        let core = self.core();
+        let Some((local, offset)) = core.find(addr, 1) else { return };
+        let Some(class) = local.class else { return };
+        // SAFETY: the invariant of `Local::frame`; an object has 16 B or more.
+        let mark = unsafe { core.mark(local.frame, offset >> class.bits()) };
+        prefetch_line(NonNull::from(mark).cast(), Intent::Write);
     }
 
     /// Calls `work` with the mark of an object of any class. Returns `None` if the page word of the
