@@ -1,7 +1,8 @@
 //! `docs/benchmarking.md`, written from what the benchmarks measured.
 //!
-//! The page has a head, which people write, and behind [`MARK`] a part for each benchmark. A run
-//! replaces the parts of the benchmarks that it ran and leaves the others as they are.
+//! The page has a head, which people write, and behind [`MARK`] a part for each benchmark with the
+//! figures that have a limit. A run replaces the parts of the benchmarks that it ran and leaves the
+//! others as they are.
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -83,17 +84,19 @@ fn part(name: &str, table: &Table, setting: &Setting) -> Option<String> {
     let _ = writeln!(text, "\n`cargo x bench {name}`, {}, {}", setting.day, setting.machine);
     let mut any = false;
     for section in table.sections().iter().filter(|section| section.benchmark == name) {
-        any = true;
-        let _ =
-            writeln!(text, "\n{}\n\n| figure | measured | limit |\n|---|---|---|", section.title);
-        for line in &section.lines {
-            let _ = writeln!(text, "{}", row(line));
+        let rows: Vec<String> = section.lines.iter().filter_map(row).collect();
+        if rows.is_empty() {
+            continue;
         }
+        any = true;
+        let head = "| figure | measured | limit |\n|---|---|---|";
+        let _ = writeln!(text, "\n{}\n\n{head}\n{}", section.title, rows.join("\n"));
     }
     any.then_some(text)
 }
 
-fn row(line: &Line) -> String {
+/// The row of a line; `None` for a figure without a limit: a reader can't tell what it should be.
+fn row(line: &Line) -> Option<String> {
     match line {
         Line::Figure { name, measured, limit, detail, met } => {
             // What was compared with is a figure as well; how it was measured, the code says.
@@ -102,11 +105,10 @@ fn row(line: &Line) -> String {
             } else {
                 String::new()
             };
-            let limit = limit.as_deref().unwrap_or("-");
             let missed = if *met { "" } else { ", **missed**" };
-            format!("| {name} | {measured}{detail} | {limit}{missed} |")
+            Some(format!("| {name} | {measured}{detail} | {}{missed} |", limit.as_deref()?))
         }
-        Line::NotMeasured(reason) => format!("| {reason} | **not measured** | - |"),
+        Line::NotMeasured(reason) => Some(format!("| {reason} | **not measured** | - |")),
     }
 }
 
@@ -143,11 +145,11 @@ mod tests {
             "## local\n\n`cargo x bench local`, 2026-11-28, a processor, 2 cores\n",
             "| read | 1.04 x (275 ns against 263 ns) | <= 1.15 x |\n",
             "| write | 1.30 x | <= 1.2 x, **missed** |\n",
-            "| instructions | 37.00 | - |\n",
             "| no redis-server | **not measured** | - |\n",
         ] {
             assert!(page.contains(part), "{part} is not in\n{page}");
         }
+        assert!(!page.contains("instructions"), "a figure without a limit: {page}");
         assert_eq!(updated(&page, &order, &measured(), &setting()).unwrap(), page, "again");
     }
 

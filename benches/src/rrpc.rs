@@ -8,7 +8,7 @@ use anyhow::Context;
 use rackpool_rrpc::Mode;
 
 use crate::measure::{in_turn, median, paired};
-use crate::table::Table;
+use crate::table::{Case, Table};
 use end::{Caller, Provider};
 
 /// Sizes at which requests are compared with the fabric (bytes).
@@ -56,17 +56,17 @@ fn size(len: u32) -> String {
 /// One-sided operations on a known place, posted through `Rrpc` and directly.
 fn transfers(table: &mut Table, caller: &mut Caller) {
     for is_read in [true, false] {
-        for len in SIZES {
+        let cases = SIZES.map(|len| {
             let count = count(caller.transfers(is_read, len, 4));
             let caller = std::cell::RefCell::new(&mut *caller);
             let times = in_turn(
                 || caller.borrow_mut().transfers(is_read, len, count),
                 || caller.borrow_mut().raw_transfers(is_read, len, count),
             );
-            let what = if is_read { "read" } else { "write" };
-            let name = format!("{what} of {} against a raw one", size(len));
-            table.at_most(&name, times.ratio, 1.15, "x", &micros(&times));
-        }
+            Case { name: size(len), figure: times.ratio, detail: micros(&times) }
+        });
+        let what = if is_read { "read" } else { "write" };
+        table.largest_at_most(&format!("{what} against a raw one"), &cases, 1.15, "x");
     }
 }
 
@@ -74,6 +74,7 @@ fn transfers(table: &mut Table, caller: &mut Caller) {
 /// The limit is a difference that is a hundredth of either time over TCP, so the two alternate
 /// operation by operation.
 fn messages(table: &mut Table, caller: &mut Caller) {
+    let mut cases = Vec::new();
     for len in SIZES.into_iter().filter(|len| *len as usize <= rackpool_rrpc::MAX_INLINE) {
         let pure = Some(Mode::Pure);
         let blocks = (PAIRED_NS / (4.0 * caller.calls(pure, len, 100))).clamp(1e3, 1e5);
@@ -85,27 +86,26 @@ fn messages(table: &mut Table, caller: &mut Caller) {
             || caller.borrow_mut().calls(pure, len, 1),
             || caller.borrow_mut().raw_calls(Mode::Pure, len, 1),
         );
-        let name = format!("pure RPC, {}, above two raw messages", size(len));
         let (ours, peer, noise) = (times.ours / 1e3, times.peer / 1e3, times.noise / 1e3);
         let detail = format!("{ours:.2} us against {peer:.2} us, noise {noise:.2} us");
-        table.at_most(&name, times.difference / 1e3, 1.0, "us", &detail);
+        cases.push(Case { name: size(len), figure: times.difference / 1e3, detail });
     }
+    table.largest_at_most("pure RPC above two raw messages", &cases, 1.0, "us");
 }
 
 /// The other modes, compared with the fabric operations of which each consists.
 fn modes(table: &mut Table, caller: &mut Caller) {
-    for len in SIZES {
-        for mode in [Mode::ThenOneSided, Mode::ZeroCopy] {
+    for (mode, what) in [(Mode::ThenOneSided, "RPC then read"), (Mode::ZeroCopy, "zero-copy RPC")] {
+        let cases = SIZES.map(|len| {
             let count = count(caller.calls(Some(mode), len, 4));
             let caller = std::cell::RefCell::new(&mut *caller);
             let times = in_turn(
                 || caller.borrow_mut().calls(Some(mode), len, count),
                 || caller.borrow_mut().raw_calls(mode, len, count),
             );
-            let what = if mode == Mode::ZeroCopy { "zero-copy RPC" } else { "RPC then read" };
-            let name = format!("{what}, {}, against raw", size(len));
-            table.at_most(&name, times.ratio, 1.15, "x", &micros(&times));
-        }
+            Case { name: size(len), figure: times.ratio, detail: micros(&times) }
+        });
+        table.largest_at_most(&format!("{what} against its raw operations"), &cases, 1.15, "x");
     }
 }
 
@@ -117,6 +117,7 @@ fn micros(times: &crate::measure::Pair) -> String {
 /// the time of that mode is compared with the best: two measurements of one mode in a turn differ
 /// by up to a tenth.
 fn choice(table: &mut Table, caller: &mut Caller) -> anyhow::Result<()> {
+    let mut cases = Vec::new();
     for len in CHOICES {
         let modes: Vec<Mode> = Mode::ALL
             .into_iter()
@@ -147,8 +148,8 @@ fn choice(table: &mut Table, caller: &mut Caller) -> anyhow::Result<()> {
             .collect();
         let detail =
             format!("{chosen:?}, unforced {:.2} us; {}", median(unforced) / 1e3, all.join(", "));
-        let name = format!("the choice at {} against the best mode", size(len));
-        table.at_most(&name, median(ratios.collect()), 1.05, "x", &detail);
+        cases.push(Case { name: size(len), figure: median(ratios.collect()), detail });
     }
+    table.largest_at_most("the chosen mode against the best", &cases, 1.05, "x");
     Ok(())
 }

@@ -18,6 +18,17 @@ pub struct Section {
     pub lines: Vec<Line>,
 }
 
+/// One of several measurements that share a limit.
+#[derive(Debug)]
+pub struct Case {
+    /// In what it differs from the others.
+    pub name: String,
+    /// The figure.
+    pub figure: f64,
+    /// What the figure was made of.
+    pub detail: String,
+}
+
 /// A line of a section.
 #[derive(Debug)]
 pub enum Line {
@@ -56,6 +67,19 @@ impl Table {
     pub fn at_most(&mut self, name: &str, figure: f64, limit: f64, unit: &str, detail: &str) {
         let limit_text = with_unit(&format!("<= {limit}"), unit);
         self.line(name, (figure, unit), Some(limit_text), detail, figure <= limit);
+    }
+
+    /// Prints measurements of several cases, none of which may exceed the limit, and keeps the
+    /// largest of them.
+    pub fn largest_at_most(&mut self, name: &str, cases: &[Case], limit: f64, unit: &str) {
+        for Case { name, figure, detail } in cases {
+            println!("    {name:<44} {:>14}  {detail}", with_unit(&format!("{figure:.2}"), unit));
+        }
+        let largest = cases.iter().max_by(|a, b| a.figure.total_cmp(&b.figure));
+        if let Some(Case { name: case, figure, detail }) = largest {
+            let name = format!("{name}: the largest of {}", cases.len());
+            self.at_most(&name, *figure, limit, unit, &format!("{case}: {detail}"));
+        }
     }
 
     /// Prints a measurement that must not fall below its limit.

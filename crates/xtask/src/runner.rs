@@ -74,6 +74,7 @@ fn run_one(root: &Path, step: &Step) -> Outcome {
         Work::Check(check) => check(root),
         Work::Skip(reason) => {
             println!("!!!! {} SKIPPED: {reason} !!!!", step.name);
+            skipped::note(root, reason);
             return Outcome::Skipped(reason.clone());
         }
     };

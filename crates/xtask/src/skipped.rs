@@ -1,8 +1,10 @@
-//! The tests that could not run on this machine: counted at the end of `cargo x ci`, and a failure
-//! of `cargo x ci --strict` unless the reason is a known one.
+//! The tests and steps that could not run on this machine: counted at the end of `cargo x ci`, and
+//! a failure of `cargo x ci --strict` unless the reason is a known one.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
+use std::fs::OpenOptions;
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
 /// The variable through which tests learn where to note that they were skipped:
@@ -11,7 +13,7 @@ pub(crate) const VARIABLE: &str = "RACKPOOL_SKIPPED";
 
 /// What a reason begins with that no machine of ours can do away with, and where it is tested
 /// instead.
-const KNOWN: [(&str, &str); 7] = [
+const KNOWN: [(&str, &str); 9] = [
     ("RACKPOOL_RDMA_ADDRESS", "tested in the lab, whose machines have RDMA ports"),
     ("RACKPOOL_RDMA_FOLDER", "tested in the lab, whose machines share a folder"),
     ("conformance of dax", "tested in the lab, whose machines have such a device"),
@@ -19,6 +21,8 @@ const KNOWN: [(&str, &str); 7] = [
     ("conformance of numa", "tested in the lab, whose machines have two nodes"),
     ("a pool of kind", "tested in the lab, whose machines have nodes and huge pages"),
     ("this kernel knows no NUMA node", "tested in the lab, whose machines have two nodes"),
+    ("cargo-deny is not installed", "checked by whoever changes a dependency: CONTRIBUTING.md"),
+    ("advisories were NOT checked", "checked by whoever changes a dependency: CONTRIBUTING.md"),
 ];
 
 /// Where the tests of a run note that they were skipped.
@@ -26,6 +30,13 @@ pub(crate) fn file(root: &Path) -> PathBuf {
     let target =
         std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| "target".into(), PathBuf::from);
     root.join(target).join("skipped.txt")
+}
+
+/// Notes that a step of the run below `root` was skipped.
+pub(crate) fn note(root: &Path, reason: &str) {
+    let file = OpenOptions::new().create(true).append(true).open(file(root));
+    // The line that the step has printed stands in any case.
+    let _ = file.and_then(|mut file| writeln!(file, "{}", reason.replace('\n', " ")));
 }
 
 /// What was skipped in a run.
@@ -50,7 +61,7 @@ impl Skipped {
         Self { reasons }
     }
 
-    /// How many tests were skipped for a reason that is not [`KNOWN`].
+    /// How many tests and steps were skipped for a reason that is not [`KNOWN`].
     pub(crate) fn unexpected(&self) -> usize {
         self.reasons.iter().filter(|(reason, _)| known(reason).is_none()).map(|(_, n)| n).sum()
     }
@@ -61,7 +72,7 @@ impl Skipped {
         if count == 0 {
             return String::new();
         }
-        let mut text = format!("tests that could not run on this machine: {count}\n");
+        let mut text = format!("tests and steps that could not run on this machine: {count}\n");
         for (reason, count) in &self.reasons {
             let instead = known(reason).map_or("NOT TESTED ANYWHERE", |instead| instead);
             let _ = writeln!(text, "  {count:>3}  {reason} ({instead})");
@@ -84,7 +95,10 @@ mod tests {
         let skipped = Skipped::parse(notes);
         assert_eq!(skipped.unexpected(), 2);
         let report = skipped.report();
-        assert!(report.starts_with("tests that could not run on this machine: 3\n"), "{report}");
+        assert!(
+            report.starts_with("tests and steps that could not run on this machine: 3\n"),
+            "{report}"
+        );
         assert!(report.contains("    2  no redis (NOT TESTED ANYWHERE)\n"), "{report}");
         assert!(report.contains("does not name it (tested in the lab, whose"), "{report}");
     }

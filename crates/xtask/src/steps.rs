@@ -43,6 +43,7 @@ pub(crate) fn ci(root: &Path) -> Result<Vec<Step>> {
             vec![cargo("doc --locked --workspace --no-deps").env("RUSTDOCFLAGS", "-D warnings")],
         ),
         deny(root),
+        advisories(root),
         lab(),
     ])
 }
@@ -126,6 +127,17 @@ fn deny(root: &Path) -> Step {
             "cargo-deny is not installed, so licences and bans were NOT checked \
              (cargo install --locked cargo-deny)"
                 .into(),
+        );
+    }
+    step
+}
+
+fn advisories(root: &Path) -> Step {
+    let mut step =
+        Step::run("advisories", vec![Invocation::cargo("deny check --disable-fetch advisories")]);
+    if !Invocation::cargo("deny fetch db").succeeds(root) {
+        step.work = Work::Skip(
+            "advisories were NOT checked: cargo-deny is not installed, or can't fetch them".into(),
         );
     }
     step

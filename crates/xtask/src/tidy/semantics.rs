@@ -1,5 +1,6 @@
 //! Every promise in `docs/SEMANTICS.md` names its tests, and the tests must exist. A test is named
-//! by `path/to/file.rs::test`, or by `::test` if the cell names its file before.
+//! by `path/to/file.rs::test`, by `file::test` for a `file.rs` below a folder `tests`, or by `::test`
+//! if the cell names its file before.
 
 use super::Violation;
 use super::definitions::Definitions;
@@ -33,19 +34,23 @@ pub(super) fn check(tree: &Tree, definitions: &Definitions) -> Vec<Violation> {
     violations
 }
 
-/// Returns true if the function is a test of the file, or if `path` is not the path of a file.
+/// Returns true if the function is a test of the file that `path` names.
 fn is_test(tree: &Tree, path: &str, name: &str) -> bool {
-    if !path.contains('/') {
-        return true;
-    }
     let head = format!("fn {name}(");
-    tree.rust_files().any(|(file, rust)| {
-        file.path == path
-            && rust.code.split_once(head.as_str()).is_some_and(|(before, _)| {
-                // The attributes are between the function and the end of the preceding item.
-                before.rsplit(['{', '}', ';']).next().is_some_and(|last| last.contains("test"))
-            })
+    tree.rust_files().filter(|(file, _)| is_named(&file.path, path)).any(|(_, rust)| {
+        rust.code.split_once(head.as_str()).is_some_and(|(before, _)| {
+            // The attributes are between the function and the end of the preceding item.
+            before.rsplit(['{', '}', ';']).next().is_some_and(|last| last.contains("test"))
+        })
     })
+}
+
+/// Returns true if `name` is the file's path, or its name without `.rs` and it is below a folder
+/// `tests`.
+fn is_named(path: &str, name: &str) -> bool {
+    let (folders, file) = path.rsplit_once('/').unwrap_or(("", path));
+    let is_short = || file.strip_suffix(".rs") == Some(name);
+    path == name || is_short() && folders.split('/').any(|folder| folder == "tests")
 }
 
 /// The cells below every table heading `Test` or `Tests`, with their lines.
@@ -92,7 +97,7 @@ mod tests {
     #[test]
     fn existing_tests_pass_whatever_else_is_in_the_text() {
         let text = "# Promises\n`not::a::test`\n\n| Promise | Test |\n|---|:--|\n\
-                    | `x` is kept | `kill::daemon_dies`, `client_dies` |\n\n\
+                    | `x` is kept | `kill::daemon_dies`, `::daemon_dies` |\n\n\
                     | Word | Meaning |\n|---|---|\n| `page` | 2 MiB |\n";
         assert_eq!(found(text), []);
     }
@@ -105,6 +110,13 @@ mod tests {
         assert_eq!(violations.len(), 1);
         assert_eq!(violations[0].0, 4);
         assert!(violations[0].1.contains("`kill::gone`"));
+    }
+
+    #[test]
+    fn a_test_is_one_of_the_named_file() {
+        let text = "| Promise | Test |\n|---|---|\n| a | `live::daemon_dies` |\n\
+                    | b | `daemon_dies` |\n| c | `kill::daemon_dies` |\n";
+        assert_eq!(found(text).iter().map(|(line, _)| *line).collect::<Vec<_>>(), [3, 4]);
     }
 
     #[test]
