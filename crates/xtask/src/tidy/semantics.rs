@@ -1,6 +1,6 @@
 //! Every promise in `docs/SEMANTICS.md` names its tests, and the tests must exist. A test is named
-//! by `path/to/file.rs::test`, by `file::test` for a `file.rs` below a folder `tests`, or by `::test`
-//! if the cell names its file before.
+//! by `path/to/file.rs::test`, by `file::test` for a file below a folder `tests`, or by `::test` if
+//! the cell names its file before.
 
 use super::Violation;
 use super::definitions::Definitions;
