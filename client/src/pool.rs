@@ -3,7 +3,7 @@ use std::num::NonZeroU64;
 use std::sync::Arc;
 
 use rackpool_model::SizeClass;
-use rackpool_ring::magazines;
+use rackpool_ring::magazines::{self, Keep};
 use rackpool_shm::permit::Permit;
 use rackpool_shm::window::{self, Taken};
 
@@ -170,8 +170,7 @@ impl Pool {
     /// daemon does not answer.
     #[inline]
     pub fn alloc(&self, bytes: u64) -> Result<GlobalAddr, AllocError> {
-        let prepare = |object| window::hand_out(&self.permit, GlobalAddr::from_raw(object));
-        match magazines::take(&self.permit, SizeClass::index_for(bytes), prepare) {
+        match magazines::take(&self.permit, SizeClass::index_for(bytes)) {
             Some(object) => Ok(GlobalAddr::from_raw(object)),
             None => self.alloc_any(bytes),
         }
@@ -204,9 +203,7 @@ impl Pool {
     /// was.
     #[inline]
     pub fn free(&self, addr: GlobalAddr) -> Result<(), FreeError> {
-        let note = |class: SizeClass| {
-            magazines::keep(&self.permit, usize::from(class.index()), addr.raw())
-        };
+        let note = Keep(&self.permit);
         match window::take_back(&self.permit, addr, self.connection.holder, note) {
             Taken::Noted => Ok(()),
             Taken::Twice(class) => self.refuse_twice(addr, class),

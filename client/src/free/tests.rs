@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use rackpool_model::{FrameId, GlobalAddr, PageEvent, PageId, PageSize, PageWord, SizeClass};
-use rackpool_ring::magazines;
+use rackpool_ring::magazines::{self, Keep};
 use rackpool_shm::marks::{Mark, ObjectHolder};
 use rackpool_shm::metadata::PageUse;
 use rackpool_shm::permit::Permit;
@@ -67,14 +67,19 @@ fn mark(bench: &Bench, index: u32) -> &Mark {
 }
 
 /// The class of an object that the fast path would take back; changes nothing.
-fn known_in(permit: &Permit, addr: GlobalAddr) -> Option<SizeClass> {
+fn known_to(thread: &Thread, addr: GlobalAddr) -> Option<SizeClass> {
     let mut class = None;
     let refuse = |found| {
         class = Some(found);
         false
     };
-    assert_eq!(window::take_back(permit, addr, ObjectHolder::DAEMON, refuse), Taken::Unknown);
+    assert_eq!(thread.window.take_back(addr, ObjectHolder::DAEMON, refuse), Taken::Unknown);
     class
+}
+
+/// The fast path of the calling thread's front window and magazines for the pool of `permit`.
+fn take_back(permit: &Permit, addr: GlobalAddr) -> Taken {
+    window::take_back(permit, addr, ObjectHolder::DAEMON, Keep(permit))
 }
 
 fn set_word(bench: &Bench, word: PageWord) {
@@ -85,7 +90,7 @@ fn set_word(bench: &Bench, word: PageWord) {
 #[test]
 fn only_small_objects_that_are_in_use_are_known_without_asking() {
     let (bench, thread) = with_pages();
-    let known = |addr: GlobalAddr| known_in(&thread.connection.permit, addr);
+    let known = |addr: GlobalAddr| known_to(&thread, addr);
     assert_eq!(known(small(0)), Some(class(64)));
     assert_eq!(known(small(63)), Some(class(64)));
     assert_eq!(known(small(64)), None, "never handed out");
@@ -101,10 +106,16 @@ fn only_small_objects_that_are_in_use_are_known_without_asking() {
     set_word(&bench, live(0));
     assert_eq!(known(small(0)), Some(class(64)));
     let other = thread.id.checked_add(1).unwrap();
-    assert_eq!(known_in(&Permit::new(other).unwrap(), small(0)), None, "another pool");
+    let other = Permit::new(other).unwrap();
+    assert_eq!(take_back(&other, small(0)), Taken::Unknown, "another pool");
+    assert_eq!(take_back(&thread.connection.permit, small(0)), Taken::Noted);
+    assert_eq!(magazines::take(&other, SizeClass::index_for(64)), None, "another pool");
+    let taken = magazines::take(&thread.connection.permit, SizeClass::index_for(64));
+    assert_eq!(taken, Some(small(0).raw()));
     drop(thread);
-    assert_eq!(known_in(&bench.connection.permit, small(0)), None, "the thread has ended");
-    assert_eq!(magazines::take(&bench.connection.permit, SizeClass::index_for(64), |_| true), None);
+    let permit = &bench.connection.permit;
+    assert_eq!(take_back(permit, small(0)), Taken::Unknown, "the thread has ended");
+    assert_eq!(magazines::take(permit, SizeClass::index_for(64)), None, "the thread has ended");
 }
 
 #[test]
@@ -142,7 +153,7 @@ fn a_page_that_is_only_read_is_read_and_nothing_else_without_asking() {
         );
         let add = Atomic::FetchAndAdd { delta: 3 };
         assert_eq!(window::change(&thread.connection.permit, small(0), add), None, "{event:?}");
-        assert_eq!(known_in(&thread.connection.permit, small(0)), None, "{event:?}");
+        assert_eq!(known_to(&thread, small(0)), None, "{event:?}");
         // Thawed: a thread with the old word has to look the page up again.
         set_word(&bench, live(0));
         assert!(!window::write(&thread.connection.permit, small(0), &[1; 8]), "{event:?}");
@@ -222,7 +233,7 @@ fn what_a_daemon_struck_out_is_neither_handed_out_nor_in_the_way() {
         mark(&bench, index).hand_out();
     }
     assert_eq!(
-        magazines::take(&thread.connection.permit, SizeClass::index_for(64), |_| true),
+        magazines::take(&thread.connection.permit, SizeClass::index_for(64)),
         None,
         "the last one was struck out"
     );

@@ -11,6 +11,7 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 
 use rackpool_shm::permit::Permit;
+use rackpool_shm::window::{self, Note};
 use rackpool_shm::{Front, Mapping, OutOfBounds};
 use rackpool_sync::atomic::AtomicU64;
 
@@ -58,29 +59,30 @@ thread_local! {
     static FRONT: Front<Core> = const { Front::none() };
 }
 
-/// Returns the core in `FRONT` if it belongs to the pool of `permit`. The caller must not keep the
-/// reference.
+/// Calls `work` with the core in `FRONT`, if it belongs to the pool of `permit`.
 #[inline]
-fn front<'a>(permit: &Permit) -> Option<&'a Core> {
+fn with_front<R>(permit: &Permit, work: impl FnOnce(&Core) -> R) -> Option<R> {
     // SAFETY: a core is never borrowed mutably, and `drop` removes it from `FRONT` first; the
-    // callers call nothing that drops magazines.
-    FRONT.with(|front| unsafe { front.get(permit) })
+    // functions of this module that call this one call nothing that drops magazines.
+    FRONT.with(|front| unsafe { front.with(permit, work) })
 }
 
-/// Pops an object of `class` from the calling thread's front magazines after `prepare(object)` has
-/// returned true, which marks it as the program's. Returns `None` if `prepare` returns false, if
-/// the front magazines are of another pool than `permit`'s, or if they have no such object.
+/// Pops an object of `class` from the calling thread's front magazines, and marks it as the
+/// program's. Returns `None` if the thread's front window can't mark it, if the front magazines are
+/// of another pool than `permit`'s, or if they have no such object.
 #[inline]
 #[must_use]
-pub fn take(permit: &Permit, class: usize, prepare: impl FnOnce(u64) -> bool) -> Option<u64> {
-    let (cells, class) = front(permit)?.class(class)?;
-    class.take(cells, prepare)
+pub fn take(permit: &Permit, class: usize) -> Option<u64> {
+    with_front(permit, |core| {
+        let (cells, class) = core.class(class)?;
+        class.take(cells, |object| window::hand_out(permit, object))
+    })?
 }
 
 /// Removes an object that [`keep`] has just pushed. Returns true if it was still there.
 #[cold]
 pub fn withdraw(permit: &Permit, class: usize, object: u64) -> bool {
-    front(permit).is_some_and(|core| core.withdraw(class, object))
+    with_front(permit, |core| core.withdraw(class, object)).unwrap_or(false)
 }
 
 /// Pushes a free object to the calling thread's front magazines. Returns false if they are of
@@ -88,7 +90,19 @@ pub fn withdraw(permit: &Permit, class: usize, object: u64) -> bool {
 #[inline]
 #[must_use]
 pub fn keep(permit: &Permit, class: usize, object: u64) -> bool {
-    front(permit).is_some_and(|core| core.keep(class, object))
+    with_front(permit, |core| core.keep(class, object)).unwrap_or(false)
+}
+
+/// Notes a free object in the calling thread's front magazines: [`keep`].
+#[derive(Clone, Copy, Debug)]
+pub struct Keep<'a>(pub &'a Permit);
+
+// SAFETY: `keep` knows no window.
+unsafe impl Note for Keep<'_> {
+    #[inline]
+    fn note(self, class: usize, object: u64) -> bool {
+        keep(self.0, class, object)
+    }
 }
 
 impl Core {

@@ -2,6 +2,7 @@
 
 use std::cell::Cell;
 use std::ptr::{NonNull, copy_nonoverlapping};
+use std::sync::atomic::compiler_fence;
 
 use rackpool_sync::atomic::{AtomicU16, AtomicU32, AtomicU64, Ordering};
 
@@ -124,10 +125,15 @@ pub(crate) unsafe fn copy_in(to: NonNull<u8>, from: &[u8]) {
 /// Copies more than 8 bytes; `OUT` states that `to` is private memory. Common lengths are constants
 /// here, so that they need no call.
 ///
+/// Others may write the mapped bytes meanwhile. The copy may then hold any mixture of old and new
+/// bytes, but it is one copy: the fences keep the compiler from merging it with other accesses, so
+/// that what was validated is what is used. docs/adr/0039 says why these are no atomic copies.
+///
 /// # Safety
 /// `from` and `to` must be valid for `len` bytes, and the two ranges must not overlap.
 #[inline]
 unsafe fn copy_many<const OUT: bool>(from: *const u8, to: *mut u8, len: usize) {
+    compiler_fence(Ordering::SeqCst);
     match len {
         // SAFETY: the caller's promise.
         64 => unsafe { copy_nonoverlapping(from, to, 64) },
@@ -142,6 +148,7 @@ unsafe fn copy_many<const OUT: bool>(from: *const u8, to: *mut u8, len: usize) {
         // SAFETY: the caller's promise.
         len => unsafe { copy_plainly(from, to, len) },
     }
+    compiler_fence(Ordering::SeqCst);
 }
 
 /// Copies with cached stores.

@@ -38,22 +38,19 @@ impl<T> Front<T> {
         }
     }
 
-    /// Returns the object at the front if its pool is the one that `permit` allows.
+    /// Calls `work` with the object at the front, if its pool is the one that `permit` allows.
     ///
     /// # Safety
-    /// Every object passed to [`Self::set`] must be removed before it is dropped, and must be
-    /// neither borrowed mutably nor dropped while the reference is used.
+    /// Every object passed to [`Self::set`] must be removed before it is dropped. `work` must
+    /// neither drop the object nor do anything that borrows it mutably.
     #[inline]
-    pub unsafe fn get<'a>(&self, permit: &Permit) -> Option<&'a T>
-    where
-        T: 'a,
-    {
+    pub unsafe fn with<R>(&self, permit: &Permit, work: impl FnOnce(&T) -> R) -> Option<R> {
         if self.pool.get() != permit.pool() {
             return None;
         }
         // SAFETY: no permit has the number `NONE`, so a pool was set with an object; by the
         // caller's promise the object still exists.
-        Some(unsafe { self.thing.get().as_ref() })
+        Some(work(unsafe { self.thing.get().as_ref() }))
     }
 }
 
@@ -68,7 +65,7 @@ mod tests {
         let (one, other) = (NonNull::from(&mut one), NonNull::from(&mut other));
         let front = Front::none();
         // SAFETY: the numbers outlive the front and do not change.
-        let found = |pool| unsafe { front.get(&Permit::new(pool).unwrap()) }.copied();
+        let found = |pool| unsafe { front.with(&Permit::new(pool).unwrap(), |number| *number) };
         assert_eq!(found(first), None);
         front.set(first, one);
         assert_eq!((found(first), found(second)), (Some(1), None));
@@ -82,6 +79,6 @@ mod tests {
         let revoked = Permit::new(first).unwrap();
         revoked.revoke();
         // SAFETY: as above.
-        assert_eq!(unsafe { front.get(&revoked) }, None);
+        assert_eq!(unsafe { front.with(&revoked, |number| *number) }, None);
     }
 }

@@ -23,12 +23,12 @@ use crate::metadata::{MetadataLayout, PageUse};
 use crate::page_map::PageMap;
 use crate::permit::Permit;
 use crate::{Mapping, OutOfBounds, ReadOnlyMapping};
-use cached::{CachedCopy, Core, FRONT, Local, front};
+use cached::{CachedCopy, Core, FRONT, Local, with_front};
 use objects::Bitmaps;
 
 pub use atomic::{Atomic, change};
 pub use copies::monotonic_ns;
-pub use objects::{Taken, hand_out, take_back};
+pub use objects::{Note, Taken, hand_out, take_back};
 
 /// One thread's window into the frames of its rack, with its translation cache
 /// ([`admit`](Self::admit)).
@@ -60,27 +60,27 @@ pub struct ThreadOffsets {
 #[inline]
 #[must_use]
 pub fn read(permit: &Permit, addr: GlobalAddr, into: &mut [u8]) -> bool {
-    front(permit).is_some_and(|core| core.read(addr, into))
+    with_front(permit, |core| core.read(addr, into)).unwrap_or(false)
 }
 
 /// Executes a read that [`read`] has just left to the slow path. Returns false as [`read`] does.
 #[must_use]
 pub fn read_slow_path(permit: &Permit, addr: GlobalAddr, into: &mut [u8]) -> bool {
-    front(permit).is_some_and(|core| core.read_slow_path(addr, into))
+    with_front(permit, |core| core.read_slow_path(addr, into)).unwrap_or(false)
 }
 
 /// Executes a write that [`write()`] has just left to the slow path. Returns false as [`write()`]
 /// does.
 #[must_use]
 pub fn write_slow_path(permit: &Permit, addr: GlobalAddr, from: &[u8]) -> bool {
-    front(permit).is_some_and(|core| core.write_slow_path(addr, from))
+    with_front(permit, |core| core.write_slow_path(addr, from)).unwrap_or(false)
 }
 
 /// Fast path of a write; the counterpart of [`read`].
 #[inline]
 #[must_use]
 pub fn write(permit: &Permit, addr: GlobalAddr, from: &[u8]) -> bool {
-    front(permit).is_some_and(|core| core.write(addr, from))
+    with_front(permit, |core| core.write(addr, from)).unwrap_or(false)
 }
 
 /// Hints that the processor should load the cache line of `at`. Reads nothing: any address is

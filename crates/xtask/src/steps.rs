@@ -133,8 +133,7 @@ fn deny(root: &Path) -> Step {
 }
 
 fn advisories(root: &Path) -> Step {
-    let mut step =
-        Step::run("advisories", vec![Invocation::cargo("deny check --disable-fetch advisories")]);
+    let mut step = Step::run("advisories", vec![Invocation::cargo("deny check advisories")]);
     if !Invocation::cargo("deny fetch db").succeeds(root) {
         step.work = Work::Skip(
             "advisories were NOT checked: cargo-deny is not installed, or can't fetch them".into(),

@@ -78,13 +78,12 @@ thread_local! {
     pub(super) static FRONT: Front<Core> = const { Front::none() };
 }
 
-/// Returns the core in `FRONT` if it belongs to the pool of `permit`. The caller must not keep the
-/// reference.
+/// Calls `work` with the core in `FRONT`, if it belongs to the pool of `permit`.
 #[inline]
-pub(super) fn front<'a>(permit: &Permit) -> Option<&'a Core> {
-    // SAFETY: `drop` removes a window's core from `FRONT`; the callers change no window and call
-    // nothing that does.
-    FRONT.with(|front| unsafe { front.get(permit) })
+pub(super) fn with_front<R>(permit: &Permit, work: impl FnOnce(&Core) -> R) -> Option<R> {
+    // SAFETY: `drop` removes a window's core from `FRONT`; the functions of this module that call
+    // this one neither change nor drop a window meanwhile, nor does a `Note`.
+    FRONT.with(|front| unsafe { front.with(permit, work) })
 }
 
 impl Local {

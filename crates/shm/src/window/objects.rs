@@ -5,7 +5,7 @@ use std::ptr::NonNull;
 use rackpool_model::{FrameId, GlobalAddr, PageWord, SizeClass};
 use rackpool_sync::atomic::{AtomicU64, Ordering};
 
-use super::{Core, Local, LocalWindow, front, prefetch_line};
+use super::{Core, Local, LocalWindow, prefetch_line, with_front};
 use crate::access::{AccessGuard, Intent};
 use crate::marks::{Mark, ObjectHolder};
 use crate::metadata::{MetadataLayout, PageUse};
@@ -55,8 +55,18 @@ pub enum Taken {
     Unknown,
 }
 
+/// Notes a free object where its holder finds it again.
+///
+/// # Safety
+/// [`note`](Self::note) neither changes nor drops a window of the calling thread.
+pub unsafe trait Note {
+    /// Notes the object at address `object`, whose class has this index. Returns false if it has
+    /// no room.
+    fn note(self, class: usize, object: u64) -> bool;
+}
+
 /// Fast path of a free: takes the small object that starts at `addr` from the program for `holder`,
-/// after `note`, which gets the object's class, has noted it. Returns [`Taken::Unknown`] if the
+/// after `note` has noted it. Returns [`Taken::Unknown`] if the
 /// calling thread's front window is not of the pool of `permit` or does not have the page in its
 /// cache, if the page word has changed, if no object in use starts there, or if `note` returns
 /// false.
@@ -66,17 +76,18 @@ pub fn take_back(
     permit: &Permit,
     addr: GlobalAddr,
     holder: ObjectHolder,
-    note: impl FnOnce(SizeClass) -> bool,
+    note: impl Note,
 ) -> Taken {
-    front(permit).map_or(Taken::Unknown, |core| core.take_back(addr, holder, note))
+    let note = |class: SizeClass| note.note(usize::from(class.index()), addr.raw());
+    with_front(permit, |core| core.take_back(addr, holder, note)).unwrap_or(Taken::Unknown)
 }
 
-/// Fast path that marks the small object that starts at `addr` as the program's. Returns false,
-/// with nothing done, if the window cannot decide, as in [`take_back`].
+/// Fast path that marks the small object that starts at address `object` as the program's. Returns
+/// false, with nothing done, if the window cannot decide, as in [`take_back`].
 #[inline]
 #[must_use]
-pub fn hand_out(permit: &Permit, addr: GlobalAddr) -> bool {
-    front(permit).is_some_and(|core| core.hand_out(addr))
+pub fn hand_out(permit: &Permit, object: u64) -> bool {
+    with_front(permit, |core| core.hand_out(GlobalAddr::from_raw(object))).unwrap_or(false)
 }
 
 impl Core {
