@@ -5,6 +5,7 @@ use std::path::Path;
 
 use anyhow::{Context, Result, ensure};
 
+use crate::abi;
 use crate::invocation::Invocation;
 use crate::lab;
 use crate::runner::{Step, Work};
@@ -43,6 +44,7 @@ pub(crate) fn ci(root: &Path) -> Result<Vec<Step>> {
             vec![cargo("doc --locked --workspace --no-deps").env("RUSTDOCFLAGS", "-D warnings")],
         ),
         deny(root),
+        abi::step(),
         lab(),
     ])
 }
