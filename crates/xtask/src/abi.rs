@@ -1,5 +1,6 @@
-//! The tests that hold the ABI of `crates/fabric-verbs` against the packages rdma-sys and ibverbs.
-//! These packages need system libraries, so the tests are a package apart from the workspace.
+//! The tests that hold the ABI of `crates/fabric-verbs` against the packages rdma-sys and ibverbs,
+//! one of which runs in the lab. These packages need system libraries, so the tests are a package
+//! apart from the workspace.
 
 use std::env;
 use std::fs;
@@ -8,7 +9,8 @@ use std::path::{Path, PathBuf};
 use crate::invocation::Invocation;
 use crate::runner::{Step, Work};
 
-const MANIFEST: &str = "tests/abi/Cargo.toml";
+/// The manifest of the package.
+pub(crate) const MANIFEST: &str = "tests/abi/Cargo.toml";
 /// The folder in cargo's target folder: other dependencies than the workspace's.
 const TARGET: &str = "abi";
 
