@@ -21,6 +21,7 @@ has pkg-config || packages+=(pkg-config)
 # needs FILE PACKAGE: FILE is a program or a path that the package provides.
 needs() { { has "$1" || [ -e "$1" ]; } || packages+=("$2"); }
 needs_lists=
+needs_libclang=
 if [ "${1:-}" = test ]; then
     PATH="$PATH:/usr/sbin:/sbin"
     needs qemu-system-x86_64 qemu-system-x86
@@ -39,6 +40,21 @@ if [ "${1:-}" = test ]; then
     # Tests compare the layouts of crates/fabric-verbs with this header.
     needs /usr/include/infiniband/verbs.h libibverbs-dev
     needs ib_read_bw perftest
+    # tests/abi compares them with two packages, which are built with these.
+    needs /usr/include/rdma/rdma_cma.h librdmacm-dev
+    needs /usr/include/libnl3/netlink/netlink.h libnl-3-dev
+    needs /usr/include/libnl3/netlink/route/link.h libnl-route-3-dev
+    needs cmake cmake
+    # rdma-sys works with libclang 14 and 15 only. Without one, the step `abi` of `cargo x ci` is
+    # skipped.
+    needs_libclang=yes
+    for version in 15 14; do
+        folder=/usr/lib/llvm-$version/lib
+        if compgen -G "$folder/libclang[.-][1s]*" >/dev/null &&
+            compgen -G "$folder/clang/*/include/stddef.h" >/dev/null; then
+            needs_libclang=
+        fi
+    done
     # Mounts of users other than root, and the benchmark of mounts.
     needs fusermount3 fuse3
     needs fio fio
@@ -56,7 +72,20 @@ if [ "${1:-}" = test ]; then
     compgen -G "${XDG_CACHE_HOME:-$HOME/.cache}/rackpool/lab/*.deb" >/dev/null || needs_lists=yes
 fi
 
-if [ "${#packages[@]}" -gt 0 ] || [ -n "$needs_lists" ]; then
+# libclang_version: prints the newest version in the package lists that rdma-sys can use, or nothing.
+libclang_version() {
+    local version
+    for version in 15 14; do
+        if apt-cache show "libclang1-$version" >/dev/null 2>&1; then
+            printf '%s\n' "$version"
+            return
+        fi
+    done
+}
+
+has_libclang=
+if [ -n "$needs_libclang" ]; then has_libclang=$(libclang_version); fi
+if [ "${#packages[@]}" -gt 0 ] || [ -n "$needs_lists$has_libclang" ]; then
     missing="${packages[*]:-fresh lists of packages}"
     has apt-get || stop "missing: $missing (names of Debian packages). There is no apt-get \
 here: install what your system calls them, then run this again."
@@ -67,6 +96,15 @@ apt-get update && apt-get install ${packages[*]}"
         as_root=(sudo "${as_root[@]}")
     fi
     "${as_root[@]}" apt-get update -qq
+fi
+if [ -n "$needs_libclang" ]; then
+    # Lists that were empty before are not now.
+    has_libclang=$(libclang_version)
+    if [ -n "$has_libclang" ]; then
+        packages+=("libclang1-$has_libclang" "libclang-common-$has_libclang-dev")
+    else
+        printf 'prepare: the package lists have no libclang 14 or 15: `cargo x ci` will skip its step abi\n'
+    fi
 fi
 if [ "${#packages[@]}" -gt 0 ]; then
     printf 'prepare: installing %s\n' "${packages[*]}"

@@ -14,6 +14,9 @@ mod error;
 pub mod fuzzing;
 #[forbid(unsafe_code)]
 mod intake;
+#[cfg(any(test, feature = "layout"))]
+#[forbid(unsafe_code)]
+pub mod layout;
 #[forbid(unsafe_code)]
 mod limits;
 mod link;

@@ -1,5 +1,6 @@
 //! `cargo x`: the checks and chores of this workspace. `cargo x ci` is what CI runs.
 
+mod abi;
 mod fuzz;
 mod invocation;
 mod lab;

@@ -5,6 +5,7 @@ use std::path::Path;
 
 use anyhow::{Context, Result, ensure};
 
+use crate::abi;
 use crate::invocation::Invocation;
 use crate::lab;
 use crate::runner::{Step, Work};
@@ -44,6 +45,7 @@ pub(crate) fn ci(root: &Path) -> Result<Vec<Step>> {
         ),
         deny(root),
         advisories(root),
+        abi::step(root),
         lab(),
     ])
 }
@@ -117,11 +119,13 @@ fn loom_call(packages: &[String]) -> Invocation {
 
 fn deny(root: &Path) -> Step {
     let own = Invocation::cargo("deny check bans licenses sources");
-    let peers = Invocation::cargo("deny --manifest-path").with(PEERS_MANIFEST);
-    let peers = ["--config", "deny.toml", "check", "bans", "licenses", "sources"]
-        .into_iter()
-        .fold(peers, Invocation::with);
-    let mut step = Step::run("deny", vec![own, peers]);
+    let apart = |manifest| {
+        let call = Invocation::cargo("deny --manifest-path").with(manifest);
+        ["--config", "deny.toml", "check", "bans", "licenses", "sources"]
+            .into_iter()
+            .fold(call, Invocation::with)
+    };
+    let mut step = Step::run("deny", vec![own, apart(PEERS_MANIFEST), apart(abi::MANIFEST)]);
     if !Invocation::cargo("deny --version").succeeds(root) {
         step.work = Work::Skip(
             "cargo-deny is not installed, so licences and bans were NOT checked \

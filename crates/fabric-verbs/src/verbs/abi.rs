@@ -322,5 +322,7 @@ pub(super) type CreateQp = unsafe extern "C" fn(*mut Pd, *mut QpInitAttr) -> *mu
 pub(super) type ModifyQp = unsafe extern "C" fn(*mut Qp, *mut QpAttr, c_int) -> c_int;
 pub(super) type DestroyQp = unsafe extern "C" fn(*mut Qp) -> c_int;
 
+#[cfg(any(test, feature = "layout"))]
+pub(super) mod table;
 #[cfg(test)]
 mod tests;

@@ -13,6 +13,8 @@ mod memory;
 mod queue;
 mod sends;
 
+#[cfg(any(test, feature = "layout"))]
+pub use abi::table::{constants, functions, slots, structs};
 pub(crate) use device::{Context, Devices, Domain, GidEntry, PortState, open_devices};
 pub use library::LoadError;
 pub(crate) use memory::{Buffers, Registration, Slice};

@@ -10,6 +10,7 @@ use serde_json::Value;
 
 use super::racks::Errand;
 use super::{RACKS, environment};
+use crate::abi;
 use crate::invocation::{Invocation, quoted};
 
 const SUITE: &str = include_str!("../../../../deploy/lab/suite.sh");
@@ -34,6 +35,10 @@ const TESTS: &[(&str, &str, &str)] = &[
     ("tests", "fencing", "LAB_TEST_FENCING"),
 ];
 
+/// The step with the peer that is written with the package ibverbs; its test, in `tests/abi`; and
+/// the variable that holds the path of the test's program, empty where it can't be built.
+const PEER: (&str, &str, &str) = ("52-peer", "peer", "LAB_TEST_ABI_PEER");
+
 /// Builds the programs that the steps need, and returns the work of the racks.
 pub(super) fn errand(root: &Path, steps: &[String]) -> Result<Errand> {
     let cargo = Invocation::cargo;
@@ -51,7 +56,26 @@ pub(super) fn errand(root: &Path, steps: &[String]) -> Result<Errand> {
             .with_context(|| format!("cargo names no program for the test {test} in {folder}"))?;
         environment += &format!("export {variable}={}\n", quoted(&program));
     }
+    let (step, _, variable) = PEER;
+    if steps.iter().any(|name| name == step) {
+        environment += &format!("export {variable}={}\n", quoted(&peer(root)?));
+    }
     Ok(Errand { scripts: [SUITE.into(), SUITE.into()], environment, limit: LIMIT })
+}
+
+/// Builds the peer that is written with ibverbs. Returns the path of its program, or nothing where
+/// it can't be built.
+fn peer(root: &Path) -> Result<String> {
+    let (call, missing) = abi::test(Path::new("/"));
+    if let Some(why) = missing {
+        println!("!!!! lab: the peer written with ibverbs is SKIPPED: {why} !!!!");
+        return Ok(String::new());
+    }
+    let (_, test, _) = PEER;
+    let arguments = ["--quiet", "--no-run", "--message-format", "json", "--test", test];
+    let messages = arguments.into_iter().fold(call, Invocation::with).output(root)?;
+    executable(&messages, &root.join(abi::MANIFEST), test)
+        .with_context(|| format!("cargo names no program for the test {test} in tests/abi"))
 }
 
 /// The names of all steps, sorted.
@@ -137,6 +161,16 @@ mod tests {
         assert_eq!(found("/a", "hosts").unwrap(), "/t/hosts-3");
         assert_eq!(found("/b", "hosts").unwrap(), "/t/hosts-2");
         assert_eq!(found("/b", "other"), None);
+    }
+
+    #[test]
+    fn the_peer_has_its_step_and_its_test() {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).unwrap();
+        let (step, test, variable) = PEER;
+        let script = root.join(STEPS).join(format!("{step}.sh"));
+        assert!(fs::read_to_string(script).unwrap().contains(&format!("${variable}")));
+        let manifest = root.join(abi::MANIFEST);
+        assert!(manifest.with_file_name("tests").join(format!("{test}.rs")).exists());
     }
 
     #[test]
