@@ -127,8 +127,8 @@ fn late_writes_do_not_land_in_a_page_that_moved(fabric: FabricKind) {
 /// Stops rack 1 while it writes to the object, which is in the rack of `own`. The writer is killed:
 /// it posts no more, and what rack 1 has posted is under way.
 ///
-/// The writer overwrites one pattern by the other and keeps up to 16 pieces of the object posted. So
-/// a write is under way if the object still holds words of both once all has arrived that rack 1
+/// The writer overwrites one pattern by the other and keeps up to 16 pieces of the object posted.
+/// So a write is under way if the object still holds words of both once all has arrived that rack 1
 /// had handed to the kernel. An RDMA device carries out what was posted although the rack is
 /// stopped, and leaves no such trace: over verbs the first stop counts.
 fn stop_in_a_write(

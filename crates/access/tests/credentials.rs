@@ -157,15 +157,15 @@ fn credentials_are_refused_before_and_after_their_validity() {
     let path = authority.issue_at(issued, RACK, 1, false).unwrap();
     Credentials::load(&path).unwrap();
     // They are dated back by an hour.
-    for now in [issued - HOUR, issued + DAY - Duration::from_secs(1)] {
-        Credentials::load_at(now, &path).unwrap();
+    for time in [issued - HOUR, issued + DAY - Duration::from_secs(1)] {
+        Credentials::load_at(time, &path).unwrap();
     }
-    for (now, expected) in [
+    for (time, expected) in [
         (issued - HOUR - Duration::from_secs(2), "is not valid before 0 days from now"),
         (issued + DAY + Duration::from_secs(2), "expired 0 days ago"),
         (issued + 12 * DAY, "expired 11 days ago"),
     ] {
-        let error = Credentials::load_at(now, &path).unwrap_err();
+        let error = Credentials::load_at(time, &path).unwrap_err();
         assert!(matches!(error, AccessError::Time { .. }), "{error}");
         assert!(error.to_string().contains(expected), "{error}");
     }
