@@ -37,14 +37,14 @@ pub(crate) struct Outlet {
 }
 
 /// The messages to be sent over a connection.
-struct Outgoing {
+pub(crate) struct Outgoing {
     /// The capacity is the maximum number of unanswered requests.
-    answers: mpsc::Receiver<Tagged<MetadataReply>>,
+    pub(crate) answers: mpsc::Receiver<Tagged<MetadataReply>>,
     pushed: mpsc::Receiver<Tagged<MetadataReply>>,
 }
 
 impl Outlet {
-    fn new() -> (Self, Outgoing) {
+    pub(crate) fn new() -> (Self, Outgoing) {
         let (answers, outgoing_answers) = mpsc::channel(MAX_OUTSTANDING);
         let (pushed, outgoing_pushed) = mpsc::channel(MAX_PUSHED);
         (Self { answers, pushed }, Outgoing { answers: outgoing_answers, pushed: outgoing_pushed })

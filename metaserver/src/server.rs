@@ -250,3 +250,103 @@ fn report(event: &OperatorEvent) {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use rackpool_model::{Incarnation, MemoryId, RackId};
+    use rackpool_wire::metadata::{MetadataRequest, RackAnnouncement, Refusal};
+
+    use super::*;
+    use crate::connection::Outgoing;
+
+    const LEASE: Duration = Duration::from_secs(1);
+
+    /// A rack's connection to the server.
+    struct Rack {
+        rack: RackId,
+        token: ConnectionToken,
+        inbox: mpsc::Sender<Inbound>,
+        outgoing: Outgoing,
+    }
+
+    impl Rack {
+        async fn register(rack: u16, inbox: &mpsc::Sender<Inbound>) -> Self {
+            let (outlet, outgoing) = Outlet::new();
+            let token = ConnectionToken(rack.into());
+            inbox.send(Inbound::Opened { token, outlet }).await.unwrap();
+            let mut rack = Self { rack: RackId(rack), token, inbox: inbox.clone(), outgoing };
+            let announcement = RackAnnouncement {
+                rack: rack.rack,
+                memory: MemoryId(rack.rack.0.into()),
+                incarnation: Incarnation(1),
+                frames: 100,
+                page_bytes: 2 << 20,
+                seen: None,
+                control_path: "/run/rack".into(),
+                fabric_address: "tcp:127.0.0.1:1".into(),
+            };
+            let registered = rack.ask(MetadataRequest::Register(announcement)).await;
+            assert!(matches!(registered, MetadataReply::Registered { .. }), "{registered:?}");
+            rack
+        }
+
+        async fn ask(&mut self, message: MetadataRequest) -> MetadataReply {
+            let request = Tagged { tag: 1, message };
+            self.inbox.send(Inbound::Asked { token: self.token, request }).await.unwrap();
+            self.outgoing.answers.recv().await.unwrap().message
+        }
+
+        async fn heartbeat(&mut self) -> MetadataReply {
+            let (rack, incarnation) = (self.rack, Incarnation(1));
+            let seen_version = 0;
+            self.ask(MetadataRequest::Heartbeat { rack, incarnation, free_frames: 5, seen_version })
+                .await
+        }
+    }
+
+    /// Tokio's paused clock jumps at once, as for a process that was stopped, or from one timer of
+    /// the server to the next while the test sleeps.
+    #[tokio::test(start_paused = true)]
+    async fn a_server_that_has_stood_still_takes_nobody_for_dead() {
+        let directory = tempfile::tempdir().unwrap();
+        let log = directory.path().join("log");
+        let lines = std::fs::File::create(&log).unwrap();
+        let logger = tracing_subscriber::fmt().with_writer(lines).finish();
+        let _logs = tracing::subscriber::set_default(logger);
+        let stood_still = || {
+            let log = std::fs::read_to_string(&log).unwrap();
+            log.matches("this server did not run for 2500 ms").count()
+        };
+
+        let (mut store, records) = Store::open(&directory.path().join("store")).unwrap();
+        let machine = MetadataMachine::restore(Time::ZERO, LEASE, 1, records).unwrap();
+        let key = store.fabric_key(false).unwrap();
+        let server = Server::new(machine, store, key, Arc::default());
+        let (inbox, inbound) = mpsc::channel(8);
+        let (_stop, stopped) = watch::channel(false);
+        tokio::spawn(server.run(inbound, stopped));
+        let mut racks = [Rack::register(1, &inbox).await, Rack::register(2, &inbox).await];
+        let MetadataReply::Renewed { version, .. } = racks[0].heartbeat().await else { panic!() };
+        assert_eq!(stood_still(), 0);
+
+        tokio::time::advance(LEASE * 5 / 2).await;
+        // Each of them would be refused if its lease had ended.
+        for rack in &mut racks {
+            let MetadataReply::Renewed { version: now, .. } = rack.heartbeat().await else {
+                panic!("refused")
+            };
+            assert_eq!(now, version, "nobody is dead");
+        }
+        assert_eq!(stood_still(), 1);
+
+        // A server that runs ends the leases in the same time.
+        tokio::time::sleep(LEASE * 5 / 2).await;
+        for rack in &mut racks {
+            let dead = MetadataReply::Refused(Refusal::NotMember(rack.rack));
+            assert_eq!(rack.heartbeat().await, dead);
+        }
+        assert_eq!(stood_still(), 1);
+    }
+}

@@ -5,7 +5,7 @@ mod support;
 
 use std::path::Path;
 use std::process::Command;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use nix::sys::signal::Signal;
 use rackpool_access::{Authority, Credentials, Party, explain};
@@ -72,21 +72,17 @@ fn who_has_no_credentials_is_told_so_and_not_served() {
 #[test]
 fn credentials_that_have_expired_are_refused_on_both_sides() {
     let (directory, pool) = (tempfile::tempdir().unwrap(), Folder::new());
-    // Loaded while they are valid, for about 2 s, and used afterwards. The host may be paused in
-    // between.
-    let load =
-        || Credentials::load(&pool.authority.issue(Party::Rack(RackId(7)), 0, true).unwrap());
-    let short = (0..100).find_map(|_| load().ok()).expect("credentials that are still valid");
+    // Credentials that expired half an hour ago. The rack has loaded its own while they were valid.
+    let past = SystemTime::now() - Duration::from_secs(1800);
+    let short = pool.authority.issue_at(past, Party::Rack(RackId(7)), 0, true).unwrap();
+    let short = Credentials::load_at(past, &short).unwrap();
     let server = pool.server(directory.path(), &[]);
-    std::thread::sleep(Duration::from_millis(2100));
     let reason = refused(&server, &short);
     assert!(reason.contains("this certificate has expired"), "{reason}");
     server.wait_for_log("the other side's certificate has expired");
 
-    pool.authority.issue(Party::MetadataServer, 0, true).unwrap();
+    let own = pool.authority.issue_at(past, Party::MetadataServer, 0, true).unwrap();
     server.stop(Signal::SIGTERM);
-    std::thread::sleep(Duration::from_millis(2100));
-    let own = pool.folder.path().join("metadata");
     let arguments = ["--credentials", own.to_str().unwrap()];
     let (code, log) = Server::fail(directory.path(), &arguments);
     assert_eq!(code, Some(1));

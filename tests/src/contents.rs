@@ -61,6 +61,18 @@ pub fn is_there(pool: &Pool, addr: GlobalAddr, len: u64) -> bool {
     difference(addr.raw(), &read(pool, addr, len)).is_none()
 }
 
+/// Returns true if the object at `addr` holds words of both tags, and false if it holds the pattern
+/// of one of them: a write of one pattern over the other has begun and has not ended.
+///
+/// # Panics
+/// When the object can't be read, or holds anything else.
+#[must_use]
+pub fn is_torn(pool: &Pool, addr: GlobalAddr, len: u64, tags: [u64; 2]) -> bool {
+    let found = read(pool, addr, len);
+    assert_eq!(difference_from_all(&tags, &found), None, "{len} B at {addr}");
+    tags.iter().all(|tag| difference(*tag, &found).is_some())
+}
+
 fn read(pool: &Pool, addr: GlobalAddr, len: u64) -> Vec<u8> {
     let mut found = vec![0; usize::try_from(len).expect("what fits into memory")];
     pool.read(addr, &mut found).expect("an object to read");

@@ -164,11 +164,16 @@ fn a_client_that_was_idle_while_its_daemon_was_away_keeps_its_file() {
     let own = pool.open(0);
     let addr = own.alloc(64).unwrap();
     contents::write(&own, addr, 64);
-    for _ in 0..2 {
+    let log = pool.cluster.daemon(RackId(0)).unwrap().log().to_owned();
+    for round in 1..=2 {
         pool.kill_daemon(0);
         pool.restart_daemon(0);
-        // Longer than the daemon's interval between two checks of the previous daemon's clients.
-        std::thread::sleep(std::time::Duration::from_millis(250));
+        // The daemon says so at its first check of the previous daemon's clients in which it finds
+        // the client connected.
+        wait_until("the client is checked", TIMEOUT, || {
+            let log = std::fs::read_to_string(&log).unwrap();
+            log.matches("has connected again").count() == round
+        });
         own.ping().unwrap();
         contents::check(&own, addr, 64);
     }

@@ -72,6 +72,20 @@ impl Authority {
     /// When the party has a key or certificate and `renew` is not set, or the folder can't be
     /// written.
     pub fn issue(&self, party: Party, days: u32, renew: bool) -> Result<PathBuf, AccessError> {
+        self.issue_at(SystemTime::now(), party, days, renew)
+    }
+
+    /// As [`issue`](Self::issue), on a host whose clock shows `now`.
+    ///
+    /// # Errors
+    /// As for [`issue`](Self::issue).
+    pub fn issue_at(
+        &self,
+        now: SystemTime,
+        party: Party,
+        days: u32,
+        renew: bool,
+    ) -> Result<PathBuf, AccessError> {
         let folder = self.folder.join(party.to_string());
         let (key_path, path) = (folder.join(KEY), folder.join(CERTIFICATE));
         if !renew && (path.exists() || key_path.exists()) {
@@ -90,7 +104,7 @@ impl Authority {
             ExtendedKeyUsagePurpose::ClientAuth
         }];
         params.use_authority_key_identifier_extension = true;
-        set_validity(&mut params, days);
+        set_validity(&mut params, now, days);
         let certificate = params.signed_by(&key, &self.issuer).map_err(failed)?.pem();
         files::make_folder(&folder)?;
         files::write(&folder.join(AUTHORITY), &self.certificate, PUBLIC)?;
@@ -118,7 +132,7 @@ fn authority_params(key: &KeyPair) -> CertificateParams {
     params.distinguished_name = common_name(name);
     params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
     params.key_usages = vec![KeyUsagePurpose::KeyCertSign];
-    set_validity(&mut params, AUTHORITY_DAYS);
+    set_validity(&mut params, SystemTime::now(), AUTHORITY_DAYS);
     params
 }
 
@@ -128,8 +142,8 @@ fn common_name(name: String) -> DistinguishedName {
     names
 }
 
-fn set_validity(params: &mut CertificateParams, days: u32) {
-    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+fn set_validity(params: &mut CertificateParams, now: SystemTime, days: u32) {
+    let now = now.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     let epoch = date_time_ymd(1970, 1, 1);
     params.not_before = epoch + now.saturating_sub(CLOCK_SLACK);
     params.not_after = epoch + now + Duration::from_secs(u64::from(days) * 86_400);

@@ -1,7 +1,7 @@
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use rustls::client::{ClientConfig, Resumption};
 use rustls::crypto::{CryptoProvider, ring};
@@ -39,6 +39,14 @@ impl Credentials {
     /// the key, the key does not belong to the certificate, the certificate is not valid now, or
     /// another authority signed it.
     pub fn load(folder: &Path) -> Result<Self, AccessError> {
+        Self::load_at(SystemTime::now(), folder)
+    }
+
+    /// As [`load`](Self::load), on a host whose clock shows `now`.
+    ///
+    /// # Errors
+    /// As for [`load`](Self::load).
+    pub fn load_at(now: SystemTime, folder: &Path) -> Result<Self, AccessError> {
         let folder = &files::require_trusted(folder)?;
         let (certificate_path, key_path) = (folder.join(CERTIFICATE), folder.join(KEY));
         let authority = read_authority(&folder.join(AUTHORITY))?;
@@ -51,7 +59,8 @@ impl Credentials {
         };
         let party = Party::of_certificate(&certificate)
             .ok_or_else(|| foreign("it names no party of a pool"))?;
-        verify(&certificate, party, &authority, UnixTime::now())
+        let now = now.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        verify(&certificate, party, &authority, UnixTime::since_unix_epoch(now))
             .map_err(|error| verdict(&certificate_path, &error))?;
         let own = CertifiedKey::from_der(vec![certificate], key, &ring::default_provider());
         let own = own.map_err(|error| match error {

@@ -5,7 +5,7 @@ use std::fs;
 use std::io;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use rackpool_access::{AccessError, Authority, Credentials, Party, explain};
 use rackpool_model::RackId;
@@ -148,14 +148,27 @@ fn a_folder_that_is_not_whole_is_refused_with_the_way_out() {
 }
 
 #[test]
-fn expired_credentials_are_refused() {
+fn credentials_are_refused_before_and_after_their_validity() {
+    const HOUR: Duration = Duration::from_secs(3600);
+    const DAY: Duration = Duration::from_secs(86_400);
     let folder = tempfile::tempdir().unwrap();
     let authority = Authority::create(folder.path()).unwrap();
-    let path = authority.issue(RACK, 0, false).unwrap();
-    std::thread::sleep(Duration::from_millis(2100));
-    let error = Credentials::load(&path).unwrap_err();
-    assert!(matches!(error, AccessError::Time { .. }), "{error}");
-    assert!(error.to_string().contains("expired 0 days ago"), "{error}");
+    let issued = SystemTime::now();
+    let path = authority.issue_at(issued, RACK, 1, false).unwrap();
+    Credentials::load(&path).unwrap();
+    // They are dated back by an hour.
+    for time in [issued - HOUR, issued + DAY - Duration::from_secs(1)] {
+        Credentials::load_at(time, &path).unwrap();
+    }
+    for (time, expected) in [
+        (issued - HOUR - Duration::from_secs(2), "is not valid before 0 days from now"),
+        (issued + DAY + Duration::from_secs(2), "expired 0 days ago"),
+        (issued + 12 * DAY, "expired 11 days ago"),
+    ] {
+        let error = Credentials::load_at(time, &path).unwrap_err();
+        assert!(matches!(error, AccessError::Time { .. }), "{error}");
+        assert!(error.to_string().contains(expected), "{error}");
+    }
 }
 
 #[test]

@@ -13,9 +13,9 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use common::Tcp;
+use common::rack::{connect_failed, failed, rack, raise_file_limit, still_serves};
 use rackpool_fabric::conformance::log;
 use rackpool_fabric::conformance::pair::{End, memory_of, ok, read, transfer};
-use rackpool_fabric::conformance::{Factory, Hardware};
 use rackpool_fabric::{DisconnectReason, ErrorClass, Event, FabricError};
 use rackpool_model::{FabricKey, RackId};
 use rustix::net::{AddressFamily, SocketType};
@@ -105,34 +105,8 @@ fn shake_hands(end: &mut End, session: u8) -> [UnauthenticatedPeer; 2] {
     channels
 }
 
-fn rack(test: &Tcp) -> End {
-    End::alone(test.start(RackId(1), 4096, Hardware::FAST))
-}
-
 fn keyed(byte: u8) -> Tcp {
     Tcp { key: Some(FabricKey::new([byte; 32])) }
-}
-
-/// Checks that the rack still serves: another rack can connect to it and read.
-fn still_serves(test: &Tcp, end: &mut End) {
-    let mut other = End::alone(test.start(RackId(2), 4096, Hardware::FAST));
-    other.endpoint = ok(other.node.fabric.connect(&end.node.fabric.address()));
-    other.wait("a connection", |event| matches!(event, Event::Connected { .. }));
-    end.wait("the peer", |event| matches!(event, Event::Accepted { peer: RackId(2), .. }));
-    let region = other.register(&memory_of(test, &[0; 64]));
-    ok(other.post(&[read(1, transfer(region, 0, 0, 64))]));
-    ok(other.completed(1));
-    drop(other);
-    end.wait("its end", |event| matches!(event, Event::Disconnected { .. }));
-}
-
-fn failed(end: &mut End) -> String {
-    let ended = end.wait("the end", |event| matches!(event, Event::Disconnected { .. }));
-    let Event::Disconnected { reason: DisconnectReason::Failed(error), .. } = ended else {
-        panic!("{ended:?}")
-    };
-    assert_eq!(error.class(), ErrorClass::Fatal);
-    error.to_string()
 }
 
 #[test]
@@ -200,9 +174,7 @@ fn whoever_has_not_the_key_does_not_get_in() {
     for other in [keyed(2), Tcp::default()] {
         let mut unauthenticated_peer = rack(&other);
         ok(unauthenticated_peer.node.fabric.connect(&end.node.fabric.address()));
-        let is_failure = |event: &Event| matches!(event, Event::ConnectFailed { .. });
-        let failed = unauthenticated_peer.wait("the failure", is_failure);
-        let Event::ConnectFailed { error, .. } = failed else { panic!() };
+        let error = connect_failed(&mut unauthenticated_peer);
         assert_eq!(error.class(), ErrorClass::Fatal);
         assert!(error.to_string().contains("pool key"), "{error}");
     }
@@ -251,11 +223,8 @@ fn resident_kib() -> u64 {
 
 #[test]
 fn ten_thousand_silent_connections_keep_nobody_out() {
-    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-
     const MANY: usize = 10_000;
-    let limit = getrlimit(Resource::Nofile);
-    setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit }).unwrap();
+    raise_file_limit();
     let test = Tcp::default();
     let mut end = rack(&test);
     let (threads_before, memory_before) = (threads(), resident_kib());
@@ -434,9 +403,7 @@ fn connect_to(answer: impl Fn(&mut UnauthenticatedPeer)) -> FabricError {
     let mut unauthenticated_peers = [listener.accept().unwrap(), listener.accept().unwrap()]
         .map(|(socket, _)| UnauthenticatedPeer { socket });
     unauthenticated_peers.iter_mut().for_each(answer);
-    let failed = end.wait("the failure", |event| matches!(event, Event::ConnectFailed { .. }));
-    let Event::ConnectFailed { error, .. } = failed else { panic!() };
-    error
+    connect_failed(&mut end)
 }
 
 #[test]
@@ -482,8 +449,7 @@ fn who_does_not_even_connect_is_given_up_long_before_the_end_of_a_handshake() {
     let mut end = rack(&test);
     let began = Instant::now();
     ok(end.fabric().connect(&format!("tcp:{address}")));
-    let failed = end.wait("the failure", |event| matches!(event, Event::ConnectFailed { .. }));
-    let Event::ConnectFailed { error, .. } = failed else { panic!() };
+    let error = connect_failed(&mut end);
     assert!(matches!(error, FabricError::Silent { timeout_ms: 250, .. }), "{error}");
     assert!(began.elapsed() < HANDSHAKE, "{:?}", began.elapsed());
 }

@@ -9,11 +9,11 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 use common::Emulated;
+use common::rack::{connect_failed, failed, rack, raise_file_limit, still_serves};
 use rackpool_fabric::conformance::log;
 use rackpool_fabric::conformance::memory::FileMemory;
-use rackpool_fabric::conformance::pair::{End, ok};
-use rackpool_fabric::conformance::{Factory, Hardware};
-use rackpool_fabric::{DisconnectReason, ErrorClass, Event, FabricError, MemoryRegion};
+use rackpool_fabric::conformance::pair::ok;
+use rackpool_fabric::{ErrorClass, Event, FabricError, MemoryRegion};
 use rackpool_model::RackId;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd};
 use rustix::fs::{MemfdFlags, SealFlags};
@@ -118,19 +118,6 @@ impl Offer {
     }
 }
 
-fn rack(test: &Emulated) -> End {
-    End::alone(test.start(RackId(1), 4096, Hardware::FAST))
-}
-
-/// Checks that the rack still serves: another rack can connect to it.
-fn still_serves(test: &Emulated, end: &mut End) {
-    let mut other = End::alone(test.start(RackId(2), 4096, Hardware::FAST));
-    let address = end.node.fabric.address();
-    ok(other.node.fabric.connect(&address));
-    other.wait("a connection", |event| matches!(event, Event::Connected { .. }));
-    end.wait("the peer", |event| matches!(event, Event::Accepted { peer: RackId(2), .. }));
-}
-
 /// Waits for the log line that refuses an unauthenticated peer, which is this process.
 fn logged(reason: &str) {
     log::wait_for(&[&format!("the fabric refused process {}: ", std::process::id()), reason]);
@@ -224,12 +211,8 @@ fn a_broken_ring_ends_its_endpoint_only() {
         ok(offer.memory().store(INITIATOR_TAIL, tail));
         unauthenticated_peer.send(&hello(1), &offer.fds());
         end.wait("the peer", |event| matches!(event, Event::Accepted { .. }));
-        let ended = end.wait("the end", |event| matches!(event, Event::Disconnected { .. }));
-        let Event::Disconnected { reason: DisconnectReason::Failed(error), .. } = ended else {
-            panic!("{ended:?}")
-        };
-        assert_eq!(error.class(), ErrorClass::Fatal);
-        assert!(error.to_string().contains(expected), "{error}");
+        let error = failed(&mut end);
+        assert!(error.contains(expected), "{error}");
         assert_eq!(end.events, []);
     }
     still_serves(&test, &mut end);
@@ -254,10 +237,7 @@ fn an_impossible_head_and_words_on_the_socket_end_the_endpoint() {
             assert!(matches!(unsent.error, FabricError::Misbehaved { .. }), "{unsent:?}");
             assert!(!end.fabric().arm());
         }
-        let ended = end.wait("the end", |event| matches!(event, Event::Disconnected { .. }));
-        let failed =
-            matches!(ended, Event::Disconnected { reason: DisconnectReason::Failed(_), .. });
-        assert!(failed, "{ended:?}");
+        failed(&mut end);
     }
     still_serves(&test, &mut end);
 }
@@ -278,11 +258,8 @@ fn silent_unauthenticated_peers_keep_nobody_waiting_and_are_hung_up_on() {
 
 #[test]
 fn more_silent_unauthenticated_peers_than_there_is_room_for_keep_nobody_waiting() {
-    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-
     log::listen();
-    let limit = getrlimit(Resource::Nofile);
-    setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit }).unwrap();
+    raise_file_limit();
     let test = Emulated::new();
     let mut end = rack(&test);
     let unauthenticated_peers: Vec<_> =
@@ -311,9 +288,7 @@ fn connect_to(
     let unauthenticated_peer =
         UnauthenticatedPeer { socket: rustix::net::accept(&listener).unwrap() };
     let _open = answer(unauthenticated_peer);
-    let failed = end.wait("the failure", |event| matches!(event, Event::ConnectFailed { .. }));
-    let Event::ConnectFailed { error, .. } = failed else { panic!() };
-    error
+    connect_failed(&mut end)
 }
 
 #[test]

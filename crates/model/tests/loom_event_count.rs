@@ -2,34 +2,12 @@
 //! loom reports.
 #![cfg(loom)]
 
+mod eventfd;
+
+use eventfd::EventFd;
+use loom::sync::Arc;
 use loom::sync::atomic::{AtomicU64, Ordering, fence};
-use loom::sync::{Arc, Condvar, Mutex};
 use rackpool_model::{Awaited, Doorbell, EventCount, SleepWord};
-
-/// An eventfd: readable from a ring until it is drained.
-#[derive(Default)]
-struct Event {
-    is_rung: Mutex<bool>,
-    changed: Condvar,
-}
-
-impl Event {
-    fn ring(&self) {
-        *self.is_rung.lock().expect("nobody panics with it") = true;
-        self.changed.notify_one();
-    }
-
-    fn wait(&self) {
-        let mut is_rung = self.is_rung.lock().expect("nobody panics with it");
-        while !*is_rung {
-            is_rung = self.changed.wait(is_rung).expect("nobody panics with it");
-        }
-    }
-
-    fn drain(&self) {
-        *self.is_rung.lock().expect("nobody panics with it") = false;
-    }
-}
 
 /// One side of a link: the memory that its sleeper reads.
 #[derive(Default)]
@@ -37,7 +15,7 @@ struct Side {
     sleep_word: AtomicU64,
     messages: AtomicU64,
     room: AtomicU64,
-    event: Event,
+    event: EventFd,
 }
 
 impl Side {

@@ -2,37 +2,15 @@
 //! wake-up is a deadlock, which loom reports. Run with `cargo x loom`.
 #![cfg(loom)]
 
+#[path = "../../model/tests/eventfd/mod.rs"]
+mod eventfd;
+
+use eventfd::EventFd;
 use loom::sync::{Arc, Condvar, Mutex};
 use rackpool_ring::call::{Answer, CallCell, VALUES};
 use rackpool_ring::request::{ARGUMENTS, Entry, Request, RequestRing, RingHeader};
 use rackpool_sync::SleepFlag;
 use rackpool_sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
-
-/// An eventfd: readable from a ring until it is drained.
-#[derive(Default)]
-struct Event {
-    is_rung: Mutex<bool>,
-    changed: Condvar,
-}
-
-impl Event {
-    fn ring(&self) {
-        *self.is_rung.lock().expect("nobody panics with it") = true;
-        self.changed.notify_one();
-    }
-
-    /// Blocks until the event is readable; does not drain it.
-    fn wait(&self) {
-        let mut is_rung = self.is_rung.lock().expect("nobody panics with it");
-        while !*is_rung {
-            is_rung = self.changed.wait(is_rung).expect("nobody panics with it");
-        }
-    }
-
-    fn drain(&self) {
-        *self.is_rung.lock().expect("nobody panics with it") = false;
-    }
-}
 
 fn request(call: u32) -> Request {
     let arguments = [u64::from(call); ARGUMENTS];
@@ -46,7 +24,7 @@ fn every_request_is_served(pushers: &'static [&'static [u32]]) {
     builder.preemption_bound = Some(3);
     builder.check(move || {
         let ring = Arc::new((RingHeader::default(), [Entry::default(), Entry::default()]));
-        let (flag, event) = (Arc::new(SleepFlag::default()), Arc::new(Event::default()));
+        let (flag, event) = (Arc::new(SleepFlag::default()), Arc::new(EventFd::default()));
         let threads: Vec<_> = pushers
             .iter()
             .map(|calls| {

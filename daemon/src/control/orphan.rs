@@ -50,6 +50,7 @@ pub(crate) fn watch_orphan(control: &Arc<Control>, client: ClientId, owner: (u64
         while may_live() {
             tokio::time::sleep(LOOK).await;
             if !control.orphans().contains(&client) {
+                tracing::info!("client {} has connected again", client.0);
                 return;
             }
         }

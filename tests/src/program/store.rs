@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use rackpool_client::Pool;
+use rackpool_client::{Pool, WriteRequest};
 use rackpool_kv::Table;
 
 use super::{Arguments, say};
@@ -25,16 +25,27 @@ pub(super) fn write(pool: &Arc<Pool>, arguments: &mut Arguments) -> anyhow::Resu
     Ok(())
 }
 
-/// `copy ADDR BYTES`: writes one value to an object repeatedly, in the largest pieces possible, so
-/// that at any time it is most likely in the middle of a copy.
+/// The patterns that `copy` writes.
+pub const COPIED: [u64; 2] = [1, 2];
+
+/// `copy ADDR BYTES`: writes two patterns to an object in turn, in the largest pieces possible and
+/// as many at a time as possible, so that at any time it is most likely in the middle of a copy.
+/// The object must begin at a multiple of the piece's length.
 pub(super) fn copy(pool: &Arc<Pool>, arguments: &mut Arguments) -> anyhow::Result<()> {
+    const PIECE: usize = 64 << 10;
     let (addr, bytes) = (arguments.addr("ADDR")?, arguments.number("BYTES")?);
-    let buffer = contents::of(1, usize::try_from(bytes)?);
-    pool.write(addr, &buffer)?;
-    say("copying")?;
-    loop {
-        pool.write(addr, &buffer)?;
+    let len = usize::try_from(bytes)?;
+    let patterns = COPIED.map(|tag| contents::of(tag, len));
+    for round in 0_usize.. {
+        let pieces = patterns[round % 2].chunks(PIECE);
+        let places = (0..bytes).step_by(PIECE).map(|offset| addr.add(offset));
+        let writes = places.zip(pieces).map(|(addr, from)| Ok(WriteRequest { addr: addr?, from }));
+        pool.write_batch(&writes.collect::<anyhow::Result<Vec<_>>>()?)?;
+        if round == 0 {
+            say("copying")?;
+        }
     }
+    Ok(())
 }
 
 /// `add ADDR`: adds 1 repeatedly and prints the value before each addition.

@@ -5,6 +5,8 @@
     reason = "each test uses its part; a panic is its failure"
 )]
 
+pub(crate) mod rack;
+
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
