@@ -8,7 +8,7 @@ use crate::PoolStores;
 use crate::cluster::{Cluster, ClusterOptions};
 use crate::commands::racks::rack_status;
 use crate::report::{Ablation, AblationRun, HeatMap};
-use crate::ycsb::{Distribution, Progress, WorkloadName, WorkloadResult, grouped};
+use crate::ycsb::{Distribution, Progress, WorkloadName, WorkloadResult, counted};
 
 /// The smallest page size that the table can use: more pages make the swaps visible.
 const PAGE_BYTES: u64 = 512 << 10;
@@ -31,8 +31,8 @@ pub(super) fn run(
     leftovers: &Leftovers,
 ) -> anyhow::Result<(Ablation, Option<HeatMap>)> {
     let setting = format!(
-        "YCSB B: {OWNER} stored {} records, {USER} uses them (threads: {}); pages of 512 KiB",
-        grouped(size.records),
+        "YCSB B: {OWNER} stored {}, {USER} uses them (threads: {}); pages of 512 KiB",
+        counted(size.records, "record", "records"),
         size.threads
     );
     let (mut runs, mut map) = (Vec::new(), None);
