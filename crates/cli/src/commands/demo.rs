@@ -137,7 +137,7 @@ fn plans(options: &Options) -> anyhow::Result<(Plan, Plan)> {
 fn through_a_socket(options: &Options) -> Options {
     Options {
         records: (options.records / 10).max(1),
-        ops: (options.ops / 20).max(1),
+        ops: (options.ops / 40).max(1),
         ..options.clone()
     }
 }

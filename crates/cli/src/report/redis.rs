@@ -76,8 +76,9 @@ fn about(run: &DemoRun, server: &str, results: &[WorkloadResult]) -> String {
     if !of_service.is_empty() {
         let _ = write!(
             text,
-            " Like Redis, rackpool-kv ({of_service}) is a server and gets the same commands; it has \
-             an instance in each rack."
+            " Like Redis, rackpool-kv ({of_service}) is a server and gets the same commands. It has \
+             an instance in each rack: records lie in any of them, and instances, rack daemons and \
+             clients share the cores of this machine."
         );
     }
     text

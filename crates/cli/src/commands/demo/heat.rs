@@ -44,7 +44,7 @@ impl Watch {
             .collect();
         let (stop, stopped) = mpsc::channel();
         let start = Instant::now();
-        // Before the caller's first access.
+        // Before the caller's next access.
         let mut looks = vec![look(start, &sockets)];
         let thread = std::thread::spawn(move || {
             let mut interval = INTERVAL;
