@@ -9,7 +9,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use crate::recorder::{RecordedPool, Recorder};
-use crate::ycsb::{Fields, Pairs, Store, StoreError, StoreFactory, ValueStore};
+use crate::ycsb::{Fields, Pairs, Store, StoreError, StoreFactory, ValueStore, counted};
 
 /// A pool opened from several racks, and one table in it.
 pub struct PoolStores<M: Memory = Arc<Pool>> {
@@ -88,7 +88,8 @@ impl<M: Roots<Error = PoolError> + Clone> PoolStores<M> {
             }
             racks.push(Rack { id: *rack, table, index });
         }
-        let label = format!("pool of {} racks, {fabric}", racks.len());
+        let count = counted(racks.len() as u64, "rack", "racks");
+        let label = format!("pool of {count}, {fabric}");
         Ok(Self { racks, label })
     }
 }

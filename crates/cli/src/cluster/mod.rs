@@ -69,14 +69,8 @@ impl ClusterOptions {
     /// Returns the options of two racks of 1 GiB, in a folder of their own that is removed when the
     /// pool stops.
     pub fn ephemeral() -> anyhow::Result<Self> {
-        static STARTED: AtomicU64 = AtomicU64::new(0);
-
         let memory = if Path::new("/dev/shm").is_dir() { "/dev/shm" } else { "/tmp" };
-        // A process of another container may have the same id and share the folder; two threads may
-        // read the same time.
-        let now = SystemTime::now().duration_since(UNIX_EPOCH)?.subsec_nanos();
-        let number = STARTED.fetch_add(1, Ordering::Relaxed);
-        let name = format!("rackpool-{}-{now:x}-{number}", std::process::id());
+        let name = unique_name()?;
         Ok(Self {
             dir: Path::new(memory).join(&name),
             logs: Path::new(memory).join(&name),
@@ -132,6 +126,17 @@ impl ClusterOptions {
     pub fn address_file(&self) -> PathBuf {
         address_file(&self.dir)
     }
+}
+
+/// Returns a name that no other folder has.
+pub(crate) fn unique_name() -> anyhow::Result<String> {
+    static STARTED: AtomicU64 = AtomicU64::new(0);
+
+    // A process of another container may have the same id and share the folder; two threads may
+    // read the same time.
+    let now = SystemTime::now().duration_since(UNIX_EPOCH)?.subsec_nanos();
+    let number = STARTED.fetch_add(1, Ordering::Relaxed);
+    Ok(format!("rackpool-{}-{now:x}-{number}", std::process::id()))
 }
 
 /// The file to which the metadata server of the pool in `dir` writes its address.

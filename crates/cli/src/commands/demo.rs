@@ -2,11 +2,12 @@
 
 mod ablation;
 mod heat;
+mod leftovers;
 mod mount;
+mod redis;
 mod service;
 
-use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::path::PathBuf;
 use std::time::{Instant, SystemTime};
 
 use anyhow::bail;
@@ -14,11 +15,13 @@ use rackpool_client::RackId;
 use rackpool_model::ByteSize;
 use rackpool_output::{UsageError, outln};
 
-use super::signals::Interrupts;
 use crate::cluster::{Cluster, ClusterOptions};
-use crate::report::{self, Ablation, Companions, DemoRun, HeatMap};
-use crate::ycsb::{Plan, Progress, Style, WorkloadName, WorkloadResult, grouped, render, rounded};
+use crate::report::{self, Ablation, Companions, DemoRun, HeatMap, Redis};
+use crate::ycsb::{
+    Plan, Progress, Style, WorkloadName, WorkloadResult, counted, grouped, latency, render, rounded,
+};
 use crate::{Place, PoolStores};
+use leftovers::Leftovers;
 
 /// How large the demo is and where its report goes.
 #[derive(Clone, Debug, clap::Args)]
@@ -52,16 +55,18 @@ pub fn run(options: &Options) -> anyhow::Result<()> {
     let mut cluster_options = ClusterOptions::ephemeral()?;
     cluster_options.racks = options.racks;
     let (points, scans) = plans(options).map_err(UsageError::new)?;
-    outln!("starting a metadata server and {} rack daemons on this machine ...", options.racks)?;
+    let racks = options.racks.into();
+    let daemons = counted(racks, "rack daemon", "rack daemons");
+    outln!("starting a metadata server and {daemons} on this machine ...")?;
     let cluster = Cluster::start(cluster_options)?;
     let leftovers = Leftovers::default();
     leftovers.add(cluster.options());
     leftovers.remove_when_interrupted()?;
     let pool = facts(&cluster);
-    let racks: Vec<RackId> = (0..options.racks).map(RackId).collect();
-    let threads = options.threads.div_ceil(racks.len().max(1));
+    let ids: Vec<RackId> = (0..options.racks).map(RackId).collect();
+    let threads = options.threads.div_ceil(ids.len().max(1));
     let dir = &cluster.options().dir;
-    let place = Place { dir, racks: &racks, threads, table: "demo", ordered: true };
+    let place = Place { dir, racks: &ids, threads, table: "demo", ordered: true };
     let stores = PoolStores::at(&place)?;
     outln!("running YCSB with clients in every rack; every value read is checked ...\n")?;
     let progress = Progress::new(options.quiet);
@@ -73,9 +78,11 @@ pub fn run(options: &Options) -> anyhow::Result<()> {
     let companions = companions(options, &cluster, &leftovers)?;
     problems.extend(companions.service.iter().flat_map(WorkloadResult::problems));
     cluster.stop()?;
+    let redis = through_redis(options, &leftovers)?;
+    problems.extend(redis.results().iter().flat_map(WorkloadResult::problems));
     let (ablation, heat) = swaps(options, &leftovers)?;
     let run = DemoRun {
-        title: format!("rackpool demo: YCSB on {} racks", options.racks),
+        title: format!("rackpool demo: YCSB on {}", counted(racks, "rack", "racks")),
         started,
         machine: report::machine_facts(),
         pool,
@@ -83,6 +90,7 @@ pub fn run(options: &Options) -> anyhow::Result<()> {
         ablation,
         heat,
         companions: Some(companions),
+        redis: Some(redis),
         notes: notes(),
         commands: vec![
             "make demo".into(),
@@ -125,6 +133,33 @@ fn plans(options: &Options) -> anyhow::Result<(Plan, Plan)> {
     Ok((points.plan()?, scans.plan()?))
 }
 
+/// The size of what runs through a socket, where an operation takes longer.
+fn through_a_socket(options: &Options) -> Options {
+    Options {
+        records: (options.records / 10).max(1),
+        ops: (options.ops / 40).max(1),
+        ..options.clone()
+    }
+}
+
+/// Runs the workloads through a Redis server of this machine, if there is one.
+fn through_redis(options: &Options, leftovers: &Leftovers) -> anyhow::Result<Redis> {
+    outln!("the same through Redis on this machine ...\n")?;
+    let redis = redis::run(&through_a_socket(options), leftovers)?;
+    if let Redis::NotCompared { why } = &redis {
+        outln!("  left out  {why}")?;
+    }
+    for result in redis.results() {
+        let rate = grouped(rounded(result.throughput));
+        let [p50, p99] =
+            [result.overall.p50_ns, result.overall.p99_ns].map(|ns| latency(ns as f64));
+        let what = result.description();
+        outln!("  {:<4}  {what:<32} {rate:>10} operations/s, p50 {p50}, p99 {p99}", result.name)?;
+    }
+    outln!()?;
+    Ok(redis)
+}
+
 /// Runs the key-value service and the mount on the same pool.
 fn companions(
     options: &Options,
@@ -132,12 +167,8 @@ fn companions(
     leftovers: &Leftovers,
 ) -> anyhow::Result<Companions> {
     outln!("the same through Redis' protocol, and a file system, in every rack ...\n")?;
-    let size = ablation::Size {
-        records: (options.records / 10).max(1),
-        operations: (options.ops / 10).max(1),
-        threads: options.threads,
-        quiet: options.quiet,
-    };
+    let Options { records, ops: operations, threads, quiet, .. } = through_a_socket(options);
+    let size = ablation::Size { records, operations, threads, quiet };
     let session = service::run(&size, cluster)?;
     outln!("{}", render(&session, Style::of_stdout()))?;
     let mut shown =
@@ -183,44 +214,6 @@ fn swaps(
     Ok((Some(ablation), heat))
 }
 
-/// Files and mounts to remove if the demo is interrupted. Its processes end with this one.
-#[derive(Clone, Default)]
-struct Leftovers(Arc<Mutex<Left>>);
-
-#[derive(Default)]
-struct Left {
-    pools: Vec<ClusterOptions>,
-    mounts: Vec<PathBuf>,
-}
-
-impl Leftovers {
-    /// From now on Ctrl-C ends the demo and removes everything that it has created.
-    fn remove_when_interrupted(&self) -> anyhow::Result<()> {
-        let (interrupts, all) = (Interrupts::catch()?, self.clone());
-        std::thread::spawn(move || {
-            if matches!(interrupts.wait(|| None::<()>), Ok(None)) {
-                let left = all.0.lock().unwrap_or_else(PoisonError::into_inner);
-                // The mounts first: their detachment needs files that are removed next.
-                left.mounts.iter().for_each(|point| mount::detach(point));
-                left.pools.iter().for_each(ClusterOptions::remove_files);
-                rackpool_output::note("\ninterrupted");
-                std::process::exit(130);
-            }
-        });
-        Ok(())
-    }
-
-    /// Adds a pool of the demo.
-    fn add(&self, pool: &ClusterOptions) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).pools.push(pool.clone());
-    }
-
-    /// Adds a mount point of the demo.
-    fn add_mount(&self, point: &Path) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).mounts.push(point.into());
-    }
-}
-
 fn facts(cluster: &Cluster) -> Vec<(String, String)> {
     let options = cluster.options();
     let fact = |name: &str, value: String| (name.to_owned(), value);
@@ -245,8 +238,9 @@ fn facts(cluster: &Cluster) -> Vec<(String, String)> {
 fn notes() -> Vec<String> {
     vec![
         "Each worker thread is a client in one rack. A record lies in the rack whose client wrote \
-         it last; the other rack reaches it through the fabric, so about half of all accesses are \
-         remote."
+         it last, until its page moves; the other rack reaches it through the fabric. So after the \
+         load half of the records are remote for each rack; later most lie in the rack that does \
+         more of the operations."
             .into(),
         "Equal racks may differ several times, most of all in the load, which changes the table's \
          index with every record: the index's few pages live in one rack at a time, whose clients reach \

@@ -11,6 +11,7 @@ use super::DEFAULT_DIR;
 use super::hot_pages::HotPages;
 use super::signals::Interrupts;
 use crate::cluster::{Cluster, ClusterOptions, Supervisor};
+use crate::ycsb::counted;
 
 /// How `rackpool up` starts a pool.
 #[derive(Clone, Debug, clap::Args)]
@@ -166,8 +167,8 @@ pub fn run(options: &Options) -> anyhow::Result<()> {
 fn describe(cluster: &Cluster) {
     let options = cluster.options();
     banner(format_args!(
-        "rackpool is up: {} racks of {}, pages of {}, memory of kind {}, {}\n",
-        options.racks,
+        "rackpool is up: {} of {}, pages of {}, memory of kind {}, {}\n",
+        counted(options.racks.into(), "rack", "racks"),
         ByteSize(options.memory),
         ByteSize(options.page_size),
         options.memory_kind,

@@ -6,7 +6,7 @@ use rackpool_model::ByteSize;
 use rackpool_trace::Trace;
 
 use super::{ReplayOptions, Tried};
-use crate::ycsb::{Style, grouped, latency};
+use crate::ycsb::{Style, counted, grouped, latency};
 
 const HEADS: [&str; 11] = [
     "policy",
@@ -33,10 +33,10 @@ pub(super) fn render(
     let seconds = trace.span_ns() as f64 / 1e9;
     let _ = writeln!(
         text,
-        "{} accesses of {} racks to {} pages of {} within {seconds:.1} s",
-        grouped(trace.accesses.len() as u64),
-        trace.racks.len(),
-        grouped(trace.pages() as u64),
+        "{} of {} to {} of {} within {seconds:.1} s",
+        counted(trace.accesses.len() as u64, "access", "accesses"),
+        counted(trace.racks.len() as u64, "rack", "racks"),
+        counted(trace.pages() as u64, "page", "pages"),
         ByteSize(trace.page_bytes),
     );
     let _ = writeln!(

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::ycsb::WorkloadResult;
+use crate::ycsb::{WorkloadResult, counted};
 
 /// Results of the key-value service and the mount.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -33,7 +33,7 @@ impl MountStep {
     #[must_use]
     pub fn amount(&self) -> String {
         match (self.bytes, self.files) {
-            (0, files) => format!("{} small files", crate::ycsb::grouped(files)),
+            (0, files) => counted(files, "small file", "small files"),
             (bytes, _) => format!("a file of {} MiB", bytes >> 20),
         }
     }

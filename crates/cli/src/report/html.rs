@@ -2,8 +2,8 @@
 
 use std::fmt::Write as _;
 
-use super::{Companions, DemoRun};
-use crate::ycsb::{LatencySummary, WorkloadResult, grouped, latency, rounded};
+use super::{Companions, DemoRun, Redis, redis};
+use crate::ycsb::{LatencySummary, WorkloadResult, counted, grouped, latency, rounded};
 
 const STYLE: &str = include_str!("style.css");
 
@@ -14,8 +14,8 @@ const NOTES: [&str; 5] = [
      workload's operations each worker takes the next one when it is free; of the records to load each \
      has the same number, and a rack that is done sooner waits for the others. Lines over time end when \
      the first worker is done.",
-    "Each value that is read is verified. A scan reads some 50 of them, and an insert or update reads \
-     none: so there may be more verified values than operations, or fewer.",
+    "Each value that is read is verified. A scan reads some 50 values and counts as one operation, an \
+     insert or update reads none: so there may be more verified values than operations, or fewer.",
     "Latencies are those a worker thread sees, from its call to the answer: on a machine with \
      fewer cores than busy threads (workers, daemons, servers) they include waiting for a core, \
      which shows in the tail first.",
@@ -33,13 +33,14 @@ pub(super) fn page(run: &DemoRun, plots: &[(String, String)]) -> String {
          <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
          <title>{title}</title>\n<style>\n{STYLE}</style>\n</head>\n<body>\n\
          <header>\n<h1>{title}</h1>\n<p class=\"muted\">{}</p>\n{}</header>\n{}<main>\n\
-         <h2>Results</h2>\n{}{}<h2>Plots</h2>\n{}<h2>What was run, and where</h2>\n{}\
+         <h2>Results</h2>\n{}{}{}<h2>Plots</h2>\n{}<h2>What was run, and where</h2>\n{}\
          <h2>Notes</h2>\n{}{}</main>\n</body>\n</html>\n",
         escaped(&run.started),
         tiles(run),
         problems(run),
         table(&run.results),
         run.companions.as_ref().map(companions).unwrap_or_default(),
+        redis::section(run),
         plot_list(plots),
         facts(run),
         notes(run),
@@ -62,7 +63,12 @@ fn tiles(run: &DemoRun) -> String {
     tiles.push((grouped(operations), "operations in all".to_owned()));
     if verified > 0 {
         let corrupt: u64 = results.iter().map(|result| result.corrupt).sum();
-        tiles.push((grouped(verified), format!("values verified, {} wrong", grouped(corrupt))));
+        let what = if verified > operations {
+            "values verified (a scan reads many)"
+        } else {
+            "values verified"
+        };
+        tiles.push((grouped(verified), format!("{what}, {} wrong", grouped(corrupt))));
     }
     let tile = |(value, name): &(String, String)| {
         format!(
@@ -76,8 +82,9 @@ fn tiles(run: &DemoRun) -> String {
 
 fn problems(run: &DemoRun) -> String {
     let service = run.companions.iter().flat_map(|companions| &companions.service);
-    let problems: Vec<_> =
-        run.results.iter().chain(service).flat_map(WorkloadResult::problems).collect();
+    let redis = run.redis.iter().flat_map(Redis::results);
+    let all = run.results.iter().chain(service).chain(redis);
+    let problems: Vec<_> = all.flat_map(WorkloadResult::problems).collect();
     if problems.is_empty() {
         return String::new();
     }
@@ -169,12 +176,7 @@ fn facts(run: &DemoRun) -> String {
         bench.push(("Value".to_owned(), format!("{} B", grouped(first.value_bytes as u64))));
         bench.push((
             "Threads".to_owned(),
-            format!(
-                "{} in {} rack{}",
-                first.threads,
-                first.racks,
-                if first.racks == 1 { "" } else { "s" }
-            ),
+            format!("{} in {}", first.threads, counted(first.racks as u64, "rack", "racks")),
         ));
     }
     let section = |(name, facts): (&str, &[(String, String)])| {
@@ -215,7 +217,7 @@ fn list(items: &[String]) -> String {
     format!("<ul>\n{items}</ul>\n")
 }
 
-fn escaped(text: &str) -> String {
+pub(super) fn escaped(text: &str) -> String {
     let mut safe = String::with_capacity(text.len());
     for letter in text.chars() {
         match letter {

@@ -15,6 +15,7 @@ mod html;
 mod machine;
 mod palette;
 mod plot;
+mod redis;
 mod render;
 mod swap;
 
@@ -32,6 +33,7 @@ use plot::Plot;
 pub use clock::{utc, utc_millis};
 pub use companions::{Companions, MountStep};
 pub use machine::facts as machine_facts;
+pub use redis::Redis;
 pub use swap::{Ablation, AblationRun, HeatCell, HeatMap, HeatRow};
 
 /// The contents of a report.
@@ -56,6 +58,9 @@ pub struct DemoRun {
     /// Results of the key-value service and the mount, if they were run.
     #[serde(default)]
     pub companions: Option<Companions>,
+    /// The same workloads through Redis, if that was tried.
+    #[serde(default)]
+    pub redis: Option<Redis>,
     /// Facts that a reader needs to interpret the numbers. The page adds those that hold for every
     /// run.
     pub notes: Vec<String>,

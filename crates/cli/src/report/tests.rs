@@ -24,6 +24,7 @@ fn demo(operations: u64) -> DemoRun {
         ablation: Some(ablation(&session.workloads)),
         heat: Some(heat()),
         companions: Some(companions(&session.workloads)),
+        redis: Some(redis(&session.workloads)),
         results: session.workloads,
         notes: vec!["A note of this run.".into()],
         commands: vec!["rackpool demo --report out".into()],
@@ -80,6 +81,75 @@ fn companions(results: &[WorkloadResult]) -> Companions {
     }
 }
 
+fn redis(results: &[WorkloadResult]) -> Redis {
+    Redis::Compared { server: "Redis 7.0.15".into(), results: results.to_vec() }
+}
+
+#[test]
+fn redis_stands_beside_the_library_and_the_service() {
+    let mut run = demo(1000);
+    // No rate of the results is another's.
+    let throughput =
+        |result: &WorkloadResult, throughput| WorkloadResult { throughput, ..result.clone() };
+    let of_redis = run.results.iter().map(|result| throughput(result, 54_321.0)).collect();
+    run.redis = Some(Redis::Compared { server: "Redis <7>".into(), results: of_redis });
+    run.companions.as_mut().unwrap().service = vec![throughput(&run.results[0], 43_210.0)];
+    let page = html::page(&run, &[]);
+    let section =
+        &page[page.find("Beside Redis on this machine").unwrap()..page.find("<h2>Plots").unwrap()];
+    for column in ["rackpool, library", "rackpool-kv", "Redis &lt;7&gt;"] {
+        assert!(section.contains(&format!("colspan=\"3\">{column}</th>")), "{section}");
+    }
+    // The service ran the first workload only.
+    assert_eq!(
+        [">54,321<", ">43,210<", "<td>-</td>"].map(|cell| section.matches(cell).count()),
+        [6, 1, 15]
+    );
+    assert!(section.contains("Library calls are compared with a server"), "{section}");
+    let Some(Redis::Compared { results, .. }) = &mut run.redis else { panic!("compared") };
+    results[0].missed = 3;
+    assert!(html::page(&run, &[]).contains("Not clean"));
+}
+
+#[test]
+fn a_machine_without_redis_is_not_compared() {
+    let why = "Redis is not installed (redis-server is not in PATH)".to_owned();
+    let page = html::page(&DemoRun { redis: Some(Redis::NotCompared { why }), ..demo(100) }, &[]);
+    assert!(
+        page.contains("Redis is not installed (redis-server is not in PATH): nothing is compared")
+    );
+    let section = &page[page.find("Beside Redis").unwrap()..page.find("<h2>Plots").unwrap()];
+    assert!(!section.contains("<table>"), "{section}");
+}
+
+#[test]
+fn more_values_verified_than_operations_are_explained() {
+    let mut run = demo(1000);
+    let scanned = html::page(&run, &[]);
+    assert!(scanned.contains("values verified (a scan reads many), 0 wrong"));
+    assert!(scanned.contains("A scan reads some 50 values and counts as one operation"));
+    run.results.retain(|result| result.name != "E");
+    assert!(html::page(&run, &[]).contains("values verified, 0 wrong"));
+}
+
+#[test]
+fn a_distribution_in_the_title_is_named_once() {
+    let run = demo(1000);
+    let page = html::page(&run, &[]);
+    assert!(page.contains("D<small>read latest</small>"), "{page}");
+    assert!(page.contains("A<small>update heavy, zipfian 0.99</small>"), "{page}");
+}
+
+#[test]
+fn one_moved_page_and_one_copy_are_singular() {
+    let mut run = demo(100);
+    let ablation = run.ablation.as_mut().unwrap();
+    ablation.runs.iter_mut().for_each(|run| (run.moved, run.copies) = (1, 1));
+    let faces = font::Faces::load().unwrap();
+    let drawing = render::svg(Plot::Ablation(ablation), &faces).unwrap();
+    assert_eq!(drawing.matches("1 page moved, 26 MiB copied; 1 copy made").count(), 2, "{drawing}");
+}
+
 #[test]
 fn companions_are_shown_with_what_was_left_out() {
     let page = html::page(&demo(1000), &[]);
@@ -103,7 +173,7 @@ fn swaps_are_told_in_words_too() {
         ablation.contains("uniform: ") && ablation.contains("with swaps (+50 %)"),
         "{ablation}"
     );
-    assert_eq!(heat, "Hotness of 24 pages over 4 seconds; 24 of them changed their home.");
+    assert_eq!(heat, "Hotness of 24 pages over 3.9 s; 24 pages changed home.");
     let faces = font::Faces::load().unwrap();
     let drawing = render::svg(Plot::HeatMap(run.heat.as_ref().unwrap()), &faces).unwrap();
     for text in ["home: rack 0", "home: rack 1", "523", "cold", "from 4"] {

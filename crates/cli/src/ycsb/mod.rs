@@ -55,4 +55,4 @@ pub use target::{Server, Target, TargetError};
 pub use workload::{Distribution, Mix, Operation, ScanLengths, Workload, WorkloadName};
 
 pub(crate) use generator::{Uniform, Zipfian};
-pub(crate) use text::{grouped, latency, rounded};
+pub(crate) use text::{counted, grouped, latency, rounded};

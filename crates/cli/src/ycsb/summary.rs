@@ -2,6 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::text::counted;
+
 /// All results of one `rackpool ycsb`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Session {
@@ -92,7 +94,8 @@ impl WorkloadResult {
             ));
         }
         if self.corrupt > 0 {
-            problems.push(format!("{}: {} values were wrong; {example}", self.name, self.corrupt));
+            let values = counted(self.corrupt, "value was", "values were");
+            problems.push(format!("{}: {values} wrong; {example}", self.name));
         }
         problems
     }

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 use std::io::IsTerminal;
 
 use super::summary::{LatencySummary, Session, WorkloadResult};
-use super::text::{grouped, micros, rounded};
+use super::text::{counted, grouped, micros, rounded};
 
 /// Whether the table may use colours.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -87,14 +87,13 @@ pub fn render(session: &Session, style: Style) -> String {
 
 fn title(session: &Session) -> String {
     let Some(phase) = session.phases().next() else { return session.store.clone() };
-    let plural = |n: usize, what: &str| format!("{n} {what}{}", if n == 1 { "" } else { "s" });
     format!(
-        "YCSB, {}: {} records of {} B, {} in {}",
+        "YCSB, {}: {} of {} B, {} in {}",
         session.store,
-        grouped(phase.records),
+        counted(phase.records, "record", "records"),
         grouped(phase.value_bytes as u64),
-        plural(phase.threads, "thread"),
-        plural(phase.racks, "rack"),
+        counted(phase.threads as u64, "thread", "threads"),
+        counted(phase.racks as u64, "rack", "racks"),
     )
 }
 

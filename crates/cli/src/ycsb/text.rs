@@ -13,6 +13,11 @@ pub(crate) fn grouped(number: u64) -> String {
     text
 }
 
+/// Formats a count with its noun: `1 copy`, `1,234 copies`.
+pub(crate) fn counted(count: u64, one: &str, several: &str) -> String {
+    format!("{} {}", grouped(count), if count == 1 { one } else { several })
+}
+
 /// Formats nanoseconds as microseconds with three significant digits: `0.183`, `2.41`, `41.7`,
 /// `1,240`.
 pub(crate) fn micros(ns: f64) -> String {
@@ -54,6 +59,12 @@ mod tests {
     fn numbers_are_grouped_by_three() {
         let texts = [0, 12, 999, 1000, 123_456, 1_234_567].map(grouped);
         assert_eq!(texts, ["0", "12", "999", "1,000", "123,456", "1,234,567"]);
+    }
+
+    #[test]
+    fn one_of_a_kind_is_singular() {
+        let texts = [0, 1, 2, 1234].map(|count| counted(count, "copy", "copies"));
+        assert_eq!(texts, ["0 copies", "1 copy", "2 copies", "1,234 copies"]);
     }
 
     #[test]

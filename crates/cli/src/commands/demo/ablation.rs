@@ -1,5 +1,7 @@
 //! The same workload with and without swaps of hot pages.
 
+use std::time::Instant;
+
 use rackpool_client::RackId;
 
 use super::Leftovers;
@@ -8,7 +10,7 @@ use crate::PoolStores;
 use crate::cluster::{Cluster, ClusterOptions};
 use crate::commands::racks::rack_status;
 use crate::report::{Ablation, AblationRun, HeatMap};
-use crate::ycsb::{Distribution, Progress, WorkloadName, WorkloadResult, grouped};
+use crate::ycsb::{Distribution, Progress, WorkloadName, WorkloadResult, counted};
 
 /// The smallest page size that the table can use: more pages make the swaps visible.
 const PAGE_BYTES: u64 = 512 << 10;
@@ -31,8 +33,8 @@ pub(super) fn run(
     leftovers: &Leftovers,
 ) -> anyhow::Result<(Ablation, Option<HeatMap>)> {
     let setting = format!(
-        "YCSB B: {OWNER} stored {} records, {USER} uses them (threads: {}); pages of 512 KiB",
-        grouped(size.records),
+        "YCSB B: {OWNER} stored {}, {USER} uses them (threads: {}); pages of 512 KiB",
+        counted(size.records, "record", "records"),
         size.threads
     );
     let (mut runs, mut map) = (Vec::new(), None);
@@ -62,11 +64,15 @@ fn once(
     let cluster = Cluster::start(options)?;
     let dir = cluster.options().dir.clone();
     let progress = Progress::new(size.quiet);
+    // Before the load: the map begins with cold pages.
+    let (watch, began) = (Watch::start(&dir, &[OWNER, USER]), Instant::now());
     work(size, distribution, &PoolStores::open(&dir, &[OWNER], 1, "swap")?, true, progress)?;
     let stores = PoolStores::open(&dir, &[USER], size.threads, "swap")?;
-    let watch = Watch::start(&dir, &[OWNER, USER]);
+    let loaded = began.elapsed().as_secs_f64();
     let result = work(size, distribution, &stores, false, progress);
-    let map = watch.end(format!("YCSB B, {distribution}, used by {USER}; hotter is darker"));
+    let map = watch.end(format!(
+        "YCSB B, {distribution}: {OWNER} stores the records until {loaded:.1} s, then {USER} uses them"
+    ));
     let result = result?;
     drop(stores);
     let socket = |rack| dir.join(format!("rack-{rack}")).join("daemon.sock");

@@ -16,7 +16,8 @@ use crate::report::{HeatCell, HeatMap, HeatRow};
 
 /// Time between two samples, at first.
 const INTERVAL: Duration = Duration::from_millis(20);
-/// The most samples kept: at this number every other one is dropped and the interval doubles.
+/// The most samples kept: at this number the second of each two is dropped and the interval
+/// doubles.
 const LOOKS: usize = 256;
 /// Number of pages requested from each rack, and number of pages shown.
 const ASKED: u16 = 64;
@@ -42,19 +43,15 @@ impl Watch {
             .map(|rack| (rack.0, RackDirectory::new(dir, *rack).control_socket()))
             .collect();
         let (stop, stopped) = mpsc::channel();
+        let start = Instant::now();
+        // Before the caller's next access.
+        let mut looks = vec![look(start, &sockets)];
         let thread = std::thread::spawn(move || {
-            let start = Instant::now();
-            // Before any access.
-            let mut looks = vec![look(start, &sockets)];
             let mut interval = INTERVAL;
             while stopped.recv_timeout(interval) == Err(RecvTimeoutError::Timeout) {
                 looks.push(look(start, &sockets));
                 if looks.len() >= LOOKS {
-                    let mut at = 0;
-                    looks.retain(|_| {
-                        at += 1;
-                        at % 2 == 0
-                    });
+                    thin(&mut looks);
                     interval *= 2;
                 }
             }
@@ -69,6 +66,16 @@ impl Watch {
         let looks = self.thread.join().ok()?;
         map(&looks, setting)
     }
+}
+
+/// Drops the second of each two samples: the first of all stays, so that the map begins with the
+/// run.
+fn thin(looks: &mut Vec<Look>) {
+    let mut stays = false;
+    looks.retain(|_| {
+        stays = !stays;
+        stays
+    });
 }
 
 fn look(start: Instant, sockets: &[(u16, PathBuf)]) -> Look {
@@ -145,6 +152,16 @@ mod tests {
         let cells: Vec<_> = map.pages[0].cells.iter().map(|cell| (cell.milli, cell.home)).collect();
         assert_eq!(cells, [(9000, Some(0)), (1000, Some(0)), (8000, Some(1))]);
         assert_eq!(map.seconds, [0.1, 0.2, 0.3]);
+    }
+
+    #[test]
+    fn the_map_of_a_long_run_begins_with_the_run() {
+        let look = |number: u32| Look { seconds: f64::from(number), cells: BTreeMap::new() };
+        let mut looks: Vec<Look> = (0..8).map(look).collect();
+        thin(&mut looks);
+        thin(&mut looks);
+        let seconds: Vec<f64> = looks.iter().map(|look| look.seconds).collect();
+        assert_eq!(seconds, [0.0, 4.0]);
     }
 
     #[test]

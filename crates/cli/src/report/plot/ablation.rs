@@ -10,7 +10,7 @@ use crate::report::canvas::{Align, Canvas, Error};
 use crate::report::frame::{Frame, LABEL, MARGIN, NAME, VALUE, heading, legend};
 use crate::report::palette;
 use crate::report::{Ablation, AblationRun};
-use crate::ycsb::{grouped, rounded};
+use crate::ycsb::{counted, grouped, rounded};
 
 /// The runs of each distribution: without swaps, with swaps.
 fn pairs(ablation: &Ablation) -> Vec<[&AblationRun; 2]> {
@@ -84,11 +84,12 @@ pub(super) fn draw<DB: DrawingBackend>(
         canvas.text(&gained, (x, highest - 34.0), Align::Centre, NAME)?;
         canvas.text(still_of(pair[0]), (x, frame.bottom + 22.0), Align::Centre, NAME)?;
         let [_, moving] = pair;
-        let pages = if moving.moved == 1 { "page" } else { "pages" };
-        let (count, copied) = (grouped(moving.moved), ByteSize(moving.copied_bytes));
-        let (kept, made) =
-            (grouped(moving.copies), if moving.copies == 1 { "copy" } else { "copies" });
-        let moved = format!("{count} {pages} moved, {copied} copied; {kept} {made} made");
+        let moved = format!(
+            "{} moved, {} copied; {} made",
+            counted(moving.moved, "page", "pages"),
+            ByteSize(moving.copied_bytes),
+            counted(moving.copies, "copy", "copies")
+        );
         canvas.text(&moved, (x, frame.bottom + 42.0), Align::Centre, LABEL)?;
     }
     canvas.text(&ablation.setting, (MARGIN, frame.bottom + 72.0), Align::Left, LABEL)

@@ -5,11 +5,11 @@ use plotters::style::RGBColor;
 use plotters_backend::DrawingBackend;
 
 use super::WIDTH;
-use crate::report::HeatMap;
 use crate::report::canvas::{Align, Canvas, Error};
 use crate::report::frame::{LABEL, MARGIN, heading, legend};
 use crate::report::palette::{self, HEAT};
-use crate::ycsb::grouped;
+use crate::report::{HeatCell, HeatMap, HeatRow};
+use crate::ycsb::{counted, grouped};
 
 const TOP: f64 = 92.0;
 const ROW: f64 = 20.0;
@@ -24,29 +24,42 @@ pub(super) fn height(map: &HeatMap) -> u32 {
 }
 
 pub(super) fn caption(map: &HeatMap) -> String {
-    let moved = map.pages.iter().filter(|row| {
+    let has_moved = |row: &&HeatRow| {
         let mut homes: Vec<u16> = row.cells.iter().filter_map(|cell| cell.home).collect();
         homes.dedup();
         homes.len() > 1
-    });
+    };
+    let moved = map.pages.iter().filter(has_moved).count();
     format!(
-        "Hotness of {} pages over {:.0} seconds; {} of them changed their home.",
-        map.pages.len(),
+        "Hotness of {} over {:.1} s; {} changed home.",
+        counted(map.pages.len() as u64, "page", "pages"),
         map.seconds.last().copied().unwrap_or_default(),
-        moved.count()
+        counted(moved as u64, "page", "pages")
     )
 }
 
 /// The default threshold of hotness below which a page is cold, in thousandths.
 const COLD: u64 = 4_000;
 
-/// Returns the lower bounds of all colours but the first, in thousandths. They form a geometric
-/// sequence that begins at `COLD` and would reach the highest hotness in one further step.
+/// Returns the lower bounds of all colours but the first, in thousandths. The first is `COLD`. The
+/// others divide the cells that are not cold into parts of the same size, so that no colour covers
+/// most of the map; where the values differ too little for that, the bounds form a geometric
+/// sequence that would reach the highest hotness in one further step.
 fn bounds(map: &HeatMap) -> [u64; HEAT.len() - 1] {
     let cells = map.pages.iter().flat_map(|row| &row.cells);
-    let hottest = cells.map(|cell| cell.milli).max().unwrap_or(COLD).max(2 * COLD);
-    let ratio = hottest as f64 / COLD as f64;
+    let mut warm: Vec<u64> = cells.map(|cell| cell.milli).filter(|milli| *milli >= COLD).collect();
+    warm.sort_unstable();
     let mut bounds = [COLD; HEAT.len() - 1];
+    for (step, bound) in bounds.iter_mut().enumerate().skip(1) {
+        // The legend names whole numbers.
+        let quantile = warm.get(step * warm.len() / (HEAT.len() - 1)).unwrap_or(&COLD);
+        *bound = quantile / 1000 * 1000;
+    }
+    if bounds.windows(2).all(|two| two[0] < two[1]) {
+        return bounds;
+    }
+    let hottest = warm.last().copied().unwrap_or(COLD).max(2 * COLD);
+    let ratio = hottest as f64 / COLD as f64;
     for (step, bound) in bounds.iter_mut().enumerate() {
         let share = step as f64 / (HEAT.len() - 1) as f64;
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a colour")]
@@ -88,7 +101,7 @@ pub(super) fn draw<DB: DrawingBackend>(
         let mut from = 0;
         while from < row.cells.len() {
             let cell = row.cells[from];
-            let same = |other: &&crate::report::HeatCell| {
+            let same = |other: &&HeatCell| {
                 colour(other.milli, &bounds) == colour(cell.milli, &bounds)
                     && other.home == cell.home
             };
@@ -116,19 +129,43 @@ fn home_colour(rack: u16) -> RGBColor {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::report::{HeatCell, HeatRow};
+
+    /// A map of one page with these values.
+    fn map(milli: impl IntoIterator<Item = u64>) -> HeatMap {
+        let cells: Vec<_> = milli.into_iter().map(|milli| HeatCell { milli, home: None }).collect();
+        let seconds = vec![0.0; cells.len()];
+        HeatMap { setting: String::new(), seconds, pages: vec![HeatRow { page: 1, cells }] }
+    }
 
     #[test]
     fn every_colour_is_used_between_cold_and_the_hottest() {
         for hottest in [10_000, 40_000, 9_000_000] {
-            let cells = vec![HeatCell { milli: hottest, home: None }];
-            let pages = vec![HeatRow { page: 1, cells }];
-            let map = HeatMap { setting: String::new(), seconds: vec![0.0], pages };
-            let bounds = bounds(&map);
+            let bounds = bounds(&map([hottest]));
             assert!(bounds.windows(2).all(|two| two[0] < two[1]), "{bounds:?}");
             assert_eq!(colour(COLD - 1, &bounds), HEAT[0]);
             assert_eq!(colour(COLD, &bounds), HEAT[1]);
             assert_eq!(colour(hottest, &bounds), HEAT[HEAT.len() - 1]);
         }
+    }
+
+    #[test]
+    fn pages_of_similar_heat_get_different_colours() {
+        // Once warm, the pages of a run differ by a factor of two, and one is far hotter.
+        let values: Vec<u64> = (100_000..200_000).step_by(1000).chain([9_000_000]).collect();
+        let bounds = bounds(&map(values.iter().copied()));
+        for shade in &HEAT[1..] {
+            let of_shade = values.iter().filter(|milli| colour(**milli, &bounds) == *shade);
+            let count = of_shade.count();
+            assert!(
+                count > 0 && count < values.len() / 2,
+                "{count} of {}: {bounds:?}",
+                values.len()
+            );
+        }
+    }
+
+    #[test]
+    fn one_page_in_a_map_is_singular() {
+        assert_eq!(caption(&map([9000])), "Hotness of 1 page over 0.0 s; 0 pages changed home.");
     }
 }

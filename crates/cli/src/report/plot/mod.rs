@@ -13,7 +13,7 @@ use plotters_backend::DrawingBackend;
 use super::canvas::{Canvas, Error};
 use super::palette;
 use super::{Ablation, DemoRun, HeatMap};
-use crate::ycsb::{WorkloadResult, latency};
+use crate::ycsb::{WorkloadResult, counted, latency};
 
 /// A plot of a report with its data. Each plot draws itself on every backend.
 #[derive(Debug, Clone, Copy)]
@@ -143,7 +143,6 @@ fn time(ns: f64) -> String {
 /// Describes racks and threads, for the line below a heading.
 fn setting(results: &[WorkloadResult]) -> String {
     let Some(first) = results.first() else { return String::new() };
-    let plural = |n: usize, what: &str| format!("{n} {what}{}", if n == 1 { "" } else { "s" });
     let same = results.iter().all(|result| {
         (result.threads, result.racks, result.value_bytes)
             == (first.threads, first.racks, first.value_bytes)
@@ -153,8 +152,8 @@ fn setting(results: &[WorkloadResult]) -> String {
     }
     format!(
         "{} in {}, values of {} B",
-        plural(first.threads, "thread"),
-        plural(first.racks, "rack"),
+        counted(first.threads as u64, "thread", "threads"),
+        counted(first.racks as u64, "rack", "racks"),
         first.value_bytes
     )
 }
