@@ -183,7 +183,7 @@ impl VolumeMemory for Arc<Pool> {
     }
 
     fn set_root(&self, name: &str, addr: GlobalAddr) -> Result<Option<GlobalAddr>, RootError> {
-        Pool::set_root(self, name, None, Some(addr)).map(|(now, _)| now)
+        Pool::set_root(self, name, None, Some(addr)).map(|root| root.addr)
     }
 
     fn is_full(error: &PoolError) -> bool {
