@@ -85,20 +85,30 @@ pub fn paired(
         all.1.push(b);
         all.2.push(a - b);
     }
-    let (difference, noise) = centre(all.2);
+    let Centre { median: difference, noise } = centre(all.2);
     Paired { ours: median(all.0), peer: median(all.1), difference, noise }
+}
+
+/// The median of some measurements.
+#[derive(Clone, Copy, Debug)]
+pub struct Centre {
+    /// The median.
+    pub median: f64,
+    /// How far the median of the distribution may be from it.
+    pub noise: f64,
 }
 
 /// The median, and how far the median of the distribution may be from it. Of `n` sorted values,
 /// those `sqrt(n)` places from the middle enclose it with a certainty of 95 %, whatever the
 /// distribution.
 #[must_use]
-pub fn centre(mut figures: Vec<f64>) -> (f64, f64) {
+pub fn centre(mut figures: Vec<f64>) -> Centre {
     figures.sort_by(f64::total_cmp);
     let (middle, far) = (figures.len() / 2, figures.len().isqrt());
     let at = |place: usize| figures.get(place).copied().unwrap_or(f64::NAN);
     let (least, most) = (at(middle.saturating_sub(far)), at(middle + far));
-    (at(middle), (at(middle) - least).max(most - at(middle)))
+    let noise = (at(middle) - least).max(most - at(middle));
+    Centre { median: at(middle), noise }
 }
 
 /// The value that `thousandths` per mille of the sorted values do not exceed.
@@ -126,8 +136,8 @@ mod tests {
 
     #[test]
     fn the_centre_is_the_median_with_its_noise() {
-        let (median, noise) = centre((0..=100).rev().map(f64::from).collect());
+        let Centre { median, noise } = centre((0..=100).rev().map(f64::from).collect());
         assert!((median - 50.0).abs() < 1e-9 && (noise - 10.0).abs() < 1e-9);
-        assert!(centre(Vec::new()).0.is_nan());
+        assert!(centre(Vec::new()).median.is_nan());
     }
 }

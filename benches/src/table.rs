@@ -66,7 +66,7 @@ impl Table {
     /// Prints a measurement that must not exceed its limit.
     pub fn at_most(&mut self, name: &str, figure: f64, limit: f64, unit: &str, detail: &str) {
         let limit_text = with_unit(&format!("<= {limit}"), unit);
-        self.line(name, (figure, unit), Some(limit_text), detail, figure <= limit);
+        self.line(name, figure, unit, Some(limit_text), detail, figure <= limit);
     }
 
     /// Prints measurements of several cases, none of which may exceed the limit, and keeps the
@@ -85,18 +85,19 @@ impl Table {
     /// Prints a measurement that must not fall below its limit.
     pub fn at_least(&mut self, name: &str, figure: f64, limit: f64, unit: &str, detail: &str) {
         let limit_text = with_unit(&format!(">= {limit}"), unit);
-        self.line(name, (figure, unit), Some(limit_text), detail, figure >= limit);
+        self.line(name, figure, unit, Some(limit_text), detail, figure >= limit);
     }
 
     /// Prints a measurement without a limit.
     pub fn figure(&mut self, name: &str, figure: f64, unit: &str, detail: &str) {
-        self.line(name, (figure, unit), None, detail, true);
+        self.line(name, figure, unit, None, detail, true);
     }
 
     fn line(
         &mut self,
         name: &str,
-        (figure, unit): (f64, &str),
+        figure: f64,
+        unit: &str,
         limit: Option<String>,
         detail: &str,
         met: bool,

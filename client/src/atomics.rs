@@ -75,7 +75,7 @@ impl Thread {
         target: &Target,
         atomic: Atomic,
     ) -> Result<Option<u64>, AccessError> {
-        let Some((_guard, _)) = self.enter(frame, word, Intent::Write)? else { return Ok(None) };
+        let Some(_entered) = self.enter(frame, word, Intent::Write)? else { return Ok(None) };
         let cell = self.window.cell(frame, target.offset).map_err(|_| DaemonError::Protocol)?;
         Ok(Some(atomic.apply(cell)))
     }

@@ -5,7 +5,7 @@
 //! Each step is one store, so a kill between two steps loses nothing. An object's mark states that
 //! the program has it before its note is removed: docs/design/marks.md.
 
-use rackpool_model::{GlobalAddr, SizeClass};
+use rackpool_model::{FrameWord, GlobalAddr, SizeClass};
 use rackpool_ring::client_file::Route;
 use rackpool_ring::magazines::capacity;
 use rackpool_ring::objects;
@@ -76,7 +76,7 @@ impl Thread {
             else {
                 return;
             };
-            if self.with_mark(addr, (frame, word), class, Mark::hand_out).is_some() {
+            if self.with_mark(addr, FrameWord { frame, word }, class, Mark::hand_out).is_some() {
                 return;
             }
             self.forget(target.page);

@@ -4,7 +4,7 @@
 //! that free the same object only one obtains the mark; the other one removes its note. See
 //! docs/design/marks.md.
 
-use rackpool_model::{FrameId, GlobalAddr, PageWord, SizeClass};
+use rackpool_model::{FrameWord, GlobalAddr, SizeClass};
 use rackpool_ring::magazines::capacity;
 use rackpool_shm::access::Intent;
 use rackpool_shm::marks::Mark;
@@ -95,7 +95,7 @@ impl Thread {
             if capacity(usize::from(class.index())) == 0 {
                 return self.give_back(addr, true, record);
             }
-            return self.keep(addr, (frame, word), class, record);
+            return self.keep(addr, FrameWord { frame, word }, class, record);
         }
     }
 
@@ -161,7 +161,7 @@ impl Thread {
     fn keep(
         &mut self,
         addr: GlobalAddr,
-        place: (FrameId, PageWord),
+        place: FrameWord,
         class: SizeClass,
         record: Option<u8>,
     ) -> Result<(), FreeError> {
@@ -184,7 +184,7 @@ impl Thread {
     pub(crate) fn with_mark<R>(
         &self,
         addr: GlobalAddr,
-        (frame, word): (FrameId, PageWord),
+        FrameWord { frame, word }: FrameWord,
         class: SizeClass,
         work: impl FnOnce(&Mark) -> R,
     ) -> Option<R> {

@@ -59,7 +59,7 @@ pub use error::{
 pub use object::Object;
 pub use options::ClientOptions;
 pub use pool::{CompareAndSwap, Pool, ReadRequest, WriteRequest};
-pub use rackpool_model::{GlobalAddr, PageSize, RackId};
+pub use rackpool_model::{GlobalAddr, PageSize, RackId, RootUpdate};
 pub use rackpool_wire::bounds::OutOfBounds;
 pub use rackpool_wire::control::RackStatus;
 pub use reservation::{PublishCas, PublishMode, Reservation};

@@ -1,5 +1,6 @@
 //! The object that contains an address, and the checks of a checked client.
 
+use rackpool_model::FrameWord;
 use rackpool_shm::access::Intent;
 use rackpool_shm::marks::Mark;
 use rackpool_shm::metadata::PageUse;
@@ -147,7 +148,7 @@ impl Thread {
             return false;
         };
         let is_nobodys = self.check_allocated(object.addr, known, class).is_err()
-            || self.with_mark(object.addr, (frame, word), class, Mark::is_with_program)
+            || self.with_mark(object.addr, FrameWord { frame, word }, class, Mark::is_with_program)
                 == Some(false);
         // Bit and mark were read without a guard. They belong to this page only if its word is
         // unchanged.

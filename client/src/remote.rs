@@ -54,6 +54,24 @@ impl Piece {
     }
 }
 
+/// The bytes that a request transfers.
+#[derive(Clone, Copy, Debug)]
+struct Brought {
+    /// The number of bytes before the requested ones.
+    before: u64,
+    /// The total length.
+    len: u64,
+}
+
+/// What the daemon executed of a transfer.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct DaemonTransfer {
+    /// The length of the completed prefix.
+    pub(crate) done: usize,
+    /// The page's home; this rack if the home is not known.
+    pub(crate) home: RackId,
+}
+
 #[derive(Debug)]
 struct OnTheWay {
     piece: Piece,
@@ -102,14 +120,13 @@ impl Thread {
         Ok(())
     }
 
-    /// Lets the daemon execute a transfer in a page that is moving or has just left this rack.
-    /// Returns the length of the completed prefix and the page's home, which is this rack if the
-    /// home is not known. For the remaining bytes the caller must look the page up again.
+    /// Lets the daemon execute a transfer in a page that is moving or has just left this rack. For
+    /// the remaining bytes the caller must look the page up again.
     pub(crate) fn have_done(
         &mut self,
         addr: GlobalAddr,
         bytes: Bytes<'_>,
-    ) -> Result<(usize, RackId), AccessError> {
+    ) -> Result<DaemonTransfer, AccessError> {
         let (len, home) = (bytes.len(), self.connection.rack);
         let longest = if bytes.intent() == Intent::Write { SHORT_PIECE } else { PIECE };
         let deadline = Deadline::after(self.connection.request_timeout());
@@ -120,7 +137,7 @@ impl Thread {
             Err(Stop::Again(piece)) => piece.start,
             Err(Stop::Failed(error)) => return Err(error),
         };
-        Ok((done, transfers[0].home))
+        Ok(DaemonTransfer { done, home: transfers[0].home })
     }
 
     /// Looks the page of a piece up again after it was not found where expected. If the page, or a
@@ -226,9 +243,9 @@ impl Thread {
         let transfer = &mut transfers[piece.transfer];
         let addr = transfer.addr.add(piece.start as u64).map_err(|_| DaemonError::Protocol)?;
         let batch = self.batch;
-        let (before, len) = match transfer.bytes {
+        let Brought { before, len } = match transfer.bytes {
             Bytes::Read(_) => brought(addr, piece.len as u64),
-            Bytes::Write(_) => (0, piece.len as u64),
+            Bytes::Write(_) => Brought { before: 0, len: piece.len as u64 },
         };
         let Some(block) = self.connection.take_block(len) else { return Ok(None) };
         let data = block.offset();
@@ -275,7 +292,8 @@ impl Thread {
                     (Bytes::Read(into), Some(block)) => {
                         let file = &self.connection.file;
                         let from = transfer.addr.raw() + piece.start as u64;
-                        let (before, _) = brought(GlobalAddr::from_raw(from), into.len() as u64);
+                        let Brought { before, .. } =
+                            brought(GlobalAddr::from_raw(from), into.len() as u64);
                         file.memory()
                             .read(file.data_offset() + block.offset() + before, into)
                             .map_err(|_| Stop::Failed(DaemonError::Protocol.into()))
@@ -291,12 +309,11 @@ impl Thread {
     }
 }
 
-/// What a read request transfers: the number of bytes before the requested ones, and the total
-/// length. A read within one aligned word transfers the whole word, so that it is atomic; a block
-/// has room for it.
-const fn brought(addr: GlobalAddr, len: u64) -> (u64, u64) {
+/// Returns what a read request transfers. A read within one aligned word transfers the whole word,
+/// so that it is atomic; a block has room for it.
+const fn brought(addr: GlobalAddr, len: u64) -> Brought {
     let before = addr.raw() % WORD;
-    if before + len <= WORD { (before, WORD) } else { (0, len) }
+    if before + len <= WORD { Brought { before, len: WORD } } else { Brought { before: 0, len } }
 }
 
 /// Cuts the transfers from `from` on into pieces of at most `longest` bytes.

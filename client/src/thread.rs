@@ -11,7 +11,7 @@ use rackpool_ring::reservation::ReservationRecord;
 use rackpool_shm::OutOfBounds;
 use rackpool_shm::access::{AccessGuard, Intent};
 use rackpool_shm::page_map::PageMap;
-use rackpool_shm::window::LocalWindow;
+use rackpool_shm::window::{LocalWindow, ThreadMemory};
 use rackpool_wire::rack::{RackAnswer, RackRequest};
 
 use crate::calls::Calls;
@@ -55,6 +55,14 @@ pub(crate) struct Target {
     pub(crate) len: u64,
 }
 
+/// An announced access to a frame.
+#[derive(Debug)]
+pub(crate) struct Entered<'a> {
+    pub(crate) guard: AccessGuard<'a>,
+    /// The page word that was found. It differs from the translation's after a freeze or thaw.
+    pub(crate) word: PageWord,
+}
+
 impl Thread {
     /// A thread state with a slot of its own. Returns `None` if no such slot is left.
     pub(crate) fn new(connection: &Arc<Connection>) -> Result<Option<Self>, DaemonError> {
@@ -90,12 +98,16 @@ impl Thread {
     }
 
     fn window(connection: &Connection, index: u16) -> Result<LocalWindow, OutOfBounds> {
+        let memory = ThreadMemory {
+            file: Arc::clone(connection.file.memory()),
+            offsets: connection.file.offsets(index)?,
+        };
         LocalWindow::new(
             Arc::clone(&connection.frames),
             Arc::clone(&connection.metadata),
             &connection.layout,
             connection.marks.clone(),
-            (Arc::clone(connection.file.memory()), connection.file.offsets(index)?),
+            memory,
             connection.barrier,
             connection.latency,
         )
@@ -279,15 +291,14 @@ impl Thread {
     }
 
     /// Announces access to the frame of a translation, if its page is still there and allows the
-    /// access; a frozen page can be read. Also returns the page word that was found, which differs
-    /// from the translation's after a freeze or thaw. Returns `Ok(None)` if the daemon must be
+    /// access; a frozen page can be read. Returns `Ok(None)` if the daemon must be
     /// asked again for this intent.
     pub(crate) fn enter(
         &self,
         frame: FrameId,
         word: PageWord,
         intent: Intent,
-    ) -> Result<Option<(AccessGuard<'_>, PageWord)>, AccessError> {
+    ) -> Result<Option<Entered<'_>>, AccessError> {
         let mut found = word;
         if !may_enter(found, word, intent) {
             found = self.window.look(frame).ok_or(DaemonError::Protocol)?;
@@ -297,7 +308,7 @@ impl Thread {
                 break;
             }
             match self.window.enter(frame, intent, found).ok_or(DaemonError::Protocol)? {
-                Ok(guard) => return Ok(Some((guard, found))),
+                Ok(guard) => return Ok(Some(Entered { guard, word: found })),
                 Err(now) => found = now,
             }
         }

@@ -5,8 +5,8 @@ use rackpool_model::FrameId;
 use rackpool_shm::access::Intent;
 
 use crate::deadline::Retries;
-use crate::remote::RemoteTransfer;
-use crate::thread::{Target, Thread};
+use crate::remote::{DaemonTransfer, RemoteTransfer};
+use crate::thread::{Entered, Target, Thread};
 use crate::translation::{Place, Translation};
 use crate::{AccessError, DaemonError, GlobalAddr, RackId};
 
@@ -83,7 +83,8 @@ impl Thread {
             let translation = self.translate(&target, bytes.intent())?;
             match translation.place {
                 Place::Local { frame, word } => {
-                    let Some((guard, word)) = self.enter(frame, word, bytes.intent())? else {
+                    let Some(Entered { guard, word }) = self.enter(frame, word, bytes.intent())?
+                    else {
                         let part = bytes.part(done, len);
                         let some = self.transfer_moving(&target, translation, part)?;
                         done += some;
@@ -154,7 +155,7 @@ impl Thread {
         if intent == Intent::Write && !self.moves_here(frame, word) {
             return Ok(0);
         }
-        let (some, home) = self.have_done(target.addr, bytes)?;
+        let DaemonTransfer { done: some, home } = self.have_done(target.addr, bytes)?;
         if some == len && home != self.connection.rack {
             self.remember(target.page, Translation { place: Place::Remote { home }, ..known });
         }

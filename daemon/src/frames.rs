@@ -83,11 +83,14 @@ pub(crate) fn make_marks(directory: &RackDirectory, wanted: &Geometry) -> anyhow
     Ok(())
 }
 
+/// The marks, and the file that holds them.
+pub(crate) struct MarksFile {
+    pub(crate) marks: Marks,
+    pub(crate) file: File,
+}
+
 /// Opens the file of the marks.
-pub(crate) fn open_marks(
-    directory: &RackDirectory,
-    found: &Geometry,
-) -> anyhow::Result<(Marks, File)> {
+pub(crate) fn open_marks(directory: &RackDirectory, found: &Geometry) -> anyhow::Result<MarksFile> {
     let path = directory.marks();
     let file = file::open(&path)?.with_context(|| {
         format!("{} is missing: remove the rack's folder to give its contents up", path.display())
@@ -95,28 +98,36 @@ pub(crate) fn open_marks(
     let bytes = Marks::bytes(found.page_size, found.frames);
     file::check_len(&file, &path, bytes)?;
     let memory = Arc::new(Mapping::new(&file, bytes)?);
-    Ok((Marks::new(memory, found.page_size, found.frames)?, file))
+    Ok(MarksFile { marks: Marks::new(memory, found.page_size, found.frames)?, file })
+}
+
+/// The metadata file to use, locked.
+pub(crate) struct MetadataFile {
+    pub(crate) file: File,
+    /// The incarnation whose memory was lost; `None` if the memory is there.
+    pub(crate) lost: Option<Incarnation>,
 }
 
 /// If the memory that the metadata describes was lost with its daemon, starts a new incarnation of
 /// the rack. Removes the old files but never truncates them, because clients may have mapped them.
-/// Returns the metadata file to use, locked, and the old incarnation. The old daemon is dead: this
-/// process has its lock.
+/// The old daemon is dead: this process has its lock.
 pub(crate) fn begin_anew_if_lost(
     metadata: File,
     directory: &RackDirectory,
     wanted: &Geometry,
-) -> anyhow::Result<(File, Option<Incarnation>)> {
+) -> anyhow::Result<MetadataFile> {
     let path = directory.metadata();
     let layout = MetadataLayout::new(wanted.page_size, wanted.frames);
     if metadata.metadata()?.len() < 4096 {
-        return Ok((metadata, None));
+        return Ok(MetadataFile { file: metadata, lost: None });
     }
     let first = Mapping::new(&metadata, 4096)?;
     let block = first.view::<Superblock>(0)?;
-    let Ok(found) = block.read(&path) else { return Ok((metadata, None)) };
+    let Ok(found) = block.read(&path) else {
+        return Ok(MetadataFile { file: metadata, lost: None });
+    };
     if !MemoryKind::is_gone(block.memory_kind()) || found.rack != wanted.rack {
-        return Ok((metadata, None));
+        return Ok(MetadataFile { file: metadata, lost: None });
     }
     let life = block.incarnation(&path)?;
     tracing::warn!(
@@ -132,7 +143,7 @@ pub(crate) fn begin_anew_if_lost(
     std::fs::remove_file(&path)?;
     let fresh = file::create(&path, layout.bytes())?;
     file::lock(&fresh, &path)?;
-    Ok((fresh, Some(life)))
+    Ok(MetadataFile { file: fresh, lost: Some(life) })
 }
 
 /// If the metadata describes memory of another kind or geometry that never had page ids, a start

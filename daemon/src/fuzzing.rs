@@ -5,5 +5,6 @@ mod fabric;
 mod plane;
 mod slab;
 
+pub use crate::data_plane::MemoryMetrics;
 pub use plane::{ClientUnderTest, PlaneUnderTest};
 pub use slab::SlabUnderTest;

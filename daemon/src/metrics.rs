@@ -125,7 +125,8 @@ impl RackMetrics {
             page.counter(name, help, Unit::None, get(counter))?;
         }
         page.counters(
-            ("rack_requests", "mode"),
+            "rack_requests",
+            "mode",
             "Requests to other racks, by how their data travelled.",
             Unit::None,
             &[
@@ -156,7 +157,8 @@ impl RackMetrics {
             get(&sharing.copies),
         )?;
         page.counters(
-            ("sharings", "step"),
+            "sharings",
+            "step",
             "How often pages began to be shared, and how often writers ended that.",
             Unit::None,
             &[("begun", get(&sharing.begun)), ("ended", get(&sharing.ended))],
@@ -169,13 +171,15 @@ impl RackMetrics {
     fn show_swaps(&self, page: &mut Page<'_>) -> fmt::Result {
         let swaps = &self.metrics.swaps;
         page.counters(
-            ("swaps", "side"),
+            "swaps",
+            "side",
             "Swaps that this rack asked for, and that it was asked for.",
             Unit::None,
             &[("asked", get(&swaps.asked)), ("served", get(&swaps.served))],
         )?;
         page.counters(
-            ("pages_moved", "way"),
+            "pages_moved",
+            "way",
             "Pages that came and went by swaps.",
             Unit::None,
             &[("in", get(&swaps.arrived)), ("out", get(&swaps.departed))],
@@ -189,7 +193,8 @@ impl RackMetrics {
         )?;
         let refused: Vec<_> = swaps.refused().collect();
         page.counters(
-            ("swaps_refused", "reason"),
+            "swaps_refused",
+            "reason",
             "Hot pages that did not move.",
             Unit::None,
             &refused,

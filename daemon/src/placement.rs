@@ -11,7 +11,7 @@ use rackpool_shm::memory::MemoryKind;
 use rackpool_shm::numa::Policy;
 use rustix::process::Pid;
 
-use crate::processor::{self, Processor};
+use crate::processor::{self, ChosenNode, Processor};
 
 /// The NUMA node that an operator chooses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -109,7 +109,7 @@ impl Placement {
     /// processor must belong to the node, also with `auto`: to use another node's processor, name
     /// that node.
     pub(crate) fn on(self, cpu: Option<u32>, machine: &HostFiles) -> anyhow::Result<Self> {
-        let node = self.node.as_ref().map(|node| (node, self.reason.as_str()));
+        let node = self.node.as_ref().map(|node| ChosenNode { node, reason: &self.reason });
         let processor = cpu.map(|cpu| Processor::choose(cpu, node, machine)).transpose()?;
         Ok(Self { processor, ..self })
     }

@@ -18,12 +18,20 @@ pub(crate) struct Processor {
     others: Vec<u32>,
 }
 
+/// The NUMA node of the daemon.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ChosenNode<'a> {
+    pub(crate) node: &'a Node,
+    /// Why it was chosen, for operators.
+    pub(crate) reason: &'a str,
+}
+
 impl Processor {
     /// Checks the processor that an operator named. Refuses a processor that does not exist, that
     /// belongs to another NUMA node than the daemon's, or that this process may not use.
     pub(crate) fn choose(
         own: u32,
-        node: Option<(&Node, &str)>,
+        node: Option<ChosenNode<'_>>,
         machine: &HostFiles,
     ) -> anyhow::Result<Self> {
         let there = parse_list(&machine.sys_text("devices/system/cpu/online").unwrap_or_default());
@@ -34,7 +42,9 @@ impl Processor {
                 list_text(&there)
             );
         }
-        if let Some((node, reason)) = node.filter(|(node, _)| !node.cpus.contains(&own)) {
+        if let Some(ChosenNode { node, reason }) =
+            node.filter(|chosen| !chosen.node.cpus.contains(&own))
+        {
             bail!(
                 "--cpu {own}: this processor is not of NUMA node {} ({reason}), which has {}: choose one of them, or another --numa-node, or --numa-node none",
                 node.id,
@@ -131,7 +141,7 @@ mod tests {
         (folder, machine)
     }
 
-    fn refused(own: u32, node: Option<(&Node, &str)>, machine: &HostFiles) -> String {
+    fn refused(own: u32, node: Option<ChosenNode<'_>>, machine: &HostFiles) -> String {
         Processor::choose(own, node, machine).unwrap_err().to_string()
     }
 
@@ -160,7 +170,8 @@ mod tests {
             free_bytes: 1 << 30,
             distances: vec![20, 10],
         };
-        let said = refused(0, Some((&node, "the RDMA card's")), &machine);
+        let said =
+            refused(0, Some(ChosenNode { node: &node, reason: "the RDMA card's" }), &machine);
         assert!(said.contains("not of NUMA node 1 (the RDMA card's), which has 4-7: ch"), "{said}");
     }
 

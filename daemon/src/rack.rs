@@ -20,6 +20,7 @@ use rackpool_shm::{Mapping, PopulateError, file, folder};
 use rackpool_sync::atomic::{AtomicBool, Ordering};
 use rustix::fs::FallocateFlags;
 
+use crate::frames::{MarksFile, MetadataFile};
 use crate::{Options, frames};
 
 /// A rack's memory, locked for this process.
@@ -73,7 +74,8 @@ impl Rack {
             None => file::create(&path, layout.bytes())?,
         };
         file::lock(&metadata_file, &path)?;
-        let (metadata_file, lost) = frames::begin_anew_if_lost(metadata_file, &directory, &wanted)?;
+        let MetadataFile { file: metadata_file, lost } =
+            frames::begin_anew_if_lost(metadata_file, &directory, &wanted)?;
         let metadata_file =
             frames::begin_anew_if_unused(metadata_file, &directory, &options.memory_kind, &wanted)?;
         if metadata_file.metadata()?.len() == 0 && !directory.frames().exists() {
@@ -108,7 +110,7 @@ impl Rack {
         for warning in &memory.warnings {
             tracing::warn!("{}: {warning}", options.rack);
         }
-        let (marks, marks_file) = frames::open_marks(&directory, &found)?;
+        let MarksFile { marks, file: marks_file } = frames::open_marks(&directory, &found)?;
         block.set_extra_latency_ns(options.cxl_latency_ns);
         let description = describe_memory(options, &memory.pages);
         let metadata = RackMetadata::new(Mapping::new(&metadata_file, layout.bytes())?, layout)?;

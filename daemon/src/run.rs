@@ -49,7 +49,7 @@ const RENEWAL: Duration = Duration::from_secs(30 * 86_400);
 /// Serves the rack until a signal stops the daemon.
 pub fn run(options: &Options) -> anyhow::Result<()> {
     // Check all options before anything is created or sent to the metadata server.
-    let rules = rules(options).map_err(UsageError::new)?;
+    let rules = PlaneRules::of(options).map_err(UsageError::new)?;
     ReserveRules::of(options).map_err(UsageError::new)?;
     options.metrics.map(rackpool_metrics::check).transpose().map_err(UsageError::new)?;
     let metadata_server = MetadataServer::new(options.metadata.clone(), credentials(options)?);
@@ -132,7 +132,7 @@ async fn serve(
     metadata_server: MetadataServer,
     rack: Arc<Rack>,
     placement: Placement,
-    rules: (LeaseRules, SwapSettings),
+    rules: PlaneRules,
 ) -> anyhow::Result<()> {
     let keyring = Keyring::awaited();
     let buffers = Buffers::new(&placement, rack.metadata.layout())
@@ -155,9 +155,9 @@ async fn serve(
     join(&mut link, &rack, known.is_none()).await?;
     let (notifications, mut noticed) = async_mpsc::unbounded_channel();
     let poll = Duration::from_millis(options.poll_ms.into());
-    let (mut plane, waker, Adopted { orphans, last }) = data_plane(
+    let StartedPlane { mut plane, waker, adopted: Adopted { orphans, last } } = data_plane(
         &rack,
-        (fabric, buffers),
+        Transport { fabric, buffers },
         notifications,
         &metrics,
         known.is_some(),
@@ -279,10 +279,31 @@ fn say_what_is_served(options: &Options, rack: &Rack, fabric: &str) {
     tracing::info!("{}: memory of kind {}", options.rack, rack.memory);
 }
 
-/// Returns the lease and swap rules that the options give.
-fn rules(options: &Options) -> anyhow::Result<(LeaseRules, SwapSettings)> {
-    let swaps = options.swaps.settings(options.bandwidth_gbps, options.page_size.0)?;
-    Ok((LeaseRules::of(options.lease()), swaps))
+/// The lease and swap rules that the options give.
+struct PlaneRules {
+    leases: LeaseRules,
+    swaps: SwapSettings,
+}
+
+impl PlaneRules {
+    fn of(options: &Options) -> anyhow::Result<Self> {
+        let swaps = options.swaps.settings(options.bandwidth_gbps, options.page_size.0)?;
+        Ok(Self { leases: LeaseRules::of(options.lease()), swaps })
+    }
+}
+
+/// The fabric, and the buffers that it uses for requests.
+struct Transport {
+    fabric: Box<dyn Fabric>,
+    buffers: Buffers,
+}
+
+/// A data plane that has adopted what an earlier daemon left.
+struct StartedPlane {
+    plane: DataPlane,
+    waker: Arc<Waker>,
+    /// The clients of the earlier daemon.
+    adopted: Adopted,
 }
 
 /// Starts the data plane's thread, binds it to its placement and sets its priority. The thread
@@ -304,17 +325,16 @@ fn start(
     Ok((thread, priority.recv().context("the data plane did not start")?))
 }
 
-/// Creates the data plane, which adopts everything that an earlier daemon left. Returns it with its
-/// waker and the clients that may reconnect.
+/// Creates the data plane, which adopts everything that an earlier daemon left.
 fn data_plane(
     rack: &Arc<Rack>,
-    (fabric, buffers): (Box<dyn Fabric>, Buffers),
+    Transport { fabric, buffers }: Transport,
     notifications: async_mpsc::UnboundedSender<ControlNotification>,
     metrics: &Arc<PlaneMetrics>,
     restarted: bool,
     poll: Duration,
-    (lease_rules, swap): (LeaseRules, SwapSettings),
-) -> anyhow::Result<(DataPlane, Arc<Waker>, Adopted)> {
+    rules: PlaneRules,
+) -> anyhow::Result<StartedPlane> {
     let (commands, receiver) = mpsc::channel();
     let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
     let waker = Arc::new(Waker::new(commands, wake.try_clone()?));
@@ -336,13 +356,13 @@ fn data_plane(
         wake,
         poll,
         restarted,
-        lease_rules,
-        swap,
+        lease_rules: rules.leases,
+        swap: rules.swaps,
     })?;
     let adopted = adopt_clients(rack, &mut plane)?;
     plane.finish_served()?;
     plane.resume_exchanges()?;
-    Ok((plane, waker, adopted))
+    Ok(StartedPlane { plane, waker, adopted })
 }
 
 /// The clients of an earlier daemon.

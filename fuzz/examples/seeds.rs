@@ -12,7 +12,7 @@ use rackpool_model::{
     PageWord, RackId, StorePosition,
 };
 use rackpool_shm::Mapping;
-use rackpool_shm::superblock::{FileKind, Geometry, SUPERBLOCK_BYTES, Superblock};
+use rackpool_shm::superblock::{FileKind, Geometry, OwnerProcess, SUPERBLOCK_BYTES, Superblock};
 use rackpool_trace::{RackFrames, Recording};
 use rackpool_wire::control::{ControlRefusal, ControlReply, ControlRequest, RackStatus, Resume};
 use rackpool_wire::encode;
@@ -332,7 +332,7 @@ fn geometry() -> anyhow::Result<()> {
         let block = mapping.view::<Superblock>(0)?;
         let is_client = kind == FileKind::Client;
         if is_client {
-            block.set_owner(4711, 815);
+            block.set_owner(OwnerProcess { pid: 4711, started: 815 });
         }
         block.format(&Geometry {
             kind,

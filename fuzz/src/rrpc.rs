@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 use rackpool_fabric::{EndpointId, FabricError, Operation, RegionId, RemoteRegion, WorkRequest};
 use rackpool_rrpc::message::{self, Message};
 use rackpool_rrpc::{
-    Action, Arena, Block, Call, CallEvent, CallId, Data, Event, Mode, Outcome, Overdue,
-    RemotePlace, RequestId, Route, RpcMachine, Wants,
+    Arena, Block, Call, CallEvent, CallId, Data, Mode, Outcome, Overdue, RemotePlace, RequestId,
+    Route, RpcAction, RpcEvent, RpcMachine, Wants,
 };
 
 use crate::Input;
@@ -47,7 +47,7 @@ pub fn rrpc(bytes: &[u8]) {
         is_open: true,
     };
     let calibrate = input.below(2) == 1;
-    scenario.handle(Event::Opened { endpoint: ENDPOINT, calibrate });
+    scenario.handle(RpcEvent::Opened { endpoint: ENDPOINT, calibrate });
     while !input.is_empty() {
         match input.below(8) {
             0 => {
@@ -67,7 +67,7 @@ pub fn rrpc(bytes: &[u8]) {
             6 => scenario.complete(&mut input),
             _ => {
                 scenario.now += Duration::from_millis(u64::from(input.short()));
-                scenario.handle(Event::DeadlinePassed);
+                scenario.handle(RpcEvent::DeadlinePassed);
             }
         }
         let refuses = input.below(16) == 0;
@@ -77,7 +77,7 @@ pub fn rrpc(bytes: &[u8]) {
 }
 
 impl Scenario {
-    fn handle(&mut self, event: Event) {
+    fn handle(&mut self, event: RpcEvent) {
         self.machine.handle(self.now, event);
     }
 
@@ -85,7 +85,7 @@ impl Scenario {
         if let Ok(message) = message::decode(&bytes) {
             assert_eq!(again(&message, &bytes), bytes, "{message:?}");
         }
-        self.handle(Event::Arrived { endpoint: ENDPOINT, bytes });
+        self.handle(RpcEvent::Arrived { endpoint: ENDPOINT, bytes });
     }
 
     fn well_formed(&mut self, input: &mut Input<'_>) {
@@ -161,7 +161,7 @@ impl Scenario {
             0 => Err(FabricError::PeerGone),
             _ => Ok(()),
         };
-        self.handle(Event::Completed { id, result });
+        self.handle(RpcEvent::Completed { id, result });
         if input.below(2) == 0 {
             self.held.drain(..).for_each(|block| self.machine.give_back(block));
         }
@@ -175,7 +175,7 @@ impl Scenario {
         let mut unrung = false;
         while let Some(action) = self.machine.poll() {
             match action {
-                Action::Post { endpoint, list } => {
+                RpcAction::Post { endpoint, list } => {
                     assert!(list.len() + self.posted.len() <= 4, "more than the queue holds");
                     let outcome = if refuses {
                         let error = FabricError::QueueFull { in_flight: 4, asked: list.len() };
@@ -187,24 +187,24 @@ impl Scenario {
                     };
                     self.machine.settle(outcome);
                 }
-                Action::Send { endpoint, message } if refuses => {
+                RpcAction::Send { endpoint, message } if refuses => {
                     let error = FabricError::RingFull;
                     self.machine.settle(Outcome::SendRefused { endpoint, message, error });
                 }
-                Action::Send { message, .. } => {
+                RpcAction::Send { message, .. } => {
                     let read = message::decode(&message).expect("what is sent can be read");
                     assert_eq!(again(&read, &message), message);
                     unrung = true;
                 }
-                Action::Flush { .. } => {
+                RpcAction::Flush { .. } => {
                     assert!(std::mem::take(&mut unrung), "it is rung for nothing");
                 }
-                Action::Disconnect { why, .. } => {
+                RpcAction::Disconnect { why, .. } => {
                     assert!(!why.is_empty());
                     self.handle_end();
                     unrung = false;
                 }
-                Action::AnswerProbe { ask, len } => {
+                RpcAction::AnswerProbe { ask, len } => {
                     let place = self.machine.arena().beginning(len);
                     assert_eq!(place.len, len);
                     match self.machine.route(ask, 0, len) {
@@ -255,9 +255,9 @@ impl Scenario {
 
     fn handle_end(&mut self) {
         for id in std::mem::take(&mut self.posted) {
-            self.handle(Event::Completed { id, result: Err(FabricError::Closed) });
+            self.handle(RpcEvent::Completed { id, result: Err(FabricError::Closed) });
         }
-        self.handle(Event::Ended { endpoint: ENDPOINT, error: FabricError::Closed });
+        self.handle(RpcEvent::Ended { endpoint: ENDPOINT, error: FabricError::Closed });
         self.is_open = false;
     }
 

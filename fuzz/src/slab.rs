@@ -113,9 +113,10 @@ impl Scenario {
     }
 
     fn restart(&mut self) {
-        let before = self.slab.metrics();
+        let counts = |slab: &SlabUnderTest| (slab.free_frames(), slab.allocated_bytes());
+        let before = counts(&self.slab);
         self.slab.restart().unwrap();
-        assert_eq!(self.slab.metrics(), before, "what a restarted daemon counts");
+        assert_eq!(counts(&self.slab), before, "what a restarted daemon counts");
         self.check();
     }
 
@@ -124,7 +125,7 @@ impl Scenario {
             assert!(self.slab.is_allocated(*addr), "{addr} is no longer in use");
         }
         if !self.is_damaged {
-            assert_eq!(self.slab.metrics().1, self.held.values().sum::<u64>());
+            assert_eq!(self.slab.allocated_bytes(), self.held.values().sum::<u64>());
         }
     }
 
@@ -206,12 +207,12 @@ impl Scenario {
             let freed = self.slab.free(addr).unwrap();
             assert!(freed || self.is_damaged, "{addr} is in use and was not taken back");
         }
-        let used = self.slab.metrics().1;
+        let used = self.slab.allocated_bytes();
         // A page that damage has frozen keeps its objects.
         assert!(used == 0 || self.is_damaged, "{used} bytes in use are in no object");
         self.slab.drain().unwrap();
         self.slab.restart().unwrap();
-        let (free, used) = self.slab.metrics();
+        let (free, used) = (self.slab.free_frames(), self.slab.allocated_bytes());
         assert!(
             self.is_damaged || (free, used) == (FRAMES, 0),
             "{free} frames free, {used} B used"

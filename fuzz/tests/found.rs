@@ -158,7 +158,7 @@ fn a_refill_into_an_inbox_that_is_not_empty_loses_nothing() {
     assert_eq!(ask(&mut plane, 0, refill(64)), Some(RackAnswer::Invalid));
     plane.kill(CLIENT).unwrap();
     step(&mut plane);
-    assert_eq!(plane.metrics().1, 0);
+    assert_eq!(plane.metrics().allocated_bytes, 0);
 }
 
 #[test]

@@ -71,7 +71,7 @@ impl ServerMetrics {
             .collect();
         let left = (racks.len() - up.len()) as u64;
         let help = "Whether the rack has a lease: 1 or 0. One that has left is not listed.";
-        page.gauges(("rack_up", "rack"), help, Unit::None, &up)?;
+        page.gauges("rack_up", "rack", help, Unit::None, &up)?;
         let help = "Racks whose daemons have ended on purpose.";
         page.gauge("racks_left", help, Unit::None, left)
     }
@@ -135,7 +135,8 @@ impl Source for ServerMetrics {
     fn show(&self, page: &mut Page<'_>) -> fmt::Result {
         let requests: Vec<_> = REQUESTS.into_iter().zip(self.requests.iter().map(get)).collect();
         page.counters(
-            ("metadata_requests", "kind"),
+            "metadata_requests",
+            "kind",
             "Requests to the metadata server.",
             Unit::None,
             &requests,
@@ -153,7 +154,8 @@ impl Source for ServerMetrics {
             get(&self.pushed),
         )?;
         page.counters(
-            ("racks", "event"),
+            "racks",
+            "event",
             "Racks that joined, left on purpose, or sent no heartbeat within their lease.",
             Unit::None,
             &[

@@ -8,7 +8,7 @@ use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 
-use rackpool_client::{GlobalAddr, OutOfBounds, Pool, RootError};
+use rackpool_client::{GlobalAddr, OutOfBounds, Pool, RootError, RootUpdate};
 use rackpool_tests::pool::TestPool;
 use rackpool_tests::wait::{TIMEOUT, wait_until};
 use rackpool_wire::bounds::MAX_NAME_BYTES;
@@ -60,9 +60,15 @@ fn broken(frame: Vec<u8>, name: &str) -> [Vec<u8>; 2] {
 fn work(pool: &Pool, stop: &AtomicBool, turns: &AtomicU32) {
     let addr = pool.alloc(64).unwrap();
     while !stop.load(Ordering::Relaxed) {
-        assert_eq!(pool.set_root("other", None, Some(addr)).unwrap(), (Some(addr), true));
+        assert_eq!(
+            pool.set_root("other", None, Some(addr)).unwrap(),
+            RootUpdate { addr: Some(addr), changed: true }
+        );
         assert_eq!(pool.root("other").unwrap(), Some(addr));
-        assert_eq!(pool.set_root("other", Some(addr), None).unwrap(), (None, true));
+        assert_eq!(
+            pool.set_root("other", Some(addr), None).unwrap(),
+            RootUpdate { addr: None, changed: true }
+        );
         let large = pool.alloc(100_000).unwrap();
         pool.write(large, &[7; 64]).unwrap();
         pool.free(large).unwrap();
@@ -94,7 +100,7 @@ fn names_out_of_bounds_are_errors_of_the_call_before_anybody_is_asked() {
     let client = pool.open(0);
     let longest = "x".repeat(MAX_NAME_BYTES);
     let addr = Some(client.alloc(64).unwrap());
-    assert_eq!(client.set_root(&longest, None, addr), Ok((addr, true)));
+    assert_eq!(client.set_root(&longest, None, addr), Ok(RootUpdate { addr, changed: true }));
     assert_eq!(client.root(&longest), Ok(addr));
     // No daemon answers: the library itself refuses these requests.
     pool.stop_daemon(0);

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use rackpool_client::{ClientOptions, GlobalAddr, Pool, RackId};
+use rackpool_client::{ClientOptions, GlobalAddr, Pool, RackId, RootUpdate};
 use rackpool_kv::Table;
 use rackpool_tests::client::program;
 use rackpool_tests::contents;
@@ -259,7 +259,10 @@ fn memory_and_names_survive_a_stop_and_a_second_up() {
         let addr = pool.alloc(100_000).unwrap();
         pool.write(addr, &contents::of(u64::from(rack), 100_000)).unwrap();
         let name = format!("kept-{rack}");
-        assert_eq!(pool.set_root(&name, None, Some(addr)).unwrap(), (Some(addr), true));
+        assert_eq!(
+            pool.set_root(&name, None, Some(addr)).unwrap(),
+            RootUpdate { addr: Some(addr), changed: true }
+        );
         addr
     });
     let last = up.stop();

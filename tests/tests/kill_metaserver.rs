@@ -57,7 +57,7 @@ fn memory_and_roots_survive_the_metadata_server() {
             // An acknowledged change is durable, however soon the server is killed.
             let next = Some(GlobalAddr::from_raw(PAGE + round * 16));
             wait_until("a name is changed", TIMEOUT, || match racks[0].set_root("n", last, next) {
-                Ok((now, _)) => now == next,
+                Ok(root) => root.addr == next,
                 Err(RootError::Daemon(DaemonError::MetadataUnreachable)) => false,
                 Err(error) => panic!("{error}"),
             });

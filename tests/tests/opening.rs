@@ -5,7 +5,7 @@ use std::os::unix::fs::DirBuilderExt;
 use std::os::unix::net::UnixStream;
 use std::sync::{Arc, Barrier};
 
-use rackpool_client::{ClientOptions, GlobalAddr, OpenError, RackId};
+use rackpool_client::{ClientOptions, GlobalAddr, OpenError, RackId, RootUpdate};
 use rackpool_tests::census::Census;
 use rackpool_tests::contents;
 use rackpool_tests::pool::{PAGE, TestPool};
@@ -113,13 +113,28 @@ fn names_are_shared_and_change_only_as_expected() {
     let racks = [pool.open(0), pool.open(1)];
     let (a, b) = (racks[0].alloc(16).unwrap(), racks[1].alloc(16).unwrap());
     assert_eq!(racks[0].root("name").unwrap(), None);
-    assert_eq!(racks[0].set_root("name", None, Some(a)).unwrap(), (Some(a), true));
+    assert_eq!(
+        racks[0].set_root("name", None, Some(a)).unwrap(),
+        RootUpdate { addr: Some(a), changed: true }
+    );
     assert_eq!(racks[1].root("name").unwrap(), Some(a));
-    assert_eq!(racks[1].set_root("name", None, Some(b)).unwrap(), (Some(a), false));
-    assert_eq!(racks[1].set_root("name", Some(b), Some(b)).unwrap(), (Some(a), false));
-    assert_eq!(racks[1].set_root("name", Some(a), Some(b)).unwrap(), (Some(b), true));
+    assert_eq!(
+        racks[1].set_root("name", None, Some(b)).unwrap(),
+        RootUpdate { addr: Some(a), changed: false }
+    );
+    assert_eq!(
+        racks[1].set_root("name", Some(b), Some(b)).unwrap(),
+        RootUpdate { addr: Some(a), changed: false }
+    );
+    assert_eq!(
+        racks[1].set_root("name", Some(a), Some(b)).unwrap(),
+        RootUpdate { addr: Some(b), changed: true }
+    );
     assert_eq!(pool.client(0, &["serve"]).ask("root name"), format!("{:x}", b.raw()));
-    assert_eq!(racks[0].set_root("name", Some(b), None).unwrap(), (None, true));
+    assert_eq!(
+        racks[0].set_root("name", Some(b), None).unwrap(),
+        RootUpdate { addr: None, changed: true }
+    );
     assert_eq!(racks[1].root("name").unwrap(), None);
     for wrong in [String::new(), "x".repeat(256)] {
         racks[0].set_root(&wrong, None, Some(a)).unwrap_err();
@@ -129,7 +144,8 @@ fn names_are_shared_and_change_only_as_expected() {
         let wanting = |index: u64| {
             let rack = &racks[usize::try_from(index % 2).unwrap()];
             let addr = GlobalAddr::from_raw(a.raw() + index);
-            scope.spawn(move || usize::from(rack.set_root("one", None, Some(addr)).unwrap().1))
+            scope
+                .spawn(move || usize::from(rack.set_root("one", None, Some(addr)).unwrap().changed))
         };
         let all: Vec<_> = (0..8).map(wanting).collect();
         all.into_iter().map(|thread| thread.join().unwrap()).sum()

@@ -10,7 +10,7 @@ use rackpool_client::{GlobalAddr, Pool, RackId};
 use rackpool_kv::{Options, Table};
 use rackpool_model::ClientId;
 use rackpool_ring::client_file::ClientFile;
-use rackpool_ring::reservation::{Armed, Borrowed, PublishMode};
+use rackpool_ring::reservation::{Armed, ArmedMode, Borrowed};
 use rackpool_shm::directory::RackDirectory;
 use rackpool_shm::{Mapping, file};
 use rackpool_tests::census::{self, Census};
@@ -274,10 +274,10 @@ fn records_full_of_garbage_harm_nobody() {
             };
             let (object, token, link) = (word(), word(), word());
             let mode = match word() % 4 {
-                0 => PublishMode::Plain,
-                1 => PublishMode::Borrowed(word()),
-                2 => PublishMode::Compare(word()),
-                _ => PublishMode::Settle(word()),
+                0 => ArmedMode::Plain,
+                1 => ArmedMode::Borrowed(word()),
+                2 => ArmedMode::Compare(word()),
+                _ => ArmedMode::Settle(word()),
             };
             let borrowed = Borrowed { object, token, place: word() };
             let (word, mask, replaced) = (word(), word(), word());

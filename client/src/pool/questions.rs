@@ -8,7 +8,7 @@ use crate::connection::DaemonLink;
 use crate::control::ControlStream;
 use crate::deadline::Pauses;
 use crate::thread::Thread;
-use crate::{DaemonError, GlobalAddr, Pool, RootError};
+use crate::{DaemonError, GlobalAddr, Pool, RootError, RootUpdate};
 
 impl Pool {
     /// Returns the address stored under the root `name` (1 to 255 bytes), which is shared by the
@@ -28,19 +28,19 @@ impl Pool {
     /// [`RootError`]: the name is empty or too long, the metadata server refuses, or the daemon or
     /// the metadata server does not answer.
     pub fn root(&self, name: &str) -> Result<Option<GlobalAddr>, RootError> {
-        self.root_request(&ControlRequest::GetRoot { name: name.into() }).map(|(addr, _)| addr)
+        self.root_request(&ControlRequest::GetRoot { name: name.into() }).map(|root| root.addr)
     }
 
     /// Durably replaces the address stored under `name` with `new` if it equals `expected`. Returns
-    /// the address stored afterwards, and whether this call stored it.
+    /// the address stored afterwards, and whether this call changed it.
     ///
     /// ```no_run
     /// # use rackpool_client::{ClientOptions, Pool, RackId};
     /// # let pool = Pool::open(ClientOptions::new("/dev/shm/rackpool", RackId(0)))?;
     /// // Whoever comes first makes it; the others use what is there.
     /// let made = pool.alloc(4096)?;
-    /// let (inventory, is_mine) = pool.set_root("inventory", None, Some(made))?;
-    /// if !is_mine {
+    /// let inventory = pool.set_root("inventory", None, Some(made))?;
+    /// if !inventory.changed {
     ///     pool.free(made)?;
     /// }
     /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -54,18 +54,15 @@ impl Pool {
         name: &str,
         expected: Option<GlobalAddr>,
         new: Option<GlobalAddr>,
-    ) -> Result<(Option<GlobalAddr>, bool), RootError> {
+    ) -> Result<RootUpdate, RootError> {
         self.root_request(&ControlRequest::PutRoot { name: name.into(), expected, new })
     }
 
-    fn root_request(
-        &self,
-        request: &ControlRequest,
-    ) -> Result<(Option<GlobalAddr>, bool), RootError> {
+    fn root_request(&self, request: &ControlRequest) -> Result<RootUpdate, RootError> {
         // The daemon would treat a request beyond the bounds as a protocol error.
         request.check()?;
         match self.ask(request)? {
-            ControlReply::Root { addr, changed } => Ok((addr, changed)),
+            ControlReply::Root { addr, changed } => Ok(RootUpdate { addr, changed }),
             ControlReply::Refused(ControlRefusal::Metadata(refusal)) => Err(refusal.into()),
             ControlReply::Refused(ControlRefusal::OutOfBounds(reason)) => Err(reason.into()),
             ControlReply::Refused(ControlRefusal::MetadataUnreachable) => {

@@ -110,11 +110,11 @@ impl Thread {
             replaced: link.replaced.unwrap_or(GlobalAddr::NULL).raw(),
             mode: match link.mode {
                 _ if !reservation.place.is_null() => {
-                    reservation::PublishMode::Borrowed(reservation.place.raw())
+                    reservation::ArmedMode::Borrowed(reservation.place.raw())
                 }
-                PublishMode::Plain => reservation::PublishMode::Plain,
-                PublishMode::Compare(stamp) => reservation::PublishMode::Compare(stamp),
-                PublishMode::Settle(word) => reservation::PublishMode::Settle(word),
+                PublishMode::Plain => reservation::ArmedMode::Plain,
+                PublishMode::Compare(stamp) => reservation::ArmedMode::Compare(stamp),
+                PublishMode::Settle(word) => reservation::ArmedMode::Settle(word),
             },
         };
         let record = self.record(reservation.record);

@@ -118,7 +118,7 @@ fn a_published_reservation_has_a_clear_owner_word_and_frees_what_it_replaced() {
         word: new.raw(),
         mask: u64::MAX,
         replaced: old.raw(),
-        mode: rackpool_ring::reservation::PublishMode::Plain,
+        mode: rackpool_ring::reservation::ArmedMode::Plain,
     };
     assert_eq!(slot.reservations[1].armed(), Some(armed));
     assert_eq!(thread.publish(&mut second, &swap), Err(AccessError::NotAReservation(new)));

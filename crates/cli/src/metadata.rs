@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use anyhow::{Context, anyhow, bail};
 use rackpool_access::{Credentials, explain, require_loopback, require_server_of_same_user};
-use rackpool_model::{GlobalAddr, PageId, PageRange, RackId};
+use rackpool_model::{GlobalAddr, PageId, PageRange, RackId, RootUpdate};
 use rackpool_output::UsageError;
 use rackpool_wire::metadata::{DirectoryEntry, MetadataReply, MetadataRequest, PoolStatus, Tagged};
 use rackpool_wire::{FrameReader, encode};
@@ -26,6 +26,15 @@ pub struct MetadataServer {
 trait Duplex: Read + Write {}
 
 impl<T: Read + Write> Duplex for T {}
+
+/// A range of pages that have the same home.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LocatedPages {
+    /// The pages.
+    pub pages: PageRange,
+    /// Their home.
+    pub home: RackId,
+}
 
 impl MetadataServer {
     /// A metadata server on this host that requires no credentials.
@@ -66,16 +75,16 @@ impl MetadataServer {
     /// # Errors
     /// If the server can't be reached, or refuses.
     pub fn locate(&self, page: PageId) -> anyhow::Result<Option<RackId>> {
-        Ok(self.lookup(page)?.map(|(_, home)| home))
+        Ok(self.lookup(page)?.map(|found| found.home))
     }
 
     /// Requests a page's home, with the range of pages around it that have the same home.
     ///
     /// # Errors
     /// If the server can't be reached, or refuses.
-    pub fn lookup(&self, page: PageId) -> anyhow::Result<Option<(PageRange, RackId)>> {
+    pub fn lookup(&self, page: PageId) -> anyhow::Result<Option<LocatedPages>> {
         match self.ask(MetadataRequest::Locate { page })? {
-            MetadataReply::Located { pages, home } => Ok(Some((pages, home))),
+            MetadataReply::Located { pages, home } => Ok(Some(LocatedPages { pages, home })),
             MetadataReply::NoSuchPage | MetadataReply::PageLost => Ok(None),
             MetadataReply::Refused(refusal) => bail!(refusal),
             other => bail!("the metadata server answered {other:?}"),
@@ -105,9 +114,9 @@ impl MetadataServer {
         name: &str,
         expected: Option<GlobalAddr>,
         new: Option<GlobalAddr>,
-    ) -> anyhow::Result<(Option<GlobalAddr>, bool)> {
+    ) -> anyhow::Result<RootUpdate> {
         match self.ask(MetadataRequest::PutRoot { name: name.into(), expected, new })? {
-            MetadataReply::Root { addr, changed } => Ok((addr, changed)),
+            MetadataReply::Root { addr, changed } => Ok(RootUpdate { addr, changed }),
             MetadataReply::Refused(refusal) => bail!(refusal),
             other => bail!("the metadata server answered {other:?}"),
         }

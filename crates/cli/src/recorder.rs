@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
 use anyhow::Context;
-use rackpool_client::{GlobalAddr, PageSize, Pool, PublishCas, RackId};
+use rackpool_client::{GlobalAddr, PageSize, Pool, PublishCas, RackId, RootUpdate};
 use rackpool_kv::{CasError, CasRequest, Memory, PoolError, ReadRequest, Roots};
 use rackpool_model::{Access, PageId};
 use rackpool_trace::{RackFrames, Recording};
@@ -219,7 +219,7 @@ impl Roots for RecordedPool {
         name: &str,
         expected: Option<GlobalAddr>,
         new: Option<GlobalAddr>,
-    ) -> Swapped<(Option<GlobalAddr>, bool)> {
+    ) -> Swapped<RootUpdate> {
         Roots::set_root(&*self.pool, name, expected, new)
     }
 }

@@ -67,11 +67,11 @@ impl<M: VolumeMemory> Volume<M> {
         }
         let now = Time::now();
         let change = |inode: &mut Inode| apply(inode, change, now);
-        let ((), inode) = match self.opened(ino) {
+        let updated = match self.opened(ino) {
             Some(file) => self.update_with_lazy(&file, change)?,
             None => self.update(ino, change)?,
         };
-        Ok(inode.attr(ino))
+        Ok(updated.inode.attr(ino))
     }
 
     /// Clears set-user-id, and set-group-id if the group may execute the file. The caller calls it

@@ -9,6 +9,7 @@ use crate::attr::{Ino, Time};
 use crate::error::FsError;
 use crate::file::OpenFile;
 use crate::inode::Inode;
+use crate::store::Updated;
 use crate::tree::{BLOCK_BYTES, CLUSTER_BYTES, Fill, Made, Word, WordKind, plus};
 use crate::volume::{Volume, lock};
 use crate::volume_memory::VolumeMemory;
@@ -35,6 +36,24 @@ fn parts(offset: u64, len: usize, unit: u64) -> impl Iterator<Item = Part> {
         at += len;
         Some(Part { offset, len })
     })
+}
+
+/// What a write at the end of a file did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Appended {
+    /// The offset of the first byte.
+    pub offset: u64,
+    /// The number of bytes written, as [`Volume::write`] returns it.
+    pub bytes: usize,
+}
+
+/// A file that is long enough for a write.
+struct Reserved {
+    /// Where the write begins.
+    offset: u64,
+    /// The length of the file before.
+    before: u64,
+    inode: Inode,
 }
 
 /// The progress of a write, and the error that ended it.
@@ -152,29 +171,28 @@ impl<M: VolumeMemory> Volume<M> {
     /// bytes may be stored, and the file may be longer.
     pub fn write(&self, ino: Ino, offset: u64, from: &[u8]) -> Result<usize, FsError> {
         let how = How { start: Start::At(offset), keeps_capability: false };
-        self.write_from(ino, how, from).map(|(_, bytes)| bytes)
+        self.write_from(ino, how, from).map(|appended| appended.bytes)
     }
 
     /// As [`write`](Self::write), for bytes that a program wrote earlier and a cache held: it keeps
     /// a `security.capability` of the file, which [`write`](Self::write) removes.
     pub fn write_back(&self, ino: Ino, offset: u64, from: &[u8]) -> Result<usize, FsError> {
         let how = How { start: Start::At(offset), keeps_capability: true };
-        self.write_from(ino, how, from).map(|(_, bytes)| bytes)
+        self.write_from(ino, how, from).map(|appended| appended.bytes)
     }
 
     /// Writes at the end of the file. Ranges of concurrent appends, from any mount, never overlap.
-    /// Returns the offset, and the number of bytes written as [`write`](Self::write) does.
-    pub fn append(&self, ino: Ino, from: &[u8]) -> Result<(u64, usize), FsError> {
+    pub fn append(&self, ino: Ino, from: &[u8]) -> Result<Appended, FsError> {
         self.write_from(ino, How { start: Start::End, keeps_capability: false }, from)
     }
 
-    fn write_from(&self, ino: Ino, how: How, from: &[u8]) -> Result<(u64, usize), FsError> {
+    fn write_from(&self, ino: Ino, how: How, from: &[u8]) -> Result<Appended, FsError> {
         let entered = self.enter(ino)?;
         let file = &*entered.file;
         if from.is_empty() {
             let inode = self.contents_inode(ino)?;
             inode.expect_file()?;
-            return Ok((inode.size, 0));
+            return Ok(Appended { offset: inode.size, bytes: 0 });
         }
         let reserved = self.waiting(|| {
             let shared = file.share();
@@ -189,10 +207,10 @@ impl<M: VolumeMemory> Volume<M> {
                 Err(error) => Err(error),
             }
         });
-        let ((offset, before, inode), mut writes, shared) = reserved?;
+        let (Reserved { offset, before, inode }, mut writes, shared) = reserved?;
         // A write at or before the old end leaves no gap: it continues the file behind that end.
         let goes_on_from = if offset <= before { before } else { u64::MAX };
-        let written = self.place(file, &inode, (offset, goes_on_from), from);
+        let written = self.place(file, &inode, offset, goes_on_from, from);
         {
             let mut lazy = lock(&file.lazy);
             lazy.allocated = lazy.allocated.saturating_add_unsigned(written.allocated);
@@ -208,22 +226,22 @@ impl<M: VolumeMemory> Volume<M> {
         if matches!(written.error, Some(FsError::NoSpace)) && before < inode.size {
             let end = if written.bytes > 0 { offset + written.bytes as u64 } else { 0 };
             // If this fails the file keeps the new length, as after a kill.
-            let _ = self.cut_back(file, &inode, (before.max(end), writes));
+            let _ = self.cut_back(file, &inode, before.max(end), writes);
         }
         match written.error {
             Some(error) if written.bytes == 0 => Err(error),
-            _ => Ok((offset, written.bytes)),
+            _ => Ok(Appended { offset, bytes: written.bytes }),
         }
     }
 
     /// Extends the file for a write, before any byte is stored: so all bytes behind the end are
-    /// zeros. Returns the offset, the length before, and the inode.
+    /// zeros.
     fn reserve(
         &self,
         file: &OpenFile,
         How { start, keeps_capability }: How,
         len: u64,
-    ) -> Result<(u64, u64, Inode), FsError> {
+    ) -> Result<Reserved, FsError> {
         let inode = self.contents_inode(file.ino)?;
         inode.expect_file()?;
         let place = |inode: &Inode| {
@@ -238,7 +256,7 @@ impl<M: VolumeMemory> Volume<M> {
         let drops = |inode: &Inode| !keeps_capability && has_capability(inode);
         let in_place = matches!(start, Start::At(_)) && end <= inode.size && inode.head != 0;
         if in_place && !drops(&inode) {
-            return Ok((offset, inode.size, inode));
+            return Ok(Reserved { offset, before: inode.size, inode });
         }
         let head = match inode.head {
             0 => self.new_head(file.ino)?.raw(),
@@ -265,8 +283,8 @@ impl<M: VolumeMemory> Volume<M> {
         if inode.head == 0 {
             self.give_back_head(head, file.ino, &updated);
         }
-        let ((offset, before), inode) = updated?;
-        Ok((offset, before, inode))
+        let Updated { value: (offset, before), inode } = updated?;
+        Ok(Reserved { offset, before, inode })
     }
 
     /// Stores bytes in a file that is long enough. From `goes_on_from` on they continue the file.
@@ -274,7 +292,8 @@ impl<M: VolumeMemory> Volume<M> {
         &self,
         file: &OpenFile,
         inode: &Inode,
-        (offset, goes_on_from): (u64, u64),
+        offset: u64,
+        goes_on_from: u64,
         from: &'a [u8],
     ) -> Written<'a> {
         let head = GlobalAddr::from_raw(inode.head);
@@ -283,8 +302,8 @@ impl<M: VolumeMemory> Volume<M> {
         for part in parts(offset, from.len(), CLUSTER_BYTES) {
             let bytes = &from[written.bytes..written.bytes + part.len];
             let goes_on = part.offset >= goes_on_from;
-            let part = (&part, goes_on);
-            if let Err(error) = self.place_in_cluster(file, head, part, bytes, &mut written) {
+            let placed = self.place_in_cluster(file, head, &part, goes_on, bytes, &mut written);
+            if let Err(error) = placed {
                 written.error = Some(error);
                 break;
             }
@@ -301,7 +320,8 @@ impl<M: VolumeMemory> Volume<M> {
         &self,
         file: &OpenFile,
         head: GlobalAddr,
-        (part, goes_on): (&Part, bool),
+        part: &Part,
+        goes_on: bool,
         from: &'a [u8],
         written: &mut Written<'a>,
     ) -> Result<(), FsError> {
@@ -310,7 +330,7 @@ impl<M: VolumeMemory> Volume<M> {
         if word.is_hole() {
             let at = self.cluster_word(file, head, cluster, true)?;
             let at = at.ok_or(FsError::Damaged("the words of a file"))?;
-            match self.make_cluster(at, (part, goes_on), from)? {
+            match self.make_cluster(at, part, goes_on, from)? {
                 Made::New(run) if run.kind() == Some(WordKind::Run) => {
                     written.allocated += CLUSTER_BYTES;
                     written.bytes += part.len;
@@ -352,7 +372,8 @@ impl<M: VolumeMemory> Volume<M> {
     fn make_cluster(
         &self,
         at: GlobalAddr,
-        (part, goes_on): (&Part, bool),
+        part: &Part,
+        goes_on: bool,
         from: &[u8],
     ) -> Result<Made, FsError> {
         let within = part.offset % CLUSTER_BYTES;

@@ -94,6 +94,19 @@ pub(crate) struct Place {
     pub(crate) prefix: u64,
 }
 
+/// The leaf that covers a hash, as it is stored.
+pub(crate) struct FoundLeaf {
+    pub(crate) place: Place,
+    /// `None` if nothing is stored for it: it is empty.
+    pub(crate) value: Option<Vec<u8>>,
+}
+
+/// A decoded leaf.
+struct Leaf {
+    place: Place,
+    entries: Vec<DirEntry>,
+}
+
 impl Place {
     /// The first hash behind the hashes of this node.
     pub(crate) const fn end(self) -> u64 {
@@ -107,14 +120,14 @@ impl<M: VolumeMemory> Volume<M> {
         xxh3_64_with_seed(name, self.seed) >> (64 - HASH_BITS)
     }
 
-    /// Returns the leaf that covers a hash, and its value. `read` returns the value of a key, and
+    /// Returns the leaf that covers a hash. `read` returns the value of a key, and
     /// whether that value is committed; only committed splits are remembered.
     pub(crate) fn find_leaf(
         &self,
         directory: Ino,
         hash: u64,
         mut read: impl FnMut(&[u8]) -> Result<(Option<Vec<u8>>, bool), FsError>,
-    ) -> Result<(Place, Option<Vec<u8>>), FsError> {
+    ) -> Result<FoundLeaf, FsError> {
         for depth in 0..=MAX_DEPTH {
             let place = Place { depth, prefix: prefix(hash, depth) };
             let name = (directory, depth, place.prefix);
@@ -123,7 +136,7 @@ impl<M: VolumeMemory> Volume<M> {
             }
             let (value, committed) = read(&keys::node(directory, depth, place.prefix))?;
             if value.as_ref().is_none_or(|value| value.first() != Some(&SPLIT)) {
-                return Ok((place, value));
+                return Ok(FoundLeaf { place, value });
             }
             if let Ok(mut splits) = self.splits.write()
                 && committed
@@ -144,7 +157,8 @@ impl<M: VolumeMemory> Volume<M> {
     /// is not a directory.
     pub(crate) fn find_entry(&self, directory: Ino, name: &[u8]) -> Result<DirEntry, FsError> {
         let hash = self.hash(name);
-        let (place, value) = self.find_leaf(directory, hash, |key| Ok((self.value(key)?, true)))?;
+        let FoundLeaf { place, value } =
+            self.find_leaf(directory, hash, |key| Ok((self.value(key)?, true)))?;
         if let Node::Leaf(entries) = Node::decode(value.as_deref())?
             && let Some(entry) = entries.into_iter().find(|entry| entry.name == name)
         {
@@ -178,13 +192,13 @@ impl<M: VolumeMemory> Volume<M> {
 
 impl<M: VolumeMemory> Work<'_, M> {
     /// Returns the leaf that covers a hash. The transaction depends on it.
-    fn leaf(&mut self, directory: Ino, hash: u64) -> Result<(Place, Vec<DirEntry>), FsError> {
+    fn leaf(&mut self, directory: Ino, hash: u64) -> Result<Leaf, FsError> {
         let volume = self.volume;
-        let (place, value) =
+        let FoundLeaf { place, value } =
             volume.find_leaf(directory, hash, |key| Ok((self.peek(key)?, !self.is_set(key))))?;
         self.depend(&keys::node(directory, place.depth, place.prefix), value.as_deref());
         match Node::decode(value.as_deref())? {
-            Node::Leaf(entries) => Ok((place, entries)),
+            Node::Leaf(entries) => Ok(Leaf { place, entries }),
             Node::Split => Err(FsError::Damaged("a directory")),
         }
     }
@@ -195,7 +209,7 @@ impl<M: VolumeMemory> Work<'_, M> {
         directory: Ino,
         name: &[u8],
     ) -> Result<Option<DirEntry>, FsError> {
-        let (_, entries) = self.leaf(directory, self.volume.hash(name))?;
+        let Leaf { entries, .. } = self.leaf(directory, self.volume.hash(name))?;
         Ok(entries.into_iter().find(|entry| entry.name == name))
     }
 
@@ -208,7 +222,7 @@ impl<M: VolumeMemory> Work<'_, M> {
         kind: Kind,
     ) -> Result<(), FsError> {
         let hash = self.volume.hash(name);
-        let (place, mut entries) = self.leaf(directory, hash)?;
+        let Leaf { place, mut entries } = self.leaf(directory, hash)?;
         if let Some(entry) = entries.iter_mut().find(|entry| entry.name == name) {
             (entry.ino, entry.kind) = (ino, kind);
         } else {
@@ -226,7 +240,7 @@ impl<M: VolumeMemory> Work<'_, M> {
 
     /// Removes an entry.
     pub(crate) fn remove_entry(&mut self, directory: Ino, name: &[u8]) -> Result<(), FsError> {
-        let (place, mut entries) = self.leaf(directory, self.volume.hash(name))?;
+        let Leaf { place, mut entries } = self.leaf(directory, self.volume.hash(name))?;
         entries.retain(|entry| entry.name != name);
         self.set_leaf(directory, place, &entries);
         Ok(())

@@ -87,7 +87,7 @@ impl FsError {
 /// Why a volume can't be opened.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum OpenError {
+pub enum VolumeOpenError {
     /// The name is empty or longer than 200 bytes.
     #[error("a volume is named by 1 to 200 bytes")]
     Name,

@@ -9,6 +9,7 @@ use crate::error::FsError;
 use crate::inode::Inode;
 use crate::locks::OwnLocks;
 use crate::number_map::Numbered;
+use crate::store::Updated;
 use crate::volume::{FILE_SHARDS, Volume, lock};
 use crate::volume_memory::VolumeMemory;
 
@@ -221,7 +222,7 @@ impl<M: VolumeMemory> Volume<M> {
             // The session may be listed in the inode; a sweep removes it.
             files.insert(ino, Arc::clone(&file));
         }
-        let ((), mut inode) = updated?;
+        let mut inode = updated?.inode;
         // Another mount may have released memory while the file was not open here.
         file.forget();
         file.count.store(1, Ordering::Relaxed);
@@ -279,7 +280,7 @@ impl<M: VolumeMemory> Volume<M> {
         }
         drop(files);
         match released {
-            Ok(((), inode)) if inode.nlink == 0 => self.purge(ino),
+            Ok(updated) if updated.inode.nlink == 0 => self.purge(ino),
             Ok(_) | Err(FsError::NotFound) => Ok(()),
             Err(error) => Err(error),
         }
@@ -320,7 +321,7 @@ impl<M: VolumeMemory> Volume<M> {
         &self,
         file: &OpenFile,
         change: impl FnMut(&mut Inode) -> Result<T, FsError>,
-    ) -> Result<(T, Inode), FsError> {
+    ) -> Result<Updated<T>, FsError> {
         let _quiet = lock(&file.writing_down);
         self.write_down(file, change)
     }
@@ -330,7 +331,7 @@ impl<M: VolumeMemory> Volume<M> {
         &self,
         file: &OpenFile,
         mut change: impl FnMut(&mut Inode) -> Result<T, FsError>,
-    ) -> Result<(T, Inode), FsError> {
+    ) -> Result<Updated<T>, FsError> {
         let lazy = std::mem::take(&mut *lock(&file.lazy));
         let updated = self.update(file.ino, |inode| {
             lazy.apply(inode);

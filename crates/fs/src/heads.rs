@@ -14,6 +14,7 @@ use crate::attr::Ino;
 use crate::error::FsError;
 use crate::inode::Inode;
 use crate::keys;
+use crate::store::Updated;
 use crate::superblock::Superblock;
 use crate::tree::{Fill, HEAD_LEN, Made, NODE_LEN, WordKind, plus};
 use crate::volume::{Volume, lock};
@@ -111,10 +112,10 @@ impl<M: VolumeMemory> Volume<M> {
         &self,
         head: u64,
         ino: Ino,
-        updated: &Result<(T, Inode), FsError>,
+        updated: &Result<Updated<T>, FsError>,
     ) {
         let is_unused = match updated {
-            Ok((_, inode)) => inode.head != head,
+            Ok(updated) => updated.inode.head != head,
             // The inode may have the head, or get it later; a sweep finds out.
             Err(FsError::Io(_)) => false,
             Err(_) => true,

@@ -41,11 +41,12 @@ pub use attr::{
     AllocateMode, Attr, Caller, Entry, Ino, Kind, NewNode, NewTime, RenameMode, SetAttr, StatFs,
     Time, XattrMode,
 };
-pub use error::{FsError, OpenError};
+pub use contents::Appended;
+pub use error::{FsError, VolumeOpenError};
 pub use locks::{
     LockFamily, LockMode, LockOutcome, LockOwner, LockRange, LockRequest, OtherLock, Outdated,
 };
 pub use parts::walk_volume;
 pub use superblock::{begins_volume, table_of};
 pub use volume::Volume;
-pub use volume_memory::{Capacity, PoolSeat, VolumeMemory};
+pub use volume_memory::{Capacity, HeldSeat, PoolSeat, VolumeMemory};

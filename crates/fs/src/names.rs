@@ -216,7 +216,7 @@ impl<M: VolumeMemory> Volume<M> {
                 return Err(FsError::Exists);
             }
             let mut inode = make(&directory, now)?;
-            work.add_name(parent, &mut directory, name, (ino, inode.kind), now)?;
+            work.add_name(parent, &mut directory, name, ino, inode.kind, now)?;
             work.set_inode(ino, &mut inode);
             Ok(inode)
         })
@@ -245,7 +245,7 @@ impl<M: VolumeMemory> Volume<M> {
                 _ => inode.nlink += 1,
             }
             inode.ctime = now;
-            work.add_name(parent, &mut directory, name, (ino, inode.kind), now)?;
+            work.add_name(parent, &mut directory, name, ino, inode.kind, now)?;
             work.set_inode(ino, &mut inode);
             Ok(inode)
         })?;
@@ -274,7 +274,8 @@ impl<M: VolumeMemory> Work<'_, M> {
         parent: Ino,
         directory: &mut Inode,
         name: &[u8],
-        (ino, kind): (Ino, Kind),
+        ino: Ino,
+        kind: Kind,
         now: Time,
     ) -> Result<(), FsError> {
         self.set_entry(parent, name, ino, kind)?;

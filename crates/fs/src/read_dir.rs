@@ -1,7 +1,7 @@
 //! Reading directories.
 
 use crate::attr::{Entry, Ino, Kind};
-use crate::directory::{HASH_BITS, Node, hash_at};
+use crate::directory::{FoundLeaf, HASH_BITS, Node, hash_at};
 use crate::error::FsError;
 use crate::volume::Volume;
 use crate::volume_memory::VolumeMemory;
@@ -38,7 +38,8 @@ impl<M: VolumeMemory> Volume<M> {
         let next = cookie.saturating_add(1).saturating_sub(FIRST);
         let mut hash = hash_at(next);
         while hash < 1 << HASH_BITS {
-            let (place, value) = self.find_leaf(ino, hash, |key| Ok((self.value(key)?, true)))?;
+            let FoundLeaf { place, value } =
+                self.find_leaf(ino, hash, |key| Ok((self.value(key)?, true)))?;
             let Node::Leaf(entries) = Node::decode(value.as_deref())? else {
                 return Err(FsError::Damaged("a directory"));
             };

@@ -90,8 +90,8 @@ impl<M: VolumeMemory> Work<'_, M> {
                 let mut directory = self.inode(from.parent)?;
                 self.take_name(from.parent, &mut directory, from.name, source.kind, now)?;
                 let mut directory = self.inode(to.parent)?;
-                let named = (source.ino, source.kind);
-                self.add_name(to.parent, &mut directory, to.name, named, now)?;
+                let (ino, kind) = (source.ino, source.kind);
+                self.add_name(to.parent, &mut directory, to.name, ino, kind, now)?;
                 self.set_parent(&source, to.parent, now)?;
                 Ok(left)
             }
@@ -112,7 +112,7 @@ impl<M: VolumeMemory> Work<'_, M> {
         }
         let mut directory = self.inode(at.parent)?;
         let mut whiteout = new_inode(&directory, NewNode::CharDevice(0), 0, owner, now)?;
-        self.add_name(at.parent, &mut directory, at.name, (ino, whiteout.kind), now)?;
+        self.add_name(at.parent, &mut directory, at.name, ino, whiteout.kind, now)?;
         self.set_inode(ino, &mut whiteout);
         Ok(())
     }

@@ -4,7 +4,7 @@ use rackpool_client::GlobalAddr;
 use rackpool_kv::ReadRequest;
 
 use crate::codec::Reader;
-use crate::error::{FsError, OpenError};
+use crate::error::{FsError, VolumeOpenError};
 use crate::superblock::Superblock;
 use crate::volume::Volume;
 use crate::volume_memory::VolumeMemory;
@@ -40,15 +40,21 @@ impl Session {
     }
 }
 
+/// A mount's session, with the seat that it keeps.
+pub(crate) struct TakenSeat<S> {
+    pub(crate) session: Session,
+    pub(crate) seat: S,
+}
+
 /// Takes a free seat.
 ///
 /// # Errors
-/// [`OpenError::TooManyMounts`] if all seats are taken.
+/// [`VolumeOpenError::TooManyMounts`] if all seats are taken.
 pub(crate) fn take_seat<M: VolumeMemory>(
     memory: &M,
     superblock: GlobalAddr,
-) -> Result<(Session, M::Seat), OpenError> {
-    let failed = |error| OpenError::Fs(FsError::of_memory::<M>(error));
+) -> Result<TakenSeat<M::Seat>, VolumeOpenError> {
+    let failed = |error| VolumeOpenError::Fs(FsError::of_memory::<M>(error));
     for seat in 0..Superblock::SEATS {
         let addr = Superblock::seat_addr(superblock, seat);
         let mut word = [0; 8];
@@ -56,11 +62,12 @@ pub(crate) fn take_seat<M: VolumeMemory>(
         if u64::from_le_bytes(word) != superblock.raw() {
             continue;
         }
-        if let Some((token, held)) = memory.sit(addr, superblock).map_err(failed)? {
-            return Ok((Session { seat, token }, held));
+        if let Some(held) = memory.sit(addr, superblock).map_err(failed)? {
+            let session = Session { seat, token: held.token };
+            return Ok(TakenSeat { session, seat: held.seat });
         }
     }
-    Err(OpenError::TooManyMounts(Superblock::SEATS))
+    Err(VolumeOpenError::TooManyMounts(Superblock::SEATS))
 }
 
 impl<M: VolumeMemory> Volume<M> {

@@ -5,6 +5,7 @@
 //! over and finishes the work.
 
 use std::collections::HashMap;
+use std::ops::Range;
 use std::sync::atomic::Ordering;
 
 use rackpool_client::GlobalAddr;
@@ -14,6 +15,7 @@ use crate::contents::MAX_SIZE;
 use crate::error::FsError;
 use crate::file::OpenFile;
 use crate::inode::Inode;
+use crate::store::Updated;
 use crate::tree::{BLOCK_BYTES, CLUSTER_BYTES, Fill, Made, WordKind};
 use crate::volume::{Volume, lock};
 use crate::volume_memory::VolumeMemory;
@@ -49,7 +51,7 @@ impl<M: VolumeMemory> Volume<M> {
             inode.claim = Some(self.session);
             Ok(true)
         });
-        let (claimed, inode) = self.note_claim(file, updated)?;
+        let Updated { value: claimed, inode } = self.note_claim(file, updated)?;
         if claimed { self.end_claim(file, inode, None) } else { Ok(()) }
     }
 
@@ -57,10 +59,10 @@ impl<M: VolumeMemory> Volume<M> {
     fn note_claim<T>(
         &self,
         file: &OpenFile,
-        updated: Result<(T, Inode), FsError>,
-    ) -> Result<(T, Inode), FsError> {
+        updated: Result<Updated<T>, FsError>,
+    ) -> Result<Updated<T>, FsError> {
         match &updated {
-            Ok((_, inode)) => {
+            Ok(Updated { inode, .. }) => {
                 file.claimed.store(inode.claim == Some(self.session), Ordering::Relaxed);
             }
             Err(FsError::NotFound) => file.claimed.store(false, Ordering::Relaxed),
@@ -77,15 +79,15 @@ impl<M: VolumeMemory> Volume<M> {
         &self,
         file: &OpenFile,
         mut inode: Inode,
-        range: Option<(u64, u64)>,
+        range: Option<Range<u64>>,
     ) -> Result<(), FsError> {
         let alone = self.is_ours_alone(&mut inode.opens);
         let head = GlobalAddr::from_raw(inode.head);
         let mut freed = 0;
-        if let Some((start, end)) = range {
-            freed += self.clear(file.ino, head, (start, Some(end)), alone)?;
+        if let Some(Range { start, end }) = range {
+            freed += self.clear(file.ino, head, start, Some(end), alone)?;
         }
-        freed += self.clear(file.ino, head, (inode.size, None), alone)?;
+        freed += self.clear(file.ino, head, inode.size, None, alone)?;
         file.forget();
         let updated = self.update(file.ino, |inode| {
             inode.claim = None;
@@ -100,7 +102,7 @@ impl<M: VolumeMemory> Volume<M> {
         &self,
         file: &OpenFile,
         mut change: impl FnMut(&mut Inode) -> Result<T, FsError>,
-    ) -> Result<(T, Inode), FsError> {
+    ) -> Result<Updated<T>, FsError> {
         self.waiting(|| {
             let updated = self.update_with_lazy(file, |inode| {
                 inode.expect_file()?;
@@ -123,7 +125,8 @@ impl<M: VolumeMemory> Volume<M> {
         &self,
         file: &OpenFile,
         reserved: &Inode,
-        (size, writes): (u64, u64),
+        size: u64,
+        writes: u64,
     ) -> Result<(), FsError> {
         let _alone = file.exclude();
         if file.writes.load(Ordering::Relaxed) != writes {
@@ -139,7 +142,7 @@ impl<M: VolumeMemory> Volume<M> {
             inode.claim = Some(self.session);
             Ok(true)
         });
-        let (claimed, inode) = self.note_claim(file, updated)?;
+        let Updated { value: claimed, inode } = self.note_claim(file, updated)?;
         if claimed { self.end_claim(file, inode, None) } else { Ok(()) }
     }
 
@@ -152,7 +155,7 @@ impl<M: VolumeMemory> Volume<M> {
         let file = &*entered.file;
         let _alone = file.exclude();
         let now = Time::now();
-        let (shrinks, inode) = self.update_unclaimed(file, |inode| {
+        let Updated { value: shrinks, inode } = self.update_unclaimed(file, |inode| {
             let shrinks = size < inode.size && inode.head != 0;
             inode.size = size;
             inode.touch(now);
@@ -198,7 +201,7 @@ impl<M: VolumeMemory> Volume<M> {
     ) -> Result<(), FsError> {
         let _alone = file.exclude();
         let now = Time::now();
-        let (claimed, inode) = self.update_unclaimed(file, |inode| {
+        let Updated { value: claimed, inode } = self.update_unclaimed(file, |inode| {
             if extend {
                 inode.size = inode.size.max(end);
             }
@@ -209,7 +212,7 @@ impl<M: VolumeMemory> Volume<M> {
             }
             Ok(claimed)
         })?;
-        if claimed { self.end_claim(file, inode, Some((start, end))) } else { Ok(()) }
+        if claimed { self.end_claim(file, inode, Some(start..end)) } else { Ok(()) }
     }
 
     /// Creates all missing memory in a range.
@@ -236,7 +239,7 @@ impl<M: VolumeMemory> Volume<M> {
         if inode.head == 0 {
             self.give_back_head(head, file.ino, &updated);
         }
-        let (head_now, _) = updated?;
+        let head_now = updated?.value;
         let mut allocated = 0;
         let mut result = Ok(());
         for cluster in start / CLUSTER_BYTES..=(end - 1) / CLUSTER_BYTES {

@@ -135,6 +135,14 @@ impl<M: VolumeMemory> Work<'_, M> {
     }
 }
 
+/// An inode that was changed.
+pub(crate) struct Updated<T> {
+    /// What the change returned.
+    pub(crate) value: T,
+    /// The new inode.
+    pub(crate) inode: Inode,
+}
+
 impl<M: VolumeMemory> Volume<M> {
     /// Calls `work` with a transactor; the volume has one for each thread that is in an operation.
     pub(crate) fn with_access<T>(
@@ -201,18 +209,18 @@ impl<M: VolumeMemory> Volume<M> {
         })
     }
 
-    /// Changes one inode. Returns the value of `change` and the new inode.
+    /// Changes one inode.
     pub(crate) fn update<T>(
         &self,
         ino: Ino,
         mut change: impl FnMut(&mut Inode) -> Result<T, FsError>,
-    ) -> Result<(T, Inode), FsError> {
+    ) -> Result<Updated<T>, FsError> {
         self.transact(|work| {
             let mut inode = work.inode(ino)?;
             let mut before = inode.clone();
             let value = change(&mut inode)?;
             if inode == before {
-                return Ok((value, inode));
+                return Ok(Updated { value, inode });
             }
             before.opens.clone_from(&inode.opens);
             if inode == before {
@@ -220,7 +228,7 @@ impl<M: VolumeMemory> Volume<M> {
             } else {
                 work.set_inode(ino, &mut inode);
             }
-            Ok((value, inode))
+            Ok(Updated { value, inode })
         })
     }
 

@@ -6,6 +6,7 @@ use crate::error::FsError;
 use crate::keys::{self, ORPHAN_LISTS};
 use crate::remove::orphans_in;
 use crate::session::Session;
+use crate::store::Updated;
 use crate::volume::{MAX_SLOTS, Volume, lock};
 use crate::volume_memory::VolumeMemory;
 
@@ -103,8 +104,8 @@ impl<M: VolumeMemory> Volume<M> {
         });
         drop(files);
         let inode = match claimed {
-            Ok((true, inode)) => inode,
-            Ok((false, _)) => return Ok(()),
+            Ok(Updated { value: true, inode }) => inode,
+            Ok(Updated { value: false, .. }) => return Ok(()),
             // Another mount has freed it.
             Err(FsError::NotFound) => return self.transact(|work| work.drop_orphan(ino)),
             Err(error) => return Err(error),

@@ -9,13 +9,13 @@ use rackpool_client::{GlobalAddr, Pool};
 use rackpool_kv::{CasError, KeyChange, Options, Table, Transactor};
 
 use crate::attr::{Caller, Ino, Kind, StatFs, Time};
-use crate::error::{FsError, OpenError};
+use crate::error::{FsError, VolumeOpenError};
 use crate::file::OpenFile;
 use crate::heads::PageHints;
 use crate::inode::Inode;
 use crate::keys;
 use crate::number_map::Numbered;
-use crate::session::{Session, take_seat};
+use crate::session::{Session, TakenSeat, take_seat};
 use crate::superblock::{Foreign, Superblock};
 use crate::volume_memory::VolumeMemory;
 
@@ -97,17 +97,21 @@ impl<M: VolumeMemory> Volume<M> {
     ///
     /// A program may be killed during creation: the next mount that opens the volume completes it.
     /// Only a kill before the name is stored leaks memory, the superblock of 4 KiB.
-    pub fn open_or_create(memory: M, name: &str) -> Result<Self, OpenError> {
+    pub fn open_or_create(memory: M, name: &str) -> Result<Self, VolumeOpenError> {
         Self::open_or_create_for(memory, name, Caller::new(0, 0))
     }
 
     /// As [`open_or_create`](Self::open_or_create), but a new root directory belongs to `owner`.
-    pub fn open_or_create_for(memory: M, name: &str, owner: Caller) -> Result<Self, OpenError> {
+    pub fn open_or_create_for(
+        memory: M,
+        name: &str,
+        owner: Caller,
+    ) -> Result<Self, VolumeOpenError> {
         if name.is_empty() || name.len() > MAX_NAME {
-            return Err(OpenError::Name);
+            return Err(VolumeOpenError::Name);
         }
         if memory.page_bytes() < MIN_PAGE {
-            return Err(OpenError::PageSize(memory.page_bytes()));
+            return Err(VolumeOpenError::PageSize(memory.page_bytes()));
         }
         let root = format!("fs:{name}");
         let addr = match memory.root(&root)? {
@@ -120,7 +124,7 @@ impl<M: VolumeMemory> Volume<M> {
         }
         let table =
             Table::open(memory.clone(), superblock.table).map_err(FsError::of_table::<M>)?;
-        let (session, seat) = take_seat(&memory, addr)?;
+        let TakenSeat { session, seat } = take_seat(&memory, addr)?;
         let volume = Self::new(memory, table, addr, superblock.seed, session, seat);
         volume.register_mount()?;
         volume.keep_reserve();
@@ -159,7 +163,7 @@ impl<M: VolumeMemory> Volume<M> {
 
     /// Stores a superblock without a table under the root `root`, unless another mount stores one
     /// first. Returns the address of the volume that has the name afterwards.
-    fn begin_volume(memory: &M, root: &str) -> Result<GlobalAddr, OpenError> {
+    fn begin_volume(memory: &M, root: &str) -> Result<GlobalAddr, VolumeOpenError> {
         let failed = FsError::of_memory::<M>;
         let addr = memory.allocate(Superblock::BYTES as u64).map_err(failed)?;
         // `RandomState`'s hash keys are the standard library's only source of randomness.
@@ -172,15 +176,19 @@ impl<M: VolumeMemory> Volume<M> {
                 memory.free(addr).map_err(failed)?;
                 Ok(other)
             }
-            None => Err(OpenError::NotAVolume { name: root.into() }),
+            None => Err(VolumeOpenError::NotAVolume { name: root.into() }),
         }
     }
 
-    fn read_superblock(memory: &M, addr: GlobalAddr, name: &str) -> Result<Superblock, OpenError> {
+    fn read_superblock(
+        memory: &M,
+        addr: GlobalAddr,
+        name: &str,
+    ) -> Result<Superblock, VolumeOpenError> {
         let read = || {
             let mut fixed = [0; Superblock::FIXED];
             memory.read(addr, &mut fixed).map_err(FsError::of_memory::<M>)?;
-            Ok::<_, OpenError>(Superblock::decode(&fixed))
+            Ok::<_, VolumeOpenError>(Superblock::decode(&fixed))
         };
         let decoded = match read()? {
             // Another mount may have stored the table after this read its word and before it read
@@ -189,10 +197,10 @@ impl<M: VolumeMemory> Volume<M> {
             decoded => decoded,
         };
         decoded.map_err(|foreign| match foreign {
-            Foreign::NotAVolume => OpenError::NotAVolume { name: name.into() },
+            Foreign::NotAVolume => VolumeOpenError::NotAVolume { name: name.into() },
             Foreign::Version(found) => {
                 let supported = Superblock::VERSION;
-                OpenError::Version { name: name.into(), found, supported }
+                VolumeOpenError::Version { name: name.into(), found, supported }
             }
         })
     }
@@ -204,7 +212,7 @@ impl<M: VolumeMemory> Volume<M> {
         addr: GlobalAddr,
         begun: Superblock,
         owner: Caller,
-    ) -> Result<Superblock, OpenError> {
+    ) -> Result<Superblock, VolumeOpenError> {
         let place = Superblock::place_addr(addr);
         let options = Options::for_pages(memory.page_bytes());
         let table = Table::open_or_create_at(memory.clone(), place, &options);

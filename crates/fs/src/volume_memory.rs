@@ -16,19 +16,27 @@ pub struct Capacity {
     pub free: u64,
 }
 
+/// A seat that is taken.
+#[derive(Debug)]
+pub struct HeldSeat<S> {
+    /// The token that the seat's word holds meanwhile.
+    pub token: u64,
+    /// What keeps the seat taken.
+    pub seat: S,
+}
+
 /// The memory that holds a volume: the pool, or a test's memory.
 pub trait VolumeMemory: Memory + Clone {
     /// Keeps a seat taken; see `docs/design/publication.md`.
     type Seat: std::fmt::Debug + Send;
 
     /// Borrows `object` out of the word at `seat`, until the seat is left or the program ends.
-    /// Returns the token that the word holds meanwhile, or `None` if the word does not hold
-    /// `object`.
+    /// Returns `None` if the word does not hold `object`.
     fn sit(
         &self,
         seat: GlobalAddr,
         object: GlobalAddr,
-    ) -> Result<Option<(u64, Self::Seat)>, Self::Error>;
+    ) -> Result<Option<HeldSeat<Self::Seat>>, Self::Error>;
 
     /// Gives a seat back.
     fn leave(&self, seat: Self::Seat);
@@ -67,17 +75,25 @@ pub struct PoolSeat {
 #[derive(Debug)]
 struct Wish {
     reserve: bool,
-    /// Receives whether there was a reserve before, and whether it is whole now.
-    said: Sender<(bool, bool)>,
+    said: Sender<Reserve>,
+}
+
+/// The reserve of a seat.
+#[derive(Clone, Copy, Debug, Default)]
+struct Reserve {
+    /// Whether there was one before.
+    was_there: bool,
+    /// Whether it is whole now.
+    is_whole: bool,
 }
 
 impl PoolSeat {
-    fn wish(&self, reserve: bool) -> (bool, bool) {
+    fn wish(&self, reserve: bool) -> Reserve {
         let (said, answer) = channel();
         // Without an answer the pool is closed.
         match self.wishes.send(Wish { reserve, said }) {
             Ok(()) => answer.recv().unwrap_or_default(),
-            Err(_) => (false, false),
+            Err(_) => Reserve::default(),
         }
     }
 }
@@ -98,7 +114,8 @@ const MAX_RESERVE_PAGES: usize = 6;
 /// reservations: the daemon releases them if the program is killed.
 fn keep_seat(
     pool: &Pool,
-    (seat, object): (GlobalAddr, GlobalAddr),
+    seat: GlobalAddr,
+    object: GlobalAddr,
     said: &Sender<Result<Option<u64>, PoolError>>,
     wishes: &Receiver<Wish>,
 ) {
@@ -113,7 +130,7 @@ fn keep_seat(
     // closed.
     let _ = said.send(Ok(Some(reservation.token())));
     while let Ok(wish) = wishes.recv() {
-        let had = !reserve.is_empty();
+        let was_there = !reserve.is_empty();
         if !wish.reserve {
             reserve.drain(..).for_each(|reservation| drop(pool.finish(reservation)));
         }
@@ -121,7 +138,7 @@ fn keep_seat(
             let Ok(reservation) = pool.reserve(pool.page_bytes()) else { break };
             reserve.push(reservation);
         }
-        let _ = wish.said.send((had, reserve.len() == pages));
+        let _ = wish.said.send(Reserve { was_there, is_whole: reserve.len() == pages });
     }
     // If these fail, the daemon does it when the program ends.
     reserve.into_iter().for_each(|reservation| drop(pool.finish(reservation)));
@@ -135,13 +152,13 @@ impl VolumeMemory for Arc<Pool> {
         &self,
         seat: GlobalAddr,
         object: GlobalAddr,
-    ) -> Result<Option<(u64, PoolSeat)>, PoolError> {
+    ) -> Result<Option<HeldSeat<PoolSeat>>, PoolError> {
         let (said, answer) = channel();
         let (wishes, wished) = channel();
         let pool = Self::clone(self);
-        let thread = std::thread::spawn(move || keep_seat(&pool, (seat, object), &said, &wished));
+        let thread = std::thread::spawn(move || keep_seat(&pool, seat, object, &said, &wished));
         match answer.recv() {
-            Ok(Ok(Some(token))) => Ok(Some((token, PoolSeat { wishes, thread }))),
+            Ok(Ok(Some(token))) => Ok(Some(HeldSeat { token, seat: PoolSeat { wishes, thread } })),
             Ok(Ok(None)) | Err(_) => Ok(None),
             Ok(Err(error)) => Err(error),
         }
@@ -153,11 +170,11 @@ impl VolumeMemory for Arc<Pool> {
     }
 
     fn keep_reserve(&self, seat: &PoolSeat) -> bool {
-        seat.wish(true).1
+        seat.wish(true).is_whole
     }
 
     fn release_reserve(&self, seat: &PoolSeat) -> bool {
-        seat.wish(false).0
+        seat.wish(false).was_there
     }
 
     fn write_batch(&self, writes: &[WriteRequest<'_>]) -> Result<(), PoolError> {
@@ -183,7 +200,7 @@ impl VolumeMemory for Arc<Pool> {
     }
 
     fn set_root(&self, name: &str, addr: GlobalAddr) -> Result<Option<GlobalAddr>, RootError> {
-        Pool::set_root(self, name, None, Some(addr)).map(|(now, _)| now)
+        Pool::set_root(self, name, None, Some(addr)).map(|root| root.addr)
     }
 
     fn is_full(error: &PoolError) -> bool {

@@ -9,7 +9,7 @@ mod support;
 
 use proptest::collection::vec;
 use proptest::prelude::*;
-use rackpool_fs::{AllocateMode, FsError, Ino, NewNode, SetAttr, Volume};
+use rackpool_fs::{AllocateMode, Appended, FsError, Ino, NewNode, SetAttr, Volume};
 use support::{ROOT, TestVolumeMemory, file};
 
 #[derive(Clone, Debug)]
@@ -85,7 +85,8 @@ proptest! {
                 Step::Append(len) => {
                     let bytes = bytes(len);
                     let offset = model.len();
-                    prop_assert_eq!(volume.append(ino, &bytes).unwrap(), (offset as u64, bytes.len()));
+                    let appended = Appended { offset: offset as u64, bytes: bytes.len() };
+                    prop_assert_eq!(volume.append(ino, &bytes).unwrap(), appended);
                     put(&mut model, offset, &bytes);
                 }
                 Step::Size(new) => {
@@ -266,7 +267,7 @@ fn a_file_written_in_order_gets_runs_by_whatever_pieces() {
         let mut end = 0;
         while end < 8 * CLUSTER {
             let written = if appends {
-                volume.append(ino, &bytes).unwrap().1
+                volume.append(ino, &bytes).unwrap().bytes
             } else {
                 volume.write(ino, end, &bytes).unwrap()
             };

@@ -7,7 +7,7 @@ mod support;
 use std::time::Duration;
 
 use rackpool_client::GlobalAddr;
-use rackpool_fs::{FsError, Ino, OpenError, RenameMode, SetAttr, Volume};
+use rackpool_fs::{FsError, Ino, RenameMode, SetAttr, Volume, VolumeOpenError};
 use rackpool_kv::Memory;
 use support::{ROOT, TestVolumeMemory, directory, file, names};
 
@@ -104,17 +104,17 @@ fn values_that_no_volume_has_are_damage() {
 fn only_volumes_are_opened() {
     let memory = TestVolumeMemory::new(12 << 20);
     let open = |name: &str| Volume::open_or_create(memory.clone(), name).map(drop);
-    assert!(matches!(open(""), Err(OpenError::Name)));
-    assert!(matches!(open(&"n".repeat(201)), Err(OpenError::Name)));
+    assert!(matches!(open(""), Err(VolumeOpenError::Name)));
+    assert!(matches!(open(&"n".repeat(201)), Err(VolumeOpenError::Name)));
     plant(&memory);
     let superblock = memory.superblock();
     memory.heap.write(GlobalAddr::from_raw(superblock.raw() + 8), &[9; 8]).unwrap();
-    assert!(matches!(open("test"), Err(OpenError::NotAVolume { .. })));
+    assert!(matches!(open("test"), Err(VolumeOpenError::NotAVolume { .. })));
     memory
         .heap
         .write(GlobalAddr::from_raw(superblock.raw() + 8), &[9, 0, 0, 0, 0, 0, 0, 0])
         .unwrap();
-    assert!(matches!(open("test"), Err(OpenError::Version { found: 9, .. })));
+    assert!(matches!(open("test"), Err(VolumeOpenError::Version { found: 9, .. })));
 }
 
 #[test]

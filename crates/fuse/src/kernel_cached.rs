@@ -24,6 +24,16 @@ struct Pages {
     dropped: bool,
 }
 
+/// An open of a file.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct CachedOpen {
+    /// Its handle.
+    pub(crate) handle: u64,
+    /// Whether the kernel's pages are up to date. If not, the answer to the open must make the
+    /// kernel drop them.
+    pub(crate) is_current: bool,
+}
+
 /// The stamps of files that the kernel may have cached pages of.
 #[derive(Debug, Default)]
 pub(crate) struct KernelCachedFiles {
@@ -32,17 +42,18 @@ pub(crate) struct KernelCachedFiles {
 }
 
 impl KernelCachedFiles {
-    /// Returns a handle for an open that found these attributes, and whether the kernel's pages are
-    /// up to date. If not, the caller's answer must make the kernel drop them.
-    pub(crate) fn at_open(&self, attr: &Attr) -> (u64, bool) {
+    /// Records an open that found these attributes.
+    pub(crate) fn at_open(&self, attr: &Attr) -> CachedOpen {
         let stamp = Stamp { size: attr.size, modified: attr.mtime, change: attr.change };
         let by = self.handles.fetch_add(1, Ordering::Relaxed);
         let mut pages = self.pages();
         match pages.get(&attr.ino) {
-            Some(known) if known.stamp == stamp => (by, known.dropped),
+            Some(known) if known.stamp == stamp => {
+                CachedOpen { handle: by, is_current: known.dropped }
+            }
             _ => {
                 pages.insert(attr.ino, Pages { stamp, by, dropped: false });
-                (by, false)
+                CachedOpen { handle: by, is_current: false }
             }
         }
     }
@@ -95,7 +106,7 @@ mod tests {
     fn pages_are_kept_while_nothing_changes() {
         let kept = KernelCachedFiles::default();
         let open_and_close = |change| {
-            let (handle, keeps) = kept.at_open(&attr(1, change));
+            let CachedOpen { handle, is_current: keeps } = kept.at_open(&attr(1, change));
             kept.at_close(Ino(5), handle);
             keeps
         };
@@ -110,16 +121,16 @@ mod tests {
     #[test]
     fn pages_that_the_kernel_is_yet_to_drop_are_not_kept_by_another_open() {
         let kept = KernelCachedFiles::default();
-        let (old, _) = kept.at_open(&attr(1, 1));
+        let old = kept.at_open(&attr(1, 1)).handle;
         kept.at_close(Ino(5), old);
-        let (first, keeps) = kept.at_open(&attr(1, 2));
+        let CachedOpen { handle: first, is_current: keeps } = kept.at_open(&attr(1, 2));
         assert!(!keeps);
         // The answer to the first open is in flight; an older handle says nothing about it.
         kept.at_close(Ino(5), old);
-        let (second, keeps) = kept.at_open(&attr(1, 2));
+        let CachedOpen { handle: second, is_current: keeps } = kept.at_open(&attr(1, 2));
         assert!(!keeps && first < second);
         // Both answers told the kernel to drop the pages.
         kept.at_close(Ino(5), second);
-        assert!(kept.at_open(&attr(1, 2)).1);
+        assert!(kept.at_open(&attr(1, 2)).is_current);
     }
 }

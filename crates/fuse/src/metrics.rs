@@ -57,7 +57,7 @@ impl Source for MountMetrics {
             .map(|((name, _), count)| (*name, count.load(Ordering::Relaxed)))
             .collect();
         let help = "Requests of the kernel.";
-        page.counters(("mount_requests", "kind"), help, Unit::None, &requests)?;
+        page.counters("mount_requests", "kind", help, Unit::None, &requests)?;
         let failed = metrics.failed.load(Ordering::Relaxed);
         let help = "Requests that failed for no fault of the program that asked.";
         page.counter("mount_failures", help, Unit::None, failed)

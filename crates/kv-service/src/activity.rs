@@ -35,6 +35,26 @@ pub struct Activity {
     held: AtomicUsize,
 }
 
+/// The use of a connection's input buffer.
+#[derive(Clone, Copy, Debug)]
+pub struct InputSpace {
+    /// Received bytes that are not yet executed.
+    pub bytes: usize,
+    /// The free space behind them, in bytes.
+    pub room: usize,
+}
+
+/// The use of a connection's answer buffer.
+#[derive(Clone, Copy, Debug)]
+pub struct OutputSpace {
+    /// Bytes that wait to be sent.
+    pub waiting: usize,
+    /// The size of the buffer, in bytes.
+    pub buffer: usize,
+    /// The most bytes that were in it during the turn.
+    pub most: usize,
+}
+
 impl Activity {
     /// The activity of a new connection.
     #[must_use]
@@ -55,22 +75,21 @@ impl Activity {
         }
     }
 
-    /// Notes that `input` bytes of requests have arrived, in a buffer with `room` bytes left.
-    pub fn begin(&self, now: Instant, input: usize, room: usize) {
+    /// Notes that requests have arrived.
+    pub fn begin(&self, now: Instant, input: InputSpace) {
         let last = now.saturating_duration_since(self.since).as_millis();
         self.last.store(u64::try_from(last).unwrap_or(u64::MAX), Relaxed);
-        self.input.store(input, Relaxed);
-        self.input_room.store(room, Relaxed);
+        self.input.store(input.bytes, Relaxed);
+        self.input_room.store(input.room, Relaxed);
     }
 
-    /// Notes the end of a turn: the input left and the buffer's free space; the waiting answers,
-    /// the size of their buffer, and the most bytes that were in it.
-    pub fn end(&self, (input, room): (usize, usize), [output, buffer, most]: [usize; 3]) {
-        self.input.store(input, Relaxed);
-        self.input_room.store(room, Relaxed);
-        self.output.store(output, Relaxed);
-        self.output_buffer.store(buffer, Relaxed);
-        self.output_most.store(most, Relaxed);
+    /// Notes the end of a turn: the input left, and the answers.
+    pub fn end(&self, input: InputSpace, output: OutputSpace) {
+        self.input.store(input.bytes, Relaxed);
+        self.input_room.store(input.room, Relaxed);
+        self.output.store(output.waiting, Relaxed);
+        self.output_buffer.store(output.buffer, Relaxed);
+        self.output_most.store(output.most, Relaxed);
     }
 
     /// Notes the `bytes` that the connection holds until it is served again.

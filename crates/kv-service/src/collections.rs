@@ -5,12 +5,12 @@ use std::time::Duration;
 
 use rackpool_client::Pool;
 use rackpool_kv::ordered::{MapId, OrderedMaps};
-use rackpool_kv::{Change, Entry, Form, Kind};
+use rackpool_kv::{Change, Entry, Form};
 use rand::Rng;
 
 use crate::failure::{DAMAGED, Failure};
 use crate::store::Store;
-use crate::values::{self, Body, Family};
+use crate::values::{self, Body, Family, LargeMap};
 
 /// The decision about a small collection.
 #[derive(Debug)]
@@ -50,7 +50,7 @@ enum Step<R> {
     },
     /// A large collection of another type, which counts only if it is not empty.
     Other {
-        map: (Kind, MapId),
+        map: LargeMap,
         failure: Failure,
     },
     Grow,
@@ -75,7 +75,7 @@ impl Store {
                     Ok(Body::Large(id)) => id,
                     // An empty large collection of another type counts as absent.
                     Err(failure) => match values::large_map(entry) {
-                        Some((kind, id)) if self.is_empty(kind, id)? => return small(&[]),
+                        Some(map) if self.is_empty(map)? => return small(&[]),
                         _ => return Err(failure),
                     },
                 },
@@ -104,22 +104,22 @@ impl Store {
             match step {
                 Step::Done(result) => return Ok(result),
                 Step::Large { .. } | Step::Grow if !is_whole => return Err(Failure::Several),
-                Step::Large { id, may_stay } if may_stay || !self.is_empty(family.large, id)? => {
+                Step::Large { id, may_stay } if may_stay || !self.is_empty(family.map(id))? => {
                     match (edit.large)(&mut self.maps, id) {
                         Err(failure) if failure.is_gone() => self.expect_change(key, id)?,
                         Err(failure) => {
-                            if has_grown && self.is_empty(family.large, id)? {
+                            if has_grown && self.is_empty(family.map(id))? {
                                 // A refused change must not leave an empty key.
-                                self.drop_map(key, (family.large, id))?;
+                                self.drop_map(key, family.map(id))?;
                             }
                             return Err(failure);
                         }
                         result => return result,
                     }
                 }
-                Step::Large { id, .. } => self.drop_map(key, (family.large, id))?,
+                Step::Large { id, .. } => self.drop_map(key, family.map(id))?,
                 Step::Other { map, failure } => {
-                    if !self.is_empty(map.0, map.1)? {
+                    if !self.is_empty(map)? {
                         return Err(failure);
                     }
                     self.drop_map(key, map)?;
@@ -175,7 +175,7 @@ impl Store {
                 if elements.is_empty() && !failure.is_unknown() {
                     // A refused change must not leave an empty key. If this fails, the key counts
                     // as absent.
-                    let _ = self.drop_map(key, (family.large, id));
+                    let _ = self.drop_map(key, family.map(id));
                 }
                 Err(failure)
             }

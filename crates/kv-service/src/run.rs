@@ -85,7 +85,7 @@ pub fn run(options: &Options) -> anyhow::Result<()> {
         rackpool_metrics::start(address, Arc::new(ServiceMetrics(Arc::clone(&shared))))?;
     }
     let tables = Tables { keys: table, nodes, watches: Arc::clone(&shared.watches) };
-    let (mailboxes, threads) = start(&shared, &tables)?;
+    let Running { mailboxes, threads } = start(&shared, &tables)?;
     announce(options, &shared);
     if options.stop_with_stdin {
         stop_with_stdin(&shared)?;
@@ -139,8 +139,11 @@ impl Drop for EndsIfItPanics<'_> {
     }
 }
 
-/// The mailboxes of the threads, and the threads.
-type Running = (Arc<[Mailbox]>, Vec<JoinHandle<()>>);
+/// The threads of the service.
+struct Running {
+    mailboxes: Arc<[Mailbox]>,
+    threads: Vec<JoinHandle<()>>,
+}
 
 /// Starts all threads.
 fn start(shared: &Arc<Shared>, tables: &Tables) -> anyhow::Result<Running> {
@@ -157,9 +160,11 @@ fn start(shared: &Arc<Shared>, tables: &Tables) -> anyhow::Result<Running> {
     for (thread, poll) in polls.into_iter().enumerate() {
         let worker = Worker::new(
             poll,
-            (thread, tables.store()),
+            thread,
+            tables.store(),
             Arc::clone(shared),
-            (Arc::clone(&mailboxes), to_long.clone()),
+            Arc::clone(&mailboxes),
+            to_long.clone(),
         );
         threads.push(spawn(&format!("kv-{thread}"), shared, |shared| {
             if let Err(error) = worker.run() {
@@ -180,7 +185,7 @@ fn start(shared: &Arc<Shared>, tables: &Tables) -> anyhow::Result<Running> {
     let (keys, maps) = (tables.store(), tables.store());
     threads.push(spawn("kv-expiry", shared, |shared| sweep_keys(keys, shared))?);
     threads.push(spawn("kv-maps", shared, |shared| sweep_maps(maps, shared))?);
-    Ok((mailboxes, threads))
+    Ok(Running { mailboxes, threads })
 }
 
 /// Starts a thread that the service cannot do without.

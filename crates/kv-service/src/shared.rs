@@ -270,7 +270,8 @@ impl Client {
     #[must_use]
     pub fn new(
         [address, local]: [String; 2],
-        (descriptor, kind): (RawFd, &'static str),
+        descriptor: RawFd,
+        kind: &'static str,
         own_bytes: usize,
         activity: &Arc<Activity>,
     ) -> Self {

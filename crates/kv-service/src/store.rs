@@ -8,7 +8,7 @@ use rackpool_kv::sorted_set::SortedSet;
 use rackpool_kv::{Change, Committer, Entry, Form, Handle, Kind, Version, now_ms};
 
 use crate::failure::{DAMAGED, Failure, WRONG_TYPE};
-use crate::values::{self, SORTED_SET};
+use crate::values::{self, LargeMap, SORTED_SET};
 use crate::watches::Watches;
 
 /// One thread's access to the data.
@@ -119,7 +119,7 @@ impl Store {
             Some(entry) => values::large_map(entry),
         };
         match large {
-            Some((kind, id)) if self.is_empty(kind, id)? => Ok(work(None)),
+            Some(map) if self.is_empty(map)? => Ok(work(None)),
             _ => Err(WRONG_TYPE),
         }
     }
@@ -128,13 +128,13 @@ impl Store {
     pub fn form(&mut self, key: &[u8]) -> Result<Option<Form>, Failure> {
         let Some(entry) = self.keys.read(key)? else { return Ok(None) };
         let form = entry.form;
-        let Some((kind, id)) = values::large_map(entry) else { return Ok(Some(form)) };
-        Ok((!self.is_empty(kind, id)?).then_some(form))
+        let Some(map) = values::large_map(entry) else { return Ok(Some(form)) };
+        Ok((!self.is_empty(map)?).then_some(form))
     }
 
     /// Whether the map of a large collection has no elements or is destroyed. The key then counts
     /// as absent.
-    pub fn is_empty(&mut self, kind: Kind, id: MapId) -> Result<bool, Failure> {
+    pub fn is_empty(&mut self, LargeMap { kind, id }: LargeMap) -> Result<bool, Failure> {
         let map = self.maps.map(id);
         // A killed change may have left order entries, which are not members, in the map.
         let found = if kind == SORTED_SET.large {
@@ -190,8 +190,8 @@ impl Store {
         // key counted. The deletion is made, so the command must not move to another thread because
         // of the leaf limit.
         self.maps.limit_leaves(None);
-        let is_empty = large.is_some_and(|(kind, id)| {
-            kind == SORTED_SET.large && matches!(self.is_empty(kind, id), Ok(true))
+        let is_empty = large.is_some_and(|large: LargeMap| {
+            large.kind == SORTED_SET.large && matches!(self.is_empty(large), Ok(true))
         });
         let entries = map.map(|id| self.maps.map(id).destroy());
         let had_none = is_empty || matches!(entries, Some(Ok(0)));
@@ -203,12 +203,12 @@ impl Store {
     fn delete_map_of(
         &mut self,
         was_there: bool,
-        large: Option<(Kind, MapId)>,
+        large: Option<LargeMap>,
         map: Option<MapId>,
     ) -> Result<bool, Failure> {
         let is_known = map.is_some_and(|map| self.maps.has_read(map));
         let is_empty = match large {
-            Some((kind, id)) => self.is_empty(kind, id)?,
+            Some(large) => self.is_empty(large)?,
             None => false,
         };
         if let Some(map) = map {
@@ -223,7 +223,7 @@ impl Store {
     }
 
     /// Deletes a key if it still names this map, which was found to be empty.
-    pub fn drop_map(&mut self, key: &[u8], map: (Kind, MapId)) -> Result<(), Failure> {
+    pub fn drop_map(&mut self, key: &[u8], map: LargeMap) -> Result<(), Failure> {
         self.change_entry(key, |entry, _| {
             let is_named = entry.and_then(values::large_map) == Some(map);
             Ok((if is_named { Change::Delete } else { Change::Keep }, ()))
@@ -254,7 +254,7 @@ impl Store {
         key: &[u8],
         mut decide: impl FnMut(Option<Entry<'_>>, &mut Vec<u8>) -> Result<(Change, R), Failure>,
     ) -> Result<R, Failure> {
-        let mut known: Option<((Kind, MapId), bool)> = None;
+        let mut known: Option<(LargeMap, bool)> = None;
         loop {
             let step = self.change_entry(key, |entry, made| {
                 let entry = match (entry.and_then(values::large_map), known) {
@@ -268,7 +268,7 @@ impl Store {
             })?;
             match step {
                 Ok(result) => return Ok(result),
-                Err(map) => known = Some((map, self.is_empty(map.0, map.1)?)),
+                Err(map) => known = Some((map, self.is_empty(map)?)),
             }
         }
     }
@@ -342,8 +342,8 @@ impl Store {
                 None => count(expires_ms),
             }
         })?;
-        for ((kind, id), expires_ms) in large {
-            if !self.is_empty(kind, id)? {
+        for (map, expires_ms) in large {
+            if !self.is_empty(map)? {
                 count(expires_ms);
             }
         }

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use rackpool_kv::ordered::{MapId, MapSweep, Swept};
-use rackpool_kv::{Change, Recovery, Round};
+use rackpool_kv::{Change, Recovery, RecoveryStep, Round};
 use rackpool_sync::atomic::Ordering;
 
 use crate::failure::Failure;
@@ -133,7 +133,7 @@ impl MapsSweep {
             }
             if !self.is_round[1] {
                 let Store { keys, maps, .. } = store;
-                let (cleared, is_round) =
+                let RecoveryStep { cleared, is_round } =
                     self.records.step(&mut [keys, maps.handle_mut()], STRIDE)?;
                 (deleted, self.is_round[1]) = (deleted + cleared, is_round);
             }

@@ -6,7 +6,7 @@ use crate::bucket::SegmentShape;
 use crate::error::KvError;
 use crate::handle::Shared;
 use crate::hash::KeyHash;
-use crate::header::{Stage, TableHeader};
+use crate::header::{DecodedHeader, Stage, TableHeader};
 use crate::memory::{CasError, Memory, Reservation, Roots};
 use crate::reclaim::clear_owner;
 use crate::segment::{Layout, SegmentRef};
@@ -53,7 +53,7 @@ impl<M: Memory> Table<M> {
     /// [`KvError::NotATable`], [`KvError::Version`] of another release, [`KvError::Corrupt`], or
     /// the memory's own error.
     pub fn open(memory: M, addr: GlobalAddr) -> Result<Self, KvError<M::Error>> {
-        let (mut layout, stage) = read_header(&memory, addr)?;
+        let DecodedHeader { mut layout, stage } = read_header(&memory, addr)?;
         if stage == Stage::Begun {
             layout = place_directory(&memory, layout)?;
         }
@@ -99,9 +99,9 @@ impl<M: Memory> Table<M> {
             }
             let begun = begin(&memory, options)?;
             match memory.set_root(name, None, Some(begun.addr)) {
-                Ok((_, true)) => return Self::open(memory, begun.addr),
+                Ok(root) if root.changed => return Self::open(memory, begun.addr),
                 // Another client set the root first.
-                Ok((_, false)) => memory.free(begun.addr).map_err(KvError::Memory)?,
+                Ok(_) => memory.free(begun.addr).map_err(KvError::Memory)?,
                 Err(CasError::Failed(error)) => {
                     // The caller gets the first error.
                     let _ = memory.free(begun.addr);
@@ -279,7 +279,7 @@ fn place_directory<M: Memory>(memory: &M, begun: Layout) -> Result<Layout, KvErr
     // The first entry is also the directory's owner word. While the stage is `Begun` nothing but a
     // token can be in it. So the header is read after the entry.
     let owner = read_word(memory, layout.directory)?;
-    let (_, stage) = read_header(memory, layout.addr)?;
+    let stage = read_header(memory, layout.addr)?.stage;
     if stage == Stage::Begun {
         if owner != 0 {
             clear_owner(memory, layout.directory, owner)?;
@@ -300,11 +300,11 @@ fn advance<M: Memory>(memory: &M, layout: &Layout, from: Stage) -> Result<(), Kv
     Ok(())
 }
 
-/// Reads the header of a table: its layout and its creation stage.
+/// Reads the header of a table.
 pub(crate) fn read_header<M: Memory>(
     memory: &M,
     addr: GlobalAddr,
-) -> Result<(Layout, Stage), KvError<M::Error>> {
+) -> Result<DecodedHeader, KvError<M::Error>> {
     let read = || {
         let mut header = [0; TableHeader::FIXED];
         memory.read(addr, &mut header).map_err(KvError::Memory)?;

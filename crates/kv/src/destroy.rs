@@ -8,6 +8,7 @@ use crate::handle::{Handle, Shared};
 use crate::hash::KeyHash;
 use crate::header::TableHeader;
 use crate::memory::Memory;
+use crate::reshape::Heads;
 use crate::segment::SegmentRef;
 use crate::slot::SlotWord;
 use crate::spare_segments::{Place, SpareSegments};
@@ -182,7 +183,7 @@ impl<M: Memory> Handle<M> {
         freed: &mut u64,
     ) -> Result<(), KvError<M::Error>> {
         // A killed publisher may have left owner words set.
-        let settled = self.read_heads(slots).and_then(|(mut moving, unsettled)| {
+        let settled = self.read_heads(slots).and_then(|Heads { mut moving, unsettled }| {
             self.settle_heads(&mut moving, &unsettled)?;
             Ok(moving)
         });

@@ -1,10 +1,10 @@
-use rackpool_client::GlobalAddr;
+use rackpool_client::{GlobalAddr, ReadRequest};
 
 use crate::bucket::word_at;
 use crate::error::KvError;
 use crate::handle::Handle;
 use crate::hash::KeyHash;
-use crate::memory::{Memory, ReadRequest};
+use crate::memory::Memory;
 use crate::segment::SegmentRef;
 
 /// A handle's own copy of the directory, flattened: entry `i` is the segment of the hashes that end

@@ -1,13 +1,13 @@
 use std::ops::Range;
 
-use rackpool_client::GlobalAddr;
+use rackpool_client::{GlobalAddr, ReadRequest};
 
 use crate::bucket::{BUCKET_BYTES, BUCKET_SLOTS, PATH_BUCKETS, slot_addr, word_at};
 use crate::entry::{Form, Kind};
 use crate::error::KvError;
 use crate::handle::Handle;
 use crate::hash::KeyHash;
-use crate::memory::{Memory, ReadRequest};
+use crate::memory::Memory;
 use crate::segment::{SegmentHeader, SegmentRef};
 use crate::slot::{SlotKind, SlotWord};
 use crate::verify::SlotCheck;

@@ -33,6 +33,13 @@ pub(crate) enum Stage {
     Complete,
 }
 
+/// What the header of a table says.
+pub(crate) struct DecodedHeader {
+    pub(crate) layout: Layout,
+    /// How far the creation of the table has come.
+    pub(crate) stage: Stage,
+}
+
 impl Stage {
     pub(crate) const fn next(self) -> Self {
         match self {
@@ -122,7 +129,7 @@ impl TableHeader {
     pub(crate) fn decode<E>(
         addr: GlobalAddr,
         bytes: &[u8; Self::FIXED],
-    ) -> Result<(Layout, Stage), KvError<E>> {
+    ) -> Result<DecodedHeader, KvError<E>> {
         if word_at(bytes, 0) != Self::MAGIC {
             return Err(KvError::NotATable { addr });
         }
@@ -142,7 +149,7 @@ impl TableHeader {
             return Err(damaged);
         };
         let shape = SegmentShape::new(segment_bits).ok_or(damaged)?;
-        Ok((Layout { addr, directory, max_depth, shape }, stage))
+        Ok(DecodedHeader { layout: Layout { addr, directory, max_depth, shape }, stage })
     }
 }
 
@@ -152,9 +159,7 @@ mod tests {
 
     const ADDR: GlobalAddr = GlobalAddr::from_raw(4096);
 
-    fn decode(
-        bytes: &[u8; TableHeader::FIXED],
-    ) -> Result<(Layout, Stage), KvError<std::io::Error>> {
+    fn decode(bytes: &[u8; TableHeader::FIXED]) -> Result<DecodedHeader, KvError<std::io::Error>> {
         TableHeader::decode(ADDR, bytes)
     }
 
@@ -166,11 +171,13 @@ mod tests {
     #[test]
     fn comes_back_as_it_went() {
         for stage in [Stage::Begun, Stage::HasDirectory, Stage::Complete] {
-            let (layout, found) = decode(&TableHeader::encode(&layout(8192), stage)).unwrap();
+            let DecodedHeader { layout, stage: found } =
+                decode(&TableHeader::encode(&layout(8192), stage)).unwrap();
             assert_eq!((layout.max_depth, layout.shape.bytes(), found), (12, 32768, stage));
             assert_eq!(layout.entry_addr(2).raw(), 8208);
         }
-        let (_, found) = decode(&TableHeader::encode(&layout(0), Stage::Complete)).unwrap();
+        let DecodedHeader { stage: found, .. } =
+            decode(&TableHeader::encode(&layout(0), Stage::Complete)).unwrap();
         assert_eq!(found, Stage::Begun);
     }
 

@@ -1,8 +1,8 @@
 use std::sync::Arc;
 
+use rackpool_client::{GlobalAddr, PublishCas, ReadRequest, RootUpdate};
 #[cfg(doc)]
-use rackpool_client::PublishMode;
-use rackpool_client::{GlobalAddr, PublishCas};
+use rackpool_client::{PublishMode, RootUpdate};
 
 /// The memory that holds a table: one-sided reads and writes and an 8-byte compare-and-swap, all at
 /// global addresses.
@@ -147,14 +147,13 @@ pub trait Roots: Memory {
     /// The address of the root `name`; `None` if there is no such root.
     fn root(&self, name: &str) -> Result<Option<GlobalAddr>, Self::Error>;
 
-    /// Sets the root `name` to `new` if it is `expected`; `None` means no such root. Returns the
-    /// root's address afterwards and whether this call set it.
+    /// Sets the root `name` to `new` if it is `expected`; `None` means no such root.
     fn set_root(
         &self,
         name: &str,
         expected: Option<GlobalAddr>,
         new: Option<GlobalAddr>,
-    ) -> Result<(Option<GlobalAddr>, bool), CasError<Self::Error>>;
+    ) -> Result<RootUpdate, CasError<Self::Error>>;
 }
 
 impl<M: Roots + ?Sized> Roots for Arc<M> {
@@ -167,7 +166,7 @@ impl<M: Roots + ?Sized> Roots for Arc<M> {
         name: &str,
         expected: Option<GlobalAddr>,
         new: Option<GlobalAddr>,
-    ) -> Result<(Option<GlobalAddr>, bool), CasError<Self::Error>> {
+    ) -> Result<RootUpdate, CasError<Self::Error>> {
         (**self).set_root(name, expected, new)
     }
 }
@@ -179,15 +178,6 @@ pub trait Reservation: std::fmt::Debug {
 
     /// The object's owner word until it is published: random, 2^48 to 2^63 - 1, never reused.
     fn token(&self) -> u64;
-}
-
-/// One read of [`Memory::read_batch`].
-#[derive(Debug)]
-pub struct ReadRequest<'a> {
-    /// The address to read.
-    pub addr: GlobalAddr,
-    /// The buffer to fill.
-    pub into: &'a mut [u8],
 }
 
 /// One compare-and-swap of [`Memory::compare_and_swap_batch`].

@@ -110,7 +110,7 @@ impl<M: Memory> Handle<M> {
                     Change::Delete => self.unlink(&slot)?,
                     Change::Put(form) => {
                         Self::check_kind(form)?;
-                        self.replace_entry(&slot, key, (form, made), None)?
+                        self.replace_entry(&slot, key, Entry { form, value: made }, None)?
                     }
                 },
                 Located::Absent(miss) => match decide(None, made) {
@@ -155,7 +155,7 @@ impl<M: Memory> Handle<M> {
         &mut self,
         slot: &LiveSlot,
         key: &[u8],
-        (form, value): (Form, &[u8]),
+        Entry { form, value }: Entry<'_>,
         lot: Option<u32>,
     ) -> Result<bool, KvError<M::Error>> {
         if !self.is_published(slot)? {

@@ -8,7 +8,7 @@ use crate::bucket::{slot_addr, slots_in, word_at};
 use crate::create::read_header;
 use crate::error::KvError;
 use crate::handle::Shared;
-use crate::header::TableHeader;
+use crate::header::{DecodedHeader, TableHeader};
 use crate::memory::Memory;
 use crate::object::Object;
 use crate::segment::SegmentRef;
@@ -70,7 +70,7 @@ impl<M: Memory> Table<M> {
         addr: GlobalAddr,
         mut visit: impl FnMut(Part, GlobalAddr, Option<u64>),
     ) -> Result<Walk, KvError<M::Error>> {
-        let (layout, stage) = read_header(&memory, addr)?;
+        let DecodedHeader { layout, stage } = read_header(&memory, addr)?;
         let table = Self::with_layout(memory, layout);
         let mut walk = Walk {
             segment_entries: layout.shape.slots() as u64,

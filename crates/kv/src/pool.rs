@@ -2,6 +2,7 @@
 
 use rackpool_client::{
     AccessError, AllocError, CompareAndSwap, FreeError, GlobalAddr, Pool, PublishCas, RootError,
+    RootUpdate,
 };
 
 use crate::{CasError, CasRequest, Memory, ReadRequest, Reservation, Roots};
@@ -151,7 +152,7 @@ impl Roots for Pool {
         name: &str,
         expected: Option<GlobalAddr>,
         new: Option<GlobalAddr>,
-    ) -> Result<(Option<GlobalAddr>, bool), CasError<PoolError>> {
+    ) -> Result<RootUpdate, CasError<PoolError>> {
         Self::set_root(self, name, expected, new).map_err(|error| {
             if error.is_unchanged() {
                 CasError::Failed(error.into())

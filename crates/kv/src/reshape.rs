@@ -1,12 +1,14 @@
 use std::time::Instant;
 
+use rackpool_client::ReadRequest;
+
 use crate::bucket::{slot_addr, slots_in, word_at};
 use crate::condition::Condition;
 use crate::error::KvError;
 use crate::find::Miss;
 use crate::handle::Handle;
 use crate::hash::KeyHash;
-use crate::memory::{CasError, CasRequest, Memory, ReadRequest};
+use crate::memory::{CasError, CasRequest, Memory};
 use crate::object::Object;
 use crate::placement::Moving;
 use crate::segment::{SegmentHeader, SegmentRef};
@@ -14,8 +16,12 @@ use crate::slot::{ObjectRef, SlotKind, SlotWord};
 use crate::spare_segments::Taken;
 use crate::words::{Swap, swap_word};
 
-/// The entries of a segment, and those of them whose owner word is not 0.
-type Heads = (Vec<Moving>, Vec<Unsettled>);
+/// The entries of a segment.
+pub(crate) struct Heads {
+    pub(crate) moving: Vec<Moving>,
+    /// Those of them whose owner word is not 0.
+    pub(crate) unsettled: Vec<Unsettled>,
+}
 
 /// An entry whose object has an owner word that is not 0: unresolved, or aborted.
 pub(crate) struct Unsettled {
@@ -82,7 +88,7 @@ impl<M: Memory> Handle<M> {
             return Ok(());
         }
         let Some(mut supply) = self.gather(path, segment, hash)? else { return Ok(()) };
-        let reshaped = self.reshape_with(path, (segment, hash), &mut supply);
+        let reshaped = self.reshape_with(path, segment, hash, &mut supply);
         for unused in supply {
             self.finish(unused.reservation);
         }
@@ -157,13 +163,14 @@ impl<M: Memory> Handle<M> {
     fn reshape_with(
         &mut self,
         path: Path,
-        (segment, hash): (SegmentRef, KeyHash),
+        segment: SegmentRef,
+        hash: KeyHash,
         supply: &mut Supply<M::Reservation>,
     ) -> Result<(), KvError<M::Error>> {
         let Some(slots) = self.freeze(segment, hash)? else {
             return self.refresh(hash, segment);
         };
-        let (mut moving, mut unsettled) = match self.read_heads(&slots) {
+        let Heads { mut moving, mut unsettled } = match self.read_heads(&slots) {
             Ok(heads) => heads,
             // Once the segment is replaced, its objects may be freed, and their pages with them.
             Err(_) if !self.confirm(hash, segment)? => return Ok(()),
@@ -183,9 +190,9 @@ impl<M: Memory> Handle<M> {
         }
         settled?;
         if self.has_to_split(path, segment, &slots) {
-            self.split((segment, hash), moving, supply)
+            self.split(segment, hash, moving, supply)
         } else {
-            self.compact((segment, hash), &moving, supply)
+            self.compact(segment, hash, &moving, supply)
         }
     }
 
@@ -309,7 +316,7 @@ impl<M: Memory> Handle<M> {
             }
             moving.push(Moving { hash: Object::hash_in(head), word: **slot, index: *index });
         }
-        Ok((moving, unsettled))
+        Ok(Heads { moving, unsettled })
     }
 
     /// The condition of the object with the header `head`, if it has one.

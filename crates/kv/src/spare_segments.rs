@@ -57,6 +57,13 @@ pub(crate) struct Taken<D> {
     pub(crate) slots: Vec<SlotWord>,
 }
 
+/// A segment that is not in the directory any more.
+struct Retired {
+    /// Its last life.
+    life: Life,
+    slots: Vec<SlotWord>,
+}
+
 impl SpareSegments {
     pub(crate) const BYTES: usize = 512;
     const NEXT: usize = Self::BYTES / 8 - 1;
@@ -144,7 +151,7 @@ impl<M: Memory> Handle<M> {
                 match place {
                     Some(Place::Segment(addr)) => {
                         segments.spare += 1;
-                        let (_, slots) = self.read_retired(addr)?;
+                        let Retired { slots, .. } = self.read_retired(addr)?;
                         segments.marked += u64::from(slots.iter().any(|slot| slot.is_marked()));
                     }
                     Some(Place::Taken) => segments.taken += 1,
@@ -190,7 +197,7 @@ impl<M: Memory> Handle<M> {
         let taken = self.shared.memory.take(place, segment).map_err(KvError::Memory)?;
         let Some(reservation) = taken else { return Ok(None) };
         match self.read_retired(segment) {
-            Ok((life, slots)) if !slots.iter().any(|slot| slot.is_marked()) => {
+            Ok(Retired { life, slots }) if !slots.iter().any(|slot| slot.is_marked()) => {
                 Ok(Some(Taken { reservation, life, slots }))
             }
             Ok(_) => {
@@ -204,17 +211,14 @@ impl<M: Memory> Handle<M> {
         }
     }
 
-    /// Reads a spare segment: its last life and its slots.
-    fn read_retired(
-        &self,
-        segment: GlobalAddr,
-    ) -> Result<(Life, Vec<SlotWord>), KvError<M::Error>> {
+    /// Reads a spare segment.
+    fn read_retired(&self, segment: GlobalAddr) -> Result<Retired, KvError<M::Error>> {
         let mut bytes = vec![0; SegmentHeader::BYTES + self.shared.layout.shape.slots() * 8];
         self.shared.memory.read(segment, &mut bytes).map_err(KvError::Memory)?;
         let (header, slots) = bytes.split_at(SegmentHeader::BYTES);
         let life = SegmentHeader::life_in(SegmentHeader::tag_in(header));
         let life = life.ok_or(KvError::Corrupt { what: "retired segment", addr: segment })?;
-        Ok((life, slots_in(slots).collect()))
+        Ok(Retired { life, slots: slots_in(slots).collect() })
     }
 
     /// Publishes newly allocated segment memory into an empty place.

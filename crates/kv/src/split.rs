@@ -77,7 +77,8 @@ impl<M: Memory> Handle<M> {
     /// current.
     pub(crate) fn split(
         &mut self,
-        (segment, hash): (SegmentRef, KeyHash),
+        segment: SegmentRef,
+        hash: KeyHash,
         moving: Vec<Moving>,
         supply: &mut Supply<M::Reservation>,
     ) -> Result<(), KvError<M::Error>> {
@@ -90,12 +91,12 @@ impl<M: Memory> Handle<M> {
                 Beside::Upper => {
                     let zeros: Vec<_> =
                         moving.into_iter().filter(|entry| !is_upper(entry)).collect();
-                    return self.replace((segment, lower), depth + 1, &zeros, supply);
+                    return self.replace(segment, lower, depth + 1, &zeros, supply);
                 }
                 Beside::Other(beside) => beside,
             };
             if supply.len() < 2 {
-                return self.compact((segment, hash), &moving, supply);
+                return self.compact(segment, hash, &moving, supply);
             }
             let ones: Vec<_> = moving.iter().filter(|entry| is_upper(entry)).copied().collect();
             if let Some(taken) = supply.pop() {
@@ -108,19 +109,21 @@ impl<M: Memory> Handle<M> {
     /// Replaces a frozen segment by a copy without dead slots.
     pub(crate) fn compact(
         &mut self,
-        (segment, hash): (SegmentRef, KeyHash),
+        segment: SegmentRef,
+        hash: KeyHash,
         moving: &[Moving],
         supply: &mut Supply<M::Reservation>,
     ) -> Result<(), KvError<M::Error>> {
         let suffix = KeyHash::from_raw(hash.suffix(segment.depth()));
-        self.replace((segment, suffix), segment.depth(), moving, supply)
+        self.replace(segment, suffix, segment.depth(), moving, supply)
     }
 
     /// Replaces `old` in the directory by a new segment. `old` takes the new segment's place among
     /// the spare segments.
     fn replace(
         &mut self,
-        (old, suffix): (SegmentRef, KeyHash),
+        old: SegmentRef,
+        suffix: KeyHash,
         depth: u8,
         moving: &[Moving],
         supply: &mut Supply<M::Reservation>,

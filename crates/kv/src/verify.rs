@@ -1,4 +1,4 @@
-use rackpool_client::GlobalAddr;
+use rackpool_client::{GlobalAddr, ReadRequest};
 
 use crate::bucket::word_at;
 use crate::condition::Condition;
@@ -7,7 +7,7 @@ use crate::error::KvError;
 use crate::find::LiveSlot;
 use crate::handle::Handle;
 use crate::hash::KeyHash;
-use crate::memory::{Memory, ReadRequest};
+use crate::memory::Memory;
 use crate::object::{Object, Parts};
 use crate::segment::{SegmentHeader, SegmentRef};
 use crate::slot::{ObjectRef, SlotWord};
@@ -161,7 +161,7 @@ impl<M: Memory> Handle<M> {
     ) -> Result<Glance, KvError<M::Error>> {
         let object = word.object();
         let mut head = [0; Object::HEADER];
-        if let Some(glance) = self.look_at(object.addr, &mut head, (at, word), (segment, hash))? {
+        if let Some(glance) = self.look_at(object.addr, &mut head, at, word, segment, hash)? {
             return Ok(glance);
         }
         let Some(expiry) = Object::expiry_at(&head) else { return Ok(Glance::Unclear) };
@@ -172,7 +172,7 @@ impl<M: Memory> Handle<M> {
         let used = if skipped == 0 { Object::EXPIRY } else { words.len() };
         let addr = GlobalAddr::from_raw(object.addr.raw() + (expiry - skipped) as u64);
         let into = &mut words[..used];
-        if let Some(glance) = self.look_at(addr, into, (at, word), (segment, hash))? {
+        if let Some(glance) = self.look_at(addr, into, at, word, segment, hash)? {
             return Ok(glance);
         }
         let (low, high) = (word_at(&words, 0), word_at(&words, 1));
@@ -188,8 +188,10 @@ impl<M: Memory> Handle<M> {
         &mut self,
         addr: GlobalAddr,
         into: &mut [u8],
-        (at, word): (GlobalAddr, SlotWord),
-        (segment, hash): (SegmentRef, KeyHash),
+        at: GlobalAddr,
+        word: SlotWord,
+        segment: SegmentRef,
+        hash: KeyHash,
     ) -> Result<Option<Glance>, KvError<M::Error>> {
         let (mut now, mut life) = ([0; 8], [0; 8]);
         let read = self.shared.memory.read_batch(&mut [

@@ -572,7 +572,7 @@ fn records_go_though_nobody_lives_to_see_all_of_the_table() {
     let mut step = |unchanged| {
         let [first, second] = &mut last.handles;
         let mut recovery = Recovery::anywhere(first).unchanged_for(unchanged);
-        recovery.step(&mut [first, second], 20).unwrap().0
+        recovery.step(&mut [first, second], 20).unwrap().cleared
     };
     assert_eq!((0..100).map(|_| step(Duration::from_secs(3600))).sum::<u64>(), 0);
     let lives = 3000;

@@ -14,7 +14,9 @@ use std::sync::Arc;
 use proptest::collection::vec;
 use proptest::prelude::*;
 use rackpool_kv::Table;
-use rackpool_kv::ordered::{Change, Direction, MapId, MapSweep, OrderedError, OrderedMaps, Range};
+use rackpool_kv::ordered::{
+    Direction, MapChange, MapId, MapSweep, OrderedError, OrderedMaps, Range,
+};
 use support::heap::Heap;
 use support::small_table;
 
@@ -117,8 +119,8 @@ proptest! {
                 }
                 Step::Update(key, len) => {
                     let old = map.update(&key_bytes(key), |old| match old {
-                        Some(_) => Change::Put(filled(len)),
-                        None => Change::Keep,
+                        Some(_) => MapChange::Put(filled(len)),
+                        None => MapChange::Keep,
                     }).unwrap();
                     prop_assert_eq!(old.as_ref(), model.get(&key_bytes(key)));
                     model.entry(key_bytes(key)).and_modify(|value| *value = filled(len));
@@ -298,7 +300,7 @@ fn damaged_nodes_are_errors_and_no_endless_search() {
             refused += u32::from(map.range(&Range::ALL, Direction::Forward, 1000).is_err());
             refused += u32::from(map.range(&Range::ALL, Direction::Backward, 1000).is_err());
             let _ = map.get(&key_bytes(30), &mut Vec::new());
-            let _ = map.update(&key_bytes(31), |_| Change::Keep);
+            let _ = map.update(&key_bytes(31), |_| MapChange::Keep);
         }
         handle.put(key, kept).unwrap();
     }

@@ -52,6 +52,14 @@ impl Default for Histogram {
     }
 }
 
+/// The contents of a histogram in seconds.
+pub(crate) struct BucketCounts {
+    /// Each bucket's upper bound (the last one infinite) with its count, not cumulated.
+    pub(crate) buckets: Vec<(f64, u64)>,
+    /// The sum of all durations.
+    pub(crate) sum: f64,
+}
+
 impl Histogram {
     /// Creates a histogram for 1 us to 10 s, with three buckets a decade.
     #[must_use]
@@ -105,12 +113,11 @@ impl Histogram {
         self.buckets.iter().map(|bucket| bucket.load(Ordering::Relaxed)).collect()
     }
 
-    /// Returns each bucket's upper bound in seconds (the last one infinite) with its count, not
-    /// cumulated, and the sum of all durations in seconds.
-    pub(crate) fn buckets(&self) -> (Vec<(f64, u64)>, f64) {
+    /// Returns the counts of the buckets.
+    pub(crate) fn buckets(&self) -> BucketCounts {
         let ends = self.ends_ns.iter().map(|ns| to_f64(*ns) / 1e9).chain([f64::INFINITY]);
         let sum = to_f64(self.sum_ns.load(Ordering::Relaxed)) / 1e9;
-        (ends.zip(self.counts()).collect(), sum)
+        BucketCounts { buckets: ends.zip(self.counts()).collect(), sum }
     }
 }
 
@@ -129,7 +136,7 @@ mod tests {
         for micros in [1, 2, 3, 10_000_000, 10_000_001] {
             histogram.record(Duration::from_micros(micros));
         }
-        let (buckets, sum) = histogram.buckets();
+        let BucketCounts { buckets, sum } = histogram.buckets();
         let filled: Vec<_> = buckets.into_iter().filter(|(_, count)| *count > 0).collect();
         let ends = [(1e-6, 1), (2e-6, 1), (5e-6, 1), (10.0, 1), (f64::INFINITY, 1)];
         assert_eq!(filled, ends);

@@ -7,6 +7,7 @@ use prometheus_client::encoding::{DescriptorEncoder, MetricEncoder, NoLabelSet};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::{Registry, Unit as Suffix};
 
+use crate::histogram::BucketCounts;
 use crate::{Histogram, process};
 
 /// The unit of a metric, which becomes the end of its name.
@@ -78,7 +79,8 @@ impl Page<'_> {
     /// As [`counter`](Self::counter).
     pub fn counters(
         &mut self,
-        (name, label): (&str, &str),
+        name: &str,
+        label: &str,
         help: &str,
         unit: Unit,
         values: &[(&str, u64)],
@@ -107,7 +109,8 @@ impl Page<'_> {
     /// As [`counter`](Self::counter).
     pub fn gauges(
         &mut self,
-        (name, label): (&str, &str),
+        name: &str,
+        label: &str,
         help: &str,
         unit: Unit,
         values: &[(String, u64)],
@@ -154,7 +157,7 @@ impl Page<'_> {
     /// # Errors
     /// As [`counter`](Self::counter).
     pub fn times(&mut self, name: &str, help: &str, times: &Histogram) -> fmt::Result {
-        let (buckets, sum) = times.buckets();
+        let BucketCounts { buckets, sum } = times.buckets();
         let count = buckets.iter().map(|(_, count)| count).sum();
         self.metric(name, help, Unit::Seconds, MetricType::Histogram)?
             .encode_histogram::<NoLabelSet>(sum, count, &buckets, None)
@@ -256,7 +259,8 @@ mod tests {
         fn show(&self, page: &mut Page<'_>) -> fmt::Result {
             page.counter("moved", "Bytes moved.", Unit::Bytes, 7)?;
             page.counters(
-                ("swaps", "outcome"),
+                "swaps",
+                "outcome",
                 "Swaps.",
                 Unit::None,
                 &[("done", 3), ("a \"quoted\"\n one", 1)],

@@ -17,6 +17,7 @@ mod id;
 mod kernel_copy;
 mod network;
 mod page_word;
+mod root_update;
 mod size_class;
 mod store_position;
 
@@ -32,6 +33,7 @@ pub use id::{
 };
 pub use kernel_copy::KernelCopy;
 pub use network::Network;
-pub use page_word::{PageEvent, PageState, PageTransitionError, PageWord};
+pub use page_word::{FrameWord, PageEvent, PageState, PageTransitionError, PageWord};
+pub use root_update::RootUpdate;
 pub use size_class::SizeClass;
 pub use store_position::StorePosition;

@@ -1,4 +1,4 @@
-use crate::{Epoch, PageId};
+use crate::{Epoch, FrameId, PageId};
 
 /// The state of the page in a frame. It says which accesses clients may make.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -94,6 +94,15 @@ pub struct PageTransitionError {
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct PageWord(u64);
+
+/// A frame with the page word that was read from it, or is to be stored to it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct FrameWord {
+    /// The frame.
+    pub frame: FrameId,
+    /// Its page word.
+    pub word: PageWord,
+}
 
 impl PageState {
     const fn from_raw(raw: u8) -> Option<Self> {

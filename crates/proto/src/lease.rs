@@ -11,6 +11,7 @@ use core::time::Duration;
 
 use rackpool_model::{Epoch, FrameId, PageId, RackId};
 
+use crate::Time;
 use crate::share::SharingId;
 
 pub use holder::{HolderAction, HolderEvent, LeaseHolder};
@@ -46,6 +47,37 @@ pub enum Users {
     Writers,
     /// All leases.
     Everyone,
+}
+
+/// A lease that a home has just granted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct GrantedLease {
+    /// Its number.
+    pub id: LeaseId,
+    /// What it permits.
+    pub kind: LeaseKind,
+}
+
+/// The revocation of a lease, or of its right to write.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Revocation {
+    /// The page.
+    pub page: PageId,
+    /// The endpoint that the lease is valid for.
+    pub endpoint: EndpointToken,
+    /// The lease.
+    pub lease: LeaseId,
+    /// The users whose right is revoked.
+    pub users: Users,
+}
+
+/// A valid lease and its end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct TimedLease {
+    /// The lease.
+    pub lease: Lease,
+    /// When it ends.
+    pub until: Time,
 }
 
 /// A lease as its holder knows it, with the location of the page.
@@ -133,8 +165,13 @@ fn at_home(lease: Duration, drift_ppm: u32) -> Duration {
     Duration::from_nanos(u64::try_from(lease + drift).unwrap_or(u64::MAX))
 }
 
-/// A page and an endpoint: a holder has one lease of a page over an endpoint at a time.
-type Use = (PageId, EndpointToken);
+/// Selects a lease: a holder has one lease of a page over an endpoint at a time. The order is by
+/// page first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct LeaseKey {
+    page: PageId,
+    endpoint: EndpointToken,
+}
 
 #[cfg(test)]
 mod tests {

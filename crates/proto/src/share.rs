@@ -8,8 +8,8 @@ mod home;
 
 use core::time::Duration;
 
-pub use copies::{Copies, CopiesAction, CopiesEvent};
-pub use home::{HomeAction, HomeEvent, ShareHome};
+pub use copies::{Copies, CopiesAction, CopiesEvent, FoundCopy};
+pub use home::{ShareAction, ShareEvent, ShareHome};
 
 /// A sharing: the time from a page's first replica to its last, numbered by its home. Numbers grow,
 /// across incarnations too. The page has the same bytes throughout.

@@ -1,7 +1,7 @@
 //! Page swaps: a hot page and a cold one exchange racks. See docs/design/swap.md.
 //!
-//! Two machines: [`SwapPeer`], for both sides of a swap, and [`Server`], the metadata server's
-//! part. Only the commit of [`Server`] decides a swap.
+//! Two machines: [`SwapPeer`], for both sides of a swap, and [`SwapServer`], the metadata server's
+//! part. Only the commit of [`SwapServer`] decides a swap.
 
 mod event;
 mod finish;
@@ -20,6 +20,6 @@ pub use event::{Quiesce, RackAction, RackEvent, SwapEvent};
 pub use frames::{Frames, Offered};
 pub use pages::Waits;
 pub use rack::SwapPeer;
-pub use record::{Phase, RECORD_WORDS, RECORDS, Record, RecordError, Role};
+pub use record::{Phase, RECORD_WORDS, RECORDS, Record, Role, SwapRecordError};
 pub use rules::SwapRules;
-pub use server::{Server, ServerEvent, SwapBatch};
+pub use server::{ServerEvent, SwapBatch, SwapServer};

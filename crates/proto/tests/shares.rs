@@ -3,13 +3,13 @@
 
 use std::time::Duration;
 
-use rackpool_model::{Epoch, FrameId, PageEvent, PageId, PageWord, RackId};
+use rackpool_model::{Epoch, FrameId, FrameWord, PageEvent, PageId, PageWord, RackId};
 use rackpool_proto::Time;
 use rackpool_proto::lease::{EndpointToken, Lease, LeaseId, LeaseKind};
 use rackpool_proto::planted_bugs::Sound;
 use rackpool_proto::share::{
-    Copies, CopiesAction, CopiesEvent, CopyId, HomeAction, HomeEvent, ShareHome, ShareRules,
-    SharingId,
+    Copies, CopiesAction, CopiesEvent, CopyId, FoundCopy, ShareAction, ShareEvent, ShareHome,
+    ShareRules, SharingId,
 };
 
 const PAGE: PageId = PageId(7);
@@ -31,7 +31,7 @@ struct OnePage {
 
 impl OnePage {
     fn new(word: PageWord) -> Self {
-        let left = [(FrameId(0), word)];
+        let left = [FrameWord { frame: FrameId(0), word }];
         Self {
             home: ShareHome::restore(at(0), ShareRules::DEFAULT, SharingId(10), left, Sound),
             word,
@@ -39,37 +39,38 @@ impl OnePage {
     }
 
     /// Handles an event; executes stores, and returns the other actions.
-    fn step(&mut self, ms: u64, event: HomeEvent) -> Vec<HomeAction> {
+    fn step(&mut self, ms: u64, event: ShareEvent) -> Vec<ShareAction> {
         let word = self.word;
-        let find = move |page| (page == word.page()).then_some((FrameId(0), word));
+        let find =
+            move |page| (page == word.page()).then_some(FrameWord { frame: FrameId(0), word });
         self.home.handle(at(ms), &find, event);
         self.actions()
     }
 
-    fn actions(&mut self) -> Vec<HomeAction> {
+    fn actions(&mut self) -> Vec<ShareAction> {
         let all: Vec<_> = std::iter::from_fn(|| self.home.poll()).collect();
         for action in &all {
-            if let HomeAction::Store(_, word) = action {
+            if let ShareAction::Store(_, word) = action {
                 self.word = *word;
             }
         }
-        all.into_iter().filter(|action| !matches!(action, HomeAction::Store(..))).collect()
+        all.into_iter().filter(|action| !matches!(action, ShareAction::Store(..))).collect()
     }
 
     fn share(&mut self, ms: u64) {
-        let wanted = HomeEvent::Wanted { page: PAGE, busy: false };
-        let quiesce = HomeAction::Quiesce(FrameId(0), PAGE);
+        let wanted = ShareEvent::Wanted { page: PAGE, busy: false };
+        let quiesce = ShareAction::Quiesce(FrameId(0), PAGE);
         assert_eq!(self.step(ms, wanted), [quiesce]);
         assert!(self.word.is_readable() && !self.word.is_writable());
         assert_eq!(self.home.sharing(PAGE), None, "somebody may be writing");
-        assert_eq!(self.step(ms, HomeEvent::Quiesced(PAGE)), []);
+        assert_eq!(self.step(ms, ShareEvent::Quiesced(PAGE)), []);
     }
 
     fn write(&mut self, ms: u64) {
-        let quiesce = HomeAction::Quiesce(FrameId(0), PAGE);
-        assert_eq!(self.step(ms, HomeEvent::Needed(PAGE)), [quiesce]);
+        let quiesce = ShareAction::Quiesce(FrameId(0), PAGE);
+        assert_eq!(self.step(ms, ShareEvent::Needed(PAGE)), [quiesce]);
         assert!(!self.word.is_writable() && self.home.sharing(PAGE).is_none());
-        self.step(ms, HomeEvent::Quiesced(PAGE));
+        self.step(ms, ShareEvent::Quiesced(PAGE));
         assert!(self.word.is_writable());
     }
 }
@@ -91,7 +92,7 @@ fn a_page_that_is_written_again_and_again_rests_longer_and_longer() {
     for rest in [100, 200, 400] {
         one.share(now);
         one.write(now + 1);
-        let wanted = HomeEvent::Wanted { page: PAGE, busy: false };
+        let wanted = ShareEvent::Wanted { page: PAGE, busy: false };
         assert_eq!(one.step(now + rest, wanted), [], "it rests for {rest} ms");
         now += rest + 1;
     }
@@ -103,19 +104,19 @@ fn a_page_that_is_written_again_and_again_rests_longer_and_longer() {
 #[test]
 fn who_wants_to_write_before_there_are_copies_waits_for_nobody() {
     let mut one = OnePage::new(live());
-    one.step(0, HomeEvent::Wanted { page: PAGE, busy: false });
-    assert_eq!(one.step(1, HomeEvent::Needed(PAGE)), [HomeAction::CancelQuiesce(PAGE)]);
+    one.step(0, ShareEvent::Wanted { page: PAGE, busy: false });
+    assert_eq!(one.step(1, ShareEvent::Needed(PAGE)), [ShareAction::CancelQuiesce(PAGE)]);
     assert_eq!(one.word, live());
-    assert_eq!(one.step(2, HomeEvent::Quiesced(PAGE)), [], "an old quiesce");
+    assert_eq!(one.step(2, ShareEvent::Quiesced(PAGE)), [], "an old quiesce");
     assert!(one.home.is_empty());
 }
 
 #[test]
 fn what_an_earlier_life_shared_is_called_back_before_it_is_written() {
     let mut one = OnePage::new(live().apply(PageEvent::Shared).unwrap());
-    assert_eq!(one.actions(), [HomeAction::Quiesce(FrameId(0), PAGE)]);
+    assert_eq!(one.actions(), [ShareAction::Quiesce(FrameId(0), PAGE)]);
     assert_eq!(one.home.sharing(PAGE), None);
-    one.step(5, HomeEvent::Quiesced(PAGE));
+    one.step(5, ShareEvent::Quiesced(PAGE));
     assert!(one.word.is_writable());
 }
 
@@ -127,13 +128,13 @@ fn a_sharing_that_nobody_uses_any_more_ends() {
     let idle = u64::try_from(ShareRules::DEFAULT.idle.as_millis()).unwrap();
     assert_eq!(one.home.deadline(), Some(at(10 + idle)));
     // A rack renews the lease of its replica.
-    assert_eq!(one.step(500, HomeEvent::Leased(PAGE)), []);
-    assert_eq!(one.step(10 + idle, HomeEvent::DeadlinePassed), [], "it is in use");
+    assert_eq!(one.step(500, ShareEvent::Leased(PAGE)), []);
+    assert_eq!(one.step(10 + idle, ShareEvent::DeadlinePassed), [], "it is in use");
     assert_eq!(one.home.deadline(), Some(at(500 + idle)));
-    let quiesce = HomeAction::Quiesce(FrameId(0), PAGE);
-    assert_eq!(one.step(500 + idle, HomeEvent::DeadlinePassed), [quiesce]);
+    let quiesce = ShareAction::Quiesce(FrameId(0), PAGE);
+    assert_eq!(one.step(500 + idle, ShareEvent::DeadlinePassed), [quiesce]);
     assert_eq!((one.home.deadline(), one.home.is_ending()), (None, true));
-    one.step(501 + idle, HomeEvent::Quiesced(PAGE));
+    one.step(501 + idle, ShareEvent::Quiesced(PAGE));
     assert!(one.word.is_writable() && one.home.is_empty());
     // The sharing lasted, so the rest is short.
     one.share(602 + idle);
@@ -142,7 +143,7 @@ fn a_sharing_that_nobody_uses_any_more_ends() {
 #[test]
 fn a_page_of_a_swap_is_not_shared() {
     let mut one = OnePage::new(live());
-    assert_eq!(one.step(0, HomeEvent::Wanted { page: PAGE, busy: true }), []);
+    assert_eq!(one.step(0, ShareEvent::Wanted { page: PAGE, busy: true }), []);
     assert!(one.word.is_writable());
 }
 
@@ -179,7 +180,7 @@ fn published() -> Copies {
     assert_eq!(copies.find(at(2), PAGE), None);
     let show = CopiesAction::Publish { ours: OURS, copy: CopyId(1), until: at(250) };
     assert_eq!(step(&mut copies, 2, leased(5, 250)), [show]);
-    assert_eq!(copies.find(at(2), PAGE), Some((OURS, CopyId(1))));
+    assert_eq!(copies.find(at(2), PAGE), Some(FoundCopy { frame: OURS, copy: CopyId(1) }));
     copies
 }
 

@@ -56,12 +56,12 @@ pub struct Armed {
     /// borrowed object, if the swap was made.
     pub replaced: u64,
     /// The variant of the publication.
-    pub mode: PublishMode,
+    pub mode: ArmedMode,
 }
 
 /// Variants of a publication.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum PublishMode {
+pub enum ArmedMode {
     /// The publication counts once the swap was made.
     #[default]
     Plain,
@@ -98,7 +98,7 @@ impl Armed {
     #[must_use]
     pub const fn settled(&self, link: u64) -> Option<u64> {
         match self.mode {
-            PublishMode::Settle(word) if self.is_linked(link) => {
+            ArmedMode::Settle(word) if self.is_linked(link) => {
                 Some((link & !self.mask) | (word & self.mask))
             }
             _ => None,
@@ -137,10 +137,10 @@ impl ReservationRecord {
         self.mask.store(armed.mask, Ordering::Release);
         self.replaced.store(armed.replaced, Ordering::Release);
         let (state, aside) = match armed.mode {
-            PublishMode::Plain => (ARMED, 0),
-            PublishMode::Borrowed(place) => (BORROWED_ARMED, place),
-            PublishMode::Compare(stamp) => (COMPARE_ARMED, stamp),
-            PublishMode::Settle(word) => (SETTLE_ARMED, word),
+            ArmedMode::Plain => (ARMED, 0),
+            ArmedMode::Borrowed(place) => (BORROWED_ARMED, place),
+            ArmedMode::Compare(stamp) => (COMPARE_ARMED, stamp),
+            ArmedMode::Settle(word) => (SETTLE_ARMED, word),
         };
         self.aside.store(aside, Ordering::Release);
         // SYNC: pairs with the load in `armed`, in the daemon when the client has gone.
@@ -211,10 +211,10 @@ impl ReservationRecord {
             mask: self.mask.load(Ordering::Relaxed),
             replaced: self.replaced.load(Ordering::Relaxed),
             mode: match state {
-                BORROWED_ARMED => PublishMode::Borrowed(aside),
-                COMPARE_ARMED => PublishMode::Compare(aside),
-                SETTLE_ARMED | SETTLE_REPLACED => PublishMode::Settle(aside),
-                _ => PublishMode::Plain,
+                BORROWED_ARMED => ArmedMode::Borrowed(aside),
+                COMPARE_ARMED => ArmedMode::Compare(aside),
+                SETTLE_ARMED | SETTLE_REPLACED => ArmedMode::Settle(aside),
+                _ => ArmedMode::Plain,
             },
         }
     }
@@ -249,7 +249,7 @@ impl ReservationRecord {
     /// that [`noted`](Self::noted) returns, or `replaced` of an armed record.
     #[must_use]
     pub fn struck(&self) -> Option<&AtomicU64> {
-        let is_of_the_pool = |armed: &Armed| !matches!(armed.mode, PublishMode::Borrowed(_));
+        let is_of_the_pool = |armed: &Armed| !matches!(armed.mode, ArmedMode::Borrowed(_));
         self.noted().or_else(|| self.armed().filter(is_of_the_pool).map(|_| &self.replaced))
     }
 }
@@ -300,7 +300,7 @@ mod tests {
             word: 3,
             mask: 4,
             replaced: 32,
-            mode: PublishMode::Plain,
+            mode: ArmedMode::Plain,
         };
         record.arm(&armed);
         assert_eq!(record.armed(), Some(armed));
@@ -325,7 +325,7 @@ mod tests {
             object: 64,
             token: 7,
             replaced: 128,
-            mode: PublishMode::Borrowed(8),
+            mode: ArmedMode::Borrowed(8),
             ..Armed::default()
         };
         record.arm(&armed);
@@ -342,7 +342,7 @@ mod tests {
             word: 0xf1,
             mask: 0xff,
             replaced: 64,
-            mode: PublishMode::Settle(0x01),
+            mode: ArmedMode::Settle(0x01),
             ..Armed::default()
         };
         record.arm(&armed);
@@ -352,7 +352,7 @@ mod tests {
         assert_eq!(value(record.noted()), Some(64));
         // Other clients may have changed bits outside the mask.
         assert_eq!((armed.settled(0x1f1), armed.settled(0x101)), (Some(0x101), None));
-        let plain = Armed { mode: PublishMode::Plain, ..armed };
+        let plain = Armed { mode: ArmedMode::Plain, ..armed };
         assert_eq!(plain.settled(0xf1), None);
     }
 

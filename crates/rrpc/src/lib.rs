@@ -30,7 +30,7 @@ mod thresholds;
 pub use arena::{Arena, Block};
 pub use call::{Call, CallError, Failure, Mode, Overdue, Wants};
 pub use call_events::{Bytes, CallEvent, CallId, Data, RequestId};
-pub use machine::{Action, Event, MOST_OPEN, Outcome, Route, RpcMachine};
+pub use machine::{MOST_OPEN, Outcome, Route, RpcAction, RpcEvent, RpcMachine};
 pub use message::{MAX_BODY, MAX_INLINE, MessageError};
 pub use metrics::RpcMetrics;
 pub use place::{Place, RemotePlace};

@@ -2,14 +2,13 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rackpool_fabric::{
-    EndpointId, Event as FabricEvent, Fabric, MemoryRegion, Operation, OutOfRange, RemoteRegion,
-    Unsent,
+    EndpointId, Event, Fabric, MemoryRegion, Operation, OutOfRange, RemoteRegion, Unsent,
 };
 
 use crate::message::{MAX_INLINE, NO_ROOM};
 use crate::{
-    Action, Arena, Block, Call, CallError, CallEvent, CallId, Event, Outcome, Place, RequestId,
-    Route, RpcMachine, RpcMetrics, Thresholds,
+    Arena, Block, Call, CallError, CallEvent, CallId, Outcome, Place, RequestId, Route, RpcAction,
+    RpcEvent, RpcMachine, RpcMetrics, Thresholds,
 };
 
 /// RRPC over a fabric that its owner polls. The owner passes fabric events in and takes call events
@@ -51,14 +50,14 @@ impl Rrpc {
     }
 
     /// Processes an event of the fabric. The side that made a connection calibrates it.
-    pub fn take_in(&mut self, now: Instant, event: FabricEvent) {
+    pub fn take_in(&mut self, now: Instant, event: Event) {
         let event = match event {
-            FabricEvent::Connected { endpoint, .. } => Event::Opened { endpoint, calibrate: true },
-            FabricEvent::Accepted { endpoint, .. } => Event::Opened { endpoint, calibrate: false },
-            FabricEvent::Message { endpoint, bytes } => Event::Arrived { endpoint, bytes },
-            FabricEvent::Completed { id, result, .. } => Event::Completed { id, result },
-            FabricEvent::Disconnected { endpoint, reason } => {
-                Event::Ended { endpoint, error: reason.error() }
+            Event::Connected { endpoint, .. } => RpcEvent::Opened { endpoint, calibrate: true },
+            Event::Accepted { endpoint, .. } => RpcEvent::Opened { endpoint, calibrate: false },
+            Event::Message { endpoint, bytes } => RpcEvent::Arrived { endpoint, bytes },
+            Event::Completed { id, result, .. } => RpcEvent::Completed { id, result },
+            Event::Disconnected { endpoint, reason } => {
+                RpcEvent::Ended { endpoint, error: reason.error() }
             }
             _ => return,
         };
@@ -77,26 +76,26 @@ impl Rrpc {
         self.machine.new_round();
         while let Some(action) = self.machine.poll() {
             let outcome = match action {
-                Action::Post { endpoint, list } => match fabric.post(endpoint, &list) {
+                RpcAction::Post { endpoint, list } => match fabric.post(endpoint, &list) {
                     Ok(()) => Outcome::Posted { endpoint, list },
                     Err(error) => Outcome::PostRefused { endpoint, error },
                 },
-                Action::Send { endpoint, message } => match fabric.send(endpoint, message) {
+                RpcAction::Send { endpoint, message } => match fabric.send(endpoint, message) {
                     Ok(()) => continue,
                     Err(Unsent { error, message }) => {
                         Outcome::SendRefused { endpoint, message, error }
                     }
                 },
-                Action::Flush { endpoint } => {
+                RpcAction::Flush { endpoint } => {
                     fabric.flush(endpoint);
                     continue;
                 }
-                Action::Disconnect { endpoint, why } => {
+                RpcAction::Disconnect { endpoint, why } => {
                     tracing::error!("a rack is cut off ({endpoint:?}): {why}");
                     fabric.disconnect(endpoint);
                     continue;
                 }
-                Action::AnswerProbe { ask, len } => {
+                RpcAction::AnswerProbe { ask, len } => {
                     let place = self.machine.arena().beginning(len);
                     let memory = Arc::clone(&self.memory);
                     if self.answer_from(ask, &[], place, &*memory).is_err() {
@@ -117,7 +116,7 @@ impl Rrpc {
 
     /// Ends requests and exposures that are overdue.
     pub fn tick(&mut self, now: Instant) {
-        self.machine.handle(now, Event::DeadlinePassed);
+        self.machine.handle(now, RpcEvent::DeadlinePassed);
     }
 
     /// Sends a request to a peer. It ends with [`CallEvent::Answered`] or [`CallEvent::Failed`].

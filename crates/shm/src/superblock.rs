@@ -125,6 +125,15 @@ pub struct Superblock {
     seen: [SeenSlot; 2],
 }
 
+/// The process that owns a client file. A pid alone may name a later process.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct OwnerProcess {
+    /// The process id; 0 if it is unknown.
+    pub pid: u64,
+    /// When the process started, in kernel ticks.
+    pub started: u64,
+}
+
 /// A noted position of the metadata server's store, on its own cache line.
 #[derive(Debug)]
 #[repr(C, align(64))]
@@ -334,14 +343,17 @@ impl Superblock {
         self.life_checks.store(life_checks(life, life), Ordering::Release);
     }
 
-    /// The process that owns a client file: its id, and its start time in kernel ticks.
+    /// The process that owns a client file.
     #[must_use]
-    pub fn owner(&self) -> (u64, u64) {
-        (self.owner[0].load(Ordering::Acquire), self.owner[1].load(Ordering::Acquire))
+    pub fn owner(&self) -> OwnerProcess {
+        OwnerProcess {
+            pid: self.owner[0].load(Ordering::Acquire),
+            started: self.owner[1].load(Ordering::Acquire),
+        }
     }
 
     /// Notes the process that owns a client file. Call it before [`Self::format`].
-    pub fn set_owner(&self, pid: u64, started: u64) {
+    pub fn set_owner(&self, OwnerProcess { pid, started }: OwnerProcess) {
         self.owner[1].store(started, Ordering::Release);
         self.owner[0].store(pid, Ordering::Release);
     }

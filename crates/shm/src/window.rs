@@ -53,6 +53,15 @@ pub struct ThreadOffsets {
     pub samples: u64,
 }
 
+/// A thread's structures in its client's file.
+#[derive(Debug)]
+pub struct ThreadMemory {
+    /// The client's file.
+    pub file: Arc<Mapping>,
+    /// Where the structures lie in it.
+    pub offsets: ThreadOffsets,
+}
+
 /// Fast path of a read: fills `into` from `addr` on, if the calling thread's front window belongs
 /// to the pool of `permit`, has the page in its cache, and all bytes lie in that page. Returns
 /// false, with unspecified bytes in `into`, otherwise and for a sampled access; the caller then
@@ -102,14 +111,14 @@ fn prefetch_line(at: NonNull<u8>, intent: Intent) {
 }
 
 impl LocalWindow {
-    /// A window for the thread whose structures lie at `thread` in its client's file `owner`. Each
-    /// access waits for `latency`, as if it went to more distant memory.
+    /// A window for the thread with these structures. Each access waits for `latency`, as if it
+    /// went to more distant memory.
     pub fn new(
         frames: Arc<Mapping>,
         metadata: Arc<ReadOnlyMapping>,
         layout: &MetadataLayout,
         marks: Marks,
-        (owner, thread): (Arc<Mapping>, ThreadOffsets),
+        ThreadMemory { file: owner, offsets }: ThreadMemory,
         barrier: Barrier,
         latency: ExtraLatency,
     ) -> Result<Self, OutOfBounds> {
@@ -127,8 +136,8 @@ impl LocalWindow {
             return Err(OutOfBounds { offset: 0, len, mapped: 0 });
         }
         let base = frames.base();
-        let slot = NonNull::from(owner.view::<AccessSlot>(thread.access)?);
-        let samples = NonNull::from(owner.view::<HeatSamples>(thread.samples)?);
+        let slot = NonNull::from(owner.view::<AccessSlot>(offsets.access)?);
+        let samples = NonNull::from(owner.view::<HeatSamples>(offsets.samples)?);
         let core = Box::new(Core {
             pages: PageMap::new(),
             cached: PageMap::small(),

@@ -2,7 +2,7 @@
 //! only after all operations on it have ended, since the pool promises nothing about freed memory.
 //! The rules of the rack (no page of a swap, not the last free frames) are those of the shell.
 
-use rackpool_model::{FrameId, PageEvent, PageId, PageState, PageWord};
+use rackpool_model::{FrameId, FrameWord, PageEvent, PageId, PageState};
 use rackpool_proto::lease::{HomeEvent, Users};
 use rackpool_proto::planted_bugs::{Bug, Bugs};
 
@@ -56,12 +56,12 @@ impl<B: Bugs> World<B> {
     fn allocate(&mut self, rack: usize) -> Option<PageId> {
         let node = &self.racks[rack];
         let daemon = node.daemon.as_ref().filter(|_| node.paused_until <= self.now)?;
-        let is_free = |(frame, word): &(FrameId, PageWord)| {
+        let is_free = |FrameWord { frame, word }: &FrameWord| {
             let copying = daemon.copies.uses(*frame) == Some(true);
             word.state() == Some(PageState::Free) && !daemon.swap.is_busy(word.page()) && !copying
         };
         let free: Vec<_> = node.memory.all().filter(is_free).collect();
-        let (frame, word) = *free.get(KEPT)?;
+        let FrameWord { frame, word } = *free.get(KEPT)?;
         let live = word.apply(PageEvent::Allocated).ok()?;
         self.take_frame(rack, frame);
         self.racks[rack].memory.frame(frame).bytes.fill(0);
@@ -74,7 +74,7 @@ impl<B: Bugs> World<B> {
     fn free(&mut self, page: PageId) -> bool {
         let live = |rack: &usize| {
             let found = self.racks[*rack].memory.find(page);
-            found.is_some_and(|(_, word)| word.state() == Some(PageState::Live))
+            found.is_some_and(|found| found.word.state() == Some(PageState::Live))
         };
         let Some(rack) = (0..RACKS).find(live) else {
             self.unshare(page);
@@ -85,7 +85,8 @@ impl<B: Bugs> World<B> {
             return false;
         };
         let busy = daemon.swap.is_busy(page);
-        let Some((frame, word)) = node.memory.find(page).filter(|_| !busy) else { return false };
+        let found = node.memory.find(page).filter(|_| !busy);
+        let Some(FrameWord { frame, word }) = found else { return false };
         let Ok(left) = word.apply(PageEvent::Left) else { return false };
         self.store(rack, frame, left);
         self.begin_freeing(rack, page, frame);
@@ -112,10 +113,10 @@ impl<B: Bugs> World<B> {
         if self.is_damaged(rack) {
             return;
         }
-        let left = self.racks[rack].memory.all().filter(|(_, word)| {
+        let left = self.racks[rack].memory.all().filter(|FrameWord { word, .. }| {
             word.state() == Some(PageState::Leaving) && !daemon.swap.is_busy(word.page())
         });
-        for (frame, word) in left.collect::<Vec<_>>() {
+        for FrameWord { frame, word } in left.collect::<Vec<_>>() {
             self.begin_freeing(rack, word.page(), frame);
         }
     }

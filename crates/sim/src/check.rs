@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use rackpool_model::{FrameId, PageId, PageState, PageWord};
+use rackpool_model::{FrameId, FrameWord, PageId, PageState, PageWord};
 use rackpool_proto::planted_bugs::Bugs;
 use rackpool_proto::swap::RackEvent;
 
@@ -53,9 +53,9 @@ impl<B: Bugs> World<B> {
         let page = word.page();
         // A page may be readable in two frames if it is writable in none.
         let of_page = |word: &PageWord| word.page() == page && word.is_readable();
-        let all = || self.racks.iter().flat_map(|rack| rack.memory.all());
-        let readers = all().filter(|(_, word)| of_page(word)).count();
-        let writers = all().filter(|(_, word)| of_page(word) && word.is_writable()).count();
+        let all = || self.racks.iter().flat_map(|rack| rack.memory.all().map(|found| found.word));
+        let readers = all().filter(of_page).count();
+        let writers = all().filter(|word| of_page(word) && word.is_writable()).count();
         if readers > 2 || writers > 0 && readers > 1 {
             self.breaks(|| {
                 format!(
@@ -79,7 +79,7 @@ impl<B: Bugs> World<B> {
     pub(crate) fn is_written_elsewhere(&self, rack: usize, page: PageId) -> bool {
         let others = self.racks.iter().enumerate().filter(|(other, _)| *other != rack);
         let mut words = others.flat_map(|(_, other)| other.memory.all());
-        words.any(|(_, word)| word.page() == page && word.is_writable())
+        words.any(|found| found.word.page() == page && found.word.is_writable())
     }
 
     pub(crate) fn is_at_rest(&self) -> bool {
@@ -121,7 +121,7 @@ impl<B: Bugs> World<B> {
     pub(crate) fn check_frames(&mut self) -> Result<(), String> {
         let mut found: BTreeMap<PageId, (usize, PageState)> = BTreeMap::new();
         for (index, rack) in self.racks.iter().enumerate() {
-            for (frame, word) in rack.memory.all() {
+            for FrameWord { frame, word } in rack.memory.all() {
                 let state = match word.state() {
                     Some(state @ (PageState::Free | PageState::Live)) => state,
                     _ if self.is_left_alone(index, frame) => continue,
@@ -199,7 +199,7 @@ impl<B: Bugs> World<B> {
     /// without one neither requests nor gives; a rack with a damaged record may have lost its last.
     fn choose_move(&mut self) -> Option<(PageId, usize, usize)> {
         let whole = |rack: &usize| {
-            let mut words = self.racks[*rack].memory.all().map(|(_, word)| word.state());
+            let mut words = self.racks[*rack].memory.all().map(|found| found.word.state());
             !self.is_damaged(*rack)
                 && self.left_waiting(*rack) == 0
                 && words.any(|state| state == Some(PageState::Free))

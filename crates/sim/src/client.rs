@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use rackpool_model::{FrameId, PageId, PageState, PageWord};
+use rackpool_model::{FrameId, FrameWord, PageId, PageState, PageWord};
 use rackpool_proto::planted_bugs::{Bug, Bugs};
 use rackpool_proto::share::CopyId;
 
@@ -17,7 +17,7 @@ use crate::world::{Event, World};
 pub(crate) struct Client {
     pub(crate) rack: usize,
     /// The translation cache.
-    cache: BTreeMap<PageId, (FrameId, PageWord)>,
+    cache: BTreeMap<PageId, FrameWord>,
     /// Known replicas of pages of other racks.
     copies: BTreeMap<PageId, (FrameId, CopyId)>,
     stage: Stage,
@@ -78,7 +78,7 @@ enum Stage {
 /// A daemon's answer to its client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Answer {
-    Local(FrameId, PageWord),
+    Local(FrameWord),
     Copy(FrameId, CopyId),
     Done(u64),
     /// The operation may or may not have been executed.
@@ -274,7 +274,7 @@ impl<B: Bugs> World<B> {
 
     fn peek(&self, page: PageId, word: usize) -> u64 {
         let found = self.racks.iter().find_map(|rack| {
-            let (frame, _) = rack.memory.find(page)?;
+            let FrameWord { frame, .. } = rack.memory.find(page)?;
             Some(rack.memory.frames[frame.0 as usize].bytes[word])
         });
         found.unwrap_or(0)
@@ -286,7 +286,7 @@ impl<B: Bugs> World<B> {
         let traces = |word: PageWord| word.is_dirty_logged() && matches!(one.kind, Kind::Write(_));
         let rack = self.clients[client].rack;
         match self.clients[client].cache.get(&one.page).copied() {
-            Some((frame, word)) if !writes || word.is_writable() || traces(word) => {
+            Some(FrameWord { frame, word }) if !writes || word.is_writable() || traces(word) => {
                 let usage = match writes {
                     false => Use::Read,
                     true if word.is_dirty_logged() => Use::DirtyLogged,
@@ -370,9 +370,9 @@ impl<B: Bugs> World<B> {
             return;
         }
         match answer {
-            Answer::Local(frame, word) => {
+            Answer::Local(found) => {
                 let page = self.history.get(operation).page;
-                self.clients[client].cache.insert(page, (frame, word));
+                self.clients[client].cache.insert(page, found);
                 self.enter(client, operation);
             }
             Answer::Copy(frame, copy) => {

@@ -55,7 +55,7 @@ pub(crate) enum Input {
     Swap(RackEvent),
     Home(HomeEvent),
     Holder(HolderEvent),
-    Shares(share::HomeEvent),
+    Shares(share::ShareEvent),
     Copies(CopiesEvent),
 }
 
@@ -107,7 +107,7 @@ enum Output {
     Swap(RackAction),
     Home(HomeAction),
     Holder(HolderAction),
-    Shares(share::HomeAction),
+    Shares(share::ShareAction),
     Copies(CopiesAction),
 }
 
@@ -349,7 +349,7 @@ impl<B: Bugs> World<B> {
         }
         self.feed(rack, Input::Swap(RackEvent::DeadlinePassed));
         self.feed(rack, Input::Home(HomeEvent::DeadlinePassed));
-        self.feed(rack, Input::Shares(share::HomeEvent::DeadlinePassed));
+        self.feed(rack, Input::Shares(share::ShareEvent::DeadlinePassed));
         self.feed(rack, Input::Copies(CopiesEvent::DeadlinePassed));
         self.answer_lookups(rack);
         self.retry_calls(rack);
@@ -419,7 +419,7 @@ impl<B: Bugs> World<B> {
             Message::Between(between) => {
                 if let SwapMessage::Prepare { wanted, read_hot: false, .. } = between.message {
                     // The swap is refused, and requested again.
-                    self.feed(rack, Input::Shares(share::HomeEvent::Needed(wanted)));
+                    self.feed(rack, Input::Shares(share::ShareEvent::Needed(wanted)));
                 }
                 self.feed(rack, Input::Swap(RackEvent::RackSent(rack_id(from), between)));
                 if between.message == SwapMessage::IncompleteNoted {
@@ -457,7 +457,7 @@ impl<B: Bugs> World<B> {
                 self.feed(rack, Input::Home(returned));
             }
             Message::Atomic { call, page, word, kind } => {
-                self.feed(rack, Input::Shares(share::HomeEvent::Needed(page)));
+                self.feed(rack, Input::Shares(share::ShareEvent::Needed(page)));
                 if self.racks[rack].daemon.is_none() {
                     return;
                 }

@@ -2,7 +2,7 @@
 
 use rackpool_model::{FrameId, PageId, PageState};
 use rackpool_proto::planted_bugs::Bugs;
-use rackpool_proto::swap::{RECORD_WORDS, RECORDS, Record, RecordError, Waits};
+use rackpool_proto::swap::{RECORD_WORDS, RECORDS, Record, SwapRecordError, Waits};
 
 use crate::world::{RackNode, World};
 
@@ -73,7 +73,7 @@ impl<B: Bugs> World<B> {
         self.seen.damaged += 1;
     }
 
-    pub(crate) fn damage_reported(&mut self, rack: usize, slot: usize, error: RecordError) {
+    pub(crate) fn damage_reported(&mut self, rack: usize, slot: usize, error: SwapRecordError) {
         let node = &mut self.racks[rack];
         if let Some(daemon) = &mut node.daemon {
             daemon.reported[slot] = true;
@@ -101,7 +101,8 @@ impl<B: Bugs> World<B> {
         let named = damages.any(|damage| damage.pages.contains(&page));
         let damaged = self.racks.iter().filter(|rack| !rack.damages.is_empty());
         let is_in = |state, rack: &RackNode<B>| {
-            rack.memory.all().any(|(_, word)| word.page() == page && word.state() == Some(state))
+            let mut all = rack.memory.all();
+            all.any(|found| found.word.page() == page && found.word.state() == Some(state))
         };
         let whole = |state| self.racks.iter().any(|rack| is_in(state, rack));
         let leaving = damaged.into_iter().any(|rack| is_in(PageState::Leaving, rack));

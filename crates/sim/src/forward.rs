@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 
-use rackpool_model::{FrameId, PageId, PageState, PageWord};
+use rackpool_model::{FrameId, FrameWord, PageId, PageState, PageWord};
 use rackpool_proto::planted_bugs::{Bug, Bugs};
 use rackpool_proto::swap::RackEvent;
 use rackpool_wire::swap::SwapId;
@@ -34,7 +34,7 @@ impl<B: Bugs> World<B> {
         word: usize,
         kind: Kind,
     ) -> Option<u64> {
-        let (frame, found) = self.racks[rack].memory.find(page)?;
+        let FrameWord { frame, word: found } = self.racks[rack].memory.find(page)?;
         match found.state() {
             Some(PageState::Live) => Some(self.carry_out(rack, frame, word, kind)),
             Some(PageState::Frozen) => {
@@ -112,7 +112,7 @@ impl<B: Bugs> World<B> {
     /// Checks C4: the page is readable in no other rack.
     pub(crate) fn check_forwarded(&mut self, rack: usize, page: PageId) {
         let reads = |other: &RackNode<B>| {
-            other.memory.all().any(|(_, word)| word.page() == page && word.is_readable())
+            other.memory.all().any(|found| found.word.page() == page && found.word.is_readable())
         };
         if (0..RACKS).any(|other| other != rack && reads(&self.racks[other])) {
             self.breaks(|| format!("rack {rack} writes {page}, which is read elsewhere by now"));

@@ -151,7 +151,7 @@ impl<B: Bugs> World<B> {
 
     fn beat(&mut self, rack: usize, connection: usize) {
         let free = |state| state == Some(PageState::Free);
-        let free = self.racks[rack].memory.all().filter(|(_, word)| free(word.state())).count();
+        let free = self.racks[rack].memory.all().filter(|found| free(found.word.state())).count();
         let Some(link) = &self.racks[rack].link else { return };
         let heartbeat = MetadataRequest::Heartbeat {
             rack: rack_id(rack),

@@ -1,6 +1,6 @@
 //! The memory of a rack, which survives its daemon.
 
-use rackpool_model::{FrameId, PageId, PageState, PageWord, StorePosition};
+use rackpool_model::{FrameId, FrameWord, PageId, PageState, PageWord, StorePosition};
 use rackpool_proto::Time;
 use rackpool_proto::heat::{Found, Heats};
 use rackpool_proto::planted_bugs::Bugs;
@@ -97,14 +97,15 @@ impl Memory {
         self.frames.get(frame.0 as usize).map(|frame| frame.word)
     }
 
-    pub(crate) fn all(&self) -> impl Iterator<Item = (FrameId, PageWord)> {
-        (0..FRAMES).map(FrameId).zip(self.frames.iter().map(|frame| frame.word))
+    pub(crate) fn all(&self) -> impl Iterator<Item = FrameWord> {
+        let words = self.frames.iter().map(|frame| frame.word);
+        (0..FRAMES).map(FrameId).zip(words).map(|(frame, word)| FrameWord { frame, word })
     }
 
     /// Returns the frame of a page. A page that is arriving is not here yet; one that is leaving is
     /// not here any more.
-    pub(crate) fn find(&self, page: PageId) -> Option<(FrameId, PageWord)> {
-        self.all().find(|(_, word)| {
+    pub(crate) fn find(&self, page: PageId) -> Option<FrameWord> {
+        self.all().find(|FrameWord { word, .. }| {
             let here = !matches!(word.state(), Some(PageState::Arriving | PageState::Leaving));
             word.page() == page && here
         })
@@ -126,21 +127,21 @@ pub(crate) struct View<'a, B> {
 
 impl<B: Bugs> View<'_, B> {
     /// Free frames without a replica, or those whose replica is in this state.
-    fn free(&self, with_copy: Option<bool>) -> impl Iterator<Item = (FrameId, PageWord)> {
-        let free = self.memory.all().filter(|(_, word)| word.state() == Some(PageState::Free));
-        free.filter(move |(frame, _)| self.copies.uses(*frame) == with_copy)
+    fn free(&self, with_copy: Option<bool>) -> impl Iterator<Item = FrameWord> {
+        let free = self.memory.all().filter(|found| found.word.state() == Some(PageState::Free));
+        free.filter(move |found| self.copies.uses(found.frame) == with_copy)
     }
 
     /// Returns a free frame for a replica, if others remain. No swap may need the frame meanwhile.
     pub(crate) fn spare_for_copy(&self, busy: impl Fn(PageId) -> bool) -> Option<FrameId> {
-        let mut free = self.free(None).filter(|(_, word)| !busy(word.page()));
+        let mut free = self.free(None).filter(|found| !busy(found.word.page()));
         let (_, next) = (free.next()?, free.next()?);
-        Some(next.0)
+        Some(next.frame)
     }
 }
 
 impl<B: Bugs> Frames for View<'_, B> {
-    fn find(&self, page: PageId) -> Option<(FrameId, PageWord)> {
+    fn find(&self, page: PageId) -> Option<FrameWord> {
         self.memory.find(page)
     }
 
@@ -150,15 +151,15 @@ impl<B: Bugs> Frames for View<'_, B> {
 
     fn spare(&self) -> Option<FrameId> {
         let mut free = self.free(None).chain(self.free(Some(false)));
-        free.next().map(|(frame, _)| frame)
+        free.next().map(|found| found.frame)
     }
 
     fn offer(&self, busy: &dyn Fn(PageId) -> bool) -> Option<Offered> {
         let in_state = |state| {
-            let all = self.memory.all().filter(move |(_, word)| word.state() == Some(state));
-            all.map(|(_, word)| word.page()).filter(|page| !busy(*page))
+            let all = self.memory.all().filter(move |found| found.word.state() == Some(state));
+            all.map(|found| found.word.page()).filter(|page| !busy(*page))
         };
-        let free = self.free(None).map(|(_, word)| word.page());
+        let free = self.free(None).map(|found| found.word.page());
         let free: Vec<PageId> = free.filter(|page| !busy(*page)).collect();
         if free.len() > 1 {
             return Some(Offered { page: free[free.len() - 1], hot: false });

@@ -31,7 +31,7 @@ impl Waiter {
     pub(crate) const fn event(&self) -> Input {
         match self.whose {
             Whose::Swap(swap) => Input::Swap(RackEvent::Quiesced(swap, self.who)),
-            Whose::Share => Input::Shares(share::HomeEvent::Quiesced(self.page)),
+            Whose::Share => Input::Shares(share::ShareEvent::Quiesced(self.page)),
         }
     }
 

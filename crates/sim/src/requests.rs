@@ -3,10 +3,10 @@
 
 use std::collections::VecDeque;
 
-use rackpool_model::{Access, PageId, PageState, PageWord};
-use rackpool_proto::lease::{Lease, LeaseKind};
+use rackpool_model::{Access, FrameWord, PageId, PageState, PageWord};
+use rackpool_proto::lease::{GrantedLease, Lease, LeaseKind};
 use rackpool_proto::planted_bugs::{Bug, Bugs};
-use rackpool_proto::share::{self, CopiesEvent};
+use rackpool_proto::share::{self, CopiesEvent, FoundCopy};
 use rackpool_proto::swap::RackEvent;
 use rackpool_wire::swap::SwapId;
 
@@ -29,7 +29,7 @@ pub(crate) struct Pending {
 
 fn is_arriving(memory: &Memory, page: PageId) -> bool {
     let arrives = |word: PageWord| word.state() == Some(PageState::Arriving);
-    memory.all().any(|(_, word)| word.page() == page && arrives(word))
+    memory.all().any(|FrameWord { word, .. }| word.page() == page && arrives(word))
 }
 
 impl Pending {
@@ -123,7 +123,7 @@ impl<B: Bugs> World<B> {
             }
             return;
         }
-        let Some((frame, word)) = self.racks[rack].memory.find(page) else {
+        let Some(FrameWord { frame, word }) = self.racks[rack].memory.find(page) else {
             return self.send(rack, peer, Message::NotHere(page));
         };
         let Some(daemon) = &self.racks[rack].daemon else { return };
@@ -146,12 +146,12 @@ impl<B: Bugs> World<B> {
         };
         let endpoint = self.endpoint(rack, peer);
         let Some(daemon) = &mut self.racks[rack].daemon else { return };
-        if let Some((id, kind)) = daemon.home.grant(now, page, endpoint, most) {
+        if let Some(GrantedLease { id, kind }) = daemon.home.grant(now, page, endpoint, most) {
             let (home, epoch) = (rack_id(rack), word.epoch());
             let lease = Lease { id, kind, home, endpoint, frame, epoch };
             self.send(rack, peer, Message::Location { page, question, lease });
             if matches!(kind, LeaseKind::Share(_)) {
-                self.feed(rack, Input::Shares(share::HomeEvent::Leased(page)));
+                self.feed(rack, Input::Shares(share::ShareEvent::Leased(page)));
             }
         }
     }
@@ -161,10 +161,10 @@ impl<B: Bugs> World<B> {
         let Some(daemon) = &self.racks[rack].daemon else { return };
         let event = match wish {
             Wish::Read | Wish::PrefetchLease(_) => return,
-            Wish::Write => share::HomeEvent::Needed(page),
+            Wish::Write => share::ShareEvent::Needed(page),
             Wish::Copy => {
                 let busy = daemon.swap.is_busy(page);
-                share::HomeEvent::Wanted { page, busy }
+                share::ShareEvent::Wanted { page, busy }
             }
         };
         self.feed(rack, Input::Shares(event));
@@ -180,7 +180,7 @@ impl<B: Bugs> World<B> {
             return self.ask_root_over_link(rack, call);
         }
         let now = self.local_time(rack);
-        let here = self.racks[rack].memory.all().any(|(_, word)| word.page() == one.page);
+        let here = self.racks[rack].memory.all().any(|found| found.word.page() == one.page);
         let Some(daemon) = &mut self.racks[rack].daemon else { return };
         let access = one.kind.access();
         let found = daemon.heats.accessed(now, one.page, access, 1);
@@ -225,9 +225,9 @@ impl<B: Bugs> World<B> {
         let traces = matches!(one.kind, Kind::Write(_)) && self.rng.percent(50);
         let may_write = |word: PageWord| word.is_writable() || traces && word.is_dirty_logged();
         match self.racks[rack].memory.find(one.page) {
-            Some((frame, word)) if may_write(word) || is_read && word.is_readable() => {
+            Some(found) if may_write(found.word) || is_read && found.word.is_readable() => {
                 self.close_call(rack, call);
-                return self.answer(call, Answer::Local(frame, word));
+                return self.answer(call, Answer::Local(found));
             }
             // The page moves or is shared: the request waits for its word to change, unless this
             // rack forwards writes.
@@ -237,13 +237,14 @@ impl<B: Bugs> World<B> {
                     return self.answer(call, Answer::Done(found));
                 }
                 self.mark(rack, call, Wait::Here);
-                return self.feed(rack, Input::Shares(share::HomeEvent::Needed(one.page)));
+                return self.feed(rack, Input::Shares(share::ShareEvent::Needed(one.page)));
             }
             None => {}
         }
         let now = self.local_time(rack);
         let Some(daemon) = &mut self.racks[rack].daemon else { return };
-        if let Some((frame, copy)) = daemon.copies.find(now, one.page).filter(|_| is_read) {
+        let found = daemon.copies.find(now, one.page).filter(|_| is_read);
+        if let Some(FoundCopy { frame, copy }) = found {
             daemon.holder.used_by_copy(now, one.page);
             self.close_call(rack, call);
             self.answer(call, Answer::Copy(frame, copy));

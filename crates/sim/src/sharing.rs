@@ -3,11 +3,9 @@
 use std::collections::VecDeque;
 
 use rackpool_model::{Access, FrameId, PageId, PageState};
-use rackpool_proto::lease::{HolderEvent, HomeEvent, LeaseKind, Users};
+use rackpool_proto::lease::{HolderEvent, HomeEvent, LeaseKind, TimedLease, Users};
 use rackpool_proto::planted_bugs::{Bug, Bugs};
-use rackpool_proto::share::{
-    CopiesAction, CopiesEvent, HomeAction, HomeEvent as HomeShared, SharingId,
-};
+use rackpool_proto::share::{CopiesAction, CopiesEvent, ShareAction, ShareEvent, SharingId};
 use rackpool_proto::swap::Quiesce;
 
 use crate::daemon::Input;
@@ -19,22 +17,22 @@ impl<B: Bugs> World<B> {
     pub(crate) fn do_shares(
         &mut self,
         rack: usize,
-        action: HomeAction,
+        action: ShareAction,
         inputs: &mut VecDeque<Input>,
     ) {
         match action {
-            HomeAction::Store(frame, word) => {
+            ShareAction::Store(frame, word) => {
                 self.store(rack, frame, word);
                 self.look_soon(rack);
             }
-            HomeAction::Quiesce(frame, page) => {
+            ShareAction::Quiesce(frame, page) => {
                 let (whose, who) = (Whose::Share, Quiesce::Writers);
                 if let Some(daemon) = &mut self.racks[rack].daemon {
                     daemon.quiesces.push(Waiter { whose, frame, page, who, clean: false });
                 }
                 inputs.push_back(Input::Home(HomeEvent::PageNeeded(page, Users::Writers)));
             }
-            HomeAction::CancelQuiesce(page) => {
+            ShareAction::CancelQuiesce(page) => {
                 if let Some(daemon) = &mut self.racks[rack].daemon {
                     let waits = |one: &Waiter| one.page == page && one.whose == Whose::Share;
                     daemon.quiesces.retain(|waiter| !waits(waiter));
@@ -80,7 +78,8 @@ impl<B: Bugs> World<B> {
         let now = self.local_time(rack);
         let node = &self.racks[rack];
         let Some(daemon) = &node.daemon else { return };
-        let Some((lease, until)) = daemon.holder.lease_until(now, page) else { return };
+        let Some(found) = daemon.holder.lease_until(now, page) else { return };
+        let TimedLease { lease, until } = found;
         let (heats, copies) = (&daemon.heats, &daemon.copies);
         let view = View { memory: &node.memory, heats, copies, now };
         let busy = |page| daemon.swap.is_busy(page) || daemon.swap.offers(page);
@@ -127,15 +126,16 @@ impl<B: Bugs> World<B> {
     pub(crate) fn unshare(&mut self, page: PageId) {
         for rack in 0..self.racks.len() {
             let node = &self.racks[rack];
-            let found = node.memory.find(page).map(|(_, word)| word.state());
+            let found = node.memory.find(page).map(|found| found.word.state());
             if found == Some(Some(PageState::Shared)) && node.paused_until <= self.now {
-                self.feed(rack, Input::Shares(HomeShared::Needed(page)));
+                self.feed(rack, Input::Shares(ShareEvent::Needed(page)));
             }
         }
     }
 
     pub(crate) fn is_shared_somewhere(&self, page: PageId) -> bool {
         let mut words = self.racks.iter().flat_map(|rack| rack.memory.all());
-        words.any(|(_, word)| word.page() == page && word.state() == Some(PageState::Shared))
+        words
+            .any(|found| found.word.page() == page && found.word.state() == Some(PageState::Shared))
     }
 }

@@ -11,7 +11,7 @@ use rackpool_ring::client_file::{ClientFile, MAX_THREADS};
 use rackpool_shm::free_space::Room;
 use rackpool_shm::host::HostFiles;
 use rackpool_shm::metadata::MetadataLayout;
-use rackpool_shm::superblock::{FileKind, Geometry};
+use rackpool_shm::superblock::{FileKind, Geometry, OwnerProcess};
 use rackpool_shm::{Mapping, file};
 use rackpool_wire::bounds::{MAX_CONTROL_REQUEST_BYTES, OutOfBounds};
 use rackpool_wire::control::{ControlRefusal, ControlReply, ControlRequest, RackStatus, Resume};
@@ -60,21 +60,21 @@ pub(super) async fn serve(mut stream: UnixStream, control: &Arc<Control>) -> any
     match hello {
         ControlRequest::Hello { threads, resume } => {
             let pid = peer.pid().and_then(|pid| u64::try_from(pid).ok()).unwrap_or(0);
-            let started = process::started(pid).unwrap_or(0);
-            match admit(control, threads, resume, (pid, started)).await {
+            let owner = OwnerProcess { pid, started: process::started(pid).unwrap_or(0) };
+            match admit(control, threads, resume, owner).await {
                 Ok(admitted) => {
                     let client = admitted.client;
                     let served = welcome(&mut stream, &mut frames, control, tag, admitted, pid);
                     match served.await {
                         Ok(End::Gone) => drop(control.plane.tell(Command::Gone { client })),
-                        Ok(End::Lost) => watch_orphan(control, client, (pid, started)),
+                        Ok(End::Lost) => watch_orphan(control, client, owner),
                         Err(error) => {
                             tracing::warn!(
                                 "the connection of client {} ended: {}",
                                 client.0,
                                 chain(error.as_ref())
                             );
-                            watch_orphan(control, client, (pid, started));
+                            watch_orphan(control, client, owner);
                         }
                     }
                     Ok(())
@@ -130,7 +130,7 @@ async fn admit(
     control: &Arc<Control>,
     threads: u16,
     resume: Option<Resume>,
-    owner: (u64, u64),
+    owner: OwnerProcess,
 ) -> Result<Admitted, ControlRefusal> {
     let rack = control.rack.geometry.rack;
     let invalid = |error: anyhow::Error| ControlRefusal::Invalid(open_files::explain(&error, rack));
@@ -183,7 +183,7 @@ fn create(
     control: &Control,
     client: ClientId,
     threads: u16,
-    (pid, started): (u64, u64),
+    owner: OwnerProcess,
 ) -> anyhow::Result<Arc<ClientFile>> {
     let path = control.rack.directory.client(client);
     let bytes = ClientFile::bytes(threads);
@@ -197,7 +197,7 @@ fn create(
     let mapped = ClientFile::new(Mapping::new(&file, bytes)?, threads)?;
     control.placement.bind_memory("a client's file", mapped.memory())?;
     let block = mapped.superblock()?;
-    block.set_owner(pid, started);
+    block.set_owner(owner);
     block.format(&Geometry {
         kind: FileKind::Client,
         client,

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rackpool_model::ClientId;
-use rackpool_shm::superblock::{SUPERBLOCK_BYTES, Superblock};
+use rackpool_shm::superblock::{OwnerProcess, SUPERBLOCK_BYTES, Superblock};
 use rackpool_shm::{Mapping, file};
 
 use super::Control;
@@ -18,8 +18,8 @@ const LOOK: Duration = Duration::from_millis(100);
 /// How long a client whose process id is unknown here may take to reconnect.
 const UNSEEN: Duration = Duration::from_secs(60);
 
-/// Returns the process that a client's file names as its owner: its id and its start time.
-pub(super) fn owner_of(path: &Path) -> Option<(u64, u64)> {
+/// Returns the process that a client's file names as its owner.
+pub(super) fn owner_of(path: &Path) -> Option<OwnerProcess> {
     Some(map_block(path)?.view::<Superblock>(0).ok()?.owner())
 }
 
@@ -29,11 +29,11 @@ fn map_block(path: &Path) -> Option<Mapping> {
 }
 
 /// Waits until the client has reconnected; reports it as gone when it can't any more.
-pub(crate) fn watch_orphan(control: &Arc<Control>, client: ClientId, owner: (u64, u64)) {
+pub(crate) fn watch_orphan(control: &Arc<Control>, client: ClientId, owner: OwnerProcess) {
     control.orphans().insert(client);
     let control = Arc::clone(control);
     tokio::spawn(async move {
-        let (pid, started) = owner;
+        let OwnerProcess { pid, started } = owner;
         let deadline = tokio::time::Instant::now() + UNSEEN;
         let path = control.rack.directory.client(client);
         let block = map_block(&path);
@@ -64,7 +64,7 @@ pub(crate) fn watch_orphan(control: &Arc<Control>, client: ClientId, owner: (u64
 /// Watches the clients that an earlier daemon served.
 pub(crate) fn watch_adopted(control: &Arc<Control>, clients: impl IntoIterator<Item = ClientId>) {
     for client in clients {
-        let owner = owner_of(&control.rack.directory.client(client)).unwrap_or((0, 0));
+        let owner = owner_of(&control.rack.directory.client(client)).unwrap_or_default();
         watch_orphan(control, client, owner);
     }
 }

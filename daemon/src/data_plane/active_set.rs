@@ -128,10 +128,18 @@ impl<F> ActiveSet<F> {
     }
 }
 
+/// What one call of [`DataPlane::poll_clients`] did.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct PollRound {
+    /// The number of looks.
+    pub(super) looks: u32,
+    /// The number of requests served.
+    pub(super) served: usize,
+}
+
 impl DataPlane {
-    /// Polls the rings up to `looks` times, or until there is a request. Returns the number of
-    /// looks and of requests served.
-    pub(super) fn poll_clients(&mut self, looks: u32) -> anyhow::Result<(u32, usize)> {
+    /// Polls the rings up to `looks` times, or until there is a request.
+    pub(super) fn poll_clients(&mut self, looks: u32) -> anyhow::Result<PollRound> {
         let mut requests = std::mem::take(&mut self.transfers.round);
         let mut made = 0;
         while made < looks && requests.is_empty() {
@@ -155,7 +163,7 @@ impl DataPlane {
             self.cached_now = None;
             self.do_for_holder()?;
         }
-        Ok((made, served))
+        Ok(PollRound { looks: made, served })
     }
 
     /// Takes the requests from the rings of the active set, or in a sweep from all rings.

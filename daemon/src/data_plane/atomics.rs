@@ -13,7 +13,7 @@ use super::swap::Work;
 
 /// An operation that the home of a page executes for a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Operation {
+pub(super) struct HomeOperation {
     pub(super) caller: Caller,
     pub(super) page: PageId,
     /// The batch of a write to a page that moves; `None` for an atomic operation.
@@ -66,7 +66,7 @@ impl DataPlane {
         match found {
             Some((page, home)) if !self.is_dead(home) => {
                 self.remote_access(page, Access::Write, 1)?;
-                let purpose = Purpose::Operation(Operation { caller, page, batch: None });
+                let purpose = Purpose::Operation(HomeOperation { caller, page, batch: None });
                 self.ask(home, request, purpose, self.now() + self.lease)
             }
             _ => {
@@ -86,11 +86,11 @@ impl DataPlane {
     /// it. After a refusal the client translates again, and that waits until the page can be used.
     pub(super) fn operation_answered(
         &mut self,
-        operation: Operation,
+        operation: HomeOperation,
         home: RackId,
         reply: &PeerReply,
     ) -> anyhow::Result<()> {
-        let Operation { page, .. } = operation;
+        let HomeOperation { page, .. } = operation;
         let answer = match reply {
             PeerReply::Value(before) => RackAnswer::Done(*before),
             PeerReply::Written { moving: true } => RackAnswer::Done(0),
@@ -128,10 +128,10 @@ impl DataPlane {
     }
 
     /// Ends an operation that another rack was to execute, with this answer.
-    pub(super) fn finish_operation(&mut self, operation: Operation, answer: RackAnswer) {
-        let Operation { caller, batch, .. } = operation;
+    pub(super) fn finish_operation(&mut self, operation: HomeOperation, answer: RackAnswer) {
+        let HomeOperation { caller, batch, .. } = operation;
         let Some(batch) = batch else { return self.clients.finish(caller, answer) };
-        self.transfers.forwarding.remove(&(caller.client, caller.thread));
+        self.transfers.forwarding.remove(&caller.client_thread());
         match answer {
             RackAnswer::Done(_) | RackAnswer::DoneAt(_) => self.clients.finish(caller, answer),
             refusal => self.refuse_transfer(caller, batch, refusal),
@@ -152,7 +152,7 @@ impl DataPlane {
         };
         let forwarded = access == Access::Write && self.writes_for_others(page);
         let frame = match self.usable(page, if forwarded { Access::Read } else { access }) {
-            Ok((frame, ..)) => frame,
+            Ok(found) => found.frame,
             Err(refusal) => return refusal,
         };
         let offset = addr.offset(page_size);

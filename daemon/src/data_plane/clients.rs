@@ -19,6 +19,13 @@ use rackpool_wire::rack::RackAnswer;
 
 use by_id::ById;
 
+/// A thread of a client.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct ClientThread {
+    pub(crate) client: ClientId,
+    pub(crate) thread: u16,
+}
+
 /// A call: the call cell of a client's thread that waits for an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Caller {
@@ -26,6 +33,13 @@ pub(crate) struct Caller {
     pub(crate) thread: u16,
     pub(crate) cell: u8,
     pub(crate) call: u32,
+}
+
+impl Caller {
+    /// Returns the thread that made the call.
+    pub(crate) const fn client_thread(self) -> ClientThread {
+        ClientThread { client: self.client, thread: self.thread }
+    }
 }
 
 /// One client.
@@ -141,6 +155,11 @@ pub(crate) fn strike(slot: &ThreadSlot, struck: impl Fn(GlobalAddr) -> bool) {
 }
 
 impl Clients {
+    /// Returns a thread's slot; `None` if there is no such client or thread.
+    pub(crate) fn slot(&self, of: ClientThread) -> Option<&ThreadSlot> {
+        self.all.get(of.client)?.thread(of.thread)
+    }
+
     fn served(&mut self, caller: Caller) -> Option<&mut Client> {
         self.all.get_mut(caller.client).filter(|client| !client.gone)
     }

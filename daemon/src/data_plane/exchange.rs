@@ -13,12 +13,12 @@ mod unknown_home;
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Instant;
 
-use rackpool_model::{ClientId, GlobalAddr, RackId};
+use rackpool_model::{GlobalAddr, RackId};
 use rackpool_shm::metadata::PageUse;
 use rackpool_wire::rack::RackAnswer;
 
 use super::DataPlane;
-use super::clients::Caller;
+use super::clients::{Caller, ClientThread};
 
 /// The purpose of an exchange.
 #[derive(Clone, Debug)]
@@ -36,7 +36,7 @@ pub(super) enum Job {
     /// Returns objects to their home.
     Free {
         /// The client and thread whose outbox holds the objects until the record holds them.
-        client: Option<(ClientId, u16)>,
+        owner: Option<ClientThread>,
         release: Option<u64>,
         addrs: Vec<GlobalAddr>,
     },
@@ -60,7 +60,7 @@ struct Active {
 struct Line {
     active: Option<Active>,
     /// Objects that the other rack did not take back because their pages have moved.
-    moved: Option<moved_pages::Moved>,
+    moved: Option<moved_pages::MovedObjects>,
     waiting: VecDeque<Job>,
 }
 
@@ -73,7 +73,7 @@ impl Line {
     /// Returns true if the callers that wait for the exchange have waited long enough.
     fn is_overdue(&self, now: Instant) -> bool {
         let active = self.active.as_ref().map(|active| active.deadline);
-        let moved = self.moved.as_ref().map(moved_pages::Moved::deadline);
+        let moved = self.moved.as_ref().map(moved_pages::MovedObjects::deadline);
         active.or(moved).is_some_and(|deadline| now >= deadline)
     }
 }
@@ -135,21 +135,16 @@ impl DataPlane {
     }
 
     /// Ends a client's job that was not begun: its objects stay in the outbox.
-    fn job_dropped(
-        &mut self,
-        client: Option<(ClientId, u16)>,
-        release: Option<u64>,
-        away: RackAnswer,
-    ) {
+    fn job_dropped(&mut self, owner: Option<ClientThread>, release: Option<u64>, away: RackAnswer) {
         if let Some(release) = release.and_then(|id| self.exchanges.releases.get_mut(&id)) {
             release.away = Some(away);
         }
-        self.job_ended(client, release, 0);
+        self.job_ended(owner, release, 0);
     }
 
     /// Ends a job of which `refused` objects were not in use.
-    fn job_ended(&mut self, client: Option<(ClientId, u16)>, release: Option<u64>, refused: u64) {
-        if let Some((id, _)) = client {
+    fn job_ended(&mut self, owner: Option<ClientThread>, release: Option<u64>, refused: u64) {
+        if let Some(ClientThread { client: id, .. }) = owner {
             if let Some(client) = self.clients.all.get_mut(id) {
                 client.returning = client.returning.saturating_sub(1);
             }

@@ -3,8 +3,8 @@
 use std::time::Instant;
 
 use rackpool_fabric::EndpointId;
-use rackpool_model::{Access, FrameId, PageId, PageState, PageWord};
-use rackpool_proto::lease::{LeaseId, LeaseKind, Users};
+use rackpool_model::{Access, PageId, PageState};
+use rackpool_proto::lease::{GrantedLease, LeaseId, LeaseKind, Users};
 use rackpool_rrpc::RequestId;
 use rackpool_wire::peer::{PeerReply, PeerRequest};
 use rackpool_wire::swap::SwapId;
@@ -13,6 +13,7 @@ use super::DataPlane;
 use super::atomics::Atomic;
 use super::requests::LEAVING_TIMEOUT;
 use super::swap::Work;
+use crate::slab::LocalPage;
 
 /// Another rack's allocation that waits for a page to become free.
 #[derive(Debug)]
@@ -83,7 +84,7 @@ impl DataPlane {
                 match self.serve_free(rack, memory, sequence, addrs)? {
                     Ok(reply) => reply,
                     Err(page) => {
-                        self.wait_to_serve(page, (ask, request), until);
+                        self.wait_to_serve(page, ask, request, until);
                         return Ok(());
                     }
                 }
@@ -99,7 +100,7 @@ impl DataPlane {
         if reply == PeerReply::Busy
             && let Some(page) = used.filter(|page| self.slab.is_moving(*page))
         {
-            self.wait_to_serve(page, (ask, request), until);
+            self.wait_to_serve(page, ask, request, until);
             return Ok(());
         }
         self.reply(ask, &reply)
@@ -108,7 +109,8 @@ impl DataPlane {
     fn wait_to_serve(
         &mut self,
         page: PageId,
-        (ask, request): (RequestId, PeerRequest),
+        ask: RequestId,
+        request: PeerRequest,
         until: Option<Instant>,
     ) {
         // The other rack cuts this one off after a lease time without an answer.
@@ -128,12 +130,12 @@ impl DataPlane {
         // A rack that writes a page that moves gets a read lease; this rack executes its writes.
         let forwards = self.writes_for_others(page);
         let access = if forwards { Access::Read } else { access };
-        let (frame, word, usage) = match self.usable(page, access) {
+        let found = match self.usable(page, access) {
             Ok(found) => found,
             Err(refusal) => return Ok(refusal),
         };
-        let most = self.most_of(page, word, keep);
-        self.give(page, endpoint, (frame, word, usage), most, forwards)
+        let most = self.most_of(page, found.word, keep);
+        self.give(page, endpoint, found, most, forwards)
     }
 
     /// Grants a read lease of a page that has just arrived. The rack from which the page came may
@@ -148,7 +150,7 @@ impl DataPlane {
             Ok(found) => found,
             Err(refusal) => return Ok(refusal),
         };
-        let most = match self.most_of(page, found.1, false) {
+        let most = match self.most_of(page, found.word, false) {
             LeaseKind::Read if self.has_come_by(swap, page, endpoint) => {
                 LeaseKind::WriteOnceQuiesced
             }
@@ -162,13 +164,14 @@ impl DataPlane {
         &mut self,
         page: PageId,
         endpoint: EndpointId,
-        (frame, word, usage): (FrameId, PageWord, u64),
+        LocalPage { frame, word, usage }: LocalPage,
         most: LeaseKind,
         forwards: bool,
     ) -> anyhow::Result<PeerReply> {
-        let Some((LeaseId(lease), kind)) = self.grant(page, endpoint, most) else {
+        let Some(granted) = self.grant(page, endpoint, most) else {
             return Ok(PeerReply::Busy);
         };
+        let GrantedLease { id: LeaseId(lease), kind } = granted;
         let sharing = match kind {
             LeaseKind::Share(sharing) => {
                 self.copy_leased(page)?;
@@ -184,18 +187,14 @@ impl DataPlane {
     /// Returns a page that other racks may access now, or the refusal to send them. For a leaving
     /// page the refusal is `Busy`: whether it is freed or has moved is known only when its frame is
     /// free.
-    pub(super) fn usable(
-        &self,
-        page: PageId,
-        access: Access,
-    ) -> Result<(FrameId, PageWord, u64), PeerReply> {
+    pub(super) fn usable(&self, page: PageId, access: Access) -> Result<LocalPage, PeerReply> {
         let away = || match page {
             page if self.swap_has_lost(page) => PeerReply::Lost,
             page if self.slab.is_moving(page) => PeerReply::Busy,
             _ => PeerReply::NotHere,
         };
         let found = self.slab.lookup(page).ok_or_else(away)?;
-        match found.1.state() {
+        match found.word.state() {
             Some(PageState::Live) => Ok(found),
             Some(PageState::Frozen | PageState::Shared) if access == Access::Read => Ok(found),
             Some(PageState::Free) | None => Err(PeerReply::NotAllocated),

@@ -9,8 +9,8 @@ use rackpool_fabric::EndpointId;
 use rackpool_model::{Access, Incarnation, PageId, RackId};
 use rackpool_proto::Time;
 use rackpool_proto::lease::{
-    EndpointToken, HolderAction, HolderEvent, HomeAction, HomeEvent, Lease, LeaseHolder, LeaseHome,
-    LeaseId, LeaseKind, LeaseRules, Users,
+    EndpointToken, GrantedLease, HolderAction, HolderEvent, HomeAction, HomeEvent, Lease,
+    LeaseHolder, LeaseHome, LeaseId, LeaseKind, LeaseRules, Revocation, TimedLease, Users,
 };
 use rackpool_proto::planted_bugs::Sound;
 use rackpool_rrpc::RequestId;
@@ -19,9 +19,6 @@ use rackpool_wire::peer::{PeerReply, PeerRequest};
 use super::DataPlane;
 use super::peers::Purpose;
 use super::swap::MESSAGE;
-
-/// A lease, the endpoint that it is valid for, and the users whose right is revoked.
-type GrantedLease = (PageId, EndpointToken, LeaseId, Users);
 
 /// All leases, granted and held.
 #[derive(Debug)]
@@ -37,18 +34,18 @@ pub(super) struct Leases {
     home_told: bool,
     home_due: Option<Time>,
     /// Revocations that are under way: neither answered nor failed.
-    called_back: BTreeSet<GrantedLease>,
+    called_back: BTreeSet<Revocation>,
     /// Endpoints from which nothing can land here any more and that have not ended.
     fenced: BTreeSet<EndpointToken>,
     /// Requests of homes that wait for the return of their lease.
-    waiting_homes: BTreeMap<GrantedLease, Vec<RequestId>>,
+    waiting_homes: BTreeMap<Revocation, Vec<RequestId>>,
     /// Where pages of other racks were last found.
-    found: BTreeMap<PageId, Found>,
+    found: BTreeMap<PageId, KnownLocation>,
 }
 
 /// The last known location of a page and its usage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Found {
+pub(super) struct KnownLocation {
     pub(super) home: RackId,
     pub(super) usage: u64,
     /// Set while the page moves and its home executes writes for others.
@@ -123,7 +120,7 @@ impl Leases {
     }
 
     /// Returns the page's lease and its end, if it is valid.
-    pub(super) fn lease_until(&self, now: Instant, page: PageId) -> Option<(Lease, Time)> {
+    pub(super) fn lease_until(&self, now: Instant, page: PageId) -> Option<TimedLease> {
         self.holder.lease_until(self.at(now), page)
     }
 
@@ -141,19 +138,19 @@ impl Leases {
     }
 
     /// Returns where a page of another rack was last found.
-    pub(super) fn found(&self, page: PageId) -> Option<Found> {
+    pub(super) fn found(&self, page: PageId) -> Option<KnownLocation> {
         self.found.get(&page).copied()
     }
 
     /// Records a page's location as another rack has reported it.
-    pub(super) fn note_found(&mut self, page: PageId, found: Found) {
+    pub(super) fn note_found(&mut self, page: PageId, found: KnownLocation) {
         self.found.insert(page, found);
     }
 
     /// Records the home that the metadata server has named.
     pub(super) fn note_home(&mut self, page: PageId, home: RackId) {
         let usage = self.found.get(&page).map_or(0, |found| found.usage);
-        self.found.insert(page, Found { home, usage, forwards: false, gone: None });
+        self.found.insert(page, KnownLocation { home, usage, forwards: false, gone: None });
     }
 
     /// Records that a page has gone from this rack to another.
@@ -238,7 +235,7 @@ impl DataPlane {
         page: PageId,
         endpoint: EndpointId,
         most: LeaseKind,
-    ) -> Option<(LeaseId, LeaseKind)> {
+    ) -> Option<GrantedLease> {
         self.peers.rack_at(endpoint)?;
         if self.leases.fenced.contains(&token(endpoint)) {
             return None;
@@ -255,7 +252,7 @@ impl DataPlane {
         while let Some(action) = self.leases.home.poll() {
             match action {
                 HomeAction::Revoke(page, endpoint, lease, users) => {
-                    self.call_back(now, (page, endpoint, lease, users))?;
+                    self.call_back(now, Revocation { page, endpoint, lease, users })?;
                 }
                 HomeAction::Fence(endpoint) => {
                     let endpoint = endpoint_of(endpoint);
@@ -274,11 +271,11 @@ impl DataPlane {
 
     /// Sends a revocation, unless one is under way: a request that was sent arrives unless its
     /// endpoint ends.
-    fn call_back(&mut self, now: Instant, granted: GrantedLease) -> anyhow::Result<()> {
-        if !self.leases.called_back.insert(granted) {
+    fn call_back(&mut self, now: Instant, revocation: Revocation) -> anyhow::Result<()> {
+        if !self.leases.called_back.insert(revocation) {
             return Ok(());
         }
-        let (page, endpoint, lease, users) = granted;
+        let Revocation { page, endpoint, lease, users } = revocation;
         let keep_reading = users == Users::Writers;
         let request = PeerRequest::Revoke { page, lease: lease.0, keep_reading };
         // The machine fences the endpoint before this deadline.
@@ -296,7 +293,7 @@ impl DataPlane {
         users: Users,
     ) -> anyhow::Result<()> {
         let endpoint = token(endpoint);
-        self.leases.called_back.remove(&(page, endpoint, lease, users));
+        self.leases.called_back.remove(&Revocation { page, endpoint, lease, users });
         self.tell_home(HomeEvent::Returned(page, endpoint, lease, users))
     }
 
@@ -308,7 +305,8 @@ impl DataPlane {
         lease: LeaseId,
         users: Users,
     ) {
-        self.leases.called_back.remove(&(page, token(endpoint), lease, users));
+        let endpoint = token(endpoint);
+        self.leases.called_back.remove(&Revocation { page, endpoint, lease, users });
     }
 
     /// Handles the deadlines of leases.
@@ -334,7 +332,8 @@ impl DataPlane {
         let endpoint = token(ask.endpoint);
         // Hide the published copy before the answer is sent.
         self.hide_copy(page)?;
-        self.leases.waiting_homes.entry((page, endpoint, lease, users)).or_default().push(ask);
+        let revocation = Revocation { page, endpoint, lease, users };
+        self.leases.waiting_homes.entry(revocation).or_default().push(ask);
         self.tell_holder(HolderEvent::Revoked(page, endpoint, lease, users))
     }
 
@@ -359,8 +358,8 @@ impl DataPlane {
         while let Some(action) = self.leases.holder.poll() {
             match action {
                 HolderAction::Return(page, endpoint, lease, users) => {
-                    let granted = (page, endpoint, lease, users);
-                    match self.leases.waiting_homes.remove(&granted) {
+                    let revocation = Revocation { page, endpoint, lease, users };
+                    match self.leases.waiting_homes.remove(&revocation) {
                         Some(asks) => {
                             for ask in asks {
                                 self.reply(ask, &PeerReply::Returned)?;
@@ -429,8 +428,8 @@ impl DataPlane {
     pub(super) fn endpoint_ended(&mut self, endpoint: EndpointId) -> anyhow::Result<()> {
         let endpoint = token(endpoint);
         self.leases.fenced.remove(&endpoint);
-        self.leases.called_back.retain(|(_, over, ..)| *over != endpoint);
-        self.leases.waiting_homes.retain(|(_, over, ..), _| *over != endpoint);
+        self.leases.called_back.retain(|revocation| revocation.endpoint != endpoint);
+        self.leases.waiting_homes.retain(|revocation, _| revocation.endpoint != endpoint);
         self.tell_holder(HolderEvent::EndpointEnded(endpoint))?;
         self.tell_home(HomeEvent::EndpointEnded(endpoint))
     }

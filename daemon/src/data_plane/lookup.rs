@@ -11,9 +11,21 @@ use rackpool_wire::peer::{PeerReply, PeerRequest};
 use rackpool_wire::rack::RackAnswer;
 
 use super::clients::Caller;
-use super::leases::{Found, token};
+use super::leases::{KnownLocation, token};
 use super::peers::Purpose;
 use super::{ControlNotification, DataPlane, Located};
+
+/// A home's answer to a request for a lease of a page.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct LeaseAnswer<'a> {
+    pub(super) page: PageId,
+    /// The number of the request.
+    pub(super) question: u64,
+    pub(super) home: RackId,
+    /// The endpoint over which the request was sent.
+    pub(super) endpoint: EndpointId,
+    pub(super) reply: &'a PeerReply,
+}
 
 /// The first pause before a request is repeated; each further pause is twice as long.
 const PAUSE: Duration = Duration::from_millis(2);
@@ -315,15 +327,9 @@ impl DataPlane {
     }
 
     /// A home has answered the request for a page that callers wait for.
-    pub(super) fn lookup_answered(
-        &mut self,
-        page: PageId,
-        question: u64,
-        from: (RackId, EndpointId),
-        reply: &PeerReply,
-    ) -> anyhow::Result<()> {
-        let home = from.0;
-        self.renewed(page, question, from, reply, LeaseKind::Write)?;
+    pub(super) fn lookup_answered(&mut self, answer: LeaseAnswer<'_>) -> anyhow::Result<()> {
+        self.renewed(answer, LeaseKind::Write)?;
+        let LeaseAnswer { page, question, home, reply, .. } = answer;
         match reply {
             PeerReply::Location { .. } => return self.answer_leased(page, home),
             PeerReply::NotAllocated => {
@@ -435,15 +441,13 @@ impl DataPlane {
     /// the kind of a lease that permits writing.
     pub(super) fn renewed(
         &mut self,
-        page: PageId,
-        question: u64,
-        (home, endpoint): (RackId, EndpointId),
-        reply: &PeerReply,
+        answer: LeaseAnswer<'_>,
         for_writing: LeaseKind,
     ) -> anyhow::Result<()> {
+        let LeaseAnswer { page, question, home, endpoint, reply } = answer;
         match *reply {
             PeerReply::Location { lease, frame, epoch, usage, writable, forwards, sharing } => {
-                self.leases.note_found(page, Found { home, usage, forwards, gone: None });
+                self.leases.note_found(page, KnownLocation { home, usage, forwards, gone: None });
                 let (id, over) = (LeaseId(lease), token(endpoint));
                 let kind = match sharing {
                     _ if writable => for_writing,

@@ -38,6 +38,8 @@ use rackpool_wire::metadata::Member;
 use tokio::sync::mpsc::UnboundedSender;
 
 pub(crate) use command::{Command, ControlNotification, Located, PlaneMetrics, get, set};
+#[cfg(feature = "fuzzing")]
+pub use single_step::MemoryMetrics;
 pub(crate) use sleep::Waker;
 pub(crate) use swap::SwapSettings;
 
@@ -223,9 +225,9 @@ impl DataPlane {
                 // Clients that are answered at once may post their next requests within the
                 // following looks.
                 let gathered = self.rrpc.has_gathered();
-                let (made, found) = self.poll_clients(if gathered { 1 } else { looks })?;
-                (looks, served) = (looks - made, served + found);
-                if gathered && found == 0 {
+                let round = self.poll_clients(if gathered { 1 } else { looks })?;
+                (looks, served) = (looks - round.looks, served + round.served);
+                if gathered && round.served == 0 {
                     break;
                 }
             }

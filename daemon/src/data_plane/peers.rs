@@ -14,7 +14,8 @@ use rackpool_wire::swap::SwapId;
 use rackpool_wire::{decode, encode};
 
 use super::DataPlane;
-use super::atomics::Operation;
+use super::atomics::HomeOperation;
+use super::lookup::LeaseAnswer;
 
 /// Interval between two attempts to connect to the same rack.
 const RECONNECT: Duration = Duration::from_millis(20);
@@ -29,7 +30,7 @@ pub(super) enum Purpose {
     /// Prefetch of a lease of a page that moves away, at its new home.
     PrefetchLease { swap: SwapId, page: PageId, question: u64 },
     /// A client's operation, which the other rack executes.
-    Operation(Operation),
+    Operation(HomeOperation),
     /// An exactly-once exchange, which is repeated until it is answered.
     Exchange,
     /// Revocation of a lease, or of its right to write.
@@ -52,7 +53,7 @@ struct Call {
 impl Call {
     /// Returns true if the other rack executes an operation for the client.
     fn is_done_for(&self, client: ClientId) -> bool {
-        matches!(self.purpose, Purpose::Operation(Operation { caller, .. }) if caller.client == client)
+        matches!(self.purpose, Purpose::Operation(HomeOperation { caller, .. }) if caller.client == client)
     }
 }
 
@@ -168,7 +169,7 @@ impl DataPlane {
 
     /// Drops a gone client's unsent operations: they are not executed any more.
     pub(super) fn drop_unsent_of(&mut self, client: ClientId) {
-        self.transfers.forwarding.retain(|(of, _)| *of != client);
+        self.transfers.forwarding.retain(|of| of.client != client);
         for peer in self.peers.racks.values_mut() {
             peer.waiting.retain(|call| !call.is_done_for(client));
         }
@@ -372,15 +373,14 @@ impl DataPlane {
         purpose: Purpose,
         reply: &PeerReply,
     ) -> anyhow::Result<()> {
+        let answer = |page, question| LeaseAnswer { page, question, home: rack, endpoint, reply };
         match purpose {
-            Purpose::Lookup { page, question } => {
-                self.lookup_answered(page, question, (rack, endpoint), reply)
-            }
+            Purpose::Lookup { page, question } => self.lookup_answered(answer(page, question)),
             Purpose::Renew { page, question } => {
-                self.renewed(page, question, (rack, endpoint), reply, LeaseKind::Write)
+                self.renewed(answer(page, question), LeaseKind::Write)
             }
             Purpose::PrefetchLease { swap, page, question } => {
-                self.lease_prefetched(swap, (page, question), (rack, endpoint), reply)
+                self.lease_prefetched(swap, answer(page, question))
             }
             Purpose::Operation(operation) => self.operation_answered(operation, rack, reply),
             Purpose::Exchange => self.exchange_answered(rack, reply),

@@ -12,10 +12,11 @@ use rackpool_sync::atomic::Ordering;
 use rackpool_wire::rack::{RackAnswer, RackRequest};
 
 use super::DataPlane;
-use super::clients::{Caller, strike};
+use super::clients::{Caller, ClientThread, strike};
 use super::exchange::Job;
 use super::swap::Work;
 use super::transfers::Wanted;
+use crate::slab::LocalPage;
 
 /// How long an allocation waits for leaving pages, or for pages whose sharing ends.
 pub(super) const LEAVING_TIMEOUT: Duration = Duration::from_millis(100);
@@ -85,8 +86,10 @@ impl DataPlane {
             Access::Write => word.is_writable() || word.is_dirty_logged(),
         };
         let answer = match self.slab.lookup(page) {
-            Some((frame, word, usage)) if may_use(word) => RackAnswer::Local { frame, word, usage },
-            Some((.., usage)) if self.writes_for_others(page) => {
+            Some(LocalPage { frame, word, usage }) if may_use(word) => {
+                RackAnswer::Local { frame, word, usage }
+            }
+            Some(LocalPage { usage, .. }) if self.writes_for_others(page) => {
                 RackAnswer::Remote { home: self.rack.geometry.rack, usage }
             }
             Some(_) if self.slab.is_moving(page) => {
@@ -290,13 +293,14 @@ impl DataPlane {
         }
         for (page, addrs) in by_page {
             self.count_job(client, release);
-            self.find_home(page, (client, thread), release, addrs);
+            self.find_home(page, ClientThread { client, thread }, release, addrs);
         }
         for (home, addrs) in by_home {
             for addrs in addrs.chunks(rackpool_shm::metadata::PEER_BATCH) {
                 let addrs = addrs.to_vec();
                 self.count_job(client, release);
-                let job = Job::Free { client: Some((client, thread)), release, addrs };
+                let owner = Some(ClientThread { client, thread });
+                let job = Job::Free { owner, release, addrs };
                 self.begin_exchange(home, job)?;
             }
         }

@@ -15,6 +15,7 @@ use rackpool_wire::peer::{PeerReply, PeerRequest};
 use super::atomics::Atomic;
 use super::peers::Purpose;
 use super::{ControlNotification, DataPlane, Located};
+use crate::slab::LocalPage;
 use recovery::{back_to, settle};
 
 mod recovery;
@@ -225,7 +226,7 @@ impl DataPlane {
             return self.seen(id, Seen::Nowhere);
         };
         let here = self.slab.lookup(page);
-        let is_shared = here.is_some_and(|(_, word, _)| word.state() == Some(PageState::Shared));
+        let is_shared = here.is_some_and(|here| here.word.state() == Some(PageState::Shared));
         // A read does not end a sharing.
         if !(is_shared && self.swap_asked(id).is_none()) && self.must_wait(page) {
             self.reservation_unanswered(id);
@@ -251,7 +252,8 @@ impl DataPlane {
 
     /// Reads a word of this rack.
     fn word_here(&self, addr: GlobalAddr, page: PageId) -> Seen {
-        let Some((frame, word, _)) = self.slab.lookup(page) else { return Seen::NoObject };
+        let Some(found) = self.slab.lookup(page) else { return Seen::NoObject };
+        let LocalPage { frame, word, .. } = found;
         if !word.is_readable() {
             return Seen::NoObject;
         }

@@ -7,6 +7,17 @@ use rackpool_proto::lease::Users;
 
 use super::{DataPlane, get};
 
+/// What a rack's memory holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MemoryMetrics {
+    /// The number of free frames.
+    pub free_frames: u32,
+    /// The bytes in allocated objects.
+    pub allocated_bytes: u64,
+    /// Whether pages are leaving.
+    pub is_leaving: bool,
+}
+
 impl DataPlane {
     /// Runs one round of the poll loop at the time `now`.
     pub(crate) fn step(&mut self, now: Instant) -> anyhow::Result<()> {
@@ -38,10 +49,13 @@ impl DataPlane {
         self.copy_wanted(page)
     }
 
-    /// Returns the number of free frames, the bytes in allocated objects, and whether pages are
-    /// leaving.
-    pub(crate) fn memory_measurements(&self) -> (u32, u64, bool) {
-        (self.slab.free_frames(), self.slab.allocated_bytes(), self.slab.is_leaving())
+    /// Returns what the rack's memory holds.
+    pub(crate) fn memory_metrics(&self) -> MemoryMetrics {
+        MemoryMetrics {
+            free_frames: self.slab.free_frames(),
+            allocated_bytes: self.slab.allocated_bytes(),
+            is_leaving: self.slab.is_leaving(),
+        }
     }
 
     /// Returns the number of free frames that the daemon publishes.

@@ -11,7 +11,7 @@ use rackpool_ring::request::Request;
 use rackpool_wire::rack::RackAnswer;
 
 use super::DataPlane;
-use super::clients::{Batch, Caller};
+use super::clients::{Batch, Caller, ClientThread};
 use super::command::count;
 use super::leases::endpoint_of;
 use super::stalled_transfers::Progress;
@@ -62,12 +62,21 @@ pub(super) struct Within {
     pub(super) local_offset: u64,
 }
 
+/// A transfer that a lease permits.
+#[derive(Debug)]
+struct LeasedTransfer {
+    home: RackId,
+    /// The endpoint that the lease is valid for.
+    endpoint: EndpointId,
+    operation: Operation,
+}
+
 /// The transfers of all clients.
 #[derive(Debug, Default)]
 pub(super) struct Transfers {
     on_the_way: BTreeMap<u64, OnTheWay>,
     /// Threads whose last write is forwarded to another rack, because its page moves.
-    pub(super) forwarding: BTreeSet<(ClientId, u16)>,
+    pub(super) forwarding: BTreeSet<ClientThread>,
     next: u64,
     /// Buffer for the requests of a poll round, reused.
     pub(super) round: Vec<(ClientId, Request)>,
@@ -107,7 +116,7 @@ impl DataPlane {
         let Batch { over, refused, .. } = *client.batch(caller.thread, batch);
         // A thread's operations are executed in order: a transfer posted now could overtake the
         // forwarded write.
-        let waits = self.transfers.forwarding.contains(&(caller.client, caller.thread));
+        let waits = self.transfers.forwarding.contains(&caller.client_thread());
         if refused || waits || wanted.is_read && self.has_copy_of(wanted.addr) {
             self.refuse_transfer(caller, batch, RackAnswer::Moved);
             return Ok(());
@@ -119,7 +128,7 @@ impl DataPlane {
                 return Ok(());
             }
         };
-        self.post_transfer(caller, within, wanted.access(), (batch, over))
+        self.post_transfer(caller, within, wanted.access(), batch, over)
     }
 
     /// Posts a transfer if the page's lease permits it and is valid over the endpoint that the
@@ -130,16 +139,17 @@ impl DataPlane {
         caller: Caller,
         within: Within,
         access: Access,
-        (batch, over): (u64, Option<EndpointId>),
+        batch: u64,
+        over: Option<EndpointId>,
     ) -> anyhow::Result<()> {
         let page = within.page;
         match self.transfer_request(caller, within, access) {
             // The transfer could overtake those on the other endpoint.
-            Ok((_, endpoint, _)) if over.is_some_and(|over| over != endpoint) => {
+            Ok(LeasedTransfer { endpoint, .. }) if over.is_some_and(|over| over != endpoint) => {
                 self.operation_ended(page, endpoint, access)?;
                 self.refuse_transfer(caller, batch, RackAnswer::Moved);
             }
-            Ok((home, endpoint, operation)) => {
+            Ok(LeasedTransfer { home, endpoint, operation }) => {
                 count(&self.metrics.remote_operations);
                 self.transfers.next += 1;
                 let id = self.transfers.next;
@@ -220,7 +230,7 @@ impl DataPlane {
         caller: Caller,
         within: Within,
         access: Access,
-    ) -> Result<(RackId, EndpointId, Operation), RackAnswer> {
+    ) -> Result<LeasedTransfer, RackAnswer> {
         let Within { page, offset, len, local_offset } = within;
         let local = self.client(caller).ok_or(RackAnswer::Invalid)?.region;
         let page_size = self.rack.geometry.page_size;
@@ -238,7 +248,8 @@ impl DataPlane {
             Access::Read => Operation::Read(transfer),
             Access::Write => Operation::Write(transfer),
         };
-        Ok((lease.home, endpoint_of(lease.endpoint), operation))
+        let endpoint = endpoint_of(lease.endpoint);
+        Ok(LeasedTransfer { home: lease.home, endpoint, operation })
     }
 
     /// A transfer has ended.

@@ -22,7 +22,9 @@ use tokio::sync::{mpsc as async_mpsc, oneshot};
 
 use super::fabric::{Scene, Stage, lock};
 use crate::Options;
-use crate::data_plane::{Command, ControlNotification, DataPlane, Located, Parts, PlaneMetrics};
+use crate::data_plane::{
+    Command, ControlNotification, DataPlane, Located, MemoryMetrics, Parts, PlaneMetrics,
+};
 use crate::fabric::Buffers;
 use crate::placement::NodeChoice;
 use crate::placement::Placement;
@@ -190,7 +192,7 @@ impl PlaneUnderTest {
     pub fn new() -> anyhow::Result<Self> {
         let memory = Memory::blank()?;
         let (scene, clients) = (Arc::default(), BTreeMap::new());
-        let (plane, commands, notifications) = start(&memory, &scene, &clients, false)?;
+        let Started { plane, commands, notifications } = start(&memory, &scene, &clients, false)?;
         let now = Instant::now();
         Ok(Self { memory, plane, scene, commands, notifications, clients, now, orders: None })
     }
@@ -198,7 +200,7 @@ impl PlaneUnderTest {
     /// Kills the daemon and starts it again.
     pub fn restart(&mut self) -> anyhow::Result<()> {
         *lock(&self.scene) = Scene::default();
-        let (plane, commands, notifications) =
+        let Started { plane, commands, notifications } =
             start(&self.memory, &self.scene, &self.clients, true)?;
         (self.plane, self.commands, self.notifications) = (plane, commands, notifications);
         Ok(())
@@ -370,11 +372,10 @@ impl PlaneUnderTest {
         &self.memory.rack.metadata
     }
 
-    /// Returns the number of free frames, the bytes in allocated objects, and whether pages are
-    /// leaving.
+    /// Returns what the rack's memory holds.
     #[must_use]
-    pub fn metrics(&self) -> (u32, u64, bool) {
-        self.plane.memory_measurements()
+    pub fn metrics(&self) -> MemoryMetrics {
+        self.plane.memory_metrics()
     }
 
     /// Returns the number of free frames that the daemon publishes.
@@ -398,8 +399,12 @@ impl Drop for PlaneUnderTest {
     }
 }
 
-type Started =
-    (DataPlane, mpsc::Sender<Command>, async_mpsc::UnboundedReceiver<ControlNotification>);
+/// A data plane with the other ends of its channels.
+struct Started {
+    plane: DataPlane,
+    commands: mpsc::Sender<Command>,
+    notifications: async_mpsc::UnboundedReceiver<ControlNotification>,
+}
 
 fn start(
     memory: &Memory,
@@ -432,5 +437,5 @@ fn start(
     }
     plane.finish_served()?;
     plane.resume_exchanges()?;
-    Ok((plane, commands, noticed))
+    Ok(Started { plane, commands, notifications: noticed })
 }

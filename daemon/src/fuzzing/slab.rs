@@ -87,15 +87,21 @@ impl SlabUnderTest {
         Ok(())
     }
 
-    /// Returns the number of free frames and the bytes in allocated objects.
+    /// Returns the number of free frames.
     #[must_use]
-    pub fn metrics(&self) -> (u32, u64) {
-        (self.slab.free_frames(), self.slab.allocated_bytes())
+    pub fn free_frames(&self) -> u32 {
+        self.slab.free_frames()
+    }
+
+    /// Returns the bytes in allocated objects.
+    #[must_use]
+    pub fn allocated_bytes(&self) -> u64 {
+        self.slab.allocated_bytes()
     }
 
     /// Returns the frame of a page, whether the page is in use or not.
     #[must_use]
     pub fn frame_of(&self, page: PageId) -> Option<FrameId> {
-        self.slab.lookup(page).map(|(frame, _, _)| frame)
+        self.slab.lookup(page).map(|found| found.frame)
     }
 }

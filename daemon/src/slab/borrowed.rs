@@ -1,7 +1,7 @@
 //! Frames that hold copies of other racks' pages. Their page words are free all the time, and a
 //! restarted daemon knows no copies; only this module keeps the frames from being allocated.
 
-use rackpool_model::{FrameId, PageId, PageState, PageWord, SizeClass};
+use rackpool_model::{FrameId, FrameWord, PageId, PageState, PageWord, SizeClass};
 
 use super::Slab;
 
@@ -63,10 +63,10 @@ impl Slab {
     }
 
     /// Returns the pages that are shared with other racks, by their words.
-    pub(crate) fn shared_pages(&self) -> impl Iterator<Item = (FrameId, PageWord)> {
+    pub(crate) fn shared_pages(&self) -> impl Iterator<Item = FrameWord> {
         let all = (0..self.metadata.frames()).map(FrameId);
-        let words = all.filter_map(|frame| Some((frame, self.word_of(frame)?)));
-        words.filter(|(frame, word)| {
+        let words = all.filter_map(|frame| Some(FrameWord { frame, word: self.word_of(frame)? }));
+        words.filter(|FrameWord { frame, word }| {
             word.state() == Some(PageState::Shared) && self.frame_of(word.page()) == Some(*frame)
         })
     }

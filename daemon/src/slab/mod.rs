@@ -18,7 +18,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use rackpool_model::{
-    FrameId, GlobalAddr, PageEvent, PageId, PageSize, PageState, PageWord, SizeClass,
+    FrameId, FrameWord, GlobalAddr, PageEvent, PageId, PageSize, PageState, PageWord, SizeClass,
 };
 use rackpool_shm::OutOfBounds;
 use rackpool_shm::marks::{Marks, ObjectHolder};
@@ -33,6 +33,15 @@ pub(crate) use moving::Contents;
 struct PageTable {
     first: PageId,
     elsewhere: HashMap<PageId, FrameId>,
+}
+
+/// A page of this rack, as the rack's metadata describes it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct LocalPage {
+    pub(crate) frame: FrameId,
+    pub(crate) word: PageWord,
+    /// The raw [`PageUse`].
+    pub(crate) usage: u64,
 }
 
 /// A free object that is about to be allocated.
@@ -67,6 +76,14 @@ pub(crate) enum NotFreed {
     NotAllocated,
     /// Its page is frozen or shared: free the object when the swap or the sharing has ended.
     Moving,
+}
+
+/// The slot of an object in a page of its class.
+#[derive(Clone, Copy, Debug)]
+struct ObjectAt {
+    frame: FrameId,
+    class: SizeClass,
+    index: u32,
 }
 
 /// What the allocator derives for a frame.
@@ -116,11 +133,16 @@ pub(crate) struct Slab {
 impl Slab {
     /// Returns a page's frame, its page word and its use. `None` for a page that is arriving and
     /// for one that has gone to another rack.
-    pub(crate) fn lookup(&self, page: PageId) -> Option<(FrameId, PageWord, u64)> {
+    pub(crate) fn lookup(&self, page: PageId) -> Option<LocalPage> {
         let frame = self.frame_of(page)?;
         let word = self.word(frame).ok()?;
         let usage = self.metadata.header(frame).ok()?.kind();
-        Some((frame, word, usage))
+        Some(LocalPage { frame, word, usage })
+    }
+
+    /// Returns the frame and page word of a page, for the pages that [`Self::lookup`] finds.
+    pub(crate) fn find(&self, page: PageId) -> Option<FrameWord> {
+        self.lookup(page).map(|LocalPage { frame, word, .. }| FrameWord { frame, word })
     }
 
     /// Returns the frame to which a page is bound, whether it is free or in use.
@@ -189,10 +211,8 @@ impl Slab {
 
     /// Returns true if the address is an object in use.
     pub(crate) fn is_allocated(&self, addr: GlobalAddr) -> bool {
-        let Some((frame, word, usage)) = addr.page(self.page_size).and_then(|p| self.lookup(p))
-        else {
-            return false;
-        };
+        let found = addr.page(self.page_size).and_then(|page| self.lookup(page));
+        let Some(LocalPage { frame, word, usage }) = found else { return false };
         let offset = addr.offset(self.page_size);
         word.is_readable()
             && match PageUse::from_raw(usage, self.page_size) {
@@ -205,10 +225,8 @@ impl Slab {
     /// Returns true if the object has the size of an allocation of `bytes` bytes. For an object of
     /// another rack it returns true, because the object came for the same request.
     pub(crate) fn fits(&self, addr: GlobalAddr, bytes: u64) -> bool {
-        let Some((_, _, usage)) = addr.page(self.page_size).and_then(|page| self.lookup(page))
-        else {
-            return true;
-        };
+        let found = addr.page(self.page_size).and_then(|page| self.lookup(page));
+        let Some(LocalPage { usage, .. }) = found else { return true };
         match PageUse::from_raw(usage, self.page_size) {
             PageUse::Slab(class) => SizeClass::for_bytes(bytes, self.page_size) == Some(class),
             PageUse::Run { pages, .. } => {
@@ -220,7 +238,7 @@ impl Slab {
 
     /// Returns true if [`Self::free`] would free the object.
     pub(crate) fn may_free(&self, addr: GlobalAddr, holder: ObjectHolder) -> bool {
-        let mark = |(frame, class, index)| self.marks.of(frame, class, index);
+        let mark = |at: ObjectAt| self.marks.of(at.frame, at.class, at.index);
         self.is_allocated(addr)
             && self
                 .object_at(addr)
@@ -228,13 +246,13 @@ impl Slab {
                 .is_none_or(|mark| mark.is_with_program() || mark.is_held_by(holder))
     }
 
-    /// Returns the frame, class and index of an object of up to a page.
-    fn object_at(&self, addr: GlobalAddr) -> Option<(FrameId, SizeClass, u32)> {
-        let (frame, _, usage) = self.lookup(addr.page(self.page_size)?)?;
+    /// Returns where an object of up to a page is.
+    fn object_at(&self, addr: GlobalAddr) -> Option<ObjectAt> {
+        let LocalPage { frame, usage, .. } = self.lookup(addr.page(self.page_size)?)?;
         match PageUse::from_raw(usage, self.page_size) {
             PageUse::Slab(class) => {
                 let index = addr.offset(self.page_size) >> class.bits();
-                Some((frame, class, u32::try_from(index).ok()?))
+                Some(ObjectAt { frame, class, index: u32::try_from(index).ok()? })
             }
             PageUse::Run { .. } | PageUse::Unused => None,
         }
@@ -250,11 +268,13 @@ impl Slab {
             return Ok(Err(NotFreed::NotAllocated));
         }
         let found = addr.page(self.page_size).and_then(|page| self.lookup(page));
-        let Some((frame, word, usage)) = found else { return Ok(Err(NotFreed::NotAllocated)) };
+        let Some(LocalPage { frame, word, usage }) = found else {
+            return Ok(Err(NotFreed::NotAllocated));
+        };
         if !word.is_writable() {
             return Ok(Err(NotFreed::Moving));
         }
-        if let Some((frame, class, index)) = self.object_at(addr)
+        if let Some(ObjectAt { frame, class, index }) = self.object_at(addr)
             && let Some(mark) = self.marks.of(frame, class, index)
             && self.lives()
             && !mark.take_or_holds(holder)

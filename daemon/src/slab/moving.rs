@@ -11,7 +11,7 @@ use rackpool_proto::swap::{Phase, Record};
 use rackpool_shm::metadata::{PageUse, RackMetadata};
 use rackpool_sync::atomic::Ordering;
 
-use super::{Slab, SlabError};
+use super::{LocalPage, Slab, SlabError};
 
 /// The header and the bitmap of a page, for its new home.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -192,7 +192,7 @@ impl Slab {
     /// sharing has ended.
     pub(crate) fn is_moving(&self, page: PageId) -> bool {
         match self.lookup(page) {
-            Some((_, word, _)) => {
+            Some(LocalPage { word, .. }) => {
                 matches!(word.state(), Some(PageState::Frozen | PageState::Shared))
             }
             None => self.arriving.contains(&page),
@@ -242,7 +242,8 @@ impl Slab {
         page: PageId,
         epoch: Epoch,
     ) -> Result<Option<Contents>, SlabError> {
-        let Some((frame, word, usage)) = self.lookup(page) else { return Ok(None) };
+        let Some(found) = self.lookup(page) else { return Ok(None) };
+        let LocalPage { frame, word, usage } = found;
         let still = word.state() == Some(PageState::Frozen);
         let Some(class) = self.class_of(frame)?.filter(|_| still && word.epoch() == epoch) else {
             return Ok(None);

@@ -85,7 +85,8 @@ impl Slab {
     /// frames are free. The last ones come first, because runs are made of the first ones.
     pub(crate) fn free_for(
         &mut self,
-        (now, long): (Instant, Duration),
+        now: Instant,
+        long: Duration,
         stock: usize,
         most: usize,
     ) -> Vec<PageId> {

@@ -112,7 +112,7 @@ fn runs_have_consecutive_pages_and_come_back_whole() {
     let run = fixture.alloc(3 * (64 << 10)).unwrap();
     let page = run.page(page_size()).unwrap();
     for index in 0..3 {
-        let (_, word, usage) = fixture.slab.lookup(PageId(page.0 + index)).unwrap();
+        let LocalPage { word, usage, .. } = fixture.slab.lookup(PageId(page.0 + index)).unwrap();
         assert!(word.is_writable());
         let expected = PageUse::Run { index, pages: 3 };
         assert_eq!(PageUse::from_raw(usage, page_size()), expected);

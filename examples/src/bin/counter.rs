@@ -56,11 +56,11 @@ fn open_or_create(pool: &Pool) -> Result<GlobalAddr> {
     }
     let made = pool.alloc(8)?;
     pool.write_value(made, &U64::new(0))?;
-    let (found, is_mine) = pool.set_root(ROOT, None, Some(made))?;
-    if !is_mine {
+    let counter = pool.set_root(ROOT, None, Some(made))?;
+    if !counter.changed {
         pool.free(made)?;
     }
-    found.context("the counter's root was removed meanwhile")
+    counter.addr.context("the counter's root was removed meanwhile")
 }
 
 /// Raises the counter `rounds` times, each time within `limit`.

@@ -58,11 +58,11 @@ fn open_or_create(pool: &Pool) -> Result<Object> {
         let made = pool.alloc(RING_BYTES as u64)?;
         // The contents of a new object are unspecified.
         pool.write(made, &[0; RING_BYTES])?;
-        let (found, is_mine) = pool.set_root(ROOT, None, Some(made))?;
-        if !is_mine {
+        let ring = pool.set_root(ROOT, None, Some(made))?;
+        if !ring.changed {
             pool.free(made)?; // The other process was faster: its ring is used.
         }
-        root = found;
+        root = ring.addr;
     }
     Ok(pool.object(root.context("the ring's root was removed meanwhile")?)?)
 }

@@ -83,8 +83,8 @@ fn root_name(rack: RackId, number: u32) -> String {
 fn change_root(pool: &Pool, name: &str) -> anyhow::Result<()> {
     let old = pool.root(name)?;
     let new = pool.alloc(LARGEST)?;
-    let (now, _) = pool.set_root(name, old, Some(new)).context("whether it was set is unknown")?;
-    let unused: Option<GlobalAddr> = if now == Some(new) { old } else { Some(new) };
+    let root = pool.set_root(name, old, Some(new)).context("whether it was set is unknown")?;
+    let unused: Option<GlobalAddr> = if root.addr == Some(new) { old } else { Some(new) };
     unused.map_or(Ok(()), |addr| pool.free(addr))?;
     Ok(())
 }

@@ -127,7 +127,7 @@ impl Campaign {
         write(table, &bytes);
         wait_until("the table has its name", TIMEOUT, || {
             let named = lookers[0].set_root(ROOT, None, Some(table));
-            named.is_ok_and(|(now, _)| now == Some(table))
+            named.is_ok_and(|root| root.addr == Some(table))
         });
         let path = pool.dir().join("ledger");
         let ledger = Ledger::create(&path).expect("a new file");

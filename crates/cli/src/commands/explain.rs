@@ -13,7 +13,7 @@ use rackpool_wire::swap::{PrepareRefusal, RequestRefusal};
 use crate::report::utc_millis;
 
 use super::json;
-use super::racks::{Reach, WhichPool, own_addresses, page_history, reach};
+use super::racks::{MemberReach, WhichPool, own_addresses, page_history, reach};
 
 /// Which page.
 #[derive(Clone, Debug, clap::Args)]
@@ -69,13 +69,15 @@ pub fn run(options: &Options) -> anyhow::Result<()> {
     let own = own_addresses();
     for member in &pool.members {
         match reach(&pool, member, &own) {
-            Reach::Here => match page_history(&member.control_path, page) {
+            MemberReach::Here => match page_history(&member.control_path, page) {
                 Ok(history) => racks.push((member.rack, history)),
                 Err(error) => silent.push((member.rack, chain(error.as_ref()))),
             },
-            Reach::Elsewhere => silent.push((member.rack, "on another host: ask there".into())),
-            Reach::Down => silent.push((member.rack, "its lease has run out".into())),
-            Reach::Left => silent.push((member.rack, "it has left".into())),
+            MemberReach::Elsewhere => {
+                silent.push((member.rack, "on another host: ask there".into()))
+            }
+            MemberReach::Down => silent.push((member.rack, "its lease has run out".into())),
+            MemberReach::Left => silent.push((member.rack, "it has left".into())),
         }
     }
     if options.json {

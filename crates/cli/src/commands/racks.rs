@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
 use nix::ifaddrs::getifaddrs;
-use rackpool_model::{GlobalAddr, PageId};
+use rackpool_model::{GlobalAddr, PageId, RootUpdate};
 use rackpool_output::chain;
 use rackpool_shm::folder;
 use rackpool_wire::control::{ControlReply, ControlRequest, RackStatus};
@@ -49,7 +49,7 @@ impl WhichPool {
 
 /// Whether a rack's daemon can be asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Reach {
+pub(super) enum MemberReach {
     /// The daemon runs on this host.
     Here,
     /// The daemon runs on another host, where it serves its socket.
@@ -61,14 +61,14 @@ pub(super) enum Reach {
 }
 
 /// Returns whether the rack's daemon can be asked from the host with the addresses `own`.
-pub(super) fn reach(pool: &PoolStatus, member: &Member, own: &[IpAddr]) -> Reach {
+pub(super) fn reach(pool: &PoolStatus, member: &Member, own: &[IpAddr]) -> MemberReach {
     let is_here =
         is_on_this_host(&member.fabric_address, own) && Path::new(&member.control_path).exists();
     match (member.alive, is_here) {
-        (false, _) if pool.left.contains(&member.rack) => Reach::Left,
-        (false, _) => Reach::Down,
-        (true, true) => Reach::Here,
-        (true, false) => Reach::Elsewhere,
+        (false, _) if pool.left.contains(&member.rack) => MemberReach::Left,
+        (false, _) => MemberReach::Down,
+        (true, true) => MemberReach::Here,
+        (true, false) => MemberReach::Elsewhere,
     }
 }
 
@@ -113,15 +113,15 @@ pub(super) fn look_at_racks(pool: &PoolStatus, pages: u16) -> Vec<RackLook> {
     let own = own_addresses();
     let look = |member: &Member| {
         let (state, status) = match reach(pool, member, &own) {
-            Reach::Here => match rack_status(&member.control_path) {
+            MemberReach::Here => match rack_status(&member.control_path) {
                 Ok(status) => (RackState::Up, Ok(status)),
                 Err(error) => (RackState::Silent, Err(chain(error.as_ref()))),
             },
-            Reach::Elsewhere => {
+            MemberReach::Elsewhere => {
                 (RackState::Up, Err(format!("on another host, {}", member.fabric_address)))
             }
-            Reach::Down => (RackState::Down, Err("its lease has run out".into())),
-            Reach::Left => (RackState::Left, Err("its daemon has ended on purpose".into())),
+            MemberReach::Down => (RackState::Down, Err("its lease has run out".into())),
+            MemberReach::Left => (RackState::Left, Err("its daemon has ended on purpose".into())),
         };
         let pages = match (&status, pages) {
             (Ok(_), 1..) => top_pages(&member.control_path, pages).unwrap_or_default(),
@@ -184,9 +184,9 @@ pub(super) fn put_root(
     name: &str,
     expected: Option<GlobalAddr>,
     new: Option<GlobalAddr>,
-) -> anyhow::Result<(Option<GlobalAddr>, bool)> {
+) -> anyhow::Result<RootUpdate> {
     match ask(control_path, ControlRequest::PutRoot { name: name.into(), expected, new })? {
-        ControlReply::Root { addr, changed } => Ok((addr, changed)),
+        ControlReply::Root { addr, changed } => Ok(RootUpdate { addr, changed }),
         other => refused(&other),
     }
 }

@@ -1,7 +1,7 @@
 //! `rackpool root`: lists the names of a pool, and removes one.
 
 use anyhow::bail;
-use rackpool_model::GlobalAddr;
+use rackpool_model::{GlobalAddr, RootUpdate};
 use rackpool_output::{UsageError, outln};
 use rackpool_wire::bounds::check_name;
 use rackpool_wire::metadata::PoolStatus;
@@ -123,7 +123,7 @@ pub(super) fn remove_root(
     name: &str,
     addr: GlobalAddr,
 ) -> anyhow::Result<()> {
-    let (now, is_removed) = match local_member(pool) {
+    let RootUpdate { addr: now, changed: is_removed } = match local_member(pool) {
         Some(member) => put_root(&member.control_path, name, Some(addr), None)?,
         None => server.put_root(name, Some(addr), None)?,
     };

@@ -9,7 +9,7 @@ use rackpool_model::{GlobalAddr, PageSize, RackId};
 use rackpool_output::chain;
 use rackpool_wire::metadata::{Member, PoolStatus};
 
-use super::racks::{Reach, own_addresses, reach};
+use super::racks::{MemberReach, own_addresses, reach};
 use crate::metadata::MetadataServer;
 
 /// A root.
@@ -131,7 +131,7 @@ fn look(
 /// Returns a rack of this host through which the pool can be used.
 pub(super) fn local_member(pool: &PoolStatus) -> Option<&Member> {
     let own = own_addresses();
-    pool.members.iter().find(|member| reach(pool, member, &own) == Reach::Here)
+    pool.members.iter().find(|member| reach(pool, member, &own) == MemberReach::Here)
 }
 
 /// Opens the pool through a daemon of this host.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use anyhow::{Context, bail};
 use rackpool_client::Pool;
 use rackpool_kv::{Destroyed, KvError, Options as Layout, Part, Table, Walk};
-use rackpool_model::{ByteSize, GlobalAddr, PageId, PageRange, PageSize, RackId};
+use rackpool_model::{ByteSize, GlobalAddr, PageId, PageSize, RackId};
 use rackpool_output::{UsageError, outln};
 use rackpool_wire::bounds::check_name;
 use rackpool_wire::metadata::PoolStatus;
@@ -15,7 +15,7 @@ use super::json;
 use super::racks::WhichPool;
 use super::root::{address_of, print_roots, remove_root};
 use super::roots::{Content, content_of, look_at_roots, open_pool, printable};
-use crate::metadata::MetadataServer;
+use crate::metadata::{LocatedPages, MetadataServer};
 
 /// What is done.
 #[derive(Clone, Debug, clap::Args)]
@@ -174,13 +174,13 @@ fn homes(
     pages: BTreeSet<PageId>,
 ) -> anyhow::Result<BTreeMap<Option<RackId>, u64>> {
     let mut homes = BTreeMap::new();
-    let mut known: Option<(PageRange, RackId)> = None;
+    let mut known: Option<LocatedPages> = None;
     for page in pages {
         let home = match known {
-            Some((range, home)) if range.contains(page) => Some(home),
+            Some(LocatedPages { pages, home }) if pages.contains(page) => Some(home),
             _ => {
                 known = server.lookup(page)?;
-                known.map(|(_, home)| home)
+                known.map(|found| found.home)
             }
         };
         *homes.entry(home).or_default() += 1;
@@ -272,7 +272,7 @@ fn remove(options: &Named) -> anyhow::Result<()> {
         Err(error) => {
             // The table is unchanged.
             match pool.set_root(name, None, Some(addr)) {
-                Ok((_, true)) => {
+                Ok(root) if root.changed => {
                     bail!("the table '{shown}' keeps its name and its memory: {error}")
                 }
                 _ => bail!(

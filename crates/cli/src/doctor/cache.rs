@@ -43,14 +43,25 @@ fn kernel_size(text: &str) -> Option<u64> {
     text.parse::<rackpool_model::ByteSize>().ok().map(|size| size.0)
 }
 
-/// Returns the number of ways that I/O shares and the number of all ways, or why they are unknown.
-pub fn io_ways(machine: &HostFiles) -> Result<(u32, u32), String> {
+/// The ways of the last-level cache.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct IoWays {
+    /// The number of ways that I/O shares.
+    pub shared: u32,
+    /// The number of all ways.
+    pub all: u32,
+}
+
+/// Returns the ways of the last-level cache, or why they are unknown.
+pub fn io_ways(machine: &HostFiles) -> Result<IoWays, String> {
     let mask = |file: &str| {
         let text = machine.sys_text(format!("fs/resctrl/info/L3/{file}"))?;
         u64::from_str_radix(&text, 16).ok()
     };
     match (mask("shareable_bits"), mask("cbm_mask")) {
-        (Some(shared), Some(all)) if all != 0 => Ok((shared.count_ones(), all.count_ones())),
+        (Some(shared), Some(all)) if all != 0 => {
+            Ok(IoWays { shared: shared.count_ones(), all: all.count_ones() })
+        }
         _ if machine.sys("fs/resctrl").is_dir() => {
             Err("resctrl is not mounted or has no L3: mount -t resctrl resctrl /sys/fs/resctrl"
                 .into())
@@ -85,7 +96,7 @@ mod tests {
         let found = last_level(&machine).unwrap();
         assert_eq!((found.level, found.bytes, found.ways), (3, 32 << 20, Some(16)));
         assert_eq!(found.shared_by, "0-7");
-        assert_eq!(io_ways(&machine), Ok((2, 11)));
+        assert_eq!(io_ways(&machine), Ok(IoWays { shared: 2, all: 11 }));
     }
 
     #[test]

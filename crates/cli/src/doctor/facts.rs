@@ -10,7 +10,7 @@ use rackpool_shm::host::{
     HostFiles, HugePool, MemoryLimit, Mount, Node, RdmaPort, TransparentHuge, parse_list,
 };
 
-use super::cache::{LastLevelCache, io_ways, last_level};
+use super::cache::{IoWays, LastLevelCache, io_ways, last_level};
 use super::devices::{CxlMemory, DaxDevice, cxl_memory, dax_devices};
 use super::fabrics::Reach;
 
@@ -31,8 +31,8 @@ pub struct Facts {
     pub nodes: Vec<Node>,
     /// The last-level cache.
     pub cache: Option<LastLevelCache>,
-    /// The number of ways that I/O shares and of all ways, or why they are unknown.
-    pub io_ways: Result<(u32, u32), String>,
+    /// The ways of that cache, or why they are unknown.
+    pub io_ways: Result<IoWays, String>,
     /// The network and the RDMA software.
     pub reach: Reach,
     /// The ports of RDMA cards.

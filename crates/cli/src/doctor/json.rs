@@ -3,6 +3,7 @@
 use serde_json::{Value, json};
 
 use super::Report;
+use super::cache::IoWays;
 use super::facts::Facts;
 use super::measure::{Measured, Measurements};
 use super::verdict::{Choice, Verdict};
@@ -41,7 +42,7 @@ fn facts(facts: &Facts) -> Value {
             "shared_by": cache.shared_by,
         })),
         "io_ways": match &facts.io_ways {
-            Ok((shared, all)) => json!({ "shared": shared, "all": all }),
+            Ok(IoWays { shared, all }) => json!({ "shared": shared, "all": all }),
             Err(reason) => json!({ "reason": reason }),
         },
         "membarrier": facts.membarrier,

@@ -6,6 +6,7 @@ use rackpool_model::ByteSize;
 use rackpool_shm::host::{Node, RdmaPort, list_text};
 
 use super::Report;
+use super::cache::IoWays;
 use super::fabrics::Fabric;
 use super::facts::Facts;
 use super::measure::{Measured, Measurements, MemoryMeasurements};
@@ -112,7 +113,7 @@ fn computer(page: &mut Page, facts: &Facts) {
         None => page.row("last-level cache", "the kernel does not tell"),
     }
     match &facts.io_ways {
-        Ok((shared, all)) => {
+        Ok(IoWays { shared, all }) => {
             page.row("I/O share of it", format!("{shared} of {all} ways, which programs use too"));
         }
         Err(reason) => page.row("I/O share of it", format!("unknown: {reason}")),

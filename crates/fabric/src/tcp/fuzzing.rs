@@ -10,7 +10,7 @@ use super::buffer::Buffer;
 use super::hello::Packet;
 use super::inbox::{Ending, Inbox, InboxEvent};
 use super::poster::Poster;
-use super::server::ServedChannel;
+use super::server::{PeerIncarnation, ServedChannel};
 use crate::regions::Regions;
 use crate::{EndpointId, Event, FabricError, MemoryRegion, RegionId, WorkRequest};
 
@@ -78,9 +78,10 @@ impl Serving {
     /// A channel that serves `memory` as its only region.
     pub fn new(memory: Arc<dyn MemoryRegion>) -> rustix::io::Result<Self> {
         let inbox = Arc::new(Inbox::new()?);
-        let (life, exports) = ((RackId(2), Incarnation(1)), [memory].into());
+        let peer = PeerIncarnation { rack: RackId(2), incarnation: Incarnation(1) };
+        let exports = [memory].into();
         let channel =
-            ServedChannel::new(PEER, life, nobody()?, exports, Arc::clone(&inbox), Buffer::new());
+            ServedChannel::new(PEER, peer, nobody()?, exports, Arc::clone(&inbox), Buffer::new());
         Ok(Self { channel, inbox })
     }
 

@@ -86,7 +86,8 @@ impl<M: VolumeMemory> Volume<M> {
         &self,
         ino: Ino,
         head: GlobalAddr,
-        (start, end): (u64, Option<u64>),
+        start: u64,
+        end: Option<u64>,
         alone: bool,
     ) -> Result<u64, FsError> {
         let mut met = Met::default();
@@ -113,7 +114,7 @@ impl<M: VolumeMemory> Volume<M> {
         if head.is_null() || !self.is_head_of(head, ino)? {
             return Ok(());
         }
-        self.clear(ino, head, (0, None), true).map(drop)
+        self.clear(ino, head, 0, None, true).map(drop)
     }
 
     fn clear_unit(&self, unit: Unit, span: Span, met: &mut Met) -> Result<(), FsError> {

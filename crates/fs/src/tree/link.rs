@@ -138,16 +138,15 @@ impl<M: VolumeMemory> Volume<M> {
             return Err(FsError::Damaged("the pool gave memory that is not aligned"));
         }
         let settled = Word::new(addr, kind);
-        let (begin, first) = self.fill(addr, token, kind, fill)?;
+        let first = self.fill(addr, token, kind, fill)?;
         if !self.publish_word(reservation, at, settled)? {
             return Ok(None);
         }
         // Publishing clears the token, but does not report whether that failed.
         self.swap_away(addr, token, 0)?;
         self.swap_away(at, settled.0 | Word::FRESH, settled.0)?;
-        if !first.is_empty() {
-            let write = WriteRequest { addr: begin, from: first };
-            self.memory.write_batch(&[write]).map_err(FsError::of_memory::<M>)?;
+        if !first.from.is_empty() {
+            self.memory.write_batch(&[first]).map_err(FsError::of_memory::<M>)?;
         }
         Ok(Some(settled))
     }
@@ -180,15 +179,15 @@ impl<M: VolumeMemory> Volume<M> {
         }
     }
 
-    /// Writes the contents of a new object, with the token in the first 8 bytes. Returns the bytes
-    /// that belong there, and their address.
+    /// Writes the contents of a new object, with the token in the first 8 bytes. Returns the write
+    /// of the bytes that belong there.
     fn fill<'a>(
         &self,
         addr: GlobalAddr,
         token: u64,
         kind: WordKind,
         fill: Fill<'a>,
-    ) -> Result<(GlobalAddr, &'a [u8]), FsError> {
+    ) -> Result<WriteRequest<'a>, FsError> {
         let token = token.to_le_bytes();
         let (from, bytes) = match fill {
             Fill::Zeros => (TOKEN_BYTES, &[][..]),
@@ -208,7 +207,7 @@ impl<M: VolumeMemory> Volume<M> {
         let parts = parts.iter().filter(|(_, part)| !part.is_empty());
         writes.extend(parts.map(|(at, from)| WriteRequest { addr: plus(addr, *at), from }));
         self.memory.write_batch(&writes).map_err(FsError::of_memory::<M>)?;
-        Ok((plus(addr, from), first))
+        Ok(WriteRequest { addr: plus(addr, from), from: first })
     }
 
     /// Makes a word a hole and frees the object it leads to, which must lead to nothing itself. The

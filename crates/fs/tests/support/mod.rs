@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use rackpool_client::{PublishCas, RootError, WriteRequest};
-use rackpool_fs::{Caller, Capacity, FsError, Ino, Kind, NewNode, Volume, VolumeMemory};
+use rackpool_fs::{Caller, Capacity, FsError, HeldSeat, Ino, Kind, NewNode, Volume, VolumeMemory};
 use rackpool_kv::{CasError, GlobalAddr, Memory, ReadRequest, Table};
 
 use table::heap::{Heap, HeapError};
@@ -202,10 +202,9 @@ impl VolumeMemory for TestVolumeMemory {
         &self,
         seat: GlobalAddr,
         object: GlobalAddr,
-    ) -> Result<Option<(u64, HeapReservation)>, HeapError> {
+    ) -> Result<Option<HeldSeat<HeapReservation>>, HeapError> {
         let reservation = self.heap.take(seat, object)?;
-        Ok(reservation
-            .map(|reservation| (rackpool_kv::Reservation::token(&reservation), reservation)))
+        Ok(reservation.map(|seat| HeldSeat { token: rackpool_kv::Reservation::token(&seat), seat }))
     }
 
     fn leave(&self, seat: HeapReservation) {

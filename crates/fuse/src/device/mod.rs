@@ -16,7 +16,7 @@ use std::sync::Arc;
 use nix::libc;
 
 pub(crate) use fields::{Fields, Header};
-pub(crate) use reply::{Directory, Reply};
+pub(crate) use reply::{Directory, Opened, Reply};
 
 use spinner::Spinner;
 

@@ -15,6 +15,14 @@ const BLOCK_BYTES: u32 = 4096;
 const HEADER_BYTES: usize = 16;
 const NAME_ALIGN: usize = 8;
 
+/// A file or folder that was opened.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Opened {
+    pub(crate) handle: u64,
+    /// What the kernel may do with its pages.
+    pub(crate) flags: FopenFlags,
+}
+
 /// Answers one request, once. If it is dropped unanswered, as when a thread panics, the answer is
 /// `EIO`.
 #[derive(Debug)]
@@ -77,11 +85,11 @@ impl Reply {
     }
 
     /// Answers as [`entry`](Self::entry), with the handle of a file that was opened.
-    pub(crate) fn created(self, attr: &Attr, opened: (u64, FopenFlags)) {
+    pub(crate) fn created(self, attr: &Attr, opened: Opened) {
         self.bytes(&[&entry(attr)[..], &opening(opened)].concat());
     }
 
-    pub(crate) fn opened(self, opened: (u64, FopenFlags)) {
+    pub(crate) fn opened(self, opened: Opened) {
         self.bytes(&opening(opened));
     }
 
@@ -125,7 +133,7 @@ fn entry(attr: &Attr) -> Vec<u8> {
     bytes
 }
 
-fn opening((handle, flags): (u64, FopenFlags)) -> [u8; 16] {
+fn opening(Opened { handle, flags }: Opened) -> [u8; 16] {
     let mut bytes = [0; 16];
     bytes[..8].copy_from_slice(&handle.to_le_bytes());
     bytes[8..12].copy_from_slice(&flags.bits().to_le_bytes());

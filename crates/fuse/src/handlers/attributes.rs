@@ -49,7 +49,8 @@ impl Shell {
     pub(super) fn set_xattr(
         &self,
         ino: Ino,
-        (name, value): (&OsStr, &[u8]),
+        name: &OsStr,
+        value: &[u8],
         flags: i32,
         is_outside_group: bool,
     ) -> Answer<()> {

@@ -4,10 +4,11 @@ use std::cell::RefCell;
 
 use fuser::{Errno, FopenFlags, WriteFlags};
 use nix::libc;
-use rackpool_fs::{AllocateMode, Attr, Caller, Ino};
+use rackpool_fs::{AllocateMode, Appended, Attr, Caller, Ino};
 
 use super::{Answer, Shell};
-use crate::device::Reply;
+use crate::device::{Opened, Reply};
+use crate::kernel_cached::CachedOpen;
 
 /// The largest offset of a file.
 const MAX_OFFSET: u64 = i64::MAX as u64;
@@ -18,18 +19,17 @@ thread_local! {
 }
 
 impl Shell {
-    /// Opens a file. Returns its handle and the flags for the kernel.
-    pub(super) fn open(&self, ino: Ino, flags: i32) -> Answer<(u64, FopenFlags)> {
+    /// Opens a file.
+    pub(super) fn open(&self, ino: Ino, flags: i32) -> Answer<Opened> {
         let opened = self.volume.open(ino);
         let attr = opened.map_err(|error| self.failed_inode("opening a file", &error))?;
         Ok(self.treatment(&attr, flags))
     }
 
-    /// Returns a new handle of a file that was opened with these flags, and the flags for the
-    /// kernel.
-    pub(super) fn treatment(&self, attr: &Attr, flags: i32) -> (u64, FopenFlags) {
-        let (handle, keeps) = self.kernel_cached.at_open(attr);
-        (handle, Self::flags(keeps, flags))
+    /// Gives a file that was opened with these flags a new handle.
+    pub(super) fn treatment(&self, attr: &Attr, flags: i32) -> Opened {
+        let CachedOpen { handle, is_current } = self.kernel_cached.at_open(attr);
+        Opened { handle, flags: Self::flags(is_current, flags) }
     }
 
     fn flags(keeps: bool, flags: i32) -> FopenFlags {
@@ -75,8 +75,10 @@ impl Shell {
     pub(super) fn write(
         &self,
         ino: Ino,
-        (offset, data): (u64, &[u8]),
-        (how, flags): (WriteFlags, i32),
+        offset: u64,
+        data: &[u8],
+        how: WriteFlags,
+        flags: i32,
     ) -> Answer<u32> {
         if how.contains(WriteFlags::FUSE_WRITE_KILL_SUIDGID) {
             self.take_set_id(ino)?;
@@ -96,7 +98,7 @@ impl Shell {
     /// Appends. If the file ends elsewhere than the kernel assumed, the kernel's pages of the file
     /// may be wrong and are reported as outdated.
     fn append(&self, ino: Ino, assumed: u64, data: &[u8]) -> Result<usize, rackpool_fs::FsError> {
-        let (offset, written) = self.volume.append(ino, data)?;
+        let Appended { offset, bytes: written } = self.volume.append(ino, data)?;
         if offset != assumed {
             // Not from this thread: the kernel may hold those pages until this request is answered.
             // The receiver lives as long as the shell.
@@ -121,7 +123,8 @@ impl Shell {
     pub(super) fn allocate(
         &self,
         ino: Ino,
-        (offset, len): (u64, u64),
+        offset: u64,
+        len: u64,
         mode: i32,
         caller: Caller,
     ) -> Answer<()> {

@@ -33,7 +33,8 @@ impl Shell {
         &self,
         parent: Ino,
         name: &OsStr,
-        (mode, device): (u32, u32),
+        mode: u32,
+        device: u32,
         caller: Caller,
     ) -> Answer<Attr> {
         let node = match FileType::from_raw_mode(mode) {
@@ -53,7 +54,8 @@ impl Shell {
         &self,
         parent: Ino,
         name: &OsStr,
-        (mode, flags): (u32, i32),
+        mode: u32,
+        flags: i32,
         caller: Caller,
     ) -> Answer<Attr> {
         let exclusive = flags & nix::libc::O_EXCL != 0;
@@ -87,8 +89,10 @@ impl Shell {
 
     pub(super) fn rename(
         &self,
-        (parent, name): (Ino, &OsStr),
-        (new_parent, new_name): (Ino, &OsStr),
+        parent: Ino,
+        name: &OsStr,
+        new_parent: Ino,
+        new_name: &OsStr,
         flags: RenameFlags,
         owner: Caller,
     ) -> Answer<()> {

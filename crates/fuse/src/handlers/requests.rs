@@ -6,11 +6,11 @@ use fuser::{Errno, FopenFlags, RenameFlags, WriteFlags};
 use rackpool_fs::{Attr, Caller, Ino, NewNode};
 
 use super::{Answer, Shell};
-use crate::device::{Directory, Fields, Header, Reply, opcode};
+use crate::device::{Directory, Fields, Header, Opened, Reply, opcode};
 use crate::reply::set_attr;
 
 /// The handle and flags of open folders, which are identified by inode.
-const FOLDER: (u64, FopenFlags) = (0, FopenFlags::empty());
+const FOLDER: Opened = Opened { handle: 0, flags: FopenFlags::empty() };
 
 /// The flag of `SETXATTR` that the caller is not in the file's group.
 const ACL_KILL_SGID: u32 = 1;
@@ -21,6 +21,19 @@ pub(super) struct Request<'a> {
     pub(super) shell: &'a Shell,
     pub(super) header: Header,
     pub(super) fields: Fields<'a>,
+}
+
+/// A file that was created and opened.
+struct Created {
+    attr: Attr,
+    opened: Opened,
+}
+
+/// Bytes for a buffer of the kernel.
+struct BufferAnswer {
+    bytes: Vec<u8>,
+    /// The size of the buffer; 0 asks for the size that is needed.
+    size: u32,
 }
 
 /// Answers with a result or its error.
@@ -40,8 +53,8 @@ fn done(answer: Answer<()>, reply: Reply) {
 }
 
 /// Answers with bytes, or with their number if the kernel's buffer size is 0.
-fn sized(answer: Answer<(Vec<u8>, u32)>, reply: Reply) {
-    tell(answer, reply, |reply, (bytes, size)| match u32::try_from(bytes.len()) {
+fn sized(answer: Answer<BufferAnswer>, reply: Reply) {
+    tell(answer, reply, |reply, BufferAnswer { bytes, size }| match u32::try_from(bytes.len()) {
         Ok(len) if size == 0 => reply.count(len),
         Ok(len) if len <= size => reply.bytes(&bytes),
         _ => reply.error(Errno::ERANGE),
@@ -69,10 +82,10 @@ impl Shell {
             opcode::RENAME2 => done(asked.rename(true), reply),
             opcode::LINK => entry(asked.link(), reply),
             opcode::CREATE => {
-                tell(asked.create(), reply, |reply, (attr, opened)| reply.created(&attr, opened));
+                tell(asked.create(), reply, |reply, made| reply.created(&made.attr, made.opened));
             }
             opcode::TMPFILE => {
-                tell(asked.tmpfile(), reply, |reply, (attr, opened)| reply.created(&attr, opened));
+                tell(asked.tmpfile(), reply, |reply, made| reply.created(&made.attr, made.opened));
             }
             opcode::STATFS => tell(self.stat_fs(), reply, |reply, found| reply.stat_fs(&found)),
             opcode::SETXATTR => done(asked.setxattr(), reply),
@@ -151,7 +164,7 @@ impl Request<'_> {
         let caller = self.masked_caller()?;
         self.fields.skip(4)?;
         let name = self.fields.name()?;
-        self.shell.make_node(self.header.ino, name, (mode, device), caller)
+        self.shell.make_node(self.header.ino, name, mode, device, caller)
     }
 
     /// mode u32 | umask u32 | name
@@ -180,7 +193,7 @@ impl Request<'_> {
         }
         let (name, new_name) = (self.fields.name()?, self.fields.name()?);
         let owner = self.header.caller;
-        self.shell.rename((self.header.ino, name), (parent, new_name), flags, owner)
+        self.shell.rename(self.header.ino, name, parent, new_name, flags, owner)
     }
 
     /// inode u64 | name
@@ -190,21 +203,21 @@ impl Request<'_> {
     }
 
     /// flags u32 | mode u32 | umask u32 | flags u32 | name
-    fn create(&mut self) -> Answer<(Attr, (u64, FopenFlags))> {
+    fn create(&mut self) -> Answer<Created> {
         let (flags, mode) = (self.fields.i32()?, self.fields.u32()?);
         let caller = self.masked_caller()?;
         self.fields.skip(4)?;
         let (parent, name) = (self.header.ino, self.fields.name()?);
-        let attr = self.shell.create(parent, name, (mode, flags), caller)?;
-        Ok((attr, self.shell.treatment(&attr, flags)))
+        let attr = self.shell.create(parent, name, mode, flags, caller)?;
+        Ok(Created { attr, opened: self.shell.treatment(&attr, flags) })
     }
 
     /// As for create, with a name that is never used.
-    fn tmpfile(&mut self) -> Answer<(Attr, (u64, FopenFlags))> {
+    fn tmpfile(&mut self) -> Answer<Created> {
         let (flags, mode) = (self.fields.i32()?, self.fields.u32()?);
         let caller = self.masked_caller()?;
         let attr = self.shell.create_unnamed(self.header.ino, mode, caller)?;
-        Ok((attr, self.shell.treatment(&attr, flags)))
+        Ok(Created { attr, opened: self.shell.treatment(&attr, flags) })
     }
 
     /// size u32 | flags u32 | more flags u32 | zero u32 | name | value
@@ -213,26 +226,28 @@ impl Request<'_> {
         self.fields.skip(4)?;
         let (name, value) = (self.fields.name()?, self.fields.bytes(size)?);
         let is_outside_group = more & ACL_KILL_SGID != 0;
-        self.shell.set_xattr(self.header.ino, (name, value), flags, is_outside_group)
+        self.shell.set_xattr(self.header.ino, name, value, flags, is_outside_group)
     }
 
     /// size u32 | zero u32 | name
-    fn getxattr(&mut self) -> Answer<(Vec<u8>, u32)> {
+    fn getxattr(&mut self) -> Answer<BufferAnswer> {
         let size = self.fields.u32()?;
         self.fields.skip(4)?;
-        Ok((self.shell.xattr(self.header.ino, self.fields.name()?)?, size))
+        let bytes = self.shell.xattr(self.header.ino, self.fields.name()?)?;
+        Ok(BufferAnswer { bytes, size })
     }
 
-    fn listxattr(&mut self) -> Answer<(Vec<u8>, u32)> {
+    fn listxattr(&mut self) -> Answer<BufferAnswer> {
         let size = self.fields.u32()?;
-        Ok((self.shell.xattrs(self.header.ino, self.header.caller.uid)?, size))
+        let bytes = self.shell.xattrs(self.header.ino, self.header.caller.uid)?;
+        Ok(BufferAnswer { bytes, size })
     }
 
     fn removexattr(&mut self) -> Answer<()> {
         self.shell.remove_xattr(self.header.ino, self.fields.name()?)
     }
 
-    fn open(&mut self) -> Answer<(u64, FopenFlags)> {
+    fn open(&mut self) -> Answer<Opened> {
         let flags = self.fields.i32()?;
         self.shell.open(self.header.ino, flags)
     }
@@ -256,7 +271,7 @@ impl Request<'_> {
         let flags = self.fields.i32()?;
         self.fields.skip(4)?;
         let data = self.fields.bytes(size)?;
-        self.shell.write(self.header.ino, (offset, data), (how, flags))
+        self.shell.write(self.header.ino, offset, data, how, flags)
     }
 
     /// handle u64 | zero u64 | owner u64
@@ -276,9 +291,9 @@ impl Request<'_> {
     /// handle u64 | offset u64 | length u64 | mode u32 | zero u32
     fn fallocate(&mut self) -> Answer<()> {
         self.fields.skip(8)?;
-        let range = (self.fields.u64()?, self.fields.u64()?);
+        let (offset, len) = (self.fields.u64()?, self.fields.u64()?);
         let mode = self.fields.i32()?;
-        self.shell.allocate(self.header.ino, range, mode, self.header.caller)
+        self.shell.allocate(self.header.ino, offset, len, mode, self.header.caller)
     }
 
     /// handle u64 | offset u64 | whence u32 | zero u32

@@ -160,16 +160,26 @@ fn unknown(args: Args<'_>) -> Failure {
     told(format!("ERR unknown command '{name}', with args beginning with: {others}"))
 }
 
-/// Converts an expiry argument to milliseconds since 1970: `number` is in seconds or milliseconds,
-/// and relative to now or absolute.
-pub(super) fn expiry_ms(
-    number: i64,
+/// The unit of an expiry argument.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) struct ExpiryUnit {
+    /// In seconds, else in milliseconds.
     is_seconds: bool,
+    /// Since 1970, else from now on.
     is_absolute: bool,
-    command: &str,
-) -> Result<i64, Failure> {
+}
+
+impl ExpiryUnit {
+    pub(super) const SECONDS: Self = Self { is_seconds: true, is_absolute: false };
+    pub(super) const MILLISECONDS: Self = Self { is_seconds: false, is_absolute: false };
+    pub(super) const UNIX_SECONDS: Self = Self { is_seconds: true, is_absolute: true };
+    pub(super) const UNIX_MILLISECONDS: Self = Self { is_seconds: false, is_absolute: true };
+}
+
+/// Converts an expiry argument to milliseconds since 1970.
+pub(super) fn expiry_ms(number: i64, unit: ExpiryUnit, command: &str) -> Result<i64, Failure> {
     let invalid = || told(format!("ERR invalid expire time in '{command}' command"));
-    let ms = if is_seconds { number.checked_mul(1000) } else { Some(number) };
-    let base = if is_absolute { 0 } else { i64::try_from(now_ms()).unwrap_or(i64::MAX) };
+    let ms = if unit.is_seconds { number.checked_mul(1000) } else { Some(number) };
+    let base = if unit.is_absolute { 0 } else { i64::try_from(now_ms()).unwrap_or(i64::MAX) };
     ms.and_then(|ms| ms.checked_add(base)).ok_or_else(invalid)
 }

@@ -1,7 +1,7 @@
 use rackpool_kv::{Change, Form, now_ms};
 
 use super::Context;
-use super::execute::expiry_ms;
+use super::execute::{ExpiryUnit, expiry_ms};
 use super::options::{integer, lower};
 use crate::failure::{Failure, said, told};
 use crate::resp::{Args, Reply};
@@ -54,13 +54,13 @@ impl Only {
 fn expire_at(
     context: &mut Context<'_>,
     args: Args<'_>,
-    (is_seconds, is_absolute): (bool, bool),
+    unit: ExpiryUnit,
     name: &str,
     reply: &mut Reply<'_>,
 ) -> Done {
     let only = Only::parse(args)?;
     let number = integer(args.at(2))?;
-    let at = expiry_ms(number, is_seconds, is_absolute, name)?;
+    let at = expiry_ms(number, unit, name)?;
     let done = context.store.change(args.at(1), |entry, made| {
         let Some(entry) = entry.filter(|entry| only.allows(entry.form.expires_ms, at)) else {
             return Ok((Change::Keep, false));
@@ -78,19 +78,19 @@ fn expire_at(
 }
 
 pub(super) fn expire(context: &mut Context<'_>, args: Args<'_>, reply: &mut Reply<'_>) -> Done {
-    expire_at(context, args, (true, false), "expire", reply)
+    expire_at(context, args, ExpiryUnit::SECONDS, "expire", reply)
 }
 
 pub(super) fn pexpire(context: &mut Context<'_>, args: Args<'_>, reply: &mut Reply<'_>) -> Done {
-    expire_at(context, args, (false, false), "pexpire", reply)
+    expire_at(context, args, ExpiryUnit::MILLISECONDS, "pexpire", reply)
 }
 
 pub(super) fn expireat(context: &mut Context<'_>, args: Args<'_>, reply: &mut Reply<'_>) -> Done {
-    expire_at(context, args, (true, true), "expireat", reply)
+    expire_at(context, args, ExpiryUnit::UNIX_SECONDS, "expireat", reply)
 }
 
 pub(super) fn pexpireat(context: &mut Context<'_>, args: Args<'_>, reply: &mut Reply<'_>) -> Done {
-    expire_at(context, args, (false, true), "pexpireat", reply)
+    expire_at(context, args, ExpiryUnit::UNIX_MILLISECONDS, "pexpireat", reply)
 }
 
 /// The expiry of a key, or the answer -2 if the key is absent, -1 if it does not expire.

@@ -1,7 +1,7 @@
 use std::sync::Arc;
 
 use rackpool_client::Pool;
-use rackpool_kv::ordered::{Change as MapChange, Direction, MapId, OrderedMaps, Range};
+use rackpool_kv::ordered::{Direction, MapChange, MapId, OrderedMaps, Range};
 
 use super::Context;
 use super::numbers::{OVERFLOW, float_sum};

@@ -133,7 +133,8 @@ fn key_flags(command: &Command, args: Args<'_>) -> &'static [&'static str] {
 
 /// Writes name, arity, flags, keys and categories of a command; the caller writes three more lists.
 fn describe_as(
-    (name, arity): (&str, i64),
+    name: &str,
+    arity: i64,
     flags: &[&str],
     keys: Keys,
     categories: &[&str],
@@ -152,8 +153,8 @@ fn describe_as(
 }
 
 fn describe(command: &Command, reply: &mut Reply<'_>) {
-    let name = (command.name, command.arity);
-    describe_as(name, &command.flags(), command.keys, &command.categories(), reply);
+    let (flags, categories) = (command.flags(), command.categories());
+    describe_as(command.name, command.arity, &flags, command.keys, &categories, reply);
     // Tips, key specifications, subcommands.
     reply.array(0);
     reply.array(0);
@@ -164,7 +165,7 @@ fn describe(command: &Command, reply: &mut Reply<'_>) {
 fn describe_subcommand(command: &Command, one: &Subcommand, reply: &mut Reply<'_>) {
     let (flags, keys) =
         if one.uses_data() { (command.flags(), command.keys) } else { (Vec::new(), Keys::NONE) };
-    describe_as((one.full_name(), one.arity()), &flags, keys, &command.categories(), reply);
+    describe_as(one.full_name(), one.arity(), &flags, keys, &command.categories(), reply);
     reply.array(0);
     reply.array(0);
     reply.array(0);

@@ -1,15 +1,12 @@
 use std::collections::BTreeMap;
 
-use rackpool_kv::Kind;
-use rackpool_kv::ordered::MapId;
-
 use super::options::{integer, is, lower};
 use super::{Context, MANY};
 use crate::failure::{Failure, SYNTAX, said};
 use crate::glob;
 use crate::resp::{Args, Reply};
 use crate::store::Store;
-use crate::values;
+use crate::values::{self, LargeMap};
 
 type Done = Result<(), Failure>;
 
@@ -94,11 +91,11 @@ pub(super) fn scan(context: &mut Context<'_>, args: Args<'_>, reply: &mut Reply<
 /// Removes the keys of empty large collections, which count as absent.
 fn present(
     store: &mut Store,
-    found: impl Iterator<Item = (Vec<u8>, Option<(Kind, MapId)>)>,
+    found: impl Iterator<Item = (Vec<u8>, Option<LargeMap>)>,
 ) -> Result<Vec<Vec<u8>>, Failure> {
     let mut keys = Vec::new();
     for (key, map) in found {
-        if !map.map_or(Ok(false), |(kind, map)| store.is_empty(kind, map))? {
+        if !map.map_or(Ok(false), |map| store.is_empty(map))? {
             keys.push(key);
         }
     }

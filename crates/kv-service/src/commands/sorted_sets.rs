@@ -131,7 +131,7 @@ pub(super) fn zadd(context: &mut Context<'_>, args: Args<'_>, reply: &mut Reply<
     }
     if options.increments {
         let Some((by, member)) = pairs.pop() else { return Err(SYNTAX) };
-        return increment(context, (args.at(1), member), by, options.rule, reply);
+        return increment(context, args.at(1), member, by, options.rule, reply);
     }
     let counts = |outcome| match outcome {
         Outcome::Added(_) => 1,
@@ -167,7 +167,8 @@ pub(super) fn zadd(context: &mut Context<'_>, args: Args<'_>, reply: &mut Reply<
 
 fn increment(
     context: &mut Context<'_>,
-    (key, member): (&[u8], &[u8]),
+    key: &[u8],
+    member: &[u8],
     by: Score,
     rule: Rule,
     reply: &mut Reply<'_>,
@@ -196,7 +197,7 @@ fn increment(
 
 pub(super) fn zincrby(context: &mut Context<'_>, args: Args<'_>, reply: &mut Reply<'_>) -> Done {
     let by = score(args.at(2))?;
-    increment(context, (args.at(1), args.at(3)), by, Rule::default(), reply)
+    increment(context, args.at(1), args.at(3), by, Rule::default(), reply)
 }
 
 pub(super) fn zrem(context: &mut Context<'_>, args: Args<'_>, reply: &mut Reply<'_>) -> Done {

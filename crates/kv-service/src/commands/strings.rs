@@ -1,7 +1,7 @@
 use rackpool_kv::{Change, Form, Kind};
 
 use super::Context;
-use super::execute::expiry_ms;
+use super::execute::{ExpiryUnit, expiry_ms};
 use super::options::{integer, is, slice};
 use crate::failure::{Failure, NOT_AN_INTEGER, SYNTAX, said, told};
 use crate::number::parse_integer;
@@ -40,26 +40,30 @@ struct SetOptions {
 }
 
 /// An expiry that must be greater than 0.
-fn positive(number: &[u8], seconds: bool, absolute: bool, command: &str) -> Result<u64, Failure> {
+fn positive(number: &[u8], unit: ExpiryUnit, command: &str) -> Result<u64, Failure> {
     let number = integer(number)?;
     let invalid = || told(format!("ERR invalid expire time in '{command}' command"));
     if number <= 0 {
         return Err(invalid());
     }
-    u64::try_from(expiry_ms(number, seconds, absolute, command)?).map_err(|_| invalid())
+    u64::try_from(expiry_ms(number, unit, command)?).map_err(|_| invalid())
 }
 
-/// The unit of an expiry option (`EX`, `PX`, `EXAT` or `PXAT`): whether it is in seconds, and
-/// whether it is absolute.
-fn expiry_option(word: &[u8]) -> Option<(bool, bool)> {
-    [("ex", (true, false)), ("px", (false, false)), ("exat", (true, true)), ("pxat", (false, true))]
-        .into_iter()
-        .find_map(|(name, kind)| is(word, name).then_some(kind))
+/// The unit of an expiry option (`EX`, `PX`, `EXAT` or `PXAT`).
+fn expiry_option(word: &[u8]) -> Option<ExpiryUnit> {
+    [
+        ("ex", ExpiryUnit::SECONDS),
+        ("px", ExpiryUnit::MILLISECONDS),
+        ("exat", ExpiryUnit::UNIX_SECONDS),
+        ("pxat", ExpiryUnit::UNIX_MILLISECONDS),
+    ]
+    .into_iter()
+    .find_map(|(name, unit)| is(word, name).then_some(unit))
 }
 
 fn set_options(args: Args<'_>) -> Result<SetOptions, Failure> {
     let mut options = SetOptions { only: Only::Always, expiry: Expiry::Never, gives_old: false };
-    let mut time: Option<(&[u8], (bool, bool))> = None;
+    let mut time: Option<(&[u8], ExpiryUnit)> = None;
     let mut words = args.from(3);
     while let Some(word) = words.next() {
         if is(word, "nx") && options.only != Only::IfPresent {
@@ -70,18 +74,18 @@ fn set_options(args: Args<'_>) -> Result<SetOptions, Failure> {
             options.gives_old = true;
         } else if is(word, "keepttl") && time.is_none() {
             options.expiry = Expiry::Keep;
-        } else if let Some(kind) = expiry_option(word)
+        } else if let Some(unit) = expiry_option(word)
             && options.expiry == Expiry::Never
-            && time.is_none_or(|(_, before)| before == kind)
+            && time.is_none_or(|(_, before)| before == unit)
             && let Some(number) = words.next()
         {
-            time = Some((number, kind));
+            time = Some((number, unit));
         } else {
             return Err(SYNTAX);
         }
     }
-    if let Some((number, (seconds, absolute))) = time {
-        options.expiry = Expiry::At(positive(number, seconds, absolute, "set")?);
+    if let Some((number, unit)) = time {
+        options.expiry = Expiry::At(positive(number, unit, "set")?);
     }
     Ok(options)
 }
@@ -143,19 +147,19 @@ pub(super) fn setnx(context: &mut Context<'_>, args: Args<'_>, reply: &mut Reply
     Ok(())
 }
 
-fn set_expiring(context: &mut Context<'_>, args: Args<'_>, seconds: bool, name: &str) -> Done {
-    let expires_ms = positive(args.at(2), seconds, false, name)?;
+fn set_expiring(context: &mut Context<'_>, args: Args<'_>, unit: ExpiryUnit, name: &str) -> Done {
+    let expires_ms = positive(args.at(2), unit, name)?;
     context.store.put(args.at(1), Form { kind: Kind::STRING, expires_ms }, args.at(3))
 }
 
 pub(super) fn setex(context: &mut Context<'_>, args: Args<'_>, reply: &mut Reply<'_>) -> Done {
-    set_expiring(context, args, true, "setex")?;
+    set_expiring(context, args, ExpiryUnit::SECONDS, "setex")?;
     reply.simple("OK");
     Ok(())
 }
 
 pub(super) fn psetex(context: &mut Context<'_>, args: Args<'_>, reply: &mut Reply<'_>) -> Done {
-    set_expiring(context, args, false, "psetex")?;
+    set_expiring(context, args, ExpiryUnit::MILLISECONDS, "psetex")?;
     reply.simple("OK");
     Ok(())
 }
@@ -179,18 +183,18 @@ pub(super) fn getdel(context: &mut Context<'_>, args: Args<'_>, reply: &mut Repl
 }
 
 pub(super) fn getex(context: &mut Context<'_>, args: Args<'_>, reply: &mut Reply<'_>) -> Done {
-    let mut time: Option<(&[u8], (bool, bool))> = None;
+    let mut time: Option<(&[u8], ExpiryUnit)> = None;
     let mut persists = false;
     let mut words = args.from(2);
     while let Some(word) = words.next() {
         if is(word, "persist") && time.is_none() {
             persists = true;
-        } else if let Some(kind) = expiry_option(word)
+        } else if let Some(unit) = expiry_option(word)
             && !persists
-            && time.is_none_or(|(_, before)| before == kind)
+            && time.is_none_or(|(_, before)| before == unit)
             && let Some(number) = words.next()
         {
-            time = Some((number, kind));
+            time = Some((number, unit));
         } else {
             return Err(SYNTAX);
         }
@@ -198,9 +202,7 @@ pub(super) fn getex(context: &mut Context<'_>, args: Args<'_>, reply: &mut Reply
     // Redis checks the type of the value before the expiry.
     let is_there = context.store.with_value(args.at(1), Kind::STRING, |value| value.is_some())?;
     let expiry = match time {
-        Some((number, (seconds, absolute))) if is_there => {
-            positive(number, seconds, absolute, "getex")?
-        }
+        Some((number, unit)) if is_there => positive(number, unit, "getex")?,
         None if persists && is_there => 0,
         _ => return get(context, args, reply),
     };

@@ -139,7 +139,7 @@ const fn command(
     name: &'static str,
     since: &'static str,
     arity: i64,
-    (group, access): Role,
+    Role { group, access }: Role,
     keys: Keys,
     run: Handler,
     summary: &'static str,
@@ -161,25 +161,29 @@ const fn command(
 }
 
 /// The group of a command and its effect on the data.
-type Role = (&'static str, Access);
+#[derive(Clone, Copy)]
+struct Role {
+    group: &'static str,
+    access: Access,
+}
 
-const STRING_READ: Role = ("string", Access::Reads);
-const STRING_WRITE: Role = ("string", Access::Writes);
-const STRING_GROWTH: Role = ("string", Access::Grows);
-const KEY_READ: Role = ("generic", Access::Reads);
-const KEY_WRITE: Role = ("generic", Access::Writes);
-const HASH_READ: Role = ("hash", Access::Reads);
-const HASH_WRITE: Role = ("hash", Access::Writes);
-const HASH_GROWTH: Role = ("hash", Access::Grows);
-const SET_READ: Role = ("sorted-set", Access::Reads);
-const SET_WRITE: Role = ("sorted-set", Access::Writes);
-const SET_GROWTH: Role = ("sorted-set", Access::Grows);
-const GENERIC: Role = ("generic", Access::None);
-const TRANSACTIONS: Role = ("transactions", Access::None);
-const CONNECTION: Role = ("connection", Access::None);
-const SERVER: Role = ("server", Access::None);
-const SERVER_READ: Role = ("server", Access::Reads);
-const SERVER_WRITE: Role = ("server", Access::Writes);
+const STRING_READ: Role = Role { group: "string", access: Access::Reads };
+const STRING_WRITE: Role = Role { group: "string", access: Access::Writes };
+const STRING_GROWTH: Role = Role { group: "string", access: Access::Grows };
+const KEY_READ: Role = Role { group: "generic", access: Access::Reads };
+const KEY_WRITE: Role = Role { group: "generic", access: Access::Writes };
+const HASH_READ: Role = Role { group: "hash", access: Access::Reads };
+const HASH_WRITE: Role = Role { group: "hash", access: Access::Writes };
+const HASH_GROWTH: Role = Role { group: "hash", access: Access::Grows };
+const SET_READ: Role = Role { group: "sorted-set", access: Access::Reads };
+const SET_WRITE: Role = Role { group: "sorted-set", access: Access::Writes };
+const SET_GROWTH: Role = Role { group: "sorted-set", access: Access::Grows };
+const GENERIC: Role = Role { group: "generic", access: Access::None };
+const TRANSACTIONS: Role = Role { group: "transactions", access: Access::None };
+const CONNECTION: Role = Role { group: "connection", access: Access::None };
+const SERVER: Role = Role { group: "server", access: Access::None };
+const SERVER_READ: Role = Role { group: "server", access: Access::Reads };
+const SERVER_WRITE: Role = Role { group: "server", access: Access::Writes };
 
 /// All commands.
 #[rustfmt::skip]

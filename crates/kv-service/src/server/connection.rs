@@ -5,6 +5,7 @@ use rackpool_kv::Lookahead;
 
 use super::input::{Filled, Input};
 use super::stream::Stream;
+use crate::activity::OutputSpace;
 use crate::client_memory::ClientMemory;
 use crate::commands::{Context, Outcome, execute};
 use crate::resp::{Limits, Parsed, Reply, RequestParser, UNAUTHENTICATED_REQUEST, first_key};
@@ -198,7 +199,8 @@ impl Connection {
         self.input.release(&mut desk.inputs);
         self.release_output(&mut desk.output);
         let buffer = self.output.capacity();
-        let output = [self.waiting(), buffer, std::mem::take(&mut self.most)];
+        let most = std::mem::take(&mut self.most);
+        let output = OutputSpace { waiting: self.waiting(), buffer, most };
         self.session.activity.end(self.input.space(), output);
         let held = self.input.held() + buffer + self.parser.held() + self.session.held();
         self.hold(held, &shared.client_memory);
@@ -278,8 +280,7 @@ impl Connection {
         if self.input.bytes().is_empty() {
             return false;
         }
-        let (came, room) = self.input.space();
-        self.session.activity.begin(desk.now, came, room);
+        self.session.activity.begin(desk.now, self.input.space());
         let Self { session, input, parser, output, sent, looked, .. } = self;
         let mut context = Context {
             store: &mut desk.store,

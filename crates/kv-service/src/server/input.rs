@@ -1,5 +1,7 @@
 use std::io::{self, Read};
 
+use crate::activity::InputSpace;
+
 /// The size of a spare buffer, in bytes.
 pub(super) const PIECE: usize = 64 << 10;
 /// The least free space of a buffer before a read, in bytes.
@@ -35,9 +37,9 @@ impl Input {
         &self.bytes[self.begin..self.end]
     }
 
-    /// The bytes received, and the free space behind them.
-    pub(super) const fn space(&self) -> (usize, usize) {
-        (self.end - self.begin, self.bytes.len() - self.end)
+    /// The use of the buffer.
+    pub(super) const fn space(&self) -> InputSpace {
+        InputSpace { bytes: self.end - self.begin, room: self.bytes.len() - self.end }
     }
 
     /// The size of the buffer in bytes.

@@ -61,9 +61,11 @@ impl Worker {
     /// The event loop of thread number `thread`.
     pub fn new(
         poll: Poll,
-        (thread, store): (usize, Store),
+        thread: usize,
+        store: Store,
         shared: Arc<Shared>,
-        (mailboxes, to_long): (Arc<[Mailbox]>, ToLong),
+        mailboxes: Arc<[Mailbox]>,
+        to_long: ToLong,
     ) -> Self {
         Self {
             poll,
@@ -269,7 +271,7 @@ impl Worker {
         }
         let session = Session::new(id, self.shared.password.is_none());
         let client =
-            Client::new(addresses, (descriptor, kind), size_of::<Connection>(), &session.activity);
+            Client::new(addresses, descriptor, kind, size_of::<Connection>(), &session.activity);
         entry.insert(Connection::new(stream, session));
         self.shared.clients.add(id, client);
         self.ready.push(index);

@@ -47,6 +47,12 @@ pub enum Body<'a> {
 }
 
 impl Family {
+    /// The large collection of this type with its elements in a map.
+    #[must_use]
+    pub const fn map(self, id: MapId) -> LargeMap {
+        LargeMap { kind: self.large, id }
+    }
+
     /// The location of the elements of a value of this kind; an error if it is of another type.
     #[inline]
     pub fn body(self, kind: Kind, value: &[u8]) -> Result<Body<'_>, Failure> {
@@ -70,15 +76,24 @@ pub fn map_of(kind: Kind, value: &[u8]) -> Option<MapId> {
     value.first_chunk().filter(|_| names_map(kind)).map(|id| MapId::from_bytes(*id))
 }
 
-/// The map with the elements of an entry, and the kind of large collection that it is.
+/// The map with the elements of a collection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LargeMap {
+    /// The kind of large collection.
+    pub kind: Kind,
+    /// The map.
+    pub id: MapId,
+}
+
+/// The map with the elements of an entry.
 #[must_use]
-pub fn large_map(entry: Entry<'_>) -> Option<(Kind, MapId)> {
+pub fn large_map(entry: Entry<'_>) -> Option<LargeMap> {
     let (kind, id) = (entry.form.kind, map_of(entry.form.kind, entry.value)?);
     if is_large(kind) {
-        return Some((kind, id));
+        return Some(LargeMap { kind, id });
     }
     let family = [HASH, SORTED_SET].into_iter().find(|family| family.growing == kind)?;
-    (entry.value.len() == MapId::BYTES).then_some((family.large, id))
+    (entry.value.len() == MapId::BYTES).then_some(LargeMap { kind: family.large, id })
 }
 
 /// Whether values of this kind name a map.

@@ -60,8 +60,12 @@ impl fmt::Debug for Committer {
 /// The largest grace.
 const MAX_GRACE: u64 = 1023;
 
-/// An entry of the read set: table number, key and version.
-type Read = (usize, Vec<u8>, Option<Version>);
+/// An entry of the read set.
+struct Read {
+    at: TableKey,
+    /// `None`: the key was not there.
+    version: Option<Version>,
+}
 
 impl Committer {
     /// A committer for `owner`, a number that no other program ever uses. At any time only one
@@ -119,13 +123,13 @@ impl Committer {
             is_torn |= view.is_torn;
             for (key, cell) in view.cells {
                 if view.insists.is_some() {
-                    self.left.push((table, key.clone()));
+                    self.left.push(TableKey { table, key: key.clone() });
                 }
                 // A key that was created and deleted in the view only has to be absent still.
                 if cell.is_written && (cell.version.is_some() || cell.now.is_some()) {
                     writes.push(Write { table, key, version: cell.version, new: cell.now });
                 } else {
-                    reads.push((table, key, cell.version));
+                    reads.push(Read { at: TableKey { table, key }, version: cell.version });
                 }
             }
         }
@@ -229,7 +233,7 @@ impl Committer {
         let id = self.id();
         for write in writes {
             let Some(handle) = handles.get_mut(write.table) else { continue };
-            self.left.push((write.table, write.key.clone()));
+            self.left.push(TableKey { table: write.table, key: write.key.clone() });
             if !handle.lock(id, write)? {
                 return Ok(false);
             }
@@ -313,7 +317,7 @@ impl Committer {
         committed: bool,
     ) -> Result<(), KvError<M::Error>> {
         let id = self.id();
-        while let Some((table, key)) = self.left.last() {
+        while let Some(TableKey { table, key }) = self.left.last() {
             if let Some(handle) = handles.get_mut(*table) {
                 handle.resolve_lock(key, id, committed)?;
             }
@@ -340,7 +344,7 @@ fn all_current<M: Memory>(
     handles: &mut [&mut Handle<M>],
     reads: &[Read],
 ) -> Result<bool, KvError<M::Error>> {
-    for (table, key, version) in reads {
+    for Read { at: TableKey { table, key }, version } in reads {
         if let Some(handle) = handles.get_mut(*table)
             && !handle.is_current(key, *version)?
         {

@@ -2,7 +2,7 @@
 
 use super::lock::{Lock, Side, TransactionId};
 use super::view::Cell;
-use crate::entry::{Change, Form, Kind, Version};
+use crate::entry::{Change, Entry, Form, Kind, Version};
 use crate::error::KvError;
 use crate::find::{Intent, Located};
 use crate::handle::Handle;
@@ -34,7 +34,7 @@ impl<M: Memory> Handle<M> {
                     }
                     match new {
                         Some((form, value)) => {
-                            self.replace_entry(&slot, key, (*form, value), None)?
+                            self.replace_entry(&slot, key, Entry { form: *form, value }, None)?
                         }
                         None => self.unlink(&slot)?,
                     }
@@ -79,7 +79,9 @@ impl<M: Memory> Handle<M> {
             }
             encode_lock(&mut bytes, id, old.as_ref(), new.as_ref())?;
             let done = match located {
-                Located::Live(slot) => self.replace_entry(&slot, key, (LOCKED, &bytes), None)?,
+                Located::Live(slot) => {
+                    self.replace_entry(&slot, key, Entry { form: LOCKED, value: &bytes }, None)?
+                }
                 Located::Absent(miss) => self.fill(&miss, key, LOCKED, &bytes)?,
             };
             if done {
@@ -105,7 +107,12 @@ impl<M: Memory> Handle<M> {
                     let old = Side { form: slot.form, lot: slot.lot, value: &value[..] };
                     let old = version.is_some().then_some(old);
                     encode_lock(&mut bytes, id, old.as_ref(), old.as_ref())?;
-                    let done = self.replace_entry(&slot, key, (LOCKED, &bytes), None)?;
+                    let done = self.replace_entry(
+                        &slot,
+                        key,
+                        Entry { form: LOCKED, value: &bytes },
+                        None,
+                    )?;
                     let now = version.is_some().then_some((slot.form, value));
                     (done, Cell { version, now, is_written: false })
                 }
@@ -144,7 +151,7 @@ impl<M: Memory> Handle<M> {
             let old =
                 old.map(|old| Side { form: old.form, lot: old.lot, value: &found[old.value] });
             encode_lock(&mut bytes, id, old.as_ref(), new.as_ref())?;
-            if self.replace_entry(&slot, key, (LOCKED, &bytes), None)? {
+            if self.replace_entry(&slot, key, Entry { form: LOCKED, value: &bytes }, None)? {
                 return Ok(true);
             }
         }
@@ -172,7 +179,7 @@ impl<M: Memory> Handle<M> {
             };
             let done = match lock.side(committed) {
                 Some(Side { form, lot, value }) => {
-                    self.replace_entry(&slot, key, (form, &bytes[value]), Some(lot))
+                    self.replace_entry(&slot, key, Entry { form, value: &bytes[value] }, Some(lot))
                 }
                 None => self.unlink(&slot),
             };
@@ -200,7 +207,9 @@ impl<M: Memory> Handle<M> {
                     match decide(Some(&self.scratch[slot.value.clone()]), &mut made) {
                         Change::Keep => return Ok(false),
                         Change::Delete => self.unlink(&slot)?,
-                        Change::Put(form) => self.replace_entry(&slot, key, (form, &made), None)?,
+                        Change::Put(form) => {
+                            self.replace_entry(&slot, key, Entry { form, value: &made }, None)?
+                        }
                     }
                 }
                 Located::Absent(miss) => match decide(None, &mut made) {

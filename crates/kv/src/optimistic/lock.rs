@@ -10,8 +10,13 @@ use std::ops::Range;
 
 use crate::entry::{Form, Kind};
 
-/// The number of a table, and a key of it.
-pub(super) type TableKey = (usize, Vec<u8>);
+/// A key of one of the tables of a transaction.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct TableKey {
+    /// The number of the table.
+    pub(super) table: usize,
+    pub(super) key: Vec<u8>,
+}
 
 /// Identifies a transaction: its committer (owner and slot) and a number that only grows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

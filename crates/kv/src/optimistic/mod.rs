@@ -11,5 +11,5 @@ mod view;
 pub use commit::Committer;
 pub(crate) use lock::{Lock, TransactionId};
 pub(crate) use outcome::Outcome;
-pub use recover::Recovery;
+pub use recover::{Recovery, RecoveryStep};
 pub(crate) use view::View;

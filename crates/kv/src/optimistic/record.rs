@@ -136,7 +136,7 @@ impl Record {
         self.head().filter(|(_, number)| *number == id.number).map(|(state, _)| state)
     }
 
-    /// The keys, each with the number of its table, up to the first undecodable one; `None` if they
+    /// The keys, up to the first undecodable one; `None` if they
     /// are not listed.
     pub(super) fn keys(&self) -> Option<Vec<TableKey>> {
         if self.bytes.get(1).is_none_or(|flags| flags & UNLISTED != 0) {
@@ -147,7 +147,7 @@ impl Record {
         while let Some(([table, l0, l1], after)) = rest.split_first_chunk::<3>() {
             let len = u16::from_le_bytes([*l0, *l1]);
             let Some((key, next)) = after.split_at_checked(len.into()) else { break };
-            keys.push((usize::from(*table), key.to_vec()));
+            keys.push(TableKey { table: usize::from(*table), key: key.to_vec() });
             rest = next;
         }
         Some(keys)
@@ -164,6 +164,7 @@ mod tests {
         let record = Record::new(9, keys.into_iter(), 100);
         assert_eq!(record.head(), Some((State::Pending, 9)));
         let listed = [(0, b"first".to_vec()), (1, b"second".to_vec())];
+        let listed = listed.map(|(table, key)| TableKey { table, key });
         assert_eq!(record.keys().as_deref(), Some(&listed[..]));
         let id = |number| TransactionId { owner: 1, slot: 5, number };
         for state in State::ALL {
@@ -191,6 +192,6 @@ mod tests {
         assert_eq!(Record { bytes: Vec::new() }.keys(), None);
         let mut record = Record::new(1, [(0, &b"first"[..]), (0, b"second")].into_iter(), 100);
         record.bytes.truncate(27);
-        assert_eq!(record.keys(), Some(vec![(0, b"first".to_vec())]));
+        assert_eq!(record.keys(), Some(vec![TableKey { table: 0, key: b"first".to_vec() }]));
     }
 }

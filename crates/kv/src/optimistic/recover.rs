@@ -28,6 +28,15 @@ pub struct Recovery {
     unchanged: Duration,
 }
 
+/// What one [step](Recovery::step) did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RecoveryStep {
+    /// The number of records removed.
+    pub cleared: u64,
+    /// Whether a round is complete.
+    pub is_round: bool,
+}
+
 impl Recovery {
     /// Starts at a random position of the table with the records of this handle's transactions.
     #[must_use]
@@ -47,8 +56,7 @@ impl Recovery {
 
     /// Reads about `wanted` more entries. Then removes the records that have been unchanged for
     /// long enough since they were first seen, and the locks of their transactions. The handles are
-    /// in the order of [`Committer::commit`] and have no views. Returns the number of records
-    /// removed, and whether a round is complete.
+    /// in the order of [`Committer::commit`] and have no views.
     ///
     /// # Errors
     /// The table's or the memory's own error. The next step continues behind the segment at which
@@ -57,8 +65,10 @@ impl Recovery {
         &mut self,
         handles: &mut [&mut Handle<M>],
         wanted: usize,
-    ) -> Result<(u64, bool), KvError<M::Error>> {
-        let Some(first) = handles.first_mut() else { return Ok((0, true)) };
+    ) -> Result<RecoveryStep, KvError<M::Error>> {
+        let Some(first) = handles.first_mut() else {
+            return Ok(RecoveryStep { cleared: 0, is_round: true });
+        };
         let (records, cursor) = (first.records(), self.round.cursor());
         let watched = &mut self.watched;
         let note = |key: &[u8], entry: Entry<'_>| {
@@ -84,7 +94,7 @@ impl Recovery {
             self.watched.pop_front();
             cleared += u64::from(clear_away(handles, id)?);
         }
-        Ok((cleared, is_round))
+        Ok(RecoveryStep { cleared, is_round })
     }
 }
 
@@ -134,7 +144,7 @@ fn clear_away<M: Memory>(
         Some(keys) => keys,
         None => locked_keys(handles, id)?,
     };
-    for (table, key) in keys {
+    for TableKey { table, key } in keys {
         if let Some(handle) = handles.get_mut(table) {
             handle.resolve_lock(&key, id, state == State::Committed)?;
         }
@@ -145,7 +155,7 @@ fn clear_away<M: Memory>(
     })
 }
 
-/// All keys that a transaction has locked, each with the number of its table. Reads all tables.
+/// All keys that a transaction has locked. Reads all tables.
 fn locked_keys<M: Memory>(
     handles: &mut [&mut Handle<M>],
     id: TransactionId,
@@ -154,7 +164,7 @@ fn locked_keys<M: Memory>(
     for (table, handle) in handles.iter_mut().enumerate() {
         handle.walk_reserved(Kind::LOCK, |key, value| {
             if Lock::decode(value).is_some_and(|lock| lock.id == id) {
-                keys.push((table, key.to_vec()));
+                keys.push(TableKey { table, key: key.to_vec() });
             }
         })?;
     }

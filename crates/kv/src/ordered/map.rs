@@ -23,7 +23,7 @@ pub struct OrderedMap<'a, M> {
 
 /// The decision of the closure passed to [`OrderedMap::update`].
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Change {
+pub enum MapChange {
     /// Leave the entry unchanged.
     Keep,
     /// Store this value.
@@ -57,12 +57,12 @@ impl<M: Memory> OrderedMap<'_, M> {
         key: &[u8],
         value: &[u8],
     ) -> Result<Option<Vec<u8>>, OrderedError<M::Error>> {
-        self.update(key, |_| Change::Put(value.to_vec()))
+        self.update(key, |_| MapChange::Put(value.to_vec()))
     }
 
     /// Removes `key`. Returns its value.
     pub fn remove(&mut self, key: &[u8]) -> Result<Option<Vec<u8>>, OrderedError<M::Error>> {
-        self.update(key, |_| Change::Remove)
+        self.update(key, |_| MapChange::Remove)
     }
 
     /// Changes the entry of `key` atomically: `change` gets the value, or `None` if the key is
@@ -71,7 +71,7 @@ impl<M: Memory> OrderedMap<'_, M> {
     pub fn update(
         &mut self,
         key: &[u8],
-        mut change: impl FnMut(Option<&[u8]>) -> Change,
+        mut change: impl FnMut(Option<&[u8]>) -> MapChange,
     ) -> Result<Option<Vec<u8>>, OrderedError<M::Error>> {
         loop {
             let found = self.find(Target::At(key), 0)?;
@@ -79,9 +79,11 @@ impl<M: Memory> OrderedMap<'_, M> {
             let place = leaf.search(key);
             let old = place.ok().map(|index| leaf.value(index));
             let new = match (change(old), place) {
-                (Change::Keep, _) | (Change::Remove, Err(_)) => return Ok(old.map(<[u8]>::to_vec)),
-                (Change::Remove, Ok(index)) => leaf.with(index, 1, None),
-                (Change::Put(value), place) => {
+                (MapChange::Keep, _) | (MapChange::Remove, Err(_)) => {
+                    return Ok(old.map(<[u8]>::to_vec));
+                }
+                (MapChange::Remove, Ok(index)) => leaf.with(index, 1, None),
+                (MapChange::Put(value), place) => {
                     self.check_size(key, &value)?;
                     let before = old.map_or(0, |old| Node::entry_bytes(key, old));
                     let more = Node::entry_bytes(key, &value).saturating_sub(before);

@@ -1,5 +1,5 @@
 use crate::memory::Memory;
-use crate::ordered::{Change, OrderedError, OrderedMap};
+use crate::ordered::{MapChange, OrderedError, OrderedMap};
 use crate::sorted_set::keys::{State, TRUTHS, Truth, order_key, truth_key};
 use crate::sorted_set::rule::Wanted;
 use crate::sorted_set::{Outcome, Rule, Score};
@@ -148,8 +148,8 @@ impl<'a, M: Memory> SortedSet<'a, M> {
     ) -> Result<bool, OrderedError<M::Error>> {
         if let Some(key) = old_key {
             self.map.update(key, |state| match state.and_then(State::decode) {
-                Some(State::Tentative | State::Sure) => Change::Put(State::Closing.encode()),
-                Some(State::Closing) | None => Change::Keep,
+                Some(State::Tentative | State::Sure) => MapChange::Put(State::Closing.encode()),
+                Some(State::Closing) | None => MapChange::Keep,
             })?;
         }
         let expected = old.map(Truth::encode);
@@ -157,9 +157,9 @@ impl<'a, M: Memory> SortedSet<'a, M> {
         self.map.update(&truth_key(member), |now| {
             done = now == expected.as_ref().map(|bytes| &bytes[..]);
             match new {
-                _ if !done => Change::Keep,
-                Some(new) => Change::Put(new.encode().to_vec()),
-                None => Change::Remove,
+                _ if !done => MapChange::Keep,
+                Some(new) => MapChange::Put(new.encode().to_vec()),
+                None => MapChange::Remove,
             }
         })?;
         Ok(done)
@@ -173,8 +173,8 @@ impl<'a, M: Memory> SortedSet<'a, M> {
         to: State,
     ) -> Result<(), OrderedError<M::Error>> {
         let change = |state: Option<&[u8]>| match state.and_then(State::decode) {
-            Some(state) if state == from => Change::Put(to.encode()),
-            _ => Change::Keep,
+            Some(state) if state == from => MapChange::Put(to.encode()),
+            _ => MapChange::Keep,
         };
         self.map.update(key, change).map(drop)
     }

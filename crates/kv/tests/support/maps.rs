@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use rackpool_kv::ordered::{Change, Direction, MapId, OrderedError, OrderedMaps, Range};
+use rackpool_kv::ordered::{Direction, MapChange, MapId, OrderedError, OrderedMaps, Range};
 use rackpool_kv::{KvError, Table};
 
 use super::heap::{Heap, HeapError};
@@ -42,16 +42,16 @@ pub fn perform(maps: &mut OrderedMaps<Arc<Heap>>, key: u64, op: Op) -> Answer {
         return Answer::Value(value_of(maps, key));
     }
     let mut done = false;
-    let put = |value: u64| Change::Put(value.to_le_bytes().to_vec());
+    let put = |value: u64| MapChange::Put(value.to_le_bytes().to_vec());
     let result = maps.map(MAP).update(&fat_key(key), |old| {
         let old = old.map(value_in);
         let (answer, change) = match op {
             Op::Put(new) => (old.is_some(), put(new)),
             Op::Insert(new) if old.is_none() => (true, put(new)),
             Op::Update(new) if old.is_some() => (true, put(new)),
-            Op::Delete => (old.is_some(), Change::Remove),
+            Op::Delete => (old.is_some(), MapChange::Remove),
             Op::Swap(expected, new) if old == expected => (true, put(new)),
-            _ => (false, Change::Keep),
+            _ => (false, MapChange::Keep),
         };
         done = answer;
         change

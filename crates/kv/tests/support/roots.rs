@@ -1,6 +1,6 @@
 //! The roots of a heap.
 
-use rackpool_kv::{CasError, GlobalAddr, Roots};
+use rackpool_kv::{CasError, GlobalAddr, RootUpdate, Roots};
 
 use super::heap::{Heap, HeapError};
 use super::scheduler::Fault;
@@ -18,19 +18,19 @@ impl Roots for Heap {
         name: &str,
         expected: Option<GlobalAddr>,
         new: Option<GlobalAddr>,
-    ) -> Result<(Option<GlobalAddr>, bool), CasError<HeapError>> {
+    ) -> Result<RootUpdate, CasError<HeapError>> {
         if self.step(true) == Fault::Refused {
             return Err(CasError::Failed(HeapError::Away));
         }
         let mut roots = self.roots.lock().unwrap();
         let now = roots.get(name).copied();
         if now != expected {
-            return Ok((now, false));
+            return Ok(RootUpdate { addr: now, changed: false });
         }
         match new {
             Some(addr) => roots.insert(name.into(), addr),
             None => roots.remove(name),
         };
-        Ok((new, true))
+        Ok(RootUpdate { addr: new, changed: true })
     }
 }

@@ -3,7 +3,9 @@ use alloc::vec::Vec;
 
 use rackpool_model::{Access, PageId, RackId};
 
-use super::{EndpointToken, Lease, LeaseId, LeaseKind, LeaseRules, Use, Users};
+use super::{
+    EndpointToken, Lease, LeaseId, LeaseKey, LeaseKind, LeaseRules, Revocation, TimedLease, Users,
+};
 use crate::Time;
 use crate::planted_bugs::{Bug, Bugs, Sound};
 
@@ -54,13 +56,11 @@ pub struct LeaseHolder<B = Sound> {
     asked: BTreeMap<PageId, Asked>,
     held: BTreeMap<PageId, Held>,
     /// Operations in flight under leases that are not in `held` any more.
-    older: BTreeMap<Use, Operations>,
-    returning: BTreeSet<Back>,
+    older: BTreeMap<LeaseKey, Operations>,
+    /// Returns that are owed to homes once the operations have ended.
+    returning: BTreeSet<Revocation>,
     actions: VecDeque<HolderAction>,
 }
-
-/// A return that is owed to a home once the operations have ended.
-type Back = (PageId, EndpointToken, LeaseId, Users);
 
 /// Operations in flight.
 #[derive(Clone, Copy, Debug, Default)]
@@ -165,9 +165,9 @@ impl<B: Bugs> LeaseHolder<B> {
 
     /// Returns the lease if it is valid, and its end.
     #[must_use]
-    pub fn lease_until(&self, now: Time, page: PageId) -> Option<(Lease, Time)> {
+    pub fn lease_until(&self, now: Time, page: PageId) -> Option<TimedLease> {
         let held = self.held.get(&page).filter(|held| now < held.until)?;
-        Some((held.lease, held.until))
+        Some(TimedLease { lease: held.lease, until: held.until })
     }
 
     /// The valid lease of the page; requests a renewal if it is in its second half.
@@ -210,14 +210,15 @@ impl<B: Bugs> LeaseHolder<B> {
         if let Some(Held { lease, operations, .. }) = self.held.remove(&page)
             && !operations.are_over(Users::Everyone)
         {
-            let older = self.older.entry((page, lease.endpoint)).or_default();
+            let older = self.older.entry(LeaseKey { page, endpoint: lease.endpoint }).or_default();
             *older = older.and(operations);
         }
     }
 
     fn hold(&mut self, page: PageId, lease: Lease, asked: Time) {
         self.drop_held(page);
-        let operations = self.older.remove(&(page, lease.endpoint)).unwrap_or_default();
+        let operations =
+            self.older.remove(&LeaseKey { page, endpoint: lease.endpoint }).unwrap_or_default();
         let good = match lease.kind {
             LeaseKind::Share(_) => self.rules.copy(),
             LeaseKind::Read | LeaseKind::Write | LeaseKind::WriteOnceQuiesced => self.rules.lease,
@@ -231,7 +232,7 @@ impl<B: Bugs> LeaseHolder<B> {
     fn is_used(&self, page: PageId, endpoint: EndpointToken, users: Users) -> bool {
         let held = self.held.get(&page).filter(|held| held.lease.endpoint == endpoint);
         let held = held.map(|held| held.operations);
-        let older = self.older.get(&(page, endpoint)).copied();
+        let older = self.older.get(&LeaseKey { page, endpoint }).copied();
         held.into_iter().chain(older).any(|operations| !operations.are_over(users))
     }
 
@@ -239,10 +240,10 @@ impl<B: Bugs> LeaseHolder<B> {
         match self.held.get_mut(&page) {
             Some(held) if held.lease.endpoint == endpoint => held.operations.ended(access),
             _ => {
-                if let Some(operations) = self.older.get_mut(&(page, endpoint)) {
+                if let Some(operations) = self.older.get_mut(&LeaseKey { page, endpoint }) {
                     operations.ended(access);
                     if operations.are_over(Users::Everyone) {
-                        self.older.remove(&(page, endpoint));
+                        self.older.remove(&LeaseKey { page, endpoint });
                     }
                 }
             }
@@ -286,8 +287,8 @@ impl<B: Bugs> LeaseHolder<B> {
             }
             HolderEvent::EndpointEnded(endpoint) => {
                 self.held.retain(|_, held| held.lease.endpoint != endpoint);
-                self.older.retain(|(_, over), _| *over != endpoint);
-                self.returning.retain(|(_, over, ..)| *over != endpoint);
+                self.older.retain(|key, _| key.endpoint != endpoint);
+                self.returning.retain(|revocation| revocation.endpoint != endpoint);
             }
         }
     }
@@ -320,16 +321,20 @@ impl<B: Bugs> LeaseHolder<B> {
         if !known && !self.bugs.has(Bug::TakeOvertakenGrant) {
             self.asked.remove(&page);
         }
-        self.returning.insert((page, endpoint, id, users));
+        self.returning.insert(Revocation { page, endpoint, lease: id, users });
         self.give_back();
     }
 
     fn give_back(&mut self) {
         let hasty = self.bugs.has(Bug::ReturnBeforeQuiesce);
-        let ready = |back: &&Back| hasty || !self.is_used(back.0, back.1, back.3);
-        for back in self.returning.iter().filter(ready).copied().collect::<Vec<_>>() {
-            self.returning.remove(&back);
-            self.actions.push_back(HolderAction::Return(back.0, back.1, back.2, back.3));
+        let ready = |revocation: &&Revocation| {
+            let Revocation { page, endpoint, users, .. } = **revocation;
+            hasty || !self.is_used(page, endpoint, users)
+        };
+        for revocation in self.returning.iter().filter(ready).copied().collect::<Vec<_>>() {
+            self.returning.remove(&revocation);
+            let Revocation { page, endpoint, lease, users } = revocation;
+            self.actions.push_back(HolderAction::Return(page, endpoint, lease, users));
         }
     }
 }

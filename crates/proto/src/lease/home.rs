@@ -3,7 +3,7 @@ use alloc::vec::Vec;
 
 use rackpool_model::PageId;
 
-use super::{EndpointToken, LeaseId, LeaseKind, LeaseRules, Use, Users};
+use super::{EndpointToken, GrantedLease, LeaseId, LeaseKey, LeaseKind, LeaseRules, Users};
 use crate::Time;
 use crate::planted_bugs::{Bug, Bugs, Sound};
 
@@ -46,7 +46,7 @@ pub struct LeaseHome<B = Sound> {
     next: u64,
     /// Before this time, leases of an earlier incarnation may be in use.
     earlier_end: Time,
-    given: BTreeMap<Use, Given>,
+    given: BTreeMap<LeaseKey, Given>,
     needed: BTreeMap<PageId, Needed>,
     fenced: BTreeSet<EndpointToken>,
     /// Until when clients may read replicas whose endpoints have ended.
@@ -112,7 +112,7 @@ impl<B: Bugs> LeaseHome<B> {
         page: PageId,
         endpoint: EndpointToken,
         most: LeaseKind,
-    ) -> Option<(LeaseId, LeaseKind)> {
+    ) -> Option<GrantedLease> {
         self.now = self.now.max(now);
         let kind = match self.needed.get(&page).map(|needed| needed.users) {
             _ if self.fenced.contains(&endpoint) => return None,
@@ -122,7 +122,7 @@ impl<B: Bugs> LeaseHome<B> {
         };
         let id = LeaseId(self.next);
         self.next += 1;
-        let before = self.given.get(&(page, endpoint)).copied();
+        let before = self.given.get(&LeaseKey { page, endpoint }).copied();
         // Until the holder returns it, the right of its previous lease remains in use.
         let (more, asked) = match before {
             Some(before) if before.more.is_some() && !self.bugs.has(Bug::ForgetRightToWrite) => {
@@ -141,8 +141,8 @@ impl<B: Bugs> LeaseHome<B> {
                 Given { id, more: Some(id), copy_until, asked: None }
             }
         };
-        self.given.insert((page, endpoint), given);
-        Some((id, kind))
+        self.given.insert(LeaseKey { page, endpoint }, given);
+        Some(GrantedLease { id, kind })
     }
 
     /// Handles an event.
@@ -150,10 +150,10 @@ impl<B: Bugs> LeaseHome<B> {
         self.now = self.now.max(now);
         match event {
             HomeEvent::PageNeeded(page, users) => {
-                if let Some((endpoint, _)) = self.holders(page, users).first()
+                if let Some(&(endpoint, _)) = self.holders(page, users).first()
                     && self.bugs.has(Bug::ForgetOneLease)
                 {
-                    self.given.remove(&(page, *endpoint));
+                    self.given.remove(&LeaseKey { page, endpoint });
                 }
                 if self.needed.get(&page).is_none_or(|needed| needed.users < users) {
                     self.needed.insert(page, Needed { users, ask_again: self.now });
@@ -164,13 +164,13 @@ impl<B: Bugs> LeaseHome<B> {
                 self.needed.remove(&page);
             }
             HomeEvent::Returned(page, endpoint, id, users) => {
-                self.returned((page, endpoint), id, users);
+                self.returned(LeaseKey { page, endpoint }, id, users);
                 self.drive(page);
             }
             HomeEvent::EndpointEnded(endpoint) => {
                 self.fenced.remove(&endpoint);
                 self.lose_copies(endpoint);
-                self.given.retain(|(_, over), _| *over != endpoint);
+                self.given.retain(|key, _| key.endpoint != endpoint);
                 self.drive_all();
             }
             HomeEvent::DeadlinePassed => self.drive_all(),
@@ -203,9 +203,10 @@ impl<B: Bugs> LeaseHome<B> {
 
     /// The leases of a page that have to be returned.
     fn holders(&self, page: PageId, users: Users) -> Vec<(EndpointToken, Given)> {
-        let all = (page, EndpointToken(0))..=(page, EndpointToken(u64::MAX));
+        let key = |endpoint| LeaseKey { page, endpoint: EndpointToken(endpoint) };
+        let all = key(0)..=key(u64::MAX);
         let of_page = self.given.range(all).filter(|(_, given)| given.is_out(users));
-        of_page.map(|((_, endpoint), given)| (*endpoint, *given)).collect()
+        of_page.map(|(key, given)| (key.endpoint, *given)).collect()
     }
 
     /// The earliest time when a page whose leases are back is clean.
@@ -222,16 +223,16 @@ impl<B: Bugs> LeaseHome<B> {
         if self.bugs.has(Bug::ForgetLostCopies) {
             return;
         }
-        let over = self.given.iter().filter(|((_, over), _)| *over == endpoint);
-        for ((page, _), given) in over.filter(|(_, given)| given.copy_until > now) {
-            let until = self.lost_copies.entry(*page).or_default();
+        let over = self.given.iter().filter(|(key, _)| key.endpoint == endpoint);
+        for (key, given) in over.filter(|(_, given)| given.copy_until > now) {
+            let until = self.lost_copies.entry(key.page).or_default();
             *until = given.copy_until.max(*until);
         }
     }
 
     /// The holder has returned `id`: it holds no older lease of the page, and accepts no older
     /// grant.
-    fn returned(&mut self, of: Use, id: LeaseId, users: Users) {
+    fn returned(&mut self, of: LeaseKey, id: LeaseId, users: Users) {
         let id = if self.bugs.has(Bug::TakeAnyReturn) { LeaseId(u64::MAX) } else { id };
         let Some(given) = self.given.get_mut(&of) else { return };
         if users == Users::Everyone && given.id <= id {
@@ -269,7 +270,7 @@ impl<B: Bugs> LeaseHome<B> {
                 }
             } else if again {
                 let asked = given.asked.or(Some(self.now));
-                self.given.insert((page, endpoint), Given { asked, ..given });
+                self.given.insert(LeaseKey { page, endpoint }, Given { asked, ..given });
                 self.actions.push_back(HomeAction::Revoke(page, endpoint, given.id, users));
             }
         }

@@ -7,12 +7,12 @@ use super::{Action, ConnectionToken};
 use crate::Time;
 use crate::directory::Directory;
 use crate::planted_bugs::{Bug, Bugs};
-use crate::swap::{Server, ServerEvent, SwapBatch, SwapRules};
+use crate::swap::{ServerEvent, SwapBatch, SwapRules, SwapServer};
 
 /// The swaps of this boot, and the connections of their racks.
 #[derive(Debug)]
 pub(super) struct Swaps<B> {
-    server: Server<B>,
+    server: SwapServer<B>,
     bugs: B,
     /// The connection over which each rack registered last.
     connections: BTreeMap<RackId, ConnectionToken>,
@@ -21,12 +21,12 @@ pub(super) struct Swaps<B> {
 impl<B: Bugs> Swaps<B> {
     /// Makes a machine without swaps. `boot` must be durable.
     pub(super) const fn new(now: Time, rules: SwapRules, boot: u32, bugs: B) -> Self {
-        let server = Server::new(now, rules, boot, bugs);
+        let server = SwapServer::new(now, rules, boot, bugs);
         Self { server, bugs, connections: BTreeMap::new() }
     }
 
     /// Returns the machine.
-    pub(super) const fn server(&self) -> &Server<B> {
+    pub(super) const fn server(&self) -> &SwapServer<B> {
         &self.server
     }
 

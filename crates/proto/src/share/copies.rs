@@ -86,6 +86,15 @@ pub struct Copies<B = Sound> {
     actions: VecDeque<CopiesAction>,
 }
 
+/// A published replica.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct FoundCopy {
+    /// The frame that holds it.
+    pub frame: FrameId,
+    /// Its number.
+    pub copy: CopyId,
+}
+
 #[derive(Clone, Copy, Debug)]
 struct CachedCopy {
     ours: FrameId,
@@ -166,10 +175,10 @@ impl<B: Bugs> Copies<B> {
     /// Returns the published replica of a page. After each read the client must check that it is
     /// still published and that its end time has not passed.
     #[must_use]
-    pub fn find(&self, now: Time, page: PageId) -> Option<(FrameId, CopyId)> {
+    pub fn find(&self, now: Time, page: PageId) -> Option<FoundCopy> {
         let cached = self.copies.get(&page).filter(|cached| now < cached.until)?;
         match cached.state {
-            State::Published(copy) => Some((cached.ours, copy)),
+            State::Published(copy) => Some(FoundCopy { frame: cached.ours, copy }),
             _ => None,
         }
     }

@@ -1,7 +1,7 @@
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
 
-use rackpool_model::{FrameId, PageEvent, PageId, PageState, PageWord};
+use rackpool_model::{FrameId, FrameWord, PageEvent, PageId, PageState, PageWord};
 
 use super::{ShareRules, SharingId};
 use crate::Time;
@@ -9,7 +9,7 @@ use crate::planted_bugs::{Bug, Bugs, Sound};
 
 /// An event at the home of shared pages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum HomeEvent {
+pub enum ShareEvent {
     /// Another rack requests a replica.
     Wanted {
         /// The page.
@@ -21,7 +21,7 @@ pub enum HomeEvent {
     Leased(PageId),
     /// A client needs to write or free the page. It waits until the page is live.
     Needed(PageId),
-    /// The quiescence that [`HomeAction::Quiesce`] asks for is reached.
+    /// The quiescence that [`ShareAction::Quiesce`] asks for is reached.
     Quiesced(PageId),
     /// The machine's deadline has passed.
     DeadlinePassed,
@@ -29,10 +29,10 @@ pub enum HomeEvent {
 
 /// An action for the shell of the home. The shell executes actions in order, before the next event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum HomeAction {
+pub enum ShareAction {
     /// Store a page word.
     Store(FrameId, PageWord),
-    /// Execute a heavy barrier after the last word, then report [`HomeEvent::Quiesced`] once the
+    /// Execute a heavy barrier after the last word, then report [`ShareEvent::Quiesced`] once the
     /// writers of this rack, and all leases for writing or a replica, are gone.
     Quiesce(FrameId, PageId),
     /// Cancel the [`Quiesce`](Self::Quiesce) of this page.
@@ -40,7 +40,7 @@ pub enum HomeAction {
 }
 
 /// Finds the frame and word of a page of this rack.
-type Find<'a> = &'a dyn Fn(PageId) -> Option<(FrameId, PageWord)>;
+type Find<'a> = &'a dyn Fn(PageId) -> Option<FrameWord>;
 
 /// The pages of a rack that are shared.
 #[derive(Debug)]
@@ -51,7 +51,7 @@ pub struct ShareHome<B = Sound> {
     next: u64,
     shared: BTreeMap<PageId, Sharing>,
     rests: BTreeMap<PageId, Rest>,
-    actions: VecDeque<HomeAction>,
+    actions: VecDeque<ShareAction>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -91,12 +91,12 @@ impl<B: Bugs> ShareHome<B> {
         now: Time,
         rules: ShareRules,
         first: SharingId,
-        left: impl IntoIterator<Item = (FrameId, PageWord)>,
+        left: impl IntoIterator<Item = FrameWord>,
         bugs: B,
     ) -> Self {
         let (rests, shared, actions) = (BTreeMap::new(), BTreeMap::new(), VecDeque::new());
         let mut home = Self { now, rules, bugs, next: first.0, shared, rests, actions };
-        for (frame, word) in left {
+        for FrameWord { frame, word } in left {
             if word.state() != Some(PageState::Shared) {
                 continue;
             }
@@ -111,27 +111,27 @@ impl<B: Bugs> ShareHome<B> {
     }
 
     /// Handles an event.
-    pub fn handle(&mut self, now: Time, find: Find<'_>, event: HomeEvent) {
+    pub fn handle(&mut self, now: Time, find: Find<'_>, event: ShareEvent) {
         self.now = self.now.max(now);
         match event {
-            HomeEvent::Wanted { page, busy } => self.wanted(find, page, busy),
-            HomeEvent::Leased(page) => {
+            ShareEvent::Wanted { page, busy } => self.wanted(find, page, busy),
+            ShareEvent::Leased(page) => {
                 if let Some(sharing) = self.shared.get_mut(&page) {
                     sharing.leased = self.now;
                 }
             }
-            HomeEvent::Needed(page) => self.needed(find, page),
-            HomeEvent::Quiesced(page) => self.quiesced(find, page),
-            HomeEvent::DeadlinePassed => self.end_idle(),
+            ShareEvent::Needed(page) => self.needed(find, page),
+            ShareEvent::Quiesced(page) => self.quiesced(find, page),
+            ShareEvent::DeadlinePassed => self.end_idle(),
         }
     }
 
     /// Returns the next action.
-    pub fn poll(&mut self) -> Option<HomeAction> {
+    pub fn poll(&mut self) -> Option<ShareAction> {
         self.actions.pop_front()
     }
 
-    /// Returns the time when [`HomeEvent::DeadlinePassed`] is due: an idle sharing ends.
+    /// Returns the time when [`ShareEvent::DeadlinePassed`] is due: an idle sharing ends.
     #[must_use]
     pub fn deadline(&self) -> Option<Time> {
         self.shared.values().filter_map(|sharing| self.idle_at(sharing)).min()
@@ -177,11 +177,11 @@ impl<B: Bugs> ShareHome<B> {
         if busy || rests || full || self.shared.contains_key(&page) {
             return;
         }
-        let Some((frame, word)) = find(page) else { return };
+        let Some(FrameWord { frame, word }) = find(page) else { return };
         let Ok(shared) = word.apply(PageEvent::Shared) else { return };
         self.begin(frame, page, Step::Begin);
-        self.actions.push_back(HomeAction::Store(frame, shared));
-        self.actions.push_back(HomeAction::Quiesce(frame, page));
+        self.actions.push_back(ShareAction::Store(frame, shared));
+        self.actions.push_back(ShareAction::Quiesce(frame, page));
     }
 
     fn begin(&mut self, frame: FrameId, page: PageId, step: Step) {
@@ -210,7 +210,7 @@ impl<B: Bugs> ShareHome<B> {
         match self.shared.get(&page).map(|sharing| sharing.step) {
             // No replica exists yet.
             Some(Step::Begin) => {
-                self.actions.push_back(HomeAction::CancelQuiesce(page));
+                self.actions.push_back(ShareAction::CancelQuiesce(page));
                 self.thaw(find, page);
             }
             Some(Step::Shared) if self.bugs.has(Bug::ThawWithCopies) => self.thaw(find, page),
@@ -223,7 +223,7 @@ impl<B: Bugs> ShareHome<B> {
         if let Some(sharing) = self.shared.get_mut(&page) {
             sharing.step = Step::End;
             // Leases for reading stay.
-            let quiesce = HomeAction::Quiesce(sharing.frame, page);
+            let quiesce = ShareAction::Quiesce(sharing.frame, page);
             self.actions.push_back(quiesce);
         }
     }
@@ -250,8 +250,8 @@ impl<B: Bugs> ShareHome<B> {
         };
         let pause = pause.min(longest_rest);
         self.rests.insert(page, Rest { until: self.now.after(pause), pause });
-        if let Some((_, word)) = find(page).filter(|found| found.0 == frame) {
-            self.write(frame, word);
+        if let Some(found) = find(page).filter(|found| found.frame == frame) {
+            self.write(frame, found.word);
         }
     }
 
@@ -259,7 +259,7 @@ impl<B: Bugs> ShareHome<B> {
         if word.state() == Some(PageState::Shared)
             && let Ok(live) = word.apply(PageEvent::Thawed)
         {
-            self.actions.push_back(HomeAction::Store(frame, live));
+            self.actions.push_back(ShareAction::Store(frame, live));
         }
     }
 }

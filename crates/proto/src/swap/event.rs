@@ -1,7 +1,7 @@
 use rackpool_model::{FrameId, PageId, PageWord, RackId};
 use rackpool_wire::swap::{Between, FromServer, PrepareRefusal, RequestRefusal, SwapId, ToServer};
 
-use super::{RECORD_WORDS, RecordError};
+use super::{RECORD_WORDS, SwapRecordError};
 
 /// An event in a rack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -170,5 +170,5 @@ pub enum SwapEvent {
     /// The page's home refused to prepare the swap.
     PrepareRefused(PageId, PrepareRefusal),
     /// The record in this slot is damaged. The record and its frames stay unused.
-    Damaged(usize, RecordError),
+    Damaged(usize, SwapRecordError),
 }

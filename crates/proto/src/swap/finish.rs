@@ -1,7 +1,7 @@
 //! The steps after the decision. Each examines the page words first, so it is correct regardless of
 //! how many steps were done before a crash.
 
-use rackpool_model::{PageEvent, PageState, PageWord, RackId};
+use rackpool_model::{FrameWord, PageEvent, PageState, PageWord, RackId};
 use rackpool_wire::swap::{PageLife, SwapId, SwapMessage};
 
 use super::in_flight::{Finish, Leaving, Stage, Step, UnderWay, vacated, word_of};
@@ -58,7 +58,7 @@ impl<B: Bugs> SwapPeer<B> {
         if finish.out == Leaving::Unknown {
             self.set_leaving(slot, Leaving::Done);
             let out = word_of(frames, record.out_frame, record.out.page);
-            if let Some((frame, word)) = out
+            if let Some(FrameWord { frame, word }) = out
                 && let Ok(thawed) = word.apply(PageEvent::Thawed)
             {
                 self.actions.push_back(RackAction::StoreWord(frame, thawed));
@@ -71,7 +71,7 @@ impl<B: Bugs> SwapPeer<B> {
         self.set_settled(slot);
         let PageLife { page, epoch } = record.vacant;
         let incoming = word_of(frames, record.in_frame, record.incoming.page);
-        if let Some((frame, word)) = incoming
+        if let Some(FrameWord { frame, word }) = incoming
             && let Ok(free) = word.apply(PageEvent::Cancelled { page, epoch })
         {
             self.actions.push_back(RackAction::StoreWord(frame, free));
@@ -82,9 +82,10 @@ impl<B: Bugs> SwapPeer<B> {
     fn leave(&mut self, frames: &impl Frames, slot: usize, record: &Record) {
         let Some((_, Finish { out: Leaving::Unknown, .. })) = self.finishing(slot) else { return };
         let out = word_of(frames, record.out_frame, record.out.page);
-        let Some((frame, word)) = out else { return self.set_leaving(slot, Leaving::Done) };
+        let Some(found) = out else { return self.set_leaving(slot, Leaving::Done) };
+        let FrameWord { frame, word } = found;
         if word.state() != Some(PageState::Leaving) {
-            if !self.hand_over(slot, record, (frame, word)) || !self.may_turn_readers_away(slot) {
+            if !self.hand_over(slot, record, found) || !self.may_turn_readers_away(slot) {
                 return;
             }
             let Ok(leaving) = word.apply(PageEvent::Left) else {
@@ -126,7 +127,7 @@ impl<B: Bugs> SwapPeer<B> {
     fn settle(&mut self, frames: &impl Frames, slot: usize, record: &Record) {
         let Some((_, Finish { settled: false, .. })) = self.finishing(slot) else { return };
         let incoming = word_of(frames, record.in_frame, record.incoming.page);
-        let Some((frame, mut word)) = incoming else { return self.set_settled(slot) };
+        let Some(FrameWord { frame, mut word }) = incoming else { return self.set_settled(slot) };
         if let Ok(arrived) = word.apply(PageEvent::Arrived) {
             if !self.may_be_read(slot, record) {
                 return;
@@ -194,9 +195,9 @@ impl<B: Bugs> SwapPeer<B> {
         self.set_leaving(slot, Leaving::Done);
         let next = record.out_frame.and_then(|frame| {
             let word = vacated(frames.word(frame)?, record.vacant)?;
-            Some((frame, word))
+            Some(FrameWord { frame, word })
         });
-        if let Some((frame, word)) = next {
+        if let Some(FrameWord { frame, word }) = next {
             self.actions.push_back(RackAction::StoreWord(frame, word));
         }
     }

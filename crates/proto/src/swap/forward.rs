@@ -2,7 +2,7 @@
 //! home's data plane writes it for them (forwarded writes). After the commit the new home gets the
 //! dirty lines.
 
-use rackpool_model::{FrameId, PageEvent, PageId, PageState, PageWord, RackId};
+use rackpool_model::{FrameId, FrameWord, PageEvent, PageId, PageState, RackId};
 use rackpool_wire::swap::{SwapId, SwapMessage};
 
 use super::in_flight::{Forwarding, Handover, Leaving, Prepared, Stage, Step, UnderWay, word_of};
@@ -139,7 +139,8 @@ impl<B: Bugs> SwapPeer<B> {
     /// Begins dirty logging of the page that goes.
     fn open(&mut self, frames: &impl Frames, slot: usize) {
         if let Some(UnderWay { stage: Stage::Noted { record, .. }, .. }) = self.slots[slot]
-            && let Some((frame, word)) = word_of(frames, record.out_frame, record.out.page)
+            && let Some(FrameWord { frame, word }) =
+                word_of(frames, record.out_frame, record.out.page)
             && let Ok(dirty_logged) = word.apply(PageEvent::DirtyLogged)
         {
             self.actions.push_back(RackAction::StoreWord(frame, dirty_logged));
@@ -215,7 +216,7 @@ impl<B: Bugs> SwapPeer<B> {
         &mut self,
         slot: usize,
         record: &Record,
-        (frame, word): (FrameId, PageWord),
+        FrameWord { frame, word }: FrameWord,
     ) -> bool {
         let (now, retry) = (self.now, self.rules.retry);
         let Some(under_way) = &mut self.slots[slot] else { return false };
@@ -322,8 +323,8 @@ impl<B: Bugs> SwapPeer<B> {
             return;
         }
         let incoming = word_of(frames, record.in_frame, record.incoming.page);
-        let arriving = incoming.filter(|(_, word)| word.state() == Some(PageState::Arriving));
-        let Some((frame, _)) = arriving else {
+        let arriving = incoming.filter(|found| found.word.state() == Some(PageState::Arriving));
+        let Some(FrameWord { frame, .. }) = arriving else {
             // The page is readable here already, or the frame holds another page by now.
             if step != Step::InDoubt {
                 self.tell_peer(slot, SwapMessage::DirtyLinesApplied);

@@ -1,4 +1,4 @@
-use rackpool_model::{FrameId, PageId, PageWord};
+use rackpool_model::{FrameId, FrameWord, PageId, PageWord};
 
 use crate::heat::Found;
 
@@ -16,7 +16,7 @@ pub struct Offered {
 /// before the next event.
 pub trait Frames {
     /// Returns the frame and word of a page of this rack, free pages included.
-    fn find(&self, page: PageId) -> Option<(FrameId, PageWord)>;
+    fn find(&self, page: PageId) -> Option<FrameWord>;
     /// Returns the word of a frame; `None` if there is no such frame.
     fn word(&self, frame: FrameId) -> Option<PageWord>;
     /// Returns a free frame.

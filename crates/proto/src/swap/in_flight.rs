@@ -1,4 +1,4 @@
-use rackpool_model::{FrameId, PageEvent, PageId, PageWord, RackId};
+use rackpool_model::{FrameId, FrameWord, PageEvent, PageId, PageWord, RackId};
 use rackpool_wire::swap::{PageLife, SwapId};
 
 use super::{Frames, Record, Role};
@@ -194,10 +194,10 @@ pub(super) fn word_of(
     frames: &impl Frames,
     frame: Option<FrameId>,
     page: PageId,
-) -> Option<(FrameId, PageWord)> {
+) -> Option<FrameWord> {
     let frame = frame?;
     let word = frames.word(frame)?;
-    (word.page() == page).then_some((frame, word))
+    (word.page() == page).then_some(FrameWord { frame, word })
 }
 
 /// Returns the word of a vacated frame without users: free, under the vacant id.

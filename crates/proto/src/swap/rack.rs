@@ -200,7 +200,7 @@ impl<B: Bugs> SwapPeer<B> {
                 self.peer_asks_to_copy(slot, ticket, frame, stale)
             }
             SwapMessage::Prepared { ticket, frame, epoch, stale } => {
-                self.ready(frames, slot, ticket, frame, (epoch, stale));
+                self.ready(frames, slot, ticket, frame, epoch, stale);
             }
             SwapMessage::Copied => self.peer_copied(slot),
             SwapMessage::CopyIncomplete => self.copy_is_incomplete(slot),

@@ -74,7 +74,7 @@ pub struct Record {
 /// The words are not a valid record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("word {word} of a swap record says {value:#x}, which no swap does")]
-pub struct RecordError {
+pub struct SwapRecordError {
     /// The index of the invalid word.
     pub word: usize,
     /// Its value.
@@ -99,8 +99,8 @@ impl Record {
     ///
     /// # Errors
     /// When the words can't have been written by [`Self::to_words`].
-    pub fn from_words(words: &[u64; RECORD_WORDS]) -> Result<Option<Self>, RecordError> {
-        let wrong = |word: usize| RecordError { word, value: words[word] };
+    pub fn from_words(words: &[u64; RECORD_WORDS]) -> Result<Option<Self>, SwapRecordError> {
+        let wrong = |word: usize| SwapRecordError { word, value: words[word] };
         if words[0] == 0 {
             return Ok(None);
         }
@@ -215,7 +215,7 @@ mod tests {
         ] {
             let mut words = record().to_words();
             words[word] = value;
-            assert_eq!(Record::from_words(&words), Err(RecordError { word, value }));
+            assert_eq!(Record::from_words(&words), Err(SwapRecordError { word, value }));
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use alloc::vec::Vec;
 
-use rackpool_model::{Epoch, FrameId, PageEvent, PageId, PageState, RackId};
+use rackpool_model::{Epoch, FrameId, FrameWord, PageEvent, PageId, PageState, RackId};
 use rackpool_wire::swap::{
     PageLife, PrepareRefusal, RequestRefusal, SwapId, SwapMessage, ToServer,
 };
@@ -87,17 +87,18 @@ impl<B: Bugs> SwapPeer<B> {
         };
         self.requests.remove(&wanted);
         let is_offerable = |page| {
-            let (frame, word) = frames.find(page)?;
-            let movable = match word.state() {
+            let found = frames.find(page)?;
+            let movable = match found.word.state() {
                 Some(PageState::Live) => !frames.heat(page).hot,
                 // A free page is unused, regardless of its remaining hotness.
                 Some(PageState::Free) => true,
                 _ => false,
             };
-            (movable && !self.is_busy(page)).then_some((frame, word))
+            (movable && !self.is_busy(page)).then_some(found)
         };
         let slot = self.empty_slot(Role::Requester).filter(|_| !self.is_busy(wanted));
-        let (Some(slot), Some((frame, word))) = (slot, is_offerable(want.offered)) else {
+        let (Some(slot), Some(FrameWord { frame, word })) = (slot, is_offerable(want.offered))
+        else {
             self.paused.insert(wanted, self.now.after(self.rules.pause));
             self.actions.push_back(RackAction::TellServer(ToServer::Abort { swap }));
             return;
@@ -131,7 +132,8 @@ impl<B: Bugs> SwapPeer<B> {
         slot: usize,
         ticket: u64,
         theirs: FrameId,
-        (epoch, stale): (Epoch, bool),
+        epoch: Epoch,
+        stale: bool,
     ) {
         let Some(UnderWay { id: swap, peer, stage: Stage::Offering(offering), .. }) =
             self.slots[slot]

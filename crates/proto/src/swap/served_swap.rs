@@ -1,6 +1,6 @@
 //! The home's side of a swap.
 
-use rackpool_model::{FrameId, PageEvent, PageId, PageState, RackId};
+use rackpool_model::{FrameId, FrameWord, PageEvent, PageId, PageState, RackId};
 use rackpool_wire::swap::{Between, PageLife, PrepareRefusal, SwapMessage};
 
 use super::in_flight::{Forwarding, Prepared, Stage, Step, UnderWay};
@@ -64,7 +64,8 @@ impl<B: Bugs> SwapPeer<B> {
         asked: &Asked,
     ) -> Result<(usize, Record), PrepareRefusal> {
         let Asked { wanted, offered, live, .. } = *asked;
-        let (out_frame, word) = frames.find(wanted).ok_or(PrepareRefusal::Unavailable)?;
+        let FrameWord { frame: out_frame, word } =
+            frames.find(wanted).ok_or(PrepareRefusal::Unavailable)?;
         let taken = self.is_busy(wanted) || self.is_busy(offered.page);
         let known = frames.find(offered.page).is_some();
         // A requester that mostly reads may keep a replica. Others try again when the page is not

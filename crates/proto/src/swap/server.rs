@@ -46,7 +46,7 @@ type Commit = (SwapId, [Moved; 2]);
 /// The metadata server's part in swaps: the queues of requests, and the commit point. Its only
 /// durable state is the page directory, which the caller keeps.
 #[derive(Debug)]
-pub struct Server<B = Sound> {
+pub struct SwapServer<B = Sound> {
     now: Time,
     rules: SwapRules,
     bugs: B,
@@ -62,7 +62,7 @@ pub struct Server<B = Sound> {
     messages: VecDeque<(RackId, FromServer)>,
 }
 
-impl<B: Bugs> Server<B> {
+impl<B: Bugs> SwapServer<B> {
     /// Makes a machine without swaps. `boot` must be durable and larger than every earlier one, so
     /// that swaps of earlier boots can't be committed any more.
     pub const fn new(now: Time, rules: SwapRules, boot: u32, bugs: B) -> Self {

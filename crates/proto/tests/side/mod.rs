@@ -2,7 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use rackpool_model::{Epoch, FrameId, Incarnation, PageEvent, PageId, PageState, PageWord, RackId};
+use rackpool_model::{
+    Epoch, FrameId, FrameWord, Incarnation, PageEvent, PageId, PageState, PageWord, RackId,
+};
 use rackpool_proto::Time;
 use rackpool_proto::heat::Found;
 use rackpool_proto::planted_bugs::Sound;
@@ -29,9 +31,12 @@ pub(crate) struct Memory {
 }
 
 impl Frames for Memory {
-    fn find(&self, page: PageId) -> Option<(FrameId, PageWord)> {
+    fn find(&self, page: PageId) -> Option<FrameWord> {
         let of_page = |(_, word): &(&FrameId, &PageWord)| word.page() == page;
-        self.words.iter().find(of_page).map(|(frame, word)| (*frame, *word))
+        self.words
+            .iter()
+            .find(of_page)
+            .map(|(frame, word)| FrameWord { frame: *frame, word: *word })
     }
     fn word(&self, frame: FrameId) -> Option<PageWord> {
         self.words.get(&frame).copied()

@@ -22,7 +22,7 @@ pub const MOST_OPEN: u32 = 4096;
 
 /// An input of the machine.
 #[derive(Debug)]
-pub enum Event {
+pub enum RpcEvent {
     /// An endpoint is open.
     Opened {
         /// The endpoint.
@@ -57,7 +57,7 @@ pub enum Event {
 
 /// An output of the machine, which the shell executes.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Action {
+pub enum RpcAction {
     /// Post the list, and report by [`RpcMachine::settle`] whether the fabric accepted it.
     Post {
         /// The endpoint.
@@ -93,24 +93,24 @@ pub enum Action {
     },
 }
 
-/// The result of an [`Action`].
+/// The result of an [`RpcAction`].
 #[derive(Debug)]
 pub enum Outcome {
-    /// The fabric accepted the list of [`Action::Post`].
+    /// The fabric accepted the list of [`RpcAction::Post`].
     Posted {
         /// The endpoint.
         endpoint: EndpointId,
         /// The list, whose allocation is reused.
         list: Vec<WorkRequest>,
     },
-    /// The fabric refused the list of [`Action::Post`].
+    /// The fabric refused the list of [`RpcAction::Post`].
     PostRefused {
         /// The endpoint.
         endpoint: EndpointId,
         /// The error.
         error: FabricError,
     },
-    /// The fabric refused the message of [`Action::Send`].
+    /// The fabric refused the message of [`RpcAction::Send`].
     SendRefused {
         /// The endpoint.
         endpoint: EndpointId,
@@ -123,7 +123,7 @@ pub enum Outcome {
 
 /// The state machine of requests between this rack and its peers.
 ///
-/// The owner calls methods; the shell passes in each [`Event`]. After either,
+/// The owner calls methods; the shell passes in each [`RpcEvent`]. After either,
 /// [`call_events`](Self::call_events) yields the events for the owner and [`poll`](Self::poll) the
 /// actions for the shell. The machine's time is that of the last event.
 #[derive(Debug)]
@@ -142,7 +142,7 @@ pub struct RpcMachine {
     ready: VecDeque<EndpointId>,
     /// Whether the fabric refused an offer of any endpoint in this round for lack of room.
     any_waits: bool,
-    actions: VecDeque<Action>,
+    actions: VecDeque<RpcAction>,
     call_events: VecDeque<CallEvent>,
     metrics: RpcMetrics,
 }
@@ -169,18 +169,18 @@ impl RpcMachine {
     }
 
     /// Processes an event.
-    pub fn handle(&mut self, now: Instant, event: Event) {
+    pub fn handle(&mut self, now: Instant, event: RpcEvent) {
         self.now = self.now.max(now);
         match event {
-            Event::Opened { endpoint, calibrate } => self.opened(endpoint, calibrate),
-            Event::Arrived { endpoint, bytes } => self.arrived(endpoint, bytes),
-            Event::Completed { id, result } => self.completed(id, result),
-            Event::Ended { endpoint, error } => self.ended(endpoint, &error),
-            Event::DeadlinePassed => self.expire(),
+            RpcEvent::Opened { endpoint, calibrate } => self.opened(endpoint, calibrate),
+            RpcEvent::Arrived { endpoint, bytes } => self.arrived(endpoint, bytes),
+            RpcEvent::Completed { id, result } => self.completed(id, result),
+            RpcEvent::Ended { endpoint, error } => self.ended(endpoint, &error),
+            RpcEvent::DeadlinePassed => self.expire(),
         }
     }
 
-    /// Processes the result of an [`Action`]. The shell must call it before the next
+    /// Processes the result of an [`RpcAction`]. The shell must call it before the next
     /// [`poll`](Self::poll).
     pub fn settle(&mut self, outcome: Outcome) {
         match outcome {
@@ -217,7 +217,7 @@ impl RpcMachine {
 
     /// The next action. The shell calls it after all events of a poll round, until it returns
     /// `None`. The work for a peer is one list and its messages, followed by one flush.
-    pub fn poll(&mut self) -> Option<Action> {
+    pub fn poll(&mut self) -> Option<RpcAction> {
         if let Some(action) = self.actions.pop_front() {
             return Some(action);
         }
@@ -225,12 +225,12 @@ impl RpcMachine {
             let mut peer = self.peers.get_mut(&endpoint);
             let open = peer.as_mut().filter(|peer| !peer.is_ending);
             let last = match open.and_then(|peer| peer.flow.next()) {
-                Some(Offer::Post(list)) => return Some(Action::Post { endpoint, list }),
-                Some(Offer::Send(message)) => return Some(Action::Send { endpoint, message }),
+                Some(Offer::Post(list)) => return Some(RpcAction::Post { endpoint, list }),
+                Some(Offer::Send(message)) => return Some(RpcAction::Send { endpoint, message }),
                 Some(Offer::Flush { messages }) => {
                     self.metrics.messages += messages;
                     self.metrics.doorbells += 1;
-                    Some(Action::Flush { endpoint })
+                    Some(RpcAction::Flush { endpoint })
                 }
                 None => None,
             };
@@ -245,7 +245,7 @@ impl RpcMachine {
         None
     }
 
-    /// When [`Event::DeadlinePassed`] is due.
+    /// When [`RpcEvent::DeadlinePassed`] is due.
     #[must_use]
     pub fn deadline(&self) -> Option<Instant> {
         self.deadlines.first().map(|(at, _)| *at)
@@ -363,7 +363,7 @@ impl RpcMachine {
         if let Some(peer) = self.peers.get_mut(&endpoint)
             && !std::mem::replace(&mut peer.is_ending, true)
         {
-            self.actions.push_back(Action::Disconnect { endpoint, why });
+            self.actions.push_back(RpcAction::Disconnect { endpoint, why });
         }
     }
 

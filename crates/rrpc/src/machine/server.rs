@@ -4,7 +4,7 @@ use std::time::Duration;
 use rackpool_fabric::{EndpointId, Operation};
 
 use super::peer::{Due, ExposedBlock, OpenRequest, Role};
-use super::{Action, MOST_OPEN, RpcMachine};
+use super::{MOST_OPEN, RpcAction, RpcMachine};
 use crate::calibration::LARGEST_PROBE;
 use crate::message::{self, DOES_NOT_FIT, MAX_BODY, MAX_INLINE, Message};
 use crate::{Block, Bytes, CallEvent, CallId, Place, RemotePlace, RequestId};
@@ -51,7 +51,7 @@ impl RpcMachine {
                 } else if len > LARGEST_PROBE || u64::from(len) > self.arena.bytes() {
                     self.refuse(ask, DOES_NOT_FIT);
                 } else {
-                    self.actions.push_back(Action::AnswerProbe { ask, len });
+                    self.actions.push_back(RpcAction::AnswerProbe { ask, len });
                 }
             }
             Message::Answer { number, head, data } => {

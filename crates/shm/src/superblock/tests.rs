@@ -127,7 +127,7 @@ fn flip(memory: &Mapping, bit: u64) {
 #[test]
 fn every_flipped_bit_is_found() {
     with_block(|memory, block| {
-        block.set_owner(4711, 815);
+        block.set_owner(OwnerProcess { pid: 4711, started: 815 });
         block.set_memory_kind(0x104);
         block.format(&geometry());
         let pages = [None, Some(1), Some(2), Some(512), Some(1 << 31), Some(u32::MAX)];
@@ -196,7 +196,7 @@ fn an_unfinished_format_is_refused_and_can_be_begun_anew() {
         let is_unformatted = || Superblock::is_unformatted(memory).unwrap();
         assert!(matches!(block.read(Path::new("x")), Err(SuperblockError::Foreign(_))));
         assert!(is_unformatted());
-        block.set_owner(4711, 815);
+        block.set_owner(OwnerProcess { pid: 4711, started: 815 });
         block.set_memory_kind(0x104);
         assert!(is_unformatted());
         block.format(&geometry());
@@ -234,7 +234,7 @@ fn the_layout_is_the_documented_one() {
     assert_eq!(offset_of!(Superblock, sleeping), 128);
     assert_eq!(offset_of!(Superblock, heavy_barrier), 192);
     with_block(|memory, block| {
-        block.set_owner(4711, 815);
+        block.set_owner(OwnerProcess { pid: 4711, started: 815 });
         block.set_memory_kind(0x104);
         block.format(&geometry());
         block.set_first_page(PageId(3));

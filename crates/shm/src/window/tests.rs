@@ -62,7 +62,7 @@ fn rack(extra_ns: Option<u32>, barrier: Barrier) -> Rack {
         read_only,
         &layout,
         marks,
-        (owner, offsets),
+        ThreadMemory { file: owner, offsets },
         barrier,
         latency,
     )

@@ -1,6 +1,6 @@
 use std::collections::{BTreeSet, HashMap};
 
-use rackpool_model::{FrameId, PageEvent, PageId, PageState, PageWord};
+use rackpool_model::{FrameId, FrameWord, PageEvent, PageId, PageState, PageWord};
 use rackpool_proto::Time;
 use rackpool_proto::heat::{Found, Heats};
 use rackpool_proto::swap::{Frames, Offered};
@@ -56,9 +56,9 @@ pub(super) struct View<'a> {
 }
 
 impl Frames for View<'_> {
-    fn find(&self, page: PageId) -> Option<(FrameId, PageWord)> {
+    fn find(&self, page: PageId) -> Option<FrameWord> {
         let frame = *self.memory.at.get(&page)?;
-        Some((frame, self.memory.word(frame)?))
+        Some(FrameWord { frame, word: self.memory.word(frame)? })
     }
 
     fn word(&self, frame: FrameId) -> Option<PageWord> {

@@ -7,8 +7,8 @@ use rackpool_proto::directory::{Directory, Moved, Run};
 use rackpool_proto::heat::Heats;
 use rackpool_proto::planted_bugs::Sound;
 use rackpool_proto::swap::{
-    RECORD_WORDS, RECORDS, RackAction, RackEvent, Server, ServerEvent, SwapBatch, SwapEvent,
-    SwapPeer as SwapMachine,
+    RECORD_WORDS, RECORDS, RackAction, RackEvent, ServerEvent, SwapBatch, SwapEvent,
+    SwapPeer as SwapMachine, SwapServer,
 };
 use rackpool_wire::swap::{PrepareRefusal, RequestRefusal, SwapId, ToServer};
 
@@ -54,7 +54,7 @@ const SPARE: usize = 16;
 pub(super) struct Pool {
     racks: BTreeMap<RackId, Rack>,
     directory: Directory,
-    server: Server,
+    server: SwapServer,
     homes: HashMap<PageId, RackId>,
     /// Pairs of a page and a rack that it has left.
     left: BTreeSet<(PageId, RackId)>,
@@ -112,7 +112,7 @@ impl Pool {
         Ok(Self {
             racks,
             directory,
-            server: Server::new(Time::ZERO, policy.swap, 1, Sound),
+            server: SwapServer::new(Time::ZERO, policy.swap, 1, Sound),
             homes,
             left: BTreeSet::new(),
             copies: BTreeSet::new(),

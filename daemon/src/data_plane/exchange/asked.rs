@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::Instant;
 
-use rackpool_model::{ClientId, GlobalAddr, MAX_RACKS, RackId};
+use rackpool_model::{GlobalAddr, MAX_RACKS, RackId};
 use rackpool_shm::OutOfBounds;
 use rackpool_shm::metadata::{PEER_BATCH, PeerLog};
 use rackpool_sync::atomic::Ordering;
@@ -12,7 +12,7 @@ use rackpool_wire::rack::RackAnswer;
 
 use super::{Active, Job, Tried};
 use crate::data_plane::DataPlane;
-use crate::data_plane::clients::{object_cells, strike};
+use crate::data_plane::clients::{ClientThread, object_cells, strike};
 use crate::data_plane::peers::Purpose;
 
 /// No exchange is under way. A new exchange leaves this state.
@@ -68,7 +68,7 @@ impl DataPlane {
 
     /// Starts an exchange. Returns false if the job had nothing left to do.
     pub(super) fn start_exchange(&mut self, rack: RackId, mut job: Job) -> anyhow::Result<bool> {
-        if let Job::Free { client: Some(owner), release, addrs } = &mut job {
+        if let Job::Free { owner: Some(owner), release, addrs } = &mut job {
             // Objects that were removed from the outbox meanwhile have been returned by another
             // exchange.
             self.keep_noted(*owner, addrs);
@@ -93,8 +93,8 @@ impl DataPlane {
         log.sequence.store(sequence, Ordering::Release);
         // The commit point: from here on the record owns the objects.
         log.state.store(SENT, Ordering::Release);
-        if let Job::Free { client: Some((client, thread)), addrs, .. } = &job
-            && let Some(slot) = self.clients.all.get(*client).and_then(|c| c.thread(*thread))
+        if let Job::Free { owner: Some(owner), addrs, .. } = &job
+            && let Some(slot) = self.clients.slot(*owner)
         {
             strike(slot, |addr| addrs.contains(&addr));
         }
@@ -107,9 +107,9 @@ impl DataPlane {
 
     /// Keeps the objects that are still in a cell from which the daemon may take them: the outbox,
     /// or any cell if the client has gone.
-    pub(super) fn keep_noted(&self, (id, thread): (ClientId, u16), addrs: &mut Vec<GlobalAddr>) {
-        let client = self.clients.all.get(id);
-        let Some((client, slot)) = client.and_then(|c| Some((c, c.thread(thread)?))) else {
+    pub(super) fn keep_noted(&self, owner: ClientThread, addrs: &mut Vec<GlobalAddr>) {
+        let client = self.clients.all.get(owner.client);
+        let Some((client, slot)) = client.and_then(|c| Some((c, c.thread(owner.thread)?))) else {
             addrs.clear();
             return;
         };
@@ -172,7 +172,7 @@ impl DataPlane {
                 }
                 Ok(())
             }
-            (Job::Free { client, release, .. }, reply) => {
+            (Job::Free { owner, release, .. }, reply) => {
                 let (refused, moved) = match reply {
                     PeerReply::Freed { refused, moved } => (u64::from(*refused), &moved[..]),
                     other => {
@@ -180,7 +180,7 @@ impl DataPlane {
                         (0, &[][..])
                     }
                 };
-                self.job_ended(client, release, refused);
+                self.job_ended(owner, release, refused);
                 self.objects_moved(rack, moved)
             }
             (Job::Allocate { caller, .. }, other) => {
@@ -239,7 +239,7 @@ impl DataPlane {
         if addrs.is_empty() {
             return self.finish_exchange(rack);
         }
-        self.start_exchange(rack, Job::Free { client: None, release: None, addrs }).map(|_| ())
+        self.start_exchange(rack, Job::Free { owner: None, release: None, addrs }).map(|_| ())
     }
 
     pub(super) fn finish_exchange(&mut self, rack: RackId) -> anyhow::Result<()> {
@@ -279,8 +279,8 @@ impl DataPlane {
                         tried.push(Tried { rack: *rack, free_frames: None });
                         answers.extend(caller.map(|caller| (caller, bytes, count, tried)));
                     }
-                    Job::Free { client, release: Some(release), .. } => {
-                        dropped.push((client, release, *rack));
+                    Job::Free { owner, release: Some(release), .. } => {
+                        dropped.push((owner, release, *rack));
                     }
                     // Objects of a gone client wait for as long as necessary.
                     job @ Job::Free { .. } => line.waiting.push_back(job),
@@ -294,8 +294,8 @@ impl DataPlane {
             // The record holds the objects and returns them: the caller has nothing left to do.
             self.job_done(Some(release), 0);
         }
-        for (client, release, rack) in dropped {
-            self.job_dropped(client, Some(release), RackAnswer::RackUnavailable(rack));
+        for (owner, release, rack) in dropped {
+            self.job_dropped(owner, Some(release), RackAnswer::RackUnavailable(rack));
         }
         self.drive_homeless(now)
     }
@@ -318,7 +318,7 @@ impl DataPlane {
                 (SENT, _) => {
                     // The outbox may still hold objects that the record holds.
                     self.strike_everywhere(&addrs);
-                    let job = Job::Free { client: None, release: None, addrs };
+                    let job = Job::Free { owner: None, release: None, addrs };
                     self.resume_exchange(rack, job)?;
                 }
                 (MOVED, _) => self.resume_moved(rack, addrs)?,

@@ -20,7 +20,7 @@ const AGAIN: Duration = Duration::from_millis(20);
 
 /// The moved objects in the record of one rack.
 #[derive(Debug)]
-pub(super) struct Moved {
+pub(super) struct MovedObjects {
     /// The homes of their pages, as far as they are known.
     homes: BTreeMap<PageId, RackId>,
     /// When the other pages are asked for again.
@@ -29,7 +29,7 @@ pub(super) struct Moved {
     deadline: Instant,
 }
 
-impl Moved {
+impl MovedObjects {
     fn new(now: Instant, lease: Duration) -> Self {
         Self { homes: BTreeMap::new(), again: now, deadline: now + lease }
     }
@@ -68,7 +68,7 @@ impl DataPlane {
     fn seek_moved(&mut self, rack: RackId, addrs: &[GlobalAddr]) -> anyhow::Result<()> {
         let now = self.now();
         let line = self.exchanges.lines.entry(rack).or_default();
-        let moved = line.moved.get_or_insert_with(|| Moved::new(now, self.lease));
+        let moved = line.moved.get_or_insert_with(|| MovedObjects::new(now, self.lease));
         moved.again = now + AGAIN;
         let page_size = self.rack.geometry.page_size;
         let pages: BTreeSet<PageId> =
@@ -182,7 +182,7 @@ impl DataPlane {
         }
         if all {
             // The pages have returned to the rack of this record.
-            let job = Job::Free { client: None, release: None, addrs: left };
+            let job = Job::Free { owner: None, release: None, addrs: left };
             return self.start_exchange(rack, job).map(drop);
         }
         Ok(())
@@ -195,7 +195,7 @@ impl DataPlane {
         }
         let line = self.exchanges.lines.entry(home).or_default();
         if line.is_idle() {
-            let job = Job::Free { client: None, release: None, addrs: addrs.to_vec() };
+            let job = Job::Free { owner: None, release: None, addrs: addrs.to_vec() };
             return self.start_exchange(home, job);
         }
         let Some(moved) = &mut line.moved else { return Ok(false) };
@@ -213,7 +213,7 @@ impl DataPlane {
 
     /// Repeats requests, and retries passing objects on.
     pub(super) fn drive_moved(&mut self, now: Instant) -> anyhow::Result<()> {
-        let due = |moved: &Moved| now >= moved.again;
+        let due = |moved: &MovedObjects| now >= moved.again;
         let lines = self.exchanges.lines.iter().filter(|(_, l)| l.moved.as_ref().is_some_and(due));
         for rack in lines.map(|(rack, _)| *rack).collect::<Vec<_>>() {
             let addrs = addrs_of(self.asked_log(rack)?);

@@ -4,12 +4,12 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use rackpool_model::{ClientId, GlobalAddr, PageId};
+use rackpool_model::{GlobalAddr, PageId};
 use rackpool_shm::marks::ObjectHolder;
 use rackpool_wire::rack::RackAnswer;
 
 use super::Job;
-use crate::data_plane::clients::strike;
+use crate::data_plane::clients::{ClientThread, strike};
 use crate::data_plane::{ControlNotification, DataPlane, Located};
 
 /// Interval between two requests to a metadata server that does not answer.
@@ -18,7 +18,7 @@ const AGAIN: Duration = Duration::from_millis(100);
 /// Freed objects of one page.
 #[derive(Debug)]
 struct Returning {
-    client: (ClientId, u16),
+    owner: ClientThread,
     release: Option<u64>,
     addrs: Vec<GlobalAddr>,
 }
@@ -42,12 +42,12 @@ impl DataPlane {
     pub(in crate::data_plane) fn find_home(
         &mut self,
         page: PageId,
-        client: (ClientId, u16),
+        owner: ClientThread,
         release: Option<u64>,
         addrs: Vec<GlobalAddr>,
     ) {
         let waiting = self.exchanges.homeless.waiting.entry(page).or_default();
-        waiting.push(Returning { client, release, addrs });
+        waiting.push(Returning { owner, release, addrs });
         if waiting.len() == 1 {
             self.notify(ControlNotification::Locate(page));
         }
@@ -61,29 +61,28 @@ impl DataPlane {
     ) -> anyhow::Result<()> {
         let Some(waiting) = self.exchanges.homeless.waiting.remove(&page) else { return Ok(()) };
         let mut kept = Vec::new();
-        for Returning { client, release, addrs } in waiting {
+        for Returning { owner, release, addrs } in waiting {
             match (home, release) {
                 (Located::Home(home), _) if home != self.rack.geometry.rack => {
                     self.meet(home);
-                    let job = Job::Free { client: Some(client), release, addrs };
+                    let job = Job::Free { owner: Some(owner), release, addrs };
                     self.begin_exchange(home, job)?;
                 }
                 // The page has arrived, is arriving, or the answer is old.
                 (Located::Home(_), _) if self.is_near(page) => {
-                    let returning = Returning { client, release, addrs };
+                    let returning = Returning { owner, release, addrs };
                     kept.extend(self.free_returning(page, returning)?);
                 }
                 (Located::Home(_) | Located::NoSuchPage | Located::Lost, _) => {
-                    let slot = self.clients.all.get(client.0).and_then(|c| c.thread(client.1));
-                    if let Some(slot) = slot {
+                    if let Some(slot) = self.clients.slot(owner) {
                         strike(slot, |addr| addrs.contains(&addr));
                     }
-                    self.job_ended(Some(client), release, addrs.len() as u64);
+                    self.job_ended(Some(owner), release, addrs.len() as u64);
                 }
                 (Located::Unreachable, Some(_)) => {
-                    self.job_dropped(Some(client), release, RackAnswer::MetadataUnreachable);
+                    self.job_dropped(Some(owner), release, RackAnswer::MetadataUnreachable);
                 }
-                (Located::Unreachable, None) => kept.push(Returning { client, release, addrs }),
+                (Located::Unreachable, None) => kept.push(Returning { owner, release, addrs }),
             }
         }
         if !kept.is_empty() {
@@ -102,16 +101,16 @@ impl DataPlane {
         if self.slab.lookup(page).is_none() || self.must_wait(page) {
             return Ok(Some(returning));
         }
-        self.keep_noted(returning.client, &mut returning.addrs);
-        let Returning { client, release, addrs } = returning;
+        self.keep_noted(returning.owner, &mut returning.addrs);
+        let Returning { owner, release, addrs } = returning;
         let mut refused = 0;
         for addr in &addrs {
-            refused += u64::from(self.slab.free(*addr, ObjectHolder::of(client.0))?.is_err());
+            refused += u64::from(self.slab.free(*addr, ObjectHolder::of(owner.client))?.is_err());
         }
-        if let Some(slot) = self.clients.all.get(client.0).and_then(|c| c.thread(client.1)) {
+        if let Some(slot) = self.clients.slot(owner) {
             strike(slot, |addr| addrs.contains(&addr));
         }
-        self.job_ended(Some(client), release, refused);
+        self.job_ended(Some(owner), release, refused);
         Ok(None)
     }
 

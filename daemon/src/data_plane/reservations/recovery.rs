@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use rackpool_model::GlobalAddr;
-use rackpool_ring::reservation::{Armed, PublishMode, ReservationRecord};
+use rackpool_ring::reservation::{Armed, ArmedMode, ReservationRecord};
 use rackpool_sync::atomic::Ordering;
 
 use super::{AGAIN, Place, Question, Seen, Step, Swap, Then, Waiting};
@@ -32,7 +32,7 @@ impl DataPlane {
             return self.swapped(id, place, swap, seen);
         }
         let Some(armed) = self.armed_at(place)? else { return self.forget_question(id, place) };
-        let compares = matches!(armed.mode, PublishMode::Compare(_));
+        let compares = matches!(armed.mode, ArmedMode::Compare(_));
         let is_token = seen == Seen::Word(armed.token);
         match (step, seen) {
             (_, Seen::Nowhere) => {
@@ -72,7 +72,7 @@ impl DataPlane {
             }
             (Step::Stamp | Step::Swap(_), seen) => {
                 let counts =
-                    matches!(armed.mode, PublishMode::Compare(stamp) if seen == Seen::Word(stamp));
+                    matches!(armed.mode, ArmedMode::Compare(stamp) if seen == Seen::Word(stamp));
                 let new = if counts { 0 } else { !armed.token };
                 let (addr, expected) = (GlobalAddr::from_raw(armed.object), armed.token);
                 self.go_on(id, Step::Swap(Swap { addr, expected, new, then: Then::LookAgain }))
@@ -90,7 +90,7 @@ impl DataPlane {
     /// It is known whether the publication happened (`made`). The object that is unreachable now is
     /// freed.
     fn decided(&mut self, id: u64, place: Place, armed: &Armed, made: bool) -> anyhow::Result<()> {
-        if let PublishMode::Borrowed(word) = armed.mode {
+        if let ArmedMode::Borrowed(word) = armed.mode {
             let back = if made { armed.replaced } else { armed.object };
             return self.go_on(id, Step::Swap(back_to(word, armed.token, back)));
         }
@@ -101,7 +101,7 @@ impl DataPlane {
             (false, 0) => record.clear(),
             (false, _) => record.disarm(),
         })?;
-        if made && matches!(armed.mode, PublishMode::Settle(_)) {
+        if made && matches!(armed.mode, ArmedMode::Settle(_)) {
             let swap = settle(armed, armed.word);
             return self.go_on(id, Step::Swap(swap));
         }

@@ -4,8 +4,8 @@ use std::time::{Duration, Instant};
 
 use rackpool_fabric::FabricError;
 use rackpool_model::{Access, FrameId, PageId};
-use rackpool_proto::lease::{Lease, LeaseKind};
-use rackpool_proto::share::{CopiesAction, CopiesEvent, SharingId};
+use rackpool_proto::lease::{Lease, LeaseKind, TimedLease};
+use rackpool_proto::share::{CopiesAction, CopiesEvent, FoundCopy, SharingId};
 use rackpool_wire::history::PageHistoryEvent;
 use rackpool_wire::rack::RackAnswer;
 
@@ -57,7 +57,7 @@ impl DataPlane {
         }
         let now = self.cached_now();
         let lease = self.leases.lease_until(now, page);
-        let enough = lease.is_some_and(|(lease, _)| matches!(lease.kind, LeaseKind::Share(_)));
+        let enough = lease.is_some_and(|found| matches!(found.lease.kind, LeaseKind::Share(_)));
         let recently = self.sharing.asked.get(&page).is_some_and(|at| now < *at + ASK_AGAIN);
         let home = self.leases.found(page).map(|found| found.home);
         let Some(home) = home.filter(|_| !enough && !recently) else { return Ok(()) };
@@ -72,7 +72,7 @@ impl DataPlane {
         if self.sharing.copies.is_empty() {
             return None;
         }
-        let (frame, copy) = self.sharing.copies.find(self.leases.at(now), page)?;
+        let FoundCopy { frame, copy } = self.sharing.copies.find(self.leases.at(now), page)?;
         let found = self.leases.found(page)?;
         let (home, usage) = (found.home, found.usage);
         Some(RackAnswer::Copied { home, usage, frame, copy: copy.0 })
@@ -84,7 +84,8 @@ impl DataPlane {
             return Ok(());
         }
         let now = self.now();
-        let Some((lease, until)) = self.leases.lease_until(now, page) else { return Ok(()) };
+        let Some(found) = self.leases.lease_until(now, page) else { return Ok(()) };
+        let TimedLease { lease, until } = found;
         let stay = self.sharing.stay;
         let spare = if self.may_copy(now) {
             let busy = |page| self.swap_offers(page);
@@ -234,7 +235,7 @@ impl DataPlane {
     ) -> anyhow::Result<()> {
         let Some(mut reading) = self.sharing.reading.remove(&id) else { return Ok(()) };
         let lease = self.leases.lease_until(self.now(), reading.page);
-        let good = lease.is_some_and(|(lease, _)| matches!(lease.kind, LeaseKind::Share(_)));
+        let good = lease.is_some_and(|found| matches!(found.lease.kind, LeaseKind::Share(_)));
         // The rest of a copy that can't be published any more is not needed.
         self.piece_ended(id, &mut reading.pieces, result.is_ok() && good);
         let (page, endpoint) = (reading.page, reading.pieces.endpoint);

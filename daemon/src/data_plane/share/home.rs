@@ -3,7 +3,7 @@
 use rackpool_model::{FrameId, PageId, PageState, PageWord};
 use rackpool_proto::Time;
 use rackpool_proto::lease::{LeaseKind, Users};
-use rackpool_proto::share::{HomeAction, HomeEvent};
+use rackpool_proto::share::{ShareAction, ShareEvent};
 use rackpool_shm::access::{self, is_quiesced};
 use rackpool_sync::barrier;
 use rackpool_wire::history::PageHistoryEvent;
@@ -19,7 +19,7 @@ const UNSHARED_AT_ONCE: usize = 4;
 /// A page that becomes read-only, or unshared: other racks' leases and local writers are waited
 /// for.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Quiescing {
+pub(super) struct SharingQuiesce {
     frame: FrameId,
     page: PageId,
     /// Set when no lease is left that permits writing or a copy.
@@ -36,7 +36,7 @@ impl DataPlane {
             return Ok(());
         }
         let busy = self.swap_is_busy(page);
-        self.tell_shares(HomeEvent::Wanted { page, busy })
+        self.tell_shares(ShareEvent::Wanted { page, busy })
     }
 
     /// Returns the strongest lease that the page's word permits.
@@ -57,13 +57,13 @@ impl DataPlane {
 
     /// Another rack keeps a copy of the page, or may soon.
     pub(in crate::data_plane) fn copy_leased(&mut self, page: PageId) -> anyhow::Result<()> {
-        self.tell_shares(HomeEvent::Leased(page))
+        self.tell_shares(ShareEvent::Leased(page))
     }
 
-    pub(super) fn tell_shares(&mut self, event: HomeEvent) -> anyhow::Result<()> {
+    pub(super) fn tell_shares(&mut self, event: ShareEvent) -> anyhow::Result<()> {
         let now = self.leases.at(self.now());
         let slab = &self.slab;
-        let find = |page| slab.lookup(page).map(|(frame, word, _)| (frame, word));
+        let find = |page| slab.find(page);
         self.sharing.home.handle(now, &find, event);
         self.run_home()
     }
@@ -71,7 +71,7 @@ impl DataPlane {
     /// Ends sharings that are not used any more.
     pub(super) fn end_idle_sharings(&mut self, now: Time) -> anyhow::Result<()> {
         if self.sharing.home_due.is_some_and(|due| now >= due) {
-            self.tell_shares(HomeEvent::DeadlinePassed)?;
+            self.tell_shares(ShareEvent::DeadlinePassed)?;
         }
         Ok(())
     }
@@ -94,7 +94,7 @@ impl DataPlane {
         let mut thawed = false;
         while let Some(action) = self.sharing.home.poll() {
             match action {
-                HomeAction::Store(frame, word) => {
+                ShareAction::Store(frame, word) => {
                     self.slab.follow_swap(frame, word)?;
                     self.sharing.changed = true;
                     let shared = !word.is_writable();
@@ -109,11 +109,11 @@ impl DataPlane {
                         count(&self.metrics.sharing.begun);
                     }
                 }
-                HomeAction::Quiesce(frame, page) => {
-                    self.sharing.quiesces.push(Quiescing { frame, page, clean: false });
+                ShareAction::Quiesce(frame, page) => {
+                    self.sharing.quiesces.push(SharingQuiesce { frame, page, clean: false });
                     self.page_needed(page, Users::Writers)?;
                 }
-                HomeAction::CancelQuiesce(page) => {
+                ShareAction::CancelQuiesce(page) => {
                     self.sharing.quiesces.retain(|quiescing| quiescing.page != page);
                     self.page_spared(page)?;
                 }
@@ -126,7 +126,7 @@ impl DataPlane {
 
     /// No other rack writes the page or keeps a copy any more.
     pub(in crate::data_plane) fn share_page_clean(&mut self, page: PageId) {
-        let waits = |quiescing: &&mut Quiescing| quiescing.page == page;
+        let waits = |quiescing: &&mut SharingQuiesce| quiescing.page == page;
         for quiescing in self.sharing.quiesces.iter_mut().filter(waits) {
             quiescing.clean = true;
         }
@@ -147,7 +147,7 @@ impl DataPlane {
             let out = quiescing.clean
                 && is_quiesced(quiescing.frame, access::Occupants::Writers, clients.access_slots());
             if out {
-                quiesced.push(HomeEvent::Quiesced(quiescing.page));
+                quiesced.push(ShareEvent::Quiesced(quiescing.page));
             }
             !out
         });

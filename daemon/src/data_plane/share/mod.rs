@@ -13,7 +13,7 @@ use rackpool_model::{FrameId, Incarnation, PageId};
 use rackpool_proto::Time;
 use rackpool_proto::planted_bugs::Sound;
 use rackpool_proto::share::{
-    Copies, CopiesEvent, CopyId, HomeEvent, ShareHome, ShareRules, SharingId,
+    Copies, CopiesEvent, CopyId, ShareEvent, ShareHome, ShareRules, SharingId,
 };
 use rackpool_shm::OutOfBounds;
 use rackpool_shm::metadata::RackMetadata;
@@ -23,7 +23,7 @@ use super::DataPlane;
 use super::stalled_transfers::Progress;
 use crate::slab::Slab;
 use copies::Reading;
-use home::Quiescing;
+use home::SharingQuiesce;
 
 pub(super) use copies::is_kept;
 pub(crate) use metrics::ShareMetrics;
@@ -42,7 +42,7 @@ pub(super) struct Sharing {
     home: ShareHome,
     /// The home machine's deadline.
     home_due: Option<Time>,
-    quiesces: Vec<Quiescing>,
+    quiesces: Vec<SharingQuiesce>,
     /// Set when a page word was changed since the last heavy barrier.
     changed: bool,
     /// Pages that a thread waits to write.
@@ -170,7 +170,7 @@ impl DataPlane {
     /// Does what is due.
     pub(super) fn drive_sharing(&mut self, now: Instant) -> anyhow::Result<()> {
         for page in std::mem::take(&mut self.sharing.needed) {
-            self.tell_shares(HomeEvent::Needed(page))?;
+            self.tell_shares(ShareEvent::Needed(page))?;
         }
         self.look_at_share_quiesces()?;
         let at = self.leases.at(now);

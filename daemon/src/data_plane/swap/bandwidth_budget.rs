@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 /// A token bucket of bytes that fills at a steady rate, up to a second's worth. One copy may take
 /// more than the bucket holds; the next copies wait until the debt is paid.
 #[derive(Debug)]
-pub(super) struct Budget {
+pub(super) struct BandwidthBudget {
     bytes_per_second: u64,
     /// When the bucket will be full.
     full_at: Instant,
@@ -14,7 +14,7 @@ pub(super) struct Budget {
 /// The capacity of the bucket, as time.
 const FULL: Duration = Duration::from_secs(1);
 
-impl Budget {
+impl BandwidthBudget {
     /// Creates a full bucket. With 0 bytes a second there is no limit.
     pub(super) const fn new(now: Instant, bytes_per_second: u64) -> Self {
         Self { bytes_per_second, full_at: now }
@@ -43,7 +43,7 @@ mod tests {
     #[test]
     fn a_bucket_gives_what_its_rate_says() {
         let start = Instant::now();
-        let mut budget = Budget::new(start, 4 << 20);
+        let mut budget = BandwidthBudget::new(start, 4 << 20);
         let mut copies = 0;
         for milli in 0..10_000 {
             let now = start + Duration::from_millis(milli);
@@ -59,7 +59,7 @@ mod tests {
     #[test]
     fn without_a_rate_nothing_is_refused() {
         let start = Instant::now();
-        let mut budget = Budget::new(start, 0);
+        let mut budget = BandwidthBudget::new(start, 0);
         (0..100).for_each(|_| budget.take(start, u64::MAX));
         assert!(budget.has_any(start));
     }

@@ -39,14 +39,14 @@ struct Copying {
 
 /// All copies in progress, by transfer number.
 #[derive(Debug, Default)]
-pub(super) struct Copies {
+pub(super) struct SwapCopies {
     all: BTreeMap<u64, Copying>,
     /// The copy that each request for a header and bitmap belongs to.
     asked: BTreeMap<CallId, u64>,
     next: u64,
 }
 
-impl Copies {
+impl SwapCopies {
     /// Returns the copies of bytes in progress, the oldest first.
     pub(super) fn on_their_way(&self) -> impl Iterator<Item = Progress> {
         let all = self.all.iter().filter(|(_, copy)| copy.bytes.outcome().is_none());

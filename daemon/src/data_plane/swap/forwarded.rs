@@ -8,7 +8,7 @@ use std::time::Instant;
 
 use anyhow::Context;
 use rackpool_model::{
-    Access, ClientId, FrameId, GlobalAddr, PageId, PageSize, PageState, PageWord, RackId,
+    Access, ClientId, FrameId, FrameWord, GlobalAddr, PageId, PageSize, PageState, PageWord, RackId,
 };
 use rackpool_proto::swap::{RackEvent, SwapPeer};
 use rackpool_ring::client_file::ThreadSlot;
@@ -21,7 +21,7 @@ use rackpool_wire::swap::SwapId;
 use super::MESSAGE;
 use super::waiters::Work;
 use crate::data_plane::DataPlane;
-use crate::data_plane::atomics::Operation;
+use crate::data_plane::atomics::HomeOperation;
 use crate::data_plane::clients::{Caller, Client};
 use crate::data_plane::command::count;
 use crate::data_plane::peers::Purpose;
@@ -94,7 +94,7 @@ impl Forwarded {
     /// lines. After the decision the limit on lines does not apply: rather than make writers wait,
     /// the page is copied again.
     pub(super) fn frame(&self, machine: &SwapPeer, slab: &Slab, page: PageId) -> Option<FrameId> {
-        let (frame, word, _) = slab.lookup(page)?;
+        let FrameWord { frame, word } = slab.find(page)?;
         let may_write = word.is_dirty_logged() || machine.forwards(page);
         let is_decided = || machine.waits().any(|waits| waits.goes == Some(page));
         let has_room = || self.written.get(&frame).is_none_or(|lines| lines.len() < LINES);
@@ -185,7 +185,7 @@ impl DataPlane {
                 let now = self.cached_now();
                 // The write has waited until this rack had quiesced the page.
                 if self.leases.lease(now, page, Access::Write).is_some() {
-                    return self.post_transfer(caller, within, Access::Write, (batch, None));
+                    return self.post_transfer(caller, within, Access::Write, batch, None);
                 }
                 let home = self.leases.writing_home(now, page);
                 if let Some(home) = home.filter(|home| !self.is_dead(*home)) {
@@ -198,7 +198,7 @@ impl DataPlane {
                 self.clients.finish(caller, RackAnswer::Done(0));
                 return Ok(());
             } else if self.is_moving(page) {
-                self.transfers.forwarding.insert((caller.client, caller.thread));
+                self.transfers.forwarding.insert(caller.client_thread());
                 self.wait_for_swap(page, Work::Write(caller, within, batch));
                 return Ok(());
             }
@@ -214,7 +214,7 @@ impl DataPlane {
         within: Within,
         batch: u64,
     ) -> anyhow::Result<()> {
-        self.transfers.forwarding.remove(&(caller.client, caller.thread));
+        self.transfers.forwarding.remove(&caller.client_thread());
         if self.clients.is_waiting(caller) {
             self.forward_transfer(caller, within, batch)?;
         }
@@ -237,8 +237,8 @@ impl DataPlane {
         let addr = GlobalAddr::new(page, offset, self.rack.geometry.page_size)?;
         count(&self.metrics.remote_operations);
         self.remote_access(page, Access::Write, 1)?;
-        self.transfers.forwarding.insert((caller.client, caller.thread));
-        let purpose = Purpose::Operation(Operation { caller, page, batch: Some(batch) });
+        self.transfers.forwarding.insert(caller.client_thread());
+        let purpose = Purpose::Operation(HomeOperation { caller, page, batch: Some(batch) });
         let request = PeerRequest::Write { addr, bytes };
         self.ask(home, request, purpose, self.now() + self.lease)
     }
@@ -286,7 +286,7 @@ impl DataPlane {
             return Ok(PeerReply::Written { moving: true });
         }
         let frame = match self.usable(page, Access::Write) {
-            Ok((frame, ..)) => frame,
+            Ok(found) => found.frame,
             Err(refusal) => return Ok(refusal),
         };
         self.rack.frames.write(u64::from(frame.0) * page_size.bytes() + offset, bytes)?;
@@ -299,7 +299,8 @@ impl DataPlane {
         now: Instant,
         swap: SwapId,
         to: RackId,
-        (frame, known): (FrameId, bool),
+        frame: FrameId,
+        known: bool,
     ) -> anyhow::Result<()> {
         let threads = self.clients.all.values().filter(|client| !client.gone);
         for slot in threads.flat_map(Client::threads) {

@@ -136,6 +136,6 @@ impl DataPlane {
 
     fn lives_here(&self, page: PageId) -> bool {
         let live = [PageState::Live, PageState::Frozen, PageState::Shared].map(Some);
-        self.slab.lookup(page).is_some_and(|(_, word, _)| live.contains(&word.state()))
+        self.slab.lookup(page).is_some_and(|found| live.contains(&found.word.state()))
     }
 }

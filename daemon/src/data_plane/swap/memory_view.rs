@@ -1,6 +1,6 @@
 //! The swap machine's view of the rack's memory.
 
-use rackpool_model::{FrameId, PageId, PageWord};
+use rackpool_model::{FrameId, FrameWord, PageId, PageWord};
 use rackpool_proto::Time;
 use rackpool_proto::heat::{Found, Heats};
 use rackpool_proto::swap::{Frames, Offered};
@@ -24,8 +24,8 @@ pub(super) struct View<'a> {
 }
 
 impl Frames for View<'_> {
-    fn find(&self, page: PageId) -> Option<(FrameId, PageWord)> {
-        self.slab.lookup(page).map(|(frame, word, _)| (frame, word))
+    fn find(&self, page: PageId) -> Option<FrameWord> {
+        self.slab.find(page)
     }
 
     fn word(&self, frame: FrameId) -> Option<PageWord> {

@@ -35,8 +35,8 @@ use super::stalled_transfers::Progress;
 use super::{ControlNotification, DataPlane};
 use crate::slab::DAMAGED;
 use awaiting_quiesced::Unleft;
-use bandwidth_budget::Budget;
-use copy::Copies;
+use bandwidth_budget::BandwidthBudget;
+use copy::SwapCopies;
 use forwarded::Forwarded;
 use history::History;
 use memory_view::View;
@@ -86,10 +86,10 @@ pub(super) struct Swaps {
     /// The frames as a region of the fabric.
     frames: RegionId,
     quiesces: Quiesces,
-    copies: Copies,
+    copies: SwapCopies,
     forwarded: Forwarded,
     waiters: Waiters,
-    budget: Budget,
+    budget: BandwidthBudget,
     cursor: u32,
     history: History,
     unleft: Unleft,
@@ -127,10 +127,10 @@ impl Swaps {
             runs: false,
             frames,
             quiesces: Quiesces::default(),
-            copies: Copies::default(),
+            copies: SwapCopies::default(),
             forwarded: Forwarded::default(),
             waiters: Waiters::default(),
-            budget: Budget::new(now, settings.bytes_per_second),
+            budget: BandwidthBudget::new(now, settings.bytes_per_second),
             cursor: 0,
             history: History::default(),
             unleft: Unleft::default(),
@@ -362,11 +362,11 @@ impl DataPlane {
                 }
             }
             RackAction::SendDirtyLines { swap, to, frame, known } => {
-                self.send_dirty_lines(now, swap, to, (frame, known))?;
+                self.send_dirty_lines(now, swap, to, frame, known)?;
             }
             RackAction::ApplyDirtyLines { swap, frame } => self.apply_dirty_lines(swap, frame)?,
             RackAction::Quiesce { swap, frame, page, who } => {
-                self.begin_quiesce(now, swap, (frame, page), who)?;
+                self.begin_quiesce(now, swap, frame, page, who)?;
             }
             RackAction::CancelQuiesce(swap, page) => self.cancel_quiesce(swap, page)?,
             RackAction::Copy { swap, from, theirs, ours } => {

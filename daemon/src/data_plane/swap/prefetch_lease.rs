@@ -7,10 +7,11 @@ use rackpool_fabric::EndpointId;
 use rackpool_model::{PageId, RackId};
 use rackpool_proto::lease::LeaseKind;
 use rackpool_proto::swap::RackEvent;
-use rackpool_wire::peer::{PeerReply, PeerRequest};
+use rackpool_wire::peer::PeerRequest;
 use rackpool_wire::swap::SwapId;
 
 use crate::data_plane::DataPlane;
+use crate::data_plane::lookup::LeaseAnswer;
 use crate::data_plane::peers::Purpose;
 
 impl DataPlane {
@@ -36,16 +37,14 @@ impl DataPlane {
     pub(in crate::data_plane) fn lease_prefetched(
         &mut self,
         swap: SwapId,
-        (page, question): (PageId, u64),
-        from: (RackId, EndpointId),
-        reply: &PeerReply,
+        answer: LeaseAnswer<'_>,
     ) -> anyhow::Result<()> {
-        let for_writing = if self.swaps.machine.has_to_leave(page) {
+        let for_writing = if self.swaps.machine.has_to_leave(answer.page) {
             LeaseKind::WriteOnceQuiesced
         } else {
             LeaseKind::Write
         };
-        self.renewed(page, question, from, reply, for_writing)?;
+        self.renewed(answer, for_writing)?;
         self.not_prefetched(swap)
     }
 

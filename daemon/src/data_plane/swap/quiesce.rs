@@ -90,7 +90,8 @@ impl DataPlane {
         &mut self,
         now: Instant,
         swap: SwapId,
-        (frame, page): (FrameId, PageId),
+        frame: FrameId,
+        page: PageId,
         who: Quiesce,
     ) -> anyhow::Result<()> {
         let (leased_by, barrier_at) = match who {

@@ -206,7 +206,7 @@ impl DataPlane {
                 }
                 // The client repeats the write: its timeout is longer.
                 Work::Write(caller, _, batch) => {
-                    self.transfers.forwarding.remove(&(caller.client, caller.thread));
+                    self.transfers.forwarding.remove(&caller.client_thread());
                     self.refuse_transfer(caller, batch, RackAnswer::Moved);
                 }
                 Work::Atomic(caller, _) => self.clients.finish(caller, RackAnswer::Moved),

@@ -42,9 +42,9 @@ fn frames_that_are_free_for_long_are_given_back_but_for_the_stock() {
     let mut fixture = Fixture::new();
     let long = Duration::from_secs(5);
     let start = Instant::now();
-    assert!(fixture.slab.free_for((start, long), 4, 99).is_empty());
+    assert!(fixture.slab.free_for(start, long, 4, 99).is_empty());
     let used = fixture.alloc(PAGE).unwrap();
-    let due = fixture.slab.free_for((start + long, long), 4, 99);
+    let due = fixture.slab.free_for(start + long, long, 4, 99);
     assert_eq!(due.len(), FRAMES as usize - 1 - 4);
     let given = fixture.slab.order_release(&due);
     assert_eq!(given.len(), due.len());
@@ -53,7 +53,7 @@ fn frames_that_are_free_for_long_are_given_back_but_for_the_stock() {
     fixture.free(used).unwrap();
     fixture.slab.close_empty_pages().unwrap();
     fixture.drain();
-    let again = fixture.slab.free_for((start + long, long), 4, 99);
+    let again = fixture.slab.free_for(start + long, long, 4, 99);
     assert!(again.len() <= 1, "it was used meanwhile: {again:?}");
     assert!(fixture.alloc(12 * PAGE).is_none(), "what was given back has no memory");
 }

@@ -4,7 +4,7 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use rackpool_model::{Incarnation, PageId, PageWord, RackId};
+use rackpool_model::{FrameWord, Incarnation, PageId, PageWord, RackId};
 use rackpool_proto::Time;
 use rackpool_proto::heat::Found;
 use rackpool_proto::planted_bugs::Sound;
@@ -23,8 +23,8 @@ struct View<'a> {
 }
 
 impl Frames for View<'_> {
-    fn find(&self, page: PageId) -> Option<(FrameId, PageWord)> {
-        self.slab.lookup(page).map(|(frame, word, _)| (frame, word))
+    fn find(&self, page: PageId) -> Option<FrameWord> {
+        self.slab.find(page)
     }
 
     fn word(&self, frame: FrameId) -> Option<PageWord> {

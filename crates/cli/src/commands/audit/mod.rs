@@ -15,7 +15,7 @@ use rackpool_output::{chain, outln};
 use rackpool_wire::metadata::PoolStatus;
 
 use super::json;
-use super::racks::{Reach, WhichPool, own_addresses, reach};
+use super::racks::{MemberReach, WhichPool, own_addresses, reach};
 use super::roots::{Content, Root, look_at_roots, open_pool};
 use census::RackFiles;
 
@@ -93,26 +93,33 @@ pub fn run(options: &Options) -> anyhow::Result<()> {
     text::print(&audit, options.list)
 }
 
-/// Returns the racks of this host whose files can be read, and the other racks with the reason.
-fn local_racks(status: &PoolStatus) -> (Vec<RackFiles>, Vec<(RackId, String)>) {
+/// The racks of a pool as this host sees them.
+struct LocalRacks {
+    /// Those of this host whose files can be read.
+    racks: Vec<RackFiles>,
+    /// The others, with the reason.
+    missing: Vec<(RackId, String)>,
+}
+
+fn local_racks(status: &PoolStatus) -> LocalRacks {
     let own = own_addresses();
     let (mut racks, mut missing) = (Vec::new(), Vec::new());
     for member in &status.members {
         let why = match reach(status, member, &own) {
-            Reach::Here => match RackFiles::open(member.rack, &member.control_path) {
+            MemberReach::Here => match RackFiles::open(member.rack, &member.control_path) {
                 Ok(files) => {
                     racks.push(files);
                     continue;
                 }
                 Err(error) => chain(error.as_ref()),
             },
-            Reach::Elsewhere => "on another host: ask there".into(),
-            Reach::Down => "its lease has run out".into(),
-            Reach::Left => "its daemon has ended on purpose".into(),
+            MemberReach::Elsewhere => "on another host: ask there".into(),
+            MemberReach::Down => "its lease has run out".into(),
+            MemberReach::Left => "its daemon has ended on purpose".into(),
         };
         missing.push((member.rack, why));
     }
-    (racks, missing)
+    LocalRacks { racks, missing }
 }
 
 /// Returns the objects in use, sorted by address.
@@ -127,21 +134,28 @@ fn objects_of(racks: &[RackFiles]) -> anyhow::Result<Vec<(GlobalAddr, u64)>> {
     Ok(objects)
 }
 
-fn notes_of(racks: &[RackFiles]) -> anyhow::Result<(BTreeSet<GlobalAddr>, u64)> {
-    let mut notes = BTreeSet::new();
+/// What the files of clients note.
+struct Notes {
+    objects: BTreeSet<GlobalAddr>,
+    /// The number of clients.
+    clients: u64,
+}
+
+fn notes_of(racks: &[RackFiles]) -> anyhow::Result<Notes> {
+    let mut objects = BTreeSet::new();
     let mut clients = 0;
     for rack in racks {
-        clients += rack.add_notes(&mut notes)?;
+        clients += rack.add_notes(&mut objects)?;
     }
-    Ok((notes, clients))
+    Ok(Notes { objects, clients })
 }
 
 /// Takes the census. Objects allocated or freed meanwhile are identified by a second census at the
 /// end.
 fn take(status: &PoolStatus, roots: Vec<Root>) -> anyhow::Result<Audit> {
-    let (racks, missing) = local_racks(status);
+    let LocalRacks { racks, missing } = local_racks(status);
     let pool = open_pool(status)?;
-    let (mut notes, _) = notes_of(&racks)?;
+    let mut notes = notes_of(&racks)?.objects;
     let objects = objects_of(&racks)?;
     let mut audit =
         Audit { missing, racks: racks.iter().map(RackFiles::rack).collect(), ..Audit::default() };
@@ -162,7 +176,7 @@ fn take(status: &PoolStatus, roots: Vec<Root>) -> anyhow::Result<Audit> {
         audit.roots.push(RootShare { name: root.name, content, share, unread });
     }
     // The audit's own client is one of them.
-    let (later, clients) = notes_of(&racks)?;
+    let Notes { objects: later, clients } = notes_of(&racks)?;
     notes.extend(later);
     audit.clients = clients.saturating_sub(1);
     let again = objects_of(&racks)?;

@@ -97,17 +97,21 @@ fn title(now: &Look) -> String {
 }
 
 /// Returns a rack's rates and operation times between two samples.
-pub(super) fn rates_of(before: &Look, now: &Look, rack: &RackLook) -> Option<(Rates, Times)> {
+pub(super) fn rates_of(before: &Look, now: &Look, rack: &RackLook) -> Option<RackRates> {
     let status = rack.status.as_ref().ok()?;
     let earlier = before.racks.iter().find(|old| old.member.rack == rack.member.rack);
     let none = RackStatus::default();
     let old = earlier.and_then(|old| old.status.as_ref().ok()).unwrap_or(&none);
     let rates = Rates::between(old, status, now.at.saturating_duration_since(before.at));
-    Some((rates, since(&old.remote_times, &status.remote_times)))
+    Some(RackRates { rates, times: since(&old.remote_times, &status.remote_times) })
 }
 
-/// Durations of operations: counts by upper bounds.
-pub(super) type Times = Vec<(Option<u64>, u64)>;
+/// What a rack did between two samples.
+pub(super) struct RackRates {
+    pub(super) rates: Rates,
+    /// Durations of operations: counts by upper bounds.
+    pub(super) times: Vec<(Option<u64>, u64)>,
+}
 
 fn rack_rows(before: &Look, now: &Look, sort: Sort) -> Vec<Row> {
     let mut rows: Vec<Row> = now.racks.iter().map(|rack| rack_row(before, now, rack)).collect();
@@ -118,7 +122,8 @@ fn rack_rows(before: &Look, now: &Look, sort: Sort) -> Vec<Row> {
 #[expect(clippy::cast_precision_loss, reason = "a number to sort by")]
 fn rack_row(before: &Look, now: &Look, rack: &RackLook) -> Row {
     let (number, member) = (rack.member.rack.0, &rack.member);
-    let (Ok(status), Some((rates, times))) = (&rack.status, rates_of(before, now, rack)) else {
+    let metrics = rates_of(before, now, rack);
+    let (Ok(status), Some(RackRates { rates, times })) = (&rack.status, metrics) else {
         let (frames, free) = (member.pages.count, member.free_frames);
         let why = rack.status.as_ref().err().map_or("", String::as_str);
         let why = match rack.state {
@@ -184,8 +189,12 @@ fn swap_rows(now: &Look) -> Vec<Row> {
     now.racks.iter().filter_map(row).collect()
 }
 
-/// A page and its hotness in every rack.
-pub(super) type PageHeats<'a> = (PageId, Vec<(RackId, &'a PageHeat)>);
+/// The hotness of a page.
+pub(super) struct PageHeats<'a> {
+    pub(super) page: PageId,
+    /// Its hotness in each rack.
+    pub(super) heats: Vec<(RackId, &'a PageHeat)>,
+}
 
 /// Returns the pages with the highest sums of hotness over all racks.
 pub(super) fn hottest_pages(now: &Look, limit: usize) -> Vec<PageHeats<'_>> {
@@ -195,8 +204,9 @@ pub(super) fn hottest_pages(now: &Look, limit: usize) -> Vec<PageHeats<'_>> {
             pages.entry(heat.page).or_default().push((rack.member.rack, heat));
         }
     }
-    let mut pages: Vec<_> = pages.into_iter().collect();
-    pages.sort_by_key(|(page, heats)| {
+    let mut pages: Vec<_> =
+        pages.into_iter().map(|(page, heats)| PageHeats { page, heats }).collect();
+    pages.sort_by_key(|PageHeats { page, heats }| {
         let all: u64 = heats.iter().map(|(_, heat)| heat.milli).sum();
         (u64::MAX - all, *page)
     });
@@ -207,7 +217,7 @@ pub(super) fn hottest_pages(now: &Look, limit: usize) -> Vec<PageHeats<'_>> {
 fn hottest(now: &Look, limit: usize) -> Vec<Line> {
     let heading = format!("{:<8} {:>4}  {}", "hottest", "home", "hotness by rack (r: read-hot)");
     let mut lines = vec![Line::heading(heading)];
-    for (page, heats) in hottest_pages(now, limit) {
+    for PageHeats { page, heats } in hottest_pages(now, limit) {
         let home = heats.iter().find(|(_, heat)| heat.at_home);
         let home = home.map_or_else(|| "-".into(), |(rack, _)| rack.0.to_string());
         let mut line = format!("{:<8} {home:>4} ", page.0);

@@ -5,7 +5,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use serde_json::{Value, json};
 
 use super::Look;
-use super::frame::{hottest_pages, rates_of};
+use super::frame::{PageHeats, RackRates, hottest_pages, rates_of};
 use super::rates::quantile;
 use crate::commands::json::{degrees, iso};
 use crate::commands::racks::RackLook;
@@ -13,13 +13,14 @@ use crate::commands::racks::RackLook;
 /// Returns a sample, with rates since the sample before.
 pub(super) fn look(before: &Look, now: &Look, pages: u16) -> Value {
     let unix = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    let hottest = hottest_pages(now, usize::from(pages)).into_iter().map(|(page, heats)| {
-        let home = heats.iter().find(|(_, heat)| heat.at_home).map(|(rack, _)| rack.0);
-        let heats = heats.iter().map(|(rack, heat)| {
+    let hottest =
+        hottest_pages(now, usize::from(pages)).into_iter().map(|PageHeats { page, heats }| {
+            let home = heats.iter().find(|(_, heat)| heat.at_home).map(|(rack, _)| rack.0);
+            let heats = heats.iter().map(|(rack, heat)| {
             json!({"rack": rack.0, "hotness": degrees(heat.milli), "read_hot": heat.read_hot})
         });
-        json!({"page": page.0, "home": home, "racks": heats.collect::<Vec<_>>()})
-    });
+            json!({"page": page.0, "home": home, "racks": heats.collect::<Vec<_>>()})
+        });
     json!({
         "time": iso(u64::try_from(unix.as_millis()).unwrap_or(u64::MAX)),
         "seconds": now.at.saturating_duration_since(before.at).as_secs_f64(),
@@ -31,7 +32,7 @@ pub(super) fn look(before: &Look, now: &Look, pages: u16) -> Value {
 
 fn rack_look(before: &Look, now: &Look, rack: &RackLook) -> Value {
     let metrics = rack.status.as_ref().ok().zip(rates_of(before, now, rack));
-    let metrics = metrics.map(|(status, (rates, times))| {
+    let metrics = metrics.map(|(status, RackRates { rates, times })| {
         let swaps = &status.swaps;
         json!({
             "frames": status.frames,

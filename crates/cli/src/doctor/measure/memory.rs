@@ -22,12 +22,12 @@ pub struct MemoryMeasurements {
     /// The measured range in bytes.
     pub bytes: u64,
     /// The costs.
-    pub costs: Measured<Costs>,
+    pub costs: Measured<AccessCosts>,
 }
 
 /// The costs of memory accesses by one core.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Costs {
+pub struct AccessCosts {
     /// A dependent load at a random address.
     pub latency_ns: f64,
     /// Sequential reads in GB/s (10^9).
@@ -88,7 +88,7 @@ fn one(
     let node = way.to.map(|node| node.id);
     let costs = sized.clone().and_then(|bytes| {
         // In a thread of its own, which can be pinned.
-        let measuring = move || -> Measured<Costs> {
+        let measuring = move || -> Measured<AccessCosts> {
             if let Some((_, cpu)) = way.from {
                 pin(cpu)?;
             }
@@ -134,7 +134,11 @@ fn choose_bytes(facts: &Facts, page: Option<HugePage>, to: Option<&Node>) -> Mea
     }
 }
 
-fn measure(memory: &Mapping, page: Option<HugePage>, node: Option<u32>) -> anyhow::Result<Costs> {
+fn measure(
+    memory: &Mapping,
+    page: Option<HugePage>,
+    node: Option<u32>,
+) -> anyhow::Result<AccessCosts> {
     link(memory)?;
     // Fails if the kernel has not provided the requested page size.
     let pages = backing::of(memory)?;
@@ -158,7 +162,7 @@ fn measure(memory: &Mapping, page: Option<HugePage>, node: Option<u32>) -> anyho
         let at = usize::try_from(offset).unwrap_or(0) % private.len();
         memory.read(offset, &mut private[at..at + CHUNK])
     })?;
-    Ok(Costs { latency_ns, read_gbs, write_gbs, copy_gbs })
+    Ok(AccessCosts { latency_ns, read_gbs, write_gbs, copy_gbs })
 }
 
 /// Links all lines into one cycle: each holds the number of the next, in an order that no

@@ -18,10 +18,17 @@ const LEAST_ROOM: usize = 4 * RESPONSE_BYTES;
 /// The number of buffers that one channel may process before the other channels get their turn.
 const TURN: u32 = 8;
 
+/// One lifetime of a peer's daemon.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::tcp) struct PeerIncarnation {
+    pub(in crate::tcp) rack: RackId,
+    pub(in crate::tcp) incarnation: Incarnation,
+}
+
 /// A channel on which a peer posts. Executes its requests in order.
 pub(in crate::tcp) struct ServedChannel {
     endpoint: EndpointId,
-    peer: (RackId, Incarnation),
+    peer: PeerIncarnation,
     pub(super) socket: TcpStream,
     exports: Exports,
     inbox: Arc<Inbox>,
@@ -62,7 +69,7 @@ pub(super) enum Turn {
 impl ServedChannel {
     pub(in crate::tcp) fn new(
         endpoint: EndpointId,
-        peer: (RackId, Incarnation),
+        peer: PeerIncarnation,
         socket: TcpStream,
         exports: Exports,
         inbox: Arc<Inbox>,
@@ -83,8 +90,8 @@ impl ServedChannel {
         }
     }
 
-    /// The rack that posts on the channel, and its incarnation.
-    pub(super) const fn peer(&self) -> (RackId, Incarnation) {
+    /// The rack that posts on the channel.
+    pub(super) const fn peer(&self) -> PeerIncarnation {
         self.peer
     }
 

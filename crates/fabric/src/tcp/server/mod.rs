@@ -8,7 +8,6 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, TryRecvError};
 use std::time::{Duration, Instant};
 
-use rackpool_model::{Incarnation, RackId};
 use rustix::event::{Timespec, epoll};
 
 use self::channel::Turn;
@@ -18,7 +17,7 @@ use super::inbox::{Ending, Inbox, InboxEvent, Ready, drain, signal};
 use super::receive_spin::ReceiveSpin;
 use crate::{EndpointId, FabricError, ReceiveRoom};
 
-pub(super) use self::channel::{Exports, ServedChannel};
+pub(super) use self::channel::{Exports, PeerIncarnation, ServedChannel};
 
 /// Tag of the eventfd that wakes the server; other tags are endpoint ids.
 const CONTROL: u64 = u64::MAX;
@@ -215,7 +214,8 @@ impl Server {
     }
 
     fn begin(&mut self, socket: TcpStream, ready: Box<Ready>) {
-        let (endpoint, peer) = (ready.endpoint, (ready.peer, ready.incarnation));
+        let endpoint = ready.endpoint;
+        let peer = PeerIncarnation { rack: ready.peer, incarnation: ready.incarnation };
         self.end_other_lives(peer);
         self.inbox.tell(InboxEvent::Ready(ready));
         let flags = epoll::EventFlags::IN | epoll::EventFlags::OUT | epoll::EventFlags::ET;
@@ -239,11 +239,11 @@ impl Server {
     /// Drops the channels of the rack's other incarnations. The kernel of the rack's host may still
     /// retransmit bytes that an earlier incarnation wrote; they would land after those that this
     /// incarnation writes to the same place.
-    fn end_other_lives(&mut self, (rack, incarnation): (RackId, Incarnation)) {
+    fn end_other_lives(&mut self, living: PeerIncarnation) {
         let inbox = &self.inbox;
         self.channels.retain(|endpoint, channel| {
-            let (of, life) = channel.peer();
-            let stays = of != rack || life == incarnation;
+            let peer = channel.peer();
+            let stays = peer.rack != living.rack || peer == living;
             if !stays {
                 inbox.tell(InboxEvent::ChannelEnded { endpoint: *endpoint, ending: Ending::Gone });
             }

@@ -21,7 +21,7 @@ fn step(home: &mut LeaseHome, ms: u64, event: HomeEvent) -> Vec<HomeAction> {
 }
 
 fn granted(home: &mut LeaseHome, ms: u64, over: EndpointToken) -> LeaseId {
-    home.grant(at(ms), PAGE, over, LeaseKind::Write).unwrap().0
+    home.grant(at(ms), PAGE, over, LeaseKind::Write).unwrap().id
 }
 
 #[test]
@@ -116,11 +116,11 @@ fn a_page_that_is_spared_can_be_leased_again() {
 fn when_writers_have_to_go_readers_stay_and_new_ones_may_come() {
     let mut home = home(false);
     let write = granted(&mut home, 0, A);
-    let (read, kind) = home.grant(at(0), PAGE, B, LeaseKind::Read).unwrap();
+    let GrantedLease { id: read, kind } = home.grant(at(0), PAGE, B, LeaseKind::Read).unwrap();
     assert_eq!(kind, LeaseKind::Read);
     let asked = step(&mut home, 1, HomeEvent::PageNeeded(PAGE, Users::Writers));
     assert_eq!(asked, [HomeAction::Revoke(PAGE, A, write, Users::Writers)]);
-    let most = home.grant(at(1), PAGE, C, LeaseKind::Write).map(|(_, kind)| kind);
+    let most = home.grant(at(1), PAGE, C, LeaseKind::Write).map(|granted| granted.kind);
     assert_eq!(most, Some(LeaseKind::Read));
     let back = HomeEvent::Returned(PAGE, A, write, Users::Writers);
     assert_eq!(step(&mut home, 2, back), [HomeAction::Clean(PAGE, Users::Writers)]);
@@ -140,7 +140,7 @@ fn a_lease_for_reading_does_not_make_the_home_forget_one_for_writing() {
     let mut home = home(false);
     let write = granted(&mut home, 0, A);
     step(&mut home, 1, HomeEvent::PageNeeded(PAGE, Users::Writers));
-    let (read, _) = home.grant(at(2), PAGE, A, LeaseKind::Write).unwrap();
+    let read = home.grant(at(2), PAGE, A, LeaseKind::Write).unwrap().id;
     let again = step(&mut home, 51, HomeEvent::DeadlinePassed);
     assert_eq!(again, [HomeAction::Revoke(PAGE, A, read, Users::Writers)]);
     assert_eq!(home.deadline(), Some(at(101)));
@@ -154,7 +154,7 @@ fn a_copy_outlives_its_endpoint_as_long_as_its_lease() {
     for users in [Users::Writers, Users::Everyone] {
         let mut home = home(false);
         let share = LeaseKind::Share(crate::share::SharingId(1));
-        let (id, _) = home.grant(at(0), PAGE, A, share).unwrap();
+        let id = home.grant(at(0), PAGE, A, share).unwrap().id;
         home.grant(at(100), PAGE, B, share).unwrap();
         step(&mut home, 101, HomeEvent::PageNeeded(PAGE, users));
         // One holder returns its lease, the other does not answer: its rack may be cut off.
@@ -171,11 +171,11 @@ fn a_copy_outlives_its_endpoint_as_long_as_its_lease() {
 fn when_copies_have_to_go_other_racks_read_on() {
     let mut home = home(false);
     let share = LeaseKind::Share(crate::share::SharingId(1));
-    let (id, _) = home.grant(at(0), PAGE, A, share).unwrap();
+    let id = home.grant(at(0), PAGE, A, share).unwrap().id;
     home.grant(at(0), PAGE, B, LeaseKind::Read).unwrap();
     let asked = step(&mut home, 1, HomeEvent::PageNeeded(PAGE, Users::Writers));
     assert_eq!(asked, [HomeAction::Revoke(PAGE, A, id, Users::Writers)]);
-    let most = home.grant(at(2), PAGE, C, share).map(|(_, kind)| kind);
+    let most = home.grant(at(2), PAGE, C, share).map(|granted| granted.kind);
     assert_eq!(most, Some(LeaseKind::Read), "a rack that does not answer stops no others");
     // That rack is cut off; its replica is read until its lease has ended.
     assert_eq!(step(&mut home, 501, HomeEvent::DeadlinePassed), [HomeAction::Fence(A)]);
@@ -187,7 +187,7 @@ fn when_copies_have_to_go_other_racks_read_on() {
 fn a_restarted_home_gives_leases_for_reading_while_copies_of_its_earlier_life_end() {
     let mut home = home(true);
     assert_eq!(step(&mut home, 0, HomeEvent::PageNeeded(PAGE, Users::Writers)), []);
-    let most = home.grant(at(1), PAGE, A, LeaseKind::Write).map(|(_, kind)| kind);
+    let most = home.grant(at(1), PAGE, A, LeaseKind::Write).map(|granted| granted.kind);
     assert_eq!(most, Some(LeaseKind::Read));
     let clean = step(&mut home, 2502, HomeEvent::DeadlinePassed);
     assert_eq!(clean, [HomeAction::Clean(PAGE, Users::Writers)]);
@@ -198,7 +198,7 @@ fn a_renewed_lease_for_reading_does_not_make_the_home_forget_a_copy() {
     let mut home = home(false);
     let share = LeaseKind::Share(crate::share::SharingId(1));
     home.grant(at(0), PAGE, A, share).unwrap();
-    let (read, _) = home.grant(at(1), PAGE, A, LeaseKind::Read).unwrap();
+    let read = home.grant(at(1), PAGE, A, LeaseKind::Read).unwrap().id;
     let asked = step(&mut home, 2, HomeEvent::PageNeeded(PAGE, Users::Writers));
     assert_eq!(asked, [HomeAction::Revoke(PAGE, A, read, Users::Writers)]);
 }
