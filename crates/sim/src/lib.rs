@@ -1,8 +1,8 @@
 //! The simulator: the production machines of metadata server and daemons in a world of faults.
 //!
 //! A run is determined by its seed. Racks, metadata server, clients, network, clocks, memory and
-//! disk are simulated; the machines are those of `rackpool-proto`. docs/design/swap.md says what is
-//! checked and what is not simulated.
+//! disk are simulated; the machines are those of `rackpool-proto`. What is checked and what is not
+//! simulated stands in docs/design/swap-planted-bugs.md.
 #![forbid(unsafe_code)]
 
 mod alloc;
