@@ -2,7 +2,7 @@ use std::sync::Arc;
 
 use rackpool_client::{GlobalAddr, PublishCas, ReadRequest, RootUpdate};
 #[cfg(doc)]
-use rackpool_client::{PublishMode, RootUpdate};
+use rackpool_client::PublishMode;
 
 /// The memory that holds a table: one-sided reads and writes and an 8-byte compare-and-swap, all at
 /// global addresses.
