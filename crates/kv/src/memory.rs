@@ -1,8 +1,8 @@
 use std::sync::Arc;
 
-use rackpool_client::{GlobalAddr, PublishCas, ReadRequest, RootUpdate};
 #[cfg(doc)]
 use rackpool_client::PublishMode;
+use rackpool_client::{GlobalAddr, PublishCas, ReadRequest, RootUpdate};
 
 /// The memory that holds a table: one-sided reads and writes and an 8-byte compare-and-swap, all at
 /// global addresses.
