@@ -59,12 +59,15 @@ thread_local! {
     static FRONT: Front<Core> = const { Front::none() };
 }
 
-/// Calls `work` with the core in `FRONT`, if it belongs to the pool of `permit`.
+/// Returns the core in `FRONT` if it belongs to the pool of `permit`.
+///
+/// # Safety
+/// While the reference is used, no magazines of the calling thread may be dropped.
 #[inline]
-fn with_front<R>(permit: &Permit, work: impl FnOnce(&Core) -> R) -> Option<R> {
-    // SAFETY: a core is never borrowed mutably, and `drop` removes it from `FRONT` first; the
-    // functions of this module that call this one call nothing that drops magazines.
-    FRONT.with(|front| unsafe { front.with(permit, work) })
+unsafe fn front<'a>(permit: &Permit) -> Option<&'a Core> {
+    // SAFETY: a core is never borrowed mutably, and `drop` removes it from `FRONT` first; the rest
+    // is the caller's promise.
+    FRONT.with(|front| unsafe { front.get(permit) })
 }
 
 /// Pops an object of `class` from the calling thread's front magazines, and marks it as the
@@ -73,16 +76,16 @@ fn with_front<R>(permit: &Permit, work: impl FnOnce(&Core) -> R) -> Option<R> {
 #[inline]
 #[must_use]
 pub fn take(permit: &Permit, class: usize) -> Option<u64> {
-    with_front(permit, |core| {
-        let (cells, class) = core.class(class)?;
-        class.take(cells, |object| window::hand_out(permit, object))
-    })?
+    // SAFETY: nothing here drops magazines.
+    let (cells, class) = unsafe { front(permit) }?.class(class)?;
+    class.take(cells, |object| window::hand_out(permit, object))
 }
 
 /// Removes an object that [`keep`] has just pushed. Returns true if it was still there.
 #[cold]
 pub fn withdraw(permit: &Permit, class: usize, object: u64) -> bool {
-    with_front(permit, |core| core.withdraw(class, object)).unwrap_or(false)
+    // SAFETY: nothing here drops magazines.
+    unsafe { front(permit) }.is_some_and(|core| core.withdraw(class, object))
 }
 
 /// Pushes a free object to the calling thread's front magazines. Returns false if they are of
@@ -90,7 +93,8 @@ pub fn withdraw(permit: &Permit, class: usize, object: u64) -> bool {
 #[inline]
 #[must_use]
 pub fn keep(permit: &Permit, class: usize, object: u64) -> bool {
-    with_front(permit, |core| core.keep(class, object)).unwrap_or(false)
+    // SAFETY: nothing here drops magazines.
+    unsafe { front(permit) }.is_some_and(|core| core.keep(class, object))
 }
 
 /// Notes a free object in the calling thread's front magazines: [`keep`].

@@ -38,19 +38,22 @@ impl<T> Front<T> {
         }
     }
 
-    /// Calls `work` with the object at the front, if its pool is the one that `permit` allows.
+    /// Returns the object at the front if its pool is the one that `permit` allows.
     ///
     /// # Safety
-    /// Every object passed to [`Self::set`] must be removed before it is dropped. `work` must
-    /// neither drop the object nor do anything that borrows it mutably.
+    /// Every object passed to [`Self::set`] must be removed before it is dropped, and must be
+    /// neither borrowed mutably nor dropped while the reference is used.
     #[inline]
-    pub unsafe fn with<R>(&self, permit: &Permit, work: impl FnOnce(&T) -> R) -> Option<R> {
+    pub unsafe fn get<'a>(&self, permit: &Permit) -> Option<&'a T>
+    where
+        T: 'a,
+    {
         if self.pool.get() != permit.pool() {
             return None;
         }
         // SAFETY: no permit has the number `NONE`, so a pool was set with an object; by the
         // caller's promise the object still exists.
-        Some(work(unsafe { self.thing.get().as_ref() }))
+        Some(unsafe { self.thing.get().as_ref() })
     }
 }
 
@@ -65,7 +68,7 @@ mod tests {
         let (one, other) = (NonNull::from(&mut one), NonNull::from(&mut other));
         let front = Front::none();
         // SAFETY: the numbers outlive the front and do not change.
-        let found = |pool| unsafe { front.with(&Permit::new(pool).unwrap(), |number| *number) };
+        let found = |pool| unsafe { front.get(&Permit::new(pool).unwrap()) }.copied();
         assert_eq!(found(first), None);
         front.set(first, one);
         assert_eq!((found(first), found(second)), (Some(1), None));
@@ -79,6 +82,6 @@ mod tests {
         let revoked = Permit::new(first).unwrap();
         revoked.revoke();
         // SAFETY: as above.
-        assert_eq!(unsafe { front.with(&revoked, |number| *number) }, None);
+        assert_eq!(unsafe { front.get(&revoked) }, None);
     }
 }

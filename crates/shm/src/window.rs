@@ -23,7 +23,7 @@ use crate::metadata::{MetadataLayout, PageUse};
 use crate::page_map::PageMap;
 use crate::permit::Permit;
 use crate::{Mapping, OutOfBounds, ReadOnlyMapping};
-use cached::{CachedCopy, Core, FRONT, Local, with_front};
+use cached::{CachedCopy, Core, FRONT, Local, front};
 use objects::Bitmaps;
 
 pub use atomic::{Atomic, change};
@@ -69,27 +69,31 @@ pub struct ThreadMemory {
 #[inline]
 #[must_use]
 pub fn read(permit: &Permit, addr: GlobalAddr, into: &mut [u8]) -> bool {
-    with_front(permit, |core| core.read(addr, into)).unwrap_or(false)
+    // SAFETY: the core knows no windows.
+    unsafe { front(permit) }.is_some_and(|core| core.read(addr, into))
 }
 
 /// Executes a read that [`read`] has just left to the slow path. Returns false as [`read`] does.
 #[must_use]
 pub fn read_slow_path(permit: &Permit, addr: GlobalAddr, into: &mut [u8]) -> bool {
-    with_front(permit, |core| core.read_slow_path(addr, into)).unwrap_or(false)
+    // SAFETY: the core knows no windows.
+    unsafe { front(permit) }.is_some_and(|core| core.read_slow_path(addr, into))
 }
 
 /// Executes a write that [`write()`] has just left to the slow path. Returns false as [`write()`]
 /// does.
 #[must_use]
 pub fn write_slow_path(permit: &Permit, addr: GlobalAddr, from: &[u8]) -> bool {
-    with_front(permit, |core| core.write_slow_path(addr, from)).unwrap_or(false)
+    // SAFETY: the core knows no windows.
+    unsafe { front(permit) }.is_some_and(|core| core.write_slow_path(addr, from))
 }
 
 /// Fast path of a write; the counterpart of [`read`].
 #[inline]
 #[must_use]
 pub fn write(permit: &Permit, addr: GlobalAddr, from: &[u8]) -> bool {
-    with_front(permit, |core| core.write(addr, from)).unwrap_or(false)
+    // SAFETY: the core knows no windows.
+    unsafe { front(permit) }.is_some_and(|core| core.write(addr, from))
 }
 
 /// Hints that the processor should load the cache line of `at`. Reads nothing: any address is

@@ -78,12 +78,14 @@ thread_local! {
     pub(super) static FRONT: Front<Core> = const { Front::none() };
 }
 
-/// Calls `work` with the core in `FRONT`, if it belongs to the pool of `permit`.
+/// Returns the core in `FRONT` if it belongs to the pool of `permit`.
+///
+/// # Safety
+/// While the reference is used, no window of the calling thread may be changed or dropped.
 #[inline]
-pub(super) fn with_front<R>(permit: &Permit, work: impl FnOnce(&Core) -> R) -> Option<R> {
-    // SAFETY: `drop` removes a window's core from `FRONT`; the functions of this module that call
-    // this one neither change nor drop a window meanwhile, nor does a `Note`.
-    FRONT.with(|front| unsafe { front.with(permit, work) })
+pub(super) unsafe fn front<'a>(permit: &Permit) -> Option<&'a Core> {
+    // SAFETY: `drop` removes a window's core from `FRONT`; the rest is the caller's promise.
+    FRONT.with(|front| unsafe { front.get(permit) })
 }
 
 impl Local {

@@ -5,7 +5,7 @@ use std::ptr::NonNull;
 use rackpool_model::{FrameId, GlobalAddr, PageWord, SizeClass};
 use rackpool_sync::atomic::{AtomicU64, Ordering};
 
-use super::{Core, Local, LocalWindow, prefetch_line, with_front};
+use super::{Core, Local, LocalWindow, front, prefetch_line};
 use crate::access::{AccessGuard, Intent};
 use crate::marks::{Mark, ObjectHolder};
 use crate::metadata::{MetadataLayout, PageUse};
@@ -79,7 +79,8 @@ pub fn take_back(
     note: impl Note,
 ) -> Taken {
     let note = |class: SizeClass| note.note(usize::from(class.index()), addr.raw());
-    with_front(permit, |core| core.take_back(addr, holder, note)).unwrap_or(Taken::Unknown)
+    // SAFETY: the core knows no windows, and a `Note` touches none.
+    unsafe { front(permit) }.map_or(Taken::Unknown, |core| core.take_back(addr, holder, note))
 }
 
 /// Fast path that marks the small object that starts at address `object` as the program's. Returns
@@ -87,7 +88,8 @@ pub fn take_back(
 #[inline]
 #[must_use]
 pub fn hand_out(permit: &Permit, object: u64) -> bool {
-    with_front(permit, |core| core.hand_out(GlobalAddr::from_raw(object))).unwrap_or(false)
+    // SAFETY: the core knows no windows.
+    unsafe { front(permit) }.is_some_and(|core| core.hand_out(GlobalAddr::from_raw(object)))
 }
 
 impl Core {
