@@ -9,7 +9,7 @@ use rackpool_client::{GlobalAddr, Pool};
 use rackpool_tests::pool::TestPool;
 
 /// Values that a writer stores, one after the other.
-const VALUES: u64 = 300;
+const VALUES: u64 = 150;
 
 /// Runs a litmus test for threads in all combinations of racks, on two words in all combinations of
 /// homes. `test` gets two threads' pools and the words.
