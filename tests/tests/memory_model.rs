@@ -9,7 +9,7 @@ use rackpool_client::{GlobalAddr, Pool};
 use rackpool_tests::pool::TestPool;
 
 /// Values that a writer stores, one after the other.
-const VALUES: u64 = 150;
+const VALUES: u64 = 300;
 
 /// Runs a litmus test for threads in all combinations of racks, on two words in all combinations of
 /// homes. `test` gets two threads' pools and the words.
@@ -35,12 +35,15 @@ fn load(pool: &Pool, word: GlobalAddr) -> u64 {
     pool.read_value(word).unwrap()
 }
 
-/// Calls `look` until `ended`, and once more after that.
-fn watch<T>(ended: &AtomicBool, mut look: impl FnMut() -> T) -> Vec<T> {
+/// Calls `look` until `ended`, and once more after that. Returns what it saw, without repetitions.
+fn watch<T: PartialEq>(ended: &AtomicBool, mut look: impl FnMut() -> T) -> Vec<T> {
     let mut seen = Vec::new();
     loop {
         let is_last = ended.load(Ordering::SeqCst);
-        seen.push(look());
+        let now = look();
+        if seen.last() != Some(&now) {
+            seen.push(now);
+        }
         if is_last {
             return seen;
         }
