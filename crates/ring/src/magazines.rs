@@ -76,9 +76,15 @@ unsafe fn front<'a>(permit: &Permit) -> Option<&'a Core> {
 #[inline]
 #[must_use]
 pub fn take(permit: &Permit, class: usize) -> Option<u64> {
-    // SAFETY: nothing here drops magazines.
+    take_marked(permit, class, |object| window::hand_out(permit, object))
+}
+
+/// [`take`], with `mark` in place of the front window. `mark` must not drop magazines.
+#[inline]
+fn take_marked(permit: &Permit, class: usize, mark: impl FnOnce(u64) -> bool) -> Option<u64> {
+    // SAFETY: the callers in this module pass no `mark` that drops magazines.
     let (cells, class) = unsafe { front(permit) }?.class(class)?;
-    class.take(cells, |object| window::hand_out(permit, object))
+    class.take(cells, mark)
 }
 
 /// Removes an object that [`keep`] has just pushed. Returns true if it was still there.

@@ -103,6 +103,7 @@ fn one_step(
             if stack.cells.last().is_some_and(|last| *last == 0) {
                 let _struck_out = stack.take();
             }
+            prop_assert_eq!(super::take_marked(&permit(), class, |_| true), stack.take());
         }
         Step::Fill(first, count) => {
             while magazines.count(class) > 0 {
