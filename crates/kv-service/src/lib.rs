@@ -8,7 +8,7 @@
 //! | [`values`] | the encoding of collections in the table |
 //! | [`server`] | connections and threads |
 //! | [`activity`] | a connection's fields in `CLIENT LIST` |
-//! | [`client_memory`], [`auth_throttle`] | limits on the memory of clients and on guessing passwords |
+//! | [`client_memory`], [`auth_throttle`] | limits on memory of clients and guesses of passwords |
 //! | [`watches`] | the keys that `WATCH` observes |
 //! | [`sweep`] | removal of expired keys and of maps without a key |
 //!

@@ -108,12 +108,13 @@ impl<M: Memory> Handle<M> {
     /// failed.
     ///
     /// ```
-    /// use rackpool_kv::{Handle, KvError, Memory};
+    /// use rackpool_kv::{Entry, Handle, KvError, Memory};
     ///
     /// fn bytes<M: Memory>(handle: &mut Handle<M>) -> Result<usize, KvError<M::Error>> {
     ///     let (mut cursor, mut bytes) = (0, 0);
     ///     loop {
-    ///         cursor = handle.scan(cursor, 100, |key, entry| bytes += key.len() + entry.value.len())?;
+    ///         let count = |key: &[u8], entry: Entry<'_>| bytes += key.len() + entry.value.len();
+    ///         cursor = handle.scan(cursor, 100, count)?;
     ///         if cursor == 0 {
     ///             return Ok(bytes);
     ///         }

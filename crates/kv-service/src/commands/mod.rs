@@ -4,7 +4,8 @@
 //! |---|---|
 //! | `table`, `subcommands` | the tables of commands, with what `COMMAND` and `HELP` return |
 //! | `execute` | the steps before and after each command |
-//! | `strings`, `numbers`, `keys`, `expiry`, `scan`, `hashes`, `sorted_sets` | the commands on data |
+//! | `strings`, `numbers`, `hashes`, `sorted_sets` | the commands on values |
+//! | `keys`, `expiry`, `scan` | the commands on keys |
 //! | `transactions`, `connection`, `client`, `introspection`, `info`, `config` | the others |
 
 mod client;

@@ -2,7 +2,8 @@
 //!
 //! ```text
 //! lock    0 sides u8 | 1 zero | 2 slot u16 | 4 zero | 8 owner u64 | 16 number u64
-//!        24 for each side: 0 kind u8 | 1 zero | 4 lot u32 | 8 expiry u64 | 16 length u32 | 20 zero | 24 value
+//!        24 for each side: 0 kind u8 | 1 zero | 4 lot u32 | 8 expiry u64
+//!                          16 length u32 | 20 zero | 24 value
 //! sides   1: there is an old entry, 2: there is a new one, 4: the new one is the old one
 //! ```
 

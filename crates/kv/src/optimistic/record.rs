@@ -2,7 +2,8 @@
 //!
 //! ```text
 //! key     0 0xff 't' 'x' 0 | 4 owner u64 | 12 slot u16
-//! value   0 state u8 | 1 flags u8 | 2 zero | 8 number u64 | 16 for each key: table u8, length u16, bytes
+//! value   0 state u8 | 1 flags u8 | 2 zero | 8 number u64
+//!        16 for each key: table u8, length u16, bytes
 //! flags   1: the keys are not listed, 2: others wait longer for it
 //! ```
 
