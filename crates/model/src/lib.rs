@@ -16,6 +16,7 @@ mod heat;
 mod id;
 mod kernel_copy;
 mod network;
+mod occupants;
 mod page_word;
 mod root_update;
 mod size_class;
@@ -33,6 +34,7 @@ pub use id::{
 };
 pub use kernel_copy::KernelCopy;
 pub use network::Network;
+pub use occupants::Occupants;
 pub use page_word::{FrameWord, PageEvent, PageState, PageTransitionError, PageWord};
 pub use root_update::RootUpdate;
 pub use size_class::SizeClass;

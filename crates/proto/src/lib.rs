@@ -13,6 +13,7 @@
 //! | [`metadata`] | the metadata server: both of these, and named addresses |
 //! | [`heat`] | hotness of pages in a rack |
 //! | [`lease`] | location leases: which racks may access a page one-sided |
+//! | [`rack`] | everything a rack decides: owns the machines of leases, sharing and swaps |
 //! | [`share`] | read-only replicas of shared pages |
 //! | [`swap`] | page swaps between two racks |
 //! | [`planted_bugs`] | bugs that the simulator's tests plant |
@@ -27,6 +28,7 @@ pub mod lease;
 pub mod membership;
 pub mod metadata;
 pub mod planted_bugs;
+pub mod rack;
 pub mod share;
 pub mod swap;
 mod time;

@@ -41,6 +41,8 @@ pub struct ShareRules {
     /// How long a rack requests a replica, and then how long it leaves the page alone if it got
     /// none.
     pub pause: Duration,
+    /// A rack requests the lease for a replica at most once in this time.
+    pub retry: Duration,
 }
 
 impl ShareRules {
@@ -53,5 +55,6 @@ impl ShareRules {
         shared: 1024,
         copies: 64,
         pause: Duration::from_millis(200),
+        retry: Duration::from_millis(2),
     };
 }

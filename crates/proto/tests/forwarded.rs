@@ -7,25 +7,25 @@ use std::time::Duration;
 
 use rackpool_model::{Epoch, FrameId, PageId, PageState, RackId};
 use rackpool_proto::Time;
-use rackpool_proto::swap::{Phase, Quiesce, RackAction, RackEvent, Record, SwapRules};
+use rackpool_proto::swap::{PeerAction, PeerEvent, Phase, Quiesce, Record, SwapRules};
 use rackpool_wire::swap::{Between, SwapId, SwapMessage};
 use side::{
     ASKS, Home, OFFERED, PAGE, REQUESTER, SWAP, decided, offer, peer_asks_to_copy, quiesces, tells,
 };
 
-const WANTED: RackEvent = RackEvent::WriteWanted(PAGE);
+const WANTED: PeerEvent = PeerEvent::WriteWanted(PAGE);
 
-const fn sends(known: bool) -> RackAction {
-    RackAction::SendDirtyLines { swap: SWAP, to: REQUESTER, frame: FrameId(0), known }
+const fn sends(known: bool) -> PeerAction {
+    PeerAction::SendDirtyLines { swap: SWAP, to: REQUESTER, frame: FrameId(0), known }
 }
 
-const fn dirty_lines(known: bool) -> RackEvent {
-    RackEvent::DirtyLinesReceived { from: REQUESTER, swap: SWAP, theirs: FrameId(7), known }
+const fn dirty_lines(known: bool) -> PeerEvent {
+    PeerEvent::DirtyLinesReceived { from: REQUESTER, swap: SWAP, theirs: FrameId(7), known }
 }
 
-const COMMITTED: RackAction = tells(SwapMessage::Committed);
+const COMMITTED: PeerAction = tells(SwapMessage::Committed);
 
-const MERGES: RackAction = RackAction::ApplyDirtyLines { swap: SWAP, frame: FrameId(1) };
+const MERGES: PeerAction = PeerAction::ApplyDirtyLines { swap: SWAP, frame: FrameId(1) };
 
 /// A home in doubt whose peer has recorded that its copy is incomplete.
 fn forwarding() -> Home {
@@ -42,7 +42,7 @@ fn is_dirty_logged(home: &Home) -> bool {
 }
 
 /// All dirty-logging writers are out.
-const OUT: RackEvent = RackEvent::Quiesced(SWAP, Quiesce::DirtyLoggers);
+const OUT: PeerEvent = PeerEvent::Quiesced(SWAP, Quiesce::DirtyLoggers);
 
 /// A home in doubt whose copy of the offered page is incomplete.
 fn stale() -> Home {
@@ -133,14 +133,14 @@ fn nobody_waits_for_a_writer_who_is_stopped() {
         let closed_at = home.now;
         home.now = home.rack.deadline().expect("it waits");
         assert!(home.now <= closed_at.after(retry));
-        assert_eq!(home.step(RackEvent::DeadlinePassed), []);
+        assert_eq!(home.step(PeerEvent::DeadlinePassed), []);
         assert!(is_dirty_logged(&home) && home.rack.forwards(PAGE), "others go on");
         assert_eq!(home.step(OUT), [], "they are in it again");
         let opened_at = home.now;
         home.now = home.rack.deadline().expect("it tries again");
         assert!(home.now.since(opened_at) > open_for, "ever less often");
         open_for = home.now.since(opened_at);
-        assert_eq!(home.step(RackEvent::DeadlinePassed), [quiesces(Quiesce::DirtyLoggers)]);
+        assert_eq!(home.step(PeerEvent::DeadlinePassed), [quiesces(Quiesce::DirtyLoggers)]);
         assert!(!is_dirty_logged(&home) && !home.rack.forwards(PAGE));
     }
     assert_eq!(home.step(OUT), [sends(true)]);
@@ -154,15 +154,15 @@ fn a_page_that_was_closed_when_its_home_restarted_is_not_opened() {
     home.restart(2);
     assert_eq!(home.step(decided(true)), [COMMITTED, quiesces(Quiesce::DirtyLoggers)]);
     home.now = home.rack.deadline().expect("it waits");
-    home.step(RackEvent::DeadlinePassed);
+    home.step(PeerEvent::DeadlinePassed);
     assert!(!is_dirty_logged(&home), "its new home may not know that it lacks something");
 }
 
 /// The home lets the requester copy the page. Returns whether it announces writers.
 fn ready(home: &mut Home) -> bool {
-    let quiesced = home.step(RackEvent::Quiesced(SWAP, Quiesce::Writers));
+    let quiesced = home.step(PeerEvent::Quiesced(SWAP, Quiesce::Writers));
     match quiesced[..] {
-        [RackAction::TellRack(_, Between { message: SwapMessage::Prepared { stale, .. }, .. })] => {
+        [PeerAction::TellRack(_, Between { message: SwapMessage::Prepared { stale, .. }, .. })] => {
             stale
         }
         _ => panic!("{quiesced:?}"),
@@ -182,7 +182,7 @@ fn a_page_is_written_for_others_from_the_freeze_on_when_somebody_comes_before_it
     let repeated = home.got(offer());
     assert!(matches!(
         repeated[..],
-        [RackAction::TellRack(
+        [PeerAction::TellRack(
             _,
             Between { message: SwapMessage::Prepared { stale: true, .. }, .. }
         )]
@@ -214,12 +214,12 @@ fn a_page_that_is_written_is_copied_when_that_is_noted() {
     let ticket = home.accept();
     let SwapMessage::Copy { frame, .. } = peer_asks_to_copy(ticket) else { unreachable!() };
     home.got(SwapMessage::Copy { ticket, frame, stale: true });
-    home.step(RackEvent::Copied { swap: SWAP, whole: true });
+    home.step(PeerEvent::Copied { swap: SWAP, whole: true });
     home.restart(2);
     home.step(decided(true));
     assert_eq!(home.state(1), (PageState::Arriving, OFFERED), "a restart does not forget it");
     home.step(dirty_lines(false));
-    home.step(RackEvent::Copied { swap: SWAP, whole: true });
+    home.step(PeerEvent::Copied { swap: SWAP, whole: true });
     assert_eq!(home.state(1), (PageState::Frozen, OFFERED));
 }
 
@@ -233,7 +233,7 @@ fn an_requester_says_with_its_first_pull_that_its_page_is_written() {
     assert!(requester.rack.forwards(PAGE) && !requester.rack.forwards(OFFERED));
     assert_eq!(requester.step(WANTED), []);
     let peer_asks_to_copy = SwapMessage::Copy { ticket, frame: FrameId(0), stale: true };
-    let quiesced = requester.step(RackEvent::Quiesced(SWAP, Quiesce::Writers));
+    let quiesced = requester.step(PeerEvent::Quiesced(SWAP, Quiesce::Writers));
     assert_eq!(quiesced, [tells(peer_asks_to_copy)]);
     assert!(requester.rack.forwards(PAGE));
     let record = Record::from_words(&requester.records[0]).expect("a whole record").expect("one");
@@ -268,7 +268,7 @@ fn a_message_without_an_answer_is_repeated() {
     home.step(WANTED);
     home.now = home.rack.deadline().expect("it does not wait for ever");
     assert!(home.now <= Time::ZERO.after(SwapRules::DEFAULT.retry));
-    assert!(home.step(RackEvent::DeadlinePassed).contains(&tells(SwapMessage::CopyIncomplete)));
+    assert!(home.step(PeerEvent::DeadlinePassed).contains(&tells(SwapMessage::CopyIncomplete)));
 }
 
 #[test]
@@ -283,11 +283,11 @@ fn what_was_written_stays_where_it_was_when_the_swap_is_given_up() {
 #[test]
 fn a_page_is_not_left_before_its_new_home_has_what_was_written() {
     let mut home = closed();
-    home.step(RackEvent::LeasePrefetched(SWAP));
+    home.step(PeerEvent::LeasePrefetched(SWAP));
     assert_eq!(home.state(0), (PageState::Frozen, PAGE), "it can be read nowhere else");
     assert_eq!(home.got(SwapMessage::IsQuiesced), [sends(true)], "it asks for what it lacks");
     let applied = Between { swap: SWAP, message: SwapMessage::DirtyLinesApplied };
-    home.step(RackEvent::RackSent(RackId(3), applied));
+    home.step(PeerEvent::RackSent(RackId(3), applied));
     assert_eq!(home.state(0), (PageState::Frozen, PAGE), "that was another rack");
     assert_eq!(home.got(SwapMessage::DirtyLinesApplied), [quiesces(Quiesce::Holders)]);
     assert_eq!(home.state(0), (PageState::Leaving, PAGE));
@@ -300,7 +300,7 @@ fn what_was_written_is_sent_again_ever_less_often() {
     let (mut sent, end) = (0, home.now.after(Duration::from_secs(10)));
     while let Some(next) = home.rack.deadline().filter(|next| *next <= end) {
         home.now = next;
-        assert_eq!(home.step(RackEvent::DeadlinePassed), [sends(true)]);
+        assert_eq!(home.step(PeerEvent::DeadlinePassed), [sends(true)]);
         sent += 1;
     }
     assert!((20..60).contains(&sent), "{sent} times in 10 s");
@@ -356,14 +356,14 @@ fn a_page_of_which_it_is_not_known_what_was_written_is_copied_once_more() {
     let mut home = stale();
     home.step(decided(true));
     let copies =
-        RackAction::Copy { swap: SWAP, from: REQUESTER, theirs: FrameId(7), ours: FrameId(1) };
+        PeerAction::Copy { swap: SWAP, from: REQUESTER, theirs: FrameId(7), ours: FrameId(1) };
     assert_eq!(home.step(dirty_lines(false)), [copies]);
     assert_eq!(home.step(dirty_lines(false)), [], "it is under way");
     assert_eq!(home.step(dirty_lines(true)), [], "what would be applied now is overwritten");
-    home.step(RackEvent::Copied { swap: SWAP, whole: false });
+    home.step(PeerEvent::Copied { swap: SWAP, whole: false });
     assert_eq!(home.state(1), (PageState::Arriving, OFFERED));
     assert_eq!(home.step(dirty_lines(false)), [copies]);
-    let copied = home.step(RackEvent::Copied { swap: SWAP, whole: true });
+    let copied = home.step(PeerEvent::Copied { swap: SWAP, whole: true });
     assert_eq!(copied, [tells(SwapMessage::DirtyLinesApplied)]);
     assert_eq!(home.state(1), (PageState::Frozen, OFFERED));
 }
@@ -375,7 +375,7 @@ fn a_restart_does_not_forget_that_a_copy_is_stale() {
     home.step(decided(true));
     assert_eq!(home.state(1), (PageState::Arriving, OFFERED));
     home.now = home.rack.deadline().expect("it asks for the rest");
-    let due = home.step(RackEvent::DeadlinePassed);
+    let due = home.step(PeerEvent::DeadlinePassed);
     assert!(due.contains(&tells(SwapMessage::IsQuiesced)), "{due:?}");
 }
 
@@ -415,12 +415,12 @@ fn a_rack_that_knows_nothing_of_a_swap_lacks_nothing() {
         [],
         "but a damaged record may be the one that is meant"
     );
-    let other = RackEvent::DirtyLinesReceived {
+    let other = PeerEvent::DirtyLinesReceived {
         from: REQUESTER,
         swap: SwapId(78),
         theirs: FrameId(u32::MAX),
         known: false,
     };
     assert_eq!(home.step(other), []);
-    assert_eq!(home.step(RackEvent::WriteWanted(PageId(99))), []);
+    assert_eq!(home.step(PeerEvent::WriteWanted(PageId(99))), []);
 }

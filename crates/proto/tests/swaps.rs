@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use rackpool_model::{Epoch, FrameId, PageId, PageState, PageWord, RackId};
 use rackpool_proto::Time;
-use rackpool_proto::swap::{Phase, Quiesce, RECORD_WORDS, RackAction, RackEvent, SwapRules};
+use rackpool_proto::swap::{PeerAction, PeerEvent, Phase, Quiesce, RECORD_WORDS, SwapRules};
 use rackpool_wire::swap::{Between, PageLife, PrepareRefusal, SwapId, SwapMessage, ToServer};
 use side::{
     ASKS, Home, OFFERED, PAGE, REQUESTER, SWAP, decided, offer, peer_asks_to_copy, quiesces, tells,
@@ -16,7 +16,7 @@ use side::{
 fn a_committed_page_goes_and_the_other_is_written_when_its_old_home_has_left_it() {
     let mut home = Home::new();
     home.commit();
-    let left = home.step(RackEvent::Quiesced(SWAP, Quiesce::Holders));
+    let left = home.step(PeerEvent::Quiesced(SWAP, Quiesce::Holders));
     assert_eq!(left, [tells(SwapMessage::Quiesced), quiesces(Quiesce::Everyone)]);
     assert_eq!(home.got(SwapMessage::Quiesced), []);
     assert_eq!(
@@ -24,7 +24,7 @@ fn a_committed_page_goes_and_the_other_is_written_when_its_old_home_has_left_it(
         PageWord::new(PageState::Live, Epoch::new(6), OFFERED)
     );
     assert!(home.rack.is_busy(OFFERED), "until the record is gone");
-    home.step(RackEvent::Quiesced(SWAP, Quiesce::Everyone));
+    home.step(PeerEvent::Quiesced(SWAP, Quiesce::Everyone));
     assert_eq!(home.state(0), (PageState::Free, PageId(2)));
     assert_eq!((home.rack.under_way(), home.records[4][0]), (0, 0));
 }
@@ -37,9 +37,9 @@ fn a_rack_says_that_it_has_left_when_the_leases_are_back_and_not_before() {
     home.step(decided(true));
     assert_eq!(home.got(SwapMessage::IsQuiesced), [quiesces(Quiesce::Holders)]);
     assert_eq!(home.got(SwapMessage::IsQuiesced), []);
-    home.step(RackEvent::Quiesced(SWAP, Quiesce::Holders));
+    home.step(PeerEvent::Quiesced(SWAP, Quiesce::Holders));
     assert_eq!(home.got(SwapMessage::IsQuiesced), [tells(SwapMessage::Quiesced)]);
-    home.step(RackEvent::Quiesced(SWAP, Quiesce::Everyone));
+    home.step(PeerEvent::Quiesced(SWAP, Quiesce::Everyone));
     home.got(SwapMessage::Quiesced);
     assert_eq!(home.rack.under_way(), 0);
     assert_eq!(home.got(SwapMessage::IsQuiesced), [tells(SwapMessage::Quiesced)], "it is over");
@@ -50,7 +50,7 @@ fn a_rack_says_that_it_has_left_when_the_leases_are_back_and_not_before() {
 fn readers_who_know_the_way_before_the_decision_are_turned_away_with_it() {
     let mut home = Home::new();
     home.doubt();
-    assert_eq!(home.step(RackEvent::LeasePrefetched(SWAP)), []);
+    assert_eq!(home.step(PeerEvent::LeasePrefetched(SWAP)), []);
     assert_eq!(home.state(0), (PageState::Frozen, PAGE));
     assert_eq!(
         home.step(decided(true)),
@@ -65,7 +65,7 @@ fn writers_do_not_wait_for_readers_who_do_not_find_the_way() {
     home.commit_while_read();
     home.now = home.rack.deadline().expect("it does not wait for ever");
     assert!(home.now <= Time::ZERO.after(SwapRules::DEFAULT.retry));
-    let due = home.step(RackEvent::DeadlinePassed);
+    let due = home.step(PeerEvent::DeadlinePassed);
     assert_eq!(due, [quiesces(Quiesce::Holders), tells(SwapMessage::IsQuiesced)]);
 
     let mut home = Home::new();
@@ -93,8 +93,8 @@ fn a_rack_with_a_damaged_record_knows_what_has_ended_since() {
     home.records[3] = [1; RECORD_WORDS];
     home.restart(2);
     home.commit();
-    home.step(RackEvent::Quiesced(SWAP, Quiesce::Holders));
-    home.step(RackEvent::Quiesced(SWAP, Quiesce::Everyone));
+    home.step(PeerEvent::Quiesced(SWAP, Quiesce::Holders));
+    home.step(PeerEvent::Quiesced(SWAP, Quiesce::Everyone));
     home.got(SwapMessage::Quiesced);
     assert_eq!(home.got(SwapMessage::IsQuiesced), [tells(SwapMessage::Quiesced)]);
 }
@@ -119,8 +119,8 @@ fn the_left_of_another_swap_or_another_rack_does_not_thaw_the_page() {
     let mut home = Home::new();
     home.commit();
     let left = |swap| Between { swap, message: SwapMessage::Quiesced };
-    home.step(RackEvent::RackSent(REQUESTER, left(SwapId(76))));
-    home.step(RackEvent::RackSent(RackId(3), left(SWAP)));
+    home.step(PeerEvent::RackSent(REQUESTER, left(SwapId(76))));
+    home.step(PeerEvent::RackSent(RackId(3), left(SWAP)));
     assert_eq!(home.state(1), (PageState::Frozen, OFFERED));
     home.got(SwapMessage::Quiesced);
     assert_eq!(home.state(1), (PageState::Live, OFFERED));
@@ -134,7 +134,7 @@ fn a_peer_that_does_not_say_that_it_has_left_is_asked_ever_less_often() {
     let end = home.now.after(Duration::from_secs(10));
     while let Some(next) = home.rack.deadline().filter(|next| *next <= end) {
         home.now = next;
-        assert_eq!(home.step(RackEvent::DeadlinePassed), [tells(SwapMessage::IsQuiesced)]);
+        assert_eq!(home.step(PeerEvent::DeadlinePassed), [tells(SwapMessage::IsQuiesced)]);
         asked += 1;
     }
     assert!((20..60).contains(&asked), "{asked} times in 10 s");
@@ -152,8 +152,8 @@ fn a_restart_does_not_forget_whom_it_waits_for_nor_who_waits_for_it() {
     // The page is written, and its record is still there.
     assert_eq!(home.restart(3), [quiesces(Quiesce::Holders)]);
     assert_eq!(home.state(1), (PageState::Live, OFFERED));
-    home.step(RackEvent::Quiesced(SWAP, Quiesce::Holders));
-    home.step(RackEvent::Quiesced(SWAP, Quiesce::Everyone));
+    home.step(PeerEvent::Quiesced(SWAP, Quiesce::Holders));
+    home.step(PeerEvent::Quiesced(SWAP, Quiesce::Everyone));
     assert_eq!((home.rack.under_way(), home.phase()), (0, None));
 }
 
@@ -193,13 +193,13 @@ fn an_open_swap_is_given_up_at_its_deadline_but_one_in_doubt_asks() {
     let mut home = Home::new();
     home.accept();
     home.now = Time::ZERO.after(Duration::from_millis(100));
-    assert!(home.step(RackEvent::DeadlinePassed).contains(&tells(SwapMessage::Aborted)));
+    assert!(home.step(PeerEvent::DeadlinePassed).contains(&tells(SwapMessage::Aborted)));
     assert_eq!(home.state(0), (PageState::Live, PAGE));
 
     let mut home = Home::new();
     home.doubt();
     home.now = Time::ZERO.after(Duration::from_secs(100));
-    assert_eq!(home.step(RackEvent::DeadlinePassed), [ASKS]);
+    assert_eq!(home.step(PeerEvent::DeadlinePassed), [ASKS]);
     assert_eq!(home.state(0), (PageState::Frozen, PAGE));
 }
 
@@ -239,7 +239,7 @@ fn a_page_that_is_hotter_at_home_stays_and_may_be_cached_when_it_is_mostly_read(
 
 /// The messages of a requester whose swap is granted, and whose offered page was cold when it was
 /// chosen and is hot now.
-fn says_at_the_beginning(gives: PageId) -> Vec<RackAction> {
+fn says_at_the_beginning(gives: PageId) -> Vec<PeerAction> {
     let mut requester = Home::new();
     requester.memory.gives = gives;
     requester.memory.heats = true;
@@ -263,7 +263,7 @@ fn a_free_page_is_given_however_hot_it_was() {
 
 #[test]
 fn a_page_that_became_hot_since_it_was_offered_is_not_given() {
-    let end = RackAction::TellServer(ToServer::Abort { swap: SWAP });
+    let end = PeerAction::TellServer(ToServer::Abort { swap: SWAP });
     assert_eq!(says_at_the_beginning(PAGE), [end]);
 }
 

@@ -2,7 +2,7 @@
 //! loads the page word; the daemon changes the page word and then scans the announcements. With a
 //! full fence on both sides at least one of them sees the other's store.
 
-use rackpool_model::{FrameId, PageWord};
+use rackpool_model::{FrameId, Occupants, PageWord};
 use rackpool_sync::atomic::{AtomicU64, Ordering};
 use rackpool_sync::barrier::Barrier;
 
@@ -150,18 +150,6 @@ impl Drop for AccessGuard<'_> {
         // SYNC: pairs with the load in `announced`: the accesses under the guard are complete.
         self.0.0.store(0, Ordering::Release);
     }
-}
-
-/// The uses of a frame for which [`is_quiesced`] waits.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Occupants {
-    /// Writers that entered while the page was live. The page is frozen; other writers log their
-    /// lines.
-    NotDirtyLogged,
-    /// All writers.
-    Writers,
-    /// All users: the page is leaving.
-    Everyone,
 }
 
 /// Returns true once no access slot that `occupants` covers names `frame`. The caller must have

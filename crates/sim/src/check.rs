@@ -4,10 +4,9 @@ use std::collections::BTreeMap;
 
 use rackpool_model::{FrameId, FrameWord, PageId, PageState, PageWord};
 use rackpool_proto::planted_bugs::Bugs;
-use rackpool_proto::swap::RackEvent;
+use rackpool_proto::rack::RackEvent;
 
 use crate::client::Client;
-use crate::daemon::Input;
 use crate::link::ServerLink;
 use crate::roots::root_pages;
 use crate::rules::{MILLI, RACKS, USED, WORDS};
@@ -27,8 +26,8 @@ impl<B: Bugs> RackNode<B> {
         let damaged = self.damages.iter().filter(|damage| damage.words[0] != 0).count();
         let records = written - damaged;
         // A sharing ends soon after the last read of a replica.
-        let quiesces = daemon.quiesces.len() + daemon.frees.len() + daemon.shares.len();
-        Some([daemon.swap.under_way(), records, quiesces, daemon.swap.wants()])
+        let quiesces = daemon.machine.quiescing() + daemon.machine.shares().len();
+        Some([daemon.machine.swap().under_way(), records, quiesces, daemon.machine.swap().wants()])
     }
 }
 
@@ -221,8 +220,7 @@ impl<B: Bugs> World<B> {
     pub(crate) fn move_one_page(&mut self) -> Result<(), String> {
         let Some((page, home, rack)) = self.choose_move() else { return Ok(()) };
         for _ in 0..100 {
-            let heated = RackEvent::Heated { page, milli: u64::MAX, read_hot: false };
-            self.feed(rack, Input::Swap(heated));
+            self.feed(rack, RackEvent::Heated { page, milli: u64::MAX, read_hot: false });
             let end = self.now + 20 * MILLI;
             self.run_until(end, |_| false)?;
             self.now = end;

@@ -115,7 +115,7 @@ impl<B: Bugs> World<B> {
     /// damaged record: its old home can't tell whether it has quiesced the page.
     pub(crate) fn is_left_waiting(&self, rack: usize, page: PageId) -> bool {
         let Some(daemon) = &self.racks[rack].daemon else { return false };
-        let mut waits = daemon.swap.waits();
+        let mut waits = daemon.machine.swap().waits();
         waits.any(|one| one.comes == Some(page) && self.is_damaged(usize::from(one.peer.0)))
     }
 
@@ -123,14 +123,14 @@ impl<B: Bugs> World<B> {
     /// record and can't tell whether its copy is complete.
     pub(crate) fn is_left_behind(&self, rack: usize, page: PageId) -> bool {
         let Some(daemon) = &self.racks[rack].daemon else { return false };
-        let mut waits = daemon.swap.waits();
+        let mut waits = daemon.machine.swap().waits();
         waits.any(|one| one.goes == Some(page) && self.is_damaged(usize::from(one.peer.0)))
     }
 
     /// Returns true if a free page waits for the frame of such a page.
     fn is_left_vacant(&self, page: PageId) -> bool {
         self.racks.iter().filter_map(|rack| rack.daemon.as_ref()).any(|daemon| {
-            let mut waits = daemon.swap.waits();
+            let mut waits = daemon.machine.swap().waits();
             waits.any(|one| one.vacant == Some(page) && self.is_damaged(usize::from(one.peer.0)))
         })
     }
@@ -142,7 +142,7 @@ impl<B: Bugs> World<B> {
             let waits = one.comes.is_some() || one.goes.is_some();
             waits && self.is_damaged(usize::from(one.peer.0))
         };
-        daemon.swap.waits().filter(stands).count()
+        daemon.machine.swap().waits().filter(stands).count()
     }
 
     pub(crate) fn is_damaged(&self, rack: usize) -> bool {

@@ -1,14 +1,12 @@
 //! One-sided operations and their endpoints.
 
-use rackpool_model::{Access, FrameId, PageId, PageState};
-use rackpool_proto::lease::{EndpointToken, HolderEvent, HomeEvent, Lease};
+use rackpool_model::{FrameId, PageId, PageState};
+use rackpool_proto::lease::{EndpointToken, Lease};
 use rackpool_proto::planted_bugs::{Bug, Bugs};
-use rackpool_proto::share::CopiesEvent;
-use rackpool_proto::swap::RackEvent;
+use rackpool_proto::rack::RackEvent;
 use rackpool_wire::swap::SwapId;
 
 use crate::client::Answer;
-use crate::daemon::Input;
 use crate::history::Kind;
 use crate::message::{Call, Node};
 use crate::rules::{FLIGHT, MICRO, MILLI, WORDS};
@@ -216,21 +214,19 @@ impl<B: Bugs> World<B> {
             What::Access { call, lease } => {
                 let one = self.history.get(call.operation);
                 let access = one.kind.access();
-                let ended = HolderEvent::OperationEnded(one.page, lease.endpoint, access);
-                self.feed(poster, Input::Holder(ended));
+                let (page, endpoint) = (one.page, lease.endpoint);
+                self.feed(poster, RackEvent::OperationEnded { page, endpoint, access });
                 self.answer(call, found.map_or(Answer::Failed, Answer::Done));
                 self.close_call(poster, call);
             }
             What::Keep { page, lease, .. } => {
                 let whole = found.is_some();
-                self.feed(poster, Input::Copies(CopiesEvent::Copied { page, whole }));
-                let ended = HolderEvent::OperationEnded(page, lease.endpoint, Access::Read);
-                self.feed(poster, Input::Holder(ended));
-                self.keep(poster, page);
+                let endpoint = lease.endpoint;
+                self.feed(poster, RackEvent::ReplicaCopied { page, endpoint, whole });
             }
             What::Copy { swap, .. } => {
                 let whole = found.is_some();
-                self.feed(poster, Input::Swap(RackEvent::Copied { swap, whole }));
+                self.feed(poster, RackEvent::PageCopied { swap, whole });
             }
         }
     }
@@ -255,7 +251,7 @@ impl<B: Bugs> World<B> {
         }
         let token_of = EndpointToken(endpoint as u64);
         if self.endpoints[endpoint].home == rack {
-            return self.feed(rack, Input::Home(HomeEvent::EndpointEnded(token_of)));
+            return self.feed(rack, RackEvent::EndpointFenced(token_of));
         }
         let over = |one: &OneSided| match one.what {
             What::Access { lease, .. } | What::Keep { lease, .. } => {
@@ -268,7 +264,7 @@ impl<B: Bugs> World<B> {
         for id in ids {
             self.one_sided_ended(id, None);
         }
-        self.feed(rack, Input::Holder(HolderEvent::EndpointEnded(token_of)));
+        self.feed(rack, RackEvent::EndpointEnded(token_of));
     }
 
     /// A daemon has died. Its posted operations may still land, its copies end, and the homes of

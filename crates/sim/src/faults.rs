@@ -78,7 +78,7 @@ impl Weather {
         let pause = rng.within(10 * MILLI..200 * MILLI);
         let scribbled = rng.percent(25).then(|| rng.below(RACKS));
         let joins = if rng.percent(25) { rng.within(MILLI..STORM / 2) } else { 0 };
-        let reads = if rng.percent(40) { rng.within(80..99) } else { 40 };
+        let reads = if rng.percent(40) { rng.within(88..99) } else { 40 };
         let roots = if rng.percent(50) { rng.within(1..12) } else { 3 };
         // Most pauses are shorter than a lease; in some worlds they are longer.
         let longest_pause = if rng.percent(25) { 1_200 * MILLI } else { 150 * MILLI };

@@ -5,10 +5,9 @@ use std::collections::BTreeSet;
 
 use rackpool_model::{FrameId, FrameWord, PageId, PageState, PageWord};
 use rackpool_proto::planted_bugs::{Bug, Bugs};
-use rackpool_proto::swap::RackEvent;
+use rackpool_proto::rack::RackEvent;
 use rackpool_wire::swap::SwapId;
 
-use crate::daemon::Input;
 use crate::history::Kind;
 use crate::memory::Use;
 use crate::message::Message;
@@ -40,8 +39,8 @@ impl<B: Bugs> World<B> {
             Some(PageState::Frozen) => {
                 self.take_noted(rack);
                 let daemon = self.racks[rack].daemon.as_mut()?;
-                let forwards = found.is_dirty_logged() || daemon.swap.forwards(page);
-                let unexpected = daemon.swap.expects_no_writer(page);
+                let forwards = found.is_dirty_logged() || daemon.machine.swap().forwards(page);
+                let unexpected = daemon.machine.swap().expects_no_writer(page);
                 if forwards && !self.bugs.has(Bug::ForgetOneWrite) {
                     daemon.forwarded.written.insert((frame, word));
                 }
@@ -51,7 +50,7 @@ impl<B: Bugs> World<B> {
                     self.carry_out(rack, frame, word, kind)
                 });
                 if unexpected {
-                    self.feed(rack, Input::Swap(RackEvent::WriteWanted(page)));
+                    self.feed(rack, RackEvent::WriteWanted(page));
                 }
                 before
             }
@@ -72,9 +71,6 @@ impl<B: Bugs> World<B> {
 
     /// A client whose last note names this frame may still store to it, since an earlier swap.
     pub(crate) fn remember_noted_last(&mut self, rack: usize, frame: FrameId) {
-        if self.bugs.has(Bug::ForgetWhoWritesStill) {
-            return;
-        }
         let node = &mut self.racks[rack];
         let Some(daemon) = &mut node.daemon else { return };
         let last = node.memory.noted_last.iter().flatten();
@@ -148,7 +144,7 @@ impl<B: Bugs> World<B> {
         let Some(daemon) = &mut self.racks[rack].daemon else { return };
         daemon.forwarded.came = words;
         let from = rack_id(from);
-        self.feed(rack, Input::Swap(RackEvent::DirtyLinesReceived { from, swap, theirs, known }));
+        self.feed(rack, RackEvent::DirtyLinesReceived { from, swap, theirs, known });
     }
 
     pub(crate) fn apply_dirty_lines(&mut self, rack: usize, frame: FrameId) {

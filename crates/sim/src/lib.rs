@@ -21,7 +21,6 @@ mod memory;
 mod message;
 mod promises;
 mod queue;
-mod quiesce;
 mod requests;
 mod rng;
 mod roots;

@@ -5,13 +5,12 @@ use std::collections::BTreeMap;
 
 use rackpool_model::{Incarnation, PageId, PageRange, PageSize, PageState, StorePosition};
 use rackpool_proto::planted_bugs::Bugs;
-use rackpool_proto::swap::RackEvent;
+use rackpool_proto::rack::RackEvent;
 use rackpool_wire::metadata::{MetadataReply, MetadataRequest, RackAnnouncement, Refusal};
 use rackpool_wire::swap::ToServer;
 
 use crate::client::Answer;
 use crate::connection::Owner;
-use crate::daemon::Input;
 use crate::memory::Memory;
 use crate::message::Call;
 use crate::promises::memory_id;
@@ -269,7 +268,7 @@ impl<B: Bugs> World<B> {
             }
             MetadataReply::Swap { message, position } => {
                 self.note_position(rack, position);
-                self.feed(rack, Input::Swap(RackEvent::ServerSent(message)));
+                self.feed(rack, RackEvent::ServerSent(message));
             }
             MetadataReply::Refused(Refusal::NotMember(_) | Refusal::Store(_)) => {
                 self.lose_link(rack);

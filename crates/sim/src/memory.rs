@@ -1,11 +1,12 @@
 //! The memory of a rack, which survives its daemon.
 
-use rackpool_model::{FrameId, FrameWord, PageId, PageState, PageWord, StorePosition};
+use std::collections::BTreeSet;
+
+use rackpool_model::{FrameId, FrameWord, Occupants, PageId, PageState, PageWord, StorePosition};
 use rackpool_proto::Time;
-use rackpool_proto::heat::{Found, Heats};
-use rackpool_proto::planted_bugs::Bugs;
-use rackpool_proto::share::{Copies, CopyId};
-use rackpool_proto::swap::{Frames, Offered, RECORD_WORDS, RECORDS};
+use rackpool_proto::rack::RackMemory;
+use rackpool_proto::share::CopyId;
+use rackpool_proto::swap::{RECORD_WORDS, RECORDS};
 
 use crate::rules::{CLIENTS, FRAMES, USED, WORDS};
 
@@ -97,7 +98,7 @@ impl Memory {
         self.frames.get(frame.0 as usize).map(|frame| frame.word)
     }
 
-    pub(crate) fn all(&self) -> impl Iterator<Item = FrameWord> {
+    pub(crate) fn all(&self) -> impl DoubleEndedIterator<Item = FrameWord> {
         let words = self.frames.iter().map(|frame| frame.word);
         (0..FRAMES).map(FrameId).zip(words).map(|(frame, word)| FrameWord { frame, word })
     }
@@ -118,29 +119,21 @@ impl Memory {
 }
 
 /// The memory as the machine of a rack reads it.
-pub(crate) struct View<'a, B> {
+pub(crate) struct View<'a> {
     pub(crate) memory: &'a Memory,
-    pub(crate) heats: &'a Heats,
-    pub(crate) copies: &'a Copies<B>,
-    pub(crate) now: Time,
+    /// Free frames that hold or receive a replica.
+    pub(crate) borrowed: &'a BTreeSet<FrameId>,
 }
 
-impl<B: Bugs> View<'_, B> {
-    /// Free frames without a replica, or those whose replica is in this state.
-    fn free(&self, with_copy: Option<bool>) -> impl Iterator<Item = FrameWord> {
+impl View<'_> {
+    /// Returns the free frames that no replica uses.
+    fn free(&self) -> impl DoubleEndedIterator<Item = FrameWord> {
         let free = self.memory.all().filter(|found| found.word.state() == Some(PageState::Free));
-        free.filter(move |found| self.copies.uses(found.frame) == with_copy)
-    }
-
-    /// Returns a free frame for a replica, if others remain. No swap may need the frame meanwhile.
-    pub(crate) fn spare_for_copy(&self, busy: impl Fn(PageId) -> bool) -> Option<FrameId> {
-        let mut free = self.free(None).filter(|found| !busy(found.word.page()));
-        let (_, next) = (free.next()?, free.next()?);
-        Some(next.frame)
+        free.filter(|found| !self.borrowed.contains(&found.frame))
     }
 }
 
-impl<B: Bugs> Frames for View<'_, B> {
+impl RackMemory for View<'_> {
     fn find(&self, page: PageId) -> Option<FrameWord> {
         self.memory.find(page)
     }
@@ -150,30 +143,43 @@ impl<B: Bugs> Frames for View<'_, B> {
     }
 
     fn spare(&self) -> Option<FrameId> {
-        let mut free = self.free(None).chain(self.free(Some(false)));
-        free.next().map(|found| found.frame)
+        self.free().next().map(|found| found.frame)
     }
 
-    fn offer(&self, busy: &dyn Fn(PageId) -> bool) -> Option<Offered> {
-        let in_state = |state| {
-            let all = self.memory.all().filter(move |found| found.word.state() == Some(state));
-            all.map(|found| found.word.page()).filter(|page| !busy(*page))
-        };
-        let free = self.free(None).map(|found| found.word.page());
-        let free: Vec<PageId> = free.filter(|page| !busy(*page)).collect();
-        if free.len() > 1 {
-            return Some(Offered { page: free[free.len() - 1], hot: false });
-        }
-        let movable = in_state(PageState::Live).filter(|page| !self.stays(*page));
-        let page = movable.min_by_key(|page| (self.heat(*page).milli, *page))?;
-        Some(Offered { page, hot: self.heat(page).hot })
+    fn free_page_to_give(&self, busy: &dyn Fn(PageId) -> bool) -> Option<PageId> {
+        let spares = self.free().count() > 1;
+        let mut free = self.free().map(|found| found.word.page()).rev();
+        free.find(|page| spares && !busy(*page))
     }
 
-    fn heat(&self, page: PageId) -> Found {
-        self.heats.found(self.now, page)
+    fn movable_pages(&self) -> impl Iterator<Item = PageId> {
+        let live = self.memory.all().filter(|found| found.word.state() == Some(PageState::Live));
+        live.map(|found| found.word.page())
     }
 
-    fn stays(&self, page: PageId) -> bool {
-        self.heats.rests(self.now, page)
+    fn may_move(&self, _: PageId) -> bool {
+        true
+    }
+
+    fn may_share(&self, _: PageId) -> bool {
+        true
+    }
+
+    fn frame_for_replica(&self, busy: &dyn Fn(PageId) -> bool) -> Option<FrameId> {
+        let mut free = self.free().filter(|found| !busy(found.word.page()));
+        let (_, next) = (free.next()?, free.next()?);
+        Some(next.frame)
+    }
+
+    fn is_short_of_frames(&self) -> bool {
+        self.free().next().is_none()
+    }
+
+    fn is_quiesced(&self, frame: FrameId, occupants: Occupants) -> bool {
+        self.memory.is_quiesced(frame, |usage| match occupants {
+            Occupants::NotDirtyLogged => usage == Use::Write,
+            Occupants::Writers => usage != Use::Read,
+            Occupants::Everyone => true,
+        })
     }
 }

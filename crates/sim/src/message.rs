@@ -1,7 +1,7 @@
 //! Messages between racks, and the nodes of the world.
 
 use rackpool_model::{FrameId, PageId};
-use rackpool_proto::lease::{EndpointToken, Lease, LeaseId, Users};
+use rackpool_proto::lease::{Lease, Revocation};
 use rackpool_wire::swap::{Between, SwapId};
 
 use crate::history::Kind;
@@ -36,8 +36,8 @@ pub(crate) enum Message {
         lease: Lease,
     },
     NotHere(PageId),
-    Revoke(PageId, EndpointToken, LeaseId, Users),
-    Returned(PageId, EndpointToken, LeaseId, Users),
+    Revoke(Revocation),
+    Returned(Revocation),
     /// An atomic, or a forwarded write.
     Atomic {
         call: Call,

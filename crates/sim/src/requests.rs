@@ -1,17 +1,14 @@
 //! Requests of clients to their daemon, and of daemons to each other for them. These shells are the
 //! simulator's own.
 
-use std::collections::VecDeque;
-
 use rackpool_model::{Access, FrameWord, PageId, PageState, PageWord};
-use rackpool_proto::lease::{GrantedLease, Lease, LeaseKind};
+use rackpool_proto::lease::{GrantedLease, Lease};
 use rackpool_proto::planted_bugs::{Bug, Bugs};
-use rackpool_proto::share::{self, CopiesEvent, FoundCopy};
-use rackpool_proto::swap::RackEvent;
+use rackpool_proto::rack::{LeasePurpose, RackEvent};
+use rackpool_proto::share::FoundCopy;
 use rackpool_wire::swap::SwapId;
 
 use crate::client::Answer;
-use crate::daemon::Input;
 use crate::history::Kind;
 use crate::memory::Memory;
 use crate::message::{Call, Message, Wish};
@@ -53,12 +50,9 @@ enum Wait {
 impl<B: Bugs> World<B> {
     pub(crate) fn learn_home(&mut self, rack: usize, page: PageId, home: Option<usize>) {
         let Some(daemon) = &mut self.racks[rack].daemon else { return };
-        let Some(home) = home else {
-            daemon.homes.remove(&page);
-            return;
-        };
+        let Some(home) = home else { return daemon.machine.locations_mut().forget(page) };
         // Only the first answer triggers questions, or answers and questions would multiply.
-        let first = daemon.homes.insert(page, home).is_none();
+        let first = daemon.machine.locations_mut().note_home(page, rack_id(home));
         if first || self.bugs.has(Bug::AskAtEachAnswer) {
             for pending in &mut daemon.calls {
                 pending.ask_again = self.now;
@@ -68,30 +62,21 @@ impl<B: Bugs> World<B> {
     }
 
     /// Prefetches a lease of a page that goes, for some of the pages.
-    pub(crate) fn prefetch_lease(
-        &mut self,
-        rack: usize,
-        swap: SwapId,
-        page: PageId,
-        to: usize,
-        inputs: &mut VecDeque<Input>,
-    ) {
-        if self.rng.percent(20) {
-            return inputs.push_back(Input::Swap(RackEvent::LeasePrefetched(swap)));
-        }
-        let now = self.local_time(rack);
+    pub(crate) fn prefetch_lease(&mut self, rack: usize, swap: SwapId, page: PageId, to: usize) {
+        let skips = self.rng.percent(20);
         let Some(daemon) = &mut self.racks[rack].daemon else { return };
+        if skips {
+            return daemon.machine.handle(RackEvent::LeasePrefetched(swap));
+        }
         daemon.lease_prefetches.insert(page, swap);
-        let question = daemon.holder.ask(now, page);
-        let lookup = Message::Lookup { page, question, wish: Wish::PrefetchLease(swap) };
-        self.send(rack, to, lookup);
+        self.request_lease(rack, to, page, Wish::PrefetchLease(swap));
     }
 
     /// A lease of the page at its new home was granted.
     pub(crate) fn lease_prefetched(&mut self, rack: usize, page: PageId) {
         let Some(daemon) = &mut self.racks[rack].daemon else { return };
         if let Some(swap) = daemon.lease_prefetches.remove(&page) {
-            self.feed(rack, Input::Swap(RackEvent::LeasePrefetched(swap)));
+            self.feed(rack, RackEvent::LeasePrefetched(swap));
         }
     }
 
@@ -126,48 +111,37 @@ impl<B: Bugs> World<B> {
         let Some(FrameWord { frame, word }) = self.racks[rack].memory.find(page) else {
             return self.send(rack, peer, Message::NotHere(page));
         };
-        let Some(daemon) = &self.racks[rack].daemon else { return };
-        let sharing = daemon.shares.sharing(page).filter(|_| wish == Wish::Copy);
-        let most = match word.state() {
-            Some(PageState::Shared) if wish == Wish::Write => return,
-            Some(PageState::Shared) => sharing.map_or(LeaseKind::Read, LeaseKind::Share),
-            Some(PageState::Live) => LeaseKind::Write,
-            Some(PageState::Frozen) if self.bugs.has(Bug::GrantWriteWhileFrozen) => {
-                LeaseKind::Write
-            }
-            Some(PageState::Frozen) => match wish {
-                Wish::Write => return,
-                Wish::PrefetchLease(swap) if daemon.swap.has_come_by(swap, page, rack_id(peer)) => {
-                    LeaseKind::WriteOnceQuiesced
-                }
-                _ => LeaseKind::Read,
+        // A shared or moving page can't be written; its users wait.
+        let hasty = self.bugs.has(Bug::GrantWriteWhileFrozen);
+        let purpose = match (word.state(), wish) {
+            (Some(PageState::Shared), Wish::Write) => return,
+            (Some(PageState::Frozen), Wish::Write) if !hasty => return,
+            (Some(PageState::Live | PageState::Shared | PageState::Frozen), wish) => match wish {
+                Wish::Read | Wish::Write => LeasePurpose::Access,
+                Wish::Copy => LeasePurpose::Replica,
+                Wish::PrefetchLease(swap) => LeasePurpose::Prefetch(swap),
             },
             _ => return,
         };
         let endpoint = self.endpoint(rack, peer);
+        let found = FrameWord { frame, word };
         let Some(daemon) = &mut self.racks[rack].daemon else { return };
-        if let Some(GrantedLease { id, kind }) = daemon.home.grant(now, page, endpoint, most) {
+        let granted = daemon.machine.grant(now, found, endpoint, rack_id(peer), purpose);
+        if let Some(GrantedLease { id, kind }) = granted {
             let (home, epoch) = (rack_id(rack), word.epoch());
             let lease = Lease { id, kind, home, endpoint, frame, epoch };
             self.send(rack, peer, Message::Location { page, question, lease });
-            if matches!(kind, LeaseKind::Share(_)) {
-                self.feed(rack, Input::Shares(share::ShareEvent::Leased(page)));
-            }
+            self.run_rack(rack);
         }
     }
 
     /// Passes a lease request on to the sharing of the page.
     fn ask_to_share(&mut self, rack: usize, page: PageId, wish: Wish) {
-        let Some(daemon) = &self.racks[rack].daemon else { return };
-        let event = match wish {
-            Wish::Read | Wish::PrefetchLease(_) => return,
-            Wish::Write => share::ShareEvent::Needed(page),
-            Wish::Copy => {
-                let busy = daemon.swap.is_busy(page);
-                share::ShareEvent::Wanted { page, busy }
-            }
-        };
-        self.feed(rack, Input::Shares(event));
+        match wish {
+            Wish::Read | Wish::PrefetchLease(_) => {}
+            Wish::Write => self.feed(rack, RackEvent::WriteNeeded(page)),
+            Wish::Copy => self.feed(rack, RackEvent::ReplicaRequested(page)),
+        }
     }
 
     /// Accepts a client's request.
@@ -183,15 +157,14 @@ impl<B: Bugs> World<B> {
         let here = self.racks[rack].memory.all().any(|found| found.word.page() == one.page);
         let Some(daemon) = &mut self.racks[rack].daemon else { return };
         let access = one.kind.access();
-        let found = daemon.heats.accessed(now, one.page, access, 1);
-        let kept = daemon.copies.is_wanted(one.page);
+        let found = daemon.machine.accessed(now, one.page, access, 1);
+        let kept = daemon.machine.copies().is_wanted(one.page);
         // In some worlds a replica is requested without a home that has refused to give its page.
         if found.read_hot && !here && self.weather.reads > 60 && self.rng.percent(50) {
-            self.feed(rack, Input::Copies(CopiesEvent::Wanted(one.page)));
+            self.feed(rack, RackEvent::ReplicaWanted(one.page));
         } else if found.hot && !here && !kept {
             let (milli, read_hot) = (found.milli, found.read_hot);
-            let heated = RackEvent::Heated { page: one.page, milli, read_hot };
-            self.feed(rack, Input::Swap(heated));
+            self.feed(rack, RackEvent::Heated { page: one.page, milli, read_hot });
         }
         let Some(daemon) = &mut self.racks[rack].daemon else { return };
         let until = self.now + CLIENT_TIMEOUT;
@@ -237,20 +210,21 @@ impl<B: Bugs> World<B> {
                     return self.answer(call, Answer::Done(found));
                 }
                 self.mark(rack, call, Wait::Here);
-                return self.feed(rack, Input::Shares(share::ShareEvent::Needed(one.page)));
+                return self.feed(rack, RackEvent::WriteNeeded(one.page));
             }
             None => {}
         }
         let now = self.local_time(rack);
         let Some(daemon) = &mut self.racks[rack].daemon else { return };
-        let found = daemon.copies.find(now, one.page).filter(|_| is_read);
+        let found = daemon.machine.copies().find(now, one.page).filter(|_| is_read);
         if let Some(FoundCopy { frame, copy }) = found {
-            daemon.holder.used_by_copy(now, one.page);
+            daemon.machine.used_by_copy(now, one.page);
             self.close_call(rack, call);
             self.answer(call, Answer::Copy(frame, copy));
-            return self.renew_used(rack);
+            return self.run_rack(rack);
         }
-        let home = daemon.homes.get(&one.page).copied().filter(|home| *home != rack);
+        let known = daemon.machine.locations().of(one.page);
+        let home = known.map(|known| usize::from(known.home.0)).filter(|home| *home != rack);
         let again = self.now >= pending.ask_again;
         match (home, one.kind) {
             (Some(home), kind) if again && kind.is_atomic() => {
@@ -261,27 +235,23 @@ impl<B: Bugs> World<B> {
             }
             (Some(_), kind) if kind.is_atomic() => {}
             (Some(home), _) => {
-                if let Some(lease) = daemon.holder.begin(now, one.page, access) {
+                if let Some(lease) = daemon.machine.begin(now, one.page, access) {
                     self.mark(rack, call, Wait::Sent);
                     self.post_access(rack, call, lease);
-                    self.renew_used(rack);
-                    self.ask_for_copy(rack, one.page, lease);
+                    self.run_rack(rack);
                 } else if again && access == Access::Write && self.rng.percent(50) {
                     // The page may move, and its home may forward writes.
                     let (page, word, kind) = (one.page, one.word, one.kind);
                     self.mark(rack, call, Wait::Sent);
                     self.send(rack, home, Message::Atomic { call, page, word, kind });
                 } else if again {
-                    let page = one.page;
-                    let question = daemon.holder.ask(now, page);
                     let wish = match access {
                         Access::Write => Wish::Write,
-                        Access::Read if daemon.copies.is_wanted(page) => Wish::Copy,
+                        Access::Read if daemon.machine.copies().is_wanted(one.page) => Wish::Copy,
                         Access::Read => Wish::Read,
                     };
                     self.mark(rack, call, Wait::Asked);
-                    let lookup = Message::Lookup { page, question, wish };
-                    self.send(rack, home, lookup);
+                    self.request_lease(rack, home, one.page, wish);
                 }
             }
             (None, _) if again => {
@@ -290,19 +260,6 @@ impl<B: Bugs> World<B> {
             }
             (None, _) => {}
         }
-    }
-
-    /// The page is read one-sided under a lease that permits no replica, and a replica is wanted.
-    fn ask_for_copy(&mut self, rack: usize, page: PageId, lease: Lease) {
-        let now = self.local_time(rack);
-        let Some(daemon) = &mut self.racks[rack].daemon else { return };
-        let enough = matches!(lease.kind, LeaseKind::Share(_));
-        if enough || !daemon.copies.is_wanted(page) {
-            return;
-        }
-        let question = daemon.holder.ask(now, page);
-        let lookup = Message::Lookup { page, question, wish: Wish::Copy };
-        self.send(rack, usize::from(lease.home.0), lookup);
     }
 
     fn mark(&mut self, rack: usize, call: Call, wait: Wait) {
@@ -325,7 +282,7 @@ impl<B: Bugs> World<B> {
                 self.mark(rack, call, Wait::Asked);
                 let page = self.history.get(call.operation).page;
                 if let Some(daemon) = &mut self.racks[rack].daemon {
-                    daemon.homes.remove(&page);
+                    daemon.machine.locations_mut().forget(page);
                 }
                 self.wake_rack(rack);
             }

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use rackpool_model::HeatRules;
 use rackpool_proto::lease::LeaseRules;
+use rackpool_proto::rack::RackRules;
 use rackpool_proto::share::ShareRules;
 use rackpool_proto::swap::SwapRules;
 
@@ -41,6 +42,15 @@ const fn ms(ms: u64) -> Duration {
     Duration::from_millis(ms)
 }
 
+pub(crate) const RACK: RackRules = RackRules {
+    swap: SWAP,
+    lease: LEASE,
+    share: SHARE,
+    shares: true,
+    heat: HEAT,
+    barrier_delay: ms(1),
+};
+
 pub(crate) const SWAP: SwapRules = SwapRules {
     grace: ms(60),
     server_grace: ms(150),
@@ -51,7 +61,7 @@ pub(crate) const SWAP: SwapRules = SwapRules {
     wants: 16,
 };
 
-pub(crate) const LEASE: LeaseRules = LeaseRules {
+const LEASE: LeaseRules = LeaseRules {
     lease: ms(150),
     copy: ms(80),
     // Two clocks differ most if one is fast and the other slow.
@@ -62,7 +72,7 @@ pub(crate) const LEASE: LeaseRules = LeaseRules {
     retry: ms(4),
 };
 
-pub(crate) const SHARE: ShareRules = ShareRules {
+const SHARE: ShareRules = ShareRules {
     rest: ms(10),
     longest_rest: ms(100),
     worth: ms(60),
@@ -70,9 +80,10 @@ pub(crate) const SHARE: ShareRules = ShareRules {
     shared: 2,
     copies: 2,
     pause: ms(40),
+    retry: ms(2),
 };
 
-pub(crate) const HEAT: HeatRules = HeatRules {
+const HEAT: HeatRules = HeatRules {
     lifetime: Duration::from_secs(1),
     decay: 2.0,
     hot: 3.0,

@@ -1,15 +1,15 @@
 //! The world: its nodes, its time and its events.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 use std::hash::{Hash, Hasher};
 
-use rackpool_model::{Incarnation, PageId, PageRange, RackId};
+use rackpool_model::{PageId, PageRange, RackId};
 use rackpool_proto::Time;
 use rackpool_proto::planted_bugs::{Bug, Bugs};
 
 use crate::client::Client;
 use crate::connection::Connection;
-use crate::daemon::{Daemon, Input};
+use crate::daemon::Daemon;
 use crate::damage::Damage;
 use crate::fabric::{Endpoint, OneSided};
 use crate::faults::Weather;
@@ -95,8 +95,6 @@ pub(crate) struct World<B> {
     pub(crate) written: BTreeMap<PageId, u32>,
     pub(crate) seen: Seen,
     pub(crate) broken: Option<String>,
-    /// Empty between uses; kept for its capacity.
-    pub(crate) inputs: VecDeque<Input>,
     pub(crate) trace: Trace,
     queue: Queue,
     seed: u64,
@@ -160,7 +158,6 @@ impl<B: Bugs> World<B> {
             written: BTreeMap::new(),
             seen: Seen::default(),
             broken: None,
-            inputs: VecDeque::new(),
             trace: Trace::default(),
             queue: Queue::default(),
             seed,
@@ -318,8 +315,7 @@ impl<B: Bugs> World<B> {
         if !self.bugs.has(Bug::TrustCopiesOverARestart) {
             node.memory.hide_all();
         }
-        let incarnation = Incarnation(node.life);
-        node.daemon = Some(Daemon::new(now, incarnation, &node.memory, self.bugs));
+        node.daemon = Some(Daemon::new(now, node.life, &node.memory, self.bugs));
         self.rack_woke(rack, self.racks[rack].life);
         self.resume_freeing(rack);
     }

@@ -6,8 +6,9 @@ use rackpool_model::ClientId;
 use rackpool_ring::client_file::{ClientFile, Route};
 use rackpool_ring::request::Request;
 
+use super::DataPlane;
 use super::command::count;
-use super::{DataPlane, ROUND};
+use super::poll_loop::ROUND;
 
 /// Looks at the rings, of all clients together, between two polls of the fabric. A look takes a
 /// tenth of a microsecond.
@@ -161,7 +162,7 @@ impl DataPlane {
         self.transfers.round = requests;
         if served > 0 {
             self.cached_now = None;
-            self.do_for_holder()?;
+            self.run_machine()?;
         }
         Ok(PollRound { looks: made, served })
     }

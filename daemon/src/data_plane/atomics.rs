@@ -65,7 +65,7 @@ impl DataPlane {
         let found = page.and_then(|page| Some((page, self.home_of(page)?)));
         match found {
             Some((page, home)) if !self.is_dead(home) => {
-                self.remote_access(page, Access::Write, 1)?;
+                self.remote_access(page, Access::Write, 1);
                 let purpose = Purpose::Operation(HomeOperation { caller, page, batch: None });
                 self.ask(home, request, purpose, self.now() + self.lease)
             }
@@ -95,23 +95,23 @@ impl DataPlane {
             PeerReply::Value(before) => RackAnswer::Done(*before),
             PeerReply::Written { moving: true } => RackAnswer::Done(0),
             PeerReply::Written { moving: false } => {
-                self.leases.note_unforwarded(page);
+                self.machine.locations_mut().note_unforwarded(page);
                 RackAnswer::DoneAt(home)
             }
             PeerReply::NotAllocated => RackAnswer::NotAllocated,
             PeerReply::Lost => RackAnswer::PageLost,
             PeerReply::NotHere => {
                 if self.home_of(page) == Some(home) {
-                    self.leases.forget(page);
+                    self.machine.forget(page);
                 }
                 RackAnswer::Moved
             }
             PeerReply::Busy if operation.batch.is_some() => {
-                self.leases.note_unforwarded(page);
+                self.machine.locations_mut().note_unforwarded(page);
                 RackAnswer::Moved
             }
             PeerReply::Busy => {
-                self.leases.drop_lease(page);
+                self.machine.drop_lease(page);
                 RackAnswer::Moved
             }
             other => {

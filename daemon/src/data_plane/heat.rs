@@ -8,6 +8,8 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use rackpool_model::{Access, ClientId, PageId};
+use rackpool_proto::Time;
+use rackpool_proto::heat::Heats;
 use rackpool_shm::access::Intent;
 
 use super::DataPlane;
@@ -64,18 +66,13 @@ impl Collector {
 
 impl DataPlane {
     /// Counts `times` accesses of this rack's clients to a page of another rack.
-    pub(super) fn remote_access(
-        &mut self,
-        page: PageId,
-        access: Access,
-        times: u32,
-    ) -> anyhow::Result<()> {
+    pub(super) fn remote_access(&mut self, page: PageId, access: Access, times: u32) {
         let now = self.cached_now();
-        let found = self.swaps.accessed(now, page, access, times);
-        if found.hot && !self.sharing.wants_copy(page) && self.heat.may_tell(now, page) {
-            return self.heated(page, found.milli, found.read_hot);
+        let found = self.machine.accessed(self.at(now), page, access, times);
+        let is_wanted = self.machine.copies().is_wanted(page);
+        if found.hot && !is_wanted && self.heat.may_tell(now, page) {
+            self.heated(page, found.milli, found.read_hot);
         }
-        Ok(())
     }
 
     /// Collects the clients' samples when it is time. Reads the clock only now and then and around
@@ -104,16 +101,17 @@ impl DataPlane {
             };
             let thread = if found == client { thread } else { 0 };
             if thread < known.used_threads() {
-                let (metrics, swaps) = (&self.metrics, &mut self.swaps);
-                let sharing = &mut self.sharing;
-                notes += collect(swaps, sharing, &self.slab, metrics, now, known, thread);
+                let (metrics, slab, time) = (&self.metrics, &self.slab, self.at(now));
+                let (heats, sharing) = (self.machine.heats_mut(), &mut self.sharing);
+                notes += collect(heats, sharing, slab, metrics, time, known, thread);
                 slots += 1;
                 at = Some((found, thread + 1));
             } else {
                 at = found.0.checked_add(1).map(|next| (ClientId(next), 0));
             }
         }
-        self.swaps.forget_some(now, PLACES);
+        let time = self.at(now);
+        self.machine.heats_mut().forget_some(time, PLACES);
         self.heat.at = at.unwrap_or((ClientId(0), 0));
         // Some slots are left: the next read of the clock continues with them.
         self.heat.next = if at.is_some() { now } else { now + INTERVAL };
@@ -123,11 +121,11 @@ impl DataPlane {
 /// Collects the samples of a thread and returns their number. The samples are not trusted, but a
 /// client can only misreport its own usage.
 fn collect(
-    swaps: &mut super::swap::Swaps,
+    heats: &mut Heats,
     sharing: &mut super::share::Sharing,
     slab: &crate::slab::Slab,
     metrics: &PlaneMetrics,
-    now: Instant,
+    now: Time,
     client: &Client,
     thread: u16,
 ) -> usize {
@@ -143,7 +141,7 @@ fn collect(
             if let Some(page) = sharing.frame_read(frame) {
                 let reads = &metrics.sharing.reads;
                 set(reads, get(reads).saturating_add(accesses.into()));
-                swaps.accessed(now, page, Access::Read, accesses);
+                heats.accessed(now, page, Access::Read, accesses);
             }
             return;
         };
@@ -151,7 +149,7 @@ fn collect(
             Intent::Read => Access::Read,
             Intent::Write => Access::Write,
         };
-        swaps.accessed(now, word.page(), access, accesses);
+        heats.accessed(now, word.page(), access, accesses);
     });
     notes
 }

@@ -3,8 +3,9 @@
 use std::time::Instant;
 
 use rackpool_fabric::EndpointId;
-use rackpool_model::{Access, PageId, PageState};
+use rackpool_model::{Access, FrameWord, PageId, PageState};
 use rackpool_proto::lease::{GrantedLease, LeaseId, LeaseKind, Users};
+use rackpool_proto::rack::{LeasePurpose, RackEvent};
 use rackpool_rrpc::RequestId;
 use rackpool_wire::peer::{PeerReply, PeerRequest};
 use rackpool_wire::swap::SwapId;
@@ -58,7 +59,7 @@ impl DataPlane {
         let reply = match request {
             PeerRequest::Lookup { page, access, keep, .. } => {
                 if keep {
-                    self.share_if_possible(page)?;
+                    self.machine.handle(RackEvent::ReplicaRequested(page));
                 }
                 self.serve_lookup(page, access, keep, ask.endpoint)?
             }
@@ -67,7 +68,8 @@ impl DataPlane {
             }
             PeerRequest::Revoke { page, lease, keep_reading } => {
                 let users = if keep_reading { Users::Writers } else { Users::Everyone };
-                return self.revoked(page, LeaseId(lease), users, ask);
+                self.revoked(page, LeaseId(lease), users, ask);
+                return Ok(());
             }
             PeerRequest::CompareAndSwap { addr, expected, new } => {
                 self.atomic(addr, Atomic::CompareAndSwap { expected, new })
@@ -93,7 +95,8 @@ impl DataPlane {
             PeerRequest::Contents { .. } => return self.serve_contents(ask, &request),
             PeerRequest::Return { page, lease } => {
                 self.reply(ask, &PeerReply::Heard)?;
-                return self.returned(page, ask.endpoint, LeaseId(lease), Users::Everyone);
+                self.returned(page, ask.endpoint, LeaseId(lease), Users::Everyone);
+                return Ok(());
             }
         };
         // Wait until the page can be used here, or has moved.
@@ -134,8 +137,8 @@ impl DataPlane {
             Ok(found) => found,
             Err(refusal) => return Ok(refusal),
         };
-        let most = self.most_of(page, found.word, keep);
-        self.give(page, endpoint, found, most, forwards)
+        let purpose = if keep { LeasePurpose::Replica } else { LeasePurpose::Access };
+        Ok(self.give(endpoint, found, purpose, forwards))
     }
 
     /// Grants a read lease of a page that has just arrived. The rack from which the page came may
@@ -150,38 +153,29 @@ impl DataPlane {
             Ok(found) => found,
             Err(refusal) => return Ok(refusal),
         };
-        let most = match self.most_of(page, found.word, false) {
-            LeaseKind::Read if self.has_come_by(swap, page, endpoint) => {
-                LeaseKind::WriteOnceQuiesced
-            }
-            most => most,
-        };
-        self.give(page, endpoint, found, most, self.writes_for_others(page))
+        let forwards = self.writes_for_others(page);
+        Ok(self.give(endpoint, found, LeasePurpose::Prefetch(swap), forwards))
     }
 
-    /// Grants a lease of at most the kind `most`.
+    /// Grants a lease, as strong as the page word and the purpose permit.
     fn give(
         &mut self,
-        page: PageId,
         endpoint: EndpointId,
         LocalPage { frame, word, usage }: LocalPage,
-        most: LeaseKind,
+        purpose: LeasePurpose,
         forwards: bool,
-    ) -> anyhow::Result<PeerReply> {
-        let Some(granted) = self.grant(page, endpoint, most) else {
-            return Ok(PeerReply::Busy);
+    ) -> PeerReply {
+        let Some(granted) = self.grant(endpoint, FrameWord { frame, word }, purpose) else {
+            return PeerReply::Busy;
         };
         let GrantedLease { id: LeaseId(lease), kind } = granted;
         let sharing = match kind {
-            LeaseKind::Share(sharing) => {
-                self.copy_leased(page)?;
-                Some(sharing.0)
-            }
+            LeaseKind::Share(sharing) => Some(sharing.0),
             LeaseKind::Read | LeaseKind::Write | LeaseKind::WriteOnceQuiesced => None,
         };
         let writable = matches!(kind, LeaseKind::Write | LeaseKind::WriteOnceQuiesced);
         let epoch = word.epoch();
-        Ok(PeerReply::Location { lease, frame, epoch, usage, writable, forwards, sharing })
+        PeerReply::Location { lease, frame, epoch, usage, writable, forwards, sharing }
     }
 
     /// Returns a page that other racks may access now, or the refusal to send them. For a leaving

@@ -11,7 +11,7 @@ use rackpool_wire::peer::{PeerReply, PeerRequest};
 use rackpool_wire::rack::RackAnswer;
 
 use super::clients::Caller;
-use super::leases::{KnownLocation, token};
+use super::leases::token;
 use super::peers::Purpose;
 use super::{ControlNotification, DataPlane, Located};
 
@@ -117,7 +117,7 @@ impl DataPlane {
         if self.slab.lookup(page).is_some() {
             return None;
         }
-        if let Some(found) = self.leases.found(page) {
+        if let Some(found) = self.machine.locations().of(page) {
             return Some(found.home);
         }
         let home = self.members.iter().find(|member| member.pages.contains(page))?;
@@ -162,12 +162,19 @@ impl DataPlane {
         self.seek(page)
     }
 
+    /// Returns the page's lease if it is valid and permits this access.
+    pub(super) fn lease(&self, now: Instant, page: PageId, access: Access) -> Option<Lease> {
+        let lease = self.machine.lease(self.at(now), page)?;
+        (access == Access::Read || lease.kind == LeaseKind::Write).then_some(lease)
+    }
+
     /// Returns the answer for a page whose lease permits this access.
     fn leased(&self, now: Instant, page: PageId, access: Access) -> Option<RackAnswer> {
-        let found = self.leases.found(page)?;
-        let lease = self.leases.lease(now, page, access);
+        let found = self.machine.locations().of(page)?;
+        let lease = self.lease(now, page, access);
         let is_good = lease.is_some_and(|lease| lease.home == found.home)
-            || access == Access::Write && self.leases.forward(now, page).is_some();
+            || access == Access::Write
+                && self.machine.forwarding_home(self.at(now), page).is_some();
         is_good.then_some(RackAnswer::Remote { home: found.home, usage: found.usage })
     }
 
@@ -220,13 +227,13 @@ impl DataPlane {
         }
         self.meet(home);
         let now = self.now();
-        let question = self.leases.ask(now, page);
+        let question = self.machine.ask(self.at(now), page);
         let search = self.searches.all.get_mut(&page);
         for waiting in search.into_iter().flat_map(|search| &mut search.callers) {
             waiting.home_asked.get_or_insert(question);
         }
         let purpose = Purpose::Lookup { page, question };
-        let keep = access == Access::Read && self.sharing.wants_copy(page);
+        let keep = access == Access::Read && self.machine.copies().is_wanted(page);
         let request = PeerRequest::Lookup { page, question, access, keep };
         self.ask(home, request, purpose, now + self.lease)
     }
@@ -293,7 +300,7 @@ impl DataPlane {
         if let Located::Home(home) = home
             && home != own
         {
-            self.leases.note_home(page, home);
+            self.machine.locations_mut().note_home(page, home);
         }
         let search = self.searches.all.get(&page).filter(|search| search.step == Step::Server);
         let Some(trouble) = search.map(|search| search.trouble) else { return Ok(()) };
@@ -411,12 +418,11 @@ impl DataPlane {
 
     /// Requests another lease of a page in use before the lease ends. Does nothing if there is no
     /// connection.
-    pub(super) fn renew(&mut self, page: PageId, home: RackId) -> anyhow::Result<()> {
+    pub(super) fn renew(&mut self, page: PageId, home: RackId, keep: bool) -> anyhow::Result<()> {
         let Some(endpoint) = self.peers.connected_endpoint(home) else { return Ok(()) };
         let now = self.now();
-        let question = self.leases.ask(now, page);
+        let question = self.machine.ask(self.at(now), page);
         let purpose = Purpose::Renew { page, question };
-        let keep = self.sharing.wants_copy(page);
         let request = PeerRequest::Lookup { page, question, access: Access::Read, keep };
         self.ask_over(endpoint, request, purpose, now + self.lease)
     }
@@ -427,11 +433,11 @@ impl DataPlane {
         let now = self.now();
         // Only the answer to the latest request of a page counts: a second request would make the
         // answer that callers already wait for useless.
-        if self.leases.lease(now, page, Access::Write).is_some() || self.peers.is_asked_for(page) {
+        if self.lease(now, page, Access::Write).is_some() || self.peers.is_asked_for(page) {
             return Ok(());
         }
         let Some(endpoint) = self.peers.connected_endpoint(home) else { return Ok(()) };
-        let question = self.leases.ask(now, page);
+        let question = self.machine.ask(self.at(now), page);
         let purpose = Purpose::Renew { page, question };
         let request = PeerRequest::Lookup { page, question, access: Access::Write, keep: false };
         self.ask_over(endpoint, request, purpose, now + self.lease)
@@ -447,7 +453,7 @@ impl DataPlane {
         let LeaseAnswer { page, question, home, endpoint, reply } = answer;
         match *reply {
             PeerReply::Location { lease, frame, epoch, usage, writable, forwards, sharing } => {
-                self.leases.note_found(page, KnownLocation { home, usage, forwards, gone: None });
+                self.machine.locations_mut().note_found(page, home, usage, forwards);
                 let (id, over) = (LeaseId(lease), token(endpoint));
                 let kind = match sharing {
                     _ if writable => for_writing,
@@ -457,8 +463,8 @@ impl DataPlane {
                 let lease = Lease { id, kind, home, endpoint: over, frame, epoch };
                 return self.granted(page, question, lease);
             }
-            PeerReply::NotHere => self.leases.forget(page),
-            PeerReply::NotAllocated => self.leases.drop_lease(page),
+            PeerReply::NotHere => self.machine.forget(page),
+            PeerReply::NotAllocated => self.machine.drop_lease(page),
             _ => {}
         }
         Ok(())

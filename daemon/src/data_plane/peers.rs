@@ -213,7 +213,7 @@ impl DataPlane {
                     Purpose::Revoke { page, lease, users } => {
                         self.call_back_failed(page, endpoint, lease, users);
                     }
-                    Purpose::PrefetchLease { swap, .. } => self.not_prefetched(swap)?,
+                    Purpose::PrefetchLease { swap, .. } => self.not_prefetched(swap),
                     Purpose::Renew { .. } | Purpose::Swap => {}
                     _ => self.wait_for_peer(call),
                 }
@@ -292,7 +292,7 @@ impl DataPlane {
     ) -> anyhow::Result<()> {
         let rack = self.peers.endpoints.remove(&endpoint);
         self.forget_asks(|ask| ask.endpoint == endpoint);
-        self.endpoint_ended(endpoint)?;
+        self.endpoint_ended(endpoint);
         let Some(rack) = rack else {
             self.peers.connect_failed(endpoint, &reason.error());
             return Ok(());
@@ -325,7 +325,7 @@ impl DataPlane {
             Purpose::Revoke { page, lease, users } => {
                 self.call_back_failed(page, id.endpoint, lease, users);
             }
-            Purpose::PrefetchLease { swap, .. } => self.not_prefetched(swap)?,
+            Purpose::PrefetchLease { swap, .. } => self.not_prefetched(swap),
             Purpose::Renew { .. } | Purpose::Swap => {}
         }
         Ok(())
@@ -385,7 +385,10 @@ impl DataPlane {
             Purpose::Operation(operation) => self.operation_answered(operation, rack, reply),
             Purpose::Exchange => self.exchange_answered(rack, reply),
             Purpose::Revoke { page, lease, users } => match reply {
-                PeerReply::Returned => self.returned(page, endpoint, lease, users),
+                PeerReply::Returned => {
+                    self.returned(page, endpoint, lease, users);
+                    Ok(())
+                }
                 other => {
                     tracing::error!("{rack} answered a lease called back with {other:?}");
                     self.call_back_failed(page, endpoint, lease, users);
@@ -456,7 +459,7 @@ impl DataPlane {
             let new = members.iter().find(|member| member.rack == old.rack);
             // The rack has new memory: everything leased from it is gone.
             if new.is_none_or(|new| new.memory != old.memory) {
-                self.leases.forget_home(old.rack);
+                self.machine.forget_home(old.rack);
                 if let Some(endpoint) = self.peers.connected_endpoint(old.rack) {
                     self.fabric.disconnect(endpoint);
                 }

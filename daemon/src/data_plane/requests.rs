@@ -188,7 +188,7 @@ impl DataPlane {
         let quiet = !self.slab.is_leaving()
             && !self.slab.is_reserving()
             && !self.is_copying()
-            && !self.is_unsharing();
+            && !self.machine.is_unsharing();
         let frames = self.reserved_frames();
         for mut starved in std::mem::take(&mut self.starved) {
             if frames != starved.reserved && self.slab.is_reserving() {

@@ -306,7 +306,7 @@ impl DataPlane {
                 let page_size = self.rack.geometry.page_size;
                 match self.addr_asked(id)?.and_then(|addr| addr.page(page_size)) {
                     Some(page) => {
-                        self.leases.forget(page);
+                        self.machine.forget(page);
                         self.wait(id, Waiting::Home(page));
                         self.notify(ControlNotification::Locate(page));
                         Ok(())

@@ -93,7 +93,7 @@ impl DataPlane {
     /// Orders the release of frames that have been free for the time that the operator has set.
     /// Does nothing while pages move, because a free frame may be meant for one of them.
     pub(super) fn release_frames(&mut self) {
-        let under_way = self.swaps.are_under_way();
+        let under_way = self.are_pages_moving();
         let Some(reserves) = &mut self.reserves else { return };
         let Some(long) = reserves.rules.release_after else { return };
         let now = Instant::now();

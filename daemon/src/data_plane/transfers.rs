@@ -146,7 +146,7 @@ impl DataPlane {
         match self.transfer_request(caller, within, access) {
             // The transfer could overtake those on the other endpoint.
             Ok(LeasedTransfer { endpoint, .. }) if over.is_some_and(|over| over != endpoint) => {
-                self.operation_ended(page, endpoint, access)?;
+                self.operation_ended(page, endpoint, access);
                 self.refuse_transfer(caller, batch, RackAnswer::Moved);
             }
             Ok(LeasedTransfer { home, endpoint, operation }) => {
@@ -176,7 +176,7 @@ impl DataPlane {
                     }
                     // The endpoint is ending.
                     Err(_) => {
-                        self.operation_ended(page, endpoint, access)?;
+                        self.operation_ended(page, endpoint, access);
                         self.refuse_transfer(caller, batch, RackAnswer::Moved);
                     }
                 }
@@ -236,7 +236,7 @@ impl DataPlane {
         let page_size = self.rack.geometry.page_size;
         let now = self.cached_now();
         // Last, because an operation that was begun must be ended.
-        let lease = self.leases.begin(now, page, access).ok_or(RackAnswer::Moved)?;
+        let lease = self.machine.begin(self.at(now), page, access).ok_or(RackAnswer::Moved)?;
         let transfer = Transfer {
             local,
             local_offset,
@@ -278,14 +278,11 @@ impl DataPlane {
                 self.refuse_transfer(caller, batch, RackAnswer::Invalid);
             }
         }
-        self.operation_ended(page, endpoint, access)?;
+        self.operation_ended(page, endpoint, access);
         // Last, because no caller waits for this. A repeated transfer is counted when it has
         // succeeded.
         if is_done {
-            self.remote_access(page, access, 1)?;
-            if access == Access::Read {
-                self.ask_for_copy(page)?;
-            }
+            self.remote_access(page, access, 1);
         }
         Ok(())
     }
@@ -297,7 +294,7 @@ impl DataPlane {
         for id in self.rrpc.withdraw_transfers(of_client) {
             let withdrawn = self.transfers.on_the_way.remove(&id);
             if let Some(OnTheWay { page, endpoint, access, .. }) = withdrawn {
-                self.operation_ended(page, endpoint, access)?;
+                self.operation_ended(page, endpoint, access);
             }
         }
         Ok(())

@@ -323,7 +323,7 @@ impl PlaneUnderTest {
 
     /// Starts (or ends) the need that no other rack has a lease of the page.
     pub fn need(&mut self, page: PageId, is_needed: bool) -> anyhow::Result<()> {
-        self.plane.need(page, is_needed)
+        self.plane.require_page(page, is_needed)
     }
 
     /// Makes the data plane request a copy of a page whose home has refused a swap because the page

@@ -81,7 +81,7 @@ impl SlabUnderTest {
     /// Closes empty pages and frees the frames of all leaving pages.
     pub fn drain(&mut self) -> anyhow::Result<()> {
         self.slab.close_empty_pages()?;
-        for frame in self.slab.take_leaving() {
+        for frame in self.slab.take_newly_leaving() {
             self.slab.quiesced(frame)?;
         }
         Ok(())

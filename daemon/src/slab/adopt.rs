@@ -34,8 +34,8 @@ impl Slab {
             free_since: BTreeMap::new(),
             borrowed: BTreeMap::new(),
             partial: vec![Vec::new(); usize::from(SizeClass::count(page_size))],
-            leaving: Vec::new(),
-            newly_leaving: true,
+            leaving: 0,
+            newly_leaving: Vec::new(),
             allocated_bytes: 0,
             departed: BTreeSet::new(),
             arriving: BTreeSet::new(),
@@ -103,7 +103,10 @@ impl Slab {
                     self.leave(frame)?;
                 }
             }
-            (Some(PageState::Leaving), _) => self.leaving.push(frame),
+            (Some(PageState::Leaving), _) => {
+                self.leaving += 1;
+                self.newly_leaving.push(frame);
+            }
             (Some(PageState::Free), _) => {
                 self.set_use(frame, PageUse::Unused)?;
                 self.free_pages.insert(word.page(), frame);

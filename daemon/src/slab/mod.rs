@@ -116,10 +116,10 @@ pub(crate) struct Slab {
     borrowed: BTreeMap<FrameId, PageId>,
     /// Frames of each class with free objects, the most recent last.
     partial: Vec<Vec<FrameId>>,
-    /// Frames whose page is leaving and that wait for their last user.
-    leaving: Vec<FrameId>,
-    /// Set when a page began to leave after the last [`Slab::take_newly_leaving`].
-    newly_leaving: bool,
+    /// The number of frames whose page is leaving and that wait for their last user.
+    leaving: usize,
+    /// Those whose page began to leave after the last [`Slab::take_newly_leaving`].
+    newly_leaving: Vec<FrameId>,
     allocated_bytes: u64,
     /// Frames whose page has gone to another rack and that may still have readers.
     departed: BTreeSet<FrameId>,
@@ -293,23 +293,17 @@ impl Slab {
 
     /// Returns true if pages are leaving.
     pub(crate) const fn is_leaving(&self) -> bool {
-        !self.leaving.is_empty()
+        self.leaving > 0
     }
 
-    /// Takes the frames whose page is leaving. The caller must return those that are not quiesced
-    /// with [`Self::keep_leaving`].
-    pub(crate) fn take_leaving(&mut self) -> Vec<FrameId> {
-        std::mem::take(&mut self.leaving)
+    /// Returns true if a page began to leave after the last [`Self::take_newly_leaving`].
+    pub(crate) const fn has_newly_leaving(&self) -> bool {
+        !self.newly_leaving.is_empty()
     }
 
-    /// Returns frames whose pages are still leaving.
-    pub(crate) fn keep_leaving(&mut self, frames: Vec<FrameId>) {
-        self.leaving = frames;
-    }
-
-    /// Returns true if a page word was changed to leaving since the last call. The caller must then
-    /// issue the heavy barrier before it scans the access slots.
-    pub(crate) fn take_newly_leaving(&mut self) -> bool {
+    /// Takes the frames whose page began to leave since the last call. The caller reports each with
+    /// [`Self::quiesced`] after its last user.
+    pub(crate) fn take_newly_leaving(&mut self) -> Vec<FrameId> {
         std::mem::take(&mut self.newly_leaving)
     }
 
@@ -323,6 +317,7 @@ impl Slab {
         let word = self.word(frame)?;
         self.set_use(frame, PageUse::Unused)?;
         self.step(frame, PageEvent::Quiesced)?;
+        self.leaving = self.leaving.saturating_sub(1);
         self.free_pages.insert(word.page(), frame);
         Ok(())
     }
@@ -364,8 +359,8 @@ impl Slab {
     /// Makes the page of a frame leave: its frame becomes free after its last user.
     fn leave(&mut self, frame: FrameId) -> Result<(), SlabError> {
         self.step(frame, PageEvent::Left)?;
-        self.leaving.push(frame);
-        self.newly_leaving = true;
+        self.leaving += 1;
+        self.newly_leaving.push(frame);
         Ok(())
     }
 

@@ -66,7 +66,7 @@ impl Fixture {
     }
 
     fn drain(&mut self) {
-        for frame in self.slab.take_leaving() {
+        for frame in self.slab.take_newly_leaving() {
             self.slab.quiesced(frame).unwrap();
         }
     }

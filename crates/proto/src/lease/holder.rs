@@ -3,9 +3,7 @@ use alloc::vec::Vec;
 
 use rackpool_model::{Access, PageId, RackId};
 
-use super::{
-    EndpointToken, Lease, LeaseId, LeaseKey, LeaseKind, LeaseRules, Revocation, TimedLease, Users,
-};
+use super::{EndpointToken, Lease, LeaseKey, LeaseKind, LeaseRules, Revocation, TimedLease, Users};
 use crate::Time;
 use crate::planted_bugs::{Bug, Bugs, Sound};
 
@@ -24,7 +22,7 @@ pub enum HolderEvent {
     /// The home calls back a lease, or the right to do more than read, over an endpoint of this
     /// incarnation. Leases of an earlier incarnation can't be returned, since its operations may
     /// still land; they end with their endpoints.
-    Revoked(PageId, EndpointToken, LeaseId, Users),
+    Revoked(Revocation),
     /// The page has arrived in this rack. Its lease is returned without a call back.
     Arrived(PageId),
     /// This rack has quiesced the page that it gave: a [`LeaseKind::WriteOnceQuiesced`] lease of it
@@ -40,7 +38,7 @@ pub enum HolderEvent {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HolderAction {
     /// Send the home the return of the lease, or of the right to do more than read.
-    Return(PageId, EndpointToken, LeaseId, Users),
+    Return(Revocation),
     /// The lease is in use and in its second half: [`LeaseHolder::ask`] this home for the next one.
     /// The present lease stays in use meanwhile.
     Renew(PageId, RackId),
@@ -265,14 +263,12 @@ impl<B: Bugs> LeaseHolder<B> {
                     self.hold(page, lease, at);
                 }
             }
-            HolderEvent::Revoked(page, endpoint, id, users) => {
-                self.revoked(page, endpoint, id, users);
-            }
+            HolderEvent::Revoked(revocation) => self.revoked(revocation),
             HolderEvent::Arrived(page) => {
                 self.asked.remove(&page);
                 if let Some(Held { lease, .. }) = self.held.get(&page) {
-                    let (endpoint, id) = (lease.endpoint, lease.id);
-                    self.revoked(page, endpoint, id, Users::Everyone);
+                    let (endpoint, lease) = (lease.endpoint, lease.id);
+                    self.revoked(Revocation { page, endpoint, lease, users: Users::Everyone });
                 }
             }
             HolderEvent::Quiesced(page) => {
@@ -304,7 +300,8 @@ impl<B: Bugs> LeaseHolder<B> {
         None
     }
 
-    fn revoked(&mut self, page: PageId, endpoint: EndpointToken, id: LeaseId, users: Users) {
+    fn revoked(&mut self, revocation: Revocation) {
+        let Revocation { page, endpoint, lease: id, users } = revocation;
         let held = self.held.get_mut(&page).filter(|held| held.lease.endpoint == endpoint);
         let newer = held.as_ref().is_some_and(|held| held.lease.id > id);
         let known = held.as_ref().is_some_and(|held| held.lease.id >= id);
@@ -321,7 +318,7 @@ impl<B: Bugs> LeaseHolder<B> {
         if !known && !self.bugs.has(Bug::TakeOvertakenGrant) {
             self.asked.remove(&page);
         }
-        self.returning.insert(Revocation { page, endpoint, lease: id, users });
+        self.returning.insert(revocation);
         self.give_back();
     }
 
@@ -333,8 +330,7 @@ impl<B: Bugs> LeaseHolder<B> {
         };
         for revocation in self.returning.iter().filter(ready).copied().collect::<Vec<_>>() {
             self.returning.remove(&revocation);
-            let Revocation { page, endpoint, lease, users } = revocation;
-            self.actions.push_back(HolderAction::Return(page, endpoint, lease, users));
+            self.actions.push_back(HolderAction::Return(revocation));
         }
     }
 }

@@ -3,7 +3,9 @@ use alloc::vec::Vec;
 
 use rackpool_model::PageId;
 
-use super::{EndpointToken, GrantedLease, LeaseId, LeaseKey, LeaseKind, LeaseRules, Users};
+use super::{
+    EndpointToken, GrantedLease, LeaseId, LeaseKey, LeaseKind, LeaseRules, Revocation, Users,
+};
 use crate::Time;
 use crate::planted_bugs::{Bug, Bugs, Sound};
 
@@ -17,7 +19,7 @@ pub enum HomeEvent {
     /// The page is not needed any more; no `Clean` follows.
     PageSpared(PageId),
     /// A holder has returned a lease, or the right to do more than read.
-    Returned(PageId, EndpointToken, LeaseId, Users),
+    Returned(Revocation),
     /// The endpoint has ended: no operation can land over it any more.
     EndpointEnded(EndpointToken),
     /// The machine's deadline has passed.
@@ -29,7 +31,7 @@ pub enum HomeEvent {
 pub enum HomeAction {
     /// Ask the holder to return the lease, or the right to do more than read. The machine repeats
     /// it each `retry`.
-    Revoke(PageId, EndpointToken, LeaseId, Users),
+    Revoke(Revocation),
     /// Fence the endpoint; report [`HomeEvent::EndpointEnded`] when it has ended.
     Fence(EndpointToken),
     /// No rack holds such a lease of the page any more, and none of an earlier incarnation can be
@@ -163,9 +165,9 @@ impl<B: Bugs> LeaseHome<B> {
             HomeEvent::PageSpared(page) => {
                 self.needed.remove(&page);
             }
-            HomeEvent::Returned(page, endpoint, id, users) => {
-                self.returned(LeaseKey { page, endpoint }, id, users);
-                self.drive(page);
+            HomeEvent::Returned(revocation) => {
+                self.returned(revocation);
+                self.drive(revocation.page);
             }
             HomeEvent::EndpointEnded(endpoint) => {
                 self.fenced.remove(&endpoint);
@@ -230,9 +232,11 @@ impl<B: Bugs> LeaseHome<B> {
         }
     }
 
-    /// The holder has returned `id`: it holds no older lease of the page, and accepts no older
+    /// The holder has returned a lease: it holds no older lease of the page, and accepts no older
     /// grant.
-    fn returned(&mut self, of: LeaseKey, id: LeaseId, users: Users) {
+    fn returned(&mut self, revocation: Revocation) {
+        let Revocation { page, endpoint, lease: id, users } = revocation;
+        let of = LeaseKey { page, endpoint };
         let id = if self.bugs.has(Bug::TakeAnyReturn) { LeaseId(u64::MAX) } else { id };
         let Some(given) = self.given.get_mut(&of) else { return };
         if users == Users::Everyone && given.id <= id {
@@ -271,7 +275,9 @@ impl<B: Bugs> LeaseHome<B> {
             } else if again {
                 let asked = given.asked.or(Some(self.now));
                 self.given.insert(LeaseKey { page, endpoint }, Given { asked, ..given });
-                self.actions.push_back(HomeAction::Revoke(page, endpoint, given.id, users));
+                let lease = given.id;
+                let revocation = Revocation { page, endpoint, lease, users };
+                self.actions.push_back(HomeAction::Revoke(revocation));
             }
         }
         if again {

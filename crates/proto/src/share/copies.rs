@@ -200,6 +200,19 @@ impl<B: Bugs> Copies<B> {
         of_frame.next().map(CachedCopy::is_busy)
     }
 
+    /// Returns true if a replica is not being copied.
+    #[must_use]
+    pub fn has_idle(&self) -> bool {
+        self.copies.values().any(|cached| !cached.is_busy())
+    }
+
+    /// Returns the frames into which no copy is in flight.
+    #[must_use]
+    pub fn idle_frames(&self) -> Vec<FrameId> {
+        let idle = self.copies.values().filter(|cached| !cached.is_busy());
+        idle.map(|cached| cached.ours).collect()
+    }
+
     /// Returns the number of replicas.
     #[must_use]
     pub fn len(&self) -> usize {

@@ -3,9 +3,9 @@ use rackpool_wire::swap::{Between, FromServer, PrepareRefusal, RequestRefusal, S
 
 use super::{RECORD_WORDS, SwapRecordError};
 
-/// An event in a rack.
+/// An event for the swaps of a rack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum RackEvent {
+pub enum PeerEvent {
     /// A page of another rack was found hot.
     Heated {
         /// The page.
@@ -19,16 +19,16 @@ pub enum RackEvent {
     ServerSent(FromServer),
     /// Another rack sent a message.
     RackSent(RackId, Between),
-    /// The quiescence that [`RackAction::Quiesce`] asks for is reached.
+    /// The quiescence that [`PeerAction::Quiesce`] asks for is reached.
     Quiesced(SwapId, Quiesce),
-    /// A copy has ended. Each [`RackAction::Copy`] ends in bounded time.
+    /// A copy has ended. Each [`PeerAction::Copy`] ends in bounded time.
     Copied {
         /// The swap.
         swap: SwapId,
         /// Whether all bytes were copied.
         whole: bool,
     },
-    /// The [`RackAction::PrefetchLease`] of this swap has succeeded or failed.
+    /// The [`PeerAction::PrefetchLease`] of this swap has succeeded or failed.
     LeasePrefetched(SwapId),
     /// A client or rack writes, or waits to write, a page that goes.
     WriteWanted(PageId),
@@ -54,7 +54,7 @@ pub enum Quiesce {
     /// Writers of this rack, and holders of leases that permit writing. If the page is
     /// dirty-logged, clients that log their lines may stay. A client whose last note names the
     /// page, from an earlier swap, may still store to it: the shell reads the last note of each
-    /// client, also for [`RackAction::SendDirtyLines`].
+    /// client, also for [`PeerAction::SendDirtyLines`].
     Writers,
     /// Writers of this rack in a page whose dirty logging has just ended. The shell scans the
     /// access slots behind a fence of its own processor; a heavy barrier is not needed, since these
@@ -66,9 +66,9 @@ pub enum Quiesce {
     Everyone,
 }
 
-/// An action for the shell of a rack. The shell executes actions in order, before the next event.
+/// An action for the swaps of a rack. The shell executes actions in order, before the next event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum RackAction {
+pub enum PeerAction {
     /// Send a message to the metadata server.
     TellServer(ToServer),
     /// Send a message to another rack.
@@ -87,7 +87,7 @@ pub enum RackAction {
     },
     /// Store a page word.
     StoreWord(FrameId, PageWord),
-    /// Report [`RackEvent::Quiesced`] once these users are out of the frame. The shell scans the
+    /// Report [`PeerEvent::Quiesced`] once these users are out of the frame. The shell scans the
     /// access slots of this rack behind a heavy barrier after the last word.
     Quiesce {
         /// The swap.
@@ -125,14 +125,14 @@ pub enum RackAction {
         /// Whether the shell knows all dirty lines: the page was frozen in this incarnation.
         known: bool,
     },
-    /// Store the bytes of [`RackEvent::DirtyLinesReceived`] in this frame.
+    /// Store the bytes of [`PeerEvent::DirtyLinesReceived`] in this frame.
     ApplyDirtyLines {
         /// The swap.
         swap: SwapId,
         /// The frame.
         frame: FrameId,
     },
-    /// Prefetch a lease of the page at its new home, and report [`RackEvent::LeasePrefetched`] when
+    /// Prefetch a lease of the page at its new home, and report [`PeerEvent::LeasePrefetched`] when
     /// the page is readable there. This rack waits for it, for a bounded time, before it turns its
     /// own readers away.
     PrefetchLease {

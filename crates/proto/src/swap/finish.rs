@@ -5,7 +5,7 @@ use rackpool_model::{FrameWord, PageEvent, PageState, PageWord, RackId};
 use rackpool_wire::swap::{PageLife, SwapId, SwapMessage};
 
 use super::in_flight::{Finish, Leaving, Stage, Step, UnderWay, vacated, word_of};
-use super::{Frames, Phase, Quiesce, RackAction, Record, SwapEvent, SwapPeer};
+use super::{Frames, PeerAction, Phase, Quiesce, Record, SwapEvent, SwapPeer};
 use crate::planted_bugs::{Bug, Bugs};
 
 /// The longest interval of an unanswered question, in retries.
@@ -61,7 +61,7 @@ impl<B: Bugs> SwapPeer<B> {
             if let Some(FrameWord { frame, word }) = out
                 && let Ok(thawed) = word.apply(PageEvent::Thawed)
             {
-                self.actions.push_back(RackAction::StoreWord(frame, thawed));
+                self.actions.push_back(PeerAction::StoreWord(frame, thawed));
             }
         }
         let lands = self.slots[slot].is_some_and(|under_way| under_way.copying);
@@ -74,7 +74,7 @@ impl<B: Bugs> SwapPeer<B> {
         if let Some(FrameWord { frame, word }) = incoming
             && let Ok(free) = word.apply(PageEvent::Cancelled { page, epoch })
         {
-            self.actions.push_back(RackAction::StoreWord(frame, free));
+            self.actions.push_back(PeerAction::StoreWord(frame, free));
         }
     }
 
@@ -91,11 +91,11 @@ impl<B: Bugs> SwapPeer<B> {
             let Ok(leaving) = word.apply(PageEvent::Left) else {
                 return self.set_leaving(slot, Leaving::Done);
             };
-            self.actions.push_back(RackAction::StoreWord(frame, leaving));
-            self.actions.push_back(RackAction::Record(SwapEvent::Departed(record.out.page)));
+            self.actions.push_back(PeerAction::StoreWord(frame, leaving));
+            self.actions.push_back(PeerAction::Record(SwapEvent::Departed(record.out.page)));
         }
         let (swap, page, who) = (record.swap, record.out.page, Quiesce::Holders);
-        self.actions.push_back(RackAction::Quiesce { swap, frame, page, who });
+        self.actions.push_back(PeerAction::Quiesce { swap, frame, page, who });
         self.set_leaving(slot, Leaving::Holders);
         if self.bugs.has(Bug::LeftBeforeReturned) {
             self.tell_peer(slot, SwapMessage::Quiesced);
@@ -136,8 +136,8 @@ impl<B: Bugs> SwapPeer<B> {
             if self.bugs.has(Bug::ReuseEpoch) {
                 word = PageWord::new(PageState::Frozen, record.incoming.epoch, word.page());
             }
-            self.actions.push_back(RackAction::StoreWord(frame, word));
-            self.actions.push_back(RackAction::Record(SwapEvent::Arrived(word.page())));
+            self.actions.push_back(PeerAction::StoreWord(frame, word));
+            self.actions.push_back(PeerAction::Record(SwapEvent::Arrived(word.page())));
             if record.stale {
                 self.tell_peer(slot, SwapMessage::DirtyLinesApplied);
             }
@@ -145,8 +145,8 @@ impl<B: Bugs> SwapPeer<B> {
         let peer_left = self.slots[slot].is_some_and(|under_way| under_way.peer_left);
         match word.apply(PageEvent::Thawed) {
             Ok(thawed) if peer_left || self.bugs.has(Bug::ThawBeforeQuiesced) => {
-                self.actions.push_back(RackAction::StoreWord(frame, thawed));
-                self.actions.push_back(RackAction::Record(SwapEvent::Thawed(word.page())));
+                self.actions.push_back(PeerAction::StoreWord(frame, thawed));
+                self.actions.push_back(PeerAction::Record(SwapEvent::Thawed(word.page())));
                 self.set_settled(slot);
             }
             Ok(_) => self.ask_whether_left(slot),
@@ -177,10 +177,10 @@ impl<B: Bugs> SwapPeer<B> {
             (Leaving::Holders, Quiesce::Holders) => {
                 self.set_leaving(slot, Leaving::Readers);
                 self.tell_peer(slot, SwapMessage::Quiesced);
-                self.actions.push_back(RackAction::Record(SwapEvent::Quiesced(record.out.page)));
+                self.actions.push_back(PeerAction::Record(SwapEvent::Quiesced(record.out.page)));
                 let (swap, page, who) = (record.swap, record.out.page, Quiesce::Everyone);
                 let Some(frame) = record.out_frame else { return };
-                self.actions.push_back(RackAction::Quiesce { swap, frame, page, who });
+                self.actions.push_back(PeerAction::Quiesce { swap, frame, page, who });
                 if self.bugs.has(Bug::ReleaseBeforeQuiesce) {
                     self.release(frames, slot, &record);
                 }
@@ -198,7 +198,7 @@ impl<B: Bugs> SwapPeer<B> {
             Some(FrameWord { frame, word })
         });
         if let Some(FrameWord { frame, word }) = next {
-            self.actions.push_back(RackAction::StoreWord(frame, word));
+            self.actions.push_back(PeerAction::StoreWord(frame, word));
         }
     }
 

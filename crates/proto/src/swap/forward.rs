@@ -6,7 +6,7 @@ use rackpool_model::{FrameId, FrameWord, PageEvent, PageId, PageState, RackId};
 use rackpool_wire::swap::{SwapId, SwapMessage};
 
 use super::in_flight::{Forwarding, Handover, Leaving, Prepared, Stage, Step, UnderWay, word_of};
-use super::{Frames, Phase, Quiesce, RackAction, Record, SwapEvent, SwapPeer};
+use super::{Frames, PeerAction, Phase, Quiesce, Record, SwapEvent, SwapPeer};
 use crate::Time;
 use crate::planted_bugs::{Bug, Bugs};
 
@@ -51,8 +51,8 @@ impl<B: Bugs> SwapPeer<B> {
     /// (it also does so if the page word is dirty-logged, which the shell checks itself). The page
     /// goes and its word is frozen. Before the decision, either the peer may not copy it yet, or
     /// its record says that the copy is incomplete; after the commit, only while the page is open.
-    /// The caller must remember the lines written for [`RackAction::SendDirtyLines`], and report
-    /// [`RackEvent::WriteWanted`](super::RackEvent::WriteWanted) if a write is [not
+    /// The caller must remember the lines written for [`PeerAction::SendDirtyLines`], and report
+    /// [`PeerEvent::WriteWanted`](super::PeerEvent::WriteWanted) if a write is [not
     /// expected](Self::expects_no_writer).
     #[must_use]
     pub fn forwards(&self, page: PageId) -> bool {
@@ -74,7 +74,7 @@ impl<B: Bugs> SwapPeer<B> {
     }
 
     /// Returns true if the shell must report
-    /// [`RackEvent::WriteWanted`](super::RackEvent::WriteWanted) when this page, which goes, is
+    /// [`PeerEvent::WriteWanted`](super::PeerEvent::WriteWanted) when this page, which goes, is
     /// written or to be written.
     #[must_use]
     pub fn expects_no_writer(&self, page: PageId) -> bool {
@@ -143,7 +143,7 @@ impl<B: Bugs> SwapPeer<B> {
                 word_of(frames, record.out_frame, record.out.page)
             && let Ok(dirty_logged) = word.apply(PageEvent::DirtyLogged)
         {
-            self.actions.push_back(RackAction::StoreWord(frame, dirty_logged));
+            self.actions.push_back(PeerAction::StoreWord(frame, dirty_logged));
         }
     }
 
@@ -241,20 +241,20 @@ impl<B: Bugs> SwapPeer<B> {
                 if let Ok(closed) = word.apply(PageEvent::Closed)
                     && !self.bugs.has(Bug::SendWhileOpen)
                 {
-                    self.actions.push_back(RackAction::StoreWord(frame, closed));
+                    self.actions.push_back(PeerAction::StoreWord(frame, closed));
                 }
                 let who = Quiesce::DirtyLoggers;
-                self.actions.push_back(RackAction::Quiesce { swap, frame, page, who });
+                self.actions.push_back(PeerAction::Quiesce { swap, frame, page, who });
             }
             Handover::Closing { until, pause, dirty_logged } if now >= until => {
                 let pause = longer(pause);
                 let until = now.after(retry.saturating_mul(pause));
                 under_way.handover = Handover::Open { until, pause };
-                self.actions.push_back(RackAction::CancelQuiesce(swap, page));
+                self.actions.push_back(PeerAction::CancelQuiesce(swap, page));
                 if let Ok(open) = word.apply(PageEvent::DirtyLogged)
                     && dirty_logged
                 {
-                    self.actions.push_back(RackAction::StoreWord(frame, open));
+                    self.actions.push_back(PeerAction::StoreWord(frame, open));
                 }
             }
             Handover::Due { at, pause } if now >= at => {
@@ -263,7 +263,7 @@ impl<B: Bugs> SwapPeer<B> {
                 under_way.handover = Handover::Due { at, pause };
                 let known = under_way.forwarding != Forwarding::Never
                     || self.bugs.has(Bug::TrustDirtyLinesOverARestart);
-                self.actions.push_back(RackAction::SendDirtyLines { swap, to, frame, known });
+                self.actions.push_back(PeerAction::SendDirtyLines { swap, to, frame, known });
             }
             _ => {}
         }
@@ -338,10 +338,10 @@ impl<B: Bugs> SwapPeer<B> {
         {
             if known {
                 under_way.caught_up = true;
-                self.actions.push_back(RackAction::ApplyDirtyLines { swap, frame });
+                self.actions.push_back(PeerAction::ApplyDirtyLines { swap, frame });
             } else {
                 under_way.copying = true;
-                let copy = RackAction::Copy { swap, from, theirs, ours: frame };
+                let copy = PeerAction::Copy { swap, from, theirs, ours: frame };
                 self.actions.push_back(copy);
             }
         }
@@ -360,7 +360,7 @@ impl<B: Bugs> SwapPeer<B> {
         } else if !core::mem::replace(&mut under_way.lost, true) {
             // A peer that has quiesced the page, or has no record, has no lines to send: its memory
             // is another one.
-            self.actions.push_back(RackAction::Record(SwapEvent::Lost(record.incoming.page)));
+            self.actions.push_back(PeerAction::Record(SwapEvent::Lost(record.incoming.page)));
         }
         false
     }

@@ -12,7 +12,7 @@ pub struct Offered {
 }
 
 /// The rack's memory as its machine reads it. The machine changes nothing here: it emits
-/// [`RackAction::StoreWord`](super::RackAction::StoreWord), and the shell executes all actions
+/// [`PeerAction::StoreWord`](super::PeerAction::StoreWord), and the shell executes all actions
 /// before the next event.
 pub trait Frames {
     /// Returns the frame and word of a page of this rack, free pages included.

@@ -8,9 +8,9 @@ use rackpool_wire::swap::{
 };
 
 use super::in_flight::{Offering, Prepared, Stage, Step, UnderWay};
-use super::rack::SwapRequest;
+use super::peer::SwapRequest;
 use super::record::is_possible;
-use super::{Frames, Phase, Quiesce, RackAction, Record, Role, SwapEvent, SwapPeer};
+use super::{Frames, PeerAction, Phase, Quiesce, Record, Role, SwapEvent, SwapPeer};
 use crate::Time;
 use crate::planted_bugs::{Bug, Bugs};
 
@@ -35,7 +35,7 @@ impl<B: Bugs> SwapPeer<B> {
         let busy = |page| self.is_busy(page) || self.requests.values().any(|w| w.offered == page);
         let Some(offered) = frames.offer(&busy).filter(|offered| !offered.hot) else {
             self.paused.insert(page, self.now.after(self.rules.pause));
-            self.actions.push_back(RackAction::Record(SwapEvent::NoColdPage(page)));
+            self.actions.push_back(PeerAction::Record(SwapEvent::NoColdPage(page)));
             return;
         };
         let (nonce, until) = (self.number(), self.now.after(self.rules.want));
@@ -60,7 +60,7 @@ impl<B: Bugs> SwapPeer<B> {
                     (want.send_again, want.until) = (Time::END, Time::END);
                 }
                 let want = ToServer::Request { page, offered, nonce };
-                self.actions.push_back(RackAction::TellServer(want));
+                self.actions.push_back(PeerAction::TellServer(want));
             }
         }
     }
@@ -71,7 +71,7 @@ impl<B: Bugs> SwapPeer<B> {
         };
         self.requests.remove(&page);
         self.paused.insert(page, self.now.after(self.rules.pause));
-        self.actions.push_back(RackAction::Record(SwapEvent::RequestRefused(page, reason)));
+        self.actions.push_back(PeerAction::Record(SwapEvent::RequestRefused(page, reason)));
     }
 
     /// The metadata server has granted a request. The request is removed, so that no swap begins
@@ -82,7 +82,7 @@ impl<B: Bugs> SwapPeer<B> {
         }
         let want = self.requests.iter().find(|(_, want)| want.nonce == nonce);
         let Some((wanted, want)) = want.map(|(page, want)| (*page, *want)) else {
-            self.actions.push_back(RackAction::TellServer(ToServer::Abort { swap }));
+            self.actions.push_back(PeerAction::TellServer(ToServer::Abort { swap }));
             return;
         };
         self.requests.remove(&wanted);
@@ -100,7 +100,7 @@ impl<B: Bugs> SwapPeer<B> {
         let (Some(slot), Some(FrameWord { frame, word })) = (slot, is_offerable(want.offered))
         else {
             self.paused.insert(wanted, self.now.after(self.rules.pause));
-            self.actions.push_back(RackAction::TellServer(ToServer::Abort { swap }));
+            self.actions.push_back(PeerAction::TellServer(ToServer::Abort { swap }));
             return;
         };
         let SwapRequest { milli, read_hot, .. } = want;
@@ -171,15 +171,15 @@ impl<B: Bugs> SwapPeer<B> {
         let frozen = if live { word.apply(PageEvent::Frozen).map(Some) } else { Ok(None) };
         let (Ok(reserved), Ok(frozen)) = (reserved, frozen) else { return self.give_up(slot) };
         self.note(slot, &record);
-        self.actions.push_back(RackAction::StoreWord(in_frame, reserved));
+        self.actions.push_back(PeerAction::StoreWord(in_frame, reserved));
         let mut prepared = Prepared { quiesced: true, ..Prepared::default() };
         if let Some(frozen) = frozen {
             let (page, who) = (record.out.page, Quiesce::Writers);
-            self.actions.push_back(RackAction::StoreWord(frame, frozen));
-            self.actions.push_back(RackAction::Quiesce { swap, frame, page, who });
+            self.actions.push_back(PeerAction::StoreWord(frame, frozen));
+            self.actions.push_back(PeerAction::Quiesce { swap, frame, page, who });
             prepared.quiesced = self.bugs.has(Bug::SkipQuiesce);
         }
-        let copy = RackAction::Copy { swap, from: peer, theirs, ours: in_frame };
+        let copy = PeerAction::Copy { swap, from: peer, theirs, ours: in_frame };
         self.actions.push_back(copy);
         if let Some(under_way) = &mut self.slots[slot] {
             under_way.stage = Stage::Noted { record, step: Step::Prepare(prepared) };
@@ -237,7 +237,7 @@ impl<B: Bugs> SwapPeer<B> {
         let moved = |life: PageLife| PageLife { page: life.page, epoch: life.epoch.next() };
         let (page, offered) = (moved(record.incoming), moved(record.out));
         let commit = ToServer::Commit { swap, page, offered };
-        self.actions.push_back(RackAction::TellServer(commit));
+        self.actions.push_back(PeerAction::TellServer(commit));
     }
 
     pub(super) fn prepare_refused(&mut self, slot: usize, reason: PrepareRefusal) {
@@ -245,7 +245,7 @@ impl<B: Bugs> SwapPeer<B> {
             return;
         };
         let event = SwapEvent::PrepareRefused(offering.wanted, reason);
-        self.actions.push_back(RackAction::Record(event));
+        self.actions.push_back(PeerAction::Record(event));
         self.give_up(slot);
     }
 }

@@ -5,7 +5,7 @@ use rackpool_wire::swap::{Between, PageLife, PrepareRefusal, SwapMessage};
 
 use super::in_flight::{Forwarding, Prepared, Stage, Step, UnderWay};
 use super::record::is_possible;
-use super::{Frames, Phase, Quiesce, RackAction, Record, Role, SwapPeer};
+use super::{Frames, PeerAction, Phase, Quiesce, Record, Role, SwapPeer};
 use crate::planted_bugs::{Bug, Bugs};
 
 /// The fields of a [`SwapMessage::Prepare`].
@@ -130,11 +130,11 @@ impl<B: Bugs> SwapPeer<B> {
         }
         self.note(slot, &record);
         if let Some((frame, word)) = reserved {
-            self.actions.push_back(RackAction::StoreWord(frame, word));
+            self.actions.push_back(PeerAction::StoreWord(frame, word));
         }
-        self.actions.push_back(RackAction::StoreWord(frame, frozen));
+        self.actions.push_back(PeerAction::StoreWord(frame, frozen));
         let (swap, page, who) = (record.swap, record.out.page, Quiesce::Writers);
-        self.actions.push_back(RackAction::Quiesce { swap, frame, page, who });
+        self.actions.push_back(PeerAction::Quiesce { swap, frame, page, who });
         let quiesced = self.bugs.has(Bug::SkipQuiesce);
         let prepared = Prepared { quiesced, ..Prepared::default() };
         let deadline = self.now.after(self.rules.grace);
@@ -190,7 +190,7 @@ impl<B: Bugs> SwapPeer<B> {
             (Step::Prepare(Prepared { copied: false, .. }), Some(ours)) => {
                 if !*copying {
                     *copying = true;
-                    let copy = RackAction::Copy { swap: *swap, from: *peer, theirs, ours };
+                    let copy = PeerAction::Copy { swap: *swap, from: *peer, theirs, ours };
                     self.actions.push_back(copy);
                 }
             }

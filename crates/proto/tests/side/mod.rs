@@ -9,7 +9,7 @@ use rackpool_proto::Time;
 use rackpool_proto::heat::Found;
 use rackpool_proto::planted_bugs::Sound;
 use rackpool_proto::swap::{
-    Frames, Offered, Phase, Quiesce, RECORD_WORDS, RECORDS, RackAction, RackEvent, Record,
+    Frames, Offered, PeerAction, PeerEvent, Phase, Quiesce, RECORD_WORDS, RECORDS, Record,
     SwapPeer, SwapRules,
 };
 use rackpool_wire::swap::{Between, FromServer, PageLife, SwapId, SwapMessage, ToServer};
@@ -84,44 +84,44 @@ impl Home {
     }
 
     /// Handles an event, executes stores, and returns the other actions.
-    pub(crate) fn step(&mut self, event: RackEvent) -> Vec<RackAction> {
+    pub(crate) fn step(&mut self, event: PeerEvent) -> Vec<PeerAction> {
         self.rack.handle(self.now, &self.memory, event);
         let mut others = Vec::new();
         while let Some(action) = self.rack.poll() {
             match action {
-                RackAction::StoreWord(frame, word) => {
+                PeerAction::StoreWord(frame, word) => {
                     self.memory.words.insert(frame, word);
                 }
-                RackAction::StoreRecord { slot, words } => self.records[slot] = words,
-                RackAction::EraseRecord { slot } => self.records[slot][0] = 0,
-                RackAction::Record(_) | RackAction::CancelQuiesce(..) => {}
+                PeerAction::StoreRecord { slot, words } => self.records[slot] = words,
+                PeerAction::EraseRecord { slot } => self.records[slot][0] = 0,
+                PeerAction::Record(_) | PeerAction::CancelQuiesce(..) => {}
                 other => others.push(other),
             }
         }
         others
     }
 
-    pub(crate) fn got(&mut self, message: SwapMessage) -> Vec<RackAction> {
-        self.step(RackEvent::RackSent(REQUESTER, Between { swap: SWAP, message }))
+    pub(crate) fn got(&mut self, message: SwapMessage) -> Vec<PeerAction> {
+        self.step(PeerEvent::RackSent(REQUESTER, Between { swap: SWAP, message }))
     }
 
-    pub(crate) fn restart(&mut self, life: u64) -> Vec<RackAction> {
+    pub(crate) fn restart(&mut self, life: u64) -> Vec<PeerAction> {
         let rules = SwapRules::DEFAULT;
         self.rack =
             SwapPeer::restore(self.now, rules, Incarnation(life << 32), &self.records, Sound);
-        self.step(RackEvent::DeadlinePassed)
+        self.step(PeerEvent::DeadlinePassed)
     }
 
     /// Requests a page; the metadata server grants the swap.
-    pub(crate) fn begin(&mut self, page: PageId) -> Vec<RackAction> {
-        let wants = self.step(RackEvent::Heated { page, milli: 9000, read_hot: false });
-        let [RackAction::TellServer(ToServer::Request { nonce, offered, .. })] = wants[..] else {
+    pub(crate) fn begin(&mut self, page: PageId) -> Vec<PeerAction> {
+        let wants = self.step(PeerEvent::Heated { page, milli: 9000, read_hot: false });
+        let [PeerAction::TellServer(ToServer::Request { nonce, offered, .. })] = wants[..] else {
             panic!("it wants nothing: {wants:?}");
         };
         assert_eq!(offered, self.memory.gives);
         self.memory.hot |= self.memory.heats;
         let begin = FromServer::Granted { swap: SWAP, nonce, home: REQUESTER };
-        self.step(RackEvent::ServerSent(begin))
+        self.step(PeerEvent::ServerSent(begin))
     }
 
     pub(crate) fn state(&self, frame: u32) -> (PageState, PageId) {
@@ -132,9 +132,9 @@ impl Home {
     /// Runs the swap up to the acceptance and returns the ticket.
     pub(crate) fn accept(&mut self) -> u64 {
         self.got(offer());
-        match self.step(RackEvent::Quiesced(SWAP, Quiesce::Writers))[..] {
+        match self.step(PeerEvent::Quiesced(SWAP, Quiesce::Writers))[..] {
             [
-                RackAction::TellRack(
+                PeerAction::TellRack(
                     REQUESTER,
                     Between { message: SwapMessage::Prepared { ticket, .. }, .. },
                 ),
@@ -147,7 +147,7 @@ impl Home {
     pub(crate) fn doubt(&mut self) -> u64 {
         let ticket = self.accept();
         self.got(peer_asks_to_copy(ticket));
-        let peer_copied = self.step(RackEvent::Copied { swap: SWAP, whole: true });
+        let peer_copied = self.step(PeerEvent::Copied { swap: SWAP, whole: true });
         assert_eq!(peer_copied, [tells(SwapMessage::Copied), REDIRECTS]);
         assert_eq!(self.phase(), Some(Phase::InDoubt));
         assert_eq!(self.state(0), (PageState::Frozen, PAGE), "reads go on");
@@ -170,7 +170,7 @@ impl Home {
     /// Commits: the page that goes is leaving and the other has arrived; the rest is in progress.
     pub(crate) fn commit(&mut self) {
         self.commit_while_read();
-        assert_eq!(self.step(RackEvent::LeasePrefetched(SWAP)), [quiesces(Quiesce::Holders)]);
+        assert_eq!(self.step(PeerEvent::LeasePrefetched(SWAP)), [quiesces(Quiesce::Holders)]);
         assert_eq!(self.state(0), (PageState::Leaving, PAGE));
     }
 }
@@ -184,20 +184,20 @@ pub(crate) const fn peer_asks_to_copy(ticket: u64) -> SwapMessage {
     SwapMessage::Copy { ticket, frame: FrameId(3), stale: false }
 }
 
-pub(crate) const fn tells(message: SwapMessage) -> RackAction {
-    RackAction::TellRack(REQUESTER, Between { swap: SWAP, message })
+pub(crate) const fn tells(message: SwapMessage) -> PeerAction {
+    PeerAction::TellRack(REQUESTER, Between { swap: SWAP, message })
 }
 
-pub(crate) fn quiesces(who: Quiesce) -> RackAction {
-    RackAction::Quiesce { swap: SWAP, frame: FrameId(0), page: PAGE, who }
+pub(crate) fn quiesces(who: Quiesce) -> PeerAction {
+    PeerAction::Quiesce { swap: SWAP, frame: FrameId(0), page: PAGE, who }
 }
 
-pub(crate) const REDIRECTS: RackAction =
-    RackAction::PrefetchLease { swap: SWAP, page: PAGE, to: REQUESTER };
+pub(crate) const REDIRECTS: PeerAction =
+    PeerAction::PrefetchLease { swap: SWAP, page: PAGE, to: REQUESTER };
 
-pub(crate) const ASKS: RackAction =
-    RackAction::TellServer(ToServer::Outcome { swap: SWAP, page: OFFERED });
+pub(crate) const ASKS: PeerAction =
+    PeerAction::TellServer(ToServer::Outcome { swap: SWAP, page: OFFERED });
 
-pub(crate) fn decided(committed: bool) -> RackEvent {
-    RackEvent::ServerSent(FromServer::Decision { swap: SWAP, committed })
+pub(crate) fn decided(committed: bool) -> PeerEvent {
+    PeerEvent::ServerSent(FromServer::Decision { swap: SWAP, committed })
 }

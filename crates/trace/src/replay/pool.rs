@@ -7,7 +7,7 @@ use rackpool_proto::directory::{Directory, Moved, Run};
 use rackpool_proto::heat::Heats;
 use rackpool_proto::planted_bugs::Sound;
 use rackpool_proto::swap::{
-    RECORD_WORDS, RECORDS, RackAction, RackEvent, ServerEvent, SwapBatch, SwapEvent,
+    PeerAction, PeerEvent, RECORD_WORDS, RECORDS, ServerEvent, SwapBatch, SwapEvent,
     SwapPeer as SwapMachine, SwapServer,
 };
 use rackpool_wire::swap::{PrepareRefusal, RequestRefusal, SwapId, ToServer};
@@ -23,7 +23,7 @@ struct Rack {
 }
 
 enum Step {
-    Rack(RackId, RackEvent),
+    Rack(RackId, PeerEvent),
     Server(ServerEvent),
 }
 
@@ -144,7 +144,7 @@ impl Pool {
         let found = user.heats.accessed(now, page, access, 1);
         if found.hot && !is_local {
             let (milli, read_hot) = (found.milli, found.read_hot);
-            self.steps.push_back(Step::Rack(rack, RackEvent::Heated { page, milli, read_hot }));
+            self.steps.push_back(Step::Rack(rack, PeerEvent::Heated { page, milli, read_hot }));
             self.run(now);
         }
     }
@@ -153,11 +153,11 @@ impl Pool {
     fn pass(&mut self, now: Time) {
         while let Some(&(end, rack, swap)) = self.copies.first().filter(|(end, ..)| *end <= now) {
             self.copies.remove(&(end, rack, swap));
-            let copied = RackEvent::Copied { swap, whole: true };
+            let copied = PeerEvent::Copied { swap, whole: true };
             self.steps.push_back(Step::Rack(rack, copied));
         }
         for rack in self.racks.keys() {
-            self.steps.push_back(Step::Rack(*rack, RackEvent::DeadlinePassed));
+            self.steps.push_back(Step::Rack(*rack, PeerEvent::DeadlinePassed));
         }
         self.steps.push_back(Step::Server(ServerEvent::DeadlinePassed));
         self.run(now);
@@ -186,7 +186,7 @@ impl Pool {
                         self.server.handle(now, &self.directory, committed);
                     }
                     while let Some((rack, message)) = self.server.poll() {
-                        self.steps.push_back(Step::Rack(rack, RackEvent::ServerSent(message)));
+                        self.steps.push_back(Step::Rack(rack, PeerEvent::ServerSent(message)));
                     }
                 }
             }
@@ -197,38 +197,38 @@ impl Pool {
         self.next = next.unwrap_or(Time::END);
     }
 
-    fn act(&mut self, now: Time, id: RackId, action: RackAction) {
+    fn act(&mut self, now: Time, id: RackId, action: PeerAction) {
         let Some(rack) = self.racks.get_mut(&id) else { return };
         match action {
-            RackAction::TellServer(message) => {
+            PeerAction::TellServer(message) => {
                 if let ToServer::Request { nonce, .. } = message {
                     self.asked.insert((id, nonce));
                 }
                 self.steps.push_back(Step::Server(ServerEvent::RackSent(id, message)));
             }
-            RackAction::TellRack(to, between) => {
-                self.steps.push_back(Step::Rack(to, RackEvent::RackSent(id, between)));
+            PeerAction::TellRack(to, between) => {
+                self.steps.push_back(Step::Rack(to, PeerEvent::RackSent(id, between)));
             }
-            RackAction::StoreWord(frame, word) => rack.memory.store(frame, word),
-            RackAction::Quiesce { swap, who, .. } => {
-                self.steps.push_back(Step::Rack(id, RackEvent::Quiesced(swap, who)));
+            PeerAction::StoreWord(frame, word) => rack.memory.store(frame, word),
+            PeerAction::Quiesce { swap, who, .. } => {
+                self.steps.push_back(Step::Rack(id, PeerEvent::Quiesced(swap, who)));
             }
-            RackAction::Copy { swap, from, theirs, .. } => {
+            PeerAction::Copy { swap, from, theirs, .. } => {
                 self.begin_copy(now, id, swap, from, theirs)
             }
-            RackAction::PrefetchLease { swap, .. } => {
-                self.steps.push_back(Step::Rack(id, RackEvent::LeasePrefetched(swap)));
+            PeerAction::PrefetchLease { swap, .. } => {
+                self.steps.push_back(Step::Rack(id, PeerEvent::LeasePrefetched(swap)));
             }
-            RackAction::SendDirtyLines { swap, to, frame: theirs, known } => {
-                let came = RackEvent::DirtyLinesReceived { from: id, swap, theirs, known };
+            PeerAction::SendDirtyLines { swap, to, frame: theirs, known } => {
+                let came = PeerEvent::DirtyLinesReceived { from: id, swap, theirs, known };
                 self.steps.push_back(Step::Rack(to, came));
             }
-            RackAction::Record(event) => self.hear(now, id, event),
+            PeerAction::Record(event) => self.hear(now, id, event),
             // Pages have no bytes here.
-            RackAction::ApplyDirtyLines { .. }
-            | RackAction::StoreRecord { .. }
-            | RackAction::EraseRecord { .. }
-            | RackAction::CancelQuiesce(..) => {}
+            PeerAction::ApplyDirtyLines { .. }
+            | PeerAction::StoreRecord { .. }
+            | PeerAction::EraseRecord { .. }
+            | PeerAction::CancelQuiesce(..) => {}
         }
     }
 

@@ -1,23 +1,23 @@
 //! Copies of other racks' pages in this rack.
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use rackpool_fabric::FabricError;
-use rackpool_model::{Access, FrameId, PageId};
-use rackpool_proto::lease::{Lease, LeaseKind, TimedLease};
-use rackpool_proto::share::{CopiesAction, CopiesEvent, FoundCopy, SharingId};
+use rackpool_model::{FrameId, PageId};
+use rackpool_proto::Time;
+use rackpool_proto::lease::{Lease, LeaseKind};
+use rackpool_proto::rack::RackEvent;
+use rackpool_proto::share::{CopyId, FoundCopy};
 use rackpool_wire::history::PageHistoryEvent;
 use rackpool_wire::rack::RackAnswer;
 
 use crate::data_plane::DataPlane;
-use crate::data_plane::command::{count, set};
-use crate::data_plane::leases::endpoint_of;
+use crate::data_plane::command::count;
+use crate::data_plane::leases::{endpoint_of, token};
 use crate::data_plane::page_copy_chunks::Pieces;
 
 /// Marks transfer numbers that belong to copies.
 const KEPT: u64 = 1 << 62;
-/// A lease for a copy is requested at most once in this time.
-const ASK_AGAIN: Duration = Duration::from_millis(2);
 
 /// A copy in progress.
 #[derive(Debug)]
@@ -39,87 +39,24 @@ pub(super) const fn frames_that_stay(frames: u32) -> usize {
 }
 
 impl DataPlane {
-    /// A page of another rack is read often and its home does not give it away: a copy is wanted.
-    pub(in crate::data_plane) fn copy_wanted(&mut self, page: PageId) -> anyhow::Result<()> {
-        if !self.sharing.enabled || !self.swaps.is_hardly_written(page) {
-            return Ok(());
-        }
-        self.sharing.inputs.push_back(CopiesEvent::Wanted(page));
-        self.run_copies()?;
-        self.ask_for_copy(page)
-    }
-
-    /// Requests a lease that permits a copy, if a copy is wanted and the rack has no such lease.
-    pub(in crate::data_plane) fn ask_for_copy(&mut self, page: PageId) -> anyhow::Result<()> {
-        // The page may have moved here since it was read remotely.
-        if !self.sharing.wants_copy(page) || self.slab.lookup(page).is_some() {
-            return Ok(());
-        }
-        let now = self.cached_now();
-        let lease = self.leases.lease_until(now, page);
-        let enough = lease.is_some_and(|found| matches!(found.lease.kind, LeaseKind::Share(_)));
-        let recently = self.sharing.asked.get(&page).is_some_and(|at| now < *at + ASK_AGAIN);
-        let home = self.leases.found(page).map(|found| found.home);
-        let Some(home) = home.filter(|_| !enough && !recently) else { return Ok(()) };
-        let copies = &self.sharing.copies;
-        self.sharing.asked.retain(|page, _| copies.is_wanted(*page));
-        self.sharing.asked.insert(page, now);
-        self.renew(page, home)
-    }
-
     /// Returns the answer for a client that reads a page of which a copy is published.
     pub(in crate::data_plane) fn copied(&self, now: Instant, page: PageId) -> Option<RackAnswer> {
-        if self.sharing.copies.is_empty() {
+        if self.machine.copies().is_empty() {
             return None;
         }
-        let FoundCopy { frame, copy } = self.sharing.copies.find(self.leases.at(now), page)?;
-        let found = self.leases.found(page)?;
+        let FoundCopy { frame, copy } = self.machine.copies().find(self.at(now), page)?;
+        let found = self.machine.locations().of(page)?;
         let (home, usage) = (found.home, found.usage);
         Some(RackAnswer::Copied { home, usage, frame, copy: copy.0 })
     }
 
-    /// Handles a new lease of a page: a copy may now be made, or published.
-    pub(in crate::data_plane) fn keep(&mut self, page: PageId) -> anyhow::Result<()> {
-        if !self.sharing.wants_copy(page) {
-            return Ok(());
-        }
-        let now = self.now();
-        let Some(found) = self.leases.lease_until(now, page) else { return Ok(()) };
-        let TimedLease { lease, until } = found;
-        let stay = self.sharing.stay;
-        let spare = if self.may_copy(now) {
-            let busy = |page| self.swap_offers(page);
-            self.slab.frame_to_borrow(stay, &busy)
-        } else {
-            None
-        };
-        self.sharing.inputs.push_back(CopiesEvent::Leased { page, lease, until, spare });
-        self.run_copies()
-    }
-
-    /// A page's home revokes leases. No client reads the copy any more when the revocation is
-    /// answered.
-    pub(in crate::data_plane) fn hide_copy(&mut self, page: PageId) -> anyhow::Result<()> {
-        if self.sharing.copies.is_empty() {
-            return Ok(());
-        }
-        let at = self.leases.at(self.now());
-        // At once, even while other actions are being executed.
-        self.sharing.copies.handle(at, CopiesEvent::Revoked(page));
-        self.run_copies()?;
-        while let Some(action) = self.sharing.copies.poll() {
-            self.do_copies(action)?;
-        }
-        Ok(())
-    }
-
     /// Drops copies, because other uses need their frames.
     pub(in crate::data_plane) fn drop_copies(&mut self) -> anyhow::Result<()> {
-        let frames: Vec<FrameId> = self.slab.borrowed().collect();
-        let idle = |frame: &FrameId| self.sharing.copies.uses(*frame) == Some(false);
-        let taken: Vec<FrameId> = frames.into_iter().filter(idle).collect();
-        self.sharing.inputs.extend(taken.into_iter().map(CopiesEvent::Taken));
-        self.run_copies()
+        if self.machine.copies().is_empty() {
+            return Ok(());
+        }
+        self.machine.handle(RackEvent::FramesNeeded);
+        self.run_machine()
     }
 
     /// Returns true if copies are being made into frames that would otherwise be free.
@@ -127,89 +64,60 @@ impl DataPlane {
         !self.sharing.reading.is_empty()
     }
 
-    /// Passes the waiting events to the machine and executes its actions.
-    pub(super) fn run_copies(&mut self) -> anyhow::Result<()> {
-        if std::mem::replace(&mut self.sharing.runs, true) {
-            return Ok(());
-        }
-        let result = self.run_all_copies();
-        self.sharing.runs = false;
-        result
-    }
-
-    fn run_all_copies(&mut self) -> anyhow::Result<()> {
-        let nothing = self.sharing.inputs.is_empty() && self.sharing.copies.is_empty();
-        if nothing && self.slab.borrowed().next().is_none() {
-            return Ok(());
-        }
-        loop {
-            while let Some(action) = self.sharing.copies.poll() {
-                self.do_copies(action)?;
-            }
-            let Some(event) = self.sharing.inputs.pop_front() else { break };
-            let at = self.leases.at(self.now());
-            self.sharing.copies.handle(at, event);
-        }
-        let copies = &self.sharing.copies;
+    /// Returns the frames without a copy to other uses.
+    pub(in crate::data_plane) fn end_loans(&mut self) {
+        let copies = self.machine.copies();
         let unused = |frame: &FrameId| copies.uses(*frame).is_none();
         for frame in self.slab.borrowed().filter(unused).collect::<Vec<_>>() {
             self.slab.end_loan(frame);
         }
-        set(&self.metrics.sharing.copies, self.sharing.copies.len() as u64);
-        Ok(())
     }
 
-    fn do_copies(&mut self, action: CopiesAction) -> anyhow::Result<()> {
-        match action {
-            CopiesAction::Copy { page, sharing, ours } => {
-                if !self.begin_reading(page, sharing, ours)? {
-                    let ended = CopiesEvent::Copied { page, whole: false };
-                    self.sharing.inputs.push_back(ended);
-                }
-            }
-            CopiesAction::Publish { ours, copy, until } => {
-                let until_ns = self.sharing.start_ns.saturating_add(until.as_nanos());
-                let metadata = std::sync::Arc::clone(&self.rack.metadata);
-                let published = metadata.published(ours)?;
-                if published.published().is_none()
-                    && let Some(page) = self.sharing.copies.published_in(ours)
-                {
-                    self.sharing.pages.insert(ours, page);
-                    let now = self.now();
-                    self.swaps.remember_event(now, page, PageHistoryEvent::Copied);
-                }
-                published.show(copy.0, until_ns);
-            }
-            CopiesAction::Hide(ours) => {
-                self.rack.metadata.published(ours)?.hide();
-                if let Some(page) = self.sharing.pages.remove(&ours) {
-                    let now = self.now();
-                    self.swaps.remember_event(now, page, PageHistoryEvent::CopyGone);
-                }
-            }
-        }
-        Ok(())
-    }
-
-    /// Begins a copy. Returns false without a lease of this sharing.
-    fn begin_reading(
+    pub(in crate::data_plane) fn publish_replica(
         &mut self,
+        now: Instant,
         page: PageId,
-        sharing: SharingId,
         ours: FrameId,
-    ) -> anyhow::Result<bool> {
-        let now = self.now();
-        if !self.slab.borrow(ours) {
-            return Ok(false);
+        copy: CopyId,
+        until: Time,
+    ) -> anyhow::Result<()> {
+        let until_ns = self.sharing.start_ns.saturating_add(until.as_nanos());
+        let metadata = std::sync::Arc::clone(&self.rack.metadata);
+        let published = metadata.published(ours)?;
+        if published.published().is_none() {
+            self.sharing.pages.insert(ours, page);
+            self.remember_event(now, page, PageHistoryEvent::Copied);
         }
-        let Some(lease) = self.leases.begin(now, page, Access::Read) else { return Ok(false) };
-        let endpoint = endpoint_of(lease.endpoint);
-        if lease.kind != LeaseKind::Share(sharing) || !self.post_reading(page, &lease, ours) {
-            self.operation_ended(page, endpoint, Access::Read)?;
-            return Ok(false);
+        published.show(copy.0, until_ns);
+        Ok(())
+    }
+
+    pub(in crate::data_plane) fn hide_replica(
+        &mut self,
+        now: Instant,
+        ours: FrameId,
+    ) -> anyhow::Result<()> {
+        self.rack.metadata.published(ours)?.hide();
+        if let Some(page) = self.sharing.pages.remove(&ours) {
+            self.remember_event(now, page, PageHistoryEvent::CopyGone);
         }
-        self.copied_bytes(now);
-        Ok(true)
+        Ok(())
+    }
+
+    /// Begins a copy. The machine has begun the operation under this lease.
+    pub(in crate::data_plane) fn begin_replica(
+        &mut self,
+        now: Instant,
+        page: PageId,
+        lease: &Lease,
+        ours: FrameId,
+    ) {
+        if self.slab.borrow(ours) && self.post_reading(page, lease, ours) {
+            self.copied_bytes(now);
+        } else {
+            let (endpoint, whole) = (lease.endpoint, false);
+            self.machine.handle(RackEvent::ReplicaCopied { page, endpoint, whole });
+        }
     }
 
     /// Posts the first chunks. Returns false if none was posted, because the endpoint is ending.
@@ -228,27 +136,21 @@ impl DataPlane {
     }
 
     /// A chunk of a copy has ended.
-    pub(in crate::data_plane) fn copy_read(
-        &mut self,
-        id: u64,
-        result: Result<(), FabricError>,
-    ) -> anyhow::Result<()> {
-        let Some(mut reading) = self.sharing.reading.remove(&id) else { return Ok(()) };
-        let lease = self.leases.lease_until(self.now(), reading.page);
-        let good = lease.is_some_and(|found| matches!(found.lease.kind, LeaseKind::Share(_)));
+    pub(in crate::data_plane) fn copy_read(&mut self, id: u64, result: Result<(), FabricError>) {
+        let Some(mut reading) = self.sharing.reading.remove(&id) else { return };
+        let lease = self.machine.lease(self.at(self.now()), reading.page);
+        let good = lease.is_some_and(|lease| matches!(lease.kind, LeaseKind::Share(_)));
         // The rest of a copy that can't be published any more is not needed.
         self.piece_ended(id, &mut reading.pieces, result.is_ok() && good);
         let (page, endpoint) = (reading.page, reading.pieces.endpoint);
         let Some(whole) = reading.pieces.outcome() else {
             self.sharing.reading.insert(id, reading);
-            return Ok(());
+            return;
         };
         if whole {
             count(&self.metrics.sharing.made);
         }
-        self.sharing.inputs.push_back(CopiesEvent::Copied { page, whole });
-        self.run_copies()?;
-        self.operation_ended(page, endpoint, Access::Read)?;
-        self.keep(page)
+        let endpoint = token(endpoint);
+        self.machine.handle(RackEvent::ReplicaCopied { page, endpoint, whole });
     }
 }

@@ -26,8 +26,8 @@ impl DataPlane {
     /// Called when a rack is asked whether it has quiesced the pages that came from it. Warns once
     /// for each page if that takes longer than a lease.
     pub(super) fn tell_of_unleft(&mut self, now: Instant, rack: RackId) {
-        let waits = self.swaps.machine.waits().filter(|waits| waits.peer == rack);
-        let machine = &self.swaps.machine;
+        let waits = self.machine.swap().waits().filter(|waits| waits.peer == rack);
+        let machine = self.machine.swap();
         for page in waits.filter_map(|waits| waits.comes).filter(|page| !machine.is_lost(*page)) {
             let (since, told) = self.swaps.unleft.since.entry(page).or_insert((now, false));
             if now.saturating_duration_since(*since) > self.lease && !*told {

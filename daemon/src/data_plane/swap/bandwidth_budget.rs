@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 /// A token bucket of bytes that fills at a steady rate, up to a second's worth. One copy may take
 /// more than the bucket holds; the next copies wait until the debt is paid.
 #[derive(Debug)]
-pub(super) struct BandwidthBudget {
+pub(in crate::data_plane) struct BandwidthBudget {
     bytes_per_second: u64,
     /// When the bucket will be full.
     full_at: Instant,
@@ -21,7 +21,7 @@ impl BandwidthBudget {
     }
 
     /// Returns true if a copy may begin.
-    pub(super) fn has_any(&self, now: Instant) -> bool {
+    pub(in crate::data_plane) fn has_any(&self, now: Instant) -> bool {
         self.full_at.saturating_duration_since(now) < FULL
     }
 

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use rackpool_fabric::{EndpointId, FabricError};
 use rackpool_model::{FrameId, RackId};
-use rackpool_proto::swap::RackEvent;
+use rackpool_proto::rack::RackEvent;
 use rackpool_rrpc::{CallId, Data, Overdue, RequestId, Wants};
 use rackpool_wire::peer::{PeerReply, PeerRequest};
 use rackpool_wire::swap::SwapId;
@@ -67,7 +67,7 @@ pub(in crate::data_plane) const fn is_copy(id: u64) -> bool {
 }
 
 impl DataPlane {
-    pub(super) fn begin_copy(
+    pub(in crate::data_plane) fn begin_copy(
         &mut self,
         swap: SwapId,
         from: RackId,
@@ -80,7 +80,7 @@ impl DataPlane {
             None => false,
         };
         if !begun {
-            self.swaps.inputs.push_back(RackEvent::Copied { swap, whole: false });
+            self.machine.handle(RackEvent::PageCopied { swap, whole: false });
         }
         Ok(())
     }
@@ -202,7 +202,8 @@ impl DataPlane {
             return Ok(());
         };
         self.swaps.copies.all.remove(&id);
-        self.tell_swaps(RackEvent::Copied { swap, whole: bytes && contents })
+        self.machine.handle(RackEvent::PageCopied { swap, whole: bytes && contents });
+        Ok(())
     }
 
     /// Sends the header and bitmap of a page that the other rack is about to get.

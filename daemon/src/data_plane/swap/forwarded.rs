@@ -10,7 +10,8 @@ use anyhow::Context;
 use rackpool_model::{
     Access, ClientId, FrameId, FrameWord, GlobalAddr, PageId, PageSize, PageState, PageWord, RackId,
 };
-use rackpool_proto::swap::{RackEvent, SwapPeer};
+use rackpool_proto::rack::RackEvent;
+use rackpool_proto::swap::SwapPeer;
 use rackpool_ring::client_file::ThreadSlot;
 use rackpool_rrpc::{MAX_BODY, RequestId};
 use rackpool_shm::dirty_log;
@@ -53,14 +54,14 @@ struct DirtyLines {
 
 /// Dirty lines of this rack's moving pages, by frame; and dirty lines received from other racks.
 #[derive(Debug, Default)]
-pub(super) struct Forwarded {
+pub(in crate::data_plane) struct Forwarded {
     written: BTreeMap<FrameId, BTreeSet<u32>>,
     came: BTreeMap<SwapId, DirtyLines>,
 }
 
 impl Forwarded {
     /// Forgets a frame whose word is not *frozen* any more.
-    pub(super) fn forget(&mut self, frame: FrameId) {
+    pub(in crate::data_plane) fn forget(&mut self, frame: FrameId) {
         self.written.remove(&frame);
     }
 
@@ -111,19 +112,18 @@ impl DataPlane {
 
     /// Returns the frame in which it does so.
     fn moving_frame(&self, page: PageId) -> Option<FrameId> {
-        self.swaps.forwarded.frame(&self.swaps.machine, &self.slab, page)
+        self.swaps.forwarded.frame(self.machine.swap(), &self.slab, page)
     }
 
     /// Returns true if the page was to come here and was lost on the way.
     pub(in crate::data_plane) fn swap_has_lost(&self, page: PageId) -> bool {
-        self.swaps.machine.is_lost(page)
+        self.machine.swap().is_lost(page)
     }
 
     /// A client or another rack writes the page, which may be moving, or waits to write it.
     pub(in crate::data_plane) fn want_to_write(&mut self, page: PageId) {
-        if self.swaps.machine.expects_no_writer(page) {
-            // The machine gets the event in this poll round: it may be at work now.
-            self.swaps.inputs.push_back(RackEvent::WriteWanted(page));
+        if self.machine.swap().expects_no_writer(page) {
+            self.machine.handle(RackEvent::WriteWanted(page));
         }
     }
 
@@ -139,7 +139,7 @@ impl DataPlane {
     /// A page was frozen. A thread whose latest log entry names the page's frame may still be about
     /// to write those lines, since an earlier swap, and that swap may have taken the entry. So the
     /// lines count as dirty.
-    pub(super) fn remember_noted_last(&mut self, frame: FrameId) {
+    pub(in crate::data_plane) fn remember_noted_last(&mut self, frame: FrameId) {
         let (page_size, written) = (self.rack.geometry.page_size, &mut self.swaps.forwarded);
         for slot in self.clients.all.values().flat_map(Client::threads) {
             slot.lines.look_at_last(|noted, lines| {
@@ -184,10 +184,10 @@ impl DataPlane {
             if self.slab.lookup(page).is_none() {
                 let now = self.cached_now();
                 // The write has waited until this rack had quiesced the page.
-                if self.leases.lease(now, page, Access::Write).is_some() {
+                if self.lease(now, page, Access::Write).is_some() {
                     return self.post_transfer(caller, within, Access::Write, batch, None);
                 }
-                let home = self.leases.writing_home(now, page);
+                let home = self.machine.writing_home(self.at(now), page);
                 if let Some(home) = home.filter(|home| !self.is_dead(*home)) {
                     return self.have_written(home, caller, within, batch);
                 }
@@ -236,7 +236,7 @@ impl DataPlane {
         };
         let addr = GlobalAddr::new(page, offset, self.rack.geometry.page_size)?;
         count(&self.metrics.remote_operations);
-        self.remote_access(page, Access::Write, 1)?;
+        self.remote_access(page, Access::Write, 1);
         self.transfers.forwarding.insert(caller.client_thread());
         let purpose = Purpose::Operation(HomeOperation { caller, page, batch: Some(batch) });
         let request = PeerRequest::Write { addr, bytes };
@@ -294,7 +294,7 @@ impl DataPlane {
     }
 
     /// Sends the dirty lines of a page to its new home.
-    pub(super) fn send_dirty_lines(
+    pub(in crate::data_plane) fn send_dirty_lines(
         &mut self,
         now: Instant,
         swap: SwapId,
@@ -340,13 +340,18 @@ impl DataPlane {
             return Ok(());
         }
         self.swaps.forwarded.came.insert(swap, DirtyLines { lines, bytes });
-        self.tell_swaps(RackEvent::DirtyLinesReceived { from, swap, theirs, known })?;
+        self.machine.handle(RackEvent::DirtyLinesReceived { from, swap, theirs, known });
+        self.run_machine()?;
         self.swaps.forwarded.came.remove(&swap);
         Ok(())
     }
 
     /// Stores received dirty lines in the frame of a page that is not readable yet.
-    pub(super) fn apply_dirty_lines(&mut self, swap: SwapId, frame: FrameId) -> anyhow::Result<()> {
+    pub(in crate::data_plane) fn apply_dirty_lines(
+        &mut self,
+        swap: SwapId,
+        frame: FrameId,
+    ) -> anyhow::Result<()> {
         let came = self.swaps.forwarded.came.remove(&swap);
         let DirtyLines { lines, bytes } = came.context("nothing has come that could be applied")?;
         let start = u64::from(frame.0) * self.rack.geometry.page_size.bytes();

@@ -4,7 +4,8 @@ use std::time::Instant;
 
 use rackpool_model::{PageId, PageState, RackId};
 use rackpool_proto::Time;
-use rackpool_proto::swap::{RackAction, SwapEvent};
+use rackpool_proto::rack::{RackAction, RackRecord};
+use rackpool_proto::swap::SwapEvent;
 use rackpool_wire::history::{MAX_TOP_PAGES, PageHeat, PageHistory, PageHistoryEvent};
 use rackpool_wire::swap::{Between, SwapId, SwapMessage, ToServer};
 
@@ -17,34 +18,6 @@ impl Swaps {
         if let SwapMessage::Prepare { wanted, milli, .. } = between.message {
             self.history.offered(between.swap, Offer { page: wanted, peer: requester, milli });
         }
-    }
-
-    /// Adds the event that an action of the machine implies to a page's history.
-    pub(super) fn remember(&mut self, now: Instant, action: &RackAction) {
-        let told = match *action {
-            RackAction::TellServer(ToServer::Request { page, offered, .. }) => {
-                Some((page, PageHistoryEvent::Requested { offered }))
-            }
-            RackAction::TellRack(rack, Between { swap, message }) => {
-                self.told_rack(rack, swap, message)
-            }
-            RackAction::Record(event) => self.reported(&event),
-            _ => None,
-        };
-        if let Some((page, event)) = told {
-            self.remember_event(now, page, event);
-        }
-    }
-
-    /// Adds an event to a page's history.
-    pub(in crate::data_plane) fn remember_event(
-        &mut self,
-        now: Instant,
-        page: PageId,
-        event: PageHistoryEvent,
-    ) {
-        let milli = self.heats.found(self.at(now), page).milli;
-        self.history.note(page, milli, event);
     }
 
     fn told_rack(
@@ -95,23 +68,52 @@ impl Swaps {
             | SwapEvent::Damaged(..) => None,
         }
     }
-
-    fn heat_of(&self, at: Time, page: PageId, at_home: bool) -> PageHeat {
-        let found = self.heats.found(at, page);
-        let (reads, writes) = self.heats.counts(page);
-        let (hot, read_hot, milli) = (found.hot, found.read_hot, found.milli);
-        PageHeat { page, milli, reads, writes, hot, read_hot, at_home }
-    }
 }
 
 impl DataPlane {
+    /// Adds the event that an action of the machine implies to a page's history.
+    pub(in crate::data_plane) fn remember(&mut self, now: Instant, action: &RackAction) {
+        let told = match *action {
+            RackAction::TellServer(ToServer::Request { page, offered, .. }) => {
+                Some((page, PageHistoryEvent::Requested { offered }))
+            }
+            RackAction::TellRack(rack, Between { swap, message }) => {
+                self.swaps.told_rack(rack, swap, message)
+            }
+            RackAction::Record(RackRecord::Swap(event)) => self.swaps.reported(&event),
+            _ => None,
+        };
+        if let Some((page, event)) = told {
+            self.remember_event(now, page, event);
+        }
+    }
+
+    /// Adds an event to a page's history.
+    pub(in crate::data_plane) fn remember_event(
+        &mut self,
+        now: Instant,
+        page: PageId,
+        event: PageHistoryEvent,
+    ) {
+        let milli = self.machine.heats().found(self.at(now), page).milli;
+        self.swaps.history.note(page, milli, event);
+    }
+
+    fn heat_of(&self, at: Time, page: PageId) -> PageHeat {
+        let heats = self.machine.heats();
+        let found = heats.found(at, page);
+        let (reads, writes) = heats.counts(page);
+        let (hot, read_hot, milli) = (found.hot, found.read_hot, found.milli);
+        PageHeat { page, milli, reads, writes, hot, read_hot, at_home: self.lives_here(page) }
+    }
+
     /// Returns the history of a page.
     pub(in crate::data_plane) fn page_history(&self, page: PageId) -> PageHistory {
-        let at = self.swaps.at(self.now());
+        let at = self.at(self.now());
         PageHistory {
-            heat: self.swaps.heat_of(at, page, self.lives_here(page)),
-            hot_milli: self.swaps.heats.hot_milli(),
-            rests: self.swaps.heats.rests(at, page),
+            heat: self.heat_of(at, page),
+            hot_milli: self.machine.heats().hot_milli(),
+            rests: self.machine.heats().rests(at, page),
             notes: self.swaps.history.of(page),
         }
     }
@@ -119,11 +121,11 @@ impl DataPlane {
     /// Returns the hottest pages that this rack holds or uses, the hottest first. Examines every
     /// page with a known hotness.
     pub(in crate::data_plane) fn top_pages(&self, limit: u16) -> Vec<PageHeat> {
-        let at = self.swaps.at(self.now());
+        let at = self.at(self.now());
         let limit = usize::from(limit.min(MAX_TOP_PAGES));
-        let known = self.swaps.heats.iter().map(|(page, _)| page);
+        let known = self.machine.heats().iter().map(|(page, _)| page);
         let mut known: Vec<_> =
-            known.map(|page| (self.swaps.heats.found(at, page).milli, page)).collect();
+            known.map(|page| (self.machine.heats().found(at, page).milli, page)).collect();
         let order = |one: &(u64, PageId)| (u64::MAX - one.0, one.1);
         if known.len() > limit {
             known.select_nth_unstable_by_key(limit, order);
@@ -131,7 +133,7 @@ impl DataPlane {
         }
         known.sort_unstable_by_key(order);
         let pages = known.into_iter().map(|(_, page)| page);
-        pages.map(|page| self.swaps.heat_of(at, page, self.lives_here(page))).collect()
+        pages.map(|page| self.heat_of(at, page)).collect()
     }
 
     fn lives_here(&self, page: PageId) -> bool {

@@ -93,12 +93,12 @@ impl Waiter {
 
 /// All waiting operations, by page.
 #[derive(Debug, Default)]
-pub(super) struct Waiters {
+pub(in crate::data_plane) struct Waiters {
     all: BTreeMap<PageId, Vec<Waiter>>,
 }
 
 impl Waiters {
-    pub(super) fn is_empty(&self) -> bool {
+    pub(in crate::data_plane) fn is_empty(&self) -> bool {
         self.all.is_empty()
     }
 
@@ -112,7 +112,7 @@ impl Waiters {
 impl DataPlane {
     /// Queues an operation until the swap of the page has ended.
     pub(in crate::data_plane) fn wait_for_swap(&mut self, page: PageId, work: Work) {
-        self.sharing.need(page);
+        self.need(page);
         let now = self.now();
         let until = match work {
             Work::Translate(..) | Work::Write(..) | Work::Atomic(..) | Work::Release(..) => {
@@ -125,7 +125,7 @@ impl DataPlane {
         if work.is_writing() {
             self.want_to_write(page);
             // If no swap concerns the page, it is shared.
-            since = Some(now).filter(|_| self.swaps.machine.is_busy(page));
+            since = Some(now).filter(|_| self.machine.swap().is_busy(page));
         }
         self.swaps.waiters.all.entry(page).or_default().push(Waiter { work, since, until });
     }
@@ -147,7 +147,7 @@ impl DataPlane {
     pub(in crate::data_plane) fn wake_waiters(&mut self) -> anyhow::Result<()> {
         let mut awake = Vec::new();
         let now = self.now();
-        let (slab, machine) = (&self.slab, &self.swaps.machine);
+        let (slab, machine) = (&self.slab, self.machine.swap());
         let forwarded = &self.swaps.forwarded;
         self.swaps.waiters.all.retain(|page, waiters| {
             let moves = slab.is_moving(*page) && !machine.is_lost(*page);
@@ -190,7 +190,7 @@ impl DataPlane {
     }
 
     /// Answers operations that have waited long enough.
-    pub(super) fn drive_waiters(&mut self, now: Instant) -> anyhow::Result<()> {
+    pub(in crate::data_plane) fn drive_waiters(&mut self, now: Instant) -> anyhow::Result<()> {
         let mut late = Vec::new();
         self.swaps.waiters.all.retain(|_, waiters| {
             late.extend(waiters.extract_if(.., |waiter| waiter.is_late(now)));

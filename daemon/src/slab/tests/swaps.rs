@@ -8,7 +8,7 @@ use rackpool_model::{FrameWord, Incarnation, PageId, PageWord, RackId};
 use rackpool_proto::Time;
 use rackpool_proto::heat::Found;
 use rackpool_proto::planted_bugs::Sound;
-use rackpool_proto::swap::{Frames, Offered, Quiesce, RackAction, RackEvent, SwapPeer, SwapRules};
+use rackpool_proto::swap::{Frames, Offered, PeerAction, PeerEvent, Quiesce, SwapPeer, SwapRules};
 use rackpool_wire::swap::{FromServer, SwapId, ToServer};
 
 use super::*;
@@ -85,7 +85,7 @@ fn restore(fixture: &Fixture, now: Time, life: u64) -> SwapPeer {
 /// Two racks and the metadata server between them. Messages are lost only in a crash.
 struct Pair {
     sides: [Side; 2],
-    inputs: VecDeque<(usize, RackEvent)>,
+    inputs: VecDeque<(usize, PeerEvent)>,
     begun: bool,
     committed: Option<bool>,
     now: Time,
@@ -106,7 +106,7 @@ impl Pair {
             ToServer::Commit { .. } => {
                 let committed = *self.committed.get_or_insert(true);
                 let decided = FromServer::Decision { swap: SWAP, committed };
-                self.inputs.push_back((1 - from, RackEvent::ServerSent(decided)));
+                self.inputs.push_back((1 - from, PeerEvent::ServerSent(decided)));
                 decided
             }
             ToServer::Outcome { .. } => {
@@ -114,52 +114,52 @@ impl Pair {
                 FromServer::Decision { swap: SWAP, committed }
             }
         };
-        self.inputs.push_back((from, RackEvent::ServerSent(answer)));
+        self.inputs.push_back((from, PeerEvent::ServerSent(answer)));
     }
 
-    fn act(&mut self, side: usize, action: RackAction) {
+    fn act(&mut self, side: usize, action: PeerAction) {
         let slab = &mut self.sides[side].fixture.slab;
         let event = match action {
-            RackAction::TellServer(message) => return self.server_got(side, message),
-            RackAction::TellRack(_, between) => {
+            PeerAction::TellServer(message) => return self.server_got(side, message),
+            PeerAction::TellRack(_, between) => {
                 let from = RackId(u16::try_from(side).unwrap());
-                return self.inputs.push_back((1 - side, RackEvent::RackSent(from, between)));
+                return self.inputs.push_back((1 - side, PeerEvent::RackSent(from, between)));
             }
-            RackAction::StoreRecord { slot, words } => {
+            PeerAction::StoreRecord { slot, words } => {
                 return slab.note_swap(slot, &words).unwrap();
             }
-            RackAction::EraseRecord { slot } => return slab.erase_swap(slot).unwrap(),
-            RackAction::StoreWord(frame, word) => return slab.follow_swap(frame, word).unwrap(),
-            RackAction::Quiesce { swap, page, who, .. } => {
+            PeerAction::EraseRecord { slot } => return slab.erase_swap(slot).unwrap(),
+            PeerAction::StoreWord(frame, word) => return slab.follow_swap(frame, word).unwrap(),
+            PeerAction::Quiesce { swap, page, who, .. } => {
                 if who == Quiesce::Writers {
                     // A client always waits to write a page that leaves.
-                    self.inputs.push_back((side, RackEvent::WriteWanted(page)));
+                    self.inputs.push_back((side, PeerEvent::WriteWanted(page)));
                 }
-                RackEvent::Quiesced(swap, who)
+                PeerEvent::Quiesced(swap, who)
             }
-            RackAction::SendDirtyLines { swap, frame: theirs, known, .. } => {
+            PeerAction::SendDirtyLines { swap, frame: theirs, known, .. } => {
                 let from = RackId(u16::try_from(side).unwrap());
-                let came = RackEvent::DirtyLinesReceived { from, swap, theirs, known };
+                let came = PeerEvent::DirtyLinesReceived { from, swap, theirs, known };
                 return self.inputs.push_back((1 - side, came));
             }
-            RackAction::PrefetchLease { swap, .. } => RackEvent::LeasePrefetched(swap),
-            RackAction::Copy { swap, ours, .. } => {
+            PeerAction::PrefetchLease { swap, .. } => PeerEvent::LeasePrefetched(swap),
+            PeerAction::Copy { swap, ours, .. } => {
                 let word = slab.word_of(ours).unwrap();
                 let other = &self.sides[1 - side].fixture.slab;
                 let contents = other.contents(word.page(), word.epoch()).unwrap();
                 let slab = &self.sides[side].fixture.slab;
                 let whole = contents.is_some_and(|c| slab.take_contents(ours, &c).unwrap().is_ok());
-                RackEvent::Copied { swap, whole }
+                PeerEvent::Copied { swap, whole }
             }
             // The contents of objects do not concern the allocator.
-            RackAction::CancelQuiesce(..)
-            | RackAction::ApplyDirtyLines { .. }
-            | RackAction::Record(_) => return,
+            PeerAction::CancelQuiesce(..)
+            | PeerAction::ApplyDirtyLines { .. }
+            | PeerAction::Record(_) => return,
         };
         self.inputs.push_back((side, event));
     }
 
-    fn step(&mut self, side: usize, event: RackEvent) {
+    fn step(&mut self, side: usize, event: PeerEvent) {
         let now = self.now;
         let Side { fixture, machine, offered, .. } = &mut self.sides[side];
         machine.handle(now, &View { slab: &fixture.slab, offered: *offered }, event);
@@ -182,7 +182,7 @@ impl Pair {
                 return;
             }
             self.now = self.now.after(Duration::from_millis(5));
-            self.inputs.extend([(0, RackEvent::DeadlinePassed), (1, RackEvent::DeadlinePassed)]);
+            self.inputs.extend([(0, PeerEvent::DeadlinePassed), (1, PeerEvent::DeadlinePassed)]);
         }
         panic!("the swap does not end");
     }
@@ -200,7 +200,7 @@ fn pair(live: bool) -> (Pair, Vec<GlobalAddr>) {
     }
     let inputs = VecDeque::from([(
         1,
-        RackEvent::Heated { page: PageId(100), milli: 5000, read_hot: false },
+        PeerEvent::Heated { page: PageId(100), milli: 5000, read_hot: false },
     )]);
     let pair = Pair { sides, inputs, begun: false, committed: None, now: Time::ZERO };
     (pair, held)

@@ -3,6 +3,7 @@ use core::time::Duration;
 use rackpool_model::{Epoch, FrameId, RackId};
 
 use super::*;
+use crate::lease::LeaseId;
 
 const PAGE: PageId = PageId(4);
 const OVER: EndpointToken = EndpointToken(7);
@@ -22,6 +23,10 @@ fn holder() -> LeaseHolder {
 
 fn granted(question: u64, id: u64) -> HolderEvent {
     HolderEvent::Granted { page: PAGE, question, lease: lease(id) }
+}
+
+const fn of(page: PageId, endpoint: EndpointToken, lease: LeaseId, users: Users) -> Revocation {
+    Revocation { page, endpoint, lease, users }
 }
 
 #[test]
@@ -51,7 +56,7 @@ fn a_lease_in_use_is_renewed_in_time_and_one_at_rest_is_not() {
     assert_eq!(holder.poll(), Some(renew), "the question may have been lost");
     holder.handle(at(1060), granted(question, 2));
     assert_eq!(holder.begin(at(2999), PAGE, Access::Write), Some(lease(2)));
-    holder.handle(at(2999), HolderEvent::Revoked(PAGE, OVER, LeaseId(2), Users::Everyone));
+    holder.handle(at(2999), HolderEvent::Revoked(of(PAGE, OVER, LeaseId(2), Users::Everyone)));
     for _ in 0..4 {
         assert_eq!(holder.poll().filter(|action| *action != renew), None);
         holder.handle(at(3000), HolderEvent::OperationEnded(PAGE, OVER, Access::Write));
@@ -59,7 +64,10 @@ fn a_lease_in_use_is_renewed_in_time_and_one_at_rest_is_not() {
     holder.poll();
     assert_eq!(holder.poll(), None, "one operation is still on its way");
     holder.handle(at(3000), HolderEvent::OperationEnded(PAGE, OVER, Access::Write));
-    assert_eq!(holder.poll(), Some(HolderAction::Return(PAGE, OVER, LeaseId(2), Users::Everyone)));
+    assert_eq!(
+        holder.poll(),
+        Some(HolderAction::Return(of(PAGE, OVER, LeaseId(2), Users::Everyone)))
+    );
 }
 
 #[test]
@@ -70,10 +78,13 @@ fn a_forgotten_lease_goes_back_only_after_its_operations() {
     holder.begin(at(2), PAGE, Access::Write).unwrap();
     holder.forget(PAGE);
     assert_eq!(holder.begin(at(2), PAGE, Access::Write), None);
-    holder.handle(at(3), HolderEvent::Revoked(PAGE, OVER, LeaseId(1), Users::Everyone));
+    holder.handle(at(3), HolderEvent::Revoked(of(PAGE, OVER, LeaseId(1), Users::Everyone)));
     assert_eq!(holder.poll(), None);
     holder.handle(at(4), HolderEvent::OperationEnded(PAGE, OVER, Access::Write));
-    assert_eq!(holder.poll(), Some(HolderAction::Return(PAGE, OVER, LeaseId(1), Users::Everyone)));
+    assert_eq!(
+        holder.poll(),
+        Some(HolderAction::Return(of(PAGE, OVER, LeaseId(1), Users::Everyone)))
+    );
 }
 
 #[test]
@@ -82,11 +93,14 @@ fn a_lease_goes_back_when_the_last_operation_has_ended() {
     let question = holder.ask(at(0), PAGE);
     holder.handle(at(1), granted(question, 1));
     holder.begin(at(2), PAGE, Access::Write).unwrap();
-    holder.handle(at(3), HolderEvent::Revoked(PAGE, OVER, LeaseId(1), Users::Everyone));
+    holder.handle(at(3), HolderEvent::Revoked(of(PAGE, OVER, LeaseId(1), Users::Everyone)));
     assert_eq!(holder.poll(), None);
     assert_eq!(holder.begin(at(3), PAGE, Access::Write), None, "no new operation");
     holder.handle(at(4), HolderEvent::OperationEnded(PAGE, OVER, Access::Write));
-    assert_eq!(holder.poll(), Some(HolderAction::Return(PAGE, OVER, LeaseId(1), Users::Everyone)));
+    assert_eq!(
+        holder.poll(),
+        Some(HolderAction::Return(of(PAGE, OVER, LeaseId(1), Users::Everyone)))
+    );
 }
 
 #[test]
@@ -101,7 +115,10 @@ fn the_lease_of_a_page_that_has_come_goes_back_unasked_after_its_operations() {
     holder.handle(at(4), granted(question, 2));
     assert_eq!(holder.begin(at(4), PAGE, Access::Read), None, "it is used here from now on");
     holder.handle(at(4), HolderEvent::OperationEnded(PAGE, OVER, Access::Read));
-    assert_eq!(holder.poll(), Some(HolderAction::Return(PAGE, OVER, LeaseId(1), Users::Everyone)));
+    assert_eq!(
+        holder.poll(),
+        Some(HolderAction::Return(of(PAGE, OVER, LeaseId(1), Users::Everyone)))
+    );
 }
 
 #[test]
@@ -119,7 +136,7 @@ fn operations_of_an_earlier_lease_of_the_page_are_waited_for_too() {
     holder.begin(at(2), PAGE, Access::Write).unwrap();
     let question = holder.ask(at(2100), PAGE);
     holder.handle(at(2101), granted(question, 2));
-    holder.handle(at(2102), HolderEvent::Revoked(PAGE, OVER, LeaseId(2), Users::Everyone));
+    holder.handle(at(2102), HolderEvent::Revoked(of(PAGE, OVER, LeaseId(2), Users::Everyone)));
     assert_eq!(holder.poll(), None);
 }
 
@@ -127,8 +144,11 @@ fn operations_of_an_earlier_lease_of_the_page_are_waited_for_too() {
 fn a_call_that_overtakes_its_grant_makes_the_grant_void() {
     let mut holder = holder();
     let question = holder.ask(at(0), PAGE);
-    holder.handle(at(1), HolderEvent::Revoked(PAGE, OVER, LeaseId(1), Users::Everyone));
-    assert_eq!(holder.poll(), Some(HolderAction::Return(PAGE, OVER, LeaseId(1), Users::Everyone)));
+    holder.handle(at(1), HolderEvent::Revoked(of(PAGE, OVER, LeaseId(1), Users::Everyone)));
+    assert_eq!(
+        holder.poll(),
+        Some(HolderAction::Return(of(PAGE, OVER, LeaseId(1), Users::Everyone)))
+    );
     holder.handle(at(2), granted(question, 1));
     assert_eq!(holder.begin(at(2), PAGE, Access::Write), None);
 }
@@ -160,15 +180,15 @@ fn who_gives_the_right_to_write_back_reads_on_while_its_writes_end() {
     holder.handle(at(1), granted(question, 1));
     holder.begin(at(2), PAGE, Access::Write).unwrap();
     holder.begin(at(2), PAGE, Access::Read).unwrap();
-    holder.handle(at(3), HolderEvent::Revoked(PAGE, OVER, LeaseId(1), Users::Writers));
+    holder.handle(at(3), HolderEvent::Revoked(of(PAGE, OVER, LeaseId(1), Users::Writers)));
     assert_eq!(holder.poll(), None, "a write is on its way");
     assert_eq!(holder.begin(at(3), PAGE, Access::Write), None);
     let read = holder.begin(at(3), PAGE, Access::Read).unwrap();
     assert_eq!(read.kind, LeaseKind::Read);
     holder.handle(at(4), HolderEvent::OperationEnded(PAGE, OVER, Access::Write));
-    let back = HolderAction::Return(PAGE, OVER, LeaseId(1), Users::Writers);
+    let back = HolderAction::Return(of(PAGE, OVER, LeaseId(1), Users::Writers));
     assert_eq!(holder.poll(), Some(back), "reads are under way, and may be");
-    holder.handle(at(5), HolderEvent::Revoked(PAGE, OVER, LeaseId(1), Users::Everyone));
+    holder.handle(at(5), HolderEvent::Revoked(of(PAGE, OVER, LeaseId(1), Users::Everyone)));
     assert_eq!(holder.poll(), None);
     assert_eq!(holder.begin(at(5), PAGE, Access::Read), None);
 }
@@ -182,10 +202,10 @@ fn writes_of_an_earlier_lease_are_waited_for_when_the_present_one_is_for_reading
     let question = holder.ask(at(2), PAGE);
     let lease = Lease { kind: LeaseKind::Read, ..lease(2) };
     holder.handle(at(3), HolderEvent::Granted { page: PAGE, question, lease });
-    holder.handle(at(4), HolderEvent::Revoked(PAGE, OVER, LeaseId(2), Users::Writers));
+    holder.handle(at(4), HolderEvent::Revoked(of(PAGE, OVER, LeaseId(2), Users::Writers)));
     assert_eq!(holder.poll(), None);
     holder.handle(at(5), HolderEvent::OperationEnded(PAGE, OVER, Access::Write));
-    let back = HolderAction::Return(PAGE, OVER, LeaseId(2), Users::Writers);
+    let back = HolderAction::Return(of(PAGE, OVER, LeaseId(2), Users::Writers));
     assert_eq!(holder.poll(), Some(back));
 }
 
@@ -196,7 +216,7 @@ fn a_lease_of_another_home_does_not_save_a_grant_that_was_overtaken() {
     let other = Lease { endpoint: EndpointToken(8), ..lease(90) };
     holder.handle(at(1), HolderEvent::Granted { page: PAGE, question, lease: other });
     let question = holder.ask(at(1), PAGE);
-    holder.handle(at(2), HolderEvent::Revoked(PAGE, OVER, LeaseId(3), Users::Writers));
+    holder.handle(at(2), HolderEvent::Revoked(of(PAGE, OVER, LeaseId(3), Users::Writers)));
     holder.handle(at(3), granted(question, 3));
     assert_eq!(holder.lease(at(3), PAGE), Some(other));
 }
@@ -218,7 +238,7 @@ fn who_gives_a_page_writes_it_at_its_new_home_when_he_has_left_it() {
 
     let question = holder.ask(at(3), PAGE);
     holder.handle(at(3), took(question));
-    holder.handle(at(3), HolderEvent::Revoked(PAGE, OVER, LeaseId(1), Users::Writers));
+    holder.handle(at(3), HolderEvent::Revoked(of(PAGE, OVER, LeaseId(1), Users::Writers)));
     holder.handle(at(3), HolderEvent::Quiesced(PAGE));
     assert_eq!(holder.begin(at(3), PAGE, Access::Write), None, "it was called back before");
 }

@@ -24,13 +24,17 @@ fn granted(home: &mut LeaseHome, ms: u64, over: EndpointToken) -> LeaseId {
     home.grant(at(ms), PAGE, over, LeaseKind::Write).unwrap().id
 }
 
+const fn of(page: PageId, endpoint: EndpointToken, lease: LeaseId, users: Users) -> Revocation {
+    Revocation { page, endpoint, lease, users }
+}
+
 #[test]
 fn a_page_is_clean_when_every_lease_is_back() {
     let mut home = home(false);
     let (a, b) = (granted(&mut home, 0, A), granted(&mut home, 0, B));
     let asked = [
-        HomeAction::Revoke(PAGE, A, a, Users::Everyone),
-        HomeAction::Revoke(PAGE, B, b, Users::Everyone),
+        HomeAction::Revoke(of(PAGE, A, a, Users::Everyone)),
+        HomeAction::Revoke(of(PAGE, B, b, Users::Everyone)),
     ];
     assert_eq!(step(&mut home, 1, HomeEvent::PageNeeded(PAGE, Users::Everyone)), asked);
     assert_eq!(
@@ -38,8 +42,8 @@ fn a_page_is_clean_when_every_lease_is_back() {
         None,
         "no new lease while the page is needed"
     );
-    assert_eq!(step(&mut home, 2, HomeEvent::Returned(PAGE, A, a, Users::Everyone)), []);
-    let clean = step(&mut home, 3, HomeEvent::Returned(PAGE, B, b, Users::Everyone));
+    assert_eq!(step(&mut home, 2, HomeEvent::Returned(of(PAGE, A, a, Users::Everyone))), []);
+    let clean = step(&mut home, 3, HomeEvent::Returned(of(PAGE, B, b, Users::Everyone)));
     assert_eq!(clean, [HomeAction::Clean(PAGE, Users::Everyone)]);
     assert_eq!(home.deadline(), None);
 }
@@ -51,7 +55,7 @@ fn a_silent_holder_is_asked_again_then_fenced_and_the_page_is_clean_when_its_end
     step(&mut home, 0, HomeEvent::PageNeeded(PAGE, Users::Everyone));
     assert_eq!(home.deadline(), Some(at(50)));
     let again = step(&mut home, 50, HomeEvent::DeadlinePassed);
-    assert_eq!(again, [HomeAction::Revoke(PAGE, A, lease, Users::Everyone)]);
+    assert_eq!(again, [HomeAction::Revoke(of(PAGE, A, lease, Users::Everyone))]);
     assert_eq!(step(&mut home, 500, HomeEvent::DeadlinePassed), [HomeAction::Fence(A)]);
     assert_eq!(step(&mut home, 600, HomeEvent::DeadlinePassed), [], "fenced once");
     let clean = step(&mut home, 700, HomeEvent::EndpointEnded(A));
@@ -63,9 +67,9 @@ fn an_old_return_does_not_end_a_newer_lease() {
     let mut home = home(false);
     let old = granted(&mut home, 0, A);
     let new = granted(&mut home, 1, A);
-    step(&mut home, 2, HomeEvent::Returned(PAGE, A, old, Users::Everyone));
+    step(&mut home, 2, HomeEvent::Returned(of(PAGE, A, old, Users::Everyone)));
     let asked = step(&mut home, 3, HomeEvent::PageNeeded(PAGE, Users::Everyone));
-    assert_eq!(asked, [HomeAction::Revoke(PAGE, A, new, Users::Everyone)]);
+    assert_eq!(asked, [HomeAction::Revoke(of(PAGE, A, new, Users::Everyone))]);
 }
 
 #[test]
@@ -84,10 +88,10 @@ fn a_lease_that_has_run_out_is_called_back_like_any_other() {
     let asked = step(&mut home, 60_000, HomeEvent::PageNeeded(PAGE, Users::Everyone));
     assert_eq!(
         asked,
-        [HomeAction::Revoke(PAGE, A, lease, Users::Everyone)],
+        [HomeAction::Revoke(of(PAGE, A, lease, Users::Everyone))],
         "a rack at rest is not cut off"
     );
-    let clean = step(&mut home, 60_001, HomeEvent::Returned(PAGE, A, lease, Users::Everyone));
+    let clean = step(&mut home, 60_001, HomeEvent::Returned(of(PAGE, A, lease, Users::Everyone)));
     assert_eq!(clean, [HomeAction::Clean(PAGE, Users::Everyone)]);
 }
 
@@ -119,17 +123,17 @@ fn when_writers_have_to_go_readers_stay_and_new_ones_may_come() {
     let GrantedLease { id: read, kind } = home.grant(at(0), PAGE, B, LeaseKind::Read).unwrap();
     assert_eq!(kind, LeaseKind::Read);
     let asked = step(&mut home, 1, HomeEvent::PageNeeded(PAGE, Users::Writers));
-    assert_eq!(asked, [HomeAction::Revoke(PAGE, A, write, Users::Writers)]);
+    assert_eq!(asked, [HomeAction::Revoke(of(PAGE, A, write, Users::Writers))]);
     let most = home.grant(at(1), PAGE, C, LeaseKind::Write).map(|granted| granted.kind);
     assert_eq!(most, Some(LeaseKind::Read));
-    let back = HomeEvent::Returned(PAGE, A, write, Users::Writers);
+    let back = HomeEvent::Returned(of(PAGE, A, write, Users::Writers));
     assert_eq!(step(&mut home, 2, back), [HomeAction::Clean(PAGE, Users::Writers)]);
     let all = step(&mut home, 3, HomeEvent::PageNeeded(PAGE, Users::Everyone));
     assert_eq!(
         all[..2],
         [
-            HomeAction::Revoke(PAGE, A, write, Users::Everyone),
-            HomeAction::Revoke(PAGE, B, read, Users::Everyone),
+            HomeAction::Revoke(of(PAGE, A, write, Users::Everyone)),
+            HomeAction::Revoke(of(PAGE, B, read, Users::Everyone)),
         ]
     );
     assert_eq!(all.len(), 3);
@@ -142,10 +146,10 @@ fn a_lease_for_reading_does_not_make_the_home_forget_one_for_writing() {
     step(&mut home, 1, HomeEvent::PageNeeded(PAGE, Users::Writers));
     let read = home.grant(at(2), PAGE, A, LeaseKind::Write).unwrap().id;
     let again = step(&mut home, 51, HomeEvent::DeadlinePassed);
-    assert_eq!(again, [HomeAction::Revoke(PAGE, A, read, Users::Writers)]);
+    assert_eq!(again, [HomeAction::Revoke(of(PAGE, A, read, Users::Writers))]);
     assert_eq!(home.deadline(), Some(at(101)));
     // The answer to the first call back is enough.
-    let back = HomeEvent::Returned(PAGE, A, write, Users::Writers);
+    let back = HomeEvent::Returned(of(PAGE, A, write, Users::Writers));
     assert_eq!(step(&mut home, 52, back), [HomeAction::Clean(PAGE, Users::Writers)]);
 }
 
@@ -158,7 +162,7 @@ fn a_copy_outlives_its_endpoint_as_long_as_its_lease() {
         home.grant(at(100), PAGE, B, share).unwrap();
         step(&mut home, 101, HomeEvent::PageNeeded(PAGE, users));
         // One holder returns its lease, the other does not answer: its rack may be cut off.
-        step(&mut home, 102, HomeEvent::Returned(PAGE, A, id, users));
+        step(&mut home, 102, HomeEvent::Returned(of(PAGE, A, id, users)));
         assert_eq!(step(&mut home, 103, HomeEvent::EndpointEnded(B)), []);
         let end = home.deadline().unwrap();
         assert_eq!(end, at(100).after(LeaseRules::DEFAULT.copy_good_at_home()));
@@ -174,7 +178,7 @@ fn when_copies_have_to_go_other_racks_read_on() {
     let id = home.grant(at(0), PAGE, A, share).unwrap().id;
     home.grant(at(0), PAGE, B, LeaseKind::Read).unwrap();
     let asked = step(&mut home, 1, HomeEvent::PageNeeded(PAGE, Users::Writers));
-    assert_eq!(asked, [HomeAction::Revoke(PAGE, A, id, Users::Writers)]);
+    assert_eq!(asked, [HomeAction::Revoke(of(PAGE, A, id, Users::Writers))]);
     let most = home.grant(at(2), PAGE, C, share).map(|granted| granted.kind);
     assert_eq!(most, Some(LeaseKind::Read), "a rack that does not answer stops no others");
     // That rack is cut off; its replica is read until its lease has ended.
@@ -200,7 +204,7 @@ fn a_renewed_lease_for_reading_does_not_make_the_home_forget_a_copy() {
     home.grant(at(0), PAGE, A, share).unwrap();
     let read = home.grant(at(1), PAGE, A, LeaseKind::Read).unwrap().id;
     let asked = step(&mut home, 2, HomeEvent::PageNeeded(PAGE, Users::Writers));
-    assert_eq!(asked, [HomeAction::Revoke(PAGE, A, read, Users::Writers)]);
+    assert_eq!(asked, [HomeAction::Revoke(of(PAGE, A, read, Users::Writers))]);
 }
 
 #[test]
@@ -209,9 +213,9 @@ fn who_wants_everyone_out_does_not_wait_for_the_writers_first() {
     let lease = granted(&mut home, 0, A);
     step(&mut home, 1, HomeEvent::PageNeeded(PAGE, Users::Writers));
     let asked = step(&mut home, 2, HomeEvent::PageNeeded(PAGE, Users::Everyone));
-    assert_eq!(asked, [HomeAction::Revoke(PAGE, A, lease, Users::Everyone)]);
+    assert_eq!(asked, [HomeAction::Revoke(of(PAGE, A, lease, Users::Everyone))]);
     assert_eq!(step(&mut home, 3, HomeEvent::PageNeeded(PAGE, Users::Writers)), []);
-    assert_eq!(step(&mut home, 4, HomeEvent::Returned(PAGE, A, lease, Users::Writers)), []);
-    let clean = step(&mut home, 5, HomeEvent::Returned(PAGE, A, lease, Users::Everyone));
+    assert_eq!(step(&mut home, 4, HomeEvent::Returned(of(PAGE, A, lease, Users::Writers))), []);
+    let clean = step(&mut home, 5, HomeEvent::Returned(of(PAGE, A, lease, Users::Everyone)));
     assert_eq!(clean, [HomeAction::Clean(PAGE, Users::Everyone)]);
 }

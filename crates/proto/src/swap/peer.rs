@@ -5,7 +5,7 @@ use rackpool_wire::swap::{Between, FromServer, SwapId, SwapMessage, ToServer};
 
 use super::in_flight::{Finish, Forwarding, Leaving, Stage, Step, UnderWay};
 use super::{
-    Frames, Phase, Quiesce, RECORD_WORDS, RECORDS, RackAction, RackEvent, Record, Role, SwapEvent,
+    Frames, PeerAction, PeerEvent, Phase, Quiesce, RECORD_WORDS, RECORDS, Record, Role, SwapEvent,
     SwapRules,
 };
 use crate::Time;
@@ -40,13 +40,13 @@ pub struct SwapPeer<B = Sound> {
     damaged: [bool; RECORDS],
     /// The last finished swaps of this incarnation.
     over: VecDeque<SwapId>,
-    pub(super) actions: VecDeque<RackAction>,
+    pub(super) actions: VecDeque<PeerAction>,
 }
 
 impl<B: Bugs> SwapPeer<B> {
     /// Restores the machine from its records. `incarnation` must be above all nonces and tickets of
     /// earlier incarnations: it grows faster than they are drawn, like a clock in nanoseconds. The
-    /// shell must pass [`RackEvent::DeadlinePassed`] at once.
+    /// shell must pass [`PeerEvent::DeadlinePassed`] at once.
     pub fn restore(
         now: Time,
         rules: SwapRules,
@@ -72,7 +72,7 @@ impl<B: Bugs> SwapPeer<B> {
                 Ok(Some(record)) => rack.adopt(slot, record),
                 Err(error) => {
                     rack.damaged[slot] = !bugs.has(Bug::ReuseDamagedRecord);
-                    rack.actions.push_back(RackAction::Record(SwapEvent::Damaged(slot, error)));
+                    rack.actions.push_back(PeerAction::Record(SwapEvent::Damaged(slot, error)));
                 }
             }
         }
@@ -98,32 +98,32 @@ impl<B: Bugs> SwapPeer<B> {
     }
 
     /// Handles an event.
-    pub fn handle(&mut self, now: Time, frames: &impl Frames, event: RackEvent) {
+    pub fn handle(&mut self, now: Time, frames: &impl Frames, event: PeerEvent) {
         self.now = self.now.max(now);
         match event {
-            RackEvent::Heated { page, milli, read_hot } => {
+            PeerEvent::Heated { page, milli, read_hot } => {
                 self.heated(frames, page, milli, read_hot);
             }
-            RackEvent::ServerSent(message) => self.server_sent(frames, message),
-            RackEvent::RackSent(rack, between) => self.rack_sent(frames, rack, between),
-            RackEvent::Quiesced(swap, who) => self.quiesced(frames, swap, who),
-            RackEvent::Copied { swap, whole } => self.copied(swap, whole),
-            RackEvent::LeasePrefetched(swap) => self.lease_prefetched(swap),
-            RackEvent::WriteWanted(page) => self.write_wanted(frames, page),
-            RackEvent::DirtyLinesReceived { from, swap, theirs, known } => {
+            PeerEvent::ServerSent(message) => self.server_sent(frames, message),
+            PeerEvent::RackSent(rack, between) => self.rack_sent(frames, rack, between),
+            PeerEvent::Quiesced(swap, who) => self.quiesced(frames, swap, who),
+            PeerEvent::Copied { swap, whole } => self.copied(swap, whole),
+            PeerEvent::LeasePrefetched(swap) => self.lease_prefetched(swap),
+            PeerEvent::WriteWanted(page) => self.write_wanted(frames, page),
+            PeerEvent::DirtyLinesReceived { from, swap, theirs, known } => {
                 self.dirty_lines_received(frames, from, swap, theirs, known);
             }
-            RackEvent::DeadlinePassed => {}
+            PeerEvent::DeadlinePassed => {}
         }
         self.drive(frames);
     }
 
     /// Returns the next action.
-    pub fn poll(&mut self) -> Option<RackAction> {
+    pub fn poll(&mut self) -> Option<PeerAction> {
         self.actions.pop_front()
     }
 
-    /// Returns the time when [`RackEvent::DeadlinePassed`] is due.
+    /// Returns the time when [`PeerEvent::DeadlinePassed`] is due.
     #[must_use]
     pub fn deadline(&self) -> Option<Time> {
         let swaps = self.slots.iter().flatten().filter_map(|swap| match swap.stage {
@@ -312,7 +312,7 @@ impl<B: Bugs> SwapPeer<B> {
                 _ if asks => {
                     let page = record.incoming.page;
                     self.actions
-                        .push_back(RackAction::TellServer(ToServer::Outcome { swap, page }));
+                        .push_back(PeerAction::TellServer(ToServer::Outcome { swap, page }));
                 }
                 Role::Requester => self.send_commit(slot),
                 // The metadata server sends the decision to both sides. The home asks only past its
@@ -339,7 +339,7 @@ impl<B: Bugs> SwapPeer<B> {
         let (swap, role) = (under_way.id, under_way.role());
         self.tell_peer(slot, SwapMessage::Aborted);
         if role == Role::Requester {
-            self.actions.push_back(RackAction::TellServer(ToServer::Abort { swap }));
+            self.actions.push_back(PeerAction::TellServer(ToServer::Abort { swap }));
         }
         self.decided(slot, Phase::GivenUp);
     }
@@ -348,7 +348,7 @@ impl<B: Bugs> SwapPeer<B> {
         let Some(under_way) = &mut self.slots[slot] else { return };
         let swap = under_way.id;
         if phase == Phase::GivenUp {
-            self.actions.push_back(RackAction::Record(SwapEvent::Aborted(swap)));
+            self.actions.push_back(PeerAction::Record(SwapEvent::Aborted(swap)));
         }
         let until = self.now.after(self.rules.pause);
         match &mut under_way.stage {
@@ -366,13 +366,13 @@ impl<B: Bugs> SwapPeer<B> {
                     self.paused.insert(record.incoming.page, until);
                 }
                 self.note(slot, &record);
-                self.actions.push_back(RackAction::CancelQuiesce(swap, record.out.page));
+                self.actions.push_back(PeerAction::CancelQuiesce(swap, record.out.page));
             }
         }
     }
 
     pub(super) fn note(&mut self, slot: usize, record: &Record) {
-        self.actions.push_back(RackAction::StoreRecord { slot, words: record.to_words() });
+        self.actions.push_back(PeerAction::StoreRecord { slot, words: record.to_words() });
     }
 
     /// Stores the record as in doubt: from here on only the metadata server decides.
@@ -390,7 +390,7 @@ impl<B: Bugs> SwapPeer<B> {
     pub(super) fn prefetch_lease(&mut self, record: &Record) {
         if record.out_frame.is_some() {
             let (swap, page, to) = (record.swap, record.out.page, record.peer);
-            self.actions.push_back(RackAction::PrefetchLease { swap, page, to });
+            self.actions.push_back(PeerAction::PrefetchLease { swap, page, to });
         }
     }
 
@@ -408,7 +408,7 @@ impl<B: Bugs> SwapPeer<B> {
     /// Drops a finished swap and erases its record.
     pub(super) fn forget(&mut self, slot: usize) {
         let Some(under_way) = self.slots[slot].take() else { return };
-        self.actions.push_back(RackAction::EraseRecord { slot });
+        self.actions.push_back(PeerAction::EraseRecord { slot });
         if self.over.len() == REMEMBERED {
             self.over.pop_front();
         }
@@ -433,6 +433,6 @@ impl<B: Bugs> SwapPeer<B> {
     }
 
     pub(super) fn tell(&mut self, rack: RackId, swap: SwapId, message: SwapMessage) {
-        self.actions.push_back(RackAction::TellRack(rack, Between { swap, message }));
+        self.actions.push_back(PeerAction::TellRack(rack, Between { swap, message }));
     }
 }

@@ -3,9 +3,9 @@
 use std::time::Instant;
 
 use rackpool_model::{GlobalAddr, PageId};
-use rackpool_proto::lease::Users;
+use rackpool_proto::rack::RackEvent;
 
-use super::{DataPlane, get};
+use crate::data_plane::{DataPlane, get};
 
 /// What a rack's memory holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,18 +35,20 @@ impl DataPlane {
     }
 
     /// Returns the time of the last [`Self::step`].
-    pub(super) fn now(&self) -> Instant {
+    pub(in crate::data_plane) fn now(&self) -> Instant {
         self.clock.unwrap_or_else(Instant::now)
     }
 
-    /// Starts or ends the need of a page: see `page_needed` and `page_spared`.
-    pub(crate) fn need(&mut self, page: PageId, is_needed: bool) -> anyhow::Result<()> {
-        if is_needed { self.page_needed(page, Users::Everyone) } else { self.page_spared(page) }
+    /// Requires that no other rack has a lease of the page, or ends that.
+    pub(crate) fn require_page(&mut self, page: PageId, is_needed: bool) -> anyhow::Result<()> {
+        self.machine.require_page(self.at(self.now()), page, is_needed);
+        self.run_machine()
     }
 
     /// Handles the answer of a page's home that the page stays there because it is read there too.
     pub(crate) fn want_copy(&mut self, page: PageId) -> anyhow::Result<()> {
-        self.copy_wanted(page)
+        self.machine.handle(RackEvent::ReplicaWanted(page));
+        self.run_machine()
     }
 
     /// Returns what the rack's memory holds.

@@ -1,0 +1,78 @@
+use rackpool_model::{FrameId, FrameWord, Occupants, PageId, PageWord};
+
+use crate::Time;
+use crate::heat::{Found, Heats};
+use crate::swap::{Frames, Offered};
+
+/// The rack's memory as its machine reads it. The machine changes nothing here: it emits actions,
+/// and the shell executes each of them before the machine reads again.
+pub trait RackMemory {
+    /// Returns the frame and word of a page of this rack, free pages included. A page that is
+    /// arriving is not here yet.
+    fn find(&self, page: PageId) -> Option<FrameWord>;
+    /// Returns the word of a frame; `None` if there is no such frame.
+    fn word(&self, frame: FrameId) -> Option<PageWord>;
+    /// Returns a free frame for an arriving page; `None` also while copies are not affordable.
+    fn spare(&self) -> Option<FrameId>;
+    /// Returns a free page, other than the `busy` ones, that may be given away. The last free frame
+    /// stays.
+    fn free_page_to_give(&self, busy: &dyn Fn(PageId) -> bool) -> Option<PageId>;
+    /// Returns live pages that may be given away, or a part of them.
+    fn movable_pages(&self) -> impl Iterator<Item = PageId>;
+    /// Returns true if the page may move at all.
+    fn may_move(&self, page: PageId) -> bool;
+    /// Returns true if replicas of the page may exist.
+    fn may_share(&self, page: PageId) -> bool;
+    /// Returns a free frame for a replica, if enough others remain. No swap uses the `busy` pages'
+    /// frames.
+    fn frame_for_replica(&self, busy: &dyn Fn(PageId) -> bool) -> Option<FrameId>;
+    /// Returns true if so few frames are free that replicas must give theirs back.
+    fn is_short_of_frames(&self) -> bool;
+    /// Returns true once no access slot of this rack that `occupants` covers names the frame. The
+    /// machine has changed the page word and had a barrier executed before; writers that log their
+    /// lines execute a fence themselves, so the scan must begin with a full fence of its own.
+    fn is_quiesced(&self, frame: FrameId, occupants: Occupants) -> bool;
+}
+
+/// The memory and the hotness of its pages, for the machine of swaps.
+pub(super) struct View<'a, M> {
+    pub(super) memory: &'a M,
+    pub(super) heats: &'a Heats,
+    pub(super) now: Time,
+}
+
+impl<M: RackMemory> Frames for View<'_, M> {
+    fn find(&self, page: PageId) -> Option<FrameWord> {
+        self.memory.find(page)
+    }
+
+    fn word(&self, frame: FrameId) -> Option<PageWord> {
+        self.memory.word(frame)
+    }
+
+    fn spare(&self) -> Option<FrameId> {
+        self.memory.spare()
+    }
+
+    fn offer(&self, busy: &dyn Fn(PageId) -> bool) -> Option<Offered> {
+        if let Some(page) = self.memory.free_page_to_give(busy) {
+            return Some(Offered { page, hot: false });
+        }
+        // Without a spare frame the arriving page has no place.
+        self.memory.spare()?;
+        let movable = self.memory.movable_pages();
+        let movable = movable.filter(|page| !busy(*page) && !self.stays(*page));
+        let (found, page) = movable
+            .map(|page| (self.heat(page), page))
+            .min_by_key(|(found, page)| (found.milli, *page))?;
+        Some(Offered { page, hot: found.hot })
+    }
+
+    fn heat(&self, page: PageId) -> Found {
+        self.heats.found(self.now, page)
+    }
+
+    fn stays(&self, page: PageId) -> bool {
+        !self.memory.may_move(page) || self.heats.rests(self.now, page)
+    }
+}
