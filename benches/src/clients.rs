@@ -34,7 +34,10 @@ type Rates = [f64; CLIENTS.len()];
 
 /// Runs the section.
 pub fn run(table: &mut Table) -> anyhow::Result<()> {
-    table.section("clients in processes of their own, two cores: all together against two");
+    table.section(
+        "clients in processes of their own, two cores (of round trips one is the daemon's): all \
+         together against two",
+    );
     round_trips(table)?;
     let racks = Racks::start(2, None)?;
     let rounds = (0..ROUNDS).map(|_| rates(&racks)).collect::<anyhow::Result<Vec<_>>>()?;
@@ -58,7 +61,7 @@ fn round_trips(table: &mut Table) -> anyhow::Result<()> {
     }
     bound.stop()?;
     unbound.stop()?;
-    rate_rows(table, "round trips, a core for the daemon", &with);
+    rate_rows(table, "round trips", &with);
     for (i, count) in CLIENTS.into_iter().enumerate() {
         let (ratio, detail) = compare(&with, i, &without, 0);
         let name = format!("for comparison: {count} of these, 2 unbound");

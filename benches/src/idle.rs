@@ -14,9 +14,10 @@ const WATCH: Duration = Duration::from_secs(10);
 
 /// Runs the section.
 pub fn run(table: &mut Table) -> anyhow::Result<()> {
-    table.section("an idle pool of two racks, one client connected to each");
+    table
+        .section("an idle pool of two racks, one client connected to each: of one core, over 10 s");
     idle(table)?;
-    table.section("metadata of a page");
+    table.section("metadata of a page, of 1 Mi pages against 1 page");
     metadata(table)
 }
 
@@ -34,9 +35,8 @@ fn idle(table: &mut Table) -> anyhow::Result<()> {
     std::thread::sleep(WATCH);
     let watch = WATCH.as_secs_f64();
     let share = |before: f64, after: f64| (after - before) / watch * 100.0;
-    let detail = "over 10 s, of one core";
-    table.at_most("rack daemon", share(before.1, used_seconds(daemon)?), 1.0, "%", detail);
-    table.at_most("metadata server", share(before.0, used_seconds(server)?), 1.0, "%", detail);
+    table.at_most("rack daemon", share(before.1, used_seconds(daemon)?), 1.0, "%", "");
+    table.at_most("metadata server", share(before.0, used_seconds(server)?), 1.0, "%", "");
     drop(pools);
     cluster.stop()
 }
@@ -57,7 +57,7 @@ fn metadata(table: &mut Table) -> anyhow::Result<()> {
         total += bytes;
         table.figure(name, bytes, "B", "");
     }
-    table.at_most("all of it, for each page", total, 64.0, "B", "1 Mi pages against 1 page");
+    table.at_most("all of it", total, 64.0, "B", "");
     Ok(())
 }
 

@@ -31,7 +31,10 @@ type Statistic = fn(&[f64]) -> f64;
 
 /// Runs the section.
 pub fn run(table: &mut Table) -> anyhow::Result<()> {
-    table.section("a client is killed: what another one in its rack notices");
+    table.section(&format!(
+        "a turn of a client while another one in its rack is killed, against while it leaves \
+         (medians of {ROUNDS})"
+    ));
     let mut options = ClusterOptions::ephemeral()?;
     // Swaps would make remote objects local.
     options.daemon_arguments = vec![("--swap", "off".into())];
@@ -64,11 +67,11 @@ pub fn run(table: &mut Table) -> anyhow::Result<()> {
         // The ratio is taken in each round, since the host's speed changes between rounds.
         let ratio = median(both.iter().map(|(killed, left)| killed / left).collect());
         let detail = format!(
-            "{:.1} us, where it left {:.1} us; each a median of {ROUNDS}",
+            "{:.1} us against {:.1} us",
             median(both.iter().map(|both| both.0).collect()),
             median(both.iter().map(|both| both.1).collect())
         );
-        table.at_most(&format!("a turn of the other: {name}"), ratio, limit, "x", &detail);
+        table.at_most(name, ratio, limit, "x", &detail);
     }
     drop((pool, far));
     cluster.stop()

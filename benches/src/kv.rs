@@ -63,9 +63,9 @@ pub fn run(table: &mut Table) -> anyhow::Result<()> {
             })
         },
     );
-    table.section("kv get, all local, 1 M records of 64 B, against DashMap on the same keys");
+    table.section("kv, all local, 1 M records of 64 B, against DashMap on the same keys");
     let detail = format!("{:.0} ns against {:.0} ns", get.ours, get.peer);
-    table.at_least("rate of get / rate of DashMap", 1.0 / get.ratio, 0.5, "x", &detail);
+    table.at_least("rate of get", 1.0 / get.ratio, 0.5, "x", &detail);
     let used = pool.rack_status()?.allocated_bytes;
     #[expect(clippy::cast_precision_loss, reason = "bytes far below 2^52")]
     let per_record = used as f64 / RECORDS as f64;

@@ -284,7 +284,7 @@ impl Bench {
                 || turn.borrow_mut()(Signal::SIGSTOP, access),
             );
             let detail = format!("{:.2} ns against {:.2} ns", pair.ours, pair.peer);
-            let name = format!("{what}, cache-hot, while hotness is collected and while not");
+            let name = format!("{what}, cache-hot: hotness collected against not");
             table.at_most(&name, pair.ratio, 1.03, "x", &detail);
         }
         daemon.signal(Signal::SIGCONT)?;

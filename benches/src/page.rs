@@ -2,7 +2,8 @@
 //!
 //! The page has a head, which people write, and behind [`MARK`] a part for each benchmark with the
 //! figures that have a limit. A run replaces the parts of the benchmarks that it ran and leaves the
-//! others as they are.
+//! others as they are. The page is short: a section's title heads its table, and a unit stands once
+//! in a row.
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -81,7 +82,7 @@ fn former<'a>(rest: &'a str, name: &str) -> Option<&'a str> {
 
 fn part(name: &str, table: &Table, setting: &Setting) -> Option<String> {
     let mut text = title(name);
-    let _ = writeln!(text, "\n`cargo x bench {name}`, {}, {}", setting.day, setting.machine);
+    let _ = writeln!(text, "\n{}, {}", setting.day, setting.machine);
     let mut any = false;
     for section in table.sections().iter().filter(|section| section.benchmark == name) {
         let rows: Vec<String> = section.lines.iter().filter_map(row).collect();
@@ -89,8 +90,8 @@ fn part(name: &str, table: &Table, setting: &Setting) -> Option<String> {
             continue;
         }
         any = true;
-        let head = "| figure | measured | limit |\n|---|---|---|";
-        let _ = writeln!(text, "\n{}\n\n{head}\n{}", section.title, rows.join("\n"));
+        let (title, rows) = (&section.title, rows.join("\n"));
+        let _ = writeln!(text, "\n| {title} | measured | limit |\n|---|---|---|\n{rows}");
     }
     any.then_some(text)
 }
@@ -101,15 +102,28 @@ fn row(line: &Line) -> Option<String> {
         Line::Figure { name, measured, limit, detail, met } => {
             // What was compared with is a figure as well; how it was measured, the code says.
             let detail = if detail.contains(|c: char| c.is_ascii_digit()) {
-                format!(" ({detail})")
+                format!(" ({})", unit_once(detail))
             } else {
                 String::new()
             };
+            let unit = measured.split_once(' ').map_or("", |(_, unit)| unit);
+            let limit = limit.as_deref()?;
+            let limit = limit.strip_suffix(unit).unwrap_or(limit).trim_end();
             let missed = if *met { "" } else { ", **missed**" };
-            Some(format!("| {name} | {measured}{detail} | {}{missed} |", limit.as_deref()?))
+            Some(format!("| {name} | {measured}{detail} | {limit}{missed} |"))
         }
         Line::NotMeasured(reason) => Some(format!("| {reason} | **not measured** | - |")),
     }
+}
+
+/// Two figures of one unit with the unit behind the second only: `9 ns against 7 ns` becomes `9
+/// against 7 ns`.
+fn unit_once(detail: &str) -> String {
+    let repeated = detail.split_once(" against ").and_then(|(ours, peer)| {
+        let unit = peer.split([' ', ',', ';']).nth(1)?;
+        Some(format!("{} against {peer}", ours.strip_suffix(unit)?.strip_suffix(' ')?))
+    });
+    repeated.unwrap_or_else(|| detail.to_owned())
 }
 
 #[cfg(test)]
@@ -142,15 +156,29 @@ mod tests {
         assert!(page.starts_with("# Benchmarking\n\nHow to read it.\n\n<!-- "), "{page}");
         assert!(!page.contains("old local") && page.ends_with("## rings\n\nold rings\n"), "{page}");
         for part in [
-            "## local\n\n`cargo x bench local`, 2026-11-28, a processor, 2 cores\n",
-            "| read | 1.04 x (275 ns against 263 ns) | <= 1.15 x |\n",
-            "| write | 1.30 x | <= 1.2 x, **missed** |\n",
+            "## local\n\n2026-11-28, a processor, 2 cores\n\n\
+             | 64 B against a plain copy | measured | limit |\n|---|---|---|\n",
+            "| read | 1.04 x (275 against 263 ns) | <= 1.15 |\n",
+            "| write | 1.30 x | <= 1.2, **missed** |\n",
             "| no redis-server | **not measured** | - |\n",
         ] {
             assert!(page.contains(part), "{part} is not in\n{page}");
         }
         assert!(!page.contains("instructions"), "a figure without a limit: {page}");
         assert_eq!(updated(&page, &order, &measured(), &setting()).unwrap(), page, "again");
+    }
+
+    #[test]
+    fn a_unit_that_both_figures_have_stands_once() {
+        assert_eq!(
+            unit_once("64 B: 2 us against 1 us, noise 0 us"),
+            "64 B: 2 against 1 us, noise 0 us"
+        );
+        for other in
+            ["9 ns against 7 us", "9 against 7", "9 against 7 ns", "9 kills", "1s against 2 s"]
+        {
+            assert_eq!(unit_once(other), other);
+        }
     }
 
     #[test]

@@ -37,10 +37,10 @@ pub fn run(table: &mut Table) -> anyhow::Result<()> {
     let read = microseconds(|| pool.read(addr, &mut bytes).map_err(Into::into))?;
     // 64 B at 100 Gbit/s are 5 ns on the wire.
     let wire = LATENCY_US + 64.0 * 8.0 / 100_000.0;
-    let detail = format!("p50 {read:.2} us, fabric {wire:.3} us");
+    let detail = format!("{read:.2} us against {wire:.3} us");
     table.at_most("read: p50 above the fabric's own latency", read - wire, 1.5, "us", &detail);
     let write = microseconds(|| pool.write(addr, &[1; 64]).map_err(Into::into))?;
-    let detail = format!("p50 {write:.2} us, fabric {wire:.3} us");
+    let detail = format!("{write:.2} us against {wire:.3} us");
     table.at_most("write: p50 above the fabric's own latency", write - wire, 1.5, "us", &detail);
     let add = microseconds(|| pool.fetch_and_add(addr, 1).map(drop).map_err(Into::into))?;
     table.figure("fetch-and-add: p50", add, "us", "two messages and the home's processor");

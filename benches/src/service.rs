@@ -157,7 +157,9 @@ pub fn run(table: &mut Table) -> anyhow::Result<()> {
     let words = ["--port", "0", "--unixsocket", &other, "--save", "", "--dir", &pool_dir];
     let redis = Server::start(Path::new("redis-server"), &words, sockets[1].clone())?;
 
-    table.section("rackpool-kv with one thread against Redis, redis-benchmark with 50 connections");
+    table.section(
+        "rackpool-kv with one thread against Redis; requests/s of redis-benchmark, 50 connections",
+    );
     for (pipeline, limit) in [("1", 1.0), ("16", 1.3)] {
         for command in ["get", "set"] {
             let mut rates = Vec::new();
@@ -166,11 +168,11 @@ pub fn run(table: &mut Table) -> anyhow::Result<()> {
             }
             let ratio = median(rates.iter().map(|(ours, redis)| ours / redis).collect());
             let detail = format!(
-                "{:.0} against {:.0} requests/s",
+                "{:.0} against {:.0}",
                 median(rates.iter().map(|rate| rate.0).collect()),
                 median(rates.iter().map(|rate| rate.1).collect())
             );
-            let name = format!("rate of {command} -P {pipeline} / rate of Redis");
+            let name = format!("{command} -P {pipeline}");
             table.at_least(&name, ratio, limit, "x", &detail);
         }
     }
@@ -180,7 +182,7 @@ pub fn run(table: &mut Table) -> anyhow::Result<()> {
         let socket = ours.socket.clone();
         slowest = slowest.max(longest(|client| reads(&socket, client), || ours.restart())?);
     }
-    let detail = format!("the longest for one of 4 clients, {ROUNDS} times, {RECORDS} records");
+    let detail = format!("longest of 4 clients, {ROUNDS} times, {RECORDS} records");
     table.at_most("kill -9 under load, no right answer for", slowest, 1.0, "s", &detail);
     drop((ours, redis));
     crate::fuse::kills(table, &dir)?;
@@ -224,13 +226,7 @@ fn memory_and_library(
         per_record.push((server.used()? - before) / RECORDS as f64);
     }
     let detail = format!("{:.0} B against {:.0} B", per_record[0], per_record[1]);
-    table.at_most(
-        "memory per record / that of Redis",
-        per_record[0] / per_record[1],
-        1.3,
-        "x",
-        &detail,
-    );
+    table.at_most("memory per record", per_record[0] / per_record[1], 1.3, "x", &detail);
 
     let pool = Arc::new(Pool::open(ClientOptions::new(dir, RackId(0)))?);
     let addr = pool.root("kv")?.context("the service's table")?;
@@ -253,6 +249,6 @@ fn memory_and_library(
         median(rounds.iter().map(|round| round.1).collect())
     );
     let ratio = median(rounds.iter().map(|(own, redis)| redis / own).collect());
-    table.at_least("rate of the library's get / Redis, one client", ratio, 50.0, "x", &detail);
+    table.at_least("get of the library, one client", ratio, 50.0, "x", &detail);
     Ok(())
 }

@@ -77,7 +77,7 @@ impl Table {
         }
         let largest = cases.iter().max_by(|a, b| a.figure.total_cmp(&b.figure));
         if let Some(Case { name: case, figure, detail }) = largest {
-            let name = format!("{name}: the largest of {}", cases.len());
+            let name = format!("{name}, largest of {}", cases.len());
             self.at_most(&name, *figure, limit, unit, &format!("{case}: {detail}"));
         }
     }

@@ -92,7 +92,7 @@ pub fn kills(table: &mut Table, pool: &Path) -> anyhow::Result<()> {
         )?;
         slowest = slowest.max(gap);
     }
-    let detail = format!("the longest for one of 4 programs, {ROUNDS} times");
+    let detail = format!("longest of 4 programs, {ROUNDS} times");
     table.at_most("kill -9 of a mount under load, no right answer for", slowest, 1.0, "s", &detail);
     Ok(())
 }
@@ -140,7 +140,7 @@ fn compare(
     let ours = median(rounds.iter().map(|(ours, _)| *ours).collect());
     let peer = median(rounds.iter().map(|(_, peer)| *peer).collect());
     let detail = format!("{} against {}", job.describe(ours), job.describe(peer));
-    table.at_least(&format!("{name} / peer"), ratio, limit, "x", &detail);
+    table.at_least(name, ratio, limit, "x", &detail);
     Ok(())
 }
 

@@ -1,24 +1,43 @@
-//! Every promise in `docs/SEMANTICS.md` names its tests, and the tests must exist. A test is named
-//! by `path/to/file.rs::test`, by `file::test` for a file below a folder `tests`, or by `::test` if
-//! the cell names its file before.
+//! Every promise in `docs/SEMANTICS.md` and in the pages of `docs/semantics` names its tests, and
+//! the tests must exist. A test is named by `path/to/file.rs::test`, by `file::test` for a file
+//! below a folder `tests`, or by `::test` if the cell names its file before.
 
 use super::Violation;
 use super::definitions::Definitions;
-use crate::tree::Tree;
+use crate::tree::{TextFile, Tree};
 
 const PATH: &str = "docs/SEMANTICS.md";
+/// The pages that have the promises by operation. `PATH` links to each.
+const PAGES: &str = "docs/semantics/";
 
 pub(super) fn check(tree: &Tree, definitions: &Definitions) -> Vec<Violation> {
-    let Some(text) = tree.text(PATH) else {
+    let Some(contents) = tree.text(PATH) else {
         let message = "missing: write down what rackpool promises, each promise with its test";
         return vec![Violation::new(PATH, 1, message)];
     };
     let mut violations = Vec::new();
-    for (line, cell) in test_cells(text) {
+    for file in &tree.files {
+        if let Some(name) = file.path.strip_prefix(PAGES) {
+            if !contents.contains(&format!("](semantics/{name})")) {
+                let message = format!("{PATH} does not link to this page: add it to its contents");
+                violations.push(Violation::new(file.path.as_str(), 1, message));
+            }
+        } else if file.path != PATH {
+            continue;
+        }
+        violations.extend(check_page(tree, definitions, file));
+    }
+    violations
+}
+
+/// Every test cell of a page names tests that exist.
+fn check_page(tree: &Tree, definitions: &Definitions, page: &TextFile) -> Vec<Violation> {
+    let mut violations = Vec::new();
+    for (line, cell) in test_cells(&page.text) {
         let tests: Vec<&str> = cell.split('`').skip(1).step_by(2).collect();
         if tests.is_empty() {
             let message = "this promise names no test: write `path/to/file.rs::test` in its row";
-            violations.push(Violation::new(PATH, line, message));
+            violations.push(Violation::new(page.path.as_str(), line, message));
         }
         let mut file = "";
         for test in tests {
@@ -27,7 +46,7 @@ pub(super) fn check(tree: &Tree, definitions: &Definitions) -> Vec<Violation> {
             if !definitions.has_function(name) || !is_test(tree, file, name) {
                 let message =
                     format!("the test `{test}` does not exist: write it, or name the test");
-                violations.push(Violation::new(PATH, line, message));
+                violations.push(Violation::new(page.path.as_str(), line, message));
             }
         }
     }
@@ -134,6 +153,22 @@ mod tests {
     fn a_promise_without_a_test_is_found() {
         let violations = found("| Promise | Tests |\n|---|---|\n| a | |\n| b |\n");
         assert_eq!(violations.iter().map(|(line, _)| *line).collect::<Vec<_>>(), [3, 4]);
+    }
+
+    #[test]
+    fn pages_of_promises_are_checked_like_the_first_and_linked_from_it() {
+        let promises = "| Promise | Test |\n|---|---|\n\
+                        | a | `kill::daemon_dies` |\n| b | `kill::gone` |\n| c | |\n";
+        let tree = Tree::of(&[
+            (PATH, "[tables](semantics/kv.md)\n"),
+            ("docs/semantics/kv.md", promises),
+            ("docs/semantics/mount.md", "# Promises\n"),
+            ("tests/tests/kill.rs", "#[test]\nfn daemon_dies() {}\n"),
+        ]);
+        let found = check(&tree, &Definitions::of(&tree));
+        let places: Vec<_> = found.iter().map(|wrong| (wrong.path.as_str(), wrong.line)).collect();
+        let (tables, files) = ("docs/semantics/kv.md", "docs/semantics/mount.md");
+        assert_eq!(places, [(tables, 4), (tables, 5), (files, 1)]);
     }
 
     #[test]
