@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use rackpool_fabric::{FabricError, Keyring, MAX_MESSAGE, Portion, ReceiveRoom, Transfer};
 use rackpool_model::{Incarnation, RackId};
+use rackpool_sync::random_bytes;
 
 use crate::DeviceLimits;
 use crate::error::{explain_memory, local, misbehaved};
@@ -111,7 +112,7 @@ impl LocalEnd {
             let pair = QueuePair::new(&shared.domain, &queue, depth)?;
             pair.initialize(shared.port.number)?;
             let sends = usize::try_from(sends).unwrap_or(usize::MAX);
-            let psn = random::<4>()?;
+            let psn = random_bytes()?;
             let psn = u32::from_le_bytes(psn) & 0xff_ffff;
             let mut half =
                 Self { pair, queue, staging, slots, psn, sends, intake, _portion: portion };
@@ -313,11 +314,4 @@ impl Staged {
     pub(crate) fn slice(self, staging: &Buffers) -> Option<Slice<'_>> {
         staging.slice(self.offset() as u64, u32::try_from(self.len).ok()?)
     }
-}
-
-/// Random bytes from the operating system.
-pub(crate) fn random<const N: usize>() -> io::Result<[u8; N]> {
-    let mut bytes = [0; N];
-    let count = rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty())?;
-    if count == N { Ok(bytes) } else { Err(io::ErrorKind::WouldBlock.into()) }
 }

@@ -5,15 +5,17 @@
 //! thread owns and polls a fabric. The caller supplies the memory ([`MemoryRegion`]), so this crate
 //! needs no unsafe code.
 //!
-//! The provider [`emulated`] connects racks on one host; [`tcp`] connects racks on any hosts. The
-//! decorator [`fault`] injects delays, reordering and connection losses into a fabric; [`throttle`]
-//! limits its latency and bandwidth.
+//! The provider [`emulated`] connects racks on one host; [`tcp`] connects racks on any hosts. With
+//! the feature `conformance` there are also the suite that every provider passes, and decorators for
+//! tests: `fault` injects delays, reordering and connection losses into a fabric; `throttle` limits
+//! its latency and bandwidth.
 #![forbid(unsafe_code)]
 
 mod admission_limiter;
 mod boxed;
 mod error;
 mod fabric;
+#[cfg(any(test, feature = "conformance"))]
 mod held;
 mod key;
 mod keyring;
@@ -25,8 +27,10 @@ mod regions;
 #[cfg(any(test, feature = "conformance"))]
 pub mod conformance;
 pub mod emulated;
+#[cfg(any(test, feature = "conformance"))]
 pub mod fault;
 pub mod tcp;
+#[cfg(any(test, feature = "conformance"))]
 pub mod throttle;
 
 pub use admission_limiter::give_way;

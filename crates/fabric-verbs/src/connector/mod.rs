@@ -13,9 +13,9 @@ use rustix::io::Errno;
 use crate::error::{local, misbehaved};
 use crate::link::{Shared, VerbsLink};
 use crate::packet::Packet;
-use crate::provider::{drain, signal};
 use crate::socket::{self, Received};
 use pending::{PendingHandshake, Step};
+use rackpool_sync::eventfd::{drain, signal};
 
 /// Delay before accepting again after the process ran out of descriptors.
 const RETRY_AFTER: Duration = Duration::from_millis(10);

@@ -7,9 +7,10 @@ use rackpool_fabric::{EndpointId, FabricError, PROOF_BYTES, Role, Transcript};
 use rustix::event::PollFlags;
 
 use crate::error::{local, misbehaved};
-use crate::link::{LocalEnd, Shared, VerbsLink, random};
+use crate::link::{LocalEnd, Shared, VerbsLink};
 use crate::packet::{Greeting, Packet, Pair};
 use crate::socket::{self, Received};
+use rackpool_sync::random_bytes;
 
 /// Time that a peer has for each step of a handshake.
 const TIMEOUT: Duration = Duration::from_millis(TIMEOUT_MS);
@@ -85,7 +86,7 @@ impl PendingHandshake {
         socket: OwnedFd,
         stage: Stage,
     ) -> Result<Self, FabricError> {
-        let nonce = random().map_err(|error| local("get random numbers", error))?;
+        let nonce = random_bytes().map_err(|error| local("get random numbers", error))?;
         let (rack, incarnation) = (shared.rack, shared.incarnation);
         let own = Greeting { rack, incarnation, has_key: shared.key.is_used(), nonce };
         let give_up_at = Instant::now() + TIMEOUT;

@@ -8,7 +8,9 @@ use rackpool_fabric::{
     RegionId, Unsent, WorkRequest,
 };
 
-use super::{CONNECTOR_EVERY, SCHEME, VerbsFabric, Wanted, drain, is_this_host};
+use rackpool_sync::eventfd::drain;
+
+use super::{CONNECTOR_EVERY, SCHEME, VerbsFabric, Wanted, is_this_host};
 use crate::connector::Command;
 use crate::endpoint::QUEUE_DEPTH;
 

@@ -7,13 +7,14 @@ pub use start::check_port;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::net::SocketAddr;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::thread::JoinHandle;
 
 use rackpool_fabric::{DeviceCounters, EndpointId, Event, FabricError};
-use rustix::event::{EventfdFlags, epoll, eventfd};
+use rackpool_sync::eventfd::{self, signal};
+use rustix::event::epoll;
 
 use crate::connector::{Command, Connector, Outcome};
 use crate::endpoint::Endpoint;
@@ -95,9 +96,8 @@ impl VerbsFabric {
         let exports: Vec<Arc<Registration>> = exports.collect::<Result<_, _>>()?;
         let system =
             |step| move |source| StartError::System { step, address: options.listen, source };
-        let eventfd = || eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK);
-        let wake_up = eventfd().map_err(|errno| system("create an eventfd")(errno.into()))?;
-        let control = eventfd().map_err(|errno| system("create an eventfd")(errno.into()))?;
+        let wake_up = eventfd::new().map_err(system("create an eventfd"))?;
+        let control = eventfd::new().map_err(system("create an eventfd"))?;
         let control = Arc::new(control);
         let wake = watch(&wake_up, &completions)
             .map_err(|errno| system("create an epoll")(errno.into()))?;
@@ -196,18 +196,6 @@ fn watch(wake_up: &OwnedFd, completions: &Channel) -> rustix::io::Result<OwnedFd
     epoll::add(&both, wake_up, data, epoll::EventFlags::IN)?;
     epoll::add(&both, completions, data, epoll::EventFlags::IN)?;
     Ok(both)
-}
-
-/// Makes an eventfd readable.
-pub(crate) fn signal(fd: impl AsFd) {
-    // A full counter is the only possible error; the eventfd is then readable.
-    let _ = rustix::io::write(fd, &1_u64.to_le_bytes());
-}
-
-/// Empties an eventfd.
-pub(crate) fn drain(fd: impl AsFd) {
-    // Reading an empty eventfd fails, which is harmless.
-    let _ = rustix::io::read(fd, &mut [0; 8]);
 }
 
 /// Returns true if the address is a loopback address, which only this host can have.

@@ -4,7 +4,7 @@ use std::net::IpAddr;
 use std::path::Path;
 use std::sync::Arc;
 
-use rackpool_model::KernelCopy;
+use rackpool_sync::KernelCopy;
 
 use super::is_this_host;
 use crate::packet::MAX_EXPORTS;

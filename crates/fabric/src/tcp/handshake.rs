@@ -1,7 +1,6 @@
 //! The two sides of a handshake as state machines without sockets: packets in, packets out.
 
 use rackpool_model::{Incarnation, RackId};
-use rustix::rand::{GetRandomFlags, getrandom};
 
 use super::hello::{ChannelNumber, Hello, Packet};
 use crate::{FabricError, Keyring, Role, Transcript};
@@ -54,12 +53,7 @@ struct Met {
 
 /// Cryptographically secure random bytes.
 pub(super) fn random<const N: usize>() -> Result<[u8; N], FabricError> {
-    let mut bytes = [0; N];
-    match getrandom(&mut bytes, GetRandomFlags::empty()) {
-        Ok(got) if got == N => Ok(bytes),
-        Ok(_) => Err(FabricError::local("get random bytes", "there were too few")),
-        Err(errno) => Err(FabricError::local("get random bytes", errno)),
-    }
+    rackpool_sync::random_bytes().map_err(|error| FabricError::local("get random bytes", error))
 }
 
 impl Identity {

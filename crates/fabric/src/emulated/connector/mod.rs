@@ -11,9 +11,9 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use super::handshake::{Established, Local};
 use super::link::SharedLink;
 use super::listener::Listener;
-use super::sleep::{drain, signal};
 use super::socket::{self, Process};
 use crate::{EndpointId, FabricError, Refusals};
+use rackpool_sync::eventfd::{drain, signal};
 
 /// Time that a peer has for its part of a handshake.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_millis(HANDSHAKE_MS);

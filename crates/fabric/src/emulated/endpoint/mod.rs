@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-use rackpool_model::Awaited;
+use rackpool_sync::Awaited;
 
 use super::handshake::Established;
 use super::link::{SharedLink, Word};

@@ -6,11 +6,11 @@ use super::{CONNECTOR_EVERY, EmulatedFabric, SCHEME};
 use crate::emulated::connector::Command;
 use crate::emulated::endpoint::QUEUE_DEPTH;
 use crate::emulated::model::{Clock, now_ns};
-use crate::emulated::sleep::{drain, signal};
 use crate::{
     DisconnectReason, EndpointId, Event, Fabric, FabricError, MemoryRegion, RegionId, Unsent,
     WorkRequest,
 };
+use rackpool_sync::eventfd::{drain, signal};
 
 impl Fabric for EmulatedFabric {
     fn register(&mut self, region: Arc<dyn MemoryRegion>) -> RegionId {

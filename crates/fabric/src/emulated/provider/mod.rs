@@ -9,8 +9,6 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
 
-use rustix::event::EventfdFlags;
-
 use super::EmulatedOptions;
 use super::connector::{Command, Connector, Outcome};
 use super::endpoint::Endpoint;
@@ -18,9 +16,9 @@ use super::handshake::Local;
 use super::hello::MAX_EXPORTS;
 use super::listener::Listener;
 use super::model::Speed;
-use super::sleep::signal;
 use crate::regions::Regions;
 use crate::{EndpointId, Event, FabricError, StartError};
+use rackpool_sync::eventfd::signal;
 
 /// The number of polls between two checks for reports of the connector. Connections change rarely,
 /// whereas completions are frequent.
@@ -80,9 +78,9 @@ impl EmulatedFabric {
             });
         }
         let eventfd = || {
-            rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
+            rackpool_sync::eventfd::new()
                 .map(Arc::new)
-                .map_err(|errno| system("create an eventfd", &path, errno.into()))
+                .map_err(|error| system("create an eventfd", &path, error))
         };
         let (control, wake) = (eventfd()?, eventfd()?);
         let (commands, commands_out) = channel();

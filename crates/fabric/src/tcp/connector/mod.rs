@@ -13,9 +13,10 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use self::accepting::{HalfOpenEndpoint, UnauthenticatedPeer};
 use self::connecting::Outgoing;
 use super::handshake::Identity;
-use super::inbox::{Inbox, InboxEvent, drain};
+use super::inbox::{Inbox, InboxEvent};
 use super::server::{self, ServerHandle};
 use crate::{EndpointId, FabricError, Refusals};
+use rackpool_sync::eventfd::drain;
 
 /// Time that a peer has for a handshake.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_millis(HANDSHAKE_MS);

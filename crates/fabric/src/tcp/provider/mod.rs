@@ -12,11 +12,12 @@ use std::sync::mpsc::Sender;
 use std::thread::JoinHandle;
 
 use super::connector::{self, FIRST_ACCEPTED};
-use super::inbox::{Inbox, signal};
+use super::inbox::Inbox;
 use super::poster::Poster;
 use super::server::{self, ServerHandle};
 use crate::regions::Regions;
 use crate::{DeviceCounters, DisconnectReason, EndpointId, Event, FabricError, ReceiveRoom};
+use rackpool_sync::eventfd::signal;
 
 /// A fabric over TCP (see the [module](super)).
 ///

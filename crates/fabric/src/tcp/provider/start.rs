@@ -5,7 +5,8 @@ use std::sync::Arc;
 use std::sync::mpsc::channel;
 use std::time::Duration;
 
-use rustix::event::{EventfdFlags, epoll, eventfd};
+use rackpool_sync::eventfd;
+use rustix::event::epoll;
 
 use super::TcpFabric;
 use crate::regions::Regions;
@@ -38,12 +39,8 @@ impl TcpFabric {
         };
         let listener = socket::listen(&listen).map_err(failed("listen"))?;
         let bound = listener.local_addr().map_err(failed("find the port"))?;
-        let make_eventfd = || {
-            eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
-                .map(Arc::new)
-                .map_err(|errno| failed("create an eventfd")(errno.into()))
-        };
-        let inbox = Inbox::new().map_err(|errno| failed("create an eventfd")(errno.into()))?;
+        let make_eventfd = || eventfd::new().map(Arc::new).map_err(failed("create an eventfd"));
+        let inbox = Inbox::new().map_err(failed("create an eventfd"))?;
         let inbox = Arc::new(inbox);
         let epoll = watch(&inbox).map_err(|errno| failed("create an epoll")(errno.into()))?;
         let (control, server_control) = (make_eventfd()?, make_eventfd()?);

@@ -7,7 +7,7 @@ mod eventfd;
 use eventfd::EventFd;
 use loom::sync::Arc;
 use loom::sync::atomic::{AtomicU64, Ordering, fence};
-use rackpool_model::{Awaited, Doorbell, EventCount, SleepWord};
+use rackpool_sync::{Awaited, Doorbell, EventCount, SleepWord};
 
 /// One side of a link: the memory that its sleeper reads.
 #[derive(Default)]

@@ -31,7 +31,7 @@ pub struct EventCount(u64);
 /// or the sleeper sees the message, so no wake-up is lost.
 ///
 /// ```
-/// use rackpool_model::{Doorbell, Awaited, EventCount};
+/// use rackpool_sync::{Doorbell, Awaited, EventCount};
 /// let (mut event_count, mut doorbell) = (EventCount::default(), Doorbell::default());
 /// assert!(!doorbell.must_ring(event_count.end(), Awaited::Message), "it is awake");
 /// let asleep = event_count.begin(false);
