@@ -4,17 +4,19 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-use rackpool_fabric::{FabricError, Keyring, MAX_MESSAGE, Portion, ReceiveRoom, Transfer};
+use rackpool_fabric::connector::Stream;
+use rackpool_fabric::handshake::{Identity, Packet};
+use rackpool_fabric::{FabricError, MAX_MESSAGE, Portion, ReceiveRoom, Transfer};
 use rackpool_model::{Incarnation, RackId};
 use rackpool_sync::random_bytes;
 
 use crate::DeviceLimits;
 use crate::error::{explain_memory, local, misbehaved};
 use crate::intake::{Intake, MOST_MESSAGES, MOST_SLOTS, SMALL};
-use crate::packet::{Packet, Pair, Window};
+use crate::pair::{Pair, Window};
 use crate::port::{Port, mtu_bytes, text_of};
-use crate::socket;
 use crate::split::Cut;
+use crate::transport::VerbsTransport;
 use crate::verbs::{
     Action, Buffers, Channel, CompletionQueue, Depth, Domain, Path, QueuePair, Registration,
     Remote, Request, Slice, Status,
@@ -30,9 +32,7 @@ const RECEIVES_AT: usize = LARGE_AT + MOST_SLOTS * MAX_MESSAGE;
 
 /// What all links of a fabric share.
 pub(crate) struct Shared {
-    pub(crate) rack: RackId,
-    pub(crate) incarnation: Incarnation,
-    pub(crate) key: Keyring,
+    pub(crate) identity: Identity,
     pub(crate) exports: Vec<Arc<Registration>>,
     pub(crate) domain: Arc<Domain>,
     pub(crate) channel: Arc<Channel>,
@@ -284,7 +284,8 @@ impl VerbsLink {
     /// Tells the peer that this side ends the connection.
     pub(crate) fn say_goodbye(&self) {
         // Fails if the peer is gone, which then needs no goodbye.
-        let _ = socket::send(&self.socket, &Packet::Goodbye);
+        let goodbye = VerbsTransport::PROTOCOL.encode(&Packet::Goodbye);
+        let _ = Stream::of(Arc::clone(&self.socket)).send(&goodbye, &[]);
     }
 }
 

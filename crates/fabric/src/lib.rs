@@ -11,7 +11,6 @@
 //! its latency and bandwidth.
 #![forbid(unsafe_code)]
 
-mod admission_limiter;
 mod boxed;
 mod error;
 mod fabric;
@@ -26,14 +25,16 @@ mod regions;
 
 #[cfg(any(test, feature = "conformance"))]
 pub mod conformance;
+pub mod connector;
 pub mod emulated;
 #[cfg(any(test, feature = "conformance"))]
 pub mod fault;
+pub mod handshake;
+pub mod ip_socket;
 pub mod tcp;
 #[cfg(any(test, feature = "conformance"))]
 pub mod throttle;
 
-pub use admission_limiter::give_way;
 pub use error::{DisconnectReason, ErrorClass, FabricError, OutOfRange, StartError, Unsent};
 pub use fabric::{
     DeviceCounters, EndpointId, Event, Fabric, MAX_MESSAGE, Operation, RegionId, RemoteRegion,
@@ -42,5 +43,4 @@ pub use fabric::{
 pub use key::{PROOF_BYTES, Role, Transcript};
 pub use keyring::Keyring;
 pub use receive_room::{Portion, ReceiveRoom};
-pub use refusals::Refusals;
 pub use region::{BULK_BYTES, MemoryRegion};
