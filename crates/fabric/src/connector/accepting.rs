@@ -51,7 +51,7 @@ impl<T: Transport> Connector<T> {
 
     /// Drops an accepted connection to make room for another one: an unauthenticated peer's, or
     /// else one that has proved itself.
-    fn make_room(&mut self) {
+    pub(super) fn make_room(&mut self) {
         let victim = |is_proven| {
             let all = self.connections.iter().enumerate();
             let may_go =

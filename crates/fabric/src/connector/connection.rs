@@ -1,5 +1,5 @@
 use std::net::SocketAddr;
-use std::os::fd::OwnedFd;
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 use rackpool_model::{Incarnation, RackId};
@@ -10,7 +10,6 @@ use super::stream::{Received, Stream};
 use super::{HANDSHAKE_MS, HANDSHAKE_TIMEOUT, Next, Source, Transport};
 use crate::handshake::{Handshake, Packet, Step};
 use crate::{EndpointId, FabricError, Role};
-use std::os::fd::BorrowedFd;
 
 /// A connection in its handshake.
 pub struct Connection<T: Transport> {
@@ -153,6 +152,11 @@ impl<T: Transport> Connection<T> {
             FabricError::PeerGone => self.ended(),
             error => error,
         })
+    }
+
+    #[cfg(test)]
+    pub(super) fn time_is_over(&mut self) {
+        self.give_up_at = Instant::now();
     }
 
     /// Continues the handshake after an event on the socket or a timeout.

@@ -294,3 +294,6 @@ impl<T: Transport> Connector<T> {
         Some(group.into_iter().rev().map(|at| self.connections.remove(at)).collect())
     }
 }
+
+#[cfg(test)]
+mod tests;
