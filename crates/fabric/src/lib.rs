@@ -5,10 +5,10 @@
 //! thread owns and polls a fabric. The caller supplies the memory ([`MemoryRegion`]), so this crate
 //! needs no unsafe code.
 //!
-//! The provider [`emulated`] connects racks on one host; [`tcp`] connects racks on any hosts. With
-//! the feature `conformance` there are also the suite that every provider passes, and decorators for
-//! tests: `fault` injects delays, reordering and connection losses into a fabric; `throttle` limits
-//! its latency and bandwidth.
+//! The provider [`emulated`] connects racks on one host; [`tcp`] connects racks on any hosts. All
+//! providers share the [`handshake`] and the [`connector`]. With the feature `conformance` there are
+//! also the suite that every provider passes, and decorators for tests: `fault` injects delays,
+//! reordering and connection losses into a fabric; `throttle` limits its latency and bandwidth.
 #![forbid(unsafe_code)]
 
 mod boxed;

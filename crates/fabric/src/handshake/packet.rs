@@ -224,7 +224,8 @@ mod tests {
         let long = START_BYTES + MAX_REASON + 1;
         let mut packet = [&packet[..], &[b'!'; MAX_REASON]].concat();
         packet.truncate(long);
-        packet[16..20].copy_from_slice(&(MAX_REASON as u32 + 1).to_le_bytes());
+        let len = u32::try_from(MAX_REASON + 1).unwrap();
+        packet[16..20].copy_from_slice(&len.to_le_bytes());
         assert!(TEST.decode(&packet).is_err());
     }
 

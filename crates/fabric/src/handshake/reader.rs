@@ -62,8 +62,8 @@ impl<'a> Reader<'a> {
     }
 
     /// All bytes that are left.
-    pub const fn rest(&mut self) -> &'a [u8] {
-        std::mem::replace(&mut self.0, &[])
+    pub fn rest(&mut self) -> &'a [u8] {
+        std::mem::take(&mut self.0)
     }
 
     /// Checks that no bytes are left.
