@@ -6,9 +6,9 @@
 //! needs no unsafe code.
 //!
 //! The provider [`emulated`] connects racks on one host; [`tcp`] connects racks on any hosts. All
-//! providers share the [`handshake`] and the [`connector`]. With the feature `conformance` there are
-//! also the suite that every provider passes, and decorators for tests: `fault` injects delays,
-//! reordering and connection losses into a fabric; `throttle` limits its latency and bandwidth.
+//! providers share the [`handshake`] and the [`connector`]. The feature `conformance` adds the suite
+//! that every provider passes, and decorators for tests: `fault` injects delays, reordering and
+//! connection losses into a fabric; `throttle` limits its latency and bandwidth.
 #![forbid(unsafe_code)]
 
 mod boxed;
