@@ -6,7 +6,7 @@
 //! needs no unsafe code.
 //!
 //! The provider [`emulated`] connects racks on one host; [`tcp`] connects racks on any hosts. All
-//! providers share the [`handshake`] and the [`connector`]. The feature `conformance` adds the suite
+//! providers share the [`handshake`] and the [`connector`]. The feature `conformance` adds a suite
 //! that every provider passes, and decorators for tests: `fault` injects delays, reordering and
 //! connection losses into a fabric; `throttle` limits its latency and bandwidth.
 #![forbid(unsafe_code)]
