@@ -286,11 +286,8 @@ fn geometry(options: &Options) -> anyhow::Result<Geometry> {
 }
 
 fn random_memory_id() -> anyhow::Result<MemoryId> {
-    let mut bytes = [0; 16];
-    let count = rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty())?;
-    if count != bytes.len() {
-        bail!("the system has no random numbers yet: start the daemon again in a moment");
-    }
+    let bytes = rackpool_sync::random_bytes()
+        .context("the system has no random numbers yet: start the daemon again in a moment")?;
     Ok(MemoryId(u128::from_le_bytes(bytes)))
 }
 

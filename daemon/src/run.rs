@@ -22,8 +22,8 @@ use rackpool_shm::free_space;
 use rackpool_shm::host::HostFiles;
 use rackpool_shm::memory::MemoryKind;
 use rackpool_shm::superblock::{FileKind, SuperblockError};
+use rackpool_sync::eventfd;
 use rackpool_wire::metadata::{MetadataReply, MetadataRequest, RackAnnouncement};
-use rustix::event::{EventfdFlags, eventfd};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc as async_mpsc;
 
@@ -336,7 +336,7 @@ fn data_plane(
     rules: PlaneRules,
 ) -> anyhow::Result<StartedPlane> {
     let (commands, receiver) = mpsc::channel();
-    let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+    let wake = eventfd::new()?;
     let waker = Arc::new(Waker::new(commands, wake.try_clone()?));
     let first = rack.pages()?.context("the rack has no page ids")?.first;
     let slab = Slab::adopt(

@@ -133,13 +133,6 @@ fn frame(kind: u8, len: usize, last: Option<u64>, content: &[u8]) -> anyhow::Res
 }
 
 fn tcp() -> anyhow::Result<()> {
-    let start = |kind: u8| [&b"racktcp\0"[..], &[kind, 0, 0, 0, 1, 0, 0, 0]].concat();
-    let rack = [&[7, 0, 2, 0, 1, 1, 0, 0][..], &[9, 0, 0, 0, 0, 0, 0, 0]].concat();
-    let hello = [&start(1)[..], &rack, &[3; 16], &[4; 32], &[0, 16, 0, 0, 0, 0, 0, 0].repeat(2)];
-    write("greeting", "hello", &hello.concat())?;
-    write("greeting", "refusal", &[&start(2)[..], b"\x04\0full"].concat())?;
-    write("greeting", "proof", &[&start(3)[..], &[5; 32]].concat())?;
-    write("greeting", "welcome", &start(4))?;
     let requests = [
         frame(2, 21, Some(3), &[7; 21])?,
         frame(1, 30, Some(0), &[])?,
@@ -353,30 +346,29 @@ fn geometry() -> anyhow::Result<()> {
 }
 
 fn verbs() -> anyhow::Result<()> {
-    let packet = |kind: u32, body: &[u8]| {
-        let len = u32::try_from(body.len()).unwrap_or(0);
-        [&b"rackverb"[..], &[kind, 1, len].map(u32::to_le_bytes).concat(), body].concat()
-    };
-    let mut greeting = [7; 48];
-    greeting[2..8].copy_from_slice(&[1, 0, 0, 0, 0, 0]);
-    let window = [&[0, 0, 0, 0, 0, 127, 0, 0][..], &[0, 0, 16, 0, 0, 0, 0, 0, 9, 0, 0, 0], &[0; 4]];
-    let window = window.concat();
-    let start = [17, 0, 0, 0, 1, 2, 3, 0, 0, 0, 5, 16, 1, 0, 0, 0];
-    let pair = [&start[..], &[5; 16], &window, &window].concat();
-    let packets = [packet(1, &greeting), packet(2, &[8; 32]), packet(3, &pair), packet(4, &[])];
-    write("verbs", "handshake", &packets.concat())?;
-    write("verbs", "refusal", &[packet(6, b"full"), packet(5, &[])].concat())?;
     // 20 small and 3 large messages; 16 are taken, 2 of them large.
     write("verbs", "numbers", &[0, 20, 0, 0, 0, 0, 3, 1, 0, 0, 1, 2, 0, 16, 0])
 }
 
 fn hello() -> anyhow::Result<()> {
-    let mut packet = b"rackfab\0\x01\0\0\0\x01\0\0\0\x07\0\x02\0\0\0\0\0".to_vec();
-    for word in [9_u64, 4096, 1 << 40] {
-        packet.extend(word.to_le_bytes());
-    }
-    write("hello", "hello", &packet)?;
-    write("hello", "refusal", b"rackfab\0\x02\0\0\0\x01\0\0\0\x04\0full")
+    let packet = |kind: u32, body: &[u8]| {
+        let len = u32::try_from(body.len()).unwrap_or(0);
+        [&b"rackfuzz"[..], &[kind, 2, len].map(u32::to_le_bytes).concat(), body].concat()
+    };
+    let mut body = [7; 48];
+    body[2..8].copy_from_slice(&[1, 0, 0, 0, 0, 0]);
+    let (hello, proof) = (packet(1, &body), packet(3, &[8; 32]));
+    write("hello", "hello", &hello)?;
+    write("hello", "proof", &[hello, proof].concat())?;
+    write("hello", "refusal", &packet(2, b"full"))?;
+    write("hello", "offer", &packet(4, &[5; 40]))?;
+    write("hello", "ready", &packet(5, &[]))?;
+    let regions = [&[2, 0, 0, 0][..], &[0, 16, 0, 0, 0, 0, 0, 0].repeat(2)].concat();
+    write("offer", "tcp", &[&[1, 0, 0, 0][..], &[3; 16], &regions].concat())?;
+    let window = [&[0, 0, 0, 0, 0, 127, 0, 0][..], &[0, 0, 16, 0, 0, 0, 0, 0, 9, 0, 0, 0], &[0; 4]];
+    let window = window.concat();
+    let start = [17, 0, 0, 0, 1, 2, 3, 0, 0, 0, 5, 16, 1, 0, 0, 0];
+    write("offer", "verbs", &[&start[..], &[5; 16], &window, &window].concat())
 }
 
 fn slab() -> anyhow::Result<()> {

@@ -1,31 +1,14 @@
-//! Bytes that a peer of the emulated fabric sends and writes.
+//! Bytes that a peer of the emulated fabric writes.
 
 use std::sync::Arc;
 
-use rackpool_fabric::emulated::fuzzing::{LINK_BYTES, Messages, reencode_hello};
+use rackpool_fabric::emulated::fuzzing::{LINK_BYTES, Messages};
 use rackpool_fabric::{FabricError, MAX_MESSAGE, MemoryRegion, OutOfRange};
 use rackpool_shm::Mapping;
 use rackpool_sync::atomic::{AtomicU64, Ordering};
 
 use crate::Input;
 use crate::memory::zeroes;
-
-/// A handshake packet is refused, or is encoded again to the same bytes, except for 4 reserved
-/// bytes.
-pub fn hello(bytes: &[u8]) {
-    match reencode_hello(bytes) {
-        Ok(mut again) => {
-            let mut packet = bytes.to_vec();
-            packet[20..24].fill(0);
-            again[20..24].fill(0);
-            assert_eq!(again, packet);
-        }
-        Err(FabricError::Refused { reason }) => {
-            assert!(reason.chars().count() <= 256 && !reason.contains(char::is_control));
-        }
-        Err(_) => {}
-    }
-}
 
 /// Memory that a peer may read and write.
 pub(crate) struct Words(pub(crate) Mapping);

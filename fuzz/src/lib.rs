@@ -35,6 +35,7 @@
 pub mod campaign;
 pub mod fabric;
 pub mod geometry;
+pub mod handshake;
 mod input;
 mod memory;
 pub mod messages;
@@ -71,10 +72,10 @@ pub const TARGETS: &[Target] = &[
     Target { name: "geometry", run: geometry::geometry },
     Target { name: "slab", run: slab::slab },
     Target { name: "plane", run: plane::plane },
-    Target { name: "hello", run: fabric::hello },
+    Target { name: "hello", run: handshake::hello },
     Target { name: "verbs", run: verbs::verbs },
     Target { name: "link", run: fabric::link },
-    Target { name: "greeting", run: tcp::greeting },
+    Target { name: "offer", run: handshake::offer },
     Target { name: "channel", run: tcp::channel },
     Target { name: "answers", run: tcp::answers },
     Target { name: "rrpc", run: rrpc::rrpc },

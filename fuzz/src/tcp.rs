@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use rackpool_fabric::tcp::fuzzing::{End, Posting, Serving, Told, packet_len, reencode_packet};
+use rackpool_fabric::tcp::fuzzing::{End, Posting, Serving, Told};
 use rackpool_fabric::{
     Event, FabricError, MAX_MESSAGE, MemoryRegion, Operation, RemoteRegion, Transfer, WorkRequest,
 };
@@ -13,40 +13,6 @@ use crate::fabric::Words;
 use crate::memory::zeroes;
 
 const MEMORY: usize = 4096;
-
-/// A handshake packet is refused, or is encoded again to the same bytes. Reading it piece by piece,
-/// as its length requires, has the same result and never reads more.
-pub fn greeting(bytes: &[u8]) {
-    let whole = reencode_packet(bytes);
-    match &whole {
-        // The text of a refusal is made printable.
-        Ok(again) if bytes[8] == 2 => assert!(!again[18..].iter().any(u8::is_ascii_control)),
-        Ok(again) => assert_eq!(again, bytes),
-        Err(_) => {}
-    }
-    let mut have = 0;
-    loop {
-        match packet_len(&bytes[..have]) {
-            Ok(len) if len > bytes.len() => {
-                assert!(whole.is_err(), "it is complete and more is asked for");
-                return;
-            }
-            Ok(len) if len > have => {
-                assert!(len <= 18 + 256, "{len} B for a packet");
-                have = len;
-            }
-            Ok(len) => {
-                assert_eq!(len, have, "a length that has been passed");
-                assert!(len < bytes.len() || reencode_packet(&bytes[..len]) == whole);
-                return;
-            }
-            Err(_) => {
-                assert!(whole.is_err(), "it is fine and not read to its end");
-                return;
-            }
-        }
-    }
-}
 
 /// The expected effect of a stream of requests on a server.
 #[derive(Default)]

@@ -47,7 +47,7 @@ replays! {
     hello: 20_000,
     verbs: 20_000,
     link: 1_000,
-    greeting: 20_000,
+    offer: 20_000,
     channel: 10_000,
     answers: 10_000,
     rrpc: 20_000,

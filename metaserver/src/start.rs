@@ -7,7 +7,6 @@ use std::time::Duration;
 use rackpool_access::{AccessError, Credentials, Party, require_loopback};
 use rackpool_proto::Time;
 use rackpool_proto::metadata::{MetadataMachine, RecordError};
-use rustix::rand::{GetRandomFlags, getrandom};
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{mpsc, watch};
@@ -154,12 +153,7 @@ pub async fn serve(options: Options) -> Result<(), StartError> {
 /// Returns the id of this incarnation of the server, which differs from those of all other
 /// incarnations, also of servers with copies of its store.
 fn random_id() -> Result<u64, StartError> {
-    let mut bytes = [0; 8];
-    let count = getrandom(&mut bytes, GetRandomFlags::empty());
-    match count.map_err(|error| StartError::Random(error.into()))? {
-        8 => Ok(u64::from_le_bytes(bytes)),
-        _ => Err(StartError::Random(io::ErrorKind::WouldBlock.into())),
-    }
+    Ok(u64::from_le_bytes(rackpool_sync::random_bytes().map_err(StartError::Random)?))
 }
 
 /// Loads the credentials, if the options name a folder. Without them only loopback addresses are

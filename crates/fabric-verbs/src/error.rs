@@ -1,7 +1,7 @@
 use std::io;
 
 use rackpool_fabric::FabricError;
-use rackpool_model::KernelCopy;
+use rackpool_sync::KernelCopy;
 
 use crate::verbs::LoadError;
 

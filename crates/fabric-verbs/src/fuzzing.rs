@@ -1,22 +1,18 @@
-//! For `rackpool-fuzz`: the parser of a peer's handshake packets, without sockets.
+//! For `rackpool-fuzz`: the parsers of a peer's offer and credits, without a device.
 
 use rackpool_fabric::{FabricError, ReceiveRoom};
 
 use crate::endpoint::Credits;
 use crate::intake::Intake;
-use crate::packet::Packet;
+use crate::pair::Pair;
 
-/// Removes a handshake packet from the front of `bytes` and encodes it again. Returns `None` if the
-/// packet is incomplete.
+/// Decodes the content of an offer and encodes it again.
 ///
 /// # Errors
 ///
-/// The peer's refusal with its text, or the fault of the packet.
-pub fn reencode_packet(bytes: &mut Vec<u8>) -> Result<Option<Vec<u8>>, FabricError> {
-    match Packet::take(bytes)? {
-        Some(Packet::Refusal(reason)) => Err(FabricError::Refused { reason }),
-        packet => Ok(packet.map(|packet| packet.encode())),
-    }
+/// The fault of the content.
+pub fn reencode_pair(content: &[u8]) -> Result<Vec<u8>, FabricError> {
+    Ok(Pair::decode(content)?.encode())
 }
 
 /// One side's credit account for the messages of a connection.

@@ -4,8 +4,6 @@
 //! without it. `docs/design/verbs.md` describes the formats, the states and the crashes.
 #![expect(unsafe_code, reason = "calls libibverbs and gives memory to the hardware")]
 
-#[forbid(unsafe_code)]
-mod connector;
 mod endpoint;
 #[forbid(unsafe_code)]
 mod error;
@@ -21,7 +19,7 @@ pub mod layout;
 mod limits;
 mod link;
 #[forbid(unsafe_code)]
-mod packet;
+mod pair;
 #[forbid(unsafe_code)]
 mod port;
 #[forbid(unsafe_code)]
@@ -29,9 +27,9 @@ mod provider;
 #[forbid(unsafe_code)]
 mod regions;
 #[forbid(unsafe_code)]
-mod socket;
-#[forbid(unsafe_code)]
 mod split;
+#[forbid(unsafe_code)]
+mod transport;
 mod verbs;
 
 use std::net::SocketAddr;

@@ -4,16 +4,19 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-use rackpool_fabric::{FabricError, Keyring, MAX_MESSAGE, Portion, ReceiveRoom, Transfer};
+use rackpool_fabric::connector::Stream;
+use rackpool_fabric::handshake::{Identity, Packet};
+use rackpool_fabric::{FabricError, MAX_MESSAGE, Portion, ReceiveRoom, Transfer};
 use rackpool_model::{Incarnation, RackId};
+use rackpool_sync::random_bytes;
 
 use crate::DeviceLimits;
 use crate::error::{explain_memory, local, misbehaved};
 use crate::intake::{Intake, MOST_MESSAGES, MOST_SLOTS, SMALL};
-use crate::packet::{Packet, Pair, Window};
+use crate::pair::{Pair, Window};
 use crate::port::{Port, mtu_bytes, text_of};
-use crate::socket;
 use crate::split::Cut;
+use crate::transport::VerbsTransport;
 use crate::verbs::{
     Action, Buffers, Channel, CompletionQueue, Depth, Domain, Path, QueuePair, Registration,
     Remote, Request, Slice, Status,
@@ -29,9 +32,7 @@ const RECEIVES_AT: usize = LARGE_AT + MOST_SLOTS * MAX_MESSAGE;
 
 /// What all links of a fabric share.
 pub(crate) struct Shared {
-    pub(crate) rack: RackId,
-    pub(crate) incarnation: Incarnation,
-    pub(crate) key: Keyring,
+    pub(crate) identity: Identity,
     pub(crate) exports: Vec<Arc<Registration>>,
     pub(crate) domain: Arc<Domain>,
     pub(crate) channel: Arc<Channel>,
@@ -111,7 +112,7 @@ impl LocalEnd {
             let pair = QueuePair::new(&shared.domain, &queue, depth)?;
             pair.initialize(shared.port.number)?;
             let sends = usize::try_from(sends).unwrap_or(usize::MAX);
-            let psn = random::<4>()?;
+            let psn = random_bytes()?;
             let psn = u32::from_le_bytes(psn) & 0xff_ffff;
             let mut half =
                 Self { pair, queue, staging, slots, psn, sends, intake, _portion: portion };
@@ -283,7 +284,8 @@ impl VerbsLink {
     /// Tells the peer that this side ends the connection.
     pub(crate) fn say_goodbye(&self) {
         // Fails if the peer is gone, which then needs no goodbye.
-        let _ = socket::send(&self.socket, &Packet::Goodbye);
+        let goodbye = VerbsTransport::PROTOCOL.encode(&Packet::Goodbye);
+        let _ = Stream::of(Arc::clone(&self.socket)).send(&goodbye, &[]);
     }
 }
 
@@ -313,11 +315,4 @@ impl Staged {
     pub(crate) fn slice(self, staging: &Buffers) -> Option<Slice<'_>> {
         staging.slice(self.offset() as u64, u32::try_from(self.len).ok()?)
     }
-}
-
-/// Random bytes from the operating system.
-pub(crate) fn random<const N: usize>() -> io::Result<[u8; N]> {
-    let mut bytes = [0; N];
-    let count = rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty())?;
-    if count == N { Ok(bytes) } else { Err(io::ErrorKind::WouldBlock.into()) }
 }

@@ -59,18 +59,18 @@ fn failure(end: &mut End, address: &str) -> FabricError {
     error
 }
 
-/// `magic | kind | version | length`, as in docs/design/verbs.md.
+/// `magic | kind | version | length`, as in docs/design/fabric.md.
 fn packet(kind: u32, version: u32, body: &[u8]) -> Vec<u8> {
     let len = u32::try_from(body.len()).unwrap();
     let numbers = [kind, version, len].map(u32::to_le_bytes).concat();
     [&b"rackverb"[..], &numbers, body].concat()
 }
 
-/// A greeting of rack 66 that claims a key.
-fn greeting() -> Vec<u8> {
+/// A hello of rack 66 that claims a key.
+fn hello() -> Vec<u8> {
     let mut body = [0; 48];
     (body[0], body[2]) = (66, 1);
-    packet(1, 1, &body)
+    packet(1, 2, &body)
 }
 
 /// Everything that the rack sends to an unauthenticated peer until it closes the connection.
@@ -97,12 +97,12 @@ fn nonsense_is_refused_and_forgotten() {
         &[&b"GET / HTTP/1.1\r\n\r\n"[..]][..],
         &[&junk],
         &[b"rackverb"],
-        &[&packet(9, 1, &[])],
-        &[&packet(1, 1, &[0; 2000])],
-        &[&packet(4, 1, &[])],
-        &[&packet(3, 1, &[1; 80])],
-        &[&greeting(), &greeting()],
-        &[&greeting(), &packet(3, 1, &[1; 80])],
+        &[&packet(9, 2, &[])],
+        &[&packet(1, 2, &[0; 2000])],
+        &[&packet(5, 2, &[])],
+        &[&packet(4, 2, &[1; 80])],
+        &[&hello(), &hello()],
+        &[&hello(), &packet(4, 2, &[1; 80])],
         &[],
     ] {
         said_to(&end, packets);
@@ -119,7 +119,7 @@ fn an_unauthenticated_peer_without_the_key_gets_no_queue_pair() {
     }
     log::listen();
     let mut end = rack(1);
-    let said = said_to(&end, &[&greeting(), &packet(2, 1, &[9; 32])]);
+    let said = said_to(&end, &[&hello(), &packet(3, 2, &[9; 32])]);
     let said = String::from_utf8_lossy(&said);
     assert!(said.contains("does not have the other's pool key"), "{said}");
     let refused = format!("the fabric refused {}:", Verbs::address());
@@ -187,9 +187,9 @@ fn bad_listeners_are_errors_of_connect() {
         unauthenticated_peer.join().unwrap();
         error
     };
-    assert_eq!(answered(packet(1, 99, &[])), FabricError::Version { ours: 1, theirs: 99 });
+    assert_eq!(answered(packet(1, 99, &[])), FabricError::Version { ours: 2, theirs: 99 });
     let refused = FabricError::Refused { reason: "full".into() };
-    assert_eq!(answered(packet(6, 1, b"full")), refused);
+    assert_eq!(answered(packet(2, 2, b"full")), refused);
     assert!(matches!(answered(b"What?".to_vec()), FabricError::Misbehaved { .. }));
     assert!(matches!(answered(Vec::new()), FabricError::Silent { .. }));
 }

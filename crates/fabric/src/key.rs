@@ -16,6 +16,17 @@ pub enum Role {
     Acceptor,
 }
 
+impl Role {
+    /// The role of the peer.
+    #[must_use]
+    pub const fn other(self) -> Self {
+        match self {
+            Self::Initiator => Self::Acceptor,
+            Self::Acceptor => Self::Initiator,
+        }
+    }
+}
+
 /// The data that the proofs of one handshake authenticate.
 #[derive(Clone, Copy, Debug)]
 pub struct Transcript<'a> {
@@ -25,6 +36,8 @@ pub struct Transcript<'a> {
     pub initiator: &'a [u8],
     /// The acceptor's first packet, which contains a nonce.
     pub acceptor: &'a [u8],
+    /// What the sender offers; empty in a proof without an offer.
+    pub content: &'a [u8],
 }
 
 impl Transcript<'_> {
@@ -50,7 +63,7 @@ impl Transcript<'_> {
             Role::Initiator => b" initiator",
             Role::Acceptor => b" acceptor ",
         });
-        for part in [self.initiator, self.acceptor] {
+        for part in [self.initiator, self.acceptor, self.content] {
             mac.update(&(part.len() as u64).to_le_bytes());
             mac.update(part);
         }
@@ -73,7 +86,8 @@ mod tests {
 
     #[test]
     fn a_proof_is_good_for_one_key_role_protocol_and_pair_of_greetings() {
-        let told = Transcript { protocol: "test", initiator: b"hello", acceptor: b"hallo" };
+        let told =
+            Transcript { protocol: "test", initiator: b"hello", acceptor: b"hallo", content: b"" };
         let proof = told.proof(Some(&KEY), Role::Initiator);
         assert!(told.accepts(Some(&KEY), Role::Initiator, &proof));
         assert!(!told.accepts(Some(&FabricKey::new([8; 32])), Role::Initiator, &proof));
@@ -81,7 +95,8 @@ mod tests {
         assert!(!told.accepts(None, Role::Initiator, &proof));
         let shifted = Transcript { initiator: b"helloh", acceptor: b"allo", ..told };
         let other = Transcript { protocol: "text", ..told };
-        for not_told in [shifted, other] {
+        let more = Transcript { content: b"my memory", ..told };
+        for not_told in [shifted, other, more] {
             assert!(!not_told.accepts(Some(&KEY), Role::Initiator, &proof));
         }
         assert!(!told.accepts(Some(&KEY), Role::Initiator, &[0; 32]));

@@ -5,15 +5,16 @@
 //! thread owns and polls a fabric. The caller supplies the memory ([`MemoryRegion`]), so this crate
 //! needs no unsafe code.
 //!
-//! The provider [`emulated`] connects racks on one host; [`tcp`] connects racks on any hosts. The
-//! decorator [`fault`] injects delays, reordering and connection losses into a fabric; [`throttle`]
-//! limits its latency and bandwidth.
+//! The provider [`emulated`] connects racks on one host; [`tcp`] connects racks on any hosts. All
+//! providers share the [`handshake`] and the [`connector`]. The feature `conformance` adds a suite
+//! that every provider passes, and decorators for tests: `fault` injects delays, reordering and
+//! connection losses into a fabric; `throttle` limits its latency and bandwidth.
 #![forbid(unsafe_code)]
 
-mod admission_limiter;
 mod boxed;
 mod error;
 mod fabric;
+#[cfg(any(test, feature = "conformance"))]
 mod held;
 mod key;
 mod keyring;
@@ -24,12 +25,16 @@ mod regions;
 
 #[cfg(any(test, feature = "conformance"))]
 pub mod conformance;
+pub mod connector;
 pub mod emulated;
+#[cfg(any(test, feature = "conformance"))]
 pub mod fault;
+pub mod handshake;
+pub mod ip_socket;
 pub mod tcp;
+#[cfg(any(test, feature = "conformance"))]
 pub mod throttle;
 
-pub use admission_limiter::give_way;
 pub use error::{DisconnectReason, ErrorClass, FabricError, OutOfRange, StartError, Unsent};
 pub use fabric::{
     DeviceCounters, EndpointId, Event, Fabric, MAX_MESSAGE, Operation, RegionId, RemoteRegion,
@@ -38,5 +43,4 @@ pub use fabric::{
 pub use key::{PROOF_BYTES, Role, Transcript};
 pub use keyring::Keyring;
 pub use receive_room::{Portion, ReceiveRoom};
-pub use refusals::Refusals;
 pub use region::{BULK_BYTES, MemoryRegion};

@@ -1,39 +1,33 @@
-use std::fmt::Display;
 use std::time::{Duration, Instant};
 
 use crate::FabricError;
+use crate::connector::Source;
 
 const ONE_LINE_EVERY: Duration = Duration::from_secs(1);
 
 /// Logs refused connections. Writes at most one line a second, with the number of refusals left out
 /// since the last line, so that unauthenticated peers cannot fill the log.
 #[derive(Debug, Default)]
-pub struct Refusals {
+pub(crate) struct Refusals {
     quiet_until: Option<Instant>,
     left_out: u64,
 }
 
 impl Refusals {
-    /// Notes a refused connection; `from` names the peer, if known.
-    pub fn note(&mut self, from: Option<impl Display>, error: &FabricError, now: Instant) {
+    /// Notes a refused connection.
+    pub(crate) fn note(&mut self, from: Source, error: &FabricError, now: Instant) {
         if let Some(line) = self.line(from, error, now) {
             tracing::warn!("{line}");
         }
     }
 
     /// The line to log; `None` within a second of the last line.
-    fn line(
-        &mut self,
-        from: Option<impl Display>,
-        error: &FabricError,
-        now: Instant,
-    ) -> Option<String> {
+    fn line(&mut self, from: Source, error: &FabricError, now: Instant) -> Option<String> {
         if self.quiet_until.is_some_and(|until| now < until) {
             self.left_out += 1;
             return None;
         }
         self.quiet_until = Some(now + ONE_LINE_EVERY);
-        let from = from.map_or_else(|| "somebody".into(), |from| from.to_string());
         let others = match std::mem::take(&mut self.left_out) {
             0 => String::new(),
             count => format!(" ({count} more since the last line like this)"),
@@ -49,7 +43,7 @@ mod tests {
     #[test]
     fn one_line_a_second_tells_how_many_were_left_out() {
         let mut refusals = Refusals::default();
-        let from = Some("192.0.2.7:99");
+        let from = Source::Host("192.0.2.7:99".parse().unwrap());
         let error = FabricError::misbehaved("it speaks another protocol");
         let now = Instant::now();
         let line = refusals.line(from, &error, now).unwrap();
@@ -57,7 +51,7 @@ mod tests {
         for _ in 0..5000 {
             assert_eq!(refusals.line(from, &error, now), None);
         }
-        let line = refusals.line(None::<&str>, &error, now + ONE_LINE_EVERY).unwrap();
+        let line = refusals.line(Source::Unknown, &error, now + ONE_LINE_EVERY).unwrap();
         assert!(line.contains("5000 more"), "{line}");
     }
 }

@@ -12,8 +12,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use common::Tcp;
 use common::rack::{connect_failed, failed, rack, raise_file_limit, still_serves};
+use common::{Tcp, packets};
 use rackpool_fabric::conformance::log;
 use rackpool_fabric::conformance::pair::{End, memory_of, ok, read, transfer};
 use rackpool_fabric::{DisconnectReason, ErrorClass, Event, FabricError};
@@ -67,37 +67,45 @@ impl UnauthenticatedPeer {
     fn refused(&mut self) -> String {
         let answer = self.rest();
         assert_eq!(answer[..12], *b"racktcp\0\x02\0\0\0", "it was not refused");
-        String::from_utf8(answer[18..].to_vec()).unwrap()
+        String::from_utf8(answer[20..].to_vec()).unwrap()
     }
 }
 
-/// A hello of rack 66 that exports one page.
-fn hello(version: u32, channel: u8, session: u8) -> Vec<u8> {
-    let mut packet = b"racktcp\0\x01\0\0\0".to_vec();
-    packet.extend(version.to_le_bytes());
-    packet.extend([66, 0, 1, 0, channel, 0, 0, 0]);
-    packet.extend(5_u64.to_le_bytes());
-    packet.extend([session; 16]);
-    packet.extend([9; 32]);
-    packet.extend(4096_u64.to_le_bytes());
-    packet
+const MAGIC: &[u8; 8] = b"racktcp\0";
+
+fn hello(version: u32) -> Vec<u8> {
+    packets::hello(MAGIC, version, false)
 }
 
 fn proof() -> Vec<u8> {
-    [&b"racktcp\0\x03\0\0\0\x01\0\0\0"[..], &[0; 32]].concat()
+    packets::proof(MAGIC)
+}
+
+/// What a rack that exports one page offers.
+fn content(channel: u8, session: u8) -> Vec<u8> {
+    let page = [&1_u32.to_le_bytes()[..], &4096_u64.to_le_bytes()].concat();
+    [&[channel, 0, 0, 0][..], &[session; 16], &page].concat()
+}
+
+/// Bytes of the answer to an offer.
+const OFFER: usize = 20 + 32 + 32;
+
+/// Performs the handshake of one channel up to its own offer.
+fn offer(end: &End, content: &[u8]) -> UnauthenticatedPeer {
+    let mut channel = UnauthenticatedPeer::connect(end);
+    channel.send(&hello(2));
+    let answer = channel.receive(packets::HELLO_AND_PROOF);
+    assert_eq!((answer[8], answer[68 + 8]), (1, 3));
+    channel.send(&[proof(), packets::offer(MAGIC, content)].concat());
+    channel
 }
 
 /// Performs the handshake of an endpoint's two channels by hand.
 fn shake_hands(end: &mut End, session: u8) -> [UnauthenticatedPeer; 2] {
-    let mut channels = [UnauthenticatedPeer::connect(end), UnauthenticatedPeer::connect(end)];
+    let mut channels = [1, 2].map(|number| offer(end, &content(number, session)));
     for (number, channel) in (1..).zip(&mut channels) {
-        channel.send(&hello(1, number, session));
-        let answer = channel.receive(88 + 48);
-        assert_eq!((answer[8], answer[20], answer[88 + 8]), (1, number, 3));
-        channel.send(&proof());
-    }
-    for channel in &mut channels {
-        assert_eq!(channel.receive(16), b"racktcp\0\x04\0\0\0\x01\0\0\0");
+        let answer = channel.receive(OFFER);
+        assert_eq!((answer[8], answer[20 + 32]), (4, number));
     }
     let accepted = |event: &Event| matches!(event, Event::Accepted { peer: RackId(66), .. });
     let Event::Accepted { endpoint, .. } = end.wait("the peer", accepted) else { panic!() };
@@ -114,7 +122,7 @@ fn nonsense_is_refused_and_forgotten() {
     let test = Tcp::default();
     let mut end = rack(&test);
     let changed = |at: usize, value: u8| {
-        let mut packet = hello(1, 1, 1);
+        let mut packet = hello(2);
         packet[at] = value;
         packet
     };
@@ -123,18 +131,33 @@ fn nonsense_is_refused_and_forgotten() {
         (vec![0; 700], "another protocol"),
         (vec![255; 1 << 20], "another protocol"),
         (changed(8, 77), "unknown kind 77"),
-        (changed(18, 17), "exports 17 regions"),
-        (changed(19, 255), "exports 65281 regions"),
-        (changed(18, 0), "exports 0 regions"),
-        (changed(20, 3), "unknown channel 3"),
-        (changed(22, 1), "unknown flags"),
+        (changed(17, 255), "packet of 65328 B"),
+        (changed(16, 47), "too short"),
+        (changed(22, 2), "unknown flags"),
+        (changed(23, 1), "where zeroes must be"),
         (proof(), "out of order"),
-        (b"racktcp\0\x02\0\0\0\x01\0\0\0\xff\xff".to_vec(), "too long"),
+        (packets::packet(MAGIC, 2, 2, &[b'!'; 257]), "too long"),
     ];
     for (bytes, expected) in cases {
         let mut unauthenticated_peer = UnauthenticatedPeer::connect(&end);
         unauthenticated_peer.send(&bytes);
         let reason = unauthenticated_peer.refused();
+        assert!(reason.contains(expected), "{reason} instead of {expected}");
+    }
+    let changed = |at: usize, value: u8| {
+        let mut content = content(1, 1);
+        content[at] = value;
+        content
+    };
+    for (content, expected) in [
+        (changed(20, 17), "exports 17 regions"),
+        (changed(21, 255), "exports 65281 regions"),
+        (changed(20, 0), "exports 0 regions"),
+        (changed(0, 3), "unknown channel 3"),
+        (changed(1, 1), "where zeroes must be"),
+        (Vec::new(), "too short"),
+    ] {
+        let reason = offer(&end, &content).refused();
         assert!(reason.contains(expected), "{reason} instead of {expected}");
     }
     end.poll();
@@ -148,7 +171,7 @@ fn another_version_is_told_so() {
     let test = Tcp::default();
     let mut end = rack(&test);
     let mut unauthenticated_peer = UnauthenticatedPeer::connect(&end);
-    unauthenticated_peer.send(&hello(99, 1, 1)[..16]);
+    unauthenticated_peer.send(&hello(99)[..20]);
     let reason = unauthenticated_peer.refused();
     assert!(reason.contains("version 99") && reason.contains("same release"), "{reason}");
     unauthenticated_peer.logged("the peer speaks version 99");
@@ -162,11 +185,9 @@ fn whoever_has_not_the_key_does_not_get_in() {
     let mut end = rack(&test);
     // A peer that claims to have a key and proves nothing.
     let mut unauthenticated_peer = UnauthenticatedPeer::connect(&end);
-    let mut greeting = hello(1, 1, 1);
-    greeting[21] = 1;
-    unauthenticated_peer.send(&greeting);
-    let answer = unauthenticated_peer.receive(88 + 48);
-    assert_ne!(answer[88 + 16..], [0; 32], "a keyed rack proves itself");
+    unauthenticated_peer.send(&packets::hello(MAGIC, 2, true));
+    let answer = unauthenticated_peer.receive(packets::HELLO_AND_PROOF);
+    assert_ne!(answer[68 + 20..], [0; 32], "a keyed rack proves itself");
     unauthenticated_peer.send(&proof());
     let reason = unauthenticated_peer.refused();
     assert!(reason.contains("pool key"), "{reason}");
@@ -187,15 +208,12 @@ fn whoever_has_not_the_key_does_not_get_in() {
 fn truncated_handshakes_and_half_endpoints_are_hung_up_on() {
     let test = Tcp::default();
     let mut end = rack(&test);
-    let mut half = UnauthenticatedPeer::connect(&end);
-    half.send(&hello(1, 1, 1));
-    half.receive(88 + 48);
-    half.send(&proof());
-    let mut silent: Vec<UnauthenticatedPeer> = [0, 1, 15, 16, 79, 80, 87]
+    let mut half = offer(&end, &content(1, 1));
+    let mut silent: Vec<UnauthenticatedPeer> = [0, 1, 19, 20, 66, 67]
         .iter()
         .map(|len| {
             let mut unauthenticated_peer = UnauthenticatedPeer::connect(&end);
-            unauthenticated_peer.send(&hello(1, 2, 2)[..*len]);
+            unauthenticated_peer.send(&hello(2)[..*len]);
             unauthenticated_peer
         })
         .collect();
@@ -278,8 +296,8 @@ fn one_address_that_connects_again_and_again_keeps_nobody_out() {
         let flood = scope.spawn(flood);
         let mut slow = UnauthenticatedPeer::connect(&end);
         thread::sleep(Duration::from_secs(1));
-        slow.send(&hello(1, 1, 7));
-        assert_eq!(slow.receive(88 + 48)[8], 1, "a hello comes back");
+        slow.send(&hello(2));
+        assert_eq!(slow.receive(packets::HELLO_AND_PROOF)[8], 1, "a hello comes back");
         for _ in 0..3 {
             let began = Instant::now();
             still_serves(&test, &mut end);
@@ -409,17 +427,18 @@ fn connect_to(answer: impl Fn(&mut UnauthenticatedPeer)) -> FabricError {
 #[test]
 fn bad_listeners_are_errors_of_connect() {
     let error = connect_to(|unauthenticated_peer| {
-        assert_eq!(unauthenticated_peer.receive(88)[..8], *b"racktcp\0");
-        unauthenticated_peer.send(&hello(99, 1, 1));
+        assert_eq!(unauthenticated_peer.receive(68)[..8], *MAGIC);
+        unauthenticated_peer.send(&hello(99));
     });
-    assert_eq!(error, FabricError::Version { ours: 1, theirs: 99 });
+    assert_eq!(error, FabricError::Version { ours: 2, theirs: 99 });
 
     let error = connect_to(|unauthenticated_peer| {
-        unauthenticated_peer.send(b"racktcp\0\x02\0\0\0\x01\0\0\0\x04\0full");
+        unauthenticated_peer.send(&packets::packet(MAGIC, 2, 2, b"full"));
     });
     assert_eq!(error, FabricError::Refused { reason: "full".into() });
 
-    for nonsense in [&b"What?"[..], &hello(1, 1, 1), &proof()] {
+    let twice = [hello(2), hello(2)].concat();
+    for nonsense in [&b"What?"[..], &twice, &proof()] {
         let error = connect_to(|unauthenticated_peer| unauthenticated_peer.send(nonsense));
         assert!(matches!(error, FabricError::Misbehaved { .. }), "{error}");
     }

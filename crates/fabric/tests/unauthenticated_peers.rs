@@ -8,8 +8,8 @@ use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
-use common::Emulated;
 use common::rack::{connect_failed, failed, rack, raise_file_limit, still_serves};
+use common::{Emulated, packets};
 use rackpool_fabric::conformance::log;
 use rackpool_fabric::conformance::memory::FileMemory;
 use rackpool_fabric::conformance::pair::ok;
@@ -35,7 +35,7 @@ struct UnauthenticatedPeer {
 
 impl UnauthenticatedPeer {
     fn connect(test: &Emulated) -> Self {
-        let socket = rustix::net::socket(AddressFamily::UNIX, SocketType::SEQPACKET, None).unwrap();
+        let socket = rustix::net::socket(AddressFamily::UNIX, SocketType::STREAM, None).unwrap();
         let address = SocketAddrUnix::new(test.socket(RackId(1))).unwrap();
         rustix::net::connect(&socket, &address).unwrap();
         Self { socket }
@@ -70,18 +70,28 @@ impl UnauthenticatedPeer {
     fn refused(&self) -> String {
         let answer = self.receive();
         assert_eq!(answer[8..12], [2, 0, 0, 0], "it was not refused");
-        String::from_utf8(answer[18..].to_vec()).unwrap()
+        String::from_utf8(answer[20..].to_vec()).unwrap()
+    }
+
+    /// Performs the handshake up to its own offer.
+    fn offer(&self, fds: &[BorrowedFd<'_>]) {
+        self.send(&hello(2), &[]);
+        let answer = self.receive();
+        assert_eq!((answer.len(), answer[8]), (packets::HELLO_AND_PROOF, 1));
+        self.send(&packets::proof(MAGIC), &[]);
+        self.send(&offer(), fds);
     }
 }
 
-/// A hello of rack 66 that exports one page.
+const MAGIC: &[u8; 8] = b"rackfab\0";
+
 fn hello(version: u32) -> Vec<u8> {
-    let mut packet = b"rackfab\0\x01\0\0\0".to_vec();
-    packet.extend(version.to_le_bytes());
-    packet.extend([66, 0, 1, 0, 0, 0, 0, 0]);
-    packet.extend(5_u64.to_le_bytes());
-    packet.extend(4096_u64.to_le_bytes());
-    packet
+    packets::hello(MAGIC, version, false)
+}
+
+/// An offer of one page.
+fn offer() -> Vec<u8> {
+    packets::offer(MAGIC, &[&1_u32.to_le_bytes()[..], &4096_u64.to_le_bytes()].concat())
 }
 
 struct Offer {
@@ -129,13 +139,12 @@ fn nonsense_is_refused_and_forgotten() {
     let test = Emulated::new();
     let mut end = rack(&test);
     let good = Offer::good();
-    let mut shifted = hello(1);
-    shifted[18] = 2;
-    for packet in [&b"GET / HTTP/1.1"[..], &[0; 700], &[255; 40], &hello(1)[..39], &shifted] {
+    let early = [hello(2), offer()].concat();
+    for packet in [&b"GET / HTTP/1.1"[..], &[0; 700], &[255; 40], &hello(2)[..39], &early] {
         let unauthenticated_peer = UnauthenticatedPeer::connect(&test);
         unauthenticated_peer.send(packet, &good.fds());
         let answer = unauthenticated_peer.receive();
-        assert!(answer.is_empty() || answer[8] == 2);
+        assert!(answer.is_empty() || answer[8] == 2 || answer[8] == 1);
     }
     logged("another protocol");
     assert_eq!(end.events, []);
@@ -148,7 +157,7 @@ fn another_version_is_told_so() {
     let test = Emulated::new();
     let mut end = rack(&test);
     let unauthenticated_peer = UnauthenticatedPeer::connect(&test);
-    unauthenticated_peer.send(&hello(99), &Offer::good().fds());
+    unauthenticated_peer.send(&hello(99), &[]);
     let reason = unauthenticated_peer.refused();
     assert!(reason.contains("version 99") && reason.contains("same release"), "{reason}");
     logged("the peer speaks version 99");
@@ -179,7 +188,7 @@ fn descriptors_are_checked() {
         (&[link, wake, small.as_fd()][..], "not there"),
     ] {
         let unauthenticated_peer = UnauthenticatedPeer::connect(&test);
-        unauthenticated_peer.send(&hello(1), fds);
+        unauthenticated_peer.offer(fds);
         let reason = unauthenticated_peer.refused();
         assert!(reason.contains(expected), "{reason}");
     }
@@ -209,7 +218,7 @@ fn a_broken_ring_ends_its_endpoint_only() {
         let offer = Offer::good();
         ok(offer.memory().write(INITIATOR_RING, &entry));
         ok(offer.memory().store(INITIATOR_TAIL, tail));
-        unauthenticated_peer.send(&hello(1), &offer.fds());
+        unauthenticated_peer.offer(&offer.fds());
         end.wait("the peer", |event| matches!(event, Event::Accepted { .. }));
         let error = failed(&mut end);
         assert!(error.contains(expected), "{error}");
@@ -225,10 +234,10 @@ fn an_impossible_head_and_words_on_the_socket_end_the_endpoint() {
     for on_socket in [false, true] {
         let unauthenticated_peer = UnauthenticatedPeer::connect(&test);
         let offer = Offer::good();
-        unauthenticated_peer.send(&hello(1), &offer.fds());
+        unauthenticated_peer.offer(&offer.fds());
         let accepted = |event: &Event| matches!(event, Event::Accepted { .. });
         let Event::Accepted { endpoint, .. } = end.wait("the peer", accepted) else { panic!() };
-        assert_eq!(unauthenticated_peer.receive()[8], 1, "a hello comes back");
+        assert_eq!(unauthenticated_peer.receive()[8], 4, "an offer comes back");
         if on_socket {
             unauthenticated_peer.send(b"psst", &[]);
         } else {
@@ -253,7 +262,7 @@ fn silent_unauthenticated_peers_keep_nobody_waiting_and_are_hung_up_on() {
     for unauthenticated_peer in &unauthenticated_peers {
         assert_eq!(unauthenticated_peer.receive(), []);
     }
-    logged("it said nothing within 5000 ms");
+    logged("it did not go on with its handshake within 5000 ms");
 }
 
 #[test]
@@ -271,7 +280,7 @@ fn more_silent_unauthenticated_peers_than_there_is_room_for_keep_nobody_waiting(
     for unauthenticated_peer in &unauthenticated_peers {
         assert_eq!(unauthenticated_peer.receive(), []);
     }
-    logged("it said nothing while many others connected");
+    logged("it did not finish its handshake while many others connected");
 }
 
 /// Connects to a listener that does `answer` and nothing else.
@@ -280,7 +289,7 @@ fn connect_to(
 ) -> FabricError {
     let test = Emulated::new();
     let path = test.directory.path().join("strange.sock");
-    let listener = rustix::net::socket(AddressFamily::UNIX, SocketType::SEQPACKET, None).unwrap();
+    let listener = rustix::net::socket(AddressFamily::UNIX, SocketType::STREAM, None).unwrap();
     rustix::net::bind(&listener, &SocketAddrUnix::new(&path).unwrap()).unwrap();
     rustix::net::listen(&listener, 4).unwrap();
     let mut end = rack(&test);
@@ -294,14 +303,14 @@ fn connect_to(
 #[test]
 fn bad_listeners_are_errors_of_connect() {
     let error = connect_to(|unauthenticated_peer| {
-        assert_eq!(unauthenticated_peer.receive().len(), 40);
+        assert_eq!(unauthenticated_peer.receive().len(), 68);
         unauthenticated_peer.send(&hello(99), &[]);
         Some(unauthenticated_peer)
     });
-    assert_eq!(error, FabricError::Version { ours: 1, theirs: 99 });
+    assert_eq!(error, FabricError::Version { ours: 2, theirs: 99 });
 
     let error = connect_to(|unauthenticated_peer| {
-        unauthenticated_peer.send(b"rackfab\0\x02\0\0\0\x01\0\0\0\x04\0full", &[]);
+        unauthenticated_peer.send(&packets::packet(MAGIC, 2, 2, b"full"), &[]);
         Some(unauthenticated_peer)
     });
     assert_eq!(error, FabricError::Refused { reason: "full".into() });

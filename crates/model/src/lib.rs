@@ -8,13 +8,11 @@
 
 mod address;
 mod byte_size;
-mod event_count;
 mod fabric_key;
 mod fabric_kind;
 mod geometry;
 mod heat;
 mod id;
-mod kernel_copy;
 mod network;
 mod occupants;
 mod page_word;
@@ -24,7 +22,6 @@ mod store_position;
 
 pub use address::{AddressError, GlobalAddr};
 pub use byte_size::{ByteSize, ByteSizeError};
-pub use event_count::{Awaited, Doorbell, EventCount, SleepWord};
 pub use fabric_key::FabricKey;
 pub use fabric_kind::{FabricKind, FabricKindError};
 pub use geometry::{PageSize, PageSizeError};
@@ -32,7 +29,6 @@ pub use heat::{Access, Heat, HeatRules, HeatRulesError, Rest};
 pub use id::{
     ClientId, Epoch, FrameId, Incarnation, MAX_RACKS, MemoryId, PageId, PageRange, RackId,
 };
-pub use kernel_copy::KernelCopy;
 pub use network::Network;
 pub use occupants::Occupants;
 pub use page_word::{FrameWord, PageEvent, PageState, PageTransitionError, PageWord};

@@ -2,7 +2,7 @@
 //! wake-up is a deadlock, which loom reports. Run with `cargo x loom`.
 #![cfg(loom)]
 
-#[path = "../../model/tests/eventfd/mod.rs"]
+#[path = "../../sync/tests/eventfd/mod.rs"]
 mod eventfd;
 
 use eventfd::EventFd;

@@ -1,4 +1,6 @@
-//! Atomics, fences, futex and adaptive spinning. All of rackpool uses atomics through this crate.
+//! What threads and processes need to wait for and wake each other: atomics, fences, sleep words,
+//! futexes, eventfds and adaptive spinning. All of rackpool uses atomics through this crate, and
+//! draws its random bytes here.
 //!
 //! With `--cfg loom` the atomics are loom's. The lock-free parts of `rackpool-shm` and
 //! `rackpool-ring` then run unchanged under its model checker.
@@ -18,9 +20,19 @@ pub mod atomic {
 
 mod adaptive_spin;
 pub mod barrier;
+mod event_count;
+#[cfg(not(loom))]
+pub mod eventfd;
 #[cfg(not(loom))]
 pub mod futex;
+mod kernel_copy;
+#[cfg(not(loom))]
+mod random;
 mod sleep_flag;
 
 pub use adaptive_spin::{AdaptiveSpin, Turn};
+pub use event_count::{Awaited, Doorbell, EventCount, SleepWord};
+pub use kernel_copy::KernelCopy;
+#[cfg(not(loom))]
+pub use random::random_bytes;
 pub use sleep_flag::SleepFlag;

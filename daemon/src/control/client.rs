@@ -13,11 +13,11 @@ use rackpool_shm::host::HostFiles;
 use rackpool_shm::metadata::MetadataLayout;
 use rackpool_shm::superblock::{FileKind, Geometry, OwnerProcess};
 use rackpool_shm::{Mapping, file};
+use rackpool_sync::eventfd;
 use rackpool_wire::bounds::{MAX_CONTROL_REQUEST_BYTES, OutOfBounds};
 use rackpool_wire::control::{ControlRefusal, ControlReply, ControlRequest, RackStatus, Resume};
 use rackpool_wire::metadata::{MetadataReply, MetadataRequest, Tagged};
 use rackpool_wire::{FrameReader, Unreadable, encode};
-use rustix::event::{EventfdFlags, eventfd};
 use tokio::io::unix::AsyncFd;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixStream;
@@ -134,8 +134,7 @@ async fn admit(
 ) -> Result<Admitted, ControlRefusal> {
     let rack = control.rack.geometry.rack;
     let invalid = |error: anyhow::Error| ControlRefusal::Invalid(open_files::explain(&error, rack));
-    let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
-        .map_err(|error| invalid(error.into()))?;
+    let bell = eventfd::new().map_err(|error| invalid(error.into()))?;
     let kept = bell.try_clone().map_err(|error| invalid(error.into()))?;
     let metadata = file::open_read_only(&control.rack.directory.metadata())
         .map_err(|error| invalid(error.into()))?;

@@ -1,2 +1,2 @@
 #![no_main]
-libfuzzer_sys::fuzz_target!(|bytes: &[u8]| rackpool_fuzz::fabric::hello(bytes));
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| rackpool_fuzz::handshake::hello(bytes));

@@ -5,7 +5,6 @@ use std::path::Path;
 
 use rackpool_model::FabricKey;
 use redb::{Database, Durability, ReadableDatabase, TableDefinition, TableError};
-use rustix::rand::{GetRandomFlags, getrandom};
 
 /// Name -> secret.
 const SECRETS: TableDefinition<&str, [u8; 32]> = TableDefinition::new("secrets");
@@ -26,7 +25,7 @@ pub(super) fn fabric_key(database: &Database, renew: bool) -> Result<FabricKey, 
     if !renew && let Some(found) = read(database)? {
         return Ok(found);
     }
-    let bytes = random()?;
+    let bytes = rackpool_sync::random_bytes()?;
     let mut transaction = database.begin_write()?;
     transaction.set_durability(Durability::Immediate)?;
     transaction.open_table(SECRETS)?.insert(KEY_FABRIC, bytes)?;
@@ -40,12 +39,4 @@ fn read(database: &Database) -> Result<Option<FabricKey>, redb::Error> {
         table => table?,
     };
     Ok(table.get(KEY_FABRIC)?.map(|bytes| FabricKey::new(bytes.value())))
-}
-
-fn random() -> io::Result<[u8; 32]> {
-    let mut bytes = [0; 32];
-    match getrandom(&mut bytes, GetRandomFlags::empty())? {
-        32 => Ok(bytes),
-        _ => Err(io::Error::other("the system has no random numbers yet")),
-    }
 }

@@ -1,5 +1,5 @@
 //! The initiator's side of the handshake of the verbs fabric, written after
-//! `docs/design/verbs.md`.
+//! `docs/design/fabric.md` and `docs/design/verbs.md`.
 
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -9,17 +9,19 @@ use rackpool_fabric::{Role, Transcript};
 use rackpool_model::FabricKey;
 
 const MAGIC: &[u8; 8] = b"rackverb";
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 const START_BYTES: usize = 20;
 const MOST_BODY: usize = 1024;
 const TIMEOUT: Duration = Duration::from_mins(1);
 
-const GREETING: u32 = 1;
-const PROOF: u32 = 2;
-const PAIR: u32 = 3;
-const READY: u32 = 4;
-const GOODBYE: u32 = 5;
-const REFUSAL: u32 = 6;
+const HELLO: u32 = 1;
+const REFUSAL: u32 = 2;
+const PROOF: u32 = 3;
+const OFFER: u32 = 4;
+const READY: u32 = 5;
+const GOODBYE: u32 = 6;
+/// Bytes of a proof.
+const PROOF_BYTES: usize = 32;
 
 /// Memory that the other side may access.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,10 +57,15 @@ pub struct PairEnd {
 
 /// A connection to a rack, which has proved that it has the key.
 #[derive(Debug)]
-pub struct Connection(TcpStream);
+pub struct Connection {
+    socket: TcpStream,
+    key: FabricKey,
+    own: Vec<u8>,
+    theirs: Vec<u8>,
+}
 
 impl Connection {
-    /// Connects as this rack: greetings and proofs.
+    /// Connects as this rack: hellos and proofs.
     ///
     /// # Errors
     /// When the network fails, and when the rack breaks the protocol, lacks the key, or refuses.
@@ -66,23 +73,18 @@ impl Connection {
         let socket = TcpStream::connect(address)?;
         socket.set_nodelay(true)?;
         socket.set_read_timeout(Some(TIMEOUT))?;
-        let mut connection = Self(socket);
         let mut own = [0; 48];
         own[..2].copy_from_slice(&rack.to_le_bytes());
         // It has a key; its incarnation is 1.
         (own[2], own[8]) = (1, 1);
         std::fs::File::open("/dev/urandom")?.read_exact(&mut own[16..])?;
-        let own = packet(GREETING, &own);
-        connection.0.write_all(&own)?;
-        let theirs = packet(GREETING, &connection.receive(GREETING)?);
-        let transcript =
-            Transcript { protocol: "rackpool verbs", initiator: &own, acceptor: &theirs };
+        let own = packet(HELLO, &own);
+        let mut connection = Self { socket, key: key.clone(), own, theirs: Vec::new() };
+        connection.socket.write_all(&connection.own)?;
+        connection.theirs = packet(HELLO, &connection.receive(HELLO)?);
         let proof = connection.receive(PROOF)?;
-        let proof = proof.try_into().map_err(|_| broken("its proof has another length"))?;
-        if !transcript.accepts(Some(key), Role::Acceptor, &proof) {
-            return Err(broken("it lacks the key"));
-        }
-        connection.send(PROOF, &transcript.proof(Some(key), Role::Initiator))?;
+        connection.check(&[], &proof)?;
+        connection.send(PROOF, &connection.proof(&[]))?;
         Ok(connection)
     }
 
@@ -91,8 +93,31 @@ impl Connection {
     /// # Errors
     /// As for [`Self::open`].
     pub fn exchange(&mut self, own: &PairEnd) -> io::Result<PairEnd> {
-        self.send(PAIR, &own.encode())?;
-        PairEnd::decode(&self.receive(PAIR)?).ok_or_else(|| broken("its pair is malformed"))
+        let content = own.encode();
+        self.send(OFFER, &[&self.proof(&content)[..], &content].concat())?;
+        let offer = self.receive(OFFER)?;
+        let Some((proof, content)) = offer.split_at_checked(PROOF_BYTES) else {
+            return Err(broken("its offer is too short"));
+        };
+        self.check(content, proof)?;
+        PairEnd::decode(content).ok_or_else(|| broken("its pair is malformed"))
+    }
+
+    fn transcript<'a>(&'a self, content: &'a [u8]) -> Transcript<'a> {
+        let (initiator, acceptor) = (&self.own, &self.theirs);
+        Transcript { protocol: "rackpool verbs", initiator, acceptor, content }
+    }
+
+    fn proof(&self, content: &[u8]) -> [u8; PROOF_BYTES] {
+        self.transcript(content).proof(Some(&self.key), Role::Initiator)
+    }
+
+    fn check(&self, content: &[u8], proof: &[u8]) -> io::Result<()> {
+        let proof = proof.try_into().map_err(|_| broken("its proof has another length"))?;
+        if self.transcript(content).accepts(Some(&self.key), Role::Acceptor, &proof) {
+            return Ok(());
+        }
+        Err(broken("it lacks the key"))
     }
 
     /// Tells the rack that this side's queue pair is connected.
@@ -112,13 +137,13 @@ impl Connection {
     }
 
     fn send(&mut self, kind: u32, body: &[u8]) -> io::Result<()> {
-        self.0.write_all(&packet(kind, body))
+        self.socket.write_all(&packet(kind, body))
     }
 
     /// The body of the next packet, which must be of this kind.
     fn receive(&mut self, kind: u32) -> io::Result<Vec<u8>> {
         let mut start = [0; START_BYTES];
-        self.0.read_exact(&mut start)?;
+        self.socket.read_exact(&mut start)?;
         let mut reader = Reader(&start);
         let magic = reader.take::<8>();
         let numbers = [reader.u32(), reader.u32(), reader.u32()];
@@ -130,7 +155,7 @@ impl Connection {
             return Err(broken("another protocol"));
         }
         let mut body = vec![0; len];
-        self.0.read_exact(&mut body)?;
+        self.socket.read_exact(&mut body)?;
         match found {
             found if found == kind => Ok(body),
             REFUSAL => Err(broken(&String::from_utf8_lossy(&body))),

@@ -8,8 +8,9 @@ use nix::ifaddrs::getifaddrs;
 use nix::net::if_::InterfaceFlags;
 use nix::unistd::{AccessFlags, access};
 use rackpool_access::Credentials;
-use rackpool_model::{ByteSize, KernelCopy};
+use rackpool_model::ByteSize;
 use rackpool_shm::host::{HostFiles, RdmaPort, names_in};
+use rackpool_sync::KernelCopy;
 
 use super::facts::Facts;
 use super::verdict::{Choice, Warning};

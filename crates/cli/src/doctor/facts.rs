@@ -4,11 +4,11 @@ use std::path::Path;
 
 use nix::sched::{CpuSet, sched_getaffinity};
 use nix::unistd::{AccessFlags, Pid, access};
-use rackpool_model::KernelCopy;
 use rackpool_shm::free_space::{self, Room};
 use rackpool_shm::host::{
     HostFiles, HugePool, MemoryLimit, Mount, Node, RdmaPort, TransparentHuge, parse_list,
 };
+use rackpool_sync::KernelCopy;
 
 use super::cache::{IoWays, LastLevelCache, io_ways, last_level};
 use super::devices::{CxlMemory, DaxDevice, cxl_memory, dax_devices};

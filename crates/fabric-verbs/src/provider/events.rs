@@ -1,32 +1,20 @@
-use std::sync::mpsc::TryRecvError;
-
+use rackpool_fabric::connector::Outcome;
 use rackpool_fabric::{DisconnectReason, EndpointId, Event};
 
 use super::{Open, VerbsFabric, Wanted};
-use crate::connector::Outcome;
 use crate::endpoint::Endpoint;
-use crate::error::{local, misbehaved};
+use crate::error::misbehaved;
 use crate::link::VerbsLink;
+use crate::transport::VerbsTransport;
 
 /// Reports of the connector.
 impl VerbsFabric {
-    pub(super) fn next_outcome(&mut self) -> Option<Outcome> {
-        if let Some(outcome) = self.found.take() {
-            return Some(outcome);
-        }
-        match self.outcomes.try_recv() {
-            Ok(outcome) => Some(outcome),
-            Err(TryRecvError::Empty) => None,
-            Err(TryRecvError::Disconnected) => {
-                // The connector's thread has ended; only a bug in the connector can cause that.
-                let endpoint = *self.connecting.keys().next()?;
-                let error = local("reach the connector", "its thread has ended");
-                Some(Outcome::Failed { endpoint, error })
-            }
-        }
+    /// An endpoint that waits for the connector.
+    pub(super) fn first_connecting(&self) -> Option<EndpointId> {
+        self.connecting.keys().next().copied()
     }
 
-    pub(super) fn learn(&mut self, outcome: Outcome, events: &mut Vec<Event>) {
+    pub(super) fn learn(&mut self, outcome: Outcome<VerbsTransport>, events: &mut Vec<Event>) {
         match outcome {
             Outcome::Ready { endpoint, watch, link } => self.open(endpoint, watch, *link, events),
             Outcome::Failed { endpoint, error } => match self.connecting.remove(&endpoint) {
@@ -48,7 +36,7 @@ impl VerbsFabric {
                 let error = misbehaved("it wrote to the socket of the connection");
                 self.end(watch, DisconnectReason::Failed(error), events);
             }
-            Outcome::Buried { endpoint, said_goodbye } => {
+            Outcome::Forgotten { endpoint, said_goodbye } => {
                 if let Some(open) = self.endpoints.remove(&endpoint) {
                     self.past += open.endpoint.metrics();
                     open.endpoint.destroyed(said_goodbye, &mut self.regions, events);

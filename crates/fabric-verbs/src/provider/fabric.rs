@@ -1,15 +1,16 @@
-use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
+use rackpool_fabric::connector::Command;
 use rackpool_fabric::{
     DeviceCounters, DisconnectReason, EndpointId, Event, Fabric, FabricError, MemoryRegion,
-    RegionId, Unsent, WorkRequest,
+    RegionId, Unsent, WorkRequest, ip_socket,
 };
 
-use super::{CONNECTOR_EVERY, SCHEME, VerbsFabric, Wanted, drain, is_this_host};
-use crate::connector::Command;
+use rackpool_sync::eventfd::drain;
+
+use super::{SCHEME, VerbsFabric, Wanted};
 use crate::endpoint::QUEUE_DEPTH;
 
 impl Fabric for VerbsFabric {
@@ -22,20 +23,10 @@ impl Fabric for VerbsFabric {
     }
 
     fn connect(&mut self, address: &str) -> Result<EndpointId, FabricError> {
-        let parsed = address.strip_prefix(SCHEME).and_then(|rest| rest.parse::<SocketAddr>().ok());
-        let parsed = parsed.filter(|parsed| parsed.port() != 0 && !parsed.ip().is_unspecified());
-        let Some(parsed) = parsed else {
-            return Err(FabricError::BadAddress {
-                address: address.into(),
-                provider: "verbs",
-                expected: "verbs: and an IP address with a port, like verbs:192.0.2.7:7500",
-            });
-        };
-        if !self.shared.key.is_used() && !is_this_host(&parsed) {
-            return Err(FabricError::KeyNeeded { address: parsed.to_string() });
-        }
+        let has_key = self.shared.identity.key.is_used();
+        let address = ip_socket::parse(address, SCHEME, "verbs", has_key)?;
         let endpoint = self.new_endpoint();
-        self.command(Command::Connect { endpoint, address: parsed })?;
+        self.connector.command(Command::Connect { endpoint, address })?;
         self.connecting.insert(endpoint, Wanted::Yes);
         Ok(endpoint)
     }
@@ -63,9 +54,8 @@ impl Fabric for VerbsFabric {
 
     fn poll(&mut self, events: &mut Vec<Event>) {
         events.append(&mut self.stash);
-        self.polls = self.polls.wrapping_add(1);
-        if self.polls.is_multiple_of(CONNECTOR_EVERY) || self.found.is_some() {
-            while let Some(outcome) = self.next_outcome() {
+        if self.outcomes.is_due() {
+            while let Some(outcome) = self.outcomes.next(self.first_connecting()) {
                 self.learn(outcome, events);
             }
         }
@@ -93,7 +83,7 @@ impl Fabric for VerbsFabric {
         } else if let Some(wanted) = self.connecting.get_mut(&endpoint) {
             *wanted = Wanted::GivenUp;
             // If the connector has ended, the next check of its reports detects that.
-            let _ = self.command(Command::Abandon { endpoint });
+            let _ = self.connector.command(Command::Abandon { endpoint });
         }
     }
 
@@ -102,10 +92,7 @@ impl Fabric for VerbsFabric {
         for open in self.endpoints.values_mut() {
             quiet &= open.endpoint.arm(&mut self.regions, &mut self.stash);
         }
-        if self.found.is_none() {
-            self.found = self.next_outcome();
-        }
-        quiet && self.stash.is_empty() && self.found.is_none()
+        self.outcomes.arm(self.first_connecting()) && quiet && self.stash.is_empty()
     }
 
     fn disarm(&mut self) {

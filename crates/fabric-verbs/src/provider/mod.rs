@@ -7,25 +7,24 @@ pub use start::check_port;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::net::SocketAddr;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
-use std::sync::mpsc::{self, Receiver, Sender};
-use std::thread::JoinHandle;
+use std::sync::mpsc;
 
-use rackpool_fabric::{DeviceCounters, EndpointId, Event, FabricError};
-use rustix::event::{EventfdFlags, epoll, eventfd};
+use rackpool_fabric::connector::{Command, ConnectorHandle, Outcomes};
+use rackpool_fabric::handshake::Identity;
+use rackpool_fabric::{DeviceCounters, EndpointId, Event, FabricError, ip_socket};
+use rackpool_sync::eventfd;
+use rustix::event::epoll;
 
-use crate::connector::{Command, Connector, Outcome};
 use crate::endpoint::Endpoint;
-use crate::error::{explain_memory, local};
+use crate::error::explain_memory;
 use crate::link::{Shared, VerbsLink};
 use crate::regions::{Regions, register};
+use crate::transport::VerbsTransport;
 use crate::verbs::{Channel, Domain, Registration};
-use crate::{StartError, VerbsOptions, socket};
+use crate::{StartError, VerbsOptions};
 
-/// The number of polls between two checks for reports of the connector. Connections change rarely,
-/// whereas completions are frequent.
-const CONNECTOR_EVERY: u32 = 16;
 const SCHEME: &str = "verbs:";
 
 /// A fabric between racks with RDMA (see the [crate](crate)).
@@ -43,16 +42,10 @@ pub struct VerbsFabric {
     past: DeviceCounters,
     /// Events that occurred outside of `poll`.
     stash: Vec<Event>,
-    polls: u32,
-    /// An outcome that `arm` found.
-    found: Option<Outcome>,
-    outcomes: Receiver<Outcome>,
-    commands: Sender<Command>,
-    /// Wakes the connector.
-    control: Arc<OwnedFd>,
+    outcomes: Outcomes<VerbsTransport>,
+    connector: ConnectorHandle<VerbsTransport>,
     /// An epoll: readable when the completion channel or the connector has an event.
     wake: OwnedFd,
-    connector: Option<JoinHandle<()>>,
 }
 
 struct Open {
@@ -95,17 +88,16 @@ impl VerbsFabric {
         let exports: Vec<Arc<Registration>> = exports.collect::<Result<_, _>>()?;
         let system =
             |step| move |source| StartError::System { step, address: options.listen, source };
-        let eventfd = || eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK);
-        let wake_up = eventfd().map_err(|errno| system("create an eventfd")(errno.into()))?;
-        let control = eventfd().map_err(|errno| system("create an eventfd")(errno.into()))?;
-        let control = Arc::new(control);
+        let wake_up = eventfd::new().map_err(system("create an eventfd"))?;
         let wake = watch(&wake_up, &completions)
             .map_err(|errno| system("create an epoll")(errno.into()))?;
-        let (listener, address) = socket::listen(&options.listen).map_err(system("listen"))?;
+        let (listener, address) = ip_socket::listen(&options.listen).map_err(system("listen"))?;
         let shared = Arc::new(Shared {
-            rack: options.rack,
-            incarnation: options.incarnation,
-            key: options.key,
+            identity: Identity {
+                rack: options.rack,
+                incarnation: options.incarnation,
+                key: options.key,
+            },
             exports,
             domain: Arc::clone(&domain),
             channel: completions,
@@ -114,14 +106,10 @@ impl VerbsFabric {
             wake: wake_up,
             port,
         });
-        let (commands, commands_out) = mpsc::channel();
-        let (outcomes_in, outcomes) = mpsc::channel();
-        let (share, wakes) = (Arc::clone(&shared), Arc::clone(&control));
-        let connector = Connector::new(share, listener, wakes, commands_out, outcomes_in);
-        let connector = std::thread::Builder::new()
-            .name("fabric-connector".into())
-            .spawn(|| connector.run())
-            .map_err(system("start a thread"))?;
+        let (outcomes, receiver) = mpsc::channel();
+        let transport = VerbsTransport { shared: Arc::clone(&shared), outcomes };
+        let connector =
+            ConnectorHandle::start(transport, listener).map_err(system("start a thread"))?;
         Ok(Self {
             address,
             description: format!("verbs: RDMA through {}", shared.port),
@@ -132,20 +120,10 @@ impl VerbsFabric {
             endpoints: BTreeMap::new(),
             past: DeviceCounters::default(),
             stash: Vec::new(),
-            polls: 0,
-            found: None,
-            outcomes,
-            commands,
-            control,
+            outcomes: Outcomes::new(receiver),
+            connector,
             wake,
-            connector: Some(connector),
         })
-    }
-
-    fn command(&self, command: Command) -> Result<(), FabricError> {
-        let sent = self.commands.send(command);
-        signal(&self.control);
-        sent.map_err(|_| local("reach the connector", "its thread has ended"))
     }
 
     fn new_endpoint(&mut self) -> EndpointId {
@@ -167,19 +145,15 @@ impl VerbsFabric {
     /// Hands the link of an endpoint that has ended to the connector, which destroys the link.
     fn bury(&self, endpoint: EndpointId, watch: u64, link: VerbsLink) {
         // If the connector has ended, the failed send drops the link, which destroys it as well.
-        let _ = self.command(Command::Bury { endpoint, watch, link: Box::new(link) });
+        let remains = Box::new(link);
+        let _ = self.connector.command(Command::Forget { endpoint, watch, remains });
     }
 }
 
 impl Drop for VerbsFabric {
     fn drop(&mut self) {
+        // Before the connector ends.
         self.endpoints.clear();
-        // Fails only if the connector has already ended.
-        let _ = self.command(Command::Stop);
-        if let Some(connector) = self.connector.take() {
-            // A panic of the connector has been printed; nothing else is to be done here.
-            let _ = connector.join();
-        }
     }
 }
 
@@ -196,21 +170,4 @@ fn watch(wake_up: &OwnedFd, completions: &Channel) -> rustix::io::Result<OwnedFd
     epoll::add(&both, wake_up, data, epoll::EventFlags::IN)?;
     epoll::add(&both, completions, data, epoll::EventFlags::IN)?;
     Ok(both)
-}
-
-/// Makes an eventfd readable.
-pub(crate) fn signal(fd: impl AsFd) {
-    // A full counter is the only possible error; the eventfd is then readable.
-    let _ = rustix::io::write(fd, &1_u64.to_le_bytes());
-}
-
-/// Empties an eventfd.
-pub(crate) fn drain(fd: impl AsFd) {
-    // Reading an empty eventfd fails, which is harmless.
-    let _ = rustix::io::read(fd, &mut [0; 8]);
-}
-
-/// Returns true if the address is a loopback address, which only this host can have.
-fn is_this_host(address: &SocketAddr) -> bool {
-    address.ip().to_canonical().is_loopback()
 }

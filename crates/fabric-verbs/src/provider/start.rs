@@ -4,10 +4,11 @@ use std::net::IpAddr;
 use std::path::Path;
 use std::sync::Arc;
 
-use rackpool_model::KernelCopy;
+use rackpool_sync::KernelCopy;
 
-use super::is_this_host;
-use crate::packet::MAX_EXPORTS;
+use rackpool_fabric::handshake::MAX_EXPORTS;
+use rackpool_fabric::ip_socket::is_this_host;
+
 use crate::port::{Candidate, Forced, Port, choose};
 use crate::verbs::{Context, Devices, open_devices};
 use crate::{DeviceLimits, StartError, VerbsOptions};

@@ -1,23 +1,13 @@
-//! For `rackpool-fuzz`: the parsers of a peer's handshake packets and rings, without sockets.
+//! For `rackpool-fuzz`: the parser of a peer's ring.
 
 use std::sync::Arc;
 
-use super::hello;
 use super::link::{self, SharedLink, Side};
 use super::ring::{Receiver, Sender, entry_bytes};
 use crate::{FabricError, MemoryRegion};
 
 /// Size of the link memory, in bytes.
 pub const LINK_BYTES: u64 = link::LINK_BYTES;
-
-/// Decodes a handshake packet and encodes it again.
-///
-/// # Errors
-///
-/// The peer's refusal, or the fault of the packet.
-pub fn reencode_hello(packet: &[u8]) -> Result<Vec<u8>, FabricError> {
-    Ok(hello::decode(packet)?.encode())
-}
 
 /// Both ends of one direction of a link, over memory of [`LINK_BYTES`].
 pub struct Messages {

@@ -11,18 +11,17 @@ use crate::StartError;
 
 const BACKLOG: i32 = 64;
 
-/// A listening socket and its socket file. Dropping the listener removes the file.
-pub(super) struct Listener {
-    pub(super) socket: OwnedFd,
+/// The file of a listening socket. Dropping it removes the file.
+pub(super) struct SocketFile {
     path: PathBuf,
     /// Device and inode of the file, so that a successor's file is not removed.
     file: (u64, u64),
 }
 
-impl Listener {
+impl SocketFile {
     /// Listens at a path. Replaces the socket file of a dead predecessor. A living one is
     /// impossible, because the daemon holds the lock of its rack's memory.
-    pub(super) fn bind(path: &Path) -> Result<Self, StartError> {
+    pub(super) fn bind(path: &Path) -> Result<(OwnedFd, Self), StartError> {
         let failed = |step| {
             move |source: io::Error| StartError::System {
                 step,
@@ -53,11 +52,11 @@ impl Listener {
         };
         let socket = listen().map_err(|errno| failed("listen")(errno.into()))?;
         let made = fs::symlink_metadata(path).map_err(failed("look at the new socket"))?;
-        Ok(Self { socket, path: path.to_owned(), file: (made.dev(), made.ino()) })
+        Ok((socket, Self { path: path.to_owned(), file: (made.dev(), made.ino()) }))
     }
 }
 
-impl Drop for Listener {
+impl Drop for SocketFile {
     fn drop(&mut self) {
         let ours = fs::symlink_metadata(&self.path)
             .is_ok_and(|found| (found.dev(), found.ino()) == self.file);

@@ -2,20 +2,19 @@
 //!
 //! `docs/design/fabric.md` describes the formats, the states and the crashes.
 
-mod connector;
 mod copy;
 mod endpoint;
 #[cfg(feature = "fuzzing")]
 pub mod fuzzing;
-mod handshake;
-mod hello;
 mod link;
 mod listener;
 mod model;
+mod peer;
 mod provider;
 mod ring;
 mod sleep;
 mod socket;
+mod transport;
 
 use std::io;
 use std::os::fd::OwnedFd;

@@ -1,6 +1,7 @@
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
 
-use rackpool_model::{Awaited, Doorbell, EventCount, SleepWord};
+use rackpool_sync::eventfd::signal;
+use rackpool_sync::{Awaited, Doorbell, EventCount, SleepWord};
 
 use super::link::{SharedLink, Word};
 use crate::FabricError;
@@ -43,16 +44,4 @@ impl Sleep {
     pub(super) fn wake(&self) {
         signal(&self.peer_wake);
     }
-}
-
-/// Makes an eventfd readable.
-pub(super) fn signal(fd: impl AsFd) {
-    // A full counter is the only possible error; the eventfd is then readable.
-    let _ = rustix::io::write(fd, &1_u64.to_le_bytes());
-}
-
-/// Empties an eventfd.
-pub(super) fn drain(fd: impl AsFd) {
-    // Reading an empty eventfd fails, which is harmless.
-    let _ = rustix::io::read(fd, &mut [0; 8]);
 }

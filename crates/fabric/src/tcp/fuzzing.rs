@@ -7,8 +7,8 @@ use rackpool_model::{Incarnation, RackId};
 use rustix::net::{AddressFamily, SocketType};
 
 use super::buffer::Buffer;
-use super::hello::Packet;
 use super::inbox::{Ending, Inbox, InboxEvent};
+use super::offer::Offer;
 use super::poster::Poster;
 use super::server::{PeerIncarnation, ServedChannel};
 use crate::regions::Regions;
@@ -16,19 +16,13 @@ use crate::{EndpointId, Event, FabricError, MemoryRegion, RegionId, WorkRequest}
 
 const PEER: EndpointId = EndpointId(1);
 
-/// Decodes a handshake packet and encodes it again.
+/// Decodes the content of an offer and encodes it again.
 ///
 /// # Errors
 ///
-/// The fault of the packet.
-pub fn reencode_packet(packet: &[u8]) -> Result<Vec<u8>, FabricError> {
-    Ok(Packet::decode(packet)?.encode())
-}
-
-/// Length of the packet that begins with these bytes, as far as they determine it. If it exceeds
-/// the bytes given, the caller must read more and ask again.
-pub fn packet_len(start: &[u8]) -> Result<usize, FabricError> {
-    Packet::len(start)
+/// The fault of the content.
+pub fn reencode_offer(content: &[u8]) -> Result<Vec<u8>, FabricError> {
+    Ok(Offer::decode(content)?.encode())
 }
 
 /// How a channel ended.
@@ -76,7 +70,7 @@ fn end(ending: Ending) -> End {
 
 impl Serving {
     /// A channel that serves `memory` as its only region.
-    pub fn new(memory: Arc<dyn MemoryRegion>) -> rustix::io::Result<Self> {
+    pub fn new(memory: Arc<dyn MemoryRegion>) -> std::io::Result<Self> {
         let inbox = Arc::new(Inbox::new()?);
         let peer = PeerIncarnation { rack: RackId(2), incarnation: Incarnation(1) };
         let exports = [memory].into();

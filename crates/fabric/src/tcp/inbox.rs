@@ -4,7 +4,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Mutex, PoisonError, TryLockError};
 
 use rackpool_model::{Incarnation, RackId};
-use rustix::event::{EventfdFlags, eventfd};
+use rackpool_sync::eventfd::{self, drain, signal};
 
 use crate::{EndpointId, FabricError};
 
@@ -90,9 +90,8 @@ struct State {
 }
 
 impl Inbox {
-    pub(super) fn new() -> rustix::io::Result<Self> {
-        let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
-        Ok(Self { state: Mutex::default(), wake })
+    pub(super) fn new() -> std::io::Result<Self> {
+        Ok(Self { state: Mutex::default(), wake: eventfd::new()? })
     }
 
     pub(super) fn push(&self, inbox_events: InboxEvent) -> Result<(), FabricError> {
@@ -148,18 +147,6 @@ impl Inbox {
     pub(super) fn wake_fd(&self) -> BorrowedFd<'_> {
         self.wake.as_fd()
     }
-}
-
-/// Makes an eventfd readable.
-pub(super) fn signal(event: impl AsFd) {
-    // The write fails only if the counter is full; the eventfd is then readable.
-    let _ = rustix::io::write(event, &1_u64.to_le_bytes());
-}
-
-/// Makes an eventfd unreadable.
-pub(super) fn drain(event: impl AsFd) {
-    // Fails if the eventfd was not signalled, which is harmless.
-    let _ = rustix::io::read(event, &mut [0; 8]);
 }
 
 #[cfg(test)]

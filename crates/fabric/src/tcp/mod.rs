@@ -3,20 +3,17 @@
 //!
 //! `docs/design/tcp.md` describes the frames, the states and the crashes.
 
-mod address;
 mod buffer;
-mod connector;
 mod frame;
 #[cfg(feature = "fuzzing")]
 pub mod fuzzing;
-mod handshake;
-mod hello;
 mod inbox;
+mod offer;
 mod poster;
 mod provider;
 mod receive_spin;
 mod server;
-mod socket;
+mod transport;
 
 use std::net::SocketAddr;
 use std::sync::Arc;

@@ -5,6 +5,7 @@
     reason = "each test uses its part; a panic is its failure"
 )]
 
+pub(crate) mod packets;
 pub(crate) mod rack;
 
 use std::net::TcpListener;

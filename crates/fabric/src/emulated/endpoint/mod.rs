@@ -5,13 +5,13 @@ use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-use rackpool_model::Awaited;
+use rackpool_sync::Awaited;
 
-use super::handshake::Established;
 use super::link::{SharedLink, Word};
 use super::model::{Clock, Speed, Wire};
 use super::ring::{Receiver, Sender};
 use super::sleep::Sleep;
+use super::transport::Established;
 use crate::regions::Regions;
 use crate::{DisconnectReason, EndpointId, Event, FabricError, MemoryRegion, Operation, RegionId};
 
@@ -94,10 +94,10 @@ impl Endpoint {
         Self {
             id,
             link: established.link,
-            remote: established.remote,
+            remote: established.theirs.regions,
             sender: Sender::new(),
             receiver: Receiver::new(),
-            sleep: Sleep::new(established.peer_wake),
+            sleep: Sleep::new(established.theirs.wake),
             wire: Wire::new(speed),
             queue: VecDeque::new(),
             moved: VecDeque::new(),

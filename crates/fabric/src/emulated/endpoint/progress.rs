@@ -1,4 +1,4 @@
-use rackpool_model::Awaited;
+use rackpool_sync::Awaited;
 
 use super::{COPY_BYTES_PER_POLL, Endpoint, MESSAGES_PER_POLL, Moved, Pending, TRUSTED_NS, Work};
 use crate::emulated::copy::copy_piece;

@@ -1,40 +1,22 @@
-use std::sync::mpsc::TryRecvError;
-
 use super::{EmulatedFabric, Open};
-use crate::emulated::connector::{Command, Outcome};
+use crate::connector::{Command, Outcome};
 use crate::emulated::endpoint::Endpoint;
-use crate::emulated::handshake::Established;
+use crate::emulated::transport::{EmulatedTransport, Established};
 use crate::{DisconnectReason, EndpointId, Event, FabricError};
 
 /// Reports of the connector.
 impl EmulatedFabric {
-    pub(super) fn next_outcome(&mut self) -> Option<Outcome> {
-        if let Some(outcome) = self.found.take() {
-            return Some(outcome);
-        }
-        match self.outcomes.try_recv() {
-            Ok(outcome) => Some(outcome),
-            Err(TryRecvError::Empty) => None,
-            Err(TryRecvError::Disconnected) => {
-                // The connector's thread has ended; only a bug in the connector can cause that.
-                let endpoint = self.connecting.first().copied()?;
-                let error = FabricError::local("reach the connector", "its thread has ended");
-                Some(Outcome::Failed { endpoint, error })
-            }
-        }
-    }
-
-    pub(super) fn learn(&mut self, outcome: Outcome, events: &mut Vec<Event>) {
+    pub(super) fn learn(&mut self, outcome: Outcome<EmulatedTransport>, events: &mut Vec<Event>) {
         match outcome {
-            Outcome::Ready { endpoint, watch, established } => {
-                self.open(endpoint, watch, *established, events);
+            Outcome::Ready { endpoint, watch, link } => {
+                self.open(endpoint, watch, *link, events);
             }
             Outcome::Failed { endpoint, error } => {
                 if self.connecting.remove(&endpoint) {
                     events.push(Event::ConnectFailed { endpoint, error });
                 }
             }
-            Outcome::Gone { watch } => {
+            Outcome::Gone { watch, .. } => {
                 if let Some(open) = self.endpoints.values_mut().find(|open| open.watch == watch) {
                     open.endpoint.peer_gone(&mut self.regions, events);
                 }
@@ -46,6 +28,7 @@ impl EmulatedFabric {
                     open.endpoint.close(reason, &mut self.regions, events);
                 }
             }
+            Outcome::Abandoned { .. } | Outcome::Forgotten { .. } => {}
         }
     }
 
@@ -62,10 +45,11 @@ impl EmulatedFabric {
                 events.push(Event::Connected { endpoint, peer, incarnation });
                 endpoint
             }
-            Some(_) => {
+            Some(endpoint) => {
                 // The owner gave the endpoint up meanwhile. Dropping the link informs the peer. The
                 // command fails only if the connector has ended, which then watches nothing.
-                let _ = self.command(Command::Forget { watch });
+                let forget = Command::Forget { endpoint, watch, remains: () };
+                let _ = self.connector.command(forget);
                 return;
             }
             None => {

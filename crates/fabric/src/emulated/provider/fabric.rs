@@ -2,15 +2,16 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{CONNECTOR_EVERY, EmulatedFabric, SCHEME};
-use crate::emulated::connector::Command;
+use super::{EmulatedFabric, SCHEME};
+use crate::connector::Command;
 use crate::emulated::endpoint::QUEUE_DEPTH;
 use crate::emulated::model::{Clock, now_ns};
-use crate::emulated::sleep::{drain, signal};
+use crate::emulated::transport::SocketPath;
 use crate::{
     DisconnectReason, EndpointId, Event, Fabric, FabricError, MemoryRegion, RegionId, Unsent,
     WorkRequest,
 };
+use rackpool_sync::eventfd::drain;
 
 impl Fabric for EmulatedFabric {
     fn register(&mut self, region: Arc<dyn MemoryRegion>) -> RegionId {
@@ -31,7 +32,8 @@ impl Fabric for EmulatedFabric {
             });
         };
         let endpoint = self.new_endpoint();
-        self.command(Command::Connect { endpoint, path: path.into() })?;
+        let address = SocketPath(path.into());
+        self.connector.command(Command::Connect { endpoint, address })?;
         self.connecting.insert(endpoint);
         Ok(endpoint)
     }
@@ -58,20 +60,19 @@ impl Fabric for EmulatedFabric {
 
     fn poll(&mut self, events: &mut Vec<Event>) {
         events.append(&mut self.stash);
-        self.polls = self.polls.wrapping_add(1);
-        if self.polls.is_multiple_of(CONNECTOR_EVERY) || self.found.is_some() {
-            while let Some(outcome) = self.next_outcome() {
+        if self.outcomes.is_due() {
+            while let Some(outcome) = self.outcomes.next(self.connecting.first().copied()) {
                 self.learn(outcome, events);
             }
         }
         let mut clock = Clock::default();
-        let Self { endpoints, regions, commands, control, .. } = self;
-        endpoints.retain(|_, open| {
+        let Self { endpoints, regions, connector, .. } = self;
+        endpoints.retain(|endpoint, open| {
             let ended = open.endpoint.poll(regions, &mut clock, events);
             if ended {
                 // Fails only if the connector has ended, which then watches nothing.
-                let _ = commands.send(Command::Forget { watch: open.watch });
-                signal(&**control);
+                let (endpoint, watch) = (*endpoint, open.watch);
+                let _ = connector.command(Command::Forget { endpoint, watch, remains: () });
             }
             !ended
         });
@@ -83,7 +84,7 @@ impl Fabric for EmulatedFabric {
             open.endpoint.close(reason, &mut self.regions, &mut self.stash);
         } else if self.connecting.remove(&endpoint) {
             // Fails only if the connector has ended, which then connects nothing.
-            let _ = self.command(Command::Abandon { endpoint });
+            let _ = self.connector.command(Command::Abandon { endpoint });
             self.stash.push(Event::Disconnected { endpoint, reason });
         }
     }
@@ -95,10 +96,7 @@ impl Fabric for EmulatedFabric {
         for open in self.endpoints.values_mut() {
             quiet &= open.endpoint.arm();
         }
-        if self.found.is_none() {
-            self.found = self.next_outcome();
-        }
-        quiet && self.found.is_none()
+        self.outcomes.arm(self.connecting.first().copied()) && quiet
     }
 
     fn disarm(&mut self) {

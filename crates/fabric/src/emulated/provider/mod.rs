@@ -6,25 +6,18 @@ use std::fmt;
 use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, Sender, channel};
-use std::thread::JoinHandle;
-
-use rustix::event::EventfdFlags;
+use std::sync::mpsc::channel;
 
 use super::EmulatedOptions;
-use super::connector::{Command, Connector, Outcome};
 use super::endpoint::Endpoint;
-use super::handshake::Local;
-use super::hello::MAX_EXPORTS;
-use super::listener::Listener;
+use super::listener::SocketFile;
 use super::model::Speed;
-use super::sleep::signal;
+use super::transport::EmulatedTransport;
+use crate::connector::{ConnectorHandle, Outcomes};
+use crate::handshake::{Identity, MAX_EXPORTS};
 use crate::regions::Regions;
-use crate::{EndpointId, Event, FabricError, StartError};
+use crate::{EndpointId, Event, FabricError, Keyring, StartError};
 
-/// The number of polls between two checks for reports of the connector. Connections change rarely,
-/// whereas completions are frequent.
-const CONNECTOR_EVERY: u32 = 16;
 const SCHEME: &str = "emulated:";
 
 /// A fabric between racks on one host (see the [module](super)).
@@ -42,16 +35,10 @@ pub struct EmulatedFabric {
     endpoints: BTreeMap<EndpointId, Open>,
     /// Events that occurred outside of `poll`.
     stash: Vec<Event>,
-    polls: u32,
-    /// An outcome that `arm` found.
-    found: Option<Outcome>,
-    outcomes: Receiver<Outcome>,
-    commands: Sender<Command>,
-    /// Wakes the connector.
-    control: Arc<OwnedFd>,
+    outcomes: Outcomes<EmulatedTransport>,
+    connector: ConnectorHandle<EmulatedTransport>,
     /// Wakes the thread that polls.
     wake: Arc<OwnedFd>,
-    connector: Option<JoinHandle<()>>,
 }
 
 struct Open {
@@ -79,27 +66,22 @@ impl EmulatedFabric {
                 expected: "1 to 16 regions",
             });
         }
-        let eventfd = || {
-            rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
-                .map(Arc::new)
-                .map_err(|errno| system("create an eventfd", &path, errno.into()))
-        };
-        let (control, wake) = (eventfd()?, eventfd()?);
-        let (commands, commands_out) = channel();
-        let (outcomes_in, outcomes) = channel();
-        let local = Local {
-            rack: options.rack,
-            incarnation: options.incarnation,
+        let wake = rackpool_sync::eventfd::new()
+            .map_err(|error| system("create an eventfd", &path, error))?;
+        let wake = Arc::new(wake);
+        let (listener, socket_file) = SocketFile::bind(&path)?;
+        let (outcomes, receiver) = channel();
+        // Peers are authenticated by their user: there is no key.
+        let (rack, incarnation, key) = (options.rack, options.incarnation, Keyring::unused());
+        let transport = EmulatedTransport {
+            identity: Identity { rack, incarnation, key },
             exports: options.exports,
             mapper: options.mapper,
             wake: Arc::clone(&wake),
+            outcomes,
+            _socket_file: socket_file,
         };
-        let listener = Listener::bind(&path)?;
-        let connector =
-            Connector::new(local, listener, Arc::clone(&control), commands_out, outcomes_in);
-        let connector = std::thread::Builder::new()
-            .name("fabric-connector".into())
-            .spawn(|| connector.run())
+        let connector = ConnectorHandle::start(transport, listener)
             .map_err(|source| system("start a thread", &path, source))?;
         Ok(Self {
             address: format!("{SCHEME}{text}"),
@@ -113,20 +95,10 @@ impl EmulatedFabric {
             connecting: BTreeSet::new(),
             endpoints: BTreeMap::new(),
             stash: Vec::new(),
-            polls: 0,
-            found: None,
-            outcomes,
-            commands,
-            control,
+            outcomes: Outcomes::new(receiver),
+            connector,
             wake,
-            connector: Some(connector),
         })
-    }
-
-    fn command(&self, command: Command) -> Result<(), FabricError> {
-        let sent = self.commands.send(command);
-        signal(&*self.control);
-        sent.map_err(|_| FabricError::local("reach the connector", "its thread has ended"))
     }
 
     fn new_endpoint(&mut self) -> EndpointId {
@@ -149,13 +121,8 @@ impl EmulatedFabric {
 
 impl Drop for EmulatedFabric {
     fn drop(&mut self) {
+        // Before the connector ends.
         self.endpoints.clear();
-        // Fails only if the connector has already ended.
-        let _ = self.command(Command::Stop);
-        if let Some(connector) = self.connector.take() {
-            // A panic of the connector has been printed; nothing else is to be done here.
-            let _ = connector.join();
-        }
     }
 }
 

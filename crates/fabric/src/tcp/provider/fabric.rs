@@ -2,9 +2,10 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::start::SCHEME;
 use super::{State, TcpFabric};
-use crate::tcp::address::{is_this_host, parse};
-use crate::tcp::connector::Command;
+use crate::connector::Command;
+use crate::ip_socket;
 use crate::tcp::poster::QUEUE_DEPTH;
 use crate::{
     DeviceCounters, DisconnectReason, EndpointId, Event, Fabric, FabricError, MemoryRegion,
@@ -21,11 +22,7 @@ impl Fabric for TcpFabric {
     }
 
     fn connect(&mut self, address: &str) -> Result<EndpointId, FabricError> {
-        let address = parse(address)?;
-        if !self.has_key && !is_this_host(&address) {
-            return Err(FabricError::KeyNeeded { address: address.to_string() });
-        }
-        self.connect_to(address)
+        self.connect_to(ip_socket::parse(address, SCHEME, "tcp", self.has_key)?)
     }
 
     fn post(&mut self, endpoint: EndpointId, list: &[WorkRequest]) -> Result<(), FabricError> {
@@ -63,7 +60,7 @@ impl Fabric for TcpFabric {
         if let Some(wanted) = self.connecting.get_mut(&endpoint) {
             if std::mem::take(wanted) {
                 // The connector reports the result as an event.
-                let _ = self.command(Command::Abandon { endpoint });
+                let _ = self.connector.command(Command::Abandon { endpoint });
             }
             return;
         }

@@ -8,13 +8,13 @@ use std::fmt;
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
-use std::sync::mpsc::Sender;
 use std::thread::JoinHandle;
 
-use super::connector::{self, FIRST_ACCEPTED};
-use super::inbox::{Inbox, signal};
+use super::inbox::Inbox;
 use super::poster::Poster;
 use super::server::{self, ServerHandle};
+use super::transport::{FIRST_ACCEPTED, TcpTransport};
+use crate::connector::{Command, ConnectorHandle};
 use crate::regions::Regions;
 use crate::{DeviceCounters, DisconnectReason, EndpointId, Event, FabricError, ReceiveRoom};
 
@@ -45,10 +45,8 @@ pub struct TcpFabric {
     epoll: OwnedFd,
     armed: bool,
     server: ServerHandle,
-    commands: Sender<connector::Command>,
-    /// Wakes the connector.
-    control: Arc<OwnedFd>,
-    threads: Vec<JoinHandle<()>>,
+    connector: ConnectorHandle<TcpTransport>,
+    server_thread: Option<JoinHandle<()>>,
 }
 
 struct Endpoint {
@@ -75,16 +73,10 @@ enum State {
 impl TcpFabric {
     fn connect_to(&mut self, address: SocketAddr) -> Result<EndpointId, FabricError> {
         let endpoint = EndpointId(self.next_endpoint);
-        self.command(connector::Command::Connect { endpoint, address })?;
+        self.connector.command(Command::Connect { endpoint, address })?;
         self.next_endpoint += 2;
         self.connecting.insert(endpoint, true);
         Ok(endpoint)
-    }
-
-    fn command(&self, command: connector::Command) -> Result<(), FabricError> {
-        let sent = self.commands.send(command);
-        signal(&*self.control);
-        sent.map_err(|_| FabricError::local("reach the connector", "its thread has ended"))
     }
 
     /// The error for an endpoint that is not open.
@@ -103,11 +95,10 @@ impl TcpFabric {
 impl Drop for TcpFabric {
     fn drop(&mut self) {
         self.endpoints.clear();
-        // Both fail only if the threads have already ended.
-        let _ = self.command(connector::Command::Stop);
+        // Fails only if the server has already ended.
         let _ = self.server.tell(server::Command::Stop);
-        for thread in self.threads.drain(..) {
-            // A panic of a thread has been printed; nothing else is to be done here.
+        if let Some(thread) = self.server_thread.take() {
+            // A panic of the server has been printed; nothing else is to be done here.
             let _ = thread.join();
         }
     }

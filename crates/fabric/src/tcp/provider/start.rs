@@ -5,20 +5,21 @@ use std::sync::Arc;
 use std::sync::mpsc::channel;
 use std::time::Duration;
 
-use rustix::event::{EventfdFlags, epoll, eventfd};
+use rackpool_sync::eventfd;
+use rustix::event::epoll;
 
 use super::TcpFabric;
+use crate::connector::ConnectorHandle;
+use crate::handshake::{Identity, MAX_EXPORTS};
+use crate::ip_socket::{self, is_this_host};
 use crate::regions::Regions;
 use crate::tcp::Options;
-use crate::tcp::address::{SCHEME, is_this_host};
-use crate::tcp::connector::{self, Connector, FIRST_ACCEPTED};
-use crate::tcp::handshake::Identity;
-use crate::tcp::hello::MAX_EXPORTS;
 use crate::tcp::inbox::Inbox;
 use crate::tcp::server::{Server, ServerHandle};
-use crate::tcp::socket;
+use crate::tcp::transport::{FIRST_ACCEPTED, TcpTransport};
 use crate::{DeviceCounters, StartError};
 
+pub(super) const SCHEME: &str = "tcp:";
 /// Tag of the inbox in the owner's epoll; other tags are endpoint ids.
 pub(super) const INBOX: u64 = u64::MAX;
 const SHORTEST_DEAD_AFTER: Duration = Duration::from_secs(1);
@@ -36,17 +37,10 @@ impl TcpFabric {
                 source,
             }
         };
-        let listener = socket::listen(&listen).map_err(failed("listen"))?;
-        let bound = listener.local_addr().map_err(failed("find the port"))?;
-        let make_eventfd = || {
-            eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
-                .map(Arc::new)
-                .map_err(|errno| failed("create an eventfd")(errno.into()))
-        };
-        let inbox = Inbox::new().map_err(|errno| failed("create an eventfd")(errno.into()))?;
-        let inbox = Arc::new(inbox);
+        let (listener, bound) = ip_socket::listen(&listen).map_err(failed("listen"))?;
+        let inbox = Arc::new(Inbox::new().map_err(failed("create an eventfd"))?);
         let epoll = watch(&inbox).map_err(|errno| failed("create an epoll")(errno.into()))?;
-        let (control, server_control) = (make_eventfd()?, make_eventfd()?);
+        let server_control = Arc::new(eventfd::new().map_err(failed("create an eventfd"))?);
         let (server_commands, server_receiver) = channel();
         let regions = exports.iter().map(|export| export.len()).collect();
         let has_key = key.is_used();
@@ -60,17 +54,22 @@ impl TcpFabric {
         )
         .map_err(|errno| failed("create an epoll")(errno.into()))?;
         let handle = ServerHandle::new(server_commands, server_control);
-        let (commands, receiver) = channel();
-        let connector = Connector::new(connector::Parts {
-            identity: Identity { rack, incarnation, regions, key },
+        let transport = TcpTransport {
+            identity: Identity { rack, incarnation, key },
+            regions,
             dead_after,
-            listener,
-            control: Arc::clone(&control),
-            commands: receiver,
             inbox: Arc::clone(&inbox),
             server: handle.clone(),
-        });
-        let mut fabric = Self {
+            next_accepted: FIRST_ACCEPTED,
+        };
+        // If the server cannot be started, the drop of its handle ends the connector.
+        let connector =
+            ConnectorHandle::start(transport, listener).map_err(failed("start a thread"))?;
+        let server_thread = std::thread::Builder::new()
+            .name("fabric-server".into())
+            .spawn(|| server.run())
+            .map_err(failed("start a thread"))?;
+        Ok(Self {
             address: format!("{SCHEME}{bound}"),
             description: describe(&bound, has_key),
             has_key,
@@ -86,24 +85,9 @@ impl TcpFabric {
             epoll,
             armed: false,
             server: handle,
-            commands,
-            control,
-            threads: Vec::new(),
-        };
-        // If the second thread cannot be started, the drop stops the first.
-        fabric.spawn("fabric-server", || server.run()).map_err(failed("start a thread"))?;
-        fabric.spawn("fabric-connector", || connector.run()).map_err(failed("start a thread"))?;
-        Ok(fabric)
-    }
-
-    fn spawn(
-        &mut self,
-        name: &str,
-        body: impl FnOnce() + Send + 'static,
-    ) -> Result<(), std::io::Error> {
-        let thread = std::thread::Builder::new().name(name.into()).spawn(body)?;
-        self.threads.push(thread);
-        Ok(())
+            connector,
+            server_thread: Some(server_thread),
+        })
     }
 }
 

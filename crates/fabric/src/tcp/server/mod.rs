@@ -13,7 +13,9 @@ use rustix::event::{Timespec, epoll};
 use self::channel::Turn;
 use self::ending::{Asked, Draining};
 use super::buffer::Buffer;
-use super::inbox::{Ending, Inbox, InboxEvent, Ready, drain, signal};
+use rackpool_sync::eventfd::{drain, signal};
+
+use super::inbox::{Ending, Inbox, InboxEvent, Ready};
 use super::receive_spin::ReceiveSpin;
 use crate::{EndpointId, FabricError, ReceiveRoom};
 
