@@ -1,10 +1,13 @@
-//! The `rackpool` program.
+//! The `rackpool` program: starts a pool on this machine, shows it, and measures it.
+#![forbid(unsafe_code)]
+
+mod commands;
+mod pool_arguments;
 
 use clap::{Parser, Subcommand};
-use rackpool_cli::commands::{
-    audit, credentials, demo, explain, root, server, status, table, top, up, ycsb,
+use commands::{
+    audit, credentials, demo, doctor, explain, heat, root, server, status, table, top, up, ycsb,
 };
-use rackpool_cli::{doctor, heat};
 use rackpool_config::ConfigFile;
 
 /// A memory pool that joins CXL inside the rack with RDMA between racks.

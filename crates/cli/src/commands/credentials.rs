@@ -8,7 +8,7 @@ use rackpool_output::print;
 
 /// What is made.
 #[derive(Clone, Debug, clap::Args)]
-pub struct Options {
+pub(crate) struct Options {
     #[command(subcommand)]
     what: What,
 }
@@ -56,7 +56,7 @@ copy each folder to its host, readable by its user alone, and name it there:
 ";
 
 /// Makes the credentials and prints what to do with them.
-pub fn run(options: &Options) -> anyhow::Result<()> {
+pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
     let (authority, parties, days, renew) = match &options.what {
         What::Init { folder, racks, validity } => {
             let racks = (0..*racks).map(|rack| Party::Rack(RackId(rack)));

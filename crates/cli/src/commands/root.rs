@@ -1,19 +1,20 @@
 //! `rackpool root`: lists the names of a pool, and removes one.
 
 use anyhow::bail;
+use rackpool_admin::{MetadataServer, put_root};
 use rackpool_model::{GlobalAddr, RootUpdate};
 use rackpool_output::{UsageError, outln};
 use rackpool_wire::bounds::check_name;
 use rackpool_wire::metadata::PoolStatus;
 
-use super::json;
-use super::racks::{WhichPool, put_root};
-use super::roots::{Content, Root, content_of, local_member, look_at_roots, open_pool, printable};
-use crate::metadata::MetadataServer;
+use super::roots::{
+    Content, Root, content_of, local_member, look_at_roots, open_pool, printable, roots_as_json,
+};
+use crate::pool_arguments::WhichPool;
 
 /// What is done.
 #[derive(Clone, Debug, clap::Args)]
-pub struct Options {
+pub(crate) struct Options {
     #[command(subcommand)]
     action: Action,
 }
@@ -47,7 +48,7 @@ struct Rm {
 }
 
 /// Lists or removes.
-pub fn run(options: &Options) -> anyhow::Result<()> {
+pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
     match &options.action {
         Action::Ls(options) => list(options),
         Action::Rm(options) => remove(options),
@@ -58,7 +59,7 @@ fn list(options: &Ls) -> anyhow::Result<()> {
     let server = options.which.server()?;
     let roots = look_at_roots(&server, &server.status()?)?;
     if options.json {
-        outln!("{:#}", json::roots(&roots))?;
+        outln!("{:#}", roots_as_json(&roots))?;
         return Ok(());
     }
     print_roots(&roots, "the pool has no roots")

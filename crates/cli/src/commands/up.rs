@@ -3,55 +3,55 @@
 use std::path::PathBuf;
 
 use anyhow::bail;
+use rackpool_cluster::{Cluster, ClusterOptions, Supervisor};
 use rackpool_model::{ByteSize, FabricKind};
+use rackpool_output::numbers::counted;
 use rackpool_output::{UsageError, banner};
 use rackpool_shm::memory::MemoryKind;
 
-use super::DEFAULT_DIR;
 use super::hot_pages::HotPages;
 use super::signals::Interrupts;
-use crate::cluster::{Cluster, ClusterOptions, Supervisor};
-use crate::ycsb::counted;
+use crate::pool_arguments::DEFAULT_DIR;
 
 /// How `rackpool up` starts a pool.
 #[derive(Clone, Debug, clap::Args)]
-pub struct Options {
+pub(crate) struct Options {
     /// How many racks: 1 to 256.
     #[arg(long, default_value_t = 2)]
-    pub racks: u16,
+    pub(crate) racks: u16,
     /// CXL memory of each rack, emulated by shared memory: like 512M or 8G. Only what is used
     /// takes room.
     #[arg(long, default_value = "1G")]
-    pub memory: ByteSize,
+    pub(crate) memory: ByteSize,
     /// What the memory is: tmpfs (a file in the pool's folder), memfd (ends with each daemon),
     /// huge:2M or huge:1G (reserved huge pages), numa:N (a NUMA node), or dax:/dev/daxX.Y (a CXL
     /// device; one rack only).
     #[arg(long, default_value = "tmpfs")]
-    pub memory_kind: MemoryKind,
+    pub(crate) memory_kind: MemoryKind,
     /// Extra latency of each local access in nanoseconds, to emulate CXL memory: the Rcmp paper's
     /// emulation adds about 50.
     #[arg(long, default_value_t = 0)]
-    pub cxl_latency_ns: u32,
+    pub(crate) cxl_latency_ns: u32,
     /// NUMA node of the daemons' threads and of the clients' files: a number, auto or none.
     #[arg(long, default_value = "auto")]
-    pub numa_node: String,
+    pub(crate) numa_node: String,
     /// Processors of the daemons' data planes, one for each rack in order, like 0,1; keep other
     /// programs off them [default: any].
     #[arg(long, value_name = "NUMBERS", value_delimiter = ',')]
-    pub cpus: Vec<u32>,
+    pub(crate) cpus: Vec<u32>,
     /// Page size: a power of two from 4K to 1G.
     #[arg(long, default_value = "2M")]
-    pub page_size: ByteSize,
+    pub(crate) page_size: ByteSize,
     /// How the racks reach each other: emulated (shared memory with a model of latency and
     /// bandwidth), tcp, or verbs (an RDMA device of this host).
     #[arg(long, default_value_t)]
-    pub fabric: FabricKind,
+    pub(crate) fabric: FabricKind,
     /// Latency of the emulated fabric in microseconds: of a one-sided operation or a message.
     #[arg(long, default_value_t = 2.0)]
-    pub latency_us: f64,
+    pub(crate) latency_us: f64,
     /// Bandwidth of the emulated fabric in Gbit/s.
     #[arg(long, default_value_t = 100.0)]
-    pub bandwidth_gbps: f64,
+    pub(crate) bandwidth_gbps: f64,
     /// How long a rack that is not heard of is taken for alive, in milliseconds: more where
     /// processes may stand still for long.
     #[arg(
@@ -60,32 +60,32 @@ pub struct Options {
         default_value_t = 2000,
         value_parser = clap::value_parser!(u64).range(100..=3_600_000)
     )]
-    pub lease_ms: u64,
+    pub(crate) lease_ms: u64,
     /// Priority of the daemons' data planes, from -20 (first) to 19 (last) [default: -15 where that
     /// is allowed].
     #[arg(long, allow_negative_numbers = true, value_parser = clap::value_parser!(i32).range(-20..=19))]
-    pub nice: Option<i32>,
+    pub(crate) nice: Option<i32>,
     /// Microseconds that idle processors of the host may take to wake: 0 keeps them awake, which
     /// costs power [default: as the host is set up].
     #[arg(long, value_name = "MICROSECONDS", value_parser = clap::value_parser!(u32).range(0..=1_000_000))]
-    pub wake_latency_us: Option<u32>,
+    pub(crate) wake_latency_us: Option<u32>,
     /// Milliseconds for which the daemons' data planes go on looking for requests after the last
     /// one, before they sleep: for processors of their own (--cpus) [default: some microseconds].
     #[arg(long, value_name = "MILLISECONDS", value_parser = clap::value_parser!(u32).range(0..=3_600_000))]
-    pub poll_ms: Option<u32>,
+    pub(crate) poll_ms: Option<u32>,
     /// When hot pages move.
     #[command(flatten)]
-    pub hot_pages: HotPages,
+    pub(crate) hot_pages: HotPages,
     /// Folder of the pool's memory.
     #[arg(long, value_name = "DIR", default_value = DEFAULT_DIR)]
-    pub dir: PathBuf,
+    pub(crate) dir: PathBuf,
     /// File of the metadata server's store [default: ~/.local/state/rackpool/metadata.redb].
     #[arg(long, value_name = "FILE")]
-    pub store: Option<PathBuf>,
+    pub(crate) store: Option<PathBuf>,
     /// Use a fresh folder and remove it at the end. Without this, memory and metadata stay, and
     /// the next `rackpool up` goes on with them.
     #[arg(long, conflicts_with_all = ["dir", "store"])]
-    pub ephemeral: bool,
+    pub(crate) ephemeral: bool,
 }
 
 fn default_store() -> anyhow::Result<PathBuf> {
@@ -132,7 +132,7 @@ fn cluster_options(options: &Options) -> anyhow::Result<ClusterOptions> {
 }
 
 /// Starts the pool, describes it, restarts processes that die, and stops the pool on a signal.
-pub fn run(options: &Options) -> anyhow::Result<()> {
+pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
     let mut cluster = Cluster::start(cluster_options(options)?)?;
     // Caught only now: otherwise the processes would start with these signals blocked. If this
     // command is ended during the start the processes end as well, because their standard input

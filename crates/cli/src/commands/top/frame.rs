@@ -7,11 +7,11 @@ use rackpool_model::{ByteSize, PageId, RackId};
 use rackpool_wire::control::RackStatus;
 use rackpool_wire::history::PageHeat;
 
-use super::Look;
 use super::columns::{Column, Line, Row, Sort, table};
+use super::look::Look;
 use super::rates::{Rates, quantile, since};
-use crate::commands::racks::{RackLook, RackState};
-use crate::ycsb::Style;
+use rackpool_admin::{RackLook, RackState};
+use rackpool_output::Style;
 
 /// Columns of an output that does not go to a terminal.
 const PRINTED: usize = 200;
