@@ -170,7 +170,7 @@ impl Items {
                 if *is_read {
                     pool.read(addr, &mut bytes)?;
                     if bytes != item(*number) {
-                        bail!("item {number} at {addr} has bytes that nobody wrote");
+                        bail!("item {number} at {addr} has bytes that were never written");
                     }
                 } else {
                     pool.write(addr, &item(*number))?;

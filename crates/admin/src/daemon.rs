@@ -55,13 +55,15 @@ pub fn put_root(
 fn refused<T>(reply: &ControlReply) -> anyhow::Result<T> {
     match reply {
         ControlReply::Refused(refusal) => bail!(refusal.clone()),
-        other => bail!("the daemon answered {other:?}"),
+        other => {
+            bail!("the daemon gave an unexpected answer, {other:?}: use programs of one version")
+        }
     }
 }
 
 fn ask(control_path: &str, message: ControlRequest) -> anyhow::Result<ControlReply> {
     let mut stream = UnixStream::connect(control_path).with_context(|| {
-        format!("no daemon at {control_path}: start it, unless the rack has moved to another host")
+        format!("no daemon serves {control_path}: start the daemon, or ask on the host to which the rack moved")
     })?;
     folder::require_private(Path::new(control_path).parent().unwrap_or(Path::new("/")))?;
     stream.set_read_timeout(Some(TIMEOUT))?;
@@ -78,8 +80,10 @@ fn receive<M: bincode::Decode<()>>(stream: &mut impl Read) -> anyhow::Result<M> 
             return Ok(message);
         }
         let mut bytes = [0; 16 << 10];
-        match stream.read(&mut bytes).context("no answer")? {
-            0 => bail!("the connection was closed"),
+        match stream.read(&mut bytes).context("the daemon does not answer")? {
+            0 => bail!(
+                "the daemon closed the connection: repeat the command, or see the log of the daemon"
+            ),
             count => frames.extend(&bytes[..count]),
         }
     }

@@ -64,7 +64,9 @@ impl MetadataServer {
         match self.ask(MetadataRequest::Status)? {
             MetadataReply::Status(status) => Ok(status),
             MetadataReply::Refused(refusal) => bail!(refusal),
-            other => bail!("the metadata server answered {other:?}"),
+            other => bail!(
+                "the metadata server gave an unexpected answer, {other:?}: use programs of one version"
+            ),
         }
     }
 
@@ -85,7 +87,9 @@ impl MetadataServer {
             MetadataReply::Located { pages, home } => Ok(Some(LocatedPages { pages, home })),
             MetadataReply::NoSuchPage | MetadataReply::PageLost => Ok(None),
             MetadataReply::Refused(refusal) => bail!(refusal),
-            other => bail!("the metadata server answered {other:?}"),
+            other => bail!(
+                "the metadata server gave an unexpected answer, {other:?}: use programs of one version"
+            ),
         }
     }
 
@@ -98,7 +102,9 @@ impl MetadataServer {
             MetadataReply::Explained(entry) => Ok(Some(entry)),
             MetadataReply::NoSuchPage => Ok(None),
             MetadataReply::Refused(refusal) => bail!(refusal),
-            other => bail!("the metadata server answered {other:?}"),
+            other => bail!(
+                "the metadata server gave an unexpected answer, {other:?}: use programs of one version"
+            ),
         }
     }
 
@@ -116,7 +122,9 @@ impl MetadataServer {
         match self.ask(MetadataRequest::PutRoot { name: name.into(), expected, new })? {
             MetadataReply::Root { addr, changed } => Ok(RootUpdate { addr, changed }),
             MetadataReply::Refused(refusal) => bail!(refusal),
-            other => bail!("the metadata server answered {other:?}"),
+            other => bail!(
+                "the metadata server gave an unexpected answer, {other:?}: use programs of one version"
+            ),
         }
     }
 
@@ -143,7 +151,9 @@ impl MetadataServer {
         let address = &self.address;
         let found: Vec<_> = address
             .to_socket_addrs()
-            .with_context(|| format!("--metadata {address}: no such host and port"))?
+            .with_context(|| {
+                format!("--metadata {address} does not resolve: give HOST:PORT or ADDRESS:PORT")
+            })?
             .collect();
         for address in &found {
             require_loopback("--metadata", *address, self.credentials.as_ref())
@@ -153,7 +163,7 @@ impl MetadataServer {
         let stream =
             found.iter().map(connect).reduce(Result::or).with_context(|| address.clone())?;
         let stream =
-            stream.with_context(|| format!("no metadata server at {address}: start it"))?;
+            stream.with_context(|| format!("no metadata server listens on {address}: start it, or give its address with --metadata"))?;
         stream.set_read_timeout(Some(TIMEOUT))?;
         stream.set_write_timeout(Some(TIMEOUT))?;
         Ok(match &self.credentials {

@@ -89,8 +89,8 @@ pub fn look_at_racks(pool: &PoolStatus, pages: u16) -> Vec<RackLook> {
             MemberReach::Elsewhere => {
                 (RackState::Up, Err(format!("on another host, {}", member.fabric_address)))
             }
-            MemberReach::Down => (RackState::Down, Err("its lease has run out".into())),
-            MemberReach::Left => (RackState::Left, Err("its daemon has ended on purpose".into())),
+            MemberReach::Down => (RackState::Down, Err("its lease has expired".into())),
+            MemberReach::Left => (RackState::Left, Err("its daemon was stopped".into())),
         };
         let pages = match (&status, pages) {
             (Ok(_), 1..) => top_pages(&member.control_path, pages).unwrap_or_default(),

@@ -22,10 +22,11 @@ pub(crate) struct WhichPool {
     /// The pool.
     #[command(flatten)]
     pub(crate) pool: PoolFolder,
-    /// Address of the metadata server [default: as the pool's folder says].
+    /// Address of the metadata server [default: the address in the pool's folder].
     #[arg(long, value_name = "ADDRESS:PORT")]
     pub(crate) metadata: Option<String>,
-    /// The folder of an operator's credentials, as `rackpool credentials` makes it.
+    /// Folder of an operator's credentials, created by `rackpool credentials`. Needed for a
+    /// metadata server on another host.
     #[arg(long, value_name = "DIR")]
     pub(crate) credentials: Option<PathBuf>,
 }

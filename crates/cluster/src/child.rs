@@ -146,7 +146,12 @@ impl Child {
             }
             Some(status) => bail!(self.last_words(status)),
             None if in_time => Ok(()),
-            None => bail!("{} is not ready in time:\n{}", self.program, self.log_tail()),
+            None => bail!(
+                "{} is not ready after {} s; the end of its log:\n{}",
+                self.program,
+                timeout.as_secs(),
+                self.log_tail()
+            ),
         }
     }
 
@@ -181,6 +186,11 @@ impl Child {
             return Ok(());
         }
         self.kill()?;
-        bail!("{} did not stop and was killed; see {}", self.program, self.log.display())
+        bail!(
+            "{} did not stop within {} s and was killed; its log is {}",
+            self.program,
+            STOP.as_secs(),
+            self.log.display()
+        )
     }
 }

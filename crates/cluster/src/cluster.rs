@@ -33,7 +33,9 @@ impl Cluster {
     pub fn start(mut options: ClusterOptions) -> anyhow::Result<Self> {
         if options.racks == 0 || options.racks > 256 {
             let racks = options.racks;
-            bail!(UsageError::new(format!("--racks {racks}: a pool has 1 to 256 racks")));
+            bail!(UsageError::new(format!(
+                "--racks {racks} is out of range: give a number from 1 to 256"
+            )));
         }
         options.check_cpus()?;
         folder::require_text(&options.dir).map_err(UsageError::new)?;

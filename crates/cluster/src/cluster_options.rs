@@ -78,7 +78,7 @@ impl ClusterOptions {
         let (racks, cpus) = (usize::from(self.racks), self.cpus.len());
         if cpus != 0 && cpus != racks {
             bail!(UsageError::new(format!(
-                "--cpus takes one processor for each of {racks} racks, in their order, and names {cpus}"
+                "--cpus must name one processor for each rack, in order: it names {cpus} for {racks} racks"
             )));
         }
         Ok(())

@@ -30,7 +30,7 @@ pub fn address_file(dir: &Path) -> PathBuf {
 /// Returns the racks that have a folder in `dir`.
 pub fn racks_in(dir: &Path) -> anyhow::Result<Vec<RackId>> {
     let entries = std::fs::read_dir(dir).with_context(|| {
-        format!("no pool in {}: start one with `rackpool up`, or name its --dir", dir.display())
+        format!("there is no pool in {}: start one with `rackpool up`, or give the folder of a pool with --dir", dir.display())
     })?;
     let mut racks = Vec::new();
     for entry in entries {
@@ -51,7 +51,7 @@ pub fn metadata_address(dir: &Path) -> anyhow::Result<String> {
     };
     let text = text.with_context(|| {
         format!(
-            "no pool runs in {}: start one with `rackpool up`, or name its --dir",
+            "no pool runs in {}: start one with `rackpool up`, or give the folder of a pool with --dir",
             dir.display()
         )
     })?;
@@ -66,7 +66,10 @@ pub(crate) fn lock(dir: &Path) -> anyhow::Result<File> {
     match file.try_lock() {
         Ok(()) => Ok(file),
         Err(TryLockError::WouldBlock) => {
-            bail!("{} is in use by a running pool: stop it, or name another --dir", dir.display())
+            bail!(
+                "{} is in use by a running pool: stop that pool, or give another folder with --dir",
+                dir.display()
+            )
         }
         Err(TryLockError::Error(error)) => Err(error).context(path.display().to_string()),
     }

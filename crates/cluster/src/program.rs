@@ -13,6 +13,6 @@ pub fn find_program(program: &str) -> anyhow::Result<PathBuf> {
         .map(|folder| folder.join(program))
         .find(|path| path.is_file())
         .with_context(|| {
-            format!("{program} is not beside {}: build all with `cargo build`", own.display())
+            format!("{program} is not in the folder of {}: install it there, or build all programs with `cargo build`", own.display())
         })
 }

@@ -160,12 +160,12 @@ fn warnings(facts: &Facts) -> Vec<Warning> {
     if facts.usable_cpus.len() < 2 {
         warn(
             "this process may use one processor: daemon and clients take turns on it".into(),
-            "allow it more (cpuset, taskset)".into(),
+            "allow it more processors (cpuset, taskset)".into(),
         );
     } else if facts.usable_cpus.len() < facts.cpus.len() {
         warn(
             format!("this process may use the processors {} only", list_text(&facts.usable_cpus)),
-            "allow it more if that was not meant (cpuset, taskset)".into(),
+            "allow it more processors if this is not intended (cpuset, taskset)".into(),
         );
     }
     if !facts.membarrier {
@@ -190,7 +190,7 @@ fn warn_of_room(facts: &Facts, warn: &mut impl FnMut(String, String)) {
     let left = room.free.saturating_sub(room.claimed);
     if room.missing() > 0 {
         warn(
-            format!("{room}: the kernel ends who uses what is not there (SIGBUS)"),
+            format!("{room}: the kernel kills a process that touches memory beyond it (SIGBUS)"),
             room.fix(room.missing()),
         );
     } else if left < RACK_BYTES {
@@ -252,8 +252,8 @@ fn warn_of_cards(facts: &Facts, warn: &mut impl FnMut(String, String)) {
     }
     for port in facts.rdma.iter().filter(|port| port.is_active() && port.node.is_none()) {
         warn(
-            format!("nobody says which NUMA node {} is attached to", port.device),
-            "name it: --numa-node N".into(),
+            format!("the kernel does not say to which NUMA node {} is attached", port.device),
+            "give the node with --numa-node N".into(),
         );
     }
 }

@@ -36,19 +36,21 @@ pub enum LayoutError {
         expected: usize,
     },
     /// A scan returned a key that no record of any run has.
-    #[error("a scan gave the key '{key}', which is none of YCSB's: use a table of its own")]
+    #[error(
+        "a scan returned the key '{key}', which YCSB did not write: give a table of its own with --table"
+    )]
     OtherKey {
         /// The key.
         key: String,
     },
     /// A scan returned more records than requested.
-    #[error("a scan from {key} on gave more records than it was asked for")]
+    #[error("a scan from {key} returned more records than requested")]
     ScannedTooMany {
         /// The first key of the scan.
         key: String,
     },
     /// A field's bytes were never written for this key.
-    #[error("field {field} of {key} holds bytes that nobody wrote there")]
+    #[error("field {field} of {key} holds bytes that were never written to it")]
     Corrupt {
         /// Key of the record.
         key: String,

@@ -4,13 +4,13 @@ use std::path::PathBuf;
 
 use super::workload::{Distribution, WorkloadName};
 
-/// Run YCSB's workloads against the pool and report throughput and latency.
+/// Run YCSB workloads and report throughput and latency.
 ///
-/// Workload E (short scans) keeps the keys in order beside the table; so do the load and the
-/// inserts of all workloads that are run with it.
+/// Workload E (short scans) needs the keys in an ordered map beside the table. If E is selected,
+/// the load and the inserts of all selected workloads maintain that map.
 #[derive(Debug, Clone, PartialEq, Eq, clap::Args)]
 pub struct Options {
-    /// Workloads to run, in this order: one letter, a list (a,b,c), or the option several times.
+    /// Workloads to run, in this order: a letter or a list (a,b,c). The option can be repeated.
     #[arg(
         short,
         long = "workload",
@@ -22,68 +22,67 @@ pub struct Options {
     )]
     pub workloads: Vec<WorkloadName>,
 
-    /// Records to load and to work on.
+    /// Number of records.
     #[arg(short, long, value_name = "N", default_value_t = Self::RECORDS)]
     pub records: u64,
 
-    /// Operations of each workload, all threads together.
+    /// Number of operations of each workload, over all threads.
     #[arg(short, long = "ops", value_name = "N", default_value_t = Self::OPERATIONS)]
     pub operations: u64,
 
-    /// Worker threads, spread over the racks in turn.
+    /// Number of worker threads, assigned to the racks in turn.
     #[arg(short, long, value_name = "N", default_value_t = Self::THREADS)]
     pub threads: usize,
 
-    /// How records are chosen, in place of each workload's own way (latest for D, zipfian for the
-    /// others).
+    /// Distribution of the chosen records [default: latest for workload D, zipfian for the others].
     #[arg(short, long, value_enum)]
     pub distribution: Option<Distribution>,
 
-    /// Fields of a record. With more than one, each is stored with its length in one value.
+    /// Number of fields of a record. The fields of a record are stored in one value.
     #[arg(long, value_name = "N", default_value_t = Self::FIELD_COUNT)]
     pub field_count: usize,
 
-    /// Bytes of a field.
+    /// Size of a field in bytes.
     #[arg(long, value_name = "BYTES", default_value_t = Self::FIELD_LENGTH)]
     pub field_length: usize,
 
-    /// Whether a read looks at all fields or at one.
+    /// Read all fields of a record (true) or one field (false).
     #[arg(long, value_name = "BOOL", action = clap::ArgAction::Set, default_value_t = true)]
     pub read_all_fields: bool,
 
-    /// Whether an update writes all fields or one. With several fields in a value, one costs a read
-    /// before.
+    /// Update all fields of a record (true) or one field (false). Updating one of several fields
+    /// reads the value first.
     #[arg(long, value_name = "BOOL", action = clap::ArgAction::Set, default_value_t = false)]
     pub write_all_fields: bool,
 
-    /// A property file of YCSB, or workloada to workloadf for YCSB's own. Properties win over
-    /// options; of two, the last one counts.
+    /// YCSB property file, or workloada to workloadf for the files of YCSB itself. Properties
+    /// override options; a later property overrides an earlier one.
     #[arg(short = 'P', long = "property-file", value_name = "FILE")]
     pub property_files: Vec<PathBuf>,
 
-    /// One property of YCSB, as recordcount=1000. Wins over the files.
+    /// YCSB property, like recordcount=1000. It overrides the property files.
     #[arg(short = 'p', long = "property", value_name = "NAME=VALUE")]
     pub properties: Vec<String>,
 
-    /// Seed of the choices: the same seed gives each thread the same operations on the same
-    /// records.
+    /// Seed of the random numbers. With the same seed each thread repeats the same operations on
+    /// the same records.
     #[arg(long, value_name = "N", default_value_t = Self::SEED)]
     pub seed: u64,
 
-    /// Load the records first (the default).
+    /// Load the records before the workloads. This is the default.
     #[arg(long, overrides_with = "no_load")]
     pub load: bool,
 
-    /// Skip the load: the records are there from a run before.
+    /// Skip the load: use the records of an earlier run.
     #[arg(long)]
     pub no_load: bool,
 
-    /// Check that every value read was written for its key; a wrong one makes the command fail.
-    /// Checking lowers throughput a little; it is no part of the latencies.
+    /// Check that each value read was written for its key. The command fails if a value is wrong.
+    /// Checks lower the throughput slightly; latencies do not include them.
     #[arg(long)]
     pub verify: bool,
 
-    /// Write all results, with their histograms, to this file as JSON.
+    /// Write all results and their histograms to this file as JSON.
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
 

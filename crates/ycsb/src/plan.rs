@@ -57,7 +57,7 @@ impl Plan {
 #[non_exhaustive]
 pub enum PlanError {
     /// No workload was given.
-    #[error("there is no workload to run: give --workload a, b, c, d, e or f")]
+    #[error("no workload is selected: give --workload a, b, c, d, e or f")]
     NoWorkload,
     /// A property or a property file is invalid.
     #[error(transparent)]

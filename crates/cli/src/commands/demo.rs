@@ -28,22 +28,23 @@ use size::Size;
 /// How large the demo is and where its report goes.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct Options {
-    /// Folder of the report.
+    /// Folder for the report.
     #[arg(long, value_name = "DIR", default_value = "report")]
     pub(crate) report: PathBuf,
-    /// Records in the table, each with one value of 64 B.
+    /// Number of records in the table, each with one value of 64 B.
     #[arg(long, default_value_t = 100_000)]
     pub(crate) records: u64,
-    /// Operations of each workload.
+    /// Number of operations of each workload.
     #[arg(long, default_value_t = 400_000)]
     pub(crate) ops: u64,
-    /// Threads, spread over the racks.
+    /// Number of worker threads, spread over the racks.
     #[arg(long, default_value_t = 2)]
     pub(crate) threads: usize,
-    /// Racks.
+    /// Number of racks: 1 to 256.
     #[arg(long, default_value_t = 2)]
     pub(crate) racks: u16,
-    /// Operations of each of four runs that show what moving hot pages gains; 0 leaves them out.
+    /// Number of operations of each of the four runs that compare moving pages with pages that
+    /// stay. 0 skips these runs.
     #[arg(long, default_value_t = 200_000)]
     pub(crate) swap_ops: u64,
     /// Show no progress.

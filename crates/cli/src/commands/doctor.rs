@@ -12,13 +12,13 @@ use crate::pool_arguments::PoolFolder;
 /// What the doctor looks at.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct Options {
-    /// The pool whose racks are shown, if one runs there.
+    /// The pool whose racks are shown, if it runs.
     #[command(flatten)]
     pub(crate) pool: PoolFolder,
-    /// The folder of this host's credentials, to see whether they can be used.
+    /// Folder of this host's credentials, to check that they can be used.
     #[arg(long, value_name = "DIR")]
     pub(crate) credentials: Option<PathBuf>,
-    /// Measure nothing: say only what the kernel says.
+    /// Do not measure; report only what the kernel says. Measurements take up to 6 s.
     #[arg(long)]
     pub(crate) quick: bool,
     /// Print JSON.

@@ -20,12 +20,12 @@ use history::{degrees, history, is_allocated, line};
 /// Which page.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct Options {
-    /// A page's number, or an address like 0x640040 whose page is meant.
+    /// Page number, or an address in the page, like 0x640040.
     #[arg(value_name = "PAGE|ADDRESS")]
     pub(crate) what: What,
     #[command(flatten)]
     which: WhichPool,
-    /// Print JSON, as docs/design/seeing.md describes it.
+    /// Print JSON. docs/design/seeing.md describes the format.
     #[arg(long)]
     pub(crate) json: bool,
 }
@@ -62,10 +62,12 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
         What::Page(page) => page,
         What::Address(addr) => {
             let size = PageSize::from_bytes(pool.page_bytes).context("the pool has no racks")?;
-            addr.page(size).ok_or_else(|| UsageError::new(format!("{addr} is no address")))?
+            addr.page(size).ok_or_else(|| UsageError::new(format!("{addr} is not an address in the pool: give a page number or an address like 0x640040")))?
         }
     };
-    let Some(entry) = server.explain(page)? else { bail!("the pool has no {page}") };
+    let Some(entry) = server.explain(page)? else {
+        bail!("the pool has no {page}: check the number, or the address that you gave")
+    };
     let mut racks = Vec::new();
     let mut silent = Vec::new();
     let own = own_addresses();
@@ -78,7 +80,7 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
             MemberReach::Elsewhere => {
                 silent.push((member.rack, "on another host: ask there".into()))
             }
-            MemberReach::Down => silent.push((member.rack, "its lease has run out".into())),
+            MemberReach::Down => silent.push((member.rack, "its lease has expired".into())),
             MemberReach::Left => silent.push((member.rack, "it has left".into())),
         }
     }
@@ -128,7 +130,7 @@ fn tell(pool: &PoolStatus, entry: &DirectoryEntry, racks: &[(RackId, PageHistory
     let notes = history(racks);
     text.push_str("\nhistory, as far as the daemons remember (UTC)\n");
     if notes.is_empty() {
-        text.push_str("  nobody has wanted it from afar, and it has not moved\n");
+        text.push_str("  no other rack has requested it, and it has not moved\n");
     }
     for (rack, note) in notes {
         let (time, rack) = (utc_millis(note.unix_ms), rack.to_string());

@@ -12,7 +12,7 @@ use rackpool_config::ConfigFile;
 #[derive(Clone, Debug, clap::Args)]
 #[command(disable_help_flag = true)]
 pub(crate) struct Options {
-    /// Its options; `--help` lists them.
+    /// Options of the program. `--help` lists them.
     #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "OPTIONS")]
     options: Vec<OsString>,
 }

@@ -15,7 +15,7 @@ pub(crate) struct Options {
     /// The pool.
     #[command(flatten)]
     pub(crate) which: WhichPool,
-    /// Print JSON, as docs/design/seeing.md describes it.
+    /// Print JSON. docs/design/seeing.md describes the format.
     #[arg(long)]
     pub(crate) json: bool,
 }

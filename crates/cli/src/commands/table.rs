@@ -27,11 +27,11 @@ pub(crate) struct Options {
 enum Action {
     /// List the names that lead to tables and volumes.
     Ls(Shown),
-    /// Make an empty table.
+    /// Create an empty table.
     Create(Create),
-    /// Say what a table has: entries, bytes, segments, and the racks where its pages are.
+    /// Show a table's entries, bytes and segments, and the racks of its pages.
     Stat(Stat),
-    /// Remove a table: its name first, then all of its memory. No program may use it any more.
+    /// Remove a table: first its name, then its memory. Stop all programs that use it before.
     Rm(Named),
 }
 
@@ -39,14 +39,14 @@ enum Action {
 struct Shown {
     #[command(flatten)]
     which: WhichPool,
-    /// Print JSON, as docs/design/seeing.md describes it.
+    /// Print JSON. docs/design/seeing.md describes the format.
     #[arg(long)]
     json: bool,
 }
 
 #[derive(Clone, Debug, clap::Args)]
 struct Named {
-    /// The table's name.
+    /// Name of the table.
     name: String,
     #[command(flatten)]
     which: WhichPool,
@@ -54,7 +54,7 @@ struct Named {
 
 #[derive(Clone, Debug, clap::Args)]
 struct Stat {
-    /// The table's name.
+    /// Name of the table.
     name: String,
     #[command(flatten)]
     shown: Shown,
@@ -64,10 +64,12 @@ struct Stat {
 struct Create {
     #[command(flatten)]
     named: Named,
-    /// The table grows to at most 2^N segments: 0 to 18 [default: 16, or what the pages allow].
+    /// Maximum number of segments, as a power of two: 0 to 18 [default: 16, or less if the page
+    /// size requires it].
     #[arg(long, value_name = "N")]
     max_depth: Option<u8>,
-    /// Bytes of a segment: a power of two from 256 to 1M [default: 32K, or what the pages allow].
+    /// Size of a segment in bytes: a power of two from 256 to 1M [default: 32K, or less if the page
+    /// size requires it].
     #[arg(long, value_name = "BYTES")]
     segment_size: Option<ByteSize>,
 }
@@ -125,10 +127,16 @@ fn stat(options: &Stat) -> anyhow::Result<()> {
     let table = match content {
         Content::Table => addr,
         Content::Volume => rackpool_fs::table_of(&*pool, addr)?.with_context(|| {
-            format!("the volume '{}' is not complete: the next mount completes it", printable(name))
+            format!(
+                "the volume '{}' is incomplete: mount it once, which completes it",
+                printable(name)
+            )
         })?,
         Content::Other => {
-            bail!("the root '{}' leads to no table: see `rackpool root ls`", printable(name))
+            bail!(
+                "the root '{}' does not lead to a table: `rackpool table ls` lists the tables",
+                printable(name)
+            )
         }
     };
     let found = measure(&server, &status, pool, table)?;
@@ -138,7 +146,7 @@ fn stat(options: &Stat) -> anyhow::Result<()> {
     }
     let kind = match content {
         Content::Volume => " of files: what follows is of its table of names",
-        _ if !found.walk.is_complete => ", not complete: whoever opens it completes it",
+        _ if !found.walk.is_complete => ", incomplete: the next program that opens it completes it",
         _ => "",
     };
     outln!("{:<12} '{}' at {table}{kind}", content.name(), printable(name))?;
@@ -187,7 +195,10 @@ fn remove(options: &Named) -> anyhow::Result<()> {
             printable(name)
         ),
         Content::Other => {
-            bail!("the root '{}' leads to no table: see `rackpool root ls`", printable(name))
+            bail!(
+                "the root '{}' does not lead to a table: `rackpool table ls` lists the tables",
+                printable(name)
+            )
         }
     }
     let table =

@@ -25,16 +25,16 @@ use look::{Look, look};
 pub(crate) struct Options {
     #[command(flatten)]
     which: WhichPool,
-    /// Seconds between two looks.
+    /// Interval between two samples, in seconds: 0.1 to 3600.
     #[arg(long, default_value_t = 1.0, value_parser = interval)]
     pub(crate) interval: f64,
-    /// Hottest pages to show, at most.
+    /// Maximum number of hot pages to show: 0 to 256.
     #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u16).range(0..=256))]
     pub(crate) pages: u16,
-    /// Print once and end; that is what happens when the output is no terminal.
+    /// Print one sample and end. This is the default if standard output is not a terminal.
     #[arg(long)]
     pub(crate) once: bool,
-    /// Print a line of JSON for each look, as docs/design/seeing.md describes it.
+    /// Print a line of JSON for each sample. docs/design/seeing.md describes the format.
     #[arg(long)]
     pub(crate) json: bool,
 }
@@ -42,7 +42,7 @@ pub(crate) struct Options {
 fn interval(text: &str) -> Result<f64, String> {
     match text.parse::<f64>() {
         Ok(seconds) if (0.1..=3600.0).contains(&seconds) => Ok(seconds),
-        _ => Err("seconds from 0.1 to 3600".into()),
+        _ => Err("give a number of seconds from 0.1 to 3600".into()),
     }
 }
 

@@ -19,19 +19,19 @@ pub(crate) struct Options {
     /// The pool.
     #[command(flatten)]
     pub(crate) pool: PoolFolder,
-    /// What is measured: `direct`, the table itself; `resp://HOST:PORT`,
-    /// `resp://:PASSWORD@HOST:PORT` or `unix:PATH`, a server that speaks Redis' protocol, used as
-    /// YCSB's own Redis binding does.
+    /// Store to measure: `direct` (a table in the pool), or a server that speaks the Redis
+    /// protocol: `resp://HOST:PORT`, `resp://:PASSWORD@HOST:PORT` or `unix:PATH`. Records in a
+    /// server have the layout of YCSB's own Redis binding.
     #[arg(long, value_name = "TARGET", default_value = "direct")]
     pub(crate) target: Target,
-    /// Racks the threads run in, in turn [default: all].
+    /// Racks of the worker threads, assigned in turn, like 0,1 [default: all racks of the pool].
     #[arg(long, value_name = "N", value_delimiter = ',')]
     pub(crate) racks: Vec<u16>,
-    /// Name of the table in the pool.
+    /// Name of the table. It is created if it does not exist.
     #[arg(long, default_value = "ycsb")]
     pub(crate) table: String,
-    /// Note which rack read or wrote which page when in this file, for `rackpool heat replay`.
-    /// Makes the run slower.
+    /// Record the page accesses of each rack in this file, for `rackpool heat replay`. Recording
+    /// slows down the run.
     #[arg(long, value_name = "FILE")]
     pub(crate) record: Option<PathBuf>,
     /// The benchmark.
@@ -46,7 +46,7 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
     if let Target::Resp(server) = &options.target {
         if options.record.is_some() || !options.racks.is_empty() {
             anyhow::bail!(UsageError::new(
-                "--racks and --record go with --target direct only: leave them out"
+                "--racks and --record need --target direct: remove them, or measure a table in the pool"
             ));
         }
         rackpool_ycsb::command(&options.ycsb, &RespStores::new(vec![server.clone()], &plan))?;
@@ -59,7 +59,7 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
     };
     if racks.is_empty() {
         anyhow::bail!(
-            "no racks in {}: start a pool with `rackpool up`",
+            "{} has no racks: start a pool with `rackpool up`, or give the folder of another one with --dir",
             options.pool.dir.display()
         );
     }

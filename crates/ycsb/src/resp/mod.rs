@@ -180,7 +180,9 @@ impl FieldStore for RespStore<'_> {
 }
 
 fn unexpected(command: &str) -> StoreError {
-    StoreError::new(format!("the server gave {command} an answer of another kind"))
+    StoreError::new(format!(
+        "the server's answer to {command} has an unexpected type: use a Redis server or rackpool-kv"
+    ))
 }
 
 /// Returns the score of a key: Java's `String.hashCode`, as in YCSB's binding.

@@ -116,7 +116,7 @@ fn a_corrupted_value_is_caught() {
     let a = &session.workloads[0];
     assert!(a.corrupt > 0 && a.verified == count(a, "read"));
     let problems = session.problems();
-    assert!(problems[0].contains("holds bytes that nobody wrote"), "{problems:?}");
+    assert!(problems[0].contains("holds bytes that were never written"), "{problems:?}");
 
     let unchecked = Options { verify: false, no_load: true, ..options(&[WorkloadName::A]) };
     assert_eq!(run_over(&stores, &unchecked).unwrap().problems(), [""; 0]);

@@ -27,10 +27,10 @@ use census::RackFiles;
 pub(crate) struct Options {
     #[command(flatten)]
     which: WhichPool,
-    /// Also list the addresses of the objects that no root leads to.
+    /// Also list the address and size of each object that no root reaches.
     #[arg(long)]
     list: bool,
-    /// Print JSON, as docs/design/seeing.md describes it.
+    /// Print JSON. docs/design/seeing.md describes the format.
     #[arg(long)]
     json: bool,
 }
@@ -68,9 +68,9 @@ fn local_racks(status: &PoolStatus) -> LocalRacks {
                 }
                 Err(error) => chain(error.as_ref()),
             },
-            MemberReach::Elsewhere => "on another host: ask there".into(),
-            MemberReach::Down => "its lease has run out".into(),
-            MemberReach::Left => "its daemon has ended on purpose".into(),
+            MemberReach::Elsewhere => "on another host: run the audit there".into(),
+            MemberReach::Down => "its lease has expired".into(),
+            MemberReach::Left => "its daemon was stopped".into(),
         };
         missing.push((member.rack, why));
     }

@@ -44,7 +44,10 @@ fn measure(
     let serves = || UnixStream::connect(&socket).is_ok();
     if !wait_for(START, || running.has_ended() || serves()) || running.has_ended() {
         let log = std::fs::read_to_string(log(&folder)).unwrap_or_default();
-        anyhow::bail!("its last line: {}", log.trim_end().lines().last().unwrap_or_default());
+        anyhow::bail!(
+            "the last line of its log: {}",
+            log.trim_end().lines().last().unwrap_or_default()
+        );
     }
     let stores = RespStores::new(vec![Server::unix(socket)], points);
     let mut session = rackpool_ycsb::run(points, &stores, progress)?;

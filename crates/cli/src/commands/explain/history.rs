@@ -59,7 +59,7 @@ pub(super) fn line(note: &PageNote) -> String {
             format!("asks for it and offers {offered}: hotness {here} here")
         }
         PageHistoryEvent::NoColdPage => {
-            format!("wants it but has nothing cold to give: hotness {here} here")
+            format!("wants it, but has no colder page to exchange: hotness {here} here")
         }
         PageHistoryEvent::RequestRefused(reason) => {
             format!("does not get it: {}", request_refused(reason))
@@ -78,15 +78,13 @@ pub(super) fn line(note: &PageNote) -> String {
                 degrees(milli)
             )
         }
-        PageHistoryEvent::Aborted => "gives the swap up: the page stays where it is".into(),
+        PageHistoryEvent::Aborted => "aborts the swap: the page stays where it is".into(),
         PageHistoryEvent::Arrived => "it came".into(),
         PageHistoryEvent::Departed => "it went".into(),
-        PageHistoryEvent::Shared => "lets other racks keep copies of it".into(),
-        PageHistoryEvent::Unshared => {
-            "somebody wants to write it: nobody has a copy any more".into()
-        }
-        PageHistoryEvent::Copied => "keeps a copy of it, to be read here".into(),
-        PageHistoryEvent::CopyGone => "keeps no copy of it any more".into(),
+        PageHistoryEvent::Shared => "lets other racks keep read-only copies".into(),
+        PageHistoryEvent::Unshared => "a write is requested: all copies are invalidated".into(),
+        PageHistoryEvent::Copied => "has a read-only copy".into(),
+        PageHistoryEvent::CopyGone => "has no copy any more".into(),
     };
     if note.times > 1 {
         let _ = write!(text, " ({} times, last {})", note.times, utc_millis(note.last_unix_ms));
@@ -96,9 +94,9 @@ pub(super) fn line(note: &PageNote) -> String {
 
 const fn request_refused(reason: RequestRefusal) -> &'static str {
     match reason {
-        RequestRefusal::AtHome => "it is at home there already",
+        RequestRefusal::AtHome => "it is already at home there",
         RequestRefusal::NoSuchPage => "the metadata server knows no such page",
-        RequestRefusal::NotYours => "what was offered is not its own any more",
+        RequestRefusal::NotYours => "the offered page is no longer its own",
         RequestRefusal::QueueFull => "too many racks wait for pages",
     }
 }
@@ -107,7 +105,7 @@ const fn prepare_refused(reason: PrepareRefusal) -> &'static str {
     match reason {
         PrepareRefusal::Hotter => "at least as hot at home",
         PrepareRefusal::ReadHot => "at least as hot at home, and mostly read by the requester",
-        PrepareRefusal::Rests => "it came lately and rests",
+        PrepareRefusal::Rests => "it moved recently and rests",
         PrepareRefusal::Unavailable => "in another swap, or it holds nothing that can move",
         PrepareRefusal::Full => "its home has too many swaps or no free frame",
     }

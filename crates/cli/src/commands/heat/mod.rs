@@ -30,7 +30,10 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
     let Command::Replay(options) = &options.command;
     let trace = read(&options.file).with_context(|| options.file.display().to_string())?;
     if trace.accesses.is_empty() {
-        bail!("{} has no accesses: record a run that does something", options.file.display());
+        bail!(
+            "{} has no accesses: record a run with at least one operation (rackpool ycsb --record)",
+            options.file.display()
+        );
     }
     let tried = try_all(&trace, options).map_err(UsageError::new)?;
     if options.json {
@@ -45,7 +48,9 @@ fn read(path: &Path) -> anyhow::Result<Trace> {
     let file = File::open(path)?;
     let length = file.metadata()?.len();
     if length > MAX_BYTES {
-        bail!("it has {length} B; at most {MAX_BYTES} are read: record fewer operations");
+        bail!(
+            "the trace has {length} B, more than the limit of {MAX_BYTES} B: record fewer operations"
+        );
     }
     let mut bytes = Vec::new();
     file.take(MAX_BYTES).read_to_end(&mut bytes)?;

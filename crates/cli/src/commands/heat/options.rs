@@ -16,45 +16,47 @@ pub(crate) struct Options {
 /// The ways.
 #[derive(Clone, Debug, clap::Subcommand)]
 pub(crate) enum Command {
-    /// Run the swap's rules over a trace of `rackpool ycsb --record`: what would have moved, and
-    /// what the accesses would have cost.
+    /// Replay a trace of `rackpool ycsb --record`: which pages would move, and what the accesses
+    /// would cost.
     Replay(ReplayOptions),
 }
 
 /// The trace, the rules and the costs. Rules are called as `rackpool-daemon` calls them.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct ReplayOptions {
-    /// The trace.
+    /// File of the trace.
     pub(crate) file: PathBuf,
-    /// Hp: a page is hot when it is hotter than this.
+    /// Hotness above which a page is hot (Hp in the Rcmp paper), at least 1.
     #[arg(long, default_value_t = HeatRules::DEFAULT.hot)]
     pub(crate) hot: f64,
-    /// How fast hotness fades, per second.
+    /// Decay rate of hotness per second (lambda in the Rcmp paper).
     #[arg(long, alias = "lambda", default_value_t = HeatRules::DEFAULT.decay)]
     pub(crate) heat_decay: f64,
-    /// Tl: milliseconds without access after which a page's hotness starts anew.
+    /// Time without an access after which the hotness of a page restarts from zero, in milliseconds
+    /// (Tl in the Rcmp paper).
     #[arg(long, default_value_t = millis(HeatRules::DEFAULT.lifetime), value_parser = any_millis)]
     pub(crate) heat_lifetime_ms: f64,
-    /// Rrw: a hot page with more reads than this for each write is read-hot.
+    /// Reads per write above which a hot page is read-hot (Rrw in the Rcmp paper).
     #[arg(long, default_value_t = HeatRules::DEFAULT.read_hot)]
     pub(crate) read_hot: f64,
-    /// Milliseconds for which a page that has come is not given away; doubled with each return.
+    /// Time for which a page that has moved does not move again, in milliseconds. It doubles with
+    /// each return of the page.
     #[arg(long, default_value_t = millis(HeatRules::DEFAULT.rest), value_parser = any_millis)]
     pub(crate) rest_ms: f64,
-    /// Milliseconds for which a rack that was refused a page leaves it alone.
+    /// Time for which a rack does not request a refused page again, in milliseconds.
     #[arg(long, default_value_t = millis(Policy::DEFAULT.swap.pause), value_parser = any_millis)]
     pub(crate) swap_pause_ms: f64,
-    /// What an access in the rack costs, in nanoseconds.
+    /// Cost of an access to the own rack, in nanoseconds.
     #[arg(long, default_value_t = 300)]
     pub(crate) local_ns: u64,
-    /// What an access to another rack costs, in nanoseconds.
+    /// Cost of an access to another rack, in nanoseconds.
     #[arg(long, default_value_t = 5000)]
     pub(crate) remote_ns: u64,
-    /// What copying pages may take of the fabric, in Gbit/s.
+    /// Bandwidth of the fabric for page copies, in Gbit/s.
     #[arg(long, default_value_t = 25.0)]
     pub(crate) copy_gbps: f64,
-    /// Try several values of one rule: NAME=FROM..TO for whole numbers, or NAME=A,B,C. NAME is hot,
-    /// read-hot, heat-decay, heat-lifetime-ms or rest-ms.
+    /// Replay with several values of one rule: NAME=FROM..TO for integers, or NAME=A,B,C. NAME is
+    /// hot, read-hot, heat-decay, heat-lifetime-ms or rest-ms.
     #[arg(long, value_name = "NAME=VALUES")]
     pub(crate) sweep: Option<Sweep>,
     /// Print JSON.
