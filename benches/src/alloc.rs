@@ -5,8 +5,8 @@ use std::hint::black_box;
 
 use anyhow::Context;
 use mimalloc::MiMalloc;
-use rackpool_cli::cluster::{Cluster, ClusterOptions};
 use rackpool_client::{ClientOptions, GlobalAddr, Pool, RackId};
+use rackpool_cluster::{Cluster, ClusterOptions};
 use rand::SeedableRng;
 use rand::rngs::SmallRng;
 use rand::seq::SliceRandom;

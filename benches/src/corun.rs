@@ -12,8 +12,8 @@ use std::io::BufRead;
 use std::sync::mpsc::{self, Receiver, TryRecvError};
 use std::time::{Duration, Instant};
 
-use rackpool_cli::cluster::{Cluster, ClusterOptions};
 use rackpool_client::{ClientOptions, GlobalAddr, Pool, RackId};
+use rackpool_cluster::{Cluster, ClusterOptions};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 

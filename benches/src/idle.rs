@@ -3,8 +3,8 @@
 use std::os::unix::fs::MetadataExt;
 use std::time::Duration;
 
-use rackpool_cli::cluster::{Cluster, ClusterOptions};
 use rackpool_client::{ClientOptions, Pool, RackId};
+use rackpool_cluster::{Cluster, ClusterOptions};
 
 use crate::cpu::{private_bytes, used_seconds};
 use crate::table::Table;

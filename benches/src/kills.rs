@@ -6,8 +6,8 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
-use rackpool_cli::cluster::{Cluster, ClusterOptions};
 use rackpool_client::{ClientOptions, GlobalAddr, Pool, RackId};
+use rackpool_cluster::{Cluster, ClusterOptions};
 
 use crate::helper::Helper;
 use crate::measure::{median, percentile};

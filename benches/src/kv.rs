@@ -4,8 +4,8 @@ use std::hint::black_box;
 use std::sync::Arc;
 
 use dashmap::DashMap;
-use rackpool_cli::cluster::{Cluster, ClusterOptions};
 use rackpool_client::{ClientOptions, Pool, RackId};
+use rackpool_cluster::{Cluster, ClusterOptions};
 use rackpool_kv::{Options, Table as KvTable};
 use rand::SeedableRng;
 use rand::rngs::SmallRng;

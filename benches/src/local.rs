@@ -3,8 +3,8 @@
 use std::hint::black_box;
 
 use nix::sys::signal::Signal;
-use rackpool_cli::cluster::{Child, Cluster, ClusterOptions};
 use rackpool_client::{ClientOptions, GlobalAddr, Pool, RackId, ReadRequest, WriteRequest};
+use rackpool_cluster::{Child, Cluster, ClusterOptions};
 use rackpool_shm::Mapping;
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};

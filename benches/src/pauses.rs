@@ -14,7 +14,6 @@ use std::sync::mpsc::{self, Receiver, Sender, TryRecvError};
 use std::thread::Scope;
 use std::time::{Duration, Instant};
 
-use rackpool_cli::commands::status;
 use rackpool_client::{ClientOptions, GlobalAddr, Pool, RackId};
 use rackpool_wire::control::RackStatus;
 
@@ -438,7 +437,7 @@ fn attract(pool: &Pool, addr: GlobalAddr, every_us: &AtomicU64) -> anyhow::Resul
 
 fn rack_status(dir: &Path, rack: RackId) -> anyhow::Result<RackStatus> {
     let socket = dir.join(format!("rack-{}", rack.0)).join("daemon.sock");
-    status::rack_status(&socket.display().to_string())
+    rackpool_admin::rack_status(&socket.display().to_string())
 }
 
 /// Histogram of the waits of a rack's writers: upper bounds in microseconds, and counts.

@@ -10,8 +10,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, ensure};
-use rackpool_cli::cluster::{Cluster, ClusterOptions};
 use rackpool_client::{ClientOptions, GlobalAddr, Pool};
+use rackpool_cluster::{Cluster, ClusterOptions};
 use rackpool_model::FabricKind;
 
 use crate::fuse::{Folders, Ours};

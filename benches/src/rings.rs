@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use rackpool_cli::cluster::{Cluster, ClusterOptions};
 use rackpool_client::{ClientOptions, Pool, RackId};
+use rackpool_cluster::{Cluster, ClusterOptions};
 
 use crate::cpu::{pin_process, pin_self};
 use crate::measure::{in_turn, time_each};

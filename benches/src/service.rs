@@ -9,8 +9,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, ensure};
-use rackpool_cli::cluster::{Cluster, ClusterOptions};
 use rackpool_client::{ClientOptions, Pool, RackId};
+use rackpool_cluster::{Cluster, ClusterOptions};
 use rackpool_kv::Table as KvTable;
 
 use crate::measure::{median, time_each};

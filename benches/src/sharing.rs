@@ -3,11 +3,11 @@
 
 use std::time::{Duration, Instant};
 
-use rackpool_cli::PoolStores;
-use rackpool_cli::cluster::{Cluster, ClusterOptions};
-use rackpool_cli::ycsb::{Options, WorkloadName};
 use rackpool_client::{ClientOptions, GlobalAddr, Pool};
+use rackpool_cluster::{Cluster, ClusterOptions};
 use rackpool_wire::control::ShareStatus;
+use rackpool_ycsb::PoolStores;
+use rackpool_ycsb::{Options, WorkloadName};
 
 use crate::measure::median;
 use crate::swap::{RACKS, pool, rate_of};

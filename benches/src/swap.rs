@@ -5,18 +5,19 @@
 //! distribution each rack has its own favourites. With a uniform one both racks use all pages
 //! alike, and moving pages gains nothing. Daemons and clients share the two cores.
 
+mod rcmp_microbench;
+
 use std::time::Duration;
 
 use anyhow::Context;
-use rackpool_cli::PoolStores;
-use rackpool_cli::cluster::{Cluster, ClusterOptions};
-use rackpool_cli::rcmp_microbench::{Course, Items, Load, Skew};
-use rackpool_cli::ycsb::{Options, Progress, WorkloadName};
 use rackpool_client::RackId;
+use rackpool_cluster::{Cluster, ClusterOptions};
+use rackpool_ycsb::{Options, PoolStores, Progress, WorkloadName};
 
 use crate::cpu;
 use crate::measure::median;
 use crate::table::Table;
+use rcmp_microbench::{Course, Items, Load, Skew};
 
 /// Pages that hold items: 2 MiB each, 32,768 items.
 const PAGES: usize = 64;
@@ -195,7 +196,7 @@ fn ycsb(workload: WorkloadName) -> Options {
 
 /// Operations per second of the last phase.
 pub(crate) fn rate_of(options: &Options, stores: &PoolStores) -> anyhow::Result<f64> {
-    let session = rackpool_cli::ycsb::run(&options.plan()?, stores, Progress::new(true))?;
+    let session = rackpool_ycsb::run(&options.plan()?, stores, Progress::new(true))?;
     let last = session.phases().last();
     Ok(last.map_or(0.0, |phase| phase.throughput))
 }

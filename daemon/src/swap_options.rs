@@ -6,34 +6,35 @@ use rackpool_proto::swap::SwapRules;
 
 use crate::data_plane::SwapSettings;
 
-/// When hot pages move between racks. The numbers are the same in the whole pool.
+/// The rules for swaps of hot pages. All racks of a pool use the same numbers.
 #[derive(Clone, Debug, Args)]
 pub struct SwapOptions {
-    /// Whether this rack requests hot pages of others, and gives away pages of its own.
+    /// Request hot pages of other racks, and give own pages to racks that use them more.
     #[arg(long, value_name = "ON|OFF", default_value = "on")]
     pub swap: Switch,
-    /// Whether racks keep copies of hot pages that they mostly read and that do not move to them.
+    /// Keep read-only copies of hot pages that racks mostly read and that do not move.
     #[arg(long, value_name = "ON|OFF", default_value = "on")]
     pub share: Switch,
-    /// Hp: a page that is hotter than this is hot; nothing is cooler than 1.
+    /// Hotness above which a page is hot (Hp in the Rcmp paper), at least 1.
     #[arg(long, value_name = "HOTNESS", default_value_t = HeatRules::DEFAULT.hot)]
     pub hot: f64,
-    /// Rrw: a hot page with more reads than this for each write is read-hot.
+    /// Reads per write above which a hot page is read-hot (Rrw in the Rcmp paper).
     #[arg(long, value_name = "RATIO", default_value_t = HeatRules::DEFAULT.read_hot)]
     pub read_hot: f64,
-    /// lambda: how fast hotness fades, per second.
+    /// Decay rate of hotness per second (lambda in the Rcmp paper).
     #[arg(long, value_name = "RATE", default_value_t = HeatRules::DEFAULT.decay)]
     pub heat_decay: f64,
-    /// Tl: a page without an access for this many milliseconds counts as never used.
+    /// Time without an access after which the hotness of a page restarts from zero, in milliseconds
+    /// (Tl in the Rcmp paper).
     #[arg(long, value_name = "MS", default_value_t = millis(HeatRules::DEFAULT.lifetime))]
     pub heat_lifetime_ms: u64,
-    /// Milliseconds for which a page that has arrived is not given away again.
+    /// Time for which a page that has moved does not move again, in milliseconds.
     #[arg(long, value_name = "MS", default_value_t = millis(HeatRules::DEFAULT.rest))]
     pub rest_ms: u64,
-    /// Milliseconds for which a rack that did not get a page does not request it again.
+    /// Time for which a rack does not request a refused page again, in milliseconds.
     #[arg(long, value_name = "MS", default_value_t = millis(SwapRules::DEFAULT.pause))]
     pub swap_pause_ms: u64,
-    /// Bytes a second that copies of pages may take, 0 for no limit [default: a quarter of
+    /// Bandwidth limit of page copies in bytes per second. 0 means no limit [default: a quarter of
     /// --bandwidth-gbps].
     #[arg(long, value_name = "BYTES")]
     pub swap_bandwidth: Option<ByteSize>,

@@ -2,7 +2,7 @@
 
 use std::io::{self, BufRead, BufReader, Read};
 
-use rackpool_cli::ycsb::fuzzing::{Reply, reply};
+use rackpool_ycsb::fuzzing::{Reply, reply};
 
 /// The deepest nesting of lists in a reply.
 const MAX_DEPTH: usize = 4;

@@ -42,15 +42,15 @@ pub(crate) struct Admitted {
 /// Why an unauthenticated peer is rejected.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Rejection {
-    #[error("it asked nothing within {} s", FIRST_REQUEST.as_secs())]
+    #[error("it sent no request within {} s", FIRST_REQUEST.as_secs())]
     Silent,
-    #[error("it left without asking anything")]
+    #[error("it closed the connection without a request")]
     Left,
     #[error("{0}")]
     Garbage(#[from] CodecError),
-    #[error("it speaks TLS, this server was started without --credentials")]
+    #[error("it uses TLS, but this server was started without --credentials")]
     SpeaksTls,
-    #[error("it has no credentials: name them there with --credentials")]
+    #[error("it has no credentials: start it with --credentials")]
     NoCredentials,
     #[error("{0}")]
     Handshake(String),
@@ -60,9 +60,9 @@ pub(crate) enum Rejection {
     Nobody,
     #[error("{0}")]
     Io(#[from] io::Error),
-    #[error("others came while it asked nothing")]
+    #[error("it sent no request, and newer connections took its place")]
     TooManyPeers,
-    #[error("there are {0} connections already")]
+    #[error("the limit of {0} connections is reached")]
     Full(usize),
 }
 
@@ -130,8 +130,7 @@ async fn same_user(local: SocketAddr, peer: SocketAddr) -> io::Result<Result<(),
 /// Refuses a peer that was started without credentials, in plain text that it can show its
 /// operator.
 async fn refuse_in_plain_words(stream: &mut TcpStream) -> io::Result<()> {
-    let reason =
-        "this metadata server serves nobody without credentials: name them with --credentials";
+    let reason = "this metadata server requires credentials: give them with --credentials";
     refuse(stream, reason.into()).await
 }
 

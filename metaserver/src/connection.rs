@@ -87,9 +87,9 @@ enum Ending {
     Garbage(#[from] CodecError),
     #[error("{0}")]
     Io(#[from] io::Error),
-    #[error("the peer took no answer for {} s", WRITE_TIMEOUT.as_secs())]
+    #[error("the peer read no answer for {} s", WRITE_TIMEOUT.as_secs())]
     Stuck,
-    #[error("the peer asked nothing for {} s", .0.as_secs())]
+    #[error("the peer sent no request for {} s", .0.as_secs())]
     Idle(Duration),
 }
 

@@ -5,31 +5,32 @@ use rackpool_config::{ConfigFile, listen_address};
 
 /// The options of the metadata server.
 #[derive(Clone, Debug, clap::Parser)]
-#[command(name = "rackpool-metaserver", version, about = "The metadata server of a rackpool")]
+#[command(name = "rackpool-metaserver", version, about = "Serves the metadata of a pool")]
 pub struct Options {
-    /// The file
+    /// The configuration file
     #[command(flatten)]
     pub config: ConfigFile,
 
-    /// Where to listen; a loopback address unless there are credentials. Port 0 takes any free port
+    /// Address to listen on. Without --credentials it must be a loopback address. Port 0 selects a
+    /// free port
     #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:7400", value_parser = listen_address)]
     pub listen: SocketAddr,
 
-    /// The file that holds everything durable; made when it is missing
+    /// File of the durable metadata. It is created if it does not exist
     #[arg(long, value_name = "FILE")]
     pub store: PathBuf,
 
-    /// The folder of the metadata server's credentials, as `rackpool credentials` makes it: then
-    /// only parties with credentials of the same authority are served
+    /// Folder of the metadata server's credentials, created by `rackpool credentials`. With
+    /// credentials, only parties of the same authority are served
     #[arg(long, value_name = "DIR")]
     pub credentials: Option<PathBuf>,
 
-    /// Draw a new key for the pool's fabric: daemons get it when they register again, and
-    /// authenticate with it from then on
+    /// Generate a new key for the pool's fabric. Each daemon gets it when it registers again, and
+    /// then uses it to authenticate itself
     #[arg(long)]
     pub new_fabric_key: bool,
 
-    /// How long a rack counts as alive without a heartbeat, in milliseconds
+    /// Lease time in milliseconds: a rack without a heartbeat for this time is down
     #[arg(
         long,
         value_name = "MS",
@@ -38,15 +39,15 @@ pub struct Options {
     )]
     pub lease_ms: u64,
 
-    /// Serve metrics for Prometheus at http://ADDRESS:PORT/metrics; a loopback address
+    /// Serve Prometheus metrics at http://ADDRESS:PORT/metrics; must be a loopback address
     #[arg(long, value_name = "ADDRESS:PORT", value_parser = listen_address)]
     pub metrics: Option<SocketAddr>,
 
-    /// Write the address here once the server is ready, and remove the file when it stops
+    /// File to which the server writes its address when it is ready. It is removed at the end
     #[arg(long, value_name = "FILE")]
     pub address_file: Option<PathBuf>,
 
-    /// Stop when standard input ends: for programs that start servers and may be killed
+    /// Stop when standard input closes, so that the server ends with the program that started it
     #[arg(long)]
     pub stop_with_stdin: bool,
 }

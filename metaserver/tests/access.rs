@@ -168,7 +168,7 @@ fn who_speaks_tls_to_a_server_without_credentials_is_named_in_the_log() {
     let server = Server::start(directory.path(), &[]);
     let reason = refused(&server, &pool.of("rack-0"));
     assert!(reason.contains("--credentials"), "{reason}");
-    server.wait_for_log("it speaks TLS, this server was started without --credentials");
+    server.wait_for_log("it uses TLS, but this server was started without --credentials");
 }
 
 #[test]

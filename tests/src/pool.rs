@@ -4,9 +4,9 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use nix::sys::signal::Signal;
-use rackpool_cli::cluster::{Cluster, ClusterOptions};
-use rackpool_cli::commands::{racks, status};
+use rackpool_admin::{rack_status, top_pages};
 use rackpool_client::{ClientOptions, Pool, RackId};
+use rackpool_cluster::{Cluster, ClusterOptions};
 use rackpool_model::FabricKind;
 use rackpool_wire::control::RackStatus;
 use rackpool_wire::history::PageHeat;
@@ -138,7 +138,7 @@ impl TestPool {
     #[must_use]
     pub fn try_status(&self, rack: u16) -> Option<RackStatus> {
         let socket = self.rack_dir(rack).join("daemon.sock");
-        status::rack_status(&socket.display().to_string()).ok()
+        rack_status(&socket.display().to_string()).ok()
     }
 
     /// The status of a rack.
@@ -151,7 +151,7 @@ impl TestPool {
     #[must_use]
     pub fn hottest(&self, rack: u16) -> Vec<PageHeat> {
         let socket = self.rack_dir(rack).join("daemon.sock");
-        racks::top_pages(&socket.display().to_string(), 16).expect("a daemon that answers")
+        top_pages(&socket.display().to_string(), 16).expect("a daemon that answers")
     }
 
     /// Bytes in use in each of the first two racks.

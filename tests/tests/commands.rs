@@ -603,9 +603,9 @@ fn wrong_options_of_ycsb_are_refused_with_the_fix() {
 
 #[test]
 fn wrong_options_of_up_are_refused_with_the_fix() {
-    misused(&["up", "--ephemeral", "--racks", "0"], &["--racks 0", "1 to 256 racks"]);
-    misused(&["up", "--ephemeral", "--racks", "257"], &["--racks 257", "1 to 256 racks"]);
-    let cpus = ["--cpus takes one processor for each of 2 racks", "and names 1"];
+    misused(&["up", "--ephemeral", "--racks", "0"], &["--racks 0", "a number from 1 to 256"]);
+    misused(&["up", "--ephemeral", "--racks", "257"], &["--racks 257", "a number from 1 to 256"]);
+    let cpus = ["--cpus must name one processor for each rack", "names 1 for 2 racks"];
     misused(&["up", "--ephemeral", "--cpus", "0"], &cpus);
     let page_size = ["3000 B", "must be a power of two from 4096 to 1073741824"];
     misused(&["up", "--ephemeral", "--page-size", "3000"], &page_size);

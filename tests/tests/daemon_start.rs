@@ -9,7 +9,7 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use nix::sys::signal::{SigSet, Signal};
-use rackpool_cli::MetadataServer;
+use rackpool_admin::MetadataServer;
 use rackpool_client::{GlobalAddr, RackId};
 use rackpool_tests::client::program;
 use rackpool_tests::contents;

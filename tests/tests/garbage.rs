@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use nix::sys::socket::{
     AddressFamily, MsgFlags, SockFlag, SockType, UnixAddr, connect, send, socket,
 };
-use rackpool_cli::MetadataServer;
+use rackpool_admin::MetadataServer;
 use rackpool_client::Pool;
 use rackpool_model::FabricKind;
 use rackpool_shm::{Mapping, file};

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use nix::sys::signal::Signal;
-use rackpool_cli::MetadataServer;
+use rackpool_admin::MetadataServer;
 use rackpool_client::{DaemonError, GlobalAddr, Pool, RootError};
 use rackpool_tests::contents;
 use rackpool_tests::pool::{PAGE, TestPool};

@@ -4,8 +4,8 @@
 
 use std::time::{Duration, Instant};
 
-use rackpool_cli::cluster::{Cluster, ClusterOptions};
 use rackpool_client::{AccessError, Pool, RackId};
+use rackpool_cluster::{Cluster, ClusterOptions};
 use rackpool_shm::ReadOnlyMapping;
 use rackpool_shm::delay::ExtraLatency;
 use rackpool_shm::host::HostFiles;

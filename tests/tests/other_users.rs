@@ -11,7 +11,7 @@ use std::process::{Child, Command, Stdio};
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::{Pid, Uid, setfsuid};
-use rackpool_cli::MetadataServer;
+use rackpool_admin::MetadataServer;
 use rackpool_client::{ClientOptions, Pool, RackId};
 use rackpool_tests::client::program;
 use rackpool_tests::pool::TestPool;

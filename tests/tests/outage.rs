@@ -5,7 +5,7 @@
 use std::time::{Duration, Instant};
 
 use nix::sys::signal::Signal;
-use rackpool_cli::MetadataServer;
+use rackpool_admin::MetadataServer;
 use rackpool_client::{
     AccessError, AllocError, DaemonError, FreeError, GlobalAddr, Pool, RackId, ReadRequest,
 };

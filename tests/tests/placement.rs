@@ -4,8 +4,8 @@
 
 use std::collections::BTreeMap;
 
-use rackpool_cli::cluster::{Cluster, ClusterOptions};
 use rackpool_client::RackId;
+use rackpool_cluster::{Cluster, ClusterOptions};
 use rackpool_model::FabricKind;
 use rackpool_shm::host::{HostFiles, Node, list_text};
 use rackpool_shm::memory::MemoryKind;

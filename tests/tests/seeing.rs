@@ -98,7 +98,7 @@ fn a_page_that_moved_tells_where_it_lived_and_how_hot_it_was() {
         assert!(after.contains(told), "{told}\n{after}");
     }
     assert!(complained(&["explain", "--dir", &dir, "4000000000"]).contains("no page 4000000000"));
-    assert!(complained(&["explain", "--dir", &dir, "0x1"]).contains("0x1 is no address"));
+    assert!(complained(&["explain", "--dir", &dir, "0x1"]).contains("0x1 is not an address"));
 }
 
 #[test]
@@ -131,12 +131,12 @@ fn a_rack_that_ended_on_purpose_has_left_and_is_not_down() {
     daemon.wait().unwrap();
     let shows_left = || {
         let status = said(&["status", "--dir", &dir]);
-        status.contains("\n1      left   its daemon has ended on purpose\n")
+        status.contains("\n1      left   its daemon was stopped\n")
     };
     wait_until("status says so", TIMEOUT, shows_left);
     let top = said(&["top", "--once", "--dir", &dir, "--interval", "0.1"]);
     assert!(top.starts_with("rackpool, 1 of 1 racks up, 1 left, pages of"), "{top}");
-    assert!(top.contains("left: its daemon has ended on purpose"), "{top}");
+    assert!(top.contains("left: its daemon was stopped"), "{top}");
     // The store keeps it.
     pool.cluster.metadata().kill().unwrap();
     pool.cluster.restart_metadata().unwrap();
@@ -296,7 +296,7 @@ fn top_prints_once_where_nobody_looks() {
     pool.kill_daemon(0);
     wait_until("the rack's lease runs out", TIMEOUT, || {
         let top = said(&["top", "--once", "--dir", &dir, "--interval", "0.1"]);
-        top.starts_with("rackpool, 1 of 2 racks up") && top.contains("down: its lease has run out")
+        top.starts_with("rackpool, 1 of 2 racks up") && top.contains("down: its lease has expired")
     });
 }
 

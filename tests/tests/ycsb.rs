@@ -1,9 +1,8 @@
 //! The benchmark's store over the table of a real pool.
 
-use rackpool_cli::PoolStores;
-use rackpool_cli::ycsb::{Fields, StoreFactory};
 use rackpool_client::RackId;
 use rackpool_tests::pool::TestPool;
+use rackpool_ycsb::{Fields, PoolStores, StoreFactory};
 
 const ROUNDS: u64 = 2000;
 const KEY: &[u8] = b"user1";

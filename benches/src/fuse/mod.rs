@@ -14,7 +14,7 @@ use anyhow::Context;
 use nix::mount::{MntFlags, umount2};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use rackpool_cli::cluster::{Cluster, ClusterOptions};
+use rackpool_cluster::{Cluster, ClusterOptions};
 
 use crate::helper::Helper;
 use crate::measure::median;

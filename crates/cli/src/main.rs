@@ -1,10 +1,13 @@
-//! The `rackpool` program.
+//! The `rackpool` program: starts a pool on this machine, shows it, and measures it.
+#![forbid(unsafe_code)]
+
+mod commands;
+mod pool_arguments;
 
 use clap::{Parser, Subcommand};
-use rackpool_cli::commands::{
-    audit, credentials, demo, explain, root, server, status, table, top, up, ycsb,
+use commands::{
+    audit, credentials, demo, doctor, explain, heat, root, server, status, table, top, up, ycsb,
 };
-use rackpool_cli::{doctor, heat};
 use rackpool_config::ConfigFile;
 
 /// A memory pool that joins CXL inside the rack with RDMA between racks.
@@ -21,31 +24,31 @@ struct Arguments {
 enum Command {
     /// Start a pool on this machine: a metadata server and one daemon for each rack.
     Up(up::Options),
-    /// Run a metadata server: rackpool-metaserver.
+    /// Run a metadata server: starts rackpool-metaserver with the given options.
     Metaserver(server::Options),
-    /// Serve a rack: rackpool-daemon.
+    /// Serve a rack: starts rackpool-daemon with the given options.
     Daemon(server::Options),
     /// Show a pool's racks and their metrics.
     Status(status::Options),
-    /// Show what a pool does, live: operations, swaps, the hottest pages.
+    /// Show live metrics of a pool: operations, swaps, the hottest pages.
     Top(top::Options),
-    /// Tell a page's history: where it lives, and why it moved or stayed.
+    /// Show a page's home and hotness, and the history of its swaps.
     Explain(explain::Options),
     /// List the named addresses of a pool, or remove one.
     Root(root::Options),
-    /// List, make, measure or remove the tables of a pool.
+    /// List, create, measure or remove the tables of a pool.
     Table(table::Options),
-    /// Say what the bytes in use are: of which root, of clients, or of nobody that a root leads to.
+    /// Count the allocated objects by owner: a root, a client, or none (leaked).
     Audit(audit::Options),
-    /// Say what this computer has for a pool, where it lies and what it costs.
+    /// Report this machine's memory, processors and fabrics, their cost, and what to set up.
     Doctor(doctor::Options),
-    /// Make credentials for a pool that spans hosts.
+    /// Create credentials for a pool that spans hosts.
     Credentials(credentials::Options),
-    /// Run YCSB workloads on the key-value table in a pool.
+    /// Run YCSB workloads on a key-value table in a pool, or on a Redis server.
     Ycsb(ycsb::Options),
-    /// Try thresholds of the swap on a recorded trace.
+    /// Replay a recorded trace with other swap thresholds.
     Heat(heat::Options),
-    /// Start two racks, run the YCSB workloads from both, and write a report.
+    /// Start an ephemeral pool, run the YCSB workloads from every rack, and write a report.
     Demo(demo::Options),
 }
 

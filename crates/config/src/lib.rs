@@ -26,7 +26,7 @@ const SECTIONS: [&str; 5] = ["metaserver", "daemon", "rackpool", "kv", "fuse"];
 /// The option that names the file.
 #[derive(Clone, Debug, Default, clap::Args)]
 pub struct ConfigFile {
-    /// Take options from this TOML file; those given here come first
+    /// TOML file with options. Options of the command line override the file
     #[arg(long, value_name = "FILE", global = true)]
     pub config: Option<PathBuf>,
 }

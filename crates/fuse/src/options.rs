@@ -5,38 +5,38 @@ use clap::Parser;
 use rackpool_client::RackId;
 use rackpool_config::{ConfigFile, listen_address};
 
-/// Mounts a file system that lives in a rackpool, until SIGINT, SIGTERM or an unmount.
+/// Mounts a volume of a pool until SIGINT, SIGTERM or an unmount.
 #[derive(Clone, Debug, Parser)]
 #[command(name = "rackpool-fuse", version)]
 pub struct Options {
-    /// The file.
+    /// The configuration file.
     #[command(flatten)]
     pub config: ConfigFile,
-    /// The folder to mount at; a mount whose process was killed is detached from it first.
+    /// Folder to mount at. A mount left there by a killed process is detached first.
     pub mount_point: PathBuf,
-    /// The rack of this computer: 0 to 255.
+    /// Rack of this host: 0 to 255.
     #[arg(long, default_value = "0", value_parser = parse_rack)]
     pub rack: RackId,
     /// Folder of the pool.
     #[arg(long, default_value = "/dev/shm/rackpool")]
     pub dir: PathBuf,
-    /// Name of the file system, which all mounts of it share; it is made at the first mount.
+    /// Name of the volume. All mounts with this name share its files. The first mount creates it.
     #[arg(long, value_name = "NAME", default_value = "main")]
     pub volume: String,
-    /// Threads that serve requests.
+    /// Number of threads that serve requests: 1 to 32.
     #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u16).range(1..=32))]
     pub threads: u16,
-    /// How far the kernel reads ahead of programs that read in order, in KiB.
+    /// The kernel's read-ahead for sequential reads, in KiB: 0 to 65536.
     #[arg(long, value_name = "KIB", default_value_t = 2048, value_parser = clap::value_parser!(u32).range(0..=65_536))]
     pub read_ahead: u32,
-    /// Let other users in, as their permissions are: always so when root mounts. For others
-    /// /etc/fuse.conf has to say user_allow_other.
+    /// Give other users access, subject to the permissions of the files. This is always on if root
+    /// mounts; other users need user_allow_other in /etc/fuse.conf.
     #[arg(long)]
     pub allow_other: bool,
-    /// Serve metrics for Prometheus at http://ADDRESS:PORT/metrics; a loopback address.
+    /// Serve Prometheus metrics at http://ADDRESS:PORT/metrics; must be a loopback address.
     #[arg(long, value_name = "ADDRESS:PORT", value_parser = listen_address)]
     pub metrics: Option<SocketAddr>,
-    /// Stop when standard input ends: for programs that start mounts and may be killed.
+    /// Stop when standard input closes, so that the mount ends with the program that started it.
     #[arg(long)]
     pub stop_with_stdin: bool,
     /// Detach the mount when standard input ends: the process that this one starts for itself.

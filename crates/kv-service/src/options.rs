@@ -6,54 +6,56 @@ use rackpool_client::RackId;
 use rackpool_config::{ConfigFile, listen_address};
 use rackpool_model::ByteSize;
 
-/// Serves a table in the pool to programs that speak to Redis.
+/// Serves a table in a pool over the Redis protocol.
 #[derive(Clone, Debug, Parser)]
 #[command(name = "rackpool-kv", version)]
 pub struct Options {
-    /// The file.
+    /// The configuration file.
     #[command(flatten)]
     pub config: ConfigFile,
     /// Folder of the pool.
     #[arg(long, default_value = "/dev/shm/rackpool")]
     pub dir: PathBuf,
-    /// The rack this program runs in.
+    /// Rack of this host: 0 to 255.
     #[arg(long, default_value = "0", value_parser = parse_rack)]
     pub rack: RackId,
-    /// Where to listen; a loopback address, port 0: a free one [default: 127.0.0.1:6379, unless
-    /// --unix is given].
+    /// TCP address to listen on; must be a loopback address. Port 0 selects a free port [default:
+    /// 127.0.0.1:6379; none if --unix is given].
     #[arg(long, value_name = "ADDRESS:PORT", value_parser = listen_address)]
     pub listen: Option<SocketAddr>,
-    /// Unix socket to listen at, too.
+    /// Path of a Unix socket to listen on.
     #[arg(long, value_name = "PATH")]
     pub unix: Option<PathBuf>,
-    /// Threads that serve, each with a loop of its own [default: one for each core but one].
+    /// Number of event-loop threads: 1 to 256 [default: the number of cores minus one].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=256))]
     pub threads: Option<u16>,
-    /// Name of the table, which is made when there is none. All instances with the same name serve
-    /// the same data, as do programs that open it with the library.
+    /// Name of the table. It is created if it does not exist. All instances with the same name
+    /// serve the same data, and so do programs that open the table with the library.
     #[arg(long, value_name = "NAME", default_value = "kv")]
     pub table: String,
-    /// Connections there may be at once [default: 10000, or what the limit of open files allows].
+    /// Maximum number of connections [default: 10000, or less if the limit of open files requires
+    /// it].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub max_clients: Option<u32>,
-    /// Memory that all connections may hold together, in requests that wait and answers that are
-    /// not read; beyond it those that hold most are ended.
+    /// Memory limit for the pending requests and unread answers of all connections together, in
+    /// bytes or like 512M. Above it the connections that hold the most are closed.
     #[arg(long, value_name = "SIZE", default_value = "1G")]
     pub max_client_memory: ByteSize,
-    /// Password that clients have to say; better in a file, which others can't see.
+    /// Password of the clients. Other users of the host can see it in the process list: prefer
+    /// --password-file.
     #[arg(long, value_name = "PASSWORD", conflicts_with = "password_file")]
     pub password: Option<String>,
-    /// File whose first line is the password that clients have to say.
+    /// File whose first line is the password of the clients.
     #[arg(long, value_name = "FILE")]
     pub password_file: Option<PathBuf>,
-    /// Serve every user of the host without a password. Otherwise a service without one serves
-    /// only processes of its own user and of root.
+    /// Serve all users of the host without a password. Without this option and without a password,
+    /// only processes of the same user and of root are served.
     #[arg(long, conflicts_with_all = ["password", "password_file"])]
     pub any_user: bool,
-    /// Serve metrics for Prometheus at http://ADDRESS:PORT/metrics; a loopback address.
+    /// Serve Prometheus metrics at http://ADDRESS:PORT/metrics; must be a loopback address.
     #[arg(long, value_name = "ADDRESS:PORT", value_parser = listen_address)]
     pub metrics: Option<SocketAddr>,
-    /// Stop when standard input ends: for programs that start services and may be killed.
+    /// Stop when standard input closes, so that the service ends with the program that started it.
     #[arg(long)]
     pub stop_with_stdin: bool,
 }

@@ -7,14 +7,19 @@
 //! error; [`banner`] is the same for standard output. docs/design/seeing.md has the rules.
 //!
 //! A command prints with [`outln!`] and ends quietly when its reader has gone: [`run_command`].
+//! [`numbers`], [`clock`] and [`Style`] format what commands print for people.
 #![forbid(unsafe_code)]
 
+pub mod clock;
 mod command;
 mod failure;
+pub mod numbers;
 mod queue;
 mod server;
+mod style;
 
 pub use command::{OutputError, print, run_command};
 pub use failure::{UsageError, chain};
 pub use queue::{banner, flush, lost_lines, note};
 pub use server::run_server;
+pub use style::Style;

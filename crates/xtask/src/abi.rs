@@ -39,8 +39,12 @@ const NEEDED: &[(&str, &str)] = &[
 
 /// The step of `cargo x ci`.
 pub(crate) fn step(root: &Path) -> Step {
-    let (test, missing) = test(Path::new("/"));
-    let mut step = Step::run("abi", vec![test]);
+    let system = Path::new("/");
+    let (test, missing) = test(system);
+    // Clippy needs the same libraries as the tests.
+    let lint = call("clippy --locked --all-targets", libclang(system).as_deref());
+    let lint = lint.with("--").with("-D").with("warnings");
+    let mut step = Step::run("abi", vec![lint, test]);
     let fetch = Invocation::cargo("fetch --locked --manifest-path").with(MANIFEST);
     if let Some(why) = missing {
         step.work = Work::Skip(why);
@@ -53,15 +57,21 @@ pub(crate) fn step(root: &Path) -> Step {
 /// The call of cargo that runs the tests; and the reason why it would fail here, if there is one.
 /// `system` is the root of the file system.
 pub(crate) fn test(system: &Path) -> (Invocation, Option<String>) {
-    let own = env::var(LIBCLANG_PATH).ok();
-    let libclang = own.or_else(|| found(system, LIBCLANG));
+    let libclang = libclang(system);
     let missing = missing(libclang.is_some(), |needed| is_there(system, needed));
-    (call(libclang.as_deref()), missing)
+    (call("test --locked", libclang.as_deref()), missing)
 }
 
-fn call(libclang: Option<&str>) -> Invocation {
+/// The folder of the libclang to use.
+fn libclang(system: &Path) -> Option<String> {
+    env::var(LIBCLANG_PATH).ok().or_else(|| found(system, LIBCLANG))
+}
+
+/// A command of cargo for the package.
+fn call(command: &str, libclang: Option<&str>) -> Invocation {
     let target = env::var("CARGO_TARGET_DIR").unwrap_or_else(|_| "target".into());
-    let call = Invocation::cargo("test --locked --manifest-path")
+    let call = Invocation::cargo(command)
+        .with("--manifest-path")
         .with(MANIFEST)
         .with("--target-dir")
         .with(format!("{target}/{TARGET}"));
@@ -120,7 +130,7 @@ mod tests {
 
     #[test]
     fn it_has_a_target_folder_of_its_own_and_the_libclang_that_was_found() {
-        let line = call(Some("/usr/lib/llvm-15/lib")).to_string();
+        let line = call("test --locked", Some("/usr/lib/llvm-15/lib")).to_string();
         let start = "LIBCLANG_PATH=/usr/lib/llvm-15/lib cargo test --locked --manifest-path \
                      tests/abi/Cargo.toml --target-dir ";
         assert!(line.starts_with(start) && line.ends_with("/abi"), "{line}");

@@ -17,7 +17,7 @@ use crate::tree::{Member, Tree};
 pub(crate) fn ci(root: &Path) -> Result<Vec<Step>> {
     let cargo = Invocation::cargo;
     Ok(vec![
-        Step::run("fmt", vec![cargo("fmt --all -- --check")]),
+        fmt(&["--check"]),
         tidy(),
         Step::run(
             "clippy",
@@ -69,8 +69,19 @@ pub(crate) fn fix() -> Vec<Step> {
     vec![
         Step::run("clippy", vec![Invocation::cargo(clippy)]),
         // Last, because clippy's changes are not always formatted.
-        Step::run("fmt", vec![Invocation::cargo("fmt --all")]),
+        fmt(&[]),
     ]
+}
+
+/// The format of the workspace and of the workspaces apart. `options` go to rustfmt.
+fn fmt(options: &[&str]) -> Step {
+    let apart = |manifest| Invocation::cargo("fmt --manifest-path").with(manifest);
+    let calls = [Invocation::cargo("fmt --all"), apart(PEERS_MANIFEST), apart(abi::MANIFEST)];
+    let with_options = |call: Invocation| match options {
+        [] => call,
+        _ => options.iter().fold(call.with("--"), |call, option| call.with(*option)),
+    };
+    Step::run("fmt", calls.into_iter().map(with_options).collect())
 }
 
 /// The checks of the `tidy` module.
@@ -213,7 +224,11 @@ pub(crate) fn bench(root: &Path, arguments: &[String]) -> Vec<Step> {
     // The benchmarks start the daemon and the metadata server.
     let mut calls = vec![cargo("build --release --workspace --exclude rackpool-xtask --bins")];
     if names.is_empty() || names.iter().any(|name| name == PEERS) {
-        calls.push(peers());
+        // Only here, where its dependencies are fetched and built.
+        calls.push(
+            peers("clippy --locked --release --all-targets").with("--").with("-D").with("warnings"),
+        );
+        calls.push(peers("build --locked --release"));
     }
     calls.push(run);
     vec![Step::run("bench", calls)]
@@ -225,8 +240,10 @@ const PEERS: &str = "peers";
 const PAGE: &str = "RACKPOOL_BENCH_PAGE";
 const PEERS_MANIFEST: &str = "benches/peers/Cargo.toml";
 
-fn peers() -> Invocation {
-    Invocation::cargo("build --locked --release --manifest-path")
+/// A command of cargo for the package of the peers.
+fn peers(command: &str) -> Invocation {
+    Invocation::cargo(command)
+        .with("--manifest-path")
         .with(PEERS_MANIFEST)
         .with("--target-dir")
         .with(format!("{}/{PEERS}", target_dir()))
@@ -250,10 +267,12 @@ mod tests {
         let build = "cargo build --release --workspace --exclude rackpool-xtask --bins && ";
         let bench = "cargo bench -p rackpool-benches --benches";
         assert_eq!(bench_line(&["local"]), format!("{build}{bench} -- local"));
+        let target = target_dir();
+        let of_peers =
+            format!("--manifest-path benches/peers/Cargo.toml --target-dir {target}/peers");
         let peers = format!(
-            "cargo build --locked --release --manifest-path benches/peers/Cargo.toml \
-             --target-dir {}/peers && ",
-            target_dir()
+            "cargo clippy --locked --release --all-targets {of_peers} -- -D warnings && \
+             cargo build --locked --release {of_peers} && "
         );
         assert_eq!(bench_line(&[]), format!("{build}{peers}{bench}"));
         assert_eq!(bench_line(&["peers"]), format!("{build}{peers}{bench} -- peers"));
@@ -264,6 +283,19 @@ mod tests {
         let limits = "cargo bench -p rackpool-benches --bench limits";
         let page = "RACKPOOL_BENCH_PAGE=/root/docs/benchmarking.md";
         assert_eq!(bench_line(&["--write", "kv"]), format!("{build}{page} {limits} -- kv"));
+    }
+
+    #[test]
+    fn the_workspaces_apart_are_formatted_too() {
+        let line = fmt(&["--check"]).repeat;
+        for part in [
+            "fmt --all -- --check",
+            "benches/peers/Cargo.toml -- --check",
+            "abi/Cargo.toml -- --check",
+        ] {
+            assert!(line.contains(part), "{line}");
+        }
+        assert!(!fmt(&[]).repeat.contains("--check"));
     }
 
     #[test]

@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use rackpool_cli::cluster::ClusterOptions;
 use rackpool_client::{FreeError, GlobalAddr, Pool};
+use rackpool_cluster::ClusterOptions;
 use rackpool_model::PageId;
 use rand::SeedableRng;
 use rand::rngs::SmallRng;

@@ -8,31 +8,32 @@ use rackpool_output::print;
 
 /// What is made.
 #[derive(Clone, Debug, clap::Args)]
-pub struct Options {
+pub(crate) struct Options {
     #[command(subcommand)]
     what: What,
 }
 
 #[derive(Clone, Debug, clap::Subcommand)]
 enum What {
-    /// Make an authority, and credentials for the metadata server, an operator and some racks.
+    /// Create an authority, and credentials for the metadata server, an operator and the racks.
     Init {
-        /// The folder for all of it. It stays with the operator: its authority.key makes parties.
+        /// Folder for the authority and all credentials. Keep it with the operator: authority.key
+        /// can issue credentials for every party.
         folder: PathBuf,
-        /// How many racks: they get the numbers from 0.
+        /// Number of racks. They are numbered from 0.
         #[arg(long, default_value_t = 2)]
         racks: u16,
         #[command(flatten)]
         validity: Validity,
     },
-    /// Make credentials for another party: `rack-7`, `operator` or `metadata`.
+    /// Create credentials for further parties.
     Add {
-        /// The folder that `init` made.
+        /// Folder that `init` created.
         folder: PathBuf,
-        /// The parties that get them.
+        /// Parties: `rack-N` like rack-7, `operator` or `metadata`.
         #[arg(required = true)]
         parties: Vec<Party>,
-        /// Replace those that are there, for parties whose certificate expires.
+        /// Replace existing credentials. Use it before a certificate expires.
         #[arg(long)]
         renew: bool,
         #[command(flatten)]
@@ -42,21 +43,21 @@ enum What {
 
 #[derive(Clone, Copy, Debug, clap::Args)]
 struct Validity {
-    /// How many days the certificates are valid: 1 to 3650.
+    /// Validity of the certificates in days: 1 to 3650.
     #[arg(long, default_value_t = 730, value_parser = clap::value_parser!(u32).range(1..=3650))]
     days: u32,
 }
 
 /// The instructions printed at the end.
 const NEXT: &str = "
-copy each folder to its host, readable by its user alone, and name it there:
+copy each folder to its host, readable only by its user, and pass it with --credentials:
   rackpool-metaserver --credentials metadata ...
   rackpool-daemon --rack 0 --credentials rack-0 ...
   rackpool status --credentials operator ...
 ";
 
 /// Makes the credentials and prints what to do with them.
-pub fn run(options: &Options) -> anyhow::Result<()> {
+pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
     let (authority, parties, days, renew) = match &options.what {
         What::Init { folder, racks, validity } => {
             let racks = (0..*racks).map(|rack| Party::Rack(RackId(rack)));

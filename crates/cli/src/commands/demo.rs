@@ -1,60 +1,74 @@
 //! `rackpool demo`: two racks, YCSB from both, a report.
 
 mod ablation;
+mod detach;
 mod heat;
 mod leftovers;
 mod mount;
 mod redis;
+mod redis_server;
 mod service;
+mod size;
 
 use std::path::PathBuf;
 use std::time::{Instant, SystemTime};
 
 use anyhow::bail;
-use rackpool_client::RackId;
-use rackpool_model::ByteSize;
-use rackpool_output::{UsageError, outln};
+use rackpool_cluster::{Cluster, ClusterOptions};
+use rackpool_model::{ByteSize, RackId};
+use rackpool_output::clock::utc;
+use rackpool_output::numbers::{counted, grouped, latency, rounded};
+use rackpool_output::{Style, UsageError, outln};
+use rackpool_report::{Ablation, Companions, DemoRun, HeatMap, Redis};
+use rackpool_ycsb::{Place, PoolStores, Progress, WorkloadResult, render};
 
-use crate::cluster::{Cluster, ClusterOptions};
-use crate::report::{self, Ablation, Companions, DemoRun, HeatMap, Redis};
-use crate::ycsb::{
-    Plan, Progress, Style, WorkloadName, WorkloadResult, counted, grouped, latency, render, rounded,
-};
-use crate::{Place, PoolStores};
 use leftovers::Leftovers;
+use size::Size;
 
 /// How large the demo is and where its report goes.
 #[derive(Clone, Debug, clap::Args)]
-pub struct Options {
-    /// Folder of the report.
+pub(crate) struct Options {
+    /// Folder for the report.
     #[arg(long, value_name = "DIR", default_value = "report")]
-    pub report: PathBuf,
-    /// Records in the table, each with one value of 64 B.
+    pub(crate) report: PathBuf,
+    /// Number of records in the table, each with one value of 64 B.
     #[arg(long, default_value_t = 100_000)]
-    pub records: u64,
-    /// Operations of each workload.
+    pub(crate) records: u64,
+    /// Number of operations of each workload.
     #[arg(long, default_value_t = 400_000)]
-    pub ops: u64,
-    /// Threads, spread over the racks.
+    pub(crate) ops: u64,
+    /// Number of worker threads, spread over the racks.
     #[arg(long, default_value_t = 2)]
-    pub threads: usize,
-    /// Racks.
+    pub(crate) threads: usize,
+    /// Number of racks: 1 to 256.
     #[arg(long, default_value_t = 2)]
-    pub racks: u16,
-    /// Operations of each of four runs that show what moving hot pages gains; 0 leaves them out.
+    pub(crate) racks: u16,
+    /// Number of operations of each of the four runs that compare moving pages with pages that
+    /// stay. 0 skips these runs.
     #[arg(long, default_value_t = 200_000)]
-    pub swap_ops: u64,
+    pub(crate) swap_ops: u64,
     /// Show no progress.
     #[arg(short, long)]
-    pub quiet: bool,
+    pub(crate) quiet: bool,
+}
+
+impl Options {
+    const fn size(&self) -> Size {
+        Size {
+            records: self.records,
+            operations: self.ops,
+            threads: self.threads,
+            quiet: self.quiet,
+        }
+    }
 }
 
 /// Runs the demo.
-pub fn run(options: &Options) -> anyhow::Result<()> {
-    let (began, started) = (Instant::now(), report::utc(SystemTime::now()));
+pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
+    let (began, started) = (Instant::now(), utc(SystemTime::now()));
     let mut cluster_options = ClusterOptions::ephemeral()?;
     cluster_options.racks = options.racks;
-    let (points, scans) = plans(options).map_err(UsageError::new)?;
+    let (points, scans) = options.size().plans().map_err(UsageError::new)?;
     let racks = options.racks.into();
     let daemons = counted(racks, "rack daemon", "rack daemons");
     outln!("starting a metadata server and {daemons} on this machine ...")?;
@@ -70,8 +84,8 @@ pub fn run(options: &Options) -> anyhow::Result<()> {
     let stores = PoolStores::at(&place)?;
     outln!("running YCSB with clients in every rack; every value read is checked ...\n")?;
     let progress = Progress::new(options.quiet);
-    let mut session = crate::ycsb::run(&points, &stores, progress)?;
-    session.workloads.extend(crate::ycsb::run(&scans, &stores, progress)?.workloads);
+    let mut session = rackpool_ycsb::run(&points, &stores, progress)?;
+    session.workloads.extend(rackpool_ycsb::run(&scans, &stores, progress)?.workloads);
     drop(stores);
     outln!("{}", render(&session, Style::of_stdout()))?;
     let mut problems = session.problems();
@@ -84,7 +98,7 @@ pub fn run(options: &Options) -> anyhow::Result<()> {
     let run = DemoRun {
         title: format!("rackpool demo: YCSB on {}", counted(racks, "rack", "racks")),
         started,
-        machine: report::machine_facts(),
+        machine: rackpool_report::machine_facts(),
         pool,
         results: session.phases().cloned().collect(),
         ablation,
@@ -100,7 +114,7 @@ pub fn run(options: &Options) -> anyhow::Result<()> {
             ),
         ],
     };
-    let paths = report::write(&options.report, &run)?;
+    let paths = rackpool_report::write(&options.report, &run)?;
     outln!("report  {}", paths.html.display())?;
     outln!("plots   {} files beside it", paths.plots.len())?;
     outln!("data    {}", paths.json.display())?;
@@ -111,41 +125,10 @@ pub fn run(options: &Options) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The plans: the workloads of single records, then the workload of scans on the same records. A
-/// scan reads about 50 records, so the second plan has one 50th of the operations.
-fn plans(options: &Options) -> anyhow::Result<(Plan, Plan)> {
-    let (scanning, single) =
-        WorkloadName::ALL.into_iter().partition(|name| *name == WorkloadName::E);
-    let points = crate::ycsb::Options {
-        workloads: single,
-        records: options.records,
-        operations: options.ops,
-        threads: options.threads,
-        verify: true,
-        ..Default::default()
-    };
-    let scans = crate::ycsb::Options {
-        workloads: scanning,
-        operations: (options.ops / 50).max(options.threads as u64),
-        no_load: true,
-        ..points.clone()
-    };
-    Ok((points.plan()?, scans.plan()?))
-}
-
-/// The size of what runs through a socket, where an operation takes longer.
-fn through_a_socket(options: &Options) -> Options {
-    Options {
-        records: (options.records / 10).max(1),
-        ops: (options.ops / 40).max(1),
-        ..options.clone()
-    }
-}
-
 /// Runs the workloads through a Redis server of this machine, if there is one.
 fn through_redis(options: &Options, leftovers: &Leftovers) -> anyhow::Result<Redis> {
     outln!("the same through Redis on this machine ...\n")?;
-    let redis = redis::run(&through_a_socket(options), leftovers)?;
+    let redis = redis::run(&options.size().through_a_socket(), leftovers)?;
     if let Redis::NotCompared { why } = &redis {
         outln!("  left out  {why}")?;
     }
@@ -167,9 +150,7 @@ fn companions(
     leftovers: &Leftovers,
 ) -> anyhow::Result<Companions> {
     outln!("the same through Redis' protocol, and a file system, in every rack ...\n")?;
-    let Options { records, ops: operations, threads, quiet, .. } = through_a_socket(options);
-    let size = ablation::Size { records, operations, threads, quiet };
-    let session = service::run(&size, cluster)?;
+    let session = service::run(&options.size().through_a_socket(), cluster)?;
     outln!("{}", render(&session, Style::of_stdout()))?;
     let mut shown =
         Companions { service: session.phases().cloned().collect(), ..Companions::default() };
@@ -198,12 +179,7 @@ fn swaps(
         return Ok((None, None));
     }
     outln!("the same with pages that stay and with pages that move ...\n")?;
-    let size = ablation::Size {
-        records: options.records,
-        operations: options.swap_ops,
-        threads: options.threads,
-        quiet: options.quiet,
-    };
+    let size = Size { operations: options.swap_ops, ..options.size() };
     let (ablation, heat) = ablation::run(&size, leftovers)?;
     for run in &ablation.runs {
         let how = if run.swap { "hot pages move" } else { "pages stay" };

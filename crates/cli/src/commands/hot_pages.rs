@@ -7,38 +7,38 @@ use rackpool_model::{ByteSize, HeatRules};
 
 /// What is not given is what `rackpool-daemon` takes by default.
 #[derive(Clone, Debug, Default, clap::Args)]
-pub struct HotPages {
-    /// Whether hot pages move to where they are used [default: on].
+pub(crate) struct HotPages {
+    /// Move hot pages to the rack that uses them [default: on].
     #[arg(long, value_name = "ON|OFF")]
-    pub swap: Option<Switch>,
-    /// Hp: a page that is hotter than this is hot; nothing is cooler than 1 [default: 4].
+    pub(crate) swap: Option<Switch>,
+    /// Hotness above which a page is hot (Hp in the Rcmp paper), at least 1 [default: 4].
     #[arg(long, value_name = "HOTNESS")]
-    pub hot: Option<f64>,
-    /// Rrw: a hot page with more reads than this for each write is read-hot [default: 0.9].
+    pub(crate) hot: Option<f64>,
+    /// Reads per write above which a hot page is read-hot (Rrw in the Rcmp paper) [default: 0.9].
     #[arg(long, value_name = "RATIO")]
-    pub read_hot: Option<f64>,
-    /// lambda: how fast hotness fades, per second [default: 0.04].
+    pub(crate) read_hot: Option<f64>,
+    /// Decay rate of hotness per second (lambda in the Rcmp paper) [default: 0.04].
     #[arg(long, value_name = "RATE")]
-    pub heat_decay: Option<f64>,
-    /// Tl: after this many milliseconds without an access a page counts as never used
-    /// [default: 100000].
+    pub(crate) heat_decay: Option<f64>,
+    /// Time without an access after which the hotness of a page restarts from zero, in milliseconds
+    /// (Tl in the Rcmp paper) [default: 100000].
     #[arg(long, value_name = "MS")]
-    pub heat_lifetime_ms: Option<u64>,
-    /// How many milliseconds a page that has come is not given away again [default: 1000].
+    pub(crate) heat_lifetime_ms: Option<u64>,
+    /// Time for which a page that has moved does not move again, in milliseconds [default: 1000].
     #[arg(long, value_name = "MS")]
-    pub rest_ms: Option<u64>,
-    /// How many milliseconds a rack that did not get a page leaves it alone [default: 200].
+    pub(crate) rest_ms: Option<u64>,
+    /// Time for which a rack does not request a refused page again, in milliseconds [default: 200].
     #[arg(long, value_name = "MS")]
-    pub swap_pause_ms: Option<u64>,
-    /// Bytes a second that copies of pages may take, 0 for as many as there are [default: a quarter
-    /// of --bandwidth-gbps].
+    pub(crate) swap_pause_ms: Option<u64>,
+    /// Bandwidth limit of page copies in bytes per second. 0 means no limit [default: a quarter of
+    /// --bandwidth-gbps].
     #[arg(long, value_name = "BYTES")]
-    pub swap_bandwidth: Option<ByteSize>,
+    pub(crate) swap_bandwidth: Option<ByteSize>,
 }
 
 /// On or off.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Switch {
+pub(crate) enum Switch {
     /// Yes.
     On,
     /// No.

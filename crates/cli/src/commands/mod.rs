@@ -1,31 +1,19 @@
 //! The commands of `rackpool`.
 
-pub mod audit;
-pub mod credentials;
-pub mod demo;
-pub mod explain;
-pub mod hot_pages;
+pub(crate) mod audit;
+pub(crate) mod credentials;
+pub(crate) mod demo;
+pub(crate) mod doctor;
+pub(crate) mod explain;
+pub(crate) mod heat;
+pub(crate) mod hot_pages;
 mod json;
-pub mod racks;
-pub mod root;
+pub(crate) mod root;
 mod roots;
-pub mod server;
+pub(crate) mod server;
 mod signals;
-pub mod status;
-pub mod table;
-pub mod top;
-pub mod up;
-pub mod ycsb;
-
-use std::path::PathBuf;
-
-/// The default folder of a pool.
-const DEFAULT_DIR: &str = "/dev/shm/rackpool";
-
-/// Which pool.
-#[derive(Clone, Debug, clap::Args)]
-pub struct PoolFolder {
-    /// Folder of the pool.
-    #[arg(long, value_name = "DIR", default_value = DEFAULT_DIR)]
-    pub dir: PathBuf,
-}
+pub(crate) mod status;
+pub(crate) mod table;
+pub(crate) mod top;
+pub(crate) mod up;
+pub(crate) mod ycsb;

@@ -1,28 +1,29 @@
 //! `rackpool root`: lists the names of a pool, and removes one.
 
 use anyhow::bail;
+use rackpool_admin::{MetadataServer, put_root};
 use rackpool_model::{GlobalAddr, RootUpdate};
 use rackpool_output::{UsageError, outln};
 use rackpool_wire::bounds::check_name;
 use rackpool_wire::metadata::PoolStatus;
 
-use super::json;
-use super::racks::{WhichPool, put_root};
-use super::roots::{Content, Root, content_of, local_member, look_at_roots, open_pool, printable};
-use crate::metadata::MetadataServer;
+use super::roots::{
+    Content, Root, content_of, local_member, look_at_roots, open_pool, printable, roots_as_json,
+};
+use crate::pool_arguments::WhichPool;
 
 /// What is done.
 #[derive(Clone, Debug, clap::Args)]
-pub struct Options {
+pub(crate) struct Options {
     #[command(subcommand)]
     action: Action,
 }
 
 #[derive(Clone, Debug, clap::Subcommand)]
 enum Action {
-    /// List the names: address, home of the page, and what lies there.
+    /// List the named addresses, with the home of each page and the type of the object.
     Ls(Ls),
-    /// Remove a name. The memory that it names stays in use.
+    /// Remove a name. The memory at its address stays allocated.
     Rm(Rm),
 }
 
@@ -30,16 +31,17 @@ enum Action {
 struct Ls {
     #[command(flatten)]
     which: WhichPool,
-    /// Print JSON, as docs/design/seeing.md describes it.
+    /// Print JSON. docs/design/seeing.md describes the format.
     #[arg(long)]
     json: bool,
 }
 
 #[derive(Clone, Debug, clap::Args)]
 struct Rm {
-    /// The name.
+    /// Name to remove.
     name: String,
-    /// Also the name of a table, whose memory stays in use then, and nothing leads to it any more.
+    /// Remove the name even if it leads to a table. The memory of the table is then leaked: it
+    /// stays allocated, and no name reaches it.
     #[arg(long)]
     keep_memory: bool,
     #[command(flatten)]
@@ -47,7 +49,7 @@ struct Rm {
 }
 
 /// Lists or removes.
-pub fn run(options: &Options) -> anyhow::Result<()> {
+pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
     match &options.action {
         Action::Ls(options) => list(options),
         Action::Rm(options) => remove(options),
@@ -58,7 +60,7 @@ fn list(options: &Ls) -> anyhow::Result<()> {
     let server = options.which.server()?;
     let roots = look_at_roots(&server, &server.status()?)?;
     if options.json {
-        outln!("{:#}", json::roots(&roots))?;
+        outln!("{:#}", roots_as_json(&roots))?;
         return Ok(());
     }
     print_roots(&roots, "the pool has no roots")
@@ -95,8 +97,8 @@ fn remove(options: &Rm) -> anyhow::Result<()> {
     if !options.keep_memory && is_table() {
         let name = printable(name);
         bail!(UsageError::new(format!(
-            "the root '{name}' leads to a table: `rackpool table rm` removes it with its memory, \
-             --keep-memory the name alone"
+            "the root '{name}' leads to a table: remove the table and its memory with `rackpool table \
+             rm`, or only the name with --keep-memory"
         )));
     }
     remove_root(&server, &pool, name, addr)?;
@@ -108,10 +110,9 @@ fn remove(options: &Rm) -> anyhow::Result<()> {
 pub(super) fn address_of(pool: &PoolStatus, name: &str) -> anyhow::Result<GlobalAddr> {
     match pool.roots.iter().find(|(known, _)| known == name) {
         Some((_, addr)) => Ok(*addr),
-        None => bail!(
-            "the pool has no root '{}': `rackpool root ls` lists those that there are",
-            printable(name)
-        ),
+        None => {
+            bail!("the pool has no root '{}': `rackpool root ls` lists all roots", printable(name))
+        }
     }
 }
 
@@ -131,9 +132,11 @@ pub(super) fn remove_root(
     match now {
         _ if is_removed => Ok(()),
         Some(now) => bail!(
-            "the root '{name}' was changed from {addr} to {now} meanwhile and is left as it is: look \
-             again (`rackpool root ls`)"
+            "the root '{name}' was changed from {addr} to {now} by another program meanwhile and is not \
+             removed: check it (`rackpool root ls`) and repeat the command"
         ),
-        None => bail!("the root '{name}' was removed by somebody else meanwhile"),
+        None => bail!(
+            "the root '{name}' was removed by another program meanwhile: there is nothing to do"
+        ),
     }
 }

@@ -4,13 +4,12 @@ use std::fmt;
 use std::sync::Arc;
 
 use anyhow::Context;
+use rackpool_admin::{MemberReach, MetadataServer, own_addresses, reach};
 use rackpool_client::{ClientOptions, Pool};
 use rackpool_model::{GlobalAddr, PageSize, RackId};
 use rackpool_output::chain;
 use rackpool_wire::metadata::{Member, PoolStatus};
-
-use super::racks::{MemberReach, own_addresses, reach};
-use crate::metadata::MetadataServer;
+use serde_json::{Value, json};
 
 /// A root.
 #[derive(Clone, Debug)]
@@ -151,6 +150,25 @@ pub(super) fn content_of(pool: &Pool, addr: GlobalAddr) -> Result<Content, Strin
 
 /// Why only the metadata server can be asked.
 const NO_LOCAL_RACK: &str = "no rack of the pool is served on this host: ask on the host of a rack";
+
+/// The output of `rackpool root ls --json`: docs/design/seeing.md.
+pub(super) fn roots_as_json(roots: &[Root]) -> Value {
+    let root = |root: &Root| {
+        let home = match root.page {
+            RootPage::Home(rack) => Some(rack.0),
+            RootPage::Lost | RootPage::None => None,
+        };
+        json!({
+            "name": root.name,
+            "address": root.addr.to_string(),
+            "state": root.page.state(),
+            "home": home,
+            "content": root.content.as_ref().ok().map(|content| content.name()),
+            "reason": root.content.as_ref().err(),
+        })
+    };
+    json!({"roots": roots.iter().map(root).collect::<Vec<_>>()})
+}
 
 #[cfg(test)]
 mod tests {

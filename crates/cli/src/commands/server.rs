@@ -5,22 +5,25 @@ use std::os::unix::process::CommandExt;
 use std::process::Command;
 
 use anyhow::anyhow;
+use rackpool_cluster::find_program;
 use rackpool_config::ConfigFile;
-
-use crate::cluster::find;
 
 /// What the program is told.
 #[derive(Clone, Debug, clap::Args)]
 #[command(disable_help_flag = true)]
-pub struct Options {
-    /// Its options; `--help` lists them.
+pub(crate) struct Options {
+    /// Options of the program. `--help` lists them.
     #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "OPTIONS")]
     options: Vec<OsString>,
 }
 
 /// Replaces this process by the program.
-pub fn run(program: &'static str, config: &ConfigFile, options: &Options) -> anyhow::Result<()> {
-    let mut command = Command::new(find(program)?);
+pub(crate) fn run(
+    program: &'static str,
+    config: &ConfigFile,
+    options: &Options,
+) -> anyhow::Result<()> {
+    let mut command = Command::new(find_program(program)?);
     if let Some(file) = &config.config {
         command.arg("--config").arg(file);
     }

@@ -1,27 +1,27 @@
 //! `rackpool status`: a pool's racks and their metrics.
 
+mod json;
+
+use rackpool_admin::{RackLook, RackState, look_at_racks};
 use rackpool_model::ByteSize;
 use rackpool_output::{OutputError, outln};
 use rackpool_wire::control::RackStatus;
 
-use super::json;
-use super::racks::{RackLook, RackState, WhichPool, look_at_racks};
-
-pub use super::racks::rack_status;
+use crate::pool_arguments::WhichPool;
 
 /// Which pool is shown.
 #[derive(Clone, Debug, clap::Args)]
-pub struct Options {
+pub(crate) struct Options {
     /// The pool.
     #[command(flatten)]
-    pub which: WhichPool,
-    /// Print JSON, as docs/design/seeing.md describes it.
+    pub(crate) which: WhichPool,
+    /// Print JSON. docs/design/seeing.md describes the format.
     #[arg(long)]
-    pub json: bool,
+    pub(crate) json: bool,
 }
 
 /// Prints the state of the pool.
-pub fn run(options: &Options) -> anyhow::Result<()> {
+pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
     let server = options.which.server()?;
     let (pool, address) = (server.status()?, server.address());
     let racks = look_at_racks(&pool, 0);

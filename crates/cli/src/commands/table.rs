@@ -1,25 +1,24 @@
 //! `rackpool table`: lists, creates, measures and removes tables.
 
-use std::collections::{BTreeMap, BTreeSet};
+mod json;
+mod measured;
+
 use std::sync::Arc;
 
 use anyhow::{Context, bail};
-use rackpool_client::Pool;
-use rackpool_kv::{Destroyed, KvError, Options as Layout, Part, Table, Walk};
-use rackpool_model::{ByteSize, GlobalAddr, PageId, PageSize, RackId};
+use rackpool_kv::{Destroyed, KvError, Options as Layout, Table};
+use rackpool_model::ByteSize;
 use rackpool_output::{UsageError, outln};
 use rackpool_wire::bounds::check_name;
-use rackpool_wire::metadata::PoolStatus;
 
-use super::json;
-use super::racks::WhichPool;
 use super::root::{address_of, print_roots, remove_root};
-use super::roots::{Content, content_of, look_at_roots, open_pool, printable};
-use crate::metadata::{LocatedPages, MetadataServer};
+use super::roots::{Content, content_of, look_at_roots, open_pool, printable, roots_as_json};
+use crate::pool_arguments::WhichPool;
+use measured::measure;
 
 /// What is done.
 #[derive(Clone, Debug, clap::Args)]
-pub struct Options {
+pub(crate) struct Options {
     #[command(subcommand)]
     action: Action,
 }
@@ -28,11 +27,11 @@ pub struct Options {
 enum Action {
     /// List the names that lead to tables and volumes.
     Ls(Shown),
-    /// Make an empty table.
+    /// Create an empty table.
     Create(Create),
-    /// Say what a table has: entries, bytes, segments, and the racks where its pages are.
+    /// Show a table's entries, bytes and segments, and the racks of its pages.
     Stat(Stat),
-    /// Remove a table: its name first, then all of its memory. No program may use it any more.
+    /// Remove a table: first its name, then its memory. Stop all programs that use it before.
     Rm(Named),
 }
 
@@ -40,14 +39,14 @@ enum Action {
 struct Shown {
     #[command(flatten)]
     which: WhichPool,
-    /// Print JSON, as docs/design/seeing.md describes it.
+    /// Print JSON. docs/design/seeing.md describes the format.
     #[arg(long)]
     json: bool,
 }
 
 #[derive(Clone, Debug, clap::Args)]
 struct Named {
-    /// The table's name.
+    /// Name of the table.
     name: String,
     #[command(flatten)]
     which: WhichPool,
@@ -55,7 +54,7 @@ struct Named {
 
 #[derive(Clone, Debug, clap::Args)]
 struct Stat {
-    /// The table's name.
+    /// Name of the table.
     name: String,
     #[command(flatten)]
     shown: Shown,
@@ -65,16 +64,18 @@ struct Stat {
 struct Create {
     #[command(flatten)]
     named: Named,
-    /// The table grows to at most 2^N segments: 0 to 18 [default: 16, or what the pages allow].
+    /// Maximum number of segments, as a power of two: 0 to 18 [default: 16, or less if the page
+    /// size requires it].
     #[arg(long, value_name = "N")]
     max_depth: Option<u8>,
-    /// Bytes of a segment: a power of two from 256 to 1M [default: 32K, or what the pages allow].
+    /// Size of a segment in bytes: a power of two from 256 to 1M [default: 32K, or less if the page
+    /// size requires it].
     #[arg(long, value_name = "BYTES")]
     segment_size: Option<ByteSize>,
 }
 
 /// Runs the chosen action.
-pub fn run(options: &Options) -> anyhow::Result<()> {
+pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
     match &options.action {
         Action::Ls(options) => list(options),
         Action::Create(options) => create(options),
@@ -88,7 +89,7 @@ fn list(options: &Shown) -> anyhow::Result<()> {
     let mut roots = look_at_roots(&server, &server.status()?)?;
     roots.retain(|root| root.content != Ok(Content::Other));
     if options.json {
-        outln!("{:#}", json::roots(&roots))?;
+        outln!("{:#}", roots_as_json(&roots))?;
         return Ok(());
     }
     print_roots(&roots, "the pool has no tables with names")
@@ -116,78 +117,6 @@ fn create(options: &Create) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The measurements of a table.
-#[derive(Debug, Default)]
-pub(super) struct Measured {
-    pub(super) walk: Walk,
-    pub(super) entries: u64,
-    pub(super) segments: u64,
-    pub(super) spare_segments: u64,
-    pub(super) objects: u64,
-    pub(super) bytes: u64,
-    /// Number of the table's pages in each rack.
-    pub(super) pages: BTreeMap<RackId, u64>,
-    pub(super) lost_pages: u64,
-}
-
-impl Measured {
-    pub(super) fn load_factor(&self) -> f64 {
-        let slots = self.segments.saturating_mul(self.walk.segment_entries).max(1);
-        #[expect(clippy::cast_precision_loss, reason = "a number for people")]
-        let factor = self.entries as f64 / slots as f64;
-        factor
-    }
-}
-
-fn measure(
-    server: &MetadataServer,
-    status: &PoolStatus,
-    pool: Arc<Pool>,
-    addr: GlobalAddr,
-) -> anyhow::Result<Measured> {
-    let size = PageSize::from_bytes(status.page_bytes).context("the pool has no racks")?;
-    let mut found = Measured::default();
-    let mut pages = BTreeSet::new();
-    found.walk = Table::walk(pool, addr, |part, addr, bytes| {
-        found.objects += 1;
-        found.bytes += bytes.unwrap_or(0);
-        pages.extend(addr.page(size));
-        match part {
-            Part::Entry => found.entries += 1,
-            Part::Segment => found.segments += 1,
-            Part::SpareSegment => found.spare_segments += 1,
-            _ => {}
-        }
-    })?;
-    for (home, count) in homes(server, pages)? {
-        match home {
-            Some(rack) => drop(found.pages.insert(rack, count)),
-            None => found.lost_pages = count,
-        }
-    }
-    Ok(found)
-}
-
-/// Counts the pages in each rack. One answer of the metadata server often covers many pages.
-fn homes(
-    server: &MetadataServer,
-    pages: BTreeSet<PageId>,
-) -> anyhow::Result<BTreeMap<Option<RackId>, u64>> {
-    let mut homes = BTreeMap::new();
-    let mut known: Option<LocatedPages> = None;
-    for page in pages {
-        let home = match known {
-            Some(LocatedPages { pages, home }) if pages.contains(page) => Some(home),
-            _ => {
-                known = server.lookup(page)?;
-                known.map(|found| found.home)
-            }
-        };
-        *homes.entry(home).or_default() += 1;
-    }
-    Ok(homes)
-}
-
 fn stat(options: &Stat) -> anyhow::Result<()> {
     let Stat { name, shown: Shown { which, json } } = options;
     let server = which.server()?;
@@ -198,10 +127,16 @@ fn stat(options: &Stat) -> anyhow::Result<()> {
     let table = match content {
         Content::Table => addr,
         Content::Volume => rackpool_fs::table_of(&*pool, addr)?.with_context(|| {
-            format!("the volume '{}' is not complete: the next mount completes it", printable(name))
+            format!(
+                "the volume '{}' is incomplete: mount it once, which completes it",
+                printable(name)
+            )
         })?,
         Content::Other => {
-            bail!("the root '{}' leads to no table: see `rackpool root ls`", printable(name))
+            bail!(
+                "the root '{}' does not lead to a table: `rackpool table ls` lists the tables",
+                printable(name)
+            )
         }
     };
     let found = measure(&server, &status, pool, table)?;
@@ -211,7 +146,7 @@ fn stat(options: &Stat) -> anyhow::Result<()> {
     }
     let kind = match content {
         Content::Volume => " of files: what follows is of its table of names",
-        _ if !found.walk.is_complete => ", not complete: whoever opens it completes it",
+        _ if !found.walk.is_complete => ", incomplete: the next program that opens it completes it",
         _ => "",
     };
     outln!("{:<12} '{}' at {table}{kind}", content.name(), printable(name))?;
@@ -260,7 +195,10 @@ fn remove(options: &Named) -> anyhow::Result<()> {
             printable(name)
         ),
         Content::Other => {
-            bail!("the root '{}' leads to no table: see `rackpool root ls`", printable(name))
+            bail!(
+                "the root '{}' does not lead to a table: `rackpool table ls` lists the tables",
+                printable(name)
+            )
         }
     }
     let table =

@@ -4,59 +4,50 @@ mod columns;
 mod frame;
 mod json;
 mod keys;
+mod look;
 mod rates;
 
 use std::io::{IsTerminal, Write};
 use std::time::{Duration, Instant};
 
-use rackpool_output::{chain, outln, print};
-use rackpool_wire::metadata::PoolStatus;
+use rackpool_admin::MetadataServer;
+use rackpool_output::{Style, chain, outln, print};
 
-use super::racks::{RackLook, WhichPool, look_at_racks};
 use super::signals::Interrupts;
-use crate::MetadataServer;
-use crate::ycsb::Style;
+use crate::pool_arguments::WhichPool;
 use columns::Sort;
 use frame::View;
 use keys::{Key, Keys};
+use look::{Look, look};
 
 /// What is shown, and how often.
 #[derive(Clone, Debug, clap::Args)]
-pub struct Options {
+pub(crate) struct Options {
     #[command(flatten)]
     which: WhichPool,
-    /// Seconds between two looks.
+    /// Interval between two samples, in seconds: 0.1 to 3600.
     #[arg(long, default_value_t = 1.0, value_parser = interval)]
-    pub interval: f64,
-    /// Hottest pages to show, at most.
+    pub(crate) interval: f64,
+    /// Maximum number of hot pages to show: 0 to 256.
     #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u16).range(0..=256))]
-    pub pages: u16,
-    /// Print once and end; that is what happens when the output is no terminal.
+    pub(crate) pages: u16,
+    /// Print one sample and end. This is the default if standard output is not a terminal.
     #[arg(long)]
-    pub once: bool,
-    /// Print a line of JSON for each look, as docs/design/seeing.md describes it.
+    pub(crate) once: bool,
+    /// Print a line of JSON for each sample. docs/design/seeing.md describes the format.
     #[arg(long)]
-    pub json: bool,
+    pub(crate) json: bool,
 }
 
 fn interval(text: &str) -> Result<f64, String> {
     match text.parse::<f64>() {
         Ok(seconds) if (0.1..=3600.0).contains(&seconds) => Ok(seconds),
-        _ => Err("seconds from 0.1 to 3600".into()),
+        _ => Err("give a number of seconds from 0.1 to 3600".into()),
     }
 }
 
-/// The state of the pool at one point in time.
-#[derive(Clone, Debug)]
-pub(super) struct Look {
-    pub(super) at: Instant,
-    pub(super) address: String,
-    pub(super) pool: PoolStatus,
-    pub(super) racks: Vec<RackLook>,
-}
-
 /// Shows the pool until a signal arrives.
-pub fn run(options: &Options) -> anyhow::Result<()> {
+pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
     let server = options.which.server()?;
     let first = look(&server, options.pages)?;
     let interval = Duration::from_secs_f64(options.interval);
@@ -157,12 +148,6 @@ const fn change(sort: &mut Sort, key: Key) {
         Key::Down => sort.is_descending = true,
         Key::Right | Key::Quit => {}
     }
-}
-
-fn look(server: &MetadataServer, pages: u16) -> anyhow::Result<Look> {
-    let pool = server.status()?;
-    let racks = look_at_racks(&pool, pages);
-    Ok(Look { at: Instant::now(), address: server.address().to_owned(), pool, racks })
 }
 
 /// The terminal's alternate screen; dropping it switches back.

@@ -3,89 +3,91 @@
 use std::path::PathBuf;
 
 use anyhow::bail;
+use rackpool_cluster::{Cluster, ClusterOptions, Supervisor};
 use rackpool_model::{ByteSize, FabricKind};
+use rackpool_output::numbers::counted;
 use rackpool_output::{UsageError, banner};
 use rackpool_shm::memory::MemoryKind;
 
-use super::DEFAULT_DIR;
 use super::hot_pages::HotPages;
 use super::signals::Interrupts;
-use crate::cluster::{Cluster, ClusterOptions, Supervisor};
-use crate::ycsb::counted;
+use crate::pool_arguments::DEFAULT_DIR;
 
 /// How `rackpool up` starts a pool.
 #[derive(Clone, Debug, clap::Args)]
-pub struct Options {
-    /// How many racks: 1 to 256.
+pub(crate) struct Options {
+    /// Number of racks: 1 to 256.
     #[arg(long, default_value_t = 2)]
-    pub racks: u16,
-    /// CXL memory of each rack, emulated by shared memory: like 512M or 8G. Only what is used
-    /// takes room.
+    pub(crate) racks: u16,
+    /// Memory of each rack in bytes, or with a suffix like 512M or 8G. It is emulated by shared
+    /// memory; a page takes memory when it is first used.
     #[arg(long, default_value = "1G")]
-    pub memory: ByteSize,
-    /// What the memory is: tmpfs (a file in the pool's folder), memfd (ends with each daemon),
+    pub(crate) memory: ByteSize,
+    /// Kind of memory: tmpfs (a file in the pool's folder), memfd (freed when the daemon ends),
     /// huge:2M or huge:1G (reserved huge pages), numa:N (a NUMA node), or dax:/dev/daxX.Y (a CXL
-    /// device; one rack only).
+    /// device; requires --racks 1).
     #[arg(long, default_value = "tmpfs")]
-    pub memory_kind: MemoryKind,
-    /// Extra latency of each local access in nanoseconds, to emulate CXL memory: the Rcmp paper's
+    pub(crate) memory_kind: MemoryKind,
+    /// Extra latency of each local access in nanoseconds, to emulate CXL memory. The Rcmp paper's
     /// emulation adds about 50.
     #[arg(long, default_value_t = 0)]
-    pub cxl_latency_ns: u32,
-    /// NUMA node of the daemons' threads and of the clients' files: a number, auto or none.
+    pub(crate) cxl_latency_ns: u32,
+    /// NUMA node of the data planes' threads and of the clients' files: a number, auto (the node of
+    /// the RDMA card, else the node nearest to the memory) or none.
     #[arg(long, default_value = "auto")]
-    pub numa_node: String,
-    /// Processors of the daemons' data planes, one for each rack in order, like 0,1; keep other
-    /// programs off them [default: any].
+    pub(crate) numa_node: String,
+    /// Dedicated processors of the data planes' threads, one for each rack in order, like 0,1. Keep
+    /// other programs off them [default: any processor].
     #[arg(long, value_name = "NUMBERS", value_delimiter = ',')]
-    pub cpus: Vec<u32>,
+    pub(crate) cpus: Vec<u32>,
     /// Page size: a power of two from 4K to 1G.
     #[arg(long, default_value = "2M")]
-    pub page_size: ByteSize,
-    /// How the racks reach each other: emulated (shared memory with a model of latency and
-    /// bandwidth), tcp, or verbs (an RDMA device of this host).
+    pub(crate) page_size: ByteSize,
+    /// Fabric between the racks: emulated (shared memory with a model of latency and bandwidth),
+    /// tcp, or verbs (an RDMA device of this host).
     #[arg(long, default_value_t)]
-    pub fabric: FabricKind,
-    /// Latency of the emulated fabric in microseconds: of a one-sided operation or a message.
+    pub(crate) fabric: FabricKind,
+    /// Latency of a one-sided operation or a message on the emulated fabric, in microseconds.
     #[arg(long, default_value_t = 2.0)]
-    pub latency_us: f64,
-    /// Bandwidth of the emulated fabric in Gbit/s.
+    pub(crate) latency_us: f64,
+    /// Bandwidth of each direction of the emulated fabric, in Gbit/s.
     #[arg(long, default_value_t = 100.0)]
-    pub bandwidth_gbps: f64,
-    /// How long a rack that is not heard of is taken for alive, in milliseconds: more where
-    /// processes may stand still for long.
+    pub(crate) bandwidth_gbps: f64,
+    /// Lease time in milliseconds: a rack without a heartbeat for this time is down. Raise it if
+    /// processes of this host may be paused for longer.
     #[arg(
         long,
         value_name = "MS",
         default_value_t = 2000,
         value_parser = clap::value_parser!(u64).range(100..=3_600_000)
     )]
-    pub lease_ms: u64,
-    /// Priority of the daemons' data planes, from -20 (first) to 19 (last) [default: -15 where that
-    /// is allowed].
+    pub(crate) lease_ms: u64,
+    /// Nice value of the data planes' threads: -20 (highest priority) to 19 (lowest) [default: -15
+    /// if the process may set it].
     #[arg(long, allow_negative_numbers = true, value_parser = clap::value_parser!(i32).range(-20..=19))]
-    pub nice: Option<i32>,
-    /// Microseconds that idle processors of the host may take to wake: 0 keeps them awake, which
-    /// costs power [default: as the host is set up].
+    pub(crate) nice: Option<i32>,
+    /// Maximum wake-up latency of the host's idle processors, in microseconds. 0 keeps them awake,
+    /// which costs power [default: the host's setting].
     #[arg(long, value_name = "MICROSECONDS", value_parser = clap::value_parser!(u32).range(0..=1_000_000))]
-    pub wake_latency_us: Option<u32>,
-    /// Milliseconds for which the daemons' data planes go on looking for requests after the last
-    /// one, before they sleep: for processors of their own (--cpus) [default: some microseconds].
+    pub(crate) wake_latency_us: Option<u32>,
+    /// Busy-poll window in milliseconds: a data plane polls for this time after the last request
+    /// before it sleeps. Use it with dedicated processors (--cpus). 0 polls for some microseconds
+    /// [default: 0].
     #[arg(long, value_name = "MILLISECONDS", value_parser = clap::value_parser!(u32).range(0..=3_600_000))]
-    pub poll_ms: Option<u32>,
-    /// When hot pages move.
+    pub(crate) poll_ms: Option<u32>,
+    /// The rules for swaps of hot pages.
     #[command(flatten)]
-    pub hot_pages: HotPages,
-    /// Folder of the pool's memory.
+    pub(crate) hot_pages: HotPages,
+    /// Folder of the pool, on a memory file system.
     #[arg(long, value_name = "DIR", default_value = DEFAULT_DIR)]
-    pub dir: PathBuf,
+    pub(crate) dir: PathBuf,
     /// File of the metadata server's store [default: ~/.local/state/rackpool/metadata.redb].
     #[arg(long, value_name = "FILE")]
-    pub store: Option<PathBuf>,
-    /// Use a fresh folder and remove it at the end. Without this, memory and metadata stay, and
-    /// the next `rackpool up` goes on with them.
+    pub(crate) store: Option<PathBuf>,
+    /// Use a new folder and remove it at the end. Without this option, memory and metadata are kept
+    /// and the next `rackpool up` uses them again.
     #[arg(long, conflicts_with_all = ["dir", "store"])]
-    pub ephemeral: bool,
+    pub(crate) ephemeral: bool,
 }
 
 fn default_store() -> anyhow::Result<PathBuf> {
@@ -93,7 +95,9 @@ fn default_store() -> anyhow::Result<PathBuf> {
     let home = std::env::var_os("HOME").map(|home| PathBuf::from(home).join(".local/state"));
     match state.or(home) {
         Some(folder) => Ok(folder.join("rackpool").join("metadata.redb")),
-        None => bail!(UsageError::new("no HOME to keep the metadata in: name a --store")),
+        None => bail!(UsageError::new(
+            "the environment has no HOME for the metadata store: give its file with --store"
+        )),
     }
 }
 
@@ -115,7 +119,7 @@ fn cluster_options(options: &Options) -> anyhow::Result<ClusterOptions> {
     cluster.cpus.clone_from(&options.cpus);
     if let (MemoryKind::Dax(device), 2..) = (&options.memory_kind, options.racks) {
         bail!(UsageError::new(format!(
-            "--memory-kind dax: one device is the memory of one rack: --racks 1, or start a rackpool-daemon for each rack with a device of its own ({} is one)",
+            "--memory-kind dax:{} is one device, which holds the memory of one rack only: give --racks 1, or start a rackpool-daemon with a device of its own for each rack",
             device.display()
         )));
     }
@@ -132,7 +136,7 @@ fn cluster_options(options: &Options) -> anyhow::Result<ClusterOptions> {
 }
 
 /// Starts the pool, describes it, restarts processes that die, and stops the pool on a signal.
-pub fn run(options: &Options) -> anyhow::Result<()> {
+pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
     let mut cluster = Cluster::start(cluster_options(options)?)?;
     // Caught only now: otherwise the processes would start with these signals blocked. If this
     // command is ended during the start the processes end as well, because their standard input

@@ -3,53 +3,53 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use rackpool_client::RackId;
+use rackpool_admin::MetadataServer;
+use rackpool_cluster::{metadata_address, racks_in};
+use rackpool_model::RackId;
+use rackpool_output::numbers::grouped;
 use rackpool_output::{UsageError, outln};
+use rackpool_ycsb::{Place, PoolStores, RespStores, Target, TraceRecorder};
 
-use super::PoolFolder;
-use crate::cluster::{metadata_address, racks_in};
-use crate::recorder::Recorder;
-use crate::ycsb::{RespStores, Target, grouped};
-use crate::{MetadataServer, Place, PoolStores};
+use crate::pool_arguments::PoolFolder;
 
 /// What is run, on what, from where.
 #[derive(Clone, Debug, clap::Args)]
 #[group(skip)]
-pub struct Options {
+pub(crate) struct Options {
     /// The pool.
     #[command(flatten)]
-    pub pool: PoolFolder,
-    /// What is measured: `direct`, the table itself; `resp://HOST:PORT`,
-    /// `resp://:PASSWORD@HOST:PORT` or `unix:PATH`, a server that speaks Redis' protocol, used as
-    /// YCSB's own Redis binding does.
+    pub(crate) pool: PoolFolder,
+    /// Store to measure: `direct` (a table in the pool), or a server that speaks the Redis
+    /// protocol: `resp://HOST:PORT`, `resp://:PASSWORD@HOST:PORT` or `unix:PATH`. Records in a
+    /// server have the layout of YCSB's own Redis binding.
     #[arg(long, value_name = "TARGET", default_value = "direct")]
-    pub target: Target,
-    /// Racks the threads run in, in turn [default: all].
+    pub(crate) target: Target,
+    /// Racks of the worker threads, assigned in turn, like 0,1 [default: all racks of the pool].
     #[arg(long, value_name = "N", value_delimiter = ',')]
-    pub racks: Vec<u16>,
-    /// Name of the table in the pool.
+    pub(crate) racks: Vec<u16>,
+    /// Name of the table. It is created if it does not exist.
     #[arg(long, default_value = "ycsb")]
-    pub table: String,
-    /// Note which rack read or wrote which page when in this file, for `rackpool heat replay`.
-    /// Makes the run slower.
+    pub(crate) table: String,
+    /// Record the page accesses of each rack in this file, for `rackpool heat replay`. Recording
+    /// slows down the run.
     #[arg(long, value_name = "FILE")]
-    pub record: Option<PathBuf>,
+    pub(crate) record: Option<PathBuf>,
     /// The benchmark.
     #[command(flatten)]
-    pub ycsb: crate::ycsb::Options,
+    pub(crate) ycsb: rackpool_ycsb::Options,
 }
 
 /// Runs the workloads. Fails if a value was wrong or missing.
-pub fn run(options: &Options) -> anyhow::Result<()> {
+pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
     // Checked before anything is opened, so that a wrong option does not wait for a pool.
     let plan = options.ycsb.plan().map_err(UsageError::new)?;
     if let Target::Resp(server) = &options.target {
         if options.record.is_some() || !options.racks.is_empty() {
             anyhow::bail!(UsageError::new(
-                "--racks and --record go with --target direct only: leave them out"
+                "--racks and --record need --target direct: remove them, or measure a table in the pool"
             ));
         }
-        crate::ycsb::command(&options.ycsb, &RespStores::new(vec![server.clone()], &plan))?;
+        rackpool_ycsb::command(&options.ycsb, &RespStores::new(vec![server.clone()], &plan))?;
         return Ok(());
     }
     let racks = if options.racks.is_empty() {
@@ -59,7 +59,7 @@ pub fn run(options: &Options) -> anyhow::Result<()> {
     };
     if racks.is_empty() {
         anyhow::bail!(
-            "no racks in {}: start a pool with `rackpool up`",
+            "{} has no racks: start a pool with `rackpool up`, or give the folder of another one with --dir",
             options.pool.dir.display()
         );
     }
@@ -68,13 +68,13 @@ pub fn run(options: &Options) -> anyhow::Result<()> {
     let place = Place { dir, racks: &racks, threads, table, ordered: plan.scans_keys() };
     let Some(file) = &options.record else {
         let stores = PoolStores::at(&place)?;
-        crate::ycsb::command(&options.ycsb, &stores)?;
+        rackpool_ycsb::command(&options.ycsb, &stores)?;
         return Ok(());
     };
     let server = MetadataServer::at(metadata_address(dir)?);
-    let recorder = Arc::new(Recorder::start(file, server)?);
+    let recorder = Arc::new(TraceRecorder::start(file, server)?);
     let stores = PoolStores::recorded(&place, &recorder)?;
-    let outcome = crate::ycsb::command(&options.ycsb, &stores);
+    let outcome = rackpool_ycsb::command(&options.ycsb, &stores);
     // The trace is complete even if printing fails.
     let count = recorder.finish()?;
     outcome?;

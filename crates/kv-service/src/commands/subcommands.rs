@@ -44,7 +44,7 @@ static SUBCOMMANDS: &[Subcommand] = &[
     sub!("client", "kill", -3, "<ip:port> | <ID id | ADDR ip:port | LADDR ip:port | TYPE type | USER name | SKIPME yes|no> ...", "Ends the connections that all of this is true of."),
     sub!("client", "list", -2, "[TYPE type | ID id ...]", "Tells of connections, each in a line."),
     sub!("client", "no-evict", 3, "ON|OFF", "Changes nothing: no connection is ended to save memory."),
-    sub!("client", "no-touch", 3, "ON|OFF", "Changes nothing: nobody notes when keys are used."),
+    sub!("client", "no-touch", 3, "ON|OFF", "Has no effect: the service does not record when keys are used."),
     sub!("client", "reply", 3, "ON|OFF|SKIP", "Says whether this connection wants answers; SKIP: not the next one."),
     sub!("client", "setinfo", 4, "LIB-NAME|LIB-VER value", "Says which library this connection uses."),
     sub!("client", "setname", 3, "name", "Gives this connection a name."),
@@ -64,7 +64,7 @@ static SUBCOMMANDS: &[Subcommand] = &[
     sub!("config", "rewrite", 2, "", "Fails: there is no file of parameters."),
     sub!("config", "set", -4, "parameter value ...", "Fails: the options of rackpool-kv say what holds."),
     sub!("object", "encoding", 3, "key", "Tells how the value of a key is kept."),
-    sub!("object", "freq", 3, "key", "Fails: nobody counts how often keys are used."),
+    sub!("object", "freq", 3, "key", "Fails: the service does not count how often keys are used."),
     sub!("object", "help", 2, "", "Gives these lines."),
     sub!("object", "refcount", 3, "key", "Gives 1 for a key that is there, and for a small integer what Redis gives: no two share a value."),
 ];

@@ -27,7 +27,7 @@ impl Listeners {
         let tcp = tcp
             .map(|address| {
                 bind_tcp(address).with_context(|| {
-                    format!("can't listen at {address}: choose another --listen, or end who does")
+                    format!("can't listen on {address}: choose another --listen, or stop the process that listens there")
                 })
             })
             .transpose()?;
@@ -101,7 +101,10 @@ fn bind_unix(path: &Path) -> anyhow::Result<UnixListener> {
             .with_context(|| format!("can't remove the old socket {}", path.display()))?;
     }
     listen_unix(path).with_context(|| {
-        format!("can't listen at {}: choose another --unix, or end who does", path.display())
+        format!(
+            "can't listen on {}: choose another --unix, or stop the process that listens there",
+            path.display()
+        )
     })
 }
 

@@ -29,13 +29,18 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("fs", &["client", "kv"]),
     ("fuse", &["fs", "client", "config", "metrics", "output", "sync"]),
     ("object", &["client"]),
-    // It starts the daemon and the metadata server as processes and prints their answers; the
-    // doctor measures memory of the kinds that `shm` makes.
+    // It starts the servers as processes.
+    ("cluster", &["model", "output", "shm"]),
+    ("admin", &["access", "model", "output", "shm", "wire"]),
+    // It measures memory of the kinds that `shm` makes.
+    ("doctor", &["access", "model", "output", "shm", "sync"]),
+    ("ycsb", &["admin", "client", "kv", "model", "output", "trace"]),
+    ("report", &["model", "output", "ycsb"]),
     (
         "cli",
         &[
-            "client", "kv", "fs", "access", "config", "output", "ring", "shm", "sync", "trace",
-            "wire", "model",
+            "admin", "cluster", "doctor", "report", "ycsb", "client", "kv", "fs", "access",
+            "config", "output", "ring", "shm", "sync", "trace", "wire", "model",
         ],
     ),
     ("sim", &["proto", "model", "wire"]),

@@ -1,87 +1,42 @@
 //! `rackpool audit`: accounts for the bytes in use. It walks all objects reachable from roots and
 //! compares them with the objects in use in the racks of this host. It only reads.
 
+mod account;
 mod census;
+mod json;
 mod text;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use anyhow::Context;
+use rackpool_admin::{MemberReach, own_addresses, reach};
 use rackpool_client::Pool;
 use rackpool_kv::Table;
 use rackpool_model::{GlobalAddr, RackId};
 use rackpool_output::{chain, outln};
 use rackpool_wire::metadata::PoolStatus;
 
-use super::json;
-use super::racks::{MemberReach, WhichPool, own_addresses, reach};
 use super::roots::{Content, Root, look_at_roots, open_pool};
+use crate::pool_arguments::WhichPool;
+use account::{Audit, RootShare, Share};
 use census::RackFiles;
 
 /// Which pool, and how much is told.
 #[derive(Clone, Debug, clap::Args)]
-pub struct Options {
+pub(crate) struct Options {
     #[command(flatten)]
     which: WhichPool,
-    /// Also list the addresses of the objects that no root leads to.
+    /// Also list the address and size of each object that no root reaches.
     #[arg(long)]
     list: bool,
-    /// Print JSON, as docs/design/seeing.md describes it.
+    /// Print JSON. docs/design/seeing.md describes the format.
     #[arg(long)]
     json: bool,
 }
 
-/// A number of objects and their bytes.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Share {
-    pub(super) objects: u64,
-    pub(super) bytes: u64,
-}
-
-impl Share {
-    fn add(&mut self, bytes: u64) {
-        self.objects += 1;
-        self.bytes += bytes;
-    }
-}
-
-/// The objects reachable from a root.
-#[derive(Clone, Debug)]
-pub(super) struct RootShare {
-    pub(super) name: String,
-    /// The content, or why it is unknown.
-    pub(super) content: Result<Content, String>,
-    pub(super) share: Share,
-    /// Parts that could not be read; objects behind them are missing in the share.
-    pub(super) unread: u64,
-}
-
-/// The result of an audit.
-#[derive(Debug, Default)]
-pub(super) struct Audit {
-    /// The racks whose objects were counted.
-    pub(super) racks: Vec<RackId>,
-    /// The racks whose objects were not counted, and why.
-    pub(super) missing: Vec<(RackId, String)>,
-    pub(super) total: Share,
-    pub(super) roots: Vec<RootShare>,
-    /// Number of clients.
-    pub(super) clients: u64,
-    /// Objects in clients' caches and reservations, and in exchanges between racks.
-    pub(super) held: Share,
-    /// Objects allocated or freed during the audit.
-    pub(super) changing: Share,
-    /// Objects that no root leads to.
-    pub(super) unreached: Share,
-    /// The unreached objects by object size in bytes.
-    pub(super) sizes: BTreeMap<u64, Share>,
-    /// The unreached objects, with the size of each in bytes.
-    pub(super) list: Vec<(GlobalAddr, u64)>,
-}
-
 /// Audits the pool and prints the result.
-pub fn run(options: &Options) -> anyhow::Result<()> {
+pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
     let server = options.which.server()?;
     let status = server.status()?;
     let roots = look_at_roots(&server, &status)?;
@@ -113,9 +68,9 @@ fn local_racks(status: &PoolStatus) -> LocalRacks {
                 }
                 Err(error) => chain(error.as_ref()),
             },
-            MemberReach::Elsewhere => "on another host: ask there".into(),
-            MemberReach::Down => "its lease has run out".into(),
-            MemberReach::Left => "its daemon has ended on purpose".into(),
+            MemberReach::Elsewhere => "on another host: run the audit there".into(),
+            MemberReach::Down => "its lease has expired".into(),
+            MemberReach::Left => "its daemon was stopped".into(),
         };
         missing.push((member.rack, why));
     }

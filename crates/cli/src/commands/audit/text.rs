@@ -4,7 +4,7 @@ use rackpool_model::ByteSize;
 use rackpool_output::outln;
 
 use super::super::roots::{Content, printable};
-use super::{Audit, Share};
+use super::account::{Audit, Share};
 
 /// Why unreached objects are not classified.
 const UNKNOWN: &str = "What no root leads to is either a running program's own or was left by a program that \

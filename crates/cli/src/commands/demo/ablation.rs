@@ -2,30 +2,22 @@
 
 use std::time::Instant;
 
-use rackpool_client::RackId;
+use rackpool_admin::rack_status;
+use rackpool_cluster::{Cluster, ClusterOptions};
+use rackpool_model::RackId;
+use rackpool_output::numbers::counted;
+use rackpool_report::{Ablation, AblationRun, HeatMap};
+use rackpool_ycsb::{Distribution, PoolStores, Progress, WorkloadName, WorkloadResult};
 
-use super::Leftovers;
 use super::heat::Watch;
-use crate::PoolStores;
-use crate::cluster::{Cluster, ClusterOptions};
-use crate::commands::racks::rack_status;
-use crate::report::{Ablation, AblationRun, HeatMap};
-use crate::ycsb::{Distribution, Progress, WorkloadName, WorkloadResult, counted};
+use super::leftovers::Leftovers;
+use super::size::Size;
 
 /// The smallest page size that the table can use: more pages make the swaps visible.
 const PAGE_BYTES: u64 = 512 << 10;
 /// The rack that stores the records, and the rack that uses them.
 const OWNER: RackId = RackId(0);
 const USER: RackId = RackId(1);
-
-/// The size of a run.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Size {
-    pub(super) records: u64,
-    pub(super) operations: u64,
-    pub(super) threads: usize,
-    pub(super) quiet: bool,
-}
 
 /// Runs all variants. The heat map shows the Zipfian run with swaps.
 pub(super) fn run(
@@ -98,7 +90,7 @@ fn work(
     load: bool,
     progress: Progress,
 ) -> anyhow::Result<WorkloadResult> {
-    let plan = crate::ycsb::Options {
+    let plan = rackpool_ycsb::Options {
         workloads: vec![WorkloadName::B],
         records: size.records,
         // The load phase is followed by as few operations as possible.
@@ -110,7 +102,7 @@ fn work(
         ..Default::default()
     }
     .plan()?;
-    let session = crate::ycsb::run(&plan, stores, progress)?;
+    let session = rackpool_ycsb::run(&plan, stores, progress)?;
     let problems = session.problems();
     anyhow::ensure!(problems.is_empty(), "the run found wrong data:\n{}", problems.join("\n"));
     session.workloads.into_iter().next().ok_or_else(|| anyhow::anyhow!("nothing was run"))

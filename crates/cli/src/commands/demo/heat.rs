@@ -6,13 +6,12 @@ use std::sync::mpsc::{self, RecvTimeoutError, Sender};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use rackpool_client::RackId;
+use rackpool_admin::top_pages;
 use rackpool_model::PageId;
+use rackpool_model::RackId;
+use rackpool_report::{HeatCell, HeatMap, HeatRow};
 use rackpool_shm::directory::RackDirectory;
 use rackpool_wire::history::PageHeat;
-
-use crate::commands::racks::top_pages;
-use crate::report::{HeatCell, HeatMap, HeatRow};
 
 /// Time between two samples, at first.
 const INTERVAL: Duration = Duration::from_millis(20);

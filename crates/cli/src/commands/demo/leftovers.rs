@@ -3,8 +3,10 @@
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use super::{mount, redis};
-use crate::cluster::ClusterOptions;
+use rackpool_cluster::ClusterOptions;
+
+use super::detach::detach;
+use super::redis_server::RedisServer;
 use crate::commands::signals::Interrupts;
 
 /// Files, mounts and the Redis server to remove if the demo is interrupted. The other processes end
@@ -16,7 +18,7 @@ pub(super) struct Leftovers(Arc<Mutex<Left>>);
 struct Left {
     pools: Vec<ClusterOptions>,
     mounts: Vec<PathBuf>,
-    redis: Option<redis::Server>,
+    redis: Option<RedisServer>,
 }
 
 impl Leftovers {
@@ -27,7 +29,7 @@ impl Leftovers {
             if matches!(interrupts.wait(|| None::<()>), Ok(None)) {
                 let mut left = all.left();
                 // The mounts first: their detachment needs files that are removed next.
-                left.mounts.iter().for_each(|point| mount::detach(point));
+                left.mounts.iter().for_each(|point| detach(point));
                 left.pools.iter().for_each(ClusterOptions::remove_files);
                 drop(left.redis.take());
                 rackpool_output::note("\ninterrupted");
@@ -50,7 +52,7 @@ impl Leftovers {
     /// Starts a Redis server, which is stopped with the guard or when the demo is interrupted.
     pub(super) fn start_redis(
         &self,
-        start: impl FnOnce() -> anyhow::Result<redis::Server>,
+        start: impl FnOnce() -> anyhow::Result<RedisServer>,
     ) -> anyhow::Result<StopRedis<'_>> {
         let mut left = self.left();
         left.redis = Some(start()?);
@@ -69,12 +71,35 @@ pub(super) struct StopRedis<'a>(&'a Leftovers);
 impl StopRedis<'_> {
     /// Whether the server's process has ended.
     pub(super) fn has_ended(&self) -> bool {
-        self.0.left().redis.as_mut().is_none_or(redis::Server::has_ended)
+        self.0.left().redis.as_mut().is_none_or(RedisServer::has_ended)
     }
 }
 
 impl Drop for StopRedis<'_> {
     fn drop(&mut self) {
         drop(self.0.left().redis.take());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::Command;
+
+    use super::*;
+
+    /// `sleep` stands for the server.
+    #[test]
+    fn a_stopped_server_leaves_neither_process_nor_folder() {
+        let dir = tempfile::tempdir().unwrap();
+        let folder = dir.path().join("redis");
+        std::fs::create_dir(&folder).unwrap();
+        let process = Command::new("sleep").arg("600").spawn().unwrap();
+        let id = process.id();
+        let leftovers = Leftovers::default();
+        let server = RedisServer { process, folder: folder.clone() };
+        let running = leftovers.start_redis(|| Ok(server)).unwrap();
+        assert!(!running.has_ended() && Path::new(&format!("/proc/{id}")).exists());
+        drop(running);
+        assert!(!folder.exists() && !Path::new(&format!("/proc/{id}")).exists());
     }
 }

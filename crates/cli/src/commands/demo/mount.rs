@@ -9,10 +9,10 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, ensure};
+use rackpool_cluster::{Child, Cluster};
+use rackpool_report::MountStep;
 
-use super::Leftovers;
-use crate::cluster::{Child, Cluster};
-use crate::report::MountStep;
+use super::leftovers::Leftovers;
 
 /// How long a mount may take to be ready.
 const START: Duration = Duration::from_secs(20);
@@ -151,13 +151,5 @@ fn is_mounted(point: &Path) -> bool {
     match (device(point), point.parent().map(device)) {
         (Ok(own), Some(Ok(above))) => own != above,
         _ => false,
-    }
-}
-
-/// Detaches a mount whose process may be gone.
-pub(super) fn detach(point: &Path) {
-    let flags = nix::mount::MntFlags::MNT_DETACH;
-    if nix::mount::umount2(point, flags).is_err() {
-        let _ = Command::new("fusermount3").args(["-u", "-z", "--"]).arg(point).output();
     }
 }

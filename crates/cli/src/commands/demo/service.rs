@@ -4,16 +4,17 @@ use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use super::ablation::Size;
-use crate::cluster::{Child, Cluster};
-use crate::ycsb::{Progress, RespStores, Server, Session, WorkloadName};
+use rackpool_cluster::{Child, Cluster};
+use rackpool_ycsb::{Progress, RespStores, Server, Session, WorkloadName};
+
+use super::size::Size;
 
 /// How long an instance may take until it serves.
 const START: Duration = Duration::from_secs(20);
 
 /// Runs the workloads through the service.
 pub(super) fn run(size: &Size, cluster: &Cluster) -> anyhow::Result<Session> {
-    let plan = crate::ycsb::Options {
+    let plan = rackpool_ycsb::Options {
         workloads: vec![WorkloadName::A, WorkloadName::C],
         records: size.records,
         operations: size.operations,
@@ -25,7 +26,7 @@ pub(super) fn run(size: &Size, cluster: &Cluster) -> anyhow::Result<Session> {
     let mut instances = Instances::start(cluster)?;
     let servers = instances.sockets.iter().cloned().map(Server::unix).collect();
     let session =
-        crate::ycsb::run(&plan, &RespStores::new(servers, &plan), Progress::new(size.quiet))?;
+        rackpool_ycsb::run(&plan, &RespStores::new(servers, &plan), Progress::new(size.quiet))?;
     instances.stop()?;
     Ok(session)
 }

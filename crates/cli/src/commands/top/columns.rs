@@ -1,6 +1,6 @@
 //! Tables that fit a terminal: the least important columns are left out.
 
-use crate::ycsb::Style;
+use rackpool_output::Style;
 
 /// Spaces between two columns.
 const GAP: usize = 2;

@@ -7,11 +7,11 @@ use rackpool_model::{ByteSize, PageId, RackId};
 use rackpool_wire::control::RackStatus;
 use rackpool_wire::history::PageHeat;
 
-use super::Look;
 use super::columns::{Column, Line, Row, Sort, table};
+use super::look::Look;
 use super::rates::{Rates, quantile, since};
-use crate::commands::racks::{RackLook, RackState};
-use crate::ycsb::Style;
+use rackpool_admin::{RackLook, RackState};
+use rackpool_output::Style;
 
 /// Columns of an output that does not go to a terminal.
 const PRINTED: usize = 200;
@@ -287,7 +287,7 @@ mod tests {
             RackLook {
                 member: members[1].clone(),
                 state: RackState::Down,
-                status: Err("its lease has run out".into()),
+                status: Err("its lease has expired".into()),
                 pages: vec![],
             },
         ];
@@ -310,7 +310,7 @@ mod tests {
         let (before, now) = (look(start, 0), look(start + Duration::from_secs(2), 50_000));
         let text = text(&before, &now, &view(None));
         assert!(text.contains("1 of 2 racks up") && text.contains(" 25k "), "{text}");
-        assert!(text.contains("\n1           32     30  down: its lease has run out\n"), "{text}");
+        assert!(text.contains("\n1           32     30  down: its lease has expired\n"), "{text}");
         let (hottest, second) = (text.find("\n40 ").unwrap(), text.find("\n3  ").unwrap());
         assert!(hottest < second, "{text}");
         assert!(text.contains("0: 12r"), "{text}");

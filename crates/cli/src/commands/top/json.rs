@@ -4,11 +4,11 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde_json::{Value, json};
 
-use super::Look;
 use super::frame::{PageHeats, RackRates, hottest_pages, rates_of};
+use super::look::Look;
 use super::rates::quantile;
 use crate::commands::json::{degrees, iso};
-use crate::commands::racks::RackLook;
+use rackpool_admin::RackLook;
 
 /// Returns a sample, with rates since the sample before.
 pub(super) fn look(before: &Look, now: &Look, pages: u16) -> Value {

@@ -1,0 +1,50 @@
+//! `rackpool doctor`: what this computer has for a pool, where it lies, and what it costs.
+
+use std::path::PathBuf;
+
+use rackpool_admin::rack_status;
+use rackpool_cluster::racks_in;
+use rackpool_doctor::Rack;
+use rackpool_output::chain;
+
+use crate::pool_arguments::PoolFolder;
+
+/// What the doctor looks at.
+#[derive(Clone, Debug, clap::Args)]
+pub(crate) struct Options {
+    /// The pool whose racks are shown, if it runs.
+    #[command(flatten)]
+    pub(crate) pool: PoolFolder,
+    /// Folder of this host's credentials, to check that they can be used.
+    #[arg(long, value_name = "DIR")]
+    pub(crate) credentials: Option<PathBuf>,
+    /// Do not measure; report only what the kernel says. Measurements take up to 6 s.
+    #[arg(long)]
+    pub(crate) quick: bool,
+    /// Print JSON.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// Examines this computer and prints the report.
+pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
+    let mut report =
+        rackpool_doctor::examine(&options.pool.dir, options.credentials.as_deref(), !options.quick);
+    report.racks = racks(options);
+    let shown = if options.json { report.to_json()? } else { report.to_text() };
+    rackpool_output::print(format_args!("{shown}"))?;
+    Ok(())
+}
+
+fn racks(options: &Options) -> Vec<Rack> {
+    // Without a folder there is no pool: the list is empty.
+    let racks = racks_in(&options.pool.dir).unwrap_or_default();
+    let ask = |rack: u16| {
+        let socket = options.pool.dir.join(format!("rack-{rack}")).join("daemon.sock");
+        let status = rack_status(&socket.display().to_string());
+        status
+            .map(|status| [status.memory, status.placement, status.fabric])
+            .map_err(|error| chain(error.as_ref()))
+    };
+    racks.into_iter().map(|rack| Rack { rack: rack.0, says: ask(rack.0) }).collect()
+}

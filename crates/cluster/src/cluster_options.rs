@@ -1,0 +1,134 @@
+//! The options of a pool on this machine.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::bail;
+use rackpool_model::{FabricKind, RackId};
+use rackpool_output::UsageError;
+use rackpool_shm::directory::RackDirectory;
+use rackpool_shm::memory::{MemoryKind, outside};
+
+use super::pool_folder::{address_file, unique_name};
+
+/// The options of a pool on this machine.
+#[derive(Clone, Debug)]
+pub struct ClusterOptions {
+    /// Folder of the pool's memory, on a file system that is memory.
+    pub dir: PathBuf,
+    /// File of the metadata server's store.
+    pub store: PathBuf,
+    /// Folder of the processes' logs.
+    pub logs: PathBuf,
+    /// Number of racks.
+    pub racks: u16,
+    /// Memory of each rack in bytes.
+    pub memory: u64,
+    /// Page size in bytes.
+    pub page_size: u64,
+    /// Kind of memory, as `rackpool-daemon --memory-kind` takes it.
+    pub memory_kind: MemoryKind,
+    /// Extra latency of each local access in nanoseconds, to emulate CXL memory.
+    pub cxl_latency_ns: u32,
+    /// NUMA node of the daemons' threads and of the clients' files: a number, `auto` or `none`.
+    pub numa_node: String,
+    /// The processor of each daemon's data plane; empty to leave them to the kernel.
+    pub cpus: Vec<u32>,
+    /// The fabric between the racks.
+    pub fabric: FabricKind,
+    /// Latency of the emulated fabric in microseconds.
+    pub latency_us: f64,
+    /// Bandwidth of the emulated fabric in Gbit/s.
+    pub bandwidth_gbps: f64,
+    /// A rack's lease at the metadata server, in milliseconds.
+    pub lease_ms: u64,
+    /// Further arguments of the daemons: names and values, as `rackpool-daemon` accepts them.
+    pub daemon_arguments: Vec<(&'static str, String)>,
+    /// Whether memory and store are removed when the pool stops.
+    pub ephemeral: bool,
+}
+
+impl ClusterOptions {
+    /// Returns the options of two racks of 1 GiB, in a folder of their own that is removed when the
+    /// pool stops.
+    pub fn ephemeral() -> anyhow::Result<Self> {
+        let memory = if Path::new("/dev/shm").is_dir() { "/dev/shm" } else { "/tmp" };
+        let name = unique_name()?;
+        Ok(Self {
+            dir: Path::new(memory).join(&name),
+            logs: Path::new(memory).join(&name),
+            store: std::env::temp_dir().join(name).join("metadata.redb"),
+            racks: 2,
+            memory: 1 << 30,
+            page_size: 2 << 20,
+            memory_kind: MemoryKind::default(),
+            cxl_latency_ns: 0,
+            numa_node: "auto".into(),
+            cpus: Vec::new(),
+            fabric: FabricKind::Emulated,
+            latency_us: 2.0,
+            bandwidth_gbps: 100.0,
+            lease_ms: 2000,
+            daemon_arguments: Vec::new(),
+            ephemeral: true,
+        })
+    }
+
+    /// Checks that every rack has a processor, or none has.
+    pub(crate) fn check_cpus(&self) -> anyhow::Result<()> {
+        let (racks, cpus) = (usize::from(self.racks), self.cpus.len());
+        if cpus != 0 && cpus != racks {
+            bail!(UsageError::new(format!(
+                "--cpus must name one processor for each rack, in order: it names {cpus} for {racks} racks"
+            )));
+        }
+        Ok(())
+    }
+
+    /// Removes the pool's folder and the store's folder; both belong to the pool alone.
+    pub fn remove_files(&self) {
+        for file in self.files_outside() {
+            let _ = std::fs::remove_file(file);
+        }
+        // It may be gone already.
+        let _ = std::fs::remove_dir_all(&self.dir);
+        if let Some(folder) = self.store.parent() {
+            let _ = std::fs::remove_dir_all(folder);
+        }
+    }
+
+    /// Returns the files of the racks' memory outside the pool's folder: those on a hugetlbfs.
+    #[must_use]
+    pub fn files_outside(&self) -> Vec<PathBuf> {
+        let racks = (0..self.racks).map(RackId);
+        racks.filter_map(|rack| outside(&RackDirectory::new(&self.dir, rack))).collect()
+    }
+
+    /// The file to which the metadata server writes its address.
+    #[must_use]
+    pub fn address_file(&self) -> PathBuf {
+        address_file(&self.dir)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use super::*;
+
+    #[test]
+    fn no_two_ephemeral_pools_share_a_folder() {
+        const POOLS: usize = 5000;
+
+        let mut folders = HashSet::new();
+        std::thread::scope(|scope| {
+            let start = || (0..POOLS).map(|_| ClusterOptions::ephemeral().unwrap().dir).collect();
+            let threads: Vec<_> = (0..4).map(|_| scope.spawn(start)).collect();
+            for thread in threads {
+                let own: Vec<PathBuf> = thread.join().unwrap();
+                folders.extend(own);
+            }
+        });
+        assert_eq!(folders.len(), 4 * POOLS);
+    }
+}

@@ -1,0 +1,58 @@
+//! What a machine has for a pool, where it lies and what it costs.
+//!
+//! | module | holds |
+//! |---|---|
+//! | [`facts`] | what the kernel says: nothing is measured |
+//! | [`reach`] | the network and the RDMA software |
+//! | [`devices`] | CXL memory and dax devices |
+//! | [`cache`] | the last-level cache and the share of it that I/O uses |
+//! | [`measure`] | what memory, cores and system calls cost |
+//! | [`fabrics`] | how racks could reach each other, and what is missing for it |
+//! | [`verdict`] | what follows: fabric, kind of memory, placement, warnings |
+//! | `text`, `json` | how a [`Report`] is shown |
+//!
+//! ```
+//! use std::path::Path;
+//!
+//! let report = rackpool_doctor::examine(Path::new("/dev/shm/rackpool"), None, false);
+//! println!("{}", report.to_text());
+//! ```
+#![forbid(unsafe_code)]
+
+pub mod advice;
+pub mod cache;
+mod credentials_check;
+pub mod devices;
+pub mod fabrics;
+pub mod facts;
+#[cfg(test)]
+mod fixture;
+mod json;
+pub mod measure;
+pub mod reach;
+mod report;
+mod text;
+pub mod verdict;
+
+use std::path::Path;
+
+use rackpool_shm::host::HostFiles;
+
+use facts::Facts;
+use verdict::Verdict;
+
+pub use credentials_check::CredentialsCheck;
+pub use report::{Rack, Report};
+
+/// Examines this machine for a pool in the folder `pool`, without the pool's racks.
+///
+/// `credentials` is the folder of this host's credentials. `measured` says whether memory, cores
+/// and system calls are measured, which takes up to 6 s.
+#[must_use]
+pub fn examine(pool: &Path, credentials: Option<&Path>, measured: bool) -> Report {
+    let facts = Facts::for_pool(&HostFiles::here(), pool);
+    let measurements = measured.then(|| measure::all(&facts));
+    let credentials = CredentialsCheck::look(credentials);
+    let verdict = Verdict::of(&facts, &credentials, measurements.as_ref());
+    Report { facts, measurements, racks: Vec::new(), verdict }
+}
