@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::Duration;
 
 use rackpool_client::{GlobalAddr, Pool};
-use rackpool_kv::{CasError, KeyChange, Options, Table, Transactor};
+use rackpool_kv::{CasError, KeyChange, Table, TableOptions, Transactor};
 
 use crate::attr::{Caller, Ino, Kind, StatFs, Time};
 use crate::error::{FsError, VolumeOpenError};
@@ -214,7 +214,7 @@ impl<M: VolumeMemory> Volume<M> {
         owner: Caller,
     ) -> Result<Superblock, VolumeOpenError> {
         let place = Superblock::place_addr(addr);
-        let options = Options::for_pages(memory.page_bytes());
+        let options = TableOptions::for_pages(memory.page_bytes());
         let table = Table::open_or_create_at(memory.clone(), place, &options);
         let table = table.map_err(FsError::of_table::<M>)?;
         let mut directory = Inode::new(Kind::Directory, 0o755, owner, Time::now());

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use rackpool_client::Pool;
 use rackpool_kv::ordered::{MapId, OrderedMaps};
-use rackpool_kv::{Change, Entry, Form};
+use rackpool_kv::{Entry, EntryChange, Form};
 use rand::Rng;
 
 use crate::failure::{DAMAGED, Failure};
@@ -149,13 +149,13 @@ impl Store {
                 None => (&[][..], 0),
                 Some(entry) => match family.body(entry.form.kind, entry.value)? {
                     Body::Small(elements) => (elements, entry.form.expires_ms),
-                    Body::Large(_) => return Ok((Change::Keep, None)),
+                    Body::Large(_) => return Ok((EntryChange::Keep, None)),
                 },
             };
             made.extend_from_slice(&id.to_bytes());
             made.extend_from_slice(elements);
             let form = Form { kind: family.growing, expires_ms };
-            Ok((Change::Put(form), Some(elements.to_vec())))
+            Ok((EntryChange::Put(form), Some(elements.to_vec())))
         })?;
         let Some(elements) = elements else { return Ok(()) };
         let filled = self.maps.create(id, key).map_err(Failure::from);
@@ -190,10 +190,10 @@ impl Store {
             let is_ours = |entry: &Entry<'_>| {
                 entry.form.kind == family.growing && entry.value.starts_with(&id.to_bytes())
             };
-            let Some(entry) = entry.filter(is_ours) else { return Ok((Change::Keep, false)) };
+            let Some(entry) = entry.filter(is_ours) else { return Ok((EntryChange::Keep, false)) };
             made.extend_from_slice(&id.to_bytes());
             let form = Form { kind: family.large, expires_ms: entry.form.expires_ms };
-            Ok((Change::Put(form), true))
+            Ok((EntryChange::Put(form), true))
         })
     }
 }
@@ -203,27 +203,27 @@ fn step<R>(
     family: Family,
     small: &mut impl FnMut(&[u8], &mut Vec<u8>) -> Result<Small<R>, Failure>,
     made: &mut Vec<u8>,
-) -> Result<(Change, Step<R>), Failure> {
+) -> Result<(EntryChange, Step<R>), Failure> {
     let (elements, expires_ms) = match entry {
         None => (&[][..], 0),
         Some(entry) => match family.body(entry.form.kind, entry.value) {
             Ok(Body::Small(elements)) => (elements, entry.form.expires_ms),
             Ok(Body::Large(id)) => {
                 let may_stay = entry.form.expires_ms == 0;
-                return Ok((Change::Keep, Step::Large { id, may_stay }));
+                return Ok((EntryChange::Keep, Step::Large { id, may_stay }));
             }
             Err(failure) => match values::large_map(entry) {
-                Some(map) => return Ok((Change::Keep, Step::Other { map, failure })),
+                Some(map) => return Ok((EntryChange::Keep, Step::Other { map, failure })),
                 None => return Err(failure),
             },
         },
     };
     Ok(match small(elements, made)? {
-        Small::Keep(result) => (Change::Keep, Step::Done(result)),
-        Small::Grow => (Change::Keep, Step::Grow),
-        Small::Store(result) if made.is_empty() => (Change::Delete, Step::Done(result)),
+        Small::Keep(result) => (EntryChange::Keep, Step::Done(result)),
+        Small::Grow => (EntryChange::Keep, Step::Grow),
+        Small::Store(result) if made.is_empty() => (EntryChange::Delete, Step::Done(result)),
         Small::Store(result) => {
-            (Change::Put(Form { kind: family.small, expires_ms }), Step::Done(result))
+            (EntryChange::Put(Form { kind: family.small, expires_ms }), Step::Done(result))
         }
     })
 }

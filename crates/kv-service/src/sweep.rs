@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use rackpool_kv::ordered::{MapId, MapSweep, Swept};
-use rackpool_kv::{Change, Recovery, RecoveryStep, Round};
+use rackpool_kv::{EntryChange, Recovery, RecoveryStep, Round};
 use rackpool_sync::atomic::Ordering;
 
 use crate::failure::Failure;
@@ -74,7 +74,7 @@ impl Sweep {
             };
             for (key, map) in &self.found {
                 let done = store.keys.modify(key, |entry, _| {
-                    if entry.is_none() { Change::Delete } else { Change::Keep }
+                    if entry.is_none() { EntryChange::Delete } else { EntryChange::Keep }
                 })?;
                 deleted += usize::from(done);
                 if let Some(map) = map.filter(|_| done) {

@@ -24,7 +24,7 @@ pub(crate) struct SegmentShape {
 /// The buckets of a key in search order: its two main buckets, then their overflows (one, if both
 /// main buckets share it).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Path {
+pub(crate) struct BucketPath {
     buckets: [u32; PATH_BUCKETS],
     len: u8,
 }
@@ -55,12 +55,12 @@ impl SegmentShape {
     }
 
     #[inline]
-    pub(crate) const fn path(self, hash: KeyHash) -> Path {
+    pub(crate) const fn path(self, hash: KeyHash) -> BucketPath {
         let (first, second) = hash.mains(self.groups as u64 * 2);
         let (first, second) = (Self::main(first), Self::main(second));
         let (third, fourth) = (Self::overflow(first), Self::overflow(second));
         let len = if third == fourth { 3 } else { 4 };
-        Path { buckets: [first, second, third, fourth], len }
+        BucketPath { buckets: [first, second, third, fourth], len }
     }
 
     #[expect(clippy::cast_possible_truncation, reason = "a segment has fewer than 2^14 buckets")]
@@ -73,7 +73,7 @@ impl SegmentShape {
     }
 }
 
-impl Path {
+impl BucketPath {
     #[inline]
     pub(crate) fn buckets(&self) -> &[u32] {
         &self.buckets[..usize::from(self.len)]

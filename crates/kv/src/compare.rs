@@ -1,12 +1,12 @@
 use crate::condition::Condition;
-use crate::entry::{Form, Kind};
+use crate::entry::{Form, ValueKind};
 use crate::error::KvError;
-use crate::find::{Intent, LiveSlot, Located};
+use crate::find::{LiveSlot, Located, LookupIntent};
 use crate::handle::Handle;
-use crate::memory::{Memory, Reservation};
-use crate::object::Object;
+use crate::memory::{Memory, ReservedObject};
+use crate::object::EntryObject;
 use crate::slot::ObjectRef;
-use crate::store::Wanted;
+use crate::store::PendingPut;
 
 impl<M: Memory> Handle<M> {
     /// Replaces the value of a key if it is `expected`; returns whether it did.
@@ -16,25 +16,25 @@ impl<M: Memory> Handle<M> {
         expected: &[u8],
         new: &[u8],
     ) -> Result<bool, KvError<M::Error>> {
-        let mut wanted = self.want(key, Form::PLAIN, new, Condition::BYTES)?;
-        let result = self.try_exchange(&mut wanted, expected);
-        self.discard(wanted);
+        let mut put = self.prepare_put(key, Form::PLAIN, new, Condition::BYTES)?;
+        let result = self.try_exchange(&mut put, expected);
+        self.discard(put);
         result
     }
 
     fn try_exchange(
         &mut self,
-        wanted: &mut Wanted<'_, M::Reservation>,
+        put: &mut PendingPut<'_, M::Reservation>,
         expected: &[u8],
     ) -> Result<bool, KvError<M::Error>> {
         loop {
-            let Located::Live(slot) = self.locate(wanted.hash, wanted.key, Intent::Write)? else {
+            let Located::Live(slot) = self.locate(put.hash, put.key, LookupIntent::Write)? else {
                 return Ok(false);
             };
             if slot.form.is_over() {
                 return Ok(false);
             }
-            if slot.form.kind != Kind::STRING {
+            if slot.form.kind != ValueKind::STRING {
                 return Err(KvError::OtherKind { found: slot.form.kind });
             }
             if self.scratch[slot.value.clone()] != *expected {
@@ -43,7 +43,7 @@ impl<M: Memory> Handle<M> {
             if !self.is_published(&slot)? {
                 continue;
             }
-            if self.exchange_slot(&slot, wanted)? {
+            if self.exchange_slot(&slot, put)? {
                 return Ok(true);
             }
         }
@@ -54,21 +54,21 @@ impl<M: Memory> Handle<M> {
     pub(crate) fn exchange_slot(
         &mut self,
         slot: &LiveSlot,
-        wanted: &mut Wanted<'_, M::Reservation>,
+        put: &mut PendingPut<'_, M::Reservation>,
     ) -> Result<bool, KvError<M::Error>> {
-        let condition = Condition { word: slot.word, stamp: Object::stamp_in(&self.scratch) };
-        self.write_wanted(wanted, Some(condition))?;
-        if !self.link(slot.at, slot.word, wanted)? {
+        let condition = Condition { word: slot.word, stamp: EntryObject::stamp_in(&self.scratch) };
+        self.write_put(put, Some(condition))?;
+        if !self.link(slot.at, slot.word, put)? {
             return Ok(false);
         }
-        let Some((object, reservation)) = wanted.object.take() else { return Ok(false) };
-        self.settle_exchange(wanted, condition, object, reservation)
+        let Some((object, reservation)) = put.object.take() else { return Ok(false) };
+        self.settle_exchange(put, condition, object, reservation)
     }
 
     /// Resolves a compare-and-put whose object was linked; returns whether it counts.
     fn settle_exchange(
         &mut self,
-        wanted: &Wanted<'_, M::Reservation>,
+        put: &PendingPut<'_, M::Reservation>,
         condition: Condition,
         object: ObjectRef,
         mut reservation: M::Reservation,
@@ -82,7 +82,7 @@ impl<M: Memory> Handle<M> {
             // A search for the key resolves every aborted object in its way and unlinks it. In this
             // life of the segment no other slot can point to the object.
             Ok(false) => {
-                if self.locate(wanted.hash, wanted.key, Intent::Write).is_ok() {
+                if self.locate(put.hash, put.key, LookupIntent::Write).is_ok() {
                     self.shared.memory.abort(&mut reservation);
                 }
             }

@@ -3,9 +3,9 @@ use rackpool_client::GlobalAddr;
 use crate::error::KvError;
 use crate::handle::Handle;
 use crate::memory::{CasError, Memory};
-use crate::object::Object;
+use crate::object::EntryObject;
 use crate::slot::SlotWord;
-use crate::words::{Swap, read_word, swap_word};
+use crate::words::{CasOutcome, read_word, swap_word};
 
 /// The condition in the object of a compare-and-put. The object counts only if the object that it
 /// replaced is the one that the client had read.
@@ -38,7 +38,7 @@ impl<M: Memory> Handle<M> {
     ) -> Result<bool, KvError<M::Error>> {
         let memory = &self.shared.memory;
         // The replaced object is not freed before this is resolved.
-        let unlinked = Object::stamp_addr(condition.word.object().addr);
+        let unlinked = EntryObject::stamp_addr(condition.word.object().addr);
         let decision = match read_word(memory, unlinked) {
             Ok(stamp) if stamp == condition.stamp => 0,
             Ok(_) => !owner,
@@ -84,7 +84,7 @@ impl<M: Memory> Handle<M> {
         at: GlobalAddr,
         word: SlotWord,
         condition: Condition,
-    ) -> Result<Swap, KvError<M::Error>> {
+    ) -> Result<CasOutcome, KvError<M::Error>> {
         let restored = word.pointing_like(condition.word);
         swap_word(&self.shared.memory, at, word.raw(), restored.raw())
     }

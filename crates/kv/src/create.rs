@@ -4,15 +4,15 @@ use rackpool_client::{GlobalAddr, PublishCas, PublishMode};
 
 use crate::bucket::SegmentShape;
 use crate::error::KvError;
-use crate::handle::Shared;
+use crate::handle::TableState;
 use crate::hash::KeyHash;
-use crate::header::{DecodedHeader, Stage, TableHeader};
-use crate::memory::{CasError, Memory, Reservation, Roots};
+use crate::header::{CreationStage, DecodedHeader, TableHeader};
+use crate::memory::{CasError, Memory, ReservedObject, Roots};
 use crate::reclaim::clear_owner;
-use crate::segment::{Layout, SegmentRef};
-use crate::spare_segments::{Place, SpareSegments, publish_once};
-use crate::table::{Options, Table};
-use crate::words::{Swap, read_word, swap_word};
+use crate::segment::{SegmentRef, TableLayout};
+use crate::spare_segments::{SparePlace, SpareSegments, publish_once};
+use crate::table::{Table, TableOptions};
+use crate::words::{CasOutcome, read_word, swap_word};
 
 impl<M: Memory> Table<M> {
     /// Creates an empty table in `memory`.
@@ -23,7 +23,7 @@ impl<M: Memory> Table<M> {
     /// # Errors
     /// [`KvError::Option`] for an option out of its range, or the memory's own error, such as that
     /// of a full pool. The memory allocated so far is freed, unless that fails too.
-    pub fn create(memory: M, options: &Options) -> Result<Self, KvError<M::Error>> {
+    pub fn create(memory: M, options: &TableOptions) -> Result<Self, KvError<M::Error>> {
         let begun = begin(&memory, options)?;
         let layout = match place_directory(&memory, begun) {
             Ok(layout) => layout,
@@ -54,11 +54,11 @@ impl<M: Memory> Table<M> {
     /// the memory's own error.
     pub fn open(memory: M, addr: GlobalAddr) -> Result<Self, KvError<M::Error>> {
         let DecodedHeader { mut layout, stage } = read_header(&memory, addr)?;
-        if stage == Stage::Begun {
+        if stage == CreationStage::Begun {
             layout = place_directory(&memory, layout)?;
         }
         let table = Self::with_layout(memory, layout);
-        if stage != Stage::Complete {
+        if stage != CreationStage::Complete {
             table.place_first_segment()?;
         }
         Ok(table)
@@ -73,10 +73,10 @@ impl<M: Memory> Table<M> {
     ///
     /// ```no_run
     /// use rackpool_client::{ClientOptions, Pool, RackId};
-    /// use rackpool_kv::{Options, Table};
+    /// use rackpool_kv::{TableOptions, Table};
     ///
     /// let pool = Pool::open(ClientOptions::new("/dev/shm/rackpool", RackId(0)))?;
-    /// let options = Options::for_pages(pool.page_bytes());
+    /// let options = TableOptions::for_pages(pool.page_bytes());
     /// let words = Table::open_or_create(pool, "words", &options)?;
     /// words.handle().put(b"rack", b"7")?;
     /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -88,7 +88,7 @@ impl<M: Memory> Table<M> {
     pub fn open_or_create(
         memory: M,
         name: &str,
-        options: &Options,
+        options: &TableOptions,
     ) -> Result<Self, KvError<M::Error>>
     where
         M: Roots,
@@ -120,12 +120,12 @@ impl<M: Memory> Table<M> {
     /// the word.
     ///
     /// ```
-    /// use rackpool_kv::{GlobalAddr, KvError, Memory, Options, Table};
+    /// use rackpool_kv::{GlobalAddr, KvError, Memory, TableOptions, Table};
     ///
     /// /// The table of a record whose second word is kept for it, and 0 at first.
     /// fn names<M: Memory>(pool: M, record: GlobalAddr) -> Result<Table<M>, KvError<M::Error>> {
     ///     let place = GlobalAddr::from_raw(record.raw() + 8);
-    ///     Table::open_or_create_at(pool, place, &Options::default())
+    ///     Table::open_or_create_at(pool, place, &TableOptions::default())
     /// }
     /// ```
     ///
@@ -134,7 +134,7 @@ impl<M: Memory> Table<M> {
     pub fn open_or_create_at(
         memory: M,
         place: GlobalAddr,
-        options: &Options,
+        options: &TableOptions,
     ) -> Result<Self, KvError<M::Error>> {
         loop {
             let addr = GlobalAddr::from_raw(read_word(&memory, place)?);
@@ -154,7 +154,7 @@ impl<M: Memory> Table<M> {
     /// Publishes the first segment into the directory, unless it is there, and completes the
     /// header.
     fn place_first_segment(&self) -> Result<(), KvError<M::Error>> {
-        let Shared { memory, layout, .. } = &*self.shared;
+        let TableState { memory, layout, .. } = &*self.shared;
         if read_word(memory, layout.entry_addr(0))? == 0 {
             let (mut handle, all) = (self.handle(), KeyHash::from_raw(0));
             let taken = handle.take_segment()?;
@@ -162,12 +162,12 @@ impl<M: Memory> Table<M> {
             // If another client was first, the segment returns to the spare segments.
             handle.publish_segment(all, SegmentRef::NONE, first)?;
         }
-        advance(memory, layout, Stage::HasDirectory)
+        advance(memory, layout, CreationStage::HasDirectory)
     }
 
     /// Frees the memory of a table whose creation failed. Errors are ignored.
     fn take_back(&self) {
-        let Shared { memory, layout, .. } = &*self.shared;
+        let TableState { memory, layout, .. } = &*self.shared;
         let mut first = [0; 8];
         let segment = memory.read(layout.entry_addr(0), &mut first).map(|()| first);
         let segment = SegmentRef::from_raw(segment.map_or(0, u64::from_le_bytes));
@@ -177,7 +177,7 @@ impl<M: Memory> Table<M> {
         }
         if let Ok(blocks) = self.handle().spare_segments() {
             for (_, place) in blocks.iter().flat_map(SpareSegments::places) {
-                if let Some(Place::Segment(addr)) = place {
+                if let Some(SparePlace::Segment(addr)) = place {
                     addrs.push(addr);
                 }
             }
@@ -189,10 +189,13 @@ impl<M: Memory> Table<M> {
 }
 
 /// Validates the options; returns a layout without address and directory.
-fn layout_of<M: Memory>(memory: &M, options: &Options) -> Result<Layout, KvError<M::Error>> {
+fn layout_of<M: Memory>(
+    memory: &M,
+    options: &TableOptions,
+) -> Result<TableLayout, KvError<M::Error>> {
     let page_bytes = memory.page_bytes();
     let max_depth = options.max_depth;
-    if max_depth > Options::MAX_DEPTH || TableHeader::directory_bytes(max_depth) > page_bytes {
+    if max_depth > TableOptions::MAX_DEPTH || TableHeader::directory_bytes(max_depth) > page_bytes {
         return Err(KvError::Option {
             name: "max_depth",
             value: max_depth.into(),
@@ -209,32 +212,33 @@ fn layout_of<M: Memory>(memory: &M, options: &Options) -> Result<Layout, KvError
             allowed: "a power of two from 256 B to 1 MiB, and at most the page size",
         });
     };
-    Ok(Layout { addr: GlobalAddr::NULL, directory: GlobalAddr::NULL, max_depth, shape })
+    Ok(TableLayout { addr: GlobalAddr::NULL, directory: GlobalAddr::NULL, max_depth, shape })
 }
 
-/// The header of a table in [`Stage::Begun`].
-fn begun_header(layout: &Layout) -> [u8; TableHeader::BYTES] {
+/// The header of a table in [`CreationStage::Begun`].
+fn begun_header(layout: &TableLayout) -> [u8; TableHeader::BYTES] {
     let mut bytes = [0; TableHeader::BYTES];
-    bytes[..TableHeader::FIXED].copy_from_slice(&TableHeader::encode(layout, Stage::Begun));
+    bytes[..TableHeader::FIXED].copy_from_slice(&TableHeader::encode(layout, CreationStage::Begun));
     bytes
 }
 
-/// Allocates and writes the header of a table in [`Stage::Begun`].
-fn begin<M: Memory>(memory: &M, options: &Options) -> Result<Layout, KvError<M::Error>> {
+/// Allocates and writes the header of a table in [`CreationStage::Begun`].
+fn begin<M: Memory>(memory: &M, options: &TableOptions) -> Result<TableLayout, KvError<M::Error>> {
     let layout = layout_of(memory, options)?;
     let addr = memory.allocate(TableHeader::BYTES as u64).map_err(KvError::Memory)?;
     if let Err(error) = memory.write(addr, &begun_header(&layout)) {
         let _ = memory.free(addr);
         return Err(KvError::Memory(error));
     }
-    Ok(Layout { addr, ..layout })
+    Ok(TableLayout { addr, ..layout })
 }
 
-/// Publishes a header in [`Stage::Begun`] into the word at `place`, unless another client did.
+/// Publishes a header in [`CreationStage::Begun`] into the word at `place`, unless another client
+/// did.
 fn place_header<M: Memory>(
     memory: &M,
     place: GlobalAddr,
-    options: &Options,
+    options: &TableOptions,
 ) -> Result<(), KvError<M::Error>> {
     let layout = layout_of(memory, options)?;
     let reservation = memory.reserve(TableHeader::BYTES as u64).map_err(KvError::Memory)?;
@@ -266,7 +270,10 @@ fn publish_first<M: Memory>(
 }
 
 /// Gives a table its directory, unless it has one; returns the layout with it.
-fn place_directory<M: Memory>(memory: &M, begun: Layout) -> Result<Layout, KvError<M::Error>> {
+fn place_directory<M: Memory>(
+    memory: &M,
+    begun: TableLayout,
+) -> Result<TableLayout, KvError<M::Error>> {
     let at = TableHeader::directory_at(begun.addr);
     if read_word(memory, at)? == 0 {
         let bytes = TableHeader::directory_bytes(begun.max_depth);
@@ -275,16 +282,16 @@ fn place_directory<M: Memory>(memory: &M, begun: Layout) -> Result<Layout, KvErr
         let mut entries = vec![0; usize::try_from(bytes).unwrap_or_default()];
         publish_first(memory, reservation, at, &mut entries)?;
     }
-    let layout = Layout { directory: GlobalAddr::from_raw(read_word(memory, at)?), ..begun };
+    let layout = TableLayout { directory: GlobalAddr::from_raw(read_word(memory, at)?), ..begun };
     // The first entry is also the directory's owner word. While the stage is `Begun` nothing but a
     // token can be in it. So the header is read after the entry.
     let owner = read_word(memory, layout.directory)?;
     let stage = read_header(memory, layout.addr)?.stage;
-    if stage == Stage::Begun {
+    if stage == CreationStage::Begun {
         if owner != 0 {
             clear_owner(memory, layout.directory, owner)?;
         }
-        advance(memory, &layout, Stage::Begun)?;
+        advance(memory, &layout, CreationStage::Begun)?;
     }
     Ok(layout)
 }
@@ -293,10 +300,14 @@ fn place_directory<M: Memory>(memory: &M, begun: Layout) -> Result<Layout, KvErr
 const LEAST_RESERVATION: u64 = 64;
 
 /// Advances the header from stage `from` to the next, unless another client did.
-fn advance<M: Memory>(memory: &M, layout: &Layout, from: Stage) -> Result<(), KvError<M::Error>> {
+fn advance<M: Memory>(
+    memory: &M,
+    layout: &TableLayout,
+    from: CreationStage,
+) -> Result<(), KvError<M::Error>> {
     let at = TableHeader::check_at(layout.addr);
     let [from, to] = [from, from.next()].map(|stage| TableHeader::check(layout, stage));
-    while swap_word(memory, at, from, to)? == Swap::Unknown {}
+    while swap_word(memory, at, from, to)? == CasOutcome::Unknown {}
     Ok(())
 }
 

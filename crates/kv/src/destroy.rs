@@ -4,14 +4,14 @@ use rackpool_client::GlobalAddr;
 
 use crate::bucket::{slot_addr, slots_in, word_at};
 use crate::error::KvError;
-use crate::handle::{Handle, Shared};
+use crate::handle::{Handle, TableState};
 use crate::hash::KeyHash;
 use crate::header::TableHeader;
 use crate::memory::Memory;
-use crate::reshape::Heads;
+use crate::reshape::LiveEntries;
 use crate::segment::SegmentRef;
 use crate::slot::SlotWord;
-use crate::spare_segments::{Place, SpareSegments};
+use crate::spare_segments::{SparePlace, SpareSegments};
 use crate::table::Table;
 use crate::words::read_word;
 
@@ -67,10 +67,10 @@ impl<M: Memory> Table<M> {
     /// A kill during the call leaks the memory that is not yet freed.
     ///
     /// ```
-    /// use rackpool_kv::{KvError, Memory, Options, Table};
+    /// use rackpool_kv::{KvError, Memory, TableOptions, Table};
     ///
     /// fn demo<M: Memory>(pool: M) -> Result<(), KvError<M::Error>> {
-    ///     let table = Table::create(pool, &Options::default())?;
+    ///     let table = Table::create(pool, &TableOptions::default())?;
     ///     table.handle().put(b"for", b"a moment")?;
     ///     table.destroy()
     /// }
@@ -108,14 +108,14 @@ impl<M: Memory> Table<M> {
     /// Frees everything; returns the number of objects freed.
     fn dismantle(&self, losses: &mut impl Losses<M::Error>) -> Result<u64, KvError<M::Error>> {
         let mut handle = self.handle();
-        let Shared { memory, layout, .. } = &*self.shared;
+        let TableState { memory, layout, .. } = &*self.shared;
         let mut blocks = Vec::new();
         match handle.spare_segments() {
             Ok(found) => blocks = found,
             Err(error) => losses.note(Loss::Unread, error)?,
         }
         let mut places = blocks.iter().flat_map(SpareSegments::places);
-        if places.any(|(_, place)| place == Some(Place::Taken)) {
+        if places.any(|(_, place)| place == Some(SparePlace::Taken)) {
             return Err(KvError::InUse { addr: layout.addr });
         }
         // From here on the table cannot be opened.
@@ -183,7 +183,7 @@ impl<M: Memory> Handle<M> {
         freed: &mut u64,
     ) -> Result<(), KvError<M::Error>> {
         // A killed publisher may have left owner words set.
-        let settled = self.read_heads(slots).and_then(|Heads { mut moving, unsettled }| {
+        let settled = self.read_heads(slots).and_then(|LiveEntries { mut moving, unsettled }| {
             self.settle_heads(&mut moving, &unsettled)?;
             Ok(moving)
         });
@@ -236,7 +236,7 @@ impl<M: Memory> Handle<M> {
                 rest.insert(block.addr);
             }
             for (at, place) in block.places() {
-                let Some(Place::Segment(segment)) = place else { continue };
+                let Some(SparePlace::Segment(segment)) = place else { continue };
                 if !rest.insert(segment) {
                     losses.note(
                         Loss::Unread,

@@ -110,10 +110,10 @@ impl<M: Memory> Handle<M> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::life::Life;
+    use crate::life::SegmentLife;
 
     fn segment(raw: u64, depth: u8) -> SegmentRef {
-        SegmentRef::new(GlobalAddr::from_raw(raw), depth, Life::FIRST).unwrap()
+        SegmentRef::new(GlobalAddr::from_raw(raw), depth, SegmentLife::FIRST).unwrap()
     }
 
     #[test]

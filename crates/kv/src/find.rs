@@ -3,7 +3,7 @@ use std::ops::Range;
 use rackpool_client::{GlobalAddr, ReadRequest};
 
 use crate::bucket::{BUCKET_BYTES, BUCKET_SLOTS, PATH_BUCKETS, slot_addr, word_at};
-use crate::entry::{Form, Kind};
+use crate::entry::{Form, ValueKind};
 use crate::error::KvError;
 use crate::handle::Handle;
 use crate::hash::KeyHash;
@@ -15,7 +15,7 @@ use crate::words::read_word;
 
 /// What the caller is going to do with the slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Intent {
+pub(crate) enum LookupIntent {
     /// Read only: the slot may be frozen.
     Read,
     /// Change the slot: it was not frozen when it was read.
@@ -68,7 +68,7 @@ impl Miss {
 }
 
 /// The result of one search of a path.
-enum Probe {
+enum PathProbe {
     Live(LiveSlot),
     Absent(Miss),
     /// A slot changed during the search: repeat it.
@@ -93,10 +93,10 @@ impl<M: Memory> Handle<M> {
         &mut self,
         hash: KeyHash,
         key: &[u8],
-        intent: Intent,
+        intent: LookupIntent,
     ) -> Result<Located, KvError<M::Error>> {
         match self.locate_raw(hash, key, intent)? {
-            Located::Live(slot) if slot.form.kind == Kind::LOCK => {
+            Located::Live(slot) if slot.form.kind == ValueKind::LOCK => {
                 self.look_through(slot, hash, key, intent)
             }
             located => Ok(located),
@@ -110,31 +110,31 @@ impl<M: Memory> Handle<M> {
         &mut self,
         hash: KeyHash,
         key: &[u8],
-        intent: Intent,
+        intent: LookupIntent,
     ) -> Result<Located, KvError<M::Error>> {
         let (mut damaged, mut changed) = (0, 0);
         loop {
             let segment = self.segment(hash)?;
             let (frozen, located) = match self.probe(segment, hash, key)? {
-                Probe::Live(slot) => (slot.word.is_frozen(), Located::Live(slot)),
-                Probe::Absent(miss) => (miss.frozen, Located::Absent(miss)),
-                Probe::Changed => {
+                PathProbe::Live(slot) => (slot.word.is_frozen(), Located::Live(slot)),
+                PathProbe::Absent(miss) => (miss.frozen, Located::Absent(miss)),
+                PathProbe::Changed => {
                     changed += 1;
                     if changed > MAX_CHANGED {
                         return Err(KvError::Corrupt { what: "entry", addr: segment.addr() });
                     }
                     continue;
                 }
-                Probe::Stale => {
+                PathProbe::Stale => {
                     self.refresh(hash, segment)?;
                     continue;
                 }
-                Probe::Damaged(slot) => {
+                PathProbe::Damaged(slot) => {
                     damaged += 1;
                     if !self.confirm(hash, segment)? || damaged <= MAX_DAMAGED {
                         continue;
                     }
-                    if intent != Intent::Replace {
+                    if intent != LookupIntent::Replace {
                         let addr = slot.word.object().addr;
                         return Err(KvError::Corrupt { what: "entry", addr });
                     }
@@ -145,9 +145,9 @@ impl<M: Memory> Handle<M> {
                 return Ok(located);
             }
             match intent {
-                Intent::Read if self.confirm(hash, segment)? => return Ok(located),
-                Intent::Read => {}
-                Intent::Write | Intent::Replace => self.reshape(segment, hash)?,
+                LookupIntent::Read if self.confirm(hash, segment)? => return Ok(located),
+                LookupIntent::Read => {}
+                LookupIntent::Write | LookupIntent::Replace => self.reshape(segment, hash)?,
             }
         }
     }
@@ -158,7 +158,7 @@ impl<M: Memory> Handle<M> {
         segment: SegmentRef,
         hash: KeyHash,
         key: &[u8],
-    ) -> Result<Probe, KvError<M::Error>> {
+    ) -> Result<PathProbe, KvError<M::Error>> {
         let path = self.shared.layout.shape.path(hash);
         let near = self.shared.memory.is_near(segment.addr());
         let mut lines = [[0; BUCKET_BYTES]; PATH_BUCKETS];
@@ -178,10 +178,10 @@ impl<M: Memory> Handle<M> {
                 frozen |= word.is_frozen();
                 if word.may_hold(hash) {
                     match self.verify(at, word, segment, hash, key)? {
-                        SlotCheck::Same(slot) => return Ok(Probe::Live(slot)),
+                        SlotCheck::Same(slot) => return Ok(PathProbe::Live(slot)),
                         SlotCheck::OtherKey(now) => frozen |= now.is_frozen(),
-                        SlotCheck::Changed => return Ok(Probe::Changed),
-                        SlotCheck::Stale => return Ok(Probe::Stale),
+                        SlotCheck::Changed => return Ok(PathProbe::Changed),
+                        SlotCheck::Stale => return Ok(PathProbe::Stale),
                         // The key may be in a later slot.
                         SlotCheck::Damaged => {
                             let form = Form::default();
@@ -196,24 +196,24 @@ impl<M: Memory> Handle<M> {
                     SlotKind::Dead => dead = true,
                     SlotKind::Empty(life) if life == segment.life() => {
                         if let Some(slot) = damaged {
-                            return Ok(Probe::Damaged(slot));
+                            return Ok(PathProbe::Damaged(slot));
                         }
                         let vacancy = Some(Vacancy { at, word });
-                        return Ok(Probe::Absent(Miss { segment, vacancy, dead, frozen }));
+                        return Ok(PathProbe::Absent(Miss { segment, vacancy, dead, frozen }));
                     }
-                    SlotKind::Empty(_) => return Ok(Probe::Stale),
+                    SlotKind::Empty(_) => return Ok(PathProbe::Stale),
                 }
             }
         }
         // No empty slot has shown the segment's life; the tag does.
         let tag = read_word(&self.shared.memory, SegmentHeader::tag_addr(segment.addr()))?;
         if tag != segment.tag(hash) {
-            return Ok(Probe::Stale);
+            return Ok(PathProbe::Stale);
         }
         if let Some(slot) = damaged {
-            return Ok(Probe::Damaged(slot));
+            return Ok(PathProbe::Damaged(slot));
         }
-        Ok(Probe::Absent(Miss { segment, vacancy: None, dead, frozen }))
+        Ok(PathProbe::Absent(Miss { segment, vacancy: None, dead, frozen }))
     }
 
     /// Reads all buckets of a path in one batch.

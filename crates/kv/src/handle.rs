@@ -1,22 +1,22 @@
 use std::sync::Arc;
 
 use crate::directory::DirectoryCache;
-use crate::entry::{Change, Form, Kind};
+use crate::entry::{EntryChange, Form, ValueKind};
 use crate::error::KvError;
-use crate::find::{Intent, Located};
+use crate::find::{Located, LookupIntent};
 use crate::memory::Memory;
-use crate::optimistic::View;
-use crate::scan::Batch;
-use crate::segment::Layout;
+use crate::optimistic::TransactionView;
+use crate::scan::ScanBatch;
+use crate::segment::TableLayout;
 use crate::slot::ObjectRef;
-use crate::store::Rule;
+use crate::store::PutMode;
 use crate::table::Table;
 
 /// State that all handles of a table share.
 #[derive(Debug)]
-pub(crate) struct Shared<M> {
+pub(crate) struct TableState<M> {
     pub(crate) memory: M,
-    pub(crate) layout: Layout,
+    pub(crate) layout: TableLayout,
     pub(crate) lock_wait: std::time::Duration,
     /// The table with the records of transactions, if this is a different table.
     pub(crate) records: Option<Arc<Self>>,
@@ -51,7 +51,7 @@ pub(crate) struct Shared<M> {
 /// ```
 #[derive(Debug)]
 pub struct Handle<M> {
-    pub(crate) shared: Arc<Shared<M>>,
+    pub(crate) shared: Arc<TableState<M>>,
     pub(crate) cache: DirectoryCache,
     /// The object that was read last.
     pub(crate) scratch: Vec<u8>,
@@ -60,10 +60,10 @@ pub struct Handle<M> {
     /// The new value that the closure of `modify` produced.
     pub(crate) made: Vec<u8>,
     /// The entries that a step of a scan copied.
-    pub(crate) batch: Batch,
+    pub(crate) batch: ScanBatch,
     pub(crate) unreclaimed: u64,
     /// The read set and write set of an optimistic transaction; `None` outside of one.
-    pub(crate) view: Option<Box<View>>,
+    pub(crate) view: Option<Box<TransactionView>>,
     /// A handle of the table with the transaction records; created at first use.
     pub(crate) records: Option<Box<Self>>,
     /// Upper bound of the random number of times that this handle looks at another client's pending
@@ -73,14 +73,14 @@ pub struct Handle<M> {
 }
 
 impl<M: Memory> Handle<M> {
-    pub(crate) fn new(shared: Arc<Shared<M>>) -> Self {
+    pub(crate) fn new(shared: Arc<TableState<M>>) -> Self {
         Self {
             shared,
             cache: DirectoryCache::new(),
             scratch: vec![0; ObjectRef::MAX_WHOLE],
             staging: Vec::new(),
             made: Vec::new(),
-            batch: Batch::default(),
+            batch: ScanBatch::default(),
             unreclaimed: 0,
             view: None,
             records: None,
@@ -106,9 +106,9 @@ impl<M: Memory> Handle<M> {
         if self.view.is_some() {
             return self.get_cell(key, value);
         }
-        match self.locate(Self::hash(key)?, key, Intent::Read)? {
+        match self.locate(Self::hash(key)?, key, LookupIntent::Read)? {
             Located::Live(slot) if slot.form.is_over() => Ok(false),
-            Located::Live(slot) if slot.form.kind == Kind::STRING => {
+            Located::Live(slot) if slot.form.kind == ValueKind::STRING => {
                 value.extend_from_slice(&self.scratch[slot.value]);
                 Ok(true)
             }
@@ -132,7 +132,7 @@ impl<M: Memory> Handle<M> {
     /// As [`Handle::put`].
     pub fn insert(&mut self, key: &[u8], value: &[u8]) -> Result<bool, KvError<M::Error>> {
         if self.view.is_none() {
-            let stored = self.store(key, Form::PLAIN, value, Rule::IfAbsent)?;
+            let stored = self.store(key, Form::PLAIN, value, PutMode::IfAbsent)?;
             if stored.done || stored.was_present {
                 return Ok(stored.done);
             }
@@ -140,10 +140,10 @@ impl<M: Memory> Handle<M> {
         // The entry that was found has expired.
         self.modify(key, |entry, made| {
             if entry.is_some() {
-                return Change::Keep;
+                return EntryChange::Keep;
             }
             made.extend_from_slice(value);
-            Change::Put(Form::PLAIN)
+            EntryChange::Put(Form::PLAIN)
         })
     }
 
@@ -156,7 +156,7 @@ impl<M: Memory> Handle<M> {
             let is_present = self.cell(key)?.entry().is_some();
             return if is_present { self.put(key, value).map(|_| true) } else { Ok(false) };
         }
-        Ok(self.store(key, Form::PLAIN, value, Rule::IfPresent)?.done)
+        Ok(self.store(key, Form::PLAIN, value, PutMode::IfPresent)?.done)
     }
 
     /// Deletes `key`. Returns whether the key was present.

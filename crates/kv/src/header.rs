@@ -3,7 +3,7 @@ use xxhash_rust::xxh3::xxh3_64;
 
 use crate::bucket::{SegmentShape, word_at};
 use crate::error::KvError;
-use crate::segment::Layout;
+use crate::segment::TableLayout;
 use crate::spare_segments::SpareSegments;
 
 /// The table header: what [`Table::addr`](crate::Table::addr) points to.
@@ -16,13 +16,13 @@ use crate::spare_segments::SpareSegments;
 /// ```
 ///
 /// `check` is XXH3-64 over the 24 bytes before it, or, while the table is created, the value of an
-/// earlier [`Stage`]. In a complete table only the first spare-segment block changes.
+/// earlier [`CreationStage`]. In a complete table only the first spare-segment block changes.
 pub(crate) struct TableHeader;
 
 /// The stage of a table's creation, encoded in `check`. A kill leaves the stage unchanged; the next
 /// client that opens the table continues from there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Stage {
+pub(crate) enum CreationStage {
     /// There is no directory, or its owner word is not yet cleared. `check` is computed with a
     /// directory address of 0. Left when a client clears the directory's owner word.
     Begun,
@@ -35,12 +35,12 @@ pub(crate) enum Stage {
 
 /// What the header of a table says.
 pub(crate) struct DecodedHeader {
-    pub(crate) layout: Layout,
+    pub(crate) layout: TableLayout,
     /// How far the creation of the table has come.
-    pub(crate) stage: Stage,
+    pub(crate) stage: CreationStage,
 }
 
-impl Stage {
+impl CreationStage {
     pub(crate) const fn next(self) -> Self {
         match self {
             Self::Begun => Self::HasDirectory,
@@ -96,18 +96,18 @@ impl TableHeader {
         8 << max_depth
     }
 
-    pub(crate) fn encode(layout: &Layout, stage: Stage) -> [u8; Self::FIXED] {
+    pub(crate) fn encode(layout: &TableLayout, stage: CreationStage) -> [u8; Self::FIXED] {
         let mut bytes = Self::fields(layout);
         bytes[Self::CHECKED..32].copy_from_slice(&Self::check(layout, stage).to_le_bytes());
         bytes
     }
 
     /// The check word of this layout at this stage.
-    pub(crate) fn check(layout: &Layout, stage: Stage) -> u64 {
+    pub(crate) fn check(layout: &TableLayout, stage: CreationStage) -> u64 {
         Self::check_of(&Self::fields(layout), stage)
     }
 
-    fn fields(layout: &Layout) -> [u8; Self::FIXED] {
+    fn fields(layout: &TableLayout) -> [u8; Self::FIXED] {
         let mut bytes = [0; Self::FIXED];
         bytes[..8].copy_from_slice(&Self::MAGIC.to_le_bytes());
         bytes[8..12].copy_from_slice(&Self::VERSION.to_le_bytes());
@@ -117,13 +117,13 @@ impl TableHeader {
         bytes
     }
 
-    fn check_of(bytes: &[u8; Self::FIXED], stage: Stage) -> u64 {
+    fn check_of(bytes: &[u8; Self::FIXED], stage: CreationStage) -> u64 {
         let mut checked = *bytes;
-        if stage == Stage::Begun {
+        if stage == CreationStage::Begun {
             checked[Self::DIRECTORY].fill(0);
         }
         let check = xxh3_64(&checked[..Self::CHECKED]);
-        if stage == Stage::HasDirectory { !check } else { check }
+        if stage == CreationStage::HasDirectory { !check } else { check }
     }
 
     pub(crate) fn decode<E>(
@@ -141,15 +141,16 @@ impl TableHeader {
         let damaged = KvError::Corrupt { what: "table header", addr };
         let directory = GlobalAddr::from_raw(word_at(bytes, 2));
         // Without a directory, `Begun` and `Complete` have the same check.
-        let stages = [Stage::Begun, Stage::HasDirectory, Stage::Complete];
-        let mut stages =
-            stages.into_iter().filter(|stage| *stage == Stage::Begun || !directory.is_null());
+        let stages = [CreationStage::Begun, CreationStage::HasDirectory, CreationStage::Complete];
+        let mut stages = stages
+            .into_iter()
+            .filter(|stage| *stage == CreationStage::Begun || !directory.is_null());
         let stage = stages.find(|stage| Self::check_of(bytes, *stage) == word_at(bytes, 3));
-        let (Some(stage), true) = (stage, max_depth <= crate::Options::MAX_DEPTH) else {
+        let (Some(stage), true) = (stage, max_depth <= crate::TableOptions::MAX_DEPTH) else {
             return Err(damaged);
         };
         let shape = SegmentShape::new(segment_bits).ok_or(damaged)?;
-        Ok(DecodedHeader { layout: Layout { addr, directory, max_depth, shape }, stage })
+        Ok(DecodedHeader { layout: TableLayout { addr, directory, max_depth, shape }, stage })
     }
 }
 
@@ -163,27 +164,27 @@ mod tests {
         TableHeader::decode(ADDR, bytes)
     }
 
-    fn layout(directory: u64) -> Layout {
+    fn layout(directory: u64) -> TableLayout {
         let shape = SegmentShape::new(15).unwrap();
-        Layout { addr: ADDR, directory: GlobalAddr::from_raw(directory), max_depth: 12, shape }
+        TableLayout { addr: ADDR, directory: GlobalAddr::from_raw(directory), max_depth: 12, shape }
     }
 
     #[test]
     fn comes_back_as_it_went() {
-        for stage in [Stage::Begun, Stage::HasDirectory, Stage::Complete] {
+        for stage in [CreationStage::Begun, CreationStage::HasDirectory, CreationStage::Complete] {
             let DecodedHeader { layout, stage: found } =
                 decode(&TableHeader::encode(&layout(8192), stage)).unwrap();
             assert_eq!((layout.max_depth, layout.shape.bytes(), found), (12, 32768, stage));
             assert_eq!(layout.entry_addr(2).raw(), 8208);
         }
         let DecodedHeader { stage: found, .. } =
-            decode(&TableHeader::encode(&layout(0), Stage::Complete)).unwrap();
-        assert_eq!(found, Stage::Begun);
+            decode(&TableHeader::encode(&layout(0), CreationStage::Complete)).unwrap();
+        assert_eq!(found, CreationStage::Begun);
     }
 
     #[test]
     fn what_is_no_table_is_refused() {
-        let good = TableHeader::encode(&layout(8192), Stage::Complete);
+        let good = TableHeader::encode(&layout(8192), CreationStage::Complete);
         assert!(matches!(decode(&[0; 64]), Err(KvError::NotATable { .. })));
         let mut other = good;
         other[8] = 1;

@@ -1,9 +1,9 @@
 /// The generation of a segment's memory. Retired segments are reused only as segments. Each use has
 /// the next life, so words of an earlier life are recognized. 0 is not a life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Life(u32);
+pub(crate) struct SegmentLife(u32);
 
-impl Life {
+impl SegmentLife {
     /// The width of a life in a word, in bits; it wraps around.
     pub(crate) const BITS: u32 = 17;
     const MASK: u64 = (1 << Self::BITS) - 1;
@@ -37,8 +37,8 @@ mod tests {
 
     #[test]
     fn wraps_past_zero() {
-        assert_eq!(Life::from_bits(Life::MASK).next(), Life::FIRST);
-        assert_eq!(Life::NONE.next(), Life::FIRST);
-        assert_eq!(Life::FIRST.next().bits(), 2);
+        assert_eq!(SegmentLife::from_bits(SegmentLife::MASK).next(), SegmentLife::FIRST);
+        assert_eq!(SegmentLife::NONE.next(), SegmentLife::FIRST);
+        assert_eq!(SegmentLife::FIRST.next().bits(), 2);
     }
 }

@@ -4,7 +4,7 @@ use crate::bucket::{BUCKET_BYTES, BUCKET_SLOTS, slot_addr, slots_in};
 use crate::handle::Handle;
 use crate::hash::KeyHash;
 use crate::memory::Memory;
-use crate::object::Object;
+use crate::object::EntryObject;
 
 /// The bytes of an object that are prefetched. The processor's own prefetcher fetches the rest.
 const BEGIN_BYTES: usize = 256;
@@ -71,7 +71,7 @@ impl<M: Memory> Handle<M> {
                 }
                 if let Some(slot) = slots_in(&line).find(|slot| slot.may_hold(hash)) {
                     let object = slot.object();
-                    let bytes = object.whole_bytes().unwrap_or(Object::HEADER);
+                    let bytes = object.whole_bytes().unwrap_or(EntryObject::HEADER);
                     memory.prefetch(object.addr, bytes.min(BEGIN_BYTES));
                     break;
                 }

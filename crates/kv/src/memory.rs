@@ -32,7 +32,7 @@ pub trait Memory: Send + Sync {
     type Error: std::error::Error + Send + Sync + 'static;
 
     /// A reserved object: allocated, and not yet linked from anywhere.
-    type Reservation: Reservation;
+    type Reservation: ReservedObject;
 
     /// Allocates `bytes` bytes, from 16 to the page size, aligned to the next power of two. The
     /// content is unspecified.
@@ -43,7 +43,7 @@ pub trait Memory: Send + Sync {
 
     /// Like [`allocate`](Self::allocate), for an object that will be published. If the client is
     /// killed, the memory frees the object unless it was published. The caller writes
-    /// [`Reservation::token`] into the first 8 bytes before it publishes the object. After the
+    /// [`ReservedObject::token`] into the first 8 bytes before it publishes the object. After the
     /// publication the memory swaps them to 0; other clients may do the same. With
     /// [`PublishMode::Compare`] only the table swaps them.
     fn reserve(&self, bytes: u64) -> Result<Self::Reservation, Self::Error>;
@@ -53,9 +53,9 @@ pub trait Memory: Send + Sync {
     fn tombstone(&self) -> Result<Self::Reservation, Self::Error>;
 
     /// Borrows `object` from the word at `place`; `None` if the word does not contain it. Until the
-    /// reservation is finished the word holds [`Reservation::token`]. Then the word gets back the
-    /// object, or, if the object was published, the object that it replaced (0 if there is none).
-    /// If the client is killed, the memory does this.
+    /// reservation is finished the word holds [`ReservedObject::token`]. Then the word gets back
+    /// the object, or, if the object was published, the object that it replaced (0 if there is
+    /// none). If the client is killed, the memory does this.
     fn take(
         &self,
         place: GlobalAddr,
@@ -172,7 +172,7 @@ impl<M: Roots + ?Sized> Roots for Arc<M> {
 }
 
 /// A reserved object, which the memory knows to be not yet linked.
-pub trait Reservation: std::fmt::Debug {
+pub trait ReservedObject: std::fmt::Debug {
     /// The object's address; null for a [`Memory::tombstone`].
     fn addr(&self) -> GlobalAddr;
 

@@ -1,7 +1,7 @@
 use crate::condition::Condition;
-use crate::entry::{Change, Entry, Form, Version};
+use crate::entry::{Entry, EntryChange, Form, Version};
 use crate::error::KvError;
-use crate::find::{Intent, LiveSlot, Located, Miss};
+use crate::find::{LiveSlot, Located, LookupIntent, Miss};
 use crate::handle::Handle;
 use crate::hash::KeyHash;
 use crate::memory::Memory;
@@ -17,7 +17,7 @@ impl<M: Memory> Handle<M> {
         if self.view.is_some() {
             return Ok(self.cell(key)?.entry());
         }
-        match self.locate(Self::hash(key)?, key, Intent::Read)? {
+        match self.locate(Self::hash(key)?, key, LookupIntent::Read)? {
             Located::Live(slot) => Ok(self.entry_at(&slot)),
             Located::Absent(_) => Ok(None),
         }
@@ -31,7 +31,7 @@ impl<M: Memory> Handle<M> {
         if self.view.is_some() {
             return Ok(self.cell(key)?.version);
         }
-        match self.locate(Self::hash(key)?, key, Intent::Read)? {
+        match self.locate(Self::hash(key)?, key, LookupIntent::Read)? {
             Located::Live(slot) => Ok(self.version_at(&slot)),
             Located::Absent(_) => Ok(None),
         }
@@ -52,7 +52,7 @@ impl<M: Memory> Handle<M> {
             let was_present = self.cell(key)?.entry().is_some();
             return self.write_cell(key, form, value).map(|()| was_present);
         }
-        Ok(self.store(key, form, value, crate::store::Rule::Always)?.was_present)
+        Ok(self.store(key, form, value, crate::store::PutMode::Always)?.was_present)
     }
 
     /// Changes the entry of `key` atomically. `decide` gets the entry, or `None` if the key is
@@ -60,18 +60,18 @@ impl<M: Memory> Handle<M> {
     /// changes the entry between the read that `decide` saw and the store. If one does, `decide` is
     /// called again; its last call counts.
     ///
-    /// [`Change::Delete`] also removes the slot of an expired entry. Returns whether anything
+    /// [`EntryChange::Delete`] also removes the slot of an expired entry. Returns whether anything
     /// changed.
     ///
     /// ```
-    /// use rackpool_kv::{Change, Form, Handle, KvError, Memory};
+    /// use rackpool_kv::{EntryChange, Form, Handle, KvError, Memory};
     ///
     /// /// Appends a line; none is lost, whoever else appends.
     /// fn append<M: Memory>(log: &mut Handle<M>, line: &[u8]) -> Result<(), KvError<M::Error>> {
     ///     log.modify(b"log", |entry, made| {
     ///         made.extend_from_slice(entry.map_or(&[], |entry| entry.value));
     ///         made.extend_from_slice(line);
-    ///         Change::Put(Form::PLAIN)
+    ///         EntryChange::Put(Form::PLAIN)
     ///     })?;
     ///     Ok(())
     /// }
@@ -82,7 +82,7 @@ impl<M: Memory> Handle<M> {
     pub fn modify(
         &mut self,
         key: &[u8],
-        mut decide: impl FnMut(Option<Entry<'_>>, &mut Vec<u8>) -> Change,
+        mut decide: impl FnMut(Option<Entry<'_>>, &mut Vec<u8>) -> EntryChange,
     ) -> Result<bool, KvError<M::Error>> {
         let hash = Self::hash(key)?;
         let mut made = std::mem::take(&mut self.made);
@@ -100,22 +100,22 @@ impl<M: Memory> Handle<M> {
         hash: KeyHash,
         key: &[u8],
         made: &mut Vec<u8>,
-        decide: &mut impl FnMut(Option<Entry<'_>>, &mut Vec<u8>) -> Change,
+        decide: &mut impl FnMut(Option<Entry<'_>>, &mut Vec<u8>) -> EntryChange,
     ) -> Result<bool, KvError<M::Error>> {
         loop {
             made.clear();
-            let done = match self.locate(hash, key, Intent::Write)? {
+            let done = match self.locate(hash, key, LookupIntent::Write)? {
                 Located::Live(slot) => match decide(self.entry_at(&slot), made) {
-                    Change::Keep => return Ok(false),
-                    Change::Delete => self.unlink(&slot)?,
-                    Change::Put(form) => {
+                    EntryChange::Keep => return Ok(false),
+                    EntryChange::Delete => self.unlink(&slot)?,
+                    EntryChange::Put(form) => {
                         Self::check_kind(form)?;
                         self.replace_entry(&slot, key, Entry { form, value: made }, None)?
                     }
                 },
                 Located::Absent(miss) => match decide(None, made) {
-                    Change::Keep | Change::Delete => return Ok(false),
-                    Change::Put(form) => {
+                    EntryChange::Keep | EntryChange::Delete => return Ok(false),
+                    EntryChange::Put(form) => {
                         Self::check_kind(form)?;
                         self.fill(&miss, key, form, made)?
                     }
@@ -161,10 +161,10 @@ impl<M: Memory> Handle<M> {
         if !self.is_published(slot)? {
             return Ok(false);
         }
-        let mut wanted = self.want(key, form, value, Condition::BYTES)?;
-        wanted.lot = lot;
-        let result = self.exchange_slot(slot, &mut wanted);
-        self.discard(wanted);
+        let mut put = self.prepare_put(key, form, value, Condition::BYTES)?;
+        put.lot = lot;
+        let result = self.exchange_slot(slot, &mut put);
+        self.discard(put);
         result
     }
 
@@ -177,19 +177,19 @@ impl<M: Memory> Handle<M> {
         form: Form,
         value: &[u8],
     ) -> Result<bool, KvError<M::Error>> {
-        let mut wanted = self.want(key, form, value, 0)?;
+        let mut put = self.prepare_put(key, form, value, 0)?;
         let Some(vacancy) = miss.vacancy else {
-            self.make_room(miss, wanted.hash)?;
+            self.make_room(miss, put.hash)?;
             return Ok(false);
         };
-        self.write_wanted(&mut wanted, None)?;
-        let result = self.link(vacancy.at, vacancy.word, &mut wanted);
+        self.write_put(&mut put, None)?;
+        let result = self.link(vacancy.at, vacancy.word, &mut put);
         if matches!(result, Ok(true))
-            && let Some((_, reservation)) = wanted.object.take()
+            && let Some((_, reservation)) = put.object.take()
         {
             self.finish(reservation);
         }
-        self.discard(wanted);
+        self.discard(put);
         result
     }
 }

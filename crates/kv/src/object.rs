@@ -5,7 +5,7 @@ use xxhash_rust::xxh3::xxh3_64;
 
 use crate::bucket::word_at;
 use crate::condition::Condition;
-use crate::entry::{Form, Kind};
+use crate::entry::{Form, ValueKind};
 use crate::hash::KeyHash;
 use crate::slot::SlotWord;
 
@@ -23,11 +23,11 @@ use crate::slot::SlotWord;
 /// the object's *stamp*, which distinguishes it from other objects at the same address. With flag 1
 /// the object ends with a [`Condition`], aligned to 8 bytes: the previous slot word (8 B) and a
 /// stamp (8 B). With flag 2 it has an expiry (8 B), in milliseconds since 1970.
-pub(crate) struct Object;
+pub(crate) struct EntryObject;
 
 /// Positions of key and value in an object's bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Parts {
+pub(crate) struct ObjectParts {
     pub(crate) hash: KeyHash,
     pub(crate) key: Range<usize>,
     pub(crate) value: Range<usize>,
@@ -47,11 +47,11 @@ struct Lens {
 
 impl Lens {
     const fn key_end(self) -> usize {
-        Object::HEADER + self.key
+        EntryObject::HEADER + self.key
     }
 
     const fn value_begin(self) -> usize {
-        self.key_end() + if self.expiry { Object::EXPIRY } else { 0 }
+        self.key_end() + if self.expiry { EntryObject::EXPIRY } else { 0 }
     }
 
     const fn value_end(self) -> usize {
@@ -67,7 +67,7 @@ impl Lens {
     }
 }
 
-impl Object {
+impl EntryObject {
     pub(crate) const HEADER: usize = 32;
     const CHECKED: usize = 16;
     pub(crate) const EXPIRY: usize = 8;
@@ -100,9 +100,9 @@ impl Object {
     }
 
     /// The kind in a header.
-    pub(crate) const fn kind_in(header: &[u8; Self::HEADER]) -> Kind {
+    pub(crate) const fn kind_in(header: &[u8; Self::HEADER]) -> ValueKind {
         let [.., kind] = *header;
-        Kind(kind)
+        ValueKind(kind)
     }
 
     /// The key's hash in a header.
@@ -185,7 +185,7 @@ impl Object {
 
     /// The parts of the object that `bytes` starts with; `None` if its length or check is wrong.
     #[inline]
-    pub(crate) fn decode(bytes: &[u8]) -> Option<Parts> {
+    pub(crate) fn decode(bytes: &[u8]) -> Option<ObjectParts> {
         let header = bytes.first_chunk::<{ Self::HEADER }>()?;
         let lens = Self::lens(header);
         if lens.end() > bytes.len() {
@@ -195,7 +195,7 @@ impl Object {
         if Self::check(&bytes[Self::CHECKED..lens.end()]) != u32::from_le_bytes([c0, c1, c2, c3]) {
             return None;
         }
-        Some(Parts {
+        Some(ObjectParts {
             hash: Self::hash_in(header),
             key: Self::HEADER..lens.key_end(),
             value: lens.value_begin()..lens.value_end(),
@@ -212,11 +212,11 @@ impl Object {
             Some(expiry) if lens.expiry => u64::from_le_bytes(*expiry),
             _ => 0,
         };
-        Form { kind: Kind(kind), expires_ms }
+        Form { kind: ValueKind(kind), expires_ms }
     }
 
     /// The condition of the object that `bytes` starts with and whose parts are `parts`.
-    pub(crate) fn condition_in(bytes: &[u8], parts: &Parts) -> Option<Condition> {
+    pub(crate) fn condition_in(bytes: &[u8], parts: &ObjectParts) -> Option<Condition> {
         let words = bytes.get(parts.value.end.next_multiple_of(8)..)?;
         let words = words.get(..Condition::BYTES).filter(|_| parts.conditional)?;
         Some(Condition { word: SlotWord::from_raw(word_at(words, 0)), stamp: word_at(words, 1) })
@@ -244,16 +244,16 @@ impl Object {
 mod tests {
     use super::*;
 
-    const EXPIRING: Form = Form { kind: Kind(9), expires_ms: 1 << 60 };
+    const EXPIRING: Form = Form { kind: ValueKind(9), expires_ms: 1 << 60 };
 
     #[test]
     fn comes_back_as_it_went() {
         let mut bytes = Vec::new();
         let hash = KeyHash::of(b"key");
-        Object::encode(&mut bytes, hash, b"key", Form::PLAIN, b"value", None);
+        EntryObject::encode(&mut bytes, hash, b"key", Form::PLAIN, b"value", None);
         bytes.resize(64, 0xdd);
-        assert_eq!(Object::len_in(&bytes), Some(40));
-        let parts = Object::decode(&bytes).unwrap();
+        assert_eq!(EntryObject::len_in(&bytes), Some(40));
+        let parts = EntryObject::decode(&bytes).unwrap();
         assert_eq!((&bytes[parts.key], &bytes[parts.value]), (&b"key"[..], &b"value"[..]));
         assert_eq!(parts.hash, hash);
     }
@@ -262,41 +262,48 @@ mod tests {
     fn a_condition_comes_back_as_it_went() {
         let mut bytes = Vec::new();
         let condition = Condition { word: SlotWord::from_raw(1 << 50), stamp: 77 };
-        Object::encode(&mut bytes, KeyHash::of(b"k"), b"k", EXPIRING, b"value", Some(condition));
-        assert_eq!((Object::len_in(&bytes), bytes.len()), (Some(64), 64));
-        Object::set_token(&mut bytes, 0x1234_5678_9abc_def0, None);
+        EntryObject::encode(
+            &mut bytes,
+            KeyHash::of(b"k"),
+            b"k",
+            EXPIRING,
+            b"value",
+            Some(condition),
+        );
+        assert_eq!((EntryObject::len_in(&bytes), bytes.len()), (Some(64), 64));
+        EntryObject::set_token(&mut bytes, 0x1234_5678_9abc_def0, None);
         assert_eq!(
-            (Object::owner_in(&bytes), Object::stamp_in(&bytes) >> 32),
+            (EntryObject::owner_in(&bytes), EntryObject::stamp_in(&bytes) >> 32),
             (0x1234_5678_9abc_def0, 0x9abc_def0)
         );
-        assert_eq!(Object::lot_in(&bytes), 0x9abc_def0);
+        assert_eq!(EntryObject::lot_in(&bytes), 0x9abc_def0);
         bytes.resize(72, 0xdd);
-        let parts = Object::decode(&bytes).unwrap();
+        let parts = EntryObject::decode(&bytes).unwrap();
         assert_eq!(parts.form, EXPIRING);
-        assert_eq!(Object::condition_in(&bytes, &parts), Some(condition));
+        assert_eq!(EntryObject::condition_in(&bytes, &parts), Some(condition));
         assert_eq!((&bytes[parts.key], &bytes[parts.value]), (&b"k"[..], &b"value"[..]));
-        assert_eq!(Object::decode(&bytes[..63]), None);
+        assert_eq!(EntryObject::decode(&bytes[..63]), None);
     }
 
     #[test]
     fn any_flipped_byte_is_noticed() {
         let mut bytes = Vec::new();
-        Object::encode(&mut bytes, KeyHash::of(b"key"), b"key", Form::PLAIN, b"value", None);
+        EntryObject::encode(&mut bytes, KeyHash::of(b"key"), b"key", Form::PLAIN, b"value", None);
         for at in (8..12).chain(16..bytes.len()) {
             let mut other = bytes.clone();
             other[at] ^= 0x10;
-            assert_eq!(Object::decode(&other), None, "byte {at}");
+            assert_eq!(EntryObject::decode(&other), None, "byte {at}");
         }
-        assert_eq!(Object::decode(&bytes[..39]), None);
-        assert_eq!(Object::decode(&[0xdd; 64]), None);
-        assert_eq!(Object::decode(&[0; 64]), None);
-        assert_eq!(Object::expiry_at(&[0; Object::HEADER]), None);
+        assert_eq!(EntryObject::decode(&bytes[..39]), None);
+        assert_eq!(EntryObject::decode(&[0xdd; 64]), None);
+        assert_eq!(EntryObject::decode(&[0; 64]), None);
+        assert_eq!(EntryObject::expiry_at(&[0; EntryObject::HEADER]), None);
     }
 
     #[test]
     fn lengths_are_limited() {
-        assert_eq!(Object::bytes_for(b"", Form::PLAIN, b""), Some(32));
-        assert_eq!(Object::bytes_for(&[0; 65535], Form::PLAIN, b""), Some(65567));
-        assert_eq!(Object::bytes_for(&[0; 65536], Form::PLAIN, b""), None);
+        assert_eq!(EntryObject::bytes_for(b"", Form::PLAIN, b""), Some(32));
+        assert_eq!(EntryObject::bytes_for(&[0; 65535], Form::PLAIN, b""), Some(65567));
+        assert_eq!(EntryObject::bytes_for(&[0; 65536], Form::PLAIN, b""), None);
     }
 }

@@ -7,19 +7,19 @@ use rackpool_client::GlobalAddr;
 use crate::bucket::{slot_addr, slots_in, word_at};
 use crate::create::read_header;
 use crate::error::KvError;
-use crate::handle::Shared;
+use crate::handle::TableState;
 use crate::header::{DecodedHeader, TableHeader};
 use crate::memory::Memory;
-use crate::object::Object;
+use crate::object::EntryObject;
 use crate::segment::SegmentRef;
 use crate::slot::{ObjectRef, SlotKind};
-use crate::spare_segments::{Place, SpareSegments};
+use crate::spare_segments::{SparePlace, SpareSegments};
 use crate::table::Table;
 
 /// The role of an object in its table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Part {
+pub enum TablePart {
     /// The table header.
     Header,
     /// The directory.
@@ -36,7 +36,7 @@ pub enum Part {
 
 /// The result of a walk over the parts of a table.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Walk {
+pub struct TableWalk {
     /// The number of entries that fit into a segment.
     pub segment_entries: u64,
     /// Segments that clients have borrowed. The walk does not visit them.
@@ -53,11 +53,11 @@ impl<M: Memory> Table<M> {
     /// the table meanwhile, some objects are missed, visited twice, or freed before the visit.
     ///
     /// ```
-    /// use rackpool_kv::{GlobalAddr, KvError, Memory, Part, Table};
+    /// use rackpool_kv::{GlobalAddr, KvError, Memory, TablePart, Table};
     ///
     /// fn entries<M: Memory>(pool: M, table: GlobalAddr) -> Result<u64, KvError<M::Error>> {
     ///     let mut entries = 0;
-    ///     Table::walk(pool, table, |part, _, _| entries += u64::from(part == Part::Entry))?;
+    ///     Table::walk(pool, table, |part, _, _| entries += u64::from(part == TablePart::Entry))?;
     ///     Ok(entries)
     /// }
     /// ```
@@ -68,20 +68,20 @@ impl<M: Memory> Table<M> {
     pub fn walk(
         memory: M,
         addr: GlobalAddr,
-        mut visit: impl FnMut(Part, GlobalAddr, Option<u64>),
-    ) -> Result<Walk, KvError<M::Error>> {
+        mut visit: impl FnMut(TablePart, GlobalAddr, Option<u64>),
+    ) -> Result<TableWalk, KvError<M::Error>> {
         let DecodedHeader { layout, stage } = read_header(&memory, addr)?;
         let table = Self::with_layout(memory, layout);
-        let mut walk = Walk {
+        let mut walk = TableWalk {
             segment_entries: layout.shape.slots() as u64,
             is_complete: stage.is_complete(),
-            ..Walk::default()
+            ..TableWalk::default()
         };
-        visit(Part::Header, addr, Some((TableHeader::BYTES as u64).next_power_of_two()));
+        visit(TablePart::Header, addr, Some((TableHeader::BYTES as u64).next_power_of_two()));
         let mut segments = BTreeMap::new();
         if !layout.directory.is_null() {
             let bytes = TableHeader::directory_bytes(layout.max_depth);
-            visit(Part::Directory, layout.directory, Some(bytes.max(LEAST)));
+            visit(TablePart::Directory, layout.directory, Some(bytes.max(LEAST)));
             // The first entry of a directory in its creation is its owner word.
             match table.segments_in_directory() {
                 _ if !stage.has_directory() => {}
@@ -95,27 +95,27 @@ impl<M: Memory> Table<M> {
         }
         for (segment, part) in segments {
             visit(part, segment, Some(layout.shape.bytes()));
-            if part == Part::Segment && table.walk_segment(segment, &mut visit).is_err() {
+            if part == TablePart::Segment && table.walk_segment(segment, &mut visit).is_err() {
                 walk.unread += 1;
             }
         }
         Ok(walk)
     }
 
-    /// The segments in the directory: those that a search finds ([`Part::Segment`]), and those that
-    /// an unfinished split left there ([`Part::SpareSegment`]).
-    fn segments_in_directory(&self) -> Result<BTreeMap<GlobalAddr, Part>, KvError<M::Error>> {
-        let Shared { memory, layout, .. } = &*self.shared;
+    /// The segments in the directory: those that a search finds ([`TablePart::Segment`]), and those
+    /// that an unfinished split left there ([`TablePart::SpareSegment`]).
+    fn segments_in_directory(&self) -> Result<BTreeMap<GlobalAddr, TablePart>, KvError<M::Error>> {
+        let TableState { memory, layout, .. } = &*self.shared;
         let bytes = TableHeader::directory_bytes(layout.max_depth);
         let mut entries = vec![0; usize::try_from(bytes).unwrap_or_default()];
         memory.read(layout.directory, &mut entries).map_err(KvError::Memory)?;
         let entry = |index: usize| SegmentRef::from_raw(word_at(&entries, index));
         let all = 0..entries.len() / 8;
-        let mut segments: BTreeMap<GlobalAddr, Part> = all
+        let mut segments: BTreeMap<GlobalAddr, TablePart> = all
             .clone()
             .map(entry)
             .filter(|segment| !segment.is_none())
-            .map(|segment| (segment.addr(), Part::SpareSegment))
+            .map(|segment| (segment.addr(), TablePart::SpareSegment))
             .collect();
         for suffix in all {
             let found =
@@ -125,7 +125,7 @@ impl<M: Memory> Table<M> {
                     (!segment.is_none() && suffix & ((1 << depth) - 1) == index).then_some(segment)
                 });
             if let Some(segment) = found {
-                segments.insert(segment.addr(), Part::Segment);
+                segments.insert(segment.addr(), TablePart::Segment);
             }
         }
         Ok(segments)
@@ -134,22 +134,22 @@ impl<M: Memory> Table<M> {
     fn walk_spare_segments(
         &self,
         blocks: &[SpareSegments],
-        segments: &mut BTreeMap<GlobalAddr, Part>,
-        walk: &mut Walk,
-        visit: &mut impl FnMut(Part, GlobalAddr, Option<u64>),
+        segments: &mut BTreeMap<GlobalAddr, TablePart>,
+        walk: &mut TableWalk,
+        visit: &mut impl FnMut(TablePart, GlobalAddr, Option<u64>),
     ) {
         let first = TableHeader::spare_segments_addr(self.shared.layout.addr);
         for block in blocks {
             if block.addr != first {
-                visit(Part::SpareSegmentBlock, block.addr, Some(SpareSegments::BYTES as u64));
+                visit(TablePart::SpareSegmentBlock, block.addr, Some(SpareSegments::BYTES as u64));
             }
             for (_, place) in block.places() {
                 match place {
-                    Some(Place::Segment(addr)) => {
-                        segments.entry(addr).or_insert(Part::SpareSegment);
+                    Some(SparePlace::Segment(addr)) => {
+                        segments.entry(addr).or_insert(TablePart::SpareSegment);
                     }
-                    Some(Place::Taken) => walk.taken_segments += 1,
-                    Some(Place::Empty) | None => {}
+                    Some(SparePlace::Taken) => walk.taken_segments += 1,
+                    Some(SparePlace::Empty) | None => {}
                 }
             }
         }
@@ -158,14 +158,14 @@ impl<M: Memory> Table<M> {
     fn walk_segment(
         &self,
         segment: GlobalAddr,
-        visit: &mut impl FnMut(Part, GlobalAddr, Option<u64>),
+        visit: &mut impl FnMut(TablePart, GlobalAddr, Option<u64>),
     ) -> Result<(), KvError<M::Error>> {
-        let Shared { memory, layout, .. } = &*self.shared;
+        let TableState { memory, layout, .. } = &*self.shared;
         let mut bytes = vec![0; layout.shape.slots() * 8];
         memory.read(slot_addr(segment, 0), &mut bytes).map_err(KvError::Memory)?;
         for slot in slots_in(&bytes).filter(|slot| slot.kind() == SlotKind::Live) {
             let object = slot.object();
-            visit(Part::Entry, object.addr, self.entry_bytes(object));
+            visit(TablePart::Entry, object.addr, self.entry_bytes(object));
         }
         Ok(())
     }
@@ -175,9 +175,9 @@ impl<M: Memory> Table<M> {
         if let Some(bytes) = object.whole_bytes() {
             return Some(bytes as u64);
         }
-        let mut header = [0; Object::HEADER];
+        let mut header = [0; EntryObject::HEADER];
         self.shared.memory.read(object.addr, &mut header).ok()?;
-        Object::len_in(&header)?.checked_next_power_of_two().map(|bytes| bytes as u64)
+        EntryObject::len_in(&header)?.checked_next_power_of_two().map(|bytes| bytes as u64)
     }
 }
 

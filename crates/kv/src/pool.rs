@@ -5,7 +5,7 @@ use rackpool_client::{
     RootUpdate,
 };
 
-use crate::{CasError, CasRequest, Memory, ReadRequest, Reservation, Roots};
+use crate::{CasError, CasRequest, Memory, ReadRequest, ReservedObject, Roots};
 
 /// Why the pool failed an operation of a table.
 #[derive(Debug, thiserror::Error)]
@@ -25,7 +25,7 @@ pub enum PoolError {
     Root(#[from] RootError),
 }
 
-impl Reservation for rackpool_client::Reservation {
+impl ReservedObject for rackpool_client::Reservation {
     fn addr(&self) -> GlobalAddr {
         Self::addr(self)
     }

@@ -2,10 +2,10 @@ use rackpool_client::GlobalAddr;
 
 use crate::error::KvError;
 use crate::handle::Handle;
-use crate::memory::{Memory, Reservation};
-use crate::object::Object;
+use crate::memory::{Memory, ReservedObject};
+use crate::object::EntryObject;
 use crate::slot::ObjectRef;
-use crate::words::{Swap, swap_word};
+use crate::words::{CasOutcome, swap_word};
 
 impl<M: Memory> Handle<M> {
     /// Writes the staging buffer into a new object, or into that of `reservation`, which is not yet
@@ -22,7 +22,7 @@ impl<M: Memory> Handle<M> {
             Some(reservation) => reservation,
             None => memory.reserve(least).map_err(KvError::Memory)?,
         };
-        Object::set_token(&mut self.staging, reservation.token(), lot);
+        EntryObject::set_token(&mut self.staging, reservation.token(), lot);
         let addr = reservation.addr();
         let Some(object) = ObjectRef::new(addr, bytes) else {
             self.finish(reservation);
@@ -60,6 +60,6 @@ pub(crate) fn clear_owner<M: Memory>(
     object: GlobalAddr,
     owner: u64,
 ) -> Result<(), KvError<M::Error>> {
-    while swap_word(memory, object, owner, 0)? == Swap::Unknown {}
+    while swap_word(memory, object, owner, 0)? == CasOutcome::Unknown {}
     Ok(())
 }

@@ -9,15 +9,15 @@ use crate::find::Miss;
 use crate::handle::Handle;
 use crate::hash::KeyHash;
 use crate::memory::{CasError, CasRequest, Memory};
-use crate::object::Object;
+use crate::object::EntryObject;
 use crate::placement::Moving;
 use crate::segment::{SegmentHeader, SegmentRef};
 use crate::slot::{ObjectRef, SlotKind, SlotWord};
-use crate::spare_segments::Taken;
-use crate::words::{Swap, swap_word};
+use crate::spare_segments::BorrowedSegment;
+use crate::words::{CasOutcome, swap_word};
 
 /// The entries of a segment.
-pub(crate) struct Heads {
+pub(crate) struct LiveEntries {
     pub(crate) moving: Vec<Moving>,
     /// Those of them whose owner word is not 0.
     pub(crate) unsettled: Vec<Unsettled>,
@@ -34,7 +34,7 @@ pub(crate) struct Unsettled {
 
 /// The state of the full path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Path {
+enum PathState {
     /// All slots are live.
     Live,
     /// Some slots are dead, or the path was not examined.
@@ -42,7 +42,7 @@ enum Path {
 }
 
 /// The borrowed segments that the entries move to.
-pub(crate) type Supply<D> = Vec<Taken<D>>;
+pub(crate) type Supply<D> = Vec<BorrowedSegment<D>>;
 
 /// The factor on the lock wait for a segment that other clients have borrowed: 100 ms by default.
 const LONG: u32 = 50;
@@ -60,7 +60,7 @@ impl<M: Memory> Handle<M> {
         if miss.segment.depth() == max_depth && !miss.dead {
             return Err(KvError::TableFull { max_depth });
         }
-        let path = if miss.dead { Path::HasDead } else { Path::Live };
+        let path = if miss.dead { PathState::HasDead } else { PathState::Live };
         self.reshape_for(path, miss.segment, hash)
     }
 
@@ -72,12 +72,12 @@ impl<M: Memory> Handle<M> {
         segment: SegmentRef,
         hash: KeyHash,
     ) -> Result<(), KvError<M::Error>> {
-        self.reshape_for(Path::HasDead, segment, hash)
+        self.reshape_for(PathState::HasDead, segment, hash)
     }
 
     fn reshape_for(
         &mut self,
-        path: Path,
+        path: PathState,
         segment: SegmentRef,
         hash: KeyHash,
     ) -> Result<(), KvError<M::Error>> {
@@ -104,7 +104,7 @@ impl<M: Memory> Handle<M> {
     /// continues or dies. With that one `segment` can at least be copied.
     fn gather(
         &mut self,
-        path: Path,
+        path: PathState,
         segment: SegmentRef,
         hash: KeyHash,
     ) -> Result<Option<Supply<M::Reservation>>, KvError<M::Error>> {
@@ -153,16 +153,16 @@ impl<M: Memory> Handle<M> {
     ///
     /// A key that is inserted and deleted repeatedly fills its path with dead slots while the
     /// segment is nearly empty. A split would then deepen the table to its maximum for one key.
-    fn has_to_split(&self, path: Path, segment: SegmentRef, slots: &[SlotWord]) -> bool {
+    fn has_to_split(&self, path: PathState, segment: SegmentRef, slots: &[SlotWord]) -> bool {
         let of = |kind| slots.iter().filter(|slot| slot.kind() == kind).count();
         let (dead, live) = (of(SlotKind::Dead), of(SlotKind::Live));
-        let is_needed = path == Path::Live || dead == 0 || live * 2 >= slots.len();
+        let is_needed = path == PathState::Live || dead == 0 || live * 2 >= slots.len();
         segment.depth() < self.shared.layout.max_depth && dead * 4 < slots.len() && is_needed
     }
 
     fn reshape_with(
         &mut self,
-        path: Path,
+        path: PathState,
         segment: SegmentRef,
         hash: KeyHash,
         supply: &mut Supply<M::Reservation>,
@@ -170,7 +170,7 @@ impl<M: Memory> Handle<M> {
         let Some(slots) = self.freeze(segment, hash)? else {
             return self.refresh(hash, segment);
         };
-        let Heads { mut moving, mut unsettled } = match self.read_heads(&slots) {
+        let LiveEntries { mut moving, mut unsettled } = match self.read_heads(&slots) {
             Ok(heads) => heads,
             // Once the segment is replaced, its objects may be freed, and their pages with them.
             Err(_) if !self.confirm(hash, segment)? => return Ok(()),
@@ -199,7 +199,7 @@ impl<M: Memory> Handle<M> {
     /// Sets the claim word; returns whether it was 0.
     fn claim(&self, segment: SegmentRef) -> Result<bool, KvError<M::Error>> {
         let at = SegmentHeader::claim_addr(segment.addr());
-        Ok(swap_word(&self.shared.memory, at, 0, 1)? == Swap::Done)
+        Ok(swap_word(&self.shared.memory, at, 0, 1)? == CasOutcome::Done)
     }
 
     /// Waits up to the lock wait for another client to replace `segment`; returns whether one did.
@@ -294,29 +294,30 @@ impl<M: Memory> Handle<M> {
 
     /// Reads the headers of the live slots of a frozen segment: the hashes of their keys, and the
     /// owner words that are not 0. The result is meaningless if the segment was replaced meanwhile.
-    pub(crate) fn read_heads(&self, slots: &[SlotWord]) -> Result<Heads, KvError<M::Error>> {
+    pub(crate) fn read_heads(&self, slots: &[SlotWord]) -> Result<LiveEntries, KvError<M::Error>> {
         let live: Vec<_> =
             slots.iter().enumerate().filter(|(_, slot)| slot.kind() == SlotKind::Live).collect();
-        let mut bytes = vec![0; live.len() * Object::HEADER];
-        for (batch, bytes) in live.chunks(BATCH).zip(bytes.chunks_mut(BATCH * Object::HEADER)) {
+        let mut bytes = vec![0; live.len() * EntryObject::HEADER];
+        for (batch, bytes) in live.chunks(BATCH).zip(bytes.chunks_mut(BATCH * EntryObject::HEADER))
+        {
             let mut reads: Vec<ReadRequest<'_>> = batch
                 .iter()
-                .zip(bytes.chunks_exact_mut(Object::HEADER))
+                .zip(bytes.chunks_exact_mut(EntryObject::HEADER))
                 .map(|((_, slot), into)| ReadRequest { addr: slot.object().addr, into })
                 .collect();
             self.shared.memory.read_batch(&mut reads).map_err(KvError::Memory)?;
         }
         let mut moving = Vec::with_capacity(live.len());
         let mut unsettled = Vec::new();
-        for ((index, slot), head) in live.iter().zip(bytes.chunks_exact(Object::HEADER)) {
-            let (object, owner) = (slot.object(), Object::owner_in(head));
+        for ((index, slot), head) in live.iter().zip(bytes.chunks_exact(EntryObject::HEADER)) {
+            let (object, owner) = (slot.object(), EntryObject::owner_in(head));
             if owner != 0 {
                 let condition = self.read_condition(object, head)?;
                 unsettled.push(Unsettled { entry: moving.len(), object, owner, condition });
             }
-            moving.push(Moving { hash: Object::hash_in(head), word: **slot, index: *index });
+            moving.push(Moving { hash: EntryObject::hash_in(head), word: **slot, index: *index });
         }
-        Ok(Heads { moving, unsettled })
+        Ok(LiveEntries { moving, unsettled })
     }
 
     /// The condition of the object with the header `head`, if it has one.
@@ -325,11 +326,12 @@ impl<M: Memory> Handle<M> {
         object: ObjectRef,
         head: &[u8],
     ) -> Result<Option<Condition>, KvError<M::Error>> {
-        let len = Object::len_in(head).filter(|len| *len as u64 <= self.shared.memory.page_bytes());
-        let Some(len) = len.filter(|_| Object::is_conditional(head)) else { return Ok(None) };
+        let len =
+            EntryObject::len_in(head).filter(|len| *len as u64 <= self.shared.memory.page_bytes());
+        let Some(len) = len.filter(|_| EntryObject::is_conditional(head)) else { return Ok(None) };
         let mut bytes = vec![0; len];
         self.shared.memory.read(object.addr, &mut bytes).map_err(KvError::Memory)?;
-        Ok(Object::decode(&bytes).and_then(|parts| Object::condition_in(&bytes, &parts)))
+        Ok(EntryObject::decode(&bytes).and_then(|parts| EntryObject::condition_in(&bytes, &parts)))
     }
 
     /// Whether the hash of an entry matches the segment's suffix and the slot's fingerprint.

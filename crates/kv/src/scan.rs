@@ -3,14 +3,14 @@ use std::ops::RangeInclusive;
 use rackpool_client::GlobalAddr;
 
 use crate::bucket::{BUCKET_BYTES, BUCKET_SLOTS, slot_addr, slots_in};
-use crate::entry::{Entry, Form, Kind};
+use crate::entry::{Entry, Form, ValueKind};
 use crate::error::KvError;
 use crate::find::MAX_CHANGED;
 use crate::handle::Handle;
 use crate::hash::KeyHash;
 use crate::memory::Memory;
-use crate::object::Parts;
-use crate::optimistic::{Lock, Outcome, TransactionId};
+use crate::object::ObjectParts;
+use crate::optimistic::{EntryLock, TransactionId, TransactionOutcome};
 use crate::segment::{SegmentHeader, SegmentRef};
 use crate::slot::{SlotKind, SlotWord};
 use crate::verify::{Glance, Peek};
@@ -18,16 +18,16 @@ use crate::words::read_word;
 
 /// All or some entries of one segment, copied out of the pool.
 #[derive(Debug, Default)]
-pub(crate) struct Batch {
+pub(crate) struct ScanBatch {
     bytes: Vec<u8>,
     /// Key length, value length and form of each entry, in the order of `bytes`.
     lens: Vec<(usize, usize, Form)>,
     /// Copies only entries with such a fingerprint; `None`: all.
     fingerprints: Option<RangeInclusive<u8>>,
     /// For a [survey](Handle::survey): the kinds whose values are copied. It never needs keys.
-    surveyed: Option<fn(Kind) -> bool>,
+    surveyed: Option<fn(ValueKind) -> bool>,
     /// Copies only entries of this reserved kind; `None`: only entries of the table's users.
-    reserved: Option<Kind>,
+    reserved: Option<ValueKind>,
     /// The transaction of the last lock without a record. If that lock is still in its slot, the
     /// transaction did not commit.
     over: Option<TransactionId>,
@@ -36,7 +36,7 @@ pub(crate) struct Batch {
     damaged: Option<GlobalAddr>,
 }
 
-impl Batch {
+impl ScanBatch {
     fn clear(&mut self) {
         self.bytes.clear();
         self.lens.clear();
@@ -82,13 +82,13 @@ impl<M: Memory> Handle<M> {
         &mut self,
         mut visit: impl FnMut(&[u8], &[u8]),
     ) -> Result<Option<GlobalAddr>, KvError<M::Error>> {
-        let mut batch = Batch::default();
+        let mut batch = ScanBatch::default();
         let mut damaged = None;
         let mut at = 0;
         while let Some(hash) = self.suffix_at(at) {
             let segment = self.copy_whole(hash, &mut batch)?;
             batch.each(|key, entry| {
-                if entry.form.kind == Kind::STRING && !entry.form.is_over() {
+                if entry.form.kind == ValueKind::STRING && !entry.form.is_over() {
                     visit(key, entry.value);
                 }
             });
@@ -138,7 +138,7 @@ impl<M: Memory> Handle<M> {
         &mut self,
         cursor: u64,
         wanted: usize,
-        reserved: Option<Kind>,
+        reserved: Option<ValueKind>,
         visit: impl FnMut(&[u8], Entry<'_>),
     ) -> Result<u64, KvError<M::Error>> {
         let [first, ..] = cursor.to_le_bytes();
@@ -248,12 +248,12 @@ impl<M: Memory> Handle<M> {
     /// As [`Handle::scan`]. After an error the visit is incomplete.
     pub fn survey(
         &mut self,
-        wants: fn(Kind) -> bool,
+        wants: fn(ValueKind) -> bool,
         mut visit: impl FnMut(Entry<'_>),
     ) -> Result<(), KvError<M::Error>> {
         // The overlay of a view needs the keys.
         let surveyed = if self.view.is_some() { None } else { Some(wants) };
-        let mut batch = Batch { surveyed, ..Batch::default() };
+        let mut batch = ScanBatch { surveyed, ..ScanBatch::default() };
         let mut at = 0;
         while let Some(hash) = self.suffix_at(at) {
             let segment = self.copy_whole(hash, &mut batch)?;
@@ -269,10 +269,10 @@ impl<M: Memory> Handle<M> {
     /// Calls `visit` with key and value of every entry of a reserved kind.
     pub(crate) fn walk_reserved(
         &mut self,
-        kind: Kind,
+        kind: ValueKind,
         mut visit: impl FnMut(&[u8], &[u8]),
     ) -> Result<(), KvError<M::Error>> {
-        let mut batch = Batch { reserved: Some(kind), ..Batch::default() };
+        let mut batch = ScanBatch { reserved: Some(kind), ..ScanBatch::default() };
         let mut at = 0;
         while let Some(hash) = self.suffix_at(at) {
             let segment = self.copy_whole(hash, &mut batch)?;
@@ -286,7 +286,7 @@ impl<M: Memory> Handle<M> {
     fn copy_whole(
         &mut self,
         hash: KeyHash,
-        batch: &mut Batch,
+        batch: &mut ScanBatch,
     ) -> Result<SegmentRef, KvError<M::Error>> {
         let mut damaged = 0;
         loop {
@@ -321,7 +321,7 @@ impl<M: Memory> Handle<M> {
         &mut self,
         segment: SegmentRef,
         hash: KeyHash,
-        batch: &mut Batch,
+        batch: &mut ScanBatch,
     ) -> Result<bool, KvError<M::Error>> {
         batch.clear();
         for first in (0..self.shared.layout.shape.slots()).step_by(BUCKET_SLOTS) {
@@ -363,7 +363,7 @@ impl<M: Memory> Handle<M> {
         hash: KeyHash,
         index: usize,
         word: SlotWord,
-        batch: &mut Batch,
+        batch: &mut ScanBatch,
     ) -> Result<Option<bool>, KvError<M::Error>> {
         match word.kind() {
             SlotKind::Live => {
@@ -417,22 +417,24 @@ impl<M: Memory> Handle<M> {
     /// `None`: the slot must be read again.
     fn copy_parts(
         &mut self,
-        parts: Parts,
-        batch: &mut Batch,
+        parts: ObjectParts,
+        batch: &mut ScanBatch,
     ) -> Result<Option<bool>, KvError<M::Error>> {
         let (mut form, mut value) = (parts.form, parts.value);
         if form.kind.is_reserved() && batch.reserved.is_none() {
-            let lock = Lock::decode(&self.scratch[value.clone()]);
-            let Some(lock) = lock.filter(|_| form.kind == Kind::LOCK) else {
+            let lock = EntryLock::decode(&self.scratch[value.clone()]);
+            let Some(lock) = lock.filter(|_| form.kind == ValueKind::LOCK) else {
                 return Ok(Some(true));
             };
             let committed = match self.outcome(lock.id, true)? {
-                Outcome::Committed => true,
-                Outcome::Over if batch.over != Some(lock.id) => {
+                TransactionOutcome::Committed => true,
+                TransactionOutcome::Over if batch.over != Some(lock.id) => {
                     batch.over = Some(lock.id);
                     return Ok(None);
                 }
-                Outcome::Pending | Outcome::Aborted | Outcome::Over => false,
+                TransactionOutcome::Pending
+                | TransactionOutcome::Aborted
+                | TransactionOutcome::Over => false,
             };
             let Some(side) = lock.side(committed) else { return Ok(Some(true)) };
             form = side.form;

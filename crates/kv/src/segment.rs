@@ -2,7 +2,7 @@ use rackpool_client::GlobalAddr;
 
 use crate::bucket::{SegmentShape, word_at};
 use crate::hash::KeyHash;
-use crate::life::Life;
+use crate::life::SegmentLife;
 
 /// A directory entry: the segment with the keys whose hashes end in the bits of the entry's index.
 ///
@@ -37,7 +37,7 @@ impl SegmentRef {
     const ADDR_MASK: u64 = (1 << Self::DEPTH_SHIFT) - 1;
 
     /// `None` if the word cannot encode the address.
-    pub(crate) const fn new(addr: GlobalAddr, depth: u8, life: Life) -> Option<Self> {
+    pub(crate) const fn new(addr: GlobalAddr, depth: u8, life: SegmentLife) -> Option<Self> {
         if addr.raw() >> 48 != 0 || !addr.raw().is_multiple_of(64) || addr.is_null() {
             return None;
         }
@@ -72,8 +72,8 @@ impl SegmentRef {
     }
 
     #[inline]
-    pub(crate) const fn life(self) -> Life {
-        Life::from_bits(self.0 >> Self::LIFE_SHIFT)
+    pub(crate) const fn life(self) -> SegmentLife {
+        SegmentLife::from_bits(self.0 >> Self::LIFE_SHIFT)
     }
 
     /// The segment's tag during this life; `hash` is that of any key that belongs to the segment.
@@ -96,16 +96,16 @@ impl SegmentHeader {
     const MAGIC: u64 = 0x53_45_47 << 40;
 
     #[inline]
-    pub(crate) const fn tag(life: Life, depth: u8, suffix: u64) -> u64 {
+    pub(crate) const fn tag(life: SegmentLife, depth: u8, suffix: u64) -> u64 {
         Self::MAGIC | suffix << 22 | (depth as u64) << 17 | life.bits()
     }
 
     /// The life in a tag; `None` if `tag` is not a tag.
-    pub(crate) const fn life_in(tag: u64) -> Option<Life> {
+    pub(crate) const fn life_in(tag: u64) -> Option<SegmentLife> {
         if tag >> 40 != Self::MAGIC >> 40 {
             return None;
         }
-        Some(Life::from_bits(tag))
+        Some(SegmentLife::from_bits(tag))
     }
 
     /// The address of the owner word.
@@ -150,14 +150,14 @@ impl SegmentHeader {
 
 /// The immutable layout of a table, as its header says.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Layout {
+pub(crate) struct TableLayout {
     pub(crate) addr: GlobalAddr,
     pub(crate) directory: GlobalAddr,
     pub(crate) max_depth: u8,
     pub(crate) shape: SegmentShape,
 }
 
-impl Layout {
+impl TableLayout {
     /// The address of the directory entry `index`.
     pub(crate) const fn entry_addr(&self, index: u64) -> GlobalAddr {
         GlobalAddr::from_raw(self.directory.raw() + index * 8)
@@ -171,7 +171,7 @@ mod tests {
     #[test]
     fn a_reference_keeps_its_parts() {
         let addr = GlobalAddr::from_raw((1 << 48) - 64);
-        let life = Life::from_bits((1 << 17) - 1);
+        let life = SegmentLife::from_bits((1 << 17) - 1);
         let segment = SegmentRef::new(addr, 18, life).unwrap();
         assert_eq!((segment.addr(), segment.depth(), segment.life()), (addr, 18, life));
         assert!(SegmentRef::new(GlobalAddr::from_raw(1 << 48), 0, life).is_none());
@@ -179,7 +179,7 @@ mod tests {
 
     #[test]
     fn a_tag_names_life_depth_and_suffix() {
-        let life = Life::FIRST.next();
+        let life = SegmentLife::FIRST.next();
         let tag = SegmentHeader::tag(life, 18, (1 << 18) - 1);
         assert_eq!(SegmentHeader::life_in(tag), Some(life));
         assert_ne!(tag, SegmentHeader::tag(life, 17, (1 << 18) - 1));

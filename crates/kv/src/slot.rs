@@ -1,7 +1,7 @@
 use rackpool_client::GlobalAddr;
 
 use crate::hash::KeyHash;
-use crate::life::Life;
+use crate::life::SegmentLife;
 
 /// A slot: one aligned 64-bit word. Slots are the only words of a segment that change while it is
 /// in the directory, always by compare-and-swap.
@@ -26,7 +26,7 @@ pub(crate) struct SlotWord(u64);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SlotKind {
     /// Never used in this life of the segment. A search for a key ends here. Left by an insert.
-    Empty(Life),
+    Empty(SegmentLife),
     /// Its key was deleted. The slot stays dead for the rest of the segment's life.
     Dead,
     /// Points to an object. Left by a deletion; replacements keep it live.
@@ -49,8 +49,8 @@ impl SlotWord {
     const CLASS_MASK: u64 = 7 << Self::CLASS_SHIFT;
     const FINGERPRINT_SHIFT: u32 = 42;
     const ADDR_MASK: u64 = (1 << 42) - 1;
-    const DEAD: u64 = 1 << Life::BITS;
-    const MARK_SHIFT: u32 = Life::BITS + 1;
+    const DEAD: u64 = 1 << SegmentLife::BITS;
+    const MARK_SHIFT: u32 = SegmentLife::BITS + 1;
 
     /// The bits that change when the slot does: all but the frozen bit.
     pub(crate) const CHANGES: u64 = !Self::FROZEN;
@@ -64,7 +64,7 @@ impl SlotWord {
     }
 
     /// The empty slot of a new life, at a place whose last word was `self`.
-    pub(crate) const fn emptied(self, life: Life) -> Self {
+    pub(crate) const fn emptied(self, life: SegmentLife) -> Self {
         Self(self.next_version() | life.bits())
     }
 
@@ -123,7 +123,7 @@ impl SlotWord {
         } else if self.0 & Self::DEAD != 0 {
             SlotKind::Dead
         } else {
-            SlotKind::Empty(Life::from_bits(self.0))
+            SlotKind::Empty(SegmentLife::from_bits(self.0))
         }
     }
 
@@ -204,7 +204,7 @@ mod tests {
     #[test]
     fn a_live_word_keeps_its_parts() {
         let hash = KeyHash::from_raw(0xab << 56);
-        let place = SlotWord::from_raw(0).emptied(Life::FIRST);
+        let place = SlotWord::from_raw(0).emptied(SegmentLife::FIRST);
         let word = place.pointing(object((1 << 48) - 64, 65), hash);
         assert_eq!(word.kind(), SlotKind::Live);
         assert_eq!(word.object().addr.raw(), (1 << 48) - 64);
@@ -232,7 +232,7 @@ mod tests {
     fn versions_go_on_over_lives_and_wrap() {
         let mut word = SlotWord::from_raw(0);
         for _ in 0..1023 {
-            word = word.emptied(Life::FIRST);
+            word = word.emptied(SegmentLife::FIRST);
         }
         let old = word.pointing(object(4096, 40), KeyHash::from_raw(1)).frozen();
         let moved = SlotWord::from_raw(0).pointing_like(old);

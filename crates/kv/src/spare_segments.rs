@@ -4,8 +4,8 @@ use crate::bucket::{slots_in, word_at};
 use crate::error::KvError;
 use crate::handle::Handle;
 use crate::header::TableHeader;
-use crate::life::Life;
-use crate::memory::{CasError, Memory, Reservation};
+use crate::life::SegmentLife;
+use crate::memory::{CasError, Memory, ReservedObject};
 use crate::segment::{SegmentHeader, SegmentRef};
 use crate::slot::SlotWord;
 use crate::words::read_word;
@@ -29,7 +29,7 @@ pub(crate) struct SpareSegments {
 
 /// The content of a place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Place {
+pub(crate) enum SparePlace {
     Empty,
     Segment(GlobalAddr),
     /// Borrowed: the place holds the token of the borrowing reservation.
@@ -38,7 +38,7 @@ pub(crate) enum Place {
 
 /// The segments of a table. None is returned to the pool while the table exists.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Segments {
+pub struct SegmentCounts {
     /// Segments in the directory, which have entries.
     pub current: u64,
     /// Segments outside the directory that are not borrowed.
@@ -51,16 +51,16 @@ pub struct Segments {
 }
 
 /// A borrowed spare segment: its reservation, its last life, and the slots of that life.
-pub(crate) struct Taken<D> {
+pub(crate) struct BorrowedSegment<D> {
     pub(crate) reservation: D,
-    pub(crate) life: Life,
+    pub(crate) life: SegmentLife,
     pub(crate) slots: Vec<SlotWord>,
 }
 
 /// A segment that is not in the directory any more.
 struct Retired {
     /// Its last life.
-    life: Life,
+    life: SegmentLife,
     slots: Vec<SlotWord>,
 }
 
@@ -75,13 +75,13 @@ impl SpareSegments {
     }
 
     /// The places and their addresses; `None` for a word that is no valid place.
-    pub(crate) fn places(&self) -> impl Iterator<Item = (GlobalAddr, Option<Place>)> {
-        let place = |index| Place::of(word_at(&self.bytes, index));
+    pub(crate) fn places(&self) -> impl Iterator<Item = (GlobalAddr, Option<SparePlace>)> {
+        let place = |index| SparePlace::of(word_at(&self.bytes, index));
         (1..Self::NEXT).map(move |index| (Self::word_addr(self.addr, index), place(index)))
     }
 }
 
-impl Place {
+impl SparePlace {
     const fn of(word: u64) -> Option<Self> {
         match (word >> 48, word) {
             (0, 0) => Some(Self::Empty),
@@ -99,7 +99,9 @@ impl<M: Memory> Handle<M> {
 
     /// Borrows a spare segment; adds a new one if there is none. Segments that cannot be read stay
     /// where they are.
-    pub(crate) fn take_segment(&mut self) -> Result<Taken<M::Reservation>, KvError<M::Error>> {
+    pub(crate) fn take_segment(
+        &mut self,
+    ) -> Result<BorrowedSegment<M::Reservation>, KvError<M::Error>> {
         let mut tries = 0;
         loop {
             let mut vacancy = None;
@@ -109,9 +111,9 @@ impl<M: Memory> Handle<M> {
                 last = block.addr;
                 for (at, place) in block.places() {
                     match place {
-                        Some(Place::Empty) => vacancy = vacancy.or(Some(at)),
-                        Some(Place::Taken) | None => {}
-                        Some(Place::Segment(segment)) => match self.take_from(at, segment) {
+                        Some(SparePlace::Empty) => vacancy = vacancy.or(Some(at)),
+                        Some(SparePlace::Taken) | None => {}
+                        Some(SparePlace::Segment(segment)) => match self.take_from(at, segment) {
                             Ok(Some(taken)) => return Ok(taken),
                             Ok(None) => {}
                             Err(error @ (KvError::Memory(_) | KvError::Corrupt { .. })) => {
@@ -139,8 +141,8 @@ impl<M: Memory> Handle<M> {
     ///
     /// # Errors
     /// As [`Handle::scan`].
-    pub fn segments(&mut self) -> Result<Segments, KvError<M::Error>> {
-        let mut segments = Segments::default();
+    pub fn segments(&mut self) -> Result<SegmentCounts, KvError<M::Error>> {
+        let mut segments = SegmentCounts::default();
         let mut at = 0;
         while let Some(hash) = self.suffix_at(at) {
             at += self.resolve(hash).map(|segment| self.suffixes_of(segment))?;
@@ -149,13 +151,13 @@ impl<M: Memory> Handle<M> {
         for block in self.spare_segments()? {
             for (_, place) in block.places() {
                 match place {
-                    Some(Place::Segment(addr)) => {
+                    Some(SparePlace::Segment(addr)) => {
                         segments.spare += 1;
                         let Retired { slots, .. } = self.read_retired(addr)?;
                         segments.marked += u64::from(slots.iter().any(|slot| slot.is_marked()));
                     }
-                    Some(Place::Taken) => segments.taken += 1,
-                    Some(Place::Empty) | None => {}
+                    Some(SparePlace::Taken) => segments.taken += 1,
+                    Some(SparePlace::Empty) | None => {}
                 }
             }
         }
@@ -184,7 +186,7 @@ impl<M: Memory> Handle<M> {
         &mut self,
         place: GlobalAddr,
         segment: GlobalAddr,
-    ) -> Result<Option<Taken<M::Reservation>>, KvError<M::Error>> {
+    ) -> Result<Option<BorrowedSegment<M::Reservation>>, KvError<M::Error>> {
         let owner = read_word(&self.shared.memory, SegmentHeader::owner_addr(segment))?;
         if owner != 0 {
             // The segment is still in its place after its owner word was read. So the reservation
@@ -198,7 +200,7 @@ impl<M: Memory> Handle<M> {
         let Some(reservation) = taken else { return Ok(None) };
         match self.read_retired(segment) {
             Ok(Retired { life, slots }) if !slots.iter().any(|slot| slot.is_marked()) => {
-                Ok(Some(Taken { reservation, life, slots }))
+                Ok(Some(BorrowedSegment { reservation, life, slots }))
             }
             Ok(_) => {
                 self.finish(reservation);
@@ -226,11 +228,11 @@ impl<M: Memory> Handle<M> {
         let shape = self.shared.layout.shape;
         let reservation = self.shared.memory.reserve(shape.bytes()).map_err(KvError::Memory)?;
         let addr = reservation.addr();
-        if SegmentRef::new(addr, 0, Life::FIRST).is_none() {
+        if SegmentRef::new(addr, 0, SegmentLife::FIRST).is_none() {
             self.finish(reservation);
             return Err(KvError::Address { addr });
         }
-        let tag = SegmentHeader::tag(Life::NONE, 0, 0);
+        let tag = SegmentHeader::tag(SegmentLife::NONE, 0, 0);
         let mut bytes = SegmentHeader::bytes(tag, SegmentRef::NONE, reservation.token()).to_vec();
         bytes.resize(SegmentHeader::BYTES + shape.slots() * 8, 0);
         self.add_spare_segment(reservation, place, &bytes)
@@ -315,13 +317,13 @@ mod tests {
 
     #[test]
     fn addresses_and_tokens_are_told_apart() {
-        assert_eq!(Place::of(0), Some(Place::Empty));
+        assert_eq!(SparePlace::of(0), Some(SparePlace::Empty));
         let last = (1 << 48) - 64;
-        assert_eq!(Place::of(last), Some(Place::Segment(GlobalAddr::from_raw(last))));
+        assert_eq!(SparePlace::of(last), Some(SparePlace::Segment(GlobalAddr::from_raw(last))));
         for token in [1 << 48, (1 << 63) - 1] {
-            assert_eq!(Place::of(token), Some(Place::Taken));
+            assert_eq!(SparePlace::of(token), Some(SparePlace::Taken));
         }
-        assert_eq!((Place::of(65), Place::of(1 << 63)), (None, None));
+        assert_eq!((SparePlace::of(65), SparePlace::of(1 << 63)), (None, None));
     }
 
     #[test]
@@ -331,8 +333,8 @@ mod tests {
         let block = SpareSegments { addr: GlobalAddr::from_raw(4096), bytes };
         let places: Vec<_> = block.places().collect();
         assert_eq!(places.len(), 62);
-        let first = Some(Place::Segment(GlobalAddr::from_raw(64)));
+        let first = Some(SparePlace::Segment(GlobalAddr::from_raw(64)));
         assert_eq!(places[0], (GlobalAddr::from_raw(4104), first));
-        assert_eq!(places[61], (GlobalAddr::from_raw(4096 + 62 * 8), Some(Place::Empty)));
+        assert_eq!(places[61], (GlobalAddr::from_raw(4096 + 62 * 8), Some(SparePlace::Empty)));
     }
 }

@@ -4,16 +4,16 @@ use crate::bucket::slot_addr;
 use crate::error::KvError;
 use crate::handle::Handle;
 use crate::hash::KeyHash;
-use crate::memory::{Memory, Reservation};
+use crate::memory::{Memory, ReservedObject};
 use crate::placement::{Moving, place};
 use crate::reshape::Supply;
 use crate::segment::{SegmentHeader, SegmentRef};
 use crate::slot::SlotWord;
-use crate::spare_segments::Taken;
+use crate::spare_segments::BorrowedSegment;
 use crate::words::read_word;
 
 /// A new segment that is written and not yet in the directory.
-pub(crate) struct Made<D> {
+pub(crate) struct NewSegment<D> {
     segment: SegmentRef,
     reservation: D,
 }
@@ -149,9 +149,9 @@ impl<M: Memory> Handle<M> {
         &mut self,
         suffix: KeyHash,
         old: SegmentRef,
-        made: Made<M::Reservation>,
+        made: NewSegment<M::Reservation>,
     ) -> Result<bool, KvError<M::Error>> {
-        let Made { segment, mut reservation } = made;
+        let NewSegment { segment, mut reservation } = made;
         let link = PublishCas {
             addr: self.entry_addr(suffix.raw()),
             expected: old.raw(),
@@ -168,14 +168,14 @@ impl<M: Memory> Handle<M> {
     /// Writes a segment with the given entries of `origin`; it is not yet in the directory.
     pub(crate) fn make_segment(
         &mut self,
-        taken: Taken<M::Reservation>,
+        taken: BorrowedSegment<M::Reservation>,
         origin: SegmentRef,
         depth: u8,
         suffix: KeyHash,
         moving: &[Moving],
-    ) -> Result<Made<M::Reservation>, KvError<M::Error>> {
+    ) -> Result<NewSegment<M::Reservation>, KvError<M::Error>> {
         let shape = self.shared.layout.shape;
-        let Taken { reservation, life, slots } = taken;
+        let BorrowedSegment { reservation, life, slots } = taken;
         let (addr, life) = (reservation.addr(), life.next());
         let Some(segment) = SegmentRef::new(addr, depth, life) else {
             self.finish(reservation);
@@ -197,6 +197,6 @@ impl<M: Memory> Handle<M> {
             self.finish(reservation);
             return Err(KvError::Memory(error));
         }
-        Ok(Made { segment, reservation })
+        Ok(NewSegment { segment, reservation })
     }
 }

@@ -3,25 +3,26 @@ use rackpool_client::{GlobalAddr, PublishCas, PublishMode};
 use crate::condition::Condition;
 use crate::entry::Form;
 use crate::error::KvError;
-use crate::find::{Intent, LiveSlot, Located};
+use crate::find::{LiveSlot, Located, LookupIntent};
 use crate::handle::Handle;
 use crate::hash::KeyHash;
-use crate::memory::{CasError, Memory, Reservation};
-use crate::object::Object;
+use crate::memory::{CasError, Memory, ReservedObject};
+use crate::object::EntryObject;
 use crate::slot::{ObjectRef, SlotKind, SlotWord};
 use crate::words::read_word;
 
-/// The condition under which a value is stored.
+/// Which keys a put may store a value under.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Rule {
+pub(crate) enum PutMode {
     Always,
     IfAbsent,
     IfPresent,
 }
 
-impl Rule {
-    /// Whether the entry in `slot` prevents the store. Inserting over an expired entry needs a
-    /// compare-and-put, which [`Handle::insert`] does; so [`Rule::IfAbsent`] always refuses here.
+impl PutMode {
+    /// Whether the entry in `slot` prevents the put. Inserting over an expired entry needs a
+    /// compare-and-put, which [`Handle::insert`] does; so [`PutMode::IfAbsent`] always refuses
+    /// here.
     fn refuses(self, slot: &LiveSlot) -> bool {
         match self {
             Self::Always => false,
@@ -33,14 +34,14 @@ impl Rule {
 
 /// Whether a value was stored, and whether the key was present before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Stored {
+pub(crate) struct PutOutcome {
     pub(crate) done: bool,
     pub(crate) was_present: bool,
 }
 
 /// A key and the value to store, with the reserved object that encodes them once it is written. The
 /// operation owns the object until a slot points to it.
-pub(crate) struct Wanted<'a, D> {
+pub(crate) struct PendingPut<'a, D> {
     pub(crate) hash: KeyHash,
     pub(crate) key: &'a [u8],
     pub(crate) form: Form,
@@ -54,23 +55,23 @@ pub(crate) struct Wanted<'a, D> {
 
 impl<M: Memory> Handle<M> {
     /// Prepares a store, without an object yet. The object may later grow by `more` bytes.
-    pub(crate) fn want<'a>(
+    pub(crate) fn prepare_put<'a>(
         &self,
         key: &'a [u8],
         form: Form,
         value: &'a [u8],
         more: usize,
-    ) -> Result<Wanted<'a, M::Reservation>, KvError<M::Error>> {
+    ) -> Result<PendingPut<'a, M::Reservation>, KvError<M::Error>> {
         let hash = Self::hash(key)?;
         let max = self.shared.memory.page_bytes();
-        let bytes = Object::bytes_for(key, form, value);
+        let bytes = EntryObject::bytes_for(key, form, value);
         match bytes.map(|bytes| (bytes.next_multiple_of(8) + more) as u64) {
             Some(bytes) if bytes <= max => {
-                Ok(Wanted { hash, key, form, value, lot: None, condition: None, object: None })
+                Ok(PendingPut { hash, key, form, value, lot: None, condition: None, object: None })
             }
             _ => {
-                let expiry = if form.expires_ms == 0 { 0 } else { Object::EXPIRY };
-                let rest = Object::HEADER + key.len() + expiry + more;
+                let expiry = if form.expires_ms == 0 { 0 } else { EntryObject::EXPIRY };
+                let rest = EntryObject::HEADER + key.len() + expiry + more;
                 let bytes = rest as u64 + value.len() as u64;
                 Err(KvError::TooLarge { bytes, max })
             }
@@ -86,75 +87,76 @@ impl<M: Memory> Handle<M> {
     }
 
     /// Writes the object, if there is none yet. With a condition, the object is always rewritten.
-    pub(crate) fn write_wanted(
+    pub(crate) fn write_put(
         &mut self,
-        wanted: &mut Wanted<'_, M::Reservation>,
+        put: &mut PendingPut<'_, M::Reservation>,
         condition: Option<Condition>,
     ) -> Result<(), KvError<M::Error>> {
-        let made = match wanted.object.take() {
+        let made = match put.object.take() {
             Some(made) if condition.is_none() => made,
             made => {
-                let Wanted { hash, key, form, value, lot, .. } = *wanted;
-                Object::encode(&mut self.staging, hash, key, form, value, condition);
+                let PendingPut { hash, key, form, value, lot, .. } = *put;
+                EntryObject::encode(&mut self.staging, hash, key, form, value, condition);
                 self.write_object(made.map(|(_, reservation)| reservation), lot)?
             }
         };
-        (wanted.object, wanted.condition) = (Some(made), condition);
+        (put.object, put.condition) = (Some(made), condition);
         Ok(())
     }
 
     /// Frees the object of a completed operation if it was not linked.
-    pub(crate) fn discard(&mut self, wanted: Wanted<'_, M::Reservation>) {
-        if let Some((_, reservation)) = wanted.object {
+    pub(crate) fn discard(&mut self, put: PendingPut<'_, M::Reservation>) {
+        if let Some((_, reservation)) = put.object {
             self.finish(reservation);
         }
     }
 
-    /// Stores a value if `rule` allows it.
+    /// Stores a value if `mode` allows it.
     pub(crate) fn store(
         &mut self,
         key: &[u8],
         form: Form,
         value: &[u8],
-        rule: Rule,
-    ) -> Result<Stored, KvError<M::Error>> {
-        let mut wanted = self.want(key, form, value, 0)?;
-        let result = self.try_store(&mut wanted, rule);
-        self.discard(wanted);
+        mode: PutMode,
+    ) -> Result<PutOutcome, KvError<M::Error>> {
+        let mut put = self.prepare_put(key, form, value, 0)?;
+        let result = self.try_store(&mut put, mode);
+        self.discard(put);
         result
     }
 
     fn try_store(
         &mut self,
-        wanted: &mut Wanted<'_, M::Reservation>,
-        rule: Rule,
-    ) -> Result<Stored, KvError<M::Error>> {
-        let intent = if rule == Rule::Always { Intent::Replace } else { Intent::Write };
+        put: &mut PendingPut<'_, M::Reservation>,
+        mode: PutMode,
+    ) -> Result<PutOutcome, KvError<M::Error>> {
+        let intent =
+            if mode == PutMode::Always { LookupIntent::Replace } else { LookupIntent::Write };
         loop {
-            let located = self.locate(wanted.hash, wanted.key, intent)?;
+            let located = self.locate(put.hash, put.key, intent)?;
             let (at, word, was_present) = match located {
-                Located::Live(slot) if rule.refuses(&slot) => {
-                    return Ok(Stored { done: false, was_present: !slot.form.is_over() });
+                Located::Live(slot) if mode.refuses(&slot) => {
+                    return Ok(PutOutcome { done: false, was_present: !slot.form.is_over() });
                 }
-                Located::Absent(_) if rule == Rule::IfPresent => {
-                    return Ok(Stored { done: false, was_present: false });
+                Located::Absent(_) if mode == PutMode::IfPresent => {
+                    return Ok(PutOutcome { done: false, was_present: false });
                 }
                 Located::Live(slot) if !self.is_published(&slot)? => continue,
                 Located::Live(slot) => (slot.at, slot.word, !slot.form.is_over()),
                 Located::Absent(miss) => match miss.vacancy {
                     Some(vacancy) => (vacancy.at, vacancy.word, false),
                     None => {
-                        self.make_room(&miss, wanted.hash)?;
+                        self.make_room(&miss, put.hash)?;
                         continue;
                     }
                 },
             };
-            self.write_wanted(wanted, None)?;
-            if self.link(at, word, wanted)? {
-                if let Some((_, reservation)) = wanted.object.take() {
+            self.write_put(put, None)?;
+            if self.link(at, word, put)? {
+                if let Some((_, reservation)) = put.object.take() {
                     self.finish(reservation);
                 }
-                return Ok(Stored { done: true, was_present });
+                return Ok(PutOutcome { done: true, was_present });
             }
         }
     }
@@ -162,7 +164,7 @@ impl<M: Memory> Handle<M> {
     /// Ensures that the object in the scratch buffer, which a search just read through `slot`, has
     /// a cleared owner word. Only then may it be unlinked (I5). `false`: the slot has changed.
     pub(crate) fn is_published(&mut self, slot: &LiveSlot) -> Result<bool, KvError<M::Error>> {
-        let owner = Object::owner_in(&self.scratch);
+        let owner = EntryObject::owner_in(&self.scratch);
         if owner == 0 {
             return Ok(true);
         }
@@ -179,15 +181,15 @@ impl<M: Memory> Handle<M> {
         &mut self,
         at: GlobalAddr,
         word: SlotWord,
-        wanted: &mut Wanted<'_, M::Reservation>,
+        put: &mut PendingPut<'_, M::Reservation>,
     ) -> Result<bool, KvError<M::Error>> {
-        let Some((object, reservation)) = &mut wanted.object else { return Ok(false) };
-        let new = word.pointing(*object, wanted.hash);
+        let Some((object, reservation)) = &mut put.object else { return Ok(false) };
+        let new = word.pointing(*object, put.hash);
         let mode =
-            wanted.condition.map_or(PublishMode::Plain, |known| PublishMode::Compare(known.stamp));
+            put.condition.map_or(PublishMode::Plain, |known| PublishMode::Compare(known.stamp));
         let result = self.publish_slot(reservation, at, word, new, mode);
         if matches!(result, Err(KvError::OutcomeUnknown))
-            && let Some((_, reservation)) = wanted.object.take()
+            && let Some((_, reservation)) = put.object.take()
         {
             // The slot may point to the object, or may have pointed to it.
             self.finish(reservation);
@@ -246,7 +248,7 @@ impl<M: Memory> Handle<M> {
         wanted: Option<&[u8]>,
     ) -> Result<bool, KvError<M::Error>> {
         let hash = Self::hash(key)?;
-        let intent = if wanted.is_none() { Intent::Replace } else { Intent::Write };
+        let intent = if wanted.is_none() { LookupIntent::Replace } else { LookupIntent::Write };
         loop {
             let Located::Live(slot) = self.locate(hash, key, intent)? else {
                 return Ok(false);

@@ -3,9 +3,9 @@ use std::time::Duration;
 
 use rackpool_client::GlobalAddr;
 
-use crate::handle::{Handle, Shared};
+use crate::handle::{Handle, TableState};
 use crate::memory::Memory;
-use crate::segment::Layout;
+use crate::segment::TableLayout;
 
 /// A hash table in the pool, used concurrently by any number of clients in any racks.
 ///
@@ -13,10 +13,10 @@ use crate::segment::Layout;
 /// thread takes a handle of its own.
 ///
 /// ```
-/// use rackpool_kv::{KvError, Memory, Options, Table};
+/// use rackpool_kv::{KvError, Memory, TableOptions, Table};
 ///
 /// fn demo<M: Memory + Clone>(pool: M) -> Result<(), KvError<M::Error>> {
-///     let table = Table::create(pool.clone(), &Options::default())?;
+///     let table = Table::create(pool.clone(), &TableOptions::default())?;
 ///     let mut handle = table.handle();
 ///     handle.put(b"rack", b"7")?;
 ///
@@ -32,17 +32,17 @@ use crate::segment::Layout;
 /// ```
 #[derive(Debug)]
 pub struct Table<M> {
-    pub(crate) shared: Arc<Shared<M>>,
+    pub(crate) shared: Arc<TableState<M>>,
 }
 
 /// The layout of a table; fixed at its creation.
 ///
 /// ```
-/// let options = rackpool_kv::Options { max_depth: 18, ..Default::default() };
+/// let options = rackpool_kv::TableOptions { max_depth: 18, ..Default::default() };
 /// assert_eq!(options.segment_bytes, 32 << 10);
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Options {
+pub struct TableOptions {
     /// The table grows to at most `2^max_depth` segments. The directory takes `8 * 2^max_depth`
     /// bytes, which must fit into a page. 0 to 18; default 16, which holds about 150 million
     /// entries in segments of 32 KiB.
@@ -52,16 +52,16 @@ pub struct Options {
     pub segment_bytes: u64,
 }
 
-impl Options {
+impl TableOptions {
     /// The largest [`max_depth`](Self::max_depth).
     pub const MAX_DEPTH: u8 = 18;
 
     /// The default options, reduced to the largest that pages of `page_bytes` bytes allow.
     ///
     /// ```
-    /// use rackpool_kv::Options;
-    /// assert_eq!(Options::for_pages(2 << 20), Options::default());
-    /// assert_eq!(Options::for_pages(64 << 10).max_depth, 13);
+    /// use rackpool_kv::TableOptions;
+    /// assert_eq!(TableOptions::for_pages(2 << 20), TableOptions::default());
+    /// assert_eq!(TableOptions::for_pages(64 << 10).max_depth, 13);
     /// ```
     #[must_use]
     pub fn for_pages(page_bytes: u64) -> Self {
@@ -75,7 +75,7 @@ impl Options {
     }
 }
 
-impl Default for Options {
+impl Default for TableOptions {
     fn default() -> Self {
         Self { max_depth: 16, segment_bytes: 32 << 10 }
     }
@@ -91,9 +91,9 @@ impl<M> Clone for Table<M> {
 const LOCK_WAIT: Duration = Duration::from_millis(2);
 
 impl<M: Memory> Table<M> {
-    pub(crate) fn with_layout(memory: M, layout: Layout) -> Self {
+    pub(crate) fn with_layout(memory: M, layout: TableLayout) -> Self {
         let records = None;
-        Self { shared: Arc::new(Shared { memory, layout, lock_wait: LOCK_WAIT, records }) }
+        Self { shared: Arc::new(TableState { memory, layout, lock_wait: LOCK_WAIT, records }) }
     }
 
     /// Sets how long handles of the returned table wait for another client to finish a split before
@@ -104,9 +104,9 @@ impl<M: Memory> Table<M> {
     where
         M: Clone,
     {
-        let Shared { memory, layout, records, .. } = &*self.shared;
+        let TableState { memory, layout, records, .. } = &*self.shared;
         let (memory, records) = (memory.clone(), records.clone());
-        Self { shared: Arc::new(Shared { memory, layout: *layout, lock_wait, records }) }
+        Self { shared: Arc::new(TableState { memory, layout: *layout, lock_wait, records }) }
     }
 
     /// The same table, used in transactions whose records are in `records`.
@@ -116,9 +116,9 @@ impl<M: Memory> Table<M> {
     where
         M: Clone,
     {
-        let Shared { memory, layout, lock_wait, .. } = &*self.shared;
+        let TableState { memory, layout, lock_wait, .. } = &*self.shared;
         let (memory, records) = (memory.clone(), Some(Arc::clone(&records.shared)));
-        let shared = Shared { memory, layout: *layout, lock_wait: *lock_wait, records };
+        let shared = TableState { memory, layout: *layout, lock_wait: *lock_wait, records };
         Self { shared: Arc::new(shared) }
     }
 

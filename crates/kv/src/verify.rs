@@ -8,7 +8,7 @@ use crate::find::LiveSlot;
 use crate::handle::Handle;
 use crate::hash::KeyHash;
 use crate::memory::Memory;
-use crate::object::{Object, Parts};
+use crate::object::{EntryObject, ObjectParts};
 use crate::segment::{SegmentHeader, SegmentRef};
 use crate::slot::{ObjectRef, SlotWord};
 use crate::words::read_word;
@@ -30,7 +30,7 @@ pub(crate) enum SlotCheck {
 /// The result of reading an object.
 pub(crate) enum Peek {
     /// The object is in the scratch buffer. The slot still pointed to it afterwards.
-    Whole(Parts, SlotWord),
+    Whole(ObjectParts, SlotWord),
     Changed,
     Stale,
     Damaged,
@@ -71,7 +71,7 @@ impl<M: Memory> Handle<M> {
     ) -> Result<SlotCheck, KvError<M::Error>> {
         Ok(match self.peek(at, word, segment, hash)? {
             Peek::Whole(parts, now) if self.scratch[parts.key.clone()] == *key => {
-                let lot = Object::lot_in(&self.scratch);
+                let lot = EntryObject::lot_in(&self.scratch);
                 let (value, form) = (parts.value, parts.form);
                 SlotCheck::Same(LiveSlot { at, word: now, value, form, lot })
             }
@@ -94,7 +94,7 @@ impl<M: Memory> Handle<M> {
         hash: KeyHash,
     ) -> Result<Peek, KvError<M::Error>> {
         let mut object = word.object();
-        let mut bytes = object.whole_bytes().unwrap_or(Object::HEADER);
+        let mut bytes = object.whole_bytes().unwrap_or(EntryObject::HEADER);
         let mut followed = 0;
         loop {
             if self.scratch.len() < bytes {
@@ -118,17 +118,17 @@ impl<M: Memory> Handle<M> {
             if !now.is_unchanged(word) {
                 return Ok(Peek::Changed);
             }
-            if object.whole_bytes().is_none() && bytes == Object::HEADER {
+            if object.whole_bytes().is_none() && bytes == EntryObject::HEADER {
                 match self.large_bytes() {
                     Some(whole) => bytes = whole,
                     None => return Ok(Peek::Damaged),
                 }
                 continue;
             }
-            let Some(parts) = Object::decode(&self.scratch[..bytes]) else {
+            let Some(parts) = EntryObject::decode(&self.scratch[..bytes]) else {
                 return Ok(Peek::Damaged);
             };
-            if Object::owner_in(&self.scratch) == 0 {
+            if EntryObject::owner_in(&self.scratch) == 0 {
                 return Ok(Peek::Whole(parts, now));
             }
             let standing = match self.standing_for(object, &parts, at, now) {
@@ -146,7 +146,7 @@ impl<M: Memory> Handle<M> {
                 Standing::Unclear => return Ok(Peek::Changed),
             }
             followed += 1;
-            bytes = object.whole_bytes().unwrap_or(Object::HEADER);
+            bytes = object.whole_bytes().unwrap_or(EntryObject::HEADER);
         }
     }
 
@@ -160,16 +160,16 @@ impl<M: Memory> Handle<M> {
         hash: KeyHash,
     ) -> Result<Glance, KvError<M::Error>> {
         let object = word.object();
-        let mut head = [0; Object::HEADER];
+        let mut head = [0; EntryObject::HEADER];
         if let Some(glance) = self.look_at(object.addr, &mut head, at, word, segment, hash)? {
             return Ok(glance);
         }
-        let Some(expiry) = Object::expiry_at(&head) else { return Ok(Glance::Unclear) };
-        let kind = Object::kind_in(&head);
+        let Some(expiry) = EntryObject::expiry_at(&head) else { return Ok(Glance::Unclear) };
+        let kind = EntryObject::kind_in(&head);
         let Some(expiry) = expiry else { return Ok(Glance::Form(Form { kind, expires_ms: 0 })) };
         // Reads whole words, for which every object has room.
-        let (mut words, skipped) = ([0; 2 * Object::EXPIRY], expiry % 8);
-        let used = if skipped == 0 { Object::EXPIRY } else { words.len() };
+        let (mut words, skipped) = ([0; 2 * EntryObject::EXPIRY], expiry % 8);
+        let used = if skipped == 0 { EntryObject::EXPIRY } else { words.len() };
         let addr = GlobalAddr::from_raw(object.addr.raw() + (expiry - skipped) as u64);
         let into = &mut words[..used];
         if let Some(glance) = self.look_at(addr, into, at, word, segment, hash)? {
@@ -233,12 +233,12 @@ impl<M: Memory> Handle<M> {
     fn standing_for(
         &self,
         object: ObjectRef,
-        parts: &Parts,
+        parts: &ObjectParts,
         at: GlobalAddr,
         now: SlotWord,
     ) -> Result<Standing, KvError<M::Error>> {
-        let owner = Object::owner_in(&self.scratch);
-        let Some(condition) = Object::condition_in(&self.scratch, parts) else {
+        let owner = EntryObject::owner_in(&self.scratch);
+        let Some(condition) = EntryObject::condition_in(&self.scratch, parts) else {
             return Ok(Standing::Itself);
         };
         if !Condition::is_aborted(owner) {
@@ -253,7 +253,7 @@ impl<M: Memory> Handle<M> {
 
     /// The length in bytes of the large object whose header is in the scratch buffer.
     fn large_bytes(&self) -> Option<usize> {
-        let whole = Object::len_in(&self.scratch)?;
+        let whole = EntryObject::len_in(&self.scratch)?;
         let fits = whole as u64 <= self.shared.memory.page_bytes();
         (fits && whole > ObjectRef::MAX_WHOLE).then_some(whole)
     }

@@ -5,7 +5,7 @@ use crate::memory::{CasError, Memory};
 
 /// The outcome of a compare-and-swap.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Swap {
+pub(crate) enum CasOutcome {
     /// The word had the expected value and was replaced.
     Done,
     /// The word had another value.
@@ -27,7 +27,7 @@ pub(crate) fn swap_word<M: Memory>(
     addr: GlobalAddr,
     expected: u64,
     new: u64,
-) -> Result<Swap, KvError<M::Error>> {
+) -> Result<CasOutcome, KvError<M::Error>> {
     swap_of(memory.compare_and_swap(addr, expected, new), expected)
 }
 
@@ -35,11 +35,11 @@ pub(crate) fn swap_word<M: Memory>(
 pub(crate) fn swap_of<E>(
     found: Result<u64, CasError<E>>,
     expected: u64,
-) -> Result<Swap, KvError<E>> {
+) -> Result<CasOutcome, KvError<E>> {
     match found {
-        Ok(found) if found == expected => Ok(Swap::Done),
-        Ok(_) => Ok(Swap::Lost),
-        Err(CasError::Indeterminate) => Ok(Swap::Unknown),
+        Ok(found) if found == expected => Ok(CasOutcome::Done),
+        Ok(_) => Ok(CasOutcome::Lost),
+        Err(CasError::Indeterminate) => Ok(CasOutcome::Unknown),
         Err(CasError::GivenUp(_)) => Err(KvError::OutcomeUnknown),
         Err(CasError::Failed(error)) => Err(KvError::Memory(error)),
     }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use anyhow::{Context, bail};
 use rackpool_client::Pool;
-use rackpool_kv::{Destroyed, KvError, Options as Layout, Part, Table, Walk};
+use rackpool_kv::{Destroyed, KvError, Table, TableOptions, TablePart, TableWalk};
 use rackpool_model::{ByteSize, GlobalAddr, PageId, PageSize, RackId};
 use rackpool_output::{UsageError, outln};
 use rackpool_wire::bounds::check_name;
@@ -103,8 +103,8 @@ fn create(options: &Create) -> anyhow::Result<()> {
         bail!("the pool has a root '{shown}' already: choose another name (`rackpool root ls`)");
     }
     let pool = open_pool(&status)?;
-    let usual = Layout::for_pages(pool.page_bytes());
-    let layout = Layout {
+    let usual = TableOptions::for_pages(pool.page_bytes());
+    let layout = TableOptions {
         max_depth: max_depth.unwrap_or(usual.max_depth),
         segment_bytes: segment_size.map_or(usual.segment_bytes, |size| size.0),
     };
@@ -119,7 +119,7 @@ fn create(options: &Create) -> anyhow::Result<()> {
 /// The measurements of a table.
 #[derive(Debug, Default)]
 pub(super) struct Measured {
-    pub(super) walk: Walk,
+    pub(super) walk: TableWalk,
     pub(super) entries: u64,
     pub(super) segments: u64,
     pub(super) spare_segments: u64,
@@ -153,9 +153,9 @@ fn measure(
         found.bytes += bytes.unwrap_or(0);
         pages.extend(addr.page(size));
         match part {
-            Part::Entry => found.entries += 1,
-            Part::Segment => found.segments += 1,
-            Part::SpareSegment => found.spare_segments += 1,
+            TablePart::Entry => found.entries += 1,
+            TablePart::Segment => found.segments += 1,
+            TablePart::SpareSegment => found.spare_segments += 1,
             _ => {}
         }
     })?;

@@ -2,7 +2,7 @@
 //! or to its reservation.
 
 use rackpool_client::{GlobalAddr, PublishCas, PublishMode, WriteRequest};
-use rackpool_kv::{CasError, ReadRequest, Reservation};
+use rackpool_kv::{CasError, ReadRequest, ReservedObject};
 
 use super::{CLUSTER_LEN, Word, WordKind, plus};
 use crate::error::FsError;

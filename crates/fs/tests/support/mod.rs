@@ -204,7 +204,8 @@ impl VolumeMemory for TestVolumeMemory {
         object: GlobalAddr,
     ) -> Result<Option<HeldSeat<HeapReservation>>, HeapError> {
         let reservation = self.heap.take(seat, object)?;
-        Ok(reservation.map(|seat| HeldSeat { token: rackpool_kv::Reservation::token(&seat), seat }))
+        Ok(reservation
+            .map(|seat| HeldSeat { token: rackpool_kv::ReservedObject::token(&seat), seat }))
     }
 
     fn leave(&self, seat: HeapReservation) {

@@ -1,4 +1,4 @@
-use rackpool_kv::{Change, Form, now_ms};
+use rackpool_kv::{EntryChange, Form, now_ms};
 
 use super::Context;
 use super::execute::{ExpiryUnit, expiry_ms};
@@ -63,14 +63,14 @@ fn expire_at(
     let at = expiry_ms(number, unit, name)?;
     let done = context.store.change(args.at(1), |entry, made| {
         let Some(entry) = entry.filter(|entry| only.allows(entry.form.expires_ms, at)) else {
-            return Ok((Change::Keep, false));
+            return Ok((EntryChange::Keep, false));
         };
         match u64::try_from(at) {
             Ok(expires_ms) if expires_ms > now_ms() => {
                 made.extend_from_slice(entry.value);
-                Ok((Change::Put(Form { kind: entry.form.kind, expires_ms }), true))
+                Ok((EntryChange::Put(Form { kind: entry.form.kind, expires_ms }), true))
             }
-            _ => Ok((Change::Delete, true)),
+            _ => Ok((EntryChange::Delete, true)),
         }
     })?;
     reply.flag(done);

@@ -1,7 +1,7 @@
 use std::sync::Arc;
 
 use rackpool_client::Pool;
-use rackpool_kv::ordered::{Direction, MapChange, MapId, OrderedMaps, Range};
+use rackpool_kv::ordered::{Direction, KeyRange, MapChange, MapId, OrderedMaps};
 
 use super::Context;
 use super::numbers::{OVERFLOW, float_sum};
@@ -44,7 +44,7 @@ fn all(context: &mut Context<'_>, key: &[u8]) -> Result<Vec<Pair>, Failure> {
             };
             Fields(small).iter().map(pair).collect()
         },
-        |maps, id| Ok(maps.map(id).range(&Range::ALL, Direction::Forward, usize::MAX)?),
+        |maps, id| Ok(maps.map(id).range(&KeyRange::ALL, Direction::Forward, usize::MAX)?),
     )
 }
 
@@ -210,7 +210,7 @@ pub(super) fn hlen(context: &mut Context<'_>, args: Args<'_>, reply: &mut Reply<
         args.at(1),
         HASH,
         |small| Fields(small).count(),
-        |maps, id| Ok(usize::try_from(maps.map(id).count(&Range::ALL)?).unwrap_or(usize::MAX)),
+        |maps, id| Ok(usize::try_from(maps.map(id).count(&KeyRange::ALL)?).unwrap_or(usize::MAX)),
     )?;
     reply.count(count);
     Ok(())

@@ -1,4 +1,4 @@
-use rackpool_kv::{Change, Kind};
+use rackpool_kv::{EntryChange, ValueKind};
 
 use super::Context;
 use super::options::{is, lower};
@@ -47,9 +47,9 @@ pub(super) fn object(context: &mut Context<'_>, args: Args<'_>, reply: &mut Repl
         ("encoding", 3) => match context.store.keys.read(args.at(2))? {
             Some(entry) => {
                 let text = match entry.form.kind {
-                    Kind::STRING if parse_integer(entry.value).is_some() => "int",
-                    Kind::STRING if entry.value.len() <= 44 => "embstr",
-                    Kind::STRING => "raw",
+                    ValueKind::STRING if parse_integer(entry.value).is_some() => "int",
+                    ValueKind::STRING if entry.value.len() <= 44 => "embstr",
+                    ValueKind::STRING => "raw",
                     other => values::encoding(other),
                 };
                 reply.text(text);
@@ -59,7 +59,7 @@ pub(super) fn object(context: &mut Context<'_>, args: Args<'_>, reply: &mut Repl
         ("refcount", 3) if context.store.form(args.at(2))?.is_none() => reply.null(),
         ("refcount", 3) => {
             let entry = context.store.keys.read(args.at(2))?;
-            let value = entry.filter(|entry| entry.form.kind == Kind::STRING);
+            let value = entry.filter(|entry| entry.form.kind == ValueKind::STRING);
             let number = value.and_then(|entry| parse_integer(entry.value));
             // Redis shares one object among all keys with such a value.
             let is_shared = number.is_some_and(|number| (0..10_000).contains(&number));
@@ -98,11 +98,11 @@ pub(super) fn flush(context: &mut Context<'_>, args: Args<'_>, reply: &mut Reply
 pub(super) fn persist(context: &mut Context<'_>, args: Args<'_>, reply: &mut Reply<'_>) -> Done {
     let done = context.store.change(args.at(1), |entry, made| {
         let Some(entry) = entry.filter(|entry| entry.form.expires_ms != 0) else {
-            return Ok((Change::Keep, false));
+            return Ok((EntryChange::Keep, false));
         };
         made.extend_from_slice(entry.value);
         let form = rackpool_kv::Form { kind: entry.form.kind, expires_ms: 0 };
-        Ok((Change::Put(form), true))
+        Ok((EntryChange::Put(form), true))
     })?;
     reply.flag(done);
     Ok(())

@@ -1,4 +1,4 @@
-use rackpool_kv::{Change, Form, Kind};
+use rackpool_kv::{EntryChange, Form, ValueKind};
 
 use super::Context;
 use super::options::integer;
@@ -13,13 +13,13 @@ pub(super) const OVERFLOW: Failure = said("ERR increment or decrement would over
 
 fn add(context: &mut Context<'_>, key: &[u8], by: i64, reply: &mut Reply<'_>) -> Done {
     let sum = context.store.change(key, |entry, made| {
-        let old = match value_of(entry, Kind::STRING)? {
+        let old = match value_of(entry, ValueKind::STRING)? {
             Some(old) => parse_integer(old).ok_or(NOT_AN_INTEGER)?,
             None => 0,
         };
         let sum = old.checked_add(by).ok_or(OVERFLOW)?;
         push_integer(made, sum);
-        Ok((Change::Put(entry.map_or(Form::PLAIN, |entry| entry.form)), sum))
+        Ok((EntryChange::Put(entry.map_or(Form::PLAIN, |entry| entry.form)), sum))
     })?;
     reply.integer(sum);
     Ok(())
@@ -50,11 +50,11 @@ pub(super) fn incrbyfloat(
 ) -> Done {
     let by = args.at(2);
     let sum = context.store.change(args.at(1), |entry, made| {
-        let old = value_of(entry, Kind::STRING)?.unwrap_or(b"0");
+        let old = value_of(entry, ValueKind::STRING)?.unwrap_or(b"0");
         parse_float(old).ok_or(NOT_A_FLOAT)?;
         let sum = float_sum(old, by)?;
         made.extend_from_slice(sum.as_bytes());
-        Ok((Change::Put(entry.map_or(Form::PLAIN, |entry| entry.form)), sum))
+        Ok((EntryChange::Put(entry.map_or(Form::PLAIN, |entry| entry.form)), sum))
     })?;
     reply.text(&sum);
     Ok(())

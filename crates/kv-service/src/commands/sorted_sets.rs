@@ -4,7 +4,7 @@ use std::sync::Arc;
 use rackpool_client::Pool;
 use rackpool_kv::ordered::{MapId, OrderedMaps};
 use rackpool_kv::sorted_set::{
-    Existing, Order, Outcome, Rule, Score, ScoreRange, Scored, SmallSet, SortedSet,
+    Existing, Score, ScoreOrder, ScoreOutcome, ScoreRange, ScoreRule, Scored, SmallSet, SortedSet,
 };
 
 use super::Context;
@@ -30,7 +30,7 @@ fn fill(maps: &mut Maps, id: MapId, members: &[u8]) -> Result<(), Failure> {
     let set = decode(members)?;
     let mut large = SortedSet::new(maps.map(id));
     for (member, score) in set.members() {
-        large.add(member, *score, Rule::default())?;
+        large.add(member, *score, ScoreRule::default())?;
     }
     Ok(())
 }
@@ -72,7 +72,7 @@ fn score(argument: &[u8]) -> Result<Score, Failure> {
 /// The options of `ZADD`.
 #[derive(Clone, Copy, Default)]
 struct AddOptions {
-    rule: Rule,
+    rule: ScoreRule,
     counts_changed: bool,
     increments: bool,
     /// The index of the first score.
@@ -115,9 +115,9 @@ impl AddOptions {
             _ => Existing::Any,
         };
         options.rule.order = match (greater, less) {
-            (true, _) => Order::Greater,
-            (_, true) => Order::Less,
-            _ => Order::Any,
+            (true, _) => ScoreOrder::Greater,
+            (_, true) => ScoreOrder::Less,
+            _ => ScoreOrder::Any,
         };
         Ok(options)
     }
@@ -134,8 +134,8 @@ pub(super) fn zadd(context: &mut Context<'_>, args: Args<'_>, reply: &mut Reply<
         return increment(context, args.at(1), member, by, options.rule, reply);
     }
     let counts = |outcome| match outcome {
-        Outcome::Added(_) => 1,
-        Outcome::Changed(_) => usize::from(options.counts_changed),
+        ScoreOutcome::Added(_) => 1,
+        ScoreOutcome::Changed(_) => usize::from(options.counts_changed),
         _ => 0,
     };
     let small = |old: &[u8], made: &mut Vec<u8>| {
@@ -143,7 +143,7 @@ pub(super) fn zadd(context: &mut Context<'_>, args: Args<'_>, reply: &mut Reply<
         let (mut count, mut changes) = (0, false);
         for (score, member) in &pairs {
             let outcome = set.add(member, *score, options.rule);
-            changes |= matches!(outcome, Outcome::Added(_) | Outcome::Changed(_));
+            changes |= matches!(outcome, ScoreOutcome::Added(_) | ScoreOutcome::Changed(_));
             count += counts(outcome);
         }
         // An unchanged set is not stored again: a new version would abort transactions of its
@@ -170,14 +170,14 @@ fn increment(
     key: &[u8],
     member: &[u8],
     by: Score,
-    rule: Rule,
+    rule: ScoreRule,
     reply: &mut Reply<'_>,
 ) -> Done {
     let small = |old: &[u8], made: &mut Vec<u8>| {
         let mut set = decode(old)?;
         let outcome = set.increment(member, by, rule);
         Ok(match outcome {
-            Outcome::Added(_) | Outcome::Changed(_) => stored(&set, made, outcome),
+            ScoreOutcome::Added(_) | ScoreOutcome::Changed(_) => stored(&set, made, outcome),
             outcome => Small::Keep(outcome),
         })
     };
@@ -186,18 +186,18 @@ fn increment(
     let several = false;
     let edit = Edit { family: SORTED_SET, several, small, large, fill };
     match context.edit(key, edit)? {
-        Outcome::Added(score) | Outcome::Changed(score) | Outcome::Same(score) => {
+        ScoreOutcome::Added(score) | ScoreOutcome::Changed(score) | ScoreOutcome::Same(score) => {
             reply.double(score.get());
         }
-        Outcome::Refused => reply.null(),
-        Outcome::NotANumber => return Err(said("ERR resulting score is not a number (NaN)")),
+        ScoreOutcome::Refused => reply.null(),
+        ScoreOutcome::NotANumber => return Err(said("ERR resulting score is not a number (NaN)")),
     }
     Ok(())
 }
 
 pub(super) fn zincrby(context: &mut Context<'_>, args: Args<'_>, reply: &mut Reply<'_>) -> Done {
     let by = score(args.at(2))?;
-    increment(context, args.at(1), args.at(3), by, Rule::default(), reply)
+    increment(context, args.at(1), args.at(3), by, ScoreRule::default(), reply)
 }
 
 pub(super) fn zrem(context: &mut Context<'_>, args: Args<'_>, reply: &mut Reply<'_>) -> Done {

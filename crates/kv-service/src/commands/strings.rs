@@ -1,4 +1,4 @@
-use rackpool_kv::{Change, Form, Kind};
+use rackpool_kv::{EntryChange, Form, ValueKind};
 
 use super::Context;
 use super::execute::{ExpiryUnit, expiry_ms};
@@ -14,7 +14,7 @@ type Done = Result<(), Failure>;
 const MAX_STRING: usize = 512 << 20;
 
 pub(super) fn get(context: &mut Context<'_>, args: Args<'_>, reply: &mut Reply<'_>) -> Done {
-    context.store.with_value(args.at(1), Kind::STRING, |value| reply.bulk_or_null(value))
+    context.store.with_value(args.at(1), ValueKind::STRING, |value| reply.bulk_or_null(value))
 }
 
 /// The condition under which `SET` stores.
@@ -101,13 +101,13 @@ pub(super) fn set(context: &mut Context<'_>, args: Args<'_>, reply: &mut Reply<'
     if let (Only::Always, false, Expiry::At(expires_ms)) =
         (options.only, options.gives_old, options.expiry)
     {
-        context.store.put(key, Form { kind: Kind::STRING, expires_ms }, value)?;
+        context.store.put(key, Form { kind: ValueKind::STRING, expires_ms }, value)?;
         reply.simple("OK");
         return Ok(());
     }
     let (old, done) = context.store.change(key, |entry, made| {
         let old = if options.gives_old {
-            value_of(entry, Kind::STRING)?.map(<[u8]>::to_vec)
+            value_of(entry, ValueKind::STRING)?.map(<[u8]>::to_vec)
         } else {
             None
         };
@@ -117,7 +117,7 @@ pub(super) fn set(context: &mut Context<'_>, args: Args<'_>, reply: &mut Reply<'
             Only::IfPresent => entry.is_some(),
         };
         if !wanted {
-            return Ok((Change::Keep, (old, false)));
+            return Ok((EntryChange::Keep, (old, false)));
         }
         made.extend_from_slice(value);
         let expires_ms = match options.expiry {
@@ -125,7 +125,7 @@ pub(super) fn set(context: &mut Context<'_>, args: Args<'_>, reply: &mut Reply<'
             Expiry::Keep => entry.map_or(0, |entry| entry.form.expires_ms),
             Expiry::At(ms) => ms,
         };
-        Ok((Change::Put(Form { kind: Kind::STRING, expires_ms }), (old, true)))
+        Ok((EntryChange::Put(Form { kind: ValueKind::STRING, expires_ms }), (old, true)))
     })?;
     match (options.gives_old, done) {
         (true, _) => reply.bulk_or_null(old.as_deref()),
@@ -138,10 +138,10 @@ pub(super) fn set(context: &mut Context<'_>, args: Args<'_>, reply: &mut Reply<'
 pub(super) fn setnx(context: &mut Context<'_>, args: Args<'_>, reply: &mut Reply<'_>) -> Done {
     let done = context.store.change(args.at(1), |entry, made| {
         if entry.is_some() {
-            return Ok((Change::Keep, false));
+            return Ok((EntryChange::Keep, false));
         }
         made.extend_from_slice(args.at(2));
-        Ok((Change::Put(Form::PLAIN), true))
+        Ok((EntryChange::Put(Form::PLAIN), true))
     })?;
     reply.flag(done);
     Ok(())
@@ -149,7 +149,7 @@ pub(super) fn setnx(context: &mut Context<'_>, args: Args<'_>, reply: &mut Reply
 
 fn set_expiring(context: &mut Context<'_>, args: Args<'_>, unit: ExpiryUnit, name: &str) -> Done {
     let expires_ms = positive(args.at(2), unit, name)?;
-    context.store.put(args.at(1), Form { kind: Kind::STRING, expires_ms }, args.at(3))
+    context.store.put(args.at(1), Form { kind: ValueKind::STRING, expires_ms }, args.at(3))
 }
 
 pub(super) fn setex(context: &mut Context<'_>, args: Args<'_>, reply: &mut Reply<'_>) -> Done {
@@ -166,9 +166,9 @@ pub(super) fn psetex(context: &mut Context<'_>, args: Args<'_>, reply: &mut Repl
 
 pub(super) fn getset(context: &mut Context<'_>, args: Args<'_>, reply: &mut Reply<'_>) -> Done {
     let old = context.store.change(args.at(1), |entry, made| {
-        let old = value_of(entry, Kind::STRING)?.map(<[u8]>::to_vec);
+        let old = value_of(entry, ValueKind::STRING)?.map(<[u8]>::to_vec);
         made.extend_from_slice(args.at(2));
-        Ok((Change::Put(Form::PLAIN), old))
+        Ok((EntryChange::Put(Form::PLAIN), old))
     })?;
     reply.bulk_or_null(old.as_deref());
     Ok(())
@@ -176,7 +176,7 @@ pub(super) fn getset(context: &mut Context<'_>, args: Args<'_>, reply: &mut Repl
 
 pub(super) fn getdel(context: &mut Context<'_>, args: Args<'_>, reply: &mut Reply<'_>) -> Done {
     let old = context.store.change(args.at(1), |entry, _| {
-        Ok((Change::Delete, value_of(entry, Kind::STRING)?.map(<[u8]>::to_vec)))
+        Ok((EntryChange::Delete, value_of(entry, ValueKind::STRING)?.map(<[u8]>::to_vec)))
     })?;
     reply.bulk_or_null(old.as_deref());
     Ok(())
@@ -200,21 +200,22 @@ pub(super) fn getex(context: &mut Context<'_>, args: Args<'_>, reply: &mut Reply
         }
     }
     // Redis checks the type of the value before the expiry.
-    let is_there = context.store.with_value(args.at(1), Kind::STRING, |value| value.is_some())?;
+    let is_there =
+        context.store.with_value(args.at(1), ValueKind::STRING, |value| value.is_some())?;
     let expiry = match time {
         Some((number, unit)) if is_there => positive(number, unit, "getex")?,
         None if persists && is_there => 0,
         _ => return get(context, args, reply),
     };
     let value = context.store.change(args.at(1), |entry, made| {
-        let Some(entry) = entry else { return Ok((Change::Keep, None)) };
-        let value = value_of(Some(entry), Kind::STRING)?.unwrap_or_default();
+        let Some(entry) = entry else { return Ok((EntryChange::Keep, None)) };
+        let value = value_of(Some(entry), ValueKind::STRING)?.unwrap_or_default();
         if entry.form.expires_ms == expiry {
-            return Ok((Change::Keep, Some(value.to_vec())));
+            return Ok((EntryChange::Keep, Some(value.to_vec())));
         }
         made.extend_from_slice(value);
-        let form = Form { kind: Kind::STRING, expires_ms: expiry };
-        Ok((Change::Put(form), Some(value.to_vec())))
+        let form = Form { kind: ValueKind::STRING, expires_ms: expiry };
+        Ok((EntryChange::Put(form), Some(value.to_vec())))
     })?;
     reply.bulk_or_null(value.as_deref());
     Ok(())
@@ -227,7 +228,7 @@ pub(super) fn mget(context: &mut Context<'_>, args: Args<'_>, reply: &mut Reply<
         reply.array(args.len() - 1);
         for key in args.from(1) {
             let entry = context.store.keys.read(key)?;
-            let entry = entry.filter(|entry| entry.form.kind == Kind::STRING);
+            let entry = entry.filter(|entry| entry.form.kind == ValueKind::STRING);
             reply.bulk_or_null(entry.map(|entry| entry.value));
             if reply.is_too_long() {
                 break;
@@ -252,9 +253,9 @@ pub(super) fn mset(context: &mut Context<'_>, args: Args<'_>, reply: &mut Reply<
 
 pub(super) fn append(context: &mut Context<'_>, args: Args<'_>, reply: &mut Reply<'_>) -> Done {
     let len = context.store.change(args.at(1), |entry, made| {
-        made.extend_from_slice(value_of(entry, Kind::STRING)?.unwrap_or_default());
+        made.extend_from_slice(value_of(entry, ValueKind::STRING)?.unwrap_or_default());
         made.extend_from_slice(args.at(2));
-        Ok((Change::Put(entry.map_or(Form::PLAIN, |entry| entry.form)), made.len()))
+        Ok((EntryChange::Put(entry.map_or(Form::PLAIN, |entry| entry.form)), made.len()))
     })?;
     reply.count(len);
     Ok(())
@@ -262,14 +263,14 @@ pub(super) fn append(context: &mut Context<'_>, args: Args<'_>, reply: &mut Repl
 
 pub(super) fn strlen(context: &mut Context<'_>, args: Args<'_>, reply: &mut Reply<'_>) -> Done {
     let len = |value: Option<&[u8]>| reply.count(value.map_or(0, <[u8]>::len));
-    context.store.with_value(args.at(1), Kind::STRING, len)
+    context.store.with_value(args.at(1), ValueKind::STRING, len)
 }
 
 pub(super) fn getrange(context: &mut Context<'_>, args: Args<'_>, reply: &mut Reply<'_>) -> Done {
     let (Some(start), Some(stop)) = (parse_integer(args.at(2)), parse_integer(args.at(3))) else {
         return Err(NOT_AN_INTEGER);
     };
-    context.store.with_value(args.at(1), Kind::STRING, |value| {
+    context.store.with_value(args.at(1), ValueKind::STRING, |value| {
         let value = value.unwrap_or_default();
         // As in Redis: a range that is empty because both ends count from the end stays empty, and
         // a `stop` before the start of the string selects its first byte.
@@ -292,9 +293,9 @@ pub(super) fn setrange(context: &mut Context<'_>, args: Args<'_>, reply: &mut Re
     // No buffer is allocated for a string that is longer than any entry.
     let longest = context.shared.longest_entry.min(MAX_STRING);
     let len = context.store.change(args.at(1), |entry, made| {
-        let old = value_of(entry, Kind::STRING)?.unwrap_or_default();
+        let old = value_of(entry, ValueKind::STRING)?.unwrap_or_default();
         if value.is_empty() {
-            return Ok((Change::Keep, old.len()));
+            return Ok((EntryChange::Keep, old.len()));
         }
         if end > longest {
             let text = "ERR string exceeds maximum allowed size (proto-max-bulk-len)";
@@ -303,7 +304,7 @@ pub(super) fn setrange(context: &mut Context<'_>, args: Args<'_>, reply: &mut Re
         made.extend_from_slice(old);
         made.resize(made.len().max(end), 0);
         made[offset..end].copy_from_slice(value);
-        Ok((Change::Put(entry.map_or(Form::PLAIN, |entry| entry.form)), made.len()))
+        Ok((EntryChange::Put(entry.map_or(Form::PLAIN, |entry| entry.form)), made.len()))
     })?;
     reply.count(len);
     Ok(())

@@ -1,10 +1,10 @@
 use std::fmt;
 
-use super::install::Write;
+use super::install::WriteSetEntry;
 use super::lock::{TableKey, TransactionId};
-use super::record::{Record, State};
-use super::view::View;
-use crate::entry::{Change, Form, Kind, Version};
+use super::record::{CommitRecord, CommitState};
+use super::view::TransactionView;
+use crate::entry::{EntryChange, Form, ValueKind, Version};
 use crate::error::KvError;
 use crate::handle::Handle;
 use crate::memory::Memory;
@@ -42,7 +42,7 @@ pub struct Committer {
     slot: u16,
     /// The number of the last transaction.
     number: u64,
-    record: Record,
+    record: CommitRecord,
     /// The keys that may still have locks of the last transaction, each with the number of its
     /// table.
     left: Vec<TableKey>,
@@ -61,7 +61,7 @@ impl fmt::Debug for Committer {
 const MAX_GRACE: u64 = 1023;
 
 /// An entry of the read set.
-struct Read {
+struct ReadSetEntry {
     at: TableKey,
     /// `None`: the key was not there.
     version: Option<Version>,
@@ -72,7 +72,7 @@ impl Committer {
     /// committer of an owner may have the same slot.
     #[must_use]
     pub const fn new(owner: u64, slot: u16) -> Self {
-        let record = Record { bytes: Vec::new() };
+        let record = CommitRecord { bytes: Vec::new() };
         Self { owner, slot, number: 0, record, left: Vec::new(), grace: 0 }
     }
 
@@ -90,10 +90,10 @@ impl Committer {
         handles.iter_mut().for_each(|handle| handle.cancel());
         self.settle(handles)?;
         self.number += 1;
-        self.put_record(handles, Record::insistent(self.number))?;
+        self.put_record(handles, CommitRecord::insistent(self.number))?;
         let id = self.id();
         for handle in handles {
-            handle.view = Some(Box::new(View::insistent(id)));
+            handle.view = Some(Box::new(TransactionView::insistent(id)));
         }
         Ok(())
     }
@@ -114,7 +114,8 @@ impl Committer {
         &mut self,
         handles: &mut [&mut Handle<M>],
     ) -> Result<bool, KvError<M::Error>> {
-        let (mut reads, mut writes): (Vec<Read>, Vec<Write>) = (Vec::new(), Vec::new());
+        let (mut reads, mut writes): (Vec<ReadSetEntry>, Vec<WriteSetEntry>) =
+            (Vec::new(), Vec::new());
         let (mut insists, mut is_torn) = (false, false);
         for (table, handle) in handles.iter_mut().enumerate() {
             handle.grace = self.grace;
@@ -127,9 +128,9 @@ impl Committer {
                 }
                 // A key that was created and deleted in the view only has to be absent still.
                 if cell.is_written && (cell.version.is_some() || cell.now.is_some()) {
-                    writes.push(Write { table, key, version: cell.version, new: cell.now });
+                    writes.push(WriteSetEntry { table, key, version: cell.version, new: cell.now });
                 } else {
-                    reads.push(Read { at: TableKey { table, key }, version: cell.version });
+                    reads.push(ReadSetEntry { at: TableKey { table, key }, version: cell.version });
                 }
             }
         }
@@ -157,22 +158,22 @@ impl Committer {
     fn commit_all<M: Memory>(
         &mut self,
         handles: &mut [&mut Handle<M>],
-        reads: &[Read],
-        writes: &[Write],
+        reads: &[ReadSetEntry],
+        writes: &[WriteSetEntry],
     ) -> Result<bool, KvError<M::Error>> {
         self.settle(handles)?;
         self.number += 1;
         let page = handles.first().map_or(0, |first| first.shared.memory.page_bytes());
         let max = usize::try_from(page / 2).unwrap_or(usize::MAX);
         let keys = writes.iter().map(|write| (write.table, &write.key[..]));
-        match self.put_record(handles, Record::new(self.number, keys, max)) {
+        match self.put_record(handles, CommitRecord::new(self.number, keys, max)) {
             // No lock refers to the record yet.
             Err(KvError::OutcomeUnknown) => return Ok(false),
             put => put?,
         }
         let locked = self.lock_all(handles, writes);
         let checked = match locked {
-            Ok(true) if !reads.is_empty() => match self.decide(handles, State::Checking) {
+            Ok(true) if !reads.is_empty() => match self.decide(handles, CommitState::Checking) {
                 Ok(true) => all_current(handles, reads),
                 other => other,
             },
@@ -185,7 +186,7 @@ impl Committer {
     fn commit_insistent<M: Memory>(
         &mut self,
         handles: &mut [&mut Handle<M>],
-        writes: &[Write],
+        writes: &[WriteSetEntry],
     ) -> Result<bool, KvError<M::Error>> {
         let id = self.id();
         let changed =
@@ -204,15 +205,15 @@ impl Committer {
         checked: Result<bool, KvError<M::Error>>,
     ) -> Result<bool, KvError<M::Error>> {
         let committed = match checked {
-            Ok(true) => match self.decide(handles, State::Committed) {
+            Ok(true) => match self.decide(handles, CommitState::Committed) {
                 Ok(committed) => committed,
                 // Only this client can commit the transaction, so an abort is still possible.
-                Err(error) => return self.decide(handles, State::Aborted).and(Err(error)),
+                Err(error) => return self.decide(handles, CommitState::Aborted).and(Err(error)),
             },
             _ => false,
         };
         if !committed {
-            self.decide(handles, State::Aborted)?;
+            self.decide(handles, CommitState::Aborted)?;
         }
         // Locks that cannot be resolved now are resolved before the next transaction, or by others.
         let _ = self.resolve(handles, committed);
@@ -228,7 +229,7 @@ impl Committer {
     fn lock_all<M: Memory>(
         &mut self,
         handles: &mut [&mut Handle<M>],
-        writes: &[Write],
+        writes: &[WriteSetEntry],
     ) -> Result<bool, KvError<M::Error>> {
         let id = self.id();
         for write in writes {
@@ -245,15 +246,15 @@ impl Committer {
     fn put_record<M: Memory>(
         &mut self,
         handles: &mut [&mut Handle<M>],
-        record: Record,
+        record: CommitRecord,
     ) -> Result<(), KvError<M::Error>> {
         let id = self.id();
         let Some(first) = handles.first_mut() else { return Ok(()) };
         self.record = record;
         let bytes = &self.record.bytes;
-        first.records().change_reserved(&Record::key(id), |_, made| {
+        first.records().change_reserved(&CommitRecord::key(id), |_, made| {
             made.extend_from_slice(bytes);
-            Change::Put(Form { kind: Kind::RECORD, expires_ms: 0 })
+            EntryChange::Put(Form { kind: ValueKind::RECORD, expires_ms: 0 })
         })?;
         Ok(())
     }
@@ -263,7 +264,7 @@ impl Committer {
     fn decide<M: Memory>(
         &mut self,
         handles: &mut [&mut Handle<M>],
-        wanted: State,
+        wanted: CommitState,
     ) -> Result<bool, KvError<M::Error>> {
         let id = self.id();
         let Some(first) = handles.first_mut() else { return Ok(false) };
@@ -285,11 +286,11 @@ impl Committer {
                     match now.state_of(id) {
                         // Recovery has resolved the transaction and deleted its record.
                         None => {
-                            self.record = self.record.in_state(State::Aborted);
+                            self.record = self.record.in_state(CommitState::Aborted);
                             if may_be_committed {
                                 return Err(KvError::OutcomeUnknown);
                             }
-                            return Ok(wanted == State::Aborted);
+                            return Ok(wanted == CommitState::Aborted);
                         }
                         Some(state) => {
                             let is_new = now != self.record;
@@ -302,8 +303,8 @@ impl Committer {
                 }
                 // The swap may have been made. The next one aborts unless it was.
                 Err(KvError::OutcomeUnknown) => {
-                    may_be_committed |= wanted_now == State::Committed;
-                    wanted_now = State::Aborted;
+                    may_be_committed |= wanted_now == CommitState::Committed;
+                    wanted_now = CommitState::Aborted;
                 }
                 Err(error) => return Err(error),
             }
@@ -334,7 +335,7 @@ impl Committer {
         if self.left.is_empty() {
             return Ok(());
         }
-        let aborted = self.decide(handles, State::Aborted)?;
+        let aborted = self.decide(handles, CommitState::Aborted)?;
         self.resolve(handles, !aborted)
     }
 }
@@ -342,9 +343,9 @@ impl Committer {
 /// Whether all entries of the read set have their versions.
 fn all_current<M: Memory>(
     handles: &mut [&mut Handle<M>],
-    reads: &[Read],
+    reads: &[ReadSetEntry],
 ) -> Result<bool, KvError<M::Error>> {
-    for Read { at: TableKey { table, key }, version } in reads {
+    for ReadSetEntry { at: TableKey { table, key }, version } in reads {
         if let Some(handle) = handles.get_mut(*table)
             && !handle.is_current(key, *version)?
         {

@@ -1,16 +1,16 @@
 //! The write steps of a transaction on one entry.
 
-use super::lock::{Lock, Side, TransactionId};
-use super::view::Cell;
-use crate::entry::{Change, Entry, Form, Kind, Version};
+use super::lock::{EntryLock, LockSide, TransactionId};
+use super::view::ViewCell;
+use crate::entry::{Entry, EntryChange, Form, ValueKind, Version};
 use crate::error::KvError;
-use crate::find::{Intent, Located};
+use crate::find::{Located, LookupIntent};
 use crate::handle::Handle;
 use crate::memory::Memory;
 
 /// An entry of the write set.
 #[derive(Debug)]
-pub(super) struct Write {
+pub(super) struct WriteSetEntry {
     /// The number of its table.
     pub(super) table: usize,
     pub(super) key: Vec<u8>,
@@ -19,15 +19,18 @@ pub(super) struct Write {
     pub(super) new: Option<(Form, Vec<u8>)>,
 }
 
-const LOCKED: Form = Form { kind: Kind::LOCK, expires_ms: 0 };
+const LOCKED: Form = Form { kind: ValueKind::LOCK, expires_ms: 0 };
 
 impl<M: Memory> Handle<M> {
     /// Applies a change if the entry has its version; returns whether it did.
-    pub(super) fn write_if_current(&mut self, write: &Write) -> Result<bool, KvError<M::Error>> {
-        let Write { key, version, new, .. } = write;
+    pub(super) fn write_if_current(
+        &mut self,
+        write: &WriteSetEntry,
+    ) -> Result<bool, KvError<M::Error>> {
+        let WriteSetEntry { key, version, new, .. } = write;
         let hash = Self::hash(key)?;
         loop {
-            let done = match self.locate(hash, key, Intent::Write)? {
+            let done = match self.locate(hash, key, LookupIntent::Write)? {
                 Located::Live(slot) => {
                     if self.version_at(&slot) != *version {
                         return Ok(false);
@@ -56,19 +59,20 @@ impl<M: Memory> Handle<M> {
     pub(super) fn lock(
         &mut self,
         id: TransactionId,
-        write: &Write,
+        write: &WriteSetEntry,
     ) -> Result<bool, KvError<M::Error>> {
-        let Write { key, version, new, .. } = write;
+        let WriteSetEntry { key, version, new, .. } = write;
         let hash = Self::hash(key)?;
         let lot = rand::random();
-        let new = new.as_ref().map(|(form, value)| Side { form: *form, lot, value: &value[..] });
+        let new =
+            new.as_ref().map(|(form, value)| LockSide { form: *form, lot, value: &value[..] });
         let mut bytes = Vec::new();
         loop {
-            let located = self.locate(hash, key, Intent::Write)?;
+            let located = self.locate(hash, key, LookupIntent::Write)?;
             let (now, old) = match &located {
                 Located::Live(slot) => {
                     let value = &self.scratch[slot.value.clone()];
-                    let old = Side { form: slot.form, lot: slot.lot, value };
+                    let old = LockSide { form: slot.form, lot: slot.lot, value };
                     let version = self.version_at(slot);
                     (version, version.is_some().then_some(old))
                 }
@@ -96,15 +100,15 @@ impl<M: Memory> Handle<M> {
         &mut self,
         id: TransactionId,
         key: &[u8],
-    ) -> Result<Cell, KvError<M::Error>> {
+    ) -> Result<ViewCell, KvError<M::Error>> {
         let hash = Self::hash(key)?;
         let mut bytes = Vec::new();
         loop {
-            let (done, cell) = match self.locate(hash, key, Intent::Write)? {
+            let (done, cell) = match self.locate(hash, key, LookupIntent::Write)? {
                 Located::Live(slot) => {
                     let version = self.version_at(&slot);
                     let value = self.scratch[slot.value.clone()].to_vec();
-                    let old = Side { form: slot.form, lot: slot.lot, value: &value[..] };
+                    let old = LockSide { form: slot.form, lot: slot.lot, value: &value[..] };
                     let old = version.is_some().then_some(old);
                     encode_lock(&mut bytes, id, old.as_ref(), old.as_ref())?;
                     let done = self.replace_entry(
@@ -114,11 +118,11 @@ impl<M: Memory> Handle<M> {
                         None,
                     )?;
                     let now = version.is_some().then_some((slot.form, value));
-                    (done, Cell { version, now, is_written: false })
+                    (done, ViewCell { version, now, is_written: false })
                 }
                 Located::Absent(miss) => {
                     encode_lock(&mut bytes, id, None, None)?;
-                    (self.fill(&miss, key, LOCKED, &bytes)?, Cell::default())
+                    (self.fill(&miss, key, LOCKED, &bytes)?, ViewCell::default())
                 }
             };
             if done {
@@ -131,25 +135,26 @@ impl<M: Memory> Handle<M> {
     pub(super) fn change_lock(
         &mut self,
         id: TransactionId,
-        write: &Write,
+        write: &WriteSetEntry,
     ) -> Result<bool, KvError<M::Error>> {
-        let Write { key, new, .. } = write;
+        let WriteSetEntry { key, new, .. } = write;
         let hash = Self::hash(key)?;
         let lot = rand::random();
-        let new = new.as_ref().map(|(form, value)| Side { form: *form, lot, value: &value[..] });
+        let new =
+            new.as_ref().map(|(form, value)| LockSide { form: *form, lot, value: &value[..] });
         let mut bytes = Vec::new();
         loop {
-            let Located::Live(slot) = self.locate_raw(hash, key, Intent::Write)? else {
+            let Located::Live(slot) = self.locate_raw(hash, key, LookupIntent::Write)? else {
                 return Ok(false);
             };
             let found = &self.scratch[slot.value.clone()];
-            let lock = Lock::decode(found).filter(|lock| lock.id == id);
-            let Some(lock) = lock.filter(|_| slot.form.kind == Kind::LOCK) else {
+            let lock = EntryLock::decode(found).filter(|lock| lock.id == id);
+            let Some(lock) = lock.filter(|_| slot.form.kind == ValueKind::LOCK) else {
                 return Ok(false);
             };
             let old = lock.side(false);
             let old =
-                old.map(|old| Side { form: old.form, lot: old.lot, value: &found[old.value] });
+                old.map(|old| LockSide { form: old.form, lot: old.lot, value: &found[old.value] });
             encode_lock(&mut bytes, id, old.as_ref(), new.as_ref())?;
             if self.replace_entry(&slot, key, Entry { form: LOCKED, value: &bytes }, None)? {
                 return Ok(true);
@@ -167,18 +172,18 @@ impl<M: Memory> Handle<M> {
     ) -> Result<(), KvError<M::Error>> {
         let hash = Self::hash(key)?;
         loop {
-            let Located::Live(slot) = self.locate_raw(hash, key, Intent::Write)? else {
+            let Located::Live(slot) = self.locate_raw(hash, key, LookupIntent::Write)? else {
                 return Ok(());
             };
-            if slot.form.kind != Kind::LOCK {
+            if slot.form.kind != ValueKind::LOCK {
                 return Ok(());
             }
             let bytes = self.scratch[slot.value.clone()].to_vec();
-            let Some(lock) = Lock::decode(&bytes).filter(|lock| lock.id == id) else {
+            let Some(lock) = EntryLock::decode(&bytes).filter(|lock| lock.id == id) else {
                 return Ok(());
             };
             let done = match lock.side(committed) {
-                Some(Side { form, lot, value }) => {
+                Some(LockSide { form, lot, value }) => {
                     self.replace_entry(&slot, key, Entry { form, value: &bytes[value] }, Some(lot))
                 }
                 None => self.unlink(&slot),
@@ -196,25 +201,25 @@ impl<M: Memory> Handle<M> {
     pub(super) fn change_reserved(
         &mut self,
         key: &[u8],
-        mut decide: impl FnMut(Option<&[u8]>, &mut Vec<u8>) -> Change,
+        mut decide: impl FnMut(Option<&[u8]>, &mut Vec<u8>) -> EntryChange,
     ) -> Result<bool, KvError<M::Error>> {
         let hash = Self::hash(key)?;
         let mut made = Vec::new();
         loop {
             made.clear();
-            let done = match self.locate_raw(hash, key, Intent::Write)? {
+            let done = match self.locate_raw(hash, key, LookupIntent::Write)? {
                 Located::Live(slot) => {
                     match decide(Some(&self.scratch[slot.value.clone()]), &mut made) {
-                        Change::Keep => return Ok(false),
-                        Change::Delete => self.unlink(&slot)?,
-                        Change::Put(form) => {
+                        EntryChange::Keep => return Ok(false),
+                        EntryChange::Delete => self.unlink(&slot)?,
+                        EntryChange::Put(form) => {
                             self.replace_entry(&slot, key, Entry { form, value: &made }, None)?
                         }
                     }
                 }
                 Located::Absent(miss) => match decide(None, &mut made) {
-                    Change::Keep | Change::Delete => return Ok(false),
-                    Change::Put(form) => self.fill(&miss, key, form, &made)?,
+                    EntryChange::Keep | EntryChange::Delete => return Ok(false),
+                    EntryChange::Put(form) => self.fill(&miss, key, form, &made)?,
                 },
             };
             if done {
@@ -228,9 +233,9 @@ impl<M: Memory> Handle<M> {
 fn encode_lock<E>(
     bytes: &mut Vec<u8>,
     id: TransactionId,
-    old: Option<&Side<&[u8]>>,
-    new: Option<&Side<&[u8]>>,
+    old: Option<&LockSide<&[u8]>>,
+    new: Option<&LockSide<&[u8]>>,
 ) -> Result<(), KvError<E>> {
     let max = u64::from(u32::MAX);
-    Lock::encode(bytes, id, old, new).ok_or(KvError::TooLarge { bytes: max, max })
+    EntryLock::encode(bytes, id, old, new).ok_or(KvError::TooLarge { bytes: max, max })
 }

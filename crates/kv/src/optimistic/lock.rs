@@ -1,4 +1,5 @@
-//! The value of an entry of kind [`Kind::LOCK`](crate::Kind), the lock of a transaction on a key.
+//! The value of an entry of kind [`ValueKind::LOCK`](crate::ValueKind), the lock of a transaction
+//! on a key.
 //!
 //! ```text
 //! lock    0 sides u8 | 1 zero | 2 slot u16 | 4 zero | 8 owner u64 | 16 number u64
@@ -9,7 +10,7 @@
 
 use std::ops::Range;
 
-use crate::entry::{Form, Kind};
+use crate::entry::{Form, ValueKind};
 
 /// A key of one of the tables of a transaction.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -29,7 +30,7 @@ pub(crate) struct TransactionId {
 
 /// One of the two entries of a lock.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Side<V> {
+pub(crate) struct LockSide<V> {
     pub(crate) form: Form,
     /// The lot of its object, which distinguishes versions.
     pub(crate) lot: u32,
@@ -39,10 +40,10 @@ pub(crate) struct Side<V> {
 
 /// A decoded lock. Values are positions in its bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Lock {
+pub(crate) struct EntryLock {
     pub(crate) id: TransactionId,
-    old: Option<Side<Range<usize>>>,
-    new: Option<Side<Range<usize>>>,
+    old: Option<LockSide<Range<usize>>>,
+    new: Option<LockSide<Range<usize>>>,
 }
 
 const HEADER: usize = 24;
@@ -51,13 +52,13 @@ const HAS_OLD: u8 = 1;
 const HAS_NEW: u8 = 2;
 const IS_SAME: u8 = 4;
 
-impl Lock {
+impl EntryLock {
     /// Writes a lock into `bytes`, replacing the buffer's content. `None` if a value is too long.
     pub(super) fn encode(
         bytes: &mut Vec<u8>,
         id: TransactionId,
-        old: Option<&Side<&[u8]>>,
-        new: Option<&Side<&[u8]>>,
+        old: Option<&LockSide<&[u8]>>,
+        new: Option<&LockSide<&[u8]>>,
     ) -> Option<()> {
         let flag = |there: bool, flag| if there { flag } else { 0 };
         let is_same = old == new;
@@ -85,14 +86,14 @@ impl Lock {
         let [sides, _, s0, s1, _, _, _, _, words @ ..] = *bytes.first_chunk::<HEADER>()?;
         let [o0, o1, o2, o3, o4, o5, o6, o7, number @ ..] = words;
         let mut at = HEADER;
-        let mut side = |flag: u8| -> Option<Option<Side<Range<usize>>>> {
+        let mut side = |flag: u8| -> Option<Option<LockSide<Range<usize>>>> {
             if sides & flag == 0 {
                 return Some(None);
             }
             let header = bytes.get(at..)?.first_chunk::<SIDE_HEADER>()?;
             let [kind, _, _, _, l0, l1, l2, l3, rest @ ..] = *header;
             let [e0, e1, e2, e3, e4, e5, e6, e7, n0, n1, n2, n3, ..] = rest;
-            let kind = Kind(kind);
+            let kind = ValueKind(kind);
             let begin = at + SIDE_HEADER;
             let end = begin.checked_add(u32::from_le_bytes([n0, n1, n2, n3]) as usize)?;
             if end > bytes.len() || kind.is_reserved() {
@@ -101,7 +102,7 @@ impl Lock {
             at = end;
             let expires_ms = u64::from_le_bytes([e0, e1, e2, e3, e4, e5, e6, e7]);
             let lot = u32::from_le_bytes([l0, l1, l2, l3]);
-            Some(Some(Side { form: Form { kind, expires_ms }, lot, value: begin..end }))
+            Some(Some(LockSide { form: Form { kind, expires_ms }, lot, value: begin..end }))
         };
         let (old, new) = (side(HAS_OLD)?, side(HAS_NEW)?);
         let new = if sides & IS_SAME == 0 { new } else { old.clone() };
@@ -113,7 +114,7 @@ impl Lock {
 
     /// The entry that the lock stands for: the new one if its transaction committed, else the old
     /// one.
-    pub(crate) fn side(self, committed: bool) -> Option<Side<Range<usize>>> {
+    pub(crate) fn side(self, committed: bool) -> Option<LockSide<Range<usize>>> {
         if committed { self.new } else { self.old }
     }
 }
@@ -126,9 +127,9 @@ mod tests {
 
     #[test]
     fn comes_back_as_it_went() {
-        let form = Form { kind: Kind(9), expires_ms: 1 << 50 };
-        let old = Side { form, lot: 77, value: &b"old"[..] };
-        let new = Side { form: Form::PLAIN, lot: 78, value: &b""[..] };
+        let form = Form { kind: ValueKind(9), expires_ms: 1 << 50 };
+        let old = LockSide { form, lot: 77, value: &b"old"[..] };
+        let new = LockSide { form: Form::PLAIN, lot: 78, value: &b""[..] };
         for (old, new) in [
             (None, None),
             (Some(&old), None),
@@ -138,32 +139,33 @@ mod tests {
             (Some(&old), Some(&old)),
         ] {
             let mut bytes = Vec::new();
-            Lock::encode(&mut bytes, ID, old, new).unwrap();
-            let lock = Lock::decode(&bytes).unwrap();
+            EntryLock::encode(&mut bytes, ID, old, new).unwrap();
+            let lock = EntryLock::decode(&bytes).unwrap();
             assert_eq!(lock.id, ID);
             for (committed, side) in [(false, old), (true, new)] {
                 let found = lock.clone().side(committed);
-                let found = found.map(|side| Side {
+                let found = found.map(|side| LockSide {
                     form: side.form,
                     lot: side.lot,
                     value: &bytes[side.value],
                 });
                 assert_eq!(found.as_ref(), side);
             }
-            assert_eq!(Lock::decode(&bytes[..bytes.len().min(23)]), None);
+            assert_eq!(EntryLock::decode(&bytes[..bytes.len().min(23)]), None);
         }
     }
 
     #[test]
     fn other_bytes_are_refused() {
-        assert_eq!(Lock::decode(b""), None);
+        assert_eq!(EntryLock::decode(b""), None);
         // A missing side, one that is longer than the bytes, and one of a reserved kind.
-        assert_eq!(Lock::decode(&[1; 24]), None);
-        assert_eq!(Lock::decode(&[1; 60]), None);
+        assert_eq!(EntryLock::decode(&[1; 24]), None);
+        assert_eq!(EntryLock::decode(&[1; 60]), None);
         let mut bytes = Vec::new();
-        let form = Form { kind: Kind::LOCK, expires_ms: 0 };
-        Lock::encode(&mut bytes, ID, Some(&Side { form, lot: 0, value: b"v" }), None).unwrap();
-        assert_eq!(Lock::decode(&bytes), None);
+        let form = Form { kind: ValueKind::LOCK, expires_ms: 0 };
+        EntryLock::encode(&mut bytes, ID, Some(&LockSide { form, lot: 0, value: b"v" }), None)
+            .unwrap();
+        assert_eq!(EntryLock::decode(&bytes), None);
     }
 
     proptest::proptest! {
@@ -178,13 +180,13 @@ mod tests {
             rest in proptest::collection::vec(proptest::num::u8::ANY, 0..120),
         ) {
             let bytes = [&[sides][..], &rest].concat();
-            if let Some(lock) = Lock::decode(&bytes) {
+            if let Some(lock) = EntryLock::decode(&bytes) {
                 for committed in [false, true] {
                     let side = lock.clone().side(committed);
                     proptest::prop_assert!(side.is_none_or(|side| side.value.end <= bytes.len()));
                 }
             }
-            let record = super::super::record::Record { bytes };
+            let record = super::super::record::CommitRecord { bytes };
             let _ = (record.head(), record.keys());
         }
     }

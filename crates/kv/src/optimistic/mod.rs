@@ -9,7 +9,7 @@ mod recover;
 mod view;
 
 pub use commit::Committer;
-pub(crate) use lock::{Lock, TransactionId};
-pub(crate) use outcome::Outcome;
+pub(crate) use lock::{EntryLock, TransactionId};
+pub(crate) use outcome::TransactionOutcome;
 pub use recover::{Recovery, RecoveryStep};
-pub(crate) use view::View;
+pub(crate) use view::TransactionView;

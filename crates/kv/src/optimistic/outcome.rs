@@ -3,18 +3,18 @@
 
 use std::time::Instant;
 
-use super::lock::{Lock, TransactionId};
-use super::record::{Record, State};
-use crate::entry::{Change, Form, Kind};
+use super::lock::{EntryLock, TransactionId};
+use super::record::{CommitRecord, CommitState};
+use crate::entry::{EntryChange, Form, ValueKind};
 use crate::error::KvError;
-use crate::find::{Intent, LiveSlot, Located, Miss};
+use crate::find::{LiveSlot, Located, LookupIntent, Miss};
 use crate::handle::Handle;
 use crate::hash::KeyHash;
 use crate::memory::Memory;
 
 /// The outcome of the transaction that a lock belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Outcome {
+pub(crate) enum TransactionOutcome {
     /// The transaction may still commit. Readers take the old side.
     Pending,
     Committed,
@@ -36,25 +36,25 @@ impl<M: Memory> Handle<M> {
 
     /// The record of a transaction, or of a later one of the same committer; empty if there is
     /// none.
-    pub(super) fn record(&mut self, id: TransactionId) -> Result<Record, KvError<M::Error>> {
-        let entry = self.records().read(&Record::key(id))?;
-        let entry = entry.filter(|entry| entry.form.kind == Kind::RECORD);
-        Ok(Record { bytes: entry.map(|entry| entry.value.to_vec()).unwrap_or_default() })
+    pub(super) fn record(&mut self, id: TransactionId) -> Result<CommitRecord, KvError<M::Error>> {
+        let entry = self.records().read(&CommitRecord::key(id))?;
+        let entry = entry.filter(|entry| entry.form.kind == ValueKind::RECORD);
+        Ok(CommitRecord { bytes: entry.map(|entry| entry.value.to_vec()).unwrap_or_default() })
     }
 
     /// Replaces the record `old` by `new` if it is unchanged; returns whether it did.
     pub(super) fn swap_record(
         &mut self,
         id: TransactionId,
-        old: &Record,
-        new: &Record,
+        old: &CommitRecord,
+        new: &CommitRecord,
     ) -> Result<bool, KvError<M::Error>> {
-        self.records().change_reserved(&Record::key(id), |value, made| {
+        self.records().change_reserved(&CommitRecord::key(id), |value, made| {
             if value != Some(&old.bytes) {
-                return Change::Keep;
+                return EntryChange::Keep;
             }
             made.extend_from_slice(&new.bytes);
-            Change::Put(Form { kind: Kind::RECORD, expires_ms: 0 })
+            EntryChange::Put(Form { kind: ValueKind::RECORD, expires_ms: 0 })
         })
     }
 
@@ -65,17 +65,19 @@ impl<M: Memory> Handle<M> {
         &mut self,
         id: TransactionId,
         may_be_pending: bool,
-    ) -> Result<Outcome, KvError<M::Error>> {
+    ) -> Result<TransactionOutcome, KvError<M::Error>> {
         let mut began = None;
         let mut looks = self.looks(id);
         loop {
             let record = self.record(id)?;
             match record.state_of(id) {
-                None => return Ok(Outcome::Over),
-                Some(State::Committed) => return Ok(Outcome::Committed),
-                Some(State::Aborted) => return Ok(Outcome::Aborted),
-                Some(State::Pending) if may_be_pending => return Ok(Outcome::Pending),
-                Some(State::Pending | State::Checking) => {}
+                None => return Ok(TransactionOutcome::Over),
+                Some(CommitState::Committed) => return Ok(TransactionOutcome::Committed),
+                Some(CommitState::Aborted) => return Ok(TransactionOutcome::Aborted),
+                Some(CommitState::Pending) if may_be_pending => {
+                    return Ok(TransactionOutcome::Pending);
+                }
+                Some(CommitState::Pending | CommitState::Checking) => {}
             }
             let began = *began.get_or_insert_with(Instant::now);
             let times =
@@ -85,7 +87,7 @@ impl<M: Memory> Handle<M> {
                 std::thread::yield_now();
                 continue;
             }
-            match self.swap_record(id, &record, &record.in_state(State::Aborted)) {
+            match self.swap_record(id, &record, &record.in_state(CommitState::Aborted)) {
                 // The record is read again, so an unknown outcome does no harm.
                 Ok(_) | Err(KvError::OutcomeUnknown) => {}
                 Err(error) => return Err(error),
@@ -122,21 +124,21 @@ impl<M: Memory> Handle<M> {
         found: LiveSlot,
         hash: KeyHash,
         key: &[u8],
-        intent: Intent,
+        intent: LookupIntent,
     ) -> Result<Located, KvError<M::Error>> {
         let mut slot = found;
         let mut over = None;
         loop {
-            let Some(lock) = Lock::decode(&self.scratch[slot.value.clone()]) else {
+            let Some(lock) = EntryLock::decode(&self.scratch[slot.value.clone()]) else {
                 let addr = slot.word.object().addr;
                 return Err(KvError::Corrupt { what: "lock", addr });
             };
             let id = lock.id;
-            let committed = match self.outcome(id, intent == Intent::Read)? {
-                Outcome::Committed => Some(true),
-                Outcome::Pending | Outcome::Aborted => Some(false),
-                Outcome::Over if over == Some(id) => Some(false),
-                Outcome::Over => None,
+            let committed = match self.outcome(id, intent == LookupIntent::Read)? {
+                TransactionOutcome::Committed => Some(true),
+                TransactionOutcome::Pending | TransactionOutcome::Aborted => Some(false),
+                TransactionOutcome::Over if over == Some(id) => Some(false),
+                TransactionOutcome::Over => None,
             };
             match committed.map(|committed| lock.side(committed)) {
                 Some(Some(side)) => {
@@ -149,14 +151,16 @@ impl<M: Memory> Handle<M> {
                         ..slot
                     }));
                 }
-                Some(None) if intent == Intent::Read => return Ok(Located::Absent(Miss::LOCKED)),
+                Some(None) if intent == LookupIntent::Read => {
+                    return Ok(Located::Absent(Miss::LOCKED));
+                }
                 Some(None) => {
                     self.unlink(&slot)?;
                 }
                 None => over = Some(id),
             }
             match self.locate_raw(hash, key, intent)? {
-                Located::Live(next) if next.form.kind == Kind::LOCK => slot = next,
+                Located::Live(next) if next.form.kind == ValueKind::LOCK => slot = next,
                 located => return Ok(located),
             }
         }

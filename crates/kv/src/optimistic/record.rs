@@ -12,7 +12,7 @@ use super::lock::{TableKey, TransactionId};
 /// The state of a transaction. After a crash of the owner, any other client that needs a key aborts
 /// a *Pending* or *Checking* transaction after the lock wait; recovery deletes the record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum State {
+pub(super) enum CommitState {
     /// The owner is locking its write set; the keys have their old values. Left for *Checking*, for
     /// *Committed* (no read set), or for *Aborted* by any client.
     Pending,
@@ -27,7 +27,7 @@ pub(super) enum State {
     Aborted,
 }
 
-impl State {
+impl CommitState {
     const ALL: [Self; 4] = [Self::Pending, Self::Checking, Self::Committed, Self::Aborted];
 
     const fn to_byte(self) -> u8 {
@@ -57,11 +57,11 @@ const INSISTENT: u8 = 2;
 
 /// The bytes of a record.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Record {
+pub(super) struct CommitRecord {
     pub(super) bytes: Vec<u8>,
 }
 
-impl Record {
+impl CommitRecord {
     /// The key of the record of a transaction.
     pub(super) fn key(id: TransactionId) -> [u8; KEY_BYTES] {
         let mut key = [0; KEY_BYTES];
@@ -87,7 +87,7 @@ impl Record {
         keys: impl Iterator<Item = (usize, &'a [u8])>,
         max: usize,
     ) -> Self {
-        let mut bytes = vec![State::Pending.to_byte(), 0, 0, 0, 0, 0, 0, 0];
+        let mut bytes = vec![CommitState::Pending.to_byte(), 0, 0, 0, 0, 0, 0, 0];
         bytes.extend_from_slice(&number.to_le_bytes());
         for (table, key) in keys {
             let (Ok(table), Ok(len)) = (u8::try_from(table), u16::try_from(key.len())) else {
@@ -118,7 +118,7 @@ impl Record {
     }
 
     /// The same record in another state.
-    pub(super) fn in_state(&self, state: State) -> Self {
+    pub(super) fn in_state(&self, state: CommitState) -> Self {
         let mut other = self.clone();
         if let Some(first) = other.bytes.first_mut() {
             *first = state.to_byte();
@@ -127,13 +127,13 @@ impl Record {
     }
 
     /// State and number; `None` if the bytes are no record.
-    pub(super) fn head(&self) -> Option<(State, u64)> {
+    pub(super) fn head(&self) -> Option<(CommitState, u64)> {
         let [state, _, _, _, _, _, _, _, number @ ..] = *self.bytes.first_chunk::<HEADER>()?;
-        Some((State::from_byte(state)?, u64::from_le_bytes(number)))
+        Some((CommitState::from_byte(state)?, u64::from_le_bytes(number)))
     }
 
     /// The state of the transaction `id`; `None` if the record belongs to another transaction.
-    pub(super) fn state_of(&self, id: TransactionId) -> Option<State> {
+    pub(super) fn state_of(&self, id: TransactionId) -> Option<CommitState> {
         self.head().filter(|(_, number)| *number == id.number).map(|(state, _)| state)
     }
 
@@ -162,36 +162,37 @@ mod tests {
     #[test]
     fn comes_back_as_it_went() {
         let keys = [(0, &b"first"[..]), (1, b"second")];
-        let record = Record::new(9, keys.into_iter(), 100);
-        assert_eq!(record.head(), Some((State::Pending, 9)));
+        let record = CommitRecord::new(9, keys.into_iter(), 100);
+        assert_eq!(record.head(), Some((CommitState::Pending, 9)));
         let listed = [(0, b"first".to_vec()), (1, b"second".to_vec())];
         let listed = listed.map(|(table, key)| TableKey { table, key });
         assert_eq!(record.keys().as_deref(), Some(&listed[..]));
         let id = |number| TransactionId { owner: 1, slot: 5, number };
-        for state in State::ALL {
+        for state in CommitState::ALL {
             let now = record.in_state(state);
             assert_eq!((now.head(), now.keys()), (Some((state, 9)), record.keys()));
             assert_eq!((now.state_of(id(9)), now.state_of(id(8))), (Some(state), None));
         }
-        assert_eq!(Record::id_of(&Record::key(id(9)), 9), Some(id(9)));
-        assert_eq!(Record::id_of(b"another key...", 9), None);
+        assert_eq!(CommitRecord::id_of(&CommitRecord::key(id(9)), 9), Some(id(9)));
+        assert_eq!(CommitRecord::id_of(b"another key...", 9), None);
     }
 
     #[test]
     fn too_many_keys_are_not_listed() {
-        let record = Record::new(9, [(0, &b"first"[..]), (1, b"second")].into_iter(), 25);
-        assert_eq!((record.head(), record.keys()), (Some((State::Pending, 9)), None));
-        assert!(!record.is_insistent() && Record::insistent(9).is_insistent());
-        let record = Record::insistent(9).in_state(State::Committed);
-        assert_eq!((record.head(), record.keys()), (Some((State::Committed, 9)), None));
+        let record = CommitRecord::new(9, [(0, &b"first"[..]), (1, b"second")].into_iter(), 25);
+        assert_eq!((record.head(), record.keys()), (Some((CommitState::Pending, 9)), None));
+        assert!(!record.is_insistent() && CommitRecord::insistent(9).is_insistent());
+        let record = CommitRecord::insistent(9).in_state(CommitState::Committed);
+        assert_eq!((record.head(), record.keys()), (Some((CommitState::Committed, 9)), None));
     }
 
     #[test]
     fn damaged_bytes_are_no_record_and_give_no_keys_behind_the_damage() {
-        assert_eq!(Record { bytes: vec![9; 16] }.head(), None);
-        assert_eq!(Record { bytes: vec![1; 15] }.head(), None);
-        assert_eq!(Record { bytes: Vec::new() }.keys(), None);
-        let mut record = Record::new(1, [(0, &b"first"[..]), (0, b"second")].into_iter(), 100);
+        assert_eq!(CommitRecord { bytes: vec![9; 16] }.head(), None);
+        assert_eq!(CommitRecord { bytes: vec![1; 15] }.head(), None);
+        assert_eq!(CommitRecord { bytes: Vec::new() }.keys(), None);
+        let mut record =
+            CommitRecord::new(1, [(0, &b"first"[..]), (0, b"second")].into_iter(), 100);
         record.bytes.truncate(27);
         assert_eq!(record.keys(), Some(vec![TableKey { table: 0, key: b"first".to_vec() }]));
     }

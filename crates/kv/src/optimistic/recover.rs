@@ -4,9 +4,9 @@ use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 use super::commit::Committer;
-use super::lock::{Lock, TableKey, TransactionId};
-use super::record::{Record, State};
-use crate::entry::{Change, Entry, Kind};
+use super::lock::{EntryLock, TableKey, TransactionId};
+use super::record::{CommitRecord, CommitState};
+use crate::entry::{Entry, EntryChange, ValueKind};
 use crate::error::KvError;
 use crate::handle::Handle;
 use crate::memory::Memory;
@@ -72,14 +72,14 @@ impl Recovery {
         let (records, cursor) = (first.records(), self.round.cursor());
         let watched = &mut self.watched;
         let note = |key: &[u8], entry: Entry<'_>| {
-            let record = Record { bytes: entry.value.to_vec() };
-            let id = record.head().and_then(|(_, number)| Record::id_of(key, number));
+            let record = CommitRecord { bytes: entry.value.to_vec() };
+            let id = record.head().and_then(|(_, number)| CommitRecord::id_of(key, number));
             let is_new = |id: &TransactionId| watched.iter().all(|(other, _)| other != id);
             if let Some(id) = id.filter(is_new).filter(|_| watched.len() < MAX_WATCHED) {
                 watched.push_back((id, Instant::now()));
             }
         };
-        let next = match records.scan_kind(cursor, wanted, Some(Kind::RECORD), note) {
+        let next = match records.scan_kind(cursor, wanted, Some(ValueKind::RECORD), note) {
             Ok(next) => next,
             Err(error) => {
                 self.round.go_on(records.scan_past(cursor).unwrap_or(0));
@@ -109,9 +109,9 @@ impl Committer {
     pub fn recover<M: Memory>(handles: &mut [&mut Handle<M>]) -> Result<u64, KvError<M::Error>> {
         let Some(first) = handles.first_mut() else { return Ok(0) };
         let mut found = Vec::new();
-        first.records().walk_reserved(Kind::RECORD, |key, value| {
-            let record = Record { bytes: value.to_vec() };
-            let id = record.head().and_then(|(_, number)| Record::id_of(key, number));
+        first.records().walk_reserved(ValueKind::RECORD, |key, value| {
+            let record = CommitRecord { bytes: value.to_vec() };
+            let id = record.head().and_then(|(_, number)| CommitRecord::id_of(key, number));
             found.extend(id);
         })?;
         let mut cleared = 0;
@@ -135,7 +135,7 @@ fn clear_away<M: Memory>(
         if state.is_final() {
             break (record, state);
         }
-        match first.swap_record(id, &record, &record.in_state(State::Aborted)) {
+        match first.swap_record(id, &record, &record.in_state(CommitState::Aborted)) {
             Ok(_) | Err(KvError::OutcomeUnknown) => {}
             Err(error) => return Err(error),
         }
@@ -146,12 +146,12 @@ fn clear_away<M: Memory>(
     };
     for TableKey { table, key } in keys {
         if let Some(handle) = handles.get_mut(table) {
-            handle.resolve_lock(&key, id, state == State::Committed)?;
+            handle.resolve_lock(&key, id, state == CommitState::Committed)?;
         }
     }
     let Some(first) = handles.first_mut() else { return Ok(false) };
-    first.records().change_reserved(&Record::key(id), |value, _| {
-        if value == Some(&record.bytes) { Change::Delete } else { Change::Keep }
+    first.records().change_reserved(&CommitRecord::key(id), |value, _| {
+        if value == Some(&record.bytes) { EntryChange::Delete } else { EntryChange::Keep }
     })
 }
 
@@ -162,8 +162,8 @@ fn locked_keys<M: Memory>(
 ) -> Result<Vec<TableKey>, KvError<M::Error>> {
     let mut keys = Vec::new();
     for (table, handle) in handles.iter_mut().enumerate() {
-        handle.walk_reserved(Kind::LOCK, |key, value| {
-            if Lock::decode(value).is_some_and(|lock| lock.id == id) {
+        handle.walk_reserved(ValueKind::LOCK, |key, value| {
+            if EntryLock::decode(value).is_some_and(|lock| lock.id == id) {
                 keys.push(TableKey { table, key: key.to_vec() });
             }
         })?;

@@ -4,17 +4,17 @@ use std::collections::BTreeMap;
 
 use super::lock::TransactionId;
 use crate::condition::Condition;
-use crate::entry::{Change, Entry, Form, Kind, Version};
+use crate::entry::{Entry, EntryChange, Form, ValueKind, Version};
 use crate::error::KvError;
-use crate::find::{Intent, Located};
+use crate::find::{Located, LookupIntent};
 use crate::handle::Handle;
 use crate::memory::Memory;
-use crate::scan::Batch;
+use crate::scan::ScanBatch;
 
 /// The view of a transaction on one table.
 #[derive(Debug, Default)]
-pub(crate) struct View {
-    pub(super) cells: BTreeMap<Vec<u8>, Cell>,
+pub(crate) struct TransactionView {
+    pub(super) cells: BTreeMap<Vec<u8>, ViewCell>,
     /// The number of operations on the view.
     looks: u64,
     /// Set when the entries that were read are known to have never existed together.
@@ -25,7 +25,7 @@ pub(crate) struct View {
 
 /// One key of a view.
 #[derive(Debug, Default)]
-pub(crate) struct Cell {
+pub(crate) struct ViewCell {
     /// The version that was read; `None` if the key was absent.
     pub(crate) version: Option<Version>,
     /// The entry as the transaction sees it.
@@ -33,7 +33,7 @@ pub(crate) struct Cell {
     pub(super) is_written: bool,
 }
 
-impl Cell {
+impl ViewCell {
     /// The entry as the transaction sees it. It does not expire within the transaction; if the
     /// entry that was read has expired by the commit, validation fails as for any other change.
     pub(crate) fn entry(&self) -> Option<Entry<'_>> {
@@ -47,14 +47,14 @@ impl Cell {
     }
 }
 
-impl View {
+impl TransactionView {
     /// The view of an insistent transaction.
     pub(super) fn insistent(id: TransactionId) -> Self {
         Self { insists: Some(id), ..Self::default() }
     }
 
     /// The keys of the write set and their cells.
-    pub(crate) fn written(&self) -> impl Iterator<Item = (&[u8], &Cell)> {
+    pub(crate) fn written(&self) -> impl Iterator<Item = (&[u8], &ViewCell)> {
         let written = self.cells.iter().filter(|(_, cell)| cell.is_written);
         written.map(|(key, cell)| (&key[..], cell))
     }
@@ -63,7 +63,7 @@ impl View {
     /// a scan it also visits the entries that the transaction created.
     pub(crate) fn overlay(
         &self,
-        batch: &Batch,
+        batch: &ScanBatch,
         is_first: bool,
         mut visit: impl FnMut(&[u8], Entry<'_>),
     ) {
@@ -123,32 +123,32 @@ impl<M: Memory> Handle<M> {
     }
 
     /// The view's cell of a key; reads the entry at the first call.
-    pub(crate) fn cell(&mut self, key: &[u8]) -> Result<&mut Cell, KvError<M::Error>> {
+    pub(crate) fn cell(&mut self, key: &[u8]) -> Result<&mut ViewCell, KvError<M::Error>> {
         let hash = Self::hash(key)?;
         let known = self.view.as_ref().is_some_and(|view| view.cells.contains_key(key));
         let insists = self.view.as_ref().and_then(|view| view.insists);
         let cell = if known {
-            Cell::default()
+            ViewCell::default()
         } else if let Some(id) = insists {
             match self.lock_as_it_is(id, key) {
                 // The lock may have been stored. The commit aborts and resolves it.
                 Err(KvError::OutcomeUnknown) => {
                     let view = self.view.get_or_insert_default();
                     view.is_torn = true;
-                    Cell::default()
+                    ViewCell::default()
                 }
                 cell => cell?,
             }
         } else {
-            match self.locate(hash, key, Intent::Read)? {
+            match self.locate(hash, key, LookupIntent::Read)? {
                 Located::Live(slot) => {
                     // The expiry is compared with the clock only once.
                     let version = self.version_at(&slot);
                     let value = &self.scratch[slot.value.clone()];
                     let now = version.is_some().then(|| (slot.form, value.to_vec()));
-                    Cell { version, now, is_written: false }
+                    ViewCell { version, now, is_written: false }
                 }
-                Located::Absent(_) => Cell::default(),
+                Located::Absent(_) => ViewCell::default(),
             }
         };
         let view = self.view.get_or_insert_default();
@@ -186,7 +186,7 @@ impl<M: Memory> Handle<M> {
         key: &[u8],
         version: Option<Version>,
     ) -> Result<bool, KvError<M::Error>> {
-        Ok(match self.locate(Self::hash(key)?, key, Intent::Read)? {
+        Ok(match self.locate(Self::hash(key)?, key, LookupIntent::Read)? {
             Located::Live(slot) => self.version_at(&slot) == version,
             Located::Absent(_) => version.is_none(),
         })
@@ -199,7 +199,7 @@ impl<M: Memory> Handle<M> {
         value: &mut Vec<u8>,
     ) -> Result<bool, KvError<M::Error>> {
         let Some(entry) = self.cell(key)?.entry() else { return Ok(false) };
-        if entry.form.kind != Kind::STRING {
+        if entry.form.kind != ValueKind::STRING {
             return Err(KvError::OtherKind { found: entry.form.kind });
         }
         value.extend_from_slice(entry.value);
@@ -213,7 +213,7 @@ impl<M: Memory> Handle<M> {
         form: Form,
         value: &[u8],
     ) -> Result<(), KvError<M::Error>> {
-        self.want(key, form, value, Condition::BYTES)?;
+        self.prepare_put(key, form, value, Condition::BYTES)?;
         self.cell(key)?.write(Some((form, value.to_vec())));
         Ok(())
     }
@@ -226,7 +226,7 @@ impl<M: Memory> Handle<M> {
         new: &[u8],
     ) -> Result<bool, KvError<M::Error>> {
         let Some(entry) = self.cell(key)?.entry() else { return Ok(false) };
-        if entry.form.kind != Kind::STRING {
+        if entry.form.kind != ValueKind::STRING {
             return Err(KvError::OtherKind { found: entry.form.kind });
         }
         if entry.value != expected {
@@ -256,14 +256,14 @@ impl<M: Memory> Handle<M> {
         &mut self,
         key: &[u8],
         made: &mut Vec<u8>,
-        decide: &mut impl FnMut(Option<Entry<'_>>, &mut Vec<u8>) -> Change,
+        decide: &mut impl FnMut(Option<Entry<'_>>, &mut Vec<u8>) -> EntryChange,
     ) -> Result<bool, KvError<M::Error>> {
         made.clear();
         let cell = self.cell(key)?;
         match decide(cell.entry(), made) {
-            Change::Keep => Ok(false),
-            Change::Delete => self.delete_cell(key, None),
-            Change::Put(form) => {
+            EntryChange::Keep => Ok(false),
+            EntryChange::Delete => self.delete_cell(key, None),
+            EntryChange::Put(form) => {
                 Self::check_kind(form)?;
                 self.write_cell(key, form, made).map(|()| true)
             }

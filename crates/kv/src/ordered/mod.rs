@@ -23,5 +23,5 @@ pub use error::OrderedError;
 pub use id::MapId;
 pub use map::{MapChange, OrderedMap, Pair};
 pub use maps::OrderedMaps;
-pub use range::{Direction, Range};
+pub use range::{Direction, KeyRange};
 pub use sweep::{MapSweep, Swept};

@@ -2,7 +2,7 @@
 
 use std::ops::Bound;
 
-use crate::ordered::Range;
+use crate::ordered::KeyRange;
 use crate::sorted_set::{Score, ScoreRange};
 
 const TRUTH: u8 = 0;
@@ -18,7 +18,7 @@ pub(super) struct Truth {
 
 /// The state of an order entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum State {
+pub(super) enum OrderEntryState {
     /// A change is about to store this truth. The entry counts only if the truth matches. Left for
     /// *sure* after the commit, or removed if it fails. A kill leaves the entry.
     Tentative = 0,
@@ -48,7 +48,7 @@ impl Truth {
     }
 }
 
-impl State {
+impl OrderEntryState {
     pub(super) fn encode(self) -> Vec<u8> {
         vec![self as u8]
     }
@@ -69,8 +69,8 @@ pub(super) fn truth_key(member: &[u8]) -> Vec<u8> {
 }
 
 /// The range of the truth entries.
-pub(super) const TRUTHS: Range<'_> =
-    Range { from: Bound::Unbounded, to: Bound::Excluded(&[ORDER]) };
+pub(super) const TRUTHS: KeyRange<'_> =
+    KeyRange { from: Bound::Unbounded, to: Bound::Excluded(&[ORDER]) };
 
 /// The key of the order entry for a truth of a member.
 pub(super) fn order_key(member: &[u8], truth: Truth) -> Vec<u8> {

@@ -1,8 +1,8 @@
 use std::ops::{Bound, ControlFlow};
 
 use crate::memory::Memory;
-use crate::ordered::{Direction, OrderedError, Range};
-use crate::sorted_set::keys::{State, order_bounds, parse_order_key};
+use crate::ordered::{Direction, KeyRange, OrderedError};
+use crate::sorted_set::keys::{OrderEntryState, order_bounds, parse_order_key};
 use crate::sorted_set::{ScoreRange, Scored, SortedSet};
 
 /// The most order entries that one read fetches.
@@ -35,8 +35,8 @@ impl Stretch {
         Self { from: Bound::Excluded(key), ..self }
     }
 
-    fn range(&self) -> Range<'_> {
-        Range {
+    fn range(&self) -> KeyRange<'_> {
+        KeyRange {
             from: self.from.as_ref().map(|key| &key[..]),
             to: self.to.as_ref().map(|key| &key[..]),
         }
@@ -86,11 +86,12 @@ impl<M: Memory> SortedSet<'_, M> {
         key: &[u8],
         state: &[u8],
     ) -> Result<Option<Scored>, OrderedError<M::Error>> {
-        let (Some((member, truth)), Some(state)) = (parse_order_key(key), State::decode(state))
+        let (Some((member, truth)), Some(state)) =
+            (parse_order_key(key), OrderEntryState::decode(state))
         else {
             return Err(self.map.damaged("an order entry of a sorted set is none"));
         };
-        let counts = state == State::Sure || self.truth(&member)? == Some(truth);
+        let counts = state == OrderEntryState::Sure || self.truth(&member)? == Some(truth);
         Ok(counts.then_some((member, truth.score)))
     }
 
@@ -103,7 +104,7 @@ impl<M: Memory> SortedSet<'_, M> {
             let mut last = Vec::new();
             for (key, state) in entries {
                 // A *tentative* entry may still come to count.
-                if State::decode(&state) == Some(State::Closing)
+                if OrderEntryState::decode(&state) == Some(OrderEntryState::Closing)
                     && self.confirmed(&key, &state)?.is_none()
                 {
                     self.map.remove(&key)?;

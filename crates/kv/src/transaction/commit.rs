@@ -1,8 +1,8 @@
 use std::time::Duration;
 
-use super::record::{RESERVED, Record, State};
+use super::record::{RESERVED, TransactorRecord, TransactorState};
 use super::transactor::Transactor;
-use super::value::{Lock, Stored, TransactionId, encode_plain};
+use super::value::{KeyLock, StoredValue, TransactionId, encode_plain};
 use crate::error::KvError;
 use crate::memory::Memory;
 
@@ -90,9 +90,9 @@ impl<M: Memory> Transactor<M> {
         if !self.handle.get(change.key, &mut self.raw)? {
             return Ok(change.expected.is_none());
         }
-        match Stored::decode(&self.raw) {
-            Some(Stored::Plain(value)) => Ok(change.expected == Some(value)),
-            Some(Stored::Locked(_)) => self.unlock(change.key).map(|()| true),
+        match StoredValue::decode(&self.raw) {
+            Some(StoredValue::Plain(value)) => Ok(change.expected == Some(value)),
+            Some(StoredValue::Locked(_)) => self.unlock(change.key).map(|()| true),
             None => Err(self.damaged()),
         }
     }
@@ -107,11 +107,11 @@ impl<M: Memory> Transactor<M> {
             }
         }
         let committed = match locked {
-            Ok(true) => self.decide(State::Committed)?,
+            Ok(true) => self.decide(TransactorState::Committed)?,
             _ => false,
         };
         if !committed {
-            self.decide(State::Aborted)?;
+            self.decide(TransactorState::Aborted)?;
         }
         // Locks that cannot be resolved now are resolved before the next transaction, or by others.
         let resolved = self.resolve_own(changes.iter().map(|change| change.key), committed);
@@ -132,13 +132,13 @@ impl<M: Memory> Transactor<M> {
         self.clean = false;
         self.number += 1;
         self.record.begin(self.number, changes.iter().map(|change| change.key));
-        self.handle.put(&Record::key(self.owner, self.slot), &self.record.bytes).map(drop)
+        self.handle.put(&TransactorRecord::key(self.owner, self.slot), &self.record.bytes).map(drop)
     }
 
     /// Replaces the key's value by a lock of this transaction if it is the expected value.
     fn lock(&mut self, change: &KeyChange<'_>) -> Result<bool, KvError<M::Error>> {
         let id = TransactionId { owner: self.owner, slot: self.slot, number: self.number };
-        let lock = Lock { id, old: change.expected, new: change.new };
+        let lock = KeyLock { id, old: change.expected, new: change.new };
         let mut plain = Vec::new();
         loop {
             let max = u64::from(u32::MAX);

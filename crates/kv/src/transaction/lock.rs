@@ -2,16 +2,16 @@
 
 use std::time::Instant;
 
-use super::record::{Record, State};
+use super::record::{TransactorRecord, TransactorState};
 use super::transactor::Transactor;
-use super::value::{Lock, Stored, TransactionId, encode_plain};
+use super::value::{KeyLock, StoredValue, TransactionId, encode_plain};
 use crate::error::KvError;
 use crate::handle::Handle;
 use crate::memory::Memory;
 
 /// The outcome of the transaction that a lock belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Resolution {
+pub(super) enum TransactionOutcome {
     /// The transaction may still commit.
     Pending,
     Committed,
@@ -26,14 +26,14 @@ impl<M: Memory> Transactor<M> {
     pub(super) fn resolution(
         handle: &mut Handle<M>,
         id: TransactionId,
-    ) -> Result<(Resolution, Record), KvError<M::Error>> {
-        let mut record = Record::default();
-        handle.get(&Record::key(id.owner, id.slot), &mut record.bytes)?;
+    ) -> Result<(TransactionOutcome, TransactorRecord), KvError<M::Error>> {
+        let mut record = TransactorRecord::default();
+        handle.get(&TransactorRecord::key(id.owner, id.slot), &mut record.bytes)?;
         let resolution = match record.state_of(id) {
-            Some(State::Pending) => Resolution::Pending,
-            Some(State::Committed) => Resolution::Committed,
-            Some(State::Aborted) => Resolution::Aborted,
-            None => Resolution::Over,
+            Some(TransactorState::Pending) => TransactionOutcome::Pending,
+            Some(TransactorState::Committed) => TransactionOutcome::Committed,
+            Some(TransactorState::Aborted) => TransactionOutcome::Aborted,
+            None => TransactionOutcome::Over,
         };
         Ok((resolution, record))
     }
@@ -58,13 +58,13 @@ impl<M: Memory> Transactor<M> {
     }
 
     fn unlock_found(&mut self, key: &[u8], found: &[u8]) -> Result<(), KvError<M::Error>> {
-        let Some(Stored::Locked(lock)) = Stored::decode(found) else { return Ok(()) };
+        let Some(StoredValue::Locked(lock)) = StoredValue::decode(found) else { return Ok(()) };
         let began = Instant::now();
         let mut looks = self.looks();
         loop {
             let (resolution, record) = Self::resolution(&mut self.handle, lock.id)?;
-            if resolution != Resolution::Pending {
-                let committed = resolution == Resolution::Committed;
+            if resolution != TransactionOutcome::Pending {
+                let committed = resolution == TransactionOutcome::Committed;
                 return self.resolve_lock(key, found, &lock, committed);
             }
             if looks > 0 || began.elapsed() < self.lock_wait {
@@ -75,8 +75,8 @@ impl<M: Memory> Transactor<M> {
                 }
                 continue;
             }
-            let aborted = record.in_state(State::Aborted);
-            let record_key = Record::key(lock.id.owner, lock.id.slot);
+            let aborted = record.in_state(TransactorState::Aborted);
+            let record_key = TransactorRecord::key(lock.id.owner, lock.id.slot);
             let pending = Some(&record.bytes[..]);
             match self.handle.compare_and_put(&record_key, pending, &aborted.bytes) {
                 // The record is read again, so an unknown outcome does no harm.
@@ -92,7 +92,7 @@ impl<M: Memory> Transactor<M> {
         &mut self,
         key: &[u8],
         found: &[u8],
-        lock: &Lock<'_>,
+        lock: &KeyLock<'_>,
         committed: bool,
     ) -> Result<(), KvError<M::Error>> {
         let changed = match if committed { lock.new } else { lock.old } {

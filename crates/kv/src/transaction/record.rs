@@ -13,7 +13,7 @@ pub(super) const RESERVED: u8 = 0xff;
 /// The state of a transaction. If its owner is killed, the first writer that needs one of its keys
 /// aborts a *Pending* one and resolves the lock; recovery deletes the record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum State {
+pub(super) enum TransactorState {
     /// Undecided: its keys have their old values. Left for *Committed* by the owner, or for
     /// *Aborted* by any client.
     Pending,
@@ -23,7 +23,7 @@ pub(super) enum State {
     Aborted,
 }
 
-impl State {
+impl TransactorState {
     const fn to_byte(self) -> u8 {
         match self {
             Self::Pending => 1,
@@ -46,11 +46,11 @@ const HEADER: usize = 16;
 
 /// The bytes of a record.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Record {
+pub(super) struct TransactorRecord {
     pub(super) bytes: Vec<u8>,
 }
 
-impl Record {
+impl TransactorRecord {
     /// The key of the record of a transaction.
     pub(super) fn key(owner: u64, slot: u16) -> [u8; 12] {
         let [a, b, c, d, e, f, g, h] = owner.to_le_bytes();
@@ -61,7 +61,7 @@ impl Record {
     /// Makes this the record of a new pending transaction.
     pub(super) fn begin<'a>(&mut self, number: u64, keys: impl Iterator<Item = &'a [u8]>) {
         self.bytes.clear();
-        self.bytes.extend_from_slice(&[State::Pending.to_byte(), 0, 0, 0, 0, 0, 0, 0]);
+        self.bytes.extend_from_slice(&[TransactorState::Pending.to_byte(), 0, 0, 0, 0, 0, 0, 0]);
         self.bytes.extend_from_slice(&number.to_le_bytes());
         let mut count = 0_u32;
         for key in keys {
@@ -75,7 +75,7 @@ impl Record {
     }
 
     /// The same record in another state.
-    pub(super) fn in_state(&self, state: State) -> Self {
+    pub(super) fn in_state(&self, state: TransactorState) -> Self {
         let mut other = self.clone();
         if let Some(first) = other.bytes.first_mut() {
             *first = state.to_byte();
@@ -84,14 +84,14 @@ impl Record {
     }
 
     /// State and number; `None` if the bytes are no record.
-    pub(super) fn head(&self) -> Option<(State, u64)> {
+    pub(super) fn head(&self) -> Option<(TransactorState, u64)> {
         let header = self.bytes.first_chunk::<HEADER>()?;
         let [state, _, _, _, _, _, _, _, number @ ..] = *header;
-        Some((State::from_byte(state)?, u64::from_le_bytes(number)))
+        Some((TransactorState::from_byte(state)?, u64::from_le_bytes(number)))
     }
 
     /// The state of the transaction `id`; `None` if the record belongs to another transaction.
-    pub(super) fn state_of(&self, id: TransactionId) -> Option<State> {
+    pub(super) fn state_of(&self, id: TransactionId) -> Option<TransactorState> {
         self.head().filter(|(_, number)| *number == id.number).map(|(state, _)| state)
     }
 
@@ -116,24 +116,24 @@ mod tests {
 
     #[test]
     fn comes_back_as_it_went() {
-        let mut record = Record::default();
+        let mut record = TransactorRecord::default();
         record.begin(9, [&b"first"[..], b"second"].into_iter());
-        assert_eq!(record.head(), Some((State::Pending, 9)));
+        assert_eq!(record.head(), Some((TransactorState::Pending, 9)));
         assert_eq!(record.keys(), [b"first".to_vec(), b"second".to_vec()]);
-        let committed = record.in_state(State::Committed);
-        assert_eq!(committed.head(), Some((State::Committed, 9)));
+        let committed = record.in_state(TransactorState::Committed);
+        assert_eq!(committed.head(), Some((TransactorState::Committed, 9)));
         let id = |number| TransactionId { owner: 1, slot: 0, number };
         assert_eq!(
             (committed.state_of(id(9)), committed.state_of(id(8))),
-            (Some(State::Committed), None)
+            (Some(TransactorState::Committed), None)
         );
     }
 
     #[test]
     fn damaged_bytes_are_no_record_and_give_no_keys_behind_the_damage() {
-        assert_eq!(Record { bytes: vec![9; 16] }.head(), None);
-        assert_eq!(Record { bytes: vec![1; 15] }.head(), None);
-        let mut record = Record::default();
+        assert_eq!(TransactorRecord { bytes: vec![9; 16] }.head(), None);
+        assert_eq!(TransactorRecord { bytes: vec![1; 15] }.head(), None);
+        let mut record = TransactorRecord::default();
         record.begin(1, [&b"first"[..], b"second"].into_iter());
         record.bytes.truncate(25);
         assert_eq!(record.keys(), [b"first".to_vec()]);

@@ -1,6 +1,6 @@
 //! Recovery from transactions whose owner was killed.
 
-use super::record::{Record, State};
+use super::record::{TransactorRecord, TransactorState};
 use super::transactor::Transactor;
 use crate::error::KvError;
 use crate::memory::Memory;
@@ -13,7 +13,8 @@ impl<M: Memory> Transactor<M> {
         for slot in 0..slots {
             let record = self.settle_record(owner, slot)?;
             if record.head().is_some() {
-                self.handle.compare_and_delete(&Record::key(owner, slot), &record.bytes)?;
+                self.handle
+                    .compare_and_delete(&TransactorRecord::key(owner, slot), &record.bytes)?;
             }
         }
         Ok(())
@@ -25,21 +26,29 @@ impl<M: Memory> Transactor<M> {
         &mut self,
         owner: u64,
         slot: u16,
-    ) -> Result<Record, KvError<M::Error>> {
-        let key = Record::key(owner, slot);
+    ) -> Result<TransactorRecord, KvError<M::Error>> {
+        let key = TransactorRecord::key(owner, slot);
         loop {
-            let mut record = Record::default();
+            let mut record = TransactorRecord::default();
             self.handle.get(&key, &mut record.bytes)?;
-            let Some((state, number)) = record.head() else { return Ok(Record::default()) };
-            if state == State::Pending {
-                let aborted = record.in_state(State::Aborted);
+            let Some((state, number)) = record.head() else {
+                return Ok(TransactorRecord::default());
+            };
+            if state == TransactorState::Pending {
+                let aborted = record.in_state(TransactorState::Aborted);
                 match self.handle.compare_and_put(&key, Some(&record.bytes), &aborted.bytes) {
                     Ok(_) | Err(KvError::OutcomeUnknown) => continue,
                     Err(error) => return Err(error),
                 }
             }
             for locked in record.keys() {
-                self.resolve_key(&locked, owner, slot, number, state == State::Committed)?;
+                self.resolve_key(
+                    &locked,
+                    owner,
+                    slot,
+                    number,
+                    state == TransactorState::Committed,
+                )?;
             }
             return Ok(record);
         }

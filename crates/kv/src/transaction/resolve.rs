@@ -1,19 +1,19 @@
 //! The owner's steps that end a transaction.
 
-use super::record::{Record, State};
+use super::record::{TransactorRecord, TransactorState};
 use super::transactor::Transactor;
-use super::value::Stored;
+use super::value::StoredValue;
 use crate::error::KvError;
 use crate::memory::Memory;
 
 impl<M: Memory> Transactor<M> {
     /// Moves the record of the own transaction to a final state; returns whether it is `wanted`.
-    pub(super) fn decide(&mut self, wanted: State) -> Result<bool, KvError<M::Error>> {
-        let key = Record::key(self.owner, self.slot);
+    pub(super) fn decide(&mut self, wanted: TransactorState) -> Result<bool, KvError<M::Error>> {
+        let key = TransactorRecord::key(self.owner, self.slot);
         let mut wanted_now = wanted;
         loop {
-            if let Some((State::Aborted, _)) = self.record.head() {
-                return Ok(wanted == State::Aborted);
+            if let Some((TransactorState::Aborted, _)) = self.record.head() {
+                return Ok(wanted == TransactorState::Aborted);
             }
             let next = self.record.in_state(wanted_now);
             let decided = self.handle.compare_and_put(&key, Some(&self.record.bytes), &next.bytes);
@@ -23,22 +23,22 @@ impl<M: Memory> Transactor<M> {
                     return Ok(wanted_now == wanted);
                 }
                 Ok(false) => {
-                    let mut now = Record::default();
+                    let mut now = TransactorRecord::default();
                     self.handle.get(&key, &mut now.bytes)?;
                     match now.head() {
-                        Some((State::Pending, number)) if number == self.number => {}
+                        Some((TransactorState::Pending, number)) if number == self.number => {}
                         Some((state, number)) if number == self.number => {
                             self.record = now;
                             return Ok(state == wanted);
                         }
                         // Another client has run recovery for this program and has removed the
                         // record.
-                        _ => return Ok(wanted == State::Aborted),
+                        _ => return Ok(wanted == TransactorState::Aborted),
                     }
                 }
                 // The swap may have been made. The next one aborts unless it was.
-                Err(KvError::OutcomeUnknown) => wanted_now = State::Aborted,
-                Err(error) if wanted == State::Committed => return self.give_up(error),
+                Err(KvError::OutcomeUnknown) => wanted_now = TransactorState::Aborted,
+                Err(error) if wanted == TransactorState::Committed => return self.give_up(error),
                 Err(error) => return Err(error),
             }
         }
@@ -46,7 +46,7 @@ impl<M: Memory> Transactor<M> {
 
     /// Aborts after a failed commit, and returns the error of the commit.
     fn give_up(&mut self, error: KvError<M::Error>) -> Result<bool, KvError<M::Error>> {
-        self.decide(State::Aborted)?;
+        self.decide(TransactorState::Aborted)?;
         Err(error)
     }
 
@@ -76,8 +76,8 @@ impl<M: Memory> Transactor<M> {
                 return Ok(());
             }
             let found = std::mem::take(&mut self.raw);
-            let resolved = match Stored::decode(&found) {
-                Some(Stored::Locked(lock))
+            let resolved = match StoredValue::decode(&found) {
+                Some(StoredValue::Locked(lock))
                     if (lock.id.owner, lock.id.slot, lock.id.number) == (owner, slot, number) =>
                 {
                     self.resolve_lock(key, &found, &lock, committed)

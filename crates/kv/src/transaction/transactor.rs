@@ -1,8 +1,8 @@
 use std::time::Duration;
 
-use super::lock::Resolution;
-use super::record::{RESERVED, Record};
-use super::value::{Stored, encode_plain};
+use super::lock::TransactionOutcome;
+use super::record::{RESERVED, TransactorRecord};
+use super::value::{StoredValue, encode_plain};
 use crate::error::KvError;
 use crate::handle::Handle;
 use crate::memory::Memory;
@@ -37,7 +37,7 @@ pub struct Transactor<M> {
     /// The number of the last transaction.
     pub(super) number: u64,
     /// The record of the last transaction.
-    pub(super) record: Record,
+    pub(super) record: TransactorRecord,
     /// Whether no lock of the last transaction is left.
     pub(super) clean: bool,
     pub(super) lock_wait: Duration,
@@ -63,7 +63,7 @@ impl<M: Memory> Transactor<M> {
             owner,
             slot,
             number: 0,
-            record: Record::default(),
+            record: TransactorRecord::default(),
             clean: false,
             lock_wait: LOCK_WAIT,
             grace: 0,
@@ -102,12 +102,12 @@ impl<M: Memory> Transactor<M> {
             if !self.handle.get(key, &mut self.raw)? {
                 return Ok(false);
             }
-            let lock = match Stored::decode(&self.raw) {
-                Some(Stored::Plain(plain)) => {
+            let lock = match StoredValue::decode(&self.raw) {
+                Some(StoredValue::Plain(plain)) => {
                     value.extend_from_slice(plain);
                     return Ok(true);
                 }
-                Some(Stored::Locked(lock)) => lock,
+                Some(StoredValue::Locked(lock)) => lock,
                 None => return Err(self.damaged()),
             };
             let read = |value: &mut Vec<u8>, found: Option<&[u8]>| {
@@ -115,11 +115,13 @@ impl<M: Memory> Transactor<M> {
                 Ok(found.is_some())
             };
             match Self::resolution(&mut self.handle, lock.id)?.0 {
-                Resolution::Committed => return read(value, lock.new),
-                Resolution::Pending | Resolution::Aborted => return read(value, lock.old),
+                TransactionOutcome::Committed => return read(value, lock.new),
+                TransactionOutcome::Pending | TransactionOutcome::Aborted => {
+                    return read(value, lock.old);
+                }
                 // Only if the lock is still there did its transaction not commit.
-                Resolution::Over if seen == self.raw => return read(value, lock.old),
-                Resolution::Over => seen.clone_from(&self.raw),
+                TransactionOutcome::Over if seen == self.raw => return read(value, lock.old),
+                TransactionOutcome::Over => seen.clone_from(&self.raw),
             }
         }
     }
@@ -134,9 +136,11 @@ impl<M: Memory> Transactor<M> {
             if key.first() == Some(&RESERVED) {
                 return;
             }
-            match Stored::decode(value) {
-                Some(Stored::Plain(value)) => visit(key, value),
-                Some(Stored::Locked(lock)) => lock.old.into_iter().for_each(|old| visit(key, old)),
+            match StoredValue::decode(value) {
+                Some(StoredValue::Plain(value)) => visit(key, value),
+                Some(StoredValue::Locked(lock)) => {
+                    lock.old.into_iter().for_each(|old| visit(key, old))
+                }
                 None => {}
             }
         })

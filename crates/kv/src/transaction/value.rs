@@ -16,7 +16,7 @@ pub(super) struct TransactionId {
 
 /// The lock of a transaction on a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Lock<'a> {
+pub(super) struct KeyLock<'a> {
     pub(super) id: TransactionId,
     /// The value unless the transaction commits; `None`: the key is absent.
     pub(super) old: Option<&'a [u8]>,
@@ -26,9 +26,9 @@ pub(super) struct Lock<'a> {
 
 /// The decoded bytes of a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Stored<'a> {
+pub(super) enum StoredValue<'a> {
     Plain(&'a [u8]),
-    Locked(Lock<'a>),
+    Locked(KeyLock<'a>),
 }
 
 const PLAIN: u8 = 0;
@@ -44,7 +44,7 @@ pub(super) fn encode_plain(bytes: &mut Vec<u8>, value: &[u8]) {
     bytes.extend_from_slice(value);
 }
 
-impl Lock<'_> {
+impl KeyLock<'_> {
     /// Writes the lock into `bytes`, replacing the buffer's content; `None` if the old value is too
     /// long.
     pub(super) fn encode(&self, bytes: &mut Vec<u8>) -> Option<()> {
@@ -63,7 +63,7 @@ impl Lock<'_> {
     }
 }
 
-impl<'a> Stored<'a> {
+impl<'a> StoredValue<'a> {
     /// Decodes the stored bytes of a key; `None` if no transactor wrote them.
     pub(super) fn decode(bytes: &'a [u8]) -> Option<Self> {
         match *bytes.first()? {
@@ -75,7 +75,7 @@ impl<'a> Stored<'a> {
                 let len = u32::from_le_bytes([l0, l1, l2, l3]) as usize;
                 let (old, new) = values.split_at_checked(len)?;
                 let has = |flag, value: &'a [u8]| (flags & flag != 0).then_some(value);
-                Some(Self::Locked(Lock {
+                Some(Self::Locked(KeyLock {
                     id: TransactionId {
                         owner: u64::from_le_bytes([o0, o1, o2, o3, o4, o5, o6, o7]),
                         slot: u16::from_le_bytes([s0, s1]),
@@ -98,7 +98,7 @@ mod tests {
     fn comes_back_as_it_went() {
         let mut bytes = Vec::new();
         encode_plain(&mut bytes, b"value");
-        assert_eq!(Stored::decode(&bytes), Some(Stored::Plain(b"value")));
+        assert_eq!(StoredValue::decode(&bytes), Some(StoredValue::Plain(b"value")));
         let id = TransactionId { owner: 1 << 60, slot: 300, number: 7 };
         for (old, new) in [
             (None, Some(&b"new"[..])),
@@ -106,19 +106,19 @@ mod tests {
             (Some(b""), Some(b"")),
             (Some(b"a"), Some(b"bc")),
         ] {
-            let lock = Lock { id, old, new };
+            let lock = KeyLock { id, old, new };
             lock.encode(&mut bytes).unwrap();
-            assert_eq!(Stored::decode(&bytes), Some(Stored::Locked(lock)));
+            assert_eq!(StoredValue::decode(&bytes), Some(StoredValue::Locked(lock)));
         }
     }
 
     #[test]
     fn other_bytes_are_refused() {
-        assert_eq!(Stored::decode(b""), None);
-        assert_eq!(Stored::decode(&[2; 40]), None);
-        assert_eq!(Stored::decode(&[1; 23]), None);
+        assert_eq!(StoredValue::decode(b""), None);
+        assert_eq!(StoredValue::decode(&[2; 40]), None);
+        assert_eq!(StoredValue::decode(&[1; 23]), None);
         // The old value's length exceeds the bytes.
-        assert_eq!(Stored::decode(&[1; 40]), None);
+        assert_eq!(StoredValue::decode(&[1; 40]), None);
     }
 
     proptest::proptest! {
@@ -133,8 +133,8 @@ mod tests {
             rest in proptest::collection::vec(proptest::num::u8::ANY, 0..100),
         ) {
             let bytes = [&[first][..], &rest].concat();
-            let _ = Stored::decode(&bytes);
-            let record = super::super::record::Record { bytes };
+            let _ = StoredValue::decode(&bytes);
+            let record = super::super::record::TransactorRecord { bytes };
             let _ = (record.head(), record.keys());
         }
     }
