@@ -341,7 +341,7 @@ fn a_change_of_a_sorted_set_killed_or_stopped_anywhere_is_whole_or_nothing() {
                     let mut maps = OrderedMaps::new(table.handle());
                     match after {
                         Some(to) => {
-                            drop(set(&mut maps).add(b"it", to, ScoreRule::default()).unwrap())
+                            set(&mut maps).add(b"it", to, ScoreRule::default()).unwrap();
                         }
                         None => assert!(set(&mut maps).remove(b"it").unwrap()),
                     }
