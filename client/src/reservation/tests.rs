@@ -252,7 +252,7 @@ fn a_link_is_settled_but_for_the_bits_that_others_may_change() {
     let swap =
         PublishCas { mask: !1, mode: PublishMode::Settle(0x80), ..link(0, 0x100, Some(old)) };
     assert_eq!(thread.publish(&mut tombstone, &swap), Ok(0));
-    thread.atomic(LINK, rackpool_shm::window::Atomic::FetchAndAdd { delta: 1 }).unwrap();
+    thread.atomic(LINK, rackpool_shm::window::AtomicOperation::FetchAndAdd { delta: 1 }).unwrap();
     thread.finish(&tombstone).unwrap();
     assert_eq!(word(&mut thread, LINK), 0x81);
     assert!(is_cached(bench.slot(0), old) && bench.slot(0).reservations[0].is_free());

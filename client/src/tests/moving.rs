@@ -228,7 +228,7 @@ fn a_daemon_that_lets_writers_into_a_frozen_page_is_asked_seldom_and_not_for_eve
     let busy = AccessError::PageBusy(FIRST, RackId(0));
     assert_eq!(write(&mut thread, FIRST, 1), Err(busy.clone()));
     assert!(began.elapsed() >= TIMEOUT && began.elapsed() < 10 * TIMEOUT);
-    let atomic = Atomic::FetchAndAdd { delta: 1 };
+    let atomic = AtomicOperation::FetchAndAdd { delta: 1 };
     assert_eq!(thread.atomic(FIRST, atomic), Err(busy));
     let asked = script.count(for_writing);
     assert!(asked < 1000, "{asked} questions");
@@ -258,7 +258,7 @@ fn an_atomic_is_done_once_wherever_its_page_goes_meanwhile() {
     set(&bench, 0, frozen());
     let back = moved_here(0, 9);
     script.translations(&[away(), local(back)]);
-    let add = Atomic::FetchAndAdd { delta: 2 };
+    let add = AtomicOperation::FetchAndAdd { delta: 2 };
     // Until the translation is renewed, the frame's word does not match it.
     set(&bench, 0, back);
     assert_eq!(thread.atomic(FIRST, add), Ok(40));
@@ -423,7 +423,7 @@ fn a_page_of_this_rack_that_moves_is_written_and_changed_by_the_daemon() {
     write(&mut thread, FIRST, 1).unwrap();
     set(&bench, 0, frozen());
     assert_eq!(write(&mut thread, FIRST, 2), Ok(()));
-    assert_eq!(thread.atomic(FIRST, Atomic::FetchAndAdd { delta: 1 }), Ok(70));
+    assert_eq!(thread.atomic(FIRST, AtomicOperation::FetchAndAdd { delta: 1 }), Ok(70));
     assert_eq!(read(&mut thread, FIRST), Ok(1), "reads look at the memory");
     set(&bench, 0, live(0));
     assert_eq!(write(&mut thread, FIRST, 3), Ok(()));

@@ -9,7 +9,7 @@
 //! The rules are those of acl(5) and of Linux. An access ACL that is equivalent to the mode is not
 //! stored. The kernel checks permissions.
 
-use crate::attr::Kind;
+use crate::attr::FileType;
 use crate::codec::Reader;
 use crate::error::FsError;
 use crate::inode::Inode;
@@ -79,7 +79,7 @@ impl Tag {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Entry {
+struct AclEntry {
     tag: Tag,
     /// Read 4, write 2, execute 1.
     permissions: u32,
@@ -88,7 +88,7 @@ struct Entry {
 /// A valid ACL: it has all required entries, in order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Acl {
-    entries: Vec<Entry>,
+    entries: Vec<AclEntry>,
 }
 
 impl Acl {
@@ -103,7 +103,7 @@ impl Acl {
         while !from.is_empty() {
             let (tag, permissions, id) = (from.u16().ok()?, from.u16().ok()?, from.u32().ok()?);
             let tag = Tag::from_raw(tag, id)?;
-            entries.push(Entry { tag, permissions: permissions.into() });
+            entries.push(AclEntry { tag, permissions: permissions.into() });
         }
         let acl = Self { entries };
         acl.is_valid().then_some(acl)
@@ -187,8 +187,8 @@ impl Inode {
     /// directories have a default ACL.
     pub(crate) fn set_acl(&mut self, name: &[u8], value: &[u8]) -> Result<(), FsError> {
         let has_acl = match self.kind {
-            Kind::Directory => true,
-            Kind::Symlink => false,
+            FileType::Directory => true,
+            FileType::Symlink => false,
             _ => name == ACCESS,
         };
         if !has_acl {
@@ -232,7 +232,7 @@ impl Inode {
         if !access.is_minimal() {
             self.set_xattr(ACCESS, access.encode());
         }
-        if self.kind == Kind::Directory {
+        if self.kind == FileType::Directory {
             self.set_xattr(DEFAULT, default.encode());
         }
         Ok(())

@@ -1,7 +1,7 @@
 //! Attributes and extended attributes.
 
 use crate::acl;
-use crate::attr::{Attr, Caller, Ino, Kind, NewTime, SetAttr, Time, XattrMode};
+use crate::attr::{Attr, Caller, FileType, Ino, NewTime, SetAttr, Timestamp, XattrMode};
 use crate::error::FsError;
 use crate::inode::Inode;
 use crate::volume::Volume;
@@ -16,7 +16,7 @@ const MAX_XATTRS: usize = 8192;
 
 /// Clears set-user-id, and set-group-id if the group may execute the file.
 fn drop_privileges(inode: &mut Inode) {
-    if inode.kind == Kind::Directory {
+    if inode.kind == FileType::Directory {
         return;
     }
     inode.mode &= !SET_USER_ID;
@@ -25,7 +25,7 @@ fn drop_privileges(inode: &mut Inode) {
     }
 }
 
-fn apply(inode: &mut Inode, change: &SetAttr, now: Time) -> Result<(), FsError> {
+fn apply(inode: &mut Inode, change: &SetAttr, now: Timestamp) -> Result<(), FsError> {
     let time = |new| match new {
         NewTime::Now => now,
         NewTime::At(time) => time,
@@ -65,7 +65,7 @@ impl<M: VolumeMemory> Volume<M> {
         if others == SetAttr::default() {
             return self.attr(ino);
         }
-        let now = Time::now();
+        let now = Timestamp::now();
         let change = |inode: &mut Inode| apply(inode, change, now);
         let updated = match self.opened(ino) {
             Some(file) => self.update_with_lazy(&file, change)?,
@@ -77,7 +77,7 @@ impl<M: VolumeMemory> Volume<M> {
     /// Clears set-user-id, and set-group-id if the group may execute the file. The caller calls it
     /// when a user without privileges changes the contents.
     pub fn drop_privileges(&self, ino: Ino) -> Result<(), FsError> {
-        let now = Time::now();
+        let now = Timestamp::now();
         self.update(ino, |inode| {
             let before = inode.mode;
             drop_privileges(inode);
@@ -137,7 +137,7 @@ impl<M: VolumeMemory> Volume<M> {
         if name.is_empty() || name.len() > MAX_XATTR_NAME || value.len() > MAX_XATTRS {
             return Err(FsError::AttributeTooLarge(MAX_XATTRS));
         }
-        let now = Time::now();
+        let now = Timestamp::now();
         self.transact_growing(|work| {
             let mut inode = work.inode(ino)?;
             match (inode.xattr(name).is_some(), mode) {
@@ -165,7 +165,7 @@ impl<M: VolumeMemory> Volume<M> {
 
     /// Removes an extended attribute.
     pub fn remove_xattr(&self, ino: Ino, name: &[u8]) -> Result<(), FsError> {
-        let now = Time::now();
+        let now = Timestamp::now();
         self.update(ino, |inode| {
             if !inode.remove_xattr(name) {
                 return Err(FsError::NoAttribute);

@@ -5,12 +5,14 @@ use std::sync::atomic::Ordering;
 use rackpool_client::{GlobalAddr, WriteRequest};
 use rackpool_kv::ReadRequest;
 
-use crate::attr::{Ino, Time};
+use crate::attr::{Ino, Timestamp};
 use crate::error::FsError;
 use crate::file::OpenFile;
 use crate::inode::Inode;
 use crate::store::Updated;
-use crate::tree::{BLOCK_BYTES, CLUSTER_BYTES, Fill, Made, Word, WordKind, plus};
+use crate::tree::{
+    BLOCK_BYTES, CLUSTER_BYTES, InitialContents, LinkOutcome, TreeWord, WordKind, plus,
+};
 use crate::volume::{Volume, lock};
 use crate::volume_memory::VolumeMemory;
 
@@ -20,13 +22,13 @@ pub(crate) const MAX_SIZE: u64 = i64::MAX as u64;
 const ATIME_SECONDS: i64 = 24 * 60 * 60;
 
 /// A part of a request that lies within one unit (cluster or block).
-struct Part {
+struct RequestPart {
     offset: u64,
     len: usize,
 }
 
 /// Splits `len` bytes from `offset` at multiples of `unit`.
-fn parts(offset: u64, len: usize, unit: u64) -> impl Iterator<Item = Part> {
+fn parts(offset: u64, len: usize, unit: u64) -> impl Iterator<Item = RequestPart> {
     let mut at = 0;
     std::iter::from_fn(move || {
         let left = len.checked_sub(at).filter(|left| *left > 0)?;
@@ -34,7 +36,7 @@ fn parts(offset: u64, len: usize, unit: u64) -> impl Iterator<Item = Part> {
         let room = usize::try_from(unit - offset % unit).unwrap_or(left);
         let len = left.min(room);
         at += len;
-        Some(Part { offset, len })
+        Some(RequestPart { offset, len })
     })
 }
 
@@ -119,12 +121,12 @@ impl<M: VolumeMemory> Volume<M> {
         &self,
         file: &OpenFile,
         head: GlobalAddr,
-        part: &Part,
+        part: &RequestPart,
         into: &'a mut [u8],
         requests: &mut Vec<ReadRequest<'a>>,
     ) -> Result<(), FsError> {
         let word = match head.is_null() {
-            true => Word(0),
+            true => TreeWord(0),
             false => self.cluster(file, head, part.offset / CLUSTER_BYTES)?,
         };
         match word.kind() {
@@ -155,7 +157,7 @@ impl<M: VolumeMemory> Volume<M> {
         let mut lazy = lock(&file.lazy);
         let atime = lazy.atime.unwrap_or(inode.atime);
         let mtime = lazy.mtime().unwrap_or(inode.mtime);
-        let now = Time::now();
+        let now = Timestamp::now();
         let age = now.seconds.saturating_sub(atime.seconds);
         if atime <= mtime || atime <= inode.ctime || age > ATIME_SECONDS {
             lazy.atime = Some(now);
@@ -217,7 +219,7 @@ impl<M: VolumeMemory> Volume<M> {
             // Set after the bytes are stored, so that a mount that read the old bytes sees a
             // change.
             if written.bytes > 0 {
-                lazy.note_write(&inode, Time::now());
+                lazy.note_write(&inode, Timestamp::now());
                 file.writes.fetch_add(1, Ordering::Relaxed);
                 writes += 1;
             }
@@ -262,7 +264,7 @@ impl<M: VolumeMemory> Volume<M> {
             0 => self.new_head(file.ino)?.raw(),
             head => head,
         };
-        let now = Time::now();
+        let now = Timestamp::now();
         let updated = self.update_with_lazy(file, |inode| {
             if inode.claim.is_some() {
                 // The mount that shortens the file first clears the bytes behind the new end.
@@ -320,7 +322,7 @@ impl<M: VolumeMemory> Volume<M> {
         &self,
         file: &OpenFile,
         head: GlobalAddr,
-        part: &Part,
+        part: &RequestPart,
         goes_on: bool,
         from: &'a [u8],
         written: &mut Written<'a>,
@@ -331,7 +333,7 @@ impl<M: VolumeMemory> Volume<M> {
             let at = self.cluster_word(file, head, cluster, true)?;
             let at = at.ok_or(FsError::Damaged("the words of a file"))?;
             match self.make_cluster(at, part, goes_on, from)? {
-                Made::New(run) if run.kind() == Some(WordKind::Run) => {
+                LinkOutcome::New(run) if run.kind() == Some(WordKind::Run) => {
                     written.allocated += CLUSTER_BYTES;
                     written.bytes += part.len;
                     return self.see_cluster(file, cluster, run).map(drop);
@@ -352,10 +354,10 @@ impl<M: VolumeMemory> Volume<M> {
             let (number, within) = (part.offset / BLOCK_BYTES, part.offset % BLOCK_BYTES);
             let mut block = self.block(file, word, number)?;
             if block.is_hole() {
-                let fill = Fill::Bytes(within, from);
+                let fill = InitialContents::Bytes(within, from);
                 let made = self.link_word(Self::block_word(word, number), WordKind::Block, fill)?;
                 block = self.see_block(file, number, made.word())?;
-                if matches!(made, Made::New(_)) {
+                if matches!(made, LinkOutcome::New(_)) {
                     written.allocated += BLOCK_BYTES;
                     written.bytes += part.len;
                     continue;
@@ -372,21 +374,21 @@ impl<M: VolumeMemory> Volume<M> {
     fn make_cluster(
         &self,
         at: GlobalAddr,
-        part: &Part,
+        part: &RequestPart,
         goes_on: bool,
         from: &[u8],
-    ) -> Result<Made, FsError> {
+    ) -> Result<LinkOutcome, FsError> {
         let within = part.offset % CLUSTER_BYTES;
         // The file continues into the next cluster, so the rest of that cluster is likely to
         // follow. A write elsewhere may stay alone between holes.
         let is_next = goes_on && within == 0 && part.offset > 0;
         if part.len as u64 * 2 >= CLUSTER_BYTES || is_next {
-            match self.link_word(at, WordKind::Run, Fill::Bytes(within, from)) {
+            match self.link_word(at, WordKind::Run, InitialContents::Bytes(within, from)) {
                 // A block may still fit.
                 Err(FsError::NoSpace) => {}
                 made => return made,
             }
         }
-        self.link_word(at, WordKind::Split, Fill::Zeros)
+        self.link_word(at, WordKind::Split, InitialContents::Zeros)
     }
 }

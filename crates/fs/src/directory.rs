@@ -11,12 +11,12 @@
 use rackpool_kv::KeyChange;
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
-use crate::attr::{Ino, Kind};
+use crate::attr::{FileType, Ino};
 use crate::codec::{Reader, put_short};
 use crate::error::FsError;
 use crate::inode::{kind_from_byte, kind_to_byte};
 use crate::keys;
-use crate::store::Work;
+use crate::store::FsTransaction;
 use crate::volume::Volume;
 use crate::volume_memory::VolumeMemory;
 
@@ -37,18 +37,18 @@ const SPLIT: u8 = 1;
 pub(crate) struct DirEntry {
     pub(crate) position: u64,
     pub(crate) ino: Ino,
-    pub(crate) kind: Kind,
+    pub(crate) kind: FileType,
     pub(crate) name: Vec<u8>,
 }
 
 /// A decoded node.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Node {
+pub(crate) enum TrieNode {
     Leaf(Vec<DirEntry>),
     Split,
 }
 
-impl Node {
+impl TrieNode {
     pub(crate) fn decode(bytes: Option<&[u8]>) -> Result<Self, FsError> {
         let Some(bytes) = bytes else { return Ok(Self::Leaf(Vec::new())) };
         let mut from = Reader::new(bytes, "a directory");
@@ -89,25 +89,25 @@ pub(crate) const fn prefix(hash: u64, depth: u8) -> u64 {
 
 /// A node of the trie.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Place {
+pub(crate) struct NodePath {
     pub(crate) depth: u8,
     pub(crate) prefix: u64,
 }
 
 /// The leaf that covers a hash, as it is stored.
 pub(crate) struct FoundLeaf {
-    pub(crate) place: Place,
+    pub(crate) place: NodePath,
     /// `None` if nothing is stored for it: it is empty.
     pub(crate) value: Option<Vec<u8>>,
 }
 
 /// A decoded leaf.
 struct Leaf {
-    place: Place,
+    place: NodePath,
     entries: Vec<DirEntry>,
 }
 
-impl Place {
+impl NodePath {
     /// The first hash behind the hashes of this node.
     pub(crate) const fn end(self) -> u64 {
         (self.prefix + 1) << (HASH_BITS - DIGIT_BITS * self.depth as u32)
@@ -129,7 +129,7 @@ impl<M: VolumeMemory> Volume<M> {
         mut read: impl FnMut(&[u8]) -> Result<(Option<Vec<u8>>, bool), FsError>,
     ) -> Result<FoundLeaf, FsError> {
         for depth in 0..=MAX_DEPTH {
-            let place = Place { depth, prefix: prefix(hash, depth) };
+            let place = NodePath { depth, prefix: prefix(hash, depth) };
             let name = (directory, depth, place.prefix);
             if self.splits.read().is_ok_and(|splits| splits.contains(&name)) {
                 continue;
@@ -159,7 +159,7 @@ impl<M: VolumeMemory> Volume<M> {
         let hash = self.hash(name);
         let FoundLeaf { place, value } =
             self.find_leaf(directory, hash, |key| Ok((self.value(key)?, true)))?;
-        if let Node::Leaf(entries) = Node::decode(value.as_deref())?
+        if let TrieNode::Leaf(entries) = TrieNode::decode(value.as_deref())?
             && let Some(entry) = entries.into_iter().find(|entry| entry.name == name)
         {
             return Ok(entry);
@@ -172,13 +172,13 @@ impl<M: VolumeMemory> Volume<M> {
     }
 
     /// Deletes all nodes of a directory that is empty and has lost its name.
-    pub(crate) fn free_nodes(&self, directory: Ino, place: Place) -> Result<(), FsError> {
+    pub(crate) fn free_nodes(&self, directory: Ino, place: NodePath) -> Result<(), FsError> {
         let key = keys::node(directory, place.depth, place.prefix);
         let Some(value) = self.value(&key)? else { return Ok(()) };
-        if Node::decode(Some(&value))? == Node::Split && place.depth < MAX_DEPTH {
+        if TrieNode::decode(Some(&value))? == TrieNode::Split && place.depth < MAX_DEPTH {
             for digit in 0..1 << DIGIT_BITS {
                 let prefix = place.prefix << DIGIT_BITS | digit;
-                self.free_nodes(directory, Place { depth: place.depth + 1, prefix })?;
+                self.free_nodes(directory, NodePath { depth: place.depth + 1, prefix })?;
             }
         }
         let gone = KeyChange { key: &key, expected: Some(&value), new: None };
@@ -190,16 +190,16 @@ impl<M: VolumeMemory> Volume<M> {
     }
 }
 
-impl<M: VolumeMemory> Work<'_, M> {
+impl<M: VolumeMemory> FsTransaction<'_, M> {
     /// Returns the leaf that covers a hash. The transaction depends on it.
     fn leaf(&mut self, directory: Ino, hash: u64) -> Result<Leaf, FsError> {
         let volume = self.volume;
         let FoundLeaf { place, value } =
             volume.find_leaf(directory, hash, |key| Ok((self.peek(key)?, !self.is_set(key))))?;
         self.depend(&keys::node(directory, place.depth, place.prefix), value.as_deref());
-        match Node::decode(value.as_deref())? {
-            Node::Leaf(entries) => Ok(Leaf { place, entries }),
-            Node::Split => Err(FsError::Damaged("a directory")),
+        match TrieNode::decode(value.as_deref())? {
+            TrieNode::Leaf(entries) => Ok(Leaf { place, entries }),
+            TrieNode::Split => Err(FsError::Damaged("a directory")),
         }
     }
 
@@ -219,7 +219,7 @@ impl<M: VolumeMemory> Work<'_, M> {
         directory: Ino,
         name: &[u8],
         ino: Ino,
-        kind: Kind,
+        kind: FileType,
     ) -> Result<(), FsError> {
         let hash = self.volume.hash(name);
         let Leaf { place, mut entries } = self.leaf(directory, hash)?;
@@ -247,8 +247,8 @@ impl<M: VolumeMemory> Work<'_, M> {
     }
 
     /// Stores the entries of a node, and splits the node if they exceed `LEAF_BYTES`.
-    fn set_leaf(&mut self, directory: Ino, place: Place, entries: &[DirEntry]) {
-        let Place { depth, prefix: node } = place;
+    fn set_leaf(&mut self, directory: Ino, place: NodePath, entries: &[DirEntry]) {
+        let NodePath { depth, prefix: node } = place;
         let key = keys::node(directory, depth, node);
         let value = encode_leaf(entries);
         let is_large = value.as_ref().is_some_and(|value| value.len() > LEAF_BYTES);
@@ -259,7 +259,7 @@ impl<M: VolumeMemory> Work<'_, M> {
         self.set(&key, Some(vec![SPLIT]));
         for part in entries.chunk_by(|a, b| digits(a, depth + 1) == digits(b, depth + 1)) {
             let Some(first) = part.first() else { continue };
-            let child = Place { depth: depth + 1, prefix: digits(first, depth + 1) };
+            let child = NodePath { depth: depth + 1, prefix: digits(first, depth + 1) };
             self.set_leaf(directory, child, part);
         }
     }
@@ -281,21 +281,22 @@ mod tests {
 
     #[test]
     fn leaves_come_back_as_they_went_and_damage_is_noticed() {
-        let entry = DirEntry { position: 7, ino: Ino(9), kind: Kind::Fifo, name: vec![b'x'; 255] };
+        let entry =
+            DirEntry { position: 7, ino: Ino(9), kind: FileType::Fifo, name: vec![b'x'; 255] };
         let bytes = encode_leaf(std::slice::from_ref(&entry)).unwrap();
-        assert_eq!(Node::decode(Some(&bytes)).unwrap(), Node::Leaf(vec![entry]));
-        assert_eq!(Node::decode(None).unwrap(), Node::Leaf(Vec::new()));
+        assert_eq!(TrieNode::decode(Some(&bytes)).unwrap(), TrieNode::Leaf(vec![entry]));
+        assert_eq!(TrieNode::decode(None).unwrap(), TrieNode::Leaf(Vec::new()));
         for len in (0..bytes.len()).filter(|len| *len != 1) {
-            assert!(matches!(Node::decode(Some(&bytes[..len])), Err(FsError::Damaged(_))));
+            assert!(matches!(TrieNode::decode(Some(&bytes[..len])), Err(FsError::Damaged(_))));
         }
     }
 
     #[test]
     fn the_nodes_of_one_depth_follow_each_other() {
         let hash = 0x3_ffff_0000_1234;
-        let place = Place { depth: 3, prefix: prefix(hash, 3) };
+        let place = NodePath { depth: 3, prefix: prefix(hash, 3) };
         assert!(place.end() > hash && prefix(place.end(), 3) == place.prefix + 1);
-        assert_eq!(Place { depth: 0, prefix: 0 }.end(), 1 << HASH_BITS);
+        assert_eq!(NodePath { depth: 0, prefix: 0 }.end(), 1 << HASH_BITS);
     }
 
     proptest::proptest! {
@@ -308,8 +309,8 @@ mod tests {
         fn any_bytes_are_a_node_or_refused(
             bytes in proptest::collection::vec(proptest::num::u8::ANY, 0..300),
         ) {
-            let _ = Node::decode(Some(&bytes));
-            let _ = Node::decode(Some(&[&[LEAF][..], &bytes].concat()));
+            let _ = TrieNode::decode(Some(&bytes));
+            let _ = TrieNode::decode(Some(&[&[LEAF][..], &bytes].concat()));
         }
     }
 }

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::{Duration, Instant};
 
-use crate::attr::{Attr, Ino, Time};
+use crate::attr::{Attr, Ino, Timestamp};
 use crate::error::FsError;
 use crate::inode::Inode;
 use crate::locks::OwnLocks;
@@ -16,21 +16,21 @@ use crate::volume_memory::VolumeMemory;
 /// Changes of an inode that this mount delays until flush, release or the next sweep.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Lazy {
-    mtime: Option<Time>,
+    mtime: Option<Timestamp>,
     /// The inode's modification time as seen by the last of the delayed writes.
-    mtime_before: Time,
-    pub(crate) atime: Option<Time>,
+    mtime_before: Timestamp,
+    pub(crate) atime: Option<Timestamp>,
     /// Change of the count of allocated bytes.
     pub(crate) allocated: i64,
 }
 
 impl Lazy {
     /// Records a write. `inode` is the inode as the write read it.
-    pub(crate) fn note_write(&mut self, inode: &Inode, now: Time) {
+    pub(crate) fn note_write(&mut self, inode: &Inode, now: Timestamp) {
         (self.mtime, self.mtime_before) = (Some(now), inode.mtime);
     }
 
-    pub(crate) const fn mtime(&self) -> Option<Time> {
+    pub(crate) const fn mtime(&self) -> Option<Timestamp> {
         self.mtime
     }
 
@@ -58,7 +58,7 @@ impl Lazy {
 /// Words of a file's tree that this mount has read. They stay valid while this mount has the file
 /// open.
 #[derive(Debug, Default)]
-pub(crate) struct Seen {
+pub(crate) struct TreeCache {
     /// Nodes of the lowest level, by tree level and index.
     pub(crate) nodes: Numbered<(u32, u64), u64>,
     pub(crate) clusters: Numbered<u64, u64>,
@@ -74,7 +74,7 @@ pub(crate) struct OpenFile {
     pub(crate) count: AtomicU32,
     /// Held for writing by an operation that releases memory, for reading by reads and writes.
     gate: RwLock<()>,
-    pub(crate) seen: RwLock<Seen>,
+    pub(crate) seen: RwLock<TreeCache>,
     pub(crate) lazy: Mutex<Lazy>,
     /// Held while delayed changes are being stored, until they are in the pool.
     writing_down: Mutex<()>,
@@ -126,18 +126,18 @@ impl OpenFile {
 
     /// Forgets the cached words of the tree.
     pub(crate) fn forget(&self) {
-        *self.seen.write().unwrap_or_else(PoisonError::into_inner) = Seen::default();
+        *self.seen.write().unwrap_or_else(PoisonError::into_inner) = TreeCache::default();
     }
 }
 
 /// An open file for the duration of one operation; dropping it releases the file.
 #[derive(Debug)]
-pub(crate) struct Entered<'a, M: VolumeMemory> {
+pub(crate) struct OpenGuard<'a, M: VolumeMemory> {
     volume: &'a Volume<M>,
     pub(crate) file: Arc<OpenFile>,
 }
 
-impl<M: VolumeMemory> Drop for Entered<'_, M> {
+impl<M: VolumeMemory> Drop for OpenGuard<'_, M> {
     fn drop(&mut self) {
         if self.file.leave() {
             return;
@@ -232,14 +232,14 @@ impl<M: VolumeMemory> Volume<M> {
     }
 
     /// Opens a file for the duration of one operation.
-    pub(crate) fn enter(&self, ino: Ino) -> Result<Entered<'_, M>, FsError> {
+    pub(crate) fn enter(&self, ino: Ino) -> Result<OpenGuard<'_, M>, FsError> {
         if let Some(file) = lock(self.files_of(ino)).get(&ino).filter(|file| file.is_open()) {
             file.count.fetch_add(1, Ordering::Relaxed);
-            return Ok(Entered { volume: self, file: Arc::clone(file) });
+            return Ok(OpenGuard { volume: self, file: Arc::clone(file) });
         }
         self.open(ino)?;
         match self.opened(ino) {
-            Some(file) => Ok(Entered { volume: self, file }),
+            Some(file) => Ok(OpenGuard { volume: self, file }),
             None => Err(FsError::NotFound),
         }
     }

@@ -15,8 +15,8 @@ use crate::error::FsError;
 use crate::inode::Inode;
 use crate::keys;
 use crate::store::Updated;
-use crate::superblock::Superblock;
-use crate::tree::{Fill, HEAD_LEN, Made, NODE_LEN, WordKind, plus};
+use crate::superblock::VolumeSuperblock;
+use crate::tree::{HEAD_LEN, InitialContents, LinkOutcome, NODE_LEN, WordKind, plus};
 use crate::volume::{Volume, lock};
 use crate::volume_memory::VolumeMemory;
 
@@ -60,7 +60,7 @@ impl<M: VolumeMemory> Volume<M> {
         loop {
             let link = match heads.pages.last() {
                 Some(page) => plus(*page, NEXT_PAGE),
-                None => Superblock::heads_addr(self.superblock),
+                None => VolumeSuperblock::heads_addr(self.superblock),
             };
             match self.word(link)? {
                 word if word.kind() == Some(WordKind::Node) => {
@@ -96,7 +96,9 @@ impl<M: VolumeMemory> Volume<M> {
                 (heads.made, heads.next) = (0, 0);
                 continue;
             }
-            if let Made::New(_) = self.link_word(link, WordKind::Node, Fill::Zeros)? {
+            if let LinkOutcome::New(_) =
+                self.link_word(link, WordKind::Node, InitialContents::Zeros)?
+            {
                 heads.made += 1;
             }
         }

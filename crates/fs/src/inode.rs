@@ -7,7 +7,7 @@
 //! 116 each: seat u16, token u64 | target: length u32, bytes | xattrs: length u8, name, length u32, value
 //! ```
 
-use crate::attr::{Attr, Caller, Ino, Kind, Time};
+use crate::attr::{Attr, Caller, FileType, Ino, Timestamp};
 use crate::codec::{Reader, put_long, put_short};
 use crate::error::FsError;
 use crate::session::Session;
@@ -15,7 +15,7 @@ use crate::session::Session;
 /// An inode as stored in the table.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Inode {
-    pub(crate) kind: Kind,
+    pub(crate) kind: FileType,
     pub(crate) mode: u32,
     pub(crate) nlink: u32,
     pub(crate) uid: u32,
@@ -25,9 +25,9 @@ pub(crate) struct Inode {
     pub(crate) size: u64,
     /// Bytes allocated for the contents.
     pub(crate) allocated: u64,
-    pub(crate) atime: Time,
-    pub(crate) mtime: Time,
-    pub(crate) ctime: Time,
+    pub(crate) atime: Timestamp,
+    pub(crate) mtime: Timestamp,
+    pub(crate) ctime: Timestamp,
     pub(crate) change: u64,
     /// Of a directory: its parent.
     pub(crate) parent: Ino,
@@ -52,38 +52,38 @@ const SESSION_LEN: usize = 10;
 const DIRECTORY_BYTES: u64 = 4096;
 
 /// The encoding of a kind in inodes and entries.
-pub(crate) const fn kind_to_byte(kind: Kind) -> u8 {
+pub(crate) const fn kind_to_byte(kind: FileType) -> u8 {
     match kind {
-        Kind::File => 1,
-        Kind::Directory => 2,
-        Kind::Symlink => 3,
-        Kind::Fifo => 4,
-        Kind::Socket => 5,
-        Kind::CharDevice => 6,
-        Kind::BlockDevice => 7,
+        FileType::File => 1,
+        FileType::Directory => 2,
+        FileType::Symlink => 3,
+        FileType::Fifo => 4,
+        FileType::Socket => 5,
+        FileType::CharDevice => 6,
+        FileType::BlockDevice => 7,
     }
 }
 
-pub(crate) const fn kind_from_byte(byte: u8) -> Option<Kind> {
+pub(crate) const fn kind_from_byte(byte: u8) -> Option<FileType> {
     Some(match byte {
-        1 => Kind::File,
-        2 => Kind::Directory,
-        3 => Kind::Symlink,
-        4 => Kind::Fifo,
-        5 => Kind::Socket,
-        6 => Kind::CharDevice,
-        7 => Kind::BlockDevice,
+        1 => FileType::File,
+        2 => FileType::Directory,
+        3 => FileType::Symlink,
+        4 => FileType::Fifo,
+        5 => FileType::Socket,
+        6 => FileType::CharDevice,
+        7 => FileType::BlockDevice,
         _ => return None,
     })
 }
 
 impl Inode {
     /// Returns a new inode that no entry names yet.
-    pub(crate) fn new(kind: Kind, mode: u32, caller: Caller, now: Time) -> Self {
+    pub(crate) fn new(kind: FileType, mode: u32, caller: Caller, now: Timestamp) -> Self {
         Self {
             kind,
             mode: mode & 0o7777,
-            nlink: if kind == Kind::Directory { 2 } else { 1 },
+            nlink: if kind == FileType::Directory { 2 } else { 1 },
             uid: caller.uid,
             gid: caller.gid,
             rdev: 0,
@@ -159,7 +159,7 @@ impl Inode {
             return Err(from.damaged());
         }
         let kind = kind_from_byte(from.u8()?).ok_or(from.damaged())?;
-        let mut inode = Self::new(kind, 0, Caller::new(0, 0), Time::default());
+        let mut inode = Self::new(kind, 0, Caller::new(0, 0), Timestamp::default());
         inode.mode = from.u16()?.into();
         for word in [&mut inode.nlink, &mut inode.uid, &mut inode.gid, &mut inode.rdev] {
             *word = from.u32()?;
@@ -167,7 +167,7 @@ impl Inode {
         inode.size = from.u64()?;
         inode.allocated = from.u64()?;
         for time in [&mut inode.atime, &mut inode.mtime, &mut inode.ctime] {
-            *time = Time { seconds: from.i64()?, nanoseconds: from.u32()? };
+            *time = Timestamp { seconds: from.i64()?, nanoseconds: from.u32()? };
         }
         inode.change = from.u64()?;
         inode.parent = Ino(from.u64()?);
@@ -180,11 +180,11 @@ impl Inode {
     /// The public attributes.
     pub(crate) fn attr(&self, ino: Ino) -> Attr {
         let (size, allocated) = match self.kind {
-            Kind::File => (self.size, self.allocated),
-            Kind::Directory => {
+            FileType::File => (self.size, self.allocated),
+            FileType::Directory => {
                 (DIRECTORY_BYTES.saturating_add(self.entries.saturating_mul(64)), DIRECTORY_BYTES)
             }
-            Kind::Symlink => (self.target.len() as u64, 0),
+            FileType::Symlink => (self.target.len() as u64, 0),
             _ => (0, 0),
         };
         Attr {
@@ -226,15 +226,15 @@ impl Inode {
     }
 
     /// Sets the times of a change of the contents.
-    pub(crate) fn touch(&mut self, now: Time) {
+    pub(crate) fn touch(&mut self, now: Timestamp) {
         (self.mtime, self.ctime) = (now, now);
     }
 
     /// Fails unless the inode is a directory that still has its name.
     pub(crate) fn expect_directory(&self) -> Result<(), FsError> {
         match self.kind {
-            Kind::Directory if self.nlink == 0 => Err(FsError::NotFound),
-            Kind::Directory => Ok(()),
+            FileType::Directory if self.nlink == 0 => Err(FsError::NotFound),
+            FileType::Directory => Ok(()),
             _ => Err(FsError::NotDirectory),
         }
     }
@@ -242,8 +242,8 @@ impl Inode {
     /// Fails unless the inode is a regular file.
     pub(crate) fn expect_file(&self) -> Result<(), FsError> {
         match self.kind {
-            Kind::File => Ok(()),
-            Kind::Directory => Err(FsError::IsDirectory),
+            FileType::File => Ok(()),
+            FileType::Directory => Err(FsError::IsDirectory),
             _ => Err(FsError::InvalidArgument),
         }
     }
@@ -255,8 +255,8 @@ mod tests {
 
     #[test]
     fn comes_back_as_it_went_and_is_damaged_when_cut() {
-        let now = Time { seconds: -5, nanoseconds: 999_999_999 };
-        let mut inode = Inode::new(Kind::Symlink, 0o7755, Caller::new(1, 2), now);
+        let now = Timestamp { seconds: -5, nanoseconds: 999_999_999 };
+        let mut inode = Inode::new(FileType::Symlink, 0o7755, Caller::new(1, 2), now);
         inode.target = b"../target".to_vec();
         inode.opens = vec![Session { seat: 3, token: 1 << 60 }; 2];
         inode.claim = Some(Session { seat: 9, token: 1 << 50 });

@@ -38,8 +38,8 @@ mod volume;
 mod volume_memory;
 
 pub use attr::{
-    AllocateMode, Attr, Caller, Entry, Ino, Kind, NewNode, NewTime, RenameMode, SetAttr, StatFs,
-    Time, XattrMode,
+    AllocateMode, Attr, Caller, FileType, Ino, NewNode, NewTime, ReadDirEntry, RenameMode, SetAttr,
+    StatFs, Timestamp, XattrMode,
 };
 pub use contents::Appended;
 pub use error::{FsError, VolumeOpenError};

@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
-use crate::attr::{Attr, Caller, Ino, Kind, NewNode, Time};
+use crate::attr::{Attr, Caller, FileType, Ino, NewNode, Timestamp};
 use crate::error::FsError;
 use crate::file::OpenFile;
 use crate::inode::Inode;
 use crate::keys;
-use crate::store::Work;
+use crate::store::FsTransaction;
 use crate::volume::{Volume, lock};
 use crate::volume_memory::VolumeMemory;
 
@@ -32,15 +32,15 @@ pub(crate) fn check_name(name: &[u8]) -> Result<(), FsError> {
 }
 
 impl NewNode<'_> {
-    const fn kind(self) -> Kind {
+    const fn kind(self) -> FileType {
         match self {
-            Self::File => Kind::File,
-            Self::Directory => Kind::Directory,
-            Self::Symlink(_) => Kind::Symlink,
-            Self::Fifo => Kind::Fifo,
-            Self::Socket => Kind::Socket,
-            Self::CharDevice(_) => Kind::CharDevice,
-            Self::BlockDevice(_) => Kind::BlockDevice,
+            Self::File => FileType::File,
+            Self::Directory => FileType::Directory,
+            Self::Symlink(_) => FileType::Symlink,
+            Self::Fifo => FileType::Fifo,
+            Self::Socket => FileType::Socket,
+            Self::CharDevice(_) => FileType::CharDevice,
+            Self::BlockDevice(_) => FileType::BlockDevice,
         }
     }
 }
@@ -51,13 +51,13 @@ pub(crate) fn new_inode(
     node: NewNode<'_>,
     mode: u32,
     caller: Caller,
-    now: Time,
+    now: Timestamp,
 ) -> Result<Inode, FsError> {
     let kind = node.kind();
     let mut inode = Inode::new(kind, mode, caller, now);
     if parent.mode & SET_GROUP_ID != 0 {
         inode.gid = parent.gid;
-        if kind == Kind::Directory {
+        if kind == FileType::Directory {
             inode.mode |= SET_GROUP_ID;
         }
     }
@@ -69,7 +69,7 @@ pub(crate) fn new_inode(
         NewNode::CharDevice(device) | NewNode::BlockDevice(device) => inode.rdev = device,
         _ => {}
     }
-    if kind != Kind::Symlink {
+    if kind != FileType::Symlink {
         inode.inherit_acl(parent, caller.umask)?;
     }
     Ok(inode)
@@ -144,7 +144,7 @@ impl<M: VolumeMemory> Volume<M> {
         let ino = self.new_ino()?;
         let make = |directory: &Inode, now| {
             let mut inode = new_inode(directory, node, mode, caller, now)?;
-            inode.parent = if inode.kind == Kind::Directory { parent } else { Ino(0) };
+            inode.parent = if inode.kind == FileType::Directory { parent } else { Ino(0) };
             Ok(inode)
         };
         Ok(self.create_inode(parent, name, ino, make)?.attr(ino))
@@ -181,7 +181,7 @@ impl<M: VolumeMemory> Volume<M> {
     /// `parent`, and opens it. [`link`](Self::link) can give it a name; otherwise the last
     /// [`release`](Self::release) frees it.
     pub fn create_unnamed(&self, parent: Ino, mode: u32, caller: Caller) -> Result<Attr, FsError> {
-        let (ino, now) = (self.new_ino()?, Time::now());
+        let (ino, now) = (self.new_ino()?, Timestamp::now());
         // As in `create_open`.
         let mut files = lock(self.files_of(ino));
         let created = self.transact_growing(|work| {
@@ -206,9 +206,9 @@ impl<M: VolumeMemory> Volume<M> {
         parent: Ino,
         name: &[u8],
         ino: Ino,
-        make: impl Fn(&Inode, Time) -> Result<Inode, FsError>,
+        make: impl Fn(&Inode, Timestamp) -> Result<Inode, FsError>,
     ) -> Result<Inode, FsError> {
-        let now = Time::now();
+        let now = Timestamp::now();
         self.transact_growing(|work| {
             let mut directory = work.inode(parent)?;
             directory.expect_directory()?;
@@ -225,7 +225,7 @@ impl<M: VolumeMemory> Volume<M> {
     /// Gives an inode that is no directory another name. Returns the new attributes.
     pub fn link(&self, ino: Ino, parent: Ino, name: &[u8]) -> Result<Attr, FsError> {
         check_new_name(name)?;
-        let now = Time::now();
+        let now = Timestamp::now();
         let inode = self.transact_growing(|work| {
             let mut directory = work.inode(parent)?;
             directory.expect_directory()?;
@@ -234,7 +234,7 @@ impl<M: VolumeMemory> Volume<M> {
             }
             let mut inode = work.inode(ino)?;
             match inode.nlink {
-                _ if inode.kind == Kind::Directory => return Err(FsError::Permission),
+                _ if inode.kind == FileType::Directory => return Err(FsError::Permission),
                 0 if inode.entries == UNNAMED => {
                     (inode.nlink, inode.entries) = (1, 0);
                     work.drop_orphan(ino)?;
@@ -255,7 +255,7 @@ impl<M: VolumeMemory> Volume<M> {
     /// Returns the target of a symbolic link.
     pub fn readlink(&self, ino: Ino) -> Result<Vec<u8>, FsError> {
         let inode = self.inode(ino)?;
-        if inode.kind != Kind::Symlink {
+        if inode.kind != FileType::Symlink {
             return Err(FsError::InvalidArgument);
         }
         Ok(inode.target)
@@ -267,7 +267,7 @@ fn check_new_name(name: &[u8]) -> Result<(), FsError> {
     if matches!(name, b"." | b"..") { Err(FsError::Exists) } else { check_name(name) }
 }
 
-impl<M: VolumeMemory> Work<'_, M> {
+impl<M: VolumeMemory> FsTransaction<'_, M> {
     /// Adds an entry that does not exist yet, and counts it in its directory.
     pub(crate) fn add_name(
         &mut self,
@@ -275,12 +275,12 @@ impl<M: VolumeMemory> Work<'_, M> {
         directory: &mut Inode,
         name: &[u8],
         ino: Ino,
-        kind: Kind,
-        now: Time,
+        kind: FileType,
+        now: Timestamp,
     ) -> Result<(), FsError> {
         self.set_entry(parent, name, ino, kind)?;
         directory.entries = directory.entries.saturating_add(1);
-        if kind == Kind::Directory {
+        if kind == FileType::Directory {
             directory.nlink = directory.nlink.checked_add(1).ok_or(FsError::TooManyLinks)?;
         }
         directory.touch(now);
@@ -294,12 +294,12 @@ impl<M: VolumeMemory> Work<'_, M> {
         parent: Ino,
         directory: &mut Inode,
         name: &[u8],
-        kind: Kind,
-        now: Time,
+        kind: FileType,
+        now: Timestamp,
     ) -> Result<(), FsError> {
         self.remove_entry(parent, name)?;
         directory.entries = directory.entries.saturating_sub(1);
-        if kind == Kind::Directory {
+        if kind == FileType::Directory {
             directory.nlink = directory.nlink.saturating_sub(1).max(2);
         }
         directory.touch(now);

@@ -5,8 +5,8 @@ use std::collections::HashSet;
 use rackpool_client::GlobalAddr;
 use rackpool_kv::{KvError, Memory, Table};
 
-use crate::superblock::{Superblock, table_of};
-use crate::tree::{HEAD_LEN, NODE_LEN, Word, WordKind, plus};
+use crate::superblock::{VolumeSuperblock, table_of};
+use crate::tree::{HEAD_LEN, NODE_LEN, TreeWord, WordKind, plus};
 
 /// Calls `visit` with each object of the volume whose superblock is at `addr`: the superblock, its
 /// table, heads and contents of files. It only reads, and skips what it cannot read; returns the
@@ -28,9 +28,9 @@ pub fn walk_volume<M: Memory + Clone>(
             let walk = Table::walk(memory.clone(), table, |_, addr, _| visit(addr))?;
             contents.unread = walk.unread;
         }
-        None => contents.follow_begun(Superblock::place_addr(addr), &mut visit),
+        None => contents.follow_begun(VolumeSuperblock::place_addr(addr), &mut visit),
     }
-    contents.follow_heads(Superblock::heads_addr(addr), &mut visit);
+    contents.follow_heads(VolumeSuperblock::heads_addr(addr), &mut visit);
     Ok(contents.unread)
 }
 
@@ -45,7 +45,7 @@ struct Contents<'a, M> {
 impl<M: Memory + Clone> Contents<'_, M> {
     /// Visits the table of an incomplete volume, if it has one.
     fn follow_begun(&mut self, place: GlobalAddr, visit: &mut impl FnMut(GlobalAddr)) {
-        let [Word(table)] = self.words(place).unwrap_or([Word(0)]);
+        let [TreeWord(table)] = self.words(place).unwrap_or([TreeWord(0)]);
         if table != 0 {
             let table = GlobalAddr::from_raw(table);
             visit(table);
@@ -59,7 +59,7 @@ impl<M: Memory + Clone> Contents<'_, M> {
     fn follow_heads(&mut self, first: GlobalAddr, visit: &mut impl FnMut(GlobalAddr)) {
         let mut link = first;
         loop {
-            let [word] = self.words(link).unwrap_or([Word(0)]);
+            let [word] = self.words(link).unwrap_or([TreeWord(0)]);
             let page = word.addr();
             if word.kind() != Some(WordKind::Node) || !self.seen.insert(page.raw()) {
                 return;
@@ -75,7 +75,7 @@ impl<M: Memory + Clone> Contents<'_, M> {
     }
 
     /// Visits all objects that these words lead to.
-    fn follow(&mut self, mut words: Vec<Word>, visit: &mut impl FnMut(GlobalAddr)) {
+    fn follow(&mut self, mut words: Vec<TreeWord>, visit: &mut impl FnMut(GlobalAddr)) {
         while let Some(word) = words.pop() {
             let Some(kind) = word.kind() else { continue };
             if !self.seen.insert(word.addr().raw()) {
@@ -95,15 +95,15 @@ impl<M: Memory + Clone> Contents<'_, M> {
 
     /// Reads the words at an address. If they cannot be read, counts one unread part and returns
     /// `None`.
-    fn words<const COUNT: usize>(&mut self, addr: GlobalAddr) -> Option<[Word; COUNT]> {
+    fn words<const COUNT: usize>(&mut self, addr: GlobalAddr) -> Option<[TreeWord; COUNT]> {
         let mut bytes = vec![0; COUNT * 8];
         if self.memory.read(addr, &mut bytes).is_err() {
             self.unread += 1;
             return None;
         }
-        let mut words = [Word(0); COUNT];
+        let mut words = [TreeWord(0); COUNT];
         for (word, bytes) in words.iter_mut().zip(bytes.as_chunks::<8>().0) {
-            *word = Word(u64::from_le_bytes(*bytes));
+            *word = TreeWord(u64::from_le_bytes(*bytes));
         }
         Some(words)
     }

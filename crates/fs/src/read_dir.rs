@@ -1,7 +1,7 @@
 //! Reading directories.
 
-use crate::attr::{Entry, Ino, Kind};
-use crate::directory::{FoundLeaf, HASH_BITS, Node, hash_at};
+use crate::attr::{FileType, Ino, ReadDirEntry};
+use crate::directory::{FoundLeaf, HASH_BITS, TrieNode, hash_at};
 use crate::error::FsError;
 use crate::volume::Volume;
 use crate::volume_memory::VolumeMemory;
@@ -19,15 +19,15 @@ impl<M: VolumeMemory> Volume<M> {
         &self,
         ino: Ino,
         cookie: u64,
-        visit: &mut dyn FnMut(Entry<'_>) -> bool,
+        visit: &mut dyn FnMut(ReadDirEntry<'_>) -> bool,
     ) -> Result<(), FsError> {
         let inode = self.inode(ino)?;
-        if inode.kind != Kind::Directory {
+        if inode.kind != FileType::Directory {
             return Err(FsError::NotDirectory);
         }
         let dots = [(SELF, &b"."[..], ino), (PARENT, b"..", inode.parent)];
         for (number, name, ino) in dots.into_iter().filter(|(number, ..)| *number > cookie) {
-            if !visit(Entry { name, ino, kind: Kind::Directory, cookie: number }) {
+            if !visit(ReadDirEntry { name, ino, kind: FileType::Directory, cookie: number }) {
                 return Ok(());
             }
         }
@@ -40,12 +40,17 @@ impl<M: VolumeMemory> Volume<M> {
         while hash < 1 << HASH_BITS {
             let FoundLeaf { place, value } =
                 self.find_leaf(ino, hash, |key| Ok((self.value(key)?, true)))?;
-            let Node::Leaf(entries) = Node::decode(value.as_deref())? else {
+            let TrieNode::Leaf(entries) = TrieNode::decode(value.as_deref())? else {
                 return Err(FsError::Damaged("a directory"));
             };
             for entry in entries.iter().filter(|entry| entry.position >= next) {
                 let cookie = entry.position.saturating_add(FIRST);
-                if !visit(Entry { name: &entry.name, ino: entry.ino, kind: entry.kind, cookie }) {
+                if !visit(ReadDirEntry {
+                    name: &entry.name,
+                    ino: entry.ino,
+                    kind: entry.kind,
+                    cookie,
+                }) {
                     return Ok(());
                 }
             }

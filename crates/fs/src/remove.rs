@@ -1,17 +1,17 @@
 //! Removing names, and freeing inodes without a name.
 
-use crate::attr::{Ino, Kind, Time};
+use crate::attr::{FileType, Ino, Timestamp};
 use crate::error::FsError;
 use crate::inode::Inode;
 use crate::keys;
 use crate::names::check_name;
-use crate::store::Work;
+use crate::store::FsTransaction;
 use crate::volume::Volume;
 use crate::volume_memory::VolumeMemory;
 
 /// What remains of an inode that lost a name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Left {
+pub(crate) enum UnlinkOutcome {
     /// Nothing has to be done.
     Done,
     /// It is in an orphan list and has to be freed.
@@ -37,13 +37,13 @@ impl<M: VolumeMemory> Volume<M> {
     /// mount has it open.
     pub fn unlink(&self, parent: Ino, name: &[u8]) -> Result<(), FsError> {
         check_name(name)?;
-        let now = Time::now();
+        let now = Timestamp::now();
         let left = self.transact(|work| {
             let mut directory = work.inode(parent)?;
             directory.expect_directory()?;
             let entry = work.entry(parent, name)?.ok_or(FsError::NotFound)?;
             let mut inode = work.named(entry.ino)?;
-            if inode.kind == Kind::Directory {
+            if inode.kind == FileType::Directory {
                 return Err(FsError::IsDirectory);
             }
             work.take_name(parent, &mut directory, name, inode.kind, now)?;
@@ -60,7 +60,7 @@ impl<M: VolumeMemory> Volume<M> {
             b".." => return Err(FsError::NotEmpty),
             _ => check_name(name)?,
         }
-        let now = Time::now();
+        let now = Timestamp::now();
         let left = self.transact(|work| {
             let mut directory = work.inode(parent)?;
             directory.expect_directory()?;
@@ -70,7 +70,7 @@ impl<M: VolumeMemory> Volume<M> {
             if inode.entries != 0 {
                 return Err(FsError::NotEmpty);
             }
-            work.take_name(parent, &mut directory, name, Kind::Directory, now)?;
+            work.take_name(parent, &mut directory, name, FileType::Directory, now)?;
             work.unname(entry.ino, &mut inode, now)
         })?;
         self.finish_removal(left);
@@ -78,31 +78,31 @@ impl<M: VolumeMemory> Volume<M> {
     }
 
     /// Frees what a removal has left, if that is possible now; otherwise a later sweep does.
-    pub(crate) fn finish_removal(&self, left: Left) {
+    pub(crate) fn finish_removal(&self, left: UnlinkOutcome) {
         match left {
-            Left::Done => {}
-            Left::Orphan(ino) => drop(self.purge(ino)),
-            Left::Kept(ino) => self.keep(ino),
+            UnlinkOutcome::Done => {}
+            UnlinkOutcome::Orphan(ino) => drop(self.purge(ino)),
+            UnlinkOutcome::Kept(ino) => self.keep(ino),
         }
     }
 }
 
-impl<M: VolumeMemory> Work<'_, M> {
+impl<M: VolumeMemory> FsTransaction<'_, M> {
     /// Removes one name from an inode that was read; a directory loses all its links.
     pub(crate) fn unname(
         &mut self,
         ino: Ino,
         inode: &mut Inode,
-        now: Time,
-    ) -> Result<Left, FsError> {
+        now: Timestamp,
+    ) -> Result<UnlinkOutcome, FsError> {
         inode.nlink = match inode.kind {
-            Kind::Directory => 0,
+            FileType::Directory => 0,
             _ => inode.nlink.saturating_sub(1),
         };
         inode.ctime = now;
         if inode.nlink > 0 {
             self.set_inode(ino, inode);
-            return Ok(Left::Done);
+            return Ok(UnlinkOutcome::Done);
         }
         if self.volume.keeps(inode.kind) {
             let session = self.volume.session;
@@ -110,17 +110,17 @@ impl<M: VolumeMemory> Work<'_, M> {
             inode.opens.push(session);
             self.set_inode(ino, inode);
             self.add_orphan(ino)?;
-            return Ok(Left::Kept(ino));
+            return Ok(UnlinkOutcome::Kept(ino));
         }
         let has_nodes =
-            inode.kind == Kind::Directory && self.peek(&keys::node(ino, 0, 0))?.is_some();
+            inode.kind == FileType::Directory && self.peek(&keys::node(ino, 0, 0))?.is_some();
         if inode.opens.is_empty() && inode.head == 0 && !has_nodes && inode.claim.is_none() {
             self.set(&keys::inode(ino), None);
-            return Ok(Left::Done);
+            return Ok(UnlinkOutcome::Done);
         }
         self.set_inode(ino, inode);
         self.add_orphan(ino)?;
-        Ok(Left::Orphan(ino))
+        Ok(UnlinkOutcome::Orphan(ino))
     }
 
     /// Adds an inode without a name to its list of orphans.

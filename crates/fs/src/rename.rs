@@ -1,12 +1,12 @@
 //! Renaming.
 
-use crate::attr::{Caller, Ino, Kind, NewNode, RenameMode, Time};
+use crate::attr::{Caller, FileType, Ino, NewNode, RenameMode, Timestamp};
 use crate::directory::DirEntry;
 use crate::error::FsError;
 use crate::keys;
 use crate::names::{check_name, new_inode};
-use crate::remove::Left;
-use crate::store::Work;
+use crate::remove::UnlinkOutcome;
+use crate::store::FsTransaction;
 use crate::volume::Volume;
 use crate::volume_memory::VolumeMemory;
 
@@ -37,7 +37,7 @@ impl<M: VolumeMemory> Volume<M> {
             check_name(name)?;
         }
         let (from, to) = (Name { parent, name }, Name { parent: new_parent, name: new_name });
-        let now = Time::now();
+        let now = Timestamp::now();
         let left = match mode {
             RenameMode::Whiteout { owner, .. } => {
                 let whiteout = self.new_ino()?;
@@ -54,14 +54,14 @@ impl<M: VolumeMemory> Volume<M> {
     }
 }
 
-impl<M: VolumeMemory> Work<'_, M> {
+impl<M: VolumeMemory> FsTransaction<'_, M> {
     fn rename(
         &mut self,
         from: Name<'_>,
         to: Name<'_>,
         mode: RenameMode,
-        now: Time,
-    ) -> Result<Left, FsError> {
+        now: Timestamp,
+    ) -> Result<UnlinkOutcome, FsError> {
         self.inode(from.parent)?.expect_directory()?;
         self.inode(to.parent)?.expect_directory()?;
         let source = self.entry(from.parent, from.name)?.ok_or(FsError::NotFound)?;
@@ -71,7 +71,7 @@ impl<M: VolumeMemory> Work<'_, M> {
                 return Err(FsError::Exists);
             }
             (RenameMode::Exchange, None) => return Err(FsError::NotFound),
-            (_, Some(target)) if target.ino == source.ino => return Ok(Left::Done),
+            (_, Some(target)) if target.ino == source.ino => return Ok(UnlinkOutcome::Done),
             _ => {}
         }
         self.check_moves(from.parent, to.parent, &source)?;
@@ -80,12 +80,12 @@ impl<M: VolumeMemory> Work<'_, M> {
                 self.check_moves(to.parent, from.parent, &target)?;
                 self.place(from, &target, to.parent, now)?;
                 self.place(to, &source, from.parent, now)?;
-                Ok(Left::Done)
+                Ok(UnlinkOutcome::Done)
             }
             target => {
                 let left = match target {
                     Some(target) => self.replace(&source, to, &target, now)?,
-                    None => Left::Done,
+                    None => UnlinkOutcome::Done,
                 };
                 let mut directory = self.inode(from.parent)?;
                 self.take_name(from.parent, &mut directory, from.name, source.kind, now)?;
@@ -105,7 +105,7 @@ impl<M: VolumeMemory> Work<'_, M> {
         at: Name<'_>,
         ino: Ino,
         owner: Caller,
-        now: Time,
+        now: Timestamp,
     ) -> Result<(), FsError> {
         if self.entry(at.parent, at.name)?.is_some() {
             return Ok(());
@@ -123,16 +123,16 @@ impl<M: VolumeMemory> Work<'_, M> {
         source: &DirEntry,
         to: Name<'_>,
         target: &DirEntry,
-        now: Time,
-    ) -> Result<Left, FsError> {
+        now: Timestamp,
+    ) -> Result<UnlinkOutcome, FsError> {
         let mut inode = self.named(target.ino)?;
         match (source.kind, inode.kind) {
-            (Kind::Directory, Kind::Directory) if inode.entries > 0 => {
+            (FileType::Directory, FileType::Directory) if inode.entries > 0 => {
                 return Err(FsError::NotEmpty);
             }
-            (Kind::Directory, Kind::Directory) => {}
-            (Kind::Directory, _) => return Err(FsError::NotDirectory),
-            (_, Kind::Directory) => return Err(FsError::IsDirectory),
+            (FileType::Directory, FileType::Directory) => {}
+            (FileType::Directory, _) => return Err(FsError::NotDirectory),
+            (_, FileType::Directory) => return Err(FsError::IsDirectory),
             _ => {}
         }
         let mut directory = self.inode(to.parent)?;
@@ -147,16 +147,16 @@ impl<M: VolumeMemory> Work<'_, M> {
         at: Name<'_>,
         entry: &DirEntry,
         before: Ino,
-        now: Time,
+        now: Timestamp,
     ) -> Result<(), FsError> {
         self.set_entry(at.parent, at.name, entry.ino, entry.kind)?;
         let mut directory = self.inode(at.parent)?;
-        if entry.kind == Kind::Directory && at.parent != before {
+        if entry.kind == FileType::Directory && at.parent != before {
             directory.nlink = directory.nlink.checked_add(1).ok_or(FsError::TooManyLinks)?;
         }
         directory.touch(now);
         self.set_inode(at.parent, &mut directory);
-        if entry.kind == Kind::Directory && at.parent != before {
+        if entry.kind == FileType::Directory && at.parent != before {
             let mut directory = self.inode(before)?;
             directory.nlink = directory.nlink.saturating_sub(1).max(2);
             self.set_inode(before, &mut directory);
@@ -165,10 +165,10 @@ impl<M: VolumeMemory> Work<'_, M> {
     }
 
     /// Records in an inode that it was renamed.
-    fn set_parent(&mut self, entry: &DirEntry, parent: Ino, now: Time) -> Result<(), FsError> {
+    fn set_parent(&mut self, entry: &DirEntry, parent: Ino, now: Timestamp) -> Result<(), FsError> {
         let mut inode = self.named(entry.ino)?;
         inode.ctime = now;
-        if inode.kind == Kind::Directory {
+        if inode.kind == FileType::Directory {
             inode.parent = parent;
         }
         self.set_inode(entry.ino, &mut inode);
@@ -178,7 +178,7 @@ impl<M: VolumeMemory> Work<'_, M> {
     /// Refuses to move a directory into itself or below. All such moves change one key, so that no
     /// two of them can make a cycle together.
     fn check_moves(&mut self, from: Ino, to: Ino, entry: &DirEntry) -> Result<(), FsError> {
-        if entry.kind != Kind::Directory || from == to {
+        if entry.kind != FileType::Directory || from == to {
             return Ok(());
         }
         let moves = self.get(keys::MOVES)?;

@@ -5,7 +5,7 @@ use rackpool_kv::ReadRequest;
 
 use crate::codec::Reader;
 use crate::error::{FsError, VolumeOpenError};
-use crate::superblock::Superblock;
+use crate::superblock::VolumeSuperblock;
 use crate::volume::Volume;
 use crate::volume_memory::VolumeMemory;
 
@@ -55,8 +55,8 @@ pub(crate) fn take_seat<M: VolumeMemory>(
     superblock: GlobalAddr,
 ) -> Result<TakenSeat<M::Seat>, VolumeOpenError> {
     let failed = |error| VolumeOpenError::Fs(FsError::of_memory::<M>(error));
-    for seat in 0..Superblock::SEATS {
-        let addr = Superblock::seat_addr(superblock, seat);
+    for seat in 0..VolumeSuperblock::SEATS {
+        let addr = VolumeSuperblock::seat_addr(superblock, seat);
         let mut word = [0; 8];
         memory.read(addr, &mut word).map_err(failed)?;
         if u64::from_le_bytes(word) != superblock.raw() {
@@ -67,7 +67,7 @@ pub(crate) fn take_seat<M: VolumeMemory>(
             return Ok(TakenSeat { session, seat: held.seat });
         }
     }
-    Err(VolumeOpenError::TooManyMounts(Superblock::SEATS))
+    Err(VolumeOpenError::TooManyMounts(VolumeSuperblock::SEATS))
 }
 
 impl<M: VolumeMemory> Volume<M> {
@@ -76,11 +76,11 @@ impl<M: VolumeMemory> Volume<M> {
         if session == self.session {
             return true;
         }
-        if session.seat >= Superblock::SEATS {
+        if session.seat >= VolumeSuperblock::SEATS {
             return false;
         }
         let mut word = [0; 8];
-        let addr = Superblock::seat_addr(self.superblock, session.seat);
+        let addr = VolumeSuperblock::seat_addr(self.superblock, session.seat);
         let read = self.memory.read_batch(&mut [ReadRequest { addr, into: &mut word }]);
         read.is_err() || u64::from_le_bytes(word) == session.token
     }

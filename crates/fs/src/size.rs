@@ -10,13 +10,13 @@ use std::sync::atomic::Ordering;
 
 use rackpool_client::GlobalAddr;
 
-use crate::attr::{AllocateMode, Ino, Time};
+use crate::attr::{AllocateMode, Ino, Timestamp};
 use crate::contents::MAX_SIZE;
 use crate::error::FsError;
 use crate::file::OpenFile;
 use crate::inode::Inode;
 use crate::store::Updated;
-use crate::tree::{BLOCK_BYTES, CLUSTER_BYTES, Fill, Made, WordKind};
+use crate::tree::{BLOCK_BYTES, CLUSTER_BYTES, InitialContents, LinkOutcome, WordKind};
 use crate::volume::{Volume, lock};
 use crate::volume_memory::VolumeMemory;
 
@@ -154,7 +154,7 @@ impl<M: VolumeMemory> Volume<M> {
         let entered = self.enter(ino)?;
         let file = &*entered.file;
         let _alone = file.exclude();
-        let now = Time::now();
+        let now = Timestamp::now();
         let Updated { value: shrinks, inode } = self.update_unclaimed(file, |inode| {
             let shrinks = size < inode.size && inode.head != 0;
             inode.size = size;
@@ -200,7 +200,7 @@ impl<M: VolumeMemory> Volume<M> {
         extend: bool,
     ) -> Result<(), FsError> {
         let _alone = file.exclude();
-        let now = Time::now();
+        let now = Timestamp::now();
         let Updated { value: claimed, inode } = self.update_unclaimed(file, |inode| {
             if extend {
                 inode.size = inode.size.max(end);
@@ -228,7 +228,7 @@ impl<M: VolumeMemory> Volume<M> {
             0 => self.new_head(file.ino)?.raw(),
             head => head,
         };
-        let now = Time::now();
+        let now = Timestamp::now();
         let updated = self.update_unclaimed(file, |inode| {
             if inode.head == 0 {
                 inode.head = head;
@@ -286,8 +286,8 @@ impl<M: VolumeMemory> Volume<M> {
             let at = self.cluster_word(file, head, cluster, true)?.ok_or(damaged)?;
             let whole = (to - from) * 2 >= CLUSTER_BYTES;
             let kind = if whole { WordKind::Run } else { WordKind::Split };
-            let made = self.link_word(at, kind, Fill::Zeros)?;
-            if whole && matches!(made, Made::New(_)) {
+            let made = self.link_word(at, kind, InitialContents::Zeros)?;
+            if whole && matches!(made, LinkOutcome::New(_)) {
                 allocated += CLUSTER_BYTES;
             }
             word = self.see_cluster(file, cluster, made.word())?;
@@ -298,9 +298,9 @@ impl<M: VolumeMemory> Volume<M> {
                     continue;
                 }
                 let at = Self::block_word(word, block);
-                let made = self.link_word(at, WordKind::Block, Fill::Zeros)?;
+                let made = self.link_word(at, WordKind::Block, InitialContents::Zeros)?;
                 self.see_block(file, block, made.word())?;
-                if matches!(made, Made::New(_)) {
+                if matches!(made, LinkOutcome::New(_)) {
                     allocated += BLOCK_BYTES;
                 }
             }

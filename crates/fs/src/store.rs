@@ -20,7 +20,7 @@ struct Item {
 }
 
 /// A transaction in progress. Its reads see its own writes.
-pub(crate) struct Work<'a, M: VolumeMemory> {
+pub(crate) struct FsTransaction<'a, M: VolumeMemory> {
     pub(crate) volume: &'a Volume<M>,
     access: &'a mut Transactor<M>,
     items: BTreeMap<Vec<u8>, Item>,
@@ -33,7 +33,7 @@ const MAX_TRIES: u32 = 10_000;
 /// After this many attempts inconsistent values are damage, not values of different points in time.
 const MAX_TORN: u32 = 200;
 
-impl<M: VolumeMemory> Work<'_, M> {
+impl<M: VolumeMemory> FsTransaction<'_, M> {
     /// Reads a key without making the transaction depend on it.
     pub(crate) fn peek(&mut self, key: &[u8]) -> Result<Option<Vec<u8>>, FsError> {
         if let Some(item) = self.items.get(key) {
@@ -163,7 +163,7 @@ impl<M: VolumeMemory> Volume<M> {
     /// memory runs out and the transaction does not add keys, it releases the reserve.
     pub(crate) fn transact<T>(
         &self,
-        body: impl FnMut(&mut Work<'_, M>) -> Result<T, FsError>,
+        body: impl FnMut(&mut FsTransaction<'_, M>) -> Result<T, FsError>,
     ) -> Result<T, FsError> {
         self.try_transact(body, true)
     }
@@ -175,7 +175,7 @@ impl<M: VolumeMemory> Volume<M> {
     /// [`FsError::NoSpace`] while the reserve is not whole.
     pub(crate) fn transact_growing<T>(
         &self,
-        body: impl FnMut(&mut Work<'_, M>) -> Result<T, FsError>,
+        body: impl FnMut(&mut FsTransaction<'_, M>) -> Result<T, FsError>,
     ) -> Result<T, FsError> {
         self.expect_room()?;
         self.try_transact(body, false)
@@ -183,13 +183,14 @@ impl<M: VolumeMemory> Volume<M> {
 
     fn try_transact<T>(
         &self,
-        mut body: impl FnMut(&mut Work<'_, M>) -> Result<T, FsError>,
+        mut body: impl FnMut(&mut FsTransaction<'_, M>) -> Result<T, FsError>,
         may_use_reserve: bool,
     ) -> Result<T, FsError> {
         self.with_access(|access| {
             for tried in 0..MAX_TRIES {
                 let access = &mut *access;
-                let mut work = Work { volume: self, access, items: BTreeMap::new(), torn: false };
+                let mut work =
+                    FsTransaction { volume: self, access, items: BTreeMap::new(), torn: false };
                 match body(&mut work) {
                     Err(_) if work.torn && tried < MAX_TORN => {}
                     Err(error) => return Err(error),

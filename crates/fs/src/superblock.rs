@@ -16,7 +16,7 @@ use xxhash_rust::xxh3::xxh3_64;
 
 /// The fixed fields. Only the table changes, once, when the volume is completed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Superblock {
+pub(crate) struct VolumeSuperblock {
     pub(crate) table: GlobalAddr,
     pub(crate) seed: u64,
 }
@@ -36,9 +36,9 @@ pub fn table_of<M: Memory>(
     memory: &M,
     addr: GlobalAddr,
 ) -> Result<Option<GlobalAddr>, KvError<M::Error>> {
-    let mut fixed = [0; Superblock::FIXED];
+    let mut fixed = [0; VolumeSuperblock::FIXED];
     memory.read(addr, &mut fixed).map_err(KvError::Memory)?;
-    match Superblock::decode(&fixed) {
+    match VolumeSuperblock::decode(&fixed) {
         Ok(superblock) => Ok(Some(superblock.table).filter(|table| !table.is_null())),
         Err(_) => Err(KvError::Corrupt { what: "superblock of a volume", addr }),
     }
@@ -47,10 +47,10 @@ pub fn table_of<M: Memory>(
 /// Whether the bytes are the beginning of a volume's superblock.
 #[must_use]
 pub fn begins_volume(first: &[u8; 8]) -> bool {
-    *first == Superblock::MAGIC
+    *first == VolumeSuperblock::MAGIC
 }
 
-impl Superblock {
+impl VolumeSuperblock {
     pub(crate) const BYTES: usize = 4096;
     pub(crate) const FIXED: usize = 40;
     pub(crate) const VERSION: u32 = 1;
@@ -133,14 +133,14 @@ mod tests {
 
     #[test]
     fn comes_back_as_it_went_and_any_other_byte_is_noticed() {
-        let superblock = Superblock { table: GlobalAddr::from_raw(1 << 30), seed: 7 };
+        let superblock = VolumeSuperblock { table: GlobalAddr::from_raw(1 << 30), seed: 7 };
         let bytes = superblock.encode(GlobalAddr::from_raw(4096));
-        assert_eq!(bytes.len(), Superblock::BYTES);
+        assert_eq!(bytes.len(), VolumeSuperblock::BYTES);
         let mut fixed = *bytes.first_chunk().unwrap();
-        assert_eq!(Superblock::decode(&fixed), Ok(superblock));
+        assert_eq!(VolumeSuperblock::decode(&fixed), Ok(superblock));
         fixed[20] ^= 1;
-        assert_eq!(Superblock::decode(&fixed), Err(Foreign::NotAVolume));
+        assert_eq!(VolumeSuperblock::decode(&fixed), Err(Foreign::NotAVolume));
         fixed[8] = 9;
-        assert_eq!(Superblock::decode(&fixed), Err(Foreign::Version(9)));
+        assert_eq!(VolumeSuperblock::decode(&fixed), Err(Foreign::Version(9)));
     }
 }

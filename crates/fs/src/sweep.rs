@@ -1,7 +1,7 @@
 //! Housekeeping: clears up after mounts that are gone, and frees inodes without a name.
 
-use crate::attr::{Ino, Kind};
-use crate::directory::Place;
+use crate::attr::{FileType, Ino};
+use crate::directory::NodePath;
 use crate::error::FsError;
 use crate::keys::{self, ORPHAN_LISTS};
 use crate::remove::orphans_in;
@@ -111,8 +111,8 @@ impl<M: VolumeMemory> Volume<M> {
             Err(error) => return Err(error),
         };
         match inode.kind {
-            Kind::Directory => self.free_nodes(ino, Place { depth: 0, prefix: 0 })?,
-            Kind::File => self.free_contents(ino, &inode)?,
+            FileType::Directory => self.free_nodes(ino, NodePath { depth: 0, prefix: 0 })?,
+            FileType::File => self.free_contents(ino, &inode)?,
             _ => {}
         }
         self.transact(|work| {

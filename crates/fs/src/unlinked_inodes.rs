@@ -3,13 +3,13 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use crate::attr::{Ino, Kind};
+use crate::attr::{FileType, Ino};
 use crate::error::FsError;
 use crate::file::OpenFile;
 use crate::volume::{Volume, lock};
 use crate::volume_memory::VolumeMemory;
 
-impl Kind {
+impl FileType {
     /// Whether a program may still use such an inode without having opened it here: a directory as
     /// its working directory, a FIFO, socket or device through the kernel.
     const fn is_used_unopened(self) -> bool {
@@ -28,7 +28,7 @@ impl<M: VolumeMemory> Volume<M> {
     }
 
     /// Whether an inode of this kind outlives its last name.
-    pub(crate) const fn keeps(&self, kind: Kind) -> bool {
+    pub(crate) const fn keeps(&self, kind: FileType) -> bool {
         self.keeps_nameless && kind.is_used_unopened()
     }
 

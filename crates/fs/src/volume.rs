@@ -8,7 +8,7 @@ use std::time::Duration;
 use rackpool_client::{GlobalAddr, Pool};
 use rackpool_kv::{CasError, KeyChange, Table, TableOptions, Transactor};
 
-use crate::attr::{Caller, Ino, Kind, StatFs, Time};
+use crate::attr::{Caller, FileType, Ino, StatFs, Timestamp};
 use crate::error::{FsError, VolumeOpenError};
 use crate::file::OpenFile;
 use crate::heads::PageHints;
@@ -16,7 +16,7 @@ use crate::inode::Inode;
 use crate::keys;
 use crate::number_map::Numbered;
 use crate::session::{Session, TakenSeat, take_seat};
-use crate::superblock::{Foreign, Superblock};
+use crate::superblock::{Foreign, VolumeSuperblock};
 use crate::volume_memory::VolumeMemory;
 
 /// A file system in the pool, as one mount uses it. Threads may share it.
@@ -165,10 +165,10 @@ impl<M: VolumeMemory> Volume<M> {
     /// first. Returns the address of the volume that has the name afterwards.
     fn begin_volume(memory: &M, root: &str) -> Result<GlobalAddr, VolumeOpenError> {
         let failed = FsError::of_memory::<M>;
-        let addr = memory.allocate(Superblock::BYTES as u64).map_err(failed)?;
+        let addr = memory.allocate(VolumeSuperblock::BYTES as u64).map_err(failed)?;
         // `RandomState`'s hash keys are the standard library's only source of randomness.
         let seed = RandomState::new().build_hasher().finish();
-        let superblock = Superblock { table: GlobalAddr::NULL, seed };
+        let superblock = VolumeSuperblock { table: GlobalAddr::NULL, seed };
         memory.write(addr, &superblock.encode(addr)).map_err(failed)?;
         match memory.set_root(root, addr)? {
             Some(now) if now == addr => Ok(addr),
@@ -184,11 +184,11 @@ impl<M: VolumeMemory> Volume<M> {
         memory: &M,
         addr: GlobalAddr,
         name: &str,
-    ) -> Result<Superblock, VolumeOpenError> {
+    ) -> Result<VolumeSuperblock, VolumeOpenError> {
         let read = || {
-            let mut fixed = [0; Superblock::FIXED];
+            let mut fixed = [0; VolumeSuperblock::FIXED];
             memory.read(addr, &mut fixed).map_err(FsError::of_memory::<M>)?;
-            Ok::<_, VolumeOpenError>(Superblock::decode(&fixed))
+            Ok::<_, VolumeOpenError>(VolumeSuperblock::decode(&fixed))
         };
         let decoded = match read()? {
             // Another mount may have stored the table after this read its word and before it read
@@ -199,7 +199,7 @@ impl<M: VolumeMemory> Volume<M> {
         decoded.map_err(|foreign| match foreign {
             Foreign::NotAVolume => VolumeOpenError::NotAVolume { name: name.into() },
             Foreign::Version(found) => {
-                let supported = Superblock::VERSION;
+                let supported = VolumeSuperblock::VERSION;
                 VolumeOpenError::Version { name: name.into(), found, supported }
             }
         })
@@ -210,14 +210,14 @@ impl<M: VolumeMemory> Volume<M> {
     fn complete_volume(
         memory: &M,
         addr: GlobalAddr,
-        begun: Superblock,
+        begun: VolumeSuperblock,
         owner: Caller,
-    ) -> Result<Superblock, VolumeOpenError> {
-        let place = Superblock::place_addr(addr);
+    ) -> Result<VolumeSuperblock, VolumeOpenError> {
+        let place = VolumeSuperblock::place_addr(addr);
         let options = TableOptions::for_pages(memory.page_bytes());
         let table = Table::open_or_create_at(memory.clone(), place, &options);
         let table = table.map_err(FsError::of_table::<M>)?;
-        let mut directory = Inode::new(Kind::Directory, 0o755, owner, Time::now());
+        let mut directory = Inode::new(FileType::Directory, 0o755, owner, Timestamp::now());
         directory.parent = Ino::ROOT;
         let first = (Ino::ROOT.0 + 1).to_le_bytes();
         for (key, value) in [
@@ -231,10 +231,10 @@ impl<M: VolumeMemory> Volume<M> {
             let mut access = Transactor::new(&table, 0, 0);
             access.commit(&[change]).map_err(FsError::of_table::<M>)?;
         }
-        let whole = Superblock { table: table.addr(), ..begun };
+        let whole = VolumeSuperblock { table: table.addr(), ..begun };
         for (at, from, to) in [
-            (Superblock::table_addr(addr), 0, whole.table.raw()),
-            (Superblock::check_addr(addr), begun.check(), whole.check()),
+            (VolumeSuperblock::table_addr(addr), 0, whole.table.raw()),
+            (VolumeSuperblock::check_addr(addr), begun.check(), whole.check()),
         ] {
             Self::swap_surely(memory, at, from, to)?;
         }

@@ -19,7 +19,7 @@ use crate::watches::Watches;
 
 /// State that all threads share.
 #[derive(Debug)]
-pub struct Shared {
+pub struct ServiceState {
     /// The pool.
     pub pool: Arc<Pool>,
     /// The name of the table.
@@ -156,7 +156,7 @@ pub struct Totals {
     pub expired: u64,
 }
 
-impl Shared {
+impl ServiceState {
     /// The number of threads that serve connections.
     #[must_use]
     pub const fn threads(&self) -> usize {

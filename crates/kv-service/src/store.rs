@@ -1,5 +1,6 @@
 //! A thread's handles of the tables, and operations on keys.
 
+use crate::collections::LargeMaps;
 use std::sync::Arc;
 
 use rackpool_client::Pool;
@@ -17,7 +18,7 @@ pub struct Store {
     /// The table of keys.
     pub keys: Handle<Arc<Pool>>,
     /// The node table: the maps of large collections.
-    pub maps: OrderedMaps<Arc<Pool>>,
+    pub maps: LargeMaps,
     /// The watched keys of this instance.
     pub watches: Arc<Watches>,
     /// Commits transactions over both tables.
@@ -354,7 +355,7 @@ impl Store {
 
 /// The state of a watched key. While it is equal, nothing has changed the key.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Seen {
+pub struct WatchedState {
     version: Option<Version>,
     /// The fingerprint of the map of a large collection.
     content: Option<u64>,
@@ -364,7 +365,7 @@ pub struct Seen {
 
 impl Store {
     /// The current state of a watched key.
-    pub fn seen(&mut self, key: &[u8]) -> Result<Seen, Failure> {
+    pub fn seen(&mut self, key: &[u8]) -> Result<WatchedState, Failure> {
         loop {
             let version = self.keys.version(key)?;
             let map = match self.keys.read(key)? {
@@ -382,7 +383,7 @@ impl Store {
             };
             // Repeat if the entry was replaced in between.
             if self.keys.version(key)? == version {
-                return Ok(Seen { version, content, changes: self.watches.changes(key) });
+                return Ok(WatchedState { version, content, changes: self.watches.changes(key) });
             }
         }
     }

@@ -4,7 +4,7 @@
 use rackpool_model::{FrameId, MAX_RACKS, PageSize, RackId, SizeClass};
 use rackpool_sync::atomic::{AtomicU64, Ordering};
 
-use crate::mapping::{Mapping, OutOfBounds, PopulateError, Shared};
+use crate::mapping::{Mapping, OutsideMapping, PopulateError, Shared};
 use crate::published::PublishedCopy;
 use crate::superblock::{SUPERBLOCK_BYTES, Superblock};
 
@@ -277,10 +277,10 @@ impl MetadataLayout {
 
 impl RackMetadata {
     /// Lays the metadata over a mapping. Fails if the mapping is too short.
-    pub fn new(memory: Mapping, layout: MetadataLayout) -> Result<Self, OutOfBounds> {
+    pub fn new(memory: Mapping, layout: MetadataLayout) -> Result<Self, OutsideMapping> {
         memory.view_slice::<AtomicU64>(0, 1)?;
         if memory.len() < layout.bytes() {
-            return Err(OutOfBounds { offset: 0, len: layout.bytes(), mapped: memory.len() });
+            return Err(OutsideMapping { offset: 0, len: layout.bytes(), mapped: memory.len() });
         }
         Ok(Self { memory, layout })
     }
@@ -298,26 +298,26 @@ impl RackMetadata {
     }
 
     /// The superblock.
-    pub fn superblock(&self) -> Result<&Superblock, OutOfBounds> {
+    pub fn superblock(&self) -> Result<&Superblock, OutsideMapping> {
         self.memory.view(0)
     }
 
     /// A frame's page word.
     #[inline]
-    pub fn word(&self, frame: FrameId) -> Result<&AtomicU64, OutOfBounds> {
+    pub fn word(&self, frame: FrameId) -> Result<&AtomicU64, OutsideMapping> {
         self.in_range(frame)?;
         self.memory.view(self.layout.word(frame))
     }
 
     /// A frame's slab header.
     #[inline]
-    pub fn header(&self, frame: FrameId) -> Result<&SlabHeader, OutOfBounds> {
+    pub fn header(&self, frame: FrameId) -> Result<&SlabHeader, OutsideMapping> {
         self.in_range(frame)?;
         self.memory.view(self.layout.header(frame))
     }
 
     /// The bitmap words of a frame with objects of `class`.
-    pub fn bitmap(&self, frame: FrameId, class: SizeClass) -> Result<&[AtomicU64], OutOfBounds> {
+    pub fn bitmap(&self, frame: FrameId, class: SizeClass) -> Result<&[AtomicU64], OutsideMapping> {
         self.in_range(frame)?;
         let objects = class.objects_per_page(self.layout.page_size);
         let (offset, _) = self.layout.bit(frame, class, 0);
@@ -334,32 +334,32 @@ impl RackMetadata {
     }
 
     /// The record of the exchanges with another rack.
-    pub fn peer(&self, rack: RackId) -> Result<&PeerRecord, OutOfBounds> {
+    pub fn peer(&self, rack: RackId) -> Result<&PeerRecord, OutsideMapping> {
         let size = size_of::<PeerRecord>() as u64;
         let offset = self.layout.peers() + u64::from(rack.0) * size;
         if rack.0 >= MAX_RACKS {
-            return Err(OutOfBounds { offset, len: size, mapped: self.memory.len() });
+            return Err(OutsideMapping { offset, len: size, mapped: self.memory.len() });
         }
         self.memory.view(offset)
     }
 
     /// The published copy of a frame.
-    pub fn published(&self, frame: FrameId) -> Result<&PublishedCopy, OutOfBounds> {
+    pub fn published(&self, frame: FrameId) -> Result<&PublishedCopy, OutsideMapping> {
         self.in_range(frame)?;
         self.memory.view(self.layout.published(frame))
     }
 
     /// The records of swaps in progress.
-    pub fn swaps(&self) -> Result<&[SwapRecord], OutOfBounds> {
+    pub fn swaps(&self) -> Result<&[SwapRecord], OutsideMapping> {
         self.memory.view_slice(self.layout.swaps(), SWAP_RECORDS)
     }
 
-    const fn in_range(&self, frame: FrameId) -> Result<(), OutOfBounds> {
+    const fn in_range(&self, frame: FrameId) -> Result<(), OutsideMapping> {
         if frame.0 < self.layout.frames {
             return Ok(());
         }
         let offset = self.layout.word(frame);
-        Err(OutOfBounds { offset, len: 8, mapped: self.memory.len() })
+        Err(OutsideMapping { offset, len: 8, mapped: self.memory.len() })
     }
 }
 

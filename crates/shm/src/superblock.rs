@@ -7,7 +7,7 @@ use rackpool_sync::SleepFlag;
 use rackpool_sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use xxhash_rust::xxh3::xxh3_64;
 
-use crate::mapping::{Mapping, OutOfBounds, Shared};
+use crate::mapping::{Mapping, OutsideMapping, Shared};
 
 /// Bytes of a superblock.
 pub const SUPERBLOCK_BYTES: u64 = 4096;
@@ -243,7 +243,7 @@ impl Superblock {
 
     /// Returns true if a file was never formatted completely: its superblock is zero but for what
     /// [`Self::format`] stores before the magic.
-    pub fn is_unformatted(file: &Mapping) -> Result<bool, OutOfBounds> {
+    pub fn is_unformatted(file: &Mapping) -> Result<bool, OutsideMapping> {
         let mut bytes = [0; 4096];
         file.read(0, &mut bytes)?;
         bytes[8..FORMATTED].fill(0);

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use rackpool_model::{Access, ClientId, PageId};
-use rackpool_shm::access::Intent;
+use rackpool_shm::access::AccessIntent;
 
 use super::DataPlane;
 use super::clients::Client;
@@ -148,8 +148,8 @@ fn collect(
             return;
         };
         let access = match intent {
-            Intent::Read => Access::Read,
-            Intent::Write => Access::Write,
+            AccessIntent::Read => Access::Read,
+            AccessIntent::Write => Access::Write,
         };
         swaps.accessed(now, word.page(), access, accesses);
     });

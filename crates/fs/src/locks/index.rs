@@ -5,7 +5,7 @@ use crate::attr::Ino;
 use crate::error::FsError;
 use crate::keys::{self, LOCK_LISTS};
 use crate::session::Session;
-use crate::store::Work;
+use crate::store::FsTransaction;
 use crate::volume::Volume;
 use crate::volume_memory::VolumeMemory;
 
@@ -23,7 +23,7 @@ fn encode(files: &[Ino]) -> Option<Vec<u8>> {
     Some(bytes).filter(|bytes| !bytes.is_empty())
 }
 
-impl<M: VolumeMemory> Work<'_, M> {
+impl<M: VolumeMemory> FsTransaction<'_, M> {
     /// Records that a mount has locks of a file.
     pub(super) fn index_locks(&mut self, session: Session, ino: Ino) -> Result<(), FsError> {
         let key = keys::locked_by(session, ino);

@@ -14,10 +14,10 @@ use crate::attr::Ino;
 use crate::error::FsError;
 use crate::file::OpenFile;
 use crate::keys;
-use crate::store::Work;
+use crate::store::FsTransaction;
 use crate::volume::{Volume, lock};
 use crate::volume_memory::VolumeMemory;
-use ranges::Held;
+use ranges::HeldLock;
 
 /// A lock request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,11 +46,11 @@ pub enum LockOutcome {
 /// The file may have been written since this mount last dropped its cached contents. The caller
 /// must drop them before it uses the lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Outdated(Seen);
+pub struct Outdated(ContentsVersion);
 
 /// A version of the contents.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Seen {
+struct ContentsVersion {
     turn: u64,
     /// Number of writes of this mount. A write in progress while the cache was dropped may have let
     /// a reader cache the old bytes again.
@@ -81,13 +81,13 @@ pub(crate) struct OwnLocks {
     /// Set if the mount is certainly listed in the index.
     stands: bool,
     /// The version at which all cached contents were dropped; nothing older is cached.
-    seen: Option<Seen>,
+    seen: Option<ContentsVersion>,
     /// Owners that may have locks.
-    owners: BTreeMap<LockOwner, Owner>,
+    owners: BTreeMap<LockOwner, OwnerState>,
 }
 
 #[derive(Debug, Default)]
-struct Owner {
+struct OwnerState {
     /// The open file descriptions that its requests came through.
     handles: BTreeSet<u64>,
     /// Set while its locks still have to be released, because the pool failed.
@@ -98,7 +98,7 @@ struct Owner {
 
 impl OwnLocks {
     /// Advances the cached turn from `before` to `now`: this mount has made that step itself.
-    fn advance(&mut self, before: u64, now: u64) -> Option<Seen> {
+    fn advance(&mut self, before: u64, now: u64) -> Option<ContentsVersion> {
         if let Some(seen) = self.seen.as_mut().filter(|seen| seen.turn == before) {
             seen.turn = now;
         }
@@ -106,7 +106,7 @@ impl OwnLocks {
     }
 }
 
-impl<M: VolumeMemory> Work<'_, M> {
+impl<M: VolumeMemory> FsTransaction<'_, M> {
     fn locks(&mut self, ino: Ino) -> Result<Locks, FsError> {
         Locks::decode(self.get(&keys::locks(ino))?.as_deref())
     }
@@ -142,7 +142,7 @@ impl<M: VolumeMemory> Volume<M> {
         let is_due = owner.is_due;
         own.may_stand = true;
         let stands = own.stands;
-        let body = |work: &mut Work<'_, M>| {
+        let body = |work: &mut FsTransaction<'_, M>| {
             let mut locks = work.locks(ino)?;
             if is_due {
                 locks.take_all(self.session, request.owner);
@@ -163,9 +163,9 @@ impl<M: VolumeMemory> Volume<M> {
             None => self.transact(body),
         }?;
         own.stands |= in_the_way.is_empty();
-        let now = Seen { turn: locks.turn, writes: file.writes.load(Ordering::Relaxed) };
+        let now = ContentsVersion { turn: locks.turn, writes: file.writes.load(Ordering::Relaxed) };
         let knows = own.advance(turn, now.turn) == Some(now);
-        let has = |held: &Held| (held.session, held.owner) == (self.session, request.owner);
+        let has = |held: &HeldLock| (held.session, held.owner) == (self.session, request.owner);
         if !locks.held.iter().any(has) {
             own.owners.remove(&request.owner);
         } else if let Some(owner) = own.owners.get_mut(&request.owner) {
@@ -190,7 +190,7 @@ impl<M: VolumeMemory> Volume<M> {
             locks.take(session, owner, range);
             return Vec::new();
         };
-        let wanted = Held { session, owner, pid, mode, range };
+        let wanted = HeldLock { session, owner, pid, mode, range };
         let in_the_way = self.others(locks, &wanted);
         if in_the_way.is_empty() {
             locks.join(session);
@@ -203,7 +203,7 @@ impl<M: VolumeMemory> Volume<M> {
 
     /// Returns the locks that conflict with `wanted`. Locks of mounts that are gone are removed
     /// from the record first.
-    fn others(&self, locks: &mut Locks, wanted: &Held) -> Vec<OtherLock> {
+    fn others(&self, locks: &mut Locks, wanted: &HeldLock) -> Vec<OtherLock> {
         let mut sessions: Vec<_> = locks.in_the_way(wanted).map(|held| held.session).collect();
         sessions.dedup();
         for session in sessions {
@@ -211,7 +211,7 @@ impl<M: VolumeMemory> Volume<M> {
                 locks.expel(session);
             }
         }
-        let told = |held: &Held| {
+        let told = |held: &HeldLock| {
             let is_own = held.session == self.session;
             OtherLock {
                 owner: is_own.then_some(held.owner),
@@ -230,7 +230,7 @@ impl<M: VolumeMemory> Volume<M> {
         let LockRequest { owner, range, pid, .. } = *request;
         let Some(mode) = request.mode else { return Ok(None) };
         let mut locks = Locks::decode(self.value(&keys::locks(ino))?.as_deref())?;
-        let wanted = Held { session: self.session, owner, pid, mode, range };
+        let wanted = HeldLock { session: self.session, owner, pid, mode, range };
         let mut others = self.others(&mut locks, &wanted);
         others.sort_by_key(|other| other.range.first);
         Ok(others.first().copied())
@@ -275,7 +275,7 @@ impl<M: VolumeMemory> Volume<M> {
     fn drop_where(
         &self,
         ino: Ino,
-        is_meant: impl Fn(&LockOwner, &Owner) -> bool,
+        is_meant: impl Fn(&LockOwner, &OwnerState) -> bool,
     ) -> Result<(), FsError> {
         let Some(file) = self.opened(ino) else { return Ok(()) };
         let mut own = lock(&file.locks);

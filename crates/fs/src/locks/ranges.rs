@@ -51,7 +51,7 @@ impl LockRange {
 
 /// A lock that an owner holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Held {
+pub(crate) struct HeldLock {
     pub(crate) session: Session,
     pub(crate) owner: LockOwner,
     pub(crate) pid: u32,
@@ -59,7 +59,7 @@ pub(crate) struct Held {
     pub(crate) range: LockRange,
 }
 
-impl Held {
+impl HeldLock {
     fn is_of(&self, session: Session, owner: LockOwner) -> bool {
         self.session == session && self.owner == owner
     }
@@ -73,12 +73,12 @@ pub(crate) struct Locks {
     pub(crate) turn: u64,
     /// The mounts that have had locks of the file since they opened it.
     pub(crate) mounts: Vec<Session>,
-    pub(crate) held: Vec<Held>,
+    pub(crate) held: Vec<HeldLock>,
 }
 
 impl Locks {
     /// The locks that conflict with `wanted`.
-    pub(crate) fn in_the_way(&self, wanted: &Held) -> impl Iterator<Item = &Held> {
+    pub(crate) fn in_the_way(&self, wanted: &HeldLock) -> impl Iterator<Item = &HeldLock> {
         self.held.iter().filter(move |held| {
             held.owner.family == wanted.owner.family
                 && !held.is_of(wanted.session, wanted.owner)
@@ -94,7 +94,7 @@ impl Locks {
 
     /// Gives an owner a lock in place of its locks on that range, and merges neighbours. The caller
     /// must have checked that nothing conflicts.
-    pub(crate) fn give(&mut self, mut wanted: Held) {
+    pub(crate) fn give(&mut self, mut wanted: HeldLock) {
         let (session, owner) = (wanted.session, wanted.owner);
         self.cut(session, owner, wanted.range, Some(wanted.mode));
         self.held.retain(|held| {
@@ -129,12 +129,12 @@ impl Locks {
             let before = range.first.checked_sub(1).filter(|last| held.range.first <= *last);
             rest.extend(before.map(|last| {
                 let range = LockRange { first: held.range.first, last };
-                Held { range, ..*held }
+                HeldLock { range, ..*held }
             }));
             let behind = range.last.checked_add(1).filter(|first| *first <= held.range.last);
             rest.extend(behind.map(|first| {
                 let range = LockRange { first, last: held.range.last };
-                Held { range, ..*held }
+                HeldLock { range, ..*held }
             }));
             false
         });
@@ -149,7 +149,7 @@ impl Locks {
 
     /// Removes all locks of a mount that leaves, or is gone.
     pub(crate) fn expel(&mut self, session: Session) {
-        let had = |held: &Held| held.session == session && held.mode == LockMode::Exclusive;
+        let had = |held: &HeldLock| held.session == session && held.mode == LockMode::Exclusive;
         let gives_up = self.held.iter().any(had);
         self.turn = self.turn.wrapping_add(gives_up.into());
         self.held.retain(|held| held.session != session);
@@ -228,7 +228,7 @@ mod tests {
                         continue;
                     }
                 };
-                let wanted = Held { session, owner, pid: 1, mode, range };
+                let wanted = HeldLock { session, owner, pid: 1, mode, range };
                 let blocked = model.iter().enumerate().any(|(other, bytes_of)| {
                     other != id && bytes_of[bytes.clone()].iter().flatten().any(|held| {
                         *held == LockMode::Exclusive || mode == LockMode::Exclusive
@@ -253,10 +253,10 @@ mod tests {
         let all = LockRange { first: 0, last: u64::MAX };
         let held = |first, last| {
             let range = LockRange { first, last };
-            Held { session, owner, pid: 1, mode: LockMode::Exclusive, range }
+            HeldLock { session, owner, pid: 1, mode: LockMode::Exclusive, range }
         };
         let mut locks = Locks::default();
-        locks.give(Held { range: all, ..held(0, 0) });
+        locks.give(HeldLock { range: all, ..held(0, 0) });
         locks.take(session, owner, LockRange { first: 5, last: 5 });
         assert_eq!(locks.held, [held(0, 4), held(6, u64::MAX)]);
         locks.give(held(5, 5));
@@ -269,11 +269,11 @@ mod tests {
     fn families_do_not_meet() {
         let (session, owner) = owner(0);
         let range = LockRange { first: 0, last: 9 };
-        let one = Held { session, owner, pid: 1, mode: LockMode::Exclusive, range };
+        let one = HeldLock { session, owner, pid: 1, mode: LockMode::Exclusive, range };
         let whole = LockOwner { family: LockFamily::Whole, id: 9 };
         let locks = Locks { held: vec![one], ..Locks::default() };
-        assert_eq!(locks.in_the_way(&Held { owner: whole, ..one }).count(), 0);
+        assert_eq!(locks.in_the_way(&HeldLock { owner: whole, ..one }).count(), 0);
         let other = LockOwner { id: 9, ..owner };
-        assert_eq!(locks.in_the_way(&Held { owner: other, ..one }).count(), 1);
+        assert_eq!(locks.in_the_way(&HeldLock { owner: other, ..one }).count(), 1);
     }
 }

@@ -11,7 +11,7 @@
 //! Numbers without a size are of variable length, so that a program that has locked a thousand
 //! records finds room.
 
-use super::ranges::{Held, LockFamily, LockMode, LockOwner, LockRange, Locks};
+use super::ranges::{HeldLock, LockFamily, LockMode, LockOwner, LockRange, Locks};
 use crate::codec::{Reader, put_short_number};
 use crate::error::FsError;
 use crate::session::Session;
@@ -32,7 +32,7 @@ impl Locks {
         let mounts = u16::try_from(self.mounts.len()).map_err(|_| FsError::NoLocks)?;
         bytes.extend_from_slice(&mounts.to_le_bytes());
         self.mounts.iter().for_each(|mount| mount.encode(&mut bytes));
-        let mut held: Vec<&Held> = self.held.iter().collect();
+        let mut held: Vec<&HeldLock> = self.held.iter().collect();
         held.sort_unstable_by_key(|held| (Self::alike(held), held.range.first));
         for alike in held.chunk_by(|one, other| Self::alike(one) == Self::alike(other)) {
             let [first, ..] = alike else { continue };
@@ -57,8 +57,8 @@ impl Locks {
     }
 
     /// The key of locks that are encoded as one group.
-    const fn alike(held: &Held) -> (u16, u64, LockFamily, u64, u32, bool) {
-        let Held { session, owner, pid, mode, .. } = *held;
+    const fn alike(held: &HeldLock) -> (u16, u64, LockFamily, u64, u32, bool) {
+        let HeldLock { session, owner, pid, mode, .. } = *held;
         let exclusive = matches!(mode, LockMode::Exclusive);
         (session.seat, session.token, owner.family, owner.id, pid, exclusive)
     }
@@ -85,8 +85,9 @@ impl Locks {
             let owner = LockOwner { family, id };
             // In the order in which they were encoded: ranges of one owner do not overlap.
             let count = from.short_number()?;
-            let like = Held { session, owner, pid, mode, range: LockRange { first: 0, last: 0 } };
-            let behind = |last: &Held| Self::alike(last) < Self::alike(&like);
+            let like =
+                HeldLock { session, owner, pid, mode, range: LockRange { first: 0, last: 0 } };
+            let behind = |last: &HeldLock| Self::alike(last) < Self::alike(&like);
             if count == 0 || !locks.held.last().is_none_or(behind) {
                 return Err(from.damaged());
             }
@@ -101,7 +102,7 @@ impl Locks {
                     return Err(from.damaged());
                 }
                 let range = LockRange { first, last: end.map_or(u64::MAX, |end| end - 1) };
-                locks.held.push(Held { range, ..like });
+                locks.held.push(HeldLock { range, ..like });
             }
         }
         Ok(locks)
@@ -114,7 +115,7 @@ mod tests {
 
     fn some(count: u64) -> Locks {
         let mounts = vec![Session { seat: 3, token: 1 << 60 }, Session { seat: 4, token: 9 }];
-        let held = (0..count).map(|number| Held {
+        let held = (0..count).map(|number| HeldLock {
             session: mounts[usize::from(number % 2 == 0)],
             owner: LockOwner {
                 family: if number % 3 == 0 { LockFamily::Whole } else { LockFamily::Record },
@@ -151,10 +152,10 @@ mod tests {
     }
 
     /// An owner's locks of `bytes` bytes each, `gap` bytes apart.
-    fn record(id: u64, count: u64, bytes: u64, gap: u64) -> impl Iterator<Item = Held> {
+    fn record(id: u64, count: u64, bytes: u64, gap: u64) -> impl Iterator<Item = HeldLock> {
         let owner = LockOwner { family: LockFamily::Record, id };
         let range = move |at: u64| LockRange { first: at, last: at + bytes - 1 };
-        let held = move |number: u64| Held {
+        let held = move |number: u64| HeldLock {
             session: Session { seat: 3, token: 1 << 60 },
             owner,
             pid: 5,

@@ -19,7 +19,7 @@ use rackpool_client::GlobalAddr;
 
 use crate::error::FsError;
 
-pub(crate) use link::{Fill, Made};
+pub(crate) use link::{InitialContents, LinkOutcome};
 
 pub(crate) const BLOCK_BYTES: u64 = BLOCK_LEN as u64;
 const BLOCK_LEN: usize = 4 << 10;
@@ -67,9 +67,9 @@ impl WordKind {
 
 /// A word of the tree.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Word(pub(crate) u64);
+pub(crate) struct TreeWord(pub(crate) u64);
 
-impl Word {
+impl TreeWord {
     const FRESH: u64 = 1;
     const TAGS: u64 = 0x7f;
 
@@ -175,11 +175,11 @@ mod tests {
     fn words_keep_their_parts() {
         let addr = GlobalAddr::from_raw(0x1234_5680);
         for kind in [WordKind::Run, WordKind::Split, WordKind::Node] {
-            let word = Word::new(addr, kind);
+            let word = TreeWord::new(addr, kind);
             assert_eq!((word.kind(), word.addr(), word.is_fresh()), (Some(kind), addr, false));
-            assert_eq!(Word(word.0 | Word::FRESH).settled(), word);
+            assert_eq!(TreeWord(word.0 | TreeWord::FRESH).settled(), word);
         }
-        assert_eq!(Word::mark(u64::MAX >> 1).kind(), None);
-        assert_eq!(Word(0).kind(), None);
+        assert_eq!(TreeWord::mark(u64::MAX >> 1).kind(), None);
+        assert_eq!(TreeWord(0).kind(), None);
     }
 }

@@ -11,11 +11,11 @@ use rackpool_sync::atomic::{AtomicU64, Ordering};
 use slab::Slab;
 
 use super::connection::{AHEAD, Connection, Desk, Next};
-use super::long_commands::{Done, Long, ToLong};
+use super::long_commands::{Long, LongCommandDone, ToLong};
 use super::mailbox::Mailbox;
 use super::stream::Stream;
 use crate::session::Session;
-use crate::shared::{Client, Shared};
+use crate::shared::{Client, ServiceState};
 use crate::store::Store;
 
 const WAKER: Token = Token(usize::MAX);
@@ -37,7 +37,7 @@ static NEXT_ID: AtomicU64 = AtomicU64::new(1);
 pub struct Worker {
     poll: Poll,
     desk: Desk,
-    shared: Arc<Shared>,
+    shared: Arc<ServiceState>,
     connections: Slab<Connection>,
     /// Connections to serve before the next wait.
     ready: Vec<usize>,
@@ -63,7 +63,7 @@ impl Worker {
         poll: Poll,
         thread: usize,
         store: Store,
-        shared: Arc<Shared>,
+        shared: Arc<ServiceState>,
         mailboxes: Arc<[Mailbox]>,
         to_long: ToLong,
     ) -> Self {
@@ -218,7 +218,7 @@ impl Worker {
     }
 
     /// Takes the result of a long command; drops it if its connection was closed meanwhile.
-    fn come_back(&mut self, Done { index, mut session, output }: Done) {
+    fn come_back(&mut self, LongCommandDone { index, mut session, output }: LongCommandDone) {
         let connection = self.connections.get_mut(index);
         match connection.filter(|connection| connection.session.id == session.id) {
             Some(connection) => {

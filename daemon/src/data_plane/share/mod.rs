@@ -15,7 +15,7 @@ use rackpool_proto::planted_bugs::Sound;
 use rackpool_proto::share::{
     Copies, CopiesEvent, CopyId, ShareEvent, ShareHome, ShareRules, SharingId,
 };
-use rackpool_shm::OutOfBounds;
+use rackpool_shm::OutsideMapping;
 use rackpool_shm::metadata::RackMetadata;
 use rackpool_shm::window::monotonic_ns;
 
@@ -80,7 +80,7 @@ impl Sharing {
         slab: &Slab,
         frames: RegionId,
         restarted: bool,
-    ) -> Result<Self, OutOfBounds> {
+    ) -> Result<Self, OutsideMapping> {
         let earlier = if restarted { metadata.frames() } else { 0 };
         for frame in 0..earlier {
             let published = metadata.published(FrameId(frame))?;

@@ -197,7 +197,7 @@ impl Swaps {
 #[derive(Debug, thiserror::Error)]
 pub(super) enum NewError {
     #[error("the rack metadata is damaged ({0}): {DAMAGED}")]
-    Bounds(#[from] rackpool_shm::OutOfBounds),
+    Bounds(#[from] rackpool_shm::OutsideMapping),
     #[error(transparent)]
     Heat(#[from] HeatRulesError),
 }
