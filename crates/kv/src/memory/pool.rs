@@ -101,8 +101,7 @@ impl Memory for Pool {
     }
 
     fn read_batch(&self, reads: &mut [ReadRequest<'_>]) -> Result<(), PoolError> {
-        let transfers = reads.iter_mut().map(|read| (read.addr, &mut *read.into));
-        Ok(self.read_many(transfers)?)
+        Ok(Self::read_batch(self, reads)?)
     }
 
     fn compare_and_swap(
