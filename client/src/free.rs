@@ -150,9 +150,9 @@ impl Thread {
             clippy::cast_possible_truncation,
             reason = "objects of a page number at most 2^26"
         )]
-        let (offset, bit) = self.connection.layout.bit(frame, class, object as u32);
-        match self.connection.metadata.load(offset) {
-            Ok(word) if word & bit != 0 => Ok(()),
+        let bit = self.connection.layout.bit(frame, class, object as u32);
+        match self.connection.metadata.load(bit.word) {
+            Ok(word) if word & bit.mask != 0 => Ok(()),
             _ => Err(FreeError::NotAllocated(addr)),
         }
     }

@@ -368,7 +368,7 @@ fn a_threads_cache_behaves_like_a_set() {
             // All bits are set, so only the model detects a double free.
             let objects = class.objects_per_page(PageSize::DEFAULT);
             for first in (0..objects).step_by(64) {
-                store(layout.bit(FrameId(frame), class, first).0, u64::MAX);
+                store(layout.bit(FrameId(frame), class, first).word, u64::MAX);
             }
         }
         let model = Arc::new(Mutex::new(Model::default()));

@@ -5,7 +5,7 @@ use std::ops::Bound;
 use std::sync::Arc;
 use std::time::Duration;
 
-use rackpool_kv::ordered::{Direction, KeyRange, MapId, OrderedError, OrderedMaps};
+use rackpool_kv::ordered::{Direction, KeyRange, MapEntry, MapId, OrderedError, OrderedMaps};
 use rackpool_kv::sorted_set::{Score, ScoreRange, ScoreRule, SmallSet, SortedSet};
 use rackpool_kv::{KvError, Table, TableOptions};
 
@@ -112,7 +112,7 @@ fn look(input: &mut Input<'_>, maps: &mut OrderedMaps<Arc<Heap>>, model: &Model)
     let found = map.range(&range, direction, 50);
     if let Some(found) = model.checked(found) {
         let within = model.pairs.range::<[u8], _>((range.from, range.to));
-        let within = within.map(|(key, value)| (key.clone(), value.clone()));
+        let within = within.map(|(key, value)| MapEntry { key: key.clone(), value: value.clone() });
         let expected: Vec<_> =
             if backward { within.rev().take(50).collect() } else { within.take(50).collect() };
         model.same(found, expected);

@@ -40,7 +40,7 @@ fn with_pages() -> (Bench, Thread) {
         let store = |at, value: u64| bench.metadata.write(at, &value.to_le_bytes()).unwrap();
         store(layout.word(FrameId(frame)), live(frame).raw());
         store(layout.header(FrameId(frame)), usage.to_raw());
-        store(layout.bit(FrameId(frame), class, 0).0, u64::MAX);
+        store(layout.bit(FrameId(frame), class, 0).word, u64::MAX);
     }
     bench.serve(move |slot, request| match request {
         RackRequest::Translate { page, .. } => {

@@ -34,7 +34,7 @@ fn bench() -> Bench {
     cell(layout.word(frame)).store(word.raw(), Ordering::Release);
     let usage = PageUse::Slab(class).to_raw();
     cell(layout.header(frame)).store(usage, Ordering::Release);
-    cell(layout.bit(frame, class, 0).0).store(u64::MAX, Ordering::Release);
+    cell(layout.bit(frame, class, 0).word).store(u64::MAX, Ordering::Release);
     let mut next = 2;
     bench.serve(move |slot, request| match request {
         RackRequest::Translate { page: PageId(1), .. } => {

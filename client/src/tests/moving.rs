@@ -372,14 +372,14 @@ fn an_object_whose_page_has_left_is_handed_out_and_taken_back_as_any_other() {
         SizeClass::for_bytes(64, PageSize::DEFAULT).unwrap(),
         0,
     );
-    bench.metadata.write(bit.0, &u64::MAX.to_le_bytes()).unwrap();
+    bench.metadata.write(bit.word, &u64::MAX.to_le_bytes()).unwrap();
     let remote = RackAnswer::Remote { home: RackId(1), usage: slab(64) };
     script.translations(&[local(live(0)), remote]);
     thread.free(FIRST).unwrap();
     assert_eq!(thread.magazines.count(2), 1);
     // The page leaves; the frame holds a slab without allocated objects.
     set(&bench, 0, PageWord::new(PageState::Live, rackpool_model::Epoch::new(1), PageId(9)));
-    bench.metadata.write(bit.0, &0_u64.to_le_bytes()).unwrap();
+    bench.metadata.write(bit.word, &0_u64.to_le_bytes()).unwrap();
     let object = thread.alloc(64).unwrap();
     assert_eq!(object, FIRST, "it is still this program's to use");
     write(&mut thread, object, 1).unwrap();
@@ -397,7 +397,7 @@ fn an_object_of_a_frozen_page_is_kept_and_one_whose_page_moves_while_it_is_looke
         SizeClass::for_bytes(64, PageSize::DEFAULT).unwrap(),
         0,
     );
-    bench.metadata.write(bit.0, &u64::MAX.to_le_bytes()).unwrap();
+    bench.metadata.write(bit.word, &u64::MAX.to_le_bytes()).unwrap();
     set(&bench, 0, frozen());
     script.translations(&[local(frozen())]);
     thread.free(FIRST).unwrap();
@@ -405,7 +405,7 @@ fn an_object_of_a_frozen_page_is_kept_and_one_whose_page_moves_while_it_is_looke
     assert_eq!(thread.free(FIRST), Err(FreeError::NotAllocated(FIRST)));
     // The translation is stale: the bit belongs to another page.
     set(&bench, 0, PageWord::new(PageState::Live, rackpool_model::Epoch::new(1), PageId(9)));
-    bench.metadata.write(bit.0, &0_u64.to_le_bytes()).unwrap();
+    bench.metadata.write(bit.word, &0_u64.to_le_bytes()).unwrap();
     let remote = RackAnswer::Remote { home: RackId(1), usage: slab(64) };
     script.translations(&[local(live(0)), remote]);
     assert_eq!(thread.free(FIRST.add(64).unwrap()), Ok(()));

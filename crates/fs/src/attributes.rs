@@ -148,7 +148,7 @@ impl<M: VolumeMemory> Volume<M> {
             }
             also(&mut inode);
             let bytes: usize =
-                inode.xattrs.iter().map(|(name, value)| name.len() + value.len() + 5).sum();
+                inode.xattrs.iter().map(|xattr| xattr.name.len() + xattr.value.len() + 5).sum();
             if bytes > MAX_XATTRS {
                 return Err(FsError::NoSpace);
             }
@@ -160,7 +160,7 @@ impl<M: VolumeMemory> Volume<M> {
 
     /// Returns the names of an inode's extended attributes.
     pub fn list_xattr(&self, ino: Ino) -> Result<Vec<Vec<u8>>, FsError> {
-        Ok(self.inode(ino)?.xattrs.into_iter().map(|(name, _)| name).collect())
+        Ok(self.inode(ino)?.xattrs.into_iter().map(|xattr| xattr.name).collect())
     }
 
     /// Removes an extended attribute.

@@ -86,7 +86,7 @@ struct How {
 const CAPABILITY: &[u8] = b"security.capability";
 
 fn has_capability(inode: &Inode) -> bool {
-    inode.xattrs.iter().any(|(name, _)| name == CAPABILITY)
+    inode.xattrs.iter().any(|xattr| xattr.name == CAPABILITY)
 }
 
 impl<M: VolumeMemory> Volume<M> {
@@ -275,7 +275,7 @@ impl<M: VolumeMemory> Volume<M> {
             inode.size = before.max(end);
             inode.touch(now);
             if drops(inode) {
-                inode.xattrs.retain(|(name, _)| name != CAPABILITY);
+                inode.xattrs.retain(|xattr| xattr.name != CAPABILITY);
             }
             if inode.head == 0 {
                 inode.head = head;

@@ -88,10 +88,17 @@ pub(crate) const fn prefix(hash: u64, depth: u8) -> u64 {
 }
 
 /// A node of the trie.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct NodePath {
     pub(crate) depth: u8,
     pub(crate) prefix: u64,
+}
+
+/// A node of the trie of one directory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct DirectoryNode {
+    pub(crate) directory: Ino,
+    pub(crate) place: NodePath,
 }
 
 /// The leaf that covers a hash, as it is stored.
@@ -130,8 +137,8 @@ impl<M: VolumeMemory> Volume<M> {
     ) -> Result<FoundLeaf, FsError> {
         for depth in 0..=MAX_DEPTH {
             let place = NodePath { depth, prefix: prefix(hash, depth) };
-            let name = (directory, depth, place.prefix);
-            if self.splits.read().is_ok_and(|splits| splits.contains(&name)) {
+            let node = DirectoryNode { directory, place };
+            if self.splits.read().is_ok_and(|splits| splits.contains(&node)) {
                 continue;
             }
             let (value, committed) = read(&keys::node(directory, depth, place.prefix))?;
@@ -144,7 +151,7 @@ impl<M: VolumeMemory> Volume<M> {
                 if splits.len() >= MAX_SPLITS {
                     splits.clear();
                 }
-                splits.insert(name);
+                splits.insert(node);
             }
         }
         Err(FsError::Damaged("a directory"))
@@ -184,7 +191,7 @@ impl<M: VolumeMemory> Volume<M> {
         let gone = KeyChange { key: &key, expected: Some(&value), new: None };
         self.with_access(|access| access.commit(&[gone]).map_err(FsError::of_table::<M>))?;
         if let Ok(mut splits) = self.splits.write() {
-            splits.remove(&(directory, place.depth, place.prefix));
+            splits.remove(&DirectoryNode { directory, place });
         }
         Ok(())
     }

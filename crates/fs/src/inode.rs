@@ -41,7 +41,7 @@ pub(crate) struct Inode {
     pub(crate) opens: Vec<Session>,
     /// Of a symbolic link: its target.
     pub(crate) target: Vec<u8>,
-    pub(crate) xattrs: Vec<(Vec<u8>, Vec<u8>)>,
+    pub(crate) xattrs: Vec<Xattr>,
 }
 
 const VERSION: u8 = 1;
@@ -75,6 +75,13 @@ pub(crate) const fn kind_from_byte(byte: u8) -> Option<FileType> {
         7 => FileType::BlockDevice,
         _ => return None,
     })
+}
+
+/// An extended attribute.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Xattr {
+    pub(crate) name: Vec<u8>,
+    pub(crate) value: Vec<u8>,
 }
 
 impl Inode {
@@ -124,7 +131,7 @@ impl Inode {
         bytes.extend_from_slice(&opens.to_le_bytes());
         self.opens.iter().take(opens.into()).for_each(|session| session.encode(&mut bytes));
         put_long(&mut bytes, &self.target);
-        for (name, value) in &self.xattrs {
+        for Xattr { name, value } in &self.xattrs {
             put_short(&mut bytes, name);
             put_long(&mut bytes, value);
         }
@@ -139,7 +146,7 @@ impl Inode {
         }
         inode.target = from.long()?.to_vec();
         while !from.is_empty() {
-            inode.xattrs.push((from.short()?.to_vec(), from.long()?.to_vec()));
+            inode.xattrs.push(Xattr { name: from.short()?.to_vec(), value: from.long()?.to_vec() });
         }
         Ok(inode)
     }
@@ -206,22 +213,22 @@ impl Inode {
 
     /// The value of an extended attribute.
     pub(crate) fn xattr(&self, name: &[u8]) -> Option<&[u8]> {
-        let found = self.xattrs.iter().find(|(known, _)| known == name);
-        found.map(|(_, value)| &value[..])
+        let found = self.xattrs.iter().find(|known| known.name == name);
+        found.map(|known| &known.value[..])
     }
 
     /// Sets an extended attribute. The callers bound its size.
     pub(crate) fn set_xattr(&mut self, name: &[u8], value: Vec<u8>) {
-        match self.xattrs.iter_mut().find(|(known, _)| known == name) {
-            Some((_, old)) => *old = value,
-            None => self.xattrs.push((name.to_vec(), value)),
+        match self.xattrs.iter_mut().find(|known| known.name == name) {
+            Some(known) => known.value = value,
+            None => self.xattrs.push(Xattr { name: name.to_vec(), value }),
         }
     }
 
     /// Removes an extended attribute. Returns false if it does not exist.
     pub(crate) fn remove_xattr(&mut self, name: &[u8]) -> bool {
         let before = self.xattrs.len();
-        self.xattrs.retain(|(known, _)| known != name);
+        self.xattrs.retain(|known| known.name != name);
         self.xattrs.len() < before
     }
 
@@ -260,7 +267,8 @@ mod tests {
         inode.target = b"../target".to_vec();
         inode.opens = vec![Session { seat: 3, token: 1 << 60 }; 2];
         inode.claim = Some(Session { seat: 9, token: 1 << 50 });
-        inode.xattrs = vec![(b"user.a".to_vec(), vec![7; 300]), (b"user.b".to_vec(), Vec::new())];
+        let xattr = |name: &[u8], value| Xattr { name: name.to_vec(), value };
+        inode.xattrs = vec![xattr(b"user.a", vec![7; 300]), xattr(b"user.b", Vec::new())];
         let bytes = inode.encode();
         assert_eq!(Inode::decode(&bytes).unwrap(), inode);
         // A cut between two attributes decodes; the table's own check detects it.

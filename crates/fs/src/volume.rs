@@ -9,6 +9,7 @@ use rackpool_client::{GlobalAddr, Pool};
 use rackpool_kv::{CasError, KeyChange, Table, TableOptions, Transactor};
 
 use crate::attr::{Caller, FileType, Ino, StatFs, Timestamp};
+use crate::directory::DirectoryNode;
 use crate::error::{FsError, VolumeOpenError};
 use crate::file::OpenFile;
 use crate::heads::PageHints;
@@ -60,8 +61,8 @@ pub struct Volume<M: VolumeMemory = Arc<Pool>> {
     /// Inode numbers that this mount has reserved and not used yet.
     pub(crate) inos: Mutex<Range<u64>>,
     pub(crate) files: [Mutex<Numbered<Ino, Arc<OpenFile>>>; FILE_SHARDS],
-    /// Nodes of directories that are known to be split: directory, depth, prefix.
-    pub(crate) splits: RwLock<HashSet<(Ino, u8, u64)>>,
+    /// Nodes of directories that are known to be split.
+    pub(crate) splits: RwLock<HashSet<DirectoryNode>>,
     pub(crate) heads: Mutex<PageHints>,
     /// Words that this mount has marked for a release of memory and could not settle, with their
     /// marks.

@@ -61,10 +61,21 @@ pub struct ServiceState {
     pub fatal: Mutex<Option<String>>,
     /// Set when the service ends.
     pub ends: AtomicBool,
-    /// The last count of `INFO`, when it was made, and how long it took.
-    pub keyspace: Mutex<Option<(Keyspace, Instant, Duration)>>,
+    /// The last count of `INFO`.
+    pub keyspace: Mutex<Option<KeyspaceCount>>,
     /// Set when a command found the pool full: the sweep then hurries to free unnamed maps.
     pub wants_memory: AtomicBool,
+}
+
+/// A count of the keys.
+#[derive(Clone, Copy, Debug)]
+pub struct KeyspaceCount {
+    /// The result.
+    pub keyspace: Keyspace,
+    /// When the count ended.
+    pub at: Instant,
+    /// How long it took.
+    pub took: Duration,
 }
 
 /// A password. The time of a comparison does not depend on the position of the first difference.

@@ -15,7 +15,7 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use rackpool_kv::Table;
 use rackpool_kv::ordered::{
-    Direction, KeyRange, MapChange, MapId, MapSweep, OrderedError, OrderedMaps,
+    Direction, KeyRange, MapChange, MapEntry, MapId, MapSweep, OrderedError, OrderedMaps,
 };
 use support::heap::Heap;
 use support::small_table;
@@ -69,7 +69,7 @@ fn bound(kind: u8, key: &[u8]) -> Bound<&[u8]> {
 
 type Model = BTreeMap<Vec<u8>, Vec<u8>>;
 
-fn pairs_in(model: &Model, range: &KeyRange<'_>, direction: Direction) -> Vec<(Vec<u8>, Vec<u8>)> {
+fn pairs_in(model: &Model, range: &KeyRange<'_>, direction: Direction) -> Vec<MapEntry> {
     let within = |key: &[u8]| {
         let after = match range.from {
             Bound::Included(from) => key >= from,
@@ -84,7 +84,9 @@ fn pairs_in(model: &Model, range: &KeyRange<'_>, direction: Direction) -> Vec<(V
             }
     };
     let pairs = model.iter().filter(|(key, _)| within(key));
-    let mut pairs: Vec<_> = pairs.map(|(key, value)| (key.clone(), value.clone())).collect();
+    let entry =
+        |(key, value): (&Vec<u8>, &Vec<u8>)| MapEntry { key: key.clone(), value: value.clone() };
+    let mut pairs: Vec<_> = pairs.map(entry).collect();
     if direction == Direction::Backward {
         pairs.reverse();
     }
@@ -144,9 +146,12 @@ proptest! {
             }
         }
         let mut map = maps.map(id);
-        let pair = |(key, value): (&Vec<u8>, &Vec<u8>)| (key.clone(), value.clone());
-        prop_assert_eq!(map.first().unwrap(), model.first_key_value().map(pair));
-        prop_assert_eq!(map.last().unwrap(), model.last_key_value().map(pair));
+        let entry = |(key, value): (&Vec<u8>, &Vec<u8>)| MapEntry {
+            key: key.clone(),
+            value: value.clone(),
+        };
+        prop_assert_eq!(map.first().unwrap(), model.first_key_value().map(entry));
+        prop_assert_eq!(map.last().unwrap(), model.last_key_value().map(entry));
         map.destroy().unwrap();
         let mut left = 0;
         table.handle().for_each(|_, _| left += 1).unwrap();

@@ -29,6 +29,15 @@ pub enum FrameUse {
     DirtyLogged = 3,
 }
 
+/// What a slot announces.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AnnouncedAccess {
+    /// The frame.
+    pub frame: FrameId,
+    /// What the thread does in it.
+    pub usage: FrameUse,
+}
+
 /// One thread's announcement: 0 for none, or a frame and its use.
 ///
 /// ```text
@@ -126,7 +135,7 @@ impl AccessSlot {
     /// The announced frame and use. Invalid bits count as no announcement: a faulty client can only
     /// fail to protect its own access, or keep a page in its frame.
     #[must_use]
-    pub fn announced(&self) -> Option<(FrameId, FrameUse)> {
+    pub fn announced(&self) -> Option<AnnouncedAccess> {
         // SYNC: pairs with the release store in `AccessGuard`.
         let raw = self.0.load(Ordering::Acquire);
         let usage = match raw & 3 {
@@ -135,7 +144,7 @@ impl AccessSlot {
             3 => FrameUse::DirtyLogged,
             _ => return None,
         };
-        Some((FrameId(u32::try_from(raw >> 2).ok()?), usage))
+        Some(AnnouncedAccess { frame: FrameId(u32::try_from(raw >> 2).ok()?), usage })
     }
 
     /// Removes the announcement of a thread that has ended.
@@ -174,8 +183,8 @@ pub fn is_quiesced<'a>(
     slots: impl IntoIterator<Item = &'a AccessSlot>,
 ) -> bool {
     slots.into_iter().all(|slot| match slot.announced() {
-        Some((used, _)) if used != frame => true,
-        Some((_, usage)) => match occupants {
+        Some(announced) if announced.frame != frame => true,
+        Some(AnnouncedAccess { usage, .. }) => match occupants {
             Occupants::NotDirtyLogged => usage != FrameUse::Write,
             Occupants::Writers => usage == FrameUse::Read,
             Occupants::Everyone => false,
@@ -229,7 +238,10 @@ mod tests {
             "it is not dirty-logged"
         );
         let guard = slot.enter_dirty_logged(FrameId(3), word, dirty_logged).unwrap();
-        assert_eq!(slot.announced(), Some((FrameId(3), FrameUse::DirtyLogged)));
+        assert_eq!(
+            slot.announced(),
+            Some(AnnouncedAccess { frame: FrameId(3), usage: FrameUse::DirtyLogged })
+        );
         let is_out = |occupants| is_quiesced(FrameId(3), occupants, [&slot]);
         assert_eq!(
             [Occupants::NotDirtyLogged, Occupants::Writers, Occupants::Everyone].map(is_out),

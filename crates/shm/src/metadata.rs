@@ -170,6 +170,15 @@ impl SlabHeader {
     }
 }
 
+/// The bit of an object in the metadata.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MetadataBit {
+    /// The offset of the bitmap word.
+    pub word: u64,
+    /// The bit in that word.
+    pub mask: u64,
+}
+
 impl MetadataLayout {
     /// The layout for a rack of `frames` frames.
     #[must_use]
@@ -261,17 +270,16 @@ impl MetadataLayout {
     /// Fixed metadata bytes per frame: page word, slab header and published copy.
     pub const BYTES_PER_FRAME: u32 = 8 + 16 + 16;
 
-    /// For object `index` of a frame with objects of `class`: the offset of the bitmap word that
-    /// holds its bit, and that bit.
+    /// The bit of object `index` of a frame with objects of `class`.
     #[inline]
     #[must_use]
-    pub const fn bit(&self, frame: FrameId, class: SizeClass, index: u32) -> (u64, u64) {
-        let bit = 1 << (index % 64);
+    pub const fn bit(&self, frame: FrameId, class: SizeClass, index: u32) -> MetadataBit {
+        let mask = 1 << (index % 64);
         if !self.has_bitmap(class) {
-            return (self.header(frame) + 8, bit);
+            return MetadataBit { word: self.header(frame) + 8, mask };
         }
         let word = index as u64 / 64;
-        (self.bitmap(frame) + word * 8, bit)
+        MetadataBit { word: self.bitmap(frame) + word * 8, mask }
     }
 }
 
@@ -320,8 +328,8 @@ impl RackMetadata {
     pub fn bitmap(&self, frame: FrameId, class: SizeClass) -> Result<&[AtomicU64], OutsideMapping> {
         self.in_range(frame)?;
         let objects = class.objects_per_page(self.layout.page_size);
-        let (offset, _) = self.layout.bit(frame, class, 0);
-        self.memory.view_slice(offset, objects.div_ceil(64) as usize)
+        let first = self.layout.bit(frame, class, 0);
+        self.memory.view_slice(first.word, objects.div_ceil(64) as usize)
     }
 
     /// Allocates memory for the metadata of a frame, for any class.
@@ -406,12 +414,13 @@ mod tests {
         assert!(layout.published(last) + 16 <= layout.bitmaps());
         let tiny = SizeClass::for_bytes(16, page).unwrap();
         let big = SizeClass::for_bytes(64 << 10, page).unwrap();
-        assert!(layout.bit(FrameId(0), tiny, 0).0 >= layout.bitmaps());
+        assert!(layout.bit(FrameId(0), tiny, 0).word >= layout.bitmaps());
         assert_eq!(
-            layout.bit(last, tiny, 131_071).0 + 8,
+            layout.bit(last, tiny, 131_071).word + 8,
             layout.bitmaps() + layout.bitmap_bytes() * 1000
         );
-        assert_eq!(layout.bit(FrameId(5), big, 31), (layout.header(FrameId(5)) + 8, 1 << 31));
+        let word = layout.header(FrameId(5)) + 8;
+        assert_eq!(layout.bit(FrameId(5), big, 31), MetadataBit { word, mask: 1 << 31 });
     }
 
     /// The numbers and offsets of docs/design/rack-memory.md.

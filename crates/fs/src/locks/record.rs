@@ -22,6 +22,17 @@ const MAX_BYTES: usize = 28 << 10;
 const WHOLE: u8 = 1;
 const EXCLUSIVE: u8 = 2;
 
+/// What locks that are encoded as one group have in common. Groups are encoded in this order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct LockGroup {
+    seat: u16,
+    token: u64,
+    family: LockFamily,
+    owner: u64,
+    pid: u32,
+    is_exclusive: bool,
+}
+
 impl Locks {
     /// Encodes the record; `None` if no mount has locks.
     pub(crate) fn encode(&self) -> Result<Option<Vec<u8>>, FsError> {
@@ -33,8 +44,8 @@ impl Locks {
         bytes.extend_from_slice(&mounts.to_le_bytes());
         self.mounts.iter().for_each(|mount| mount.encode(&mut bytes));
         let mut held: Vec<&HeldLock> = self.held.iter().collect();
-        held.sort_unstable_by_key(|held| (Self::alike(held), held.range.first));
-        for alike in held.chunk_by(|one, other| Self::alike(one) == Self::alike(other)) {
+        held.sort_unstable_by_key(|held| (Self::group_of(held), held.range.first));
+        for alike in held.chunk_by(|one, other| Self::group_of(one) == Self::group_of(other)) {
             let [first, ..] = alike else { continue };
             let place = self.mounts.iter().position(|mount| *mount == first.session);
             let place = place.and_then(|place| u16::try_from(place).ok());
@@ -56,11 +67,18 @@ impl Locks {
         if bytes.len() > MAX_BYTES { Err(FsError::NoLocks) } else { Ok(Some(bytes)) }
     }
 
-    /// The key of locks that are encoded as one group.
-    const fn alike(held: &HeldLock) -> (u16, u64, LockFamily, u64, u32, bool) {
+    /// The group of a lock.
+    const fn group_of(held: &HeldLock) -> LockGroup {
         let HeldLock { session, owner, pid, mode, .. } = *held;
-        let exclusive = matches!(mode, LockMode::Exclusive);
-        (session.seat, session.token, owner.family, owner.id, pid, exclusive)
+        let is_exclusive = matches!(mode, LockMode::Exclusive);
+        LockGroup {
+            seat: session.seat,
+            token: session.token,
+            family: owner.family,
+            owner: owner.id,
+            pid,
+            is_exclusive,
+        }
     }
 
     pub(crate) fn decode(value: Option<&[u8]>) -> Result<Self, FsError> {
@@ -87,7 +105,7 @@ impl Locks {
             let count = from.short_number()?;
             let like =
                 HeldLock { session, owner, pid, mode, range: LockRange { first: 0, last: 0 } };
-            let behind = |last: &HeldLock| Self::alike(last) < Self::alike(&like);
+            let behind = |last: &HeldLock| Self::group_of(last) < Self::group_of(&like);
             if count == 0 || !locks.held.last().is_none_or(behind) {
                 return Err(from.damaged());
             }
@@ -129,7 +147,7 @@ mod tests {
     }
 
     fn sorted(mut locks: Locks) -> Locks {
-        locks.held.sort_unstable_by_key(|held| (Locks::alike(held), held.range.first));
+        locks.held.sort_unstable_by_key(|held| (Locks::group_of(held), held.range.first));
         locks
     }
 

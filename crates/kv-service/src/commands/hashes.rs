@@ -1,4 +1,4 @@
-use rackpool_kv::ordered::{Direction, KeyRange, MapChange, MapId};
+use rackpool_kv::ordered::{Direction, KeyRange, MapChange, MapEntry, MapId};
 
 use super::numbers::{OVERFLOW, float_sum};
 use super::options::integer;
@@ -11,8 +11,6 @@ use crate::resp::{Args, Reply};
 use crate::values::HASH;
 use crate::values::hash::{Fields, MAX_SMALL};
 
-/// A field and its value.
-type Pair = (Vec<u8>, Vec<u8>);
 /// Inserts the fields of a small hash into a new map.
 fn fill(maps: &mut LargeMaps, id: MapId, fields: &[u8]) -> Result<(), Failure> {
     for field in Fields(fields).iter() {
@@ -28,15 +26,16 @@ fn stored<R>(made: &[u8], result: R) -> Small<R> {
 }
 
 /// A copy of all fields.
-fn all(context: &mut Context<'_>, key: &[u8]) -> Result<Vec<Pair>, Failure> {
+fn all(context: &mut Context<'_>, key: &[u8]) -> Result<Vec<MapEntry>, Failure> {
     context.store.look(
         key,
         HASH,
         |small| {
-            let pair = |field: Result<crate::values::hash::Field<'_>, Failure>| {
-                field.map(|field| (field.name.to_vec(), field.value.to_vec()))
+            let entry = |field: Result<crate::values::hash::Field<'_>, Failure>| {
+                field
+                    .map(|field| MapEntry { key: field.name.to_vec(), value: field.value.to_vec() })
             };
-            Fields(small).iter().map(pair).collect()
+            Fields(small).iter().map(entry).collect()
         },
         |maps, id| Ok(maps.map(id).range(&KeyRange::ALL, Direction::Forward, usize::MAX)?),
     )
@@ -202,7 +201,7 @@ pub(super) fn hgetall(
 ) -> CommandResult {
     let fields = all(context, args.at(1))?;
     reply.map(fields.len());
-    for (name, value) in fields {
+    for MapEntry { key: name, value } in fields {
         reply.bulk(&name);
         reply.bulk(&value);
     }
@@ -216,7 +215,7 @@ pub(super) fn hkeys(
 ) -> CommandResult {
     let fields = all(context, args.at(1))?;
     reply.array(fields.len());
-    fields.iter().for_each(|(name, _)| reply.bulk(name));
+    fields.iter().for_each(|field| reply.bulk(&field.key));
     Ok(())
 }
 
@@ -227,7 +226,7 @@ pub(super) fn hvals(
 ) -> CommandResult {
     let fields = all(context, args.at(1))?;
     reply.array(fields.len());
-    fields.iter().for_each(|(_, value)| reply.bulk(value));
+    fields.iter().for_each(|field| reply.bulk(&field.value));
     Ok(())
 }
 

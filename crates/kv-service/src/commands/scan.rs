@@ -1,5 +1,7 @@
 use std::collections::BTreeMap;
 
+use rackpool_kv::ordered::MapEntry;
+
 use super::options::{integer, is, lower};
 use super::{CommandResult, Context, MANY};
 use crate::failure::{Failure, SYNTAX, said};
@@ -133,15 +135,15 @@ pub(super) fn keys(
 pub(super) fn scan_pairs(
     args: Args<'_>,
     reply: &mut Reply<'_>,
-    pairs: &[(Vec<u8>, Vec<u8>)],
+    pairs: &[MapEntry],
 ) -> CommandResult {
     cursor(args.at(2))?;
     let wanted = ScanOptions::parse(args, 3)?;
     if wanted.kind.is_some() {
         return Err(SYNTAX);
     }
-    let fitting = pairs.iter().filter(|(name, _)| wanted.fits(name));
-    let fitting: Vec<_> = fitting.flat_map(|(name, value)| [name, value]).collect();
+    let fitting = pairs.iter().filter(|pair| wanted.fits(&pair.key));
+    let fitting: Vec<_> = fitting.flat_map(|pair| [&pair.key, &pair.value]).collect();
     reply.array(2);
     reply.text("0");
     reply.array(fitting.len());

@@ -1,6 +1,6 @@
 use std::ops::Bound;
 
-use rackpool_kv::ordered::MapId;
+use rackpool_kv::ordered::{MapEntry, MapId};
 use rackpool_kv::sorted_set::{
     Existing, Score, ScoreOrder, ScoreOutcome, ScoreRange, ScoreRule, Scored, SmallSet, SortedSet,
 };
@@ -324,13 +324,20 @@ pub(super) fn zremrangebyscore(
     Ok(())
 }
 
+/// The values of `LIMIT`. A negative count means no limit.
+#[derive(Clone, Copy)]
+struct Limit {
+    offset: i64,
+    count: i64,
+}
+
 /// The options of a range query.
 #[derive(Clone, Copy)]
 struct RangeOptions {
     by_score: bool,
     reverse: bool,
     with_scores: bool,
-    limit: Option<(i64, i64)>,
+    limit: Option<Limit>,
 }
 
 impl RangeOptions {
@@ -344,7 +351,7 @@ impl RangeOptions {
                 let (Some(offset), Some(count)) = (words.next(), words.next()) else {
                     return Err(SYNTAX);
                 };
-                self.limit = Some((integer(offset)?, integer(count)?));
+                self.limit = Some(Limit { offset: integer(offset)?, count: integer(count)? });
             } else if is(word, "byscore") && is_general {
                 self.by_score = true;
             } else if is(word, "rev") && is_general {
@@ -376,7 +383,7 @@ impl RangeOptions {
             let (offset, limit) = match self.limit {
                 None => (0, u64::MAX),
                 // A negative offset is behind all members; a negative count means no limit.
-                Some((offset, count)) => (
+                Some(Limit { offset, count }) => (
                     u64::try_from(offset).unwrap_or(u64::MAX),
                     u64::try_from(count).unwrap_or(u64::MAX),
                 ),
@@ -455,6 +462,7 @@ pub(super) fn zscan(
 ) -> CommandResult {
     let all = look!(context, args.at(1), |set| set.by_index(0, -1, false))?;
     let text = |score: Score| Decimal(score.get()).to_string().into_bytes();
-    let pairs: Vec<_> = all.into_iter().map(|(member, score)| (member, text(score))).collect();
+    let entry = |(key, score)| MapEntry { key, value: text(score) };
+    let pairs: Vec<_> = all.into_iter().map(entry).collect();
     scan_pairs(args, reply, &pairs)
 }

@@ -2,7 +2,8 @@
 
 use std::ops::Range;
 
-use super::{inline, length};
+use super::inline;
+use super::length::{self, LengthLine};
 
 /// The most arguments of a request.
 const MAX_ARGS: i64 = 1024 * 1024;
@@ -256,7 +257,7 @@ fn number(
     what: &str,
 ) -> Result<Option<(Option<i64>, usize)>, ProtocolError> {
     match length::short(bytes, at) {
-        Some((length, next)) => Ok(Some((i64::try_from(length).ok(), next))),
+        Some(LengthLine { length, next }) => Ok(Some((i64::try_from(length).ok(), next))),
         None => long_number(bytes, at, what),
     }
 }

@@ -41,13 +41,23 @@ pub struct Worker {
     connections: Slab<Connection>,
     /// Connections to serve before the next wait.
     ready: Vec<usize>,
-    /// When to serve connections whose answers are delayed: time, index and id of each.
-    timers: BinaryHeap<Reverse<(Instant, usize, u64)>>,
+    /// When to serve connections whose answers are delayed.
+    timers: BinaryHeap<Reverse<Timer>>,
     mailboxes: Arc<[Mailbox]>,
     /// The channel to the threads for long commands.
     to_long: ToLong,
     /// The value of [`Clients::kills`](crate::shared::Clients::kills) at the last check.
     kills: u64,
+}
+
+/// When to serve a connection. Timers are ordered by time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Timer {
+    at: Instant,
+    /// The connection's index.
+    index: usize,
+    /// The connection's id: its index may be reused.
+    id: u64,
 }
 
 impl Worker {
@@ -94,7 +104,7 @@ impl Worker {
         while !self.shared.has_to_end() {
             let now = Instant::now();
             let wait = if self.ready.is_empty() && looks == 0 {
-                let next = self.timers.peek().map(|Reverse((at, ..))| *at);
+                let next = self.timers.peek().map(|Reverse(timer)| timer.at);
                 next.map_or(TICK, |next| TICK.min(next.saturating_duration_since(now)))
             } else {
                 Duration::ZERO
@@ -175,7 +185,9 @@ impl Worker {
         match next {
             Next::Wait => self.await_room(index),
             Next::Again => self.ready.push(index),
-            Next::At(at) => self.timers.push(Reverse((at, index, connection.session.id))),
+            Next::At(at) => {
+                self.timers.push(Reverse(Timer { at, index, id: connection.session.id }));
+            }
             Next::Close => self.close(index),
         }
         if self.shared.client_memory.is_exceeded() {
@@ -205,7 +217,7 @@ impl Worker {
 
     /// Makes connections ready whose timer has expired.
     fn ring_timers(&mut self) {
-        while let Some(Reverse((at, index, id))) = self.timers.peek().copied() {
+        while let Some(Reverse(Timer { at, index, id })) = self.timers.peek().copied() {
             if Instant::now() < at {
                 return;
             }

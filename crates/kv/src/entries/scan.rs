@@ -5,7 +5,7 @@ use crate::entries::verify::{Glance, Peek};
 use crate::entry::{Entry, ValueKind};
 use crate::error::KvError;
 use crate::handle::Handle;
-use crate::handle::scan_batch::ScanBatch;
+use crate::handle::scan_batch::{CopiedEntry, ScanBatch};
 use crate::layout::bucket::{BUCKET_BYTES, BUCKET_SLOTS, slot_addr, slots_in};
 use crate::layout::hash::KeyHash;
 use crate::layout::object::ObjectParts;
@@ -335,7 +335,7 @@ impl<M: Memory> Handle<M> {
             match self.glance(at, word, segment, hash)? {
                 Glance::Form(form) if form.kind.is_reserved() => {}
                 Glance::Form(form) if !wants(form.kind) => {
-                    batch.lens.push((0, 0, form));
+                    batch.entries.push(CopiedEntry { key_len: 0, value_len: 0, form });
                     return Ok(Some(true));
                 }
                 Glance::Form(_) | Glance::Unclear => {}
@@ -389,7 +389,8 @@ impl<M: Memory> Handle<M> {
         } else if batch.reserved.is_some_and(|kind| kind != form.kind) {
             return Ok(Some(true));
         }
-        batch.lens.push((parts.key.len(), value.len(), form));
+        let (key_len, value_len) = (parts.key.len(), value.len());
+        batch.entries.push(CopiedEntry { key_len, value_len, form });
         batch.bytes.extend_from_slice(&self.scratch[parts.key]);
         batch.bytes.extend_from_slice(&self.scratch[value]);
         Ok(Some(true))

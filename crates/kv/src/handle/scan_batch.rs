@@ -11,8 +11,8 @@ use crate::locks::id::TransactionId;
 #[derive(Debug, Default)]
 pub(crate) struct ScanBatch {
     pub(crate) bytes: Vec<u8>,
-    /// Key length, value length and form of each entry, in the order of `bytes`.
-    pub(crate) lens: Vec<(usize, usize, Form)>,
+    /// The entries, in the order of `bytes`.
+    pub(crate) entries: Vec<CopiedEntry>,
     /// Copies only entries with such a fingerprint; `None`: all.
     pub(crate) fingerprints: Option<RangeInclusive<u8>>,
     /// For a [survey](Handle::survey): the kinds whose values are copied. It never needs keys.
@@ -27,19 +27,27 @@ pub(crate) struct ScanBatch {
     pub(crate) damaged: Option<GlobalAddr>,
 }
 
+/// An entry in a batch. Its key and then its value are in the bytes of the batch.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct CopiedEntry {
+    pub(crate) key_len: usize,
+    pub(crate) value_len: usize,
+    pub(crate) form: Form,
+}
+
 impl ScanBatch {
     pub(crate) fn clear(&mut self) {
         self.bytes.clear();
-        self.lens.clear();
+        self.entries.clear();
         self.damaged = None;
     }
 
     /// Calls `visit` with each entry.
     pub(crate) fn each(&self, mut visit: impl FnMut(&[u8], Entry<'_>)) {
         let mut rest = &self.bytes[..];
-        for (key, value, form) in &self.lens {
-            let (entry, next) = rest.split_at(key + value);
-            visit(&entry[..*key], Entry { form: *form, value: &entry[*key..] });
+        for CopiedEntry { key_len, value_len, form } in &self.entries {
+            let (entry, next) = rest.split_at(key_len + value_len);
+            visit(&entry[..*key_len], Entry { form: *form, value: &entry[*key_len..] });
             rest = next;
         }
     }

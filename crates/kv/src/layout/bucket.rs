@@ -1,6 +1,6 @@
 use rackpool_client::GlobalAddr;
 
-use crate::layout::hash::KeyHash;
+use crate::layout::hash::{KeyHash, MainBuckets};
 use crate::layout::slot::SlotWord;
 
 /// A bucket is one cache line of eight slots.
@@ -56,7 +56,7 @@ impl SegmentShape {
 
     #[inline]
     pub(crate) const fn path(self, hash: KeyHash) -> BucketPath {
-        let (first, second) = hash.mains(self.groups as u64 * 2);
+        let MainBuckets { first, second } = hash.mains(self.groups as u64 * 2);
         let (first, second) = (Self::main(first), Self::main(second));
         let (third, fourth) = (Self::overflow(first), Self::overflow(second));
         let len = if third == fourth { 3 } else { 4 };

@@ -14,6 +14,13 @@ const SEED: u64 = 0x7261_636b_706f_6f6c;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct KeyHash(u64);
 
+/// The two main buckets of a key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct MainBuckets {
+    pub(crate) first: u64,
+    pub(crate) second: u64,
+}
+
 impl KeyHash {
     const MAIN_BITS: u32 = 19;
     const FIRST_SHIFT: u32 = 18;
@@ -44,18 +51,19 @@ impl KeyHash {
         (self.0 >> Self::FINGERPRINT_SHIFT) as u8
     }
 
-    /// The two main buckets: different, and both below `mains`, which is at least 2.
+    /// The main buckets: different, and both below `mains`, which is at least 2.
     #[inline]
-    pub(crate) const fn mains(self, mains: u64) -> (u64, u64) {
+    pub(crate) const fn mains(self, mains: u64) -> MainBuckets {
         let first = Self::scale(self.0 >> Self::FIRST_SHIFT, mains);
         let second = Self::scale(self.0 >> Self::SECOND_SHIFT, mains);
-        if first != second {
-            (first, second)
+        let second = if first != second {
+            second
         } else if second + 1 == mains {
-            (first, 0)
+            0
         } else {
-            (first, second + 1)
-        }
+            second + 1
+        };
+        MainBuckets { first, second }
     }
 
     const fn scale(bits: u64, range: u64) -> u64 {
@@ -71,7 +79,7 @@ mod tests {
     fn mains_differ_and_are_in_range() {
         for mains in [2, 10, 340] {
             for key in 0..1000u32 {
-                let (first, second) = KeyHash::of(&key.to_le_bytes()).mains(mains);
+                let MainBuckets { first, second } = KeyHash::of(&key.to_le_bytes()).mains(mains);
                 assert!(first < mains && second < mains && first != second);
             }
         }

@@ -1,5 +1,5 @@
-//! The bytes of a table in the pool: hashes, words, objects, segments, the header. It only encodes
-//! and decodes.
+//! The bytes of a table in the pool: hashes, words, objects, segments, the header. These modules
+//! only encode and decode.
 
 pub(crate) mod bucket;
 pub(crate) mod condition;

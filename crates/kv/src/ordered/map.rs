@@ -5,8 +5,14 @@ use crate::ordered::node::MapNode;
 use crate::ordered::search::SearchTarget;
 use crate::ordered::{Direction, KeyRange, MapId, OrderedError, OrderedMaps};
 
-/// A key and its value.
-pub type Pair = (Vec<u8>, Vec<u8>);
+/// An entry of an ordered map.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MapEntry {
+    /// The key.
+    pub key: Vec<u8>,
+    /// The value.
+    pub value: Vec<u8>,
+}
 
 /// An ordered map from byte strings, in lexicographic order, to values.
 ///
@@ -104,12 +110,12 @@ impl<M: Memory> OrderedMap<'_, M> {
     }
 
     /// The entry with the least key.
-    pub fn first(&mut self) -> Result<Option<Pair>, OrderedError<M::Error>> {
+    pub fn first(&mut self) -> Result<Option<MapEntry>, OrderedError<M::Error>> {
         Ok(self.range(&KeyRange::ALL, Direction::Forward, 1)?.pop())
     }
 
     /// The entry with the greatest key.
-    pub fn last(&mut self) -> Result<Option<Pair>, OrderedError<M::Error>> {
+    pub fn last(&mut self) -> Result<Option<MapEntry>, OrderedError<M::Error>> {
         Ok(self.range(&KeyRange::ALL, Direction::Backward, 1)?.pop())
     }
 

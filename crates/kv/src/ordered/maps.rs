@@ -23,8 +23,8 @@ use crate::ordered::{MapId, OrderedError, OrderedMap};
 ///     let mut map = maps.map(id);
 ///     map.insert(b"rack", b"7")?;
 ///     map.insert(b"page", b"12")?;
-///     let pairs = map.range(&KeyRange::ALL, Direction::Forward, 10)?;
-///     assert_eq!(pairs[0], (b"page".to_vec(), b"12".to_vec()));
+///     let entries = map.range(&KeyRange::ALL, Direction::Forward, 10)?;
+///     assert_eq!((&entries[0].key[..], &entries[0].value[..]), (&b"page"[..], &b"12"[..]));
 ///     map.destroy()?;
 ///     Ok(())
 /// }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use xxhash_rust::xxh3::xxh3_64;
 
 use crate::memory::Memory;
-use crate::ordered::map::Pair;
+use crate::ordered::map::MapEntry;
 use crate::ordered::node::MapNode;
 use crate::ordered::search::SearchTarget;
 use crate::ordered::{OrderedError, OrderedMap};
@@ -75,15 +75,19 @@ impl<M: Memory> OrderedMap<'_, M> {
         range: &KeyRange<'_>,
         direction: Direction,
         limit: usize,
-    ) -> Result<Vec<Pair>, OrderedError<M::Error>> {
-        let mut pairs = Vec::new();
+    ) -> Result<Vec<MapEntry>, OrderedError<M::Error>> {
+        let mut entries = Vec::new();
         if limit > 0 {
             self.visit(range, direction, |key, value| {
-                pairs.push((key.to_vec(), value.to_vec()));
-                if pairs.len() < limit { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+                entries.push(MapEntry { key: key.to_vec(), value: value.to_vec() });
+                if entries.len() < limit {
+                    ControlFlow::Continue(())
+                } else {
+                    ControlFlow::Break(())
+                }
             })?;
         }
-        Ok(pairs)
+        Ok(entries)
     }
 
     /// Calls `visit` with each entry of a range, in order, until it breaks. The guarantees are

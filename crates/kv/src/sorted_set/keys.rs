@@ -108,9 +108,16 @@ pub(super) fn parse_order_key(key: &[u8]) -> Option<(Vec<u8>, Truth)> {
     Some((member, Truth { score, nonce: u64::from_be_bytes(*nonce) }))
 }
 
-/// The keys of the order entries of a range of scores: lower bound (included) and upper bound
-/// (excluded).
-pub(super) fn order_bounds(range: &ScoreRange) -> (Vec<u8>, Vec<u8>) {
+/// The keys of the order entries of a range of scores.
+pub(super) struct OrderBounds {
+    /// The lower bound, included.
+    pub(super) from: Vec<u8>,
+    /// The upper bound, excluded.
+    pub(super) to: Vec<u8>,
+}
+
+/// The bounds of the order entries of a range of scores.
+pub(super) fn order_bounds(range: &ScoreRange) -> OrderBounds {
     // No score has all bits set; that would be a NaN.
     let from = match range.min {
         Bound::Included(min) => score_key(min.ordered_bits()),
@@ -122,7 +129,7 @@ pub(super) fn order_bounds(range: &ScoreRange) -> (Vec<u8>, Vec<u8>) {
         Bound::Excluded(max) => score_key(max.ordered_bits()),
         Bound::Unbounded => vec![ORDER + 1],
     };
-    (from, to)
+    OrderBounds { from, to }
 }
 
 fn score_key(bits: u64) -> Vec<u8> {

@@ -1,8 +1,8 @@
 use std::ops::{Bound, ControlFlow};
 
 use crate::memory::Memory;
-use crate::ordered::{Direction, KeyRange, OrderedError};
-use crate::sorted_set::keys::{OrderEntryState, order_bounds, parse_order_key};
+use crate::ordered::{Direction, KeyRange, MapEntry, OrderedError};
+use crate::sorted_set::keys::{OrderBounds, OrderEntryState, order_bounds, parse_order_key};
 use crate::sorted_set::{ScoreRange, Scored, SortedSet};
 
 /// The most order entries that one read fetches.
@@ -20,7 +20,7 @@ pub(super) struct Stretch {
 
 impl Stretch {
     pub(super) fn new(range: &ScoreRange, reverse: bool) -> Self {
-        let (from, to) = order_bounds(range);
+        let OrderBounds { from, to } = order_bounds(range);
         let direction = if reverse { Direction::Backward } else { Direction::Forward };
         Self { from: Bound::Included(from), to: Bound::Excluded(to), direction }
     }
@@ -65,7 +65,7 @@ impl<M: Memory> SortedSet<'_, M> {
             let entries = self.map.range(&stretch.range(), stretch.direction, chunk)?;
             let is_last = entries.len() < chunk;
             let mut last = Vec::new();
-            for (key, state) in entries {
+            for MapEntry { key, value: state } in entries {
                 if let Some(scored) = self.confirmed(&key, &state)?
                     && visit(scored).is_break()
                 {
@@ -102,7 +102,7 @@ impl<M: Memory> SortedSet<'_, M> {
             let entries = self.map.range(&stretch.range(), stretch.direction, CHUNK)?;
             let is_last = entries.len() < CHUNK;
             let mut last = Vec::new();
-            for (key, state) in entries {
+            for MapEntry { key, value: state } in entries {
                 // A *tentative* entry may still come to count.
                 if OrderEntryState::decode(&state) == Some(OrderEntryState::Closing)
                     && self.confirmed(&key, &state)?.is_none()

@@ -39,6 +39,20 @@ pub fn device_bytes(file: impl AsFd, machine: &HostFiles) -> Option<u64> {
     examine(&file, Path::new(""), machine).ok().map(|device| device.bytes)
 }
 
+/// A device that this process has opened and locked.
+struct OpenDevice {
+    file: File,
+    device: DaxDevice,
+    lock: MemoryLock,
+}
+
+/// The mapped parts of a device.
+struct DeviceMappings {
+    frames: Mapping,
+    /// The last piece, which holds the mark.
+    mark: Mapping,
+}
+
 fn examine(file: &File, path: &Path, machine: &HostFiles) -> Result<DaxDevice, MemoryError> {
     let refuse = |why: &str| MemoryError::NotDax { path: path.to_path_buf(), why: why.into() };
     let found = file.metadata().map_err(system("examine", path.display()))?;
@@ -66,8 +80,8 @@ pub(super) fn create(
     path: &Path,
     memory: MemoryId,
 ) -> Result<RackMemory, MemoryError> {
-    let (file, device, lock) = open_device(place, path)?;
-    let (mapping, mark) = map(place, &file, device, path)?;
+    let OpenDevice { file, device, lock } = open_device(place, path)?;
+    let DeviceMappings { frames: mapping, mark } = map(place, &file, device, path)?;
     let mut warnings = Vec::new();
     if owner(&mark)?.is_some() {
         warnings.push(format!(
@@ -87,8 +101,8 @@ pub(super) fn open(
     path: &Path,
     memory: MemoryId,
 ) -> Result<RackMemory, MemoryError> {
-    let (file, device, lock) = open_device(place, path)?;
-    let (mapping, mark) = map(place, &file, device, path)?;
+    let OpenDevice { file, device, lock } = open_device(place, path)?;
+    let DeviceMappings { frames: mapping, mark } = map(place, &file, device, path)?;
     if owner(&mark)? != Some(memory) {
         return Err(MemoryError::DaxForeign(path.to_path_buf()));
     }
@@ -96,10 +110,7 @@ pub(super) fn open(
     Ok(RackMemory { mapping, file, lock, pages, warnings: Vec::new() })
 }
 
-fn open_device(
-    place: &MemoryPlace<'_>,
-    path: &Path,
-) -> Result<(File, DaxDevice, MemoryLock), MemoryError> {
+fn open_device(place: &MemoryPlace<'_>, path: &Path) -> Result<OpenDevice, MemoryError> {
     let file = file::open(path)?.ok_or_else(|| MemoryError::NotDax {
         path: path.to_path_buf(),
         why: "it is not there".into(),
@@ -111,7 +122,7 @@ fn open_device(
         return Err(MemoryError::DaxTooSmall { path: path.to_path_buf(), bytes, align });
     }
     let lock = MemoryLock::of(path)?;
-    Ok((file, device, lock))
+    Ok(OpenDevice { file, device, lock })
 }
 
 /// Maps the frames and the mark.
@@ -120,12 +131,12 @@ fn map(
     file: &File,
     device: DaxDevice,
     path: &Path,
-) -> Result<(Mapping, Mapping), MemoryError> {
+) -> Result<DeviceMappings, MemoryError> {
     let frames = Mapping::new(file, place.bytes).map_err(system("map", path.display()))?;
     // The device's size need not be a multiple of its alignment.
     let last = (device.bytes / device.align - 1) * device.align;
     let mark = Mapping::from(file, last, device.align).map_err(system("map", path.display()))?;
-    Ok((frames, mark))
+    Ok(DeviceMappings { frames, mark })
 }
 
 /// Reads the mark: the id of the memory on the device, or `None` without a valid mark. The mark
@@ -246,7 +257,7 @@ mod tests {
             assert!(refused(too_much).contains("--memory 6291456"), "{}", refused(too_much));
         }
         assert!(refused(3 << 20).contains("needs a multiple of 2 MiB"));
-        let (_file, device, lock) = open_device(&place(6 << 20), &path).unwrap();
+        let OpenDevice { file: _file, device, lock } = open_device(&place(6 << 20), &path).unwrap();
         assert_eq!(device, DaxDevice { bytes: 9 << 20, align: 2 << 20 });
         assert!(refused(6 << 20).contains("in use by another rack daemon"));
         drop(lock);
