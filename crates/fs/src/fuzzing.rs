@@ -1,12 +1,12 @@
 //! The records that mounts read and other mounts wrote, for `rackpool-fuzz`.
 
-use crate::acl::Acl;
-use crate::directory::{TrieNode, encode_leaf};
-use crate::inode::Inode;
-use crate::locks::Locks;
-use crate::remove::{encode_orphans, orphans_in};
-use crate::session::Session;
-use crate::superblock::VolumeSuperblock;
+use crate::format::acl::Acl;
+use crate::format::directory_node::{TrieNode, encode_leaf};
+use crate::format::file_locks::Locks;
+use crate::format::inode::Inode;
+use crate::format::orphans::{encode_orphans, orphans_in};
+use crate::format::session::Session;
+use crate::format::superblock::VolumeSuperblock;
 
 /// Decodes a record of the kind that its first byte selects. It is either refused or equal after
 /// encoding and decoding it again.

@@ -1,6 +1,5 @@
 //! A thread's handles of the tables, and operations on keys.
 
-use crate::collections::LargeMaps;
 use std::sync::Arc;
 
 use rackpool_client::Pool;
@@ -8,6 +7,7 @@ use rackpool_kv::ordered::{MapId, OrderedMaps};
 use rackpool_kv::sorted_set::SortedSet;
 use rackpool_kv::{Committer, Entry, EntryChange, Form, Handle, ValueKind, Version, now_ms};
 
+use crate::collections::LargeMaps;
 use crate::failure::{DAMAGED, Failure, WRONG_TYPE};
 use crate::values::{self, LargeMap, SORTED_SET};
 use crate::watches::Watches;

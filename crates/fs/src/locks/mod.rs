@@ -1,23 +1,18 @@
 //! Locks of files, which hold between all mounts: docs/design/fs.md, "Locks".
 
 mod index;
-mod ranges;
-mod record;
 
-use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::Ordering;
-
-pub(crate) use ranges::Locks;
-pub use ranges::{LockFamily, LockMode, LockOwner, LockRange};
 
 use crate::attr::Ino;
 use crate::error::FsError;
-use crate::file::OpenFile;
-use crate::keys;
-use crate::store::FsTransaction;
+use crate::format::file_locks::{HeldLock, LockFamily, LockMode, LockOwner, LockRange, Locks};
+use crate::format::keys;
+use crate::volume::open_file::OpenFile;
+use crate::volume::own_locks::{ContentsVersion, OwnLocks, OwnerState};
+use crate::volume::transaction::FsTransaction;
 use crate::volume::{Volume, lock};
 use crate::volume_memory::VolumeMemory;
-use ranges::HeldLock;
 
 /// A lock request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,15 +43,6 @@ pub enum LockOutcome {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Outdated(ContentsVersion);
 
-/// A version of the contents.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct ContentsVersion {
-    turn: u64,
-    /// Number of writes of this mount. A write in progress while the cache was dropped may have let
-    /// a reader cache the old bytes again.
-    writes: u64,
-}
-
 /// A conflicting lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OtherLock {
@@ -71,39 +57,6 @@ pub struct OtherLock {
     /// Whether a descriptor that its owner, in this mount, has used for a request was closed: the
     /// lock may be about to be released.
     pub is_closing: bool,
-}
-
-/// A mount's knowledge of its locks of a file that it has open.
-#[derive(Debug, Default)]
-pub(crate) struct OwnLocks {
-    /// Set if the mount may be listed in the file's record or in its own index.
-    may_stand: bool,
-    /// Set if the mount is certainly listed in the index.
-    stands: bool,
-    /// The version at which all cached contents were dropped; nothing older is cached.
-    seen: Option<ContentsVersion>,
-    /// Owners that may have locks.
-    owners: BTreeMap<LockOwner, OwnerState>,
-}
-
-#[derive(Debug, Default)]
-struct OwnerState {
-    /// The open file descriptions that its requests came through.
-    handles: BTreeSet<u64>,
-    /// Set while its locks still have to be released, because the pool failed.
-    is_due: bool,
-    /// Set when a descriptor that it has used for a request was closed.
-    is_closing: bool,
-}
-
-impl OwnLocks {
-    /// Advances the cached turn from `before` to `now`: this mount has made that step itself.
-    fn advance(&mut self, before: u64, now: u64) -> Option<ContentsVersion> {
-        if let Some(seen) = self.seen.as_mut().filter(|seen| seen.turn == before) {
-            seen.turn = now;
-        }
-        self.seen
-    }
 }
 
 impl<M: VolumeMemory> FsTransaction<'_, M> {

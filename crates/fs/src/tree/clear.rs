@@ -4,14 +4,14 @@ use std::collections::HashSet;
 
 use rackpool_client::{GlobalAddr, WriteRequest};
 
-use super::link::ZEROS;
-use super::{
+use crate::attr::Ino;
+use crate::error::FsError;
+use crate::format::inode::Inode;
+use crate::format::word::{
     BLOCK_BYTES, BLOCK_LEN, Branch, CLUSTER_BYTES, CLUSTER_LEN, LEVELS, NODE_BITS, NODE_LEN,
     TreeWord, WordKind, plus,
 };
-use crate::attr::Ino;
-use crate::error::FsError;
-use crate::inode::Inode;
+use crate::tree::link::ZEROS;
 use crate::volume::Volume;
 use crate::volume_memory::VolumeMemory;
 

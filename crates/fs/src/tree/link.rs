@@ -4,8 +4,8 @@
 use rackpool_client::{GlobalAddr, PublishCas, PublishMode, WriteRequest};
 use rackpool_kv::{CasError, ReadRequest, ReservedObject};
 
-use super::{CLUSTER_LEN, TreeWord, WordKind, plus};
 use crate::error::FsError;
+use crate::format::word::{CLUSTER_LEN, TreeWord, WordKind, plus};
 use crate::volume::{Volume, lock};
 use crate::volume_memory::VolumeMemory;
 
@@ -35,7 +35,7 @@ impl LinkOutcome {
 }
 
 /// Zeros to write from, as many as the largest object has.
-pub(super) static ZEROS: [u8; CLUSTER_LEN] = [0; CLUSTER_LEN];
+pub(crate) static ZEROS: [u8; CLUSTER_LEN] = [0; CLUSTER_LEN];
 
 const TOKEN_BYTES: u64 = 8;
 
@@ -212,7 +212,7 @@ impl<M: VolumeMemory> Volume<M> {
 
     /// Makes a word a hole and frees the object it leads to, which must lead to nothing itself. The
     /// caller must make sure that nothing else uses the file meanwhile.
-    pub(super) fn unlink_word(&self, at: GlobalAddr, word: TreeWord) -> Result<(), FsError> {
+    pub(crate) fn unlink_word(&self, at: GlobalAddr, word: TreeWord) -> Result<(), FsError> {
         while !self.try_unlink(at, word)? {
             match TreeWord(self.raw_word(at)?) {
                 now if now.is_hole() => return Ok(()),

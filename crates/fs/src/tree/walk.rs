@@ -5,14 +5,14 @@ use std::sync::PoisonError;
 
 use rackpool_client::GlobalAddr;
 
-use super::{
-    Branch, CLUSTER_BLOCKS, CLUSTER_BYTES, InitialContents, LEVELS, NODE_BITS, NODE_WORDS,
-    TreeWord, WordKind, plus,
-};
 use crate::error::FsError;
-use crate::file::OpenFile;
-use crate::number_map::Numbered;
+use crate::format::word::{
+    Branch, CLUSTER_BLOCKS, CLUSTER_BYTES, LEVELS, NODE_BITS, NODE_WORDS, TreeWord, WordKind, plus,
+};
+use crate::tree::link::InitialContents;
 use crate::volume::Volume;
+use crate::volume::number_map::Numbered;
+use crate::volume::open_file::OpenFile;
 use crate::volume_memory::VolumeMemory;
 
 /// A stretch of a file that is all data or all hole.
@@ -193,9 +193,9 @@ impl<M: VolumeMemory> Volume<M> {
         if word.kind() != Some(WordKind::Split) {
             return Ok(Extent { is_data: !word.is_hole(), end });
         }
-        let block = offset / super::BLOCK_BYTES;
+        let block = offset / crate::format::word::BLOCK_BYTES;
         let is_data = !self.block(file, word, block)?.is_hole();
-        Ok(Extent { is_data, end: (block + 1).saturating_mul(super::BLOCK_BYTES) })
+        Ok(Extent { is_data, end: (block + 1).saturating_mul(crate::format::word::BLOCK_BYTES) })
     }
 }
 

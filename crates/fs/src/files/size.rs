@@ -11,12 +11,13 @@ use std::sync::atomic::Ordering;
 use rackpool_client::GlobalAddr;
 
 use crate::attr::{AllocateMode, Ino, Timestamp};
-use crate::contents::MAX_SIZE;
 use crate::error::FsError;
-use crate::file::OpenFile;
-use crate::inode::Inode;
-use crate::store::Updated;
-use crate::tree::{BLOCK_BYTES, CLUSTER_BYTES, InitialContents, LinkOutcome, WordKind};
+use crate::files::contents::MAX_SIZE;
+use crate::format::inode::Inode;
+use crate::format::word::{BLOCK_BYTES, CLUSTER_BYTES, WordKind};
+use crate::tree::link::{InitialContents, LinkOutcome};
+use crate::volume::open_file::OpenFile;
+use crate::volume::transaction::Updated;
 use crate::volume::{Volume, lock};
 use crate::volume_memory::VolumeMemory;
 

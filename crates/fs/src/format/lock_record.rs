@@ -11,10 +11,10 @@
 //! Numbers without a size are of variable length, so that a program that has locked a thousand
 //! records finds room.
 
-use super::ranges::{HeldLock, LockFamily, LockMode, LockOwner, LockRange, Locks};
-use crate::codec::{Reader, put_short_number};
 use crate::error::FsError;
-use crate::session::Session;
+use crate::format::codec::{Reader, put_short_number};
+use crate::format::file_locks::{HeldLock, LockFamily, LockMode, LockOwner, LockRange, Locks};
+use crate::format::session::Session;
 
 /// The most bytes of a record: a transaction keeps the old and the new record in one object that
 /// must fit into the smallest page.

@@ -5,8 +5,8 @@ use std::collections::HashSet;
 use rackpool_client::GlobalAddr;
 use rackpool_kv::{KvError, Memory, Table};
 
-use crate::superblock::{VolumeSuperblock, table_of};
-use crate::tree::{HEAD_LEN, NODE_LEN, TreeWord, WordKind, plus};
+use crate::format::superblock::{VolumeSuperblock, table_of};
+use crate::format::word::{HEAD_LEN, NODE_LEN, TreeWord, WordKind, plus};
 
 /// Calls `visit` with each object of the volume whose superblock is at `addr`: the superblock, its
 /// table, heads and contents of files. It only reads, and skips what it cannot read; returns the

@@ -6,34 +6,19 @@
 //! head (64 B)   0 inode u64, 0 if free | 8 word of the first cluster | 16 words of trees of level 1 to 6
 //! ```
 
-use std::collections::HashSet;
-
 use rackpool_client::GlobalAddr;
 
 use crate::attr::Ino;
 use crate::error::FsError;
-use crate::inode::Inode;
-use crate::keys;
-use crate::store::Updated;
-use crate::superblock::VolumeSuperblock;
-use crate::tree::{HEAD_LEN, InitialContents, LinkOutcome, NODE_LEN, WordKind, plus};
+use crate::format::inode::Inode;
+use crate::format::keys;
+use crate::format::superblock::VolumeSuperblock;
+use crate::format::word::{HEAD_LEN, NODE_LEN, WordKind, plus};
+use crate::tree::link::{InitialContents, LinkOutcome};
+use crate::volume::page_hints::PageHints;
+use crate::volume::transaction::Updated;
 use crate::volume::{Volume, lock};
 use crate::volume_memory::VolumeMemory;
-
-/// What a mount knows of the pages of heads. Heads marked free here may have been taken since.
-#[derive(Debug, Default)]
-pub(crate) struct PageHints {
-    pages: Vec<GlobalAddr>,
-    known: HashSet<u64>,
-    /// Heads that were free when their page was read.
-    free: Vec<GlobalAddr>,
-    /// Index of the next page to search for free heads.
-    next: usize,
-    /// Pages created since the search last started at the first page.
-    made: usize,
-    /// Index of the page that was last searched for abandoned heads.
-    scrubbed: Option<usize>,
-}
 
 const NEXT_PAGE: u64 = 8;
 

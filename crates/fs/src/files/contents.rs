@@ -7,12 +7,11 @@ use rackpool_kv::ReadRequest;
 
 use crate::attr::{Ino, Timestamp};
 use crate::error::FsError;
-use crate::file::OpenFile;
-use crate::inode::Inode;
-use crate::store::Updated;
-use crate::tree::{
-    BLOCK_BYTES, CLUSTER_BYTES, InitialContents, LinkOutcome, TreeWord, WordKind, plus,
-};
+use crate::format::inode::Inode;
+use crate::format::word::{BLOCK_BYTES, CLUSTER_BYTES, TreeWord, WordKind, plus};
+use crate::tree::link::{InitialContents, LinkOutcome};
+use crate::volume::open_file::OpenFile;
+use crate::volume::transaction::Updated;
 use crate::volume::{Volume, lock};
 use crate::volume_memory::VolumeMemory;
 

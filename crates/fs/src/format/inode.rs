@@ -8,9 +8,9 @@
 //! ```
 
 use crate::attr::{Attr, Caller, FileType, Ino, Timestamp};
-use crate::codec::{Reader, put_long, put_short};
 use crate::error::FsError;
-use crate::session::Session;
+use crate::format::codec::{Reader, put_long, put_short};
+use crate::format::session::Session;
 
 /// An inode as stored in the table.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -8,8 +8,8 @@ use rackpool_kv::{KeyChange, Transactor};
 
 use crate::attr::Ino;
 use crate::error::FsError;
-use crate::inode::Inode;
-use crate::keys;
+use crate::format::inode::Inode;
+use crate::format::keys;
 use crate::volume::{Volume, lock};
 use crate::volume_memory::VolumeMemory;
 

@@ -1,105 +1,21 @@
-//! Directories: a trie of nodes over the hashes of names.
-//!
-//! ```text
-//! node   0 0: a leaf, its entries sorted | 1: split into 16 by the next digit of the hash
-//! entry  0 position u64 | 8 inode u64 | 16 kind u8 | 17 length u8 | name
-//! position  61 hash (50) 12 | 11 count of equal hashes 0
-//! ```
-//!
-//! A missing node is an empty leaf. A split node stays split until its directory is removed.
+//! Directories: searching and changing their tries.
 
 use rackpool_kv::KeyChange;
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use crate::attr::{FileType, Ino};
-use crate::codec::{Reader, put_short};
 use crate::error::FsError;
-use crate::inode::{kind_from_byte, kind_to_byte};
-use crate::keys;
-use crate::store::FsTransaction;
+use crate::format::directory_node::{
+    COUNT_BITS, DIGIT_BITS, DirEntry, DirectoryNode, HASH_BITS, LEAF_BYTES, MAX_DEPTH, NodePath,
+    SPLIT, TrieNode, encode_leaf, prefix,
+};
+use crate::format::keys;
 use crate::volume::Volume;
+use crate::volume::transaction::FsTransaction;
 use crate::volume_memory::VolumeMemory;
 
-pub(crate) const HASH_BITS: u32 = 50;
-const COUNT_BITS: u32 = 12;
-const DIGIT_BITS: u32 = 4;
-/// Leaves of this depth are never split.
-pub(crate) const MAX_DEPTH: u8 = 12;
-/// A larger leaf is split. A leaf of this size and its lock are still read in one access.
-const LEAF_BYTES: usize = 880;
 /// The most split nodes that a mount remembers; beyond it the mount forgets all of them.
 const MAX_SPLITS: usize = 1 << 17;
-const LEAF: u8 = 0;
-const SPLIT: u8 = 1;
-
-/// An entry of a directory.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct DirEntry {
-    pub(crate) position: u64,
-    pub(crate) ino: Ino,
-    pub(crate) kind: FileType,
-    pub(crate) name: Vec<u8>,
-}
-
-/// A decoded node.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum TrieNode {
-    Leaf(Vec<DirEntry>),
-    Split,
-}
-
-impl TrieNode {
-    pub(crate) fn decode(bytes: Option<&[u8]>) -> Result<Self, FsError> {
-        let Some(bytes) = bytes else { return Ok(Self::Leaf(Vec::new())) };
-        let mut from = Reader::new(bytes, "a directory");
-        match from.u8()? {
-            LEAF => {}
-            SPLIT => return Ok(Self::Split),
-            _ => return Err(from.damaged()),
-        }
-        let mut entries = Vec::new();
-        while !from.is_empty() {
-            let (position, ino) = (from.u64()?, Ino(from.u64()?));
-            let kind = kind_from_byte(from.u8()?).ok_or(from.damaged())?;
-            entries.push(DirEntry { position, ino, kind, name: from.short()?.to_vec() });
-        }
-        Ok(Self::Leaf(entries))
-    }
-}
-
-/// Encodes a leaf; `None` for an empty one, which the table does not store.
-pub(crate) fn encode_leaf(entries: &[DirEntry]) -> Option<Vec<u8>> {
-    if entries.is_empty() {
-        return None;
-    }
-    let mut bytes = vec![LEAF];
-    for entry in entries {
-        bytes.extend_from_slice(&entry.position.to_le_bytes());
-        bytes.extend_from_slice(&entry.ino.0.to_le_bytes());
-        bytes.push(kind_to_byte(entry.kind));
-        put_short(&mut bytes, &entry.name);
-    }
-    Some(bytes)
-}
-
-/// The first `depth` digits of a hash.
-pub(crate) const fn prefix(hash: u64, depth: u8) -> u64 {
-    hash >> (HASH_BITS - DIGIT_BITS * depth as u32)
-}
-
-/// A node of the trie.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct NodePath {
-    pub(crate) depth: u8,
-    pub(crate) prefix: u64,
-}
-
-/// A node of the trie of one directory.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct DirectoryNode {
-    pub(crate) directory: Ino,
-    pub(crate) place: NodePath,
-}
 
 /// The leaf that covers a hash, as it is stored.
 pub(crate) struct FoundLeaf {
@@ -112,13 +28,6 @@ pub(crate) struct FoundLeaf {
 struct Leaf {
     place: NodePath,
     entries: Vec<DirEntry>,
-}
-
-impl NodePath {
-    /// The first hash behind the hashes of this node.
-    pub(crate) const fn end(self) -> u64 {
-        (self.prefix + 1) << (HASH_BITS - DIGIT_BITS * self.depth as u32)
-    }
 }
 
 impl<M: VolumeMemory> Volume<M> {
@@ -317,7 +226,7 @@ mod tests {
             bytes in proptest::collection::vec(proptest::num::u8::ANY, 0..300),
         ) {
             let _ = TrieNode::decode(Some(&bytes));
-            let _ = TrieNode::decode(Some(&[&[LEAF][..], &bytes].concat()));
+            let _ = TrieNode::decode(Some(&[&[crate::format::directory_node::LEAF][..], &bytes].concat()));
         }
     }
 }

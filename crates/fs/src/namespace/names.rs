@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use crate::attr::{Attr, Caller, FileType, Ino, NewNode, Timestamp};
 use crate::error::FsError;
-use crate::file::OpenFile;
-use crate::inode::Inode;
-use crate::keys;
-use crate::store::FsTransaction;
+use crate::format::inode::Inode;
+use crate::format::keys;
+use crate::volume::open_file::OpenFile;
+use crate::volume::transaction::FsTransaction;
 use crate::volume::{Volume, lock};
 use crate::volume_memory::VolumeMemory;
 

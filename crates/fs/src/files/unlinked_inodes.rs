@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 
 use crate::attr::{FileType, Ino};
 use crate::error::FsError;
-use crate::file::OpenFile;
+use crate::volume::open_file::OpenFile;
 use crate::volume::{Volume, lock};
 use crate::volume_memory::VolumeMemory;
 

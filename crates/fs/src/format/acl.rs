@@ -10,9 +10,9 @@
 //! stored. The kernel checks permissions.
 
 use crate::attr::FileType;
-use crate::codec::Reader;
 use crate::error::FsError;
-use crate::inode::Inode;
+use crate::format::codec::Reader;
+use crate::format::inode::Inode;
 
 /// The attribute with the access ACL.
 pub(crate) const ACCESS: &[u8] = b"system.posix_acl_access";

@@ -1,9 +1,9 @@
 //! Attributes and extended attributes.
 
-use crate::acl;
 use crate::attr::{Attr, Caller, FileType, Ino, NewTime, SetAttr, Timestamp, XattrMode};
 use crate::error::FsError;
-use crate::inode::Inode;
+use crate::format::acl;
+use crate::format::inode::Inode;
 use crate::volume::Volume;
 use crate::volume_memory::VolumeMemory;
 

@@ -1,8 +1,9 @@
 //! Reading directories.
 
 use crate::attr::{FileType, Ino, ReadDirEntry};
-use crate::directory::{FoundLeaf, HASH_BITS, TrieNode, hash_at};
 use crate::error::FsError;
+use crate::format::directory_node::{HASH_BITS, TrieNode};
+use crate::namespace::directory::{FoundLeaf, hash_at};
 use crate::volume::Volume;
 use crate::volume_memory::VolumeMemory;
 

@@ -1,7 +1,7 @@
 //! The keys of a volume's table; numbers in them are big-endian.
 
 use crate::attr::Ino;
-use crate::session::Session;
+use crate::format::session::Session;
 
 /// Number of lists of orphans: inodes without a name that are not freed yet.
 pub(crate) const ORPHAN_LISTS: u8 = 16;

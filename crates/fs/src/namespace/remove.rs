@@ -2,11 +2,12 @@
 
 use crate::attr::{FileType, Ino, Timestamp};
 use crate::error::FsError;
-use crate::inode::Inode;
-use crate::keys;
-use crate::names::check_name;
-use crate::store::FsTransaction;
+use crate::format::inode::Inode;
+use crate::format::keys;
+use crate::format::orphans::{encode_orphans, orphans_in};
+use crate::namespace::names::check_name;
 use crate::volume::Volume;
+use crate::volume::transaction::FsTransaction;
 use crate::volume_memory::VolumeMemory;
 
 /// What remains of an inode that lost a name.
@@ -18,18 +19,6 @@ pub(crate) enum UnlinkOutcome {
     Orphan(Ino),
     /// It is in an orphan list with this mount among its sessions, which may still use it.
     Kept(Ino),
-}
-
-/// Decodes a list of orphans.
-pub(crate) fn orphans_in(value: Option<&[u8]>) -> Vec<Ino> {
-    let numbers = value.unwrap_or_default().as_chunks().0.iter();
-    numbers.map(|number| Ino(u64::from_le_bytes(*number))).collect()
-}
-
-/// Encodes a list of orphans; `None` for an empty one, which the table does not store.
-pub(crate) fn encode_orphans(orphans: &[Ino]) -> Option<Vec<u8>> {
-    let bytes: Vec<u8> = orphans.iter().flat_map(|ino| ino.0.to_le_bytes()).collect();
-    Some(bytes).filter(|bytes| !bytes.is_empty())
 }
 
 impl<M: VolumeMemory> Volume<M> {

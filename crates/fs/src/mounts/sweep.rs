@@ -1,12 +1,12 @@
 //! Housekeeping: clears up after mounts that are gone, and frees inodes without a name.
 
 use crate::attr::{FileType, Ino};
-use crate::directory::NodePath;
 use crate::error::FsError;
-use crate::keys::{self, ORPHAN_LISTS};
-use crate::remove::orphans_in;
-use crate::session::Session;
-use crate::store::Updated;
+use crate::format::directory_node::NodePath;
+use crate::format::keys::{self, ORPHAN_LISTS};
+use crate::format::orphans::orphans_in;
+use crate::format::session::Session;
+use crate::volume::transaction::Updated;
 use crate::volume::{MAX_SLOTS, Volume, lock};
 use crate::volume_memory::VolumeMemory;
 

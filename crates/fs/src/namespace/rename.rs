@@ -1,13 +1,13 @@
 //! Renaming.
 
 use crate::attr::{Caller, FileType, Ino, NewNode, RenameMode, Timestamp};
-use crate::directory::DirEntry;
 use crate::error::FsError;
-use crate::keys;
-use crate::names::{check_name, new_inode};
-use crate::remove::UnlinkOutcome;
-use crate::store::FsTransaction;
+use crate::format::directory_node::DirEntry;
+use crate::format::keys;
+use crate::namespace::names::{check_name, new_inode};
+use crate::namespace::remove::UnlinkOutcome;
 use crate::volume::Volume;
+use crate::volume::transaction::FsTransaction;
 use crate::volume_memory::VolumeMemory;
 
 /// A name in a directory.
@@ -197,7 +197,7 @@ impl<M: VolumeMemory> FsTransaction<'_, M> {
             }
             let value = self.peek(&keys::inode(at))?;
             let Some(value) = value else { return Err(self.torn("a directory has no parent")) };
-            at = crate::inode::Inode::decode(&value)?.parent;
+            at = crate::format::inode::Inode::decode(&value)?.parent;
         }
         Err(FsError::Damaged("directories in a circle"))
     }

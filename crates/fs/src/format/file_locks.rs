@@ -1,6 +1,6 @@
 //! Which ranges of a file are locked: the rules of POSIX, without pool memory or mounts.
 
-use crate::session::Session;
+use crate::format::session::Session;
 
 /// The two families of locks. They are independent of each other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
