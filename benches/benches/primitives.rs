@@ -7,8 +7,8 @@ use rackpool_benches::names;
 use rackpool_model::{Access, FrameId, PageEvent, PageId, PageWord};
 use rackpool_ring::call::{Answer, CallCell, VALUES};
 use rackpool_ring::data::DataRing;
-use rackpool_ring::request::{ARGUMENTS, Entry, Request, RequestRing, RingHeader};
-use rackpool_shm::access::{AccessSlot, Intent, PageWordRef};
+use rackpool_ring::request::{ARGUMENTS, Request, RequestRing, RingEntry, RingHeader};
+use rackpool_shm::access::{AccessIntent, AccessSlot, PageWordRef};
 use rackpool_sync::atomic::AtomicU64;
 use rackpool_sync::barrier::Barrier;
 use rackpool_wire::peer::PeerRequest;
@@ -21,7 +21,7 @@ fn access(criterion: &mut Criterion) {
         criterion.bench_function(&name, |bench| {
             bench.iter(|| {
                 let word = PageWordRef::new(&cell);
-                drop(black_box(slot.enter(FrameId(3), Intent::Read, word, live, barrier)));
+                drop(black_box(slot.enter(FrameId(3), AccessIntent::Read, word, live, barrier)));
             });
         });
     }
@@ -29,7 +29,7 @@ fn access(criterion: &mut Criterion) {
 
 fn ring(criterion: &mut Criterion) {
     let header = RingHeader::default();
-    let entries: Vec<Entry> = (0..64).map(|_| Entry::default()).collect();
+    let entries: Vec<RingEntry> = (0..64).map(|_| RingEntry::default()).collect();
     let ring = RequestRing::new(&header, &entries);
     let request =
         Request { code: 1, cell: 2, thread: 3, call: 4, life: 5, arguments: [6; ARGUMENTS] };

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use dashmap::DashMap;
 use rackpool_client::{ClientOptions, Pool, RackId};
 use rackpool_cluster::{Cluster, ClusterOptions};
-use rackpool_kv::{Options, Table as KvTable};
+use rackpool_kv::{Table as KvTable, TableOptions};
 use rand::SeedableRng;
 use rand::rngs::SmallRng;
 use rand::seq::SliceRandom;
@@ -27,7 +27,7 @@ pub fn run(table: &mut Table) -> anyhow::Result<()> {
     let cluster = Cluster::start(options)?;
     let pool = Arc::new(Pool::open(ClientOptions::new(&cluster.options().dir, RackId(0)))?);
     pin_self(0)?;
-    let kv = KvTable::create(Arc::clone(&pool), &Options::default())?;
+    let kv = KvTable::create(Arc::clone(&pool), &TableOptions::default())?;
     let mut handle = kv.handle();
     let map: DashMap<Vec<u8>, Vec<u8>> = DashMap::new();
     let value = vec![3; 64];

@@ -32,8 +32,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use rackpool_ring::call::{Answer, CallCell, VALUES};
-use rackpool_ring::data::{Block, DataRing};
-use rackpool_ring::request::{ARGUMENTS, Entry, Request, RequestRing, RingHeader};
+use rackpool_ring::data::{DataBlock, DataRing};
+use rackpool_ring::request::{ARGUMENTS, Request, RequestRing, RingEntry, RingHeader};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 
@@ -130,8 +130,8 @@ fn compare(
 }
 
 struct Rings {
-    local: (RingHeader, Vec<Entry>),
-    remote: (RingHeader, Vec<Entry>),
+    local: (RingHeader, Vec<RingEntry>),
+    remote: (RingHeader, Vec<RingEntry>),
     data: DataRing,
     cells: Vec<CallCell>,
     way: Way,
@@ -140,7 +140,7 @@ struct Rings {
 
 impl Rings {
     fn new(way: Way) -> Self {
-        let ring = || (RingHeader::default(), (0..ENTRIES).map(|_| Entry::default()).collect());
+        let ring = || (RingHeader::default(), (0..ENTRIES).map(|_| RingEntry::default()).collect());
         // With one ring an entry stands for the message in the data ring, so all memory is the data
         // ring's.
         let data = if way == Way::Two { MEMORY - 2 * RING } else { MEMORY };
@@ -278,7 +278,7 @@ struct Wish {
 
 struct Call {
     number: u32,
-    block: Option<Block>,
+    block: Option<DataBlock>,
 }
 
 /// The clients' threads: returns their requests, and the intervals in which their loop was without
@@ -332,7 +332,7 @@ fn post(rings: &Rings, wish: Wish, thread: usize, number: u32) -> Option<Call> {
         thread: 0,
         call: number,
         life: 0,
-        arguments: [block.as_ref().map_or(0, Block::offset); ARGUMENTS],
+        arguments: [block.as_ref().map_or(0, DataBlock::offset); ARGUMENTS],
     };
     if rings.ring(wish.is_remote).push(&[request]).is_err() {
         block.into_iter().for_each(|block| rings.data.give_back(block));

@@ -2,9 +2,9 @@
 
 use std::collections::VecDeque;
 
-use rackpool_ring::client_file::Route;
-use rackpool_shm::access::Intent;
-use rackpool_shm::window::Atomic;
+use rackpool_ring::client_file::RingKind;
+use rackpool_shm::access::AccessIntent;
+use rackpool_shm::window::AtomicOperation;
 use rackpool_wire::rack::RackAnswer;
 
 use crate::atomics::request;
@@ -18,7 +18,7 @@ use crate::{AccessError, GlobalAddr};
 #[derive(Debug)]
 pub(crate) struct Wanted {
     pub(crate) addr: GlobalAddr,
-    pub(crate) atomic: Atomic,
+    pub(crate) atomic: AtomicOperation,
     pub(crate) before: u64,
 }
 
@@ -65,7 +65,7 @@ impl Thread {
         self.check(addr, 8)?;
         if self.goes_out(addr)? {
             let (connection, request) = (&self.connection, request(addr, atomic));
-            let posted = self.calls.stage(connection, request, Route::Remote, None, deadline)?;
+            let posted = self.calls.stage(connection, request, RingKind::Remote, None, deadline)?;
             on_the_way.push_back((index, posted));
         } else {
             batch[index].before = self.atomic(addr, atomic)?;
@@ -78,7 +78,7 @@ impl Thread {
             return Err(AccessError::Misaligned(addr));
         }
         let target = self.target(addr, 8)?;
-        Ok(!matches!(self.translate(&target, Intent::Write)?.place, Place::Local { .. }))
+        Ok(!matches!(self.translate(&target, AccessIntent::Write)?.place, Place::Local { .. }))
     }
 
     /// Posts the staged operations, which are all but the first `flushed`.
@@ -91,7 +91,7 @@ impl Thread {
         if on_the_way.len() == *flushed {
             return Ok(());
         }
-        if let Err(error) = self.calls.flush(&self.connection, Route::Remote, deadline) {
+        if let Err(error) = self.calls.flush(&self.connection, RingKind::Remote, deadline) {
             for (_, posted) in on_the_way.drain(*flushed..) {
                 self.calls.unstage(&self.connection, posted);
             }

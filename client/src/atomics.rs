@@ -1,9 +1,9 @@
 //! Compare-and-swap and fetch-and-add. A processor of the page's home rack executes them.
 
 use rackpool_model::{FrameId, PageWord};
-use rackpool_ring::client_file::Route;
-use rackpool_shm::access::Intent;
-use rackpool_shm::window::Atomic;
+use rackpool_ring::client_file::RingKind;
+use rackpool_shm::access::AccessIntent;
+use rackpool_shm::window::AtomicOperation;
 use rackpool_wire::rack::{RackAnswer, RackRequest};
 
 use crate::calls::Outcome;
@@ -13,19 +13,23 @@ use crate::translation::Place;
 use crate::{AccessError, DaemonError, GlobalAddr};
 
 /// The request that lets the daemon execute the operation.
-pub(crate) const fn request(addr: GlobalAddr, atomic: Atomic) -> RackRequest {
+pub(crate) const fn request(addr: GlobalAddr, atomic: AtomicOperation) -> RackRequest {
     match atomic {
-        Atomic::CompareAndSwap { expected, new } => {
+        AtomicOperation::CompareAndSwap { expected, new } => {
             RackRequest::CompareAndSwap { addr, expected, new }
         }
-        Atomic::FetchAndAdd { delta } => RackRequest::FetchAndAdd { addr, delta },
+        AtomicOperation::FetchAndAdd { delta } => RackRequest::FetchAndAdd { addr, delta },
     }
 }
 
 impl Thread {
     /// Executes the operation once and returns the previous value.
     #[inline]
-    pub(crate) fn atomic(&mut self, addr: GlobalAddr, atomic: Atomic) -> Result<u64, AccessError> {
+    pub(crate) fn atomic(
+        &mut self,
+        addr: GlobalAddr,
+        atomic: AtomicOperation,
+    ) -> Result<u64, AccessError> {
         self.check(addr, 8)?;
         match self.window.change(addr, atomic) {
             Some(before) => Ok(before),
@@ -35,7 +39,11 @@ impl Thread {
 
     /// The slow path of [`Self::atomic`]: the page may be unknown, frozen, or in another rack.
     #[cold]
-    fn atomic_anywhere(&mut self, addr: GlobalAddr, atomic: Atomic) -> Result<u64, AccessError> {
+    fn atomic_anywhere(
+        &mut self,
+        addr: GlobalAddr,
+        atomic: AtomicOperation,
+    ) -> Result<u64, AccessError> {
         if !addr.raw().is_multiple_of(8) {
             return Err(AccessError::Misaligned(addr));
         }
@@ -43,7 +51,7 @@ impl Thread {
         let deadline = Deadline::after(self.connection.request_timeout());
         let retries = Retries::within(self.connection.request_timeout());
         loop {
-            let done = match self.translate(&target, Intent::Write)?.place {
+            let done = match self.translate(&target, AccessIntent::Write)?.place {
                 Place::Local { frame, word } => {
                     match self.atomic_here(frame, word, &target, atomic)? {
                         // The page's daemon executes the operation or forwards it.
@@ -73,9 +81,9 @@ impl Thread {
         frame: FrameId,
         word: PageWord,
         target: &Target,
-        atomic: Atomic,
+        atomic: AtomicOperation,
     ) -> Result<Option<u64>, AccessError> {
-        let Some(_entered) = self.enter(frame, word, Intent::Write)? else { return Ok(None) };
+        let Some(_entered) = self.enter(frame, word, AccessIntent::Write)? else { return Ok(None) };
         let cell = self.window.cell(frame, target.offset).map_err(|_| DaemonError::Protocol)?;
         Ok(Some(atomic.apply(cell)))
     }
@@ -84,11 +92,11 @@ impl Thread {
     fn atomic_remote(
         &mut self,
         addr: GlobalAddr,
-        atomic: Atomic,
+        atomic: AtomicOperation,
         deadline: &Deadline<'_>,
     ) -> Result<Option<u64>, AccessError> {
         let request = request(addr, atomic);
-        let posted = self.calls.post(&self.connection, request, Route::Remote, deadline)?;
+        let posted = self.calls.post(&self.connection, request, RingKind::Remote, deadline)?;
         match self.calls.wait(&self.connection, posted, deadline)?.outcome {
             Outcome::Answered(RackAnswer::Done(before)) => Ok(Some(before)),
             Outcome::Answered(RackAnswer::Moved) => Ok(None),

@@ -6,11 +6,11 @@
 //! the program has it before its note is removed: docs/design/marks.md.
 
 use rackpool_model::{FrameWord, GlobalAddr, SizeClass};
-use rackpool_ring::client_file::Route;
+use rackpool_ring::client_file::RingKind;
 use rackpool_ring::magazines::capacity;
 use rackpool_ring::objects;
 use rackpool_ring::reservation::ReservationRecord;
-use rackpool_shm::access::Intent;
+use rackpool_shm::access::AccessIntent;
 use rackpool_shm::marks::Mark;
 use rackpool_shm::metadata::PageUse;
 use rackpool_sync::atomic::{AtomicU64, Ordering};
@@ -70,7 +70,7 @@ impl Thread {
         let retries = Retries::within(self.connection.request_timeout());
         // If the page cannot be translated it is lost or moving: marks stay behind when a page
         // moves.
-        while let Ok(translation) = self.translate(&target, Intent::Read) {
+        while let Ok(translation) = self.translate(&target, AccessIntent::Read) {
             let (Place::Local { frame, word }, PageUse::Slab(class)) =
                 (translation.place, translation.page_use(self.connection.page_size))
             else {
@@ -143,7 +143,7 @@ impl Thread {
                 self.forget(target.page);
                 // A failure is harmless: the page is translated again when one of its objects is
                 // handed out.
-                let _ = self.translate(&target, Intent::Read);
+                let _ = self.translate(&target, AccessIntent::Read);
             }
         }
     }
@@ -155,7 +155,8 @@ impl Thread {
         let overdue = self.connection.overdue();
         loop {
             self.clear_inbox()?;
-            let outcome = self.calls.ask_once(&self.connection, request, Route::Rack, &overdue)?;
+            let outcome =
+                self.calls.ask_once(&self.connection, request, RingKind::Rack, &overdue)?;
             if let Outcome::Answered(answer) = outcome {
                 return Ok(answer);
             }

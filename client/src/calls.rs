@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use rackpool_ring::call::{Answer, CallCell};
-use rackpool_ring::client_file::{CELLS_PER_THREAD, Route};
-use rackpool_ring::data::Block;
+use rackpool_ring::client_file::{CELLS_PER_THREAD, RingKind};
+use rackpool_ring::data::DataBlock;
 use rackpool_ring::request::{Request, RequestRing};
 use rackpool_sync::{AdaptiveSpin, Turn, futex};
 use rackpool_wire::rack::{RackAnswer, RackRequest};
@@ -28,12 +28,12 @@ const YIELDS: u32 = 12;
 #[derive(Debug)]
 pub(crate) struct Posted {
     cell: u8,
-    route: Route,
+    route: RingKind,
     call: u32,
     /// The incarnation of the daemon to which the call was posted.
     life: u64,
     /// The call's block of the data ring. It is returned once the daemon can no longer access it.
-    block: Option<Block>,
+    block: Option<DataBlock>,
 }
 
 /// The block of an abandoned call, which the daemon may still access. The connection owns it, so
@@ -44,7 +44,7 @@ pub(crate) struct Stray {
     cell: u8,
     call: u32,
     life: u64,
-    block: Block,
+    block: DataBlock,
 }
 
 impl Stray {
@@ -82,7 +82,7 @@ pub(crate) enum Outcome {
 #[derive(Debug)]
 pub(crate) struct Ended {
     pub(crate) outcome: Outcome,
-    pub(crate) block: Option<Block>,
+    pub(crate) block: Option<DataBlock>,
 }
 
 /// The call cells of one thread slot.
@@ -175,7 +175,7 @@ impl Calls {
     /// abandoned call.
     pub(crate) fn settle_exchanges(&mut self, connection: &Connection) -> bool {
         self.collect_abandoned(connection);
-        self.abandoned.iter().all(|posted| posted.route != Route::Rack)
+        self.abandoned.iter().all(|posted| posted.route != RingKind::Rack)
     }
 
     fn collect_abandoned(&mut self, connection: &Connection) {
@@ -200,8 +200,8 @@ impl Calls {
         &mut self,
         connection: &Connection,
         request: RackRequest,
-        route: Route,
-        block: Option<Block>,
+        route: RingKind,
+        block: Option<DataBlock>,
         deadline: &Deadline<'_>,
     ) -> Result<Posted, DaemonError> {
         let served = self.wait_for_daemon(connection, deadline);
@@ -224,8 +224,8 @@ impl Calls {
         connection: &Connection,
         cell: u8,
         request: RackRequest,
-        route: Route,
-        block: Option<Block>,
+        route: RingKind,
+        block: Option<DataBlock>,
     ) -> (Posted, Request) {
         let begun = &mut self.begun[usize::from(cell)];
         // The number 0 is reserved: a new cell contains it.
@@ -241,7 +241,7 @@ impl Calls {
     pub(crate) fn flush(
         &mut self,
         connection: &Connection,
-        route: Route,
+        route: RingKind,
         deadline: &Deadline<'_>,
     ) -> Result<(), DaemonError> {
         let flushed = self.push(connection, &self.staged, route, deadline);
@@ -255,7 +255,7 @@ impl Calls {
         &self,
         connection: &Connection,
         entries: &[Request],
-        route: Route,
+        route: RingKind,
         deadline: &Deadline<'_>,
     ) -> Result<bool, DaemonError> {
         self.wait_for_daemon(connection, deadline)?;
@@ -310,7 +310,7 @@ impl Calls {
         &mut self,
         connection: &Connection,
         request: RackRequest,
-        route: Route,
+        route: RingKind,
         deadline: &Deadline<'_>,
     ) -> Result<Posted, DaemonError> {
         // Waits before the entry is made, because the entry names the incarnation that serves then.
@@ -426,7 +426,7 @@ impl Calls {
         &mut self,
         connection: &Connection,
         request: RackRequest,
-        route: Route,
+        route: RingKind,
         overdue: &Deadline<'_>,
     ) -> Result<Outcome, DaemonError> {
         if overdue.is_known_to_have_passed() {
@@ -448,7 +448,7 @@ impl Calls {
         &mut self,
         connection: &Connection,
         request: RackRequest,
-        route: Route,
+        route: RingKind,
     ) -> Result<RackAnswer, DaemonError> {
         let overdue = connection.overdue();
         loop {

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use rackpool_model::{ClientId, MemoryId, PageSize, RackId};
 use rackpool_ring::client_file::{ClientFile, DATA_BYTES};
-use rackpool_ring::data::{Block, DataRing};
+use rackpool_ring::data::{DataBlock, DataRing};
 use rackpool_shm::cache;
 use rackpool_shm::delay::ExtraLatency;
 use rackpool_shm::host::HostFiles;
@@ -17,7 +17,7 @@ use rackpool_shm::memory::device_bytes;
 use rackpool_shm::metadata::MetadataLayout;
 use rackpool_shm::permit::Permit;
 use rackpool_shm::superblock::{FileKind, Geometry, Superblock};
-use rackpool_shm::{Mapping, OutOfBounds, ReadOnlyMapping};
+use rackpool_shm::{Mapping, OutsideMapping, ReadOnlyMapping};
 use rackpool_sync::SleepFlag;
 use rackpool_sync::atomic::{AtomicU8, AtomicU64, Ordering, fence};
 use rackpool_sync::barrier::{self, Barrier};
@@ -124,7 +124,7 @@ impl Connection {
         for timeout in [&mut options.request_timeout, &mut options.reconnect_timeout] {
             *timeout = (*timeout).min(LONGEST);
         }
-        let protocol = |error: OutOfBounds| OpenError::Protocol(error.to_string());
+        let protocol = |error: OutsideMapping| OpenError::Protocol(error.to_string());
         let geometry = read_superblock(&welcome.metadata, FileKind::Metadata)?;
         let client = read_superblock(&welcome.client_file, FileKind::Client)?;
         let threads = u16::try_from(client.threads)
@@ -237,7 +237,7 @@ impl Connection {
 
     /// Takes a block of at least `bytes` bytes of the data ring. Returns `None` if none is free
     /// now.
-    pub(crate) fn take_block(&self, bytes: u64) -> Option<Block> {
+    pub(crate) fn take_block(&self, bytes: u64) -> Option<DataBlock> {
         self.data.take(bytes).or_else(|| {
             collect_strays(self);
             self.data.take(bytes)
@@ -245,7 +245,7 @@ impl Connection {
     }
 
     /// Returns a block to the data ring.
-    pub(crate) fn give_back(&self, block: Option<Block>) {
+    pub(crate) fn give_back(&self, block: Option<DataBlock>) {
         if let Some(block) = block {
             self.data.give_back(block);
         }
@@ -389,7 +389,7 @@ fn incarnation(metadata: &ReadOnlyMapping) -> Result<u64, OpenError> {
     found.map_err(|error| OpenError::Protocol(error.to_string()))
 }
 
-fn barrier_reaches_clients(metadata: &ReadOnlyMapping) -> Result<bool, OutOfBounds> {
+fn barrier_reaches_clients(metadata: &ReadOnlyMapping) -> Result<bool, OutsideMapping> {
     let word = metadata.load(Superblock::HEAVY_BARRIER_OFFSET & !7)?;
     let shift = (Superblock::HEAVY_BARRIER_OFFSET & 7) * 8;
     Ok((word >> shift) & 1 == 1)

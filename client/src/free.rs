@@ -6,10 +6,10 @@
 
 use rackpool_model::{FrameWord, GlobalAddr, SizeClass};
 use rackpool_ring::magazines::capacity;
-use rackpool_shm::access::Intent;
+use rackpool_shm::access::AccessIntent;
 use rackpool_shm::marks::Mark;
 use rackpool_shm::metadata::PageUse;
-use rackpool_shm::window::Taken;
+use rackpool_shm::window::TakeBackOutcome;
 
 use crate::deadline::Retries;
 use crate::thread::{Target, Thread, may_enter};
@@ -36,12 +36,12 @@ impl Thread {
     ) -> Result<(), FreeError> {
         let note = |class: SizeClass| self.magazines.keep(usize::from(class.index()), addr.raw());
         match self.window.take_back(addr, self.connection.holder, note) {
-            Taken::Noted => {
+            TakeBackOutcome::Noted => {
                 self.end_record_of(record);
                 Ok(())
             }
-            Taken::Twice(class) => self.refuse_twice(addr, class),
-            Taken::Unknown => self.free_anywhere(addr, record),
+            TakeBackOutcome::Twice(class) => self.refuse_twice(addr, class),
+            TakeBackOutcome::Unknown => self.free_anywhere(addr, record),
         }
     }
 
@@ -109,7 +109,7 @@ impl Thread {
     }
 
     fn translate_for_free(&mut self, target: &Target) -> Result<Translation, FreeError> {
-        self.translate(target, Intent::Read).map_err(|error| match error {
+        self.translate(target, AccessIntent::Read).map_err(|error| match error {
             AccessError::NotAllocated(addr) => FreeError::NotAllocated(addr),
             other => other.into(),
         })
@@ -150,9 +150,9 @@ impl Thread {
             clippy::cast_possible_truncation,
             reason = "objects of a page number at most 2^26"
         )]
-        let (offset, bit) = self.connection.layout.bit(frame, class, object as u32);
-        match self.connection.metadata.load(offset) {
-            Ok(word) if word & bit != 0 => Ok(()),
+        let bit = self.connection.layout.bit(frame, class, object as u32);
+        match self.connection.metadata.load(bit.word) {
+            Ok(word) if word & bit.mask != 0 => Ok(()),
             _ => Err(FreeError::NotAllocated(addr)),
         }
     }
@@ -190,7 +190,7 @@ impl Thread {
     ) -> Option<R> {
         let index = addr.offset(self.connection.page_size) >> class.bits();
         let now = self.window.look(frame)?;
-        if !may_enter(now, word, Intent::Read) {
+        if !may_enter(now, word, AccessIntent::Read) {
             return None;
         }
         self.window.with_mark(frame, now, class, u32::try_from(index).ok()?, work)

@@ -1,7 +1,7 @@
 //! The object that contains an address, and the checks of a checked client.
 
 use rackpool_model::FrameWord;
-use rackpool_shm::access::Intent;
+use rackpool_shm::access::AccessIntent;
 use rackpool_shm::marks::Mark;
 use rackpool_shm::metadata::PageUse;
 
@@ -96,7 +96,7 @@ impl Thread {
 
     fn object(&mut self, addr: GlobalAddr) -> Result<Object, AccessError> {
         let target = self.target(addr, 1)?;
-        let known = self.translate(&target, Intent::Read)?;
+        let known = self.translate(&target, AccessIntent::Read)?;
         self.object_at(&target, &known).ok_or(AccessError::NotAllocated(addr))
     }
 
@@ -131,7 +131,7 @@ impl Thread {
         if self.known(target.page).is_some_and(|known| !self.is_there(&known)) {
             self.forget(target.page);
         }
-        let known = self.translate(&target, Intent::Read)?;
+        let known = self.translate(&target, AccessIntent::Read)?;
         let Some(object) = self.object_at(&target, &known) else {
             return Err(AccessError::NotAllocated(addr));
         };

@@ -1,7 +1,7 @@
 //! Returning objects to the daemon through the thread's outbox in the client file.
 
 use rackpool_model::GlobalAddr;
-use rackpool_ring::client_file::{EXCHANGE, MAGAZINE_CLASSES, Route};
+use rackpool_ring::client_file::{EXCHANGE, MAGAZINE_CLASSES, RingKind};
 use rackpool_ring::objects;
 use rackpool_sync::atomic::Ordering;
 use rackpool_wire::rack::{RackAnswer, RackRequest};
@@ -142,7 +142,7 @@ impl Thread {
             return Ok(0);
         }
         self.check_exchanges()?;
-        match self.calls.ask(&self.connection, RackRequest::Release, Route::Rack)? {
+        match self.calls.ask(&self.connection, RackRequest::Release, RingKind::Rack)? {
             RackAnswer::Done(refused) => {
                 self.outbox = 0;
                 if refused > 0 {

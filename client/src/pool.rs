@@ -5,7 +5,7 @@ use std::sync::Arc;
 use rackpool_model::SizeClass;
 use rackpool_ring::magazines::{self, Keep};
 use rackpool_shm::permit::Permit;
-use rackpool_shm::window::{self, Taken};
+use rackpool_shm::window::{self, TakeBackOutcome};
 
 use crate::connection::Connection;
 use crate::thread::Thread;
@@ -205,9 +205,9 @@ impl Pool {
     pub fn free(&self, addr: GlobalAddr) -> Result<(), FreeError> {
         let note = Keep(&self.permit);
         match window::take_back(&self.permit, addr, self.connection.holder, note) {
-            Taken::Noted => Ok(()),
-            Taken::Twice(class) => self.refuse_twice(addr, class),
-            Taken::Unknown => self.free_any(addr),
+            TakeBackOutcome::Noted => Ok(()),
+            TakeBackOutcome::Twice(class) => self.refuse_twice(addr, class),
+            TakeBackOutcome::Unknown => self.free_any(addr),
         }
     }
 

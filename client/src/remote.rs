@@ -5,8 +5,8 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use rackpool_model::RackId;
-use rackpool_ring::client_file::{CELLS_PER_THREAD, Route};
-use rackpool_shm::access::Intent;
+use rackpool_ring::client_file::{CELLS_PER_THREAD, RingKind};
+use rackpool_shm::access::AccessIntent;
 use rackpool_wire::rack::{LONGEST_FORWARDED, RackAnswer, RackRequest};
 
 use crate::calls::{Ended, Outcome, Posted};
@@ -110,7 +110,7 @@ impl Thread {
                     if !retries.pause() {
                         return Err(self.page_busy(transfers[piece.transfer].addr));
                     }
-                    if transfers[piece.transfer].bytes.intent() == Intent::Write {
+                    if transfers[piece.transfer].bytes.intent() == AccessIntent::Write {
                         longest = SHORT_PIECE;
                     }
                     self.find_again(transfers, piece)?
@@ -128,7 +128,7 @@ impl Thread {
         bytes: Bytes<'_>,
     ) -> Result<DaemonTransfer, AccessError> {
         let (len, home) = (bytes.len(), self.connection.rack);
-        let longest = if bytes.intent() == Intent::Write { SHORT_PIECE } else { PIECE };
+        let longest = if bytes.intent() == AccessIntent::Write { SHORT_PIECE } else { PIECE };
         let deadline = Deadline::after(self.connection.request_timeout());
         let piece = Piece { transfer: 0, start: 0, len: 0 };
         let transfers = &mut [RemoteTransfer { addr, home, bytes }];
@@ -159,7 +159,7 @@ impl Thread {
         let found = self.translate(&target, transfer.bytes.intent())?;
         let here = match found.place {
             Place::Local { .. } => true,
-            Place::Copied { .. } => transfer.bytes.intent() == Intent::Read,
+            Place::Copied { .. } => transfer.bytes.intent() == AccessIntent::Read,
             Place::Remote { .. } => false,
         };
         if !here {
@@ -196,7 +196,7 @@ impl Thread {
                 pieces.pop_front();
             }
             if on_the_way.len() > before
-                && let Err(error) = self.calls.flush(&self.connection, Route::Remote, deadline)
+                && let Err(error) = self.calls.flush(&self.connection, RingKind::Remote, deadline)
             {
                 for staged in on_the_way.drain(before..) {
                     self.calls.unstage(&self.connection, staged.posted);
@@ -267,7 +267,7 @@ impl Thread {
         Ok(Some(self.calls.stage(
             &self.connection,
             request,
-            Route::Remote,
+            RingKind::Remote,
             Some(block),
             deadline,
         )?))

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use rackpool_model::{ClientId, MemoryId, PageSize, RackId};
 use rackpool_ring::call::Answer;
-use rackpool_ring::client_file::{ClientFile, Route, ThreadSlot};
+use rackpool_ring::client_file::{ClientFile, RingKind, ThreadSlot};
 use rackpool_shm::marks::Marks;
 use rackpool_shm::metadata::MetadataLayout;
 use rackpool_shm::superblock::{FileKind, Geometry, Superblock};
@@ -155,7 +155,7 @@ fn serve_once(
     connection: &Connection,
     answer: &mut impl FnMut(&ThreadSlot, RackRequest) -> Option<RackAnswer>,
 ) {
-    for route in [Route::Rack, Route::Remote] {
+    for route in [RingKind::Rack, RingKind::Remote] {
         let mut entries = Vec::new();
         connection.file.ring(route).pop(64, |entry| entries.push(entry));
         for entry in entries.iter().filter(|entry| entry.life == connection.life()) {

@@ -9,11 +9,11 @@ use std::time::{Duration, Instant};
 use rackpool_model::{
     FrameId, GlobalAddr, PageEvent, PageId, PageSize, PageWord, RackId, SizeClass,
 };
-use rackpool_ring::client_file::{CELLS_PER_THREAD, Route, ThreadSlot};
-use rackpool_shm::access::Intent;
+use rackpool_ring::client_file::{CELLS_PER_THREAD, RingKind, ThreadSlot};
+use rackpool_shm::access::AccessIntent;
 use rackpool_shm::metadata::PageUse;
 use rackpool_shm::superblock::Superblock;
-use rackpool_shm::window::Atomic;
+use rackpool_shm::window::AtomicOperation;
 use rackpool_sync::barrier::Barrier;
 use rackpool_wire::rack::{RackAnswer, RackRequest};
 
@@ -178,7 +178,7 @@ fn a_crash_loop_ends_an_operation_in_bounded_time() {
         page: rackpool_model::PageId(1),
         access: rackpool_model::Access::Read,
     };
-    let asked = thread.calls.ask(&bench.connection, request, Route::Rack);
+    let asked = thread.calls.ask(&bench.connection, request, RingKind::Rack);
     assert_eq!(asked, Err(DaemonError::Unavailable));
     assert!(began.elapsed() < TIMEOUT * 10);
 }
@@ -198,7 +198,7 @@ fn a_lost_call_wakes_its_thread_and_leaves_its_cell_usable() {
     });
     for outcome in [Outcome::Lost, Outcome::Answered(RackAnswer::Done(0))] {
         let overdue = bench.connection.overdue();
-        let asked = thread.calls.ask_once(&bench.connection, REFILL, Route::Rack, &overdue);
+        let asked = thread.calls.ask_once(&bench.connection, REFILL, RingKind::Rack, &overdue);
         assert_eq!(asked, Ok(outcome));
     }
 }
@@ -218,11 +218,14 @@ fn a_remembered_page_that_is_used_anew_is_asked_for_again() {
     let both = usize::try_from(2 * PAGE).unwrap();
     let target = thread.target(addr, both).unwrap();
     assert!(matches!(
-        thread.translate(&target, Intent::Read),
+        thread.translate(&target, AccessIntent::Read),
         Err(AccessError::BeyondObject { .. })
     ));
     large.store(true, Ordering::Relaxed);
-    assert!(thread.translate(&target, Intent::Read).is_ok(), "it became an object of two pages");
+    assert!(
+        thread.translate(&target, AccessIntent::Read).is_ok(),
+        "it became an object of two pages"
+    );
     large.store(false, Ordering::Relaxed);
     let small = GlobalAddr::from_raw(PAGE + 64);
     assert_eq!(thread.free(small), Ok(()), "and a slab of small objects");
@@ -365,7 +368,7 @@ fn a_threads_cache_behaves_like_a_set() {
             // All bits are set, so only the model detects a double free.
             let objects = class.objects_per_page(PageSize::DEFAULT);
             for first in (0..objects).step_by(64) {
-                store(layout.bit(FrameId(frame), class, first).0, u64::MAX);
+                store(layout.bit(FrameId(frame), class, first).word, u64::MAX);
             }
         }
         let model = Arc::new(Mutex::new(Model::default()));
@@ -445,7 +448,7 @@ fn a_batch_of_swaps_finds_new_pages_on_its_way() {
     let mut thread = bench.thread();
     let wanted = |page: u64| Wanted {
         addr: GlobalAddr::from_raw(page * PAGE),
-        atomic: Atomic::CompareAndSwap { expected: page, new: 0 },
+        atomic: AtomicOperation::CompareAndSwap { expected: page, new: 0 },
         before: 0,
     };
     // More swaps in one page than can be in flight, then swaps in other pages.
@@ -467,7 +470,7 @@ fn an_atomic_begun_while_the_daemon_is_away_goes_to_the_next_one() {
     serve(&mut bench);
     let mut thread = bench.thread();
     let addr = GlobalAddr::from_raw(PAGE);
-    assert_eq!(thread.atomic(addr, Atomic::FetchAndAdd { delta: 1 }), Ok(1));
+    assert_eq!(thread.atomic(addr, AtomicOperation::FetchAndAdd { delta: 1 }), Ok(1));
     bench.stop();
     bench.connection.set_link(DaemonLink::Down);
     let connection = Arc::clone(&bench.connection);
@@ -477,6 +480,10 @@ fn an_atomic_begun_while_the_daemon_is_away_goes_to_the_next_one() {
         connection.set_link(DaemonLink::Up);
     });
     serve(&mut bench);
-    assert_eq!(thread.atomic(addr, Atomic::FetchAndAdd { delta: 2 }), Ok(2), "it was never sent");
+    assert_eq!(
+        thread.atomic(addr, AtomicOperation::FetchAndAdd { delta: 2 }),
+        Ok(2),
+        "it was never sent"
+    );
     keeper.join().unwrap();
 }

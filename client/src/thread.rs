@@ -4,12 +4,12 @@ use std::num::NonZeroU64;
 use std::sync::Arc;
 
 use rackpool_model::{Access, FrameId, GlobalAddr, PageId, PageState, PageWord};
-use rackpool_ring::client_file::{Route, ThreadSlot};
+use rackpool_ring::client_file::{RingKind, ThreadSlot};
 use rackpool_ring::magazines::Magazines;
 use rackpool_ring::objects;
 use rackpool_ring::reservation::ReservationRecord;
-use rackpool_shm::OutOfBounds;
-use rackpool_shm::access::{AccessGuard, Intent};
+use rackpool_shm::OutsideMapping;
+use rackpool_shm::access::{AccessGuard, AccessIntent};
 use rackpool_shm::page_map::PageMap;
 use rackpool_shm::window::{LocalWindow, ThreadMemory};
 use rackpool_wire::rack::{RackAnswer, RackRequest};
@@ -97,7 +97,7 @@ impl Thread {
         })
     }
 
-    fn window(connection: &Connection, index: u16) -> Result<LocalWindow, OutOfBounds> {
+    fn window(connection: &Connection, index: u16) -> Result<LocalWindow, OutsideMapping> {
         let memory = ThreadMemory {
             file: Arc::clone(connection.file.memory()),
             offsets: connection.file.offsets(index)?,
@@ -145,7 +145,7 @@ impl Thread {
 
     /// A round trip to the daemon.
     pub(crate) fn ping(&mut self) -> Result<(), DaemonError> {
-        match self.calls.ask(&self.connection, RackRequest::Ping, Route::Rack)? {
+        match self.calls.ask(&self.connection, RackRequest::Ping, RingKind::Rack)? {
             RackAnswer::Done(_) => Ok(()),
             _ => Err(DaemonError::Protocol),
         }
@@ -185,7 +185,7 @@ impl Thread {
     pub(crate) fn translate(
         &mut self,
         target: &Target,
-        intent: Intent,
+        intent: AccessIntent,
     ) -> Result<Translation, AccessError> {
         let size = self.connection.page_size;
         let available = |known: &Translation| {
@@ -212,7 +212,7 @@ impl Thread {
         let target = self.target(addr, 1)?;
         let known = match self.known(target.page) {
             Some(known) => known,
-            None => self.fetch_translation(&target, Intent::Read)?,
+            None => self.fetch_translation(&target, AccessIntent::Read)?,
         };
         Ok(matches!(known.place, Place::Local { .. }))
     }
@@ -222,17 +222,17 @@ impl Thread {
     fn fetch_translation(
         &mut self,
         target: &Target,
-        intent: Intent,
+        intent: AccessIntent,
     ) -> Result<Translation, AccessError> {
         let Target { addr, page, .. } = *target;
         let access = match intent {
-            Intent::Read => Access::Read,
-            Intent::Write => Access::Write,
+            AccessIntent::Read => Access::Read,
+            AccessIntent::Write => Access::Write,
         };
         let retries = Retries::within(self.connection.request_timeout());
         loop {
             let request = RackRequest::Translate { page, access };
-            let (place, usage) = match self.calls.ask(&self.connection, request, Route::Rack)? {
+            let (place, usage) = match self.calls.ask(&self.connection, request, RingKind::Rack)? {
                 RackAnswer::Local { frame, word, usage } => (Place::Local { frame, word }, usage),
                 RackAnswer::Remote { home, usage } => (Place::Remote { home }, usage),
                 RackAnswer::Copied { home, usage, frame, copy } => {
@@ -297,7 +297,7 @@ impl Thread {
         &self,
         frame: FrameId,
         word: PageWord,
-        intent: Intent,
+        intent: AccessIntent,
     ) -> Result<Option<Entered<'_>>, AccessError> {
         let mut found = word;
         if !may_enter(found, word, intent) {
@@ -318,11 +318,11 @@ impl Thread {
 
 /// Returns true if `found` is a word of the same page and epoch as `known` and its state allows
 /// `intent`.
-pub(crate) fn may_enter(found: PageWord, known: PageWord, intent: Intent) -> bool {
+pub(crate) fn may_enter(found: PageWord, known: PageWord, intent: AccessIntent) -> bool {
     let same = (found.page(), found.epoch()) == (known.page(), known.epoch());
     let open = match found.state() {
         Some(PageState::Live) => true,
-        Some(PageState::Frozen | PageState::Shared) => intent == Intent::Read,
+        Some(PageState::Frozen | PageState::Shared) => intent == AccessIntent::Read,
         _ => false,
     };
     same && open

@@ -2,7 +2,7 @@
 //! loads and stores.
 
 use rackpool_model::FrameId;
-use rackpool_shm::access::Intent;
+use rackpool_shm::access::AccessIntent;
 
 use crate::deadline::Retries;
 use crate::remote::{DaemonTransfer, RemoteTransfer};
@@ -25,10 +25,10 @@ impl Bytes<'_> {
         }
     }
 
-    pub(crate) const fn intent(&self) -> Intent {
+    pub(crate) const fn intent(&self) -> AccessIntent {
         match self {
-            Self::Read(_) => Intent::Read,
-            Self::Write(_) => Intent::Write,
+            Self::Read(_) => AccessIntent::Read,
+            Self::Write(_) => AccessIntent::Write,
         }
     }
 
@@ -109,7 +109,7 @@ impl Thread {
                     let place = Place::Local { frame, word };
                     self.remember(target.page, Translation { place, ..translation });
                 }
-                Place::Copied { frame, copy, .. } if bytes.intent() == Intent::Read => {
+                Place::Copied { frame, copy, .. } if bytes.intent() == AccessIntent::Read => {
                     if !self.read_copy(frame, copy, &target, bytes.part(done, len)) {
                         self.forget(target.page);
                         if !retries.pause() {
@@ -152,7 +152,7 @@ impl Thread {
         }
         // The daemon writes the page or forwards the write to its home. For a page that has just
         // moved it also knows where to read it.
-        if intent == Intent::Write && !self.moves_here(frame, word) {
+        if intent == AccessIntent::Write && !self.moves_here(frame, word) {
             return Ok(0);
         }
         let DaemonTransfer { done: some, home } = self.have_done(target.addr, bytes)?;
@@ -226,7 +226,7 @@ impl Thread {
         let whole = target.offset + target.len <= self.connection.page_size.bytes();
         match self.translate(&target, bytes.intent())?.place {
             Place::Remote { home } if whole => Ok(Some(home)),
-            Place::Copied { home, .. } if whole && bytes.intent() == Intent::Write => {
+            Place::Copied { home, .. } if whole && bytes.intent() == AccessIntent::Write => {
                 Ok(Some(home))
             }
             _ => Ok(None),

@@ -9,7 +9,7 @@ use rackpool_model::Incarnation;
 use rackpool_shm::directory::RackDirectory;
 use rackpool_shm::host::HostFiles;
 use rackpool_shm::marks::Marks;
-use rackpool_shm::memory::{MemoryKind, Place, RackMemory, outside};
+use rackpool_shm::memory::{MemoryKind, MemoryPlace, RackMemory, outside};
 use rackpool_shm::metadata::{MetadataLayout, RackMetadata};
 use rackpool_shm::superblock::{Geometry, Superblock, SuperblockError};
 use rackpool_shm::{Mapping, file};
@@ -25,8 +25,8 @@ fn place<'a>(
     directory: &'a RackDirectory,
     geometry: &Geometry,
     machine: &'a HostFiles,
-) -> Place<'a> {
-    Place { kind, directory, bytes: bytes(geometry), machine }
+) -> MemoryPlace<'a> {
+    MemoryPlace { kind, directory, bytes: bytes(geometry), machine }
 }
 
 /// Creates the memory and stores its kind in the superblock. The superblock is formatted last, so

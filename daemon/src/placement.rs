@@ -6,9 +6,9 @@ use std::str::FromStr;
 
 use anyhow::{Context, bail};
 use rackpool_shm::Mapping;
-use rackpool_shm::host::{HostFiles, Node, list_text};
+use rackpool_shm::host::{HostFiles, NumaNode, list_text};
 use rackpool_shm::memory::MemoryKind;
-use rackpool_shm::numa::Policy;
+use rackpool_shm::numa::NumaPolicy;
 use rustix::process::Pid;
 
 use crate::processor::{self, ChosenNode, Processor};
@@ -56,7 +56,7 @@ impl fmt::Display for NodeChoice {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Placement {
     /// The node and its processors; `None` leaves the choice to the kernel.
-    node: Option<Node>,
+    node: Option<NumaNode>,
     /// Why this node was chosen, for operators.
     reason: String,
     /// The dedicated processor of the data plane's thread, if it has one.
@@ -144,7 +144,7 @@ impl Placement {
     /// More distant memory is only slower, so the node is preferred, not required.
     pub(crate) fn bind_memory(&self, what: &str, memory: &Mapping) -> anyhow::Result<()> {
         let Some(node) = &self.node else { return Ok(()) };
-        memory.bind_to_node(node.id, Policy::Prefer).with_context(|| {
+        memory.bind_to_node(node.id, NumaPolicy::Prefer).with_context(|| {
             format!(
                 "can't place {what} on NUMA node {}: allow mbind(2), or --numa-node none",
                 node.id

@@ -6,7 +6,7 @@
 use std::fmt;
 
 use anyhow::{Context, bail};
-use rackpool_shm::host::{HostFiles, Node, list_text, parse_list};
+use rackpool_shm::host::{HostFiles, NumaNode, list_text, parse_list};
 use rustix::process::Pid;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
@@ -21,7 +21,7 @@ pub(crate) struct Processor {
 /// The NUMA node of the daemon.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ChosenNode<'a> {
-    pub(crate) node: &'a Node,
+    pub(crate) node: &'a NumaNode,
     /// Why it was chosen, for operators.
     pub(crate) reason: &'a str,
 }
@@ -163,7 +163,7 @@ mod tests {
     #[test]
     fn one_of_another_node_is_refused() {
         let (_folder, machine) = machine("0-7");
-        let node = Node {
+        let node = NumaNode {
             id: 1,
             cpus: vec![4, 5, 6, 7],
             memory_bytes: 1 << 30,

@@ -5,9 +5,9 @@ use std::ops::Bound;
 use std::sync::Arc;
 use std::time::Duration;
 
-use rackpool_kv::ordered::{Direction, MapId, OrderedError, OrderedMaps, Range};
-use rackpool_kv::sorted_set::{Rule, Score, ScoreRange, SmallSet, SortedSet};
-use rackpool_kv::{KvError, Options, Table};
+use rackpool_kv::ordered::{Direction, KeyRange, MapEntry, MapId, OrderedError, OrderedMaps};
+use rackpool_kv::sorted_set::{Score, ScoreRange, ScoreRule, SmallSet, SortedSet};
+use rackpool_kv::{KvError, Table, TableOptions};
 
 use crate::Input;
 use crate::table::{Heap, HeapError};
@@ -46,7 +46,7 @@ impl Model {
 pub fn ordered(bytes: &[u8]) {
     let mut input = Input::new(bytes);
     let heap = Arc::new(Heap::new());
-    let options = Options { max_depth: 4, segment_bytes: 256 };
+    let options = TableOptions { max_depth: 4, segment_bytes: 256 };
     let Ok(table) = Table::create(Arc::clone(&heap), &options) else { panic!("no table") };
     let table = table.with_lock_wait(Duration::ZERO);
     let mut maps = OrderedMaps::new(table.handle());
@@ -106,13 +106,13 @@ fn look(input: &mut Input<'_>, maps: &mut OrderedMaps<Arc<Heap>>, model: &Model)
         found.inspect(|found| model.same(found.as_ref(), model.pairs.get(&key)));
         return;
     }
-    let range = Range { from: Bound::Excluded(&key), to: Bound::Unbounded };
+    let range = KeyRange { from: Bound::Excluded(&key), to: Bound::Unbounded };
     let backward = kind % 4 == 1;
     let direction = if backward { Direction::Backward } else { Direction::Forward };
     let found = map.range(&range, direction, 50);
     if let Some(found) = model.checked(found) {
         let within = model.pairs.range::<[u8], _>((range.from, range.to));
-        let within = within.map(|(key, value)| (key.clone(), value.clone()));
+        let within = within.map(|(key, value)| MapEntry { key: key.clone(), value: value.clone() });
         let expected: Vec<_> =
             if backward { within.rev().take(50).collect() } else { within.take(50).collect() };
         model.same(found, expected);
@@ -124,8 +124,8 @@ fn rank(input: &mut Input<'_>, maps: &mut OrderedMaps<Arc<Heap>>, model: &Model)
     let mut set = SortedSet::new(maps.map(SET));
     let score = Score::new(f64::from(kind / 8)).unwrap();
     match kind % 8 {
-        0..=3 => drop(model.checked(set.add(&member, score, Rule::default()))),
-        4 => drop(model.checked(set.increment(&member, score, Rule::default()))),
+        0..=3 => drop(model.checked(set.add(&member, score, ScoreRule::default()))),
+        4 => drop(model.checked(set.increment(&member, score, ScoreRule::default()))),
         5 => drop(model.checked(set.remove(&member))),
         6 => drop(model.checked(set.rank(&member, kind > 99))),
         _ => drop(model.checked(set.by_score(&ScoreRange::ALL, kind > 99, 0, 50))),

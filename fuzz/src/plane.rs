@@ -9,7 +9,7 @@ use rackpool_fabric::{DisconnectReason, EndpointId};
 use rackpool_model::{
     Access, ClientId, Epoch, FrameId, GlobalAddr, Incarnation, MemoryId, PageId, PageRange, RackId,
 };
-use rackpool_ring::client_file::{CELLS_PER_THREAD, ClientFile, Route};
+use rackpool_ring::client_file::{CELLS_PER_THREAD, ClientFile, RingKind};
 use rackpool_ring::request::Request;
 use rackpool_rrpc::message::{self, Message};
 use rackpool_shm::metadata::PeerLog;
@@ -150,7 +150,7 @@ impl Scenario {
         let file = client.file();
         self.begun += 1;
         let (code, arguments) = request.to_words();
-        let route = if code > 3 { Route::Remote } else { Route::Rack };
+        let route = if code > 3 { RingKind::Remote } else { RingKind::Rack };
         let entry =
             Request { code, cell, thread, call: self.begun, life: self.plane.life(), arguments };
         if !self.broken.contains(&id) {

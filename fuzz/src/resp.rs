@@ -1,6 +1,6 @@
 //! Requests of clients that speak Redis' protocol.
 
-use rackpool_kv_service::resp::{Limits, Parsed, ProtocolError, RequestParser, first_key};
+use rackpool_kv_service::resp::{Parsed, ProtocolError, RequestLimits, RequestParser, first_key};
 
 /// Bytes of an argument that a connection with these limits keeps.
 const KEPT: usize = 64;
@@ -15,14 +15,14 @@ pub fn resp(bytes: &[u8]) {
     let Some((cut, bytes)) = bytes.split_first() else { return };
     if let Some((key, end)) = first_key(bytes) {
         let mut parser = RequestParser::default();
-        let limits = Limits { kept_bytes: usize::MAX, is_unauthenticated_peer: false };
+        let limits = RequestLimits { kept_bytes: usize::MAX, is_unauthenticated_peer: false };
         if let Ok(parsed) = parser.parse(bytes, limits) {
             assert_eq!(parsed, Parsed::Whole { end });
             assert_eq!(parser.args(bytes).at(1), key);
         }
     }
     for is_unauthenticated_peer in [false, true] {
-        let limits = Limits { kept_bytes: KEPT, is_unauthenticated_peer };
+        let limits = RequestLimits { kept_bytes: KEPT, is_unauthenticated_peer };
         let whole = scenario(bytes, bytes.len().max(1), limits);
         let pieces = scenario(bytes, usize::from(*cut) + 1, limits);
         assert_eq!(whole, pieces);
@@ -32,7 +32,7 @@ pub fn resp(bytes: &[u8]) {
 }
 
 /// Parses bytes that arrive in pieces of this length.
-fn scenario(bytes: &[u8], piece: usize, limits: Limits) -> Scenario {
+fn scenario(bytes: &[u8], piece: usize, limits: RequestLimits) -> Scenario {
     let (mut parser, mut input, mut requests) = (RequestParser::default(), Vec::new(), Vec::new());
     for piece in bytes.chunks(piece) {
         input.extend_from_slice(piece);

@@ -151,7 +151,7 @@ impl Scenario {
                 }
                 _ => {
                     let class = SizeClass::for_bytes(OBJECT, self.size).unwrap();
-                    let (word, _) = layout.bit(frame, class, 0);
+                    let word = layout.bit(frame, class, 0).word;
                     let end = layout.bytes() - word;
                     let offset = u64::from(input.byte()) % end.min(layout.bitmap_bytes());
                     let count = usize::try_from((end - offset).min(8)).unwrap();

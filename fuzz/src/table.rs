@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use rackpool_kv::{
-    CasError, GlobalAddr, Handle, KvError, Memory, Options, PublishCas, PublishMode, Reservation,
-    Table,
+    CasError, GlobalAddr, Handle, KvError, Memory, PublishCas, PublishMode, ReservedObject, Table,
+    TableOptions,
 };
 
 use crate::Input;
@@ -93,7 +93,7 @@ pub(crate) struct HeapReservation {
     counts: bool,
 }
 
-impl Reservation for HeapReservation {
+impl ReservedObject for HeapReservation {
     fn addr(&self) -> GlobalAddr {
         self.addr
     }
@@ -277,7 +277,7 @@ impl Model {
 pub fn table(bytes: &[u8]) {
     let mut input = Input::new(bytes);
     let heap = Arc::new(Heap::new());
-    let options = Options { max_depth: 4, segment_bytes: 256 };
+    let options = TableOptions { max_depth: 4, segment_bytes: 256 };
     let Ok(table) = Table::create(Arc::clone(&heap), &options) else { panic!("no table") };
     let table = table.with_lock_wait(Duration::ZERO);
     let addr = table.addr();

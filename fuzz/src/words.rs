@@ -2,7 +2,7 @@
 
 use rackpool_model::{GlobalAddr, PageEvent, PageId, PageSize, PageState, PageWord, SizeClass};
 use rackpool_shm::access::AccessSlot;
-use rackpool_shm::metadata::{MetadataLayout, PageUse};
+use rackpool_shm::metadata::{MetadataBit, MetadataLayout, PageUse};
 use rackpool_wire::rack::{RackAnswer, RackRequest};
 
 use crate::Input;
@@ -87,8 +87,8 @@ fn address(addr: GlobalAddr, size: PageSize) {
     for class in (0..SizeClass::count(size)).filter_map(|index| SizeClass::from_index(index, size))
     {
         let Ok(index) = u32::try_from(offset >> class.bits()) else { continue };
-        let (word, bit) = layout.bit(rackpool_model::FrameId(2), class, index);
-        assert!(word.is_multiple_of(8) && word + 8 <= layout.bytes() && bit.is_power_of_two());
+        let MetadataBit { word, mask } = layout.bit(rackpool_model::FrameId(2), class, index);
+        assert!(word.is_multiple_of(8) && word + 8 <= layout.bytes() && mask.is_power_of_two());
     }
 }
 
@@ -97,7 +97,7 @@ fn announcement(raw: u64) {
     let memory = zeroes(64);
     memory.write(0, &raw.to_le_bytes()).unwrap();
     let slot = memory.view::<AccessSlot>(0).unwrap();
-    if let Some((frame, intent)) = slot.announced() {
-        assert_eq!((u64::from(frame.0) << 2) | intent as u64, raw);
+    if let Some(announced) = slot.announced() {
+        assert_eq!((u64::from(announced.frame.0) << 2) | announced.usage as u64, raw);
     }
 }

@@ -10,7 +10,7 @@ use rackpool_model::{
     Access, ClientId, Epoch, FrameId, GlobalAddr, Incarnation, MemoryId, PageId, PageRange, RackId,
 };
 use rackpool_ring::call::CallCell;
-use rackpool_ring::client_file::{CELLS_PER_THREAD, Route, ThreadSlot};
+use rackpool_ring::client_file::{CELLS_PER_THREAD, RingKind, ThreadSlot};
 use rackpool_ring::request::Request;
 use rackpool_rrpc::message::{self, Message};
 use rackpool_sync::atomic::Ordering;
@@ -53,7 +53,7 @@ fn ask(plane: &mut PlaneUnderTest, at: u8, request: RackRequest) -> Option<RackA
     });
     let (code, arguments) = request.to_words();
     let entry = Request { code, cell: at, thread: 0, call, life: plane.life(), arguments };
-    plane.client(CLIENT).unwrap().file().ring(Route::Rack).push(&[entry]).unwrap();
+    plane.client(CLIENT).unwrap().file().ring(RingKind::Rack).push(&[entry]).unwrap();
     step(plane);
     answer(plane, at)
 }
@@ -269,7 +269,7 @@ fn an_entry_that_is_pushed_again_or_has_no_number_is_no_new_call() {
     let ring = |plane: &PlaneUnderTest, call, cell| {
         let (code, arguments) = RackRequest::Refill { bytes: 64, count: 1 }.to_words();
         let entry = Request { code, cell, thread: 0, call, life: plane.life(), arguments };
-        plane.client(CLIENT).unwrap().file().ring(Route::Rack).push(&[entry]).unwrap();
+        plane.client(CLIENT).unwrap().file().ring(RingKind::Rack).push(&[entry]).unwrap();
     };
     ring(&plane, 0, 3);
     step(&mut plane);

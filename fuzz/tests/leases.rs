@@ -18,7 +18,7 @@ use rackpool_model::{
     Access, ClientId, Epoch, FrameId, GlobalAddr, Incarnation, MemoryId, PageEvent, PageId,
     PageRange, PageWord, RackId,
 };
-use rackpool_ring::client_file::Route;
+use rackpool_ring::client_file::RingKind;
 use rackpool_ring::request::Request;
 use rackpool_rrpc::message::{self, Message};
 use rackpool_sync::atomic::Ordering;
@@ -84,7 +84,7 @@ impl Stand {
         let (call, life) = (self.called[at], self.plane.life());
         let entry = Request { code, cell, thread: 0, call, life, arguments };
         let client = self.plane.client(CLIENT).unwrap();
-        client.file().ring(Route::Rack).push(&[entry]).unwrap();
+        client.file().ring(RingKind::Rack).push(&[entry]).unwrap();
         self.step(0);
         self.answer(cell)
     }

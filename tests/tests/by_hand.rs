@@ -8,7 +8,7 @@ use std::sync::{Arc, Barrier};
 
 use rackpool_client::{AccessError, GlobalAddr};
 use rackpool_fs::{Caller, Ino, NewNode, Volume};
-use rackpool_kv::{Options, Table};
+use rackpool_kv::{Table, TableOptions};
 use rackpool_shm::memory::MemoryKind;
 use rackpool_tests::client::program;
 use rackpool_tests::pool::{PAGE, TestPool};
@@ -30,8 +30,8 @@ fn parsed(pool: &TestPool, arguments: &[&str]) -> serde_json::Value {
     serde_json::from_str(&said).unwrap()
 }
 
-fn small_options() -> Options {
-    Options { max_depth: 8, segment_bytes: 4 << 10 }
+fn small_options() -> TableOptions {
+    TableOptions { max_depth: 8, segment_bytes: 4 << 10 }
 }
 
 /// Kills the daemon of a rack whose memory is lost with it, and waits until the loss is known.

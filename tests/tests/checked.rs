@@ -6,7 +6,7 @@ use std::sync::Arc;
 use rackpool_client::{
     AccessError, CompareAndSwap, FreeError, GlobalAddr, Pool, ReadRequest, WriteRequest,
 };
-use rackpool_kv::{Options, Table};
+use rackpool_kv::{Table, TableOptions};
 use rackpool_tests::contents;
 use rackpool_tests::pool::{PAGE, TestPool};
 use rackpool_tests::wait::TIMEOUT;
@@ -130,7 +130,7 @@ fn tables_work_over_checked_clients() {
     let pool = TestPool::start(32 << 20, 64 << 10);
     pool.wait_until_racks_meet();
     let racks = [0, 1].map(|rack| Arc::new(checked(&pool, rack)));
-    let options = Options { max_depth: 8, segment_bytes: 4096 };
+    let options = TableOptions { max_depth: 8, segment_bytes: 4096 };
     let table = Table::create(Arc::clone(&racks[0]), &options).unwrap();
     std::thread::scope(|scope| {
         for seed in 0..3 {

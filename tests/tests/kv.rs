@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use rackpool_client::Pool;
-use rackpool_kv::{Options, Table};
+use rackpool_kv::{Table, TableOptions};
 use rackpool_tests::client::TestClient;
 use rackpool_tests::pool::TestPool;
 use rackpool_tests::program::store::{number_of, value};
@@ -32,7 +32,7 @@ impl Tables {
         pool.wait_until_racks_meet();
         let racks = [0, 1].map(|rack| Arc::new(pool.open(rack)));
         // Small segments, which split often.
-        let options = Options { max_depth: 12, segment_bytes: 4096 };
+        let options = TableOptions { max_depth: 12, segment_bytes: 4096 };
         let table = Table::create(Arc::clone(&racks[0]), &options).unwrap();
         Self { table, racks, pool }
     }

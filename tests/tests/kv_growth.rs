@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use rackpool_kv::{Form, Kind, Table};
+use rackpool_kv::{Form, Table, ValueKind};
 use rackpool_tests::pool::TestPool;
 use rackpool_tests::service::{Answer, Service, Wire};
 use rackpool_tests::wait::{TIMEOUT, wait_for};
@@ -160,7 +160,7 @@ fn what_had_just_begun_to_grow_from_nothing_is_no_key() {
     let own = Arc::new(pool.open(0));
     let addr = wait_for("the table's name", TIMEOUT, || own.root("kv").ok().flatten());
     let mut keys = Table::open(Arc::clone(&own), addr).expect("the service's table").handle();
-    for growing in [Kind(3), Kind(4)] {
+    for growing in [ValueKind(3), ValueKind(4)] {
         for (command, expected) in &cases {
             assert_eq!(wire.ask(&["FLUSHDB"]), Answer::ok());
             let form = Form { kind: growing, expires_ms: 0 };

@@ -9,7 +9,7 @@ use rackpool_client::{GlobalAddr, Pool, RackId};
 use rackpool_kv::Table;
 use rackpool_model::{FrameId, PageWord, SizeClass};
 use rackpool_ring::call::Answer;
-use rackpool_ring::client_file::{ClientFile, Route};
+use rackpool_ring::client_file::{ClientFile, RingKind};
 use rackpool_ring::request::Request;
 use rackpool_shm::metadata::RackMetadata;
 use rackpool_tests::census::{self, Census};
@@ -266,7 +266,7 @@ fn whatever_is_torn_in_the_file_of_a_dead_client_is_found() {
     wait_until("its daemon is done", TIMEOUT, || before.newcomers_are_gone(scene.pool()));
     let file = file(killed.body.as_ref());
     let torn = Request { code: 99, cell: 0, thread: 0, call: 1, life: 1, arguments: [0; 5] };
-    file.ring(Route::Remote).push(&[torn]).expect("room");
+    file.ring(RingKind::Remote).push(&[torn]).expect("room");
     let slot = file.thread(1).expect("a slot");
     slot.outbox[5].store(addr, Ordering::Relaxed);
     slot.reservations[2].hold(addr);

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use rackpool_client::RackId;
 use rackpool_cluster::{Cluster, ClusterOptions};
 use rackpool_model::FabricKind;
-use rackpool_shm::host::{HostFiles, Node, list_text};
+use rackpool_shm::host::{HostFiles, NumaNode, list_text};
 use rackpool_shm::memory::MemoryKind;
 use rackpool_tests::contents;
 use rackpool_tests::pool::TestPool;
@@ -92,7 +92,7 @@ fn check(case: &Case<'_>, inherited: &[u32]) {
 }
 
 /// The processors of a node that this process may use.
-fn allowed(node: &Node) -> Vec<u32> {
+fn allowed(node: &NumaNode) -> Vec<u32> {
     apart(|| {
         sched_setaffinity(None, &set_of(&node.cpus)).unwrap();
         cpus(&sched_getaffinity(None).unwrap())
@@ -107,7 +107,7 @@ fn apart<T: Send>(what: impl FnOnce() -> T + Send) -> T {
 #[test]
 fn thread_rings_buffers_and_frames_are_where_they_are_said_to_be() {
     let machine = HostFiles::here();
-    let has_room = |node: &Node| !node.cpus.is_empty() && node.free_bytes > 128 << 20;
+    let has_room = |node: &NumaNode| !node.cpus.is_empty() && node.free_bytes > 128 << 20;
     let Some(node) = machine.nodes().into_iter().find(has_room) else {
         return skipped("this kernel knows no NUMA node with processors and memory to spare");
     };
@@ -115,7 +115,7 @@ fn thread_rings_buffers_and_frames_are_where_they_are_said_to_be() {
     apart(|| are_where_they_are_said_to_be(&node, all));
 }
 
-fn are_where_they_are_said_to_be(node: &Node, all: Vec<u32>) {
+fn are_where_they_are_said_to_be(node: &NumaNode, all: Vec<u32>) {
     // Daemons inherit the affinity of the thread that starts them: less than the node.
     let one = vec![all[0]];
     sched_setaffinity(None, &set_of(&one)).unwrap();

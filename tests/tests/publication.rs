@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rackpool_client::{GlobalAddr, Pool, RackId};
-use rackpool_kv::{Options, Table};
+use rackpool_kv::{Table, TableOptions};
 use rackpool_model::ClientId;
 use rackpool_ring::client_file::ClientFile;
 use rackpool_ring::reservation::{Armed, ArmedMode, Borrowed};
@@ -316,7 +316,7 @@ fn kill_inside_operations(pool: &TestPool, table_rack: u16, bytes: u64, rounds: 
     let before = Census::of(pool);
     let creator = Arc::new(pool.open(table_rack));
     // One segment, in which compactions make room.
-    let options = Options { max_depth: 0, segment_bytes: 2048 };
+    let options = TableOptions { max_depth: 0, segment_bytes: 2048 };
     let table = Table::create(Arc::clone(&creator), &options).unwrap().addr();
     drop(creator);
     let mut random = SmallRng::seed_from_u64(bytes);

@@ -8,7 +8,7 @@ use rackpool_ring::magazines::{self, Keep};
 use rackpool_shm::marks::{Mark, ObjectHolder};
 use rackpool_shm::metadata::PageUse;
 use rackpool_shm::permit::Permit;
-use rackpool_shm::window::{self, Atomic, Taken};
+use rackpool_shm::window::{self, AtomicOperation, TakeBackOutcome};
 use rackpool_wire::rack::{RackAnswer, RackRequest};
 
 use crate::FreeError;
@@ -40,7 +40,7 @@ fn with_pages() -> (Bench, Thread) {
         let store = |at, value: u64| bench.metadata.write(at, &value.to_le_bytes()).unwrap();
         store(layout.word(FrameId(frame)), live(frame).raw());
         store(layout.header(FrameId(frame)), usage.to_raw());
-        store(layout.bit(FrameId(frame), class, 0).0, u64::MAX);
+        store(layout.bit(FrameId(frame), class, 0).word, u64::MAX);
     }
     bench.serve(move |slot, request| match request {
         RackRequest::Translate { page, .. } => {
@@ -73,12 +73,15 @@ fn known_to(thread: &Thread, addr: GlobalAddr) -> Option<SizeClass> {
         class = Some(found);
         false
     };
-    assert_eq!(thread.window.take_back(addr, ObjectHolder::DAEMON, refuse), Taken::Unknown);
+    assert_eq!(
+        thread.window.take_back(addr, ObjectHolder::DAEMON, refuse),
+        TakeBackOutcome::Unknown
+    );
     class
 }
 
 /// The fast path of the calling thread's front window and magazines for the pool of `permit`.
-fn take_back(permit: &Permit, addr: GlobalAddr) -> Taken {
+fn take_back(permit: &Permit, addr: GlobalAddr) -> TakeBackOutcome {
     window::take_back(permit, addr, ObjectHolder::DAEMON, Keep(permit))
 }
 
@@ -107,14 +110,14 @@ fn only_small_objects_that_are_in_use_are_known_without_asking() {
     assert_eq!(known(small(0)), Some(class(64)));
     let other = thread.id.checked_add(1).unwrap();
     let other = Permit::new(other).unwrap();
-    assert_eq!(take_back(&other, small(0)), Taken::Unknown, "another pool");
-    assert_eq!(take_back(&thread.connection.permit, small(0)), Taken::Noted);
+    assert_eq!(take_back(&other, small(0)), TakeBackOutcome::Unknown, "another pool");
+    assert_eq!(take_back(&thread.connection.permit, small(0)), TakeBackOutcome::Noted);
     assert_eq!(magazines::take(&other, SizeClass::index_for(64)), None, "another pool");
     let taken = magazines::take(&thread.connection.permit, SizeClass::index_for(64));
     assert_eq!(taken, Some(small(0).raw()));
     drop(thread);
     let permit = &bench.connection.permit;
-    assert_eq!(take_back(permit, small(0)), Taken::Unknown, "the thread has ended");
+    assert_eq!(take_back(permit, small(0)), TakeBackOutcome::Unknown, "the thread has ended");
     assert_eq!(magazines::take(permit, SizeClass::index_for(64)), None, "the thread has ended");
 }
 
@@ -122,7 +125,7 @@ fn only_small_objects_that_are_in_use_are_known_without_asking() {
 fn words_are_changed_in_known_live_pages_only() {
     let (bench, thread) = with_pages();
     let change = |addr: u64| {
-        let atomic = Atomic::FetchAndAdd { delta: 3 };
+        let atomic = AtomicOperation::FetchAndAdd { delta: 3 };
         window::change(&thread.connection.permit, GlobalAddr::from_raw(addr), atomic)
     };
     assert_eq!(change(2 * PAGE - 8), Some(0));
@@ -132,7 +135,7 @@ fn words_are_changed_in_known_live_pages_only() {
     set_word(&bench, live(0).apply(PageEvent::Frozen).unwrap());
     assert_eq!(change(PAGE), None, "frozen");
     set_word(&bench, live(0));
-    let swap = Atomic::CompareAndSwap { expected: 6, new: 1 };
+    let swap = AtomicOperation::CompareAndSwap { expected: 6, new: 1 };
     let last = GlobalAddr::from_raw(2 * PAGE - 8);
     assert_eq!(window::change(&thread.connection.permit, last, swap), Some(6));
     assert_eq!(change(2 * PAGE - 8), Some(1));
@@ -151,7 +154,7 @@ fn a_page_that_is_only_read_is_read_and_nothing_else_without_asking() {
             !window::write_slow_path(&thread.connection.permit, small(0), &[1; 8]),
             "{event:?}"
         );
-        let add = Atomic::FetchAndAdd { delta: 3 };
+        let add = AtomicOperation::FetchAndAdd { delta: 3 };
         assert_eq!(window::change(&thread.connection.permit, small(0), add), None, "{event:?}");
         assert_eq!(known_to(&thread, small(0)), None, "{event:?}");
         // Thawed: a thread with the old word has to look the page up again.

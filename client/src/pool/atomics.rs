@@ -1,6 +1,6 @@
 //! Compare-and-swap and fetch-and-add.
 
-use rackpool_shm::window::{self, Atomic};
+use rackpool_shm::window::{self, AtomicOperation};
 
 use crate::atomic_batch::Wanted;
 use crate::{AccessError, GlobalAddr, Pool};
@@ -41,7 +41,7 @@ impl Pool {
         expected: u64,
         new: u64,
     ) -> Result<u64, AccessError> {
-        self.atomic(addr, Atomic::CompareAndSwap { expected, new })
+        self.atomic(addr, AtomicOperation::CompareAndSwap { expected, new })
     }
 
     /// Executes several compare-and-swaps in any order. Returns the previous values in the order of
@@ -70,7 +70,11 @@ impl Pool {
             .iter()
             .map(|request| {
                 let CompareAndSwap { addr, expected, new } = *request;
-                Wanted { addr, atomic: Atomic::CompareAndSwap { expected, new }, before: 0 }
+                Wanted {
+                    addr,
+                    atomic: AtomicOperation::CompareAndSwap { expected, new },
+                    before: 0,
+                }
             })
             .collect();
         self.with(|thread| thread.atomic_batch(&mut batch))??;
@@ -94,11 +98,11 @@ impl Pool {
     /// As [`Pool::compare_and_swap`].
     #[inline]
     pub fn fetch_and_add(&self, addr: GlobalAddr, delta: u64) -> Result<u64, AccessError> {
-        self.atomic(addr, Atomic::FetchAndAdd { delta })
+        self.atomic(addr, AtomicOperation::FetchAndAdd { delta })
     }
 
     #[inline]
-    fn atomic(&self, addr: GlobalAddr, atomic: Atomic) -> Result<u64, AccessError> {
+    fn atomic(&self, addr: GlobalAddr, atomic: AtomicOperation) -> Result<u64, AccessError> {
         match window::change(&self.permit, addr, atomic) {
             Some(before) => Ok(before),
             None => self.atomic_any(addr, atomic),
@@ -106,7 +110,7 @@ impl Pool {
     }
 
     #[cold]
-    fn atomic_any(&self, addr: GlobalAddr, atomic: Atomic) -> Result<u64, AccessError> {
+    fn atomic_any(&self, addr: GlobalAddr, atomic: AtomicOperation) -> Result<u64, AccessError> {
         self.with(|thread| thread.atomic(addr, atomic))?
     }
 }

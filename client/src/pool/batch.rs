@@ -1,6 +1,6 @@
 //! Batches of reads and writes, and prefetching.
 
-use rackpool_shm::access::Intent;
+use rackpool_shm::access::AccessIntent;
 
 use crate::transfer::Bytes;
 use crate::{AccessError, GlobalAddr, Pool};
@@ -55,11 +55,11 @@ impl Pool {
                     .transfer_batch(all.map(|read| (read.addr, Bytes::Read(&mut *read.into))));
             }
             for read in reads.iter().take(AHEAD) {
-                thread.window.prefetch(read.addr, Intent::Read);
+                thread.window.prefetch(read.addr, AccessIntent::Read);
             }
             for index in 0..reads.len() {
                 if let Some(later) = reads.get(index + AHEAD) {
-                    thread.window.prefetch(later.addr, Intent::Read);
+                    thread.window.prefetch(later.addr, AccessIntent::Read);
                 }
                 let read = &mut reads[index];
                 if !thread.window.read(read.addr, read.into) {
@@ -120,11 +120,11 @@ impl Pool {
                     .transfer_batch(all.map(|write| (write.addr, Bytes::Write(write.from))));
             }
             for write in writes.iter().take(AHEAD) {
-                thread.window.prefetch(write.addr, Intent::Write);
+                thread.window.prefetch(write.addr, AccessIntent::Write);
             }
             for (index, write) in writes.iter().enumerate() {
                 if let Some(later) = writes.get(index + AHEAD) {
-                    thread.window.prefetch(later.addr, Intent::Write);
+                    thread.window.prefetch(later.addr, AccessIntent::Write);
                 }
                 if !thread.window.write(write.addr, write.from) {
                     let left = writes[index..].iter();
@@ -157,7 +157,7 @@ impl Pool {
             let first = addr.raw() & !(LINE as u64 - 1);
             let end = addr.raw().saturating_add(bytes as u64);
             for line in (first..end).step_by(LINE) {
-                thread.window.prefetch(GlobalAddr::from_raw(line), Intent::Read);
+                thread.window.prefetch(GlobalAddr::from_raw(line), AccessIntent::Read);
             }
         });
     }

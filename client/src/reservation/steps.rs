@@ -3,7 +3,7 @@
 use std::marker::PhantomData;
 
 use rackpool_ring::reservation::{self, Armed, Borrowed};
-use rackpool_shm::window::Atomic;
+use rackpool_shm::window::AtomicOperation;
 
 use super::{Phase, PublishCas, PublishMode, Reservation};
 use crate::thread::Thread;
@@ -81,7 +81,7 @@ impl Thread {
     ) -> Result<bool, AccessError> {
         let mut asked_before = false;
         loop {
-            match self.atomic(addr, Atomic::CompareAndSwap { expected, new }) {
+            match self.atomic(addr, AtomicOperation::CompareAndSwap { expected, new }) {
                 Ok(found) => return Ok(found == expected || (asked_before && found == new)),
                 Err(AccessError::Indeterminate(_)) => asked_before = true,
                 Err(error) => return Err(error),
@@ -121,7 +121,7 @@ impl Thread {
         record.ok_or(AccessError::NotAReservation(reservation.addr))?.arm(&armed);
         (reservation.replaced, reservation.mode) = (link.replaced, link.mode);
         let PublishCas { expected, new, .. } = *link;
-        let found = self.atomic(link.addr, Atomic::CompareAndSwap { expected, new });
+        let found = self.atomic(link.addr, AtomicOperation::CompareAndSwap { expected, new });
         match found {
             Ok(found) if found == expected => self.resolve(reservation, true),
             // A daemon may still execute a request that the client gave up.
@@ -141,7 +141,8 @@ impl Thread {
         } else if published {
             reservation.phase = Phase::Published;
             if !reservation.addr.is_null() && !compares {
-                let cleared = Atomic::CompareAndSwap { expected: reservation.token, new: 0 };
+                let cleared =
+                    AtomicOperation::CompareAndSwap { expected: reservation.token, new: 0 };
                 // If this fails, the first client that needs the owner word clears it.
                 let _ = self.atomic(reservation.addr, cleared);
             }
@@ -219,7 +220,7 @@ impl Thread {
         let Some(armed) = record.to_settle() else { return Ok(()) };
         let mut found = armed.word;
         while let Some(settled) = armed.settled(found) {
-            let swap = Atomic::CompareAndSwap { expected: found, new: settled };
+            let swap = AtomicOperation::CompareAndSwap { expected: found, new: settled };
             match self.atomic(GlobalAddr::from_raw(armed.link), swap) {
                 Ok(now) if now == found => return Ok(()),
                 Ok(now) => found = now,

@@ -34,7 +34,7 @@ fn bench() -> Bench {
     cell(layout.word(frame)).store(word.raw(), Ordering::Release);
     let usage = PageUse::Slab(class).to_raw();
     cell(layout.header(frame)).store(usage, Ordering::Release);
-    cell(layout.bit(frame, class, 0).0).store(u64::MAX, Ordering::Release);
+    cell(layout.bit(frame, class, 0).word).store(u64::MAX, Ordering::Release);
     let mut next = 2;
     bench.serve(move |slot, request| match request {
         RackRequest::Translate { page: PageId(1), .. } => {
@@ -252,7 +252,7 @@ fn a_link_is_settled_but_for_the_bits_that_others_may_change() {
     let swap =
         PublishCas { mask: !1, mode: PublishMode::Settle(0x80), ..link(0, 0x100, Some(old)) };
     assert_eq!(thread.publish(&mut tombstone, &swap), Ok(0));
-    thread.atomic(LINK, rackpool_shm::window::Atomic::FetchAndAdd { delta: 1 }).unwrap();
+    thread.atomic(LINK, rackpool_shm::window::AtomicOperation::FetchAndAdd { delta: 1 }).unwrap();
     thread.finish(&tombstone).unwrap();
     assert_eq!(word(&mut thread, LINK), 0x81);
     assert!(is_cached(bench.slot(0), old) && bench.slot(0).reservations[0].is_free());

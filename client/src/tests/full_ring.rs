@@ -10,7 +10,7 @@ const UNAVAILABLE: DaemonError = DaemonError::Unavailable;
 const PING: RackRequest = RackRequest::Ping;
 
 /// Fills a ring; returns the call numbers of its entries.
-fn fill_up(bench: &Bench, route: Route) -> Vec<u32> {
+fn fill_up(bench: &Bench, route: RingKind) -> Vec<u32> {
     let ring = bench.connection.file.ring(route);
     let (code, arguments) = PING.to_words();
     let life = bench.connection.life();
@@ -20,7 +20,7 @@ fn fill_up(bench: &Bench, route: Route) -> Vec<u32> {
 }
 
 /// Pops up to `most` entries; returns thread and call number of each.
-fn take_out(bench: &Bench, route: Route, most: usize) -> Vec<(u16, u32)> {
+fn take_out(bench: &Bench, route: RingKind, most: usize) -> Vec<(u16, u32)> {
     let mut found = Vec::new();
     let ring = bench.connection.file.ring(route);
     ring.pop(most, |entry| found.push((entry.thread, entry.call)));
@@ -31,7 +31,7 @@ fn of_the_other_thread(calls: &[u32]) -> Vec<(u16, u32)> {
     calls.iter().map(|call| (1, *call)).collect()
 }
 
-fn ask(thread: &mut Thread, route: Route) -> Result<RackAnswer, DaemonError> {
+fn ask(thread: &mut Thread, route: RingKind) -> Result<RackAnswer, DaemonError> {
     let connection = Arc::clone(&thread.connection);
     thread.calls.ask(&connection, PING, route)
 }
@@ -44,7 +44,7 @@ fn processor_time() -> Duration {
 
 #[test]
 fn a_full_ring_is_waited_for_until_the_deadline_and_nothing_is_posted_or_lost() {
-    for route in [Route::Rack, Route::Remote] {
+    for route in [RingKind::Rack, RingKind::Remote] {
         let mut bench = Bench::new();
         let mut thread = bench.thread();
         let calls = fill_up(&bench, route);
@@ -80,7 +80,7 @@ fn a_full_ring_is_waited_for_until_the_deadline_and_nothing_is_posted_or_lost() 
 fn a_program_is_told_what_to_do_about_a_full_ring_and_goes_on_when_there_is_room() {
     let mut bench = Bench::new();
     let mut thread = bench.thread();
-    fill_up(&bench, Route::Rack);
+    fill_up(&bench, RingKind::Rack);
     let refused = thread.alloc(64).unwrap_err();
     assert_eq!(refused, AllocError::Daemon(UNAVAILABLE));
     assert!(format!("{refused} {UNAVAILABLE}").contains("raise the request timeout"));
@@ -95,7 +95,7 @@ fn a_program_is_told_what_to_do_about_a_full_ring_and_goes_on_when_there_is_room
 /// doorbell, which proves that it is waiting.
 fn wait_in_the_background(
     bench: &Bench,
-    route: Route,
+    route: RingKind,
 ) -> mpsc::Receiver<Result<RackAnswer, DaemonError>> {
     let (says, told) = mpsc::channel();
     let rung = bench.rings();
@@ -119,18 +119,18 @@ fn wait_in_the_background(
 #[test]
 fn who_waits_for_room_takes_the_first_there_is() {
     let mut bench = Bench::with_timeout(TEST_TIMEOUT);
-    let calls = fill_up(&bench, Route::Remote);
-    let told = wait_in_the_background(&bench, Route::Remote);
+    let calls = fill_up(&bench, RingKind::Remote);
+    let told = wait_in_the_background(&bench, RingKind::Remote);
     let deadline = Instant::now() + TEST_TIMEOUT;
     let mut found = Vec::new();
     while found.len() <= calls.len() {
         assert!(Instant::now() < deadline, "it does not go on");
-        found.extend(take_out(&bench, Route::Remote, 1));
+        found.extend(take_out(&bench, RingKind::Remote, 1));
         std::thread::yield_now();
     }
     assert_eq!(found[..calls.len()], of_the_other_thread(&calls));
     assert_eq!(found[calls.len()].0, 0, "posted once, behind all others");
-    assert!(bench.connection.file.ring(Route::Remote).is_empty());
+    assert!(bench.connection.file.ring(RingKind::Remote).is_empty());
     // The popped entries get no answer: the daemon that popped them is gone.
     assert_eq!(told.try_recv(), Err(mpsc::TryRecvError::Empty));
     bench.serve(|_, _| Some(RackAnswer::Done(5)));
@@ -141,8 +141,8 @@ fn who_waits_for_room_takes_the_first_there_is() {
 #[test]
 fn who_waits_for_room_hears_that_the_pool_was_closed() {
     let bench = Bench::with_timeout(TEST_TIMEOUT);
-    fill_up(&bench, Route::Rack);
-    let told = wait_in_the_background(&bench, Route::Rack);
+    fill_up(&bench, RingKind::Rack);
+    let told = wait_in_the_background(&bench, RingKind::Rack);
     bench.connection.close();
     assert_eq!(told.recv_timeout(TEST_TIMEOUT), Ok(Err(DaemonError::Closed)));
 }

@@ -228,7 +228,7 @@ fn a_daemon_that_lets_writers_into_a_frozen_page_is_asked_seldom_and_not_for_eve
     let busy = AccessError::PageBusy(FIRST, RackId(0));
     assert_eq!(write(&mut thread, FIRST, 1), Err(busy.clone()));
     assert!(began.elapsed() >= TIMEOUT && began.elapsed() < 10 * TIMEOUT);
-    let atomic = Atomic::FetchAndAdd { delta: 1 };
+    let atomic = AtomicOperation::FetchAndAdd { delta: 1 };
     assert_eq!(thread.atomic(FIRST, atomic), Err(busy));
     let asked = script.count(for_writing);
     assert!(asked < 1000, "{asked} questions");
@@ -258,7 +258,7 @@ fn an_atomic_is_done_once_wherever_its_page_goes_meanwhile() {
     set(&bench, 0, frozen());
     let back = moved_here(0, 9);
     script.translations(&[away(), local(back)]);
-    let add = Atomic::FetchAndAdd { delta: 2 };
+    let add = AtomicOperation::FetchAndAdd { delta: 2 };
     // Until the translation is renewed, the frame's word does not match it.
     set(&bench, 0, back);
     assert_eq!(thread.atomic(FIRST, add), Ok(40));
@@ -372,14 +372,14 @@ fn an_object_whose_page_has_left_is_handed_out_and_taken_back_as_any_other() {
         SizeClass::for_bytes(64, PageSize::DEFAULT).unwrap(),
         0,
     );
-    bench.metadata.write(bit.0, &u64::MAX.to_le_bytes()).unwrap();
+    bench.metadata.write(bit.word, &u64::MAX.to_le_bytes()).unwrap();
     let remote = RackAnswer::Remote { home: RackId(1), usage: slab(64) };
     script.translations(&[local(live(0)), remote]);
     thread.free(FIRST).unwrap();
     assert_eq!(thread.magazines.count(2), 1);
     // The page leaves; the frame holds a slab without allocated objects.
     set(&bench, 0, PageWord::new(PageState::Live, rackpool_model::Epoch::new(1), PageId(9)));
-    bench.metadata.write(bit.0, &0_u64.to_le_bytes()).unwrap();
+    bench.metadata.write(bit.word, &0_u64.to_le_bytes()).unwrap();
     let object = thread.alloc(64).unwrap();
     assert_eq!(object, FIRST, "it is still this program's to use");
     write(&mut thread, object, 1).unwrap();
@@ -397,7 +397,7 @@ fn an_object_of_a_frozen_page_is_kept_and_one_whose_page_moves_while_it_is_looke
         SizeClass::for_bytes(64, PageSize::DEFAULT).unwrap(),
         0,
     );
-    bench.metadata.write(bit.0, &u64::MAX.to_le_bytes()).unwrap();
+    bench.metadata.write(bit.word, &u64::MAX.to_le_bytes()).unwrap();
     set(&bench, 0, frozen());
     script.translations(&[local(frozen())]);
     thread.free(FIRST).unwrap();
@@ -405,7 +405,7 @@ fn an_object_of_a_frozen_page_is_kept_and_one_whose_page_moves_while_it_is_looke
     assert_eq!(thread.free(FIRST), Err(FreeError::NotAllocated(FIRST)));
     // The translation is stale: the bit belongs to another page.
     set(&bench, 0, PageWord::new(PageState::Live, rackpool_model::Epoch::new(1), PageId(9)));
-    bench.metadata.write(bit.0, &0_u64.to_le_bytes()).unwrap();
+    bench.metadata.write(bit.word, &0_u64.to_le_bytes()).unwrap();
     let remote = RackAnswer::Remote { home: RackId(1), usage: slab(64) };
     script.translations(&[local(live(0)), remote]);
     assert_eq!(thread.free(FIRST.add(64).unwrap()), Ok(()));
@@ -423,7 +423,7 @@ fn a_page_of_this_rack_that_moves_is_written_and_changed_by_the_daemon() {
     write(&mut thread, FIRST, 1).unwrap();
     set(&bench, 0, frozen());
     assert_eq!(write(&mut thread, FIRST, 2), Ok(()));
-    assert_eq!(thread.atomic(FIRST, Atomic::FetchAndAdd { delta: 1 }), Ok(70));
+    assert_eq!(thread.atomic(FIRST, AtomicOperation::FetchAndAdd { delta: 1 }), Ok(70));
     assert_eq!(read(&mut thread, FIRST), Ok(1), "reads look at the memory");
     set(&bench, 0, live(0));
     assert_eq!(write(&mut thread, FIRST, 3), Ok(()));

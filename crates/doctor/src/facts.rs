@@ -6,7 +6,7 @@ use nix::sched::{CpuSet, sched_getaffinity};
 use nix::unistd::{AccessFlags, Pid, access};
 use rackpool_shm::free_space::{self, Room};
 use rackpool_shm::host::{
-    HostFiles, HugePool, MemoryLimit, Mount, Node, RdmaPort, TransparentHuge, parse_list,
+    HostFiles, HugePool, MemoryLimit, Mount, NumaNode, RdmaPort, TransparentHuge, parse_list,
 };
 use rackpool_sync::KernelCopy;
 
@@ -28,7 +28,7 @@ pub struct Facts {
     /// The processors that this process may use.
     pub usable_cpus: Vec<u32>,
     /// The NUMA nodes.
-    pub nodes: Vec<Node>,
+    pub nodes: Vec<NumaNode>,
     /// The last-level cache.
     pub cache: Option<LastLevelCache>,
     /// The ways of that cache, or why they are unknown.
@@ -107,7 +107,7 @@ impl Facts {
     }
 
     /// Returns the nodes that have memory.
-    pub fn memory_nodes(&self) -> impl Iterator<Item = &Node> {
+    pub fn memory_nodes(&self) -> impl Iterator<Item = &NumaNode> {
         self.nodes.iter().filter(|node| node.memory_bytes > 0)
     }
 

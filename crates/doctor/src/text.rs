@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use rackpool_model::ByteSize;
-use rackpool_shm::host::{Node, RdmaPort, list_text};
+use rackpool_shm::host::{NumaNode, RdmaPort, list_text};
 
 use super::cache::IoWays;
 use super::fabrics::Fabric;
@@ -173,7 +173,7 @@ fn memory(page: &mut Page, facts: &Facts) {
     );
 }
 
-fn node(node: &Node) -> String {
+fn node(node: &NumaNode) -> String {
     let what = if node.is_memory_only() { ", memory only: CXL or like it" } else { "" };
     let distances: Vec<String> = node.distances.iter().map(u32::to_string).collect();
     format!(

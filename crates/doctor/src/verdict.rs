@@ -261,7 +261,7 @@ fn warn_of_cards(facts: &Facts, warn: &mut impl FnMut(String, String)) {
 #[cfg(test)]
 mod tests {
     use rackpool_shm::free_space::Room;
-    use rackpool_shm::host::{HostFiles, HugePool, MemoryLimit, Node};
+    use rackpool_shm::host::{HostFiles, HugePool, MemoryLimit, NumaNode};
 
     use super::super::devices::{CxlMemory, DaxDevice};
     use super::super::fixture::port;
@@ -274,8 +274,8 @@ mod tests {
         facts
     }
 
-    fn node(id: u32, cpus: &[u32], distances: &[u32]) -> Node {
-        Node {
+    fn node(id: u32, cpus: &[u32], distances: &[u32]) -> NumaNode {
+        NumaNode {
             id,
             cpus: cpus.to_vec(),
             memory_bytes: 1 << 30,

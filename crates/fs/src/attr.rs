@@ -13,7 +13,7 @@ impl Ino {
 
 /// The kind of an inode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Kind {
+pub enum FileType {
     /// A regular file.
     File,
     /// A directory.
@@ -32,14 +32,14 @@ pub enum Kind {
 
 /// A point in time: seconds since 1970, and nanoseconds after that (below 10^9).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Time {
+pub struct Timestamp {
     /// Seconds since 1970; negative for earlier times.
     pub seconds: i64,
     /// Nanoseconds after `seconds`.
     pub nanoseconds: u32,
 }
 
-impl Time {
+impl Timestamp {
     /// The current time.
     #[must_use]
     pub fn now() -> Self {
@@ -47,7 +47,7 @@ impl Time {
     }
 }
 
-impl From<SystemTime> for Time {
+impl From<SystemTime> for Timestamp {
     fn from(time: SystemTime) -> Self {
         let of = |span: Duration| {
             (i64::try_from(span.as_secs()).unwrap_or(i64::MAX), span.subsec_nanos())
@@ -67,8 +67,8 @@ impl From<SystemTime> for Time {
     }
 }
 
-impl From<Time> for SystemTime {
-    fn from(time: Time) -> Self {
+impl From<Timestamp> for SystemTime {
+    fn from(time: Timestamp) -> Self {
         let nanos = Duration::from_nanos(time.nanoseconds.into());
         let span = Duration::from_secs(time.seconds.unsigned_abs());
         let whole = if time.seconds < 0 {
@@ -86,7 +86,7 @@ pub struct Attr {
     /// The inode's number.
     pub ino: Ino,
     /// The inode's kind.
-    pub kind: Kind,
+    pub kind: FileType,
     /// The permission bits, with set-user-id, set-group-id and sticky: 0 to 0o7777.
     pub mode: u32,
     /// The number of names. Of a directory: 2, and one for each directory in it.
@@ -103,11 +103,11 @@ pub struct Attr {
     /// that mount had allocated since it last stored the count.
     pub blocks: u64,
     /// Time of the last read, updated as with `relatime`.
-    pub atime: Time,
+    pub atime: Timestamp,
     /// Time of the last change of the contents.
-    pub mtime: Time,
+    pub mtime: Timestamp,
     /// Time of the last change of contents or attributes.
-    pub ctime: Time,
+    pub ctime: Timestamp,
     /// Incremented by every change of the inode that is stored in the pool, except a change of the
     /// list of mounts that have it open.
     pub change: u64,
@@ -145,7 +145,7 @@ pub enum NewTime {
     /// The current time.
     Now,
     /// The given time.
-    At(Time),
+    At(Timestamp),
 }
 
 /// The attributes to change; `None` keeps an attribute.
@@ -164,7 +164,7 @@ pub struct SetAttr {
     /// The time of the last change of the contents.
     pub mtime: Option<NewTime>,
     /// The time of the last change; the current time if `None`.
-    pub ctime: Option<Time>,
+    pub ctime: Option<Timestamp>,
     /// Clears set-user-id and set-group-id of anything but a directory, as a new owner does.
     pub drops_privileges: bool,
 }
@@ -210,13 +210,13 @@ pub enum RenameMode {
 
 /// An entry of a directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Entry<'a> {
+pub struct ReadDirEntry<'a> {
     /// Its name.
     pub name: &'a [u8],
     /// The inode that the name refers to.
     pub ino: Ino,
     /// The kind of that inode.
-    pub kind: Kind,
+    pub kind: FileType,
     /// Pass it to `read_dir` to continue behind this entry. It stays valid whatever changes
     /// meanwhile. Below 2^63, never 0.
     pub cookie: u64,

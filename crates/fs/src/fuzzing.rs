@@ -1,12 +1,12 @@
 //! The records that mounts read and other mounts wrote, for `rackpool-fuzz`.
 
-use crate::acl::Acl;
-use crate::directory::{Node, encode_leaf};
-use crate::inode::Inode;
-use crate::locks::Locks;
-use crate::remove::{encode_orphans, orphans_in};
-use crate::session::Session;
-use crate::superblock::Superblock;
+use crate::format::acl::Acl;
+use crate::format::directory_node::{TrieNode, encode_leaf};
+use crate::format::file_locks::Locks;
+use crate::format::inode::Inode;
+use crate::format::orphans::{encode_orphans, orphans_in};
+use crate::format::session::Session;
+use crate::format::superblock::VolumeSuperblock;
 
 /// Decodes a record of the kind that its first byte selects. It is either refused or equal after
 /// encoding and decoding it again.
@@ -38,16 +38,16 @@ fn inode(bytes: &[u8]) {
 }
 
 fn node(bytes: &[u8]) {
-    let Ok(Node::Leaf(entries)) = Node::decode(Some(bytes)) else { return };
+    let Ok(TrieNode::Leaf(entries)) = TrieNode::decode(Some(bytes)) else { return };
     let again = encode_leaf(&entries);
     assert_eq!(again.as_deref().unwrap_or(&[0]), bytes);
 }
 
 fn superblock(bytes: &[u8]) {
-    let Some(fixed) = bytes.first_chunk::<{ Superblock::FIXED }>() else { return };
-    let Ok(superblock) = Superblock::decode(fixed) else { return };
+    let Some(fixed) = bytes.first_chunk::<{ VolumeSuperblock::FIXED }>() else { return };
+    let Ok(superblock) = VolumeSuperblock::decode(fixed) else { return };
     let again = superblock.encode(superblock.table);
-    assert_eq!(&again[..Superblock::FIXED], fixed);
+    assert_eq!(&again[..VolumeSuperblock::FIXED], fixed);
 }
 
 fn sessions(bytes: &[u8]) {

@@ -9,7 +9,7 @@
 
 mod support;
 
-use rackpool_fs::{AllocateMode, FsError, Ino, Kind, RenameMode, SetAttr, Volume};
+use rackpool_fs::{AllocateMode, FileType, FsError, Ino, RenameMode, SetAttr, Volume};
 use support::table::scheduler::Fault;
 use support::{ROOT, TestVolumeMemory, check, directory, emptied, file};
 
@@ -95,8 +95,8 @@ fn whiteout() -> Case {
             let old = volume.lookup(tree.x, b"f").unwrap();
             let moved = volume.lookup(tree.x, b"moved").map(|attr| attr.ino);
             match (old.kind, moved) {
-                (Kind::CharDevice, Ok(ino)) => assert_eq!((ino, old.rdev), (tree.f, 0)),
-                (Kind::File, Err(FsError::NotFound)) => assert!(!done && old.ino == tree.f),
+                (FileType::CharDevice, Ok(ino)) => assert_eq!((ino, old.rdev), (tree.f, 0)),
+                (FileType::File, Err(FsError::NotFound)) => assert!(!done && old.ino == tree.f),
                 seen => panic!("{seen:?}"),
             }
             assert_eq!(bytes(volume, tree.f), [7; LEN]);

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
-use rackpool_fs::{AllocateMode, FsError, Ino, NewTime, SetAttr, Time, Volume};
+use rackpool_fs::{AllocateMode, FsError, Ino, NewTime, SetAttr, Timestamp, Volume};
 use support::table::heap::Heap;
 use support::table::scheduler::Fault;
 use support::{ROOT, TestVolumeMemory, file};
@@ -24,7 +24,7 @@ fn size(size: u64) -> SetAttr {
 }
 
 fn mtime(seconds: i64) -> SetAttr {
-    let time = Time { seconds, nanoseconds: 5 };
+    let time = Timestamp { seconds, nanoseconds: 5 };
     SetAttr { mtime: Some(NewTime::At(time)), ..SetAttr::default() }
 }
 

@@ -8,7 +8,7 @@
 
 mod support;
 
-use rackpool_fs::{AllocateMode, FsError, Ino, Kind, RenameMode, SetAttr, Volume};
+use rackpool_fs::{AllocateMode, FileType, FsError, Ino, RenameMode, SetAttr, Volume};
 use support::table::scheduler::{Fate, scheduler};
 use support::{ROOT, TestVolumeMemory, check, directory, emptied, file};
 
@@ -96,8 +96,8 @@ fn whiteout() -> Case {
             let old = volume.lookup(tree.y, b"g").unwrap();
             let new = ino_of(volume, tree.x, b"f");
             match old.kind {
-                Kind::File if (old.ino, new) == (tree.g, Some(tree.f)) => false,
-                Kind::CharDevice if new == Some(tree.g) => {
+                FileType::File if (old.ino, new) == (tree.g, Some(tree.f)) => false,
+                FileType::CharDevice if new == Some(tree.g) => {
                     assert_eq!((old.rdev, old.mode, old.nlink), (0, 0, 1));
                     true
                 }

@@ -3,7 +3,7 @@
 
 mod support;
 
-use rackpool_fs::{Caller, FsError, Ino, Kind, NewNode, RenameMode, SetAttr, Volume};
+use rackpool_fs::{Caller, FileType, FsError, Ino, NewNode, RenameMode, SetAttr, Volume};
 use support::{ROOT, TestVolumeMemory, check, directory, file, names};
 
 macro_rules! refused {
@@ -31,7 +31,7 @@ fn what_one_mount_makes_the_other_finds() {
     refused!(a.unlink(Ino::ROOT, b"home"), FsError::IsDirectory);
     refused!(a.rmdir(home, b"notes"), FsError::NotDirectory);
     let target = a.create(home, b"to", NewNode::Symlink(b"../x"), 0, ROOT).unwrap();
-    assert_eq!((target.kind, target.size), (Kind::Symlink, 4));
+    assert_eq!((target.kind, target.size), (FileType::Symlink, 4));
     assert_eq!(b.readlink(target.ino).unwrap(), b"../x");
     assert_eq!(b.link(ino, Ino::ROOT, b"again").unwrap().nlink, 2);
     a.unlink(home, b"notes").unwrap();
@@ -150,7 +150,7 @@ fn a_whiteout_takes_the_place_of_what_was_renamed() {
     let whiteout = |replaces| RenameMode::Whiteout { owner, replaces };
     a.rename(x, b"d", y, b"d", whiteout(false)).unwrap();
     let left = b.lookup(x, b"d").unwrap();
-    assert_eq!((left.kind, left.rdev, left.mode), (Kind::CharDevice, 0, 0));
+    assert_eq!((left.kind, left.rdev, left.mode), (FileType::CharDevice, 0, 0));
     assert_eq!((left.uid, left.gid, left.nlink), (5, 6, 1));
     assert_eq!((b.lookup(y, b"d").unwrap().ino, b.lookup(d, b"..").unwrap().ino), (d, y));
     check(&b, "a directory that left a whiteout");
@@ -164,7 +164,7 @@ fn a_whiteout_takes_the_place_of_what_was_renamed() {
     // A whiteout is replaced and moved as any other file.
     b.rename(y, b"f", x, b"d", whiteout(true)).unwrap();
     refused!(a.attr(left.ino), FsError::NotFound);
-    assert_eq!(a.lookup(y, b"f").unwrap().kind, Kind::CharDevice);
+    assert_eq!(a.lookup(y, b"f").unwrap().kind, FileType::CharDevice);
     check(&a, "whiteouts");
 }
 
@@ -192,7 +192,7 @@ fn a_file_without_a_name_can_get_one_once() {
     let (a, b) = (memory.mount(), memory.mount());
     let before = memory.used();
     let made = a.create_unnamed(Ino::ROOT, 0o600, ROOT).unwrap();
-    assert_eq!((made.nlink, made.kind, made.mode), (0, Kind::File, 0o600));
+    assert_eq!((made.nlink, made.kind, made.mode), (0, FileType::File, 0o600));
     a.write(made.ino, 0, b"nobody sees it yet").unwrap();
     b.sweep().unwrap();
     assert_eq!(names(&b, Ino::ROOT).unwrap().len(), 0);

@@ -4,13 +4,13 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use rackpool_fs::{Attr, Ino, Time};
+use rackpool_fs::{Attr, Ino, Timestamp};
 
 /// Identifies a version of a file's contents.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Stamp {
     size: u64,
-    modified: Time,
+    modified: Timestamp,
     change: u64,
 }
 
@@ -81,13 +81,13 @@ impl KernelCachedFiles {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use rackpool_fs::Kind;
+    use rackpool_fs::FileType;
 
     fn attr(size: u64, change: u64) -> Attr {
-        let time = Time { seconds: 1, nanoseconds: 2 };
+        let time = Timestamp { seconds: 1, nanoseconds: 2 };
         Attr {
             ino: Ino(5),
-            kind: Kind::File,
+            kind: FileType::File,
             mode: 0o644,
             nlink: 1,
             uid: 0,

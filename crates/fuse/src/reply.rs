@@ -1,7 +1,7 @@
 //! Decoding of attributes to set; error numbers.
 
 use fuser::Errno;
-use rackpool_fs::{FsError, NewTime, SetAttr, Time};
+use rackpool_fs::{FsError, NewTime, SetAttr, Timestamp};
 
 use crate::device::Fields;
 
@@ -33,7 +33,7 @@ pub(crate) fn set_attr(fields: &mut Fields<'_>) -> Result<SetAttr, Errno> {
     fields.skip(4)?;
     let (uid, gid) = (fields.u32()?, fields.u32()?);
     let is_set = |bit: u32| valid & bit != 0;
-    let time = |at: usize| Time { seconds: seconds[at], nanoseconds: nanoseconds[at] };
+    let time = |at: usize| Timestamp { seconds: seconds[at], nanoseconds: nanoseconds[at] };
     let new_time = |bit, now, at| match (is_set(bit), is_set(now)) {
         (false, _) => None,
         (true, true) => Some(NewTime::Now),
@@ -88,7 +88,7 @@ mod tests {
         bytes[40..48].copy_from_slice(&(-2_i64).to_le_bytes());
         bytes[60..64].copy_from_slice(&750_000_000_u32.to_le_bytes());
         let change = set_attr(&mut Fields::new(&bytes)).unwrap();
-        let mtime = Time { seconds: -2, nanoseconds: 750_000_000 };
+        let mtime = Timestamp { seconds: -2, nanoseconds: 750_000_000 };
         let expected = SetAttr {
             mode: Some(0o7777),
             size: Some(9),

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use rackpool_client::Pool;
 use rackpool_kv::ordered::{MapId, OrderedMaps};
-use rackpool_kv::{Change, Entry, Form};
+use rackpool_kv::{Entry, EntryChange, Form};
 use rand::Rng;
 
 use crate::failure::{DAMAGED, Failure};
@@ -23,8 +23,11 @@ pub enum Small<R> {
     Grow,
 }
 
+/// A thread's access to the maps of large collections.
+pub type LargeMaps = OrderedMaps<Arc<Pool>>;
+
 /// Stores the elements of a small collection in a new map.
-pub type Fill = fn(&mut OrderedMaps<Arc<Pool>>, MapId, &[u8]) -> Result<(), Failure>;
+pub type Fill = fn(&mut LargeMaps, MapId, &[u8]) -> Result<(), Failure>;
 
 /// A change of a collection, in both of its forms.
 pub struct Edit<S, L> {
@@ -41,7 +44,7 @@ pub struct Edit<S, L> {
 }
 
 /// The result of one attempt on the entry.
-enum Step<R> {
+enum EditStep<R> {
     Done(R),
     /// The collection is in a map. An entry with an expiry must not stay if the map is empty.
     Large {
@@ -65,7 +68,7 @@ impl Store {
         key: &[u8],
         family: Family,
         small: impl FnOnce(&[u8]) -> Result<R, Failure>,
-        mut large: impl FnMut(&mut OrderedMaps<Arc<Pool>>, MapId) -> Result<R, Failure>,
+        mut large: impl FnMut(&mut LargeMaps, MapId) -> Result<R, Failure>,
     ) -> Result<R, Failure> {
         loop {
             let id = match self.keys.read(key)? {
@@ -93,7 +96,7 @@ impl Store {
     pub fn edit<R, S, L>(&mut self, key: &[u8], edit: &mut Edit<S, L>) -> Result<R, Failure>
     where
         S: FnMut(&[u8], &mut Vec<u8>) -> Result<Small<R>, Failure>,
-        L: FnMut(&mut OrderedMaps<Arc<Pool>>, MapId) -> Result<R, Failure>,
+        L: FnMut(&mut LargeMaps, MapId) -> Result<R, Failure>,
     {
         let mut has_grown = false;
         loop {
@@ -102,9 +105,13 @@ impl Store {
             let step = self.change_entry(key, |entry, made| step(entry, family, small, made))?;
             let is_whole = !edit.several || self.is_in_transaction();
             match step {
-                Step::Done(result) => return Ok(result),
-                Step::Large { .. } | Step::Grow if !is_whole => return Err(Failure::Several),
-                Step::Large { id, may_stay } if may_stay || !self.is_empty(family.map(id))? => {
+                EditStep::Done(result) => return Ok(result),
+                EditStep::Large { .. } | EditStep::Grow if !is_whole => {
+                    return Err(Failure::Several);
+                }
+                EditStep::Large { id, may_stay }
+                    if may_stay || !self.is_empty(family.map(id))? =>
+                {
                     match (edit.large)(&mut self.maps, id) {
                         Err(failure) if failure.is_gone() => self.expect_change(key, id)?,
                         Err(failure) => {
@@ -117,14 +124,14 @@ impl Store {
                         result => return result,
                     }
                 }
-                Step::Large { id, .. } => self.drop_map(key, family.map(id))?,
-                Step::Other { map, failure } => {
+                EditStep::Large { id, .. } => self.drop_map(key, family.map(id))?,
+                EditStep::Other { map, failure } => {
                     if !self.is_empty(map)? {
                         return Err(failure);
                     }
                     self.drop_map(key, map)?;
                 }
-                Step::Grow => {
+                EditStep::Grow => {
                     self.grow(key, family, edit.fill)?;
                     has_grown = true;
                 }
@@ -149,13 +156,13 @@ impl Store {
                 None => (&[][..], 0),
                 Some(entry) => match family.body(entry.form.kind, entry.value)? {
                     Body::Small(elements) => (elements, entry.form.expires_ms),
-                    Body::Large(_) => return Ok((Change::Keep, None)),
+                    Body::Large(_) => return Ok((EntryChange::Keep, None)),
                 },
             };
             made.extend_from_slice(&id.to_bytes());
             made.extend_from_slice(elements);
             let form = Form { kind: family.growing, expires_ms };
-            Ok((Change::Put(form), Some(elements.to_vec())))
+            Ok((EntryChange::Put(form), Some(elements.to_vec())))
         })?;
         let Some(elements) = elements else { return Ok(()) };
         let filled = self.maps.create(id, key).map_err(Failure::from);
@@ -190,10 +197,10 @@ impl Store {
             let is_ours = |entry: &Entry<'_>| {
                 entry.form.kind == family.growing && entry.value.starts_with(&id.to_bytes())
             };
-            let Some(entry) = entry.filter(is_ours) else { return Ok((Change::Keep, false)) };
+            let Some(entry) = entry.filter(is_ours) else { return Ok((EntryChange::Keep, false)) };
             made.extend_from_slice(&id.to_bytes());
             let form = Form { kind: family.large, expires_ms: entry.form.expires_ms };
-            Ok((Change::Put(form), true))
+            Ok((EntryChange::Put(form), true))
         })
     }
 }
@@ -203,27 +210,27 @@ fn step<R>(
     family: Family,
     small: &mut impl FnMut(&[u8], &mut Vec<u8>) -> Result<Small<R>, Failure>,
     made: &mut Vec<u8>,
-) -> Result<(Change, Step<R>), Failure> {
+) -> Result<(EntryChange, EditStep<R>), Failure> {
     let (elements, expires_ms) = match entry {
         None => (&[][..], 0),
         Some(entry) => match family.body(entry.form.kind, entry.value) {
             Ok(Body::Small(elements)) => (elements, entry.form.expires_ms),
             Ok(Body::Large(id)) => {
                 let may_stay = entry.form.expires_ms == 0;
-                return Ok((Change::Keep, Step::Large { id, may_stay }));
+                return Ok((EntryChange::Keep, EditStep::Large { id, may_stay }));
             }
             Err(failure) => match values::large_map(entry) {
-                Some(map) => return Ok((Change::Keep, Step::Other { map, failure })),
+                Some(map) => return Ok((EntryChange::Keep, EditStep::Other { map, failure })),
                 None => return Err(failure),
             },
         },
     };
     Ok(match small(elements, made)? {
-        Small::Keep(result) => (Change::Keep, Step::Done(result)),
-        Small::Grow => (Change::Keep, Step::Grow),
-        Small::Store(result) if made.is_empty() => (Change::Delete, Step::Done(result)),
+        Small::Keep(result) => (EntryChange::Keep, EditStep::Done(result)),
+        Small::Grow => (EntryChange::Keep, EditStep::Grow),
+        Small::Store(result) if made.is_empty() => (EntryChange::Delete, EditStep::Done(result)),
         Small::Store(result) => {
-            (Change::Put(Form { kind: family.small, expires_ms }), Step::Done(result))
+            (EntryChange::Put(Form { kind: family.small, expires_ms }), EditStep::Done(result))
         }
     })
 }

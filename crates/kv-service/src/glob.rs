@@ -1,16 +1,22 @@
 //! Glob patterns: `*`, `?`, `[a-z]`, `[^a]`, and `\` before a literal character.
 
+/// Where to continue after a mismatch behind a star: offsets in the pattern and in the text.
+struct Retry {
+    pattern: usize,
+    text: usize,
+}
+
 /// Whether `text` as a whole matches the pattern. The time is at most proportional to the product
 /// of both lengths.
 #[must_use]
 pub(crate) fn matches(pattern: &[u8], text: &[u8]) -> bool {
     let (mut at, mut from) = (0, 0);
-    // The last star, and the start of the text behind it: each retry advances that by a byte.
-    let mut star: Option<(usize, usize)> = None;
+    // Each retry advances the text behind the last star by a byte.
+    let mut star: Option<Retry> = None;
     loop {
         let rest = &pattern[at..];
         if let [b'*', ..] = rest {
-            star = Some((at + 1, from));
+            star = Some(Retry { pattern: at + 1, text: from });
             at += 1;
             continue;
         }
@@ -24,9 +30,9 @@ pub(crate) fn matches(pattern: &[u8], text: &[u8]) -> bool {
             from += 1;
         } else {
             match &mut star {
-                Some((after, begin)) if *begin < text.len() => {
-                    *begin += 1;
-                    (at, from) = (*after, *begin);
+                Some(retry) if retry.text < text.len() => {
+                    retry.text += 1;
+                    (at, from) = (retry.pattern, retry.text);
                 }
                 _ => return false,
             }

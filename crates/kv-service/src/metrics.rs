@@ -5,10 +5,10 @@ use std::sync::Arc;
 
 use rackpool_metrics::{Page, Source, Unit};
 
-use crate::shared::Shared;
+use crate::shared::ServiceState;
 
 /// The source of the exported metrics.
-pub(crate) struct ServiceMetrics(pub(crate) Arc<Shared>);
+pub(crate) struct ServiceMetrics(pub(crate) Arc<ServiceState>);
 
 impl Source for ServiceMetrics {
     fn show(&self, page: &mut Page<'_>) -> fmt::Result {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use anyhow::Context;
 use rackpool_client::{ClientOptions, Pool};
-use rackpool_kv::{Options as TableOptions, Table};
+use rackpool_kv::{Table, TableOptions};
 
 use crate::options::Options;
 

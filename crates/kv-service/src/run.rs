@@ -21,7 +21,7 @@ use crate::metrics::ServiceMetrics;
 use crate::open;
 use crate::options::Options;
 use crate::server::{Door, LONG_THREADS, Listeners, LongThread, Mailbox, Worker};
-use crate::shared::{Clients, Password, Shared, Stats};
+use crate::shared::{Clients, Password, ServiceState, Stats};
 use crate::store::Store;
 use crate::sweep::{sweep_keys, sweep_maps};
 use crate::watches::Watches;
@@ -57,7 +57,7 @@ pub fn run(options: &Options) -> anyhow::Result<()> {
     let pool = open::pool(options, threads)?;
     let table = open::table(&pool, &options.table)?;
     let nodes = open::table(&pool, &format!("{}/nodes", options.table))?.with_records(&table);
-    let shared = Arc::new(Shared {
+    let shared = Arc::new(ServiceState {
         longest_entry: usize::try_from(pool.page_bytes().saturating_sub(ENTRY_OVERHEAD))?,
         pool,
         table: options.table.clone(),
@@ -129,7 +129,7 @@ impl Tables {
 }
 
 /// Ends the service if its thread panics: otherwise the connections of that thread would hang.
-struct EndsIfItPanics<'a>(&'a Shared);
+struct EndsIfItPanics<'a>(&'a ServiceState);
 
 impl Drop for EndsIfItPanics<'_> {
     fn drop(&mut self) {
@@ -146,7 +146,7 @@ struct Running {
 }
 
 /// Starts all threads.
-fn start(shared: &Arc<Shared>, tables: &Tables) -> anyhow::Result<Running> {
+fn start(shared: &Arc<ServiceState>, tables: &Tables) -> anyhow::Result<Running> {
     let (polls, mailboxes): (Vec<_>, Vec<_>) = (0..shared.threads())
         .map(|_| Worker::prepare())
         .collect::<std::io::Result<Vec<_>>>()
@@ -191,8 +191,8 @@ fn start(shared: &Arc<Shared>, tables: &Tables) -> anyhow::Result<Running> {
 /// Starts a thread that the service cannot do without.
 fn spawn(
     name: &str,
-    shared: &Arc<Shared>,
-    work: impl FnOnce(&Shared) + Send + 'static,
+    shared: &Arc<ServiceState>,
+    work: impl FnOnce(&ServiceState) + Send + 'static,
 ) -> std::io::Result<JoinHandle<()>> {
     let shared = Arc::clone(shared);
     std::thread::Builder::new().name(name.to_owned()).spawn(move || {
@@ -225,7 +225,7 @@ fn threads(options: &Options) -> u16 {
     })
 }
 
-fn announce(options: &Options, shared: &Shared) {
+fn announce(options: &Options, shared: &ServiceState) {
     let places = shared.listen.map(|address| address.to_string());
     let places = places.into_iter().chain(options.unix.iter().map(|p| p.display().to_string()));
     let places: Vec<_> = places.collect();
@@ -277,7 +277,7 @@ fn catch_signals() -> anyhow::Result<SignalFd> {
 }
 
 /// Waits until the service must end.
-fn wait(signals: &SignalFd, shared: &Shared) -> anyhow::Result<()> {
+fn wait(signals: &SignalFd, shared: &ServiceState) -> anyhow::Result<()> {
     while !shared.has_to_end() {
         if signals.read_signal()?.is_some() {
             shared.ends.store(true, Ordering::Relaxed);
@@ -287,7 +287,7 @@ fn wait(signals: &SignalFd, shared: &Shared) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn stop_with_stdin(shared: &Arc<Shared>) -> std::io::Result<()> {
+fn stop_with_stdin(shared: &Arc<ServiceState>) -> std::io::Result<()> {
     let shared = Arc::clone(shared);
     let name = "stdin".to_owned();
     std::thread::Builder::new().name(name).spawn(move || {

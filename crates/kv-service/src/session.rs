@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use crate::activity::Activity;
 use crate::resp::Args;
-use crate::store::Seen;
+use crate::store::WatchedState;
 use crate::watches::Watches;
 
 /// The state of a connection between two of its commands.
@@ -21,7 +21,7 @@ pub struct Session {
     /// The commands queued since `MULTI`; `None` outside.
     pub transaction: Option<Transaction>,
     /// The watched keys and their states at `WATCH`.
-    pub watched: Vec<(Vec<u8>, Seen)>,
+    pub watched: Vec<(Vec<u8>, WatchedState)>,
     /// The total length of the watched keys, in bytes.
     pub watched_bytes: usize,
     /// Wrong passwords since the last right one.
@@ -101,11 +101,13 @@ impl Session {
     #[must_use]
     pub fn held(&self) -> usize {
         let transaction = self.transaction.as_ref().map_or(0, Transaction::bytes);
-        transaction + self.watched_bytes + self.watched.capacity() * size_of::<(Vec<u8>, Seen)>()
+        transaction
+            + self.watched_bytes
+            + self.watched.capacity() * size_of::<(Vec<u8>, WatchedState)>()
     }
 
     /// Adds a watched key.
-    pub fn watch(&mut self, key: &[u8], seen: Seen) {
+    pub fn watch(&mut self, key: &[u8], seen: WatchedState) {
         self.watched_bytes += key.len();
         self.watched.push((key.to_vec(), seen));
     }

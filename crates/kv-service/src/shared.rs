@@ -19,7 +19,7 @@ use crate::watches::Watches;
 
 /// State that all threads share.
 #[derive(Debug)]
-pub struct Shared {
+pub struct ServiceState {
     /// The pool.
     pub pool: Arc<Pool>,
     /// The name of the table.
@@ -61,10 +61,21 @@ pub struct Shared {
     pub fatal: Mutex<Option<String>>,
     /// Set when the service ends.
     pub ends: AtomicBool,
-    /// The last count of `INFO`, when it was made, and how long it took.
-    pub keyspace: Mutex<Option<(Keyspace, Instant, Duration)>>,
+    /// The last count of `INFO`.
+    pub keyspace: Mutex<Option<KeyspaceCount>>,
     /// Set when a command found the pool full: the sweep then hurries to free unnamed maps.
     pub wants_memory: AtomicBool,
+}
+
+/// A count of the keys.
+#[derive(Clone, Copy, Debug)]
+pub struct KeyspaceCount {
+    /// The result.
+    pub keyspace: Keyspace,
+    /// When the count ended.
+    pub at: Instant,
+    /// How long it took.
+    pub took: Duration,
 }
 
 /// A password. The time of a comparison does not depend on the position of the first difference.
@@ -156,7 +167,7 @@ pub struct Totals {
     pub expired: u64,
 }
 
-impl Shared {
+impl ServiceState {
     /// The number of threads that serve connections.
     #[must_use]
     pub const fn threads(&self) -> usize {

@@ -5,8 +5,9 @@ use std::sync::Arc;
 use rackpool_client::Pool;
 use rackpool_kv::ordered::{MapId, OrderedMaps};
 use rackpool_kv::sorted_set::SortedSet;
-use rackpool_kv::{Change, Committer, Entry, Form, Handle, Kind, Version, now_ms};
+use rackpool_kv::{Committer, Entry, EntryChange, Form, Handle, ValueKind, Version, now_ms};
 
+use crate::collections::LargeMaps;
 use crate::failure::{DAMAGED, Failure, WRONG_TYPE};
 use crate::values::{self, LargeMap, SORTED_SET};
 use crate::watches::Watches;
@@ -17,7 +18,7 @@ pub struct Store {
     /// The table of keys.
     pub keys: Handle<Arc<Pool>>,
     /// The node table: the maps of large collections.
-    pub maps: OrderedMaps<Arc<Pool>>,
+    pub maps: LargeMaps,
     /// The watched keys of this instance.
     pub watches: Arc<Watches>,
     /// Commits transactions over both tables.
@@ -110,7 +111,7 @@ impl Store {
     pub fn with_value<R>(
         &mut self,
         key: &[u8],
-        kind: Kind,
+        kind: ValueKind,
         work: impl FnOnce(Option<&[u8]>) -> R,
     ) -> Result<R, Failure> {
         let large = match self.keys.read(key)? {
@@ -158,7 +159,7 @@ impl Store {
         if self.keys.has_begun() {
             return self.change_entry(key, |_, made| {
                 made.extend_from_slice(value);
-                Ok((Change::Put(form), ()))
+                Ok((EntryChange::Put(form), ()))
             });
         }
         self.keys.put_entry(key, form, value)?;
@@ -173,7 +174,7 @@ impl Store {
             was_there = entry.is_some();
             large = entry.and_then(values::large_map);
             map = entry.and_then(|entry| values::map_of(entry.form.kind, entry.value));
-            Change::Delete
+            EntryChange::Delete
         });
         match deleted.map_err(Failure::from) {
             Ok(true) => {}
@@ -226,7 +227,7 @@ impl Store {
     pub fn drop_map(&mut self, key: &[u8], map: LargeMap) -> Result<(), Failure> {
         self.change_entry(key, |entry, _| {
             let is_named = entry.and_then(values::large_map) == Some(map);
-            Ok((if is_named { Change::Delete } else { Change::Keep }, ()))
+            Ok((if is_named { EntryChange::Delete } else { EntryChange::Keep }, ()))
         })
     }
 
@@ -252,7 +253,7 @@ impl Store {
     pub fn change<R>(
         &mut self,
         key: &[u8],
-        mut decide: impl FnMut(Option<Entry<'_>>, &mut Vec<u8>) -> Result<(Change, R), Failure>,
+        mut decide: impl FnMut(Option<Entry<'_>>, &mut Vec<u8>) -> Result<(EntryChange, R), Failure>,
     ) -> Result<R, Failure> {
         let mut known: Option<(LargeMap, bool)> = None;
         loop {
@@ -262,7 +263,7 @@ impl Store {
                     (Some(map), Some((seen, is_empty))) if map == seen => {
                         entry.filter(|_| !is_empty)
                     }
-                    (Some(map), _) => return Ok((Change::Keep, Err(map))),
+                    (Some(map), _) => return Ok((EntryChange::Keep, Err(map))),
                 };
                 decide(entry, made).map(|(change, result)| (change, Ok(result)))
             })?;
@@ -277,7 +278,7 @@ impl Store {
     pub fn change_entry<R>(
         &mut self,
         key: &[u8],
-        mut decide: impl FnMut(Option<Entry<'_>>, &mut Vec<u8>) -> Result<(Change, R), Failure>,
+        mut decide: impl FnMut(Option<Entry<'_>>, &mut Vec<u8>) -> Result<(EntryChange, R), Failure>,
     ) -> Result<R, Failure> {
         let (mut given, mut left) = (None, None);
         let changed = self.keys.modify(key, |entry, made| {
@@ -285,8 +286,8 @@ impl Store {
             match decide(entry, made) {
                 Ok((change, result)) => {
                     let new = match change {
-                        Change::Put(form) => values::map_of(form.kind, made),
-                        Change::Keep | Change::Delete => None,
+                        EntryChange::Put(form) => values::map_of(form.kind, made),
+                        EntryChange::Keep | EntryChange::Delete => None,
                     };
                     left = old.filter(|old| new != Some(*old));
                     given = Some(Ok(result));
@@ -294,7 +295,7 @@ impl Store {
                 }
                 Err(failure) => {
                     given = Some(Err(failure));
-                    Change::Keep
+                    EntryChange::Keep
                 }
             }
         })?;
@@ -354,7 +355,7 @@ impl Store {
 
 /// The state of a watched key. While it is equal, nothing has changed the key.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Seen {
+pub struct WatchedState {
     version: Option<Version>,
     /// The fingerprint of the map of a large collection.
     content: Option<u64>,
@@ -364,7 +365,7 @@ pub struct Seen {
 
 impl Store {
     /// The current state of a watched key.
-    pub fn seen(&mut self, key: &[u8]) -> Result<Seen, Failure> {
+    pub fn seen(&mut self, key: &[u8]) -> Result<WatchedState, Failure> {
         loop {
             let version = self.keys.version(key)?;
             let map = match self.keys.read(key)? {
@@ -382,7 +383,7 @@ impl Store {
             };
             // Repeat if the entry was replaced in between.
             if self.keys.version(key)? == version {
-                return Ok(Seen { version, content, changes: self.watches.changes(key) });
+                return Ok(WatchedState { version, content, changes: self.watches.changes(key) });
             }
         }
     }
@@ -390,7 +391,7 @@ impl Store {
 
 /// The value of an entry; an error if it is of another kind.
 #[inline]
-pub fn value_of(entry: Option<Entry<'_>>, kind: Kind) -> Result<Option<&[u8]>, Failure> {
+pub fn value_of(entry: Option<Entry<'_>>, kind: ValueKind) -> Result<Option<&[u8]>, Failure> {
     match entry {
         None => Ok(None),
         Some(entry) if entry.form.kind == kind => Ok(Some(entry.value)),

@@ -3,11 +3,11 @@
 use std::time::{Duration, Instant};
 
 use rackpool_kv::ordered::{MapId, MapSweep, Swept};
-use rackpool_kv::{Change, Recovery, RecoveryStep, Round};
+use rackpool_kv::{EntryChange, Recovery, RecoveryStep, Round};
 use rackpool_sync::atomic::Ordering;
 
 use crate::failure::Failure;
-use crate::shared::Shared;
+use crate::shared::ServiceState;
 use crate::store::Store;
 use crate::values;
 
@@ -24,7 +24,7 @@ const MANY: usize = 10;
 const TICK: Duration = Duration::from_millis(100);
 
 /// Deletes expired keys until the service ends.
-pub fn sweep_keys(mut store: Store, shared: &Shared) {
+pub fn sweep_keys(mut store: Store, shared: &ServiceState) {
     let mut sweep = Sweep::anywhere(&store);
     while !shared.has_to_end() {
         std::thread::sleep(TICK);
@@ -74,7 +74,7 @@ impl Sweep {
             };
             for (key, map) in &self.found {
                 let done = store.keys.modify(key, |entry, _| {
-                    if entry.is_none() { Change::Delete } else { Change::Keep }
+                    if entry.is_none() { EntryChange::Delete } else { EntryChange::Keep }
                 })?;
                 deleted += usize::from(done);
                 if let Some(map) = map.filter(|_| done) {
@@ -165,7 +165,7 @@ impl MapsSweep {
 }
 
 /// Deletes maps that no key names, and abandoned locks and records, until the service ends.
-pub fn sweep_maps(mut store: Store, shared: &Shared) {
+pub fn sweep_maps(mut store: Store, shared: &ServiceState) {
     let mut sweep = MapsSweep::new(&mut store);
     while !shared.has_to_end() {
         std::thread::sleep(TICK);

@@ -3,12 +3,12 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 /// The type of a value. The table stores the kind with the value and returns it. Only
-/// [`Kind::STRING`] has a meaning to the table: the operations without a kind parameter store and
-/// read strings.
+/// [`ValueKind::STRING`] has a meaning to the table: the operations without a kind parameter store
+/// and read strings.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub struct Kind(pub u8);
+pub struct ValueKind(pub u8);
 
-impl Kind {
+impl ValueKind {
     /// A byte string.
     pub const STRING: Self = Self(0);
     /// A lock of an optimistic transaction: the old and the new entry.
@@ -26,14 +26,14 @@ impl Kind {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Form {
     /// The type of the value.
-    pub kind: Kind,
+    pub kind: ValueKind,
     /// When the entry expires, in milliseconds since 1970 (UTC); 0: never.
     pub expires_ms: u64,
 }
 
 impl Form {
     /// A string without expiry.
-    pub const PLAIN: Self = Self { kind: Kind::STRING, expires_ms: 0 };
+    pub const PLAIN: Self = Self { kind: ValueKind::STRING, expires_ms: 0 };
 
     /// Whether the entry has expired, by this host's clock.
     #[inline]
@@ -71,7 +71,7 @@ impl Version {
 
 /// The decision of the closure passed to [`Handle::modify`](crate::Handle::modify).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Change {
+pub enum EntryChange {
     /// Leave the entry unchanged.
     Keep,
     /// Store the new value with this form.

@@ -1,6 +1,6 @@
 use rackpool_client::GlobalAddr;
 
-use crate::entry::Kind;
+use crate::entry::ValueKind;
 
 /// Why an operation on a table failed. `E` is the error of the underlying memory.
 #[derive(Debug, thiserror::Error)]
@@ -37,7 +37,7 @@ pub enum KvError<E> {
     #[error("the value under this key is of kind {}, not a string: read it with the service that stored it", found.0)]
     OtherKind {
         /// The kind of the value.
-        found: Kind,
+        found: ValueKind,
     },
     /// All slots of the key's path are in use, and its segment is at the maximum depth.
     #[error(

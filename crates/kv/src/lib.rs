@@ -14,66 +14,52 @@
 //! - [`Memory`] is the interface to the memory that holds a table.
 //!
 //! The protocol and its correctness arguments are in `docs/design/kv.md`.
+//!
+//! A module imports only from modules above its own in this table:
+//!
+//! | module | contains |
+//! |---|---|
+//! | `entry`, `error` | the values of entries; why an operation failed |
+//! | `memory` | the interface to the memory, its implementation by the pool, access to one word |
+//! | `layout` | the bytes of header, directory, segments, slots and objects |
+//! | `locks` | the bytes of locks and records of transactions |
+//! | `handle` | [`Table`] and [`Handle`], and what a handle keeps in its own memory |
+//! | `objects` | objects between reservation and release: publish, resolve, free |
+//! | `segments` | find, freeze, split and reuse segments |
+//! | `entries` | the operations on entries: find, verify, store, compare, modify, scan, read through locks |
+//! | `lifecycle` | create, open, destroy and walk a whole table |
+//! | `transactions` | [`Committer`] and [`Transactor`], their commit and recovery |
+//! | [`ordered`] | B-link trees on a table |
+//! | [`sorted_set`] | sorted sets on ordered maps |
 #![forbid(unsafe_code)]
 
-mod bucket;
-mod compare;
-mod condition;
-#[warn(clippy::missing_errors_doc)]
-mod create;
-#[warn(clippy::missing_errors_doc)]
-mod destroy;
-mod directory;
+mod entries;
 mod entry;
 mod error;
-mod find;
-#[warn(clippy::missing_errors_doc)]
 mod handle;
-mod hash;
-mod header;
-mod life;
-mod lookahead;
+mod layout;
+mod lifecycle;
+mod locks;
 mod memory;
-#[warn(clippy::missing_errors_doc)]
-mod modify;
-mod object;
-#[warn(clippy::missing_errors_doc)]
-mod optimistic;
+mod objects;
 pub mod ordered;
-#[warn(clippy::missing_errors_doc)]
-mod parts;
-mod placement;
-mod pool;
-mod reclaim;
-mod reshape;
-mod round;
-#[warn(clippy::missing_errors_doc)]
-mod scan;
-mod segment;
-mod slot;
+mod segments;
 pub mod sorted_set;
-#[warn(clippy::missing_errors_doc)]
-mod spare_segments;
-mod split;
-mod store;
-#[warn(clippy::missing_errors_doc)]
-mod table;
-mod transaction;
-mod verify;
-mod words;
+mod transactions;
 
-pub use destroy::Destroyed;
-pub use entry::{Change, Entry, Form, Kind, Version, now_ms};
+pub use entries::lookahead::Lookahead;
+pub use entries::round::Round;
+pub use entry::{Entry, EntryChange, Form, ValueKind, Version, now_ms};
 pub use error::KvError;
 pub use handle::Handle;
-pub use header::begins_table;
-pub use lookahead::Lookahead;
-pub use memory::{CasError, CasRequest, Memory, Reservation, Roots};
-pub use optimistic::{Committer, Recovery, RecoveryStep};
-pub use parts::{Part, Walk};
-pub use pool::PoolError;
+pub use handle::table::Table;
+pub use layout::header::begins_table;
+pub use layout::options::TableOptions;
+pub use lifecycle::destroy::Destroyed;
+pub use lifecycle::walk::{TablePart, TableWalk};
+pub use memory::pool::PoolError;
+pub use memory::{CasError, CasRequest, Memory, ReservedObject, Roots};
 pub use rackpool_client::{GlobalAddr, PublishCas, PublishMode, ReadRequest, RootUpdate};
-pub use round::Round;
-pub use spare_segments::Segments;
-pub use table::{Options, Table};
-pub use transaction::{KeyChange, Transactor};
+pub use segments::spare::SegmentCounts;
+pub use transactions::optimistic::{Committer, Recovery, RecoveryStep};
+pub use transactions::transactor::{KeyChange, Transactor};

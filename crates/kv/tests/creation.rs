@@ -11,7 +11,7 @@ mod support;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use rackpool_kv::{GlobalAddr, KvError, Memory, Options, Roots, Table};
+use rackpool_kv::{GlobalAddr, KvError, Memory, Roots, Table, TableOptions};
 use support::heap::{Heap, HeapError};
 use support::history::{Op, perform};
 use support::interleaving::{Client, Replay, run, scheduler as with_daemon, seeds};
@@ -23,7 +23,7 @@ const NAME: &str = "words";
 const HEADER: u64 = 1024;
 
 fn open(heap: &Arc<Heap>) -> Result<Table<Arc<Heap>>, KvError<HeapError>> {
-    let options = Options { max_depth: 8, segment_bytes: SEGMENT_BYTES };
+    let options = TableOptions { max_depth: 8, segment_bytes: SEGMENT_BYTES };
     let table = Table::open_or_create(Arc::clone(heap), NAME, &options)?;
     Ok(table.with_lock_wait(Duration::ZERO))
 }
@@ -136,7 +136,7 @@ fn a_table_that_finds_no_memory_is_completed_when_there_is_some() {
 
 #[test]
 fn a_table_at_a_place_leaves_nothing_wherever_its_creator_is_killed() {
-    let options = Options { max_depth: 8, segment_bytes: SEGMENT_BYTES };
+    let options = TableOptions { max_depth: 8, segment_bytes: SEGMENT_BYTES };
     let meet = |at| {
         let heap = Arc::new(Heap::new(1 << 20));
         let place = heap.allocate(64).unwrap();

@@ -10,7 +10,7 @@ mod support;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use rackpool_kv::{GlobalAddr, Handle, KvError, Memory, Options, Table};
+use rackpool_kv::{GlobalAddr, Handle, KvError, Memory, Table, TableOptions};
 use support::heap::Heap;
 use support::history::{Answer, Op, perform};
 use support::{number, small_table, value_of};
@@ -107,7 +107,7 @@ fn conditions_that_lead_to_each_other_are_damage_and_no_endless_search() {
 fn a_table_that_can_not_be_made_leaves_nothing() {
     let heap = Arc::new(Heap::new(1 << 20));
     heap.segments_left.store(0, Ordering::Relaxed);
-    let options = Options { max_depth: 8, segment_bytes: support::SEGMENT_BYTES };
+    let options = TableOptions { max_depth: 8, segment_bytes: support::SEGMENT_BYTES };
     let made = Table::create(Arc::clone(&heap), &options);
     assert!(matches!(made, Err(KvError::Memory(_))), "{made:?}");
     assert_eq!(heap.live(), Vec::<u64>::new());

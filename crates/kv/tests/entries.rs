@@ -10,12 +10,12 @@ mod support;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use rackpool_kv::{Change, Entry, Form, Kind, KvError, Lookahead, now_ms};
+use rackpool_kv::{Entry, EntryChange, Form, KvError, Lookahead, ValueKind, now_ms};
 use support::heap::Heap;
 use support::small_table;
 
-const OTHER: Form = Form { kind: Kind(7), expires_ms: 0 };
-const OVER: Form = Form { kind: Kind::STRING, expires_ms: 1 };
+const OTHER: Form = Form { kind: ValueKind(7), expires_ms: 0 };
+const OVER: Form = Form { kind: ValueKind::STRING, expires_ms: 1 };
 
 #[test]
 fn a_change_sees_what_it_replaces() {
@@ -25,15 +25,15 @@ fn a_change_sees_what_it_replaces() {
         let changed = handle.modify(b"key", |entry, made| {
             assert_eq!(entry.map_or(0, |entry| entry.value.len()), usize::from(number) - 1);
             made.resize(usize::from(number), number);
-            Change::Put(OTHER)
+            EntryChange::Put(OTHER)
         });
         assert!(changed.unwrap());
     }
     let entry = handle.read(b"key").unwrap();
     assert_eq!(entry, Some(Entry { form: OTHER, value: &[100; 100] }));
-    assert!(!handle.modify(b"key", |_, _| Change::Keep).unwrap());
-    assert!(handle.modify(b"key", |_, _| Change::Delete).unwrap());
-    assert!(!handle.modify(b"key", |_, _| Change::Delete).unwrap());
+    assert!(!handle.modify(b"key", |_, _| EntryChange::Keep).unwrap());
+    assert!(handle.modify(b"key", |_, _| EntryChange::Delete).unwrap());
+    assert!(!handle.modify(b"key", |_, _| EntryChange::Delete).unwrap());
     assert_eq!(handle.read(b"key").unwrap(), None);
 }
 
@@ -73,7 +73,7 @@ fn no_raise_is_lost_among_threads() {
                         let old =
                             entry.map_or(0, |e| u64::from_le_bytes(e.value.try_into().unwrap()));
                         made.extend_from_slice(&(old + 1).to_le_bytes());
-                        Change::Put(OTHER)
+                        EntryChange::Put(OTHER)
                     });
                     assert!(raised.unwrap());
                 }
@@ -112,7 +112,7 @@ fn strings_are_told_from_other_kinds() {
     let heap = Arc::new(Heap::new(4 << 20));
     let mut handle = small_table(&heap).handle();
     handle.put_entry(b"key", OTHER, b"value").unwrap();
-    let other = Err(Kind(7));
+    let other = Err(ValueKind(7));
     let mut value = Vec::new();
     let kind = |error| match error {
         KvError::OtherKind { found } => found,

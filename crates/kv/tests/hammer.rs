@@ -9,7 +9,7 @@ mod support;
 
 use std::sync::Arc;
 
-use rackpool_kv::{Options, Table};
+use rackpool_kv::{Table, TableOptions};
 use support::heap::Heap;
 use support::number;
 
@@ -20,7 +20,7 @@ fn threads_see_each_others_values_grow_while_the_table_does() {
     const KEYS: u64 = 1500;
     const ROUNDS: u64 = 40;
     let heap = Arc::new(Heap::new(64 << 20));
-    let options = Options { max_depth: 12, segment_bytes: 1024 };
+    let options = TableOptions { max_depth: 12, segment_bytes: 1024 };
     let table = Table::create(Arc::clone(&heap), &options).unwrap();
     std::thread::scope(|scope| {
         for me in 0..THREADS {
@@ -66,7 +66,7 @@ fn no_increment_is_lost() {
     const INCREMENTS: u64 = 60_000;
     const COUNTERS: u64 = 2;
     let heap = Arc::new(Heap::new(16 << 20));
-    let options = Options { max_depth: 8, segment_bytes: 256 };
+    let options = TableOptions { max_depth: 8, segment_bytes: 256 };
     let table = Table::create(Arc::clone(&heap), &options).unwrap();
     std::thread::scope(|scope| {
         for me in 0..THREADS {
@@ -108,7 +108,7 @@ fn no_increment_is_lost() {
 fn a_scan_sees_every_key_that_stays_exactly_once() {
     const STAY: u64 = 800;
     let heap = Arc::new(Heap::new(64 << 20));
-    let options = Options { max_depth: 10, segment_bytes: 512 };
+    let options = TableOptions { max_depth: 10, segment_bytes: 512 };
     let table = Table::create(Arc::clone(&heap), &options).unwrap();
     for key in 0..STAY {
         table.handle().put(&key.to_le_bytes(), b"stays").unwrap();

@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use proptest::collection::vec;
 use proptest::prelude::*;
-use rackpool_kv::{GlobalAddr, KvError, Memory, Options, Table};
+use rackpool_kv::{GlobalAddr, KvError, Memory, Table, TableOptions};
 use support::heap::Heap;
 use support::small_table;
 
@@ -121,7 +121,7 @@ proptest! {
 #[test]
 fn grows_and_shrinks_and_gives_everything_back() {
     let heap = Arc::new(Heap::new(64 << 20));
-    let options = Options { max_depth: 12, segment_bytes: 4096 };
+    let options = TableOptions { max_depth: 12, segment_bytes: 4096 };
     let table = Table::create(Arc::clone(&heap), &options).unwrap();
     let mut handle = table.handle();
     for round in 0..3u64 {
@@ -146,7 +146,7 @@ fn grows_and_shrinks_and_gives_everything_back() {
 #[test]
 fn keys_that_come_and_go_do_not_make_the_table_grow() {
     let heap = Arc::new(Heap::new(64 << 20));
-    let table = Table::create(Arc::clone(&heap), &Options::default()).unwrap();
+    let table = Table::create(Arc::clone(&heap), &TableOptions::default()).unwrap();
     let mut handle = table.handle();
     for number in 0..100_u32 {
         handle.put(&number.to_le_bytes(), b"stays").unwrap();
@@ -181,7 +181,7 @@ fn a_handle_that_slept_through_many_splits_finds_every_key() {
 #[test]
 fn a_table_at_its_maximum_depth_is_full_and_stays_usable() {
     let heap = Arc::new(Heap::new(1 << 20));
-    let options = Options { max_depth: 1, segment_bytes: 256 };
+    let options = TableOptions { max_depth: 1, segment_bytes: 256 };
     let table = Table::create(Arc::clone(&heap), &options).unwrap();
     let mut handle = table.handle();
     let full = (0u64..100).find(|key| {
@@ -244,9 +244,9 @@ fn only_tables_are_opened() {
     let newer = Table::open(Arc::clone(&heap), table.addr());
     assert!(matches!(newer, Err(KvError::Version { found: 9, .. })));
     for options in [
-        Options { max_depth: 19, ..Default::default() },
-        Options { segment_bytes: 1000, ..Default::default() },
-        Options { segment_bytes: 4 << 20, ..Default::default() },
+        TableOptions { max_depth: 19, ..Default::default() },
+        TableOptions { segment_bytes: 1000, ..Default::default() },
+        TableOptions { segment_bytes: 4 << 20, ..Default::default() },
     ] {
         assert!(matches!(Table::create(Arc::clone(&heap), &options), Err(KvError::Option { .. })));
     }

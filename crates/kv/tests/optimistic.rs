@@ -13,8 +13,10 @@ use std::collections::HashSet;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use rackpool_kv::ordered::{Direction, MapId, OrderedMaps, Range};
-use rackpool_kv::{Change, Committer, Form, Handle, Kind, KvError, Recovery, Table, now_ms};
+use rackpool_kv::ordered::{Direction, KeyRange, MapId, OrderedMaps};
+use rackpool_kv::{
+    Committer, EntryChange, Form, Handle, KvError, Recovery, Table, ValueKind, now_ms,
+};
 use support::heap::Heap;
 use support::scheduler::{Fate, Fault, Scheduler, scheduler};
 use support::{number, small_table, watching_heap};
@@ -438,7 +440,7 @@ fn a_transaction_that_did_not_commit_changes_no_version() {
         let heap = Arc::new(watching_heap());
         let tables = tables(&heap);
         let mut other = Access::new(&tables, 9);
-        let form = Form { kind: Kind(7), expires_ms: rackpool_kv::now_ms() + 1_000_000 };
+        let form = Form { kind: ValueKind(7), expires_ms: rackpool_kv::now_ms() + 1_000_000 };
         other.of(0).put_entry(&[0], form, b"kept").unwrap();
         other.write(2, 5);
         let mut versions = || [0, 2].map(|key| other.of(key).version(&[key as u8]).unwrap());
@@ -491,7 +493,7 @@ fn maps_change_together_with_other_keys() {
                     let count = number(&value);
                     // The values are long enough to split nodes.
                     let mut map = maps.map(id);
-                    let all = map.range(&Range::ALL, Direction::Forward, usize::MAX);
+                    let all = map.range(&KeyRange::ALL, Direction::Forward, usize::MAX);
                     let inserted = map.insert(&[client as u8, round], &[7; 300]).map(drop);
                     keys.put(b"counter", &(count + 1).to_le_bytes()).unwrap();
                     let done = committer.commit(&mut [&mut keys, maps.handle_mut()]).unwrap();
@@ -505,7 +507,7 @@ fn maps_change_together_with_other_keys() {
         };
         time.run(vec![Box::new(|| work(0)), Box::new(|| work(1))]);
         let mut maps = OrderedMaps::new(tables[1].handle());
-        assert_eq!(maps.map(id).count(&Range::ALL).unwrap(), 16, "seed {seed}");
+        assert_eq!(maps.map(id).count(&KeyRange::ALL).unwrap(), 16, "seed {seed}");
         maps.map(id).destroy().unwrap();
         let mut last = Access::new(&tables, 50);
         last.recover();
@@ -637,10 +639,12 @@ fn a_view_shows_its_own_changes_and_only_those() {
     assert!(handle.compare_and_put(b"c", Some(b"old"), b"now").unwrap());
     assert!(!handle.compare_and_delete(b"c", b"old").unwrap());
     assert!(
-        handle.modify(b"f", |_, _| Change::Put(Form { kind: Kind(3), expires_ms: 0 })).unwrap()
+        handle
+            .modify(b"f", |_, _| EntryChange::Put(Form { kind: ValueKind(3), expires_ms: 0 }))
+            .unwrap()
     );
     assert!(matches!(handle.get(b"f", &mut Vec::new()), Err(KvError::OtherKind { .. })));
-    let reserved = Form { kind: Kind(0xff), expires_ms: 0 };
+    let reserved = Form { kind: ValueKind(0xff), expires_ms: 0 };
     let refused = handle.put_entry(b"g", reserved, b"");
     assert!(matches!(refused, Err(KvError::Option { name: "kind", .. })));
     let scanned = |handle: &mut Handle<Arc<Heap>>| {
@@ -684,7 +688,10 @@ fn an_entry_does_not_expire_in_the_middle_of_a_transaction_and_none_commits_on_o
     // On a busy machine an entry may expire before the transaction has begun; the next one then
     // lives longer.
     let begun = (5..20).map(|bits| now_ms() + (1 << bits)).find_map(|expires_ms| {
-        access.of(0).put_entry(&[0], Form { kind: Kind::STRING, expires_ms }, b"token").unwrap();
+        access
+            .of(0)
+            .put_entry(&[0], Form { kind: ValueKind::STRING, expires_ms }, b"token")
+            .unwrap();
         access.begin();
         let version = access.of(0).version(&[0]).unwrap();
         if version.is_none() {
@@ -706,7 +713,7 @@ fn an_entry_does_not_expire_in_the_middle_of_a_transaction_and_none_commits_on_o
     assert_eq!(access.of(0).version(&[0]).unwrap(), None);
     assert!(!access.of(0).delete(&[0]).unwrap());
     // An entry that is stored with a past expiry is absent, also within the transaction.
-    let over = Form { kind: Kind::STRING, expires_ms: 1 };
+    let over = Form { kind: ValueKind::STRING, expires_ms: 1 };
     access.of(1).put_entry(&[1], over, b"over").unwrap();
     assert_eq!(access.of(1).read(&[1]).unwrap(), None);
     assert_eq!(access.commit(), Some(true));
@@ -729,7 +736,10 @@ fn an_entry_that_expires_while_it_is_read_is_there_or_not() {
     let mut looks = [0, 0];
     for round in 0..ROUNDS {
         let expires_ms = now_ms() + 2;
-        access.of(0).put_entry(&[0], Form { kind: Kind::STRING, expires_ms }, b"token").unwrap();
+        access
+            .of(0)
+            .put_entry(&[0], Form { kind: ValueKind::STRING, expires_ms }, b"token")
+            .unwrap();
         let time = expires_ms * 1_000_000 - round * 997 % BEFORE_NS;
         while since_1970_ns() < time {
             std::hint::spin_loop();

@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use rackpool_kv::Table;
 use rackpool_kv::ordered::{Direction, OrderedError, OrderedMaps};
-use rackpool_kv::sorted_set::{Rule, Score, ScoreRange, SortedSet};
+use rackpool_kv::sorted_set::{Score, ScoreRange, ScoreRule, SortedSet};
 use support::heap::Heap;
 use support::history::Op;
 use support::maps::{MAP, fat_key, keys, new_map, nodes, perform, sweep, value_of};
@@ -330,17 +330,19 @@ fn a_change_of_a_sorted_set_killed_or_stopped_anywhere_is_whole_or_nothing() {
                 let mut first = new_map(&table);
                 for number in 0..20u64 {
                     let member = [number as u8; 30];
-                    set(&mut first).add(&member, score(number * 10), Rule::default()).unwrap();
+                    set(&mut first).add(&member, score(number * 10), ScoreRule::default()).unwrap();
                 }
                 let before = before.map(score);
-                before.map(|at| set(&mut first).add(b"it", at, Rule::default()).unwrap());
+                before.map(|at| set(&mut first).add(b"it", at, ScoreRule::default()).unwrap());
                 let time = scheduler(1, &[fate(at), Fate::Lives]).never_switching();
                 heap.schedule(Arc::clone(&time));
                 let after = after.map(score);
                 let victim = || {
                     let mut maps = OrderedMaps::new(table.handle());
                     match after {
-                        Some(to) => drop(set(&mut maps).add(b"it", to, Rule::default()).unwrap()),
+                        Some(to) => {
+                            set(&mut maps).add(b"it", to, ScoreRule::default()).unwrap();
+                        }
                         None => assert!(set(&mut maps).remove(b"it").unwrap()),
                     }
                 };
@@ -355,7 +357,7 @@ fn a_change_of_a_sorted_set_killed_or_stopped_anywhere_is_whole_or_nothing() {
                 let mut last = OrderedMaps::new(table.handle());
                 check_set(&mut last, &[before, after], &label);
                 // Whatever the victim left there, the member can be used as before.
-                set(&mut last).add(b"it", score(60), Rule::default()).unwrap();
+                set(&mut last).add(b"it", score(60), ScoreRule::default()).unwrap();
                 check_set(&mut last, &[Some(score(60))], &label);
                 assert!(set(&mut last).remove(b"it").unwrap());
                 check_set(&mut last, &[None], &label);

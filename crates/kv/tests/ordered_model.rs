@@ -15,7 +15,7 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use rackpool_kv::Table;
 use rackpool_kv::ordered::{
-    Direction, MapChange, MapId, MapSweep, OrderedError, OrderedMaps, Range,
+    Direction, KeyRange, MapChange, MapEntry, MapId, MapSweep, OrderedError, OrderedMaps,
 };
 use support::heap::Heap;
 use support::small_table;
@@ -69,7 +69,7 @@ fn bound(kind: u8, key: &[u8]) -> Bound<&[u8]> {
 
 type Model = BTreeMap<Vec<u8>, Vec<u8>>;
 
-fn pairs_in(model: &Model, range: &Range<'_>, direction: Direction) -> Vec<(Vec<u8>, Vec<u8>)> {
+fn pairs_in(model: &Model, range: &KeyRange<'_>, direction: Direction) -> Vec<MapEntry> {
     let within = |key: &[u8]| {
         let after = match range.from {
             Bound::Included(from) => key >= from,
@@ -84,7 +84,9 @@ fn pairs_in(model: &Model, range: &Range<'_>, direction: Direction) -> Vec<(Vec<
             }
     };
     let pairs = model.iter().filter(|(key, _)| within(key));
-    let mut pairs: Vec<_> = pairs.map(|(key, value)| (key.clone(), value.clone())).collect();
+    let entry =
+        |(key, value): (&Vec<u8>, &Vec<u8>)| MapEntry { key: key.clone(), value: value.clone() };
+    let mut pairs: Vec<_> = pairs.map(entry).collect();
     if direction == Direction::Backward {
         pairs.reverse();
     }
@@ -131,7 +133,7 @@ proptest! {
                 }
                 Step::Range(from, to, kind, back) => {
                     let (from, to) = (key_bytes(from), key_bytes(to));
-                    let range = Range { from: bound(kind, &from), to: bound(kind / 4, &to) };
+                    let range = KeyRange { from: bound(kind, &from), to: bound(kind / 4, &to) };
                     let direction = if back { Direction::Backward } else { Direction::Forward };
                     let expected = pairs_in(&model, &range, direction);
                     prop_assert_eq!(map.count(&range).unwrap(), expected.len() as u64);
@@ -144,9 +146,12 @@ proptest! {
             }
         }
         let mut map = maps.map(id);
-        let pair = |(key, value): (&Vec<u8>, &Vec<u8>)| (key.clone(), value.clone());
-        prop_assert_eq!(map.first().unwrap(), model.first_key_value().map(pair));
-        prop_assert_eq!(map.last().unwrap(), model.last_key_value().map(pair));
+        let entry = |(key, value): (&Vec<u8>, &Vec<u8>)| MapEntry {
+            key: key.clone(),
+            value: value.clone(),
+        };
+        prop_assert_eq!(map.first().unwrap(), model.first_key_value().map(entry));
+        prop_assert_eq!(map.last().unwrap(), model.last_key_value().map(entry));
         map.destroy().unwrap();
         let mut left = 0;
         table.handle().for_each(|_, _| left += 1).unwrap();
@@ -168,7 +173,7 @@ fn ascending_keys_leave_full_leaves() {
     table.handle().for_each(|_, _| nodes += 1).unwrap();
     // An entry takes 24 B, so a leaf has 80.
     assert!(nodes < 20_000 / 66, "{nodes} nodes");
-    assert_eq!(map.count(&Range::ALL).unwrap(), 20_000);
+    assert_eq!(map.count(&KeyRange::ALL).unwrap(), 20_000);
 }
 
 #[test]
@@ -187,7 +192,7 @@ fn entries_as_large_as_allowed_are_kept_and_larger_ones_refused() {
         assert!(map.get(&[key; 65535], &mut value).unwrap());
         assert_eq!(value, vec![key; most - 65535]);
     }
-    assert_eq!(map.range(&Range::ALL, Direction::Backward, 100).unwrap().len(), 24);
+    assert_eq!(map.range(&KeyRange::ALL, Direction::Backward, 100).unwrap().len(), 24);
     for (key, value) in [(65536, 0), (1, most)] {
         let refused = map.insert(&vec![1; key], &vec![1; value]);
         assert!(matches!(refused, Err(OrderedError::TooLarge { .. })), "{refused:?}");
@@ -205,7 +210,7 @@ fn a_map_that_is_gone_says_so_to_who_still_has_copies_of_its_nodes() {
         maps.map(id).insert(&key_bytes(key), &[1; 100]).unwrap();
     }
     let mut other = OrderedMaps::new(table.handle());
-    assert_eq!(other.map(id).count(&Range::ALL).unwrap(), 399);
+    assert_eq!(other.map(id).count(&KeyRange::ALL).unwrap(), 399);
     assert!(other.map(id).get(&key_bytes(200), &mut Vec::new()).unwrap());
     maps.map(id).destroy().unwrap();
     maps.map(id).destroy().unwrap();
@@ -244,7 +249,7 @@ fn a_sweep_takes_what_nobody_owns_and_nothing_else() {
     for id in [dropped, rootless] {
         assert!(matches!(maps.map(id).first(), Err(OrderedError::Gone { .. })));
     }
-    assert_eq!(maps.map(kept).count(&Range::ALL).unwrap(), 299);
+    assert_eq!(maps.map(kept).count(&KeyRange::ALL).unwrap(), 299);
     maps.map(kept).destroy().unwrap();
     table.destroy().unwrap();
     assert_eq!(heap.live(), Vec::<u64>::new());
@@ -297,15 +302,15 @@ fn damaged_nodes_are_errors_and_no_endless_search() {
             handle.put(key, &bytes).unwrap();
             let mut maps = OrderedMaps::new(table.handle());
             let mut map = maps.map(id);
-            refused += u32::from(map.range(&Range::ALL, Direction::Forward, 1000).is_err());
-            refused += u32::from(map.range(&Range::ALL, Direction::Backward, 1000).is_err());
+            refused += u32::from(map.range(&KeyRange::ALL, Direction::Forward, 1000).is_err());
+            refused += u32::from(map.range(&KeyRange::ALL, Direction::Backward, 1000).is_err());
             let _ = map.get(&key_bytes(30), &mut Vec::new());
             let _ = map.update(&key_bytes(31), |_| MapChange::Keep);
         }
         handle.put(key, kept).unwrap();
     }
     assert!(refused > 100, "{refused}");
-    assert_eq!(maps.map(id).count(&Range::ALL).unwrap(), 59);
+    assert_eq!(maps.map(id).count(&KeyRange::ALL).unwrap(), 59);
 }
 
 /// Found by the fuzz target: the node was split, found changed, read and split again without end.

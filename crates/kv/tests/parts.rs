@@ -10,7 +10,7 @@ mod support;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use rackpool_kv::{GlobalAddr, KvError, Part, Table};
+use rackpool_kv::{GlobalAddr, KvError, Table, TablePart};
 use support::heap::{Heap, HeapError};
 use support::history::{Op, perform};
 use support::scheduler::{Fate, scheduler};
@@ -50,8 +50,8 @@ fn a_walk_meets_each_object_of_a_table_and_counts_its_entries() {
     assert_eq!(met(&heap, table.addr()), live(&heap));
     let (mut entries, mut segments) = (0, 0);
     let walk = Table::walk(Arc::clone(&heap), table.addr(), |part, _, _| {
-        entries += u64::from(part == Part::Entry);
-        segments += u64::from(part == Part::Segment);
+        entries += u64::from(part == TablePart::Entry);
+        segments += u64::from(part == TablePart::Segment);
     });
     assert_eq!((entries, segments), (200, handle.segments().unwrap().current));
     assert!(walk.unwrap().is_complete);

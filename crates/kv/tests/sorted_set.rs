@@ -15,15 +15,15 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use rackpool_kv::ordered::{MapId, OrderedError, OrderedMaps};
 use rackpool_kv::sorted_set::{
-    Existing, Order, Outcome, Rule, Score, ScoreRange, Scored, SmallSet, SortedSet,
+    Existing, Score, ScoreOrder, ScoreOutcome, ScoreRange, ScoreRule, Scored, SmallSet, SortedSet,
 };
 use support::heap::Heap;
 use support::small_table;
 
 #[derive(Clone, Debug)]
 enum Step {
-    Add(u8, f64, Rule),
-    Increment(u8, f64, Rule),
+    Add(u8, f64, ScoreRule),
+    Increment(u8, f64, ScoreRule),
     Remove(u8),
     Look(u8),
     ByScore(ScoreRange, bool, u64, u64),
@@ -40,13 +40,12 @@ fn any_score() -> impl Strategy<Value = f64> {
     ]
 }
 
-fn any_rule() -> impl Strategy<Value = Rule> {
+fn any_rule() -> impl Strategy<Value = ScoreRule> {
     let existing = prop_oneof![
         4 => Just(Existing::Any), 1 => Just(Existing::OnlyNew), 1 => Just(Existing::OnlyOld),
     ];
-    let order =
-        prop_oneof![4 => Just(Order::Any), 1 => Just(Order::Greater), 1 => Just(Order::Less)];
-    (existing, order).prop_map(|(existing, order)| Rule { existing, order })
+    let order = prop_oneof![4 => Just(ScoreOrder::Any), 1 => Just(ScoreOrder::Greater), 1 => Just(ScoreOrder::Less)];
+    (existing, order).prop_map(|(existing, order)| ScoreRule { existing, order })
 }
 
 fn any_range() -> impl Strategy<Value = ScoreRange> {
@@ -85,24 +84,26 @@ fn member(number: u8) -> Vec<u8> {
 type Model = HashMap<Vec<u8>, f64>;
 
 /// `ZADD` as in Redis's documentation.
-fn set(model: &mut Model, member: Vec<u8>, to: f64, adds: bool, rule: Rule) -> Outcome {
+fn set(model: &mut Model, member: Vec<u8>, to: f64, adds: bool, rule: ScoreRule) -> ScoreOutcome {
     let Some(old) = model.get(&member).copied() else {
         if rule.existing == Existing::OnlyOld {
-            return Outcome::Refused;
+            return ScoreOutcome::Refused;
         }
         model.insert(member, to);
-        return Outcome::Added(score(to));
+        return ScoreOutcome::Added(score(to));
     };
     let new = if adds { old + to } else { to };
     if rule.existing == Existing::OnlyNew {
-        return Outcome::Refused;
+        return ScoreOutcome::Refused;
     }
-    let Some(new_score) = Score::new(new) else { return Outcome::NotANumber };
-    if (rule.order == Order::Greater && new <= old) || (rule.order == Order::Less && new >= old) {
-        return Outcome::Refused;
+    let Some(new_score) = Score::new(new) else { return ScoreOutcome::NotANumber };
+    if (rule.order == ScoreOrder::Greater && new <= old)
+        || (rule.order == ScoreOrder::Less && new >= old)
+    {
+        return ScoreOutcome::Refused;
     }
     model.insert(member, new);
-    if new == old { Outcome::Same(new_score) } else { Outcome::Changed(new_score) }
+    if new == old { ScoreOutcome::Same(new_score) } else { ScoreOutcome::Changed(new_score) }
 }
 
 fn sorted(model: &Model, range: &ScoreRange, reverse: bool) -> Vec<Scored> {
@@ -196,7 +197,7 @@ proptest! {
         }
         // Each member has one truth and one order entry; nothing else is left.
         let mut map = large.into_map();
-        let entries = map.count(&rackpool_kv::ordered::Range::ALL).unwrap();
+        let entries = map.count(&rackpool_kv::ordered::KeyRange::ALL).unwrap();
         prop_assert_eq!(entries, 2 * model.len() as u64);
         map.destroy().unwrap();
         table.destroy().unwrap();
@@ -218,13 +219,13 @@ fn small_sets_say_when_they_have_become_large() {
     let mut set = SmallSet::default();
     for number in 0..64u8 {
         assert!(set.fits());
-        set.add(&[number], score(1.0), Rule::default());
+        set.add(&[number], score(1.0), ScoreRule::default());
     }
     assert!(set.fits());
-    set.add(b"one more", score(1.0), Rule::default());
+    set.add(b"one more", score(1.0), ScoreRule::default());
     assert!(!set.fits());
     let mut set = SmallSet::default();
-    set.add(&[1; 1100], score(1.0), Rule::default());
+    set.add(&[1; 1100], score(1.0), ScoreRule::default());
     assert!(!set.fits());
 }
 
@@ -251,13 +252,13 @@ fn a_walk_ends_at_its_limit_and_changes_work_without_one() {
     maps.create(id, b"").unwrap();
     for member in 0..2000_u32 {
         let mut set = SortedSet::new(maps.map(id));
-        set.add(&member.to_be_bytes(), score(f64::from(member)), Rule::default()).unwrap();
+        set.add(&member.to_be_bytes(), score(f64::from(member)), ScoreRule::default()).unwrap();
     }
     let limited = |maps: &mut OrderedMaps<_>, leaves| {
         maps.limit_leaves(leaves);
         let mut set = SortedSet::new(maps.map(id));
-        let added = set.add(b"one more", score(0.0), Rule::default()).unwrap();
-        assert!(matches!(added, Outcome::Added(_)), "one element needs no walk");
+        let added = set.add(b"one more", score(0.0), ScoreRule::default()).unwrap();
+        assert!(matches!(added, ScoreOutcome::Added(_)), "one element needs no walk");
         assert!(set.remove(b"one more").unwrap());
         [
             set.len(),

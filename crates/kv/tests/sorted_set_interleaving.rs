@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use rackpool_kv::ordered::OrderedMaps;
-use rackpool_kv::sorted_set::{Outcome, Rule, Score, ScoreRange, SortedSet};
+use rackpool_kv::sorted_set::{Score, ScoreOutcome, ScoreRange, ScoreRule, SortedSet};
 use support::heap::Heap;
 use support::interleaving::{Client, Replay, scheduler, seeds};
 use support::maps::{MAP, new_map};
@@ -43,7 +43,7 @@ fn run(seed: u64, fates: &[Fate]) {
     let mut first = new_map(&table);
     for number in 0..STAYS {
         let mut set = SortedSet::new(first.map(MAP));
-        set.add(&[number; 30], score(u64::from(number)), Rule::default()).unwrap();
+        set.add(&[number; 30], score(u64::from(number)), ScoreRule::default()).unwrap();
     }
     let _replay = Replay(seed);
     let time = scheduler(seed, fates, 0);
@@ -56,13 +56,18 @@ fn run(seed: u64, fates: &[Fate]) {
             let mut set = SortedSet::new(maps.map(MAP));
             for round in 0..ROUNDS {
                 begun.fetch_add(1, Ordering::Relaxed);
-                let outcome = set.increment(b"counter", score(1), Rule::default()).unwrap();
-                assert!(matches!(outcome, Outcome::Added(_) | Outcome::Changed(_)), "{outcome:?}");
+                let outcome = set.increment(b"counter", score(1), ScoreRule::default()).unwrap();
+                assert!(
+                    matches!(outcome, ScoreOutcome::Added(_) | ScoreOutcome::Changed(_)),
+                    "{outcome:?}"
+                );
                 done.fetch_add(1, Ordering::Relaxed);
                 // A member that is added and removed, with scores that recur.
                 match (seed + number + round) % 3 {
                     0 => drop(set.remove(b"guest").unwrap()),
-                    place => drop(set.add(b"guest", score(place * 7), Rule::default()).unwrap()),
+                    place => {
+                        set.add(b"guest", score(place * 7), ScoreRule::default()).unwrap();
+                    }
                 }
                 if (seed + round).is_multiple_of(3) {
                     check_stays(&mut set, number.is_multiple_of(2));

@@ -24,11 +24,11 @@ use rackpool_shm::access_samples::HeatSamples;
 use rackpool_shm::dirty_log::DirtyLog;
 use rackpool_shm::superblock::{SUPERBLOCK_BYTES, Superblock};
 use rackpool_shm::window::ThreadOffsets;
-use rackpool_shm::{Held, Mapping, OutOfBounds, Shared};
+use rackpool_shm::{HeldView, Mapping, OutsideMapping, Shared};
 use rackpool_sync::atomic::AtomicU64;
 
 use crate::call::CallCell;
-use crate::request::{Entry, RequestRing, RingHeader};
+use crate::request::{RequestRing, RingEntry, RingHeader};
 use crate::reservation::{RESERVATIONS, ReservationRecord};
 
 /// Upper bound of the threads of one client that use the pool at the same time.
@@ -76,7 +76,7 @@ unsafe impl Shared for ThreadSlot {}
 
 /// Selects one of a client's two request rings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Route {
+pub enum RingKind {
     /// Requests that the rack's daemon answers alone.
     Rack,
     /// Requests that involve another rack.
@@ -88,7 +88,7 @@ pub enum Route {
 #[repr(C)]
 struct RingArea {
     header: RingHeader,
-    entries: [Entry; RING_ENTRIES],
+    entries: [RingEntry; RING_ENTRIES],
 }
 
 // SAFETY: `repr(C)`, nothing but shared types.
@@ -100,8 +100,8 @@ pub struct ClientFile {
     memory: Arc<Mapping>,
     threads: u16,
     /// Both rings are resolved once, because they are polled all the time.
-    rack_ring: Held<RingArea>,
-    remote_ring: Held<RingArea>,
+    rack_ring: HeldView<RingArea>,
+    remote_ring: HeldView<RingArea>,
 }
 
 impl ClientFile {
@@ -116,29 +116,29 @@ impl ClientFile {
         SUPERBLOCK_BYTES + threads as u64 * THREAD_SLOT_BYTES
     }
 
-    const fn ring_start(threads: u16, route: Route) -> u64 {
+    const fn ring_start(threads: u16, route: RingKind) -> u64 {
         let cells = (threads as usize * CELLS_PER_THREAD * size_of::<CallCell>()) as u64;
         let ring = size_of::<RingArea>() as u64;
         match route {
-            Route::Rack => Self::cells_start(threads) + cells,
-            Route::Remote => Self::cells_start(threads) + cells + ring,
+            RingKind::Rack => Self::cells_start(threads) + cells,
+            RingKind::Remote => Self::cells_start(threads) + cells + ring,
         }
     }
 
     const fn data_start(threads: u16) -> u64 {
         let ring = size_of::<RingArea>() as u64;
-        (Self::ring_start(threads, Route::Remote) + ring).next_multiple_of(4096)
+        (Self::ring_start(threads, RingKind::Remote) + ring).next_multiple_of(4096)
     }
 
     /// Lays the structures over a mapping. Fails if the mapping is too short.
-    pub fn new(memory: Mapping, threads: u16) -> Result<Self, OutOfBounds> {
+    pub fn new(memory: Mapping, threads: u16) -> Result<Self, OutsideMapping> {
         let needed = Self::bytes(threads);
         if memory.len() < needed {
-            return Err(OutOfBounds { offset: 0, len: needed, mapped: memory.len() });
+            return Err(OutsideMapping { offset: 0, len: needed, mapped: memory.len() });
         }
         let memory = Arc::new(memory);
-        let ring = |route| Held::new(&memory, Self::ring_start(threads, route));
-        let (rack_ring, remote_ring) = (ring(Route::Rack)?, ring(Route::Remote)?);
+        let ring = |route| HeldView::new(&memory, Self::ring_start(threads, route));
+        let (rack_ring, remote_ring) = (ring(RingKind::Rack)?, ring(RingKind::Remote)?);
         Ok(Self { memory, threads, rack_ring, remote_ring })
     }
 
@@ -149,28 +149,28 @@ impl ClientFile {
     }
 
     /// The superblock.
-    pub fn superblock(&self) -> Result<&Superblock, OutOfBounds> {
+    pub fn superblock(&self) -> Result<&Superblock, OutsideMapping> {
         self.memory.view(0)
     }
 
     #[inline]
-    fn check(&self, thread: u16) -> Result<u64, OutOfBounds> {
+    fn check(&self, thread: u16) -> Result<u64, OutsideMapping> {
         if thread < self.threads {
             return Ok(u64::from(thread));
         }
         let offset = SUPERBLOCK_BYTES + u64::from(thread) * THREAD_SLOT_BYTES;
-        Err(OutOfBounds { offset, len: THREAD_SLOT_BYTES, mapped: self.memory.len() })
+        Err(OutsideMapping { offset, len: THREAD_SLOT_BYTES, mapped: self.memory.len() })
     }
 
     /// A thread's slot.
     #[inline]
-    pub fn thread(&self, thread: u16) -> Result<&ThreadSlot, OutOfBounds> {
+    pub fn thread(&self, thread: u16) -> Result<&ThreadSlot, OutsideMapping> {
         self.memory.view(SUPERBLOCK_BYTES + self.check(thread)? * THREAD_SLOT_BYTES)
     }
 
     /// A thread's call cells.
     #[inline]
-    pub fn cells(&self, thread: u16) -> Result<&[CallCell], OutOfBounds> {
+    pub fn cells(&self, thread: u16) -> Result<&[CallCell], OutsideMapping> {
         let each = (CELLS_PER_THREAD * size_of::<CallCell>()) as u64;
         let offset = Self::cells_start(self.threads) + self.check(thread)? * each;
         self.memory.view_slice(offset, CELLS_PER_THREAD)
@@ -179,10 +179,10 @@ impl ClientFile {
     /// One of the two request rings.
     #[inline]
     #[must_use]
-    pub fn ring(&self, route: Route) -> RequestRing<'_> {
+    pub fn ring(&self, route: RingKind) -> RequestRing<'_> {
         let ring = match route {
-            Route::Rack => &self.rack_ring,
-            Route::Remote => &self.remote_ring,
+            RingKind::Rack => &self.rack_ring,
+            RingKind::Remote => &self.remote_ring,
         };
         RequestRing::new(&ring.header, &ring.entries)
     }
@@ -200,7 +200,7 @@ impl ClientFile {
     }
 
     /// The offsets in the file of the parts of a thread slot that a local access uses.
-    pub fn offsets(&self, thread: u16) -> Result<ThreadOffsets, OutOfBounds> {
+    pub fn offsets(&self, thread: u16) -> Result<ThreadOffsets, OutsideMapping> {
         let slot = SUPERBLOCK_BYTES + self.check(thread)? * THREAD_SLOT_BYTES;
         Ok(ThreadOffsets {
             access: slot + std::mem::offset_of!(ThreadSlot, access) as u64,
@@ -216,8 +216,8 @@ mod tests {
     #[test]
     fn areas_follow_each_other_without_overlap() {
         for threads in [1, 3, 64, MAX_THREADS] {
-            let rack = ClientFile::ring_start(threads, Route::Rack);
-            let remote = ClientFile::ring_start(threads, Route::Remote);
+            let rack = ClientFile::ring_start(threads, RingKind::Rack);
+            let remote = ClientFile::ring_start(threads, RingKind::Remote);
             let ring = size_of::<RingArea>() as u64;
             assert!(ClientFile::cells_start(threads) + u64::from(threads) * 2048 <= rack);
             assert_eq!(rack + ring, remote);
@@ -231,8 +231,8 @@ mod tests {
     fn the_layout_is_the_documented_one() {
         use std::mem::offset_of;
         assert_eq!(ClientFile::cells_start(64), 1_052_672);
-        assert_eq!(ClientFile::ring_start(64, Route::Rack), 1_183_744);
-        assert_eq!(ClientFile::ring_start(64, Route::Remote), 1_249_408);
+        assert_eq!(ClientFile::ring_start(64, RingKind::Rack), 1_183_744);
+        assert_eq!(ClientFile::ring_start(64, RingKind::Remote), 1_249_408);
         assert_eq!(ClientFile::data_start(64), 1_318_912);
         assert_eq!(ClientFile::bytes(64), 5_513_216);
         assert_eq!(offset_of!(RingArea, entries), size_of::<RingHeader>());

@@ -32,7 +32,7 @@ pub struct DataRing {
 /// A block in use. Dropping it does not return it, because a daemon may still write there.
 #[derive(Debug, PartialEq, Eq)]
 #[must_use = "it stays in use until it is given back"]
-pub struct Block {
+pub struct DataBlock {
     position: u64,
     granules: u64,
     offset: u64,
@@ -47,9 +47,9 @@ pub struct Block {
 /// +-------+------------+------------+
 /// ```
 #[derive(Clone, Copy)]
-struct Mark(u64);
+struct ReturnedBlock(u64);
 
-impl Mark {
+impl ReturnedBlock {
     const GIVEN_BACK: u64 = 1 << 63;
     const POSITION_BITS: u32 = 40;
     const POSITION: u64 = (1 << Self::POSITION_BITS) - 1;
@@ -67,7 +67,7 @@ impl Mark {
     }
 }
 
-impl Block {
+impl DataBlock {
     /// Offset of the block in the data ring, in bytes.
     #[must_use]
     pub const fn offset(&self) -> u64 {
@@ -100,7 +100,7 @@ impl DataRing {
     }
 
     /// Takes a block of at least `bytes` bytes. Returns `None` if the ring has no room for it now.
-    pub fn take(&self, bytes: u64) -> Option<Block> {
+    pub fn take(&self, bytes: u64) -> Option<DataBlock> {
         let granules = bytes.div_ceil(GRANULE).max(1);
         if granules > self.granules() {
             return None;
@@ -135,7 +135,7 @@ impl DataRing {
                 }
                 Ok(_) => {
                     let offset = position % self.granules() * GRANULE;
-                    return Some(Block { position, granules, offset });
+                    return Some(DataBlock { position, granules, offset });
                 }
                 Err(found) => position = found,
             }
@@ -143,7 +143,7 @@ impl DataRing {
     }
 
     /// Returns a block. No party may read or write there any more.
-    pub fn give_back(&self, block: Block) {
+    pub fn give_back(&self, block: DataBlock) {
         self.set_given_back(block.position, block.granules);
         self.reclaim();
     }
@@ -151,7 +151,7 @@ impl DataRing {
     fn set_given_back(&self, position: u64, granules: u64) {
         if let Some(mark) = self.mark(position) {
             // SYNC: pairs with the load in `reclaim`: the owner no longer uses the bytes.
-            mark.store(Mark::given_back(position, granules).0, Ordering::Release);
+            mark.store(ReturnedBlock::given_back(position, granules).0, Ordering::Release);
         }
     }
 
@@ -162,7 +162,7 @@ impl DataRing {
             let head = self.head.load(Ordering::Relaxed);
             let Some(mark) = self.mark(head) else { return moved };
             // SYNC: pairs with the store in `set_given_back`.
-            let mark = Mark(mark.load(Ordering::Acquire));
+            let mark = ReturnedBlock(mark.load(Ordering::Acquire));
             if !mark.is_given_back(head) {
                 return moved;
             }
@@ -185,8 +185,8 @@ mod tests {
 
     use super::*;
 
-    fn overlap(a: &Block, b: &Block) -> bool {
-        let end = |block: &Block| block.offset + block.granules * GRANULE;
+    fn overlap(a: &DataBlock, b: &DataBlock) -> bool {
+        let end = |block: &DataBlock| block.offset + block.granules * GRANULE;
         a.offset < end(b) && b.offset < end(a)
     }
 
@@ -220,7 +220,7 @@ mod tests {
         #[test]
         fn behaves_like_a_set_of_ranges(steps in proptest::collection::vec((0_u64..1500, 0_usize..6), 1..400)) {
             let ring = DataRing::new(4096);
-            let mut held: Vec<Block> = Vec::new();
+            let mut held: Vec<DataBlock> = Vec::new();
             for (bytes, back) in steps {
                 if let Some(block) = ring.take(bytes) {
                     prop_assert!(block.offset % GRANULE == 0);
@@ -298,7 +298,7 @@ mod tests {
         ) {
             let ring = DataRing::new(all * GRANULE);
             let mut strip = Strip { all, head: 0, given_back: VecDeque::new() };
-            let mut held: Vec<(Block, u64, u64)> = Vec::new();
+            let mut held: Vec<(DataBlock, u64, u64)> = Vec::new();
             for (is_take, bytes, which) in steps {
                 if is_take {
                     // Mostly a size that can fit.
@@ -306,7 +306,7 @@ mod tests {
                     let granules = bytes.div_ceil(GRANULE).max(1);
                     let (found, expected) = (ring.take(bytes), strip.take(granules));
                     let offset = expected.map(|start| start % all * GRANULE);
-                    prop_assert_eq!(found.as_ref().map(Block::offset), offset);
+                    prop_assert_eq!(found.as_ref().map(DataBlock::offset), offset);
                     held.extend(found.zip(expected).map(|(b, start)| (b, start, granules)));
                 } else if !held.is_empty() {
                     let (block, start, granules) = held.swap_remove(which % held.len());

@@ -6,7 +6,7 @@
 
 use std::cell::Cell;
 
-use crate::objects::{self, Place};
+use crate::objects::{self, NoteCell};
 
 /// The owner's state of one magazine. Every call must be given the same cells.
 #[derive(Debug)]
@@ -18,7 +18,7 @@ pub struct Magazine {
 
 impl Magazine {
     /// The state for `cells`, which may hold objects. At most `capacity` of them will be used.
-    pub fn new<const N: usize>(capacity: usize, cells: &[impl Place; N]) -> Self {
+    pub fn new<const N: usize>(capacity: usize, cells: &[impl NoteCell; N]) -> Self {
         Self { count: Cell::new(objects::extent(cells)), capacity: capacity.min(N) }
     }
 
@@ -30,8 +30,8 @@ impl Magazine {
 
     /// Returns the object in the last cell in use; 0 if no cell is in use or the daemon has cleared
     /// that cell.
-    pub fn last<const N: usize>(&self, cells: &[impl Place; N]) -> u64 {
-        cells.get(self.count.get().wrapping_sub(1)).map_or(0, Place::object)
+    pub fn last<const N: usize>(&self, cells: &[impl NoteCell; N]) -> u64 {
+        cells.get(self.count.get().wrapping_sub(1)).map_or(0, NoteCell::object)
     }
 
     /// Pops the object of the last cell in use after `prepare(object)` has returned true. Returns
@@ -40,7 +40,7 @@ impl Magazine {
     #[inline]
     pub fn take<const N: usize>(
         &self,
-        cells: &[impl Place; N],
+        cells: &[impl NoteCell; N],
         prepare: impl FnOnce(u64) -> bool,
     ) -> Option<u64> {
         let last = self.count.get().wrapping_sub(1);
@@ -56,7 +56,7 @@ impl Magazine {
 
     /// Pushes a free object. Returns false if the magazine is full.
     #[inline]
-    pub fn keep<const N: usize>(&self, cells: &[impl Place; N], object: u64) -> bool {
+    pub fn keep<const N: usize>(&self, cells: &[impl NoteCell; N], object: u64) -> bool {
         let count = self.count.get();
         let Some(cell) = cells.get(count).filter(|_| count < self.capacity) else { return false };
         cell.set(object);
@@ -65,7 +65,7 @@ impl Magazine {
     }
 
     /// Moves objects from another array into this empty magazine. Returns their number.
-    pub fn fill<P: Place, const N: usize>(&self, from: &[P], cells: &[P; N]) -> usize {
+    pub fn fill<P: NoteCell, const N: usize>(&self, from: &[P], cells: &[P; N]) -> usize {
         let filled = objects::carry(from, &cells[..self.capacity]);
         self.count.set(filled);
         filled

@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use rackpool_shm::permit::Permit;
 use rackpool_shm::window::{self, Note};
-use rackpool_shm::{Front, Mapping, OutOfBounds};
+use rackpool_shm::{Front, Mapping, OutsideMapping};
 use rackpool_sync::atomic::AtomicU64;
 
 use crate::client_file::{ClientFile, MAGAZINE, MAGAZINE_CLASSES, ThreadSlot};
@@ -41,13 +41,13 @@ const _: () = assert!(SMALLEST_BITS + MAGAZINE_CLASSES <= MAGAZINE_BITS + 1);
 #[derive(Debug)]
 pub struct Magazines {
     /// Owned. A raw pointer, because [`FRONT`] may hold it too.
-    core: NonNull<Core>,
+    core: NonNull<MagazinesCore>,
     /// `FRONT` is thread-local, so this value must not leave its thread.
     _thread: PhantomData<*const ()>,
 }
 
 #[derive(Debug)]
-struct Core {
+struct MagazinesCore {
     /// Invariant: points into `_memory`.
     slot: NonNull<ThreadSlot>,
     classes: [Magazine; MAGAZINE_CLASSES],
@@ -56,7 +56,7 @@ struct Core {
 
 thread_local! {
     /// The magazines that this thread used last.
-    static FRONT: Front<Core> = const { Front::none() };
+    static FRONT: Front<MagazinesCore> = const { Front::none() };
 }
 
 /// Returns the core in `FRONT` if it belongs to the pool of `permit`.
@@ -64,7 +64,7 @@ thread_local! {
 /// # Safety
 /// While the reference is used, no magazines of the calling thread may be dropped.
 #[inline]
-unsafe fn front<'a>(permit: &Permit) -> Option<&'a Core> {
+unsafe fn front<'a>(permit: &Permit) -> Option<&'a MagazinesCore> {
     // SAFETY: a core is never borrowed mutably, and `drop` removes it from `FRONT` first; the rest
     // is the caller's promise.
     FRONT.with(|front| unsafe { front.get(permit) })
@@ -115,7 +115,7 @@ unsafe impl Note for Keep<'_> {
     }
 }
 
-impl Core {
+impl MagazinesCore {
     #[inline]
     fn slot(&self) -> &ThreadSlot {
         // SAFETY: the invariant of `slot`; `ThreadSlot` is `Shared`.
@@ -153,17 +153,17 @@ impl Core {
 impl Magazines {
     /// The magazines of a thread slot. Objects that an earlier thread left in them while the daemon
     /// was down are used.
-    pub fn new(file: &ClientFile, thread: u16) -> Result<Self, OutOfBounds> {
+    pub fn new(file: &ClientFile, thread: u16) -> Result<Self, OutsideMapping> {
         let slot = file.thread(thread)?;
         let classes =
             std::array::from_fn(|class| Magazine::new(capacity(class), &slot.magazines[class]));
         let slot = NonNull::from(slot);
-        let core = Box::new(Core { slot, classes, _memory: Arc::clone(file.memory()) });
+        let core = Box::new(MagazinesCore { slot, classes, _memory: Arc::clone(file.memory()) });
         Ok(Self { core: NonNull::from(Box::leak(core)), _thread: PhantomData })
     }
 
     #[inline]
-    fn core(&self) -> &Core {
+    fn core(&self) -> &MagazinesCore {
         // SAFETY: `self` owns the core, which is never borrowed mutably.
         unsafe { self.core.as_ref() }
     }

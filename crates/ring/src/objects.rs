@@ -8,7 +8,7 @@
 use rackpool_sync::atomic::{AtomicU64, Ordering};
 
 /// A word that notes an object by its address; 0 for none.
-pub trait Place {
+pub trait NoteCell {
     /// The object noted here.
     fn object(&self) -> u64;
     /// Notes an object; 0 clears the note.
@@ -18,7 +18,7 @@ pub trait Place {
     fn strike(&self, object: u64);
 }
 
-impl Place for AtomicU64 {
+impl NoteCell for AtomicU64 {
     fn object(&self) -> u64 {
         self.load(Ordering::Relaxed)
     }
@@ -34,7 +34,7 @@ impl Place for AtomicU64 {
 }
 
 /// Removes the noted object and returns it; the caller then owns it.
-pub fn take(place: &impl Place) -> u64 {
+pub fn take(place: &impl NoteCell) -> u64 {
     let object = place.object();
     place.set(0);
     object
@@ -42,12 +42,12 @@ pub fn take(place: &impl Place) -> u64 {
 
 /// Returns the number of places up to the last noted object. Objects are not moved to close gaps: a
 /// new daemon that scans for notes of free objects at the same time could miss one.
-pub fn extent<P: Place>(places: &[P]) -> usize {
+pub fn extent<P: NoteCell>(places: &[P]) -> usize {
     places.iter().rposition(|place| place.object() != 0).map_or(0, |last| last + 1)
 }
 
 /// Moves objects to the first places of another array, as many as fit. Returns their number.
-pub fn carry<P: Place>(from: &[P], to: &[P]) -> usize {
+pub fn carry<P: NoteCell>(from: &[P], to: &[P]) -> usize {
     let objects = from.iter().filter(|place| place.object() != 0);
     let mut carried = 0;
     for (from, to) in objects.zip(to) {
@@ -59,7 +59,7 @@ pub fn carry<P: Place>(from: &[P], to: &[P]) -> usize {
 }
 
 /// Moves the objects of an array to its front. Returns their number.
-pub fn close_ranks<P: Place>(places: &[P]) -> usize {
+pub fn close_ranks<P: NoteCell>(places: &[P]) -> usize {
     let mut count = 0;
     for (index, place) in places.iter().enumerate() {
         let object = place.object();
@@ -76,7 +76,7 @@ pub fn close_ranks<P: Place>(places: &[P]) -> usize {
 
 /// Clears the notes of the objects for which `struck` returns true. The owner of the places may use
 /// them at the same time.
-pub fn strike<'a, P: Place + 'a>(
+pub fn strike<'a, P: NoteCell + 'a>(
     places: impl IntoIterator<Item = &'a P>,
     struck: impl Fn(u64) -> bool,
 ) {

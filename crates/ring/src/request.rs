@@ -55,7 +55,7 @@ struct PopperLine {
 /// ```
 #[derive(Debug, Default)]
 #[repr(C, align(64))]
-pub struct Entry {
+pub struct RingEntry {
     turn: AtomicU64,
     header: AtomicU64,
     life: AtomicU64,
@@ -95,10 +95,10 @@ pub struct Full;
 #[derive(Clone, Copy, Debug)]
 pub struct RequestRing<'a> {
     header: &'a RingHeader,
-    entries: &'a [Entry],
+    entries: &'a [RingEntry],
 }
 
-impl Entry {
+impl RingEntry {
     #[inline]
     fn write(&self, request: &Request) {
         let header = u64::from(request.code)
@@ -140,13 +140,13 @@ impl<'a> RequestRing<'a> {
     /// # Panics
     /// If the number of entries is not a power of two, which is a bug of the caller.
     #[must_use]
-    pub const fn new(header: &'a RingHeader, entries: &'a [Entry]) -> Self {
+    pub const fn new(header: &'a RingHeader, entries: &'a [RingEntry]) -> Self {
         assert!(entries.len().is_power_of_two(), "the entries are no power of two");
         Self { header, entries }
     }
 
     #[inline]
-    fn entry(&self, position: u64) -> &'a Entry {
+    fn entry(&self, position: u64) -> &'a RingEntry {
         let mask = self.entries.len() as u64 - 1;
         #[expect(clippy::cast_possible_truncation, reason = "masked to the number of entries")]
         &self.entries[(position & mask) as usize]
@@ -240,12 +240,12 @@ impl<'a> RequestRing<'a> {
 
 #[cfg(not(loom))]
 mod shared {
-    use super::{Entry, RingHeader};
+    use super::{RingEntry, RingHeader};
 
     // SAFETY: `repr(C)`, nothing but atomic integers and padding.
     unsafe impl rackpool_shm::Shared for RingHeader {}
     // SAFETY: `repr(C)`, nothing but atomic integers.
-    unsafe impl rackpool_shm::Shared for Entry {}
+    unsafe impl rackpool_shm::Shared for RingEntry {}
 }
 
 #[cfg(test)]

@@ -7,7 +7,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
 use loom::sync::Arc;
 use rackpool_ring::magazine::Magazine;
-use rackpool_ring::objects::{Place, strike};
+use rackpool_ring::objects::{NoteCell, strike};
 use rackpool_ring::reservation::ReservationRecord;
 use rackpool_sync::atomic::{AtomicU64, Ordering};
 
@@ -157,7 +157,7 @@ struct Mortal<'a> {
     life: &'a Life,
 }
 
-impl Place for Mortal<'_> {
+impl NoteCell for Mortal<'_> {
     fn object(&self) -> u64 {
         self.word.object()
     }
@@ -248,7 +248,7 @@ fn serve_a_life(slot: &Arc<Slot>, stores: u32) -> (u64, bool) {
 /// Checks that everything found is taken back by a daemon that is killed before each of its stores
 /// in turn, and then by the next one.
 fn take_back(slot: &Slot, program: u64) {
-    let found: Vec<u64> = slot.words().map(Place::object).collect();
+    let found: Vec<u64> = slot.words().map(NoteCell::object).collect();
     for stores in 0.. {
         slot.words().zip(&found).for_each(|(word, was)| word.set(*was));
         let life = Life(Cell::new(stores));

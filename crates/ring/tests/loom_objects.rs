@@ -6,8 +6,8 @@ use std::cell::Cell;
 
 use loom::sync::Arc;
 use rackpool_ring::call::{Answer, CallCell, VALUES};
-use rackpool_ring::objects::{Place, carry, strike, take};
-use rackpool_ring::request::{ARGUMENTS, Entry, Request, RequestRing, RingHeader};
+use rackpool_ring::objects::{NoteCell, carry, strike, take};
+use rackpool_ring::request::{ARGUMENTS, Request, RequestRing, RingEntry, RingHeader};
 use rackpool_sync::atomic::{AtomicU64, Ordering};
 
 const REFILL: u8 = 2;
@@ -16,7 +16,7 @@ const OBJECTS: u64 = 2;
 
 /// A thread slot, its call cell and ring, and the allocation state of the objects.
 struct Rack {
-    ring: (RingHeader, [Entry; 2]),
+    ring: (RingHeader, [RingEntry; 2]),
     cell: CallCell,
     inbox: [AtomicU64; 2],
     outbox: [AtomicU64; 2],
@@ -29,7 +29,7 @@ struct Rack {
 impl Rack {
     fn new() -> Arc<Self> {
         let words = || [AtomicU64::new(0), AtomicU64::new(0)];
-        let ring = (RingHeader::default(), [Entry::default(), Entry::default()]);
+        let ring = (RingHeader::default(), [RingEntry::default(), RingEntry::default()]);
         let (inbox, outbox) = (words(), words());
         let (cell, magazine, used) = (CallCell::default(), words(), words());
         Arc::new(Self { ring, cell, inbox, outbox, magazine, used })
@@ -121,7 +121,7 @@ struct Mortal<'a> {
     life: &'a Life,
 }
 
-impl Place for Mortal<'_> {
+impl NoteCell for Mortal<'_> {
     fn object(&self) -> u64 {
         self.word.object()
     }

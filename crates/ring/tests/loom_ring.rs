@@ -4,7 +4,7 @@
 use loom::sync::Arc;
 use rackpool_ring::call::{Answer, CallCell, VALUES};
 use rackpool_ring::data::{DataRing, GRANULE};
-use rackpool_ring::request::{ARGUMENTS, Entry, Request, RequestRing, RingHeader};
+use rackpool_ring::request::{ARGUMENTS, Request, RequestRing, RingEntry, RingHeader};
 use rackpool_sync::atomic::{AtomicU32, Ordering, fence};
 
 fn request(call: u32) -> Request {
@@ -18,7 +18,7 @@ fn bounded(preemptions: usize) -> loom::model::Builder {
     builder
 }
 
-type Ring = Arc<(RingHeader, [Entry; 2])>;
+type Ring = Arc<(RingHeader, [RingEntry; 2])>;
 
 fn push_all(ring: &Ring, batch: &[Request]) {
     while RequestRing::new(&ring.0, &ring.1).push(batch).is_err() {
@@ -89,7 +89,7 @@ fn entries_are_reused_only_after_they_were_read() {
 #[test]
 fn a_batch_stays_together_beside_another_pusher() {
     bounded(3).check(|| {
-        let ring: Arc<(RingHeader, [Entry; 4])> = Arc::default();
+        let ring: Arc<(RingHeader, [RingEntry; 4])> = Arc::default();
         let batches: [&'static [u32]; 2] = [&[1, 2], &[3]];
         let pushers = batches.map(|calls| {
             let ring = ring.clone();

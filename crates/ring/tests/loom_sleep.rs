@@ -8,7 +8,7 @@ mod eventfd;
 use eventfd::EventFd;
 use loom::sync::{Arc, Condvar, Mutex};
 use rackpool_ring::call::{Answer, CallCell, VALUES};
-use rackpool_ring::request::{ARGUMENTS, Entry, Request, RequestRing, RingHeader};
+use rackpool_ring::request::{ARGUMENTS, Request, RequestRing, RingEntry, RingHeader};
 use rackpool_sync::SleepFlag;
 use rackpool_sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 
@@ -23,7 +23,7 @@ fn every_request_is_served(pushers: &'static [&'static [u32]]) {
     let mut builder = loom::model::Builder::new();
     builder.preemption_bound = Some(3);
     builder.check(move || {
-        let ring = Arc::new((RingHeader::default(), [Entry::default(), Entry::default()]));
+        let ring = Arc::new((RingHeader::default(), [RingEntry::default(), RingEntry::default()]));
         let (flag, event) = (Arc::new(SleepFlag::default()), Arc::new(EventFd::default()));
         let threads: Vec<_> = pushers
             .iter()

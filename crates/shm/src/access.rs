@@ -9,7 +9,7 @@ use rackpool_sync::barrier::Barrier;
 /// The access that a client asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u64)]
-pub enum Intent {
+pub enum AccessIntent {
     /// To load bytes.
     Read = 1,
     /// To store bytes, or to load and store them.
@@ -19,7 +19,7 @@ pub enum Intent {
 /// What a thread does in the frame that its slot names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u64)]
-pub enum Use {
+pub enum FrameUse {
     /// The thread loads bytes.
     Read = 1,
     /// The thread stores bytes, or loads and stores them.
@@ -27,6 +27,15 @@ pub enum Use {
     /// The thread stores bytes of a [dirty-logged](PageWord::is_dirty_logged) page, and logs their
     /// lines first.
     DirtyLogged = 3,
+}
+
+/// What a slot announces.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AnnouncedAccess {
+    /// The frame.
+    pub frame: FrameId,
+    /// What the thread does in it.
+    pub usage: FrameUse,
 }
 
 /// One thread's announcement: 0 for none, or a frame and its use.
@@ -79,14 +88,14 @@ impl AccessSlot {
     pub fn enter(
         &self,
         frame: FrameId,
-        intent: Intent,
+        intent: AccessIntent,
         word: PageWordRef<'_>,
         expected: PageWord,
         barrier: Barrier,
     ) -> Result<AccessGuard<'_>, PageWord> {
         let usage = match intent {
-            Intent::Read => Use::Read,
-            Intent::Write => Use::Write,
+            AccessIntent::Read => FrameUse::Read,
+            AccessIntent::Write => FrameUse::Write,
         };
         self.enter_as(frame, usage, word, expected, barrier)
     }
@@ -102,14 +111,14 @@ impl AccessSlot {
         if !dirty_logged.is_dirty_logged() {
             return Err(dirty_logged);
         }
-        self.enter_as(frame, Use::DirtyLogged, word, dirty_logged, Barrier::Full)
+        self.enter_as(frame, FrameUse::DirtyLogged, word, dirty_logged, Barrier::Full)
     }
 
     #[inline]
     fn enter_as(
         &self,
         frame: FrameId,
-        usage: Use,
+        usage: FrameUse,
         word: PageWordRef<'_>,
         expected: PageWord,
         barrier: Barrier,
@@ -126,16 +135,16 @@ impl AccessSlot {
     /// The announced frame and use. Invalid bits count as no announcement: a faulty client can only
     /// fail to protect its own access, or keep a page in its frame.
     #[must_use]
-    pub fn announced(&self) -> Option<(FrameId, Use)> {
+    pub fn announced(&self) -> Option<AnnouncedAccess> {
         // SYNC: pairs with the release store in `AccessGuard`.
         let raw = self.0.load(Ordering::Acquire);
         let usage = match raw & 3 {
-            1 => Use::Read,
-            2 => Use::Write,
-            3 => Use::DirtyLogged,
+            1 => FrameUse::Read,
+            2 => FrameUse::Write,
+            3 => FrameUse::DirtyLogged,
             _ => return None,
         };
-        Some((FrameId(u32::try_from(raw >> 2).ok()?), usage))
+        Some(AnnouncedAccess { frame: FrameId(u32::try_from(raw >> 2).ok()?), usage })
     }
 
     /// Removes the announcement of a thread that has ended.
@@ -162,10 +171,10 @@ pub fn is_quiesced<'a>(
     slots: impl IntoIterator<Item = &'a AccessSlot>,
 ) -> bool {
     slots.into_iter().all(|slot| match slot.announced() {
-        Some((used, _)) if used != frame => true,
-        Some((_, usage)) => match occupants {
-            Occupants::NotDirtyLogged => usage != Use::Write,
-            Occupants::Writers => usage == Use::Read,
+        Some(announced) if announced.frame != frame => true,
+        Some(AnnouncedAccess { usage, .. }) => match occupants {
+            Occupants::NotDirtyLogged => usage != FrameUse::Write,
+            Occupants::Writers => usage == FrameUse::Read,
             Occupants::Everyone => false,
         },
         None => true,
@@ -188,7 +197,7 @@ mod tests {
         let (slot, cell) = (AccessSlot::new(), AtomicU64::new(live().raw()));
         let stale = PageWord::free(PageId(1));
         let word = PageWordRef::new(&cell);
-        let found = slot.enter(FrameId(3), Intent::Read, word, stale, Barrier::Full);
+        let found = slot.enter(FrameId(3), AccessIntent::Read, word, stale, Barrier::Full);
         assert_eq!(found.err(), Some(live()));
         assert_eq!(slot.announced(), None);
     }
@@ -197,7 +206,8 @@ mod tests {
     fn readers_may_stay_in_a_frozen_page() {
         let (slot, cell) = (AccessSlot::new(), AtomicU64::new(live().raw()));
         let word = PageWordRef::new(&cell);
-        let guard = slot.enter(FrameId(3), Intent::Read, word, live(), Barrier::Full).unwrap();
+        let guard =
+            slot.enter(FrameId(3), AccessIntent::Read, word, live(), Barrier::Full).unwrap();
         assert!(is_quiesced(FrameId(3), Occupants::Writers, [&slot]));
         assert!(!is_quiesced(FrameId(3), Occupants::Everyone, [&slot]));
         assert!(is_quiesced(FrameId(4), Occupants::Everyone, [&slot]));
@@ -216,7 +226,10 @@ mod tests {
             "it is not dirty-logged"
         );
         let guard = slot.enter_dirty_logged(FrameId(3), word, dirty_logged).unwrap();
-        assert_eq!(slot.announced(), Some((FrameId(3), Use::DirtyLogged)));
+        assert_eq!(
+            slot.announced(),
+            Some(AnnouncedAccess { frame: FrameId(3), usage: FrameUse::DirtyLogged })
+        );
         let is_out = |occupants| is_quiesced(FrameId(3), occupants, [&slot]);
         assert_eq!(
             [Occupants::NotDirtyLogged, Occupants::Writers, Occupants::Everyone].map(is_out),
@@ -224,7 +237,7 @@ mod tests {
         );
         drop(guard);
         let guard =
-            slot.enter(FrameId(3), Intent::Write, word, dirty_logged, Barrier::Full).unwrap();
+            slot.enter(FrameId(3), AccessIntent::Write, word, dirty_logged, Barrier::Full).unwrap();
         assert!(!is_out(Occupants::NotDirtyLogged), "it has entered a live page");
         drop(guard);
         cell.store(live().raw(), Ordering::Relaxed);
@@ -238,7 +251,7 @@ mod tests {
         assert_eq!(size_of::<AccessSlot>(), 64);
         let (slot, cell) = (AccessSlot::new(), AtomicU64::new(live().raw()));
         let word = PageWordRef::new(&cell);
-        for (intent, bits) in [(Intent::Read, 1), (Intent::Write, 2)] {
+        for (intent, bits) in [(AccessIntent::Read, 1), (AccessIntent::Write, 2)] {
             let guard = slot.enter(FrameId(5), intent, word, live(), Barrier::Full).unwrap();
             assert_eq!(slot.0.load(Ordering::Relaxed), 5 << 2 | bits);
             drop(guard);

@@ -12,7 +12,7 @@ use rackpool_model::FrameId;
 use rackpool_sync::atomic::{AtomicU64, Ordering};
 
 use crate::Shared;
-use crate::access::Intent;
+use crate::access::AccessIntent;
 
 /// Initial sampling rate: on average one of this many accesses.
 pub const EVERY: u32 = 16;
@@ -54,7 +54,7 @@ unsafe impl Shared for HeatSamples {}
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Note {
     frame: FrameId,
-    intent: Intent,
+    intent: AccessIntent,
     accesses: u32,
 }
 
@@ -63,12 +63,12 @@ impl Note {
 
     #[expect(clippy::cast_possible_truncation, reason = "the low half is the frame")]
     const fn from_raw(raw: u64) -> Self {
-        let intent = if raw >> 32 & 1 == 1 { Intent::Write } else { Intent::Read };
+        let intent = if raw >> 32 & 1 == 1 { AccessIntent::Write } else { AccessIntent::Read };
         Self { frame: FrameId(raw as u32), intent, accesses: (raw >> 33) as u32 }
     }
 
     const fn to_raw(self) -> u64 {
-        let wrote = matches!(self.intent, Intent::Write) as u64;
+        let wrote = matches!(self.intent, AccessIntent::Write) as u64;
         (self.accesses as u64) << 33 | wrote << 32 | self.frame.0 as u64
     }
 
@@ -114,7 +114,7 @@ impl HeatSamples {
 
     /// Passes the samples since the last call to `each`: frame, intent and number of accesses. The
     /// daemon must not trust them: the client can write anything there.
-    pub fn collect(&self, mut each: impl FnMut(FrameId, Intent, u32)) {
+    pub fn collect(&self, mut each: impl FnMut(FrameId, AccessIntent, u32)) {
         // SYNC: pairs with the store in `add`.
         let noted = self.noted.load(Ordering::Acquire);
         let new = noted.wrapping_sub(self.collected.load(Ordering::Relaxed));
@@ -176,7 +176,7 @@ impl Sampler {
     }
 
     /// Counts an access on the slow path and samples it if one is due.
-    pub(crate) fn accessed(&self, samples: &HeatSamples, frame: FrameId, intent: Intent) {
+    pub(crate) fn accessed(&self, samples: &HeatSamples, frame: FrameId, intent: AccessIntent) {
         let left = self.slow_path.as_ref().unwrap_or(&self.left);
         if left.get() > 0 {
             left.set(left.get() - 1);
@@ -222,7 +222,7 @@ mod tests {
     /// The layout of docs/design/rack-memory.md.
     #[test]
     fn the_layout_is_the_documented_one() {
-        let note = Note { frame: FrameId(5), intent: Intent::Write, accesses: 3 };
+        let note = Note { frame: FrameId(5), intent: AccessIntent::Write, accesses: 3 };
         assert_eq!(note.to_raw(), 3 << 33 | 1 << 32 | 5);
     }
 
@@ -234,7 +234,7 @@ mod tests {
         }
     }
 
-    fn access(sampler: &Sampler, samples: &HeatSamples, frame: u32, intent: Intent) {
+    fn access(sampler: &Sampler, samples: &HeatSamples, frame: u32, intent: AccessIntent) {
         if !sampler.goes_straight() {
             assert!(sampler.is_due() && sampler.left.get() == 0);
             sampler.accessed(samples, FrameId(frame), intent);
@@ -244,7 +244,8 @@ mod tests {
     fn collect(samples: &HeatSamples) -> BTreeMap<(u32, bool), u64> {
         let mut found = BTreeMap::new();
         samples.collect(|frame, intent, accesses| {
-            *found.entry((frame.0, intent == Intent::Write)).or_default() += u64::from(accesses);
+            *found.entry((frame.0, intent == AccessIntent::Write)).or_default() +=
+                u64::from(accesses);
         });
         found
     }
@@ -258,8 +259,8 @@ mod tests {
     fn few_accesses_are_counted_by_their_notes_and_once() {
         let (samples, sampler) = (samples(), Sampler::new(3, true));
         for _ in 0..1600 {
-            access(&sampler, &samples, 7, Intent::Read);
-            access(&sampler, &samples, 9, Intent::Write);
+            access(&sampler, &samples, 7, AccessIntent::Read);
+            access(&sampler, &samples, 9, AccessIntent::Write);
         }
         let found = collect(&samples);
         assert_eq!(found.len(), 2, "{found:?}");
@@ -273,7 +274,7 @@ mod tests {
     fn many_accesses_leave_a_sample_of_the_whole_time_and_not_of_its_end() {
         let (samples, sampler) = (samples(), Sampler::new(1, true));
         for frame in 0..4 {
-            (0..500_000).for_each(|_| access(&sampler, &samples, frame, Intent::Read));
+            (0..500_000).for_each(|_| access(&sampler, &samples, frame, AccessIntent::Read));
         }
         assert!(samples.noted.load(Ordering::Relaxed) < 700, "they cost too much");
         let found = collect(&samples);
@@ -289,7 +290,7 @@ mod tests {
         let mut found = BTreeMap::<u32, u64>::new();
         for _ in 0..1000 {
             for _ in 0..200 {
-                (0..EVERY).for_each(|frame| access(&sampler, &samples, frame, Intent::Read));
+                (0..EVERY).for_each(|frame| access(&sampler, &samples, frame, AccessIntent::Read));
             }
             samples.collect(|frame, _, times| {
                 *found.entry(frame.0).or_default() += u64::from(times);
@@ -306,10 +307,10 @@ mod tests {
         samples.notes[0].store(u64::MAX, Ordering::Relaxed);
         let mut found = Vec::new();
         samples.collect(|frame, intent, times| found.push((frame.0, intent, times)));
-        assert_eq!((found.len(), found[0]), (KEPT, (u32::MAX, Intent::Write, Note::MOST)));
+        assert_eq!((found.len(), found[0]), (KEPT, (u32::MAX, AccessIntent::Write, Note::MOST)));
         samples.collected.store(5, Ordering::Relaxed);
         // Wrong counters only cost the client its own samples.
-        let note = Note { frame: FrameId(1), intent: Intent::Read, accesses: 16 };
+        let note = Note { frame: FrameId(1), intent: AccessIntent::Read, accesses: 16 };
         samples.add(note, &Random(Cell::new(1)));
         assert_eq!(samples.noted.load(Ordering::Relaxed), 0);
     }
@@ -325,13 +326,13 @@ mod tests {
             access_slowly(&sampler, &samples);
             // Two more accesses: one whose fast path failed, and one through another function.
             assert!(!sampler.goes_straight() && sampler.is_due());
-            sampler.accessed(&samples, FrameId(2), Intent::Read);
+            sampler.accessed(&samples, FrameId(2), AccessIntent::Read);
         }
         within(collect(&samples).values().sum(), 2000, 10);
     }
 
     fn access_slowly(sampler: &Sampler, samples: &HeatSamples) {
         assert!(sampler.is_due() && !sampler.is_due());
-        sampler.accessed(samples, FrameId(1), Intent::Read);
+        sampler.accessed(samples, FrameId(1), AccessIntent::Read);
     }
 }

@@ -11,7 +11,7 @@ use std::sync::OnceLock;
 use std::time::Instant;
 
 use crate::superblock::Superblock;
-use crate::{OutOfBounds, ReadOnlyMapping};
+use crate::{OutsideMapping, ReadOnlyMapping};
 
 /// Longest extra latency, in nanoseconds; slower memory does not exist.
 pub const MAX_NS: u32 = 10_000;
@@ -54,12 +54,12 @@ impl ExtraLatency {
     ///
     /// ```
     /// use rackpool_shm::delay::ExtraLatency;
-    /// use rackpool_shm::{OutOfBounds, ReadOnlyMapping};
-    /// fn extra_latency(metadata: &ReadOnlyMapping) -> Result<ExtraLatency, OutOfBounds> {
+    /// use rackpool_shm::{OutsideMapping, ReadOnlyMapping};
+    /// fn extra_latency(metadata: &ReadOnlyMapping) -> Result<ExtraLatency, OutsideMapping> {
     ///     ExtraLatency::noted_in(metadata)
     /// }
     /// ```
-    pub fn noted_in(metadata: &ReadOnlyMapping) -> Result<Self, OutOfBounds> {
+    pub fn noted_in(metadata: &ReadOnlyMapping) -> Result<Self, OutsideMapping> {
         let ns = metadata.load(Superblock::EXTRA_LATENCY_OFFSET)?;
         Ok(Self::from_ns(u32::try_from(ns).unwrap_or(MAX_NS)))
     }

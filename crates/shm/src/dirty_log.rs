@@ -48,13 +48,13 @@ unsafe impl Shared for DirtyLog {}
 
 /// Consecutive lines of one frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Write {
+struct LoggedWrite {
     frame: FrameId,
     first: u32,
     last: u32,
 }
 
-impl Write {
+impl LoggedWrite {
     const FIRST_SHIFT: u32 = 32;
     const MORE_SHIFT: u32 = 57;
     const MOST_LINE: u64 = (1 << (Self::MORE_SHIFT - Self::FIRST_SHIFT)) - 1;
@@ -97,7 +97,9 @@ impl DirtyLog {
     /// The caller must have entered the frame under a dirty-logged page word.
     #[must_use]
     pub fn note(&self, frame: FrameId, offset: u64, len: usize) -> bool {
-        let Some(write) = Write::new(frame, offset, len).map(Write::to_raw) else { return false };
+        let Some(write) = LoggedWrite::new(frame, offset, len).map(LoggedWrite::to_raw) else {
+            return false;
+        };
         let noted = self.noted.load(Ordering::Relaxed);
         // SYNC: pairs with the store in `take`.
         let waiting = noted.wrapping_sub(self.taken.load(Ordering::Acquire));
@@ -126,7 +128,8 @@ impl DirtyLog {
         // SYNC: pairs with the store in `note`.
         let noted = self.noted.load(Ordering::Acquire);
         if let Some(place) = noted.checked_sub(1).and_then(|last| self.place(last)) {
-            let Write { frame, first, last } = Write::from_raw(place.load(Ordering::Relaxed));
+            let LoggedWrite { frame, first, last } =
+                LoggedWrite::from_raw(place.load(Ordering::Relaxed));
             each(frame, first..=last);
         }
     }
@@ -143,7 +146,8 @@ impl DirtyLog {
         for back in (1..=new).rev() {
             let number = noted.wrapping_sub(back);
             let Some(place) = self.place(number) else { continue };
-            let Write { frame, first, last } = Write::from_raw(place.load(Ordering::Relaxed));
+            let LoggedWrite { frame, first, last } =
+                LoggedWrite::from_raw(place.load(Ordering::Relaxed));
             each(frame, first..=last);
         }
         // SYNC: pairs with the load in `note`: the entry was read before its cell is reused.
@@ -211,8 +215,8 @@ mod tests {
         let lines = DirtyLog::default();
         assert!(!lines.note(FrameId(0), 0, 0) && !lines.note(FrameId(0), 0, LONGEST + 1));
         assert!(!lines.note(FrameId(0), u64::MAX, 8));
-        assert!(!lines.note(FrameId(0), (Write::MOST_LINE + 1) * LINE_BYTES, 8));
-        assert!(lines.note(FrameId(0), Write::MOST_LINE * LINE_BYTES, 64));
+        assert!(!lines.note(FrameId(0), (LoggedWrite::MOST_LINE + 1) * LINE_BYTES, 8));
+        assert!(lines.note(FrameId(0), LoggedWrite::MOST_LINE * LINE_BYTES, 64));
         assert_eq!(taken(&lines).len(), 1);
     }
 

@@ -103,7 +103,7 @@ fn failed<'a>(action: &'static str, path: &'a Path) -> impl FnOnce(io::Error) ->
 /// [`FolderError`] names the folder that another user owns or can write to, and a remedy.
 pub fn require_trusted(path: &Path) -> Result<PathBuf, FolderError> {
     let resolved = resolve(path)?;
-    let users = Users::here()?;
+    let users = TrustedUsers::here()?;
     let found = users.require_way(&resolved)?;
     if is_writable_by_others(&found) {
         return Err(writable(&resolved, &found));
@@ -118,7 +118,7 @@ pub fn require_trusted(path: &Path) -> Result<PathBuf, FolderError> {
 /// As for [`require_trusted`], and if the folder belongs to root or is open to others.
 pub fn require_private(path: &Path) -> Result<PathBuf, FolderError> {
     let resolved = resolve(path)?;
-    let users = Users::here()?;
+    let users = TrustedUsers::here()?;
     let found = users.require_way(&resolved)?;
     let (owner, mode) = (found.uid(), permissions(&found));
     if owner != users.own {
@@ -139,7 +139,7 @@ pub fn create(path: &Path) -> Result<PathBuf, FolderError> {
     let absolute = std::path::absolute(path).map_err(failed("find", path))?;
     let there = absolute.ancestors().find(|folder| folder.exists());
     if let Some(there) = there {
-        Users::here()?.require_way(&resolve(there)?)?;
+        TrustedUsers::here()?.require_way(&resolve(there)?)?;
     }
     DirBuilder::new()
         .recursive(true)
@@ -184,14 +184,14 @@ fn writable(folder: &Path, found: &Metadata) -> FolderError {
 }
 
 /// The users that may own a trusted folder.
-struct Users {
+struct TrustedUsers {
     own: u32,
     /// The owner of `/`, who can replace everything: root, or the user that a user namespace maps
     /// to it.
     top: u32,
 }
 
-impl Users {
+impl TrustedUsers {
     fn here() -> Result<Self, FolderError> {
         let top = Path::new("/").metadata().map_err(failed("look at", Path::new("/")))?.uid();
         Ok(Self { own: rustix::process::geteuid().as_raw(), top })

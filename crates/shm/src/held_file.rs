@@ -2,43 +2,43 @@ use std::ops::Deref;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-use crate::mapping::{Mapping, OutOfBounds, Shared};
+use crate::mapping::{Mapping, OutsideMapping, Shared};
 
 /// A view of a `T` that keeps its mapping alive. The bounds are checked once; an access then costs
 /// no more than through a reference.
 ///
 /// ```
 /// use std::sync::Arc;
-/// use rackpool_shm::{Held, Mapping};
+/// use rackpool_shm::{HeldView, Mapping};
 /// use rackpool_sync::atomic::{AtomicU64, Ordering};
 ///
 /// # fn demo(memory: Mapping) -> Result<(), rackpool_shm::OutOfBounds> {
-/// let counter: Held<AtomicU64> = Held::new(&Arc::new(memory), 64)?;
+/// let counter: HeldView<AtomicU64> = HeldView::new(&Arc::new(memory), 64)?;
 /// counter.fetch_add(1, Ordering::Relaxed);
 /// # Ok(())
 /// # }
 /// ```
 #[derive(Debug)]
-pub struct Held<T> {
+pub struct HeldView<T> {
     at: NonNull<T>,
     /// The mapping that `at` points into.
     _memory: Arc<Mapping>,
 }
 
 // SAFETY: it gives out only `&T`, into memory that stays mapped whichever thread owns it.
-unsafe impl<T: Sync> Send for Held<T> {}
+unsafe impl<T: Sync> Send for HeldView<T> {}
 // SAFETY: as for `Send`.
-unsafe impl<T: Sync> Sync for Held<T> {}
+unsafe impl<T: Sync> Sync for HeldView<T> {}
 
-impl<T: Shared> Held<T> {
+impl<T: Shared> HeldView<T> {
     /// A view of the `T` at `offset` (bytes).
-    pub fn new(memory: &Arc<Mapping>, offset: u64) -> Result<Self, OutOfBounds> {
+    pub fn new(memory: &Arc<Mapping>, offset: u64) -> Result<Self, OutsideMapping> {
         let at = NonNull::from(memory.view::<T>(offset)?);
         Ok(Self { at, _memory: Arc::clone(memory) })
     }
 }
 
-impl<T> Deref for Held<T> {
+impl<T> Deref for HeldView<T> {
     type Target = T;
 
     #[inline]
@@ -60,9 +60,9 @@ mod tests {
         let file = crate::file::create(&folder.path().join("memory"), 4096).unwrap();
         let memory = Arc::new(Mapping::new(&file, 4096).unwrap());
         memory.write(4088, &7_u64.to_le_bytes()).unwrap();
-        let held: Held<AtomicU64> = Held::new(&memory, 4088).unwrap();
-        assert!(Held::<AtomicU64>::new(&memory, 4089).is_err(), "not aligned");
-        assert!(Held::<AtomicU64>::new(&memory, 4096).is_err(), "behind the end");
+        let held: HeldView<AtomicU64> = HeldView::new(&memory, 4088).unwrap();
+        assert!(HeldView::<AtomicU64>::new(&memory, 4089).is_err(), "not aligned");
+        assert!(HeldView::<AtomicU64>::new(&memory, 4096).is_err(), "behind the end");
         drop(memory);
         let there = std::thread::spawn(move || held.fetch_add(1, Ordering::Relaxed));
         assert_eq!(there.join().unwrap(), 7);

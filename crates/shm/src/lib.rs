@@ -12,7 +12,7 @@
 //! | [`mod@file`] | creating, opening and locking files |
 //! | [`folder`] | checks whether other users can replace the contents of a folder |
 //! | [`Front`] | the object of a kind that a thread used last |
-//! | [`Held`] | a checked view that keeps its mapping |
+//! | [`HeldView`] | a checked view that keeps its mapping |
 //! | [`host`] | what this computer has: NUMA nodes, huge pages, mounts, RDMA cards |
 //! | [`mapping`] | memory shared with other processes, as atomics and checked copies |
 //! | [`marks`] | which small objects programs have |
@@ -79,6 +79,6 @@ pub use copy::Stores;
 #[cfg(not(loom))]
 pub use front::Front;
 #[cfg(not(loom))]
-pub use held_file::Held;
+pub use held_file::HeldView;
 #[cfg(not(loom))]
-pub use mapping::{Mapping, OutOfBounds, PopulateError, ReadOnlyMapping, Shared};
+pub use mapping::{Mapping, OutsideMapping, PopulateError, ReadOnlyMapping, Shared};

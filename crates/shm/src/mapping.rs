@@ -12,7 +12,7 @@ use crate::copy::{Stores, copy_by, copy_in, copy_out};
 /// An access outside a mapping, or one that is not aligned for its type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{len} B at offset {offset} do not lie (aligned) within the {mapped} B mapped")]
-pub struct OutOfBounds {
+pub struct OutsideMapping {
     /// Offset of the first byte.
     pub offset: u64,
     /// Requested bytes.
@@ -27,7 +27,7 @@ pub struct OutOfBounds {
 pub enum PopulateError {
     /// The mapping has no such part.
     #[error(transparent)]
-    Bounds(#[from] OutOfBounds),
+    Bounds(#[from] OutsideMapping),
     /// The kernel refused.
     #[error(transparent)]
     System(std::io::Error),
@@ -143,13 +143,13 @@ impl Mapping {
     }
 
     #[inline]
-    const fn check(&self, offset: u64, len: u64, align: u64) -> Result<usize, OutOfBounds> {
+    const fn check(&self, offset: u64, len: u64, align: u64) -> Result<usize, OutsideMapping> {
         let mapped = self.len as u64;
         if offset <= mapped && len <= mapped - offset && offset.is_multiple_of(align) {
             #[expect(clippy::cast_possible_truncation, reason = "not above `self.len`, a usize")]
             return Ok(offset as usize);
         }
-        Err(OutOfBounds { offset, len, mapped })
+        Err(OutsideMapping { offset, len, mapped })
     }
 
     /// The address of a byte; [`Self::check`] must have accepted its offset.
@@ -161,7 +161,7 @@ impl Mapping {
 
     /// A view of the `T` at `offset` (bytes).
     #[inline]
-    pub fn view<T: Shared>(&self, offset: u64) -> Result<&T, OutOfBounds> {
+    pub fn view<T: Shared>(&self, offset: u64) -> Result<&T, OutsideMapping> {
         let at = self.check(offset, size_of::<T>() as u64, align_of::<T>() as u64)?;
         // SAFETY: in bounds and aligned (checked, the base is page-aligned); `Shared` makes a
         // reference to memory that other processes write sound; it can't outlive the mapping.
@@ -170,7 +170,7 @@ impl Mapping {
 
     /// A view of `count` values of `T` from `offset` on.
     #[inline]
-    pub fn view_slice<T: Shared>(&self, offset: u64, count: usize) -> Result<&[T], OutOfBounds> {
+    pub fn view_slice<T: Shared>(&self, offset: u64, count: usize) -> Result<&[T], OutsideMapping> {
         let bytes = (size_of::<T>() as u64).saturating_mul(count as u64);
         let at = self.check(offset, bytes, align_of::<T>() as u64)?;
         // SAFETY: as in `view`, for all `count` elements.
@@ -185,7 +185,7 @@ impl Mapping {
 
     /// Copies bytes out of the mapping. 1, 2, 4 and 8 aligned bytes are read atomically.
     #[inline]
-    pub fn read(&self, offset: u64, into: &mut [u8]) -> Result<(), OutOfBounds> {
+    pub fn read(&self, offset: u64, into: &mut [u8]) -> Result<(), OutsideMapping> {
         let at = self.check(offset, into.len() as u64, 1)?;
         // SAFETY: the bytes lie in the mapping (checked).
         unsafe { copy_out(self.at(at), into) };
@@ -194,7 +194,7 @@ impl Mapping {
 
     /// Copies bytes into the mapping. 1, 2, 4 and 8 aligned bytes are written atomically.
     #[inline]
-    pub fn write(&self, offset: u64, from: &[u8]) -> Result<(), OutOfBounds> {
+    pub fn write(&self, offset: u64, from: &[u8]) -> Result<(), OutsideMapping> {
         let at = self.check(offset, from.len() as u64, 1)?;
         // SAFETY: the bytes lie in the mapping (checked).
         unsafe { copy_in(self.at(at), from) };
@@ -202,7 +202,7 @@ impl Mapping {
     }
 
     /// Copies bytes out of the mapping with the given kind of stores.
-    pub fn read_by(&self, offset: u64, into: &mut [u8], by: Stores) -> Result<(), OutOfBounds> {
+    pub fn read_by(&self, offset: u64, into: &mut [u8], by: Stores) -> Result<(), OutsideMapping> {
         let at = self.check(offset, into.len() as u64, 1)?;
         // SAFETY: the bytes lie in the mapping (checked); no slice of it is ever made.
         unsafe { copy_by(self.at(at).as_ptr(), into.as_mut_ptr(), into.len(), by) };
@@ -210,7 +210,7 @@ impl Mapping {
     }
 
     /// Copies bytes into the mapping with the given kind of stores.
-    pub fn write_by(&self, offset: u64, from: &[u8], by: Stores) -> Result<(), OutOfBounds> {
+    pub fn write_by(&self, offset: u64, from: &[u8], by: Stores) -> Result<(), OutsideMapping> {
         let at = self.check(offset, from.len() as u64, 1)?;
         // SAFETY: the bytes lie in the mapping (checked); no slice of it is ever made.
         unsafe { copy_by(from.as_ptr(), self.at(at).as_ptr(), from.len(), by) };
@@ -248,19 +248,19 @@ impl ReadOnlyMapping {
         &self,
         offset: u64,
         count: usize,
-    ) -> Result<NonNull<AtomicU64>, OutOfBounds> {
+    ) -> Result<NonNull<AtomicU64>, OutsideMapping> {
         Ok(NonNull::from(self.0.view_slice::<AtomicU64>(offset, count)?).cast())
     }
 
     /// The page word at `offset`.
     #[inline]
-    pub fn page_word(&self, offset: u64) -> Result<crate::access::PageWordRef<'_>, OutOfBounds> {
+    pub fn page_word(&self, offset: u64) -> Result<crate::access::PageWordRef<'_>, OutsideMapping> {
         self.0.view::<AtomicU64>(offset).map(crate::access::PageWordRef::new)
     }
 
     /// Loads the 8 aligned bytes at `offset`.
     #[inline]
-    pub fn load(&self, offset: u64) -> Result<u64, OutOfBounds> {
+    pub fn load(&self, offset: u64) -> Result<u64, OutsideMapping> {
         Ok(self.0.view::<AtomicU64>(offset)?.load(Ordering::Acquire))
     }
 }

@@ -89,7 +89,7 @@ mod file {
     use rackpool_sync::atomic::{AtomicU64, Ordering};
 
     use super::Mark;
-    use crate::{Mapping, OutOfBounds, PopulateError};
+    use crate::{Mapping, OutsideMapping, PopulateError};
 
     /// The mapped marks of all frames of a rack. The marks of a frame are in the order of its
     /// objects; each frame has room for the objects of the smallest class.
@@ -121,10 +121,10 @@ mod file {
             memory: Arc<Mapping>,
             page_size: PageSize,
             frames: u32,
-        ) -> Result<Self, OutOfBounds> {
+        ) -> Result<Self, OutsideMapping> {
             let len = Self::bytes(page_size, frames);
             if memory.len() < len {
-                return Err(OutOfBounds { offset: 0, len, mapped: memory.len() });
+                return Err(OutsideMapping { offset: 0, len, mapped: memory.len() });
             }
             let frame_bits = page_size.bits() - SizeClass::MIN_BITS;
             Ok(Self { memory, frame_bits, page_size, frames })
@@ -149,7 +149,7 @@ mod file {
         }
 
         /// Marks 64 objects, from number `first` on, as the programs'.
-        pub fn hand_out_64(&self, frame: FrameId, first: u32) -> Result<(), OutOfBounds> {
+        pub fn hand_out_64(&self, frame: FrameId, first: u32) -> Result<(), OutsideMapping> {
             let number = (u64::from(frame.0) << self.frame_bits) + u64::from(first);
             let left = (1_u64 << self.frame_bits).saturating_sub(u64::from(first)).min(64);
             let words = usize::try_from(left / 4).unwrap_or(0);

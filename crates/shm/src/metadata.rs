@@ -4,7 +4,7 @@
 use rackpool_model::{FrameId, MAX_RACKS, PageSize, RackId, SizeClass};
 use rackpool_sync::atomic::{AtomicU64, Ordering};
 
-use crate::mapping::{Mapping, OutOfBounds, PopulateError, Shared};
+use crate::mapping::{Mapping, OutsideMapping, PopulateError, Shared};
 use crate::published::PublishedCopy;
 use crate::superblock::{SUPERBLOCK_BYTES, Superblock};
 
@@ -170,6 +170,15 @@ impl SlabHeader {
     }
 }
 
+/// The bit of an object in the metadata.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MetadataBit {
+    /// The offset of the bitmap word.
+    pub word: u64,
+    /// The bit in that word.
+    pub mask: u64,
+}
+
 impl MetadataLayout {
     /// The layout for a rack of `frames` frames.
     #[must_use]
@@ -261,26 +270,25 @@ impl MetadataLayout {
     /// Fixed metadata bytes per frame: page word, slab header and published copy.
     pub const BYTES_PER_FRAME: u32 = 8 + 16 + 16;
 
-    /// For object `index` of a frame with objects of `class`: the offset of the bitmap word that
-    /// holds its bit, and that bit.
+    /// The bit of object `index` of a frame with objects of `class`.
     #[inline]
     #[must_use]
-    pub const fn bit(&self, frame: FrameId, class: SizeClass, index: u32) -> (u64, u64) {
-        let bit = 1 << (index % 64);
+    pub const fn bit(&self, frame: FrameId, class: SizeClass, index: u32) -> MetadataBit {
+        let mask = 1 << (index % 64);
         if !self.has_bitmap(class) {
-            return (self.header(frame) + 8, bit);
+            return MetadataBit { word: self.header(frame) + 8, mask };
         }
         let word = index as u64 / 64;
-        (self.bitmap(frame) + word * 8, bit)
+        MetadataBit { word: self.bitmap(frame) + word * 8, mask }
     }
 }
 
 impl RackMetadata {
     /// Lays the metadata over a mapping. Fails if the mapping is too short.
-    pub fn new(memory: Mapping, layout: MetadataLayout) -> Result<Self, OutOfBounds> {
+    pub fn new(memory: Mapping, layout: MetadataLayout) -> Result<Self, OutsideMapping> {
         memory.view_slice::<AtomicU64>(0, 1)?;
         if memory.len() < layout.bytes() {
-            return Err(OutOfBounds { offset: 0, len: layout.bytes(), mapped: memory.len() });
+            return Err(OutsideMapping { offset: 0, len: layout.bytes(), mapped: memory.len() });
         }
         Ok(Self { memory, layout })
     }
@@ -298,30 +306,30 @@ impl RackMetadata {
     }
 
     /// The superblock.
-    pub fn superblock(&self) -> Result<&Superblock, OutOfBounds> {
+    pub fn superblock(&self) -> Result<&Superblock, OutsideMapping> {
         self.memory.view(0)
     }
 
     /// A frame's page word.
     #[inline]
-    pub fn word(&self, frame: FrameId) -> Result<&AtomicU64, OutOfBounds> {
+    pub fn word(&self, frame: FrameId) -> Result<&AtomicU64, OutsideMapping> {
         self.in_range(frame)?;
         self.memory.view(self.layout.word(frame))
     }
 
     /// A frame's slab header.
     #[inline]
-    pub fn header(&self, frame: FrameId) -> Result<&SlabHeader, OutOfBounds> {
+    pub fn header(&self, frame: FrameId) -> Result<&SlabHeader, OutsideMapping> {
         self.in_range(frame)?;
         self.memory.view(self.layout.header(frame))
     }
 
     /// The bitmap words of a frame with objects of `class`.
-    pub fn bitmap(&self, frame: FrameId, class: SizeClass) -> Result<&[AtomicU64], OutOfBounds> {
+    pub fn bitmap(&self, frame: FrameId, class: SizeClass) -> Result<&[AtomicU64], OutsideMapping> {
         self.in_range(frame)?;
         let objects = class.objects_per_page(self.layout.page_size);
-        let (offset, _) = self.layout.bit(frame, class, 0);
-        self.memory.view_slice(offset, objects.div_ceil(64) as usize)
+        let first = self.layout.bit(frame, class, 0);
+        self.memory.view_slice(first.word, objects.div_ceil(64) as usize)
     }
 
     /// Allocates memory for the metadata of a frame, for any class.
@@ -334,32 +342,32 @@ impl RackMetadata {
     }
 
     /// The record of the exchanges with another rack.
-    pub fn peer(&self, rack: RackId) -> Result<&PeerRecord, OutOfBounds> {
+    pub fn peer(&self, rack: RackId) -> Result<&PeerRecord, OutsideMapping> {
         let size = size_of::<PeerRecord>() as u64;
         let offset = self.layout.peers() + u64::from(rack.0) * size;
         if rack.0 >= MAX_RACKS {
-            return Err(OutOfBounds { offset, len: size, mapped: self.memory.len() });
+            return Err(OutsideMapping { offset, len: size, mapped: self.memory.len() });
         }
         self.memory.view(offset)
     }
 
     /// The published copy of a frame.
-    pub fn published(&self, frame: FrameId) -> Result<&PublishedCopy, OutOfBounds> {
+    pub fn published(&self, frame: FrameId) -> Result<&PublishedCopy, OutsideMapping> {
         self.in_range(frame)?;
         self.memory.view(self.layout.published(frame))
     }
 
     /// The records of swaps in progress.
-    pub fn swaps(&self) -> Result<&[SwapRecord], OutOfBounds> {
+    pub fn swaps(&self) -> Result<&[SwapRecord], OutsideMapping> {
         self.memory.view_slice(self.layout.swaps(), SWAP_RECORDS)
     }
 
-    const fn in_range(&self, frame: FrameId) -> Result<(), OutOfBounds> {
+    const fn in_range(&self, frame: FrameId) -> Result<(), OutsideMapping> {
         if frame.0 < self.layout.frames {
             return Ok(());
         }
         let offset = self.layout.word(frame);
-        Err(OutOfBounds { offset, len: 8, mapped: self.memory.len() })
+        Err(OutsideMapping { offset, len: 8, mapped: self.memory.len() })
     }
 }
 
@@ -406,12 +414,13 @@ mod tests {
         assert!(layout.published(last) + 16 <= layout.bitmaps());
         let tiny = SizeClass::for_bytes(16, page).unwrap();
         let big = SizeClass::for_bytes(64 << 10, page).unwrap();
-        assert!(layout.bit(FrameId(0), tiny, 0).0 >= layout.bitmaps());
+        assert!(layout.bit(FrameId(0), tiny, 0).word >= layout.bitmaps());
         assert_eq!(
-            layout.bit(last, tiny, 131_071).0 + 8,
+            layout.bit(last, tiny, 131_071).word + 8,
             layout.bitmaps() + layout.bitmap_bytes() * 1000
         );
-        assert_eq!(layout.bit(FrameId(5), big, 31), (layout.header(FrameId(5)) + 8, 1 << 31));
+        let word = layout.header(FrameId(5)) + 8;
+        assert_eq!(layout.bit(FrameId(5), big, 31), MetadataBit { word, mask: 1 << 31 });
     }
 
     /// The numbers and offsets of docs/design/rack-memory.md.

@@ -14,7 +14,7 @@ pub const MAX_NODES: u32 = 1024;
 
 /// How strictly memory is bound to its node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Policy {
+pub enum NumaPolicy {
     /// Pages come from that node only. If the node is full, the kernel kills a process that touches
     /// a missing page, so the caller must first check that there is room.
     Bind,
@@ -22,7 +22,7 @@ pub enum Policy {
     Prefer,
 }
 
-impl Policy {
+impl NumaPolicy {
     /// The values of `linux/mempolicy.h`.
     const fn mode(self) -> c_ulong {
         match self {
@@ -43,7 +43,7 @@ impl Mapping {
     ///
     /// Fails with `InvalidInput` if there is no such node, with `Unsupported` if the kernel has no
     /// NUMA support.
-    pub fn bind_to_node(&self, node: u32, policy: Policy) -> io::Result<()> {
+    pub fn bind_to_node(&self, node: u32, policy: NumaPolicy) -> io::Result<()> {
         const BITS: u32 = c_ulong::BITS;
         let mut mask: [c_ulong; (MAX_NODES / BITS) as usize] = [0; _];
         let word = mask.get_mut((node / BITS) as usize).ok_or(io::ErrorKind::InvalidInput)?;
@@ -115,7 +115,7 @@ mod tests {
             return skipped("this kernel knows no NUMA nodes");
         };
         let (_folder, memory) = memory(1 << 20);
-        for policy in [Policy::Prefer, Policy::Bind] {
+        for policy in [NumaPolicy::Prefer, NumaPolicy::Bind] {
             memory.bind_to_node(node.id, policy).unwrap();
             for offset in [0, 5000, (1 << 20) - 1] {
                 assert_eq!(memory.node_at(offset).unwrap(), node.id);
@@ -126,9 +126,9 @@ mod tests {
     #[test]
     fn nodes_that_are_not_there_and_bytes_outside_are_refused() {
         let (_folder, memory) = memory(4096);
-        assert!(memory.bind_to_node(MAX_NODES - 1, Policy::Bind).is_err());
-        assert!(memory.bind_to_node(MAX_NODES, Policy::Bind).is_err());
-        assert!(memory.bind_to_node(u32::MAX, Policy::Prefer).is_err());
+        assert!(memory.bind_to_node(MAX_NODES - 1, NumaPolicy::Bind).is_err());
+        assert!(memory.bind_to_node(MAX_NODES, NumaPolicy::Bind).is_err());
+        assert!(memory.bind_to_node(u32::MAX, NumaPolicy::Prefer).is_err());
         assert!(memory.node_at(4096).is_err());
         assert!(memory.node_at(u64::MAX).is_err());
     }

@@ -25,7 +25,7 @@ pub struct PageMap<V: Copy> {
     /// Invariants: the length is `mask + 1`, and all low bits of `mask` are set. Entry `i` holds
     /// either a page whose low bits are `i`, with its value, or the page number `!i`, which no
     /// lookup searches there.
-    entries: Box<[Entry<V>]>,
+    entries: Box<[PageMapEntry<V>]>,
     mask: usize,
     displaced: usize,
 }
@@ -33,12 +33,12 @@ pub struct PageMap<V: Copy> {
 /// Aligned so that a small entry lies in one cache line.
 #[derive(Clone, Copy, Debug)]
 #[repr(align(32))]
-struct Entry<V: Copy> {
+struct PageMapEntry<V: Copy> {
     page: u64,
     value: MaybeUninit<V>,
 }
 
-impl<V: Copy> Entry<V> {
+impl<V: Copy> PageMapEntry<V> {
     const fn empty(index: usize) -> Self {
         Self { page: !(index as u64), value: MaybeUninit::uninit() }
     }
@@ -59,7 +59,11 @@ impl<V: Copy> PageMap<V> {
 
     /// `count` must be a power of two.
     fn with_entries(count: usize) -> Self {
-        Self { entries: (0..count).map(Entry::empty).collect(), mask: count - 1, displaced: 0 }
+        Self {
+            entries: (0..count).map(PageMapEntry::empty).collect(),
+            mask: count - 1,
+            displaced: 0,
+        }
     }
 
     #[inline]
@@ -95,7 +99,7 @@ impl<V: Copy> PageMap<V> {
             }
         }
         let index = self.index(page);
-        self.entries[index] = Entry { page, value: MaybeUninit::new(value) };
+        self.entries[index] = PageMapEntry { page, value: MaybeUninit::new(value) };
     }
 
     #[cold]
@@ -112,7 +116,7 @@ impl<V: Copy> PageMap<V> {
     pub fn remove(&mut self, page: u64) {
         let index = self.index(page);
         if self.entries[index].page == page {
-            self.entries[index] = Entry::empty(index);
+            self.entries[index] = PageMapEntry::empty(index);
         }
     }
 }

@@ -34,7 +34,7 @@ const BYTES: usize = 4096;
 pub struct Permit {
     /// Points into `_page`.
     word: NonNull<AtomicU64>,
-    _page: Arc<Page>,
+    _page: Arc<PermitPage>,
 }
 
 // SAFETY: it gives out only an atomic, in a page that stays mapped whichever thread owns it.
@@ -52,7 +52,7 @@ impl Permit {
     /// If `pool` is `u64::MAX`: pools are numbered from 1.
     pub fn new(pool: NonZeroU64) -> io::Result<Self> {
         assert_ne!(pool.get(), NONE, "pools are counted from 1");
-        let page = Page::map()?;
+        let page = PermitPage::map()?;
         let permit = Self { word: page.0.cast(), _page: Arc::new(page) };
         permit.word().store(pool.get(), Ordering::Relaxed);
         Ok(permit)
@@ -81,14 +81,14 @@ impl Permit {
 
 /// A page of private memory that is zero in forked children.
 #[derive(Debug)]
-struct Page(NonNull<std::ffi::c_void>);
+struct PermitPage(NonNull<std::ffi::c_void>);
 
 // SAFETY: the mapping belongs to the process; any thread may unmap it.
-unsafe impl Send for Page {}
+unsafe impl Send for PermitPage {}
 // SAFETY: it is only used through atomics.
-unsafe impl Sync for Page {}
+unsafe impl Sync for PermitPage {}
 
-impl Page {
+impl PermitPage {
     fn map() -> io::Result<Self> {
         let access = ProtFlags::READ | ProtFlags::WRITE;
         // SAFETY: a new mapping, to which no pointer exists.
@@ -100,7 +100,7 @@ impl Page {
     }
 }
 
-impl Drop for Page {
+impl Drop for PermitPage {
     fn drop(&mut self) {
         // SAFETY: mapped by `map` with this length; no other pointer to it exists now.
         let _ = unsafe { munmap(self.0.as_ptr(), BYTES) };

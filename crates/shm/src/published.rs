@@ -16,6 +16,15 @@ pub struct PublishedCopy {
     until_ns: AtomicU64,
 }
 
+/// The number of a published copy and the end of its validity.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CopyValidity {
+    /// The number of the copy.
+    pub copy: u64,
+    /// The end of its validity, in nanoseconds of the monotonic clock.
+    pub until_ns: u64,
+}
+
 // SAFETY: `repr(C)`, nothing but atomic integers.
 #[cfg(not(loom))]
 unsafe impl crate::Shared for PublishedCopy {}
@@ -75,10 +84,10 @@ impl PublishedCopy {
         (in_time && self.copy.load(Ordering::Relaxed) == copy).then_some(found)
     }
 
-    /// The number of the published copy and the end of its validity, if there is one.
+    /// The published copy, if there is one.
     #[must_use]
-    pub fn published(&self) -> Option<(u64, u64)> {
+    pub fn published(&self) -> Option<CopyValidity> {
         let copy = self.copy.load(Ordering::Acquire);
-        (copy != 0).then(|| (copy, self.until_ns.load(Ordering::Relaxed)))
+        (copy != 0).then(|| CopyValidity { copy, until_ns: self.until_ns.load(Ordering::Relaxed) })
     }
 }

@@ -7,7 +7,7 @@ use rackpool_sync::SleepFlag;
 use rackpool_sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use xxhash_rust::xxh3::xxh3_64;
 
-use crate::mapping::{Mapping, OutOfBounds, Shared};
+use crate::mapping::{Mapping, OutsideMapping, Shared};
 
 /// Bytes of a superblock.
 pub const SUPERBLOCK_BYTES: u64 = 4096;
@@ -192,9 +192,15 @@ fn hash<const N: usize>(words: [u64; N]) -> u64 {
     xxh3_64(words.map(u64::to_le_bytes).as_flattened())
 }
 
+/// The two fields in a word.
+struct Halves {
+    low: u32,
+    high: u32,
+}
+
 #[expect(clippy::cast_possible_truncation, reason = "the two halves are meant")]
-const fn halves(word: u64) -> (u32, u32) {
-    (word as u32, (word >> 32) as u32)
+const fn halves(word: u64) -> Halves {
+    Halves { low: word as u32, high: (word >> 32) as u32 }
 }
 
 const fn pair(low: u32, high: u32) -> u64 {
@@ -203,7 +209,7 @@ const fn pair(low: u32, high: u32) -> u64 {
 
 /// The check of a field that changes after formatting, from its offset and value.
 fn check_of(offset: usize, value: u64) -> u32 {
-    halves(hash([offset as u64, value])).1
+    halves(hash([offset as u64, value])).high
 }
 
 /// The first page id and its check in one word, so that one store changes both. A rack without
@@ -243,7 +249,7 @@ impl Superblock {
 
     /// Returns true if a file was never formatted completely: its superblock is zero but for what
     /// [`Self::format`] stores before the magic.
-    pub fn is_unformatted(file: &Mapping) -> Result<bool, OutOfBounds> {
+    pub fn is_unformatted(file: &Mapping) -> Result<bool, OutsideMapping> {
         let mut bytes = [0; 4096];
         file.read(0, &mut bytes)?;
         bytes[8..FORMATTED].fill(0);
@@ -283,15 +289,15 @@ impl Superblock {
         if words[0] != MAGIC {
             return Err(SuperblockError::Foreign(path.to_path_buf()));
         }
-        let (kind, version) = halves(words[1]);
+        let Halves { low: kind, high: version } = halves(words[1]);
         if version != FORMAT_VERSION {
             return Err(SuperblockError::Version { path: path.to_path_buf(), found: version });
         }
         if hash(words) != word(CHECKSUM) {
             return Err(corrupt());
         }
-        let (page_bits, frames) = halves(words[2]);
-        let (rack, threads) = halves(words[3]);
+        let Halves { low: page_bits, high: frames } = halves(words[2]);
+        let Halves { low: rack, high: threads } = halves(words[3]);
         let page_bytes = 1_u64.checked_shl(page_bits).ok_or_else(corrupt)?;
         Ok(Geometry {
             kind: match kind {
@@ -312,7 +318,7 @@ impl Superblock {
     /// until the metadata server has given the rack its ids.
     pub fn first_page(&self, path: &Path) -> Result<Option<PageId>, SuperblockError> {
         let word = self.first_page.load(Ordering::Acquire);
-        let (first, _) = halves(word);
+        let first = halves(word).low;
         if word != first_page_word(first) {
             return Err(SuperblockError::Corrupt(path.to_path_buf()));
         }
@@ -327,7 +333,7 @@ impl Superblock {
     /// The incarnation of the daemon that serves the file.
     pub fn incarnation(&self, path: &Path) -> Result<Incarnation, SuperblockError> {
         let life = Incarnation(self.incarnation.load(Ordering::Acquire));
-        let (before, after) = halves(self.life_checks.load(Ordering::Acquire));
+        let Halves { low: before, high: after } = halves(self.life_checks.load(Ordering::Acquire));
         if ![before, after].contains(&life_check(life)) {
             return Err(SuperblockError::Corrupt(path.to_path_buf()));
         }

@@ -15,20 +15,20 @@ use rackpool_model::{FrameId, GlobalAddr, PageId, PageWord, SizeClass};
 use rackpool_sync::atomic::AtomicU64;
 use rackpool_sync::barrier::Barrier;
 
-use crate::access::{AccessGuard, AccessSlot, Intent, PageWordRef};
+use crate::access::{AccessGuard, AccessIntent, AccessSlot, PageWordRef};
 use crate::access_samples::{HeatSamples, Sampler};
 use crate::delay::ExtraLatency;
 use crate::marks::Marks;
 use crate::metadata::{MetadataLayout, PageUse};
 use crate::page_map::PageMap;
 use crate::permit::Permit;
-use crate::{Mapping, OutOfBounds, ReadOnlyMapping};
-use cached::{CachedCopy, Core, FRONT, Local, front};
+use crate::{Mapping, OutsideMapping, ReadOnlyMapping};
+use cached::{CachedCopy, FRONT, LocalPage, WindowCore, front};
 use objects::Bitmaps;
 
-pub use atomic::{Atomic, change};
+pub use atomic::{AtomicOperation, change};
 pub use copies::monotonic_ns;
-pub use objects::{Note, Taken, hand_out, take_back};
+pub use objects::{Note, TakeBackOutcome, hand_out, take_back};
 
 /// One thread's window into the frames of its rack, with its translation cache
 /// ([`admit`](Self::admit)).
@@ -39,7 +39,7 @@ pub use objects::{Note, Taken, hand_out, take_back};
 #[derive(Debug)]
 pub struct LocalWindow {
     /// Owned. A raw pointer, because [`FRONT`] may hold it too.
-    core: NonNull<Core>,
+    core: NonNull<WindowCore>,
     /// `FRONT` is thread-local, so this value must not leave its thread.
     _thread: PhantomData<*const ()>,
 }
@@ -99,15 +99,15 @@ pub fn write(permit: &Permit, addr: GlobalAddr, from: &[u8]) -> bool {
 /// Hints that the processor should load the cache line of `at`. Reads nothing: any address is
 /// allowed.
 #[inline]
-fn prefetch_line(at: NonNull<u8>, intent: Intent) {
+fn prefetch_line(at: NonNull<u8>, intent: AccessIntent) {
     #[cfg(target_arch = "x86_64")]
     {
         use std::arch::x86_64::{_MM_HINT_ET0, _MM_HINT_T0, _mm_prefetch};
         match intent {
             // SAFETY: a hint that reads nothing.
-            Intent::Read => unsafe { _mm_prefetch::<_MM_HINT_T0>(at.as_ptr().cast()) },
+            AccessIntent::Read => unsafe { _mm_prefetch::<_MM_HINT_T0>(at.as_ptr().cast()) },
             // SAFETY: as above.
-            Intent::Write => unsafe { _mm_prefetch::<_MM_HINT_ET0>(at.as_ptr().cast()) },
+            AccessIntent::Write => unsafe { _mm_prefetch::<_MM_HINT_ET0>(at.as_ptr().cast()) },
         }
     }
     #[cfg(not(target_arch = "x86_64"))]
@@ -125,7 +125,7 @@ impl LocalWindow {
         ThreadMemory { file: owner, offsets }: ThreadMemory,
         barrier: Barrier,
         latency: ExtraLatency,
-    ) -> Result<Self, OutOfBounds> {
+    ) -> Result<Self, OutsideMapping> {
         let frame_count = layout.frames();
         let page_bits = layout.page_size().bits();
         let words = metadata.words(layout.word(FrameId(0)), frame_count as usize)?;
@@ -137,12 +137,12 @@ impl LocalWindow {
             || marks.frame_bits() < layout.page_size().bits() - SizeClass::MIN_BITS
         {
             let len = Marks::bytes(layout.page_size(), frame_count);
-            return Err(OutOfBounds { offset: 0, len, mapped: 0 });
+            return Err(OutsideMapping { offset: 0, len, mapped: 0 });
         }
         let base = frames.base();
         let slot = NonNull::from(owner.view::<AccessSlot>(offsets.access)?);
         let samples = NonNull::from(owner.view::<HeatSamples>(offsets.samples)?);
-        let core = Box::new(Core {
+        let core = Box::new(WindowCore {
             pages: PageMap::new(),
             cached: PageMap::small(),
             page_bits: u32::from(page_bits),
@@ -170,12 +170,12 @@ impl LocalWindow {
     }
 
     #[inline]
-    fn core(&self) -> &Core {
+    fn core(&self) -> &WindowCore {
         // SAFETY: owned by `self`, and changed through `&mut self` only.
         unsafe { self.core.as_ref() }
     }
 
-    fn core_mut(&mut self) -> &mut Core {
+    fn core_mut(&mut self) -> &mut WindowCore {
         // SAFETY: owned by `self`; the functions that borrow it through `FRONT` do so only while
         // they run, change no window and call nothing that does.
         unsafe { self.core.as_mut() }
@@ -208,7 +208,7 @@ impl LocalWindow {
         let bytes = unsafe { core.base.add(start) };
         // Frees in a page that is not writable take the slow path.
         let class = core.bitmaps.class(usage).filter(|_| expected.is_writable());
-        core.pages.insert(u64::from(page.0), Local { bytes, frame, class, expected });
+        core.pages.insert(u64::from(page.0), LocalPage { bytes, frame, class, expected });
     }
 
     /// Caches that copy number `copy` of another rack's `page` is in `frame`. It is read there
@@ -241,9 +241,9 @@ impl LocalWindow {
     /// Hints that the processor should load bytes that will be accessed soon, so that several
     /// independent accesses overlap. Reads nothing.
     #[inline]
-    pub fn prefetch(&self, addr: GlobalAddr, intent: Intent) {
+    pub fn prefetch(&self, addr: GlobalAddr, intent: AccessIntent) {
         let Some((local, offset)) = self.core().find(addr, 1) else { return };
-        // SAFETY: the invariant of `Local::bytes`; the offset lies in the page.
+        // SAFETY: the invariant of `LocalPage::bytes`; the offset lies in the page.
         prefetch_line(unsafe { local.bytes.add(offset) }, intent);
     }
 
@@ -253,7 +253,7 @@ impl LocalWindow {
     pub fn enter(
         &self,
         frame: FrameId,
-        intent: Intent,
+        intent: AccessIntent,
         expected: PageWord,
     ) -> Option<Result<AccessGuard<'_>, PageWord>> {
         let core = self.core();
@@ -278,14 +278,14 @@ impl LocalWindow {
         let entered = core.slot().enter_dirty_logged(frame, self.word(frame)?, dirty_logged);
         if entered.is_ok() {
             core.latency.wait();
-            core.count(frame, Intent::Write);
+            core.count(frame, AccessIntent::Write);
         }
         Some(entered)
     }
 
     /// The 8 aligned bytes at `offset` of a frame. The caller must change them atomically and under
     /// a guard.
-    pub fn cell(&self, frame: FrameId, offset: u64) -> Result<&AtomicU64, OutOfBounds> {
+    pub fn cell(&self, frame: FrameId, offset: u64) -> Result<&AtomicU64, OutsideMapping> {
         let core = self.core();
         core.frames.view((u64::from(frame.0) << core.page_bits) + offset)
     }

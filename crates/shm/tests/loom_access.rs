@@ -3,7 +3,7 @@
 
 use loom::sync::Arc;
 use rackpool_model::{FrameId, PageEvent, PageId, PageWord};
-use rackpool_shm::access::{AccessSlot, Intent, Occupants, PageWordRef, is_quiesced};
+use rackpool_shm::access::{AccessIntent, AccessSlot, Occupants, PageWordRef, is_quiesced};
 use rackpool_sync::atomic::{AtomicU64, Ordering};
 use rackpool_sync::barrier::{Barrier, heavy};
 
@@ -24,9 +24,13 @@ fn a_write_never_lands_after_the_drain() {
         let client = {
             let (slot, word, bytes) = (slot.clone(), word.clone(), bytes.clone());
             loom::thread::spawn(move || {
-                if let Ok(_guard) =
-                    slot.enter(FRAME, Intent::Write, PageWordRef::new(&word), live(), Barrier::Full)
-                {
+                if let Ok(_guard) = slot.enter(
+                    FRAME,
+                    AccessIntent::Write,
+                    PageWordRef::new(&word),
+                    live(),
+                    Barrier::Full,
+                ) {
                     bytes.store(7, Ordering::Relaxed);
                 }
             })
@@ -57,7 +61,9 @@ fn drained_means_the_write_is_visible() {
             let (bytes, entered) = (bytes.clone(), entered.clone());
             loom::thread::spawn(move || {
                 let word = PageWordRef::new(&word);
-                if let Ok(guard) = slot.enter(FRAME, Intent::Write, word, live(), Barrier::Full) {
+                if let Ok(guard) =
+                    slot.enter(FRAME, AccessIntent::Write, word, live(), Barrier::Full)
+                {
                     bytes.store(7, Ordering::Relaxed);
                     drop(guard);
                     entered.store(1, Ordering::Relaxed);
@@ -91,10 +97,10 @@ fn a_reader_goes_on_while_a_page_is_frozen_and_holds_nobody_up() {
             let (slot, word) = (slot.clone(), word.clone());
             loom::thread::spawn(move || {
                 let word = PageWordRef::new(&word);
-                let entered = slot.enter(FRAME, Intent::Read, word, live(), Barrier::Full);
+                let entered = slot.enter(FRAME, AccessIntent::Read, word, live(), Barrier::Full);
                 if let Err(found) = entered.map(drop) {
                     assert_eq!(found, frozen);
-                    let again = slot.enter(FRAME, Intent::Read, word, found, Barrier::Full);
+                    let again = slot.enter(FRAME, AccessIntent::Read, word, found, Barrier::Full);
                     assert!(again.is_ok(), "a reader was kept out of a frozen page");
                 }
             })
@@ -122,7 +128,8 @@ fn nobody_reads_old_bytes_once_a_page_that_left_is_drained() {
                 let vacated = vacated.clone();
                 loom::thread::spawn(move || {
                     let word = PageWordRef::new(&word);
-                    if let Ok(_guard) = slot.enter(FRAME, Intent::Read, word, known, Barrier::Full)
+                    if let Ok(_guard) =
+                        slot.enter(FRAME, AccessIntent::Read, word, known, Barrier::Full)
                     {
                         let before = vacated.load(Ordering::Relaxed);
                         assert_eq!(before, 0, "the frame has another page and was read");
@@ -157,7 +164,7 @@ fn nobody_enters_a_page_once_its_new_home_knows_that_it_has_left() {
                 loom::thread::spawn(move || {
                     let begins_after = told.load(Ordering::Acquire) == 1;
                     let word = PageWordRef::new(&word);
-                    let entered = slot.enter(FRAME, Intent::Read, word, known, Barrier::Full);
+                    let entered = slot.enter(FRAME, AccessIntent::Read, word, known, Barrier::Full);
                     assert!(!(begins_after && entered.is_ok()), "the page is written elsewhere");
                 })
             };

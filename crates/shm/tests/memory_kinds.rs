@@ -13,7 +13,7 @@ use rackpool_model::{MemoryId, RackId};
 use rackpool_shm::Mapping;
 use rackpool_shm::directory::RackDirectory;
 use rackpool_shm::host::{HostFiles, HugePage};
-use rackpool_shm::memory::{MemoryError, MemoryKind, Place, RackMemory, backing, outside};
+use rackpool_shm::memory::{MemoryError, MemoryKind, MemoryPlace, RackMemory, backing, outside};
 use rackpool_skip::skipped;
 
 const MEMORY: MemoryId = MemoryId(0x0123_4567_89ab_cdef);
@@ -40,9 +40,9 @@ impl Bench {
         Self::new(kind.parse().unwrap(), BYTES)
     }
 
-    fn place(&self) -> Place<'_> {
+    fn place(&self) -> MemoryPlace<'_> {
         let Self { kind, bytes, directory, machine, .. } = self;
-        Place { kind, directory, bytes: *bytes, machine }
+        MemoryPlace { kind, directory, bytes: *bytes, machine }
     }
 
     fn create(&self) -> Result<RackMemory, MemoryError> {
@@ -146,7 +146,7 @@ impl Bench {
 
     fn refuses_another_size(&self) {
         for bytes in [self.bytes * 2, self.bytes / 2] {
-            let error = Place { bytes, ..self.place() }.open(MEMORY).unwrap_err();
+            let error = MemoryPlace { bytes, ..self.place() }.open(MEMORY).unwrap_err();
             let text = error.to_string();
             assert!(text.contains("are needed") || text.contains("needs a multiple"), "{text}");
         }
@@ -216,7 +216,8 @@ fn tmpfs_with_huge_pages_has_them() {
         std::fs::create_dir(directory.path()).unwrap();
         let machine = HostFiles::here();
         let kind = MemoryKind::Tmpfs;
-        let place = Place { kind: &kind, directory: &directory, bytes: 8 << 20, machine: &machine };
+        let place =
+            MemoryPlace { kind: &kind, directory: &directory, bytes: 8 << 20, machine: &machine };
         let made = place.create(MEMORY).unwrap();
         // The kernel may find no free 2 MiB; then `pages` must say so.
         println!("pages of a tmpfs with huge=advise: {}", made.pages);
@@ -239,9 +240,10 @@ fn memory_that_its_file_system_cannot_give_is_refused_with_what_it_can() {
         directories.iter().for_each(|rack| std::fs::create_dir(rack.path()).unwrap());
         let machine = HostFiles::here();
         let kind = MemoryKind::Tmpfs;
-        let of = Place { kind: &kind, directory: &directories[own], bytes: 0, machine: &machine };
+        let of =
+            MemoryPlace { kind: &kind, directory: &directories[own], bytes: 0, machine: &machine };
         let place =
-            |rack: usize, bytes| Place { directory: &directories[rack], bytes, ..of.clone() };
+            |rack: usize, bytes| MemoryPlace { directory: &directories[rack], bytes, ..of.clone() };
         let refused = |rack: usize, bytes| {
             let error = place(rack, bytes).create(MEMORY).unwrap_err();
             let frames = directories[rack].frames();
@@ -392,7 +394,8 @@ fn dax_conforms() {
     bench.is_reopened_with_its_contents();
     let other = bench.place().open(MemoryId(5)).unwrap_err().to_string();
     assert!(other.contains("other memory than this rack's"), "{other}");
-    let huge = Place { bytes: 1 << 50, ..bench.place() }.open(MEMORY).unwrap_err().to_string();
+    let huge =
+        MemoryPlace { bytes: 1 << 50, ..bench.place() }.open(MEMORY).unwrap_err().to_string();
     assert!(huge.contains("ask for at most"), "{huge}");
 }
 

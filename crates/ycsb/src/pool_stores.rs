@@ -2,8 +2,10 @@
 
 use anyhow::Context;
 use rackpool_client::{ClientOptions, Pool, RackId};
-use rackpool_kv::ordered::{Direction, MapId, OrderedError, OrderedMaps, Range};
-use rackpool_kv::{Change, Entry, Handle, Kind, KvError, Memory, Options, PoolError, Roots, Table};
+use rackpool_kv::ordered::{Direction, KeyRange, MapId, OrderedError, OrderedMaps};
+use rackpool_kv::{
+    Entry, EntryChange, Handle, KvError, Memory, PoolError, Roots, Table, TableOptions, ValueKind,
+};
 use rackpool_output::numbers::counted;
 use std::ops::{Bound, ControlFlow};
 use std::path::Path;
@@ -74,7 +76,7 @@ impl<M: Roots<Error = PoolError> + Clone> PoolStores<M> {
             let options = ClientOptions::new(place.dir, *rack).threads(threads);
             let pool = Arc::new(Pool::open(options)?);
             fabric = pool.rack_status()?.fabric;
-            let options = Options::for_pages(pool.page_bytes());
+            let options = TableOptions::for_pages(pool.page_bytes());
             let memory = memory(pool, *rack);
             let open = |name: &str| {
                 Table::open_or_create(memory.clone(), name, &options)
@@ -133,7 +135,7 @@ impl<M: Memory> Store for KvStore<M> {
             return Err(StoreError::new("the table was opened without its keys' order"));
         };
         pairs.clear();
-        let from_start = Range { from: Bound::Included(start), to: Bound::Unbounded };
+        let from_start = KeyRange { from: Bound::Included(start), to: Bound::Unbounded };
         let mut rest = count;
         let note = |key: &[u8], _: &[u8]| {
             pairs.push().0.extend_from_slice(key);
@@ -160,14 +162,14 @@ impl<M: Memory> ValueStore for KvStore<M> {
         let mut other = None;
         let changed = self.records.modify(key, |entry, value| {
             other = None;
-            let Some(Entry { form, value: found }) = entry else { return Change::Keep };
-            if form.kind != Kind::STRING {
+            let Some(Entry { form, value: found }) = entry else { return EntryChange::Keep };
+            if form.kind != ValueKind::STRING {
                 other = Some(form.kind);
-                return Change::Keep;
+                return EntryChange::Keep;
             }
             value.extend_from_slice(found);
             change(value);
-            Change::Put(form)
+            EntryChange::Put(form)
         });
         match (changed, other) {
             (Ok(_), Some(found)) => Err(failed(KvError::<M::Error>::OtherKind { found })),

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use rackpool_model::ClientId;
-use rackpool_ring::client_file::{ClientFile, Route};
+use rackpool_ring::client_file::{ClientFile, RingKind};
 use rackpool_ring::request::Request;
 
 use super::DataPlane;
@@ -185,7 +185,7 @@ impl DataPlane {
 /// Takes the requests of one client.
 #[inline]
 fn take_requests(id: ClientId, file: &ClientFile, requests: &mut Vec<(ClientId, Request)>) {
-    for route in [Route::Rack, Route::Remote] {
+    for route in [RingKind::Rack, RingKind::Remote] {
         file.ring(route).pop(ROUND, |request| requests.push((id, request)));
     }
 }

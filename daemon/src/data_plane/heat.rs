@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use rackpool_model::{Access, ClientId, PageId};
 use rackpool_proto::Time;
 use rackpool_proto::heat::Heats;
-use rackpool_shm::access::Intent;
+use rackpool_shm::access::AccessIntent;
 
 use super::DataPlane;
 use super::clients::Client;
@@ -146,8 +146,8 @@ fn collect(
             return;
         };
         let access = match intent {
-            Intent::Read => Access::Read,
-            Intent::Write => Access::Write,
+            AccessIntent::Read => Access::Read,
+            AccessIntent::Write => Access::Write,
         };
         heats.accessed(now, word.page(), access, accesses);
     });

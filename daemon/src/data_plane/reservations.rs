@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use rackpool_model::{ClientId, GlobalAddr, PageId, PageState, RackId};
 use rackpool_ring::reservation::{Armed, ReservationRecord};
-use rackpool_shm::OutOfBounds;
+use rackpool_shm::OutsideMapping;
 use rackpool_sync::atomic::{AtomicU64, Ordering};
 use rackpool_wire::peer::{PeerReply, PeerRequest};
 
@@ -180,7 +180,7 @@ impl DataPlane {
         &mut self,
         place: Place,
         work: impl FnOnce(&mut Self, &ReservationRecord) -> R,
-    ) -> Result<Option<R>, OutOfBounds> {
+    ) -> Result<Option<R>, OutsideMapping> {
         let Some(file) = self.clients.all.get(place.client).map(|c| Arc::clone(&c.file)) else {
             return Ok(None);
         };
@@ -188,12 +188,12 @@ impl DataPlane {
         Ok(record.map(|record| work(self, record)))
     }
 
-    fn armed_at(&mut self, place: Place) -> Result<Option<Armed>, OutOfBounds> {
+    fn armed_at(&mut self, place: Place) -> Result<Option<Armed>, OutsideMapping> {
         Ok(self.with_record(place, |_, record| record.armed())?.flatten())
     }
 
     /// Returns the address of the word that the question is about.
-    fn addr_asked(&mut self, id: u64) -> Result<Option<GlobalAddr>, OutOfBounds> {
+    fn addr_asked(&mut self, id: u64) -> Result<Option<GlobalAddr>, OutsideMapping> {
         let Some(Question { place, step, .. }) = self.reservations.questions.get(&id).copied()
         else {
             return Ok(None);

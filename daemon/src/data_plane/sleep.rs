@@ -4,7 +4,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 use rackpool_model::ClientId;
-use rackpool_ring::client_file::{ClientFile, Route};
+use rackpool_ring::client_file::{ClientFile, RingKind};
 use rackpool_sync::AdaptiveSpin;
 use rustix::event::{Timespec, epoll};
 use rustix::time::{
@@ -188,7 +188,9 @@ impl DataPlane {
     fn rings_are_empty(&self) -> bool {
         let mut served = self.clients.all.values().filter(|client| client.is_served());
         let is_empty = |file: &ClientFile, route| file.ring(route).is_empty();
-        served.all(|c| [Route::Rack, Route::Remote].iter().all(|route| is_empty(&c.file, *route)))
+        served.all(|c| {
+            [RingKind::Rack, RingKind::Remote].iter().all(|route| is_empty(&c.file, *route))
+        })
     }
 }
 

@@ -4,7 +4,7 @@ use anyhow::Context;
 use rackpool_model::{FrameId, GlobalAddr, PageId, PageSize, PageWord};
 use rackpool_shm::marks::{Marks, ObjectHolder};
 use rackpool_shm::metadata::{MetadataLayout, RackMetadata};
-use rackpool_shm::{Mapping, OutOfBounds};
+use rackpool_shm::{Mapping, OutsideMapping};
 use rackpool_sync::atomic::Ordering;
 
 use crate::slab::Slab;
@@ -48,7 +48,7 @@ impl SlabUnderTest {
     }
 
     /// Overwrites bytes of the metadata, which only this daemon should do.
-    pub fn damage(&self, offset: u64, bytes: &[u8]) -> Result<(), OutOfBounds> {
+    pub fn damage(&self, offset: u64, bytes: &[u8]) -> Result<(), OutsideMapping> {
         self.memory.write(offset, bytes)
     }
 

@@ -20,7 +20,7 @@ use std::time::Instant;
 use rackpool_model::{
     FrameId, FrameWord, GlobalAddr, PageEvent, PageId, PageSize, PageState, PageWord, SizeClass,
 };
-use rackpool_shm::OutOfBounds;
+use rackpool_shm::OutsideMapping;
 use rackpool_shm::marks::{Marks, ObjectHolder};
 use rackpool_shm::metadata::{PageUse, RackMetadata};
 use rackpool_sync::atomic::{AtomicU64, Ordering};
@@ -64,7 +64,7 @@ pub(crate) const DAMAGED: &str = "start the daemon again, it goes on with what i
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum SlabError {
     #[error("the rack metadata is damaged ({0}): {DAMAGED}")]
-    Bounds(#[from] OutOfBounds),
+    Bounds(#[from] OutsideMapping),
     #[error("the rack metadata is damaged ({0}): {DAMAGED}")]
     Transition(#[from] rackpool_model::PageTransitionError),
 }
@@ -322,7 +322,7 @@ impl Slab {
         Ok(())
     }
 
-    fn word(&self, frame: FrameId) -> Result<PageWord, OutOfBounds> {
+    fn word(&self, frame: FrameId) -> Result<PageWord, OutsideMapping> {
         Ok(PageWord::from_raw(self.metadata.word(frame)?.load(Ordering::Acquire)))
     }
 
@@ -341,7 +341,7 @@ impl Slab {
     }
 
     /// Stores the use of the page in a frame.
-    fn set_use(&self, frame: FrameId, usage: PageUse) -> Result<(), OutOfBounds> {
+    fn set_use(&self, frame: FrameId, usage: PageUse) -> Result<(), OutsideMapping> {
         let header = self.metadata.header(frame)?;
         if self.lives() {
             header.set_kind(usage);
@@ -370,7 +370,7 @@ impl Slab {
 
     fn address(&self, page: PageId, offset: u64) -> Result<GlobalAddr, SlabError> {
         GlobalAddr::new(page, offset, self.page_size).map_err(|_| {
-            SlabError::Bounds(OutOfBounds { offset, len: 0, mapped: self.page_size.bytes() })
+            SlabError::Bounds(OutsideMapping { offset, len: 0, mapped: self.page_size.bytes() })
         })
     }
 

@@ -16,7 +16,7 @@ use std::thread;
 use anyhow::{Result, anyhow, ensure};
 use clap::Parser;
 use rackpool_client::{ClientOptions, Pool, RackId};
-use rackpool_kv::{Handle, KvError, Options as TableOptions, Table};
+use rackpool_kv::{Handle, KvError, Table, TableOptions};
 
 const TABLE: &str = "example-index";
 const RACKS: [u16; 2] = [0, 1];

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rackpool_client::{GlobalAddr, RackId};
-use rackpool_kv::{Options, Table};
+use rackpool_kv::{Table, TableOptions};
 use rackpool_model::PageState;
 use rand::Rng;
 use rand::rngs::SmallRng;
@@ -70,7 +70,7 @@ impl Scene {
         });
         pool.wait_until_racks_meet();
         let own = Arc::new(pool.open(0));
-        let options = Options { max_depth: 12, ..Options::default() };
+        let options = TableOptions { max_depth: 12, ..TableOptions::default() };
         let table = Table::create(Arc::clone(&own), &options).expect("an empty pool").addr();
         let services = (0..RACKS).map(|rack| Service::start(&pool, rack, &["--threads", "2"]));
         let services = services.collect();

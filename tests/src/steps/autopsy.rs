@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::sync::atomic::Ordering;
 
 use rackpool_client::GlobalAddr;
-use rackpool_ring::client_file::{CELLS_PER_THREAD, ClientFile, Route};
+use rackpool_ring::client_file::{CELLS_PER_THREAD, ClientFile, RingKind};
 use rackpool_ring::request::Request;
 use rackpool_ring::reservation::ReservationRecord;
 use rackpool_shm::superblock::Superblock;
@@ -98,7 +98,7 @@ impl Body {
                 }
             }
         }
-        for route in [Route::Rack, Route::Remote] {
+        for route in [RingKind::Rack, RingKind::Remote] {
             // Requests that the daemon had not taken; no other process reads them.
             self.0.ring(route).pop(usize::MAX, |request| {
                 if !is_whole(&request, self.0.threads()) {

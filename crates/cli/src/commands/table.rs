@@ -6,7 +6,7 @@ mod measured;
 use std::sync::Arc;
 
 use anyhow::{Context, bail};
-use rackpool_kv::{Destroyed, KvError, Options as Layout, Table};
+use rackpool_kv::{Destroyed, KvError, Table, TableOptions};
 use rackpool_model::ByteSize;
 use rackpool_output::{UsageError, outln};
 use rackpool_wire::bounds::check_name;
@@ -104,8 +104,8 @@ fn create(options: &Create) -> anyhow::Result<()> {
         bail!("the pool has a root '{shown}' already: choose another name (`rackpool root ls`)");
     }
     let pool = open_pool(&status)?;
-    let usual = Layout::for_pages(pool.page_bytes());
-    let layout = Layout {
+    let usual = TableOptions::for_pages(pool.page_bytes());
+    let layout = TableOptions {
         max_depth: max_depth.unwrap_or(usual.max_depth),
         segment_bytes: segment_size.map_or(usual.segment_bytes, |size| size.0),
     };

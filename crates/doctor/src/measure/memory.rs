@@ -3,7 +3,7 @@ use std::time::{Duration, Instant};
 use rackpool_model::ByteSize;
 use rackpool_output::chain;
 use rackpool_shm::Mapping;
-use rackpool_shm::host::{HugePage, Node};
+use rackpool_shm::host::{HugePage, NumaNode};
 use rackpool_shm::memory::{backing, scratch};
 use rackpool_sync::atomic::{AtomicU64, Ordering};
 
@@ -54,12 +54,13 @@ struct Way<'a> {
     /// A node and one of its processors; `None` if the kernel reports no nodes.
     from: Option<(u32, u32)>,
     /// The node of the memory.
-    to: Option<&'a Node>,
+    to: Option<&'a NumaNode>,
 }
 
 /// Measures from each node with processors to each node with memory, until the deadline.
 pub(super) fn all(facts: &Facts, deadline: Instant) -> Vec<MemoryMeasurements> {
-    let usable = |node: &Node| node.cpus.iter().copied().find(|c| facts.usable_cpus.contains(c));
+    let usable =
+        |node: &NumaNode| node.cpus.iter().copied().find(|c| facts.usable_cpus.contains(c));
     let mut ways = Vec::new();
     for from in &facts.nodes {
         let Some(cpu) = usable(from) else { continue };
@@ -109,7 +110,7 @@ fn one(
 
 /// Returns the range to measure: 256 MiB, or eight times the cache if that is larger, or a quarter
 /// of the free memory if that is smaller. Fails if caches would dominate the measurement.
-fn choose_bytes(facts: &Facts, page: Option<HugePage>, to: Option<&Node>) -> Measured<u64> {
+fn choose_bytes(facts: &Facts, page: Option<HugePage>, to: Option<&NumaNode>) -> Measured<u64> {
     let cache = facts.cache.as_ref().map_or(0, |cache| cache.bytes);
     let wanted = BYTES.max(cache.saturating_mul(8).min(2 << 30)).next_multiple_of(2 << 20);
     let free = to.map_or(u64::MAX, |node| node.free_bytes);
@@ -259,7 +260,7 @@ mod tests {
         );
         let reason = choose_bytes(&facts, Some(HugePage::Size2M), None).unwrap_err();
         assert!(reason.contains("0 huge pages of 2 MiB can be had, 128 are needed: echo 128 >"));
-        let small = Node { free_bytes: 1 << 20, ..Node::default() };
+        let small = NumaNode { free_bytes: 1 << 20, ..NumaNode::default() };
         assert!(choose_bytes(&facts, None, Some(&small)).unwrap_err().contains("only 1 MiB free"));
         assert_eq!(choose_bytes(&facts, None, None), Ok(BYTES));
         facts.huge_pools.push(rackpool_shm::host::HugePool {

@@ -3,10 +3,10 @@
 
 use crate::attr::Ino;
 use crate::error::FsError;
-use crate::keys::{self, LOCK_LISTS};
-use crate::session::Session;
-use crate::store::Work;
+use crate::format::keys::{self, LOCK_LISTS};
+use crate::format::session::Session;
 use crate::volume::Volume;
+use crate::volume::transaction::FsTransaction;
 use crate::volume_memory::VolumeMemory;
 
 /// The most files in one of a mount's lists.
@@ -23,9 +23,9 @@ fn encode(files: &[Ino]) -> Option<Vec<u8>> {
     Some(bytes).filter(|bytes| !bytes.is_empty())
 }
 
-impl<M: VolumeMemory> Work<'_, M> {
+impl<M: VolumeMemory> FsTransaction<'_, M> {
     /// Records that a mount has locks of a file.
-    pub(super) fn index_locks(&mut self, session: Session, ino: Ino) -> Result<(), FsError> {
+    pub(crate) fn index_locks(&mut self, session: Session, ino: Ino) -> Result<(), FsError> {
         let key = keys::locked_by(session, ino);
         let mut files = decode(self.get(&key)?.as_deref());
         if files.contains(&ino) {
@@ -42,7 +42,7 @@ impl<M: VolumeMemory> Work<'_, M> {
 
 impl<M: VolumeMemory> Volume<M> {
     /// Removes a mount's locks of a file, and the file from the mount's list, in one transaction.
-    pub(super) fn expel(&self, session: Session, ino: Ino) -> Result<(), FsError> {
+    pub(crate) fn expel(&self, session: Session, ino: Ino) -> Result<(), FsError> {
         self.transact(|work| {
             let mut locks = work.locks(ino)?;
             locks.expel(session);

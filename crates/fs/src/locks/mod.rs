@@ -1,23 +1,18 @@
 //! Locks of files, which hold between all mounts: docs/design/fs.md, "Locks".
 
 mod index;
-mod ranges;
-mod record;
 
-use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::Ordering;
-
-pub(crate) use ranges::Locks;
-pub use ranges::{LockFamily, LockMode, LockOwner, LockRange};
 
 use crate::attr::Ino;
 use crate::error::FsError;
-use crate::file::OpenFile;
-use crate::keys;
-use crate::store::Work;
+use crate::format::file_locks::{HeldLock, LockFamily, LockMode, LockOwner, LockRange, Locks};
+use crate::format::keys;
+use crate::volume::open_file::OpenFile;
+use crate::volume::own_locks::{ContentsVersion, OwnLocks, OwnerState};
+use crate::volume::transaction::FsTransaction;
 use crate::volume::{Volume, lock};
 use crate::volume_memory::VolumeMemory;
-use ranges::Held;
 
 /// A lock request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,16 +41,7 @@ pub enum LockOutcome {
 /// The file may have been written since this mount last dropped its cached contents. The caller
 /// must drop them before it uses the lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Outdated(Seen);
-
-/// A version of the contents.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Seen {
-    turn: u64,
-    /// Number of writes of this mount. A write in progress while the cache was dropped may have let
-    /// a reader cache the old bytes again.
-    writes: u64,
-}
+pub struct Outdated(ContentsVersion);
 
 /// A conflicting lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -73,40 +59,7 @@ pub struct OtherLock {
     pub is_closing: bool,
 }
 
-/// A mount's knowledge of its locks of a file that it has open.
-#[derive(Debug, Default)]
-pub(crate) struct OwnLocks {
-    /// Set if the mount may be listed in the file's record or in its own index.
-    may_stand: bool,
-    /// Set if the mount is certainly listed in the index.
-    stands: bool,
-    /// The version at which all cached contents were dropped; nothing older is cached.
-    seen: Option<Seen>,
-    /// Owners that may have locks.
-    owners: BTreeMap<LockOwner, Owner>,
-}
-
-#[derive(Debug, Default)]
-struct Owner {
-    /// The open file descriptions that its requests came through.
-    handles: BTreeSet<u64>,
-    /// Set while its locks still have to be released, because the pool failed.
-    is_due: bool,
-    /// Set when a descriptor that it has used for a request was closed.
-    is_closing: bool,
-}
-
-impl OwnLocks {
-    /// Advances the cached turn from `before` to `now`: this mount has made that step itself.
-    fn advance(&mut self, before: u64, now: u64) -> Option<Seen> {
-        if let Some(seen) = self.seen.as_mut().filter(|seen| seen.turn == before) {
-            seen.turn = now;
-        }
-        self.seen
-    }
-}
-
-impl<M: VolumeMemory> Work<'_, M> {
+impl<M: VolumeMemory> FsTransaction<'_, M> {
     fn locks(&mut self, ino: Ino) -> Result<Locks, FsError> {
         Locks::decode(self.get(&keys::locks(ino))?.as_deref())
     }
@@ -142,7 +95,7 @@ impl<M: VolumeMemory> Volume<M> {
         let is_due = owner.is_due;
         own.may_stand = true;
         let stands = own.stands;
-        let body = |work: &mut Work<'_, M>| {
+        let body = |work: &mut FsTransaction<'_, M>| {
             let mut locks = work.locks(ino)?;
             if is_due {
                 locks.take_all(self.session, request.owner);
@@ -163,9 +116,9 @@ impl<M: VolumeMemory> Volume<M> {
             None => self.transact(body),
         }?;
         own.stands |= in_the_way.is_empty();
-        let now = Seen { turn: locks.turn, writes: file.writes.load(Ordering::Relaxed) };
+        let now = ContentsVersion { turn: locks.turn, writes: file.writes.load(Ordering::Relaxed) };
         let knows = own.advance(turn, now.turn) == Some(now);
-        let has = |held: &Held| (held.session, held.owner) == (self.session, request.owner);
+        let has = |held: &HeldLock| (held.session, held.owner) == (self.session, request.owner);
         if !locks.held.iter().any(has) {
             own.owners.remove(&request.owner);
         } else if let Some(owner) = own.owners.get_mut(&request.owner) {
@@ -190,7 +143,7 @@ impl<M: VolumeMemory> Volume<M> {
             locks.take(session, owner, range);
             return Vec::new();
         };
-        let wanted = Held { session, owner, pid, mode, range };
+        let wanted = HeldLock { session, owner, pid, mode, range };
         let in_the_way = self.others(locks, &wanted);
         if in_the_way.is_empty() {
             locks.join(session);
@@ -203,7 +156,7 @@ impl<M: VolumeMemory> Volume<M> {
 
     /// Returns the locks that conflict with `wanted`. Locks of mounts that are gone are removed
     /// from the record first.
-    fn others(&self, locks: &mut Locks, wanted: &Held) -> Vec<OtherLock> {
+    fn others(&self, locks: &mut Locks, wanted: &HeldLock) -> Vec<OtherLock> {
         let mut sessions: Vec<_> = locks.in_the_way(wanted).map(|held| held.session).collect();
         sessions.dedup();
         for session in sessions {
@@ -211,7 +164,7 @@ impl<M: VolumeMemory> Volume<M> {
                 locks.expel(session);
             }
         }
-        let told = |held: &Held| {
+        let told = |held: &HeldLock| {
             let is_own = held.session == self.session;
             OtherLock {
                 owner: is_own.then_some(held.owner),
@@ -230,7 +183,7 @@ impl<M: VolumeMemory> Volume<M> {
         let LockRequest { owner, range, pid, .. } = *request;
         let Some(mode) = request.mode else { return Ok(None) };
         let mut locks = Locks::decode(self.value(&keys::locks(ino))?.as_deref())?;
-        let wanted = Held { session: self.session, owner, pid, mode, range };
+        let wanted = HeldLock { session: self.session, owner, pid, mode, range };
         let mut others = self.others(&mut locks, &wanted);
         others.sort_by_key(|other| other.range.first);
         Ok(others.first().copied())
@@ -275,7 +228,7 @@ impl<M: VolumeMemory> Volume<M> {
     fn drop_where(
         &self,
         ino: Ino,
-        is_meant: impl Fn(&LockOwner, &Owner) -> bool,
+        is_meant: impl Fn(&LockOwner, &OwnerState) -> bool,
     ) -> Result<(), FsError> {
         let Some(file) = self.opened(ino) else { return Ok(()) };
         let mut own = lock(&file.locks);

@@ -4,14 +4,14 @@ use std::collections::HashSet;
 
 use rackpool_client::{GlobalAddr, WriteRequest};
 
-use super::link::ZEROS;
-use super::{
-    BLOCK_BYTES, BLOCK_LEN, Branch, CLUSTER_BYTES, CLUSTER_LEN, LEVELS, NODE_BITS, NODE_LEN, Word,
-    WordKind, plus,
-};
 use crate::attr::Ino;
 use crate::error::FsError;
-use crate::inode::Inode;
+use crate::format::inode::Inode;
+use crate::format::word::{
+    BLOCK_BYTES, BLOCK_LEN, Branch, CLUSTER_BYTES, CLUSTER_LEN, LEVELS, NODE_BITS, NODE_LEN,
+    TreeWord, WordKind, plus,
+};
+use crate::tree::link::ZEROS;
 use crate::volume::Volume;
 use crate::volume_memory::VolumeMemory;
 
@@ -25,18 +25,18 @@ struct Span {
 }
 
 impl Span {
-    const fn covers(self, unit: Unit) -> bool {
+    const fn covers(self, unit: TreeUnit) -> bool {
         self.alone && self.start <= unit.start && unit.start + unit.bytes() <= self.end
     }
 
-    const fn touches(self, unit: Unit) -> bool {
+    const fn touches(self, unit: TreeUnit) -> bool {
         self.start < unit.start + unit.bytes() && unit.start < self.end
     }
 }
 
 /// The part of a file that a word leads to.
 #[derive(Clone, Copy, Debug)]
-struct Unit {
+struct TreeUnit {
     at: GlobalAddr,
     start: u128,
     shape: Shape,
@@ -49,7 +49,7 @@ enum Shape {
     Block,
 }
 
-impl Unit {
+impl TreeUnit {
     const fn bytes(self) -> u128 {
         match self.shape {
             Shape::Tree(level) => (CLUSTER_BYTES as u128) << (NODE_BITS * level),
@@ -72,7 +72,7 @@ impl Unit {
 
 /// What a descent has met.
 #[derive(Debug, Default)]
-struct Met {
+struct ClearProgress {
     /// Bytes freed.
     freed: u64,
     /// Nodes visited, to detect two words that lead to one node.
@@ -90,7 +90,7 @@ impl<M: VolumeMemory> Volume<M> {
         end: Option<u64>,
         alone: bool,
     ) -> Result<u64, FsError> {
-        let mut met = Met::default();
+        let mut met = ClearProgress::default();
         if head.is_null() {
             return Ok(met.freed);
         }
@@ -102,7 +102,7 @@ impl<M: VolumeMemory> Volume<M> {
             let first = u128::from(Branch::first_cluster(level));
             let at = Branch { level, index: 0 }.word_addr(head);
             let start = first * u128::from(CLUSTER_BYTES);
-            self.clear_unit(Unit { at, start, shape: Shape::Tree(level) }, span, &mut met)?;
+            self.clear_unit(TreeUnit { at, start, shape: Shape::Tree(level) }, span, &mut met)?;
         }
         Ok(met.freed)
     }
@@ -117,7 +117,12 @@ impl<M: VolumeMemory> Volume<M> {
         self.clear(ino, head, 0, None, true).map(drop)
     }
 
-    fn clear_unit(&self, unit: Unit, span: Span, met: &mut Met) -> Result<(), FsError> {
+    fn clear_unit(
+        &self,
+        unit: TreeUnit,
+        span: Span,
+        met: &mut ClearProgress,
+    ) -> Result<(), FsError> {
         if !span.touches(unit) {
             return Ok(());
         }
@@ -162,7 +167,7 @@ impl<M: VolumeMemory> Volume<M> {
     }
 
     /// Overwrites the intersection of a unit and a span with zeros.
-    fn zero(&self, word: Word, unit: Unit, span: Span) -> Result<(), FsError> {
+    fn zero(&self, word: TreeWord, unit: TreeUnit, span: Span) -> Result<(), FsError> {
         let from = span.start.max(unit.start) - unit.start;
         let to = span.end.min(unit.start + unit.bytes()) - unit.start;
         let from = usize::try_from(from).unwrap_or(0);

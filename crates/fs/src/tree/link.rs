@@ -2,16 +2,16 @@
 //! or to its reservation.
 
 use rackpool_client::{GlobalAddr, PublishCas, PublishMode, WriteRequest};
-use rackpool_kv::{CasError, ReadRequest, Reservation};
+use rackpool_kv::{CasError, ReadRequest, ReservedObject};
 
-use super::{CLUSTER_LEN, Word, WordKind, plus};
 use crate::error::FsError;
+use crate::format::word::{CLUSTER_LEN, TreeWord, WordKind, plus};
 use crate::volume::{Volume, lock};
 use crate::volume_memory::VolumeMemory;
 
 /// The initial contents of a new object.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Fill<'a> {
+pub(crate) enum InitialContents<'a> {
     Zeros,
     /// These bytes at this offset, and zeros around them.
     Bytes(u64, &'a [u8]),
@@ -19,15 +19,15 @@ pub(crate) enum Fill<'a> {
 
 /// The result of linking an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Made {
+pub(crate) enum LinkOutcome {
     /// The new object is linked.
-    New(Word),
+    New(TreeWord),
     /// Another thread or mount has linked an object first.
-    Found(Word),
+    Found(TreeWord),
 }
 
-impl Made {
-    pub(crate) const fn word(self) -> Word {
+impl LinkOutcome {
+    pub(crate) const fn word(self) -> TreeWord {
         match self {
             Self::New(word) | Self::Found(word) => word,
         }
@@ -35,7 +35,7 @@ impl Made {
 }
 
 /// Zeros to write from, as many as the largest object has.
-pub(super) static ZEROS: [u8; CLUSTER_LEN] = [0; CLUSTER_LEN];
+pub(crate) static ZEROS: [u8; CLUSTER_LEN] = [0; CLUSTER_LEN];
 
 const TOKEN_BYTES: u64 = 8;
 
@@ -71,14 +71,14 @@ impl<M: VolumeMemory> Volume<M> {
     }
 
     /// Reads a word, and settles it if it is fresh: the linked object then holds no token.
-    pub(crate) fn word(&self, at: GlobalAddr) -> Result<Word, FsError> {
-        let word = Word(self.raw_word(at)?);
+    pub(crate) fn word(&self, at: GlobalAddr) -> Result<TreeWord, FsError> {
+        let word = TreeWord(self.raw_word(at)?);
         if word.is_fresh() { self.settle(at, word) } else { Ok(word) }
     }
 
     /// Clears the token in the object of a fresh word, then the word's fresh mark. Any mount may do
     /// so.
-    fn settle(&self, at: GlobalAddr, fresh: Word) -> Result<Word, FsError> {
+    fn settle(&self, at: GlobalAddr, fresh: TreeWord) -> Result<TreeWord, FsError> {
         let token = self.raw_word(fresh.addr())?;
         // The file's bytes are written there only after the word is no longer fresh.
         if self.raw_word(at)? == fresh.0 {
@@ -87,7 +87,7 @@ impl<M: VolumeMemory> Volume<M> {
             }
             self.swap_away(at, fresh.0, fresh.settled().0)?;
         }
-        Ok(Word(self.raw_word(at)?).settled())
+        Ok(TreeWord(self.raw_word(at)?).settled())
     }
 
     /// Allocates an object and makes the hole at `at` lead to it. After a kill the object is either
@@ -96,15 +96,15 @@ impl<M: VolumeMemory> Volume<M> {
         &self,
         at: GlobalAddr,
         kind: WordKind,
-        fill: Fill<'_>,
-    ) -> Result<Made, FsError> {
+        fill: InitialContents<'_>,
+    ) -> Result<LinkOutcome, FsError> {
         loop {
             if let Some(word) = self.try_link(at, kind, fill)? {
-                return Ok(Made::New(word));
+                return Ok(LinkOutcome::New(word));
             }
             let word = self.word(at)?;
             if !word.is_hole() {
-                return Ok(Made::Found(word));
+                return Ok(LinkOutcome::Found(word));
             }
         }
     }
@@ -115,8 +115,8 @@ impl<M: VolumeMemory> Volume<M> {
         &self,
         at: GlobalAddr,
         kind: WordKind,
-        fill: Fill<'_>,
-    ) -> Result<Option<Word>, FsError> {
+        fill: InitialContents<'_>,
+    ) -> Result<Option<TreeWord>, FsError> {
         self.expect_room()?;
         let reservation = self.memory.reserve(kind.bytes());
         let mut reservation = reservation.map_err(FsError::of_memory::<M>)?;
@@ -131,20 +131,20 @@ impl<M: VolumeMemory> Volume<M> {
         reservation: &mut M::Reservation,
         at: GlobalAddr,
         kind: WordKind,
-        fill: Fill<'_>,
-    ) -> Result<Option<Word>, FsError> {
+        fill: InitialContents<'_>,
+    ) -> Result<Option<TreeWord>, FsError> {
         let (addr, token) = (reservation.addr(), reservation.token());
-        if addr.raw() & Word::TAGS != 0 {
+        if addr.raw() & TreeWord::TAGS != 0 {
             return Err(FsError::Damaged("the pool gave memory that is not aligned"));
         }
-        let settled = Word::new(addr, kind);
+        let settled = TreeWord::new(addr, kind);
         let first = self.fill(addr, token, kind, fill)?;
         if !self.publish_word(reservation, at, settled)? {
             return Ok(None);
         }
         // Publishing clears the token, but does not report whether that failed.
         self.swap_away(addr, token, 0)?;
-        self.swap_away(at, settled.0 | Word::FRESH, settled.0)?;
+        self.swap_away(at, settled.0 | TreeWord::FRESH, settled.0)?;
         if !first.from.is_empty() {
             self.memory.write_batch(&[first]).map_err(FsError::of_memory::<M>)?;
         }
@@ -156,20 +156,20 @@ impl<M: VolumeMemory> Volume<M> {
         &self,
         reservation: &mut M::Reservation,
         at: GlobalAddr,
-        settled: Word,
+        settled: TreeWord,
     ) -> Result<bool, FsError> {
         let link = PublishCas {
             addr: at,
             expected: 0,
-            new: settled.0 | Word::FRESH,
-            mask: !Word::FRESH,
+            new: settled.0 | TreeWord::FRESH,
+            mask: !TreeWord::FRESH,
             replaced: None,
             mode: PublishMode::Plain,
         };
         match self.memory.publish(reservation, &link) {
             Ok(found) => Ok(found == 0),
             Err(CasError::Indeterminate) => {
-                let done = Word(self.raw_word(at)?).settled() == settled;
+                let done = TreeWord(self.raw_word(at)?).settled() == settled;
                 self.memory.resolve(reservation, done);
                 Ok(done)
             }
@@ -186,12 +186,12 @@ impl<M: VolumeMemory> Volume<M> {
         addr: GlobalAddr,
         token: u64,
         kind: WordKind,
-        fill: Fill<'a>,
+        fill: InitialContents<'a>,
     ) -> Result<WriteRequest<'a>, FsError> {
         let token = token.to_le_bytes();
         let (from, bytes) = match fill {
-            Fill::Zeros => (TOKEN_BYTES, &[][..]),
-            Fill::Bytes(from, bytes) => (from, bytes),
+            InitialContents::Zeros => (TOKEN_BYTES, &[][..]),
+            InitialContents::Bytes(from, bytes) => (from, bytes),
         };
         // Bytes that overlap the token are written after the token is cleared.
         let early = usize::try_from(TOKEN_BYTES.saturating_sub(from)).unwrap_or(0);
@@ -212,9 +212,9 @@ impl<M: VolumeMemory> Volume<M> {
 
     /// Makes a word a hole and frees the object it leads to, which must lead to nothing itself. The
     /// caller must make sure that nothing else uses the file meanwhile.
-    pub(super) fn unlink_word(&self, at: GlobalAddr, word: Word) -> Result<(), FsError> {
+    pub(crate) fn unlink_word(&self, at: GlobalAddr, word: TreeWord) -> Result<(), FsError> {
         while !self.try_unlink(at, word)? {
-            match Word(self.raw_word(at)?) {
+            match TreeWord(self.raw_word(at)?) {
                 now if now.is_hole() => return Ok(()),
                 now if now == word => {}
                 // The mark of a mount that is gone; its daemon settles it.
@@ -225,9 +225,9 @@ impl<M: VolumeMemory> Volume<M> {
     }
 
     /// One attempt of `unlink_word`. Returns whether the word was as expected.
-    fn try_unlink(&self, at: GlobalAddr, word: Word) -> Result<bool, FsError> {
+    fn try_unlink(&self, at: GlobalAddr, word: TreeWord) -> Result<bool, FsError> {
         let mut reservation = self.memory.tombstone().map_err(FsError::of_memory::<M>)?;
-        let mark = Word::mark(reservation.token()).0;
+        let mark = TreeWord::mark(reservation.token()).0;
         let link = PublishCas {
             addr: at,
             expected: word.0,

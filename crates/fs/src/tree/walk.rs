@@ -5,14 +5,14 @@ use std::sync::PoisonError;
 
 use rackpool_client::GlobalAddr;
 
-use super::{
-    Branch, CLUSTER_BLOCKS, CLUSTER_BYTES, Fill, LEVELS, NODE_BITS, NODE_WORDS, Word, WordKind,
-    plus,
-};
 use crate::error::FsError;
-use crate::file::OpenFile;
-use crate::number_map::Numbered;
+use crate::format::word::{
+    Branch, CLUSTER_BLOCKS, CLUSTER_BYTES, LEVELS, NODE_BITS, NODE_WORDS, TreeWord, WordKind, plus,
+};
+use crate::tree::link::InitialContents;
 use crate::volume::Volume;
+use crate::volume::number_map::Numbered;
+use crate::volume::open_file::OpenFile;
 use crate::volume_memory::VolumeMemory;
 
 /// A stretch of a file that is all data or all hole.
@@ -29,7 +29,7 @@ const DAMAGED: FsError = FsError::Damaged("the words of a file");
 /// reads them again.
 const MAX_SEEN: usize = 1 << 20;
 
-fn keep(seen: &mut Numbered<u64, u64>, number: u64, word: Word) {
+fn keep(seen: &mut Numbered<u64, u64>, number: u64, word: TreeWord) {
     if seen.len() >= MAX_SEEN {
         seen.clear();
     }
@@ -38,7 +38,7 @@ fn keep(seen: &mut Numbered<u64, u64>, number: u64, word: Word) {
 
 impl<M: VolumeMemory> Volume<M> {
     /// Returns the node that a word leads to, or `None` for a hole.
-    fn node(&self, word: Word) -> Result<Option<GlobalAddr>, FsError> {
+    fn node(&self, word: TreeWord) -> Result<Option<GlobalAddr>, FsError> {
         match word.kind() {
             Some(WordKind::Node) => Ok(Some(word.addr())),
             None if word.is_hole() => Ok(None),
@@ -73,7 +73,7 @@ impl<M: VolumeMemory> Volume<M> {
         for level in (0..branch.level).rev() {
             let mut word = self.word(at)?;
             if word.is_hole() && make {
-                word = self.link_word(at, WordKind::Node, Fill::Zeros)?.word();
+                word = self.link_word(at, WordKind::Node, InitialContents::Zeros)?.word();
             }
             let Some(node) = self.node(word)? else { return Ok(None) };
             if level == 0 {
@@ -91,15 +91,15 @@ impl<M: VolumeMemory> Volume<M> {
         file: &OpenFile,
         head: GlobalAddr,
         cluster: u64,
-    ) -> Result<Word, FsError> {
+    ) -> Result<TreeWord, FsError> {
         let seen = file.seen.read().unwrap_or_else(PoisonError::into_inner);
         if let Some(word) = seen.clusters.get(&cluster) {
-            return Ok(Word(*word));
+            return Ok(TreeWord(*word));
         }
         drop(seen);
         match self.cluster_word(file, head, cluster, false)? {
             Some(at) => self.see_cluster(file, cluster, self.word(at)?),
-            None => Ok(Word(0)),
+            None => Ok(TreeWord(0)),
         }
     }
 
@@ -108,8 +108,8 @@ impl<M: VolumeMemory> Volume<M> {
         &self,
         file: &OpenFile,
         cluster: u64,
-        word: Word,
-    ) -> Result<Word, FsError> {
+        word: TreeWord,
+    ) -> Result<TreeWord, FsError> {
         match word.kind() {
             Some(WordKind::Run | WordKind::Split) => {
                 let mut seen = file.seen.write().unwrap_or_else(PoisonError::into_inner);
@@ -123,15 +123,20 @@ impl<M: VolumeMemory> Volume<M> {
     }
 
     /// The address of a block's word in a split cluster.
-    pub(crate) const fn block_word(split: Word, block: u64) -> GlobalAddr {
+    pub(crate) const fn block_word(split: TreeWord, block: u64) -> GlobalAddr {
         plus(split.addr(), 8 * (block % CLUSTER_BLOCKS))
     }
 
     /// Returns the word of a block of a split cluster.
-    pub(crate) fn block(&self, file: &OpenFile, split: Word, block: u64) -> Result<Word, FsError> {
+    pub(crate) fn block(
+        &self,
+        file: &OpenFile,
+        split: TreeWord,
+        block: u64,
+    ) -> Result<TreeWord, FsError> {
         let seen = file.seen.read().unwrap_or_else(PoisonError::into_inner);
         if let Some(word) = seen.blocks.get(&block) {
-            return Ok(Word(*word));
+            return Ok(TreeWord(*word));
         }
         drop(seen);
         self.see_block(file, block, self.word(Self::block_word(split, block))?)
@@ -142,8 +147,8 @@ impl<M: VolumeMemory> Volume<M> {
         &self,
         file: &OpenFile,
         block: u64,
-        word: Word,
-    ) -> Result<Word, FsError> {
+        word: TreeWord,
+    ) -> Result<TreeWord, FsError> {
         match word.kind() {
             Some(WordKind::Run) => {
                 let mut seen = file.seen.write().unwrap_or_else(PoisonError::into_inner);
@@ -188,9 +193,9 @@ impl<M: VolumeMemory> Volume<M> {
         if word.kind() != Some(WordKind::Split) {
             return Ok(Extent { is_data: !word.is_hole(), end });
         }
-        let block = offset / super::BLOCK_BYTES;
+        let block = offset / crate::format::word::BLOCK_BYTES;
         let is_data = !self.block(file, word, block)?.is_hole();
-        Ok(Extent { is_data, end: (block + 1).saturating_mul(super::BLOCK_BYTES) })
+        Ok(Extent { is_data, end: (block + 1).saturating_mul(crate::format::word::BLOCK_BYTES) })
     }
 }
 

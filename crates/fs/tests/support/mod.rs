@@ -11,7 +11,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use rackpool_client::{PublishCas, RootError, WriteRequest};
-use rackpool_fs::{Caller, Capacity, FsError, HeldSeat, Ino, Kind, NewNode, Volume, VolumeMemory};
+use rackpool_fs::{
+    Caller, Capacity, FileType, FsError, HeldSeat, Ino, NewNode, Volume, VolumeMemory,
+};
 use rackpool_kv::{CasError, GlobalAddr, Memory, ReadRequest, Table};
 
 use table::heap::{Heap, HeapError};
@@ -204,7 +206,8 @@ impl VolumeMemory for TestVolumeMemory {
         object: GlobalAddr,
     ) -> Result<Option<HeldSeat<HeapReservation>>, HeapError> {
         let reservation = self.heap.take(seat, object)?;
-        Ok(reservation.map(|seat| HeldSeat { token: rackpool_kv::Reservation::token(&seat), seat }))
+        Ok(reservation
+            .map(|seat| HeldSeat { token: rackpool_kv::ReservedObject::token(&seat), seat }))
     }
 
     fn leave(&self, seat: HeapReservation) {
@@ -273,7 +276,7 @@ pub fn check(volume: &Volume<TestVolumeMemory>, label: &str) {
         for name in names(volume, ino).unwrap() {
             let attr = volume.lookup(ino, &name).unwrap();
             entries += 1;
-            if attr.kind == Kind::Directory {
+            if attr.kind == FileType::Directory {
                 inner += 1;
                 rest.push(attr.ino);
             } else {
@@ -292,7 +295,7 @@ pub fn check(volume: &Volume<TestVolumeMemory>, label: &str) {
 pub fn remove_all(volume: &Volume<TestVolumeMemory>, ino: Ino) {
     for name in names(volume, ino).unwrap() {
         let attr = volume.lookup(ino, &name).unwrap();
-        if attr.kind == Kind::Directory {
+        if attr.kind == FileType::Directory {
             remove_all(volume, attr.ino);
             volume.rmdir(ino, &name).unwrap();
         } else {

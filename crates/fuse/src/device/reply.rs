@@ -6,7 +6,7 @@ use std::os::unix::ffi::OsStrExt;
 
 use fuser::{Errno, FopenFlags};
 use nix::libc;
-use rackpool_fs::{Attr, Ino, Kind, StatFs, Time};
+use rackpool_fs::{Attr, FileType, Ino, StatFs, Timestamp};
 
 use super::Device;
 
@@ -141,7 +141,7 @@ fn opening(Opened { handle, flags }: Opened) -> [u8; 16] {
 }
 
 fn put_attr(into: &mut Vec<u8>, attr: &Attr) {
-    let seconds = |time: Time| time.seconds.cast_unsigned();
+    let seconds = |time: Timestamp| time.seconds.cast_unsigned();
     let (atime, mtime, ctime) = (attr.atime, attr.mtime, attr.ctime);
     for word in [attr.ino.0, attr.size, attr.blocks, seconds(atime), seconds(mtime), seconds(ctime)]
     {
@@ -165,15 +165,15 @@ fn put_attr(into: &mut Vec<u8>, attr: &Attr) {
 }
 
 /// The kind as encoded in a mode and in an entry of a folder.
-const fn kind_bits(kind: Kind) -> u32 {
+const fn kind_bits(kind: FileType) -> u32 {
     match kind {
-        Kind::Fifo => 1,
-        Kind::CharDevice => 2,
-        Kind::Directory => 4,
-        Kind::BlockDevice => 6,
-        Kind::File => 8,
-        Kind::Symlink => 10,
-        Kind::Socket => 12,
+        FileType::Fifo => 1,
+        FileType::CharDevice => 2,
+        FileType::Directory => 4,
+        FileType::BlockDevice => 6,
+        FileType::File => 8,
+        FileType::Symlink => 10,
+        FileType::Socket => 12,
     }
 }
 
@@ -190,7 +190,7 @@ impl Directory {
     }
 
     /// Appends an entry. Returns false if there is no room for it.
-    pub(crate) fn add(&mut self, ino: Ino, cookie: u64, kind: Kind, name: &OsStr) -> bool {
+    pub(crate) fn add(&mut self, ino: Ino, cookie: u64, kind: FileType, name: &OsStr) -> bool {
         let len = (24 + name.len()).next_multiple_of(NAME_ALIGN);
         if self.bytes.len() + len > self.room {
             return false;
@@ -218,9 +218,9 @@ mod tests {
     #[test]
     fn a_folder_is_filled_as_far_as_there_is_room() {
         let mut folder = Directory::new(64);
-        assert!(folder.add(Ino(1), 7, Kind::Directory, OsStr::new("12345678")));
-        assert!(folder.add(Ino(2), 8, Kind::File, OsStr::new("1")));
-        assert!(!folder.add(Ino(3), 9, Kind::File, OsStr::new("1")));
+        assert!(folder.add(Ino(1), 7, FileType::Directory, OsStr::new("12345678")));
+        assert!(folder.add(Ino(2), 8, FileType::File, OsStr::new("1")));
+        assert!(!folder.add(Ino(3), 9, FileType::File, OsStr::new("1")));
         assert_eq!(folder.bytes().len(), 64);
         assert_eq!(&folder.bytes()[24..32], b"12345678");
         assert_eq!(folder.bytes()[32 + 20], 8);
@@ -228,10 +228,10 @@ mod tests {
 
     #[test]
     fn attributes_have_their_places() {
-        let time = Time { seconds: -2, nanoseconds: 5 };
+        let time = Timestamp { seconds: -2, nanoseconds: 5 };
         let attr = Attr {
             ino: Ino(3),
-            kind: Kind::File,
+            kind: FileType::File,
             mode: 0o644,
             nlink: 1,
             uid: 2,

@@ -118,7 +118,7 @@ impl Shell {
 
     /// Lists a folder from behind a cookie, as far as the answer has room.
     pub(super) fn list(&self, ino: Ino, cookie: u64, into: &mut Directory) -> Answer<()> {
-        let mut visit = |entry: rackpool_fs::Entry<'_>| {
+        let mut visit = |entry: rackpool_fs::ReadDirEntry<'_>| {
             let name = OsStr::from_bytes(entry.name);
             into.add(entry.ino, entry.cookie, entry.kind, name)
         };

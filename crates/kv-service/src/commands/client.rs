@@ -1,13 +1,11 @@
 use super::options::{integer, lower};
 use super::subcommands::{help, unknown_subcommand};
-use super::{Context, MANY};
+use super::{CommandResult, Context, MANY};
 use crate::failure::{Failure, SYNTAX, said, told};
 use crate::number::parse_integer;
 use crate::resp::{Args, Reply};
 use crate::session::Replies;
-use crate::shared::Shared;
-
-type Done = Result<(), Failure>;
+use crate::shared::ServiceState;
 
 /// A client name, if it fits into a field of `CLIENT LIST`.
 pub(super) fn valid_name(name: &[u8]) -> Result<String, Failure> {
@@ -19,7 +17,7 @@ pub(super) fn valid_name(name: &[u8]) -> Result<String, Failure> {
 }
 
 /// The `CLIENT LIST` lines of the connections that the request selects.
-fn list(shared: &Shared, args: Args<'_>) -> Result<String, Failure> {
+fn list(shared: &ServiceState, args: Args<'_>) -> Result<String, Failure> {
     let chosen = match (lower(args.at(2)).as_str(), args.len()) {
         (_, 2) => None,
         ("type", 4) => {
@@ -89,7 +87,7 @@ impl Doomed {
     }
 }
 
-fn kill(context: &mut Context<'_>, args: Args<'_>, reply: &mut Reply<'_>) -> Done {
+fn kill(context: &mut Context<'_>, args: Args<'_>, reply: &mut Reply<'_>) -> CommandResult {
     let own = context.session.id;
     // A single argument is an address; then the own connection may be killed too.
     let is_old_form = args.len() == 3;
@@ -117,7 +115,7 @@ fn kill(context: &mut Context<'_>, args: Args<'_>, reply: &mut Reply<'_>) -> Don
 }
 
 /// No connection ever blocks.
-fn unblock(args: Args<'_>, reply: &mut Reply<'_>) -> Done {
+fn unblock(args: Args<'_>, reply: &mut Reply<'_>) -> CommandResult {
     if args.len() == 4 && !matches!(lower(args.at(3)).as_str(), "timeout" | "error") {
         return Err(said("ERR CLIENT UNBLOCK reason should be TIMEOUT or ERROR"));
     }
@@ -126,7 +124,11 @@ fn unblock(args: Args<'_>, reply: &mut Reply<'_>) -> Done {
     Ok(())
 }
 
-pub(super) fn client(context: &mut Context<'_>, args: Args<'_>, reply: &mut Reply<'_>) -> Done {
+pub(super) fn client(
+    context: &mut Context<'_>,
+    args: Args<'_>,
+    reply: &mut Reply<'_>,
+) -> CommandResult {
     let id = context.session.id;
     let clients = &context.shared.clients;
     match (lower(args.at(1)).as_str(), args.len()) {

@@ -1,12 +1,10 @@
-use super::Context;
 use super::options::lower;
 use super::subcommands::{help, unknown_subcommand};
-use crate::failure::{Failure, told};
+use super::{CommandResult, Context};
+use crate::failure::told;
 use crate::glob;
 use crate::resp::{Args, Reply};
 use crate::shared::Password;
-
-type Done = Result<(), Failure>;
 
 /// The parameters of Redis that clients read, with the values that hold here.
 fn parameters(context: &Context<'_>) -> Vec<(&'static str, String)> {
@@ -31,7 +29,11 @@ fn parameters(context: &Context<'_>) -> Vec<(&'static str, String)> {
     ]
 }
 
-pub(super) fn config(context: &mut Context<'_>, args: Args<'_>, reply: &mut Reply<'_>) -> Done {
+pub(super) fn config(
+    context: &mut Context<'_>,
+    args: Args<'_>,
+    reply: &mut Reply<'_>,
+) -> CommandResult {
     match (lower(args.at(1)).as_str(), args.len()) {
         ("help", 2) => help("config", reply),
         ("get", 3..) => {

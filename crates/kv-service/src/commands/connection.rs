@@ -1,16 +1,14 @@
 use std::time::Instant;
 
-use super::Context;
 use super::options::{integer, is};
 use super::table::wrong_number;
-use crate::failure::{Failure, SYNTAX, said, told};
+use super::{CommandResult, Context};
+use crate::failure::{SYNTAX, said, told};
 use crate::number::parse_integer;
 use crate::resp::{Args, Reply};
 use crate::session::Replies;
 
-type Done = Result<(), Failure>;
-
-pub(super) fn ping(_: &mut Context<'_>, args: Args<'_>, reply: &mut Reply<'_>) -> Done {
+pub(super) fn ping(_: &mut Context<'_>, args: Args<'_>, reply: &mut Reply<'_>) -> CommandResult {
     match args.len() {
         1 => reply.simple("PONG"),
         2 => reply.bulk(args.at(1)),
@@ -19,12 +17,12 @@ pub(super) fn ping(_: &mut Context<'_>, args: Args<'_>, reply: &mut Reply<'_>) -
     Ok(())
 }
 
-pub(super) fn echo(_: &mut Context<'_>, args: Args<'_>, reply: &mut Reply<'_>) -> Done {
+pub(super) fn echo(_: &mut Context<'_>, args: Args<'_>, reply: &mut Reply<'_>) -> CommandResult {
     reply.bulk(args.at(1));
     Ok(())
 }
 
-pub(super) fn select(_: &mut Context<'_>, args: Args<'_>, reply: &mut Reply<'_>) -> Done {
+pub(super) fn select(_: &mut Context<'_>, args: Args<'_>, reply: &mut Reply<'_>) -> CommandResult {
     match parse_integer(args.at(1)) {
         Some(0) => reply.simple("OK"),
         Some(1..16) => {
@@ -39,13 +37,17 @@ pub(super) fn select(_: &mut Context<'_>, args: Args<'_>, reply: &mut Reply<'_>)
     Ok(())
 }
 
-pub(super) fn quit(context: &mut Context<'_>, _: Args<'_>, reply: &mut Reply<'_>) -> Done {
+pub(super) fn quit(context: &mut Context<'_>, _: Args<'_>, reply: &mut Reply<'_>) -> CommandResult {
     context.session.ends = true;
     reply.simple("OK");
     Ok(())
 }
 
-pub(super) fn reset(context: &mut Context<'_>, _: Args<'_>, reply: &mut Reply<'_>) -> Done {
+pub(super) fn reset(
+    context: &mut Context<'_>,
+    _: Args<'_>,
+    reply: &mut Reply<'_>,
+) -> CommandResult {
     let session = &mut context.session;
     session.transaction = None;
     session.activity.transaction(None);
@@ -62,7 +64,7 @@ pub(super) fn reset(context: &mut Context<'_>, _: Args<'_>, reply: &mut Reply<'_
     Ok(())
 }
 
-fn authenticate(context: &mut Context<'_>, user: &[u8], password: &[u8]) -> Done {
+fn authenticate(context: &mut Context<'_>, user: &[u8], password: &[u8]) -> CommandResult {
     let Context { session, shared, .. } = context;
     let is_default = user == b"default";
     let is_right = is_default && shared.password.as_ref().is_none_or(|right| right.is(password));
@@ -85,7 +87,11 @@ fn authenticate(context: &mut Context<'_>, user: &[u8], password: &[u8]) -> Done
     Ok(())
 }
 
-pub(super) fn auth(context: &mut Context<'_>, args: Args<'_>, reply: &mut Reply<'_>) -> Done {
+pub(super) fn auth(
+    context: &mut Context<'_>,
+    args: Args<'_>,
+    reply: &mut Reply<'_>,
+) -> CommandResult {
     match args.len() {
         2 if context.shared.password.is_none() => {
             return Err(said(
@@ -101,7 +107,11 @@ pub(super) fn auth(context: &mut Context<'_>, args: Args<'_>, reply: &mut Reply<
     Ok(())
 }
 
-pub(super) fn hello(context: &mut Context<'_>, args: Args<'_>, reply: &mut Reply<'_>) -> Done {
+pub(super) fn hello(
+    context: &mut Context<'_>,
+    args: Args<'_>,
+    reply: &mut Reply<'_>,
+) -> CommandResult {
     let mut version = None;
     if args.len() > 1 {
         let number = parse_integer(args.at(1))
@@ -159,7 +169,7 @@ pub(super) fn hello(context: &mut Context<'_>, args: Args<'_>, reply: &mut Reply
 }
 
 /// `WAIT`: there are no replicas; an acknowledged write is in the pool.
-pub(super) fn wait(_: &mut Context<'_>, args: Args<'_>, reply: &mut Reply<'_>) -> Done {
+pub(super) fn wait(_: &mut Context<'_>, args: Args<'_>, reply: &mut Reply<'_>) -> CommandResult {
     integer(args.at(1))?;
     let timeout = parse_integer(args.at(2));
     if timeout.ok_or(said("ERR timeout is not an integer or out of range"))? < 0 {
@@ -169,7 +179,7 @@ pub(super) fn wait(_: &mut Context<'_>, args: Args<'_>, reply: &mut Reply<'_>) -
     Ok(())
 }
 
-pub(super) fn time(_: &mut Context<'_>, _: Args<'_>, reply: &mut Reply<'_>) -> Done {
+pub(super) fn time(_: &mut Context<'_>, _: Args<'_>, reply: &mut Reply<'_>) -> CommandResult {
     let now = std::time::SystemTime::now();
     let since = now.duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
     reply.array(2);

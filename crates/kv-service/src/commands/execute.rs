@@ -16,7 +16,7 @@ const MAX_TRANSACTION: usize = 256 << 20;
 /// The result of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
-pub enum Outcome {
+pub enum CommandOutcome {
     /// The answer is written, or the client does not want it.
     Answered,
     /// Nothing was done and nothing written: the command takes long, and other connections wait.
@@ -24,19 +24,19 @@ pub enum Outcome {
 }
 
 /// Executes a request and writes its answer.
-pub fn execute(context: &mut Context<'_>, args: Args<'_>, reply: &mut Reply<'_>) -> Outcome {
+pub fn execute(context: &mut Context<'_>, args: Args<'_>, reply: &mut Reply<'_>) -> CommandOutcome {
     let begin = reply.len();
     if is(args.at(0), "post") || is(args.at(0), "host:") {
         // A browser sends this on behalf of a web page. What follows must not be executed as
         // commands.
         context.session.ends = true;
-        return Outcome::Answered;
+        return CommandOutcome::Answered;
     }
     context.limit_walks();
     match dispatch(context, args, reply) {
         Err(Failure::Long) => {
             reply.truncate(begin);
-            return Outcome::TakesLong;
+            return CommandOutcome::TakesLong;
         }
         Err(failure) => fail(context, &failure, begin, reply),
         Ok(()) => {}
@@ -52,7 +52,7 @@ pub fn execute(context: &mut Context<'_>, args: Args<'_>, reply: &mut Reply<'_>)
         Replies::SkipNext => {
             context.session.replies = Replies::Skip;
             reply.truncate(begin);
-            return Outcome::Answered;
+            return CommandOutcome::Answered;
         }
     };
     if silent {
@@ -61,7 +61,7 @@ pub fn execute(context: &mut Context<'_>, args: Args<'_>, reply: &mut Reply<'_>)
             context.session.replies = Replies::On;
         }
     }
-    Outcome::Answered
+    CommandOutcome::Answered
 }
 
 /// Replaces the answer written after the first `begin` bytes by an error. If the daemon has

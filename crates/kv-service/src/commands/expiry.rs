@@ -1,23 +1,21 @@
-use rackpool_kv::{Change, Form, now_ms};
+use rackpool_kv::{EntryChange, Form, now_ms};
 
-use super::Context;
 use super::execute::{ExpiryUnit, expiry_ms};
 use super::options::{integer, lower};
+use super::{CommandResult, Context};
 use crate::failure::{Failure, said, told};
 use crate::resp::{Args, Reply};
 
-type Done = Result<(), Failure>;
-
 /// The condition under which an expiry is set.
 #[derive(Clone, Copy, Debug, Default)]
-struct Only {
+struct ExpireCondition {
     without: bool,
     with: bool,
     later: bool,
     earlier: bool,
 }
 
-impl Only {
+impl ExpireCondition {
     fn parse(args: Args<'_>) -> Result<Self, Failure> {
         let mut only = Self::default();
         for word in args.from(3) {
@@ -57,39 +55,55 @@ fn expire_at(
     unit: ExpiryUnit,
     name: &str,
     reply: &mut Reply<'_>,
-) -> Done {
-    let only = Only::parse(args)?;
+) -> CommandResult {
+    let only = ExpireCondition::parse(args)?;
     let number = integer(args.at(2))?;
     let at = expiry_ms(number, unit, name)?;
     let done = context.store.change(args.at(1), |entry, made| {
         let Some(entry) = entry.filter(|entry| only.allows(entry.form.expires_ms, at)) else {
-            return Ok((Change::Keep, false));
+            return Ok((EntryChange::Keep, false));
         };
         match u64::try_from(at) {
             Ok(expires_ms) if expires_ms > now_ms() => {
                 made.extend_from_slice(entry.value);
-                Ok((Change::Put(Form { kind: entry.form.kind, expires_ms }), true))
+                Ok((EntryChange::Put(Form { kind: entry.form.kind, expires_ms }), true))
             }
-            _ => Ok((Change::Delete, true)),
+            _ => Ok((EntryChange::Delete, true)),
         }
     })?;
     reply.flag(done);
     Ok(())
 }
 
-pub(super) fn expire(context: &mut Context<'_>, args: Args<'_>, reply: &mut Reply<'_>) -> Done {
+pub(super) fn expire(
+    context: &mut Context<'_>,
+    args: Args<'_>,
+    reply: &mut Reply<'_>,
+) -> CommandResult {
     expire_at(context, args, ExpiryUnit::SECONDS, "expire", reply)
 }
 
-pub(super) fn pexpire(context: &mut Context<'_>, args: Args<'_>, reply: &mut Reply<'_>) -> Done {
+pub(super) fn pexpire(
+    context: &mut Context<'_>,
+    args: Args<'_>,
+    reply: &mut Reply<'_>,
+) -> CommandResult {
     expire_at(context, args, ExpiryUnit::MILLISECONDS, "pexpire", reply)
 }
 
-pub(super) fn expireat(context: &mut Context<'_>, args: Args<'_>, reply: &mut Reply<'_>) -> Done {
+pub(super) fn expireat(
+    context: &mut Context<'_>,
+    args: Args<'_>,
+    reply: &mut Reply<'_>,
+) -> CommandResult {
     expire_at(context, args, ExpiryUnit::UNIX_SECONDS, "expireat", reply)
 }
 
-pub(super) fn pexpireat(context: &mut Context<'_>, args: Args<'_>, reply: &mut Reply<'_>) -> Done {
+pub(super) fn pexpireat(
+    context: &mut Context<'_>,
+    args: Args<'_>,
+    reply: &mut Reply<'_>,
+) -> CommandResult {
     expire_at(context, args, ExpiryUnit::UNIX_MILLISECONDS, "pexpireat", reply)
 }
 
@@ -106,19 +120,31 @@ fn answer(reply: &mut Reply<'_>, expiry: Result<u64, i64>, number: impl FnOnce(u
     }
 }
 
-pub(super) fn ttl(context: &mut Context<'_>, args: Args<'_>, reply: &mut Reply<'_>) -> Done {
+pub(super) fn ttl(
+    context: &mut Context<'_>,
+    args: Args<'_>,
+    reply: &mut Reply<'_>,
+) -> CommandResult {
     let expiry = expiry(context, args.at(1))?;
     answer(reply, expiry, |ms| ms.saturating_sub(now_ms()).saturating_add(500) / 1000);
     Ok(())
 }
 
-pub(super) fn pttl(context: &mut Context<'_>, args: Args<'_>, reply: &mut Reply<'_>) -> Done {
+pub(super) fn pttl(
+    context: &mut Context<'_>,
+    args: Args<'_>,
+    reply: &mut Reply<'_>,
+) -> CommandResult {
     let expiry = expiry(context, args.at(1))?;
     answer(reply, expiry, |ms| ms.saturating_sub(now_ms()));
     Ok(())
 }
 
-pub(super) fn expiretime(context: &mut Context<'_>, args: Args<'_>, reply: &mut Reply<'_>) -> Done {
+pub(super) fn expiretime(
+    context: &mut Context<'_>,
+    args: Args<'_>,
+    reply: &mut Reply<'_>,
+) -> CommandResult {
     let expiry = expiry(context, args.at(1))?;
     answer(reply, expiry, |ms| ms.saturating_add(500) / 1000);
     Ok(())
@@ -128,7 +154,7 @@ pub(super) fn pexpiretime(
     context: &mut Context<'_>,
     args: Args<'_>,
     reply: &mut Reply<'_>,
-) -> Done {
+) -> CommandResult {
     let expiry = expiry(context, args.at(1))?;
     answer(reply, expiry, |ms| ms);
     Ok(())

@@ -1,26 +1,18 @@
-use std::sync::Arc;
+use rackpool_kv::ordered::{Direction, KeyRange, MapChange, MapEntry, MapId};
 
-use rackpool_client::Pool;
-use rackpool_kv::ordered::{Direction, MapChange, MapId, OrderedMaps, Range};
-
-use super::Context;
 use super::numbers::{OVERFLOW, float_sum};
 use super::options::integer;
 use super::scan::scan_pairs;
-use crate::collections::{Edit, Small};
+use super::{CommandResult, Context};
+use crate::collections::{Edit, LargeMaps, Small};
 use crate::failure::{DAMAGED, Failure, NOT_A_FLOAT, said};
 use crate::number::{parse_float, parse_integer};
 use crate::resp::{Args, Reply};
 use crate::values::HASH;
 use crate::values::hash::{Fields, MAX_SMALL};
 
-type Done = Result<(), Failure>;
-/// A field and its value.
-type Pair = (Vec<u8>, Vec<u8>);
-type Maps = OrderedMaps<Arc<Pool>>;
-
 /// Inserts the fields of a small hash into a new map.
-fn fill(maps: &mut Maps, id: MapId, fields: &[u8]) -> Result<(), Failure> {
+fn fill(maps: &mut LargeMaps, id: MapId, fields: &[u8]) -> Result<(), Failure> {
     for field in Fields(fields).iter() {
         let field = field?;
         maps.map(id).insert(field.name, field.value)?;
@@ -34,17 +26,18 @@ fn stored<R>(made: &[u8], result: R) -> Small<R> {
 }
 
 /// A copy of all fields.
-fn all(context: &mut Context<'_>, key: &[u8]) -> Result<Vec<Pair>, Failure> {
+fn all(context: &mut Context<'_>, key: &[u8]) -> Result<Vec<MapEntry>, Failure> {
     context.store.look(
         key,
         HASH,
         |small| {
-            let pair = |field: Result<crate::values::hash::Field<'_>, Failure>| {
-                field.map(|field| (field.name.to_vec(), field.value.to_vec()))
+            let entry = |field: Result<crate::values::hash::Field<'_>, Failure>| {
+                field
+                    .map(|field| MapEntry { key: field.name.to_vec(), value: field.value.to_vec() })
             };
-            Fields(small).iter().map(pair).collect()
+            Fields(small).iter().map(entry).collect()
         },
-        |maps, id| Ok(maps.map(id).range(&Range::ALL, Direction::Forward, usize::MAX)?),
+        |maps, id| Ok(maps.map(id).range(&KeyRange::ALL, Direction::Forward, usize::MAX)?),
     )
 }
 
@@ -83,7 +76,7 @@ fn set_all(context: &mut Context<'_>, args: Args<'_>) -> Result<usize, Failure> 
         }
         Ok(stored(made, count))
     };
-    let large = |maps: &mut Maps, id: MapId| {
+    let large = |maps: &mut LargeMaps, id: MapId| {
         let mut count = 0;
         for at in (2..args.len()).step_by(2) {
             count += usize::from(maps.map(id).insert(args.at(at), args.at(at + 1))?.is_none());
@@ -94,7 +87,11 @@ fn set_all(context: &mut Context<'_>, args: Args<'_>) -> Result<usize, Failure> 
     context.edit(args.at(1), Edit { family: HASH, several, small, large, fill })
 }
 
-pub(super) fn hset(context: &mut Context<'_>, args: Args<'_>, reply: &mut Reply<'_>) -> Done {
+pub(super) fn hset(
+    context: &mut Context<'_>,
+    args: Args<'_>,
+    reply: &mut Reply<'_>,
+) -> CommandResult {
     if !args.len().is_multiple_of(2) {
         return Err(super::table::wrong_number("hset"));
     }
@@ -103,7 +100,11 @@ pub(super) fn hset(context: &mut Context<'_>, args: Args<'_>, reply: &mut Reply<
     Ok(())
 }
 
-pub(super) fn hmset(context: &mut Context<'_>, args: Args<'_>, reply: &mut Reply<'_>) -> Done {
+pub(super) fn hmset(
+    context: &mut Context<'_>,
+    args: Args<'_>,
+    reply: &mut Reply<'_>,
+) -> CommandResult {
     if !args.len().is_multiple_of(2) {
         return Err(super::table::wrong_number("hmset"));
     }
@@ -128,7 +129,7 @@ fn update<R>(
         fields.set(name, &value, made)?;
         Ok(stored(made, result))
     };
-    let large = |maps: &mut Maps, id: MapId| {
+    let large = |maps: &mut LargeMaps, id: MapId| {
         let mut given = None;
         maps.map(id).update(name, |old| match (change.borrow_mut())(old) {
             Ok((value, result)) => {
@@ -145,7 +146,11 @@ fn update<R>(
     context.edit(key, Edit { family: HASH, several: false, small, large, fill })
 }
 
-pub(super) fn hsetnx(context: &mut Context<'_>, args: Args<'_>, reply: &mut Reply<'_>) -> Done {
+pub(super) fn hsetnx(
+    context: &mut Context<'_>,
+    args: Args<'_>,
+    reply: &mut Reply<'_>,
+) -> CommandResult {
     let done = update(context, args.at(1), args.at(2), |old| {
         let value = old.is_none().then(|| args.at(3).to_vec());
         Ok((value, old.is_none()))
@@ -154,11 +159,19 @@ pub(super) fn hsetnx(context: &mut Context<'_>, args: Args<'_>, reply: &mut Repl
     Ok(())
 }
 
-pub(super) fn hget(context: &mut Context<'_>, args: Args<'_>, reply: &mut Reply<'_>) -> Done {
+pub(super) fn hget(
+    context: &mut Context<'_>,
+    args: Args<'_>,
+    reply: &mut Reply<'_>,
+) -> CommandResult {
     with_field(context, args.at(1), args.at(2), |value| reply.bulk_or_null(value))
 }
 
-pub(super) fn hmget(context: &mut Context<'_>, args: Args<'_>, reply: &mut Reply<'_>) -> Done {
+pub(super) fn hmget(
+    context: &mut Context<'_>,
+    args: Args<'_>,
+    reply: &mut Reply<'_>,
+) -> CommandResult {
     let names = || args.from(2);
     let values: Vec<Option<Vec<u8>>> = context.store.look(
         args.at(1),
@@ -181,50 +194,78 @@ pub(super) fn hmget(context: &mut Context<'_>, args: Args<'_>, reply: &mut Reply
     Ok(())
 }
 
-pub(super) fn hgetall(context: &mut Context<'_>, args: Args<'_>, reply: &mut Reply<'_>) -> Done {
+pub(super) fn hgetall(
+    context: &mut Context<'_>,
+    args: Args<'_>,
+    reply: &mut Reply<'_>,
+) -> CommandResult {
     let fields = all(context, args.at(1))?;
     reply.map(fields.len());
-    for (name, value) in fields {
+    for MapEntry { key: name, value } in fields {
         reply.bulk(&name);
         reply.bulk(&value);
     }
     Ok(())
 }
 
-pub(super) fn hkeys(context: &mut Context<'_>, args: Args<'_>, reply: &mut Reply<'_>) -> Done {
+pub(super) fn hkeys(
+    context: &mut Context<'_>,
+    args: Args<'_>,
+    reply: &mut Reply<'_>,
+) -> CommandResult {
     let fields = all(context, args.at(1))?;
     reply.array(fields.len());
-    fields.iter().for_each(|(name, _)| reply.bulk(name));
+    fields.iter().for_each(|field| reply.bulk(&field.key));
     Ok(())
 }
 
-pub(super) fn hvals(context: &mut Context<'_>, args: Args<'_>, reply: &mut Reply<'_>) -> Done {
+pub(super) fn hvals(
+    context: &mut Context<'_>,
+    args: Args<'_>,
+    reply: &mut Reply<'_>,
+) -> CommandResult {
     let fields = all(context, args.at(1))?;
     reply.array(fields.len());
-    fields.iter().for_each(|(_, value)| reply.bulk(value));
+    fields.iter().for_each(|field| reply.bulk(&field.value));
     Ok(())
 }
 
-pub(super) fn hlen(context: &mut Context<'_>, args: Args<'_>, reply: &mut Reply<'_>) -> Done {
+pub(super) fn hlen(
+    context: &mut Context<'_>,
+    args: Args<'_>,
+    reply: &mut Reply<'_>,
+) -> CommandResult {
     let count = context.store.look(
         args.at(1),
         HASH,
         |small| Fields(small).count(),
-        |maps, id| Ok(usize::try_from(maps.map(id).count(&Range::ALL)?).unwrap_or(usize::MAX)),
+        |maps, id| Ok(usize::try_from(maps.map(id).count(&KeyRange::ALL)?).unwrap_or(usize::MAX)),
     )?;
     reply.count(count);
     Ok(())
 }
 
-pub(super) fn hexists(context: &mut Context<'_>, args: Args<'_>, reply: &mut Reply<'_>) -> Done {
+pub(super) fn hexists(
+    context: &mut Context<'_>,
+    args: Args<'_>,
+    reply: &mut Reply<'_>,
+) -> CommandResult {
     with_field(context, args.at(1), args.at(2), |value| reply.flag(value.is_some()))
 }
 
-pub(super) fn hstrlen(context: &mut Context<'_>, args: Args<'_>, reply: &mut Reply<'_>) -> Done {
+pub(super) fn hstrlen(
+    context: &mut Context<'_>,
+    args: Args<'_>,
+    reply: &mut Reply<'_>,
+) -> CommandResult {
     with_field(context, args.at(1), args.at(2), |value| reply.count(value.map_or(0, <[u8]>::len)))
 }
 
-pub(super) fn hdel(context: &mut Context<'_>, args: Args<'_>, reply: &mut Reply<'_>) -> Done {
+pub(super) fn hdel(
+    context: &mut Context<'_>,
+    args: Args<'_>,
+    reply: &mut Reply<'_>,
+) -> CommandResult {
     let mut spare = Vec::new();
     let small = |old: &[u8], made: &mut Vec<u8>| {
         made.extend_from_slice(old);
@@ -236,7 +277,7 @@ pub(super) fn hdel(context: &mut Context<'_>, args: Args<'_>, reply: &mut Reply<
         }
         Ok(if count == 0 { Small::Keep(0) } else { Small::Store(count) })
     };
-    let large = |maps: &mut Maps, id: MapId| {
+    let large = |maps: &mut LargeMaps, id: MapId| {
         let mut count = 0;
         for name in args.from(2) {
             count += usize::from(maps.map(id).remove(name)?.is_some());
@@ -249,7 +290,11 @@ pub(super) fn hdel(context: &mut Context<'_>, args: Args<'_>, reply: &mut Reply<
     Ok(())
 }
 
-pub(super) fn hincrby(context: &mut Context<'_>, args: Args<'_>, reply: &mut Reply<'_>) -> Done {
+pub(super) fn hincrby(
+    context: &mut Context<'_>,
+    args: Args<'_>,
+    reply: &mut Reply<'_>,
+) -> CommandResult {
     let by = integer(args.at(3))?;
     let sum = update(context, args.at(1), args.at(2), |old| {
         let old = match old {
@@ -267,7 +312,7 @@ pub(super) fn hincrbyfloat(
     context: &mut Context<'_>,
     args: Args<'_>,
     reply: &mut Reply<'_>,
-) -> Done {
+) -> CommandResult {
     if parse_float(args.at(3)).ok_or(NOT_A_FLOAT)?.is_infinite() {
         return Err(said("ERR value is NaN or Infinity"));
     }
@@ -281,7 +326,11 @@ pub(super) fn hincrbyfloat(
     Ok(())
 }
 
-pub(super) fn hscan(context: &mut Context<'_>, args: Args<'_>, reply: &mut Reply<'_>) -> Done {
+pub(super) fn hscan(
+    context: &mut Context<'_>,
+    args: Args<'_>,
+    reply: &mut Reply<'_>,
+) -> CommandResult {
     let pairs = all(context, args.at(1))?;
     scan_pairs(args, reply, &pairs)
 }

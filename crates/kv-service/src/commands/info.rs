@@ -8,6 +8,7 @@ use super::Context;
 use super::options::lower;
 use crate::failure::Failure;
 use crate::resp::{Args, Reply};
+use crate::shared::KeyspaceCount;
 use crate::store::Keyspace;
 
 /// The release of Redis whose behaviour this service implements.
@@ -93,7 +94,7 @@ fn keyspace(context: &mut Context<'_>) -> Result<Keyspace, Failure> {
     const SHORT: Duration = Duration::from_millis(2);
     const PART: u32 = 20;
     let last = *context.shared.keyspace.lock().unwrap_or_else(PoisonError::into_inner);
-    if let Some((keyspace, at, took)) = last
+    if let Some(KeyspaceCount { keyspace, at, took }) = last
         && took > SHORT
         && at.elapsed() < took.saturating_mul(PART)
     {
@@ -102,7 +103,7 @@ fn keyspace(context: &mut Context<'_>) -> Result<Keyspace, Failure> {
     context.give_way_if(true)?;
     let begin = Instant::now();
     let keyspace = context.store.keyspace()?;
-    let counted = Some((keyspace, Instant::now(), begin.elapsed()));
+    let counted = Some(KeyspaceCount { keyspace, at: Instant::now(), took: begin.elapsed() });
     *context.shared.keyspace.lock().unwrap_or_else(PoisonError::into_inner) = counted;
     Ok(keyspace)
 }

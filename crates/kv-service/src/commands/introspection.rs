@@ -1,14 +1,12 @@
-use super::Context;
 use super::options::{is, lower};
 use super::subcommands::{Subcommand, find_subcommand, help, subcommands_of, unknown_subcommand};
 use super::table::{COMMANDS, Command, Keys, find};
+use super::{CommandResult, Context};
 use crate::failure::{Failure, SYNTAX, said};
 use crate::glob;
 use crate::resp::{Args, Reply};
 
-type Done = Result<(), Failure>;
-
-pub(super) fn command(_: &mut Context<'_>, args: Args<'_>, reply: &mut Reply<'_>) -> Done {
+pub(super) fn command(_: &mut Context<'_>, args: Args<'_>, reply: &mut Reply<'_>) -> CommandResult {
     if args.len() == 1 {
         reply.array(COMMANDS.len());
         COMMANDS.iter().for_each(|command| describe(command, reply));
@@ -79,7 +77,7 @@ fn filtered(args: Args<'_>) -> Result<Vec<&'static str>, Failure> {
 }
 
 /// Answers with the arguments of a command that are keys and, with `with_flags`, their flags.
-fn keys_of(args: Args<'_>, with_flags: bool, reply: &mut Reply<'_>) -> Done {
+fn keys_of(args: Args<'_>, with_flags: bool, reply: &mut Reply<'_>) -> CommandResult {
     let command = find(args.at(2)).ok_or(said("ERR Invalid command specified"))?;
     if !command.takes(args.len() - 2) {
         return Err(said("ERR Invalid number of arguments specified for command"));

@@ -1,16 +1,18 @@
-use rackpool_kv::{Change, Kind};
+use rackpool_kv::{EntryChange, ValueKind};
 
-use super::Context;
 use super::options::{is, lower};
 use super::subcommands::{help, unknown_subcommand};
-use crate::failure::{Failure, SYNTAX, told};
+use super::{CommandResult, Context};
+use crate::failure::{SYNTAX, told};
 use crate::number::parse_integer;
 use crate::resp::{Args, Reply};
 use crate::values;
 
-type Done = Result<(), Failure>;
-
-pub(super) fn del(context: &mut Context<'_>, args: Args<'_>, reply: &mut Reply<'_>) -> Done {
+pub(super) fn del(
+    context: &mut Context<'_>,
+    args: Args<'_>,
+    reply: &mut Reply<'_>,
+) -> CommandResult {
     // One key needs no transaction.
     let count = if args.len() == 2 {
         usize::from(context.store.delete(args.at(1))?)
@@ -24,7 +26,11 @@ pub(super) fn del(context: &mut Context<'_>, args: Args<'_>, reply: &mut Reply<'
     Ok(())
 }
 
-pub(super) fn exists(context: &mut Context<'_>, args: Args<'_>, reply: &mut Reply<'_>) -> Done {
+pub(super) fn exists(
+    context: &mut Context<'_>,
+    args: Args<'_>,
+    reply: &mut Reply<'_>,
+) -> CommandResult {
     let count = context.transact(|context| {
         args.from(1)
             .try_fold(0, |count, key| Ok(count + usize::from(context.store.form(key)?.is_some())))
@@ -33,13 +39,21 @@ pub(super) fn exists(context: &mut Context<'_>, args: Args<'_>, reply: &mut Repl
     Ok(())
 }
 
-pub(super) fn type_of(context: &mut Context<'_>, args: Args<'_>, reply: &mut Reply<'_>) -> Done {
+pub(super) fn type_of(
+    context: &mut Context<'_>,
+    args: Args<'_>,
+    reply: &mut Reply<'_>,
+) -> CommandResult {
     let form = context.store.form(args.at(1))?;
     reply.simple(form.map_or("none", |form| values::name(form.kind)));
     Ok(())
 }
 
-pub(super) fn object(context: &mut Context<'_>, args: Args<'_>, reply: &mut Reply<'_>) -> Done {
+pub(super) fn object(
+    context: &mut Context<'_>,
+    args: Args<'_>,
+    reply: &mut Reply<'_>,
+) -> CommandResult {
     let what = lower(args.at(1));
     match (what.as_str(), args.len()) {
         ("help", 2) => help("object", reply),
@@ -47,9 +61,9 @@ pub(super) fn object(context: &mut Context<'_>, args: Args<'_>, reply: &mut Repl
         ("encoding", 3) => match context.store.keys.read(args.at(2))? {
             Some(entry) => {
                 let text = match entry.form.kind {
-                    Kind::STRING if parse_integer(entry.value).is_some() => "int",
-                    Kind::STRING if entry.value.len() <= 44 => "embstr",
-                    Kind::STRING => "raw",
+                    ValueKind::STRING if parse_integer(entry.value).is_some() => "int",
+                    ValueKind::STRING if entry.value.len() <= 44 => "embstr",
+                    ValueKind::STRING => "raw",
                     other => values::encoding(other),
                 };
                 reply.text(text);
@@ -59,7 +73,7 @@ pub(super) fn object(context: &mut Context<'_>, args: Args<'_>, reply: &mut Repl
         ("refcount", 3) if context.store.form(args.at(2))?.is_none() => reply.null(),
         ("refcount", 3) => {
             let entry = context.store.keys.read(args.at(2))?;
-            let value = entry.filter(|entry| entry.form.kind == Kind::STRING);
+            let value = entry.filter(|entry| entry.form.kind == ValueKind::STRING);
             let number = value.and_then(|entry| parse_integer(entry.value));
             // Redis shares one object among all keys with such a value.
             let is_shared = number.is_some_and(|number| (0..10_000).contains(&number));
@@ -76,14 +90,22 @@ pub(super) fn object(context: &mut Context<'_>, args: Args<'_>, reply: &mut Repl
     Ok(())
 }
 
-pub(super) fn dbsize(context: &mut Context<'_>, _: Args<'_>, reply: &mut Reply<'_>) -> Done {
+pub(super) fn dbsize(
+    context: &mut Context<'_>,
+    _: Args<'_>,
+    reply: &mut Reply<'_>,
+) -> CommandResult {
     context.give_way_if(true)?;
     let keys = context.store.keyspace()?.keys;
     reply.integer(i64::try_from(keys).unwrap_or(i64::MAX));
     Ok(())
 }
 
-pub(super) fn flush(context: &mut Context<'_>, args: Args<'_>, reply: &mut Reply<'_>) -> Done {
+pub(super) fn flush(
+    context: &mut Context<'_>,
+    args: Args<'_>,
+    reply: &mut Reply<'_>,
+) -> CommandResult {
     match args.len() {
         1 => {}
         2 if is(args.at(1), "sync") || is(args.at(1), "async") => {}
@@ -95,14 +117,18 @@ pub(super) fn flush(context: &mut Context<'_>, args: Args<'_>, reply: &mut Reply
     Ok(())
 }
 
-pub(super) fn persist(context: &mut Context<'_>, args: Args<'_>, reply: &mut Reply<'_>) -> Done {
+pub(super) fn persist(
+    context: &mut Context<'_>,
+    args: Args<'_>,
+    reply: &mut Reply<'_>,
+) -> CommandResult {
     let done = context.store.change(args.at(1), |entry, made| {
         let Some(entry) = entry.filter(|entry| entry.form.expires_ms != 0) else {
-            return Ok((Change::Keep, false));
+            return Ok((EntryChange::Keep, false));
         };
         made.extend_from_slice(entry.value);
         let form = rackpool_kv::Form { kind: entry.form.kind, expires_ms: 0 };
-        Ok((Change::Put(form), true))
+        Ok((EntryChange::Put(form), true))
     })?;
     reply.flag(done);
     Ok(())

@@ -26,22 +26,23 @@ mod subcommands;
 mod table;
 mod transactions;
 
-pub use execute::{Outcome, execute};
+pub use execute::{CommandOutcome, execute};
 pub use subcommands::{Subcommand, name_at};
 pub use table::{COMMANDS, Command};
 
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use rackpool_client::Pool;
-use rackpool_kv::ordered::{MapId, OrderedMaps};
+use rackpool_kv::ordered::MapId;
 
-use crate::collections::{Edit, Small};
+use crate::collections::{Edit, LargeMaps, Small};
 use crate::failure::{Failure, said};
 use crate::resp::{Args, Reply};
 use crate::session::Session;
-use crate::shared::Shared;
+use crate::shared::ServiceState;
 use crate::store::Store;
+
+/// The result of a command; its answer is in the reply buffer.
+type CommandResult = Result<(), Failure>;
 
 /// The environment of a command.
 #[derive(Debug)]
@@ -51,7 +52,7 @@ pub struct Context<'a> {
     /// The session of the connection.
     pub session: &'a mut Session,
     /// State that all threads share.
-    pub shared: &'a Shared,
+    pub shared: &'a ServiceState,
     /// The index of this thread.
     pub thread: usize,
     /// Whether the thread has other connections, which wait until the command is done.
@@ -120,7 +121,7 @@ impl Context<'_> {
     pub fn edit<R, S, L>(&mut self, key: &[u8], mut edit: Edit<S, L>) -> Result<R, Failure>
     where
         S: FnMut(&[u8], &mut Vec<u8>) -> Result<Small<R>, Failure>,
-        L: FnMut(&mut OrderedMaps<Arc<Pool>>, MapId) -> Result<R, Failure>,
+        L: FnMut(&mut LargeMaps, MapId) -> Result<R, Failure>,
     {
         match self.store.edit(key, &mut edit) {
             Err(Failure::Several) => self.transact(|context| context.store.edit(key, &mut edit)),

@@ -1,43 +1,57 @@
-use rackpool_kv::{Change, Form, Kind};
+use rackpool_kv::{EntryChange, Form, ValueKind};
 
-use super::Context;
 use super::options::integer;
+use super::{CommandResult, Context};
 use crate::failure::{Failure, NOT_A_FLOAT, NOT_AN_INTEGER, said};
 use crate::number::{add_floats, parse_float, parse_integer, push_integer};
 use crate::resp::{Args, Reply};
 use crate::store::value_of;
 
-type Done = Result<(), Failure>;
-
 pub(super) const OVERFLOW: Failure = said("ERR increment or decrement would overflow");
 
-fn add(context: &mut Context<'_>, key: &[u8], by: i64, reply: &mut Reply<'_>) -> Done {
+fn add(context: &mut Context<'_>, key: &[u8], by: i64, reply: &mut Reply<'_>) -> CommandResult {
     let sum = context.store.change(key, |entry, made| {
-        let old = match value_of(entry, Kind::STRING)? {
+        let old = match value_of(entry, ValueKind::STRING)? {
             Some(old) => parse_integer(old).ok_or(NOT_AN_INTEGER)?,
             None => 0,
         };
         let sum = old.checked_add(by).ok_or(OVERFLOW)?;
         push_integer(made, sum);
-        Ok((Change::Put(entry.map_or(Form::PLAIN, |entry| entry.form)), sum))
+        Ok((EntryChange::Put(entry.map_or(Form::PLAIN, |entry| entry.form)), sum))
     })?;
     reply.integer(sum);
     Ok(())
 }
 
-pub(super) fn incr(context: &mut Context<'_>, args: Args<'_>, reply: &mut Reply<'_>) -> Done {
+pub(super) fn incr(
+    context: &mut Context<'_>,
+    args: Args<'_>,
+    reply: &mut Reply<'_>,
+) -> CommandResult {
     add(context, args.at(1), 1, reply)
 }
 
-pub(super) fn decr(context: &mut Context<'_>, args: Args<'_>, reply: &mut Reply<'_>) -> Done {
+pub(super) fn decr(
+    context: &mut Context<'_>,
+    args: Args<'_>,
+    reply: &mut Reply<'_>,
+) -> CommandResult {
     add(context, args.at(1), -1, reply)
 }
 
-pub(super) fn incrby(context: &mut Context<'_>, args: Args<'_>, reply: &mut Reply<'_>) -> Done {
+pub(super) fn incrby(
+    context: &mut Context<'_>,
+    args: Args<'_>,
+    reply: &mut Reply<'_>,
+) -> CommandResult {
     add(context, args.at(1), integer(args.at(2))?, reply)
 }
 
-pub(super) fn decrby(context: &mut Context<'_>, args: Args<'_>, reply: &mut Reply<'_>) -> Done {
+pub(super) fn decrby(
+    context: &mut Context<'_>,
+    args: Args<'_>,
+    reply: &mut Reply<'_>,
+) -> CommandResult {
     let by = integer(args.at(2))?;
     let by = by.checked_neg().ok_or(said("ERR decrement would overflow"))?;
     add(context, args.at(1), by, reply)
@@ -47,14 +61,14 @@ pub(super) fn incrbyfloat(
     context: &mut Context<'_>,
     args: Args<'_>,
     reply: &mut Reply<'_>,
-) -> Done {
+) -> CommandResult {
     let by = args.at(2);
     let sum = context.store.change(args.at(1), |entry, made| {
-        let old = value_of(entry, Kind::STRING)?.unwrap_or(b"0");
+        let old = value_of(entry, ValueKind::STRING)?.unwrap_or(b"0");
         parse_float(old).ok_or(NOT_A_FLOAT)?;
         let sum = float_sum(old, by)?;
         made.extend_from_slice(sum.as_bytes());
-        Ok((Change::Put(entry.map_or(Form::PLAIN, |entry| entry.form)), sum))
+        Ok((EntryChange::Put(entry.map_or(Form::PLAIN, |entry| entry.form)), sum))
     })?;
     reply.text(&sum);
     Ok(())

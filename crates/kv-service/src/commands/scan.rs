@@ -1,14 +1,14 @@
 use std::collections::BTreeMap;
 
+use rackpool_kv::ordered::MapEntry;
+
 use super::options::{integer, is, lower};
-use super::{Context, MANY};
+use super::{CommandResult, Context, MANY};
 use crate::failure::{Failure, SYNTAX, said};
 use crate::glob;
 use crate::resp::{Args, Reply};
 use crate::store::Store;
 use crate::values::{self, LargeMap};
-
-type Done = Result<(), Failure>;
 
 /// The number of entries that one step of a whole walk reads.
 const STRIDE: usize = 256;
@@ -16,13 +16,13 @@ const STRIDE: usize = 256;
 const MAX_STEPS: usize = 1000;
 
 /// The options of a scan.
-struct Wanted<'a> {
+struct ScanOptions<'a> {
     pattern: Option<&'a [u8]>,
     count: usize,
     kind: Option<String>,
 }
 
-impl<'a> Wanted<'a> {
+impl<'a> ScanOptions<'a> {
     fn parse(args: Args<'a>, first: usize) -> Result<Self, Failure> {
         let mut wanted = Self { pattern: None, count: 10, kind: None };
         let mut words = args.from(first);
@@ -58,9 +58,13 @@ fn cursor(argument: &[u8]) -> Result<u64, Failure> {
     Ok(if is_negative { number.wrapping_neg() } else { number })
 }
 
-pub(super) fn scan(context: &mut Context<'_>, args: Args<'_>, reply: &mut Reply<'_>) -> Done {
+pub(super) fn scan(
+    context: &mut Context<'_>,
+    args: Args<'_>,
+    reply: &mut Reply<'_>,
+) -> CommandResult {
     let mut cursor = cursor(args.at(1))?;
-    let wanted = Wanted::parse(args, 2)?;
+    let wanted = ScanOptions::parse(args, 2)?;
     context.give_way_if(wanted.count > MANY)?;
     let (mut keys, mut seen) = (Vec::new(), 0);
     for step in 0..MAX_STEPS {
@@ -102,7 +106,11 @@ fn present(
     Ok(keys)
 }
 
-pub(super) fn keys(context: &mut Context<'_>, args: Args<'_>, reply: &mut Reply<'_>) -> Done {
+pub(super) fn keys(
+    context: &mut Context<'_>,
+    args: Args<'_>,
+    reply: &mut Reply<'_>,
+) -> CommandResult {
     context.give_way_if(true)?;
     let pattern = args.at(1);
     let mut keys = BTreeMap::new();
@@ -127,15 +135,15 @@ pub(super) fn keys(context: &mut Context<'_>, args: Args<'_>, reply: &mut Reply<
 pub(super) fn scan_pairs(
     args: Args<'_>,
     reply: &mut Reply<'_>,
-    pairs: &[(Vec<u8>, Vec<u8>)],
-) -> Done {
+    pairs: &[MapEntry],
+) -> CommandResult {
     cursor(args.at(2))?;
-    let wanted = Wanted::parse(args, 3)?;
+    let wanted = ScanOptions::parse(args, 3)?;
     if wanted.kind.is_some() {
         return Err(SYNTAX);
     }
-    let fitting = pairs.iter().filter(|(name, _)| wanted.fits(name));
-    let fitting: Vec<_> = fitting.flat_map(|(name, value)| [name, value]).collect();
+    let fitting = pairs.iter().filter(|pair| wanted.fits(&pair.key));
+    let fitting: Vec<_> = fitting.flat_map(|pair| [&pair.key, &pair.value]).collect();
     reply.array(2);
     reply.text("0");
     reply.array(fitting.len());

@@ -1,23 +1,18 @@
 use std::ops::Bound;
-use std::sync::Arc;
 
-use rackpool_client::Pool;
-use rackpool_kv::ordered::{MapId, OrderedMaps};
+use rackpool_kv::ordered::{MapEntry, MapId};
 use rackpool_kv::sorted_set::{
-    Existing, Order, Outcome, Rule, Score, ScoreRange, Scored, SmallSet, SortedSet,
+    Existing, Score, ScoreOrder, ScoreOutcome, ScoreRange, ScoreRule, Scored, SmallSet, SortedSet,
 };
 
-use super::Context;
 use super::options::{integer, is};
 use super::scan::scan_pairs;
-use crate::collections::{Edit, Small};
+use super::{CommandResult, Context};
+use crate::collections::{Edit, LargeMaps, Small};
 use crate::failure::{DAMAGED, Failure, NOT_A_FLOAT, SYNTAX, said};
 use crate::number::{Decimal, parse_bound, parse_float};
 use crate::resp::{Args, Reply};
 use crate::values::SORTED_SET;
-
-type Done = Result<(), Failure>;
-type Maps = OrderedMaps<Arc<Pool>>;
 
 const NOT_A_RANGE: Failure = said("ERR min or max is not a float");
 
@@ -26,11 +21,11 @@ fn decode(bytes: &[u8]) -> Result<SmallSet, Failure> {
 }
 
 /// Adds the members of a small set to a new map.
-fn fill(maps: &mut Maps, id: MapId, members: &[u8]) -> Result<(), Failure> {
+fn fill(maps: &mut LargeMaps, id: MapId, members: &[u8]) -> Result<(), Failure> {
     let set = decode(members)?;
     let mut large = SortedSet::new(maps.map(id));
     for (member, score) in set.members() {
-        large.add(member, *score, Rule::default())?;
+        large.add(member, *score, ScoreRule::default())?;
     }
     Ok(())
 }
@@ -72,7 +67,7 @@ fn score(argument: &[u8]) -> Result<Score, Failure> {
 /// The options of `ZADD`.
 #[derive(Clone, Copy, Default)]
 struct AddOptions {
-    rule: Rule,
+    rule: ScoreRule,
     counts_changed: bool,
     increments: bool,
     /// The index of the first score.
@@ -115,15 +110,19 @@ impl AddOptions {
             _ => Existing::Any,
         };
         options.rule.order = match (greater, less) {
-            (true, _) => Order::Greater,
-            (_, true) => Order::Less,
-            _ => Order::Any,
+            (true, _) => ScoreOrder::Greater,
+            (_, true) => ScoreOrder::Less,
+            _ => ScoreOrder::Any,
         };
         Ok(options)
     }
 }
 
-pub(super) fn zadd(context: &mut Context<'_>, args: Args<'_>, reply: &mut Reply<'_>) -> Done {
+pub(super) fn zadd(
+    context: &mut Context<'_>,
+    args: Args<'_>,
+    reply: &mut Reply<'_>,
+) -> CommandResult {
     let options = AddOptions::parse(args)?;
     let mut pairs = Vec::new();
     for at in (options.first..args.len()).step_by(2) {
@@ -134,8 +133,8 @@ pub(super) fn zadd(context: &mut Context<'_>, args: Args<'_>, reply: &mut Reply<
         return increment(context, args.at(1), member, by, options.rule, reply);
     }
     let counts = |outcome| match outcome {
-        Outcome::Added(_) => 1,
-        Outcome::Changed(_) => usize::from(options.counts_changed),
+        ScoreOutcome::Added(_) => 1,
+        ScoreOutcome::Changed(_) => usize::from(options.counts_changed),
         _ => 0,
     };
     let small = |old: &[u8], made: &mut Vec<u8>| {
@@ -143,14 +142,14 @@ pub(super) fn zadd(context: &mut Context<'_>, args: Args<'_>, reply: &mut Reply<
         let (mut count, mut changes) = (0, false);
         for (score, member) in &pairs {
             let outcome = set.add(member, *score, options.rule);
-            changes |= matches!(outcome, Outcome::Added(_) | Outcome::Changed(_));
+            changes |= matches!(outcome, ScoreOutcome::Added(_) | ScoreOutcome::Changed(_));
             count += counts(outcome);
         }
         // An unchanged set is not stored again: a new version would abort transactions of its
         // watchers.
         Ok(if changes { stored(&set, made, count) } else { Small::Keep(count) })
     };
-    let large = |maps: &mut Maps, id: MapId| {
+    let large = |maps: &mut LargeMaps, id: MapId| {
         let mut set = SortedSet::new(maps.map(id));
         let mut count = 0;
         for (score, member) in &pairs {
@@ -170,43 +169,52 @@ fn increment(
     key: &[u8],
     member: &[u8],
     by: Score,
-    rule: Rule,
+    rule: ScoreRule,
     reply: &mut Reply<'_>,
-) -> Done {
+) -> CommandResult {
     let small = |old: &[u8], made: &mut Vec<u8>| {
         let mut set = decode(old)?;
         let outcome = set.increment(member, by, rule);
         Ok(match outcome {
-            Outcome::Added(_) | Outcome::Changed(_) => stored(&set, made, outcome),
+            ScoreOutcome::Added(_) | ScoreOutcome::Changed(_) => stored(&set, made, outcome),
             outcome => Small::Keep(outcome),
         })
     };
-    let large =
-        |maps: &mut Maps, id: MapId| Ok(SortedSet::new(maps.map(id)).increment(member, by, rule)?);
+    let large = |maps: &mut LargeMaps, id: MapId| {
+        Ok(SortedSet::new(maps.map(id)).increment(member, by, rule)?)
+    };
     let several = false;
     let edit = Edit { family: SORTED_SET, several, small, large, fill };
     match context.edit(key, edit)? {
-        Outcome::Added(score) | Outcome::Changed(score) | Outcome::Same(score) => {
+        ScoreOutcome::Added(score) | ScoreOutcome::Changed(score) | ScoreOutcome::Same(score) => {
             reply.double(score.get());
         }
-        Outcome::Refused => reply.null(),
-        Outcome::NotANumber => return Err(said("ERR resulting score is not a number (NaN)")),
+        ScoreOutcome::Refused => reply.null(),
+        ScoreOutcome::NotANumber => return Err(said("ERR resulting score is not a number (NaN)")),
     }
     Ok(())
 }
 
-pub(super) fn zincrby(context: &mut Context<'_>, args: Args<'_>, reply: &mut Reply<'_>) -> Done {
+pub(super) fn zincrby(
+    context: &mut Context<'_>,
+    args: Args<'_>,
+    reply: &mut Reply<'_>,
+) -> CommandResult {
     let by = score(args.at(2))?;
-    increment(context, args.at(1), args.at(3), by, Rule::default(), reply)
+    increment(context, args.at(1), args.at(3), by, ScoreRule::default(), reply)
 }
 
-pub(super) fn zrem(context: &mut Context<'_>, args: Args<'_>, reply: &mut Reply<'_>) -> Done {
+pub(super) fn zrem(
+    context: &mut Context<'_>,
+    args: Args<'_>,
+    reply: &mut Reply<'_>,
+) -> CommandResult {
     let small = |old: &[u8], made: &mut Vec<u8>| {
         let mut set = decode(old)?;
         let count = args.from(2).filter(|member| set.remove(member)).count();
         Ok(if count == 0 { Small::Keep(0) } else { stored(&set, made, count) })
     };
-    let large = |maps: &mut Maps, id: MapId| {
+    let large = |maps: &mut LargeMaps, id: MapId| {
         let mut set = SortedSet::new(maps.map(id));
         let mut count = 0;
         for member in args.from(2) {
@@ -221,7 +229,11 @@ pub(super) fn zrem(context: &mut Context<'_>, args: Args<'_>, reply: &mut Reply<
     Ok(())
 }
 
-pub(super) fn zscore(context: &mut Context<'_>, args: Args<'_>, reply: &mut Reply<'_>) -> Done {
+pub(super) fn zscore(
+    context: &mut Context<'_>,
+    args: Args<'_>,
+    reply: &mut Reply<'_>,
+) -> CommandResult {
     match look!(context, args.at(1), |set| set.score(args.at(2)))? {
         Some(score) => reply.double(score.get()),
         None => reply.null(),
@@ -229,13 +241,22 @@ pub(super) fn zscore(context: &mut Context<'_>, args: Args<'_>, reply: &mut Repl
     Ok(())
 }
 
-pub(super) fn zcard(context: &mut Context<'_>, args: Args<'_>, reply: &mut Reply<'_>) -> Done {
+pub(super) fn zcard(
+    context: &mut Context<'_>,
+    args: Args<'_>,
+    reply: &mut Reply<'_>,
+) -> CommandResult {
     let count = look!(context, args.at(1), |set| set.len())?;
     reply.integer(i64::try_from(count).unwrap_or(i64::MAX));
     Ok(())
 }
 
-fn rank(context: &mut Context<'_>, args: Args<'_>, reverse: bool, reply: &mut Reply<'_>) -> Done {
+fn rank(
+    context: &mut Context<'_>,
+    args: Args<'_>,
+    reverse: bool,
+    reply: &mut Reply<'_>,
+) -> CommandResult {
     match look!(context, args.at(1), |set| set.rank(args.at(2), reverse))? {
         Some(rank) => reply.integer(i64::try_from(rank).unwrap_or(i64::MAX)),
         None => reply.null(),
@@ -243,11 +264,19 @@ fn rank(context: &mut Context<'_>, args: Args<'_>, reverse: bool, reply: &mut Re
     Ok(())
 }
 
-pub(super) fn zrank(context: &mut Context<'_>, args: Args<'_>, reply: &mut Reply<'_>) -> Done {
+pub(super) fn zrank(
+    context: &mut Context<'_>,
+    args: Args<'_>,
+    reply: &mut Reply<'_>,
+) -> CommandResult {
     rank(context, args, false, reply)
 }
 
-pub(super) fn zrevrank(context: &mut Context<'_>, args: Args<'_>, reply: &mut Reply<'_>) -> Done {
+pub(super) fn zrevrank(
+    context: &mut Context<'_>,
+    args: Args<'_>,
+    reply: &mut Reply<'_>,
+) -> CommandResult {
     rank(context, args, true, reply)
 }
 
@@ -264,7 +293,11 @@ fn range(min: &[u8], max: &[u8]) -> Result<ScoreRange, Failure> {
     Ok(ScoreRange { min: bound(min)?, max: bound(max)? })
 }
 
-pub(super) fn zcount(context: &mut Context<'_>, args: Args<'_>, reply: &mut Reply<'_>) -> Done {
+pub(super) fn zcount(
+    context: &mut Context<'_>,
+    args: Args<'_>,
+    reply: &mut Reply<'_>,
+) -> CommandResult {
     let range = range(args.at(2), args.at(3))?;
     let count = look!(context, args.at(1), |set| set.count(&range))?;
     reply.integer(i64::try_from(count).unwrap_or(i64::MAX));
@@ -275,7 +308,7 @@ pub(super) fn zremrangebyscore(
     context: &mut Context<'_>,
     args: Args<'_>,
     reply: &mut Reply<'_>,
-) -> Done {
+) -> CommandResult {
     let range = range(args.at(2), args.at(3))?;
     let small = |old: &[u8], made: &mut Vec<u8>| {
         let mut set = decode(old)?;
@@ -283,7 +316,7 @@ pub(super) fn zremrangebyscore(
         Ok(if count == 0 { Small::Keep(0) } else { stored(&set, made, count) })
     };
     let large =
-        |maps: &mut Maps, id: MapId| Ok(SortedSet::new(maps.map(id)).remove_by_score(&range)?);
+        |maps: &mut LargeMaps, id: MapId| Ok(SortedSet::new(maps.map(id)).remove_by_score(&range)?);
     let several = true;
     let edit = Edit { family: SORTED_SET, several, small, large, fill };
     let count = context.edit(args.at(1), edit)?;
@@ -291,16 +324,23 @@ pub(super) fn zremrangebyscore(
     Ok(())
 }
 
+/// The values of `LIMIT`. A negative count means no limit.
+#[derive(Clone, Copy)]
+struct Limit {
+    offset: i64,
+    count: i64,
+}
+
 /// The options of a range query.
 #[derive(Clone, Copy)]
-struct Wanted {
+struct RangeOptions {
     by_score: bool,
     reverse: bool,
     with_scores: bool,
-    limit: Option<(i64, i64)>,
+    limit: Option<Limit>,
 }
 
-impl Wanted {
+impl RangeOptions {
     /// Parses the options behind the range. `is_general`: those of `ZRANGE`.
     fn parse(mut self, args: Args<'_>, is_general: bool) -> Result<Self, Failure> {
         let mut words = args.from(4);
@@ -311,7 +351,7 @@ impl Wanted {
                 let (Some(offset), Some(count)) = (words.next(), words.next()) else {
                     return Err(SYNTAX);
                 };
-                self.limit = Some((integer(offset)?, integer(count)?));
+                self.limit = Some(Limit { offset: integer(offset)?, count: integer(count)? });
             } else if is(word, "byscore") && is_general {
                 self.by_score = true;
             } else if is(word, "rev") && is_general {
@@ -329,7 +369,12 @@ impl Wanted {
         Ok(self)
     }
 
-    fn answer(self, context: &mut Context<'_>, args: Args<'_>, reply: &mut Reply<'_>) -> Done {
+    fn answer(
+        self,
+        context: &mut Context<'_>,
+        args: Args<'_>,
+        reply: &mut Reply<'_>,
+    ) -> CommandResult {
         let (key, first, last) = (args.at(1), args.at(2), args.at(3));
         let found = if self.by_score {
             // In reverse order the greater end comes first.
@@ -338,7 +383,7 @@ impl Wanted {
             let (offset, limit) = match self.limit {
                 None => (0, u64::MAX),
                 // A negative offset is behind all members; a negative count means no limit.
-                Some((offset, count)) => (
+                Some(Limit { offset, count }) => (
                     u64::try_from(offset).unwrap_or(u64::MAX),
                     u64::try_from(count).unwrap_or(u64::MAX),
                 ),
@@ -374,37 +419,50 @@ impl Wanted {
     }
 }
 
-const BY_INDEX: Wanted =
-    Wanted { by_score: false, reverse: false, with_scores: false, limit: None };
+const BY_INDEX: RangeOptions =
+    RangeOptions { by_score: false, reverse: false, with_scores: false, limit: None };
 
-pub(super) fn zrange(context: &mut Context<'_>, args: Args<'_>, reply: &mut Reply<'_>) -> Done {
+pub(super) fn zrange(
+    context: &mut Context<'_>,
+    args: Args<'_>,
+    reply: &mut Reply<'_>,
+) -> CommandResult {
     BY_INDEX.parse(args, true)?.answer(context, args, reply)
 }
 
-pub(super) fn zrevrange(context: &mut Context<'_>, args: Args<'_>, reply: &mut Reply<'_>) -> Done {
-    Wanted { reverse: true, ..BY_INDEX }.parse(args, false)?.answer(context, args, reply)
+pub(super) fn zrevrange(
+    context: &mut Context<'_>,
+    args: Args<'_>,
+    reply: &mut Reply<'_>,
+) -> CommandResult {
+    RangeOptions { reverse: true, ..BY_INDEX }.parse(args, false)?.answer(context, args, reply)
 }
 
 pub(super) fn zrangebyscore(
     context: &mut Context<'_>,
     args: Args<'_>,
     reply: &mut Reply<'_>,
-) -> Done {
-    Wanted { by_score: true, ..BY_INDEX }.parse(args, false)?.answer(context, args, reply)
+) -> CommandResult {
+    RangeOptions { by_score: true, ..BY_INDEX }.parse(args, false)?.answer(context, args, reply)
 }
 
 pub(super) fn zrevrangebyscore(
     context: &mut Context<'_>,
     args: Args<'_>,
     reply: &mut Reply<'_>,
-) -> Done {
-    let wanted = Wanted { by_score: true, reverse: true, ..BY_INDEX };
+) -> CommandResult {
+    let wanted = RangeOptions { by_score: true, reverse: true, ..BY_INDEX };
     wanted.parse(args, false)?.answer(context, args, reply)
 }
 
-pub(super) fn zscan(context: &mut Context<'_>, args: Args<'_>, reply: &mut Reply<'_>) -> Done {
+pub(super) fn zscan(
+    context: &mut Context<'_>,
+    args: Args<'_>,
+    reply: &mut Reply<'_>,
+) -> CommandResult {
     let all = look!(context, args.at(1), |set| set.by_index(0, -1, false))?;
     let text = |score: Score| Decimal(score.get()).to_string().into_bytes();
-    let pairs: Vec<_> = all.into_iter().map(|(member, score)| (member, text(score))).collect();
+    let entry = |(key, score)| MapEntry { key, value: text(score) };
+    let pairs: Vec<_> = all.into_iter().map(entry).collect();
     scan_pairs(args, reply, &pairs)
 }

@@ -1,25 +1,27 @@
-use rackpool_kv::{Change, Form, Kind};
+use rackpool_kv::{EntryChange, Form, ValueKind};
 
-use super::Context;
 use super::execute::{ExpiryUnit, expiry_ms};
 use super::options::{integer, is, slice};
+use super::{CommandResult, Context};
 use crate::failure::{Failure, NOT_AN_INTEGER, SYNTAX, said, told};
 use crate::number::parse_integer;
 use crate::resp::{Args, Reply};
 use crate::store::value_of;
 
-type Done = Result<(), Failure>;
-
 /// The longest string that Redis allows, whatever the page size.
 const MAX_STRING: usize = 512 << 20;
 
-pub(super) fn get(context: &mut Context<'_>, args: Args<'_>, reply: &mut Reply<'_>) -> Done {
-    context.store.with_value(args.at(1), Kind::STRING, |value| reply.bulk_or_null(value))
+pub(super) fn get(
+    context: &mut Context<'_>,
+    args: Args<'_>,
+    reply: &mut Reply<'_>,
+) -> CommandResult {
+    context.store.with_value(args.at(1), ValueKind::STRING, |value| reply.bulk_or_null(value))
 }
 
 /// The condition under which `SET` stores.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Only {
+enum SetCondition {
     Always,
     IfAbsent,
     IfPresent,
@@ -34,7 +36,7 @@ enum Expiry {
 }
 
 struct SetOptions {
-    only: Only,
+    only: SetCondition,
     expiry: Expiry,
     gives_old: bool,
 }
@@ -62,14 +64,15 @@ fn expiry_option(word: &[u8]) -> Option<ExpiryUnit> {
 }
 
 fn set_options(args: Args<'_>) -> Result<SetOptions, Failure> {
-    let mut options = SetOptions { only: Only::Always, expiry: Expiry::Never, gives_old: false };
+    let mut options =
+        SetOptions { only: SetCondition::Always, expiry: Expiry::Never, gives_old: false };
     let mut time: Option<(&[u8], ExpiryUnit)> = None;
     let mut words = args.from(3);
     while let Some(word) = words.next() {
-        if is(word, "nx") && options.only != Only::IfPresent {
-            options.only = Only::IfAbsent;
-        } else if is(word, "xx") && options.only != Only::IfAbsent {
-            options.only = Only::IfPresent;
+        if is(word, "nx") && options.only != SetCondition::IfPresent {
+            options.only = SetCondition::IfAbsent;
+        } else if is(word, "xx") && options.only != SetCondition::IfAbsent {
+            options.only = SetCondition::IfPresent;
         } else if is(word, "get") {
             options.gives_old = true;
         } else if is(word, "keepttl") && time.is_none() {
@@ -90,7 +93,11 @@ fn set_options(args: Args<'_>) -> Result<SetOptions, Failure> {
     Ok(options)
 }
 
-pub(super) fn set(context: &mut Context<'_>, args: Args<'_>, reply: &mut Reply<'_>) -> Done {
+pub(super) fn set(
+    context: &mut Context<'_>,
+    args: Args<'_>,
+    reply: &mut Reply<'_>,
+) -> CommandResult {
     let (key, value) = (args.at(1), args.at(2));
     if args.len() == 3 {
         context.store.put(key, Form::PLAIN, value)?;
@@ -98,26 +105,26 @@ pub(super) fn set(context: &mut Context<'_>, args: Args<'_>, reply: &mut Reply<'
         return Ok(());
     }
     let options = set_options(args)?;
-    if let (Only::Always, false, Expiry::At(expires_ms)) =
+    if let (SetCondition::Always, false, Expiry::At(expires_ms)) =
         (options.only, options.gives_old, options.expiry)
     {
-        context.store.put(key, Form { kind: Kind::STRING, expires_ms }, value)?;
+        context.store.put(key, Form { kind: ValueKind::STRING, expires_ms }, value)?;
         reply.simple("OK");
         return Ok(());
     }
     let (old, done) = context.store.change(key, |entry, made| {
         let old = if options.gives_old {
-            value_of(entry, Kind::STRING)?.map(<[u8]>::to_vec)
+            value_of(entry, ValueKind::STRING)?.map(<[u8]>::to_vec)
         } else {
             None
         };
         let wanted = match options.only {
-            Only::Always => true,
-            Only::IfAbsent => entry.is_none(),
-            Only::IfPresent => entry.is_some(),
+            SetCondition::Always => true,
+            SetCondition::IfAbsent => entry.is_none(),
+            SetCondition::IfPresent => entry.is_some(),
         };
         if !wanted {
-            return Ok((Change::Keep, (old, false)));
+            return Ok((EntryChange::Keep, (old, false)));
         }
         made.extend_from_slice(value);
         let expires_ms = match options.expiry {
@@ -125,7 +132,7 @@ pub(super) fn set(context: &mut Context<'_>, args: Args<'_>, reply: &mut Reply<'
             Expiry::Keep => entry.map_or(0, |entry| entry.form.expires_ms),
             Expiry::At(ms) => ms,
         };
-        Ok((Change::Put(Form { kind: Kind::STRING, expires_ms }), (old, true)))
+        Ok((EntryChange::Put(Form { kind: ValueKind::STRING, expires_ms }), (old, true)))
     })?;
     match (options.gives_old, done) {
         (true, _) => reply.bulk_or_null(old.as_deref()),
@@ -135,54 +142,83 @@ pub(super) fn set(context: &mut Context<'_>, args: Args<'_>, reply: &mut Reply<'
     Ok(())
 }
 
-pub(super) fn setnx(context: &mut Context<'_>, args: Args<'_>, reply: &mut Reply<'_>) -> Done {
+pub(super) fn setnx(
+    context: &mut Context<'_>,
+    args: Args<'_>,
+    reply: &mut Reply<'_>,
+) -> CommandResult {
     let done = context.store.change(args.at(1), |entry, made| {
         if entry.is_some() {
-            return Ok((Change::Keep, false));
+            return Ok((EntryChange::Keep, false));
         }
         made.extend_from_slice(args.at(2));
-        Ok((Change::Put(Form::PLAIN), true))
+        Ok((EntryChange::Put(Form::PLAIN), true))
     })?;
     reply.flag(done);
     Ok(())
 }
 
-fn set_expiring(context: &mut Context<'_>, args: Args<'_>, unit: ExpiryUnit, name: &str) -> Done {
+fn set_expiring(
+    context: &mut Context<'_>,
+    args: Args<'_>,
+    unit: ExpiryUnit,
+    name: &str,
+) -> CommandResult {
     let expires_ms = positive(args.at(2), unit, name)?;
-    context.store.put(args.at(1), Form { kind: Kind::STRING, expires_ms }, args.at(3))
+    context.store.put(args.at(1), Form { kind: ValueKind::STRING, expires_ms }, args.at(3))
 }
 
-pub(super) fn setex(context: &mut Context<'_>, args: Args<'_>, reply: &mut Reply<'_>) -> Done {
+pub(super) fn setex(
+    context: &mut Context<'_>,
+    args: Args<'_>,
+    reply: &mut Reply<'_>,
+) -> CommandResult {
     set_expiring(context, args, ExpiryUnit::SECONDS, "setex")?;
     reply.simple("OK");
     Ok(())
 }
 
-pub(super) fn psetex(context: &mut Context<'_>, args: Args<'_>, reply: &mut Reply<'_>) -> Done {
+pub(super) fn psetex(
+    context: &mut Context<'_>,
+    args: Args<'_>,
+    reply: &mut Reply<'_>,
+) -> CommandResult {
     set_expiring(context, args, ExpiryUnit::MILLISECONDS, "psetex")?;
     reply.simple("OK");
     Ok(())
 }
 
-pub(super) fn getset(context: &mut Context<'_>, args: Args<'_>, reply: &mut Reply<'_>) -> Done {
+pub(super) fn getset(
+    context: &mut Context<'_>,
+    args: Args<'_>,
+    reply: &mut Reply<'_>,
+) -> CommandResult {
     let old = context.store.change(args.at(1), |entry, made| {
-        let old = value_of(entry, Kind::STRING)?.map(<[u8]>::to_vec);
+        let old = value_of(entry, ValueKind::STRING)?.map(<[u8]>::to_vec);
         made.extend_from_slice(args.at(2));
-        Ok((Change::Put(Form::PLAIN), old))
+        Ok((EntryChange::Put(Form::PLAIN), old))
     })?;
     reply.bulk_or_null(old.as_deref());
     Ok(())
 }
 
-pub(super) fn getdel(context: &mut Context<'_>, args: Args<'_>, reply: &mut Reply<'_>) -> Done {
+pub(super) fn getdel(
+    context: &mut Context<'_>,
+    args: Args<'_>,
+    reply: &mut Reply<'_>,
+) -> CommandResult {
     let old = context.store.change(args.at(1), |entry, _| {
-        Ok((Change::Delete, value_of(entry, Kind::STRING)?.map(<[u8]>::to_vec)))
+        Ok((EntryChange::Delete, value_of(entry, ValueKind::STRING)?.map(<[u8]>::to_vec)))
     })?;
     reply.bulk_or_null(old.as_deref());
     Ok(())
 }
 
-pub(super) fn getex(context: &mut Context<'_>, args: Args<'_>, reply: &mut Reply<'_>) -> Done {
+pub(super) fn getex(
+    context: &mut Context<'_>,
+    args: Args<'_>,
+    reply: &mut Reply<'_>,
+) -> CommandResult {
     let mut time: Option<(&[u8], ExpiryUnit)> = None;
     let mut persists = false;
     let mut words = args.from(2);
@@ -200,34 +236,39 @@ pub(super) fn getex(context: &mut Context<'_>, args: Args<'_>, reply: &mut Reply
         }
     }
     // Redis checks the type of the value before the expiry.
-    let is_there = context.store.with_value(args.at(1), Kind::STRING, |value| value.is_some())?;
+    let is_there =
+        context.store.with_value(args.at(1), ValueKind::STRING, |value| value.is_some())?;
     let expiry = match time {
         Some((number, unit)) if is_there => positive(number, unit, "getex")?,
         None if persists && is_there => 0,
         _ => return get(context, args, reply),
     };
     let value = context.store.change(args.at(1), |entry, made| {
-        let Some(entry) = entry else { return Ok((Change::Keep, None)) };
-        let value = value_of(Some(entry), Kind::STRING)?.unwrap_or_default();
+        let Some(entry) = entry else { return Ok((EntryChange::Keep, None)) };
+        let value = value_of(Some(entry), ValueKind::STRING)?.unwrap_or_default();
         if entry.form.expires_ms == expiry {
-            return Ok((Change::Keep, Some(value.to_vec())));
+            return Ok((EntryChange::Keep, Some(value.to_vec())));
         }
         made.extend_from_slice(value);
-        let form = Form { kind: Kind::STRING, expires_ms: expiry };
-        Ok((Change::Put(form), Some(value.to_vec())))
+        let form = Form { kind: ValueKind::STRING, expires_ms: expiry };
+        Ok((EntryChange::Put(form), Some(value.to_vec())))
     })?;
     reply.bulk_or_null(value.as_deref());
     Ok(())
 }
 
-pub(super) fn mget(context: &mut Context<'_>, args: Args<'_>, reply: &mut Reply<'_>) -> Done {
+pub(super) fn mget(
+    context: &mut Context<'_>,
+    args: Args<'_>,
+    reply: &mut Reply<'_>,
+) -> CommandResult {
     let before = reply.len();
     context.transact(|context| {
         reply.truncate(before);
         reply.array(args.len() - 1);
         for key in args.from(1) {
             let entry = context.store.keys.read(key)?;
-            let entry = entry.filter(|entry| entry.form.kind == Kind::STRING);
+            let entry = entry.filter(|entry| entry.form.kind == ValueKind::STRING);
             reply.bulk_or_null(entry.map(|entry| entry.value));
             if reply.is_too_long() {
                 break;
@@ -237,7 +278,11 @@ pub(super) fn mget(context: &mut Context<'_>, args: Args<'_>, reply: &mut Reply<
     })
 }
 
-pub(super) fn mset(context: &mut Context<'_>, args: Args<'_>, reply: &mut Reply<'_>) -> Done {
+pub(super) fn mset(
+    context: &mut Context<'_>,
+    args: Args<'_>,
+    reply: &mut Reply<'_>,
+) -> CommandResult {
     if args.len().is_multiple_of(2) {
         return Err(super::table::wrong_number("mset"));
     }
@@ -250,26 +295,38 @@ pub(super) fn mset(context: &mut Context<'_>, args: Args<'_>, reply: &mut Reply<
     Ok(())
 }
 
-pub(super) fn append(context: &mut Context<'_>, args: Args<'_>, reply: &mut Reply<'_>) -> Done {
+pub(super) fn append(
+    context: &mut Context<'_>,
+    args: Args<'_>,
+    reply: &mut Reply<'_>,
+) -> CommandResult {
     let len = context.store.change(args.at(1), |entry, made| {
-        made.extend_from_slice(value_of(entry, Kind::STRING)?.unwrap_or_default());
+        made.extend_from_slice(value_of(entry, ValueKind::STRING)?.unwrap_or_default());
         made.extend_from_slice(args.at(2));
-        Ok((Change::Put(entry.map_or(Form::PLAIN, |entry| entry.form)), made.len()))
+        Ok((EntryChange::Put(entry.map_or(Form::PLAIN, |entry| entry.form)), made.len()))
     })?;
     reply.count(len);
     Ok(())
 }
 
-pub(super) fn strlen(context: &mut Context<'_>, args: Args<'_>, reply: &mut Reply<'_>) -> Done {
+pub(super) fn strlen(
+    context: &mut Context<'_>,
+    args: Args<'_>,
+    reply: &mut Reply<'_>,
+) -> CommandResult {
     let len = |value: Option<&[u8]>| reply.count(value.map_or(0, <[u8]>::len));
-    context.store.with_value(args.at(1), Kind::STRING, len)
+    context.store.with_value(args.at(1), ValueKind::STRING, len)
 }
 
-pub(super) fn getrange(context: &mut Context<'_>, args: Args<'_>, reply: &mut Reply<'_>) -> Done {
+pub(super) fn getrange(
+    context: &mut Context<'_>,
+    args: Args<'_>,
+    reply: &mut Reply<'_>,
+) -> CommandResult {
     let (Some(start), Some(stop)) = (parse_integer(args.at(2)), parse_integer(args.at(3))) else {
         return Err(NOT_AN_INTEGER);
     };
-    context.store.with_value(args.at(1), Kind::STRING, |value| {
+    context.store.with_value(args.at(1), ValueKind::STRING, |value| {
         let value = value.unwrap_or_default();
         // As in Redis: a range that is empty because both ends count from the end stays empty, and
         // a `stop` before the start of the string selects its first byte.
@@ -284,7 +341,11 @@ pub(super) fn getrange(context: &mut Context<'_>, args: Args<'_>, reply: &mut Re
     })
 }
 
-pub(super) fn setrange(context: &mut Context<'_>, args: Args<'_>, reply: &mut Reply<'_>) -> Done {
+pub(super) fn setrange(
+    context: &mut Context<'_>,
+    args: Args<'_>,
+    reply: &mut Reply<'_>,
+) -> CommandResult {
     let offset = integer(args.at(2))?;
     let offset = usize::try_from(offset).map_err(|_| said("ERR offset is out of range"))?;
     let value = args.at(3);
@@ -292,9 +353,9 @@ pub(super) fn setrange(context: &mut Context<'_>, args: Args<'_>, reply: &mut Re
     // No buffer is allocated for a string that is longer than any entry.
     let longest = context.shared.longest_entry.min(MAX_STRING);
     let len = context.store.change(args.at(1), |entry, made| {
-        let old = value_of(entry, Kind::STRING)?.unwrap_or_default();
+        let old = value_of(entry, ValueKind::STRING)?.unwrap_or_default();
         if value.is_empty() {
-            return Ok((Change::Keep, old.len()));
+            return Ok((EntryChange::Keep, old.len()));
         }
         if end > longest {
             let text = "ERR string exceeds maximum allowed size (proto-max-bulk-len)";
@@ -303,7 +364,7 @@ pub(super) fn setrange(context: &mut Context<'_>, args: Args<'_>, reply: &mut Re
         made.extend_from_slice(old);
         made.resize(made.len().max(end), 0);
         made[offset..end].copy_from_slice(value);
-        Ok((Change::Put(entry.map_or(Form::PLAIN, |entry| entry.form)), made.len()))
+        Ok((EntryChange::Put(entry.map_or(Form::PLAIN, |entry| entry.form)), made.len()))
     })?;
     reply.count(len);
     Ok(())

@@ -27,14 +27,14 @@ pub struct Command {
     pub has_subcommands: bool,
     /// The first release of Redis with the command.
     pub since: &'static str,
-    access: Access,
+    access: KeyAccess,
     /// Executes the command.
     pub run: Handler,
 }
 
 /// The effect of a command on the data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Access {
+enum KeyAccess {
     None,
     Reads,
     Writes,
@@ -86,10 +86,10 @@ impl Command {
     #[must_use]
     pub fn flags(&self) -> Vec<&'static str> {
         let mut flags = match self.access {
-            Access::None => Vec::new(),
-            Access::Reads => vec!["readonly"],
-            Access::Writes => vec!["write"],
-            Access::Grows => vec!["write", "denyoom"],
+            KeyAccess::None => Vec::new(),
+            KeyAccess::Reads => vec!["readonly"],
+            KeyAccess::Writes => vec!["write"],
+            KeyAccess::Grows => vec!["write", "denyoom"],
         };
         if self.needs_no_password {
             flags.push("no_auth");
@@ -102,9 +102,9 @@ impl Command {
     #[must_use]
     pub fn categories(&self) -> Vec<&'static str> {
         let mut categories = match self.access {
-            Access::None => Vec::new(),
-            Access::Reads => vec!["@read"],
-            Access::Writes | Access::Grows => vec!["@write"],
+            KeyAccess::None => Vec::new(),
+            KeyAccess::Reads => vec!["@read"],
+            KeyAccess::Writes | KeyAccess::Grows => vec!["@write"],
         };
         categories.push(match self.group {
             "string" => "@string",
@@ -112,7 +112,7 @@ impl Command {
             "sorted-set" => "@sortedset",
             "transactions" => "@transaction",
             "connection" => "@connection",
-            "generic" | "server" if self.access != Access::None => "@keyspace",
+            "generic" | "server" if self.access != KeyAccess::None => "@keyspace",
             "generic" => "@connection",
             _ => "@admin",
         });
@@ -164,26 +164,26 @@ const fn command(
 #[derive(Clone, Copy)]
 struct Role {
     group: &'static str,
-    access: Access,
+    access: KeyAccess,
 }
 
-const STRING_READ: Role = Role { group: "string", access: Access::Reads };
-const STRING_WRITE: Role = Role { group: "string", access: Access::Writes };
-const STRING_GROWTH: Role = Role { group: "string", access: Access::Grows };
-const KEY_READ: Role = Role { group: "generic", access: Access::Reads };
-const KEY_WRITE: Role = Role { group: "generic", access: Access::Writes };
-const HASH_READ: Role = Role { group: "hash", access: Access::Reads };
-const HASH_WRITE: Role = Role { group: "hash", access: Access::Writes };
-const HASH_GROWTH: Role = Role { group: "hash", access: Access::Grows };
-const SET_READ: Role = Role { group: "sorted-set", access: Access::Reads };
-const SET_WRITE: Role = Role { group: "sorted-set", access: Access::Writes };
-const SET_GROWTH: Role = Role { group: "sorted-set", access: Access::Grows };
-const GENERIC: Role = Role { group: "generic", access: Access::None };
-const TRANSACTIONS: Role = Role { group: "transactions", access: Access::None };
-const CONNECTION: Role = Role { group: "connection", access: Access::None };
-const SERVER: Role = Role { group: "server", access: Access::None };
-const SERVER_READ: Role = Role { group: "server", access: Access::Reads };
-const SERVER_WRITE: Role = Role { group: "server", access: Access::Writes };
+const STRING_READ: Role = Role { group: "string", access: KeyAccess::Reads };
+const STRING_WRITE: Role = Role { group: "string", access: KeyAccess::Writes };
+const STRING_GROWTH: Role = Role { group: "string", access: KeyAccess::Grows };
+const KEY_READ: Role = Role { group: "generic", access: KeyAccess::Reads };
+const KEY_WRITE: Role = Role { group: "generic", access: KeyAccess::Writes };
+const HASH_READ: Role = Role { group: "hash", access: KeyAccess::Reads };
+const HASH_WRITE: Role = Role { group: "hash", access: KeyAccess::Writes };
+const HASH_GROWTH: Role = Role { group: "hash", access: KeyAccess::Grows };
+const SET_READ: Role = Role { group: "sorted-set", access: KeyAccess::Reads };
+const SET_WRITE: Role = Role { group: "sorted-set", access: KeyAccess::Writes };
+const SET_GROWTH: Role = Role { group: "sorted-set", access: KeyAccess::Grows };
+const GENERIC: Role = Role { group: "generic", access: KeyAccess::None };
+const TRANSACTIONS: Role = Role { group: "transactions", access: KeyAccess::None };
+const CONNECTION: Role = Role { group: "connection", access: KeyAccess::None };
+const SERVER: Role = Role { group: "server", access: KeyAccess::None };
+const SERVER_READ: Role = Role { group: "server", access: KeyAccess::Reads };
+const SERVER_WRITE: Role = Role { group: "server", access: KeyAccess::Writes };
 
 /// All commands.
 #[rustfmt::skip]

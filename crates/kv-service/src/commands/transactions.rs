@@ -1,16 +1,18 @@
 use super::execute::fail;
 use super::table::find;
-use super::{Context, MANY};
+use super::{CommandResult, Context, MANY};
 use crate::failure::{Failure, said};
 use crate::resp::{Args, Reply};
 use crate::session::Transaction;
 
-type Done = Result<(), Failure>;
-
 /// The most bytes of a connection's watched keys; the last one may exceed it.
 const MAX_WATCHED: usize = 1 << 20;
 
-pub(super) fn multi(context: &mut Context<'_>, _: Args<'_>, reply: &mut Reply<'_>) -> Done {
+pub(super) fn multi(
+    context: &mut Context<'_>,
+    _: Args<'_>,
+    reply: &mut Reply<'_>,
+) -> CommandResult {
     if context.session.transaction.is_some() {
         return Err(said("ERR MULTI calls can not be nested"));
     }
@@ -20,7 +22,11 @@ pub(super) fn multi(context: &mut Context<'_>, _: Args<'_>, reply: &mut Reply<'_
     Ok(())
 }
 
-pub(super) fn discard(context: &mut Context<'_>, _: Args<'_>, reply: &mut Reply<'_>) -> Done {
+pub(super) fn discard(
+    context: &mut Context<'_>,
+    _: Args<'_>,
+    reply: &mut Reply<'_>,
+) -> CommandResult {
     if context.session.transaction.take().is_none() {
         return Err(said("ERR DISCARD without MULTI"));
     }
@@ -30,7 +36,11 @@ pub(super) fn discard(context: &mut Context<'_>, _: Args<'_>, reply: &mut Reply<
     Ok(())
 }
 
-pub(super) fn watch(context: &mut Context<'_>, args: Args<'_>, reply: &mut Reply<'_>) -> Done {
+pub(super) fn watch(
+    context: &mut Context<'_>,
+    args: Args<'_>,
+    reply: &mut Reply<'_>,
+) -> CommandResult {
     if context.session.transaction.is_some() {
         return Err(said("ERR WATCH inside MULTI is not allowed"));
     }
@@ -54,13 +64,17 @@ pub(super) fn watch(context: &mut Context<'_>, args: Args<'_>, reply: &mut Reply
     Ok(())
 }
 
-pub(super) fn unwatch(context: &mut Context<'_>, _: Args<'_>, reply: &mut Reply<'_>) -> Done {
+pub(super) fn unwatch(
+    context: &mut Context<'_>,
+    _: Args<'_>,
+    reply: &mut Reply<'_>,
+) -> CommandResult {
     context.session.forget_watched(&context.shared.watches);
     reply.simple("OK");
     Ok(())
 }
 
-pub(super) fn exec(context: &mut Context<'_>, _: Args<'_>, reply: &mut Reply<'_>) -> Done {
+pub(super) fn exec(context: &mut Context<'_>, _: Args<'_>, reply: &mut Reply<'_>) -> CommandResult {
     let Some(transaction) = context.session.transaction.take() else {
         return Err(said("ERR EXEC without MULTI"));
     };
@@ -80,7 +94,11 @@ pub(super) fn exec(context: &mut Context<'_>, _: Args<'_>, reply: &mut Reply<'_>
     done
 }
 
-fn run(context: &mut Context<'_>, transaction: &Transaction, reply: &mut Reply<'_>) -> Done {
+fn run(
+    context: &mut Context<'_>,
+    transaction: &Transaction,
+    reply: &mut Reply<'_>,
+) -> CommandResult {
     let before = reply.len();
     context.transact(|context| {
         reply.truncate(before);

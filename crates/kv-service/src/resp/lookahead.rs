@@ -1,6 +1,6 @@
 //! Finds the keys of requests that are not yet parsed.
 
-use super::length;
+use super::length::{self, LengthLine};
 
 /// Requests with more arguments are skipped.
 const MAX_ARGS: usize = 16;
@@ -11,13 +11,13 @@ const MAX_ARGS: usize = 16;
 /// [parser](super::RequestParser) decides what a request is.
 #[must_use]
 pub fn first_key(bytes: &[u8]) -> Option<(&[u8], usize)> {
-    let (count, mut at) = line(bytes, 0, b'*')?;
+    let LengthLine { length: count, next: mut at } = line(bytes, 0, b'*')?;
     let mut key = 0..0;
     if count > MAX_ARGS {
         return None;
     }
     for index in 0..count {
-        let (len, begin) = line(bytes, at, b'$')?;
+        let LengthLine { length: len, next: begin } = line(bytes, at, b'$')?;
         at = begin + len + 2;
         if index == 1 {
             key = begin..begin + len;
@@ -26,9 +26,9 @@ pub fn first_key(bytes: &[u8]) -> Option<(&[u8], usize)> {
     (at <= bytes.len()).then(|| (&bytes[key], at))
 }
 
-/// The length in the line at `at`, which begins with `kind`, and the offset of the next line.
+/// The length in the line at `at`, which begins with `kind`.
 #[inline]
-fn line(bytes: &[u8], at: usize, kind: u8) -> Option<(usize, usize)> {
+fn line(bytes: &[u8], at: usize, kind: u8) -> Option<LengthLine> {
     (*bytes.get(at)? == kind).then(|| length::short(bytes, at + 1))?
 }
 

@@ -8,4 +8,6 @@ mod request;
 
 pub use lookahead::first_key;
 pub use reply::Reply;
-pub use request::{Args, Limits, Parsed, ProtocolError, RequestParser, UNAUTHENTICATED_REQUEST};
+pub use request::{
+    Args, Parsed, ProtocolError, RequestLimits, RequestParser, UNAUTHENTICATED_REQUEST,
+};

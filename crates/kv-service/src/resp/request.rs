@@ -2,7 +2,8 @@
 
 use std::ops::Range;
 
-use super::{inline, length};
+use super::inline;
+use super::length::{self, LengthLine};
 
 /// The most arguments of a request.
 const MAX_ARGS: i64 = 1024 * 1024;
@@ -26,7 +27,7 @@ pub struct ProtocolError(String);
 
 /// The limits of a connection's requests.
 #[derive(Clone, Copy, Debug)]
-pub struct Limits {
+pub struct RequestLimits {
     /// A longer argument cannot be part of any entry: its bytes are skipped as they arrive.
     pub kept_bytes: usize,
     /// The client is not authenticated, so the lower limits hold.
@@ -84,7 +85,7 @@ impl RequestParser {
     ///
     /// # Errors
     /// The bytes are not a request, or an unauthenticated peer's request is too long.
-    pub fn parse(&mut self, bytes: &[u8], limits: Limits) -> Result<Parsed, ProtocolError> {
+    pub fn parse(&mut self, bytes: &[u8], limits: RequestLimits) -> Result<Parsed, ProtocolError> {
         if !limits.is_unauthenticated_peer {
             return self.parse_some(bytes, limits);
         }
@@ -97,7 +98,7 @@ impl RequestParser {
         }
     }
 
-    fn parse_some(&mut self, bytes: &[u8], limits: Limits) -> Result<Parsed, ProtocolError> {
+    fn parse_some(&mut self, bytes: &[u8], limits: RequestLimits) -> Result<Parsed, ProtocolError> {
         if self.missing == 0 {
             match bytes.first() {
                 None => return Ok(Parsed::More),
@@ -132,7 +133,7 @@ impl RequestParser {
     fn parse_argument(
         &mut self,
         bytes: &[u8],
-        limits: Limits,
+        limits: RequestLimits,
     ) -> Result<Option<Parsed>, ProtocolError> {
         let len = match self.bulk {
             Some(len) => len,
@@ -187,7 +188,7 @@ impl RequestParser {
     }
 
     /// Parses an inline request, as a person types it.
-    fn parse_line(&mut self, bytes: &[u8], limits: Limits) -> Result<Parsed, ProtocolError> {
+    fn parse_line(&mut self, bytes: &[u8], limits: RequestLimits) -> Result<Parsed, ProtocolError> {
         let Some(end) = bytes.iter().take(MAX_LINE).position(|byte| *byte == b'\n') else {
             if bytes.len() >= MAX_LINE {
                 return Err(error("too big inline request"));
@@ -256,7 +257,7 @@ fn number(
     what: &str,
 ) -> Result<Option<(Option<i64>, usize)>, ProtocolError> {
     match length::short(bytes, at) {
-        Some((length, next)) => Ok(Some((i64::try_from(length).ok(), next))),
+        Some(LengthLine { length, next }) => Ok(Some((i64::try_from(length).ok(), next))),
         None => long_number(bytes, at, what),
     }
 }
@@ -327,7 +328,7 @@ impl<'a> Args<'a> {
 mod tests {
     use super::*;
 
-    const LIMITS: Limits = Limits { kept_bytes: 100, is_unauthenticated_peer: false };
+    const LIMITS: RequestLimits = RequestLimits { kept_bytes: 100, is_unauthenticated_peer: false };
 
     fn words(bytes: &[u8]) -> Vec<Vec<u8>> {
         let mut parser = RequestParser::default();
@@ -396,7 +397,7 @@ mod tests {
         ] {
             assert_eq!(refused(bytes), format!("Protocol error: {text}"));
         }
-        let unauthenticated_peer = Limits { is_unauthenticated_peer: true, ..LIMITS };
+        let unauthenticated_peer = RequestLimits { is_unauthenticated_peer: true, ..LIMITS };
         let parse =
             |bytes| RequestParser::default().parse(bytes, unauthenticated_peer).unwrap_err();
         assert_eq!(
@@ -407,7 +408,7 @@ mod tests {
         assert_eq!(bulk, "Protocol error: unauthenticated bulk length");
         let line = parse(b"a b c d e f g h i j k\n").to_string();
         assert_eq!(line, "Protocol error: unauthenticated multibulk length");
-        let unauthenticated_peer = Limits { kept_bytes: 1 << 20, ..unauthenticated_peer };
+        let unauthenticated_peer = RequestLimits { kept_bytes: 1 << 20, ..unauthenticated_peer };
         let long = |request: &[u8], is_refused: bool| {
             let mut parser = RequestParser::default();
             let refused =

@@ -7,10 +7,12 @@ use super::input::{Filled, Input};
 use super::stream::Stream;
 use crate::activity::OutputSpace;
 use crate::client_memory::ClientMemory;
-use crate::commands::{Context, Outcome, execute};
-use crate::resp::{Limits, Parsed, Reply, RequestParser, UNAUTHENTICATED_REQUEST, first_key};
+use crate::commands::{CommandOutcome, Context, execute};
+use crate::resp::{
+    Parsed, Reply, RequestLimits, RequestParser, UNAUTHENTICATED_REQUEST, first_key,
+};
 use crate::session::{Session, Transaction};
-use crate::shared::Shared;
+use crate::shared::ServiceState;
 use crate::store::Store;
 
 /// While more bytes of answers than this wait to be sent, no further command is executed.
@@ -191,7 +193,7 @@ impl Connection {
     }
 
     /// Reads, executes requests and sends answers, as far as that is possible without blocking.
-    pub(super) fn serve(&mut self, desk: &mut Desk, shared: &Shared) -> Next {
+    pub(super) fn serve(&mut self, desk: &mut Desk, shared: &ServiceState) -> Next {
         if self.output.capacity() == 0 {
             self.output = std::mem::take(&mut desk.output);
         }
@@ -221,7 +223,7 @@ impl Connection {
         }
     }
 
-    fn try_serve(&mut self, desk: &mut Desk, shared: &Shared) -> io::Result<Next> {
+    fn try_serve(&mut self, desk: &mut Desk, shared: &ServiceState) -> io::Result<Next> {
         match self.session.answers_at {
             // A timer will serve the connection.
             Some(at) if desk.now < at => return Ok(Next::Wait),
@@ -276,7 +278,7 @@ impl Connection {
 
     /// Executes the requests that have arrived, until too many answers wait. Returns whether there
     /// may be more requests.
-    fn work(&mut self, desk: &mut Desk, shared: &Shared) -> bool {
+    fn work(&mut self, desk: &mut Desk, shared: &ServiceState) -> bool {
         if self.input.bytes().is_empty() {
             return false;
         }
@@ -296,7 +298,7 @@ impl Connection {
             && !context.session.ends
             && context.session.answers_at.is_none()
         {
-            let limits = Limits {
+            let limits = RequestLimits {
                 kept_bytes: shared.longest_entry,
                 is_unauthenticated_peer: !context.session.is_known,
             };
@@ -319,7 +321,7 @@ impl Connection {
                     } else {
                         let args = parser.args(bytes);
                         if !args.is_empty()
-                            && execute(&mut context, args, &mut reply) == Outcome::TakesLong
+                            && execute(&mut context, args, &mut reply) == CommandOutcome::TakesLong
                         {
                             long = Some(Transaction::of(args));
                         }

@@ -2,10 +2,10 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use super::mailbox::Mailbox;
-use crate::commands::{Context, Outcome, execute};
+use crate::commands::{CommandOutcome, Context, execute};
 use crate::resp::Reply;
 use crate::session::{Session, Transaction};
-use crate::shared::Shared;
+use crate::shared::ServiceState;
 use crate::store::Store;
 
 /// The number of threads for long commands: while one executes a command that takes minutes, the
@@ -27,7 +27,7 @@ pub(super) struct Long {
 
 /// The result of a long command.
 #[derive(Debug)]
-pub(super) struct Done {
+pub(super) struct LongCommandDone {
     pub(super) index: usize,
     pub(super) session: Session,
     /// The answer.
@@ -52,7 +52,7 @@ pub struct LongThread {
     store: Store,
     /// The index of its metrics.
     thread: usize,
-    shared: Arc<Shared>,
+    shared: Arc<ServiceState>,
     mailboxes: Arc<[Mailbox]>,
 }
 
@@ -60,7 +60,7 @@ impl LongThread {
     /// The threads, one for each store, and the channel to them.
     pub fn prepare(
         stores: [Store; LONG_THREADS],
-        shared: &Arc<Shared>,
+        shared: &Arc<ServiceState>,
         mailboxes: &Arc<[Mailbox]>,
     ) -> (ToLong, Vec<Self>) {
         let (sender, waiting) = channel();
@@ -97,14 +97,14 @@ impl LongThread {
                 thread: self.thread,
                 others_wait: false,
             };
-            if execute(&mut context, args, &mut reply) == Outcome::TakesLong {
+            if execute(&mut context, args, &mut reply) == CommandOutcome::TakesLong {
                 reply.error("ERR the command was not done: report this as a defect");
             }
         }
         let posted = self
             .mailboxes
             .get(thread)
-            .map(|mailbox| mailbox.post_done(Done { index, session, output }));
+            .map(|mailbox| mailbox.post_done(LongCommandDone { index, session, output }));
         if let Some(Err(error)) = posted {
             tracing::warn!("a thread can't be woken: {error}");
         }

@@ -4,7 +4,7 @@ use std::sync::{Mutex, PoisonError};
 use mio::{Poll, Token, Waker};
 use rackpool_sync::atomic::{AtomicUsize, Ordering};
 
-use super::long_commands::Done;
+use super::long_commands::LongCommandDone;
 use super::stream::Stream;
 
 /// Connections and results on their way to a thread that serves connections.
@@ -13,7 +13,7 @@ pub struct Mailbox {
     /// New connections.
     waiting: Mutex<Vec<Stream>>,
     /// Results of long commands.
-    done: Mutex<Vec<Done>>,
+    done: Mutex<Vec<LongCommandDone>>,
     waker: Waker,
     /// The number of the thread's connections, including those on their way.
     load: AtomicUsize,
@@ -44,13 +44,13 @@ impl Mailbox {
     }
 
     /// Hands the result of a long command to the thread.
-    pub(super) fn post_done(&self, done: Done) -> io::Result<()> {
+    pub(super) fn post_done(&self, done: LongCommandDone) -> io::Result<()> {
         self.done.lock().unwrap_or_else(PoisonError::into_inner).push(done);
         self.wake()
     }
 
     /// Takes the results of long commands.
-    pub(super) fn take_done(&self) -> Vec<Done> {
+    pub(super) fn take_done(&self) -> Vec<LongCommandDone> {
         std::mem::take(&mut *self.done.lock().unwrap_or_else(PoisonError::into_inner))
     }
 

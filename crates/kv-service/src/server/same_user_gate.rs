@@ -7,7 +7,7 @@ use mio::{Events, Poll, Token};
 use super::listeners::Listeners;
 use super::mailbox::Mailbox;
 use super::stream::Stream;
-use crate::shared::Shared;
+use crate::shared::ServiceState;
 
 const TCP: Token = Token(0);
 const UNIX: Token = Token(1);
@@ -16,7 +16,7 @@ const TICK: Duration = Duration::from_millis(100);
 /// The least time between two log lines about denied clients.
 const QUIET: Duration = Duration::from_secs(1);
 
-fn lock(shared: &Shared) -> MutexGuard<'_, Option<Listeners>> {
+fn lock(shared: &ServiceState) -> MutexGuard<'_, Option<Listeners>> {
     shared.listeners.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -24,7 +24,7 @@ fn lock(shared: &Shared) -> MutexGuard<'_, Option<Listeners>> {
 #[derive(Debug)]
 pub struct Door {
     poll: Poll,
-    shared: Arc<Shared>,
+    shared: Arc<ServiceState>,
     mailboxes: Arc<[Mailbox]>,
     /// The index of its metrics.
     thread: usize,
@@ -34,7 +34,11 @@ pub struct Door {
 
 impl Door {
     /// Registers the listening sockets of the service.
-    pub fn new(shared: Arc<Shared>, mailboxes: Arc<[Mailbox]>, thread: usize) -> io::Result<Self> {
+    pub fn new(
+        shared: Arc<ServiceState>,
+        mailboxes: Arc<[Mailbox]>,
+        thread: usize,
+    ) -> io::Result<Self> {
         let poll = Poll::new()?;
         if let Some(listeners) = &mut *lock(&shared) {
             listeners.register(poll.registry(), [TCP, UNIX])?;

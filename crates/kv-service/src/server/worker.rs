@@ -11,11 +11,11 @@ use rackpool_sync::atomic::{AtomicU64, Ordering};
 use slab::Slab;
 
 use super::connection::{AHEAD, Connection, Desk, Next};
-use super::long_commands::{Done, Long, ToLong};
+use super::long_commands::{Long, LongCommandDone, ToLong};
 use super::mailbox::Mailbox;
 use super::stream::Stream;
 use crate::session::Session;
-use crate::shared::{Client, Shared};
+use crate::shared::{Client, ServiceState};
 use crate::store::Store;
 
 const WAKER: Token = Token(usize::MAX);
@@ -37,17 +37,27 @@ static NEXT_ID: AtomicU64 = AtomicU64::new(1);
 pub struct Worker {
     poll: Poll,
     desk: Desk,
-    shared: Arc<Shared>,
+    shared: Arc<ServiceState>,
     connections: Slab<Connection>,
     /// Connections to serve before the next wait.
     ready: Vec<usize>,
-    /// When to serve connections whose answers are delayed: time, index and id of each.
-    timers: BinaryHeap<Reverse<(Instant, usize, u64)>>,
+    /// When to serve connections whose answers are delayed.
+    timers: BinaryHeap<Reverse<Timer>>,
     mailboxes: Arc<[Mailbox]>,
     /// The channel to the threads for long commands.
     to_long: ToLong,
     /// The value of [`Clients::kills`](crate::shared::Clients::kills) at the last check.
     kills: u64,
+}
+
+/// When to serve a connection. Timers are ordered by time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Timer {
+    at: Instant,
+    /// The connection's index.
+    index: usize,
+    /// The connection's id: its index may be reused.
+    id: u64,
 }
 
 impl Worker {
@@ -63,7 +73,7 @@ impl Worker {
         poll: Poll,
         thread: usize,
         store: Store,
-        shared: Arc<Shared>,
+        shared: Arc<ServiceState>,
         mailboxes: Arc<[Mailbox]>,
         to_long: ToLong,
     ) -> Self {
@@ -94,7 +104,7 @@ impl Worker {
         while !self.shared.has_to_end() {
             let now = Instant::now();
             let wait = if self.ready.is_empty() && looks == 0 {
-                let next = self.timers.peek().map(|Reverse((at, ..))| *at);
+                let next = self.timers.peek().map(|Reverse(timer)| timer.at);
                 next.map_or(TICK, |next| TICK.min(next.saturating_duration_since(now)))
             } else {
                 Duration::ZERO
@@ -175,7 +185,9 @@ impl Worker {
         match next {
             Next::Wait => self.await_room(index),
             Next::Again => self.ready.push(index),
-            Next::At(at) => self.timers.push(Reverse((at, index, connection.session.id))),
+            Next::At(at) => {
+                self.timers.push(Reverse(Timer { at, index, id: connection.session.id }));
+            }
             Next::Close => self.close(index),
         }
         if self.shared.client_memory.is_exceeded() {
@@ -205,7 +217,7 @@ impl Worker {
 
     /// Makes connections ready whose timer has expired.
     fn ring_timers(&mut self) {
-        while let Some(Reverse((at, index, id))) = self.timers.peek().copied() {
+        while let Some(Reverse(Timer { at, index, id })) = self.timers.peek().copied() {
             if Instant::now() < at {
                 return;
             }
@@ -218,7 +230,7 @@ impl Worker {
     }
 
     /// Takes the result of a long command; drops it if its connection was closed meanwhile.
-    fn come_back(&mut self, Done { index, mut session, output }: Done) {
+    fn come_back(&mut self, LongCommandDone { index, mut session, output }: LongCommandDone) {
         let connection = self.connections.get_mut(index);
         match connection.filter(|connection| connection.session.id == session.id) {
             Some(connection) => {

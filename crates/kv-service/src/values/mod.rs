@@ -15,7 +15,7 @@
 pub mod hash;
 
 use rackpool_kv::ordered::MapId;
-use rackpool_kv::{Entry, Kind};
+use rackpool_kv::{Entry, ValueKind};
 
 use crate::failure::{DAMAGED, Failure, WRONG_TYPE};
 
@@ -23,19 +23,20 @@ use crate::failure::{DAMAGED, Failure, WRONG_TYPE};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Family {
     /// The elements are in the value. Left for *growing* when a change makes it too large.
-    pub small: Kind,
+    pub small: ValueKind,
     /// The elements are in the value and are being copied to a map. Left for *large* by the commit
     /// of the growth, or for *small* by any other change. A kill leaves it; the sweep deletes the
     /// map once the key no longer names it.
-    pub growing: Kind,
+    pub growing: ValueKind,
     /// The elements are in the map. Stays until the key is deleted or gets another value.
-    pub large: Kind,
+    pub large: ValueKind,
 }
 
 /// Hashes.
-pub const HASH: Family = Family { small: Kind(1), growing: Kind(3), large: Kind(5) };
+pub const HASH: Family = Family { small: ValueKind(1), growing: ValueKind(3), large: ValueKind(5) };
 /// Sorted sets.
-pub const SORTED_SET: Family = Family { small: Kind(2), growing: Kind(4), large: Kind(6) };
+pub const SORTED_SET: Family =
+    Family { small: ValueKind(2), growing: ValueKind(4), large: ValueKind(6) };
 
 /// The location of a collection's elements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,7 +56,7 @@ impl Family {
 
     /// The location of the elements of a value of this kind; an error if it is of another type.
     #[inline]
-    pub fn body(self, kind: Kind, value: &[u8]) -> Result<Body<'_>, Failure> {
+    pub fn body(self, kind: ValueKind, value: &[u8]) -> Result<Body<'_>, Failure> {
         if kind == self.small {
             return Ok(Body::Small(value));
         }
@@ -72,7 +73,7 @@ impl Family {
 
 /// The map that a value names, if any.
 #[must_use]
-pub fn map_of(kind: Kind, value: &[u8]) -> Option<MapId> {
+pub fn map_of(kind: ValueKind, value: &[u8]) -> Option<MapId> {
     value.first_chunk().filter(|_| names_map(kind)).map(|id| MapId::from_bytes(*id))
 }
 
@@ -80,7 +81,7 @@ pub fn map_of(kind: Kind, value: &[u8]) -> Option<MapId> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LargeMap {
     /// The kind of large collection.
-    pub kind: Kind,
+    pub kind: ValueKind,
     /// The map.
     pub id: MapId,
 }
@@ -98,21 +99,21 @@ pub fn large_map(entry: Entry<'_>) -> Option<LargeMap> {
 
 /// Whether values of this kind name a map.
 #[must_use]
-pub fn names_map(kind: Kind) -> bool {
+pub fn names_map(kind: ValueKind) -> bool {
     [HASH, SORTED_SET].iter().any(|family| kind == family.growing || kind == family.large)
 }
 
 /// Whether the elements of values of this kind are in a map.
 #[must_use]
-pub fn is_large(kind: Kind) -> bool {
+pub fn is_large(kind: ValueKind) -> bool {
     kind == HASH.large || kind == SORTED_SET.large
 }
 
 /// The answer of `TYPE`.
 #[must_use]
-pub fn name(kind: Kind) -> &'static str {
+pub fn name(kind: ValueKind) -> &'static str {
     let is = |family: Family| [family.small, family.growing, family.large].contains(&kind);
-    if kind == Kind::STRING {
+    if kind == ValueKind::STRING {
         "string"
     } else if is(HASH) {
         "hash"
@@ -125,7 +126,7 @@ pub fn name(kind: Kind) -> &'static str {
 
 /// The answer of `OBJECT ENCODING` for a value that is not a string.
 #[must_use]
-pub fn encoding(kind: Kind) -> &'static str {
+pub fn encoding(kind: ValueKind) -> &'static str {
     if kind == HASH.large {
         "hashtable"
     } else if kind == SORTED_SET.large {

@@ -1,7 +1,7 @@
-use crate::entry::Change;
+use crate::entry::EntryChange;
 use crate::memory::Memory;
 use crate::ordered::id::{NodeId, SplitHalf, node_key};
-use crate::ordered::node::Node;
+use crate::ordered::node::MapNode;
 use crate::ordered::{MapId, OrderedError, OrderedMap, OrderedMaps};
 
 impl<M: Memory> OrderedMap<'_, M> {
@@ -35,13 +35,13 @@ impl<M: Memory> OrderedMaps<M> {
         &mut self,
         map: MapId,
         id: NodeId,
-    ) -> Result<Option<Node>, OrderedError<M::Error>> {
+    ) -> Result<Option<MapNode>, OrderedError<M::Error>> {
         let mut taken = None;
         self.handle.modify(&node_key(map, id), |entry, _| {
             taken = entry.map(|entry| entry.value.to_vec());
-            Change::Delete
+            EntryChange::Delete
         })?;
-        let decoded = taken.map(Node::decode).transpose();
+        let decoded = taken.map(MapNode::decode).transpose();
         decoded.map_err(|what| OrderedError::Damaged { map, what })
     }
 
@@ -51,7 +51,7 @@ impl<M: Memory> OrderedMaps<M> {
         &mut self,
         map: MapId,
         first: NodeId,
-        leftmost: &Node,
+        leftmost: &MapNode,
     ) -> Result<u64, OrderedError<M::Error>> {
         let (mut id, mut next) = (first, None);
         let mut entries = 0;

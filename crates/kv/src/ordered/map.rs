@@ -1,12 +1,18 @@
 use std::sync::Arc;
 
 use crate::memory::Memory;
-use crate::ordered::node::Node;
-use crate::ordered::search::Target;
-use crate::ordered::{Direction, MapId, OrderedError, OrderedMaps, Range};
+use crate::ordered::node::MapNode;
+use crate::ordered::search::SearchTarget;
+use crate::ordered::{Direction, KeyRange, MapId, OrderedError, OrderedMaps};
 
-/// A key and its value.
-pub type Pair = (Vec<u8>, Vec<u8>);
+/// An entry of an ordered map.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MapEntry {
+    /// The key.
+    pub key: Vec<u8>,
+    /// The value.
+    pub value: Vec<u8>,
+}
 
 /// An ordered map from byte strings, in lexicographic order, to values.
 ///
@@ -43,7 +49,7 @@ impl<M: Memory> OrderedMap<'_, M> {
     /// key is present; if it is absent, `value` is empty.
     pub fn get(&mut self, key: &[u8], value: &mut Vec<u8>) -> Result<bool, OrderedError<M::Error>> {
         value.clear();
-        let leaf = self.find(Target::At(key), 0)?.node;
+        let leaf = self.find(SearchTarget::At(key), 0)?.node;
         let found = leaf.search(key);
         if let Ok(index) = found {
             value.extend_from_slice(leaf.value(index));
@@ -74,8 +80,8 @@ impl<M: Memory> OrderedMap<'_, M> {
         mut change: impl FnMut(Option<&[u8]>) -> MapChange,
     ) -> Result<Option<Vec<u8>>, OrderedError<M::Error>> {
         loop {
-            let found = self.find(Target::At(key), 0)?;
-            let leaf: &Node = &found.node;
+            let found = self.find(SearchTarget::At(key), 0)?;
+            let leaf: &MapNode = &found.node;
             let place = leaf.search(key);
             let old = place.ok().map(|index| leaf.value(index));
             let new = match (change(old), place) {
@@ -85,8 +91,8 @@ impl<M: Memory> OrderedMap<'_, M> {
                 (MapChange::Remove, Ok(index)) => leaf.with(index, 1, None),
                 (MapChange::Put(value), place) => {
                     self.check_size(key, &value)?;
-                    let before = old.map_or(0, |old| Node::entry_bytes(key, old));
-                    let more = Node::entry_bytes(key, &value).saturating_sub(before);
+                    let before = old.map_or(0, |old| MapNode::entry_bytes(key, old));
+                    let more = MapNode::entry_bytes(key, &value).saturating_sub(before);
                     if leaf.must_split_for(more) {
                         self.split(found.id, &Arc::clone(&found.node))?;
                         continue;
@@ -104,19 +110,19 @@ impl<M: Memory> OrderedMap<'_, M> {
     }
 
     /// The entry with the least key.
-    pub fn first(&mut self) -> Result<Option<Pair>, OrderedError<M::Error>> {
-        Ok(self.range(&Range::ALL, Direction::Forward, 1)?.pop())
+    pub fn first(&mut self) -> Result<Option<MapEntry>, OrderedError<M::Error>> {
+        Ok(self.range(&KeyRange::ALL, Direction::Forward, 1)?.pop())
     }
 
     /// The entry with the greatest key.
-    pub fn last(&mut self) -> Result<Option<Pair>, OrderedError<M::Error>> {
-        Ok(self.range(&Range::ALL, Direction::Backward, 1)?.pop())
+    pub fn last(&mut self) -> Result<Option<MapEntry>, OrderedError<M::Error>> {
+        Ok(self.range(&KeyRange::ALL, Direction::Backward, 1)?.pop())
     }
 
     fn check_size(&self, key: &[u8], value: &[u8]) -> Result<(), OrderedError<M::Error>> {
         let page = self.maps.handle.shared.memory.page_bytes();
         let max = usize::try_from(page / 4).unwrap_or(usize::MAX);
-        if key.len() <= usize::from(u16::MAX) && Node::entry_bytes(key, value) <= max {
+        if key.len() <= usize::from(u16::MAX) && MapNode::entry_bytes(key, value) <= max {
             return Ok(());
         }
         let (key_bytes, value_bytes) = (key.len(), value.len());

@@ -5,26 +5,26 @@ use crate::error::KvError;
 use crate::handle::Handle;
 use crate::memory::Memory;
 use crate::ordered::id::{NodeId, node_key};
-use crate::ordered::node::{Frame, Node};
+use crate::ordered::node::{MapNode, NodeHeader};
 use crate::ordered::{MapId, OrderedError, OrderedMap};
 
 /// One thread's access to the ordered maps of a node table: a [`Handle`] of the table, which has no
 /// other entries, and cached copies of inner nodes.
 ///
 /// ```
-/// use rackpool_kv::ordered::{Direction, MapId, OrderedError, OrderedMaps, Range};
-/// use rackpool_kv::{Memory, Options, Table};
+/// use rackpool_kv::ordered::{Direction, MapId, OrderedError, OrderedMaps, KeyRange};
+/// use rackpool_kv::{Memory, TableOptions, Table};
 ///
 /// fn demo<M: Memory>(pool: M) -> Result<(), OrderedError<M::Error>> {
-///     let table = Table::create(pool, &Options::default())?;
+///     let table = Table::create(pool, &TableOptions::default())?;
 ///     let mut maps = OrderedMaps::new(table.handle());
 ///     let id = MapId::random();
 ///     maps.create(id, b"its owner")?;
 ///     let mut map = maps.map(id);
 ///     map.insert(b"rack", b"7")?;
 ///     map.insert(b"page", b"12")?;
-///     let pairs = map.range(&Range::ALL, Direction::Forward, 10)?;
-///     assert_eq!(pairs[0], (b"page".to_vec(), b"12".to_vec()));
+///     let entries = map.range(&KeyRange::ALL, Direction::Forward, 10)?;
+///     assert_eq!((&entries[0].key[..], &entries[0].value[..]), (&b"page"[..], &b"12"[..]));
 ///     map.destroy()?;
 ///     Ok(())
 /// }
@@ -32,7 +32,7 @@ use crate::ordered::{MapId, OrderedError, OrderedMap};
 #[derive(Debug)]
 pub struct OrderedMaps<M> {
     pub(super) handle: Handle<M>,
-    inner: HashMap<(MapId, NodeId), Arc<Node>>,
+    inner: HashMap<(MapId, NodeId), Arc<MapNode>>,
     /// The number of leaves that walks may still read; `None`: no limit.
     leaves: Option<u32>,
 }
@@ -53,8 +53,8 @@ impl<M: Memory> OrderedMaps<M> {
     /// `id` before this call.
     pub fn create(&mut self, id: MapId, owner: &[u8]) -> Result<bool, OrderedError<M::Error>> {
         let frame =
-            Frame { level: 0, version: 0, birth: 0, splits: 0, low: &[], right: None, owner };
-        let root = Node::encode(&frame, std::iter::empty());
+            NodeHeader { level: 0, version: 0, birth: 0, splits: 0, low: &[], right: None, owner };
+        let root = MapNode::encode(&frame, std::iter::empty());
         Ok(self.handle.insert(&node_key(id, NodeId::ROOT), &root)?)
     }
 
@@ -100,7 +100,7 @@ impl<M: Memory> OrderedMaps<M> {
         &mut self,
         map: MapId,
         node: NodeId,
-    ) -> Result<Option<Arc<Node>>, OrderedError<M::Error>> {
+    ) -> Result<Option<Arc<MapNode>>, OrderedError<M::Error>> {
         let found = self.read_unkept(map, node)?.map(Arc::new);
         if let Some(found) = &found
             && found.level() > 0
@@ -120,16 +120,16 @@ impl<M: Memory> OrderedMaps<M> {
         &mut self,
         map: MapId,
         node: NodeId,
-    ) -> Result<Option<Node>, OrderedError<M::Error>> {
+    ) -> Result<Option<MapNode>, OrderedError<M::Error>> {
         let mut bytes = Vec::new();
         if !self.handle.get(&node_key(map, node), &mut bytes)? {
             return Ok(None);
         }
-        Node::decode(bytes).map(Some).map_err(|what| OrderedError::Damaged { map, what })
+        MapNode::decode(bytes).map(Some).map_err(|what| OrderedError::Damaged { map, what })
     }
 
     /// The cached copy of an inner node, which may be stale.
-    pub(super) fn copy(&self, map: MapId, node: NodeId) -> Option<Arc<Node>> {
+    pub(super) fn copy(&self, map: MapId, node: NodeId) -> Option<Arc<MapNode>> {
         self.inner.get(&(map, node)).cloned()
     }
 
@@ -148,7 +148,7 @@ impl<M: Memory> OrderedMaps<M> {
         &mut self,
         map: MapId,
         node: NodeId,
-        old: &Node,
+        old: &MapNode,
         new: &[u8],
     ) -> Result<bool, KvError<M::Error>> {
         self.handle.compare_and_put(&node_key(map, node), Some(old.bytes()), new)

@@ -21,7 +21,7 @@ mod sweep;
 
 pub use error::OrderedError;
 pub use id::MapId;
-pub use map::{MapChange, OrderedMap, Pair};
+pub use map::{MapChange, MapEntry, OrderedMap};
 pub use maps::OrderedMaps;
-pub use range::{Direction, Range};
+pub use range::{Direction, KeyRange};
 pub use sweep::{MapSweep, Swept};

@@ -4,16 +4,16 @@ use crate::ordered::id::NodeId;
 
 /// One node of a tree, with the bytes that were read.
 #[derive(Clone, Debug)]
-pub(super) struct Node {
+pub(super) struct MapNode {
     bytes: Vec<u8>,
     low: Range<usize>,
     high: Option<Range<usize>>,
-    entries: Vec<Entry>,
+    entries: Vec<EntryPosition>,
 }
 
 /// The position of an entry in its node.
 #[derive(Clone, Copy, Debug)]
-struct Entry {
+struct EntryPosition {
     at: usize,
     key_len: usize,
     value_len: usize,
@@ -21,7 +21,7 @@ struct Entry {
 
 /// All of a node but its entries.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Frame<'a> {
+pub(super) struct NodeHeader<'a> {
     pub(super) level: u8,
     pub(super) version: u64,
     /// The version that the split node had when this half was put.
@@ -51,7 +51,7 @@ const LOW_LEN: usize = 48;
 const HIGH_LEN: usize = 52;
 const OWNER_LEN: usize = 56;
 
-impl Node {
+impl MapNode {
     /// A longer node is split, if it has more than one entry. With its key and the object's header
     /// this is 2 KiB, which the table reads at once.
     pub(super) const SPLIT_BYTES: usize = 2048 - 32 - 32;
@@ -104,7 +104,7 @@ impl Node {
 
     /// Encodes a node with these entries.
     pub(super) fn encode<'a>(
-        frame: &Frame<'_>,
+        frame: &NodeHeader<'_>,
         entries: impl Iterator<Item = (&'a [u8], &'a [u8])>,
     ) -> Vec<u8> {
         let mut bytes = vec![0; HEADER];
@@ -191,8 +191,8 @@ impl Node {
     }
 
     /// All of the node but its entries.
-    pub(super) fn frame(&self) -> Frame<'_> {
-        Frame {
+    pub(super) fn frame(&self) -> NodeHeader<'_> {
+        NodeHeader {
             level: self.level(),
             version: self.version(),
             birth: self.birth(),
@@ -233,12 +233,12 @@ impl Node {
     }
 
     pub(super) fn key(&self, index: usize) -> &[u8] {
-        let Entry { at, key_len, .. } = self.entries[index];
+        let EntryPosition { at, key_len, .. } = self.entries[index];
         &self.bytes[at + PREFIX..at + PREFIX + key_len]
     }
 
     pub(super) fn value(&self, index: usize) -> &[u8] {
-        let Entry { at, key_len, value_len } = self.entries[index];
+        let EntryPosition { at, key_len, value_len } = self.entries[index];
         let start = at + PREFIX + key_len;
         &self.bytes[start..start + value_len]
     }
@@ -295,7 +295,11 @@ impl Node {
 }
 
 /// Finds `count` entries that fill `bytes` from offset `at` to the end.
-fn entries_in(bytes: &[u8], mut at: usize, count: usize) -> Result<Vec<Entry>, &'static str> {
+fn entries_in(
+    bytes: &[u8],
+    mut at: usize,
+    count: usize,
+) -> Result<Vec<EntryPosition>, &'static str> {
     let left = "a node's entries leave it";
     if count > (bytes.len() - at) / PREFIX {
         return Err(left);
@@ -310,7 +314,7 @@ fn entries_in(bytes: &[u8], mut at: usize, count: usize) -> Result<Vec<Entry>, &
         if end > bytes.len() {
             return Err(left);
         }
-        entries.push(Entry { at, key_len, value_len });
+        entries.push(EntryPosition { at, key_len, value_len });
         at = end;
     }
     if at == bytes.len() { Ok(entries) } else { Err("a node is longer than its entries") }

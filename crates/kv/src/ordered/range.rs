@@ -4,14 +4,14 @@ use std::sync::Arc;
 use xxhash_rust::xxh3::xxh3_64;
 
 use crate::memory::Memory;
-use crate::ordered::map::Pair;
-use crate::ordered::node::Node;
-use crate::ordered::search::Target;
+use crate::ordered::map::MapEntry;
+use crate::ordered::node::MapNode;
+use crate::ordered::search::SearchTarget;
 use crate::ordered::{OrderedError, OrderedMap};
 
 /// A range of keys in lexicographic order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Range<'a> {
+pub struct KeyRange<'a> {
     /// The lower bound.
     pub from: Bound<&'a [u8]>,
     /// The upper bound.
@@ -27,12 +27,12 @@ pub enum Direction {
     Backward,
 }
 
-impl Range<'_> {
+impl KeyRange<'_> {
     /// All keys.
     pub const ALL: Self = Self { from: Bound::Unbounded, to: Bound::Unbounded };
 
     /// The indices of a node's entries that are in the range.
-    fn within(&self, node: &Node) -> std::ops::Range<usize> {
+    fn within(&self, node: &MapNode) -> std::ops::Range<usize> {
         let start = node.partition_point(|key| match self.from {
             Bound::Included(from) => key < from,
             Bound::Excluded(from) => key <= from,
@@ -72,25 +72,29 @@ impl<M: Memory> OrderedMap<'_, M> {
     /// be seen or not.
     pub fn range(
         &mut self,
-        range: &Range<'_>,
+        range: &KeyRange<'_>,
         direction: Direction,
         limit: usize,
-    ) -> Result<Vec<Pair>, OrderedError<M::Error>> {
-        let mut pairs = Vec::new();
+    ) -> Result<Vec<MapEntry>, OrderedError<M::Error>> {
+        let mut entries = Vec::new();
         if limit > 0 {
             self.visit(range, direction, |key, value| {
-                pairs.push((key.to_vec(), value.to_vec()));
-                if pairs.len() < limit { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+                entries.push(MapEntry { key: key.to_vec(), value: value.to_vec() });
+                if entries.len() < limit {
+                    ControlFlow::Continue(())
+                } else {
+                    ControlFlow::Break(())
+                }
             })?;
         }
-        Ok(pairs)
+        Ok(entries)
     }
 
     /// Calls `visit` with each entry of a range, in order, until it breaks. The guarantees are
     /// those of [`range`](Self::range).
     pub fn visit(
         &mut self,
-        range: &Range<'_>,
+        range: &KeyRange<'_>,
         direction: Direction,
         mut visit: impl FnMut(&[u8], &[u8]) -> ControlFlow<()>,
     ) -> Result<(), OrderedError<M::Error>> {
@@ -105,7 +109,7 @@ impl<M: Memory> OrderedMap<'_, M> {
     }
 
     /// Counts the entries of a range. It reads each leaf of the range.
-    pub fn count(&mut self, range: &Range<'_>) -> Result<u64, OrderedError<M::Error>> {
+    pub fn count(&mut self, range: &KeyRange<'_>) -> Result<u64, OrderedError<M::Error>> {
         let mut count = 0;
         self.forward(range, |_, within| {
             count += within.len() as u64;
@@ -118,7 +122,7 @@ impl<M: Memory> OrderedMap<'_, M> {
     /// 2^-64. It may also differ without a change. It reads each leaf.
     pub fn fingerprint(&mut self) -> Result<u64, OrderedError<M::Error>> {
         let mut fingerprint = 0;
-        self.forward(&Range::ALL, |leaf, _| {
+        self.forward(&KeyRange::ALL, |leaf, _| {
             // Each change increments the version of its leaf, so no leaf's content recurs.
             let words = [fingerprint, leaf.version(), leaf.birth(), xxh3_64(leaf.low())];
             fingerprint = xxh3_64(words.map(u64::to_le_bytes).as_flattened());
@@ -129,14 +133,14 @@ impl<M: Memory> OrderedMap<'_, M> {
 
     fn forward(
         &mut self,
-        range: &Range<'_>,
-        mut visit: impl FnMut(&Node, std::ops::Range<usize>) -> ControlFlow<()>,
+        range: &KeyRange<'_>,
+        mut visit: impl FnMut(&MapNode, std::ops::Range<usize>) -> ControlFlow<()>,
     ) -> Result<(), OrderedError<M::Error>> {
         let first = match range.from {
             Bound::Included(from) | Bound::Excluded(from) => from,
             Bound::Unbounded => &[],
         };
-        let mut leaf = self.find(Target::At(first), 0)?.node;
+        let mut leaf = self.find(SearchTarget::At(first), 0)?.node;
         loop {
             self.maps.count_leaf(self.id)?;
             if visit(&leaf, range.within(&leaf)).is_break() {
@@ -156,13 +160,13 @@ impl<M: Memory> OrderedMap<'_, M> {
 
     fn backward(
         &mut self,
-        range: &Range<'_>,
-        mut visit: impl FnMut(&Node, std::ops::Range<usize>) -> ControlFlow<()>,
+        range: &KeyRange<'_>,
+        mut visit: impl FnMut(&MapNode, std::ops::Range<usize>) -> ControlFlow<()>,
     ) -> Result<(), OrderedError<M::Error>> {
         let target = match range.to {
-            Bound::Included(to) => Target::At(to),
-            Bound::Excluded(to) => Target::Before(to),
-            Bound::Unbounded => Target::End,
+            Bound::Included(to) => SearchTarget::At(to),
+            Bound::Excluded(to) => SearchTarget::Before(to),
+            Bound::Unbounded => SearchTarget::End,
         };
         let mut leaf = self.find(target, 0)?.node;
         loop {
@@ -174,7 +178,7 @@ impl<M: Memory> OrderedMap<'_, M> {
             if above.low().is_empty() {
                 return Ok(());
             }
-            leaf = self.find(Target::Before(above.low()), 0)?.node;
+            leaf = self.find(SearchTarget::Before(above.low()), 0)?.node;
             if leaf.low() >= above.low() {
                 return Err(self.damaged("a leaf's sibling begins elsewhere"));
             }

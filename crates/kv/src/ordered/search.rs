@@ -2,12 +2,12 @@ use std::sync::Arc;
 
 use crate::memory::Memory;
 use crate::ordered::id::NodeId;
-use crate::ordered::node::Node;
+use crate::ordered::node::MapNode;
 use crate::ordered::{OrderedError, OrderedMap};
 
 /// The target of a search.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Target<'a> {
+pub(super) enum SearchTarget<'a> {
     /// The node that covers this key.
     At(&'a [u8]),
     /// The node that covers the keys just below this one.
@@ -16,7 +16,7 @@ pub(super) enum Target<'a> {
     End,
 }
 
-impl Target<'_> {
+impl SearchTarget<'_> {
     /// Whether the target is to the right of a node that ends at `high`.
     fn is_right_of(self, high: &[u8]) -> bool {
         match self {
@@ -27,7 +27,7 @@ impl Target<'_> {
     }
 
     /// The entry of an inner node that leads to the target.
-    fn child_index(self, node: &Node) -> usize {
+    fn child_index(self, node: &MapNode) -> usize {
         let up_to = match self {
             Self::At(key) => node.partition_point(|other| other <= key),
             Self::Before(key) => node.partition_point(|other| other < key),
@@ -47,10 +47,10 @@ pub(super) struct Missed {
 
 /// The result of a search.
 #[derive(Debug)]
-pub(super) struct Found {
+pub(super) struct FoundNode {
     pub(super) id: NodeId,
     /// The node as it was read from the table.
-    pub(super) node: Arc<Node>,
+    pub(super) node: Arc<MapNode>,
     pub(super) missed: Vec<Missed>,
 }
 
@@ -58,9 +58,9 @@ impl<M: Memory> OrderedMap<'_, M> {
     /// Finds the node at `level` that contains `target`.
     pub(super) fn find(
         &mut self,
-        target: Target<'_>,
+        target: SearchTarget<'_>,
         level: u8,
-    ) -> Result<Found, OrderedError<M::Error>> {
+    ) -> Result<FoundNode, OrderedError<M::Error>> {
         let mut missed = Vec::new();
         let mut id = NodeId::ROOT;
         let mut node = self.step(id, level)?;
@@ -77,7 +77,7 @@ impl<M: Memory> OrderedMap<'_, M> {
                     missed.push(Missed { level: node.level(), low: high.to_vec(), id: right });
                     self.step_to(right, level, node.level(), high)?
                 }
-                _ if node.level() == level => return Ok(Found { id, node, missed }),
+                _ if node.level() == level => return Ok(FoundNode { id, node, missed }),
                 _ => {
                     let index = target.child_index(&node);
                     parent = Some(id);
@@ -100,7 +100,7 @@ impl<M: Memory> OrderedMap<'_, M> {
         target_level: u8,
         level: u8,
         low: &[u8],
-    ) -> Result<Arc<Node>, OrderedError<M::Error>> {
+    ) -> Result<Arc<MapNode>, OrderedError<M::Error>> {
         let node = self.step(id, target_level)?;
         if node.level() != level || node.low() != low {
             return Err(self.damaged("a node leads to one that is not beside or below it"));
@@ -109,7 +109,11 @@ impl<M: Memory> OrderedMap<'_, M> {
     }
 
     /// A node, from the cache if it is above the target's level.
-    fn step(&mut self, id: NodeId, target_level: u8) -> Result<Arc<Node>, OrderedError<M::Error>> {
+    fn step(
+        &mut self,
+        id: NodeId,
+        target_level: u8,
+    ) -> Result<Arc<MapNode>, OrderedError<M::Error>> {
         match self.maps.copy(self.id, id) {
             Some(copy) if copy.level() > target_level => Ok(copy),
             _ => self.fetch(id),
@@ -117,7 +121,7 @@ impl<M: Memory> OrderedMap<'_, M> {
     }
 
     /// Reads a node that must exist while the map does.
-    pub(super) fn fetch(&mut self, id: NodeId) -> Result<Arc<Node>, OrderedError<M::Error>> {
+    pub(super) fn fetch(&mut self, id: NodeId) -> Result<Arc<MapNode>, OrderedError<M::Error>> {
         if let Some(node) = self.maps.read(self.id, id)? {
             return Ok(node);
         }

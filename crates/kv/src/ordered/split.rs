@@ -1,13 +1,17 @@
 use crate::error::KvError;
 use crate::memory::Memory;
 use crate::ordered::id::{NodeId, SplitHalf, node_key};
-use crate::ordered::node::{Frame, Node};
-use crate::ordered::search::{Missed, Target};
+use crate::ordered::node::{MapNode, NodeHeader};
+use crate::ordered::search::{Missed, SearchTarget};
 use crate::ordered::{OrderedError, OrderedMap};
 
 impl<M: Memory> OrderedMap<'_, M> {
     /// Splits a node, unless it has changed.
-    pub(super) fn split(&mut self, id: NodeId, node: &Node) -> Result<(), OrderedError<M::Error>> {
+    pub(super) fn split(
+        &mut self,
+        id: NodeId,
+        node: &MapNode,
+    ) -> Result<(), OrderedError<M::Error>> {
         let Some(index) = node.split_index() else { return Ok(()) };
         if id == NodeId::ROOT {
             return self.grow(node, index);
@@ -15,14 +19,14 @@ impl<M: Memory> OrderedMap<'_, M> {
         let right = id.of_half(node.splits(), SplitHalf::Right);
         let separator = node.separator(index);
         let half = half_of(node, separator, node.right());
-        let half = Node::encode(&half, node.entries(index..node.len()));
-        let left = Frame {
+        let half = MapNode::encode(&half, node.entries(index..node.len()));
+        let left = NodeHeader {
             version: node.version().wrapping_add(1),
             splits: node.splits().wrapping_add(1),
             right: Some((separator, right)),
             ..node.frame()
         };
-        let left = Node::encode(&left, node.entries(0..index));
+        let left = MapNode::encode(&left, node.entries(0..index));
         if !self.put_half(right, &half, node.birth_of_half())? {
             return self.check_changed(id, node);
         }
@@ -34,22 +38,22 @@ impl<M: Memory> OrderedMap<'_, M> {
     }
 
     /// Splits the root: makes it an inner node with two children, unless it has changed.
-    fn grow(&mut self, root: &Node, index: usize) -> Result<(), OrderedError<M::Error>> {
+    fn grow(&mut self, root: &MapNode, index: usize) -> Result<(), OrderedError<M::Error>> {
         let [left, right] = [SplitHalf::Left, SplitHalf::Right]
             .map(|half| NodeId::ROOT.of_half(root.splits(), half));
         let separator = root.separator(index);
         let left_half = half_of(root, root.low(), Some((separator, right)));
-        let left_half = Node::encode(&left_half, root.entries(0..index));
+        let left_half = MapNode::encode(&left_half, root.entries(0..index));
         let right_half = half_of(root, separator, None);
-        let right_half = Node::encode(&right_half, root.entries(index..root.len()));
-        let grown = Frame {
+        let right_half = MapNode::encode(&right_half, root.entries(index..root.len()));
+        let grown = NodeHeader {
             level: root.level().saturating_add(1),
             version: root.version().wrapping_add(1),
             splits: root.splits().wrapping_add(1),
             ..root.frame()
         };
         let children = [(root.low(), &left.as_bytes()[..]), (separator, &right.as_bytes()[..])];
-        let grown = Node::encode(&grown, children.into_iter());
+        let grown = MapNode::encode(&grown, children.into_iter());
         let birth = root.birth_of_half();
         let put =
             self.put_half(left, &left_half, birth)? && self.put_half(right, &right_half, birth)?;
@@ -64,7 +68,7 @@ impl<M: Memory> OrderedMap<'_, M> {
 
     /// A half with a higher birth proves that the node has changed; if it has not, the map is
     /// damaged.
-    fn check_changed(&mut self, id: NodeId, node: &Node) -> Result<(), OrderedError<M::Error>> {
+    fn check_changed(&mut self, id: NodeId, node: &MapNode) -> Result<(), OrderedError<M::Error>> {
         match self.maps.read(self.id, id)? {
             Some(now) if now.bytes() == node.bytes() => {
                 Err(self.damaged("a node is older than what was split off it"))
@@ -98,7 +102,7 @@ impl<M: Memory> OrderedMap<'_, M> {
     fn replace(
         &mut self,
         id: NodeId,
-        node: &Node,
+        node: &MapNode,
         new: &[u8],
     ) -> Result<bool, OrderedError<M::Error>> {
         let done = known(self.maps.swap(self.id, id, node, new))?;
@@ -123,11 +127,11 @@ impl<M: Memory> OrderedMap<'_, M> {
     /// Inserts a separator into the parent, unless it is there.
     fn add_separator(&mut self, missed: &Missed) -> Result<(), OrderedError<M::Error>> {
         loop {
-            let found = self.find(Target::At(&missed.low), missed.level.saturating_add(1))?;
+            let found = self.find(SearchTarget::At(&missed.low), missed.level.saturating_add(1))?;
             let parent = &found.node;
             let Err(index) = parent.search(&missed.low) else { return Ok(()) };
             let child = &missed.id.as_bytes()[..];
-            if parent.must_split_for(Node::entry_bytes(&missed.low, child)) {
+            if parent.must_split_for(MapNode::entry_bytes(&missed.low, child)) {
                 self.split(found.id, parent)?;
                 continue;
             }
@@ -150,9 +154,9 @@ impl<M: Memory> OrderedMap<'_, M> {
 }
 
 /// The header of a half of `node`.
-fn half_of<'a>(node: &Node, low: &'a [u8], right: Option<(&'a [u8], NodeId)>) -> Frame<'a> {
+fn half_of<'a>(node: &MapNode, low: &'a [u8], right: Option<(&'a [u8], NodeId)>) -> NodeHeader<'a> {
     let (level, birth) = (node.level(), node.birth_of_half());
-    Frame { level, version: 0, birth, splits: 0, low, right, owner: &[] }
+    NodeHeader { level, version: 0, birth, splits: 0, low, right, owner: &[] }
 }
 
 /// Treats an unknown outcome as false, for steps that are checked again.

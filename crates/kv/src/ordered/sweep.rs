@@ -1,10 +1,10 @@
 use std::collections::HashSet;
 
+use crate::entries::round::Round;
 use crate::error::KvError;
 use crate::memory::Memory;
 use crate::ordered::id::{NodeId, node_key, parse_key};
 use crate::ordered::{MapId, OrderedError, OrderedMaps};
-use crate::round::Round;
 
 /// The most maps that a sweep remembers as owned: 1 MiB at 16 B each.
 const MAX_OWNED: usize = 1 << 16;

@@ -2,7 +2,7 @@
 
 use std::ops::Bound;
 
-use crate::ordered::Range;
+use crate::ordered::KeyRange;
 use crate::sorted_set::{Score, ScoreRange};
 
 const TRUTH: u8 = 0;
@@ -18,7 +18,7 @@ pub(super) struct Truth {
 
 /// The state of an order entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum State {
+pub(super) enum OrderEntryState {
     /// A change is about to store this truth. The entry counts only if the truth matches. Left for
     /// *sure* after the commit, or removed if it fails. A kill leaves the entry.
     Tentative = 0,
@@ -48,7 +48,7 @@ impl Truth {
     }
 }
 
-impl State {
+impl OrderEntryState {
     pub(super) fn encode(self) -> Vec<u8> {
         vec![self as u8]
     }
@@ -69,8 +69,8 @@ pub(super) fn truth_key(member: &[u8]) -> Vec<u8> {
 }
 
 /// The range of the truth entries.
-pub(super) const TRUTHS: Range<'_> =
-    Range { from: Bound::Unbounded, to: Bound::Excluded(&[ORDER]) };
+pub(super) const TRUTHS: KeyRange<'_> =
+    KeyRange { from: Bound::Unbounded, to: Bound::Excluded(&[ORDER]) };
 
 /// The key of the order entry for a truth of a member.
 pub(super) fn order_key(member: &[u8], truth: Truth) -> Vec<u8> {
@@ -108,9 +108,16 @@ pub(super) fn parse_order_key(key: &[u8]) -> Option<(Vec<u8>, Truth)> {
     Some((member, Truth { score, nonce: u64::from_be_bytes(*nonce) }))
 }
 
-/// The keys of the order entries of a range of scores: lower bound (included) and upper bound
-/// (excluded).
-pub(super) fn order_bounds(range: &ScoreRange) -> (Vec<u8>, Vec<u8>) {
+/// The keys of the order entries of a range of scores.
+pub(super) struct OrderBounds {
+    /// The lower bound, included.
+    pub(super) from: Vec<u8>,
+    /// The upper bound, excluded.
+    pub(super) to: Vec<u8>,
+}
+
+/// The bounds of the order entries of a range of scores.
+pub(super) fn order_bounds(range: &ScoreRange) -> OrderBounds {
     // No score has all bits set; that would be a NaN.
     let from = match range.min {
         Bound::Included(min) => score_key(min.ordered_bits()),
@@ -122,7 +129,7 @@ pub(super) fn order_bounds(range: &ScoreRange) -> (Vec<u8>, Vec<u8>) {
         Bound::Excluded(max) => score_key(max.ordered_bits()),
         Bound::Unbounded => vec![ORDER + 1],
     };
-    (from, to)
+    OrderBounds { from, to }
 }
 
 fn score_key(bits: u64) -> Vec<u8> {

@@ -1,8 +1,8 @@
 use crate::memory::Memory;
 use crate::ordered::{MapChange, OrderedError, OrderedMap};
-use crate::sorted_set::keys::{State, TRUTHS, Truth, order_key, truth_key};
-use crate::sorted_set::rule::Wanted;
-use crate::sorted_set::{Outcome, Rule, Score};
+use crate::sorted_set::keys::{OrderEntryState, TRUTHS, Truth, order_key, truth_key};
+use crate::sorted_set::rule::ScoreChange;
+use crate::sorted_set::{Score, ScoreOutcome, ScoreRule};
 
 /// A sorted set of any size on an ordered map of its own.
 ///
@@ -31,9 +31,9 @@ impl<'a, M: Memory> SortedSet<'a, M> {
         &mut self,
         member: &[u8],
         score: Score,
-        rule: Rule,
-    ) -> Result<Outcome, OrderedError<M::Error>> {
-        self.set(member, Wanted::Set(score), rule)
+        rule: ScoreRule,
+    ) -> Result<ScoreOutcome, OrderedError<M::Error>> {
+        self.set(member, ScoreChange::Set(score), rule)
     }
 
     /// Adds `by` to the score of `member`, or to 0 if it is absent, if `rule` allows it.
@@ -41,21 +41,21 @@ impl<'a, M: Memory> SortedSet<'a, M> {
         &mut self,
         member: &[u8],
         by: Score,
-        rule: Rule,
-    ) -> Result<Outcome, OrderedError<M::Error>> {
-        self.set(member, Wanted::Add(by), rule)
+        rule: ScoreRule,
+    ) -> Result<ScoreOutcome, OrderedError<M::Error>> {
+        self.set(member, ScoreChange::Add(by), rule)
     }
 
     fn set(
         &mut self,
         member: &[u8],
-        wanted: Wanted,
-        rule: Rule,
-    ) -> Result<Outcome, OrderedError<M::Error>> {
+        wanted: ScoreChange,
+        rule: ScoreRule,
+    ) -> Result<ScoreOutcome, OrderedError<M::Error>> {
         loop {
             let truth = self.truth(member)?;
             let outcome = rule.decide(truth.map(|truth| truth.score), wanted);
-            let (Outcome::Added(score) | Outcome::Changed(score)) = outcome else {
+            let (ScoreOutcome::Added(score) | ScoreOutcome::Changed(score)) = outcome else {
                 return Ok(outcome);
             };
             if self.change(member, truth, Some(Truth::new(score)))? {
@@ -120,7 +120,7 @@ impl<'a, M: Memory> SortedSet<'a, M> {
         let old_key = old.map(|truth| order_key(member, truth));
         let new_key = new.map(|truth| order_key(member, truth));
         if let Some(key) = &new_key {
-            self.map.insert(key, &State::Tentative.encode())?;
+            self.map.insert(key, &OrderEntryState::Tentative.encode())?;
         }
         let result = self.change_truth(member, old_key.as_deref(), old, new);
         match &result {
@@ -128,7 +128,7 @@ impl<'a, M: Memory> SortedSet<'a, M> {
             // *sure*.
             Ok(true) => {
                 if let Some(key) = &new_key {
-                    let _ = self.move_on(key, State::Tentative, State::Sure);
+                    let _ = self.move_on(key, OrderEntryState::Tentative, OrderEntryState::Sure);
                 }
                 old_key.inspect(|key| drop(self.map.remove(key)));
             }
@@ -147,9 +147,11 @@ impl<'a, M: Memory> SortedSet<'a, M> {
         new: Option<Truth>,
     ) -> Result<bool, OrderedError<M::Error>> {
         if let Some(key) = old_key {
-            self.map.update(key, |state| match state.and_then(State::decode) {
-                Some(State::Tentative | State::Sure) => MapChange::Put(State::Closing.encode()),
-                Some(State::Closing) | None => MapChange::Keep,
+            self.map.update(key, |state| match state.and_then(OrderEntryState::decode) {
+                Some(OrderEntryState::Tentative | OrderEntryState::Sure) => {
+                    MapChange::Put(OrderEntryState::Closing.encode())
+                }
+                Some(OrderEntryState::Closing) | None => MapChange::Keep,
             })?;
         }
         let expected = old.map(Truth::encode);
@@ -169,10 +171,10 @@ impl<'a, M: Memory> SortedSet<'a, M> {
     fn move_on(
         &mut self,
         key: &[u8],
-        from: State,
-        to: State,
+        from: OrderEntryState,
+        to: OrderEntryState,
     ) -> Result<(), OrderedError<M::Error>> {
-        let change = |state: Option<&[u8]>| match state.and_then(State::decode) {
+        let change = |state: Option<&[u8]>| match state.and_then(OrderEntryState::decode) {
             Some(state) if state == from => MapChange::Put(to.encode()),
             _ => MapChange::Keep,
         };

@@ -17,7 +17,7 @@ mod small;
 mod walk;
 
 pub use large::SortedSet;
-pub use rule::{Existing, Order, Outcome, Rule};
+pub use rule::{Existing, ScoreOrder, ScoreOutcome, ScoreRule};
 pub use score::{Score, ScoreRange};
 pub use small::SmallSet;
 

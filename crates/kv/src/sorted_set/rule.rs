@@ -2,11 +2,11 @@ use crate::sorted_set::Score;
 
 /// Restricts which members get a new score.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Rule {
+pub struct ScoreRule {
     /// The restriction by presence.
     pub existing: Existing,
     /// The restriction of present members by their old score.
-    pub order: Order,
+    pub order: ScoreOrder,
 }
 
 /// Whether absent members are added and present members changed.
@@ -23,7 +23,7 @@ pub enum Existing {
 
 /// The required relation of a member's new score to its old one. Absent members are added anyway.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Order {
+pub enum ScoreOrder {
     /// Any.
     #[default]
     Any,
@@ -35,7 +35,7 @@ pub enum Order {
 
 /// The result of a change of one member.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Outcome {
+pub enum ScoreOutcome {
     /// The member was added with this score.
     Added(Score),
     /// The member's score changed to this one.
@@ -50,34 +50,34 @@ pub enum Outcome {
 
 /// The score to set, or the increment to add.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) enum Wanted {
+pub(super) enum ScoreChange {
     Set(Score),
     Add(Score),
 }
 
-impl Rule {
+impl ScoreRule {
     /// The outcome for a member with the score `old`; `None` if it is absent.
-    pub(super) fn decide(self, old: Option<Score>, wanted: Wanted) -> Outcome {
-        let (Wanted::Set(score) | Wanted::Add(score)) = wanted;
+    pub(super) fn decide(self, old: Option<Score>, wanted: ScoreChange) -> ScoreOutcome {
+        let (ScoreChange::Set(score) | ScoreChange::Add(score)) = wanted;
         let Some(old) = old else {
             return match self.existing {
-                Existing::OnlyOld => Outcome::Refused,
-                Existing::Any | Existing::OnlyNew => Outcome::Added(score),
+                Existing::OnlyOld => ScoreOutcome::Refused,
+                Existing::Any | Existing::OnlyNew => ScoreOutcome::Added(score),
             };
         };
         if self.existing == Existing::OnlyNew {
-            return Outcome::Refused;
+            return ScoreOutcome::Refused;
         }
         let new = match wanted {
-            Wanted::Set(score) => Some(score),
-            Wanted::Add(by) => Score::new(old.get() + by.get()),
+            ScoreChange::Set(score) => Some(score),
+            ScoreChange::Add(by) => Score::new(old.get() + by.get()),
         };
-        let Some(new) = new else { return Outcome::NotANumber };
+        let Some(new) = new else { return ScoreOutcome::NotANumber };
         match self.order {
-            Order::Greater if new <= old => Outcome::Refused,
-            Order::Less if new >= old => Outcome::Refused,
-            _ if new == old => Outcome::Same(new),
-            _ => Outcome::Changed(new),
+            ScoreOrder::Greater if new <= old => ScoreOutcome::Refused,
+            ScoreOrder::Less if new >= old => ScoreOutcome::Refused,
+            _ if new == old => ScoreOutcome::Same(new),
+            _ => ScoreOutcome::Changed(new),
         }
     }
 }

@@ -1,14 +1,14 @@
-use crate::sorted_set::rule::{Wanted, positions};
-use crate::sorted_set::{Outcome, Rule, Score, ScoreRange, Scored};
+use crate::sorted_set::rule::{ScoreChange, positions};
+use crate::sorted_set::{Score, ScoreOutcome, ScoreRange, ScoreRule, Scored};
 
 /// A sorted set in memory, to be kept in one value: decode, change, encode.
 ///
 /// ```
-/// use rackpool_kv::sorted_set::{Outcome, Rule, Score, ScoreRange, SmallSet};
+/// use rackpool_kv::sorted_set::{ScoreOutcome, ScoreRule, Score, ScoreRange, SmallSet};
 ///
 /// let mut set = SmallSet::default();
 /// let score = Score::new(2.5).ok_or("not a number")?;
-/// assert_eq!(set.add(b"page", score, Rule::default()), Outcome::Added(score));
+/// assert_eq!(set.add(b"page", score, ScoreRule::default()), ScoreOutcome::Added(score));
 /// let mut bytes = Vec::new();
 /// set.encode(&mut bytes);
 /// let read = SmallSet::decode(&bytes).ok_or("damaged")?;
@@ -89,19 +89,19 @@ impl SmallSet {
     }
 
     /// Sets the score of `member`, if `rule` allows it.
-    pub fn add(&mut self, member: &[u8], score: Score, rule: Rule) -> Outcome {
-        self.set(member, Wanted::Set(score), rule)
+    pub fn add(&mut self, member: &[u8], score: Score, rule: ScoreRule) -> ScoreOutcome {
+        self.set(member, ScoreChange::Set(score), rule)
     }
 
     /// Adds `by` to the score of `member`, or to 0 if it is absent, if `rule` allows it.
-    pub fn increment(&mut self, member: &[u8], by: Score, rule: Rule) -> Outcome {
-        self.set(member, Wanted::Add(by), rule)
+    pub fn increment(&mut self, member: &[u8], by: Score, rule: ScoreRule) -> ScoreOutcome {
+        self.set(member, ScoreChange::Add(by), rule)
     }
 
-    fn set(&mut self, member: &[u8], wanted: Wanted, rule: Rule) -> Outcome {
+    fn set(&mut self, member: &[u8], wanted: ScoreChange, rule: ScoreRule) -> ScoreOutcome {
         let place = self.place(member);
         let outcome = rule.decide(place.map(|at| self.members[at].1), wanted);
-        if let Outcome::Added(score) | Outcome::Changed(score) = outcome {
+        if let ScoreOutcome::Added(score) | ScoreOutcome::Changed(score) = outcome {
             place.inspect(|at| drop(self.members.remove(*at)));
             let scored = (member.to_vec(), score);
             let at = self.members.partition_point(|other| order(other) < order(&scored));

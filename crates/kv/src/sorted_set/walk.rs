@@ -1,8 +1,8 @@
 use std::ops::{Bound, ControlFlow};
 
 use crate::memory::Memory;
-use crate::ordered::{Direction, OrderedError, Range};
-use crate::sorted_set::keys::{State, order_bounds, parse_order_key};
+use crate::ordered::{Direction, KeyRange, MapEntry, OrderedError};
+use crate::sorted_set::keys::{OrderBounds, OrderEntryState, order_bounds, parse_order_key};
 use crate::sorted_set::{ScoreRange, Scored, SortedSet};
 
 /// The most order entries that one read fetches.
@@ -20,7 +20,7 @@ pub(super) struct Stretch {
 
 impl Stretch {
     pub(super) fn new(range: &ScoreRange, reverse: bool) -> Self {
-        let (from, to) = order_bounds(range);
+        let OrderBounds { from, to } = order_bounds(range);
         let direction = if reverse { Direction::Backward } else { Direction::Forward };
         Self { from: Bound::Included(from), to: Bound::Excluded(to), direction }
     }
@@ -35,8 +35,8 @@ impl Stretch {
         Self { from: Bound::Excluded(key), ..self }
     }
 
-    fn range(&self) -> Range<'_> {
-        Range {
+    fn range(&self) -> KeyRange<'_> {
+        KeyRange {
             from: self.from.as_ref().map(|key| &key[..]),
             to: self.to.as_ref().map(|key| &key[..]),
         }
@@ -65,7 +65,7 @@ impl<M: Memory> SortedSet<'_, M> {
             let entries = self.map.range(&stretch.range(), stretch.direction, chunk)?;
             let is_last = entries.len() < chunk;
             let mut last = Vec::new();
-            for (key, state) in entries {
+            for MapEntry { key, value: state } in entries {
                 if let Some(scored) = self.confirmed(&key, &state)?
                     && visit(scored).is_break()
                 {
@@ -86,11 +86,12 @@ impl<M: Memory> SortedSet<'_, M> {
         key: &[u8],
         state: &[u8],
     ) -> Result<Option<Scored>, OrderedError<M::Error>> {
-        let (Some((member, truth)), Some(state)) = (parse_order_key(key), State::decode(state))
+        let (Some((member, truth)), Some(state)) =
+            (parse_order_key(key), OrderEntryState::decode(state))
         else {
             return Err(self.map.damaged("an order entry of a sorted set is none"));
         };
-        let counts = state == State::Sure || self.truth(&member)? == Some(truth);
+        let counts = state == OrderEntryState::Sure || self.truth(&member)? == Some(truth);
         Ok(counts.then_some((member, truth.score)))
     }
 
@@ -101,9 +102,9 @@ impl<M: Memory> SortedSet<'_, M> {
             let entries = self.map.range(&stretch.range(), stretch.direction, CHUNK)?;
             let is_last = entries.len() < CHUNK;
             let mut last = Vec::new();
-            for (key, state) in entries {
+            for MapEntry { key, value: state } in entries {
                 // A *tentative* entry may still come to count.
-                if State::decode(&state) == Some(State::Closing)
+                if OrderEntryState::decode(&state) == Some(OrderEntryState::Closing)
                     && self.confirmed(&key, &state)?.is_none()
                 {
                     self.map.remove(&key)?;

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use rackpool_kv::ordered::{Direction, MapChange, MapId, OrderedError, OrderedMaps, Range};
+use rackpool_kv::ordered::{Direction, KeyRange, MapChange, MapId, OrderedError, OrderedMaps};
 use rackpool_kv::{KvError, Table};
 
 use super::heap::{Heap, HeapError};
@@ -65,8 +65,8 @@ pub fn perform(maps: &mut OrderedMaps<Arc<Heap>>, key: u64, op: Op) -> Answer {
 
 /// The keys of the map in ascending order, read in `direction`.
 pub fn keys(maps: &mut OrderedMaps<Arc<Heap>>, direction: Direction) -> Vec<u64> {
-    let pairs = maps.map(MAP).range(&Range::ALL, direction, usize::MAX).unwrap();
-    let mut keys: Vec<u64> = pairs.iter().map(|(key, _)| key_of(key)).collect();
+    let entries = maps.map(MAP).range(&KeyRange::ALL, direction, usize::MAX).unwrap();
+    let mut keys: Vec<u64> = entries.iter().map(|entry| key_of(&entry.key)).collect();
     if direction == Direction::Backward {
         keys.reverse();
     }

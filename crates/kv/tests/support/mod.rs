@@ -14,13 +14,13 @@ pub mod trouble;
 use std::sync::Arc;
 use std::time::Duration;
 
-use rackpool_kv::{Handle, Memory, Options, Table};
+use rackpool_kv::{Handle, Memory, Table, TableOptions};
 
 use heap::Heap;
 
 /// A table of the smallest segments (24 slots), so that a few keys make it split.
 pub fn small_table(heap: &Arc<Heap>) -> Table<Arc<Heap>> {
-    let options = Options { max_depth: 8, segment_bytes: SEGMENT_BYTES };
+    let options = TableOptions { max_depth: 8, segment_bytes: SEGMENT_BYTES };
     Table::create(Arc::clone(heap), &options).unwrap().with_lock_wait(Duration::ZERO)
 }
 

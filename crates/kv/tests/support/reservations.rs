@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicI64, Ordering};
 
-use rackpool_kv::{GlobalAddr, PublishCas, PublishMode, Reservation};
+use rackpool_kv::{GlobalAddr, PublishCas, PublishMode, ReservedObject};
 
 use super::heap::Heap;
 use super::scheduler;
@@ -27,7 +27,7 @@ pub struct HeapReservation {
     pub(super) link: Option<PublishCas>,
 }
 
-impl Reservation for HeapReservation {
+impl ReservedObject for HeapReservation {
     fn addr(&self) -> GlobalAddr {
         GlobalAddr::from_raw(self.addr)
     }

@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::objects::Place;
+use crate::objects::NoteCell;
 
 const POOL: NonZeroU64 = NonZeroU64::MIN;
 
@@ -88,7 +88,7 @@ fn one_step(
             let record = &slot.reservations[0];
             let expected = stack.take();
             prop_assert_eq!(magazines.take(class, Some(record)), expected);
-            prop_assert_eq!(record.noted().map(Place::object), expected);
+            prop_assert_eq!(record.noted().map(NoteCell::object), expected);
             record.clear();
         }
         Step::Keep(object, false) => {
@@ -114,7 +114,7 @@ fn one_step(
             let fits = count.min(stack.capacity);
             prop_assert_eq!(magazines.fill(class), fits);
             stack.cells = objects[..fits].to_vec();
-            let left = slot.inbox.iter().map(Place::object).filter(|object| *object != 0);
+            let left = slot.inbox.iter().map(NoteCell::object).filter(|object| *object != 0);
             prop_assert_eq!(left.collect::<Vec<_>>(), &objects[fits..]);
             slot.inbox.iter().for_each(|cell| cell.set(0));
         }
@@ -150,7 +150,7 @@ proptest! {
             prop_assert_eq!(magazines.is_empty(), stack.cells.is_empty());
             // The next daemon or thread finds the same objects in the file.
             let slot = file.thread(0).unwrap();
-            let noted = slot.magazines.iter().flatten().map(Place::object);
+            let noted = slot.magazines.iter().flatten().map(NoteCell::object);
             let noted: Vec<u64> = noted.filter(|object| *object != 0).collect();
             let kept: Vec<u64> = stack.cells.iter().copied().filter(|object| *object != 0).collect();
             prop_assert_eq!(noted, kept);

@@ -10,8 +10,8 @@ fn request(call: u32) -> Request {
     Request { code: 3, cell: 5, thread: 700, call, life: u64::MAX - 1, arguments }
 }
 
-fn entries(count: usize) -> Vec<Entry> {
-    (0..count).map(|_| Entry::default()).collect()
+fn entries(count: usize) -> Vec<RingEntry> {
+    (0..count).map(|_| RingEntry::default()).collect()
 }
 
 fn pop(ring: &RequestRing<'_>, most: usize) -> Vec<u32> {
@@ -32,10 +32,10 @@ fn the_layout_is_the_documented_one() {
     assert_eq!((offset_of!(RingHeader, pushers), offset_of!(RingHeader, popper)), (0, 64));
     assert_eq!((offset_of!(PusherLine, tail), offset_of!(PusherLine, seen_head)), (0, 8));
     assert_eq!(offset_of!(PopperLine, head), 0);
-    assert_eq!(size_of::<Entry>(), 64);
-    assert_eq!((offset_of!(Entry, turn), offset_of!(Entry, header)), (0, 8));
-    assert_eq!((offset_of!(Entry, life), offset_of!(Entry, arguments)), (16, 24));
-    let entry = Entry::default();
+    assert_eq!(size_of::<RingEntry>(), 64);
+    assert_eq!((offset_of!(RingEntry, turn), offset_of!(RingEntry, header)), (0, 8));
+    assert_eq!((offset_of!(RingEntry, life), offset_of!(RingEntry, arguments)), (16, 24));
+    let entry = RingEntry::default();
     entry.write(&Request { code: 1, cell: 2, thread: 3, call: 4, ..request(0) });
     assert_eq!(entry.header.load(Ordering::Relaxed), 4 << 32 | 3 << 16 | 2 << 8 | 1);
 }
@@ -181,7 +181,7 @@ impl Queue {
 }
 
 /// A ring that has wrapped around until its next position is `start`.
-fn gone_round(header: &RingHeader, entries: &[Entry], start: u64) {
+fn gone_round(header: &RingHeader, entries: &[RingEntry], start: u64) {
     for past in (1..=entries.len() as u64).filter(|_| start != 0) {
         let position = start.wrapping_sub(past);
         let index = usize::try_from(position % entries.len() as u64).unwrap();
@@ -194,7 +194,7 @@ fn gone_round(header: &RingHeader, entries: &[Entry], start: u64) {
 
 fn one_step(
     step: Step,
-    (header, entries): (&RingHeader, &[Entry]),
+    (header, entries): (&RingHeader, &[RingEntry]),
     queue: &mut Queue,
 ) -> Result<(), TestCaseError> {
     // Each party makes its own `RequestRing` over the shared memory.

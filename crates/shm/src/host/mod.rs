@@ -15,7 +15,7 @@ pub use cards::RdmaPort;
 pub use huge_pages::{HugePage, HugePool, TransparentHuge};
 pub use memory_limit::MemoryLimit;
 pub use mounts::Mount;
-pub use nodes::Node;
+pub use nodes::NumaNode;
 
 /// The kernel's files: those of this computer, or of a folder that a test has written.
 #[derive(Clone, Debug, PartialEq, Eq)]

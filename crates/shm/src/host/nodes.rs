@@ -2,7 +2,7 @@ use super::{HostFiles, names_in, parse_list};
 
 /// A NUMA node.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Node {
+pub struct NumaNode {
     /// Node number.
     pub id: u32,
     /// Its processors; none for a memory-only node, such as CXL memory.
@@ -16,7 +16,7 @@ pub struct Node {
     pub distances: Vec<u32>,
 }
 
-impl Node {
+impl NumaNode {
     /// Returns true for a node with memory and no processors.
     #[must_use]
     pub const fn is_memory_only(&self) -> bool {
@@ -27,7 +27,7 @@ impl Node {
 impl HostFiles {
     /// The NUMA nodes in the order of their numbers; empty if the kernel reports none.
     #[must_use]
-    pub fn nodes(&self) -> Vec<Node> {
+    pub fn nodes(&self) -> Vec<NumaNode> {
         let folder = self.sys("devices/system/node");
         let mut ids: Vec<u32> = names_in(&folder)
             .iter()
@@ -37,12 +37,12 @@ impl HostFiles {
         ids.into_iter().map(|id| self.node(id)).collect()
     }
 
-    fn node(&self, id: u32) -> Node {
+    fn node(&self, id: u32) -> NumaNode {
         let file = |name: &str| {
             self.sys_text(format!("devices/system/node/node{id}/{name}")).unwrap_or_default()
         };
         let meminfo = file("meminfo");
-        Node {
+        NumaNode {
             id,
             cpus: parse_list(&file("cpulist")),
             memory_bytes: field_bytes(&meminfo, "MemTotal:"),
@@ -59,7 +59,7 @@ impl HostFiles {
     pub fn nearest_with_cpus(&self, node: u32) -> Option<u32> {
         let nodes = self.nodes();
         let from = nodes.iter().find(|found| found.id == node)?;
-        let distance = |other: &Node| {
+        let distance = |other: &NumaNode| {
             let at = nodes.iter().position(|found| found.id == other.id)?;
             from.distances.get(at).copied()
         };
@@ -71,7 +71,7 @@ impl HostFiles {
     }
 }
 
-/// The bytes of the field in a line `Node 0 <field> 123 kB`, whose unit is KiB.
+/// The bytes of the field in a line `NumaNode 0 <field> 123 kB`, whose unit is KiB.
 fn field_bytes(meminfo: &str, field: &str) -> u64 {
     let value = |line: &str| {
         let mut words = line.split_whitespace().skip_while(|word| *word != field).skip(1);

@@ -1,6 +1,7 @@
 //! The pages that back a mapping, according to `/proc/self/smaps`.
 
 use std::io;
+use std::ops::Range;
 
 use crate::Mapping;
 
@@ -40,8 +41,8 @@ fn parse(smaps: &str, base: u64, len: u64) -> Backing {
     for line in smaps.lines() {
         let mut words = line.split_ascii_whitespace();
         let (Some(first), second) = (words.next(), words.next()) else { continue };
-        if let Some((start, end)) = area(first) {
-            inside = start < base.saturating_add(len) && end > base;
+        if let Some(area) = area(first) {
+            inside = area.start < base.saturating_add(len) && area.end > base;
             continue;
         }
         let kib = second.and_then(|kib| kib.parse::<u64>().ok());
@@ -63,9 +64,9 @@ fn parse(smaps: &str, base: u64, len: u64) -> Backing {
 }
 
 /// Parses the address range of an area, the first word of its first line.
-fn area(word: &str) -> Option<(u64, u64)> {
+fn area(word: &str) -> Option<Range<u64>> {
     let (start, end) = word.split_once('-')?;
-    Some((u64::from_str_radix(start, 16).ok()?, u64::from_str_radix(end, 16).ok()?))
+    Some(u64::from_str_radix(start, 16).ok()?..u64::from_str_radix(end, 16).ok()?)
 }
 
 #[cfg(test)]

@@ -12,21 +12,21 @@ use rackpool_sync::atomic::{AtomicU64, Ordering};
 use xxhash_rust::xxh3::xxh3_64;
 
 use super::error::system;
-use super::{MemoryError, MemoryLock, Place, RackMemory};
+use super::{MemoryError, MemoryLock, MemoryPlace, RackMemory};
 use crate::host::HostFiles;
-use crate::{Mapping, OutOfBounds, file};
+use crate::{Mapping, OutsideMapping, file};
 
 const MAGIC: u64 = u64::from_le_bytes(*b"rackpdax");
 
 /// The kernel's description of a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Device {
+struct DaxDevice {
     bytes: u64,
     /// Offsets and lengths of mappings must be multiples of this (bytes).
     align: u64,
 }
 
-impl Device {
+impl DaxDevice {
     fn pages(self) -> String {
         format!("{}, the alignment of the device", ByteSize(self.align))
     }
@@ -39,7 +39,21 @@ pub fn device_bytes(file: impl AsFd, machine: &HostFiles) -> Option<u64> {
     examine(&file, Path::new(""), machine).ok().map(|device| device.bytes)
 }
 
-fn examine(file: &File, path: &Path, machine: &HostFiles) -> Result<Device, MemoryError> {
+/// A device that this process has opened and locked.
+struct OpenDevice {
+    file: File,
+    device: DaxDevice,
+    lock: MemoryLock,
+}
+
+/// The mapped parts of a device.
+struct DeviceMappings {
+    frames: Mapping,
+    /// The last piece, which holds the mark.
+    mark: Mapping,
+}
+
+fn examine(file: &File, path: &Path, machine: &HostFiles) -> Result<DaxDevice, MemoryError> {
     let refuse = |why: &str| MemoryError::NotDax { path: path.to_path_buf(), why: why.into() };
     let found = file.metadata().map_err(system("examine", path.display()))?;
     if !found.file_type().is_char_device() {
@@ -58,16 +72,16 @@ fn examine(file: &File, path: &Path, machine: &HostFiles) -> Result<Device, Memo
         .or_else(|| machine.sys_number(base.join("device/align")))
         .filter(|align| align.is_power_of_two() && *align >= 4096)
         .ok_or_else(|| refuse("it has no alignment"))?;
-    Ok(Device { bytes, align })
+    Ok(DaxDevice { bytes, align })
 }
 
 pub(super) fn create(
-    place: &Place<'_>,
+    place: &MemoryPlace<'_>,
     path: &Path,
     memory: MemoryId,
 ) -> Result<RackMemory, MemoryError> {
-    let (file, device, lock) = open_device(place, path)?;
-    let (mapping, mark) = map(place, &file, device, path)?;
+    let OpenDevice { file, device, lock } = open_device(place, path)?;
+    let DeviceMappings { frames: mapping, mark } = map(place, &file, device, path)?;
     let mut warnings = Vec::new();
     if owner(&mark)?.is_some() {
         warnings.push(format!(
@@ -83,12 +97,12 @@ pub(super) fn create(
 }
 
 pub(super) fn open(
-    place: &Place<'_>,
+    place: &MemoryPlace<'_>,
     path: &Path,
     memory: MemoryId,
 ) -> Result<RackMemory, MemoryError> {
-    let (file, device, lock) = open_device(place, path)?;
-    let (mapping, mark) = map(place, &file, device, path)?;
+    let OpenDevice { file, device, lock } = open_device(place, path)?;
+    let DeviceMappings { frames: mapping, mark } = map(place, &file, device, path)?;
     if owner(&mark)? != Some(memory) {
         return Err(MemoryError::DaxForeign(path.to_path_buf()));
     }
@@ -96,7 +110,7 @@ pub(super) fn open(
     Ok(RackMemory { mapping, file, lock, pages, warnings: Vec::new() })
 }
 
-fn open_device(place: &Place<'_>, path: &Path) -> Result<(File, Device, MemoryLock), MemoryError> {
+fn open_device(place: &MemoryPlace<'_>, path: &Path) -> Result<OpenDevice, MemoryError> {
     let file = file::open(path)?.ok_or_else(|| MemoryError::NotDax {
         path: path.to_path_buf(),
         why: "it is not there".into(),
@@ -104,30 +118,30 @@ fn open_device(place: &Place<'_>, path: &Path) -> Result<(File, Device, MemoryLo
     let device = examine(&file, path, place.machine)?;
     place.require_multiple(device.align)?;
     if place.bytes.checked_add(device.align).is_none_or(|needed| needed > device.bytes) {
-        let Device { bytes, align } = device;
+        let DaxDevice { bytes, align } = device;
         return Err(MemoryError::DaxTooSmall { path: path.to_path_buf(), bytes, align });
     }
     let lock = MemoryLock::of(path)?;
-    Ok((file, device, lock))
+    Ok(OpenDevice { file, device, lock })
 }
 
 /// Maps the frames and the mark.
 fn map(
-    place: &Place<'_>,
+    place: &MemoryPlace<'_>,
     file: &File,
-    device: Device,
+    device: DaxDevice,
     path: &Path,
-) -> Result<(Mapping, Mapping), MemoryError> {
+) -> Result<DeviceMappings, MemoryError> {
     let frames = Mapping::new(file, place.bytes).map_err(system("map", path.display()))?;
     // The device's size need not be a multiple of its alignment.
     let last = (device.bytes / device.align - 1) * device.align;
     let mark = Mapping::from(file, last, device.align).map_err(system("map", path.display()))?;
-    Ok((frames, mark))
+    Ok(DeviceMappings { frames, mark })
 }
 
 /// Reads the mark: the id of the memory on the device, or `None` without a valid mark. The mark
 /// consists of the magic, the two halves of the id, and a checksum of these halves.
-fn owner(mark: &Mapping) -> Result<Option<MemoryId>, OutOfBounds> {
+fn owner(mark: &Mapping) -> Result<Option<MemoryId>, OutsideMapping> {
     let cells = mark.view::<[AtomicU64; 4]>(0)?;
     // SYNC: pairs with the stores in `set_owner`.
     let words = std::array::from_fn::<u64, 4, _>(|i| cells[i].load(Ordering::Acquire));
@@ -135,7 +149,7 @@ fn owner(mark: &Mapping) -> Result<Option<MemoryId>, OutOfBounds> {
     Ok(is_whole.then(|| MemoryId(u128::from(words[1]) | (u128::from(words[2]) << 64))))
 }
 
-fn set_owner(mark: &Mapping, memory: Option<MemoryId>) -> Result<(), OutOfBounds> {
+fn set_owner(mark: &Mapping, memory: Option<MemoryId>) -> Result<(), OutsideMapping> {
     let cells = mark.view::<[AtomicU64; 4]>(0)?;
     #[expect(clippy::cast_possible_truncation, reason = "the two halves of 128 bits")]
     let words = memory.map_or([0; 4], |MemoryId(id)| {
@@ -156,7 +170,7 @@ fn checksum(low: u64, high: u64) -> u64 {
     xxh3_64(&bytes)
 }
 
-fn clear(mapping: &Mapping) -> Result<(), OutOfBounds> {
+fn clear(mapping: &Mapping) -> Result<(), OutsideMapping> {
     let zeros = vec![0; 1 << 20];
     let mut offset = 0;
     while offset < mapping.len() {
@@ -203,7 +217,7 @@ mod tests {
     fn a_device_is_known_by_what_the_kernel_says_of_it() {
         let path = Path::new("/dev/zero");
         let (_folder, good) = machine("1073741824\n", "2097152\n", "dax");
-        let expected = Device { bytes: 1 << 30, align: 2 << 20 };
+        let expected = DaxDevice { bytes: 1 << 30, align: 2 << 20 };
         assert_eq!(examine(&zero_device(), path, &good).unwrap(), expected);
         assert_eq!(device_bytes(zero_device(), &good), Some(1 << 30));
         for (size, align, subsystem, why) in [
@@ -236,14 +250,15 @@ mod tests {
         let (_folder, machine) = machine("9437184\n", "2097152\n", "dax");
         let directory = RackDirectory::new(folder.path(), RackId(0));
         let kind = MemoryKind::Dax(path.clone());
-        let place = |bytes| Place { kind: &kind, directory: &directory, bytes, machine: &machine };
+        let place =
+            |bytes| MemoryPlace { kind: &kind, directory: &directory, bytes, machine: &machine };
         let refused = |bytes| place(bytes).create(MemoryId(1)).unwrap_err().to_string();
         for too_much in [8 << 20, 1 << 50, !0x1f_ffff] {
             assert!(refused(too_much).contains("--memory 6291456"), "{}", refused(too_much));
         }
         assert!(refused(3 << 20).contains("needs a multiple of 2 MiB"));
-        let (_file, device, lock) = open_device(&place(6 << 20), &path).unwrap();
-        assert_eq!(device, Device { bytes: 9 << 20, align: 2 << 20 });
+        let OpenDevice { file: _file, device, lock } = open_device(&place(6 << 20), &path).unwrap();
+        assert_eq!(device, DaxDevice { bytes: 9 << 20, align: 2 << 20 });
         assert!(refused(6 << 20).contains("in use by another rack daemon"));
         drop(lock);
         drop(open_device(&place(6 << 20), &path).unwrap());

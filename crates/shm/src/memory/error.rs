@@ -3,7 +3,7 @@ use std::path::PathBuf;
 
 use rackpool_model::ByteSize;
 
-use crate::OutOfBounds;
+use crate::OutsideMapping;
 use crate::file::FileError;
 use crate::free_space::Room;
 use crate::host::{HugePage, list_text};
@@ -175,7 +175,7 @@ pub enum MemoryError {
     DaxForeign(PathBuf),
     /// An access outside the memory: a bug of this program.
     #[error(transparent)]
-    OutOfBounds(#[from] OutOfBounds),
+    OutsideMapping(#[from] OutsideMapping),
 }
 
 fn or_less(most: u64) -> String {

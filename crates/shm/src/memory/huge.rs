@@ -9,7 +9,7 @@ use rackpool_model::ByteSize;
 use rustix::fs::{Access, access, fstatfs};
 
 use super::error::system;
-use super::{MemoryError, MemoryLock, Place, RackMemory};
+use super::{MemoryError, MemoryLock, MemoryPlace, RackMemory};
 use crate::host::HugePage;
 use crate::{Mapping, file};
 
@@ -23,7 +23,7 @@ const NAME_BYTES: usize = 255;
 /// Creates the file. An existing file of that name is the rest of an attempt that was killed, or
 /// was left when the rack's folder was removed; its contents are not recorded anywhere. It is
 /// removed and not truncated, because programs of that time may still have it mapped.
-pub(super) fn create(place: &Place<'_>, page: HugePage) -> Result<RackMemory, MemoryError> {
+pub(super) fn create(place: &MemoryPlace<'_>, page: HugePage) -> Result<RackMemory, MemoryError> {
     place.require_multiple(page.bytes())?;
     let path = choose(place, page)?;
     if path.exists() {
@@ -48,7 +48,7 @@ pub(super) fn create(place: &Place<'_>, page: HugePage) -> Result<RackMemory, Me
 }
 
 fn fill(
-    place: &Place<'_>,
+    place: &MemoryPlace<'_>,
     file: File,
     path: &Path,
     page: HugePage,
@@ -59,7 +59,7 @@ fn fill(
     map(place, file, path, page, lock)
 }
 
-pub(super) fn open(place: &Place<'_>, page: HugePage) -> Result<RackMemory, MemoryError> {
+pub(super) fn open(place: &MemoryPlace<'_>, page: HugePage) -> Result<RackMemory, MemoryError> {
     place.require_multiple(page.bytes())?;
     let link = place.directory.frames();
     let path = std::fs::read_link(&link).map_err(|_| place.missing(&link))?;
@@ -73,7 +73,7 @@ pub(super) fn open(place: &Place<'_>, page: HugePage) -> Result<RackMemory, Memo
 }
 
 fn map(
-    place: &Place<'_>,
+    place: &MemoryPlace<'_>,
     file: File,
     path: &Path,
     page: HugePage,
@@ -111,7 +111,7 @@ fn check(file: &File, path: &Path, page: HugePage) -> Result<(), MemoryError> {
 
 /// The path of this rack's file on the first hugetlbfs of this page size that the user can write
 /// to.
-fn choose(place: &Place<'_>, page: HugePage) -> Result<PathBuf, MemoryError> {
+fn choose(place: &MemoryPlace<'_>, page: HugePage) -> Result<PathBuf, MemoryError> {
     let mount = place
         .machine
         .mounts()

@@ -8,10 +8,10 @@ use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, memfd_create};
 
 use super::error::system;
 use super::tmpfs::{pages_behind, shared_setting};
-use super::{MemoryError, MemoryLock, Place, RackMemory};
+use super::{MemoryError, MemoryLock, MemoryPlace, RackMemory};
 use crate::Mapping;
 
-pub(super) fn create(place: &Place<'_>) -> Result<RackMemory, MemoryError> {
+pub(super) fn create(place: &MemoryPlace<'_>) -> Result<RackMemory, MemoryError> {
     const WHAT: &str = "memory without a name (memfd)";
     let made = memfd_create("rackpool-frames", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)
         .map_err(|error| system("make", WHAT)(error.into()))?;

@@ -39,7 +39,7 @@ use crate::{Mapping, file};
 
 /// The place of a rack's memory.
 #[derive(Clone, Debug)]
-pub struct Place<'a> {
+pub struct MemoryPlace<'a> {
     /// The kind of memory.
     pub kind: &'a MemoryKind,
     /// The rack's folder.
@@ -87,7 +87,7 @@ impl MemoryLock {
     }
 }
 
-impl Place<'_> {
+impl MemoryPlace<'_> {
     /// Creates the memory, all zero, or takes over the rest of an unfinished attempt. The caller
     /// must know that no metadata describes its contents yet. `memory` is its id.
     pub fn create(&self, memory: MemoryId) -> Result<RackMemory, MemoryError> {

@@ -13,15 +13,15 @@ use rustix::fs::{FallocateFlags, fallocate};
 
 use super::error::system;
 use super::tmpfs::{self, Untouched};
-use super::{MemoryError, Place, RackMemory};
+use super::{MemoryError, MemoryPlace, RackMemory};
 use crate::Mapping;
-use crate::host::Node;
-use crate::numa::Policy;
+use crate::host::NumaNode;
+use crate::numa::NumaPolicy;
 
 /// Number of pages whose node is checked, besides the first and the last one.
 const SAMPLE: u64 = 62;
 
-pub(super) fn create(place: &Place<'_>, node: u32) -> Result<RackMemory, MemoryError> {
+pub(super) fn create(place: &MemoryPlace<'_>, node: u32) -> Result<RackMemory, MemoryError> {
     let path = place.directory.frames();
     let is_new = !path.exists();
     require(place, node)?;
@@ -33,13 +33,13 @@ pub(super) fn create(place: &Place<'_>, node: u32) -> Result<RackMemory, MemoryE
     made
 }
 
-pub(super) fn open(place: &Place<'_>, node: u32) -> Result<RackMemory, MemoryError> {
+pub(super) fn open(place: &MemoryPlace<'_>, node: u32) -> Result<RackMemory, MemoryError> {
     require(place, node)?;
     bind(place, tmpfs::open(place)?, node)
 }
 
 /// Returns the node, if it has memory.
-fn require(place: &Place<'_>, node: u32) -> Result<Node, MemoryError> {
+fn require(place: &MemoryPlace<'_>, node: u32) -> Result<NumaNode, MemoryError> {
     let nodes = place.machine.nodes();
     let with_memory = nodes.iter().filter(|found| found.memory_bytes > 0);
     let there = with_memory.clone().map(|found| found.id).collect();
@@ -49,7 +49,7 @@ fn require(place: &Place<'_>, node: u32) -> Result<Node, MemoryError> {
 
 /// Binds the memory to the node and allocates it. Must run before the first page is touched: that
 /// page would be allocated on the node of this thread.
-fn bind(place: &Place<'_>, memory: Untouched, node: u32) -> Result<RackMemory, MemoryError> {
+fn bind(place: &MemoryPlace<'_>, memory: Untouched, node: u32) -> Result<RackMemory, MemoryError> {
     let path = place.directory.frames();
     let found = require(place, node)?;
     let missing = missing_bytes(&memory.file, &path, place.bytes)?;
@@ -58,7 +58,7 @@ fn bind(place: &Place<'_>, memory: Untouched, node: u32) -> Result<RackMemory, M
     }
     memory
         .mapping
-        .bind_to_node(node, Policy::Bind)
+        .bind_to_node(node, NumaPolicy::Bind)
         .map_err(system("bind to its NUMA node", path.display()))?;
     allocate(&memory, &path)?;
     verify(&memory.mapping, node)?;
@@ -131,7 +131,8 @@ mod tests {
         std::fs::create_dir(directory.path()).unwrap();
         let machine = HostFiles::here();
         let kind = MemoryKind::Tmpfs;
-        let place = Place { kind: &kind, directory: &directory, bytes: 1 << 20, machine: &machine };
+        let place =
+            MemoryPlace { kind: &kind, directory: &directory, bytes: 1 << 20, machine: &machine };
         let made = tmpfs::create(&place).unwrap().touch(&place);
         let here = made.mapping.node_at(0).unwrap();
         let elsewhere = verify(&made.mapping, here + 1).unwrap_err();
@@ -149,7 +150,8 @@ mod tests {
         std::fs::create_dir(directory.path()).unwrap();
         let machine = HostFiles::here();
         let kind = MemoryKind::Node(0);
-        let place = Place { kind: &kind, directory: &directory, bytes: 4 << 20, machine: &machine };
+        let place =
+            MemoryPlace { kind: &kind, directory: &directory, bytes: 4 << 20, machine: &machine };
         let made = tmpfs::create(&place).unwrap();
         assert_eq!(missing_bytes(&made.file, &directory.frames(), place.bytes).unwrap(), 4 << 20);
         let touched = made.touch(&place);

@@ -6,7 +6,7 @@ use super::MemoryError;
 use super::error::system;
 use crate::Mapping;
 use crate::host::HugePage;
-use crate::numa::Policy;
+use crate::numa::NumaPolicy;
 
 /// Allocates `bytes` bytes without a name: in small pages, or in huge pages of the kernel's pool;
 /// on NUMA node `node` if given.
@@ -32,7 +32,9 @@ pub fn scratch(
         mapping.refuse_huge();
     }
     if let Some(node) = node {
-        mapping.bind_to_node(node, Policy::Bind).map_err(system("bind to a NUMA node", WHAT))?;
+        mapping
+            .bind_to_node(node, NumaPolicy::Bind)
+            .map_err(system("bind to a NUMA node", WHAT))?;
     }
     Ok(mapping)
 }

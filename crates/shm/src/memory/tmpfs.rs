@@ -4,7 +4,7 @@ use std::fs::File;
 use std::path::Path;
 
 use super::error::system;
-use super::{MemoryError, MemoryLock, Place, RackMemory, backing};
+use super::{MemoryError, MemoryLock, MemoryPlace, RackMemory, backing};
 use crate::host::{HostFiles, HugePage};
 use crate::{Mapping, file};
 
@@ -19,7 +19,7 @@ pub(super) struct Untouched {
 
 impl Untouched {
     /// Touches the memory to find out the size of its pages.
-    pub(super) fn touch(self, place: &Place<'_>) -> RackMemory {
+    pub(super) fn touch(self, place: &MemoryPlace<'_>) -> RackMemory {
         let Self { mapping, file, lock, warnings } = self;
         let pages = pages_behind(&mapping, || why_small(place));
         RackMemory { mapping, file, lock, pages, warnings }
@@ -27,7 +27,7 @@ impl Untouched {
 }
 
 /// Fails for a folder whose files the kernel writes to a disk.
-fn require_memory(place: &Place<'_>) -> Result<(), MemoryError> {
+fn require_memory(place: &MemoryPlace<'_>) -> Result<(), MemoryError> {
     let folder = place.directory.path();
     match place.machine.mount_of(folder) {
         Some(mount) if !matches!(mount.kind.as_str(), "tmpfs" | "ramfs") => {
@@ -38,7 +38,7 @@ fn require_memory(place: &Place<'_>) -> Result<(), MemoryError> {
 }
 
 /// Creates the file, or takes over the file that a killed daemon has just created.
-pub(super) fn create(place: &Place<'_>) -> Result<Untouched, MemoryError> {
+pub(super) fn create(place: &MemoryPlace<'_>) -> Result<Untouched, MemoryError> {
     require_memory(place)?;
     let path = place.directory.frames();
     let (found, is_new) = match file::open(&path)? {
@@ -55,7 +55,7 @@ pub(super) fn create(place: &Place<'_>) -> Result<Untouched, MemoryError> {
 }
 
 /// Opens the file that an earlier daemon created.
-pub(super) fn open(place: &Place<'_>) -> Result<Untouched, MemoryError> {
+pub(super) fn open(place: &MemoryPlace<'_>) -> Result<Untouched, MemoryError> {
     let path = place.directory.frames();
     let found = file::open(&path)?.ok_or_else(|| place.missing(&path))?;
     file::check_len(&found, &path, place.bytes)?;
@@ -67,7 +67,7 @@ pub(super) fn open(place: &Place<'_>) -> Result<Untouched, MemoryError> {
     Ok(memory)
 }
 
-fn use_file(place: &Place<'_>, found: File, path: &Path) -> Result<Untouched, MemoryError> {
+fn use_file(place: &MemoryPlace<'_>, found: File, path: &Path) -> Result<Untouched, MemoryError> {
     if let Ok(target) = std::fs::read_link(path) {
         return Err(MemoryError::Linked { link: path.to_path_buf(), target });
     }
@@ -95,7 +95,7 @@ pub(super) fn pages_behind(mapping: &Mapping, why_small: impl FnOnce() -> String
 }
 
 /// The reason why the kernel uses small pages for a file in this place.
-fn why_small(place: &Place<'_>) -> String {
+fn why_small(place: &MemoryPlace<'_>) -> String {
     let folder = place.directory.path();
     let mount = place.machine.mount_of(folder);
     let mounted = mount.as_ref().map_or(folder, |mount| mount.folder.as_path()).display();

@@ -3,13 +3,13 @@
 use rackpool_model::GlobalAddr;
 use rackpool_sync::atomic::{AtomicU64, Ordering};
 
-use super::{Core, LocalWindow, front};
-use crate::access::Intent;
+use super::{LocalWindow, WindowCore, front};
+use crate::access::AccessIntent;
 use crate::permit::Permit;
 
 /// An atomic operation on 8 bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Atomic {
+pub enum AtomicOperation {
     /// Sets the bytes to `new` if they are `expected`.
     CompareAndSwap {
         /// The expected value.
@@ -24,7 +24,7 @@ pub enum Atomic {
     },
 }
 
-impl Atomic {
+impl AtomicOperation {
     /// Executes the operation and returns the previous value. All such operations have one total
     /// order, in every process.
     #[inline]
@@ -46,20 +46,20 @@ impl Atomic {
 /// slow path.
 #[inline]
 #[must_use]
-pub fn change(permit: &Permit, addr: GlobalAddr, atomic: Atomic) -> Option<u64> {
+pub fn change(permit: &Permit, addr: GlobalAddr, atomic: AtomicOperation) -> Option<u64> {
     // SAFETY: the core knows no windows.
     unsafe { front(permit) }?.change(addr, atomic)
 }
 
-impl Core {
+impl WindowCore {
     #[inline]
-    fn change(&self, addr: GlobalAddr, atomic: Atomic) -> Option<u64> {
+    fn change(&self, addr: GlobalAddr, atomic: AtomicOperation) -> Option<u64> {
         let (local, offset) = self.find(addr, 8)?;
         if !offset.is_multiple_of(8) {
             return None;
         }
-        let _guard = self.enter(local, Intent::Write)?;
-        // SAFETY: the invariant of `Local::bytes`; `find` checked the bytes to lie in the page.
+        let _guard = self.enter(local, AccessIntent::Write)?;
+        // SAFETY: the invariant of `LocalPage::bytes`; `find` checked the bytes to lie in the page.
         let cell = unsafe { local.bytes.add(offset) }.cast::<AtomicU64>();
         // SAFETY: as above; a page is aligned to more than 8 bytes; an atomic is `Shared`.
         Some(atomic.apply(unsafe { cell.as_ref() }))
@@ -67,11 +67,11 @@ impl Core {
 
     #[cold]
     #[inline(never)]
-    fn change_slow_path(&self, addr: GlobalAddr, atomic: Atomic) -> Option<u64> {
+    fn change_slow_path(&self, addr: GlobalAddr, atomic: AtomicOperation) -> Option<u64> {
         if !addr.raw().is_multiple_of(8) {
             return None;
         }
-        self.slow_path(addr, 8, Intent::Write, |at| {
+        self.slow_path(addr, 8, AccessIntent::Write, |at| {
             // SAFETY: 8 bytes lie there, aligned as the page is; an atomic is `Shared`.
             atomic.apply(unsafe { at.cast::<AtomicU64>().as_ref() })
         })
@@ -83,7 +83,7 @@ impl LocalWindow {
     /// [`change`].
     #[inline]
     #[must_use]
-    pub fn change(&self, addr: GlobalAddr, atomic: Atomic) -> Option<u64> {
+    pub fn change(&self, addr: GlobalAddr, atomic: AtomicOperation) -> Option<u64> {
         self.core().change(addr, atomic).or_else(|| self.core().change_slow_path(addr, atomic))
     }
 }

@@ -8,7 +8,7 @@ use rackpool_sync::atomic::AtomicU64;
 use rackpool_sync::barrier::Barrier;
 
 use super::objects::Bitmaps;
-use crate::access::{AccessGuard, AccessSlot, Intent, PageWordRef};
+use crate::access::{AccessGuard, AccessIntent, AccessSlot, PageWordRef};
 use crate::access_samples::{HeatSamples, Sampler};
 use crate::copy::{copy_in, copy_out};
 use crate::delay::ExtraLatency;
@@ -21,8 +21,8 @@ use crate::{Mapping, ReadOnlyMapping};
 
 /// The data of an access, close together.
 #[derive(Debug)]
-pub(super) struct Core {
-    pub(super) pages: PageMap<Local>,
+pub(super) struct WindowCore {
+    pub(super) pages: PageMap<LocalPage>,
     /// Cached copies of other racks' pages. They are few, and are looked up when a page is not in
     /// `pages`.
     pub(super) cached: PageMap<CachedCopy>,
@@ -56,7 +56,7 @@ pub(super) struct Core {
 
 /// The translation of a page in this rack.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Local {
+pub(super) struct LocalPage {
     /// Invariant: the first byte of `frame` in the mapping of the window that holds this entry.
     pub(super) bytes: NonNull<u8>,
     /// Invariant: less than the window's `frame_count`.
@@ -75,7 +75,7 @@ pub(super) struct CachedCopy {
 
 thread_local! {
     /// The window that this thread used last.
-    pub(super) static FRONT: Front<Core> = const { Front::none() };
+    pub(super) static FRONT: Front<WindowCore> = const { Front::none() };
 }
 
 /// Returns the core in `FRONT` if it belongs to the pool of `permit`.
@@ -83,20 +83,20 @@ thread_local! {
 /// # Safety
 /// While the reference is used, no window of the calling thread may be changed or dropped.
 #[inline]
-pub(super) unsafe fn front<'a>(permit: &Permit) -> Option<&'a Core> {
+pub(super) unsafe fn front<'a>(permit: &Permit) -> Option<&'a WindowCore> {
     // SAFETY: `drop` removes a window's core from `FRONT`; the rest is the caller's promise.
     FRONT.with(|front| unsafe { front.get(permit) })
 }
 
-impl Local {
+impl LocalPage {
     /// Returns true if the page allows `intent` while its word is the expected one.
     #[inline]
-    pub(super) const fn allows(&self, intent: Intent) -> bool {
-        matches!(intent, Intent::Read) || self.expected.is_writable()
+    pub(super) const fn allows(&self, intent: AccessIntent) -> bool {
+        matches!(intent, AccessIntent::Read) || self.expected.is_writable()
     }
 }
 
-impl Core {
+impl WindowCore {
     /// The page word of a frame.
     ///
     /// # Safety
@@ -118,7 +118,7 @@ impl Core {
     /// Returns the cached page of `len` bytes at `addr` and their offset in it, if all of them lie
     /// in it.
     #[inline]
-    pub(super) fn find(&self, addr: GlobalAddr, len: usize) -> Option<(&Local, usize)> {
+    pub(super) fn find(&self, addr: GlobalAddr, len: usize) -> Option<(&LocalPage, usize)> {
         let local = self.pages.get(addr.raw().wrapping_shr(self.page_bits))?;
         let offset = addr.raw() & self.last;
         // An access of 0 bytes takes the slow path: its last byte is at a huge distance here.
@@ -133,11 +133,11 @@ impl Core {
     /// path, if the page allows only reads and `intent` is to write, or if the page word has
     /// changed.
     #[inline]
-    pub(super) fn enter(&self, local: &Local, intent: Intent) -> Option<AccessGuard<'_>> {
+    pub(super) fn enter(&self, local: &LocalPage, intent: AccessIntent) -> Option<AccessGuard<'_>> {
         if !local.allows(intent) || !self.sampler.goes_straight() {
             return None;
         }
-        // SAFETY: the invariant of `Local::frame`.
+        // SAFETY: the invariant of `LocalPage::frame`.
         let word = unsafe { self.word(local.frame) };
         self.slot().enter(local.frame, intent, word, local.expected, Barrier::Light).ok()
     }
@@ -149,17 +149,17 @@ impl Core {
         &self,
         addr: GlobalAddr,
         len: usize,
-        intent: Intent,
+        intent: AccessIntent,
         work: impl FnOnce(NonNull<u8>) -> R,
     ) -> Option<R> {
         if !self.sampler.is_due() {
             return None;
         }
         let (local, offset) = self.find(addr, len).filter(|(local, _)| local.allows(intent))?;
-        // SAFETY: the invariant of `Local::frame`.
+        // SAFETY: the invariant of `LocalPage::frame`.
         let word = unsafe { self.word(local.frame) };
         let guard = self.enter_slowly(local.frame, intent, word, local.expected).ok()?;
-        // SAFETY: the invariant of `Local::bytes`; `find` checked the bytes to lie in the page.
+        // SAFETY: the invariant of `LocalPage::bytes`; `find` checked the bytes to lie in the page.
         let result = work(unsafe { local.bytes.add(offset) });
         drop(guard);
         self.count(local.frame, intent);
@@ -167,7 +167,7 @@ impl Core {
     }
 
     /// Counts an access that did not take the fast path.
-    pub(super) fn count(&self, frame: FrameId, intent: Intent) {
+    pub(super) fn count(&self, frame: FrameId, intent: AccessIntent) {
         // SAFETY: the invariant of `samples`; `HeatSamples` is `Shared`.
         self.sampler.accessed(unsafe { self.samples.as_ref() }, frame, intent);
     }
@@ -176,7 +176,7 @@ impl Core {
     pub(super) fn enter_slowly(
         &self,
         frame: FrameId,
-        intent: Intent,
+        intent: AccessIntent,
         word: PageWordRef<'_>,
         expected: PageWord,
     ) -> Result<AccessGuard<'_>, PageWord> {
@@ -190,8 +190,8 @@ impl Core {
         let Some((local, offset)) = self.find(addr, into.len()) else {
             return self.read_kept(addr, into);
         };
-        let Some(_guard) = self.enter(local, Intent::Read) else { return false };
-        // SAFETY: the invariant of `Local::bytes`; `find` checked the bytes to lie in the page.
+        let Some(_guard) = self.enter(local, AccessIntent::Read) else { return false };
+        // SAFETY: the invariant of `LocalPage::bytes`; `find` checked the bytes to lie in the page.
         let from = unsafe { local.bytes.add(offset) };
         // SAFETY: as above.
         unsafe { copy_out(from, into) };
@@ -203,14 +203,15 @@ impl Core {
     pub(super) fn read_slow_path(&self, addr: GlobalAddr, into: &mut [u8]) -> bool {
         let len = into.len();
         // SAFETY: `slow_path` passes the address of `len` bytes in the page.
-        self.slow_path(addr, len, Intent::Read, |from| unsafe { copy_out(from, into) }).is_some()
+        self.slow_path(addr, len, AccessIntent::Read, |from| unsafe { copy_out(from, into) })
+            .is_some()
     }
 
     #[inline]
     pub(super) fn write(&self, addr: GlobalAddr, from: &[u8]) -> bool {
         let Some((local, offset)) = self.find(addr, from.len()) else { return false };
-        let Some(_guard) = self.enter(local, Intent::Write) else { return false };
-        // SAFETY: the invariant of `Local::bytes`; `find` checked the bytes to lie in the page.
+        let Some(_guard) = self.enter(local, AccessIntent::Write) else { return false };
+        // SAFETY: the invariant of `LocalPage::bytes`; `find` checked the bytes to lie in the page.
         let to = unsafe { local.bytes.add(offset) };
         // SAFETY: as above.
         unsafe { copy_in(to, from) };
@@ -221,6 +222,7 @@ impl Core {
     #[inline(never)]
     pub(super) fn write_slow_path(&self, addr: GlobalAddr, from: &[u8]) -> bool {
         // SAFETY: `slow_path` passes the address of `from.len()` bytes in the page.
-        self.slow_path(addr, from.len(), Intent::Write, |to| unsafe { copy_in(to, from) }).is_some()
+        self.slow_path(addr, from.len(), AccessIntent::Write, |to| unsafe { copy_in(to, from) })
+            .is_some()
     }
 }

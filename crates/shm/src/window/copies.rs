@@ -6,8 +6,8 @@ use std::ptr::NonNull;
 use rackpool_model::{FrameId, GlobalAddr};
 use rustix::time::{ClockId, clock_gettime};
 
-use super::{Core, LocalWindow};
-use crate::access::Intent;
+use super::{LocalWindow, WindowCore};
+use crate::access::AccessIntent;
 use crate::copy::copy_out;
 use crate::published::PublishedCopy;
 
@@ -20,7 +20,7 @@ pub fn monotonic_ns() -> u64 {
     seconds.saturating_mul(1_000_000_000).saturating_add(nanoseconds)
 }
 
-impl Core {
+impl WindowCore {
     /// # Safety
     /// `frame` must be one of the rack's.
     unsafe fn published(&self, frame: FrameId) -> &PublishedCopy {
@@ -77,7 +77,7 @@ impl LocalWindow {
         core.latency.wait();
         let done = core.read_copy(frame, copy, offset, into);
         if done {
-            core.count(frame, Intent::Read);
+            core.count(frame, AccessIntent::Read);
         }
         done
     }

@@ -5,12 +5,12 @@ use std::ptr::NonNull;
 use rackpool_model::{FrameId, GlobalAddr, PageWord, SizeClass};
 use rackpool_sync::atomic::{AtomicU64, Ordering};
 
-use super::{Core, Local, LocalWindow, front, prefetch_line};
-use crate::access::{AccessGuard, Intent};
+use super::{LocalPage, LocalWindow, WindowCore, front, prefetch_line};
+use crate::access::{AccessGuard, AccessIntent};
 use crate::marks::{Mark, ObjectHolder};
 use crate::metadata::{MetadataLayout, PageUse};
 use crate::permit::Permit;
-use crate::{OutOfBounds, ReadOnlyMapping};
+use crate::{OutsideMapping, ReadOnlyMapping};
 
 /// The bitmaps of all frames, in the rack metadata.
 #[derive(Debug)]
@@ -27,7 +27,7 @@ impl Bitmaps {
     pub(super) fn new(
         metadata: &ReadOnlyMapping,
         layout: &MetadataLayout,
-    ) -> Result<Self, OutOfBounds> {
+    ) -> Result<Self, OutsideMapping> {
         let frame_shift = layout.bitmap_bytes().trailing_zeros();
         let count = (layout.frames() as usize) << frame_shift;
         let words = metadata.words(layout.bitmap(FrameId(0)), count / 8)?;
@@ -45,7 +45,7 @@ impl Bitmaps {
 
 /// Result of taking an object back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Taken {
+pub enum TakeBackOutcome {
     /// A program had the object; it is noted and marked.
     Noted,
     /// The object is noted, but no program had it: it was freed twice, and the caller must remove
@@ -66,7 +66,7 @@ pub unsafe trait Note {
 }
 
 /// Fast path of a free: takes the small object that starts at `addr` from the program for `holder`,
-/// after `note` has noted it. Returns [`Taken::Unknown`] if the
+/// after `note` has noted it. Returns [`TakeBackOutcome::Unknown`] if the
 /// calling thread's front window is not of the pool of `permit` or does not have the page in its
 /// cache, if the page word has changed, if no object in use starts there, or if `note` returns
 /// false.
@@ -77,10 +77,11 @@ pub fn take_back(
     addr: GlobalAddr,
     holder: ObjectHolder,
     note: impl Note,
-) -> Taken {
+) -> TakeBackOutcome {
     let note = |class: SizeClass| note.note(usize::from(class.index()), addr.raw());
     // SAFETY: the core knows no windows, and a `Note` touches none.
-    unsafe { front(permit) }.map_or(Taken::Unknown, |core| core.take_back(addr, holder, note))
+    unsafe { front(permit) }
+        .map_or(TakeBackOutcome::Unknown, |core| core.take_back(addr, holder, note))
 }
 
 /// Fast path that marks the small object that starts at address `object` as the program's. Returns
@@ -92,7 +93,7 @@ pub fn hand_out(permit: &Permit, object: u64) -> bool {
     unsafe { front(permit) }.is_some_and(|core| core.hand_out(GlobalAddr::from_raw(object)))
 }
 
-impl Core {
+impl WindowCore {
     /// The mark of an object in a page to which this thread has announced access.
     ///
     /// # Safety
@@ -110,10 +111,10 @@ impl Core {
     /// Announces that this thread will change a mark of a page whose bits are in the bitmap area.
     /// No other page enters the frame meanwhile.
     #[inline]
-    fn enter_for_mark(&self, local: &Local) -> Option<AccessGuard<'_>> {
-        // SAFETY: the invariant of `Local::frame`.
+    fn enter_for_mark(&self, local: &LocalPage) -> Option<AccessGuard<'_>> {
+        // SAFETY: the invariant of `LocalPage::frame`.
         let word = unsafe { self.word(local.frame) };
-        self.slot().enter(local.frame, Intent::Read, word, local.expected, self.barrier).ok()
+        self.slot().enter(local.frame, AccessIntent::Read, word, local.expected, self.barrier).ok()
     }
 
     #[inline]
@@ -122,16 +123,16 @@ impl Core {
         addr: GlobalAddr,
         holder: ObjectHolder,
         note: impl FnOnce(SizeClass) -> bool,
-    ) -> Taken {
-        let Some((local, offset)) = self.find(addr, 1) else { return Taken::Unknown };
-        let Some(class) = local.class else { return Taken::Unknown };
+    ) -> TakeBackOutcome {
+        let Some((local, offset)) = self.find(addr, 1) else { return TakeBackOutcome::Unknown };
+        let Some(class) = local.class else { return TakeBackOutcome::Unknown };
         let object = offset >> class.bits();
         if object << class.bits() != offset {
-            return Taken::Unknown;
+            return TakeBackOutcome::Unknown;
         }
-        let Some(_guard) = self.enter_for_mark(local) else { return Taken::Unknown };
+        let Some(_guard) = self.enter_for_mark(local) else { return TakeBackOutcome::Unknown };
         let start = (local.frame.0 as usize) << self.bitmaps.frame_shift;
-        // SAFETY: the invariants of `Bitmaps::words` and `Local::frame`.
+        // SAFETY: the invariants of `Bitmaps::words` and `LocalPage::frame`.
         let bits = unsafe { self.bitmaps.words.byte_add(start) };
         // SAFETY: an object has 16 B or more, so its number in the page is less than the number of
         // bits of a frame.
@@ -140,11 +141,11 @@ impl Core {
         // `Shared`.
         let bits = unsafe { bits.as_ref() }.load(Ordering::Acquire);
         if bits >> (object % 64) & 1 == 0 || !note(class) {
-            return Taken::Unknown;
+            return TakeBackOutcome::Unknown;
         }
-        // SAFETY: the invariant of `Local::frame`; an object has 16 B or more.
+        // SAFETY: the invariant of `LocalPage::frame`; an object has 16 B or more.
         let mark = unsafe { self.mark(local.frame, object) };
-        if mark.take(holder) { Taken::Noted } else { Taken::Twice(class) }
+        if mark.take(holder) { TakeBackOutcome::Noted } else { TakeBackOutcome::Twice(class) }
     }
 
     #[inline]
@@ -152,7 +153,7 @@ impl Core {
         let Some((local, offset)) = self.find(addr, 1) else { return false };
         let Some(class) = local.class else { return false };
         let Some(_guard) = self.enter_for_mark(local) else { return false };
-        // SAFETY: the invariant of `Local::frame`; an object has 16 B or more.
+        // SAFETY: the invariant of `LocalPage::frame`; an object has 16 B or more.
         unsafe { self.mark(local.frame, offset >> class.bits()) }.hand_out();
         true
     }
@@ -167,7 +168,7 @@ impl LocalWindow {
         addr: GlobalAddr,
         holder: ObjectHolder,
         note: impl FnOnce(SizeClass) -> bool,
-    ) -> Taken {
+    ) -> TakeBackOutcome {
         self.core().take_back(addr, holder, note)
     }
 
@@ -185,9 +186,9 @@ impl LocalWindow {
         let core = self.core();
         let Some((local, offset)) = core.find(addr, 1) else { return };
         let Some(class) = local.class else { return };
-        // SAFETY: the invariant of `Local::frame`; an object has 16 B or more.
+        // SAFETY: the invariant of `LocalPage::frame`; an object has 16 B or more.
         let mark = unsafe { core.mark(local.frame, offset >> class.bits()) };
-        prefetch_line(NonNull::from(mark).cast(), Intent::Write);
+        prefetch_line(NonNull::from(mark).cast(), AccessIntent::Write);
     }
 
     /// Calls `work` with the mark of an object of any class. Returns `None` if the page word of the
@@ -203,7 +204,8 @@ impl LocalWindow {
         let core = self.core();
         let mark = core.marks.of(frame, class, index)?;
         let word = self.word(frame)?;
-        let _guard = core.slot().enter(frame, Intent::Read, word, expected, core.barrier).ok()?;
+        let _guard =
+            core.slot().enter(frame, AccessIntent::Read, word, expected, core.barrier).ok()?;
         Some(work(mark))
     }
 }

@@ -98,7 +98,7 @@ fn accesses(rack: &Rack) -> Vec<Named<'_>> {
         (
             "change",
             Box::new(move || {
-                assert!(window.change(at, Atomic::FetchAndAdd { delta: 1 }).is_some());
+                assert!(window.change(at, AtomicOperation::FetchAndAdd { delta: 1 }).is_some());
             }),
         ),
         (
@@ -119,7 +119,7 @@ fn accesses(rack: &Rack) -> Vec<Named<'_>> {
         (
             "enter",
             Box::new(move || {
-                let guard = window.enter(FRAME, Intent::Read, rack.word).unwrap().unwrap();
+                let guard = window.enter(FRAME, AccessIntent::Read, rack.word).unwrap().unwrap();
                 let _cell = window.cell(FRAME, 64).unwrap();
                 drop(guard);
             }),
@@ -148,13 +148,13 @@ fn others(rack: &mut Rack) {
     let at = address(PAGE, 128);
     let stale = PageWord::free(PAGE);
     let window = &rack.window;
-    window.prefetch(at, Intent::Read);
+    window.prefetch(at, AccessIntent::Read);
     assert!(window.look(FRAME).is_some() && window.word(FRAME).is_some());
     let _ = take_back(&permit(), at, ObjectHolder::DAEMON, Anywhere);
     let _ = hand_out(&permit(), at.raw());
     assert!(!window.read(address(COPIED, 0), &mut [0; 8]), "a page that is not known");
     assert!(!window.write(address(PAGE, PAGE_SIZE.bytes() - 4), &[0; 8]), "beyond the page");
-    assert!(window.enter(FRAME, Intent::Write, stale).unwrap().is_err(), "kept out");
+    assert!(window.enter(FRAME, AccessIntent::Write, stale).unwrap().is_err(), "kept out");
     window.clear();
     // The daemon's own accesses, including those for other racks.
     rack.frames.write(4096, &[7; 64]).unwrap();

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::time::Instant;
 
 use rackpool_model::{GlobalAddr, MAX_RACKS, RackId};
-use rackpool_shm::OutOfBounds;
+use rackpool_shm::OutsideMapping;
 use rackpool_shm::metadata::{PEER_BATCH, PeerLog};
 use rackpool_sync::atomic::Ordering;
 use rackpool_wire::peer::{PeerReply, PeerRequest};
@@ -48,7 +48,7 @@ pub(super) fn set_addrs(log: &PeerLog, addrs: &[GlobalAddr]) {
 }
 
 impl DataPlane {
-    pub(super) fn asked_log(&self, rack: RackId) -> Result<&PeerLog, OutOfBounds> {
+    pub(super) fn asked_log(&self, rack: RackId) -> Result<&PeerLog, OutsideMapping> {
         Ok(&self.rack.metadata.peer(rack)?.asked)
     }
 

@@ -10,7 +10,7 @@ use std::time::Instant;
 use rackpool_fabric::RegionId;
 use rackpool_model::{FrameId, PageId};
 use rackpool_proto::rack::RackEvent;
-use rackpool_shm::OutOfBounds;
+use rackpool_shm::OutsideMapping;
 use rackpool_shm::metadata::RackMetadata;
 use rackpool_shm::window::monotonic_ns;
 
@@ -62,7 +62,7 @@ impl Sharing {
         metadata: &RackMetadata,
         frames: RegionId,
         restarted: bool,
-    ) -> Result<Self, OutOfBounds> {
+    ) -> Result<Self, OutsideMapping> {
         let earlier = if restarted { metadata.frames() } else { 0 };
         for frame in 0..earlier {
             let published = metadata.published(FrameId(frame))?;

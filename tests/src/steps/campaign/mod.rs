@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use crate::program::step::SEGMENT;
 use rackpool_client::GlobalAddr;
-use rackpool_kv::{Options, Table};
+use rackpool_kv::{Table, TableOptions};
 
 use super::log::Log;
 use super::plan::{OPERATIONS, Plan};
@@ -219,7 +219,7 @@ impl Scene {
     /// everything that killed clients did in them.
     fn make_tables(&mut self) {
         let own = Arc::new(self.ground.pool.open(0));
-        let options = Options { max_depth: 0, segment_bytes: SEGMENT };
+        let options = TableOptions { max_depth: 0, segment_bytes: SEGMENT };
         for slot in &mut self.ground.slots {
             let table = Table::create(Arc::clone(&own), &options).expect("room for tables");
             slot.table = table.addr();

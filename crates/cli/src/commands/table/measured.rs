@@ -6,14 +6,14 @@ use std::sync::Arc;
 use anyhow::Context;
 use rackpool_admin::{LocatedPages, MetadataServer};
 use rackpool_client::Pool;
-use rackpool_kv::{Part, Table, Walk};
+use rackpool_kv::{TablePart, Table, TableWalk};
 use rackpool_model::{GlobalAddr, PageId, PageSize, RackId};
 use rackpool_wire::metadata::PoolStatus;
 
 /// The measurements of a table.
 #[derive(Debug, Default)]
 pub(super) struct Measured {
-    pub(super) walk: Walk,
+    pub(super) walk: TableWalk,
     pub(super) entries: u64,
     pub(super) segments: u64,
     pub(super) spare_segments: u64,
@@ -48,9 +48,9 @@ pub(super) fn measure(
         found.bytes += bytes.unwrap_or(0);
         pages.extend(addr.page(size));
         match part {
-            Part::Entry => found.entries += 1,
-            Part::Segment => found.segments += 1,
-            Part::SpareSegment => found.spare_segments += 1,
+            TablePart::Entry => found.entries += 1,
+            TablePart::Segment => found.segments += 1,
+            TablePart::SpareSegment => found.spare_segments += 1,
             _ => {}
         }
     })?;

@@ -1,0 +1,20 @@
+//! The operations on entries, through a [`Handle`](crate::Handle).
+
+pub(crate) mod compare;
+pub(crate) mod find;
+#[warn(clippy::missing_errors_doc)]
+pub(crate) mod lock;
+#[warn(clippy::missing_errors_doc)]
+pub(crate) mod look_through;
+pub(crate) mod lookahead;
+#[warn(clippy::missing_errors_doc)]
+pub(crate) mod modify;
+#[warn(clippy::missing_errors_doc)]
+pub(crate) mod operations;
+pub(crate) mod round;
+#[warn(clippy::missing_errors_doc)]
+pub(crate) mod scan;
+pub(crate) mod store;
+pub(crate) mod verify;
+#[warn(clippy::missing_errors_doc)]
+pub(crate) mod view;
