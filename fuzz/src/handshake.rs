@@ -7,6 +7,9 @@ use rackpool_fabric::{FabricError, Role};
 use rackpool_fabric_verbs::fuzzing::reencode_pair;
 use rackpool_model::{FabricKey, Incarnation, RackId};
 
+/// Decodes bytes of a peer and encodes what was decoded.
+type Reencode = fn(&[u8]) -> Result<Vec<u8>, FabricError>;
+
 /// Kind of a refusal.
 const REFUSAL: u8 = 2;
 
@@ -71,7 +74,7 @@ fn unproven(role: Role, mut bytes: &[u8]) {
 
 /// The content of an offer is refused, or is encoded again to the same bytes.
 pub fn offer(bytes: &[u8]) {
-    let decoders: [fn(&[u8]) -> Result<Vec<u8>, FabricError>; 2] = [reencode_offer, reencode_pair];
+    let decoders: [Reencode; 2] = [reencode_offer, reencode_pair];
     for reencode in decoders {
         match reencode(bytes) {
             Ok(again) => assert_eq!(again, bytes),

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use anyhow::Context;
 use rackpool_admin::{LocatedPages, MetadataServer};
 use rackpool_client::Pool;
-use rackpool_kv::{TablePart, Table, TableWalk};
+use rackpool_kv::{Table, TablePart, TableWalk};
 use rackpool_model::{GlobalAddr, PageId, PageSize, RackId};
 use rackpool_wire::metadata::PoolStatus;
 
