@@ -58,7 +58,7 @@ pub enum Bug {
     LeaveBeforeApplied,
     /// A restarted old home sends its empty dirty lines as complete.
     TrustDirtyLinesOverARestart,
-    /// The simulator's racks execute a forwarded write and do not log its line.
+    /// A rack executes a forwarded write and does not log its line.
     ForgetOneWrite,
     /// A lease holder writes under a lease that permits reading only.
     WriteUnderReadLease,
@@ -66,6 +66,8 @@ pub enum Bug {
     KeepRightToWrite,
     /// The lease home grants leases for writing of a frozen page.
     GrantWriteWhileFrozen,
+    /// The lease home grants leases for writing of a shared page.
+    GrantWriteWhileShared,
     /// A lease home that grants a lease for reading forgets the earlier one for writing.
     ForgetRightToWrite,
     /// A spare frame becomes free while a copy into it is in flight.
@@ -96,8 +98,16 @@ pub enum Bug {
     EraseFromTail,
     /// The simulator's racks repeat a question with each answer, so questions multiply.
     AskAtEachAnswer,
-    /// The simulator's racks free a page while leases of it are out.
+    /// A rack frees a page while leases of it are out.
     FreeUnderLeases,
+    /// A rack frees a page while clients are in its frame.
+    FreeWhileUsed,
+    /// A rack scans the access slots of its clients without a heavy barrier before.
+    SkipBarrier,
+    /// The return of the leases for writing counts for those who wait for all leases.
+    TakeWritersForEveryone,
+    /// A rack keeps the replica of a page that has arrived.
+    KeepReplicaOfArrived,
     /// A restarted home makes a page writable that its earlier incarnation shared.
     ForgetEarlierCopies,
     /// The lease home forgets replicas whose endpoint has ended.
@@ -130,10 +140,10 @@ pub enum Bug {
     TrustWritersOverARestart,
     /// A client of the simulator logs a line after the store instead of before.
     NoteAfterWriting,
-    /// The simulator's racks do not wait for clients that entered the page while it was
+    /// A rack does not wait for clients that entered the page while it was
     /// dirty-logged and write it after dirty logging has ended.
     OverlookDirtyLoggers,
-    /// At a freeze the simulator's racks do not read the last note of each client, whose store may
+    /// At a freeze a rack does not read the last note of each client, whose store may
     /// still come from an earlier swap.
     ForgetWhoWritesStill,
     /// The simulator's racks forget the notes of dead clients.

@@ -5,6 +5,8 @@
 //! [`share`](crate::share) and passes events between them. The daemon and the simulator drive this
 //! same machine; what they do not share is memory, clock and network. See docs/design/rack.md.
 
+mod access;
+mod dirty_lines;
 mod event;
 mod forwarding;
 mod locations;
@@ -22,16 +24,18 @@ use rackpool_wire::swap::SwapId;
 use crate::Time;
 use crate::heat::{Found, Heats, READS_A_WRITE};
 use crate::lease::{
-    EndpointToken, GrantedLease, HomeEvent, Lease, LeaseHolder, LeaseHome, LeaseId, LeaseKind,
-    LeaseRules, TimedLease, Users,
+    HomeEvent, Lease, LeaseHolder, LeaseHome, LeaseId, LeaseRules, TimedLease, Users,
 };
 use crate::planted_bugs::{Bugs, Sound};
 use crate::share::{Copies, CopyId, ShareEvent, ShareHome, ShareRules, SharingId};
 use crate::swap::{PeerEvent, RECORD_WORDS, RECORDS, SwapPeer, SwapRules};
 
+pub use access::{LeaseReply, LeaseRequest, PageAccess};
+use dirty_lines::DirtyLines;
+pub use dirty_lines::LineRules;
 pub use event::{RackAction, RackEvent, RackRecord};
 pub use locations::{KnownLocation, Locations};
-pub use memory::RackMemory;
+pub use memory::{PageWords, RackMemory};
 use quiesces::Quiesces;
 use replicas::ReplicaRequests;
 
@@ -48,6 +52,8 @@ pub struct RackRules {
     pub shares: bool,
     /// Of hotness.
     pub heat: HeatRules,
+    /// Of dirty lines.
+    pub lines: LineRules,
     /// The time between the return of the last lease of a vacated frame and the heavy barrier that
     /// precedes the scan for this rack's readers. A barrier interrupts each core that runs a
     /// client, and right after a move these clients ask the daemon where the page is.
@@ -84,6 +90,7 @@ pub struct RackMachine<B = Sound> {
     heats: Heats,
     locations: Locations,
     quiesces: Quiesces,
+    dirty: DirtyLines,
     replicas: ReplicaRequests,
     /// Until then, leases that were granted of this rack's previous memory may be in use.
     previous_leases_end: Time,
@@ -141,6 +148,7 @@ impl<B: Bugs> RackMachine<B> {
             heats: Heats::with_room(heat, pages)?,
             locations: Locations::default(),
             quiesces: Quiesces::default(),
+            dirty: DirtyLines::default(),
             replicas: ReplicaRequests::default(),
             previous_leases_end: if restarted { now } else { leases_end },
             queue: VecDeque::from([Queued::Rack(RackEvent::DeadlinePassed)]),
@@ -159,6 +167,9 @@ impl<B: Bugs> RackMachine<B> {
     pub fn poll(&mut self, now: Time, memory: &impl RackMemory) -> Option<RackAction> {
         loop {
             if let Some(action) = self.actions.pop_front() {
+                if let RackAction::StoreWord(frame, word) = action {
+                    self.dirty.word_stored(frame, word);
+                }
                 return Some(action);
             }
             if let Some(event) = self.queue.pop_front() {
@@ -299,26 +310,6 @@ impl<B: Bugs> RackMachine<B> {
     pub fn forget_home(&mut self, home: RackId) {
         self.locations.forget_home(home);
         self.holder.forget_home(home);
-    }
-
-    /// Grants the rack `holder` a lease over `endpoint` of a page of this rack, as strong as the
-    /// page word and the purpose permit. `found` is the page as it is now: readable, or the caller
-    /// answers itself.
-    pub fn grant(
-        &mut self,
-        now: Time,
-        found: FrameWord,
-        endpoint: EndpointToken,
-        holder: RackId,
-        purpose: LeasePurpose,
-    ) -> Option<GrantedLease> {
-        let page = found.word.page();
-        let most = self.strongest(found, holder, purpose);
-        let granted = self.home.grant(now, page, endpoint, most)?;
-        if matches!(granted.kind, LeaseKind::Share(_)) {
-            self.queue.push_back(Queued::Shares(ShareEvent::Leased(page)));
-        }
-        Some(granted)
     }
 
     /// Requires that no other rack has a lease of the page, as a quiesce does, or ends that. For

@@ -16,7 +16,8 @@ use rackpool_proto::lease::{
 };
 use rackpool_proto::planted_bugs::Sound;
 use rackpool_proto::rack::{
-    LeasePurpose, RackAction, RackEvent, RackMachine, RackMemory, RackPast, RackRules,
+    LeasePurpose, LeaseReply, LeaseRequest, LineRules, PageAccess, PageWords, RackAction,
+    RackEvent, RackMachine, RackMemory, RackPast, RackRules,
 };
 use rackpool_proto::share::{ShareRules, SharingId};
 use rackpool_proto::swap::{RECORD_WORDS, RECORDS, SwapRules};
@@ -27,6 +28,7 @@ const FRAME: FrameId = FrameId(0);
 const SPARE: FrameId = FrameId(1);
 const OVER: EndpointToken = EndpointToken(5);
 const OTHER: RackId = RackId(2);
+const LINES: LineRules = LineRules { in_page: 64, forwarded: 8, sent: 16 };
 const BARRIER_DELAY: Duration = Duration::from_millis(1);
 
 fn at(ms: u64) -> Time {
@@ -48,7 +50,7 @@ impl Memory {
     }
 }
 
-impl RackMemory for Memory {
+impl PageWords for Memory {
     fn find(&self, page: PageId) -> Option<FrameWord> {
         let mut all =
             self.words.iter().map(|(frame, word)| FrameWord { frame: *frame, word: *word });
@@ -57,6 +59,12 @@ impl RackMemory for Memory {
     fn word(&self, frame: FrameId) -> Option<PageWord> {
         self.words.get(&frame).copied()
     }
+    fn is_arriving(&self, page: PageId) -> bool {
+        self.find(page).is_some_and(|found| found.word.state() == Some(PageState::Arriving))
+    }
+}
+
+impl RackMemory for Memory {
     fn spare(&self) -> Option<FrameId> {
         Some(SPARE)
     }
@@ -96,6 +104,7 @@ impl Rack {
             share: ShareRules::DEFAULT,
             shares: true,
             heat: HeatRules::DEFAULT,
+            lines: LINES,
             barrier_delay: BARRIER_DELAY,
         };
         let records = [[0; RECORD_WORDS]; RECORDS];
@@ -121,9 +130,24 @@ impl Rack {
         actions
     }
 
-    fn grant(&mut self, now: Time) -> LeaseId {
-        let found = self.memory.find(PAGE).unwrap();
-        self.machine.grant(now, found, OVER, OTHER, LeasePurpose::Access).unwrap().id
+    fn lend(&mut self, now: Time, access: Access, purpose: LeasePurpose) -> LeaseReply {
+        let request = LeaseRequest { page: PAGE, access, purpose, holder: OTHER, endpoint: OVER };
+        self.machine.request_lease(now, &self.memory, request)
+    }
+
+    fn grant(&mut self, now: Time, purpose: LeasePurpose) -> GrantedLease {
+        match self.lend(now, Access::Read, purpose) {
+            LeaseReply::Granted { lease, .. } => lease,
+            other => panic!("no lease is granted: {other:?}"),
+        }
+    }
+
+    /// The page is frozen, and its writers log their lines.
+    fn freeze(&mut self) -> FrameWord {
+        let frozen = self.memory.words[&FRAME].apply(PageEvent::Frozen).unwrap();
+        let word = frozen.apply(PageEvent::DirtyLogged).unwrap();
+        self.memory.words.insert(FRAME, word);
+        FrameWord { frame: FRAME, word }
     }
 
     /// The last object of the page is freed.
@@ -140,7 +164,7 @@ const FREE: RackAction = RackAction::FreeFrame { frame: FRAME, page: PAGE };
 fn a_freed_page_waits_for_leases_then_for_clients_and_no_scan_precedes_the_barrier() {
     let mut rack = Rack::new(true);
     let after = at(10_000);
-    let lease = rack.grant(after);
+    let lease = rack.grant(after, LeasePurpose::Access).id;
     rack.memory.used.borrow_mut().push((FRAME, Occupants::Everyone));
     let revocation = Revocation { page: PAGE, endpoint: OVER, lease, users: Users::Everyone };
     let actions = rack.free(after);
@@ -229,10 +253,7 @@ fn a_page_is_shared_when_its_writers_are_out_and_a_write_ends_the_sharing() {
     rack.memory.used.borrow_mut().push((FRAME, Occupants::Writers));
     rack.step(now, RackEvent::ReplicaRequested(PAGE));
     assert_eq!(state(&rack), PageState::Shared);
-    let grant = |rack: &mut Rack| {
-        let found = rack.memory.find(PAGE).unwrap();
-        rack.machine.grant(now, found, OVER, OTHER, LeasePurpose::Replica).unwrap()
-    };
+    let grant = |rack: &mut Rack| rack.grant(now, LeasePurpose::Replica);
     assert_eq!(grant(&mut rack).kind, LeaseKind::Read, "a client writes the page");
     rack.memory.used.borrow_mut().clear();
     rack.poll(now);
@@ -245,4 +266,44 @@ fn a_page_is_shared_when_its_writers_are_out_and_a_write_ends_the_sharing() {
     assert_eq!(state(&rack), PageState::Shared, "a replica may be read");
     rack.step(now, RackEvent::LeaseReturned(revocation));
     assert_eq!(state(&rack), PageState::Live);
+}
+
+#[test]
+fn a_page_that_moves_is_written_here_for_others_until_many_lines_are_dirty() {
+    let mut rack = Rack::new(true);
+    let now = at(10_000);
+    let write = |rack: &Rack| rack.machine.access(&rack.memory, PAGE, Access::Write);
+    assert!(matches!(write(&rack), PageAccess::Usable(_)));
+    let found = rack.freeze();
+    assert_eq!(write(&rack), PageAccess::Forwarded(found));
+    let reply = rack.lend(now, Access::Write, LeasePurpose::Access);
+    let LeaseReply::Granted { lease, forwards: true, .. } = reply else { panic!("{reply:?}") };
+    assert_eq!(lease.kind, LeaseKind::Read, "it has its writes executed here");
+    rack.machine.note_forwarded(found, 0..=7);
+    assert_eq!(write(&rack), PageAccess::Busy, "as many lines are dirty as may be");
+    assert!(matches!(rack.lend(now, Access::Write, LeasePurpose::Access), LeaseReply::Busy));
+    assert!(matches!(
+        rack.lend(now, Access::Read, LeasePurpose::Access),
+        LeaseReply::Granted { .. }
+    ));
+}
+
+#[test]
+fn lines_behind_the_page_and_of_pages_that_do_not_move_are_not_dirty() {
+    let mut rack = Rack::new(true);
+    rack.machine.note_dirty(&rack.memory, FRAME, 0..=3);
+    assert_eq!(rack.machine.dirty_lines(FRAME), Some(vec![]));
+    rack.freeze();
+    rack.machine.note_dirty(&rack.memory, FRAME, 62..=u32::MAX);
+    assert_eq!(rack.machine.dirty_lines(FRAME), Some(vec![62, 63]));
+}
+
+#[test]
+fn more_dirty_lines_than_a_message_holds_are_not_told_one_by_one() {
+    let mut rack = Rack::new(true);
+    rack.freeze();
+    rack.machine.note_dirty(&rack.memory, FRAME, 1..=16);
+    assert_eq!(rack.machine.dirty_lines(FRAME).map(|lines| lines.len()), Some(LINES.sent));
+    rack.machine.note_dirty(&rack.memory, FRAME, 0..=0);
+    assert_eq!(rack.machine.dirty_lines(FRAME), None);
 }

@@ -136,7 +136,7 @@ impl<B: Bugs> World<B> {
                     Some(Stage::DirtyLogged { operation, frame })
                 } else if same && traces {
                     let slot = Slot { frame, usage: Use::DirtyLogged };
-                    self.racks[rack].memory.slots[client] = Some(slot);
+                    self.racks[rack].memory.store_slot(client, slot);
                     Some(Stage::Published { operation, frame, word: now })
                 } else if now == word || ignored {
                     Some(Stage::Entered { operation, frame })
@@ -158,6 +158,9 @@ impl<B: Bugs> World<B> {
                 self.note_and_write(client, operation, frame)
             }
             Stage::Entered { operation, frame } => {
+                if self.history.get(operation).kind != Kind::Read {
+                    self.racks[rack].memory.drain_store_buffer(client);
+                }
                 let found = self.local_access(rack, operation, frame);
                 self.set_stage(client, Stage::Leaving { operation, found });
                 let wait = self.a_moment();
@@ -292,7 +295,14 @@ impl<B: Bugs> World<B> {
                     true if word.is_dirty_logged() => Use::DirtyLogged,
                     true => Use::Write,
                 };
-                self.racks[rack].memory.slots[client] = Some(Slot { frame, usage });
+                let slot = Slot { frame, usage };
+                let is_fenced = usage == Use::DirtyLogged || self.rng.percent(60);
+                let memory = &mut self.racks[rack].memory;
+                if is_fenced {
+                    memory.store_slot(client, slot);
+                } else {
+                    memory.buffer_slot(client, slot);
+                }
                 self.set_stage(client, Stage::Published { operation, frame, word });
                 let wait = self.a_moment();
                 self.next_step(client, wait);

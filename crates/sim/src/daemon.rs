@@ -10,26 +10,25 @@ use rackpool_proto::rack::{RackAction, RackEvent, RackMachine, RackPast, RackRec
 use rackpool_proto::swap::{RECORD_WORDS, RECORDS, SwapEvent};
 use rackpool_wire::swap::{SwapId, SwapMessage};
 
-use crate::forward::Forwarded;
 use crate::memory::{Memory, View};
 use crate::message::{Message, Node, Wish};
-use crate::requests::Pending;
-use crate::rules::{MICRO, MILLI, RACK};
+use crate::requests::{Lookup, Pending};
+use crate::rules::{LOOKUP_TIMEOUT, MICRO, MILLI, RACK, WORDS};
 use crate::world::{World, rack_id};
 
 #[derive(Debug)]
 pub(crate) struct Daemon<B> {
     pub(crate) machine: RackMachine<B>,
-    /// Words that it wrote since the page was frozen, and dirty lines received from a peer.
-    pub(crate) forwarded: Forwarded,
+    /// The dirty lines received last, to be applied.
+    pub(crate) came: [Option<u64>; WORDS],
     /// Free frames that hold or receive a replica.
     pub(crate) borrowed: BTreeSet<FrameId>,
     /// Unanswered requests of clients.
     pub(crate) calls: Vec<Pending>,
     /// Lease prefetches in progress: pages that go, and their swaps.
     pub(crate) lease_prefetches: BTreeMap<PageId, SwapId>,
-    /// Lease requests for pages that are arriving: rack, page, request number, purpose.
-    pub(crate) lookups: Vec<(usize, PageId, u64, Wish)>,
+    /// Lease requests for pages that permit none now.
+    pub(crate) lookups: Vec<Lookup>,
     /// Records that the machine has reported as damaged.
     pub(crate) reported: [bool; RECORDS],
 }
@@ -41,7 +40,7 @@ impl<B: Bugs> Daemon<B> {
         let machine = RackMachine::restore(now, RACK, &past, memory.all(), 0, bugs);
         Self {
             machine: machine.expect("the rules of the simulator can be meant"),
-            forwarded: Forwarded::default(),
+            came: [None; WORDS],
             borrowed: BTreeSet::new(),
             calls: Vec::new(),
             lease_prefetches: BTreeMap::new(),
@@ -94,7 +93,6 @@ impl<B: Bugs> World<B> {
             RackAction::EraseRecord { slot } => self.erase(rack, slot),
             RackAction::StoreWord(frame, word) => {
                 self.check_not_borrowed(rack, frame);
-                self.forget_writes(rack, frame, word);
                 self.store(rack, frame, word);
                 self.look_soon(rack);
             }
@@ -122,8 +120,7 @@ impl<B: Bugs> World<B> {
                 self.send(rack, home, Message::Returned(revocation));
             }
             RackAction::FenceEndpoint(endpoint) => self.fence(endpoint),
-            // Stores of this world are visible at once.
-            RackAction::Barrier => {}
+            RackAction::Barrier => self.racks[rack].memory.drain_store_buffers(),
             RackAction::FreeFrame { frame, page } => self.free_frame(rack, frame, page),
             RackAction::CopyReplica { page, lease, ours } => {
                 if let Some(daemon) = &mut self.racks[rack].daemon {
@@ -246,7 +243,7 @@ impl<B: Bugs> World<B> {
 
     /// Clears a client's access slot; a quiesce may wait for that.
     pub(crate) fn clear_slot(&mut self, rack: usize, client: usize) {
-        self.racks[rack].memory.slots[client] = None;
+        self.racks[rack].memory.clear_slot(client);
         let Some(daemon) = &self.racks[rack].daemon else { return };
         if daemon.machine.is_quiescing() {
             self.wake_rack(rack);
@@ -290,9 +287,13 @@ impl<B: Bugs> World<B> {
             }
             Message::NotHere(page) => self.learn_home(rack, page, None),
             Message::Lookup { page, question, wish } => {
-                self.grant(rack, from, page, question, wish);
+                let until = self.now + LOOKUP_TIMEOUT;
+                self.lookup(rack, Lookup { peer: from, page, question, wish, until });
             }
-            Message::Location { page, question, lease } => {
+            Message::Location { page, question, lease, forwards } => {
+                if let Some(daemon) = &mut self.racks[rack].daemon {
+                    daemon.machine.locations_mut().note_found(page, lease.home, 0, forwards);
+                }
                 self.feed(rack, RackEvent::LeaseGranted { page, question, lease });
                 self.lease_prefetched(rack, page);
                 self.retry_calls(rack);

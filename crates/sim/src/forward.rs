@@ -1,27 +1,16 @@
 //! Writes in a page that moves: forwarded writes, and dirty-logged writes of clients of the old
 //! home.
 
-use std::collections::BTreeSet;
-
-use rackpool_model::{FrameId, FrameWord, PageId, PageState, PageWord};
-use rackpool_proto::planted_bugs::{Bug, Bugs};
-use rackpool_proto::rack::RackEvent;
+use rackpool_model::{Access, FrameId, PageId, PageState};
+use rackpool_proto::planted_bugs::Bugs;
+use rackpool_proto::rack::{PageAccess, RackEvent};
 use rackpool_wire::swap::SwapId;
 
 use crate::history::Kind;
 use crate::memory::Use;
 use crate::message::Message;
-use crate::rules::{RACKS, WORDS};
+use crate::rules::{CLIENTS, RACKS, WORDS};
 use crate::world::{RackNode, World, rack_id};
-
-/// The volatile state of forwarding; it is lost with the daemon.
-#[derive(Debug, Default)]
-pub(crate) struct Forwarded {
-    /// The words written, by frame.
-    written: BTreeSet<(FrameId, usize)>,
-    /// The dirty lines received last, to be applied.
-    came: [Option<u64>; WORDS],
-}
 
 impl<B: Bugs> World<B> {
     /// Executes a write or atomic if the page is live here, or moves and this rack forwards writes.
@@ -33,28 +22,25 @@ impl<B: Bugs> World<B> {
         word: usize,
         kind: Kind,
     ) -> Option<u64> {
-        let FrameWord { frame, word: found } = self.racks[rack].memory.find(page)?;
-        match found.state() {
-            Some(PageState::Live) => Some(self.carry_out(rack, frame, word, kind)),
-            Some(PageState::Frozen) => {
-                self.take_noted(rack);
-                let daemon = self.racks[rack].daemon.as_mut()?;
-                let forwards = found.is_dirty_logged() || daemon.machine.swap().forwards(page);
-                let unexpected = daemon.machine.swap().expects_no_writer(page);
-                if forwards && !self.bugs.has(Bug::ForgetOneWrite) {
-                    daemon.forwarded.written.insert((frame, word));
-                }
-                let before = forwards.then(|| {
-                    self.check_forwarded(rack, page);
-                    self.seen.forwarded += 1;
-                    self.carry_out(rack, frame, word, kind)
-                });
-                if unexpected {
-                    self.feed(rack, RackEvent::WriteWanted(page));
-                }
-                before
+        self.take_noted(rack);
+        let node = &mut self.racks[rack];
+        let daemon = node.daemon.as_mut()?;
+        match daemon.machine.access(&node.memory, page, Access::Write) {
+            PageAccess::Usable(found) => Some(self.carry_out(rack, found.frame, word, kind)),
+            PageAccess::Forwarded(found) => {
+                daemon.machine.note_forwarded(found, line(word)..=line(word));
+                self.check_forwarded(rack, page);
+                self.seen.forwarded += 1;
+                let before = self.carry_out(rack, found.frame, word, kind);
+                self.run_rack(rack);
+                Some(before)
             }
-            _ => None,
+            PageAccess::Busy => {
+                daemon.machine.want_to_write(page);
+                self.run_rack(rack);
+                None
+            }
+            PageAccess::Free | PageAccess::Lost | PageAccess::Elsewhere => None,
         }
     }
 
@@ -62,19 +48,22 @@ impl<B: Bugs> World<B> {
     fn take_noted(&mut self, rack: usize) {
         let node = &mut self.racks[rack];
         let Some(daemon) = &mut node.daemon else { return };
-        let frames = &node.memory.frames;
-        let moves =
-            |frame: FrameId| frames[frame.0 as usize].word.state() == Some(PageState::Frozen);
-        let noted = node.memory.noted.iter_mut().flat_map(|noted| noted.drain(..));
-        daemon.forwarded.written.extend(noted.filter(|(frame, _)| moves(*frame)));
+        for client in 0..CLIENTS {
+            for (frame, word) in std::mem::take(&mut node.memory.noted[client]) {
+                daemon.machine.note_dirty(&node.memory, frame, line(word)..=line(word));
+            }
+        }
     }
 
     /// A client whose last note names this frame may still store to it, since an earlier swap.
     pub(crate) fn remember_noted_last(&mut self, rack: usize, frame: FrameId) {
         let node = &mut self.racks[rack];
         let Some(daemon) = &mut node.daemon else { return };
-        let last = node.memory.noted_last.iter().flatten();
-        daemon.forwarded.written.extend(last.filter(|(noted, _)| *noted == frame));
+        for (noted, word) in node.memory.noted_last.iter().flatten() {
+            if *noted == frame {
+                daemon.machine.note_dirty(&node.memory, frame, line(*word)..=line(*word));
+            }
+        }
     }
 
     /// A client logs a line of a page that moves. Returns false if its log is full.
@@ -127,8 +116,10 @@ impl<B: Bugs> World<B> {
         let node = &self.racks[rack];
         let Some(daemon) = &node.daemon else { return };
         let bytes = node.memory.frames[frame.0 as usize].bytes;
-        let written = |word| daemon.forwarded.written.contains(&(frame, word));
-        let words = std::array::from_fn(|word| written(word).then_some(bytes[word]));
+        let lines = daemon.machine.dirty_lines(frame).filter(|_| known);
+        let (known, lines) = (lines.is_some(), lines.unwrap_or_default());
+        let is_dirty = |word| lines.contains(&line(word));
+        let words = std::array::from_fn(|word| is_dirty(word).then_some(bytes[word]));
         self.send(rack, to, Message::DirtyLines { swap, theirs: frame, known, words });
     }
 
@@ -142,7 +133,7 @@ impl<B: Bugs> World<B> {
         words: [Option<u64>; WORDS],
     ) {
         let Some(daemon) = &mut self.racks[rack].daemon else { return };
-        daemon.forwarded.came = words;
+        daemon.came = words;
         let from = rack_id(from);
         self.feed(rack, RackEvent::DirtyLinesReceived { from, swap, theirs, known });
     }
@@ -151,17 +142,13 @@ impl<B: Bugs> World<B> {
         let node = &mut self.racks[rack];
         let Some(daemon) = &node.daemon else { return };
         let bytes = &mut node.memory.frames[frame.0 as usize].bytes;
-        for (into, came) in bytes.iter_mut().zip(daemon.forwarded.came) {
+        for (into, came) in bytes.iter_mut().zip(daemon.came) {
             *into = came.unwrap_or(*into);
         }
     }
+}
 
-    /// Forgets the written words of a frame whose page is not frozen any more.
-    pub(crate) fn forget_writes(&mut self, rack: usize, frame: FrameId, word: PageWord) {
-        if word.state() != Some(PageState::Frozen)
-            && let Some(daemon) = &mut self.racks[rack].daemon
-        {
-            daemon.forwarded.written.retain(|(of, _)| *of != frame);
-        }
-    }
+/// The line of a word: each word of this world has its own.
+fn line(word: usize) -> u32 {
+    u32::try_from(word).unwrap_or(u32::MAX)
 }

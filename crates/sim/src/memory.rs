@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use rackpool_model::{FrameId, FrameWord, Occupants, PageId, PageState, PageWord, StorePosition};
 use rackpool_proto::Time;
-use rackpool_proto::rack::RackMemory;
+use rackpool_proto::rack::{PageWords, RackMemory};
 use rackpool_proto::share::CopyId;
 use rackpool_proto::swap::{RECORD_WORDS, RECORDS};
 
@@ -45,6 +45,8 @@ pub(crate) struct Memory {
     pub(crate) frames: Vec<Frame>,
     pub(crate) records: [[u64; RECORD_WORDS]; RECORDS],
     pub(crate) slots: [Option<Slot>; CLIENTS],
+    /// Stores to access slots that the daemon does not see yet.
+    buffered: [Option<Slot>; CLIENTS],
     /// The notes of clients about pages that move, which no daemon has taken yet.
     pub(crate) noted: [Vec<(FrameId, usize)>; CLIENTS],
     /// The last note of each client.
@@ -72,11 +74,40 @@ impl Memory {
             frames: frames.collect(),
             records: [[0; RECORD_WORDS]; RECORDS],
             slots: [None; CLIENTS],
+            buffered: [None; CLIENTS],
             noted: std::array::from_fn(|_| Vec::new()),
             noted_last: [None; CLIENTS],
             seen: None,
             shown: vec![Shown { copy: None, until: Time::ZERO }; FRAMES as usize],
         }
+    }
+
+    /// A client stores its access slot without a fence: the store may stay in its processor's store
+    /// buffer until a heavy barrier or a later store.
+    pub(crate) fn buffer_slot(&mut self, client: usize, slot: Slot) {
+        self.buffered[client] = Some(slot);
+    }
+
+    /// A client stores its access slot, visible at once.
+    pub(crate) fn store_slot(&mut self, client: usize, slot: Slot) {
+        (self.slots[client], self.buffered[client]) = (Some(slot), None);
+    }
+
+    /// A client leaves its frame.
+    pub(crate) fn clear_slot(&mut self, client: usize) {
+        (self.slots[client], self.buffered[client]) = (None, None);
+    }
+
+    /// Makes a client's buffered store visible: its next store follows it.
+    pub(crate) fn drain_store_buffer(&mut self, client: usize) {
+        if let Some(slot) = self.buffered[client].take() {
+            self.slots[client] = Some(slot);
+        }
+    }
+
+    /// Executes a heavy barrier: all stores that any client has made are visible.
+    pub(crate) fn drain_store_buffers(&mut self) {
+        (0..CLIENTS).for_each(|client| self.drain_store_buffer(client));
     }
 
     pub(crate) fn frame(&mut self, frame: FrameId) -> &mut Frame {
@@ -133,7 +164,22 @@ impl View<'_> {
     }
 }
 
-impl RackMemory for View<'_> {
+impl PageWords for Memory {
+    fn find(&self, page: PageId) -> Option<FrameWord> {
+        Self::find(self, page)
+    }
+
+    fn word(&self, frame: FrameId) -> Option<PageWord> {
+        Self::word(self, frame)
+    }
+
+    fn is_arriving(&self, page: PageId) -> bool {
+        let arrives = |word: PageWord| word.state() == Some(PageState::Arriving);
+        self.all().any(|FrameWord { word, .. }| word.page() == page && arrives(word))
+    }
+}
+
+impl PageWords for View<'_> {
     fn find(&self, page: PageId) -> Option<FrameWord> {
         self.memory.find(page)
     }
@@ -142,6 +188,12 @@ impl RackMemory for View<'_> {
         self.memory.word(frame)
     }
 
+    fn is_arriving(&self, page: PageId) -> bool {
+        self.memory.is_arriving(page)
+    }
+}
+
+impl RackMemory for View<'_> {
     fn spare(&self) -> Option<FrameId> {
         self.free().next().map(|found| found.frame)
     }

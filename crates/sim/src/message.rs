@@ -34,6 +34,8 @@ pub(crate) enum Message {
         page: PageId,
         question: u64,
         lease: Lease,
+        /// Whether the home executes writes to the page for others.
+        forwards: bool,
     },
     NotHere(PageId),
     Revoke(Revocation),

@@ -1,16 +1,15 @@
 //! Requests of clients to their daemon, and of daemons to each other for them. These shells are the
 //! simulator's own.
 
-use rackpool_model::{Access, FrameWord, PageId, PageState, PageWord};
+use rackpool_model::{Access, PageId, PageWord};
 use rackpool_proto::lease::{GrantedLease, Lease};
 use rackpool_proto::planted_bugs::{Bug, Bugs};
-use rackpool_proto::rack::{LeasePurpose, RackEvent};
+use rackpool_proto::rack::{LeasePurpose, LeaseReply, LeaseRequest, RackEvent};
 use rackpool_proto::share::FoundCopy;
 use rackpool_wire::swap::SwapId;
 
 use crate::client::Answer;
 use crate::history::Kind;
-use crate::memory::Memory;
 use crate::message::{Call, Message, Wish};
 use crate::roots::is_root;
 use crate::rules::{CLIENT_TIMEOUT, MILLI};
@@ -24,9 +23,31 @@ pub(crate) struct Pending {
     ask_again: u64,
 }
 
-fn is_arriving(memory: &Memory, page: PageId) -> bool {
-    let arrives = |word: PageWord| word.state() == Some(PageState::Arriving);
-    memory.all().any(|FrameWord { word, .. }| word.page() == page && arrives(word))
+/// A lease request of another rack.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Lookup {
+    pub(crate) peer: usize,
+    pub(crate) page: PageId,
+    pub(crate) question: u64,
+    pub(crate) wish: Wish,
+    pub(crate) until: u64,
+}
+
+impl Wish {
+    const fn access(self) -> Access {
+        match self {
+            Self::Write => Access::Write,
+            Self::Read | Self::Copy | Self::PrefetchLease(_) => Access::Read,
+        }
+    }
+
+    const fn purpose(self) -> LeasePurpose {
+        match self {
+            Self::Read | Self::Write => LeasePurpose::Access,
+            Self::Copy => LeasePurpose::Replica,
+            Self::PrefetchLease(swap) => LeasePurpose::Prefetch(swap),
+        }
+    }
 }
 
 impl Pending {
@@ -80,58 +101,37 @@ impl<B: Bugs> World<B> {
         }
     }
 
-    /// Answers lease requests for pages that have become readable, or will not arrive.
+    /// Answers the lease requests that waited and that the page permits now, or that have waited
+    /// long enough.
     pub(crate) fn answer_lookups(&mut self, rack: usize) {
-        let node = &mut self.racks[rack];
-        let Some(daemon) = &mut node.daemon else { return };
-        let waits = |page: PageId| is_arriving(&node.memory, page);
-        let due: Vec<_> = daemon.lookups.extract_if(.., |(_, page, ..)| !waits(*page)).collect();
-        for (peer, page, question, wish) in due {
-            self.grant(rack, peer, page, question, wish);
+        let Some(daemon) = &mut self.racks[rack].daemon else { return };
+        for lookup in std::mem::take(&mut daemon.lookups) {
+            self.lookup(rack, lookup);
         }
     }
 
-    /// Answers a lease request of another rack.
-    pub(crate) fn grant(
-        &mut self,
-        rack: usize,
-        peer: usize,
-        page: PageId,
-        question: u64,
-        wish: Wish,
-    ) {
+    /// Answers a lease request of another rack, or lets it wait for the page.
+    pub(crate) fn lookup(&mut self, rack: usize, lookup: Lookup) {
+        let Lookup { peer, page, question, wish, until } = lookup;
         let now = self.local_time(rack);
         self.ask_to_share(rack, page, wish);
-        if wish != Wish::Write && is_arriving(&self.racks[rack].memory, page) {
-            if let Some(daemon) = &mut self.racks[rack].daemon {
-                daemon.lookups.push((peer, page, question, wish));
-            }
-            return;
-        }
-        let Some(FrameWord { frame, word }) = self.racks[rack].memory.find(page) else {
-            return self.send(rack, peer, Message::NotHere(page));
-        };
-        // A shared or moving page can't be written; its users wait.
-        let hasty = self.bugs.has(Bug::GrantWriteWhileFrozen);
-        let purpose = match (word.state(), wish) {
-            (Some(PageState::Shared), Wish::Write) => return,
-            (Some(PageState::Frozen), Wish::Write) if !hasty => return,
-            (Some(PageState::Live | PageState::Shared | PageState::Frozen), wish) => match wish {
-                Wish::Read | Wish::Write => LeasePurpose::Access,
-                Wish::Copy => LeasePurpose::Replica,
-                Wish::PrefetchLease(swap) => LeasePurpose::Prefetch(swap),
-            },
-            _ => return,
-        };
         let endpoint = self.endpoint(rack, peer);
-        let found = FrameWord { frame, word };
-        let Some(daemon) = &mut self.racks[rack].daemon else { return };
-        let granted = daemon.machine.grant(now, found, endpoint, rack_id(peer), purpose);
-        if let Some(GrantedLease { id, kind }) = granted {
-            let (home, epoch) = (rack_id(rack), word.epoch());
-            let lease = Lease { id, kind, home, endpoint, frame, epoch };
-            self.send(rack, peer, Message::Location { page, question, lease });
-            self.run_rack(rack);
+        let (access, purpose, holder) = (wish.access(), wish.purpose(), rack_id(peer));
+        let request = LeaseRequest { page, access, purpose, holder, endpoint };
+        let node = &mut self.racks[rack];
+        let Some(daemon) = &mut node.daemon else { return };
+        match daemon.machine.request_lease(now, &node.memory, request) {
+            LeaseReply::Granted { lease: GrantedLease { id, kind }, found, forwards } => {
+                let (home, epoch, frame) = (rack_id(rack), found.word.epoch(), found.frame);
+                let lease = Lease { id, kind, home, endpoint, frame, epoch };
+                self.send(rack, peer, Message::Location { page, question, lease, forwards });
+                self.run_rack(rack);
+            }
+            LeaseReply::Busy if self.now < until => daemon.lookups.push(lookup),
+            LeaseReply::Busy => {}
+            LeaseReply::Free | LeaseReply::Lost | LeaseReply::Elsewhere => {
+                self.send(rack, peer, Message::NotHere(page));
+            }
         }
     }
 
@@ -239,11 +239,16 @@ impl<B: Bugs> World<B> {
                     self.mark(rack, call, Wait::Sent);
                     self.post_access(rack, call, lease);
                     self.run_rack(rack);
-                } else if again && access == Access::Write && self.rng.percent(50) {
-                    // The page may move, and its home may forward writes.
+                } else if access == Access::Write
+                    && let Some(home) = daemon.machine.writing_home(now, one.page)
+                {
                     let (page, word, kind) = (one.page, one.word, one.kind);
                     self.mark(rack, call, Wait::Sent);
-                    self.send(rack, home, Message::Atomic { call, page, word, kind });
+                    self.send(
+                        rack,
+                        usize::from(home.0),
+                        Message::Atomic { call, page, word, kind },
+                    );
                 } else if again {
                     let wish = match access {
                         Access::Write => Wish::Write,

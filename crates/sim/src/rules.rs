@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use rackpool_model::HeatRules;
 use rackpool_proto::lease::LeaseRules;
-use rackpool_proto::rack::RackRules;
+use rackpool_proto::rack::{LineRules, RackRules};
 use rackpool_proto::share::ShareRules;
 use rackpool_proto::swap::SwapRules;
 
@@ -27,6 +27,8 @@ pub(crate) const CALM: u64 = 4_000 * MILLI;
 pub(crate) const MOST_EVENTS: u64 = 200_000;
 /// The timeout of a client's operation.
 pub(crate) const CLIENT_TIMEOUT: u64 = 500 * MILLI;
+/// How long a lease request of another rack waits for a page that moves.
+pub(crate) const LOOKUP_TIMEOUT: u64 = 37 * MILLI;
 /// The most by which a clock differs from true time, in millionths.
 pub(crate) const SKEW_PPM: u64 = 5_000;
 /// The longest flight of a one-sided operation.
@@ -48,8 +50,12 @@ pub(crate) const RACK: RackRules = RackRules {
     share: SHARE,
     shares: true,
     heat: HEAT,
+    lines: LINES,
     barrier_delay: ms(1),
 };
+
+/// A line is a word. The limit of forwarded writes is reached now and then.
+const LINES: LineRules = LineRules { in_page: WORDS as u32, forwarded: 2, sent: WORDS };
 
 pub(crate) const SWAP: SwapRules = SwapRules {
     grace: ms(60),

@@ -2,12 +2,14 @@
 //! about operations that a home has executed for them.
 
 use rackpool_model::{Access, GlobalAddr, PageId, RackId};
+use rackpool_proto::rack::PageAccess;
 use rackpool_sync::atomic::{AtomicU64, Ordering};
 use rackpool_wire::peer::{PeerReply, PeerRequest};
 use rackpool_wire::rack::{RackAnswer, RackRequest};
 
 use super::DataPlane;
 use super::clients::Caller;
+use super::home_requests::refusal;
 use super::peers::Purpose;
 use super::swap::Work;
 
@@ -150,19 +152,18 @@ impl DataPlane {
             Atomic::FetchAndAdd { delta: 0 } => Access::Read,
             _ => Access::Write,
         };
-        let forwarded = access == Access::Write && self.writes_for_others(page);
-        let frame = match self.usable(page, if forwarded { Access::Read } else { access }) {
-            Ok(found) => found.frame,
-            Err(refusal) => return refusal,
+        let permitted = self.machine.access(&self.slab, page, access);
+        let (PageAccess::Usable(found) | PageAccess::Forwarded(found)) = permitted else {
+            return refusal(permitted);
         };
         let offset = addr.offset(page_size);
         let frames = std::sync::Arc::clone(&self.rack.frames);
-        let at = u64::from(frame.0) * page_size.bytes() + offset;
+        let at = u64::from(found.frame.0) * page_size.bytes() + offset;
         let Ok(cell) = frames.view::<AtomicU64>(at) else {
             return PeerReply::Invalid(format!("{addr} is not aligned to 8 B"));
         };
-        if forwarded {
-            self.note_written(page, frame, offset, size_of::<u64>());
+        if matches!(permitted, PageAccess::Forwarded(_)) {
+            self.note_written(found, offset, size_of::<u64>());
         }
         PeerReply::Value(match atomic {
             Atomic::CompareAndSwap { expected, new } => {

@@ -2,19 +2,16 @@
 
 use std::time::Instant;
 
-use rackpool_fabric::EndpointId;
-use rackpool_model::{Access, FrameWord, PageId, PageState};
-use rackpool_proto::lease::{GrantedLease, LeaseId, LeaseKind, Users};
-use rackpool_proto::rack::{LeasePurpose, RackEvent};
+use rackpool_model::{Access, PageId};
+use rackpool_proto::lease::{LeaseId, Users};
+use rackpool_proto::rack::{LeasePurpose, PageAccess, RackEvent};
 use rackpool_rrpc::RequestId;
 use rackpool_wire::peer::{PeerReply, PeerRequest};
-use rackpool_wire::swap::SwapId;
 
 use super::DataPlane;
 use super::atomics::Atomic;
 use super::requests::LEAVING_TIMEOUT;
 use super::swap::Work;
-use crate::slab::LocalPage;
 
 /// Another rack's allocation that waits for a page to become free.
 #[derive(Debug)]
@@ -61,10 +58,12 @@ impl DataPlane {
                 if keep {
                     self.machine.handle(RackEvent::ReplicaRequested(page));
                 }
-                self.serve_lookup(page, access, keep, ask.endpoint)?
+                let purpose = if keep { LeasePurpose::Replica } else { LeasePurpose::Access };
+                self.request_lease(ask.endpoint, page, access, purpose)
             }
             PeerRequest::PrefetchLease { swap, page } => {
-                self.serve_lease_prefetch(swap, page, ask.endpoint)?
+                let purpose = LeasePurpose::Prefetch(swap);
+                self.request_lease(ask.endpoint, page, Access::Read, purpose)
             }
             PeerRequest::Revoke { page, lease, keep_reading } => {
                 let users = if keep_reading { Users::Writers } else { Users::Everyone };
@@ -121,81 +120,6 @@ impl DataPlane {
         self.wait_for_swap(page, Work::Serve(ask, request, until));
     }
 
-    /// Grants a lease: of a live page for writing, of a frozen page for reading, of a shared page
-    /// for a copy if the requester keeps one (`keep`).
-    fn serve_lookup(
-        &mut self,
-        page: PageId,
-        access: Access,
-        keep: bool,
-        endpoint: EndpointId,
-    ) -> anyhow::Result<PeerReply> {
-        // A rack that writes a page that moves gets a read lease; this rack executes its writes.
-        let forwards = self.writes_for_others(page);
-        let access = if forwards { Access::Read } else { access };
-        let found = match self.usable(page, access) {
-            Ok(found) => found,
-            Err(refusal) => return Ok(refusal),
-        };
-        let purpose = if keep { LeasePurpose::Replica } else { LeasePurpose::Access };
-        Ok(self.give(endpoint, found, purpose, forwards))
-    }
-
-    /// Grants a read lease of a page that has just arrived. The rack from which the page came may
-    /// also write once it has quiesced the page.
-    fn serve_lease_prefetch(
-        &mut self,
-        swap: SwapId,
-        page: PageId,
-        endpoint: EndpointId,
-    ) -> anyhow::Result<PeerReply> {
-        let found = match self.usable(page, Access::Read) {
-            Ok(found) => found,
-            Err(refusal) => return Ok(refusal),
-        };
-        let forwards = self.writes_for_others(page);
-        Ok(self.give(endpoint, found, LeasePurpose::Prefetch(swap), forwards))
-    }
-
-    /// Grants a lease, as strong as the page word and the purpose permit.
-    fn give(
-        &mut self,
-        endpoint: EndpointId,
-        LocalPage { frame, word, usage }: LocalPage,
-        purpose: LeasePurpose,
-        forwards: bool,
-    ) -> PeerReply {
-        let Some(granted) = self.grant(endpoint, FrameWord { frame, word }, purpose) else {
-            return PeerReply::Busy;
-        };
-        let GrantedLease { id: LeaseId(lease), kind } = granted;
-        let sharing = match kind {
-            LeaseKind::Share(sharing) => Some(sharing.0),
-            LeaseKind::Read | LeaseKind::Write | LeaseKind::WriteOnceQuiesced => None,
-        };
-        let writable = matches!(kind, LeaseKind::Write | LeaseKind::WriteOnceQuiesced);
-        let epoch = word.epoch();
-        PeerReply::Location { lease, frame, epoch, usage, writable, forwards, sharing }
-    }
-
-    /// Returns a page that other racks may access now, or the refusal to send them. For a leaving
-    /// page the refusal is `Busy`: whether it is freed or has moved is known only when its frame is
-    /// free.
-    pub(super) fn usable(&self, page: PageId, access: Access) -> Result<LocalPage, PeerReply> {
-        let away = || match page {
-            page if self.swap_has_lost(page) => PeerReply::Lost,
-            page if self.slab.is_moving(page) => PeerReply::Busy,
-            _ => PeerReply::NotHere,
-        };
-        let found = self.slab.lookup(page).ok_or_else(away)?;
-        match found.word.state() {
-            Some(PageState::Live) => Ok(found),
-            Some(PageState::Frozen | PageState::Shared) if access == Access::Read => Ok(found),
-            Some(PageState::Free) | None => Err(PeerReply::NotAllocated),
-            Some(_) => Err(PeerReply::Busy),
-        }
-    }
-
     /// Allocates for another rack, at once or when pages have left.
     fn allocate_for(&mut self, starved: StarvedPeer) -> anyhow::Result<()> {
         let PeerRequest::Allocate { rack, memory, sequence, bytes, count } = starved.request else {
@@ -219,5 +143,16 @@ impl DataPlane {
             self.allocate_for(starved)?;
         }
         Ok(())
+    }
+}
+
+/// Returns the refusal of an operation on a page that does not permit it now. For a leaving page it
+/// is `Busy`: whether the page is freed or has moved is known only when its frame is free.
+pub(super) fn refusal(access: PageAccess) -> PeerReply {
+    match access {
+        PageAccess::Usable(_) | PageAccess::Forwarded(_) | PageAccess::Busy => PeerReply::Busy,
+        PageAccess::Free => PeerReply::NotAllocated,
+        PageAccess::Lost => PeerReply::Lost,
+        PageAccess::Elsewhere => PeerReply::NotHere,
     }
 }

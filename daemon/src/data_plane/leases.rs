@@ -5,9 +5,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
 
 use rackpool_fabric::EndpointId;
-use rackpool_model::{Access, FrameWord, PageId};
-use rackpool_proto::lease::{EndpointToken, GrantedLease, Lease, LeaseId, Revocation, Users};
-use rackpool_proto::rack::{LeasePurpose, RackEvent};
+use rackpool_model::{Access, PageId};
+use rackpool_proto::lease::{
+    EndpointToken, GrantedLease, Lease, LeaseId, LeaseKind, Revocation, Users,
+};
+use rackpool_proto::rack::{LeasePurpose, LeaseReply, LeaseRequest, RackEvent};
 use rackpool_rrpc::RequestId;
 use rackpool_wire::peer::{PeerReply, PeerRequest};
 
@@ -38,19 +40,38 @@ pub(super) const fn endpoint_of(token: EndpointToken) -> EndpointId {
 }
 
 impl DataPlane {
-    /// Grants another rack a lease over this endpoint of a page in this rack.
-    pub(super) fn grant(
+    /// Answers another rack's request for a lease over this endpoint of a page in this rack.
+    pub(super) fn request_lease(
         &mut self,
         endpoint: EndpointId,
-        found: FrameWord,
+        page: PageId,
+        access: Access,
         purpose: LeasePurpose,
-    ) -> Option<GrantedLease> {
-        let holder = self.peers.rack_at(endpoint)?;
-        if self.leases.fenced.contains(&token(endpoint)) {
-            return None;
-        }
+    ) -> PeerReply {
+        let fenced = self.leases.fenced.contains(&token(endpoint));
+        let Some(holder) = self.peers.rack_at(endpoint).filter(|_| !fenced) else {
+            return PeerReply::Busy;
+        };
+        let endpoint = token(endpoint);
+        let request = LeaseRequest { page, access, purpose, holder, endpoint };
         let at = self.at(self.now());
-        self.machine.grant(at, found, token(endpoint), holder, purpose)
+        match self.machine.request_lease(at, &self.slab, request) {
+            LeaseReply::Granted { lease: GrantedLease { id, kind }, found, forwards } => {
+                let LeaseId(lease) = id;
+                let sharing = match kind {
+                    LeaseKind::Share(sharing) => Some(sharing.0),
+                    LeaseKind::Read | LeaseKind::Write | LeaseKind::WriteOnceQuiesced => None,
+                };
+                let writable = matches!(kind, LeaseKind::Write | LeaseKind::WriteOnceQuiesced);
+                let (frame, epoch) = (found.frame, found.word.epoch());
+                let usage = self.slab.lookup(page).map_or(0, |found| found.usage);
+                PeerReply::Location { lease, frame, epoch, usage, writable, forwards, sharing }
+            }
+            LeaseReply::Busy => PeerReply::Busy,
+            LeaseReply::Free => PeerReply::NotAllocated,
+            LeaseReply::Lost => PeerReply::Lost,
+            LeaseReply::Elsewhere => PeerReply::NotHere,
+        }
     }
 
     /// Cuts off a rack that does not return a lease. The endpoint is torn down first, so that no

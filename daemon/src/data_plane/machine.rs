@@ -4,10 +4,12 @@
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use rackpool_model::{FrameId, FrameWord, Occupants, PageId, PageState, PageWord};
+use rackpool_model::{FrameId, FrameWord, Occupants, PageId, PageWord};
 use rackpool_proto::Time;
 use rackpool_proto::planted_bugs::Sound;
-use rackpool_proto::rack::{RackAction, RackEvent, RackMachine, RackMemory, RackPast, RackRecord};
+use rackpool_proto::rack::{
+    PageWords, RackAction, RackEvent, RackMachine, RackMemory, RackPast, RackRecord,
+};
 use rackpool_proto::swap::{RECORD_WORDS, RECORDS};
 use rackpool_shm::access::is_quiesced;
 use rackpool_shm::metadata::RackMetadata;
@@ -41,7 +43,21 @@ struct View<'a> {
     stay: usize,
 }
 
-impl RackMemory for View<'_> {
+impl PageWords for Slab {
+    fn find(&self, page: PageId) -> Option<FrameWord> {
+        Self::find(self, page)
+    }
+
+    fn word(&self, frame: FrameId) -> Option<PageWord> {
+        self.word_of(frame)
+    }
+
+    fn is_arriving(&self, page: PageId) -> bool {
+        Self::is_arriving(self, page)
+    }
+}
+
+impl PageWords for View<'_> {
     fn find(&self, page: PageId) -> Option<FrameWord> {
         self.slab.find(page)
     }
@@ -50,6 +66,12 @@ impl RackMemory for View<'_> {
         self.slab.word_of(frame)
     }
 
+    fn is_arriving(&self, page: PageId) -> bool {
+        self.slab.is_arriving(page)
+    }
+}
+
+impl RackMemory for View<'_> {
     fn spare(&self) -> Option<FrameId> {
         self.slab.spare().filter(|_| self.may_copy)
     }
@@ -180,9 +202,6 @@ impl DataPlane {
             RackAction::EraseRecord { slot } => self.slab.erase_swap(slot)?,
             RackAction::StoreWord(frame, word) => {
                 self.slab.follow_swap(frame, word)?;
-                if word.state() != Some(PageState::Frozen) {
-                    self.swaps.forwarded.forget(frame);
-                }
             }
             RackAction::NoteLastWrites(frame) => self.remember_noted_last(frame),
             RackAction::SendDirtyLines { swap, to, frame, known } => {

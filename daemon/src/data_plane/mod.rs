@@ -149,6 +149,7 @@ impl DataPlane {
             share: ShareRules::DEFAULT,
             shares: parts.swap.share && parts.swap.enabled && share::shares_pages_of(metadata),
             heat: parts.swap.heat,
+            lines: swap::line_rules(parts.rack.geometry.page_size),
             barrier_delay: machine::BARRIER_DELAY,
         };
         let machine = machine::restore(rules, life, parts.restarted, metadata, &parts.slab, pages)?;

@@ -195,8 +195,13 @@ impl Slab {
             Some(LocalPage { word, .. }) => {
                 matches!(word.state(), Some(PageState::Frozen | PageState::Shared))
             }
-            None => self.arriving.contains(&page),
+            None => self.is_arriving(page),
         }
+    }
+
+    /// Returns true if the page is being copied into a frame of this rack.
+    pub(crate) fn is_arriving(&self, page: PageId) -> bool {
+        self.arriving.contains(&page)
     }
 
     /// Returns the word of a frame; `None` if there is no such frame.

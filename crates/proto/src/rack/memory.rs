@@ -4,14 +4,20 @@ use crate::Time;
 use crate::heat::{Found, Heats};
 use crate::swap::{Frames, Offered};
 
-/// The rack's memory as its machine reads it. The machine changes nothing here: it emits actions,
-/// and the shell executes each of them before the machine reads again.
-pub trait RackMemory {
+/// The pages of a rack and their words.
+pub trait PageWords {
     /// Returns the frame and word of a page of this rack, free pages included. A page that is
     /// arriving is not here yet.
     fn find(&self, page: PageId) -> Option<FrameWord>;
     /// Returns the word of a frame; `None` if there is no such frame.
     fn word(&self, frame: FrameId) -> Option<PageWord>;
+    /// Returns true if the page is being copied into a frame of this rack.
+    fn is_arriving(&self, page: PageId) -> bool;
+}
+
+/// The rack's memory as its machine reads it. The machine changes nothing here: it emits actions,
+/// and the shell executes each of them before the machine reads again.
+pub trait RackMemory: PageWords {
     /// Returns a free frame for an arriving page; `None` also while copies are not affordable.
     fn spare(&self) -> Option<FrameId>;
     /// Returns a free page, other than the `busy` ones, that may be given away. The last free frame

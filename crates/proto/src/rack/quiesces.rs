@@ -56,6 +56,7 @@ impl Whose {
             }
             // The bytes that clients of this rack read stay until they have left.
             Self::Swap(_, Quiesce::Holders) => None,
+            Self::Freed if bugs.has(Bug::FreeWhileUsed) => None,
             Self::Swap(_, Quiesce::Everyone) | Self::Freed => Some(Occupants::Everyone),
         }
     }
@@ -72,7 +73,8 @@ impl Quiesces {
     }
 
     /// No rack has such a lease of the page any more.
-    pub(super) fn clean(&mut self, page: PageId, users: Users) {
+    pub(super) fn clean(&mut self, page: PageId, users: Users, bugs: impl Bugs) {
+        let users = if bugs.has(Bug::TakeWritersForEveryone) { Users::Everyone } else { users };
         for quiescing in self.all.iter_mut().filter(|quiescing| quiescing.page == page) {
             quiescing.leases = quiescing.leases.filter(|awaited| *awaited > users);
         }
@@ -159,7 +161,9 @@ impl<B: Bugs> RackMachine<B> {
         // One barrier serves all: the words of all frames were stored before it.
         if self.quiesces.barrier_at().is_some_and(|at| at <= now) {
             self.quiesces.all.iter_mut().for_each(|quiescing| quiescing.barrier_at = None);
-            self.actions.push_back(RackAction::Barrier);
+            if !self.bugs.has(Bug::SkipBarrier) {
+                self.actions.push_back(RackAction::Barrier);
+            }
             return true;
         }
         let bugs = self.bugs;

@@ -1,11 +1,10 @@
-//! Which leases another rack gets of a page of this rack, and replicas that this rack keeps of
-//! pages of others.
+//! Replicas: those that other racks request of pages of this rack, and those that this rack keeps.
 
 use alloc::collections::BTreeMap;
 
-use rackpool_model::{Access, FrameId, FrameWord, PageId, PageState, RackId};
+use rackpool_model::{Access, FrameId, PageId};
 
-use super::{LeasePurpose, RackAction, RackMachine, RackMemory};
+use super::{RackAction, RackMachine, RackMemory};
 use crate::Time;
 use crate::lease::{HolderEvent, Lease, LeaseKind, TimedLease};
 use crate::planted_bugs::{Bug, Bugs};
@@ -18,32 +17,6 @@ pub(super) struct ReplicaRequests {
 }
 
 impl<B: Bugs> RackMachine<B> {
-    /// Returns the strongest lease of the page that its word and the purpose permit.
-    pub(super) fn strongest(
-        &self,
-        found: FrameWord,
-        holder: RackId,
-        purpose: LeasePurpose,
-    ) -> LeaseKind {
-        let page = found.word.page();
-        match (found.word.state(), purpose) {
-            (Some(PageState::Live), _) => LeaseKind::Write,
-            (Some(PageState::Frozen), _) if self.bugs.has(Bug::GrantWriteWhileFrozen) => {
-                LeaseKind::Write
-            }
-            (Some(PageState::Shared), LeasePurpose::Replica) => {
-                self.shares.sharing(page).map_or(LeaseKind::Read, LeaseKind::Share)
-            }
-            // The old home may also write the page, once it has quiesced it.
-            (Some(PageState::Frozen), LeasePurpose::Prefetch(swap))
-                if self.swap.has_come_by(swap, page, holder) =>
-            {
-                LeaseKind::WriteOnceQuiesced
-            }
-            _ => LeaseKind::Read,
-        }
-    }
-
     /// Another rack requests a replica.
     pub(super) fn replica_requested(&mut self, now: Time, memory: &impl RackMemory, page: PageId) {
         if self.rules.shares && memory.may_share(page) && self.is_hardly_written(page) {

@@ -2,16 +2,12 @@
 //! writes it for clients without room in their log and for other racks (forwarded writes). This
 //! module collects the dirty lines and sends them to the page's new home.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::ops::RangeInclusive;
+use std::collections::BTreeMap;
 use std::time::Instant;
 
 use anyhow::Context;
-use rackpool_model::{
-    Access, ClientId, FrameId, FrameWord, GlobalAddr, PageId, PageSize, PageState, PageWord, RackId,
-};
-use rackpool_proto::rack::RackEvent;
-use rackpool_proto::swap::SwapPeer;
+use rackpool_model::{Access, ClientId, FrameId, FrameWord, GlobalAddr, PageId, PageSize, RackId};
+use rackpool_proto::rack::{LineRules, PageAccess, RackEvent, RackMachine};
 use rackpool_ring::client_file::ThreadSlot;
 use rackpool_rrpc::{MAX_BODY, RequestId};
 use rackpool_shm::dirty_log;
@@ -25,6 +21,7 @@ use crate::data_plane::DataPlane;
 use crate::data_plane::atomics::HomeOperation;
 use crate::data_plane::clients::{Caller, Client};
 use crate::data_plane::command::count;
+use crate::data_plane::home_requests::refusal;
 use crate::data_plane::peers::Purpose;
 use crate::data_plane::transfers::Within;
 use crate::slab::Slab;
@@ -52,79 +49,28 @@ struct DirtyLines {
     bytes: Vec<u8>,
 }
 
-/// Dirty lines of this rack's moving pages, by frame; and dirty lines received from other racks.
+/// Dirty lines received from other racks.
 #[derive(Debug, Default)]
-pub(in crate::data_plane) struct Forwarded {
-    written: BTreeMap<FrameId, BTreeSet<u32>>,
+pub(super) struct Forwarded {
     came: BTreeMap<SwapId, DirtyLines>,
 }
 
-impl Forwarded {
-    /// Forgets a frame whose word is not *frozen* any more.
-    pub(in crate::data_plane) fn forget(&mut self, frame: FrameId) {
-        self.written.remove(&frame);
-    }
-
-    /// Takes the entries of a thread's dirty log that belong to moving pages.
-    fn take(&mut self, slab: &Slab, page_size: PageSize, slot: &ThreadSlot) {
-        slot.lines.take(|frame, lines| {
-            let moves = |word: PageWord| word.state() == Some(PageState::Frozen);
-            if slab.word_of(frame).is_some_and(moves) {
-                self.remember(page_size, frame, lines);
-            }
-        });
-    }
-
-    /// Adds lines to the dirty lines of a frame. The range is not trusted.
-    fn remember(&mut self, page_size: PageSize, frame: FrameId, lines: RangeInclusive<u32>) {
-        let last = u32::try_from(page_size.bytes() / LINE_BYTES as u64 - 1).unwrap_or(u32::MAX);
-        let lines = *lines.start()..=last.min(*lines.end());
-        self.written.entry(frame).or_default().extend(lines);
-    }
-
-    /// Returns the dirty lines of a frame; `None` if they are too many to send: the page is then
-    /// copied again.
-    fn lines(&self, frame: FrameId) -> Option<Vec<u32>> {
-        let written = self.written.get(&frame);
-        let lines: Vec<u32> = written.into_iter().flatten().copied().collect();
-        (lines.len() <= MOST).then_some(lines)
-    }
-
-    /// Returns the frame in which this rack executes writes to the page. The page is frozen, its
-    /// writers log their lines or the swap's machine allows forwarding, and there is room for more
-    /// lines. After the decision the limit on lines does not apply: rather than make writers wait,
-    /// the page is copied again.
-    pub(super) fn frame(&self, machine: &SwapPeer, slab: &Slab, page: PageId) -> Option<FrameId> {
-        let FrameWord { frame, word } = slab.find(page)?;
-        let may_write = word.is_dirty_logged() || machine.forwards(page);
-        let is_decided = || machine.waits().any(|waits| waits.goes == Some(page));
-        let has_room = || self.written.get(&frame).is_none_or(|lines| lines.len() < LINES);
-        let moves = word.state() == Some(PageState::Frozen);
-        (moves && may_write && (has_room() || is_decided())).then_some(frame)
-    }
+/// Returns the machine's rules of dirty lines.
+pub(in crate::data_plane) fn line_rules(page_size: PageSize) -> LineRules {
+    let in_page = u32::try_from(page_size.bytes() / LINE_BYTES as u64).unwrap_or(u32::MAX);
+    LineRules { in_page, forwarded: LINES, sent: MOST }
 }
 
 impl DataPlane {
     /// Returns true if this rack executes writes to the page for others now.
     pub(in crate::data_plane) fn writes_for_others(&self, page: PageId) -> bool {
-        self.moving_frame(page).is_some()
-    }
-
-    /// Returns the frame in which it does so.
-    fn moving_frame(&self, page: PageId) -> Option<FrameId> {
-        self.swaps.forwarded.frame(self.machine.swap(), &self.slab, page)
+        let access = self.machine.access(&self.slab, page, Access::Write);
+        matches!(access, PageAccess::Forwarded(_))
     }
 
     /// Returns true if the page was to come here and was lost on the way.
     pub(in crate::data_plane) fn swap_has_lost(&self, page: PageId) -> bool {
         self.machine.swap().is_lost(page)
-    }
-
-    /// A client or another rack writes the page, which may be moving, or waits to write it.
-    pub(in crate::data_plane) fn want_to_write(&mut self, page: PageId) {
-        if self.machine.swap().expects_no_writer(page) {
-            self.machine.handle(RackEvent::WriteWanted(page));
-        }
     }
 
     /// Takes the entries of a thread's dirty log.
@@ -133,18 +79,18 @@ impl DataPlane {
         else {
             return;
         };
-        self.swaps.forwarded.take(&self.slab, self.rack.geometry.page_size, slot);
+        take_log(&mut self.machine, &self.slab, slot);
     }
 
     /// A page was frozen. A thread whose latest log entry names the page's frame may still be about
     /// to write those lines, since an earlier swap, and that swap may have taken the entry. So the
     /// lines count as dirty.
     pub(in crate::data_plane) fn remember_noted_last(&mut self, frame: FrameId) {
-        let (page_size, written) = (self.rack.geometry.page_size, &mut self.swaps.forwarded);
+        let (machine, slab) = (&mut self.machine, &self.slab);
         for slot in self.clients.all.values().flat_map(Client::threads) {
             slot.lines.look_at_last(|noted, lines| {
                 if noted == frame {
-                    written.remember(page_size, frame, lines);
+                    machine.note_dirty(slab, frame, lines);
                 }
             });
         }
@@ -153,8 +99,7 @@ impl DataPlane {
     /// Records that this thread writes bytes of a moving page.
     pub(in crate::data_plane) fn note_written(
         &mut self,
-        page: PageId,
-        frame: FrameId,
+        found: FrameWord,
         offset: u64,
         len: usize,
     ) {
@@ -162,9 +107,8 @@ impl DataPlane {
         let line = |at: u64| (at / LINE_BYTES as u64) as u32;
         let last =
             (offset + len.saturating_sub(1) as u64).min(self.rack.geometry.page_size.bytes() - 1);
-        self.swaps.forwarded.written.entry(frame).or_default().extend(line(offset)..=line(last));
+        self.machine.note_forwarded(found, line(offset)..=line(last));
         count(&self.metrics.swaps.forwarded);
-        self.want_to_write(page);
     }
 
     /// Executes a client's write for which there is no lease. In a moving page of this rack it is
@@ -191,10 +135,11 @@ impl DataPlane {
                 if let Some(home) = home.filter(|home| !self.is_dead(*home)) {
                     return self.have_written(home, caller, within, batch);
                 }
-            } else if let Some(frame) = self.moving_frame(page)
+            } else if let PageAccess::Forwarded(found) =
+                self.machine.access(&self.slab, page, Access::Write)
                 && let Some(bytes) = self.bytes_of(caller, within)
             {
-                self.write_moving(page, frame, offset, &bytes)?;
+                self.write_moving(found, offset, &bytes)?;
                 self.clients.finish(caller, RackAnswer::Done(0));
                 return Ok(());
             } else if self.is_moving(page) {
@@ -252,15 +197,9 @@ impl DataPlane {
     }
 
     /// Writes to a moving page of this rack.
-    fn write_moving(
-        &mut self,
-        page: PageId,
-        frame: FrameId,
-        offset: u64,
-        bytes: &[u8],
-    ) -> anyhow::Result<()> {
-        self.note_written(page, frame, offset, bytes.len());
-        let at = u64::from(frame.0) * self.rack.geometry.page_size.bytes() + offset;
+    fn write_moving(&mut self, found: FrameWord, offset: u64, bytes: &[u8]) -> anyhow::Result<()> {
+        self.note_written(found, offset, bytes.len());
+        let at = u64::from(found.frame.0) * self.rack.geometry.page_size.bytes() + offset;
         Ok(self.rack.frames.write(at, bytes)?)
     }
 
@@ -281,16 +220,20 @@ impl DataPlane {
             let text = format!("{len} B: at most {LONGEST_FORWARDED} are written in one message");
             return Ok(PeerReply::Invalid(text));
         }
-        if let Some(frame) = self.moving_frame(page) {
-            self.write_moving(page, frame, offset, bytes)?;
-            return Ok(PeerReply::Written { moving: true });
-        }
-        let frame = match self.usable(page, Access::Write) {
-            Ok(found) => found.frame,
-            Err(refusal) => return Ok(refusal),
+        let access = self.machine.access(&self.slab, page, Access::Write);
+        let moving = match access {
+            PageAccess::Forwarded(found) => {
+                self.write_moving(found, offset, bytes)?;
+                true
+            }
+            PageAccess::Usable(found) => {
+                let at = u64::from(found.frame.0) * page_size.bytes() + offset;
+                self.rack.frames.write(at, bytes)?;
+                false
+            }
+            _ => return Ok(refusal(access)),
         };
-        self.rack.frames.write(u64::from(frame.0) * page_size.bytes() + offset, bytes)?;
-        Ok(PeerReply::Written { moving: false })
+        Ok(PeerReply::Written { moving })
     }
 
     /// Sends the dirty lines of a page to its new home.
@@ -304,9 +247,9 @@ impl DataPlane {
     ) -> anyhow::Result<()> {
         let threads = self.clients.all.values().filter(|client| !client.gone);
         for slot in threads.flat_map(Client::threads) {
-            self.swaps.forwarded.take(&self.slab, self.rack.geometry.page_size, slot);
+            take_log(&mut self.machine, &self.slab, slot);
         }
-        let lines = if known { self.swaps.forwarded.lines(frame) } else { None };
+        let lines = if known { self.machine.dirty_lines(frame) } else { None };
         let (known, lines) = (lines.is_some(), lines.unwrap_or_default());
         let mut bytes = vec![0; lines.len() * LINE_BYTES];
         let start = u64::from(frame.0) * self.rack.geometry.page_size.bytes();
@@ -363,31 +306,7 @@ impl DataPlane {
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    const FRAME: FrameId = FrameId(4);
-    const PAGE_SIZE: PageSize = PageSize::DEFAULT;
-
-    #[test]
-    fn more_than_a_message_holds_is_not_told_line_by_line() {
-        let mut forwarded = Forwarded::default();
-        assert_eq!(forwarded.lines(FRAME), Some(vec![]), "nothing was written");
-        let most = u32::try_from(MOST).unwrap();
-        forwarded.remember(PAGE_SIZE, FRAME, 1..=most);
-        assert_eq!(forwarded.lines(FRAME).map(|lines| lines.len()), Some(MOST));
-        forwarded.remember(PAGE_SIZE, FRAME, 0..=0);
-        assert_eq!(forwarded.lines(FRAME), None);
-        forwarded.forget(FRAME);
-        assert_eq!(forwarded.lines(FRAME), Some(vec![]));
-    }
-
-    #[test]
-    fn lines_behind_the_page_are_left_out() {
-        let mut forwarded = Forwarded::default();
-        let last = u32::try_from(PAGE_SIZE.bytes() / LINE_BYTES as u64 - 1).unwrap();
-        forwarded.remember(PAGE_SIZE, FRAME, last..=u32::MAX);
-        assert_eq!(forwarded.lines(FRAME), Some(vec![last]));
-    }
+/// Takes the entries of a thread's dirty log that belong to moving pages.
+fn take_log(machine: &mut RackMachine, slab: &Slab, slot: &ThreadSlot) {
+    slot.lines.take(|frame, lines| machine.note_dirty(slab, frame, lines));
 }

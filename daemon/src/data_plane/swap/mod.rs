@@ -35,6 +35,7 @@ use metrics::Refused;
 use waiters::Waiters;
 
 pub(super) use copy::is_copy;
+pub(super) use forwarded::line_rules;
 pub(crate) use metrics::SwapMetrics;
 pub(super) use waiters::Work;
 
@@ -64,7 +65,7 @@ pub(super) struct Swaps {
     /// The frames as a region of the fabric.
     frames: RegionId,
     copies: SwapCopies,
-    pub(super) forwarded: Forwarded,
+    forwarded: Forwarded,
     pub(super) waiters: Waiters,
     pub(super) budget: BandwidthBudget,
     /// The frame at which the next search for the coldest page begins.

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use rackpool_model::{Access, ClientId, GlobalAddr, PageId};
+use rackpool_proto::rack::PageAccess;
 use rackpool_rrpc::RequestId;
 use rackpool_wire::peer::{PeerReply, PeerRequest};
 use rackpool_wire::rack::{RackAnswer, RackRequest};
@@ -123,7 +124,7 @@ impl DataPlane {
         };
         let mut since = None;
         if work.is_writing() {
-            self.want_to_write(page);
+            self.machine.want_to_write(page);
             // If no swap concerns the page, it is shared.
             since = Some(now).filter(|_| self.machine.swap().is_busy(page));
         }
@@ -147,15 +148,14 @@ impl DataPlane {
     pub(in crate::data_plane) fn wake_waiters(&mut self) -> anyhow::Result<()> {
         let mut awake = Vec::new();
         let now = self.now();
-        let (slab, machine) = (&self.slab, self.machine.swap());
-        let forwarded = &self.swaps.forwarded;
+        let (slab, machine) = (&self.slab, &self.machine);
         self.swaps.waiters.all.retain(|page, waiters| {
-            let moves = slab.is_moving(*page) && !machine.is_lost(*page);
-            let is_readable = slab.lookup(*page).is_some();
-            let is_written = forwarded.frame(machine, slab, *page).is_some();
+            let moves = slab.is_moving(*page) && !machine.swap().is_lost(*page);
+            let [reads, writes] = [Access::Read, Access::Write]
+                .map(|access| machine.access(slab, *page, access) != PageAccess::Busy);
             let goes_on = |waiter: &mut Waiter| {
-                let goes_on = is_readable && waiter.work.is_reading();
-                let goes_on = !moves || goes_on || is_written && waiter.work.is_writing();
+                let goes_on = reads && waiter.work.is_reading();
+                let goes_on = !moves || goes_on || writes && waiter.work.is_writing();
                 goes_on && !(waiter.work.changes() && waiter.is_late(now))
             };
             awake.extend(waiters.extract_if(.., goes_on).map(|waiter| (*page, waiter)));

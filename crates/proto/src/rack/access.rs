@@ -1,0 +1,158 @@
+//! What an operation may do with a page of this rack now, and the answers to other racks' lease
+//! requests.
+
+use rackpool_model::{Access, FrameWord, PageId, PageState, RackId};
+
+use super::{LeasePurpose, PageWords, Queued, RackMachine};
+use crate::Time;
+use crate::lease::{EndpointToken, GrantedLease, LeaseKind};
+use crate::planted_bugs::{Bug, Bugs};
+use crate::share::ShareEvent;
+
+/// What an operation may do with a page now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PageAccess {
+    /// The page is here and permits the access.
+    Usable(FrameWord),
+    /// The page moves, and this rack writes it for all. The shell reports what it writes with
+    /// [`RackMachine::note_forwarded`].
+    Forwarded(FrameWord),
+    /// The page moves, is shared, or is leaving: the operation waits.
+    Busy,
+    /// The page is here and free.
+    Free,
+    /// The page was to come here and was lost on the way.
+    Lost,
+    /// The page is not in this rack.
+    Elsewhere,
+}
+
+/// Another rack's request for a lease.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LeaseRequest {
+    /// The page.
+    pub page: PageId,
+    /// The access that the lease must permit.
+    pub access: Access,
+    /// What the lease is for.
+    pub purpose: LeasePurpose,
+    /// The rack.
+    pub holder: RackId,
+    /// The endpoint for which the lease is valid.
+    pub endpoint: EndpointToken,
+}
+
+/// The answer to a lease request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LeaseReply {
+    /// A lease was granted.
+    Granted {
+        /// The lease.
+        lease: GrantedLease,
+        /// The page.
+        found: FrameWord,
+        /// Whether this rack executes writes to the page for others.
+        forwards: bool,
+    },
+    /// No lease for this access can be granted now.
+    Busy,
+    /// The page is here and free.
+    Free,
+    /// The page was lost.
+    Lost,
+    /// The page is not in this rack.
+    Elsewhere,
+}
+
+impl<B: Bugs> RackMachine<B> {
+    /// Returns what an operation may do with a page now.
+    #[must_use]
+    pub fn access(&self, words: &impl PageWords, page: PageId, access: Access) -> PageAccess {
+        let Some(found) = words.find(page) else {
+            return match page {
+                page if self.swap.is_lost(page) => PageAccess::Lost,
+                page if words.is_arriving(page) => PageAccess::Busy,
+                _ => PageAccess::Elsewhere,
+            };
+        };
+        match (found.word.state(), access) {
+            (Some(PageState::Live), _)
+            | (Some(PageState::Frozen | PageState::Shared), Access::Read) => {
+                PageAccess::Usable(found)
+            }
+            (Some(PageState::Frozen), Access::Write)
+                if self.bugs.has(Bug::GrantWriteWhileFrozen) =>
+            {
+                PageAccess::Usable(found)
+            }
+            (Some(PageState::Frozen), Access::Write) if self.writes_for_others(found) => {
+                PageAccess::Forwarded(found)
+            }
+            (Some(PageState::Free) | None, _) => PageAccess::Free,
+            _ => PageAccess::Busy,
+        }
+    }
+
+    /// Answers another rack's lease request. A rack that wants to write a page that moves gets a
+    /// lease for reading; this rack executes its writes.
+    pub fn request_lease(
+        &mut self,
+        now: Time,
+        words: &impl PageWords,
+        request: LeaseRequest,
+    ) -> LeaseReply {
+        let LeaseRequest { page, access, .. } = request;
+        let to_write = self.access(words, page, Access::Write);
+        let forwards = matches!(to_write, PageAccess::Forwarded(_));
+        let access = if forwards { Access::Read } else { access };
+        match self.access(words, page, access) {
+            PageAccess::Usable(found) => match self.grant(now, found, request) {
+                Some(lease) => LeaseReply::Granted { lease, found, forwards },
+                None => LeaseReply::Busy,
+            },
+            PageAccess::Forwarded(_) | PageAccess::Busy => LeaseReply::Busy,
+            PageAccess::Free => LeaseReply::Free,
+            PageAccess::Lost => LeaseReply::Lost,
+            PageAccess::Elsewhere => LeaseReply::Elsewhere,
+        }
+    }
+
+    fn grant(
+        &mut self,
+        now: Time,
+        found: FrameWord,
+        request: LeaseRequest,
+    ) -> Option<GrantedLease> {
+        let LeaseRequest { page, purpose, holder, endpoint, .. } = request;
+        let most = self.strongest(found, holder, purpose);
+        let granted = self.home.grant(now, page, endpoint, most)?;
+        if matches!(granted.kind, LeaseKind::Share(_)) {
+            self.queue.push_back(Queued::Shares(ShareEvent::Leased(page)));
+        }
+        Some(granted)
+    }
+
+    /// Returns the strongest lease of the page that its word and the purpose permit.
+    fn strongest(&self, found: FrameWord, holder: RackId, purpose: LeasePurpose) -> LeaseKind {
+        let page = found.word.page();
+        match (found.word.state(), purpose) {
+            (Some(PageState::Live), _) => LeaseKind::Write,
+            (Some(PageState::Frozen), _) if self.bugs.has(Bug::GrantWriteWhileFrozen) => {
+                LeaseKind::Write
+            }
+            (Some(PageState::Shared), _) if self.bugs.has(Bug::GrantWriteWhileShared) => {
+                LeaseKind::Write
+            }
+            (Some(PageState::Shared), LeasePurpose::Replica) => {
+                self.shares.sharing(page).map_or(LeaseKind::Read, LeaseKind::Share)
+            }
+            // The old home may also write the page, once it has quiesced it.
+            (Some(PageState::Frozen), LeasePurpose::Prefetch(swap))
+                if self.swap.has_come_by(swap, page, holder) =>
+            {
+                LeaseKind::WriteOnceQuiesced
+            }
+            _ => LeaseKind::Read,
+        }
+    }
+}
