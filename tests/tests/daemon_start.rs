@@ -423,10 +423,10 @@ fn options_that_cannot_be_meant_are_refused_before_anything_is_made() {
         nothing_is_left_of_rack_7(&pool);
     }
     for (name, value, mend) in [
-        ("--bandwidth-gbps", "0", "from 0.001 on"),
-        ("--bandwidth-gbps", "-1", "from 0.001 on"),
-        ("--bandwidth-gbps", "NaN", "from 0.001 on"),
-        ("--bandwidth-gbps", "fast", "from 0.001 on"),
+        ("--bandwidth-gbps", "0", "at least 0.001"),
+        ("--bandwidth-gbps", "-1", "at least 0.001"),
+        ("--bandwidth-gbps", "NaN", "at least 0.001"),
+        ("--bandwidth-gbps", "fast", "at least 0.001"),
         ("--latency-us", "-1", "from 0 to"),
         ("--lease-ms", "1", "100"),
     ] {

@@ -147,7 +147,7 @@ fn garbage_at_the_fabric_socket_disturbs_nobody() {
         for round in 0..40 {
             let door = UnixAddr::new(&pool.rack_dir(round % 2).join("fabric.sock")).unwrap();
             for len in [0, 1, 15, 16, 100, 300] {
-                let kind = SockType::SeqPacket;
+                let kind = SockType::Stream;
                 let unauthenticated_peer =
                     socket(AddressFamily::Unix, kind, SockFlag::SOCK_CLOEXEC, None).unwrap();
                 connect(unauthenticated_peer.as_raw_fd(), &door).unwrap();
@@ -155,7 +155,7 @@ fn garbage_at_the_fabric_socket_disturbs_nobody() {
                 random.fill_bytes(&mut bytes);
                 if round % 3 == 0 && len >= 16 {
                     bytes[..8].copy_from_slice(b"rackfab\0");
-                    bytes[8..16].copy_from_slice(&[1, 0, 0, 0, 1, 0, 0, 0]);
+                    bytes[8..16].copy_from_slice(&[2, 0, 0, 0, 1, 0, 0, 0]);
                 }
                 if len > 0 {
                     // The peer may have been disconnected already.
@@ -188,7 +188,7 @@ fn garbage_at_the_port_of_the_fabric_disturbs_nobody() {
                 random.fill_bytes(&mut bytes);
                 if round % 3 == 0 && len >= 16 {
                     bytes[..8].copy_from_slice(b"racktcp\0");
-                    bytes[8..16].copy_from_slice(&[1, 0, 0, 0, 1, 0, 0, 0]);
+                    bytes[8..16].copy_from_slice(&[2, 0, 0, 0, 1, 0, 0, 0]);
                 }
                 // The peer may have been disconnected already.
                 let _ = unauthenticated_peer.write_all(&bytes);

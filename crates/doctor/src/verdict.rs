@@ -358,7 +358,7 @@ mod tests {
         facts.room = Some(room(1 << 30, 1 << 29));
         assert!(warns(&facts, "/dev/shm has room for 512 MiB more"));
         facts.room = Some(room(1 << 30, 3 << 29));
-        assert!(warns(&facts, "may still take 1.5 GiB: the kernel ends"));
+        assert!(warns(&facts, "may still take 1.5 GiB: the kernel kills"));
         let fix = warnings(&facts).into_iter().find(|warning| warning.what.contains("SIGBUS"));
         assert_eq!(fix.unwrap().fix, "`mount -o remount,size=2560M /dev/shm`");
     }
