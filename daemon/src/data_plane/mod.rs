@@ -22,6 +22,7 @@ mod share;
 mod sleep;
 mod stalled_transfers;
 mod swap;
+mod transfer_number;
 mod transfers;
 
 use std::sync::Arc;
@@ -60,6 +61,7 @@ use reserve::Reserves;
 use share::Sharing;
 use stalled_transfers::Stalls;
 use swap::Swaps;
+use transfer_number::TransferNumbers;
 use transfers::Transfers;
 
 /// Index of the request buffers in the list of exported regions.
@@ -84,6 +86,7 @@ pub(crate) struct DataPlane {
     lease_rules: LeaseRules,
     searches: Searches,
     transfers: Transfers,
+    transfer_numbers: TransferNumbers,
     stalls: Stalls,
     swaps: Swaps,
     sharing: Sharing,
@@ -172,6 +175,7 @@ impl DataPlane {
             lease_rules: parts.lease_rules,
             searches: Searches::default(),
             transfers: Transfers::default(),
+            transfer_numbers: TransferNumbers::default(),
             stalls: Stalls::default(),
             swaps,
             sharing,

@@ -12,8 +12,7 @@ use rackpool_rrpc::{CallEvent, CallId, Data, Failure};
 use rackpool_sync::Turn;
 
 use super::command::Command;
-use super::share::is_kept;
-use super::swap::is_copy;
+use super::transfer_number::TransferUser;
 use super::{DataPlane, sleep};
 
 #[cfg(feature = "fuzzing")]
@@ -208,13 +207,11 @@ impl DataPlane {
                 CallEvent::Asked { ask, body } => self.peer_asks(ask, &body)?,
                 CallEvent::Answered { call, head, data } => self.answered(call, &head, data)?,
                 CallEvent::Failed { call, failure } => self.failed(call, &failure)?,
-                CallEvent::Transferred { id, result, .. } if is_copy(id) => {
-                    self.page_read(id, result)?
-                }
-                CallEvent::Transferred { id, result, .. } if is_kept(id) => {
-                    self.copy_read(id, result);
-                }
-                CallEvent::Transferred { id, result, .. } => self.transferred(id, result)?,
+                CallEvent::Transferred { id, result, .. } => match TransferUser::of(id) {
+                    TransferUser::Client => self.transferred(id, result)?,
+                    TransferUser::Swap => self.page_read(id, result)?,
+                    TransferUser::Replica => self.copy_read(id, result),
+                },
                 CallEvent::Withdrawn { ask } => self.forget_asks(|waiting| waiting == ask),
                 CallEvent::Calibrated { endpoint, thresholds } => {
                     self.calibrated(endpoint, thresholds)

@@ -15,6 +15,7 @@ use super::clients::{Batch, Caller, ClientThread};
 use super::command::count;
 use super::leases::endpoint_of;
 use super::stalled_transfers::Progress;
+use super::transfer_number::TransferUser;
 
 /// One in this many transfers is timed.
 const TIMED: u64 = 16;
@@ -77,7 +78,6 @@ pub(super) struct Transfers {
     on_the_way: BTreeMap<u64, OnTheWay>,
     /// Threads whose last write is forwarded to another rack, because its page moves.
     pub(super) forwarding: BTreeSet<ClientThread>,
-    next: u64,
     /// Buffer for the requests of a poll round, reused.
     pub(super) round: Vec<(ClientId, Request)>,
 }
@@ -151,11 +151,11 @@ impl DataPlane {
             }
             Ok(LeasedTransfer { home, endpoint, operation }) => {
                 count(&self.metrics.remote_operations);
-                self.transfers.next += 1;
-                let id = self.transfers.next;
+                let id = self.transfer_numbers.next(TransferUser::Client);
                 match self.rrpc.transfer(endpoint, id, operation) {
                     Ok(()) => {
-                        let since = id.is_multiple_of(TIMED).then(Instant::now);
+                        let since =
+                            self.transfer_numbers.drawn().is_multiple_of(TIMED).then(Instant::now);
                         let given_up = None;
                         self.transfers.on_the_way.insert(
                             id,

@@ -15,20 +15,13 @@ use crate::data_plane::DataPlane;
 use crate::data_plane::command::count;
 use crate::data_plane::leases::{endpoint_of, token};
 use crate::data_plane::page_copy_chunks::Pieces;
-
-/// Marks transfer numbers that belong to copies.
-const KEPT: u64 = 1 << 62;
+use crate::data_plane::transfer_number::TransferUser;
 
 /// A copy in progress.
 #[derive(Debug)]
 pub(super) struct Reading {
     page: PageId,
     pub(super) pieces: Pieces,
-}
-
-/// Returns true if the transfer number belongs to a copy.
-pub(in crate::data_plane) const fn is_kept(id: u64) -> bool {
-    id & KEPT != 0
 }
 
 /// Returns how many of a rack's frames copies leave free. Copies are dropped when programs leave
@@ -124,8 +117,7 @@ impl DataPlane {
     fn post_reading(&mut self, page: PageId, lease: &Lease, ours: FrameId) -> bool {
         let bytes = self.rack.geometry.page_size.bytes();
         let endpoint = endpoint_of(lease.endpoint);
-        self.sharing.next += 1;
-        let id = KEPT | self.sharing.next;
+        let id = self.transfer_numbers.next(TransferUser::Replica);
         let mut pieces = Pieces::new(endpoint, self.sharing.frames, lease.frame, ours, bytes);
         self.post_pieces(id, &mut pieces);
         let posted = pieces.outcome().is_none();

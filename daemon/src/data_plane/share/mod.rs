@@ -18,7 +18,6 @@ use super::DataPlane;
 use super::stalled_transfers::Progress;
 use copies::Reading;
 
-pub(super) use copies::is_kept;
 pub(crate) use metrics::ShareMetrics;
 
 /// Larger pages are not shared: over a slow fabric a copy would not arrive within its lease, and a
@@ -39,7 +38,6 @@ pub(super) struct Sharing {
     pages: BTreeMap<FrameId, PageId>,
     /// Copies in progress, by transfer number.
     reading: BTreeMap<u64, Reading>,
-    next: u64,
     /// Pages whose copies clients have read since the last check.
     used: BTreeSet<PageId>,
     /// The frames as a region of the fabric.
@@ -77,7 +75,6 @@ impl Sharing {
             start_ns: clock.saturating_sub(since),
             pages: BTreeMap::new(),
             reading: BTreeMap::new(),
-            next: 0,
             used: BTreeSet::new(),
             frames,
             stay: copies::frames_that_stay(metadata.frames()),

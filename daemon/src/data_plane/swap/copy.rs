@@ -15,13 +15,11 @@ use rackpool_wire::{decode, encode};
 use crate::data_plane::DataPlane;
 use crate::data_plane::page_copy_chunks::Pieces;
 use crate::data_plane::stalled_transfers::Progress;
+use crate::data_plane::transfer_number::TransferUser;
 use crate::slab::Contents;
 
 /// How long a page's home may take to send its header and bitmap.
 const TIMEOUT: Duration = Duration::from_millis(500);
-/// Marks transfer numbers that belong to copies.
-const COPY: u64 = 1 << 63;
-
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Part {
     OnTheWay,
@@ -43,7 +41,6 @@ pub(super) struct SwapCopies {
     all: BTreeMap<u64, Copying>,
     /// The copy that each request for a header and bitmap belongs to.
     asked: BTreeMap<CallId, u64>,
-    next: u64,
 }
 
 impl SwapCopies {
@@ -59,11 +56,6 @@ impl SwapCopies {
             copying.bytes.give_up();
         }
     }
-}
-
-/// Returns true if the transfer number belongs to a copy.
-pub(in crate::data_plane) const fn is_copy(id: u64) -> bool {
-    id & COPY != 0
 }
 
 impl DataPlane {
@@ -100,8 +92,7 @@ impl DataPlane {
         let body = encode(&request)?;
         let mut call = rackpool_rrpc::Call::new(&body, now + TIMEOUT, Overdue::GiveUp);
         call.wants = Wants::UpTo(u32::try_from(self.slab.bitmap_bytes().max(8))?);
-        self.swaps.copies.next += 1;
-        let id = COPY | self.swaps.copies.next;
+        let id = self.transfer_numbers.next(TransferUser::Swap);
         let asked = match self.rrpc.call(endpoint, &call) {
             Ok(asked) => asked,
             Err(error) => {

@@ -34,7 +34,6 @@ use history::History;
 use metrics::Refused;
 use waiters::Waiters;
 
-pub(super) use copy::is_copy;
 pub(super) use forwarded::line_rules;
 pub(crate) use metrics::SwapMetrics;
 pub(super) use waiters::Work;
