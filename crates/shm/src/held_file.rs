@@ -12,7 +12,7 @@ use crate::mapping::{Mapping, OutsideMapping, Shared};
 /// use rackpool_shm::{HeldView, Mapping};
 /// use rackpool_sync::atomic::{AtomicU64, Ordering};
 ///
-/// # fn demo(memory: Mapping) -> Result<(), rackpool_shm::OutOfBounds> {
+/// # fn demo(memory: Mapping) -> Result<(), rackpool_shm::OutsideMapping> {
 /// let counter: HeldView<AtomicU64> = HeldView::new(&Arc::new(memory), 64)?;
 /// counter.fetch_add(1, Ordering::Relaxed);
 /// # Ok(())

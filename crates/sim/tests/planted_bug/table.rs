@@ -6,7 +6,7 @@ use rackpool_sim::Bug;
 
 /// The bug, the first seed, and the number of seeds within which it must be found. Rare bugs do not
 /// begin at seed 0, which would take a minute.
-pub(crate) const PLANTED: [(Bug, u64, u64); 72] = [
+pub(crate) const PLANTED: [(Bug, u64, u64); 77] = [
     (Bug::ForgetOneLease, 0, 10),
     (Bug::ForgetEarlierLeases, 0, 20),
     (Bug::TakeAnyReturn, 230, 40),
@@ -79,4 +79,9 @@ pub(crate) const PLANTED: [(Bug, u64, u64); 72] = [
     (Bug::NoteAfterWriting, 6580, 40),
     (Bug::OverlookDirtyLoggers, 5820, 40),
     (Bug::ForgetLinesOfTheDead, 790, 40),
+    (Bug::GrantWriteWhileShared, 0, 20),
+    (Bug::FreeWhileUsed, 0, 20),
+    (Bug::SkipBarrier, 0, 20),
+    (Bug::TakeWritersForEveryone, 0, 20),
+    (Bug::KeepReplicaOfArrived, 0, 20),
 ];
