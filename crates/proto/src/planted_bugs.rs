@@ -66,8 +66,6 @@ pub enum Bug {
     KeepRightToWrite,
     /// The lease home grants leases for writing of a frozen page.
     GrantWriteWhileFrozen,
-    /// The lease home grants leases for writing of a shared page.
-    GrantWriteWhileShared,
     /// A lease home that grants a lease for reading forgets the earlier one for writing.
     ForgetRightToWrite,
     /// A spare frame becomes free while a copy into it is in flight.
@@ -100,14 +98,8 @@ pub enum Bug {
     AskAtEachAnswer,
     /// A rack frees a page while leases of it are out.
     FreeUnderLeases,
-    /// A rack frees a page while clients are in its frame.
-    FreeWhileUsed,
     /// A rack scans the access slots of its clients without a heavy barrier before.
     SkipBarrier,
-    /// The return of the leases for writing counts for those who wait for all leases.
-    TakeWritersForEveryone,
-    /// A rack keeps the replica of a page that has arrived.
-    KeepReplicaOfArrived,
     /// A restarted home makes a page writable that its earlier incarnation shared.
     ForgetEarlierCopies,
     /// The lease home forgets replicas whose endpoint has ended.

@@ -187,6 +187,11 @@ impl<B: Bugs> World<B> {
             Some(PageState::Leaving) => kind == Kind::Read,
             _ => false,
         };
+        let sharing = self.racks[rack].daemon.as_ref();
+        let sharing = sharing.and_then(|daemon| daemon.machine.shares().sharing(page));
+        if kind != Kind::Read && sharing.is_some() {
+            self.breaks(|| format!("{who} writes {page} of rack {rack}, which has replicas"));
+        }
         if word.page() != page || !here {
             let state = word.state();
             self.breaks(|| {

@@ -223,6 +223,16 @@ impl<B: Bugs> World<B> {
             self.answer(call, Answer::Copy(frame, copy));
             return self.run_rack(rack);
         }
+        self.try_elsewhere(rack, pending);
+    }
+
+    /// The page is not here: it is accessed one-sided, or by its home, or asked for.
+    fn try_elsewhere(&mut self, rack: usize, pending: Pending) {
+        let call = pending.call;
+        let one = self.history.get(call.operation);
+        let access = one.kind.access();
+        let now = self.local_time(rack);
+        let Some(daemon) = &mut self.racks[rack].daemon else { return };
         let known = daemon.machine.locations().of(one.page);
         let home = known.map(|known| usize::from(known.home.0)).filter(|home| *home != rack);
         let again = self.now >= pending.ask_again;

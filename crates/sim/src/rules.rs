@@ -55,7 +55,8 @@ pub(crate) const RACK: RackRules = RackRules {
 };
 
 /// A line is a word. The limit of forwarded writes is reached now and then.
-const LINES: LineRules = LineRules { in_page: WORDS as u32, forwarded: 2, sent: WORDS };
+const LINES: LineRules = LineRules { in_page: 2, forwarded: 2, sent: WORDS };
+const _: () = assert!(LINES.in_page as usize == WORDS);
 
 pub(crate) const SWAP: SwapRules = SwapRules {
     grace: ms(60),

@@ -140,9 +140,6 @@ impl<B: Bugs> RackMachine<B> {
             (Some(PageState::Frozen), _) if self.bugs.has(Bug::GrantWriteWhileFrozen) => {
                 LeaseKind::Write
             }
-            (Some(PageState::Shared), _) if self.bugs.has(Bug::GrantWriteWhileShared) => {
-                LeaseKind::Write
-            }
             (Some(PageState::Shared), LeasePurpose::Replica) => {
                 self.shares.sharing(page).map_or(LeaseKind::Read, LeaseKind::Share)
             }

@@ -56,7 +56,6 @@ impl Whose {
             }
             // The bytes that clients of this rack read stay until they have left.
             Self::Swap(_, Quiesce::Holders) => None,
-            Self::Freed if bugs.has(Bug::FreeWhileUsed) => None,
             Self::Swap(_, Quiesce::Everyone) | Self::Freed => Some(Occupants::Everyone),
         }
     }
@@ -73,8 +72,7 @@ impl Quiesces {
     }
 
     /// No rack has such a lease of the page any more.
-    pub(super) fn clean(&mut self, page: PageId, users: Users, bugs: impl Bugs) {
-        let users = if bugs.has(Bug::TakeWritersForEveryone) { Users::Everyone } else { users };
+    pub(super) fn clean(&mut self, page: PageId, users: Users) {
         for quiescing in self.all.iter_mut().filter(|quiescing| quiescing.page == page) {
             quiescing.leases = quiescing.leases.filter(|awaited| *awaited > users);
         }

@@ -12,7 +12,7 @@ use super::memory::View;
 use super::{Queued, RackAction, RackEvent, RackMachine, RackMemory, RackRecord};
 use crate::Time;
 use crate::lease::{HolderAction, HolderEvent, HomeAction, HomeEvent, LeaseKind};
-use crate::planted_bugs::{Bug, Bugs};
+use crate::planted_bugs::Bugs;
 use crate::share::{CopiesEvent, ShareAction, ShareEvent};
 use crate::swap::{PeerAction, PeerEvent, SwapEvent};
 
@@ -161,9 +161,7 @@ impl<B: Bugs> RackMachine<B> {
                 self.heats.arrived(now, page);
                 // The replica is hidden before the lease is returned, and the old home has the
                 // lease back before it hears that the page can be read here: it need not revoke it.
-                if !self.bugs.has(Bug::KeepReplicaOfArrived) {
-                    self.tell_copies(now, CopiesEvent::Revoked(page));
-                }
+                self.tell_copies(now, CopiesEvent::Revoked(page));
                 self.tell_holder(now, HolderEvent::Arrived(page));
             }
             SwapEvent::Departed(page) => {
@@ -217,7 +215,7 @@ impl<B: Bugs> RackMachine<B> {
                 HomeAction::Fence(endpoint) => {
                     self.actions.push_back(RackAction::FenceEndpoint(endpoint));
                 }
-                HomeAction::Clean(page, users) => self.quiesces.clean(page, users, self.bugs),
+                HomeAction::Clean(page, users) => self.quiesces.clean(page, users),
             }
         }
     }
