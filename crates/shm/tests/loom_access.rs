@@ -2,8 +2,8 @@
 #![cfg(loom)]
 
 use loom::sync::Arc;
-use rackpool_model::{FrameId, PageEvent, PageId, PageWord};
-use rackpool_shm::access::{AccessIntent, AccessSlot, Occupants, PageWordRef, is_quiesced};
+use rackpool_model::{FrameId, Occupants, PageEvent, PageId, PageWord};
+use rackpool_shm::access::{AccessIntent, AccessSlot, PageWordRef, is_quiesced};
 use rackpool_sync::atomic::{AtomicU64, Ordering};
 use rackpool_sync::barrier::{Barrier, heavy};
 

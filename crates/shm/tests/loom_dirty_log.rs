@@ -4,8 +4,8 @@
 use std::collections::BTreeSet;
 
 use loom::sync::Arc;
-use rackpool_model::{FrameId, PageEvent, PageId, PageWord};
-use rackpool_shm::access::{AccessSlot, Occupants, PageWordRef, is_quiesced};
+use rackpool_model::{FrameId, Occupants, PageEvent, PageId, PageWord};
+use rackpool_shm::access::{AccessSlot, PageWordRef, is_quiesced};
 use rackpool_shm::dirty_log::DirtyLog;
 use rackpool_sync::atomic::{AtomicU64, Ordering, fence};
 use rackpool_sync::barrier::heavy;
