@@ -180,7 +180,7 @@ impl Child {
         Ok(self.process.wait()?)
     }
 
-    /// Waits for the end of the process for up to [`STOP`], then kills it and fails.
+    /// Waits for the end of the process for up to 20 s, then kills it and fails.
     pub fn wait_or_kill(&mut self) -> anyhow::Result<()> {
         if wait_for(STOP, || matches!(self.process.try_wait(), Ok(Some(_)))) {
             return Ok(());
