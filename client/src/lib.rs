@@ -21,8 +21,8 @@
 //! # Guarantees
 //! Aligned accesses of 1, 2, 4 and 8 bytes are atomic; larger ones are not. A thread sees its own
 //! operations in program order. [`Pool::compare_and_swap`] and [`Pool::fetch_and_add`] are
-//! linearizable across racks. `docs/SEMANTICS.md` lists every guarantee with the test that checks
-//! it.
+//! linearizable across racks. `docs/SEMANTICS.md` and `docs/semantics/memory.md` list every
+//! guarantee with the test that checks it.
 #![forbid(unsafe_code)]
 #![warn(clippy::missing_errors_doc)]
 

@@ -30,7 +30,7 @@ use crate::volume_memory::VolumeMemory;
 /// Several mounts, in any rack, use the same file system. Each change of names takes effect
 /// atomically for all of them. Bytes that one mount has written to a file are visible at once to
 /// mounts that read them from the pool, but not to mounts that read a cached copy: see
-/// `docs/SEMANTICS.md`.
+/// `docs/semantics/mount.md`.
 ///
 /// Files are read and written while they are [`open`](Self::open); on other files each call opens
 /// and releases the file itself. Dropping a volume ends the mount as [`close`](Self::close) does,
