@@ -113,7 +113,7 @@ impl Protocol {
             HELLO => Packet::Hello(Hello::decode(&mut reader)?),
             REFUSAL => Packet::Refusal(printable(reader.rest())?),
             PROOF => Packet::Proof(reader.take()?),
-            OFFER => Packet::Offer { proof: reader.take()?, content: reader.rest().to_vec() },
+            OFFER => Packet::Offer { proof: reader.take()?, content: content(&mut reader)? },
             READY => Packet::Ready,
             GOODBYE => Packet::Goodbye,
             kind => {
@@ -145,6 +145,15 @@ impl Hello {
         reader.zeroes::<5>()?;
         let incarnation = Incarnation(reader.u64()?);
         Ok(Self { rack, incarnation, has_key: has_key == 1, nonce: reader.take()? })
+    }
+}
+
+/// The content of an offer. Without content its proof would be that of a proof packet, which a third
+/// party can repeat.
+fn content(reader: &mut Reader<'_>) -> Result<Vec<u8>, FabricError> {
+    match reader.rest() {
+        [] => Err(FabricError::misbehaved("its offer is empty")),
+        content => Ok(content.to_vec()),
     }
 }
 
@@ -227,6 +236,12 @@ mod tests {
         let len = u32::try_from(MAX_REASON + 1).unwrap();
         packet[16..20].copy_from_slice(&len.to_le_bytes());
         assert!(TEST.decode(&packet).is_err());
+    }
+
+    #[test]
+    fn a_proof_repeated_as_an_offer_without_content_is_refused() {
+        let (proof, content) = ([6; PROOF_BYTES], Vec::new());
+        assert!(TEST.decode(&TEST.encode(&Packet::Offer { proof, content })).is_err());
     }
 
     #[test]
