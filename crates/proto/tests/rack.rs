@@ -21,7 +21,7 @@ use rackpool_proto::rack::{
 };
 use rackpool_proto::share::{ShareRules, SharingId};
 use rackpool_proto::swap::{RECORD_WORDS, RECORDS, SwapRules};
-use rackpool_wire::swap::{Between, SwapId, SwapMessage};
+use rackpool_wire::swap::{Between, PageLife, SwapId, SwapMessage};
 
 const PAGE: PageId = PageId(7);
 const FRAME: FrameId = FrameId(0);
@@ -306,4 +306,28 @@ fn more_dirty_lines_than_a_message_holds_are_not_told_one_by_one() {
     assert_eq!(rack.machine.dirty_lines(FRAME).map(|lines| lines.len()), Some(LINES.sent));
     rack.machine.note_dirty(&rack.memory, FRAME, 0..=0);
     assert_eq!(rack.machine.dirty_lines(FRAME), None);
+}
+
+#[test]
+fn messages_of_a_rack_keep_their_order_with_what_it_returns() {
+    let mut rack = Rack::new(true);
+    let now = at(10_000);
+    let prepare = SwapMessage::Prepare {
+        wanted: PAGE,
+        milli: 9000,
+        read_hot: false,
+        offered: PageLife { page: PageId(100), epoch: Epoch::ZERO },
+        live: false,
+    };
+    let lease = rack.grant(now, LeasePurpose::Access).id;
+    let revocation = Revocation { page: PAGE, endpoint: OVER, lease, users: Users::Writers };
+    // Both wait in the queue: the return of the lease came after the message.
+    rack.machine.handle(RackEvent::RackSent(OTHER, Between { swap: SwapId(9), message: prepare }));
+    rack.machine.handle(RackEvent::LeaseReturned(revocation));
+    let actions = rack.poll(now);
+    let revokes = |action: &RackAction| *action == RackAction::RevokeLease(revocation);
+    assert!(
+        actions.iter().any(revokes),
+        "the page is frozen before the return counts: {actions:?}"
+    );
 }

@@ -39,7 +39,8 @@ impl<B: Bugs> RackMachine<B> {
                         // `Prepare` is refused while the page is shared, and is sent again.
                         self.tell_shares(now, memory, ShareEvent::Needed(wanted));
                     }
-                    self.queue.push_back(Queued::Swap(PeerEvent::RackSent(rack, between)));
+                    // Before later events: messages of a rack keep their order.
+                    self.queue.push_front(Queued::Swap(PeerEvent::RackSent(rack, between)));
                 }
             }
             RackEvent::PageCopied { swap, whole } => {
