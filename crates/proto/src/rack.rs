@@ -22,7 +22,7 @@ use rackpool_model::{Access, FrameWord, HeatRules, HeatRulesError, Incarnation, 
 use rackpool_wire::swap::SwapId;
 
 use crate::Time;
-use crate::heat::{Found, Heats, READS_A_WRITE};
+use crate::heat::{Heats, READS_A_WRITE};
 use crate::lease::{
     HomeEvent, Lease, LeaseHolder, LeaseHome, LeaseId, LeaseRules, TimedLease, Users,
 };
@@ -249,11 +249,6 @@ impl<B: Bugs> RackMachine<B> {
     /// Returns the same, to record what other racks have said.
     pub const fn locations_mut(&mut self) -> &mut Locations {
         &mut self.locations
-    }
-
-    /// Counts `times` accesses of this rack to a page.
-    pub fn accessed(&mut self, now: Time, page: PageId, access: Access, times: u32) -> Found {
-        self.heats.accessed(now, page, access, times)
     }
 
     /// Returns true if this rack's reads of the page outnumber its writes enough for a replica to

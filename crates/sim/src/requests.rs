@@ -157,7 +157,7 @@ impl<B: Bugs> World<B> {
         let here = self.racks[rack].memory.all().any(|found| found.word.page() == one.page);
         let Some(daemon) = &mut self.racks[rack].daemon else { return };
         let access = one.kind.access();
-        let found = daemon.machine.accessed(now, one.page, access, 1);
+        let found = daemon.machine.heats_mut().accessed(now, one.page, access, 1);
         let kept = daemon.machine.copies().is_wanted(one.page);
         // In some worlds a replica is requested without a home that has refused to give its page.
         if found.read_hot && !here && self.weather.reads > 60 && self.rng.percent(50) {

@@ -68,7 +68,8 @@ impl DataPlane {
     /// Counts `times` accesses of this rack's clients to a page of another rack.
     pub(super) fn remote_access(&mut self, page: PageId, access: Access, times: u32) {
         let now = self.cached_now();
-        let found = self.machine.accessed(self.at(now), page, access, times);
+        let at = self.at(now);
+        let found = self.machine.heats_mut().accessed(at, page, access, times);
         let is_wanted = self.machine.copies().is_wanted(page);
         if found.hot && !is_wanted && self.heat.may_tell(now, page) {
             self.heated(page, found.milli, found.read_hot);
