@@ -10,7 +10,7 @@
 //!
 //! | module | contains |
 //! |---|---|
-//! | `attr`, `error`, `volume_memory` | the types of the operations; errors; the interface to the memory |
+//! | `attr`, `error`, `volume_memory` | types of the operations; errors; interface to the memory |
 //! | `format` | the bytes of superblock, inodes, directories, locks and words |
 //! | `volume` | [`Volume`], transactions on its table, and what a mount keeps in its own memory |
 //! | `tree` | the words that lead to files' contents, and the heads of files |

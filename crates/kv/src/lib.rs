@@ -26,7 +26,7 @@
 //! | `handle` | [`Table`] and [`Handle`], and what a handle keeps in its own memory |
 //! | `objects` | objects between reservation and release: publish, resolve, free |
 //! | `segments` | find, freeze, split and reuse segments |
-//! | `entries` | the operations on entries: find, verify, store, compare, modify, scan, read through locks |
+//! | `entries` | find, verify, store, compare, modify and scan entries, also through locks |
 //! | `lifecycle` | create, open, destroy and walk a whole table |
 //! | `transactions` | [`Committer`] and [`Transactor`], their commit and recovery |
 //! | [`ordered`] | B-link trees on a table |

@@ -11,9 +11,11 @@
 //!
 //! | store | records in |
 //! |---|---|
-//! | [`PoolStores`] | a key-value table of a pool, from each of its racks; [`TraceRecorder`] notes which pages are accessed |
+//! | [`PoolStores`] | a key-value table of a pool, from each of its racks |
 //! | [`RespStores`] | a server that speaks Redis' protocol |
 //! | [`MemoryStores`] | a map of this process |
+//!
+//! [`TraceRecorder`] notes which pages the accesses of [`PoolStores`] use.
 //!
 //! ```
 //! use rackpool_ycsb::{MemoryStores, Options, Progress, Style, WorkloadName, render, run};

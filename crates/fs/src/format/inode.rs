@@ -4,7 +4,8 @@
 //!  0 version u8 | 1 kind u8 | 2 mode u16 | 4 nlink u32 | 8 uid u32 | 12 gid u32 | 16 rdev u32
 //! 20 size u64 | 28 allocated u64 | 36 atime, mtime, ctime: i64 s, u32 ns each | 72 change u64
 //! 80 parent u64 | 88 entries u64 | 96 head u64 | 104 claim: seat u16, token u64 | 114 opens u16
-//! 116 each: seat u16, token u64 | target: length u32, bytes | xattrs: length u8, name, length u32, value
+//! 116 each: seat u16, token u64 | target: length u32, bytes |
+//!     xattrs: length u8, name, length u32, value
 //! ```
 
 use crate::attr::{Attr, Caller, FileType, Ino, Timestamp};

@@ -3,7 +3,8 @@
 //!
 //! ```text
 //! page (4 KiB)  0 zero | 8 next page u64 | 16 zero | 64 63 heads
-//! head (64 B)   0 inode u64, 0 if free | 8 word of the first cluster | 16 words of trees of level 1 to 6
+//! head (64 B)   0 inode u64, 0 if free | 8 word of the first cluster |
+//!               16 words of trees of level 1 to 6
 //! ```
 
 use rackpool_client::GlobalAddr;
