@@ -148,8 +148,8 @@ impl Hello {
     }
 }
 
-/// The content of an offer. Without content its proof would be that of a proof packet, which a third
-/// party can repeat.
+/// The content of an offer. Without content its proof would be that of a proof packet, which a
+/// third party can repeat.
 fn content(reader: &mut Reader<'_>) -> Result<Vec<u8>, FabricError> {
     match reader.rest() {
         [] => Err(FabricError::misbehaved("its offer is empty")),
