@@ -66,6 +66,8 @@ pub enum Bug {
     KeepRightToWrite,
     /// The lease home grants leases for writing of a frozen page.
     GrantWriteWhileFrozen,
+    /// The lease home grants leases for writing of a shared page.
+    GrantWriteWhileShared,
     /// A lease home that grants a lease for reading forgets the earlier one for writing.
     ForgetRightToWrite,
     /// A spare frame becomes free while a copy into it is in flight.

@@ -143,6 +143,9 @@ impl<B: Bugs> RackMachine<B> {
             (Some(PageState::Shared), LeasePurpose::Replica) => {
                 self.shares.sharing(page).map_or(LeaseKind::Read, LeaseKind::Share)
             }
+            (Some(PageState::Shared), _) if self.bugs.has(Bug::GrantWriteWhileShared) => {
+                LeaseKind::Write
+            }
             // The old home may also write the page, once it has quiesced it.
             (Some(PageState::Frozen), LeasePurpose::Prefetch(swap))
                 if self.swap.has_come_by(swap, page, holder) =>

@@ -6,7 +6,7 @@ use rackpool_sim::Bug;
 
 /// The bug, the first seed, and the number of seeds within which it must be found. Rare bugs do not
 /// begin at seed 0, which would take a minute.
-pub(crate) const PLANTED: [(Bug, u64, u64); 73] = [
+pub(crate) const PLANTED: [(Bug, u64, u64); 74] = [
     (Bug::ForgetOneLease, 0, 10),
     (Bug::ForgetEarlierLeases, 0, 20),
     (Bug::TakeAnyReturn, 0, 40),
@@ -80,4 +80,5 @@ pub(crate) const PLANTED: [(Bug, u64, u64); 73] = [
     (Bug::OverlookDirtyLoggers, 2990, 40),
     (Bug::ForgetLinesOfTheDead, 390, 40),
     (Bug::SkipBarrier, 0, 40),
+    (Bug::GrantWriteWhileShared, 0, 20),
 ];
