@@ -155,7 +155,7 @@ fn nonsense_is_refused_and_forgotten() {
         (changed(20, 0), "exports 0 regions"),
         (changed(0, 3), "unknown channel 3"),
         (changed(1, 1), "where zeroes must be"),
-        (Vec::new(), "too short"),
+        (Vec::new(), "its offer is empty"),
     ] {
         let reason = offer(&end, &content).refused();
         assert!(reason.contains(expected), "{reason} instead of {expected}");
