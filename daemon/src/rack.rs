@@ -20,6 +20,7 @@ use rackpool_shm::{Mapping, PopulateError, file, folder};
 use rackpool_sync::atomic::{AtomicBool, Ordering};
 use rustix::fs::FallocateFlags;
 
+use crate::client_host::{ClientHost, SameHost};
 use crate::frames::{MarksFile, MetadataFile};
 use crate::{Options, frames};
 
@@ -34,6 +35,8 @@ pub(crate) struct Rack {
     pub(crate) metadata: Arc<RackMetadata>,
     pub(crate) marks: Marks,
     pub(crate) marks_file: File,
+    /// Where the rack's clients run.
+    pub(crate) client_host: Box<dyn ClientHost>,
     /// Description of the kind of memory and its pages, for operators.
     pub(crate) memory: String,
     /// The incarnation of the previous daemon, if the rack's memory was lost with that daemon.
@@ -119,6 +122,7 @@ impl Rack {
         metadata.superblock()?.set_incarnation(incarnation);
         metadata.superblock()?.set_heavy_barrier(rackpool_sync::barrier::is_supported());
         Ok(Self {
+            client_host: Box::new(SameHost),
             directory,
             geometry: found,
             incarnation,

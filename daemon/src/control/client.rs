@@ -26,7 +26,7 @@ use tokio::sync::oneshot;
 use super::orphan::{owner_of, watch_orphan};
 use super::{Control, open_files};
 use crate::data_plane::{Command, get};
-use crate::{descriptors, process};
+use crate::descriptors;
 
 /// How long a connected peer may take to send its first message.
 const INTRODUCTION: Duration = Duration::from_secs(5);
@@ -60,11 +60,11 @@ pub(super) async fn serve(mut stream: UnixStream, control: &Arc<Control>) -> any
     match hello {
         ControlRequest::Hello { threads, resume } => {
             let pid = peer.pid().and_then(|pid| u64::try_from(pid).ok()).unwrap_or(0);
-            let owner = OwnerProcess { pid, started: process::started(pid).unwrap_or(0) };
+            let owner = control.rack.client_host.identify(pid);
             match admit(control, threads, resume, owner).await {
                 Ok(admitted) => {
                     let client = admitted.client;
-                    let served = welcome(&mut stream, &mut frames, control, tag, admitted, pid);
+                    let served = welcome(&mut stream, &mut frames, control, tag, admitted, owner);
                     match served.await {
                         Ok(End::Gone) => drop(control.plane.tell(Command::Gone { client })),
                         Ok(End::Lost) => watch_orphan(control, client, owner),
@@ -224,7 +224,7 @@ async fn welcome(
     control: &Control,
     tag: u64,
     Admitted { client, file, metadata, bell }: Admitted,
-    pid: u64,
+    process: OwnerProcess,
 ) -> anyhow::Result<End> {
     let rack = &control.rack;
     let message = ControlReply::Welcome {
@@ -248,7 +248,7 @@ async fn welcome(
         deprecated,
         reason = "its successor is unsafe; an `OwnedFd` keeps the promise it asks"
     )]
-    let process = process::watch(pid).map(AsyncFd::new);
+    let process = rack.client_host.watch(process).map(AsyncFd::new);
     match process {
         Some(Ok(process)) => tokio::select! {
             served = serve_requests(stream, frames, control) => served,

@@ -11,7 +11,6 @@ use rackpool_shm::{Mapping, file};
 
 use super::Control;
 use crate::data_plane::Command;
-use crate::process;
 
 /// Interval between two checks of a process.
 const LOOK: Duration = Duration::from_millis(100);
@@ -33,7 +32,6 @@ pub(crate) fn watch_orphan(control: &Arc<Control>, client: ClientId, owner: Owne
     control.orphans().insert(client);
     let control = Arc::clone(control);
     tokio::spawn(async move {
-        let OwnerProcess { pid, started } = owner;
         let deadline = tokio::time::Instant::now() + UNSEEN;
         let path = control.rack.directory.client(client);
         let block = map_block(&path);
@@ -41,11 +39,11 @@ pub(crate) fn watch_orphan(control: &Arc<Control>, client: ClientId, owner: Owne
             let block = block.as_ref().and_then(|block| block.view::<Superblock>(0).ok());
             block.is_some_and(Superblock::is_closed)
         };
-        let may_live = || match pid {
+        let may_live = || match owner.pid {
             // A process that does not have the file, or no longer, can't reconnect with it.
             _ if has_closed() || !file::is_held(&path) => false,
             0 => tokio::time::Instant::now() < deadline,
-            pid => process::is_alive(pid, started),
+            _ => control.rack.client_host.is_alive(owner),
         };
         while may_live() {
             tokio::time::sleep(LOOK).await;

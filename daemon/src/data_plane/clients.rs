@@ -14,9 +14,9 @@ use rackpool_ring::objects;
 use rackpool_ring::reservation::ReservationRecord;
 use rackpool_shm::access::AccessSlot;
 use rackpool_sync::atomic::{AtomicU64, Ordering, fence};
-use rackpool_sync::futex;
 use rackpool_wire::rack::RackAnswer;
 
+use crate::client_host::ClientHost;
 use by_id::ById;
 
 /// A thread of a client.
@@ -199,7 +199,7 @@ impl Clients {
     }
 
     /// Wakes the sleeping threads among those that were answered.
-    pub(crate) fn rouse(&mut self) {
+    pub(crate) fn rouse(&mut self, host: &dyn ClientHost) {
         if self.answered.is_empty() {
             return;
         }
@@ -209,7 +209,7 @@ impl Clients {
         for caller in self.answered.drain(..) {
             let cell = self.all.get(caller.client).and_then(|client| client.cell(caller));
             if let Some(cell) = cell.filter(|cell| cell.rouse()) {
-                futex::wake_all(cell.sleep_word());
+                host.wake(cell.sleep_word());
                 self.has_woken = true;
             }
         }

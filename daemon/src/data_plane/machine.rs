@@ -14,7 +14,6 @@ use rackpool_proto::swap::{RECORD_WORDS, RECORDS};
 use rackpool_shm::access::is_quiesced;
 use rackpool_shm::metadata::RackMetadata;
 use rackpool_sync::atomic::fence;
-use rackpool_sync::barrier;
 use rackpool_wire::history::PageHistoryEvent;
 
 use super::DataPlane;
@@ -218,7 +217,7 @@ impl DataPlane {
             RackAction::RevokeLease(revocation) => self.revoke(now, revocation)?,
             RackAction::ReturnLease(revocation) => self.return_lease(now, revocation)?,
             RackAction::FenceEndpoint(endpoint) => self.fence_endpoint(endpoint),
-            RackAction::Barrier => barrier::heavy(),
+            RackAction::Barrier => self.rack.client_host.barrier(),
             RackAction::FreeFrame { frame, .. } => self.slab.quiesced(frame)?,
             RackAction::CopyReplica { page, lease, ours } => {
                 self.begin_replica(now, page, &lease, ours);

@@ -8,6 +8,7 @@ mod command;
 mod exchange;
 mod heat;
 mod home_requests;
+mod idle;
 mod leases;
 mod lookup;
 mod machine;
@@ -52,6 +53,7 @@ use clients::{Caller, Client, Clients};
 use exchange::Exchanges;
 use heat::Collector;
 use home_requests::StarvedPeer;
+use idle::IdlePolicy;
 use leases::Leases;
 use lookup::Searches;
 use peers::Peers;
@@ -100,14 +102,14 @@ pub(crate) struct DataPlane {
     notifications: UnboundedSender<ControlNotification>,
     metrics: Arc<PlaneMetrics>,
     sleeper: sleep::Sleeper,
-    busy_poll: sleep::BusyPollWindow,
+    idle_policy: IdlePolicy,
     events: Vec<Event>,
     next_tick: Instant,
     /// The time of this step of the poll loop; `None` until a function reads it.
     cached_now: Option<Instant>,
     /// Set when a page-copy chunk completed; the loop then yields once, since an emulated copy runs
     /// on this core.
-    has_read_a_piece: bool,
+    has_copied_chunk: bool,
     /// The time in a fuzz target.
     #[cfg(feature = "fuzzing")]
     clock: Option<Instant>,
@@ -189,11 +191,11 @@ impl DataPlane {
             notifications: parts.notifications,
             metrics: parts.metrics,
             sleeper,
-            busy_poll: sleep::BusyPollWindow::new(parts.poll),
+            idle_policy: IdlePolicy::new(parts.poll),
             events: Vec::new(),
             next_tick: start,
             cached_now: None,
-            has_read_a_piece: false,
+            has_copied_chunk: false,
             #[cfg(feature = "fuzzing")]
             clock: None,
             lease,

@@ -91,7 +91,7 @@ impl Pieces {
 impl DataPlane {
     /// A chunk of the page with this number has ended; posts the next one.
     pub(super) fn piece_ended(&mut self, id: u64, pieces: &mut Pieces, whole: bool) {
-        self.has_read_a_piece = true;
+        self.has_copied_chunk = true;
         pieces.ended(whole);
         self.post_pieces(id, pieces);
     }

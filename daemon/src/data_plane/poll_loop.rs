@@ -1,4 +1,5 @@
-//! The poll loop: what is polled in which order, and when the thread spins, yields or sleeps.
+//! The poll loop: what is polled in which order. [`idle`](super::idle) decides when the thread
+//! spins, yields or sleeps.
 
 #[cfg(feature = "fuzzing")]
 mod single_step;
@@ -9,11 +10,11 @@ use std::time::{Duration, Instant};
 use rackpool_fabric::Event;
 use rackpool_proto::rack::RackEvent;
 use rackpool_rrpc::{CallEvent, CallId, Data, Failure};
-use rackpool_sync::Turn;
 
+use super::DataPlane;
 use super::command::Command;
+use super::idle::{Idle, IdleRound};
 use super::transfer_number::TransferUser;
-use super::{DataPlane, sleep};
 
 #[cfg(feature = "fuzzing")]
 pub use single_step::MemoryMetrics;
@@ -27,8 +28,6 @@ const COMMANDS_EVERY: u32 = 16;
 impl DataPlane {
     /// Runs until the control plane sends `Stop`.
     pub(crate) fn run(mut self) -> anyhow::Result<()> {
-        let mut spin = sleep::spin();
-        let mut waits = false;
         let mut round = 0_u32;
         loop {
             let mut busy = false;
@@ -42,7 +41,7 @@ impl DataPlane {
             busy |= self.poll_fabric()?;
             self.tick()?;
             // Wake clients whose remote operations completed, before accepting new requests.
-            self.clients.rouse();
+            self.clients.rouse(&*self.rack.client_host);
             // Events of the fabric can wait for a few looks at the rings.
             let (mut looks, mut served) = (self.active_set.round(!self.transfers.is_empty()), 0);
             while looks > 0 && served < ROUND {
@@ -58,7 +57,7 @@ impl DataPlane {
             }
             busy |= served > 0;
             self.exchange_with_peers()?;
-            self.clients.rouse();
+            self.clients.rouse(&*self.rack.client_host);
             self.cut_off_stalled(false);
             self.collect_heat(false);
             if busy {
@@ -67,46 +66,36 @@ impl DataPlane {
             }
             self.release_frames();
             if busy || self.rrpc.has_gathered() || self.fabric.next_completion().is_some() {
-                self.busy_poll.begin();
-                if std::mem::take(&mut waits) {
-                    spin.end();
-                }
-                // An emulated fabric copies on this core.
-                if std::mem::take(&mut self.has_read_a_piece) {
-                    spin.pause();
-                }
+                let has_copied = std::mem::take(&mut self.has_copied_chunk);
+                self.idle_policy.worked(has_copied);
                 continue;
             }
-            if self.polls() {
+            if self.idle_policy.keeps_polling(Instant::now) {
+                std::thread::yield_now();
                 continue;
             }
-            let has_woken = self.clients.has_woken();
-            if has_woken && std::mem::take(&mut waits) {
-                spin.end();
-            }
-            // While pages move, messages are further apart than spinning bridges, and the processes
-            // that take part in the move or wait for it need the core.
-            let moves = self.are_pages_moving();
-            if !std::mem::replace(&mut waits, true) {
-                spin.begin(has_woken || moves);
-            }
-            if spin.turn() == Turn::Sleep || moves {
-                if self.swaps.is_urgent(self.now()) {
-                    // Another thread that the swap depends on gets the core.
-                    std::thread::yield_now();
-                    continue;
+            match self.idle() {
+                Idle::Poll => {}
+                Idle::Yield => std::thread::yield_now(),
+                Idle::Sleep => {
+                    self.publish_metrics();
+                    self.cut_off_stalled(true);
+                    self.go_to_sleep()?;
+                    self.cut_off_stalled(true);
+                    self.collect_heat(true);
+                    self.idle_policy.slept();
+                    // A command may have ended the sleep: check for commands first.
+                    round = 0;
                 }
-                self.publish_metrics();
-                self.cut_off_stalled(true);
-                self.go_to_sleep()?;
-                self.cut_off_stalled(true);
-                self.collect_heat(true);
-                spin.end();
-                waits = false;
-                // A command may have ended the sleep: check for commands first.
-                round = 0;
             }
         }
+    }
+
+    fn idle(&mut self) -> Idle {
+        let has_woken = self.clients.has_woken();
+        let round = IdleRound { has_woken, are_pages_moving: self.are_pages_moving() };
+        let swaps = &self.swaps;
+        self.idle_policy.idle(round, || swaps.is_urgent(Instant::now()))
     }
 
     /// Executes the waiting commands. Returns whether there were any; `None` after `Stop`.

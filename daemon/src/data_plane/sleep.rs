@@ -5,7 +5,6 @@ use std::time::{Duration, Instant};
 
 use rackpool_model::ClientId;
 use rackpool_ring::client_file::{ClientFile, RingKind};
-use rackpool_sync::AdaptiveSpin;
 use rustix::event::{Timespec, epoll};
 use rustix::time::{
     Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, timerfd_create, timerfd_settime,
@@ -14,12 +13,6 @@ use rustix::time::{
 use super::command::count;
 use super::{Command, DataPlane};
 
-/// Maximum spinning time before a sleep: about the cost of a sleep. A few turns follow in which
-/// other threads of the core can run.
-const LONGEST: Duration = Duration::from_micros(10);
-/// Minimum spinning time, for requests that are about to arrive.
-const LEAST: Duration = Duration::from_micros(4);
-const YIELDS: u32 = 24;
 /// Epoll tags of descriptors that are not a client's doorbell.
 const WAKE: u64 = u64::MAX;
 const FABRIC: u64 = u64::MAX - 1;
@@ -27,40 +20,6 @@ const TIMER: u64 = u64::MAX - 2;
 /// Maximum sleep with a deadline, and without one.
 const SHORT: Duration = Duration::from_millis(1);
 const LONG: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
-
-/// Returns the adaptive spin of the data plane.
-pub(super) const fn spin() -> AdaptiveSpin {
-    AdaptiveSpin::new(LEAST, LONGEST, YIELDS)
-}
-
-/// The busy-poll window: how long the data plane keeps polling after its last work, although it
-/// could sleep. The next request then needs no wake-up.
-#[derive(Debug)]
-pub(super) struct BusyPollWindow {
-    time: Duration,
-    /// `None` when there was work since the last check.
-    until: Option<Instant>,
-}
-
-impl BusyPollWindow {
-    pub(super) const fn new(time: Duration) -> Self {
-        Self { time, until: None }
-    }
-
-    /// Records that there was work.
-    pub(super) const fn begin(&mut self) {
-        self.until = None;
-    }
-
-    /// Returns true while the window is open. Does not read the clock if the window is zero.
-    pub(super) fn goes_on(&mut self, now: impl FnOnce() -> Instant) -> bool {
-        if self.time.is_zero() {
-            return false;
-        }
-        let now = now();
-        now < *self.until.get_or_insert(now + self.time)
-    }
-}
 
 /// What the data plane waits for in its sleep.
 #[derive(Debug)]
@@ -133,16 +92,6 @@ fn drain(event: impl AsFd) {
 }
 
 impl DataPlane {
-    /// Returns true while the data plane keeps polling without work. Yields first, because data
-    /// planes of other racks may share the processor.
-    pub(super) fn polls(&mut self) -> bool {
-        let polls = self.busy_poll.goes_on(Instant::now);
-        if polls {
-            std::thread::yield_now();
-        }
-        polls
-    }
-
     /// Sleeps until an event, or for at most [`LONG`].
     pub(super) fn go_to_sleep(&mut self) -> anyhow::Result<()> {
         let rack = std::sync::Arc::clone(&self.rack);
@@ -223,20 +172,6 @@ mod tests {
     use rustix::time::timerfd_gettime;
 
     use super::*;
-
-    #[test]
-    fn it_polls_for_the_window_after_the_last_work_and_then_sleeps_until_there_is_some() {
-        let (start, time) = (Instant::now(), Duration::from_millis(3));
-        let mut busy_poll = BusyPollWindow::new(time);
-        let mut looks_on = |after| busy_poll.goes_on(|| start + after);
-        assert!(looks_on(Duration::ZERO) && looks_on(time / 2));
-        assert!(!looks_on(time) && !looks_on(time * 2), "woken by nothing, it sleeps again");
-        busy_poll.begin();
-        let mut looks_on = |after| busy_poll.goes_on(|| start + after);
-        assert!(looks_on(time * 3) && looks_on(time * 7 / 2) && !looks_on(time * 4));
-        let mut never = BusyPollWindow::new(Duration::ZERO);
-        assert!(!never.goes_on(|| unreachable!()));
-    }
 
     fn is_set(wake_timer: &WakeTimer) -> bool {
         timerfd_gettime(&wake_timer.timer).unwrap().it_value != Timespec::default()
