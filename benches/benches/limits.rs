@@ -4,6 +4,7 @@
 use std::process::ExitCode;
 
 use anyhow::Context;
+use rackpool_benches::page::Page;
 use rackpool_benches::table::Table;
 use rackpool_benches::{
     alloc, clients, corun, fuse, idle, kills, kv, local, mixture, names, page, pauses, peers,
@@ -12,27 +13,27 @@ use rackpool_benches::{
 
 type Section = fn(&mut Table) -> anyhow::Result<()>;
 
-const SECTIONS: [(&str, Section); 20] = [
-    ("local", local::run),
-    ("alloc", alloc::run),
-    ("rings", rings::run),
-    ("peers", peers::run),
-    ("clients", clients::run),
-    ("corun", corun::run),
-    ("mixture", mixture::run),
-    ("kills", kills::run),
-    ("kv", kv::run),
-    ("service", service::run),
-    ("remote", remote::run),
-    ("tcp", tcp::run),
-    ("rrpc", rrpc::run),
-    ("swap", swap::run),
-    ("swap-polling", swap::run_polling),
-    ("swap-pauses", pauses::run),
-    ("sharing", sharing::run),
-    ("fuse", fuse::run),
-    ("recovery", recovery::run),
-    ("idle", idle::run),
+const SECTIONS: [(&str, Page, Section); 20] = [
+    ("local", Page::Rack, local::run),
+    ("alloc", Page::Rack, alloc::run),
+    ("rings", Page::Rack, rings::run),
+    ("peers", Page::Rack, peers::run),
+    ("clients", Page::Rack, clients::run),
+    ("corun", Page::Rack, corun::run),
+    ("mixture", Page::Racks, mixture::run),
+    ("kills", Page::Rack, kills::run),
+    ("kv", Page::Rack, kv::run),
+    ("service", Page::Rack, service::run),
+    ("remote", Page::Racks, remote::run),
+    ("tcp", Page::Racks, tcp::run),
+    ("rrpc", Page::Racks, rrpc::run),
+    ("swap", Page::Racks, swap::run),
+    ("swap-polling", Page::Racks, swap::run_polling),
+    ("swap-pauses", Page::Racks, pauses::run),
+    ("sharing", Page::Racks, sharing::run),
+    ("fuse", Page::Rack, fuse::run),
+    ("recovery", Page::Rack, recovery::run),
+    ("idle", Page::Rack, idle::run),
 ];
 
 fn main() -> ExitCode {
@@ -66,9 +67,9 @@ fn run() -> anyhow::Result<(usize, usize)> {
     }
     // Cargo passes `--bench`; names choose sections, several joined by `|`.
     let wanted = names::wanted(std::env::args().skip(1));
-    names::check(&wanted, &SECTIONS.map(|(name, _)| name))?;
+    names::check(&wanted, &SECTIONS.map(|(name, ..)| name))?;
     let mut table = Table::default();
-    for (name, section) in SECTIONS {
+    for (name, _, section) in SECTIONS {
         if !wanted.is_empty() && !wanted.iter().any(|wanted| name.contains(wanted.as_str())) {
             continue;
         }
@@ -78,10 +79,12 @@ fn run() -> anyhow::Result<(usize, usize)> {
             .join()
             .map_err(|_| anyhow::anyhow!("the section {name} panicked"))??;
     }
-    if let Some(path) = std::env::var_os(page::VARIABLE) {
-        let order = SECTIONS.map(|(name, _)| name);
-        page::write(path.as_ref(), &order, &table, &page::Setting::here()?)?;
-        println!("\nwritten to {}", path.display());
+    if let Some(folder) = std::env::var_os(page::VARIABLE) {
+        let benchmarks = SECTIONS.map(|(name, page, _)| (name, page));
+        let setting = page::Setting::here()?;
+        for path in page::write(folder.as_ref(), &benchmarks, &table, &setting)? {
+            println!("\nwritten to {}", path.display());
+        }
     }
     Ok((table.missed(), table.unmeasured()))
 }

@@ -1,22 +1,42 @@
-//! `docs/benchmarking.md`, written from what the benchmarks measured.
+//! The pages of figures in `docs`, written from what the benchmarks measured.
 //!
-//! The page has a head, which people write, and behind [`MARK`] a part for each benchmark with the
-//! figures that have a limit. A run replaces the parts of the benchmarks that it ran and leaves the
-//! others as they are. The page is short: a section's title heads its table, and a unit stands once
-//! in a row.
+//! Each [`Page`] has a head, which people write, and behind [`MARK`] a part for each benchmark with
+//! the figures that have a limit. A run replaces the parts of the benchmarks that it ran and leaves
+//! the others as they are. The pages are short: a section's title heads its table, and a unit
+//! stands once in a row.
 
 use std::fmt::Write as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::Context;
 
 use crate::table::{Line, Table};
 
-/// Names the file that a run writes to.
-pub const VARIABLE: &str = "RACKPOOL_BENCH_PAGE";
+/// The environment variable with the folder of the pages that a run writes to.
+pub const VARIABLE: &str = "RACKPOOL_BENCH_PAGES";
 /// What stands before the first part.
 pub const MARK: &str = "<!-- `cargo x bench --write` writes what follows. -->";
+
+/// The page that has the part of a benchmark.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Page {
+    /// Accesses within a rack, the services, and faults.
+    Rack,
+    /// Operations between racks: the fabric, requests, swaps and replicas.
+    Racks,
+}
+
+impl Page {
+    const ALL: [Self; 2] = [Self::Rack, Self::Racks];
+
+    const fn file(self) -> &'static str {
+        match self {
+            Self::Rack => "benchmarking.md",
+            Self::Racks => "benchmarking-racks.md",
+        }
+    }
+}
 
 /// Where and when a run was made.
 #[derive(Debug)]
@@ -44,16 +64,33 @@ impl Setting {
     }
 }
 
-/// Writes the parts of the benchmarks that were run into the page at `path`; `order` is the order
-/// of all benchmarks.
+/// Writes the parts of the benchmarks that were run into their pages in `folder`. `benchmarks` are
+/// all benchmarks in their order, each with its page. Returns the files of the pages that have a
+/// new part.
 ///
 /// # Errors
-/// The page can't be read or written, or has no [`MARK`].
-pub fn write(path: &Path, order: &[&str], table: &Table, setting: &Setting) -> anyhow::Result<()> {
-    let page = std::fs::read_to_string(path).with_context(|| path.display().to_string())?;
-    let updated = updated(&page, order, table, setting)
-        .with_context(|| format!("{} has no line {MARK}", path.display()))?;
-    std::fs::write(path, updated).with_context(|| path.display().to_string())
+/// A page can't be read or written, or has no [`MARK`].
+pub fn write(
+    folder: &Path,
+    benchmarks: &[(&str, Page)],
+    table: &Table,
+    setting: &Setting,
+) -> anyhow::Result<Vec<PathBuf>> {
+    let mut written = Vec::new();
+    for page in Page::ALL {
+        let on_page = benchmarks.iter().filter(|(_, own)| *own == page);
+        let order: Vec<&str> = on_page.map(|(name, _)| *name).collect();
+        if !table.sections().iter().any(|section| order.contains(&section.benchmark)) {
+            continue;
+        }
+        let path = folder.join(page.file());
+        let text = std::fs::read_to_string(&path).with_context(|| path.display().to_string())?;
+        let updated = updated(&text, &order, table, setting)
+            .with_context(|| format!("{} has no line {MARK}", path.display()))?;
+        std::fs::write(&path, updated).with_context(|| path.display().to_string())?;
+        written.push(path);
+    }
+    Ok(written)
 }
 
 fn updated(page: &str, order: &[&str], table: &Table, setting: &Setting) -> Option<String> {
@@ -166,6 +203,30 @@ mod tests {
         }
         assert!(!page.contains("instructions"), "a figure without a limit: {page}");
         assert_eq!(updated(&page, &order, &measured(), &setting()).unwrap(), page, "again");
+    }
+
+    #[test]
+    fn a_run_writes_to_the_pages_of_what_it_measured() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = |page: Page| folder.path().join(page.file());
+        for page in Page::ALL {
+            std::fs::write(path(page), PAGE).unwrap();
+        }
+        let benchmarks = [("local", Page::Rack), ("remote", Page::Racks), ("rings", Page::Rack)];
+        let mut table = measured();
+        let written = write(folder.path(), &benchmarks, &table, &setting()).unwrap();
+        assert_eq!(written, [path(Page::Rack)]);
+        assert_eq!(std::fs::read_to_string(path(Page::Racks)).unwrap(), PAGE);
+
+        table.benchmark("remote");
+        table.section("64 B of another rack");
+        table.at_most("read", 0.7, 1.5, "us", "");
+        let written = write(folder.path(), &benchmarks, &table, &setting()).unwrap();
+        assert_eq!(written, Page::ALL.map(path));
+        let [rack, racks] = Page::ALL.map(|page| std::fs::read_to_string(path(page)).unwrap());
+        assert!(rack.contains("## local") && !rack.contains("## remote"), "{rack}");
+        // The parts that were there by mistake belong to the other page.
+        assert!(racks.contains("## remote") && !racks.contains("## rings"), "{racks}");
     }
 
     #[test]

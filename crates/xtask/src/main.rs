@@ -54,7 +54,7 @@ usage: cargo x <command>
                  a range of them, or as many new ones as run in a minute or M
   bench [names]  the benchmarks whose names contain one of the given ones
                  (what follows -- is passed on to the benchmark program);
-                 --write before the names writes docs/benchmarking.md;
+                 --write before the names writes the figures into docs/benchmarking*.md;
                  `peers` also builds what rackpool is held against
   within SECONDS PROGRAM [arguments]
                  runs a program; fails when it takes longer or leaves processes running, and

@@ -195,7 +195,7 @@ pub(crate) fn sim(arguments: &[String]) -> Step {
 
 /// The benchmarks whose names contain one of the names in `arguments` (all, if there is none).
 /// Arguments after `--` go to the benchmark program unchanged. `--write` before the names writes
-/// what was measured into `docs/benchmarking.md`.
+/// what was measured into the pages of figures in `docs`.
 pub(crate) fn bench(root: &Path, arguments: &[String]) -> Vec<Step> {
     let cargo = Invocation::cargo;
     let (writes, arguments) = match arguments.split_first() {
@@ -208,8 +208,8 @@ pub(crate) fn bench(root: &Path, arguments: &[String]) -> Vec<Step> {
     };
     // What is written are the limits; the primitives have none.
     let mut run = if writes {
-        let page = root.join("docs/benchmarking.md");
-        cargo("bench -p rackpool-benches --bench limits").env(PAGE, page.to_string_lossy())
+        let pages = root.join("docs");
+        cargo("bench -p rackpool-benches --bench limits").env(PAGES, pages.to_string_lossy())
     } else {
         cargo("bench -p rackpool-benches --benches")
     };
@@ -236,8 +236,8 @@ pub(crate) fn bench(root: &Path, arguments: &[String]) -> Vec<Step> {
 
 /// The benchmarks that compare rackpool with other systems; no other command builds these.
 const PEERS: &str = "peers";
-/// Where the benchmarks find the page that they write: `rackpool_benches::page::VARIABLE`.
-const PAGE: &str = "RACKPOOL_BENCH_PAGE";
+/// Where the benchmarks find the pages that they write: `rackpool_benches::page::VARIABLE`.
+const PAGES: &str = "RACKPOOL_BENCH_PAGES";
 const PEERS_MANIFEST: &str = "benches/peers/Cargo.toml";
 
 /// A command of cargo for the package of the peers.
@@ -281,8 +281,8 @@ mod tests {
             format!("{build}{bench} -- 'local|swap' --quick")
         );
         let limits = "cargo bench -p rackpool-benches --bench limits";
-        let page = "RACKPOOL_BENCH_PAGE=/root/docs/benchmarking.md";
-        assert_eq!(bench_line(&["--write", "kv"]), format!("{build}{page} {limits} -- kv"));
+        let pages = "RACKPOOL_BENCH_PAGES=/root/docs";
+        assert_eq!(bench_line(&["--write", "kv"]), format!("{build}{pages} {limits} -- kv"));
     }
 
     #[test]
