@@ -1,6 +1,6 @@
 //! The poll loop: what is polled in which order, and when the thread spins, yields or sleeps.
 
-#[cfg(feature = "fuzzing")]
+#[cfg(feature = "testing")]
 mod single_step;
 
 use std::sync::mpsc::TryRecvError;
@@ -15,7 +15,7 @@ use super::command::Command;
 use super::transfer_number::TransferUser;
 use super::{DataPlane, sleep};
 
-#[cfg(feature = "fuzzing")]
+#[cfg(feature = "testing")]
 pub use single_step::MemoryMetrics;
 
 /// Maximum number of requests taken from one ring before the next ring is polled.
