@@ -16,6 +16,7 @@ use rackpool_shm::superblock::Superblock;
 use rackpool_shm::window::AtomicOperation;
 use rackpool_sync::SplitMix64;
 use rackpool_sync::barrier::Barrier;
+use rackpool_testing::wait::wait_for;
 use rackpool_wire::rack::{RackAnswer, RackRequest};
 
 use crate::atomic_batch::Wanted;
@@ -123,13 +124,7 @@ fn no_refill_and_no_release_while_one_that_was_given_up_may_still_be_served() {
         }
         _ => release(slot).1,
     });
-    let deadline = Instant::now() + TEST_TIMEOUT;
-    let addr = loop {
-        match thread.alloc(64) {
-            Ok(addr) => break addr,
-            Err(error) => assert!(Instant::now() < deadline, "{error}"),
-        }
-    };
+    let addr = wait_for("an object", TEST_TIMEOUT, || thread.alloc(64).ok());
     assert_eq!(addr.raw(), 0x80);
 }
 

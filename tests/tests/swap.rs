@@ -7,9 +7,9 @@ use std::time::Duration;
 use rackpool_client::{GlobalAddr, Pool};
 use rackpool_model::{FabricKind, PageId, PageSize};
 use rackpool_sync::SplitMix64;
+use rackpool_testing::wait::{TIMEOUT, wait_until};
 use rackpool_tests::contents;
 use rackpool_tests::pool::{PAGE, TestPool};
-use rackpool_tests::wait::{TIMEOUT, wait_until};
 
 /// Objects of a page that is made hot; part of the page stays free.
 const OBJECTS: usize = 24;

@@ -97,7 +97,7 @@ impl Mapping {
 
 #[cfg(test)]
 mod tests {
-    use rackpool_skip::skipped;
+    use rackpool_testing::skipped;
 
     use super::*;
     use crate::host::HostFiles;

@@ -14,8 +14,8 @@ use rackpool_fabric::{MemoryRegion, OutOfRange, ReceiveRoom};
 use rackpool_fabric_verbs::{DeviceLimits, VerbsFabric, VerbsOptions};
 use rackpool_model::{FabricKey, Incarnation, RackId};
 use rackpool_shm::Mapping;
-use rackpool_skip::skipped;
 use rackpool_sync::atomic::{AtomicU64, Ordering, fence};
+use rackpool_testing::skipped;
 use rustix::fs::MemfdFlags;
 
 /// The IP address of an RDMA port. `cargo x lab` sets it; without it, tests that need a port are

@@ -5,7 +5,6 @@
 
 pub mod decorated;
 pub mod endings;
-pub mod log;
 pub mod losses;
 pub mod memory;
 pub mod messages;

@@ -10,7 +10,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("proto", &["wire", "model"]),
     ("sync", &[]),
     // For tests of any crate.
-    ("skip", &[]),
+    ("testing", &[]),
     ("shm", &["sync", "model"]),
     ("ring", &["shm", "sync"]),
     ("fabric", &["sync", "model"]),
