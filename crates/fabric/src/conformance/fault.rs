@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use rackpool_sync::SplitMix64;
 
-use crate::held::Held;
+use super::held::Held;
 use crate::{
     DeviceCounters, DisconnectReason, EndpointId, Event, Fabric, FabricError, MemoryRegion,
     RegionId, Unsent, WorkRequest,
