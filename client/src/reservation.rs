@@ -7,6 +7,7 @@ use std::num::NonZeroU64;
 
 use rackpool_ring::client_file::ThreadSlot;
 use rackpool_ring::reservation::{RESERVATIONS, ReservationRecord};
+use rackpool_sync::SplitMix64;
 
 use crate::{AccessError, AllocError, FreeError, GlobalAddr, Pool};
 
@@ -106,8 +107,7 @@ pub(crate) struct Reservations {
     /// Bit set of the records that are not free although their reservation has ended. The daemon
     /// resolves them when the program ends.
     left: u16,
-    seed: u64,
-    drawn: u64,
+    tokens: SplitMix64,
 }
 
 const _: () = assert!(RESERVATIONS == u16::BITS as usize);
@@ -120,7 +120,7 @@ impl Reservations {
         let left = says_something.fold(0, |bits, bit| bits << 1 | bit);
         // The standard library's only source of randomness: the keys of its hash maps.
         let seed = RandomState::new().build_hasher().finish();
-        Self { used: 0, left, seed, drawn: 0 }
+        Self { used: 0, left, tokens: SplitMix64::new(seed) }
     }
 
     /// Returns true if the program has reservations in this slot.
@@ -141,17 +141,12 @@ impl Reservations {
         Some(record)
     }
 
-    /// SplitMix64: a permutation of the numbers, so that a token practically never repeats.
+    /// Draws a token. It practically never repeats, because the numbers drawn do not.
     fn token(&mut self) -> u64 {
         loop {
-            self.drawn += 1;
-            let mut word = self.seed.wrapping_add(self.drawn.wrapping_mul(0x9e37_79b9_7f4a_7c15));
-            word = (word ^ word >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-            word = (word ^ word >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-            word ^= word >> 31;
-            word >>= 1;
-            if word >> 48 != 0 {
-                return word;
+            let token = self.tokens.draw() >> 1;
+            if token >> 48 != 0 {
+                return token;
             }
         }
     }

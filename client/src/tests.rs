@@ -14,7 +14,9 @@ use rackpool_shm::access::AccessIntent;
 use rackpool_shm::metadata::PageUse;
 use rackpool_shm::superblock::Superblock;
 use rackpool_shm::window::AtomicOperation;
+use rackpool_sync::SplitMix64;
 use rackpool_sync::barrier::Barrier;
+use rackpool_testing::wait::wait_for;
 use rackpool_wire::rack::{RackAnswer, RackRequest};
 
 use crate::atomic_batch::Wanted;
@@ -122,13 +124,7 @@ fn no_refill_and_no_release_while_one_that_was_given_up_may_still_be_served() {
         }
         _ => release(slot).1,
     });
-    let deadline = Instant::now() + TEST_TIMEOUT;
-    let addr = loop {
-        match thread.alloc(64) {
-            Ok(addr) => break addr,
-            Err(error) => assert!(Instant::now() < deadline, "{error}"),
-        }
-    };
+    let addr = wait_for("an object", TEST_TIMEOUT, || thread.alloc(64).ok());
     assert_eq!(addr.raw(), 0x80);
 }
 
@@ -375,11 +371,10 @@ fn a_threads_cache_behaves_like_a_set() {
         let served = Arc::clone(&model);
         bench.serve(move |slot, request| served.lock().unwrap().serve(slot, request));
         let mut thread = bench.thread();
-        let mut random = seed;
+        let mut random = SplitMix64::new(seed);
         let mut held: Vec<GlobalAddr> = Vec::new();
         for step in 0..1500 {
-            random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(99);
-            let number = usize::try_from(random >> 40).unwrap();
+            let number = usize::try_from(random.draw() >> 40).unwrap();
             // Alternates between mostly allocating and mostly freeing.
             let is_alloc = number % 10 < if step % 500 < 250 { 7 } else { 3 };
             if is_alloc && held.len() < 150 {

@@ -13,8 +13,6 @@ mod data_plane;
 mod descriptors;
 mod fabric;
 mod frames;
-#[cfg(feature = "fuzzing")]
-pub mod fuzzing;
 mod link;
 mod metadata_server;
 mod metrics;
@@ -29,6 +27,8 @@ mod reserver;
 mod run;
 mod slab;
 mod swap_options;
+#[cfg(feature = "testing")]
+pub mod testing;
 mod wake_latency;
 
 pub use options::Options;

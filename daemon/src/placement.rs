@@ -181,31 +181,28 @@ impl fmt::Display for Placement {
 
 #[cfg(test)]
 mod tests {
-    use rackpool_skip::skipped;
+    use rackpool_testing::{folder_of, skipped};
 
     use super::*;
 
     /// Creates a host description with these nodes' processors and an RDMA card at a node.
     fn machine(cpus: &[&str], card: Option<&str>) -> (tempfile::TempDir, HostFiles) {
-        let folder = tempfile::tempdir().unwrap();
-        let write = |path: String, text: &str| {
-            let path = folder.path().join("sys").join(path);
-            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
-            std::fs::write(path, text).unwrap();
-        };
+        let mut files = Vec::new();
         for (id, cpus) in cpus.iter().enumerate() {
-            let node = format!("devices/system/node/node{id}");
-            write(format!("{node}/cpulist"), cpus);
-            write(format!("{node}/meminfo"), "Node 0 MemTotal: 1024 kB");
+            let node = format!("sys/devices/system/node/node{id}");
+            files.push((format!("{node}/cpulist"), (*cpus).to_owned()));
+            files.push((format!("{node}/meminfo"), "Node 0 MemTotal: 1024 kB".into()));
             let distance: Vec<String> =
                 (0..cpus.len().max(3)).map(|to| (10 + 5 * to.abs_diff(id)).to_string()).collect();
-            write(format!("{node}/distance"), &distance.join(" "));
+            files.push((format!("{node}/distance"), distance.join(" ")));
         }
         if let Some(node) = card {
-            write("class/infiniband/mlx5_0/ports/1/state".into(), "4: ACTIVE");
-            write("class/infiniband/mlx5_0/device/numa_node".into(), node);
+            let card = "sys/class/infiniband/mlx5_0";
+            files.push((format!("{card}/ports/1/state"), "4: ACTIVE".into()));
+            files.push((format!("{card}/device/numa_node"), node.into()));
         }
-        let machine = HostFiles::at(folder.path().join("sys"), folder.path().join("proc"));
+        let folder = folder_of(&files);
+        let machine = HostFiles::at(folder.path());
         (folder, machine)
     }
 

@@ -127,17 +127,14 @@ fn bind_thread(thread: Option<Pid>, cpus: &[u32]) -> rustix::io::Result<()> {
 
 #[cfg(test)]
 mod tests {
-    use rackpool_skip::skipped;
+    use rackpool_testing::{folder_of, skipped};
 
     use super::*;
 
     /// Creates a host description with these processors.
     fn machine(online: &str) -> (tempfile::TempDir, HostFiles) {
-        let folder = tempfile::tempdir().unwrap();
-        let cpus = folder.path().join("sys/devices/system/cpu");
-        std::fs::create_dir_all(&cpus).unwrap();
-        std::fs::write(cpus.join("online"), online).unwrap();
-        let machine = HostFiles::at(folder.path().join("sys"), folder.path().join("proc"));
+        let folder = folder_of(&[("sys/devices/system/cpu/online", online)]);
+        let machine = HostFiles::at(folder.path());
         (folder, machine)
     }
 

@@ -11,7 +11,7 @@ use rackpool_model::{
     Access, ClientId, Epoch, GlobalAddr, Incarnation, MemoryId, PageId, PageRange, PageSize,
     PageWord, RackId, StorePosition,
 };
-use rackpool_shm::Mapping;
+use rackpool_shm::memory::scratch;
 use rackpool_shm::superblock::{FileKind, Geometry, OwnerProcess, SUPERBLOCK_BYTES, Superblock};
 use rackpool_trace::{RackFrames, Recording};
 use rackpool_wire::control::{ControlRefusal, ControlReply, ControlRequest, RackStatus, Resume};
@@ -21,7 +21,6 @@ use rackpool_wire::metadata::{
     RackAnnouncement, Refusal, Tagged,
 };
 use rackpool_wire::swap::{Between, FromServer, PageLife, SwapId, ToServer};
-use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 
 const ADDR: GlobalAddr = GlobalAddr::from_raw(0x64_0040);
 const POSITION: StorePosition = StorePosition { store: 77, boot: 3, server: 99, commit: 12 };
@@ -319,9 +318,7 @@ fn frames() -> anyhow::Result<()> {
 
 fn geometry() -> anyhow::Result<()> {
     for (name, kind) in [("metadata", FileKind::Metadata), ("client", FileKind::Client)] {
-        let file = memfd_create("rackpool-seed", MemfdFlags::CLOEXEC)?;
-        ftruncate(&file, SUPERBLOCK_BYTES)?;
-        let mapping = Mapping::new(&file, SUPERBLOCK_BYTES)?;
+        let mapping = scratch(SUPERBLOCK_BYTES, None, None)?;
         let block = mapping.view::<Superblock>(0)?;
         let is_client = kind == FileKind::Client;
         if is_client {

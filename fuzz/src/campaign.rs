@@ -6,6 +6,8 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use rackpool_sync::SplitMix64;
+
 use crate::Target;
 
 /// No input of a few KiB takes a target this long: it hangs.
@@ -79,32 +81,23 @@ fn keep(target: &str, input: &[u8]) -> io::Result<PathBuf> {
 #[derive(Debug)]
 pub struct Mutations {
     inputs: Vec<Vec<u8>>,
-    state: u64,
+    random: SplitMix64,
 }
 
 impl Mutations {
     /// Mutations of these inputs.
     #[must_use]
     pub fn new(inputs: Vec<Vec<u8>>, seed: u64) -> Self {
-        Self { inputs, state: seed }
-    }
-
-    /// SplitMix64.
-    fn random(&mut self) -> u64 {
-        self.state = self.state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.state;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
+        Self { inputs, random: SplitMix64::new(seed) }
     }
 
     fn below(&mut self, end: usize) -> usize {
-        usize::try_from(self.random() % (end.max(1) as u64)).unwrap_or(0)
+        usize::try_from(self.random.draw() % (end.max(1) as u64)).unwrap_or(0)
     }
 
     fn bytes(&mut self, longest: usize) -> Vec<u8> {
         let length = self.below(longest) + 1;
-        (0..length).map(|_| self.random().to_le_bytes()[0]).collect()
+        (0..length).map(|_| self.random.draw().to_le_bytes()[0]).collect()
     }
 
     /// The next input.
@@ -129,7 +122,7 @@ impl Mutations {
         match self.below(8) {
             0 => {
                 if let Some(byte) = input.get_mut(at) {
-                    *byte ^= 1 << (self.random() % 8);
+                    *byte ^= 1 << (self.random.draw() % 8);
                 }
             }
             1 => {
@@ -147,7 +140,7 @@ impl Mutations {
                 input.splice(to..to, copy);
             }
             5 | 6 => {
-                let edge = EDGES[self.below(EDGES.len())].wrapping_add(self.random() % 3);
+                let edge = EDGES[self.below(EDGES.len())].wrapping_add(self.random.draw() % 3);
                 let width = [1, 2, 4, 8][self.below(4)];
                 let end = (at + width).min(input.len());
                 input.splice(at..end, edge.to_le_bytes()[..width].iter().copied());

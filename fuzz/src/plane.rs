@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use rackpool_daemon::fuzzing::PlaneUnderTest;
+use rackpool_daemon::testing::PlaneUnderTest;
 use rackpool_fabric::{DisconnectReason, EndpointId};
 use rackpool_model::{
     Access, ClientId, Epoch, FrameId, GlobalAddr, Incarnation, MemoryId, PageId, PageRange, RackId,

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use rackpool_daemon::fuzzing::SlabUnderTest;
+use rackpool_daemon::testing::SlabUnderTest;
 use rackpool_model::{
     Epoch, FrameId, GlobalAddr, PageId, PageSize, PageState, PageWord, SizeClass,
 };

@@ -5,9 +5,10 @@ mod support;
 
 use std::io::{Read, Write};
 
+use rackpool_testing::wait::{TIMEOUT, wait_until};
 use rackpool_wire::metadata::{MetadataReply, MetadataRequest};
 use rackpool_wire::{FRAME_HEADER_BYTES, MAX_FRAME_BYTES, encode};
-use support::{Connection, Server, put, wait_for};
+use support::{Connection, Server, put};
 
 fn is_closed(connection: &mut Connection) -> bool {
     matches!(connection.stream.read(&mut [0; 1]), Ok(0) | Err(_))
@@ -36,7 +37,7 @@ fn garbage_ends_only_its_own_connection() {
     server.wait_for_log("is over the limit");
     server.wait_for_log("run the same rackpool release everywhere");
     let told = || server.log().matches("closed the connection").count();
-    wait_for("a line for each in the log", || (told() == garbage.len()).then_some(()));
+    wait_until("a line for each in the log", TIMEOUT, || told() == garbage.len());
     assert!(honest.get("a").is_some());
 }
 

@@ -15,7 +15,7 @@ const OTHER_USER: u32 = 65534;
 fn can_act_as_other_user() -> bool {
     let root = Uid::effective().is_root();
     if !root {
-        rackpool_skip::skipped("only root can act as another user");
+        rackpool_testing::skipped("only root can act as another user");
     }
     root
 }

@@ -5,8 +5,9 @@ mod support;
 
 use nix::sys::signal::Signal;
 use rackpool_model::{GlobalAddr, Incarnation, PageId, PageRange, RackId};
+use rackpool_testing::wait::{TIMEOUT, wait_for};
 use rackpool_wire::metadata::{MetadataReply, MetadataRequest, Refusal};
-use support::{Server, announcement, put, wait_for};
+use support::{Server, announcement, put};
 
 #[test]
 fn racks_register_and_pages_are_located() {
@@ -62,11 +63,14 @@ fn a_lease_runs_out_and_is_given_back() {
     connection.register(2, 22, 1);
     let version = connection.status().version;
     // Rack 1 sends heartbeats, rack 2 does not.
-    let members = wait_for("death of rack 2", || match connection.heartbeat(1, 1, version) {
-        MetadataReply::Renewed { version: newer, members, .. } if newer > version => Some(members),
-        MetadataReply::Renewed { .. } => None,
-        other => panic!("{other:?}"),
-    });
+    let members =
+        wait_for("death of rack 2", TIMEOUT, || match connection.heartbeat(1, 1, version) {
+            MetadataReply::Renewed { version: newer, members, .. } if newer > version => {
+                Some(members)
+            }
+            MetadataReply::Renewed { .. } => None,
+            other => panic!("{other:?}"),
+        });
     assert_eq!(members.iter().map(|member| member.alive).collect::<Vec<_>>(), [true, false]);
     let dead = connection.heartbeat(2, 1, version);
     assert_eq!(dead, MetadataReply::Refused(Refusal::NotMember(RackId(2))));

@@ -6,6 +6,7 @@ mod support;
 use std::path::Path;
 
 use nix::sys::signal::Signal;
+use rackpool_testing::wait::{TIMEOUT, wait_until};
 use redb::{Database, TableDefinition};
 use support::{Server, put};
 
@@ -38,17 +39,17 @@ fn servers_started_at_once_make_one_store() {
         })
         .collect();
     let mut waiting: Vec<_> = children.into_iter().map(Some).collect();
-    support::wait_for("three to give up", || {
+    wait_until("three to give up", TIMEOUT, || {
         for child in &mut waiting {
             if let Some(status) = child.as_mut().and_then(|child| child.try_wait().unwrap()) {
                 assert_eq!(status.code(), Some(1));
                 *child = None;
             }
         }
-        (waiting.iter().flatten().count() == 1).then_some(())
+        waiting.iter().flatten().count() == 1
     });
     let mut winner = waiting.into_iter().flatten().next().unwrap();
-    support::wait_for("address file", || directory.path().join("address").exists().then_some(()));
+    wait_until("address file", TIMEOUT, || directory.path().join("address").exists());
     winner.kill().unwrap();
     winner.wait().unwrap();
     Server::start(directory.path(), &[]);

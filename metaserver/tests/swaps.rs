@@ -8,6 +8,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use rackpool_model::{Epoch, Incarnation, PageId, PageRange, RackId};
+use rackpool_testing::wait::{TIMEOUT, wait_for};
 use rackpool_wire::metadata::{LastMove, MetadataReply, MetadataRequest, PUSHED, Refusal, Tagged};
 use rackpool_wire::swap::{FromServer, PageLife, RequestRefusal, SwapId, ToServer};
 use rustix::process::{Pid, Resource, Rlimit, prlimit};
@@ -145,7 +146,7 @@ fn a_swap_with_a_silent_rack_is_forgotten() {
     let (home, mut requester, _server) = pool(directory.path());
     drop(home);
     requester.begin(PAGE, OFFERED, 1);
-    let locked = support::wait_for("end of the swap", || {
+    let locked = wait_for("end of the swap", TIMEOUT, || {
         match requester.connection.ask(MetadataRequest::Explain { page: OFFERED }) {
             MetadataReply::Explained(entry) => entry.locked.is_none().then_some(entry),
             other => panic!("{other:?}"),

@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use rackpool_access::{Authority, Party};
+use rackpool_testing::wait::TIMEOUT;
 use rackpool_wire::encode;
 use rackpool_wire::metadata::{MetadataReply, MetadataRequest, Tagged};
 use support::Server;
@@ -174,7 +175,7 @@ fn who_says_nothing_is_let_go_after_a_while() {
     let mut half = TcpStream::connect(server.address).unwrap();
     half.write_all(&[9, 0, 0]).unwrap();
     for unauthenticated_peer in [&mut silent, &mut half] {
-        unauthenticated_peer.set_read_timeout(Some(support::TIMEOUT)).unwrap();
+        unauthenticated_peer.set_read_timeout(Some(TIMEOUT)).unwrap();
         assert_eq!(unauthenticated_peer.read(&mut [0; 1]).unwrap(), 0);
     }
     assert!(began.elapsed() >= Duration::from_secs(4));

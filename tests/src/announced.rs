@@ -8,8 +8,8 @@ use rackpool_client::GlobalAddr;
 use crate::census::Census;
 use crate::client::parse_addr;
 use crate::pool::TestPool;
-use crate::wait::{TIMEOUT, wait_until};
 use crate::{census, contents};
+use rackpool_testing::wait::{TIMEOUT, wait_until};
 
 /// The objects that a churning client had announced when it was killed.
 #[derive(Debug, Default)]

@@ -10,8 +10,8 @@ use rackpool_shm::directory::RackDirectory;
 use rackpool_shm::metadata::{MetadataLayout, PageUse, RackMetadata};
 use rackpool_shm::{Mapping, file};
 
-use crate::pool::{TestPool, wait_or_last};
-use crate::wait::TIMEOUT;
+use crate::pool::TestPool;
+use rackpool_testing::wait::{TIMEOUT, try_wait_until};
 
 /// Value of a peer record's request word when no exchange is under way; docs/design/rack-memory.md.
 const NOTHING_ASKED: u64 = 0;
@@ -89,7 +89,7 @@ pub fn objects(pool: &TestPool) -> BTreeMap<GlobalAddr, u64> {
 #[track_caller]
 pub fn wait_until_frames_are_free(pool: &TestPool) {
     let kept = || (0..pool.cluster.options().racks).flat_map(|rack| kept_of(pool, RackId(rack)));
-    if !wait_or_last(TIMEOUT, || kept().next().is_none()) {
+    if !try_wait_until(TIMEOUT, || kept().next().is_none()) {
         panic!("frames that nobody uses are not free: {:?}", kept().collect::<Vec<_>>());
     }
 }

@@ -10,7 +10,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use rackpool_client::GlobalAddr;
 
-use crate::wait::TIMEOUT;
+use rackpool_testing::wait::TIMEOUT;
 
 /// A running `rackpool-test-client`; killed when dropped.
 #[derive(Debug)]

@@ -1,6 +1,7 @@
 //! Byte patterns that identify the object to which they belong.
 
 use rackpool_client::{GlobalAddr, Pool};
+use rackpool_sync::SplitMix64;
 
 /// Fills `into` with the bytes of `tag`. The bytes of two tags differ in every aligned word, so a
 /// mixture is recognized.
@@ -79,12 +80,9 @@ fn read(pool: &Pool, addr: GlobalAddr, len: u64) -> Vec<u8> {
     found
 }
 
-/// Mixes both numbers into one, as SplitMix64 does.
+/// Mixes both numbers into one.
 const fn word(tag: u64, index: u64) -> u64 {
-    let mut mixed = tag.wrapping_mul(0x9e37_79b9_7f4a_7c15).wrapping_add(index.wrapping_add(1));
-    mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    mixed ^ (mixed >> 31)
+    SplitMix64::mix(tag.wrapping_mul(0x9e37_79b9_7f4a_7c15).wrapping_add(index.wrapping_add(1)))
 }
 
 #[cfg(test)]

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use crate::pool::TestPool;
 use crate::service::{Answer, Service, Wire};
-use crate::wait::{TIMEOUT, wait_for};
+use rackpool_testing::wait::{TIMEOUT, wait_for};
 
 /// Clients that raise the counter, half of them at each instance.
 const WORKERS: usize = 4;

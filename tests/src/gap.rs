@@ -4,7 +4,7 @@ use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use crate::wait::{TIMEOUT, wait_until};
+use rackpool_testing::wait::{TIMEOUT, wait_until};
 
 /// Runs `clients` clients while `restart` kills their server under load and starts it again.
 /// Returns the longest time that a client went without an answer.

@@ -6,7 +6,7 @@ use std::net::Ipv4Addr;
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 
-use crate::skip::skipped;
+use rackpool_testing::skipped;
 
 /// The programs that make namespaces, and the packages that contain them.
 const NEEDED: [(&str, &str); 3] =

@@ -17,10 +17,8 @@
 //! | [`locks`] | file locks, and detection of threads that wait for one |
 //! | [`contents`] | byte patterns that identify their object |
 //! | [`service`] | the `rackpool-kv` service, and Redis beside it |
-//! | [`skip`] | reports a test that cannot run on this machine |
 //! | [`steps`] | kills programs at any of their instructions and checks what they leave |
 //! | [`swaps`] | pages that swap while processes are killed or stopped at chosen steps |
-//! | [`wait`] | waiting for conditions, with deadlines |
 #![forbid(unsafe_code)]
 
 pub mod announced;
@@ -38,7 +36,5 @@ pub mod mounts;
 pub mod pool;
 pub mod program;
 pub mod service;
-pub mod skip;
 pub mod steps;
 pub mod swaps;
-pub mod wait;

@@ -13,7 +13,7 @@ use rustix::io::Errno;
 
 use crate::client::program;
 use crate::pool::TestPool;
-use crate::wait::{TIMEOUT, wait_until};
+use rackpool_testing::wait::{TIMEOUT, try_wait_until, wait_until};
 
 /// Most mounts of dead processes, one over another, that cleaning up removes.
 const LAYERS: u32 = 8;
@@ -146,10 +146,7 @@ impl Drop for TestMount {
     fn drop(&mut self) {
         if let Some(mut process) = self.process.take() {
             signal(&process, Signal::SIGTERM);
-            let deadline = std::time::Instant::now() + END;
-            while std::time::Instant::now() < deadline && matches!(process.try_wait(), Ok(None)) {
-                std::thread::sleep(Duration::from_millis(2));
-            }
+            try_wait_until(END, || !matches!(process.try_wait(), Ok(None)));
             let _ = process.kill();
             let _ = process.wait();
         }

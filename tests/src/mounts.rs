@@ -5,7 +5,7 @@ use std::path::Path;
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
 use nix::sched::{CloneFlags, unshare};
 
-use crate::skip::skipped;
+use rackpool_testing::skipped;
 
 /// Runs the test with a tmpfs of `mib` MiB, in a thread with a mount namespace of its own.
 /// Processes that the test starts see the mount; other processes do not. Reports the test as

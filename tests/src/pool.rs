@@ -12,7 +12,7 @@ use rackpool_wire::control::RackStatus;
 use rackpool_wire::history::PageHeat;
 
 use crate::client::TestClient;
-use crate::wait::{TIMEOUT, wait_for, wait_until};
+use rackpool_testing::wait::{TIMEOUT, try_wait_until, wait_for, wait_until};
 
 /// The page size of most tests: small, so that pages fill up and empty quickly.
 pub const PAGE: u64 = 64 << 10;
@@ -164,7 +164,7 @@ impl TestPool {
     #[track_caller]
     pub fn wait_allocated(&self, what: &str, timeout: Duration, wanted: [u64; 2]) {
         let mut last = [0; 2];
-        let all = wait_or_last(timeout, || {
+        let all = try_wait_until(timeout, || {
             last = self.allocated();
             last == wanted
         });
@@ -251,18 +251,4 @@ pub fn wait_until_stopped(process: u32) {
 fn is_stopped(task: &Path) -> bool {
     let stat = std::fs::read_to_string(task.join("stat")).unwrap_or_default();
     stat.rsplit_once(") ").is_some_and(|(_, state)| state.starts_with('T'))
-}
-
-/// Checks the condition every 2 ms; returns true if it held before the timeout.
-pub(crate) fn wait_or_last(timeout: Duration, mut condition: impl FnMut() -> bool) -> bool {
-    let deadline = std::time::Instant::now() + timeout;
-    loop {
-        if condition() {
-            return true;
-        }
-        if std::time::Instant::now() > deadline {
-            return false;
-        }
-        std::thread::sleep(Duration::from_millis(2));
-    }
 }

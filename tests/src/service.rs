@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use crate::client::program;
 use crate::pool::TestPool;
-use crate::wait::{TIMEOUT, wait_for};
+use rackpool_testing::wait::{TIMEOUT, wait_for};
 
 /// A server of the Redis protocol on a Unix socket; killed when dropped.
 #[derive(Debug)]

@@ -5,8 +5,8 @@ use std::sync::Barrier;
 use std::time::{Duration, Instant};
 
 use rackpool_client::{AccessError, CompareAndSwap, DaemonError, GlobalAddr, Pool};
+use rackpool_testing::wait::{TIMEOUT, wait_until};
 use rackpool_tests::pool::{PAGE, TestPool};
-use rackpool_tests::wait::{TIMEOUT, wait_until};
 
 /// The request timeout of this test.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(2);

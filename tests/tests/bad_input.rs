@@ -2,9 +2,9 @@
 #![expect(clippy::unwrap_used, reason = "a test that can't go on has failed")]
 
 use rackpool_client::{AccessError, AllocError, FreeError, GlobalAddr, Pool};
+use rackpool_testing::wait::{TIMEOUT, wait_until};
 use rackpool_tests::contents;
 use rackpool_tests::pool::{PAGE, TestPool};
-use rackpool_tests::wait::{TIMEOUT, wait_until};
 
 /// Objects of every kind in both racks, near which invalid operations are tried.
 struct Witnesses(Vec<(GlobalAddr, usize)>);

@@ -4,9 +4,9 @@ use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use rackpool_client::{GlobalAddr, ReadRequest, WriteRequest};
+use rackpool_testing::wait::{TIMEOUT, wait_until};
 use rackpool_tests::contents;
 use rackpool_tests::pool::{PAGE, TestPool};
-use rackpool_tests::wait::{TIMEOUT, wait_until};
 
 /// Sizes at and around the limits of every size class, and runs of up to 3 pages.
 fn sizes() -> Vec<u64> {

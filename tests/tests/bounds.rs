@@ -9,8 +9,8 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 
 use rackpool_client::{GlobalAddr, OutOfBounds, Pool, RootError, RootUpdate};
+use rackpool_testing::wait::{TIMEOUT, wait_until};
 use rackpool_tests::pool::TestPool;
-use rackpool_tests::wait::{TIMEOUT, wait_until};
 use rackpool_wire::bounds::MAX_NAME_BYTES;
 use rackpool_wire::control::{ControlRefusal, ControlReply, ControlRequest};
 use rackpool_wire::metadata::{MetadataReply, MetadataRequest, Refusal, Tagged};

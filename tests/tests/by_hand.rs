@@ -10,10 +10,10 @@ use rackpool_client::{AccessError, GlobalAddr};
 use rackpool_fs::{Caller, Ino, NewNode, Volume};
 use rackpool_kv::{Table, TableOptions};
 use rackpool_shm::memory::MemoryKind;
+use rackpool_testing::wait::{TIMEOUT, wait_until};
 use rackpool_tests::client::program;
 use rackpool_tests::pool::{PAGE, TestPool};
 use rackpool_tests::service::Service;
-use rackpool_tests::wait::{TIMEOUT, wait_until};
 
 /// Runs a command; returns its output, or its error output if it fails.
 fn rackpool(pool: &TestPool, arguments: &[&str]) -> Result<String, String> {

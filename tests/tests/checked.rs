@@ -7,9 +7,9 @@ use rackpool_client::{
     AccessError, CompareAndSwap, FreeError, GlobalAddr, Pool, ReadRequest, WriteRequest,
 };
 use rackpool_kv::{Table, TableOptions};
+use rackpool_testing::wait::TIMEOUT;
 use rackpool_tests::contents;
 use rackpool_tests::pool::{PAGE, TestPool};
-use rackpool_tests::wait::TIMEOUT;
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 

@@ -12,10 +12,10 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use rackpool_client::{ClientOptions, GlobalAddr, Pool, RackId, RootUpdate};
 use rackpool_kv::Table;
+use rackpool_testing::skipped;
+use rackpool_testing::wait::{TIMEOUT, try_wait_for, try_wait_until, wait_for, wait_until};
 use rackpool_tests::client::program;
 use rackpool_tests::contents;
-use rackpool_tests::skip::skipped;
-use rackpool_tests::wait::{TIMEOUT, wait_for, wait_until};
 use tempfile::TempDir;
 
 /// The most time that a benchmark, or the start of a pool, may take on a busy machine.
@@ -62,18 +62,11 @@ impl Ran {
 /// Waits for the process's end; kills it after the timeout.
 #[track_caller]
 fn end_of(process: &mut Child, timeout: Duration) -> ExitStatus {
-    let deadline = std::time::Instant::now() + timeout;
-    loop {
-        if let Some(status) = process.try_wait().unwrap() {
-            return status;
-        }
-        if std::time::Instant::now() > deadline {
-            process.kill().unwrap();
-            process.wait().unwrap();
-            panic!("it did not end within {timeout:?}");
-        }
-        std::thread::sleep(Duration::from_millis(2));
-    }
+    try_wait_for(timeout, || process.try_wait().unwrap()).unwrap_or_else(|| {
+        process.kill().unwrap();
+        process.wait().unwrap();
+        panic!("it did not end within {timeout:?}");
+    })
 }
 
 fn text_of(file: &mut File) -> String {
@@ -178,12 +171,7 @@ impl Drop for Up {
         let _ = self.process.wait();
         for id in self.said.split(" pid ").skip(1) {
             let id = id.split_whitespace().next().and_then(|id| id.parse().ok());
-            let deadline = std::time::Instant::now() + TIMEOUT;
-            while id.is_some_and(|id| runs(Pid::from_raw(id)))
-                && std::time::Instant::now() < deadline
-            {
-                std::thread::sleep(Duration::from_millis(2));
-            }
+            try_wait_until(TIMEOUT, || !id.is_some_and(|id| runs(Pid::from_raw(id))));
         }
         if self.said.contains("--dir /dev/shm/rackpool-") {
             let _ = std::fs::remove_dir_all(self.dir());

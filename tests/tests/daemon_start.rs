@@ -6,16 +6,15 @@ use std::collections::BTreeMap;
 use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
 
 use nix::sys::signal::{SigSet, Signal};
 use rackpool_admin::MetadataServer;
 use rackpool_client::{GlobalAddr, RackId};
+use rackpool_testing::skipped;
+use rackpool_testing::wait::{TIMEOUT, try_wait_for, wait_for, wait_until};
 use rackpool_tests::client::program;
 use rackpool_tests::contents;
 use rackpool_tests::pool::{PAGE, TestPool};
-use rackpool_tests::skip::skipped;
-use rackpool_tests::wait::{TIMEOUT, wait_for, wait_until};
 
 const MEMORY: u64 = 16 << 20;
 
@@ -72,12 +71,8 @@ impl Start {
             .stderr(Stdio::piped())
             .spawn()
             .unwrap();
-        let deadline = Instant::now() + TIMEOUT;
-        while child.try_wait().unwrap().is_none() {
-            if Instant::now() > deadline {
-                child.kill().unwrap();
-            }
-            std::thread::sleep(Duration::from_millis(5));
+        if try_wait_for(TIMEOUT, || child.try_wait().unwrap()).is_none() {
+            child.kill().unwrap();
         }
         let output = child.wait_with_output().unwrap();
         let said = String::from_utf8_lossy(&output.stderr).into_owned();

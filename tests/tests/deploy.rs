@@ -3,8 +3,8 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use rackpool_testing::skipped;
 use rackpool_tests::client::program;
-use rackpool_tests::skip::skipped;
 
 fn deploy() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../deploy")

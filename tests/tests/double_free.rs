@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 use std::sync::Barrier;
 
 use rackpool_client::{FreeError, GlobalAddr, Pool};
+use rackpool_testing::wait::TIMEOUT;
 use rackpool_tests::pool::{PAGE, TestPool};
-use rackpool_tests::wait::TIMEOUT;
 
 /// A size of each kind: small, with bits in the header, a whole page, a run of pages.
 const SIZES: [u64; 5] = [16, 200, 8000, PAGE, 3 * PAGE];

@@ -4,11 +4,11 @@
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
+use rackpool_testing::skipped;
+use rackpool_testing::wait::{TIMEOUT, wait_until};
 use rackpool_tests::client::program;
 use rackpool_tests::mount::{TestMount, why_not};
 use rackpool_tests::pool::TestPool;
-use rackpool_tests::skip::skipped;
-use rackpool_tests::wait::{TIMEOUT, wait_until};
 
 fn start(name: &str, dir: &Path, arguments: &[&str]) -> Child {
     let mut command = Command::new(program(name));

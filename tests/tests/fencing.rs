@@ -5,11 +5,11 @@ use std::time::{Duration, Instant};
 
 use rackpool_client::{GlobalAddr, Pool};
 use rackpool_model::FabricKind;
+use rackpool_testing::skipped;
+use rackpool_testing::wait::wait_until;
 use rackpool_tests::contents;
 use rackpool_tests::pool::{PAGE, TestPool};
 use rackpool_tests::program::store::COPIED;
-use rackpool_tests::skip::skipped;
-use rackpool_tests::wait::wait_until;
 
 const ROUNDS: u64 = 6;
 /// The most time until a rack that does not return a lease is fenced: half a second, and the delay

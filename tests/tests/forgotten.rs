@@ -5,10 +5,10 @@ use rackpool_client::{
     AccessError, AllocError, DaemonError, FreeError, GlobalAddr, Pool, ReadRequest, RootError,
     WriteRequest,
 };
+use rackpool_testing::wait::{TIMEOUT, wait_until};
 use rackpool_tests::mount::{TestMount, why_not};
 use rackpool_tests::pool::TestPool;
 use rackpool_tests::service::{Answer, Service, Wire};
-use rackpool_tests::wait::{TIMEOUT, wait_until};
 
 /// Two racks whose memory ends with their daemon.
 fn volatile_pool() -> TestPool {
@@ -100,7 +100,7 @@ fn a_service_acknowledges_nothing_into_memory_that_is_gone() {
 #[test]
 fn a_mount_acknowledges_nothing_into_memory_that_is_gone() {
     if let Some(reason) = why_not() {
-        return rackpool_skip::skipped(reason);
+        return rackpool_testing::skipped(reason);
     }
     let mut pool = volatile_pool();
     let mount = TestMount::start(&pool, 0);

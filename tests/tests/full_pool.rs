@@ -4,10 +4,10 @@
 use std::collections::BTreeSet;
 
 use rackpool_client::{AllocError, GlobalAddr, OutOfMemory, Pool, RackId};
+use rackpool_testing::wait::{TIMEOUT, wait_for, wait_until};
 use rackpool_tests::census;
 use rackpool_tests::contents;
 use rackpool_tests::pool::{PAGE, TestPool};
-use rackpool_tests::wait::{TIMEOUT, wait_for, wait_until};
 
 const FRAMES: u32 = 32;
 

@@ -10,9 +10,9 @@ use std::time::{Duration, Instant};
 
 use rackpool_client::RackId;
 use rackpool_shm::directory::RackDirectory;
+use rackpool_testing::wait::{TIMEOUT, wait_until};
 use rackpool_tests::client::{TestClient, program};
 use rackpool_tests::hosts::{Host, Hosts};
-use rackpool_tests::wait::{TIMEOUT, wait_until};
 
 /// The lease, and the delay of a busy machine: less than a call waits for its daemon.
 const LEASE: Duration = Duration::from_millis(2000 + 6000);

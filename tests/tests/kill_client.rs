@@ -6,11 +6,11 @@ use std::time::{Duration, Instant};
 
 use nix::sys::signal::Signal;
 use rackpool_client::GlobalAddr;
+use rackpool_testing::wait::wait_until;
 use rackpool_tests::announced::Announced;
 use rackpool_tests::census::Census;
 use rackpool_tests::contents;
 use rackpool_tests::pool::{PAGE, TestPool};
-use rackpool_tests::wait::wait_until;
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 

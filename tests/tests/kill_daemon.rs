@@ -7,11 +7,11 @@ use std::time::Duration;
 
 use rackpool_client::{AccessError, AllocError, FreeError, GlobalAddr, Pool};
 use rackpool_model::FabricKind;
+use rackpool_testing::wait::{TIMEOUT, wait_for, wait_until};
 use rackpool_tests::announced::Announced;
 use rackpool_tests::census::{self, Census};
 use rackpool_tests::contents;
 use rackpool_tests::pool::{PAGE, TestPool};
-use rackpool_tests::wait::{TIMEOUT, wait_for, wait_until};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 

@@ -8,9 +8,9 @@ use std::time::{Duration, Instant};
 use nix::sys::signal::Signal;
 use rackpool_admin::MetadataServer;
 use rackpool_client::{DaemonError, GlobalAddr, Pool, RootError};
+use rackpool_testing::wait::{TIMEOUT, wait_until};
 use rackpool_tests::contents;
 use rackpool_tests::pool::{PAGE, TestPool};
-use rackpool_tests::wait::{TIMEOUT, wait_until};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 

@@ -8,10 +8,10 @@ use std::time::{Duration, Instant};
 
 use rackpool_client::Pool;
 use rackpool_kv::{Table, TableOptions};
+use rackpool_testing::wait::{TIMEOUT, wait_until};
 use rackpool_tests::client::TestClient;
 use rackpool_tests::pool::TestPool;
 use rackpool_tests::program::store::{number_of, value};
-use rackpool_tests::wait::{TIMEOUT, wait_until};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 

@@ -3,9 +3,9 @@
 use std::net::SocketAddr;
 
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
+use rackpool_testing::skipped;
 use rackpool_tests::pool::TestPool;
 use rackpool_tests::service::{Answer, Service, Wire};
-use rackpool_tests::skip::skipped;
 
 /// The number of connections that are possible: each is an open file here, and one of the service.
 fn allowed(wanted: usize) -> usize {

@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use rackpool_kv::{Form, Table, ValueKind};
+use rackpool_testing::wait::{TIMEOUT, wait_for};
 use rackpool_tests::pool::TestPool;
 use rackpool_tests::service::{Answer, Service, Wire};
-use rackpool_tests::wait::{TIMEOUT, wait_for};
 
 /// Collections that grow at the same time, each by a client of its own.
 const CLIENTS: usize = 4;

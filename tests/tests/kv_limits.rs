@@ -1,9 +1,9 @@
 //! The service at its limits: emptied collections, a pool full of small values, and clients whose
 //! requests are too large.
 
+use rackpool_testing::wait::{TIMEOUT, wait_until};
 use rackpool_tests::pool::TestPool;
 use rackpool_tests::service::{Answer, Service, Wire};
-use rackpool_tests::wait::{TIMEOUT, wait_until};
 
 const PAGES: u64 = 256 << 10;
 

@@ -1,9 +1,9 @@
 //! Long commands of `rackpool-kv` do not delay other connections of their thread.
 #![expect(clippy::unwrap_used, reason = "a test that can't go on has failed")]
 
+use rackpool_testing::wait::{TIMEOUT, wait_until};
 use rackpool_tests::pool::TestPool;
 use rackpool_tests::service::{Answer, Service, Wire};
-use rackpool_tests::wait::{TIMEOUT, wait_until};
 
 const KEYS: usize = 30_000;
 const ELEMENTS: usize = 20_000;

@@ -1,8 +1,8 @@
 //! The service and a real Redis get the same requests and must give equal answers.
 
+use rackpool_testing::skipped;
 use rackpool_tests::pool::TestPool;
 use rackpool_tests::service::{Answer, Service, Wire};
-use rackpool_tests::skip::skipped;
 use rand::rngs::SmallRng;
 use rand::seq::IndexedRandom;
 use rand::{Rng, SeedableRng};

@@ -6,11 +6,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use rackpool_kv::Table;
+use rackpool_testing::skipped;
+use rackpool_testing::wait::{TIMEOUT, wait_for, wait_until};
 use rackpool_tests::client::program;
 use rackpool_tests::pool::TestPool;
 use rackpool_tests::service::{Answer, Service, Wire};
-use rackpool_tests::skip::skipped;
-use rackpool_tests::wait::{TIMEOUT, wait_for, wait_until};
 
 const PAGES: u64 = 256 << 10;
 

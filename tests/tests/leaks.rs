@@ -5,10 +5,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rackpool_kv::Table;
+use rackpool_testing::wait::{TIMEOUT, wait_until};
 use rackpool_tests::leaks::{Campaign, Kind, run};
 use rackpool_tests::pool::TestPool;
 use rackpool_tests::service::{Answer, Service};
-use rackpool_tests::wait::{TIMEOUT, wait_until};
 
 /// `cargo x leaks` runs longer campaigns.
 #[test]

@@ -11,11 +11,11 @@ use rackpool_shm::delay::ExtraLatency;
 use rackpool_shm::host::HostFiles;
 use rackpool_shm::memory::MemoryKind;
 use rackpool_shm::superblock::SUPERBLOCK_BYTES;
+use rackpool_testing::skipped;
+use rackpool_testing::wait::{TIMEOUT, wait_for, wait_until};
 use rackpool_tests::contents;
 use rackpool_tests::mounts::with_tmpfs;
 use rackpool_tests::pool::{PAGE, TestPool};
-use rackpool_tests::skip::skipped;
-use rackpool_tests::wait::{TIMEOUT, wait_for, wait_until};
 
 const LEN: usize = 100_000;
 

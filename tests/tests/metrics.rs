@@ -8,11 +8,11 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
+use rackpool_testing::skipped;
+use rackpool_testing::wait::{TIMEOUT, wait_for, wait_until};
 use rackpool_tests::client::program;
 use rackpool_tests::mount;
 use rackpool_tests::pool::PAGE;
-use rackpool_tests::skip::skipped;
-use rackpool_tests::wait::{TIMEOUT, wait_for, wait_until};
 use tempfile::TempDir;
 
 /// A server with metrics; killed when dropped.

@@ -4,11 +4,11 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use rackpool_testing::skipped;
+use rackpool_testing::wait::{TIMEOUT, wait_until};
 use rackpool_tests::files::{broken_rules, one_file, tree};
 use rackpool_tests::mount::{TestMount, why_not};
 use rackpool_tests::pool::TestPool;
-use rackpool_tests::skip::skipped;
-use rackpool_tests::wait::{TIMEOUT, wait_until};
 use rustix::fs::{CWD, RenameFlags, XattrFlags};
 
 /// Memory of each rack.

@@ -4,9 +4,9 @@
 use std::path::Path;
 use std::process::Command;
 
+use rackpool_testing::skipped;
 use rackpool_tests::mount::{TestMount, why_not};
 use rackpool_tests::pool::TestPool;
-use rackpool_tests::skip::skipped;
 
 const MEMORY: u64 = 256 << 20;
 const PAGE: u64 = 2 << 20;

@@ -5,10 +5,10 @@ use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::time::Duration;
 
+use rackpool_testing::skipped;
+use rackpool_testing::wait::wait_until;
 use rackpool_tests::mount::{TestMount, why_not};
 use rackpool_tests::pool::TestPool;
-use rackpool_tests::skip::skipped;
-use rackpool_tests::wait::wait_until;
 use rustix::io::Errno;
 
 /// The most time until freed memory is available again: the mount queries other mounts for it once

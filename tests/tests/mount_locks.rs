@@ -11,11 +11,11 @@ use std::time::Duration;
 use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, fcntl};
 use nix::libc;
+use rackpool_testing::skipped;
+use rackpool_testing::wait::{TIMEOUT, wait_until};
 use rackpool_tests::locks::{self, Holder, Lock, expect_waiting, lock, try_lock, waiter, waits_in};
 use rackpool_tests::mount::{TestMount, why_not};
 use rackpool_tests::pool::TestPool;
-use rackpool_tests::skip::skipped;
-use rackpool_tests::wait::{TIMEOUT, wait_until};
 use rustix::fs::{FlockOperation, flock};
 
 const MEMORY: u64 = 96 << 20;

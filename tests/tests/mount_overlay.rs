@@ -6,10 +6,10 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt, symlink};
 use std::path::{Path, PathBuf};
 
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
+use rackpool_testing::skipped;
 use rackpool_tests::files::tree;
 use rackpool_tests::mount::{TestMount, why_not};
 use rackpool_tests::pool::TestPool;
-use rackpool_tests::skip::skipped;
 use rustix::fs::{CWD, RenameFlags, XattrFlags, renameat_with};
 
 const MEMORY: u64 = 256 << 20;

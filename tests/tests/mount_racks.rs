@@ -8,11 +8,11 @@ use std::path::Path;
 use std::sync::Barrier;
 
 use rackpool_shm::mapping::Mapping;
+use rackpool_testing::skipped;
 use rackpool_tests::files::tree;
 use rackpool_tests::files::user::{NOBODY, as_user};
 use rackpool_tests::mount::{TestMount, why_not};
 use rackpool_tests::pool::TestPool;
-use rackpool_tests::skip::skipped;
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 

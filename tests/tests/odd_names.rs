@@ -10,10 +10,10 @@ use std::process::{Child, Command, Stdio};
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
+use rackpool_testing::skipped;
 use rackpool_tests::client::program;
 use rackpool_tests::mount;
 use rackpool_tests::pool::TestPool;
-use rackpool_tests::skip::skipped;
 
 fn odd() -> &'static Path {
     Path::new(OsStr::from_bytes(b"no \xff text"))

@@ -3,9 +3,9 @@
 #![expect(clippy::unwrap_used, reason = "a test that can't go on has failed")]
 
 use rackpool_client::{Pool, RackId};
+use rackpool_testing::wait::{TIMEOUT, wait_for};
 use rackpool_tests::contents;
 use rackpool_tests::pool::TestPool;
-use rackpool_tests::wait::{TIMEOUT, wait_for};
 use rustix::process::{Pid, Resource, Rlimit, getrlimit, prlimit, setrlimit};
 
 fn limits_of(process: u32) -> Rlimit {

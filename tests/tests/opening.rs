@@ -6,10 +6,10 @@ use std::os::unix::net::UnixStream;
 use std::sync::{Arc, Barrier};
 
 use rackpool_client::{ClientOptions, GlobalAddr, OpenError, RackId, RootUpdate};
+use rackpool_testing::wait::{TIMEOUT, wait_until};
 use rackpool_tests::census::Census;
 use rackpool_tests::contents;
 use rackpool_tests::pool::{PAGE, TestPool};
-use rackpool_tests::wait::{TIMEOUT, wait_until};
 use rackpool_wire::control::ControlRequest;
 use rackpool_wire::encode;
 use rackpool_wire::metadata::Tagged;

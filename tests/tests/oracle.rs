@@ -12,6 +12,7 @@ use rackpool_ring::call::Answer;
 use rackpool_ring::client_file::{ClientFile, RingKind};
 use rackpool_ring::request::Request;
 use rackpool_shm::metadata::RackMetadata;
+use rackpool_testing::wait::{TIMEOUT, wait_until};
 use rackpool_tests::census::{self, Census};
 use rackpool_tests::contents;
 use rackpool_tests::program::store::value;
@@ -19,7 +20,6 @@ use rackpool_tests::steps::autopsy::Body;
 use rackpool_tests::steps::campaign::{Campaign, Finding, Killed, Prepared, Scene};
 use rackpool_tests::steps::stock::Hand;
 use rackpool_tests::steps::tracer::{At, Means, may_trace};
-use rackpool_tests::wait::{TIMEOUT, wait_until};
 use rackpool_wire::rack::RackAnswer;
 
 /// Bytes of the objects of slot 0's clients.

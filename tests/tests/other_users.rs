@@ -13,11 +13,11 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::{Pid, Uid, setfsuid};
 use rackpool_admin::MetadataServer;
 use rackpool_client::{ClientOptions, Pool, RackId};
+use rackpool_testing::skipped;
+use rackpool_testing::wait::{TIMEOUT, wait_until};
 use rackpool_tests::client::program;
 use rackpool_tests::pool::TestPool;
 use rackpool_tests::service::Service;
-use rackpool_tests::skip::skipped;
-use rackpool_tests::wait::{TIMEOUT, wait_until};
 use tempfile::TempDir;
 
 const OTHER_USER: u32 = 65534;

@@ -11,8 +11,8 @@ use rackpool_client::{
 };
 use rackpool_model::FabricKind;
 use rackpool_ring::client_file::CELLS_PER_THREAD;
+use rackpool_testing::wait::{TIMEOUT, wait_for, wait_until};
 use rackpool_tests::pool::{PAGE, TestPool};
-use rackpool_tests::wait::{TIMEOUT, wait_for, wait_until};
 use rackpool_tests::{census, contents};
 
 /// The lease, and the delay of a busy machine: less than a call waits for its daemon.

@@ -9,12 +9,12 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
 use rackpool_client::{ClientOptions, Pool, RackId};
+use rackpool_testing::skipped;
+use rackpool_testing::wait::{TIMEOUT, wait_for, wait_until};
 use rackpool_tests::client::program;
 use rackpool_tests::contents;
 use rackpool_tests::mount;
 use rackpool_tests::pool::{PAGE, TestPool};
-use rackpool_tests::skip::skipped;
-use rackpool_tests::wait::{TIMEOUT, wait_for, wait_until};
 use rustix::pipe::{PipeFlags, fcntl_setpipe_size, pipe_with};
 
 /// An output to which nothing can be written.

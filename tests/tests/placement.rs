@@ -9,9 +9,9 @@ use rackpool_cluster::{Cluster, ClusterOptions};
 use rackpool_model::FabricKind;
 use rackpool_shm::host::{HostFiles, NumaNode, list_text};
 use rackpool_shm::memory::MemoryKind;
+use rackpool_testing::skipped;
 use rackpool_tests::contents;
 use rackpool_tests::pool::TestPool;
-use rackpool_tests::skip::skipped;
 use rustix::thread::{CpuSet, Pid, sched_getaffinity, sched_setaffinity};
 
 /// The thread that serves clients and other racks.

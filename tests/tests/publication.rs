@@ -13,10 +13,10 @@ use rackpool_ring::client_file::ClientFile;
 use rackpool_ring::reservation::{Armed, ArmedMode, Borrowed};
 use rackpool_shm::directory::RackDirectory;
 use rackpool_shm::{Mapping, file};
+use rackpool_testing::wait::{TIMEOUT, wait_until};
 use rackpool_tests::census::{self, Census};
 use rackpool_tests::client::TestClient;
 use rackpool_tests::pool::TestPool;
-use rackpool_tests::wait::{TIMEOUT, wait_until};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 

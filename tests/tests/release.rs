@@ -4,10 +4,10 @@
 use std::os::unix::fs::MetadataExt;
 
 use rackpool_client::AllocError;
+use rackpool_testing::wait::{TIMEOUT, wait_until};
 use rackpool_tests::contents;
 use rackpool_tests::mounts::with_tmpfs;
 use rackpool_tests::pool::{PAGE, TestPool};
-use rackpool_tests::wait::{TIMEOUT, wait_until};
 
 const OBJECTS: usize = 1000;
 

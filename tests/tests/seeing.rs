@@ -16,12 +16,12 @@ use nix::pty::{Winsize, openpty};
 use nix::sys::signal::Signal;
 use rackpool_client::{GlobalAddr, Pool, RackId};
 use rackpool_model::{FabricKind, PageId, PageSize};
+use rackpool_testing::skipped;
+use rackpool_testing::wait::{TIMEOUT, try_wait_for, wait_for, wait_until};
 use rackpool_tests::client::program;
 use rackpool_tests::contents;
 use rackpool_tests::mount;
 use rackpool_tests::pool::{PAGE, TestPool};
-use rackpool_tests::skip::skipped;
-use rackpool_tests::wait::{TIMEOUT, try_wait_for, wait_for, wait_until};
 
 const SIZE: u64 = 1000;
 

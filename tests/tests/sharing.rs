@@ -7,10 +7,10 @@ use std::time::Duration;
 
 use rackpool_client::{GlobalAddr, Pool};
 use rackpool_model::FabricKind;
+use rackpool_testing::wait::{TIMEOUT, wait_until};
 use rackpool_tests::census::Census;
 use rackpool_tests::contents;
 use rackpool_tests::pool::{PAGE, TestPool};
-use rackpool_tests::wait::{TIMEOUT, wait_until};
 use rackpool_wire::control::ShareStatus;
 
 const OBJECTS: usize = 24;

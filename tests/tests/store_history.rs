@@ -8,10 +8,10 @@ use std::time::{Duration, Instant};
 
 use rackpool_admin::MetadataServer;
 use rackpool_client::{GlobalAddr, Pool, RackId};
+use rackpool_testing::wait::{TIMEOUT, try_wait_for, wait_until};
 use rackpool_tests::client::program;
 use rackpool_tests::contents;
 use rackpool_tests::pool::{PAGE, TestPool};
-use rackpool_tests::wait::{TIMEOUT, wait_until};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 
@@ -45,10 +45,7 @@ fn refused(pool: &TestPool, rack: u16) -> String {
         .stderr(Stdio::piped())
         .spawn()
         .unwrap();
-    let deadline = Instant::now() + TIMEOUT;
-    while child.try_wait().unwrap().is_none() && Instant::now() < deadline {
-        std::thread::sleep(Duration::from_millis(5));
-    }
+    try_wait_for(TIMEOUT, || child.try_wait().unwrap());
     let _ = child.kill();
     let output = child.wait_with_output().unwrap();
     let said = String::from_utf8_lossy(&output.stderr).into_owned();

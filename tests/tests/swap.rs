@@ -6,9 +6,10 @@ use std::time::Duration;
 
 use rackpool_client::{GlobalAddr, Pool};
 use rackpool_model::{FabricKind, PageId, PageSize};
+use rackpool_sync::SplitMix64;
+use rackpool_testing::wait::{TIMEOUT, wait_until};
 use rackpool_tests::contents;
 use rackpool_tests::pool::{PAGE, TestPool};
-use rackpool_tests::wait::{TIMEOUT, wait_until};
 
 /// Objects of a page that is made hot; part of the page stays free.
 const OBJECTS: usize = 24;
@@ -179,7 +180,7 @@ fn a_hot_page_becomes_local_over_tcp() {
 /// A user of the pool in a storm of swaps.
 struct Storm<'a> {
     rack: &'a Pool,
-    seed: u64,
+    random: SplitMix64,
     counters: &'a [GlobalAddr],
     added: Vec<u64>,
     held: Vec<GlobalAddr>,
@@ -187,8 +188,7 @@ struct Storm<'a> {
 
 impl Storm<'_> {
     fn number(&mut self, below: usize) -> usize {
-        self.seed = self.seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-        usize::try_from(self.seed >> 33).unwrap() % below
+        usize::try_from(self.random.draw()).unwrap() % below
     }
 
     fn step(&mut self) {
@@ -245,7 +245,8 @@ fn programs_that_share_pages_in_a_storm_of_swaps_see_every_word() {
                     (&racks[usize::from(turn)], &counters, &over, &hurried);
                 scope.spawn(move || {
                     let (added, held) = (vec![0; counters.len()], Vec::new());
-                    let mut storm = Storm { rack, seed: seed as u64, counters, added, held };
+                    let mut storm =
+                        Storm { rack, random: SplitMix64::new(seed as u64), counters, added, held };
                     while !over.load(Ordering::Relaxed) {
                         storm.step();
                         if hurried.load(Ordering::Relaxed) != turn {

@@ -9,9 +9,9 @@ use std::time::Duration;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use rackpool_client::{GlobalAddr, Pool};
+use rackpool_testing::wait::{TIMEOUT, try_wait_for, wait_until};
 use rackpool_tests::pool::{PAGE, TestPool, wait_until_stopped};
 use rackpool_tests::swaps::atlas::{Atlas, Part, Phase};
-use rackpool_tests::wait::{TIMEOUT, try_wait_for, wait_until};
 
 /// How long a writer that must wait is observed.
 const STANDSTILL: Duration = Duration::from_millis(250);

@@ -7,9 +7,9 @@ use std::time::Duration;
 use rackpool_client::{
     AllocError, DaemonError, GlobalAddr, Pool, PublishCas, PublishMode, RootError, within,
 };
+use rackpool_testing::wait::TIMEOUT;
 use rackpool_tests::contents;
 use rackpool_tests::pool::TestPool;
-use rackpool_tests::wait::TIMEOUT;
 
 /// Slots that a client has beside those of its threads: docs of `ClientOptions::threads`.
 const SPARE: u16 = 4;

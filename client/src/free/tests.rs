@@ -9,6 +9,7 @@ use rackpool_shm::marks::{Mark, ObjectHolder};
 use rackpool_shm::metadata::PageUse;
 use rackpool_shm::permit::Permit;
 use rackpool_shm::window::{self, AtomicOperation, TakeBackOutcome};
+use rackpool_sync::SplitMix64;
 use rackpool_wire::rack::{RackAnswer, RackRequest};
 
 use crate::FreeError;
@@ -203,12 +204,12 @@ fn a_copy_is_read_as_long_as_it_is_shown() {
 fn an_object_in_the_cache_is_not_taken_again() {
     let (_bench, mut thread) = with_pages();
     let mut cached = Vec::new();
-    let mut random = 7_u64;
+    let mut random = SplitMix64::new(7);
     for _ in 0..20_000 {
-        random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(99);
-        let addr = small(random >> 58);
+        let drawn = random.draw();
+        let addr = small(drawn >> 58);
         let is_cached = cached.contains(&addr);
-        match random >> 32 & 3 {
+        match drawn >> 32 & 3 {
             0 if !cached.is_empty() => assert_eq!(thread.alloc(64), Ok(cached.pop().unwrap())),
             _ => match thread.free(addr) {
                 Ok(()) => {

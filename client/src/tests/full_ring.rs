@@ -1,6 +1,7 @@
 //! Back-pressure: a request ring that the daemon does not empty.
 
 use rackpool_ring::request::Request;
+use rackpool_testing::wait::wait_until;
 
 use super::*;
 use crate::deadline::Deadline;
@@ -106,11 +107,7 @@ fn wait_in_the_background(
         let mut thread = Thread::new(&connection).unwrap().unwrap();
         says.send(ask(&mut thread, route)).unwrap();
     });
-    let deadline = Instant::now() + TEST_TIMEOUT;
-    while bench.rings() == rung {
-        assert!(Instant::now() < deadline, "it rings for nobody");
-        std::thread::yield_now();
-    }
+    wait_until("the doorbell rings", TEST_TIMEOUT, || bench.rings() != rung);
     daemon.clear();
     assert_eq!(told.try_recv(), Err(mpsc::TryRecvError::Empty));
     told
@@ -121,13 +118,11 @@ fn who_waits_for_room_takes_the_first_there_is() {
     let mut bench = Bench::with_timeout(TEST_TIMEOUT);
     let calls = fill_up(&bench, RingKind::Remote);
     let told = wait_in_the_background(&bench, RingKind::Remote);
-    let deadline = Instant::now() + TEST_TIMEOUT;
     let mut found = Vec::new();
-    while found.len() <= calls.len() {
-        assert!(Instant::now() < deadline, "it does not go on");
+    wait_until("it goes on", TEST_TIMEOUT, || {
         found.extend(take_out(&bench, RingKind::Remote, 1));
-        std::thread::yield_now();
-    }
+        found.len() > calls.len()
+    });
     assert_eq!(found[..calls.len()], of_the_other_thread(&calls));
     assert_eq!(found[calls.len()].0, 0, "posted once, behind all others");
     assert!(bench.connection.file.ring(RingKind::Remote).is_empty());

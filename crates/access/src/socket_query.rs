@@ -126,7 +126,7 @@ mod tests {
             assert!(find(own, other).is_none_or(|left| left.inode == 0));
         }
         if !looked {
-            rackpool_skip::skipped("this kernel has no tcp_diag");
+            rackpool_testing::skipped("this kernel has no tcp_diag");
         }
     }
 

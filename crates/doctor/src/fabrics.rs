@@ -185,7 +185,7 @@ mod tests {
     use super::*;
 
     fn bare() -> Facts {
-        let mut facts = Facts::gather(&HostFiles::at("/nonexistent", "/nonexistent"));
+        let mut facts = Facts::gather(&HostFiles::at("/nonexistent"));
         facts.reach = Reach::default();
         facts
     }

@@ -4,13 +4,8 @@ use rackpool_shm::host::{HostFiles, RdmaPort};
 
 /// A computer with these files below `/sys` and `/proc`.
 pub(crate) fn fixture(files: &[(String, &str)]) -> (tempfile::TempDir, HostFiles) {
-    let folder = tempfile::tempdir().unwrap();
-    for (path, text) in files {
-        let path = folder.path().join(path);
-        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
-        std::fs::write(path, text).unwrap();
-    }
-    let machine = HostFiles::at(folder.path().join("sys"), folder.path().join("proc"));
+    let folder = rackpool_testing::folder_of(files);
+    let machine = HostFiles::at(folder.path());
     (folder, machine)
 }
 

@@ -202,7 +202,7 @@ mod tests {
 
     #[test]
     fn what_is_not_known_is_null_or_has_its_reason() {
-        let facts = Facts::gather(&HostFiles::at("/nonexistent", "/nonexistent"));
+        let facts = Facts::gather(&HostFiles::at("/nonexistent"));
         let verdict = Verdict::of(&facts, &CredentialsCheck::None, None);
         let report = Report { facts, measurements: None, racks: Vec::new(), verdict };
         let value: Value = serde_json::from_str(&of(&report).unwrap()).unwrap();

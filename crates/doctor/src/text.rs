@@ -284,7 +284,7 @@ mod tests {
 
     #[test]
     fn an_empty_computer_is_shown_without_a_guess() {
-        let facts = Facts::gather(&HostFiles::at("/nonexistent", "/nonexistent"));
+        let facts = Facts::gather(&HostFiles::at("/nonexistent"));
         let verdict = Verdict::of(&facts, &CredentialsCheck::None, None);
         let silent = Rack { rack: 3, says: Err("no daemon".into()) };
         let text = of(&Report { facts, measurements: None, racks: vec![silent], verdict });

@@ -268,7 +268,7 @@ mod tests {
     use super::*;
 
     fn bare() -> Facts {
-        let mut facts = Facts::gather(&HostFiles::at("/nonexistent", "/nonexistent"));
+        let mut facts = Facts::gather(&HostFiles::at("/nonexistent"));
         facts.usable_cpus = vec![0, 1];
         facts.cpus = vec![0, 1];
         facts

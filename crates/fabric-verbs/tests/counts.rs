@@ -12,7 +12,7 @@ use rackpool_fabric::conformance::pair::{
     End, Pair, memory_of, ok, pattern, read, transfer, write,
 };
 use rackpool_fabric::{DeviceCounters, Event, WorkRequest};
-use rackpool_skip::skipped;
+use rackpool_testing::skipped;
 
 /// One in this number of requests is signalled, besides the last of each list.
 const SIGNAL_EVERY: u64 = 32;

@@ -16,7 +16,7 @@ use rackpool_fabric::conformance::{Factory, Hardware, Node};
 use rackpool_fabric::{DisconnectReason, Event, FabricError, MAX_MESSAGE};
 use rackpool_fabric_verbs::VerbsFabric;
 use rackpool_model::RackId;
-use rackpool_skip::skipped;
+use rackpool_testing::skipped;
 
 /// The shared folder in which the server publishes its address.
 const FOLDER: &str = "RACKPOOL_RDMA_FOLDER";

@@ -11,13 +11,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use common::Verbs;
-use rackpool_fabric::conformance::log;
 use rackpool_fabric::conformance::memory::FileMemory;
 use rackpool_fabric::conformance::pair::{End, ok};
 use rackpool_fabric::conformance::{Factory, Hardware, Node};
 use rackpool_fabric::{ErrorClass, Event, FabricError, MemoryRegion};
 use rackpool_fabric_verbs::{StartError, VerbsFabric, VerbsOptions};
 use rackpool_model::{FabricKey, RackId};
+use rackpool_testing::log;
 
 fn rack(id: u16) -> End {
     End::alone(Verbs.start(RackId(id), 4096, Hardware::FAST))

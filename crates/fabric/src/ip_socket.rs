@@ -90,7 +90,7 @@ mod tests {
     use std::process::{Command, Stdio};
     use std::time::Instant;
 
-    use rackpool_skip::skipped;
+    use rackpool_testing::skipped;
     use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
     use super::*;

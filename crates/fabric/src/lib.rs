@@ -7,15 +7,14 @@
 //!
 //! The provider [`emulated`] connects racks on one host; [`tcp`] connects racks on any hosts. All
 //! providers share the [`handshake`] and the [`connector`]. The feature `conformance` adds a suite
-//! that every provider passes, and decorators for tests: `fault` injects delays, reordering and
-//! connection losses into a fabric; `throttle` limits its latency and bandwidth.
+//! that every provider passes, and decorators for tests: `conformance::fault` injects delays,
+//! reordering and connection losses into a fabric; `conformance::throttle` limits its latency and
+//! bandwidth.
 #![forbid(unsafe_code)]
 
 mod boxed;
 mod error;
 mod fabric;
-#[cfg(any(test, feature = "conformance"))]
-mod held;
 mod key;
 mod keyring;
 mod receive_room;
@@ -27,13 +26,9 @@ mod regions;
 pub mod conformance;
 pub mod connector;
 pub mod emulated;
-#[cfg(any(test, feature = "conformance"))]
-pub mod fault;
 pub mod handshake;
 pub mod ip_socket;
 pub mod tcp;
-#[cfg(any(test, feature = "conformance"))]
-pub mod throttle;
 
 pub use error::{DisconnectReason, ErrorClass, FabricError, OutOfRange, StartError, Unsent};
 pub use fabric::{

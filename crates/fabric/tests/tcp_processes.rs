@@ -18,7 +18,7 @@ use rackpool_fabric::conformance::{Factory, Hardware, Node};
 use rackpool_fabric::tcp::TcpFabric;
 use rackpool_fabric::{DisconnectReason, ErrorClass, Event, MemoryRegion};
 use rackpool_model::RackId;
-use rackpool_skip::skipped;
+use rackpool_testing::skipped;
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::process::Signal;
 

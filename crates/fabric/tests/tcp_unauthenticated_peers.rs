@@ -14,10 +14,10 @@ use std::time::{Duration, Instant};
 
 use common::rack::{connect_failed, failed, rack, raise_file_limit, still_serves};
 use common::{Tcp, packets};
-use rackpool_fabric::conformance::log;
 use rackpool_fabric::conformance::pair::{End, memory_of, ok, read, transfer};
 use rackpool_fabric::{DisconnectReason, ErrorClass, Event, FabricError};
 use rackpool_model::{FabricKey, RackId};
+use rackpool_testing::log;
 use rustix::net::{AddressFamily, SocketType};
 
 const HANDSHAKE: Duration = Duration::from_secs(5);

@@ -10,11 +10,11 @@ use std::time::{Duration, Instant};
 
 use common::rack::{connect_failed, failed, rack, raise_file_limit, still_serves};
 use common::{Emulated, packets};
-use rackpool_fabric::conformance::log;
 use rackpool_fabric::conformance::memory::FileMemory;
 use rackpool_fabric::conformance::pair::ok;
 use rackpool_fabric::{ErrorClass, Event, FabricError, MemoryRegion};
 use rackpool_model::RackId;
+use rackpool_testing::log;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd};
 use rustix::fs::{MemfdFlags, SealFlags};
 use rustix::net::{

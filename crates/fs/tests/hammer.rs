@@ -12,20 +12,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rackpool_fs::{FsError, Ino, NewNode, RenameMode, SetAttr, Volume};
+use rackpool_sync::SplitMix64;
+use support::table::interleaving::seeds;
 use support::table::scheduler::{Fate, Scheduler};
 use support::{ROOT, TestVolumeMemory, check, directory, emptied, file};
 
 type Mount = Volume<TestVolumeMemory>;
 
-fn random(stream: &mut u64) -> u64 {
-    *stream =
-        stream.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-    *stream >> 33
-}
-
 /// Does something to one of a few names in one of the directories.
-fn act(volume: &Mount, directories: &[Ino], stream: &mut u64) -> Result<(), FsError> {
-    let mut pick = |count: usize| random(stream) as usize % count;
+fn act(volume: &Mount, directories: &[Ino], stream: &mut SplitMix64) -> Result<(), FsError> {
+    let mut pick = |count: usize| stream.draw() as usize % count;
     let (from, to) = (directories[pick(directories.len())], directories[pick(directories.len())]);
     let names: [&[u8]; 4] = [b"a", b"b", b"c", b"a longer name"];
     let (name, other) = (names[pick(4)], names[pick(4)]);
@@ -101,7 +97,7 @@ fn mounts_that_change_everything_at_once_leave_a_whole_tree() {
         for thread in 0..4_u64 {
             let (volume, directories) = (&mounts[thread as usize % 2], &directories);
             scope.spawn(move || {
-                let mut stream = thread;
+                let mut stream = SplitMix64::new(thread);
                 for _ in 0..1500 {
                     if let Err(error) = act(volume, directories, &mut stream) {
                         assert!(is_expected(&error), "{error}");
@@ -174,7 +170,7 @@ fn run(seed: u64, fates: &[Fate]) {
             let (memory, directories) = (&memory, &directories);
             let body = move || {
                 let volume = memory.mount();
-                let mut stream = seed * 31 + client;
+                let mut stream = SplitMix64::new(seed * 31 + client);
                 for _ in 0..12 {
                     if let Err(error) = act(&volume, directories, &mut stream) {
                         assert!(is_expected(&error), "seed {seed}: {error}");
@@ -197,25 +193,19 @@ fn run(seed: u64, fates: &[Fate]) {
     assert_eq!(left, lasting(&fresh), "{label}: left");
 }
 
-fn seeds() -> std::ops::Range<u64> {
-    let count = std::env::var("RACKPOOL_SEEDS").ok().and_then(|count| count.parse().ok());
-    let first = std::env::var("RACKPOOL_SEED").ok().and_then(|seed| seed.parse().ok());
-    first.map_or(0..count.unwrap_or(40), |first| first..first + 1)
-}
-
 #[test]
 fn any_interleaving_of_mounts_leaves_a_whole_tree() {
-    for seed in seeds() {
+    for seed in seeds(40) {
         run(seed, &[Fate::Lives; 3]);
     }
 }
 
 #[test]
 fn mounts_that_are_killed_or_stopped_anywhere_leave_a_whole_tree() {
-    for seed in seeds() {
-        let mut stream = seed;
-        let at = random(&mut stream) % 500 + 1;
+    for seed in seeds(40) {
+        let mut stream = SplitMix64::new(seed);
+        let at = stream.draw() % 500 + 1;
         let fate = if seed % 3 == 0 { Fate::StoppedAt(at) } else { Fate::KilledAt(at) };
-        run(seed, &[fate, Fate::KilledAt(random(&mut stream) % 500 + 1), Fate::Lives]);
+        run(seed, &[fate, Fate::KilledAt(stream.draw() % 500 + 1), Fate::Lives]);
     }
 }

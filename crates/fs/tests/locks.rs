@@ -15,6 +15,7 @@ use rackpool_fs::{
     FsError, Ino, LockFamily, LockMode, LockOutcome, LockOwner, LockRange, LockRequest, OtherLock,
     Volume,
 };
+use rackpool_sync::SplitMix64;
 use support::table::scheduler::{Fate, Fault, Scheduler, scheduler};
 use support::{TestVolumeMemory, emptied, file};
 
@@ -73,12 +74,6 @@ fn closed(mounts: Vec<Mount>, ino: Ino) {
     }
 }
 
-fn random(stream: &mut u64, below: u64) -> u64 {
-    *stream =
-        stream.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-    (*stream >> 33) % below
-}
-
 #[test]
 fn locks_of_two_mounts_are_those_of_a_map_of_bytes() {
     const BYTES: u64 = 32;
@@ -86,17 +81,17 @@ fn locks_of_two_mounts_are_those_of_a_map_of_bytes() {
     let (mounts, ino) = opened(&memory, 2);
     // Two owners in each of two mounts.
     let mut model = [[None; BYTES as usize]; 4];
-    let mut stream = 1;
+    let mut stream = SplitMix64::new(1);
     for step in 0..6000 {
-        let id = random(&mut stream, 4) as usize;
-        let (one, other) = (random(&mut stream, BYTES), random(&mut stream, BYTES));
+        let id = stream.draw() as usize % 4;
+        let (one, other) = (stream.draw() % BYTES, stream.draw() % BYTES);
         let bytes = one.min(other)..=one.max(other);
         let places = *bytes.start() as usize..=*bytes.end() as usize;
         let volume = &mounts[id % 2];
         // Owners of different mounts may have the same number.
         let owner = record(id as u64 / 2);
-        let mode = [SHARED, EXCLUSIVE, None, None][random(&mut stream, 4) as usize];
-        if random(&mut stream, 20) == 0 {
+        let mode = [SHARED, EXCLUSIVE, None, None][stream.draw() as usize % 4];
+        if stream.draw().is_multiple_of(20) {
             volume.drop_locks(ino, owner).unwrap();
             model[id].fill(None);
             continue;
@@ -464,8 +459,8 @@ fn mounts_that_are_killed_under_a_lock_let_no_two_have_it() {
     for seed in 0..40 {
         let memory = TestVolumeMemory::new(12 << 20);
         let ino = file(&memory.mount(), Ino::ROOT, b"counter");
-        let mut stream = seed;
-        let fates = [Fate::KilledAt(20 + random(&mut stream, 300)), Fate::Lives, Fate::Lives];
+        let mut stream = SplitMix64::new(seed);
+        let fates = [Fate::KilledAt(20 + stream.draw() % 300), Fate::Lives, Fate::Lives];
         let time = Arc::new(Scheduler::new(seed, &fates));
         memory.heap.schedule(Arc::clone(&time));
         let seen = [(); 3].map(|()| std::sync::Mutex::new(Vec::new()));

@@ -12,9 +12,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use rackpool_kv::{Handle, KvError, Table};
+use rackpool_sync::SplitMix64;
 use support::heap::{Heap, HeapError};
 use support::history::{Answer, History, Op};
-use support::interleaving::{Client, Replay, random, scheduler, seeds};
+use support::interleaving::{Client, Replay, scheduler, seeds};
 use support::scheduler::{Fate, Scheduler};
 use support::small_table;
 
@@ -45,13 +46,18 @@ fn operation(choice: u64, known: Option<u64>, value: u64) -> Op {
 }
 
 /// Fills the table partly.
-fn prepare(first: &mut Handle<Arc<Heap>>, stream: &mut u64, history: &History, time: &Scheduler) {
+fn prepare(
+    first: &mut Handle<Arc<Heap>>,
+    stream: &mut SplitMix64,
+    history: &History,
+    time: &Scheduler,
+) {
     // Nearly full, so that the clients split and compact.
-    for key in 100..100 + 16 + random(stream) % 8 {
+    for key in 100..100 + 16 + stream.draw() % 8 {
         first.put(&key.to_le_bytes(), &0u64.to_le_bytes()).unwrap();
     }
     for key in 0..HOT {
-        if random(stream).is_multiple_of(2) {
+        if stream.draw().is_multiple_of(2) {
             history.run(time, first, key, Op::Put(1000 + key));
         }
     }
@@ -69,24 +75,24 @@ fn run(plan: &Plan) {
     let time = scheduler(plan.seed, &plan.fates, plan.faults);
     let history = History::default();
     let mut first = table.handle();
-    let mut stream = plan.seed ^ 0x5eed;
+    let mut stream = SplitMix64::new(plan.seed ^ 0x5eed);
     prepare(&mut first, &mut stream, &history, &time);
-    let mut rooms = plan.seed;
+    let mut rooms = SplitMix64::new(plan.seed);
     if plan.full {
-        heap.segments_left.store(random(&mut rooms) % 4, Ordering::Relaxed);
+        heap.segments_left.store(rooms.draw() % 4, Ordering::Relaxed);
     }
     let clients: Vec<Client<'_>> = (0..plan.fates.len() as u64)
         .map(|client| {
             let (table, history, time) = (&table, &history, &*time);
-            let mut stream = plan.seed.wrapping_mul(31) + client;
+            let mut stream = SplitMix64::new(plan.seed.wrapping_mul(31) + client);
             let body = move || {
                 let mut handle = table.handle();
                 let mut known = [None; HOT as usize];
                 for at in 0..7 {
                     let value = 10_000 + client * 100 + at;
-                    let key = random(&mut stream) % HOT;
+                    let key = stream.draw() % HOT;
                     let known = &mut known[key as usize];
-                    let op = operation(random(&mut stream), *known, value);
+                    let op = operation(stream.draw(), *known, value);
                     let answer = history.run(time, &mut handle, key, op);
                     match (op, answer) {
                         (Op::Get, Answer::Value(found)) => *known = found,
@@ -94,10 +100,10 @@ fn run(plan: &Plan) {
                         _ => {}
                     }
                     // Other keys cause splits and many dead slots.
-                    if random(&mut stream).is_multiple_of(3) {
+                    if stream.draw().is_multiple_of(3) {
                         let key = 200 + client * 50 + at;
                         history.run(time, &mut handle, key, Op::Put(value));
-                        if random(&mut stream).is_multiple_of(2) {
+                        if stream.draw().is_multiple_of(2) {
                             history.run(time, &mut handle, key, Op::Delete);
                         }
                     }
@@ -107,8 +113,8 @@ fn run(plan: &Plan) {
         })
         .collect();
     support::interleaving::run(&heap, &time, clients, || {
-        if plan.full && random(&mut rooms).is_multiple_of(64) {
-            heap.segments_left.store(random(&mut rooms) % 3, Ordering::Relaxed);
+        if plan.full && rooms.draw().is_multiple_of(64) {
+            heap.segments_left.store(rooms.draw() % 3, Ordering::Relaxed);
         }
     });
     heap.segments_left.store(u64::MAX, Ordering::Relaxed);
@@ -153,8 +159,8 @@ fn any_interleaving_is_linearizable_and_leaks_nothing() {
 #[test]
 fn stopped_and_killed_clients_harm_nobody() {
     for seed in seeds(700) {
-        let mut stream = seed;
-        let at = random(&mut stream) % 250 + 1;
+        let mut stream = SplitMix64::new(seed);
+        let at = stream.draw() % 250 + 1;
         let fate = if seed % 2 == 0 { Fate::StoppedAt(at) } else { Fate::KilledAt(at) };
         let other = if seed % 5 == 0 { Fate::KilledAt(at / 2 + 1) } else { Fate::Lives };
         run(&Plan {
@@ -185,8 +191,8 @@ fn unanswered_swaps_are_explained_or_reported() {
 #[test]
 fn a_pool_that_is_full_now_and_then_is_linearizable_and_leaks_nothing() {
     for seed in seeds(700) {
-        let mut stream = seed ^ 0xf011;
-        let at = random(&mut stream) % 250 + 1;
+        let mut stream = SplitMix64::new(seed ^ 0xf011);
+        let at = stream.draw() % 250 + 1;
         let fate = if seed % 2 == 0 { Fate::StoppedAt(at) } else { Fate::KilledAt(at) };
         let other = if seed % 5 == 0 { Fate::StoppedAt(at / 2 + 1) } else { Fate::Lives };
         let fates = vec![fate, other, Fate::Lives];

@@ -17,7 +17,9 @@ use rackpool_kv::ordered::{Direction, KeyRange, MapId, OrderedMaps};
 use rackpool_kv::{
     Committer, EntryChange, Form, Handle, KvError, Recovery, Table, ValueKind, now_ms,
 };
+use rackpool_sync::SplitMix64;
 use support::heap::Heap;
+use support::interleaving::seeds;
 use support::scheduler::{Fate, Fault, Scheduler, scheduler};
 use support::{number, small_table, watching_heap};
 
@@ -164,12 +166,6 @@ fn explain(events: &[Event], done: u128, state: State, seen: &mut HashSet<(u128,
     })
 }
 
-fn random(stream: &mut u64) -> u64 {
-    *stream =
-        stream.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-    *stream >> 33
-}
-
 /// The recorded events, with the scheduler's clock.
 struct History<'a> {
     events: Mutex<Vec<Event>>,
@@ -193,12 +189,12 @@ impl History<'_> {
 
 /// Runs one client's operations.
 fn work(client: usize, seed: u64, tables: &[Table<Arc<Heap>>; 2], history: &History<'_>) {
-    let mut stream = seed * 31 + client as u64;
+    let mut stream = SplitMix64::new(seed * 31 + client as u64);
     let mut access = Access::new(tables, client);
     for step in 0..5 {
         let fresh = (client as u64 + 1) * 1000 + step * 10;
-        let key = random(&mut stream) as usize % KEYS;
-        let single = match random(&mut stream) % 6 {
+        let key = stream.draw() as usize % KEYS;
+        let single = match stream.draw() % 6 {
             0 => Some(Op::Read(key)),
             1 => Some(Op::Put(key, fresh)),
             2 => Some(Op::Delete(key)),
@@ -214,7 +210,7 @@ fn work(client: usize, seed: u64, tables: &[Table<Arc<Heap>>; 2], history: &Hist
             history.end(at, op, answer);
             continue;
         }
-        let (read, written) = (random(&mut stream) % 16, random(&mut stream) % 16);
+        let (read, written) = (stream.draw() % 16, stream.draw() % 16);
         transact(&mut access, history, fresh, read, written);
     }
 }
@@ -324,24 +320,18 @@ fn check_nothing_left(
     }
 }
 
-fn seeds() -> std::ops::Range<u64> {
-    let count = std::env::var("RACKPOOL_SEEDS").ok().and_then(|count| count.parse().ok());
-    let first = std::env::var("RACKPOOL_SEED").ok().and_then(|seed| seed.parse().ok());
-    first.map_or(0..count.unwrap_or(150), |first| first..first + 1)
-}
-
 #[test]
 fn any_interleaving_is_serializable() {
-    for seed in seeds() {
+    for seed in seeds(150) {
         run(seed, &vec![Fate::Lives; 2 + seed as usize % 2], 0);
     }
 }
 
 #[test]
 fn killed_and_stopped_clients_leave_all_of_a_change_or_nothing() {
-    for seed in seeds() {
-        let mut stream = seed;
-        let at = random(&mut stream) % 300 + 1;
+    for seed in seeds(150) {
+        let mut stream = SplitMix64::new(seed);
+        let at = stream.draw() % 300 + 1;
         let fate = if seed % 2 == 0 { Fate::StoppedAt(at) } else { Fate::KilledAt(at) };
         let other = if seed % 5 == 0 { Fate::KilledAt(at / 2 + 1) } else { Fate::Lives };
         run(seed, &[fate, other, Fate::Lives], 0);
@@ -350,7 +340,7 @@ fn killed_and_stopped_clients_leave_all_of_a_change_or_nothing() {
 
 #[test]
 fn unanswered_swaps_are_explained_or_reported() {
-    for seed in seeds() {
+    for seed in seeds(150) {
         run(seed, &[Fate::Lives; 3], 20);
     }
 }

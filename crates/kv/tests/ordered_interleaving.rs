@@ -12,9 +12,10 @@ use std::sync::Arc;
 
 use rackpool_kv::Table;
 use rackpool_kv::ordered::{Direction, OrderedMaps};
+use rackpool_sync::SplitMix64;
 use support::heap::Heap;
 use support::history::{Answer, History, Op};
-use support::interleaving::{Client, Replay, random, scheduler, seeds};
+use support::interleaving::{Client, Replay, scheduler, seeds};
 use support::maps::{MAP, keys, new_map, nodes, perform, sweep, value_of};
 use support::scheduler::{Fate, Scheduler};
 use support::small_table;
@@ -43,12 +44,12 @@ fn operation(choice: u64, known: Option<u64>, value: u64) -> Op {
 /// Runs one client's operations.
 fn client(plan: &Plan, number: u64, table: &Table<Arc<Heap>>, history: &History, time: &Scheduler) {
     let mut maps = OrderedMaps::new(table.handle());
-    let mut stream = plan.seed.wrapping_mul(31) + number;
+    let mut stream = SplitMix64::new(plan.seed.wrapping_mul(31) + number);
     let mut known = [None; HOT.len()];
     for at in 0..5 {
         let value = 10_000 + number * 100 + at;
-        let hot = random(&mut stream) as usize % HOT.len();
-        let op = operation(random(&mut stream), known[hot], value);
+        let hot = stream.draw() as usize % HOT.len();
+        let op = operation(stream.draw(), known[hot], value);
         let answer = history.note(time, HOT[hot], op, || perform(&mut maps, HOT[hot], op));
         match (op, answer) {
             (Op::Get, Answer::Value(found)) => known[hot] = found,
@@ -57,12 +58,12 @@ fn client(plan: &Plan, number: u64, table: &Table<Arc<Heap>>, history: &History,
         }
         // Other keys split leaves, all at the same position.
         let key = 61 + number + 4 * (at % 3);
-        let op = if random(&mut stream).is_multiple_of(4) { Op::Delete } else { Op::Put(value) };
+        let op = if stream.draw().is_multiple_of(4) { Op::Delete } else { Op::Put(value) };
         if !key.is_multiple_of(10) {
             history.note(time, key, op, || perform(&mut maps, key, op));
         }
-        if random(&mut stream).is_multiple_of(3) {
-            let back = random(&mut stream).is_multiple_of(2);
+        if stream.draw().is_multiple_of(3) {
+            let back = stream.draw().is_multiple_of(2);
             let direction = if back { Direction::Backward } else { Direction::Forward };
             check_stays(&mut maps, direction);
         }
@@ -125,8 +126,8 @@ fn any_interleaving_is_linearizable_and_leaks_nothing() {
 #[test]
 fn stopped_and_killed_clients_harm_nobody() {
     for seed in seeds(60) {
-        let mut stream = seed;
-        let at = random(&mut stream) % 400 + 1;
+        let mut stream = SplitMix64::new(seed);
+        let at = stream.draw() % 400 + 1;
         let fate = if seed % 2 == 0 { Fate::StoppedAt(at) } else { Fate::KilledAt(at) };
         let other = if seed % 5 == 0 { Fate::KilledAt(at / 2 + 1) } else { Fate::Lives };
         run(&Plan { seed, fates: vec![fate, other, Fate::Lives], faults: 0 });

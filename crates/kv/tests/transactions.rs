@@ -13,7 +13,9 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use rackpool_kv::{KeyChange, KvError, Table, Transactor};
+use rackpool_sync::SplitMix64;
 use support::heap::Heap;
+use support::interleaving::seeds;
 use support::scheduler::{Fate, Scheduler, scheduler};
 use support::{small_table, watching_heap};
 
@@ -108,12 +110,6 @@ fn explain(events: &[Event], done: u128, state: State, seen: &mut HashSet<(u128,
     })
 }
 
-fn random(stream: &mut u64) -> u64 {
-    *stream =
-        stream.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-    *stream >> 33
-}
-
 /// Runs one client's operations and records them in `history`.
 fn work(
     client: usize,
@@ -122,19 +118,19 @@ fn work(
     time: &Scheduler,
     history: &Mutex<Vec<Event>>,
 ) {
-    let mut stream = seed * 31 + client as u64;
+    let mut stream = SplitMix64::new(seed * 31 + client as u64);
     let mut access = transactor(table, client);
     for number in 0..5 {
         let mut known = [0; KEYS];
-        let first = random(&mut stream) as usize % KEYS;
-        let count = 1 + random(&mut stream) as usize % KEYS;
+        let first = stream.draw() as usize % KEYS;
+        let count = 1 + stream.draw() as usize % KEYS;
         let mut wanted = [None; KEYS];
         for key in (first..first + count).map(|key| key % KEYS) {
             let at = note(history, time, Op::Read(key));
             known[key] = read(&mut access, key);
             answer(history, time, at, Some(known[key]));
             let fresh = (client as u64 + 1) * 1000 + number * 10 + key as u64;
-            let new = [fresh, 0, known[key], fresh][random(&mut stream) as usize % 4];
+            let new = [fresh, 0, known[key], fresh][stream.draw() as usize % 4];
             wanted[key] = Some((known[key], new));
         }
         let at = note(history, time, Op::Commit(wanted));
@@ -209,24 +205,18 @@ fn check_nothing_left(
     }
 }
 
-fn seeds() -> std::ops::Range<u64> {
-    let count = std::env::var("RACKPOOL_SEEDS").ok().and_then(|count| count.parse().ok());
-    let first = std::env::var("RACKPOOL_SEED").ok().and_then(|seed| seed.parse().ok());
-    first.map_or(0..count.unwrap_or(150), |first| first..first + 1)
-}
-
 #[test]
 fn any_interleaving_is_serializable() {
-    for seed in seeds() {
+    for seed in seeds(150) {
         run(seed, &vec![Fate::Lives; 2 + seed as usize % 2], 0);
     }
 }
 
 #[test]
 fn killed_and_stopped_clients_leave_all_of_a_change_or_nothing() {
-    for seed in seeds() {
-        let mut stream = seed;
-        let at = random(&mut stream) % 300 + 1;
+    for seed in seeds(150) {
+        let mut stream = SplitMix64::new(seed);
+        let at = stream.draw() % 300 + 1;
         let fate = if seed % 2 == 0 { Fate::StoppedAt(at) } else { Fate::KilledAt(at) };
         let other = if seed % 5 == 0 { Fate::KilledAt(at / 2 + 1) } else { Fate::Lives };
         run(seed, &[fate, other, Fate::Lives], 0);
@@ -235,7 +225,7 @@ fn killed_and_stopped_clients_leave_all_of_a_change_or_nothing() {
 
 #[test]
 fn unanswered_swaps_are_explained_or_reported() {
-    for seed in seeds() {
+    for seed in seeds(150) {
         run(seed, &[Fate::Lives; 3], 20);
     }
 }

@@ -6,9 +6,10 @@
 //! cost of frequent accesses is negligible, and the samples stay unbiased however long the daemon
 //! does not collect.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 
 use rackpool_model::FrameId;
+use rackpool_sync::SplitMix64;
 use rackpool_sync::atomic::{AtomicU64, Ordering};
 
 use crate::Shared;
@@ -74,7 +75,7 @@ impl Note {
 
     /// Merges two samples: each one represents both with a probability proportional to its
     /// accesses.
-    fn merged(self, other: Self, random: u32) -> Self {
+    fn merged(self, other: Self, random: u64) -> Self {
         let accesses = self.accesses.saturating_add(other.accesses).min(Self::MOST);
         let stays = below(random, accesses) < self.accesses;
         Self { accesses, ..if stays { self } else { other } }
@@ -82,8 +83,8 @@ impl Note {
 }
 
 /// Scales the random number `random` to a number below `end`.
-const fn below(random: u32, end: u32) -> u32 {
-    ((random as u64 * end as u64) >> 32) as u32
+const fn below(random: u64, end: u32) -> u32 {
+    (((random >> 32) * end as u64) >> 32) as u32
 }
 
 impl HeatSamples {
@@ -94,17 +95,17 @@ impl HeatSamples {
     }
 
     /// Adds a sample. If there is no room, merges it with a randomly chosen one.
-    fn add(&self, note: Note, random: &Random) {
+    fn add(&self, note: Note, random: &mut SplitMix64) {
         let before = self.uncollected();
         let most = u32::try_from(KEPT).unwrap_or(u32::MAX);
         match usize::try_from(before).ok().and_then(|place| self.notes.get(place)) {
             Some(place) => place.store(note.to_raw(), Ordering::Relaxed),
             None => {
-                let Some(place) = self.notes.get(below(random.next(), most) as usize) else {
+                let Some(place) = self.notes.get(below(random.draw(), most) as usize) else {
                     return;
                 };
                 let other = Note::from_raw(place.load(Ordering::Relaxed));
-                place.store(note.merged(other, random.next()).to_raw(), Ordering::Relaxed);
+                place.store(note.merged(other, random.draw()).to_raw(), Ordering::Relaxed);
             }
         }
         let noted = self.noted.load(Ordering::Relaxed);
@@ -141,7 +142,7 @@ pub(crate) struct Sampler {
     slow_path: Option<Cell<i32>>,
     /// Number of accesses for which the next sample stands.
     drawn: Cell<u32>,
-    random: Random,
+    random: RefCell<SplitMix64>,
 }
 
 impl Sampler {
@@ -152,7 +153,7 @@ impl Sampler {
             left: Cell::new(if straight { between(EVERY) } else { 0 }),
             slow_path: if straight { None } else { Some(Cell::new(between(EVERY))) },
             drawn: Cell::new(EVERY),
-            random: Random(Cell::new(seed | 1)),
+            random: RefCell::new(SplitMix64::new(seed)),
         }
     }
 
@@ -183,11 +184,12 @@ impl Sampler {
             return;
         }
         let note = Note { frame, intent, accesses: self.drawn.get() };
-        samples.add(note, &self.random);
+        let random = &mut *self.random.borrow_mut();
+        samples.add(note, random);
         // The distance is random: with a fixed one, a periodic access pattern would always be
         // sampled at the same point.
         let halvings = (samples.uncollected() / STEP).min(HALVINGS);
-        let drawn = 1 + below(self.random.next(), (EVERY << (halvings + 1)) - 1);
+        let drawn = 1 + below(random.draw(), (EVERY << (halvings + 1)) - 1);
         self.drawn.set(drawn);
         left.set(between(drawn));
     }
@@ -196,21 +198,6 @@ impl Sampler {
 /// Number of accesses before the last one of `accesses`.
 const fn between(accesses: u32) -> i32 {
     (accesses - 1).cast_signed()
-}
-
-/// Random numbers (xorshift64*).
-#[derive(Debug)]
-struct Random(Cell<u64>);
-
-impl Random {
-    fn next(&self) -> u32 {
-        let mut state = self.0.get();
-        state ^= state >> 12;
-        state ^= state << 25;
-        state ^= state >> 27;
-        self.0.set(state);
-        (state.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 32) as u32
-    }
 }
 
 #[cfg(test)]
@@ -311,7 +298,7 @@ mod tests {
         samples.collected.store(5, Ordering::Relaxed);
         // Wrong counters only cost the client its own samples.
         let note = Note { frame: FrameId(1), intent: AccessIntent::Read, accesses: 16 };
-        samples.add(note, &Random(Cell::new(1)));
+        samples.add(note, &mut SplitMix64::new(1));
         assert_eq!(samples.noted.load(Ordering::Relaxed), 0);
     }
 

@@ -153,7 +153,7 @@ mod tests {
         let file = create(&path, 4096).unwrap();
         require_own(&file, &path).unwrap();
         if std::os::unix::fs::chown(&path, Some(65534), None).is_err() {
-            return rackpool_skip::skipped("only root can make a file of another user");
+            return rackpool_testing::skipped("only root can make a file of another user");
         }
         let error = require_own(&file, &path).unwrap_err();
         assert!(matches!(error, FileError::OtherUser { owner: 65534, .. }), "{error}");

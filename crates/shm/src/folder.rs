@@ -248,7 +248,7 @@ mod tests {
     fn given_away(path: &Path) -> bool {
         let given = chown(path, Some(OTHER_USER), Some(OTHER_USER)).is_ok();
         if !given {
-            rackpool_skip::skipped("only root can make a folder of another user");
+            rackpool_testing::skipped("only root can make a folder of another user");
         }
         given
     }
@@ -322,7 +322,7 @@ mod tests {
             set_permissions(&open, Permissions::from_mode(0o775)).unwrap();
             require_trusted(&open.join("pool")).unwrap();
         } else {
-            rackpool_skip::skipped("only root can give a folder to another group");
+            rackpool_testing::skipped("only root can give a folder to another group");
         }
         set_permissions(&open, Permissions::from_mode(0o755)).unwrap();
         require_trusted(&open).unwrap();

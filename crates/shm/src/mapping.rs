@@ -271,15 +271,13 @@ mod tests {
 
     use super::*;
 
-    fn mapping(len: u64) -> (tempfile::TempDir, Mapping) {
-        let folder = tempfile::tempdir().unwrap();
-        let file = crate::file::create(&folder.path().join("memory"), len).unwrap();
-        (folder, Mapping::new(&file, len).unwrap())
+    fn mapping(len: u64) -> Mapping {
+        crate::memory::scratch(len, None, None).unwrap()
     }
 
     #[test]
     fn nothing_outside_is_touched() {
-        let (_folder, memory) = mapping(4096);
+        let memory = mapping(4096);
         let mut byte = [0];
         assert!(memory.read(4096, &mut byte).is_err());
         assert!(memory.read(u64::MAX, &mut byte).is_err());
@@ -292,7 +290,7 @@ mod tests {
     proptest! {
         #[test]
         fn what_is_written_is_read(offset in 0_u64..4000, bytes in proptest::collection::vec(any::<u8>(), 0..96)) {
-            let (_folder, memory) = mapping(4096);
+            let memory = mapping(4096);
             memory.write(offset, &bytes).unwrap();
             let mut found = vec![0; bytes.len()];
             memory.read(offset, &mut found).unwrap();

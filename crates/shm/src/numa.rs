@@ -97,15 +97,13 @@ impl Mapping {
 
 #[cfg(test)]
 mod tests {
-    use rackpool_skip::skipped;
+    use rackpool_testing::skipped;
 
     use super::*;
     use crate::host::HostFiles;
 
-    fn memory(len: u64) -> (tempfile::TempDir, Mapping) {
-        let folder = tempfile::tempdir_in("/dev/shm").unwrap();
-        let file = crate::file::create(&folder.path().join("memory"), len).unwrap();
-        (folder, Mapping::new(&file, len).unwrap())
+    fn memory(len: u64) -> Mapping {
+        crate::memory::scratch(len, None, None).unwrap()
     }
 
     #[test]
@@ -114,7 +112,7 @@ mod tests {
         else {
             return skipped("this kernel knows no NUMA nodes");
         };
-        let (_folder, memory) = memory(1 << 20);
+        let memory = memory(1 << 20);
         for policy in [NumaPolicy::Prefer, NumaPolicy::Bind] {
             memory.bind_to_node(node.id, policy).unwrap();
             for offset in [0, 5000, (1 << 20) - 1] {
@@ -125,7 +123,7 @@ mod tests {
 
     #[test]
     fn nodes_that_are_not_there_and_bytes_outside_are_refused() {
-        let (_folder, memory) = memory(4096);
+        let memory = memory(4096);
         assert!(memory.bind_to_node(MAX_NODES - 1, NumaPolicy::Bind).is_err());
         assert!(memory.bind_to_node(MAX_NODES, NumaPolicy::Bind).is_err());
         assert!(memory.bind_to_node(u32::MAX, NumaPolicy::Prefer).is_err());

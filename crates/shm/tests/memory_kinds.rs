@@ -14,7 +14,7 @@ use rackpool_shm::Mapping;
 use rackpool_shm::directory::RackDirectory;
 use rackpool_shm::host::{HostFiles, HugePage};
 use rackpool_shm::memory::{MemoryError, MemoryKind, MemoryPlace, RackMemory, backing, outside};
-use rackpool_skip::skipped;
+use rackpool_testing::skipped;
 
 const MEMORY: MemoryId = MemoryId(0x0123_4567_89ab_cdef);
 const BYTES: u64 = 4 << 20;

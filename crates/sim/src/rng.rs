@@ -1,18 +1,19 @@
-//! The only source of randomness: splitmix64, so that a seed gives the same run on every computer.
+//! The only source of randomness, so that a seed gives the same run on every computer.
 
 use std::ops::Range;
 
+use rackpool_sync::SplitMix64;
+
 #[derive(Clone, Debug)]
-pub(crate) struct Rng(u64);
+pub(crate) struct Rng(SplitMix64);
 
 impl Rng {
     pub(crate) const fn new(seed: u64) -> Self {
-        Self(seed)
+        Self(SplitMix64::new(seed))
     }
 
     pub(crate) fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        mix(self.0)
+        self.0.draw()
     }
 
     /// Returns a number in `range`, which must not be empty.
@@ -32,8 +33,6 @@ impl Rng {
 }
 
 /// Mixes the bits of a number.
-pub(crate) const fn mix(mut z: u64) -> u64 {
-    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    z ^ (z >> 31)
+pub(crate) const fn mix(number: u64) -> u64 {
+    SplitMix64::mix(number)
 }

@@ -1,6 +1,6 @@
 //! What threads and processes need to wait for and wake each other: atomics, fences, sleep words,
 //! futexes, eventfds and adaptive spinning. All of rackpool uses atomics through this crate, and
-//! draws its random bytes here.
+//! draws its random bytes and its pseudo-random numbers here.
 //!
 //! With `--cfg loom` the atomics are loom's. The lock-free parts of `rackpool-shm` and
 //! `rackpool-ring` then run unchanged under its model checker.
@@ -29,6 +29,7 @@ mod kernel_copy;
 #[cfg(not(loom))]
 mod random;
 mod sleep_flag;
+mod split_mix;
 
 pub use adaptive_spin::{AdaptiveSpin, Turn};
 pub use event_count::{Awaited, Doorbell, EventCount, SleepWord};
@@ -36,3 +37,4 @@ pub use kernel_copy::KernelCopy;
 #[cfg(not(loom))]
 pub use random::random_bytes;
 pub use sleep_flag::SleepFlag;
+pub use split_mix::SplitMix64;

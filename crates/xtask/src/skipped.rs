@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use crate::abi;
 
 /// The variable through which tests learn where to note that they were skipped:
-/// `rackpool_skip::VARIABLE`.
+/// `rackpool_testing::skip::VARIABLE`.
 pub(crate) const VARIABLE: &str = "RACKPOOL_SKIPPED";
 
 /// What a reason begins with that no machine of ours can do away with, and where it is tested

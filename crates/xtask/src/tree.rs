@@ -162,15 +162,15 @@ mod tests {
 
     #[test]
     fn the_tree_leaves_out_build_output_and_hidden_folders() {
-        let root = std::env::temp_dir().join(format!("rackpool-xtask-{}", std::process::id()));
+        let root = tempfile::tempdir().unwrap();
+        let root = root.path();
         for folder in ["src", ".git", "target", "elsewhere"] {
             fs::create_dir_all(root.join(folder)).unwrap();
             fs::write(root.join(folder).join("file.rs"), "").unwrap();
         }
         fs::write(root.join("elsewhere/CACHEDIR.TAG"), "").unwrap();
         fs::write(root.join("picture.png"), [0xff, 0xfe]).unwrap();
-        let tree = Tree::read(&root).unwrap();
-        fs::remove_dir_all(&root).unwrap();
+        let tree = Tree::read(root).unwrap();
         let paths: Vec<&str> = tree.files.iter().map(|file| file.path.as_str()).collect();
         assert_eq!(paths, ["src/file.rs"]);
     }

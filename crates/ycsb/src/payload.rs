@@ -5,6 +5,8 @@
 //! Bytes of another key or field, or of two mixed writes, pass with a probability of 2^-64 for each
 //! 8 bytes.
 
+use rackpool_sync::SplitMix64;
+
 /// Bytes of the nonce at the beginning of a field.
 const NONCE_BYTES: usize = 8;
 
@@ -13,45 +15,30 @@ pub(super) const MIN_VERIFIABLE_BYTES: usize = 2 * NONCE_BYTES;
 
 /// Fills a field. A field shorter than the nonce gets the nonce's first bytes.
 pub(super) fn fill(key: &[u8], field: usize, nonce: u64, bytes: &mut [u8]) {
-    let mut stream = Stream::new(key, field, nonce);
+    let mut stream = stream(key, field, nonce);
     let mut word = nonce;
     for chunk in bytes.chunks_mut(NONCE_BYTES) {
         chunk.copy_from_slice(&word.to_le_bytes()[..chunk.len()]);
-        word = stream.next();
+        word = stream.draw();
     }
 }
 
 /// Returns whether these bytes are the result of a [`fill`] for this key and field.
 pub(super) fn is_genuine(key: &[u8], field: usize, bytes: &[u8]) -> bool {
     let Some((nonce, rest)) = bytes.split_first_chunk() else { return false };
-    let mut stream = Stream::new(key, field, u64::from_le_bytes(*nonce));
-    rest.chunks(NONCE_BYTES).all(|chunk| *chunk == stream.next().to_le_bytes()[..chunk.len()])
+    let mut stream = stream(key, field, u64::from_le_bytes(*nonce));
+    rest.chunks(NONCE_BYTES).all(|chunk| *chunk == stream.draw().to_le_bytes()[..chunk.len()])
 }
 
-/// SplitMix64 (Steele, Lea and Flood, "Fast splittable pseudorandom number generators", OOPSLA
-/// 2014).
-struct Stream(u64);
-
-impl Stream {
-    const STEP: u64 = 0x9E37_79B9_7F4A_7C15;
-
-    fn new(key: &[u8], field: usize, nonce: u64) -> Self {
-        let mut state = Self(nonce ^ (field as u64).rotate_left(32));
-        for chunk in key.chunks(8) {
-            let mut word = [0; 8];
-            word[..chunk.len()].copy_from_slice(chunk);
-            state.0 = state.next() ^ u64::from_le_bytes(word);
-        }
-        Self(state.next())
+/// The pseudo-random stream of a field.
+fn stream(key: &[u8], field: usize, nonce: u64) -> SplitMix64 {
+    let mut stream = SplitMix64::new(nonce ^ (field as u64).rotate_left(32));
+    for chunk in key.chunks(8) {
+        let mut word = [0; 8];
+        word[..chunk.len()].copy_from_slice(chunk);
+        stream = SplitMix64::new(stream.draw() ^ u64::from_le_bytes(word));
     }
-
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(Self::STEP);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        z ^ (z >> 31)
-    }
+    SplitMix64::new(stream.draw())
 }
 
 #[cfg(test)]

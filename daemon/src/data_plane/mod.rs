@@ -40,7 +40,7 @@ use rackpool_wire::metadata::Member;
 use tokio::sync::mpsc::UnboundedSender;
 
 pub(crate) use command::{Command, ControlNotification, Located, PlaneMetrics, get, set};
-#[cfg(feature = "fuzzing")]
+#[cfg(feature = "testing")]
 pub use poll_loop::MemoryMetrics;
 pub(crate) use sleep::Waker;
 pub(crate) use swap::SwapSettings;
@@ -110,8 +110,8 @@ pub(crate) struct DataPlane {
     /// Set when a page-copy chunk completed; the loop then yields once, since an emulated copy runs
     /// on this core.
     has_copied_chunk: bool,
-    /// The time in a fuzz target.
-    #[cfg(feature = "fuzzing")]
+    /// The time in a test.
+    #[cfg(feature = "testing")]
     clock: Option<Instant>,
     /// The lease time: how long a request waits for a rack that does not answer.
     lease: Duration,
@@ -196,7 +196,7 @@ impl DataPlane {
             next_tick: start,
             cached_now: None,
             has_copied_chunk: false,
-            #[cfg(feature = "fuzzing")]
+            #[cfg(feature = "testing")]
             clock: None,
             lease,
             earlier_requests_end: start + if parts.restarted { lease } else { Duration::ZERO },
@@ -240,8 +240,8 @@ impl DataPlane {
     }
 
     /// Returns the current time.
-    #[cfg(not(feature = "fuzzing"))]
-    #[expect(clippy::unused_self, reason = "fuzz targets have a clock of their own")]
+    #[cfg(not(feature = "testing"))]
+    #[expect(clippy::unused_self, reason = "tests have a clock of their own")]
     fn now(&self) -> Instant {
         Instant::now()
     }

@@ -1,7 +1,7 @@
 //! The poll loop: what is polled in which order. [`idle`](super::idle) decides when the thread
 //! spins, yields or sleeps.
 
-#[cfg(feature = "fuzzing")]
+#[cfg(feature = "testing")]
 mod single_step;
 
 use std::sync::mpsc::TryRecvError;
@@ -16,7 +16,7 @@ use super::command::Command;
 use super::idle::{Idle, IdleRound};
 use super::transfer_number::TransferUser;
 
-#[cfg(feature = "fuzzing")]
+#[cfg(feature = "testing")]
 pub use single_step::MemoryMetrics;
 
 /// Maximum number of requests taken from one ring before the next ring is polled.

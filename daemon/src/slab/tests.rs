@@ -3,6 +3,7 @@ use std::collections::BTreeSet;
 use proptest::prelude::*;
 use rackpool_shm::metadata::MetadataLayout;
 use rackpool_shm::{Mapping, file};
+use rackpool_sync::SplitMix64;
 
 use super::*;
 
@@ -151,11 +152,11 @@ enum Doing {
 
 /// Executes the same operations for the same seed, so that each daemon can be killed at another
 /// store.
-fn live_a_while(fixture: &mut Fixture, mut seed: u64) -> Vec<GlobalAddr> {
+fn live_a_while(fixture: &mut Fixture, seed: u64) -> Vec<GlobalAddr> {
+    let mut random = SplitMix64::new(seed);
     let mut held = Vec::new();
     for _ in 0..40 {
-        seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        let number = seed >> 33;
+        let number = random.draw() >> 33;
         match number % 8 {
             0..=3 => {
                 held.extend(fixture.alloc([16, 64, 5000, 70_000, 190_000][number as usize / 8 % 5]))

@@ -6,32 +6,17 @@ use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
-use std::time::{Duration, Instant};
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use rackpool_access::Credentials;
 use rackpool_model::{FabricKey, GlobalAddr, Incarnation, MemoryId, PageRange, RackId};
+use rackpool_testing::wait::{TIMEOUT, wait_for, wait_until};
 use rackpool_wire::metadata::{
     MetadataReply, MetadataRequest, PUSHED, PoolStatus, RackAnnouncement, Tagged,
 };
 use rackpool_wire::{FrameReader, encode};
 use rustls::{ClientConnection, StreamOwned};
-
-/// Timeout of every wait in the tests.
-pub(crate) const TIMEOUT: Duration = Duration::from_secs(20);
-
-/// Calls `look` repeatedly until it returns a value.
-pub(crate) fn wait_for<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
-    let deadline = Instant::now() + TIMEOUT;
-    loop {
-        if let Some(found) = look() {
-            return found;
-        }
-        assert!(Instant::now() < deadline, "{what} did not happen");
-        std::thread::sleep(Duration::from_millis(5));
-    }
-}
 
 /// A running server; killed when dropped.
 pub(crate) struct Server {
@@ -62,7 +47,7 @@ impl Server {
         // Left by a server that was killed.
         let _ = std::fs::remove_file(&address);
         let mut child = command.stderr(file).spawn().unwrap();
-        let address = wait_for("start of the server", || {
+        let address = wait_for("start of the server", TIMEOUT, || {
             if let Some(status) = child.try_wait().unwrap() {
                 panic!("{status}: {}", std::fs::read_to_string(&log).unwrap());
             }
@@ -105,7 +90,7 @@ impl Server {
     }
 
     pub(crate) fn wait_for_log(&self, text: &str) {
-        wait_for(text, || self.log().contains(text).then_some(()));
+        wait_until(text, TIMEOUT, || self.log().contains(text));
     }
 
     pub(crate) fn signal(&self, signal: Signal) {
@@ -120,7 +105,7 @@ impl Server {
 
     pub(crate) fn stop(mut self, signal: Signal) -> ExitStatus {
         self.signal(signal);
-        wait_for("end of the server", || self.child.try_wait().unwrap())
+        wait_for("end of the server", TIMEOUT, || self.child.try_wait().unwrap())
     }
 }
 

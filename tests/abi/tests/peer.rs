@@ -14,7 +14,7 @@ use rackpool_fabric::conformance::pair::{
 use rackpool_fabric::conformance::{Factory, Hardware};
 use rackpool_fabric::{DisconnectReason, Event};
 use rackpool_model::{FabricKey, RackId};
-use rackpool_skip::skipped;
+use rackpool_testing::skipped;
 
 #[path = "../../../crates/fabric-verbs/tests/common/mod.rs"]
 mod common;

@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail, ensure};
 use rackpool_shm::mapping::Mapping;
+use rackpool_sync::SplitMix64;
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use rustix::fs::{FallocateFlags, OFlags, fallocate};
@@ -154,11 +155,8 @@ impl Run {
         self.writes += 1;
         let begin = offset / 8;
         let words = (begin..=(offset + len) / 8).map(|word| {
-            // SplitMix64 of both: neighbouring words have nothing in common.
-            let mut mixed = (self.writes << 32 ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-            mixed = (mixed ^ mixed >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-            mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-            (mixed ^ mixed >> 31).to_le_bytes()
+            // Mixed, so that neighbouring words have nothing in common.
+            SplitMix64::mix(self.writes << 32 ^ word).to_le_bytes()
         });
         let skipped = usize::try_from(offset - begin * 8).unwrap_or_default();
         let len = usize::try_from(len).unwrap_or_default();

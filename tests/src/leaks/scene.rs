@@ -18,7 +18,7 @@ use crate::mount::{TestMount, why_not};
 use crate::pool::TestPool;
 use crate::program::traffic;
 use crate::service::{Answer, Service};
-use crate::wait::{TIMEOUT, wait_until};
+use rackpool_testing::wait::{TIMEOUT, wait_until};
 
 const RACKS: u16 = 2;
 /// Offset of the table's address in a volume's superblock: docs/design/fs.md.

@@ -13,7 +13,7 @@ use nix::unistd::Pid;
 use rackpool_client::GlobalAddr;
 
 use crate::client::{parse_addr, program};
-use crate::skip::skipped;
+use rackpool_testing::skipped;
 
 /// How programs are killed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

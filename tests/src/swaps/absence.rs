@@ -7,7 +7,7 @@ use super::blows::Away;
 use super::round::{LEASE, Victim};
 use super::trouble::{Absent, Trouble, are_back, taken_for_dead};
 use crate::pool::TestPool;
-use crate::wait::{TIMEOUT, try_wait_for};
+use rackpool_testing::wait::{TIMEOUT, try_wait_for};
 
 /// The processes whose absence may be noticed.
 #[derive(Debug)]

@@ -10,7 +10,7 @@ use super::campaign::{Campaign, index, rack_of};
 use super::ledger::WORKERS;
 use super::round::{Blow, KillPoint, Round, Victim};
 use crate::census;
-use crate::wait::{TIMEOUT, wait_until};
+use rackpool_testing::wait::{TIMEOUT, wait_until};
 
 /// The longest wait for a chosen phase; after it the victim is hit anyway.
 const SLICE: Duration = Duration::from_millis(300);

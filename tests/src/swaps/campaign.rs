@@ -22,7 +22,7 @@ use super::worker::{OBJECT, ROOT};
 use crate::census;
 use crate::client::TestClient;
 use crate::pool::{PAGE, TestPool};
-use crate::wait::{TIMEOUT, try_wait_for, wait_for, wait_until};
+use rackpool_testing::wait::{TIMEOUT, try_wait_for, wait_for, wait_until};
 
 /// Successful operations, some of each kind, that each worker must complete between a blow and the
 /// end of the round.

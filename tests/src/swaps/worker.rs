@@ -14,7 +14,7 @@ use rand::{Rng, SeedableRng};
 
 use super::ledger::{Kind, Ledger, OBJECTS, WORKERS};
 use super::trouble::Trouble;
-use crate::wait::TIMEOUT;
+use rackpool_testing::wait::TIMEOUT;
 
 /// Bytes of an object; several objects lie in a page.
 pub const OBJECT: u64 = 16 << 10;

@@ -256,7 +256,7 @@ mod tests {
     #[test]
     fn what_can_not_be_measured_says_why() {
         let mut facts = super::super::super::facts::Facts::gather(
-            &rackpool_shm::host::HostFiles::at("/nonexistent", "/nonexistent"),
+            &rackpool_shm::host::HostFiles::at("/nonexistent"),
         );
         let reason = choose_bytes(&facts, Some(HugePage::Size2M), None).unwrap_err();
         assert!(reason.contains("0 huge pages of 2 MiB can be had, 128 are needed: echo 128 >"));

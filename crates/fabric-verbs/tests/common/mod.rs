@@ -14,9 +14,9 @@ use rackpool_fabric::{MemoryRegion, OutOfRange, ReceiveRoom};
 use rackpool_fabric_verbs::{DeviceLimits, VerbsFabric, VerbsOptions};
 use rackpool_model::{FabricKey, Incarnation, RackId};
 use rackpool_shm::Mapping;
-use rackpool_skip::skipped;
+use rackpool_shm::memory::scratch;
 use rackpool_sync::atomic::{AtomicU64, Ordering, fence};
-use rustix::fs::MemfdFlags;
+use rackpool_testing::skipped;
 
 /// The IP address of an RDMA port. `cargo x lab` sets it; without it, tests that need a port are
 /// skipped.
@@ -83,9 +83,7 @@ struct Memory(Mapping);
 
 impl Memory {
     fn new(len: u64) -> Self {
-        let fd = rustix::fs::memfd_create("rackpool-test", MemfdFlags::CLOEXEC).unwrap();
-        rustix::fs::ftruncate(&fd, len).unwrap();
-        Self(Mapping::new(&fd, len).unwrap())
+        Self(scratch(len, None, None).unwrap())
     }
 
     fn outside(&self, offset: u64, len: u64) -> OutOfRange {

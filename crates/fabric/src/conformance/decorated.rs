@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use rackpool_model::RackId;
 
+use super::fault::{FaultFabric, Faults};
+use super::throttle::{Budget, ThrottleFabric};
 use super::{Factory, Hardware, Node};
 use crate::MemoryRegion;
-use crate::fault::{FaultFabric, Faults};
-use crate::throttle::{Budget, ThrottleFabric};
 
 /// Fabrics of another factory with delayed and reordered events.
 pub struct Late<F>(pub F);

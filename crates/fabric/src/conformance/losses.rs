@@ -6,9 +6,9 @@ use std::time::{Duration, Instant};
 
 use rackpool_model::RackId;
 
+use super::fault::{FaultFabric, Faults};
 use super::pair::{FRAMES_LEN, bytes_of, memory_of, ok, read, transfer, write};
 use super::{Factory, Hardware, Node};
-use crate::fault::{FaultFabric, Faults};
 use crate::{DisconnectReason, EndpointId, ErrorClass, Event, Fabric, MemoryRegion, RegionId};
 
 const TIMEOUT: Duration = Duration::from_secs(120);

@@ -5,7 +5,8 @@
 
 pub mod decorated;
 pub mod endings;
-pub mod log;
+pub mod fault;
+mod held;
 pub mod losses;
 pub mod memory;
 pub mod messages;
@@ -13,6 +14,7 @@ pub mod pair;
 pub mod peer;
 pub mod rounds;
 pub mod sleeping;
+pub mod throttle;
 pub mod transfers;
 
 use std::sync::Arc;

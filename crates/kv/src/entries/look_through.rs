@@ -3,6 +3,9 @@
 
 use std::time::Instant;
 
+use rand::rngs::SmallRng;
+use rand::{Rng, SeedableRng};
+
 use crate::entries::find::{LiveSlot, Located, LookupIntent, Miss};
 use crate::entry::{EntryChange, Form, ValueKind};
 use crate::error::KvError;
@@ -87,21 +90,17 @@ impl<M: Memory> Handle<M> {
     /// The least number of looks at an undecided transaction: random, so that two transactions that
     /// abort each other get out of step.
     fn looks(&self, id: TransactionId) -> u64 {
-        self.random(id) % (self.grace + 1)
+        self.random(id).random_range(0..=self.grace)
     }
 
     /// The random part of the lock wait for an insistent transaction, for the same reason.
-    #[expect(clippy::cast_possible_truncation, reason = "any bits will do")]
     fn spread(&self, id: TransactionId) -> u32 {
-        self.random(id) as u32 % INSISTENT_LOCK_WAITS
+        self.random(id).random_range(0..INSISTENT_LOCK_WAITS)
     }
 
-    fn random(&self, id: TransactionId) -> u64 {
+    fn random(&self, id: TransactionId) -> SmallRng {
         let seed = id.owner ^ u64::from(id.slot) << 32 ^ id.number ^ self.grace << 48;
-        // The finalizer of SplitMix64.
-        let mut word = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        word = (word ^ word >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        word ^ word >> 31
+        SmallRng::seed_from_u64(seed)
     }
 
     /// Follows a lock that a search found to the entry that it stands for, which is then in the

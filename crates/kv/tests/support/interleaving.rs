@@ -20,12 +20,6 @@ impl Drop for Replay {
     }
 }
 
-/// The next number of a test's own random stream.
-pub fn random(seed: &mut u64) -> u64 {
-    *seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-    *seed >> 33
-}
-
 /// The seeds to run: `count` or `RACKPOOL_SEEDS` of them, or only the one in `RACKPOOL_SEED`.
 pub fn seeds(count: u64) -> Range<u64> {
     let number = |name| std::env::var(name).ok().and_then(|number| number.parse().ok());

@@ -4,6 +4,8 @@ use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 
+use rackpool_sync::SplitMix64;
+
 /// What happens to one client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fate {
@@ -51,7 +53,7 @@ pub struct Scheduler {
 
 #[derive(Debug)]
 struct State {
-    random: u64,
+    random: SplitMix64,
     /// Switches clients in one of this number of steps.
     calm: u64,
     /// Gives no answer to one of this number of compare-and-swaps; 0: answers all.
@@ -71,16 +73,9 @@ pub fn me() -> Option<usize> {
 }
 
 impl State {
-    fn next_random(&mut self) -> u64 {
-        self.random ^= self.random << 13;
-        self.random ^= self.random >> 7;
-        self.random ^= self.random << 17;
-        self.random.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 16
-    }
-
     /// The client that continues after a step of `me`.
     fn choose(&mut self, me: usize) -> usize {
-        if self.clients[me].1 == Status::Ready && !self.next_random().is_multiple_of(self.calm) {
+        if self.clients[me].1 == Status::Ready && !self.random.draw().is_multiple_of(self.calm) {
             return me;
         }
         if self.clients.iter().all(|client| client.1 != Status::Ready) {
@@ -92,21 +87,22 @@ impl State {
         }
         let ready: Vec<usize> =
             (0..self.clients.len()).filter(|at| self.clients[*at].1 == Status::Ready).collect();
-        if ready.is_empty() { me } else { ready[self.next_random() as usize % ready.len()] }
+        if ready.is_empty() { me } else { ready[self.random.draw() as usize % ready.len()] }
     }
 }
 
 impl Scheduler {
     pub fn new(seed: u64, fates: &[Fate]) -> Self {
         let mut state = State {
-            random: seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1,
+            // Not the sequence that a test draws from the same seed.
+            random: SplitMix64::new(!seed),
             calm: 1,
             faults: 0,
             clock: 0,
             current: 0,
             clients: fates.iter().map(|fate| (*fate, Status::Ready, 0)).collect(),
         };
-        state.calm = [2, 8, 32, 128][state.next_random() as usize % 4];
+        state.calm = [2, 8, 32, 128][state.random.draw() as usize % 4];
         Self { state: Mutex::new(state), turns: fates.iter().map(|_| Condvar::new()).collect() }
     }
 
@@ -198,9 +194,9 @@ impl Scheduler {
             state = self.wait_turn(me, state);
         }
         let faults = state.faults;
-        if faults == 0 || !state.next_random().is_multiple_of(faults) {
+        if faults == 0 || !state.random.draw().is_multiple_of(faults) {
             Fault::None
-        } else if state.next_random().is_multiple_of(2) {
+        } else if state.random.draw().is_multiple_of(2) {
             Fault::Applied
         } else {
             Fault::Unapplied

@@ -6,8 +6,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use rackpool_fabric::conformance::fault::{FaultFabric, Faults};
 use rackpool_fabric::conformance::{Factory, Hardware, Node};
-use rackpool_fabric::fault::{FaultFabric, Faults};
 use rackpool_fabric::{
     DisconnectReason, EndpointId, Event, Fabric, MemoryRegion, Operation, RegionId, RemoteRegion,
     Transfer,

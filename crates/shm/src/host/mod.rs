@@ -20,33 +20,32 @@ pub use nodes::NumaNode;
 /// The kernel's files: those of this computer, or of a folder that a test has written.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HostFiles {
-    sys: PathBuf,
-    proc: PathBuf,
+    root: PathBuf,
 }
 
 impl HostFiles {
     /// The files of this computer.
     #[must_use]
     pub fn here() -> Self {
-        Self::at("/sys", "/proc")
+        Self::at("/")
     }
 
-    /// The files below these two folders.
+    /// The files in `sys` and `proc` below the folder `root`.
     #[must_use]
-    pub fn at(sys: impl Into<PathBuf>, proc: impl Into<PathBuf>) -> Self {
-        Self { sys: sys.into(), proc: proc.into() }
+    pub fn at(root: impl Into<PathBuf>) -> Self {
+        Self { root: root.into() }
     }
 
     /// A path below `/sys`.
     #[must_use]
     pub fn sys(&self, path: impl AsRef<Path>) -> PathBuf {
-        self.sys.join(path)
+        self.root.join("sys").join(path)
     }
 
     /// A path below `/proc`.
     #[must_use]
     pub fn proc(&self, path: impl AsRef<Path>) -> PathBuf {
-        self.proc.join(path)
+        self.root.join("proc").join(path)
     }
 
     /// The contents of a file below `/sys`, trimmed; `None` if it cannot be read.
@@ -135,13 +134,8 @@ pub(crate) mod tests {
 
     /// A computer with these files below `/sys` and `/proc`.
     pub(crate) fn fixture(files: &[(&str, &str)]) -> (tempfile::TempDir, HostFiles) {
-        let folder = tempfile::tempdir().unwrap();
-        for (path, text) in files {
-            let path = folder.path().join(path);
-            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
-            std::fs::write(path, text).unwrap();
-        }
-        let machine = HostFiles::at(folder.path().join("sys"), folder.path().join("proc"));
+        let folder = rackpool_testing::folder_of(files);
+        let machine = HostFiles::at(folder.path());
         (folder, machine)
     }
 

@@ -187,7 +187,7 @@ mod tests {
     use std::os::unix::fs::symlink;
 
     use rackpool_model::RackId;
-    use rackpool_skip::skipped;
+    use rackpool_testing::skipped;
 
     use super::*;
     use crate::directory::RackDirectory;

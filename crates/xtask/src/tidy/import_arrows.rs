@@ -10,7 +10,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("proto", &["wire", "model"]),
     ("sync", &[]),
     // For tests of any crate.
-    ("skip", &[]),
+    ("testing", &[]),
     ("shm", &["sync", "model"]),
     ("ring", &["shm", "sync"]),
     ("fabric", &["sync", "model"]),
@@ -34,7 +34,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("admin", &["access", "model", "output", "shm", "wire"]),
     // It measures memory of the kinds that `shm` makes.
     ("doctor", &["access", "model", "output", "shm", "sync"]),
-    ("ycsb", &["admin", "client", "kv", "model", "output", "trace"]),
+    ("ycsb", &["admin", "client", "kv", "model", "output", "sync", "trace"]),
     ("report", &["model", "output", "ycsb"]),
     (
         "cli",
@@ -43,7 +43,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "config", "output", "ring", "shm", "sync", "trace", "wire", "model",
         ],
     ),
-    ("sim", &["proto", "model", "wire"]),
+    ("sim", &["proto", "sync", "model", "wire"]),
     // They show what a program outside the workspace can do.
     ("examples", &["client", "kv", "model"]),
 ];

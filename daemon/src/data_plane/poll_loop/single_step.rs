@@ -1,4 +1,4 @@
-//! Runs the data plane one step at a time, with the caller's clock. For fuzz targets.
+//! Runs the data plane one step at a time, with the caller's clock. For tests.
 
 use std::time::Instant;
 

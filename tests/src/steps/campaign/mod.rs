@@ -22,7 +22,7 @@ use crate::census::{self, Census};
 use crate::client::{TestClient, program};
 use crate::pool::{PAGE, TestPool};
 use crate::steps::fill;
-use crate::wait::TIMEOUT;
+use rackpool_testing::wait::TIMEOUT;
 
 pub use batch::{Killed, Prepared};
 pub use finding::Finding;

@@ -8,6 +8,7 @@ use std::time::Instant;
 
 use rackpool_client::{AccessError, GlobalAddr, Pool};
 use rackpool_kv::Table;
+use rackpool_testing::wait::try_wait_until;
 
 use super::account::{Account, doubtful};
 use super::batch::Killed;
@@ -15,7 +16,6 @@ use super::finding::Finding;
 use super::{ENTRY, RUN, Scene};
 use crate::census;
 use crate::contents;
-use crate::pool::wait_or_last;
 use crate::program::step::TOMBSTONE;
 use crate::program::store::number_of;
 use crate::steps::autopsy::Body;
@@ -116,7 +116,7 @@ impl Scene {
 
     fn wait_for_newcomers(&self) -> Option<Finding> {
         let gone = || self.before.newcomers_are_gone(&self.ground.pool);
-        (!wait_or_last(self.timeout, gone)).then_some(Finding::Overdue)
+        (!try_wait_until(self.timeout, gone)).then_some(Finding::Overdue)
     }
 
     /// Has the workers check their objects and pause; returns the objects.
@@ -184,7 +184,7 @@ impl Scene {
         let mut findings: Vec<_> = self.wait_for_newcomers().into_iter().collect();
         let counted: u64 = census::objects(&self.ground.pool).values().sum();
         let mut said = 0;
-        let is_equal = wait_or_last(self.timeout, || {
+        let is_equal = try_wait_until(self.timeout, || {
             said = self.ground.pool.allocated().iter().sum();
             said == counted
         });

@@ -9,7 +9,7 @@ use rackpool_client::{AccessError, AllocError, DaemonError, FreeError, GlobalAdd
 
 use crate::contents;
 use crate::pool::{PAGE, TestPool};
-use crate::wait::{TIMEOUT, wait_until};
+use rackpool_testing::wait::{TIMEOUT, wait_until};
 
 /// Request, rack of the client, and rack of the daemon that is killed meanwhile. Rack 1 is full:
 /// its clients get objects from rack 0.

@@ -17,7 +17,7 @@ use crate::census::{self, Census};
 use crate::client::{TestClient, program};
 use crate::contents;
 use crate::pool::TestPool;
-use crate::wait::{TIMEOUT, wait_for, wait_until};
+use rackpool_testing::wait::{TIMEOUT, try_wait_until, wait_for, wait_until};
 
 /// The most instructions of a request that are executed one by one.
 const LONGEST: usize = 30_000;
@@ -257,7 +257,7 @@ impl Scene {
         wait_until(what, TIMEOUT, gone);
         // Objects that an unavailable rack must free may still be on their way.
         let as_before = || census::objects(&self.pool) == self.before.objects;
-        if !crate::pool::wait_or_last(TIMEOUT, as_before) {
+        if !try_wait_until(TIMEOUT, as_before) {
             let found = census::objects(&self.pool);
             let more = found.keys().filter(|addr| !self.before.objects.contains_key(addr));
             let more: Vec<_> = more.collect();

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::process::Command;
 
-use rackpool_skip::skipped;
+use rackpool_testing::skipped;
 
 use super::table::{constants, functions, slots, structs};
 

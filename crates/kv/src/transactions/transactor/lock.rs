@@ -2,6 +2,9 @@
 
 use std::time::Instant;
 
+use rand::rngs::SmallRng;
+use rand::{Rng, SeedableRng};
+
 use crate::error::KvError;
 use crate::handle::Handle;
 use crate::locks::id::{TransactionId, TransactionOutcome};
@@ -40,10 +43,7 @@ impl<M: Memory> Transactor<M> {
     /// abort each other get out of step.
     fn looks(&self) -> u64 {
         let seed = self.owner ^ u64::from(self.slot) << 32 ^ self.number;
-        // The finalizer of SplitMix64.
-        let mut word = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        word = (word ^ word >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        (word ^ word >> 31) % (self.grace + 1)
+        SmallRng::seed_from_u64(seed).random_range(0..=self.grace)
     }
 
     fn unlock_found(&mut self, key: &[u8], found: &[u8]) -> Result<(), KvError<M::Error>> {

@@ -33,3 +33,8 @@ pub fn try_wait_for<T>(timeout: Duration, mut look: impl FnMut() -> Option<T>) -
 pub fn wait_until(what: &str, timeout: Duration, mut condition: impl FnMut() -> bool) {
     wait_for(what, timeout, || condition().then_some(()));
 }
+
+/// As [`wait_until`], but returns false after `timeout`.
+pub fn try_wait_until(timeout: Duration, mut condition: impl FnMut() -> bool) -> bool {
+    try_wait_for(timeout, || condition().then_some(())).is_some()
+}

@@ -1,14 +1,13 @@
 //! Captures log lines, for tests that expect one.
 
 use std::fmt::Debug;
-use std::sync::{Mutex, Once, PoisonError};
-use std::time::{Duration, Instant};
+use std::sync::{Mutex, MutexGuard, Once, PoisonError};
 
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Metadata, Subscriber};
 
-const TIMEOUT: Duration = Duration::from_secs(30);
+use crate::wait::{TIMEOUT, try_wait_until};
 
 static LINES: Mutex<Vec<String>> = Mutex::new(Vec::new());
 
@@ -22,18 +21,15 @@ pub fn listen() {
 }
 
 /// Waits until a line with all these parts was logged. Other tests of the process log too.
+#[track_caller]
 pub fn wait_for(parts: &[&str]) {
     let fits = |line: &String| parts.iter().all(|part| line.contains(part));
-    let start = Instant::now();
-    loop {
-        let lines = LINES.lock().unwrap_or_else(PoisonError::into_inner);
-        if lines.iter().any(fits) {
-            return;
-        }
-        assert!(start.elapsed() < TIMEOUT, "no line has {parts:?}: {lines:#?}");
-        drop(lines);
-        std::thread::sleep(Duration::from_millis(10));
-    }
+    let was_logged = try_wait_until(TIMEOUT, || lines().iter().any(fits));
+    assert!(was_logged, "no line has {parts:?}: {:#?}", lines());
+}
+
+fn lines() -> MutexGuard<'static, Vec<String>> {
+    LINES.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 struct Lines;
@@ -59,7 +55,7 @@ struct Message;
 impl Visit for Message {
     fn record_debug(&mut self, field: &Field, value: &dyn Debug) {
         if field.name() == "message" {
-            LINES.lock().unwrap_or_else(PoisonError::into_inner).push(format!("{value:?}"));
+            lines().push(format!("{value:?}"));
         }
     }
 }

@@ -89,7 +89,7 @@ impl Memory {
         let number = FOLDERS.fetch_add(1, Ordering::Relaxed);
         // Rack memory lies on a memory file system.
         let folder = std::path::Path::new("/dev/shm");
-        let dir = folder.join(format!("rackpool-fuzz-{}-{number}", std::process::id()));
+        let dir = folder.join(format!("rackpool-test-{}-{number}", std::process::id()));
         let page_size = PlaneUnderTest::page_size().bytes();
         let rack = Arc::new(Rack::open(&Options {
             release_free_after_s: None,

@@ -9,7 +9,9 @@ use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::held::Held;
+use rackpool_sync::SplitMix64;
+
+use super::held::Held;
 use crate::{
     DeviceCounters, DisconnectReason, EndpointId, Event, Fabric, FabricError, MemoryRegion,
     RegionId, Unsent, WorkRequest,
@@ -33,7 +35,7 @@ pub struct Faults {
 pub struct FaultFabric<F> {
     inner: F,
     faults: Faults,
-    random: u64,
+    random: SplitMix64,
     steps: u64,
     held: Held,
     /// Endpoints that this side has cut. Their events report `PeerGone`.
@@ -47,7 +49,7 @@ impl<F: Fabric> FaultFabric<F> {
         Self {
             inner,
             faults,
-            random: faults.seed,
+            random: SplitMix64::new(faults.seed),
             steps: 0,
             held: Held::new(),
             cut: BTreeSet::new(),
@@ -73,10 +75,7 @@ impl<F: Fabric> FaultFabric<F> {
 
     /// A pseudo-random delay from zero to the longest delay.
     fn delay(&mut self) -> Duration {
-        self.random = self.random.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mixed = (self.random ^ (self.random >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        let part = u32::try_from(mixed >> 32).unwrap_or(0);
+        let part = u32::try_from(self.random.draw() >> 32).unwrap_or(0);
         self.faults.longest_delay.mul_f64(f64::from(part) / f64::from(u32::MAX))
     }
 

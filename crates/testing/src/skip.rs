@@ -1,5 +1,4 @@
 //! How a test reports that it can't run here: the tests of all crates use the same words.
-#![forbid(unsafe_code)]
 
 use std::fs::OpenOptions;
 use std::io::Write;
@@ -12,7 +11,7 @@ pub const VARIABLE: &str = "RACKPOOL_SKIPPED";
 /// that `cargo x ci` counts it.
 ///
 /// ```no_run
-/// rackpool_skip::skipped("there is no RDMA port");
+/// rackpool_testing::skipped("there is no RDMA port");
 /// ```
 pub fn skipped(reason: &str) {
     let line = format!("\nSKIPPED, nothing was tested: {reason}\n");

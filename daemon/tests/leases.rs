@@ -12,7 +12,7 @@ mod written;
 
 use std::time::Duration;
 
-use rackpool_daemon::fuzzing::PlaneUnderTest;
+use rackpool_daemon::testing::PlaneUnderTest;
 use rackpool_fabric::{DisconnectReason, EndpointId, FabricError};
 use rackpool_model::{
     Access, ClientId, Epoch, FrameId, GlobalAddr, Incarnation, MemoryId, PageEvent, PageId,

@@ -10,7 +10,7 @@ use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::held::Held;
+use super::held::Held;
 use crate::{
     DeviceCounters, EndpointId, Event, Fabric, FabricError, MemoryRegion, Operation, RegionId,
     Unsent, WorkRequest,

@@ -1,0 +1,19 @@
+//! What tests of several crates share. No program imports it.
+//!
+//! | module | holds |
+//! |---|---|
+//! | [`files`] | a temporary folder of given files |
+//! | [`log`] | the lines that this process logs |
+//! | [`skip`] | reports a test that cannot run on this machine |
+//! | [`wait`] | waiting for conditions, with deadlines |
+//!
+//! Random numbers with a seed are `rackpool_sync::SplitMix64`, which programs use too.
+#![forbid(unsafe_code)]
+
+pub mod files;
+pub mod log;
+pub mod skip;
+pub mod wait;
+
+pub use files::folder_of;
+pub use skip::skipped;
