@@ -360,7 +360,6 @@ fn data_plane(
         swap: rules.swaps,
     })?;
     let adopted = adopt_clients(rack, &mut plane)?;
-    plane.finish_served()?;
     plane.resume_exchanges()?;
     Ok(StartedPlane { plane, waker, adopted })
 }
@@ -386,7 +385,7 @@ fn adopt_clients(rack: &Rack, plane: &mut DataPlane) -> anyhow::Result<Adopted> 
         adopted.last = adopted.last.max(client.0);
         match open_client(rack, client, &entry.path()) {
             Ok(file) => {
-                plane.adopt(client, Arc::new(file))?;
+                plane.adopt(client, Arc::new(file));
                 adopted.orphans.insert(client);
             }
             // A daemon was killed while it created the file. Nothing was recorded in the file yet.

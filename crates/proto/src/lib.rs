@@ -11,9 +11,10 @@
 //! | [`directory`] | which rack is the home of a page |
 //! | [`membership`] | which racks are alive |
 //! | [`metadata`] | the metadata server: both of these, and named addresses |
+//! | [`exchange`] | objects that racks allocate in and return to each other, exactly once |
 //! | [`heat`] | hotness of pages in a rack |
 //! | [`lease`] | location leases: which racks may access a page one-sided |
-//! | [`rack`] | everything a rack decides: owns the machines of leases, sharing and swaps |
+//! | [`rack`] | everything a rack decides: owns the machines of exchanges, leases, sharing and swaps |
 //! | [`share`] | read-only replicas of shared pages |
 //! | [`swap`] | page swaps between two racks |
 //! | [`planted_bugs`] | bugs that the simulator's tests plant |
@@ -23,6 +24,7 @@
 extern crate alloc;
 
 pub mod directory;
+pub mod exchange;
 pub mod heat;
 pub mod lease;
 pub mod membership;

@@ -167,6 +167,32 @@ pub enum Bug {
     /// The metadata server grants leases at its start and counts them from before it could be
     /// reached.
     ForgetRestartLease,
+    /// A rack sends the request of an exchange before it stores the record.
+    SendBeforeRecord,
+    /// A rack removes objects from where they are recorded before the record of their exchange has
+    /// them.
+    StrikeBeforeRecord,
+    /// A rack sends the request of an exchange before it removes the objects from where they were
+    /// recorded.
+    SendBeforeStrike,
+    /// A restarted rack leaves the objects of an exchange in the outbox too.
+    LeaveInTheOutbox,
+    /// A restarted rack forgets the objects of an exchange that it has received.
+    ForgetReceived,
+    /// A rack forgets the objects that another rack did not take back.
+    DropMoved,
+    /// A rack frees an object in a page that moves.
+    FreeInMovingPage,
+    /// A rack executes a repeated request again.
+    ExecuteRepeated,
+    /// A rack executes a request that is older than its record.
+    IgnoreSequence,
+    /// A rack allocates an object for another rack before the record names it.
+    AllocateBeforeRecord,
+    /// A restarted rack answers from its record with an object that was not allocated.
+    KeepUnallocated,
+    /// A rack rewrites the record of a served exchange while it says that it is valid.
+    RewriteValidRecord,
 }
 
 /// Selects the planted bugs of a machine.

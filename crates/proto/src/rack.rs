@@ -8,6 +8,7 @@
 mod access;
 mod dirty_lines;
 mod event;
+mod exchanges;
 mod forwarding;
 mod locations;
 mod memory;
@@ -22,6 +23,7 @@ use rackpool_model::{Access, FrameWord, HeatRules, HeatRulesError, Incarnation, 
 use rackpool_wire::swap::SwapId;
 
 use crate::Time;
+use crate::exchange::{ExchangeIdentity, ExchangeRules, Exchanges};
 use crate::heat::{Heats, READS_A_WRITE};
 use crate::lease::{
     HomeEvent, Lease, LeaseHolder, LeaseHome, LeaseId, LeaseRules, TimedLease, Users,
@@ -54,6 +56,8 @@ pub struct RackRules {
     pub heat: HeatRules,
     /// Of dirty lines.
     pub lines: LineRules,
+    /// Of exchanges of objects.
+    pub exchange: ExchangeRules,
     /// The time between the return of the last lease of a vacated frame and the heavy barrier that
     /// precedes the scan for this rack's readers. A barrier interrupts each core that runs a
     /// client, and right after a move these clients ask the daemon where the page is.
@@ -70,6 +74,8 @@ pub struct RackPast<'a> {
     pub restarted: bool,
     /// The records of swaps.
     pub records: &'a [[u64; RECORD_WORDS]; RECORDS],
+    /// The rack and its memory.
+    pub own: ExchangeIdentity,
 }
 
 /// The machine of a rack.
@@ -87,6 +93,7 @@ pub struct RackMachine<B = Sound> {
     holder: LeaseHolder<B>,
     shares: ShareHome<B>,
     copies: Copies<B>,
+    exchanges: Exchanges<B>,
     heats: Heats,
     locations: Locations,
     quiesces: Quiesces,
@@ -102,11 +109,12 @@ pub struct RackMachine<B = Sound> {
 }
 
 /// An event in the queue.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 enum Queued {
     Rack(RackEvent),
     Swap(PeerEvent),
     Shares(ShareEvent),
+    ContinueAllocation,
 }
 
 /// The purpose of a lease request.
@@ -134,7 +142,7 @@ impl<B: Bugs> RackMachine<B> {
         pages: usize,
         bugs: B,
     ) -> Result<Self, HeatRulesError> {
-        let RackPast { first, restarted, records } = *past;
+        let RackPast { first, restarted, records, own } = *past;
         let RackRules { swap, lease, share, heat, .. } = rules;
         let leases_end = now.after(lease.good_at_home().saturating_add(lease.flight));
         Ok(Self {
@@ -145,6 +153,7 @@ impl<B: Bugs> RackMachine<B> {
             holder: LeaseHolder::new(now, lease, first, bugs),
             shares: ShareHome::restore(now, share, SharingId(first), shared, bugs),
             copies: Copies::new(now, share, CopyId(first), bugs),
+            exchanges: Exchanges::new(rules.exchange, own, bugs),
             heats: Heats::with_room(heat, pages)?,
             locations: Locations::default(),
             quiesces: Quiesces::default(),
@@ -169,12 +178,16 @@ impl<B: Bugs> RackMachine<B> {
             if let Some(action) = self.actions.pop_front() {
                 if let RackAction::StoreWord(frame, word) = action {
                     self.dirty.word_stored(frame, word);
+                    self.exchanges.page_changed(word.page());
                 }
                 return Some(action);
             }
             if let Some(event) = self.queue.pop_front() {
                 self.step(now, memory, event);
-            } else if !self.look_at_quiesces(now, memory) && !self.relieve(now, memory) {
+            } else if !self.look_at_quiesces(now, memory)
+                && !self.relieve(now, memory)
+                && !self.look_at_exchanges(now, memory)
+            {
                 if core::mem::take(&mut self.is_due_stale) {
                     self.due = self.next_deadline();
                 }
@@ -189,6 +202,7 @@ impl<B: Bugs> RackMachine<B> {
             self.home.deadline(),
             self.shares.deadline(),
             self.copies.deadline(),
+            self.exchanges.deadline(),
         ];
         machines.into_iter().flatten().min()
     }

@@ -7,10 +7,13 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use rackpool_model::{
-    Access, Epoch, FrameId, FrameWord, HeatRules, Occupants, PageEvent, PageId, PageState,
-    PageWord, RackId,
+    Access, ClientId, Epoch, FrameId, FrameWord, GlobalAddr, HeatRules, MemoryId, Occupants,
+    PageEvent, PageId, PageSize, PageState, PageWord, RackId,
 };
 use rackpool_proto::Time;
+use rackpool_proto::exchange::{
+    Caller, ClientThread, ExchangeIdentity, ExchangeRules, ObjectMemory,
+};
 use rackpool_proto::lease::{
     EndpointToken, GrantedLease, Lease, LeaseId, LeaseKind, LeaseRules, Revocation, Users,
 };
@@ -30,6 +33,12 @@ const OVER: EndpointToken = EndpointToken(5);
 const OTHER: RackId = RackId(2);
 const LINES: LineRules = LineRules { in_page: 64, forwarded: 8, sent: 16 };
 const BARRIER_DELAY: Duration = Duration::from_millis(1);
+const EXCHANGE: ExchangeRules = ExchangeRules {
+    page_size: PageSize::DEFAULT,
+    timeout: Duration::from_secs(1),
+    defer: Duration::from_millis(250),
+    again: Duration::from_millis(20),
+};
 
 fn at(ms: u64) -> Time {
     Time::ZERO.after(Duration::from_millis(ms))
@@ -61,6 +70,34 @@ impl PageWords for Memory {
     }
     fn is_arriving(&self, page: PageId) -> bool {
         self.find(page).is_some_and(|found| found.word.state() == Some(PageState::Arriving))
+    }
+}
+
+/// A memory without objects and clients.
+impl ObjectMemory for Memory {
+    fn is_allocated(&self, _: GlobalAddr) -> bool {
+        false
+    }
+    fn may_free(&self, _: GlobalAddr, _: Option<ClientId>) -> bool {
+        false
+    }
+    fn candidate(&self, _: u64) -> Option<GlobalAddr> {
+        None
+    }
+    fn free_frames(&self) -> u32 {
+        0
+    }
+    fn takes(&self, _: Caller) -> bool {
+        false
+    }
+    fn holds(&self, _: ClientThread, _: GlobalAddr) -> bool {
+        false
+    }
+    fn held(&self) -> impl Iterator<Item = (ClientThread, GlobalAddr)> {
+        std::iter::empty()
+    }
+    fn birth_home(&self, _: PageId) -> Option<RackId> {
+        None
     }
 }
 
@@ -105,10 +142,12 @@ impl Rack {
             shares: true,
             heat: HeatRules::DEFAULT,
             lines: LINES,
+            exchange: EXCHANGE,
             barrier_delay: BARRIER_DELAY,
         };
         let records = [[0; RECORD_WORDS]; RECORDS];
-        let past = RackPast { first: 1 << 32, restarted, records: &records };
+        let own = ExchangeIdentity { rack: RackId(1), memory: MemoryId(1) };
+        let past = RackPast { first: 1 << 32, restarted, records: &records, own };
         let machine = RackMachine::restore(Time::ZERO, rules, &past, [], 0, Sound).unwrap();
         Self { machine, memory: Memory::new() }
     }
@@ -193,8 +232,8 @@ fn a_rack_with_new_memory_does_not_say_that_it_has_quiesced_what_its_last_memory
     let quiesced = Between { swap: SwapId(9), message: SwapMessage::Quiesced };
     let answer = RackAction::TellRack(OTHER, quiesced);
     let mut rack = Rack::new(false);
-    assert_eq!(rack.step(at(100), asked), []);
-    assert_eq!(rack.step(at(10_000), asked), [answer]);
+    assert_eq!(rack.step(at(100), asked.clone()), []);
+    assert_eq!(rack.step(at(10_000), asked.clone()), [answer.clone()]);
     assert_eq!(Rack::new(true).step(at(100), asked), [answer], "its leases are accounted for");
 }
 
@@ -239,9 +278,9 @@ fn the_lease_for_a_replica_is_requested_once_in_a_retry() {
     rack.memory.words.remove(&FRAME);
     rack.machine.locations_mut().note_home(PAGE, OTHER);
     let request = RackAction::RequestLease { page: PAGE, home: OTHER, replica: true };
-    assert_eq!(rack.step(at(10), RackEvent::ReplicaWanted(PAGE)), [request]);
+    assert_eq!(rack.step(at(10), RackEvent::ReplicaWanted(PAGE)), [request.clone()]);
     let read = RackEvent::OperationEnded { page: PAGE, endpoint: OVER, access: Access::Read };
-    assert_eq!(rack.step(at(11), read), []);
+    assert_eq!(rack.step(at(11), read.clone()), []);
     assert_eq!(rack.step(at(12), read), [request]);
 }
 

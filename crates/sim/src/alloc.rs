@@ -6,6 +6,7 @@ use rackpool_model::{FrameWord, PageEvent, PageId, PageState};
 use rackpool_proto::planted_bugs::Bugs;
 use rackpool_proto::rack::RackEvent;
 
+use crate::objects::Objects;
 use crate::rules::RACKS;
 use crate::world::World;
 
@@ -51,6 +52,7 @@ impl<B: Bugs> World<B> {
         let live = word.apply(PageEvent::Allocated).ok()?;
         self.check_not_borrowed(rack, frame);
         self.racks[rack].memory.frame(frame).bytes.fill(0);
+        self.racks[rack].memory.frame(frame).objects = Objects::default();
         self.history.begin_life(word.page());
         self.store(rack, frame, live);
         Some(word.page())

@@ -87,6 +87,7 @@ impl<B: Bugs> World<B> {
             && self.server.promises.all_alive()
             && self.clients.iter().all(Client::is_idle)
             && (0..RACKS).all(|rack| self.under_way(rack) == Some([0; 4]))
+            && self.object_unrest().is_none()
     }
 
     /// Describes what is not at rest.
@@ -112,6 +113,7 @@ impl<B: Bugs> World<B> {
                 )),
             }
         }
+        unrest.extend(self.object_unrest());
         unrest.join("; ")
     }
 

@@ -440,6 +440,7 @@ impl<B: Bugs> World<B> {
         }
         self.clients[client].cache.clear();
         self.clients[client].copies.clear();
+        self.crash_object_client(client);
         self.go_idle(client);
     }
 }

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use rackpool_model::{FrameId, PageEvent, PageId};
 use rackpool_proto::Time;
+use rackpool_proto::exchange::ExchangeIdentity;
 use rackpool_proto::planted_bugs::{Bug, Bugs};
 use rackpool_proto::rack::{RackAction, RackEvent, RackMachine, RackPast, RackRecord};
 use rackpool_proto::swap::{RECORD_WORDS, RECORDS, SwapEvent};
@@ -12,6 +13,8 @@ use rackpool_wire::swap::{SwapId, SwapMessage};
 
 use crate::memory::{Memory, View};
 use crate::message::{Message, Node, Wish};
+use crate::objects::ExchangeShell;
+use crate::promises::memory_id;
 use crate::requests::{Lookup, Pending};
 use crate::rules::{LOOKUP_TIMEOUT, MICRO, MILLI, RACK, WORDS};
 use crate::world::{World, rack_id};
@@ -31,12 +34,14 @@ pub(crate) struct Daemon<B> {
     pub(crate) lookups: Vec<Lookup>,
     /// Records that the machine has reported as damaged.
     pub(crate) reported: [bool; RECORDS],
+    pub(crate) exchange: ExchangeShell,
 }
 
 impl<B: Bugs> Daemon<B> {
-    pub(crate) fn new(now: Time, life: u64, memory: &Memory, bugs: B) -> Self {
+    pub(crate) fn new(now: Time, rack: usize, life: u64, memory: &Memory, bugs: B) -> Self {
         let (records, restarted) = (&memory.records, life > 1);
-        let past = RackPast { first: life << 32, restarted, records };
+        let own = ExchangeIdentity { rack: rack_id(rack), memory: memory_id(rack) };
+        let past = RackPast { first: life << 32, restarted, records, own };
         let machine = RackMachine::restore(now, RACK, &past, memory.all(), 0, bugs);
         Self {
             machine: machine.expect("the rules of the simulator can be meant"),
@@ -46,6 +51,7 @@ impl<B: Bugs> Daemon<B> {
             lease_prefetches: BTreeMap::new(),
             lookups: Vec::new(),
             reported: [false; RECORDS],
+            exchange: ExchangeShell::default(),
         }
     }
 }
@@ -69,8 +75,9 @@ impl<B: Bugs> World<B> {
         loop {
             let node = &mut self.racks[rack];
             let Some(daemon) = &mut node.daemon else { return };
-            let view = View { memory: &node.memory, borrowed: &daemon.borrowed };
-            let Some(action) = daemon.machine.poll(now, &view) else { break };
+            let Daemon { borrowed, exchange, machine, .. } = daemon;
+            let view = View { memory: &node.memory, borrowed, exchange };
+            let Some(action) = machine.poll(now, &view) else { break };
             if !self.burns(rack) {
                 return;
             }
@@ -136,6 +143,7 @@ impl<B: Bugs> World<B> {
             }
             RackAction::HideReplica(ours) => self.racks[rack].memory.shown(ours).copy = None,
             RackAction::Record(record) => self.record(rack, record),
+            RackAction::Exchange(action) => self.exchange(rack, action),
         }
     }
 
@@ -198,7 +206,7 @@ impl<B: Bugs> World<B> {
     }
 
     /// Counts an action. Returns false if the daemon dies before it.
-    fn burns(&mut self, rack: usize) -> bool {
+    pub(crate) fn burns(&mut self, rack: usize) -> bool {
         match &mut self.racks[rack].fuse {
             Some(0) => {
                 self.crash_rack(rack);
@@ -225,7 +233,8 @@ impl<B: Bugs> World<B> {
     pub(crate) fn wake_rack(&mut self, rack: usize) {
         let node = &self.racks[rack];
         let Some(daemon) = &node.daemon else { return };
-        let view = View { memory: &node.memory, borrowed: &daemon.borrowed };
+        let Daemon { borrowed, exchange, .. } = daemon;
+        let view = View { memory: &node.memory, borrowed, exchange };
         let looks = daemon.machine.has_quiesced(&view).then_some(self.now + 100 * MICRO);
         let asks = daemon.calls.iter().filter_map(Pending::asks_again).min();
         let deadline = daemon.machine.deadline();
@@ -312,6 +321,7 @@ impl<B: Bugs> World<B> {
                 self.send(rack, from, Message::AtomicDone { call, found });
             }
             Message::AtomicDone { call, found } => self.atomic_done(rack, call, found),
+            Message::Exchange(parcel) => self.parcel_received(rack, from, parcel),
         }
     }
 }

@@ -9,6 +9,7 @@ use rackpool_wire::swap::SwapId;
 use crate::client::Answer;
 use crate::history::Kind;
 use crate::message::{Call, Node};
+use crate::objects::Objects;
 use crate::rules::{FLIGHT, MICRO, MILLI, WORDS};
 use crate::world::{Event, World};
 
@@ -138,6 +139,12 @@ impl<B: Bugs> World<B> {
                     let wait = self.flight();
                     return self.after(wait, Event::Land { id, part: part + 1 });
                 }
+                // Header and bitmap travel with the page, marks do not.
+                let objects = Objects {
+                    marks: Objects::default().marks,
+                    ..self.racks[target].memory.frame(theirs).objects
+                };
+                self.racks[poster].memory.frame(ours).objects = objects;
                 Some(0)
             }
         };

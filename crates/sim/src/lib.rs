@@ -19,6 +19,7 @@ mod history;
 mod link;
 mod memory;
 mod message;
+mod objects;
 mod promises;
 mod queue;
 mod requests;
@@ -68,6 +69,10 @@ pub struct Seen {
     pub expired: u64,
     /// Answers about named addresses.
     pub named: u64,
+    /// Objects that clients have allocated.
+    pub allocated: u64,
+    /// Freed objects.
+    pub returned: u64,
 }
 
 impl AddAssign for Seen {
@@ -88,6 +93,8 @@ impl AddAssign for Seen {
         self.dirty_logged += other.dirty_logged;
         self.expired += other.expired;
         self.named += other.named;
+        self.allocated += other.allocated;
+        self.returned += other.returned;
     }
 }
 
@@ -96,14 +103,15 @@ impl fmt::Display for Seen {
         let Self { trace, events, acknowledged, indeterminate, moved, .. } = self;
         let Self { given_up, crashes, fenced, damaged, freed, copies, .. } = self;
         let Self { forwarded, dirty_logged, .. } = self;
-        let Self { expired, named, .. } = self;
+        let Self { expired, named, allocated, returned, .. } = self;
         write!(
             f,
             "{events} events, {acknowledged} operations acknowledged, {indeterminate} \
              indeterminate, {moved} swaps committed, given up {given_up} times, {crashes} crashes, \
              {fenced} endpoints fenced, {damaged} records damaged, {freed} pages freed, \
              {copies} reads of copies, {forwarded} forwarded and {dirty_logged} dirty_logged writes, {expired} memberships \
-             expired, {named} answers about names, trace {trace:016x}"
+             expired, {named} answers about names, \
+             {allocated} objects allocated and {returned} freed, trace {trace:016x}"
         )
     }
 }

@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 
 use rackpool_model::{Incarnation, PageId, PageRange, PageSize, PageState, StorePosition};
+use rackpool_proto::exchange::PageHome;
 use rackpool_proto::planted_bugs::Bugs;
 use rackpool_proto::rack::RackEvent;
 use rackpool_wire::metadata::{MetadataReply, MetadataRequest, RackAnnouncement, Refusal};
@@ -209,14 +210,16 @@ impl<B: Bugs> World<B> {
     }
 
     /// Asks for a page's home. A heartbeat is sent before, so its answer arrives first.
-    pub(crate) fn ask_home(&mut self, rack: usize, page: PageId) {
+    /// Returns false if the metadata server is away.
+    pub(crate) fn ask_home(&mut self, rack: usize, page: PageId) -> bool {
         let Some(ServerLink { stage: Stage::Serving(connection), .. }) = self.racks[rack].link
         else {
-            return;
+            return false;
         };
         self.beat(rack, connection);
         let question = Some(Question::Home(page));
         self.ask_over(rack, connection, MetadataRequest::Locate { page }, question);
+        true
     }
 
     /// Sends a client's request about a name.
@@ -249,6 +252,7 @@ impl<B: Bugs> World<B> {
             return match (question, reply) {
                 (Question::Home(page), MetadataReply::Located { home, .. }) => {
                     self.learn_home(rack, page, Some(usize::from(home.0)));
+                    self.object_page_located(rack, page, PageHome::Rack(home));
                 }
                 // The page's rack has not joined yet; the client's request is repeated.
                 (Question::Home(_), _) => {}
@@ -292,7 +296,9 @@ impl<B: Bugs> World<B> {
         link.stage = Stage::Serving(connection);
         let waiting = std::mem::take(&mut link.waiting);
         if had.is_none() {
+            let files = std::mem::take(&mut self.racks[rack].memory.files);
             self.racks[rack].memory = Memory::new(pages.first);
+            self.racks[rack].memory.files = files;
             self.start_daemon(rack);
         }
         for message in waiting {

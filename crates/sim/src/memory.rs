@@ -1,20 +1,26 @@
 //! The memory of a rack, which survives its daemon.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
-use rackpool_model::{FrameId, FrameWord, Occupants, PageId, PageState, PageWord, StorePosition};
+use rackpool_model::{
+    ClientId, FrameId, FrameWord, GlobalAddr, Occupants, PageId, PageState, PageWord, RackId,
+    StorePosition,
+};
 use rackpool_proto::Time;
+use rackpool_proto::exchange::{Caller, ClientThread, ObjectMemory, PeerRecord};
 use rackpool_proto::rack::{PageWords, RackMemory};
 use rackpool_proto::share::CopyId;
 use rackpool_proto::swap::{RECORD_WORDS, RECORDS};
 
-use crate::rules::{CLIENTS, FRAMES, USED, WORDS};
+use crate::objects::{ExchangeShell, OBJECTS, ObjectFile, Objects, object_addr, object_at};
+use crate::rules::{CLIENTS, FRAMES, RACKS, USED, WORDS};
 
 /// A frame: its page word and its contents.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Frame {
     pub(crate) word: PageWord,
     pub(crate) bytes: [u64; WORDS],
+    pub(crate) objects: Objects,
 }
 
 /// The content of a client's access slot.
@@ -54,6 +60,10 @@ pub(crate) struct Memory {
     pub(crate) shown: Vec<Shown>,
     /// The last commit of the metadata server that the rack has acted on.
     pub(crate) seen: Option<StorePosition>,
+    /// The records of exchanges with each rack.
+    pub(crate) peers: [PeerRecord; RACKS],
+    /// The files of clients.
+    pub(crate) files: BTreeMap<ClientId, ObjectFile>,
 }
 
 impl Memory {
@@ -69,7 +79,11 @@ impl Memory {
             let live = free.apply(rackpool_model::PageEvent::Allocated);
             if frame < USED { live.unwrap_or(free) } else { free }
         };
-        let frames = (0..FRAMES).map(|frame| Frame { word: word(frame), bytes: [0; WORDS] });
+        let frames = (0..FRAMES).map(|frame| Frame {
+            word: word(frame),
+            bytes: [0; WORDS],
+            objects: Objects { is_slab: frame < USED, ..Objects::default() },
+        });
         Self {
             frames: frames.collect(),
             records: [[0; RECORD_WORDS]; RECORDS],
@@ -78,6 +92,8 @@ impl Memory {
             noted: std::array::from_fn(|_| Vec::new()),
             noted_last: [None; CLIENTS],
             seen: None,
+            peers: std::array::from_fn(|_| PeerRecord::default()),
+            files: BTreeMap::new(),
             shown: vec![Shown { copy: None, until: Time::ZERO }; FRAMES as usize],
         }
     }
@@ -154,6 +170,7 @@ pub(crate) struct View<'a> {
     pub(crate) memory: &'a Memory,
     /// Free frames that hold or receive a replica.
     pub(crate) borrowed: &'a BTreeSet<FrameId>,
+    pub(crate) exchange: &'a ExchangeShell,
 }
 
 impl View<'_> {
@@ -233,5 +250,71 @@ impl RackMemory for View<'_> {
             Occupants::Writers => usage != Use::Read,
             Occupants::Everyone => true,
         })
+    }
+}
+
+impl Memory {
+    /// Returns the objects of the page's frame and the object's index, if the page can be read.
+    fn objects_of(&self, addr: GlobalAddr) -> Option<(Objects, usize)> {
+        let (page, index) = object_at(addr)?;
+        let found = self.find(page).filter(|found| found.word.is_readable())?;
+        Some((self.frames[found.frame.0 as usize].objects, index))
+    }
+
+    /// Returns a free object of a live page.
+    pub(crate) fn candidate(&self) -> Option<GlobalAddr> {
+        let live = |one: &&Frame| one.objects.is_slab && one.word.state() == Some(PageState::Live);
+        self.frames.iter().filter(live).find_map(|one| {
+            let index = (0..OBJECTS).find(|index| !one.objects.used[*index])?;
+            object_addr(one.word.page(), index)
+        })
+    }
+}
+
+impl ObjectMemory for View<'_> {
+    fn is_allocated(&self, addr: GlobalAddr) -> bool {
+        self.memory.objects_of(addr).is_some_and(|(objects, index)| objects.used[index])
+    }
+
+    fn may_free(&self, addr: GlobalAddr, client: Option<ClientId>) -> bool {
+        self.memory.objects_of(addr).is_some_and(|(objects, index)| {
+            let mark = objects.marks[index];
+            objects.used[index] && mark.is_none_or(|holder| Some(holder) == client)
+        })
+    }
+
+    fn candidate(&self, _: u64) -> Option<GlobalAddr> {
+        self.memory.candidate()
+    }
+
+    fn free_frames(&self) -> u32 {
+        u32::try_from(self.free().count()).unwrap_or(u32::MAX)
+    }
+
+    fn takes(&self, caller: Caller) -> bool {
+        let file = self.memory.files.get(&caller.client);
+        let open = self.exchange.calls.get(&caller.client);
+        let waits = open.is_some_and(|open| open.call == caller.call);
+        waits && file.is_some_and(|file| file.inbox.is_empty())
+    }
+
+    fn holds(&self, owner: ClientThread, addr: GlobalAddr) -> bool {
+        let file = self.memory.files.get(&owner.client);
+        file.is_some_and(|file| {
+            let is_gone = self.exchange.gone.contains(&owner.client);
+            file.outbox.contains(&addr) || is_gone && file.held().any(|held| held == addr)
+        })
+    }
+
+    fn held(&self) -> impl Iterator<Item = (ClientThread, GlobalAddr)> {
+        self.memory.files.iter().flat_map(|(client, file)| {
+            let owner = ClientThread { client: *client, thread: 0 };
+            file.held().map(move |addr| (owner, addr))
+        })
+    }
+
+    /// The simulator's racks ask the metadata server.
+    fn birth_home(&self, _: PageId) -> Option<RackId> {
+        None
     }
 }

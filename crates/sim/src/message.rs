@@ -47,6 +47,8 @@ pub(crate) enum Message {
         word: usize,
         kind: Kind,
     },
+    /// A request of an exchange of objects, or its answer.
+    Exchange(u64),
     /// `None`: not executed, since the page can't be written here.
     AtomicDone {
         call: Call,

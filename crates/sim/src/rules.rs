@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use rackpool_model::HeatRules;
+use rackpool_model::{HeatRules, PageSize};
+use rackpool_proto::exchange::ExchangeRules;
 use rackpool_proto::lease::LeaseRules;
 use rackpool_proto::rack::{LineRules, RackRules};
 use rackpool_proto::share::ShareRules;
@@ -52,7 +53,11 @@ pub(crate) const RACK: RackRules = RackRules {
     heat: HEAT,
     lines: LINES,
     barrier_delay: ms(1),
+    exchange: EXCHANGE,
 };
+
+const EXCHANGE: ExchangeRules =
+    ExchangeRules { page_size: PageSize::DEFAULT, timeout: ms(150), defer: ms(37), again: ms(8) };
 
 /// A line is a word. The limit of forwarded writes is reached now and then.
 const LINES: LineRules = LineRules { in_page: 2, forwarded: 2, sent: WORDS };

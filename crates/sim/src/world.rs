@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::hash::{Hash, Hasher};
 
-use rackpool_model::{PageId, PageRange, RackId};
+use rackpool_model::{ClientId, PageId, PageRange, RackId};
 use rackpool_proto::Time;
 use rackpool_proto::planted_bugs::{Bug, Bugs};
 
@@ -17,6 +17,7 @@ use crate::history::History;
 use crate::link::ServerLink;
 use crate::memory::Memory;
 use crate::message::{Call, Message, Node};
+use crate::objects::ObjectWorld;
 use crate::queue::Queue;
 use crate::rng::{Rng, mix};
 use crate::rules::{CALM, CLIENTS, MICRO, MOST_EVENTS, RACKS, SKEW_PPM, STORM};
@@ -38,6 +39,10 @@ pub(crate) enum Event {
     FromServer { rack: Option<usize>, connection: usize },
     LinkDue { rack: usize, life: u64, turn: u64 },
     Persisted { life: u64, batch: u64, fails: bool },
+    ObjectStep { client: usize, turn: u64 },
+    ObjectCall { rack: usize, life: u64, client: usize, id: u32, call: u32 },
+    ObjectsGone { rack: usize, life: u64, id: u32 },
+    ExchangeLost { rack: usize, life: u64, to: usize, attempt: u64 },
     ServerEnds { life: u64 },
     Restart(Node),
     Fault,
@@ -87,6 +92,7 @@ pub(crate) struct World<B> {
     pub(crate) next_one_sided: u64,
     pub(crate) weather: Weather,
     pub(crate) history: History,
+    pub(crate) objects: ObjectWorld,
     /// Pages that clients have allocated and not freed.
     pub(crate) allocated: Vec<PageId>,
     /// Where each page was last readable: rack, frame, epoch.
@@ -140,6 +146,8 @@ impl<B: Bugs> World<B> {
         let racks = racks.collect();
         let server = ServerNode::new(Clock::new(&mut rng));
         let weather = Weather::new(&mut rng);
+        // The other worlds run as they would without objects.
+        let objects = ObjectWorld::new(seed, seed % 2 == 1 && weather.scribbled.is_none());
         Self {
             bugs,
             rng,
@@ -153,6 +161,7 @@ impl<B: Bugs> World<B> {
             next_one_sided: 0,
             weather,
             history: History::default(),
+            objects,
             allocated: Vec::new(),
             lived: BTreeMap::new(),
             written: BTreeMap::new(),
@@ -183,6 +192,9 @@ impl<B: Bugs> World<B> {
             self.next_step(client, client as u64 * MICRO);
         }
         self.after(0, Event::Fault);
+        if self.objects.on {
+            self.begin_objects();
+        }
         self.run_until(STORM, |_| false)?;
         self.clear_up();
         self.rest("after the faults have healed")?;
@@ -191,6 +203,7 @@ impl<B: Bugs> World<B> {
         self.move_one_page()?;
         self.rest("after one more swap")?;
         self.check_frames()?;
+        self.check_objects()?;
         self.check_damage()?;
         self.check_membership()?;
         self.history.check()
@@ -247,6 +260,14 @@ impl<B: Bugs> World<B> {
                 self.endpoint_ended(rack, life, endpoint);
             }
             Event::Persisted { life, batch, fails } => self.persisted(life, batch, fails),
+            Event::ObjectStep { client, turn } => self.object_step(client, turn),
+            Event::ObjectCall { rack, life, client, id, call } => {
+                self.object_called(rack, life, client, ClientId(id), call);
+            }
+            Event::ObjectsGone { rack, life, id } => self.objects_gone(rack, life, id),
+            Event::ExchangeLost { rack, life, to, attempt } => {
+                self.exchange_lost(rack, life, to, attempt);
+            }
             Event::ServerEnds { life } => self.end_server(life),
             Event::Restart(node) => self.start(node),
             Event::Fault => self.fault(),
@@ -315,7 +336,8 @@ impl<B: Bugs> World<B> {
         if !self.bugs.has(Bug::TrustCopiesOverARestart) {
             node.memory.hide_all();
         }
-        node.daemon = Some(Daemon::new(now, node.life, &node.memory, self.bugs));
+        node.daemon = Some(Daemon::new(now, rack, node.life, &node.memory, self.bugs));
+        self.restart_objects(rack);
         self.rack_woke(rack, self.racks[rack].life);
         self.resume_freeing(rack);
     }
@@ -336,9 +358,14 @@ impl Event {
             | Self::FromServer { rack: Some(rack), .. }
             | Self::LinkDue { rack, .. }
             | Self::Asked { rack, .. }
+            | Self::ObjectCall { rack, .. }
+            | Self::ObjectsGone { rack, .. }
+            | Self::ExchangeLost { rack, .. }
             | Self::EndpointEnded { rack, .. } => Some(Node::Rack(*rack)),
             Self::ToServer { .. } | Self::Persisted { .. } => Some(Node::Server),
-            Self::FromServer { rack: None, .. } | Self::Step { .. } => None,
+            Self::FromServer { rack: None, .. } | Self::Step { .. } | Self::ObjectStep { .. } => {
+                None
+            }
             Self::Land { .. } | Self::Ended { .. } => None,
             Self::Restart(_) | Self::ServerEnds { .. } | Self::Fault => None,
         }

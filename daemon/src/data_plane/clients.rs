@@ -7,7 +7,8 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use rackpool_fabric::{EndpointId, RegionId};
-use rackpool_model::{ClientId, GlobalAddr};
+use rackpool_model::GlobalAddr;
+pub(crate) use rackpool_proto::exchange::{Caller, ClientThread};
 use rackpool_ring::call::{Answer, CallCell};
 use rackpool_ring::client_file::{CELLS_PER_THREAD, ClientFile, ThreadSlot};
 use rackpool_ring::objects;
@@ -19,29 +20,6 @@ use rackpool_wire::rack::RackAnswer;
 use crate::client_host::ClientHost;
 use by_id::ById;
 
-/// A thread of a client.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct ClientThread {
-    pub(crate) client: ClientId,
-    pub(crate) thread: u16,
-}
-
-/// A call: the call cell of a client's thread that waits for an answer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Caller {
-    pub(crate) client: ClientId,
-    pub(crate) thread: u16,
-    pub(crate) cell: u8,
-    pub(crate) call: u32,
-}
-
-impl Caller {
-    /// Returns the thread that made the call.
-    pub(crate) const fn client_thread(self) -> ClientThread {
-        ClientThread { client: self.client, thread: self.thread }
-    }
-}
-
 /// One client.
 #[derive(Debug)]
 pub(crate) struct Client {
@@ -51,7 +29,7 @@ pub(crate) struct Client {
     pub(crate) doorbell: Option<OwnedFd>,
     /// Set when the client has gone; its objects are being reclaimed.
     pub(crate) gone: bool,
-    /// Number of exchanges with other racks that return its objects.
+    /// Number of reservations that are being resolved, plus 1 while the client is being reclaimed.
     pub(crate) returning: usize,
     /// The latest batch of each thread.
     pub(crate) batches: BTreeMap<u16, Batch>,

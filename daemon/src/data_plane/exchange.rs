@@ -1,177 +1,194 @@
-//! Exactly-once transfer of objects between racks, although either daemon may die at any time.
-//!
-//! Both sides keep a record of the last exchange in their metadata. The requester writes its record
-//! before it sends the request, and repeats the request until it is answered. The server writes its
-//! record before it changes anything, and answers a repeated request from the record. There is at
-//! most one exchange at a time from one rack to another.
+//! The shell of the exchange of objects between racks, which `rackpool_proto::exchange` decides:
+//! executes its actions on the slab, the records, the clients' files and the fabric, and chooses
+//! the rack in which a client's objects are allocated.
 
-mod asked;
-mod moved_pages;
-mod served;
-mod unknown_home;
+mod memory;
+mod records;
 
-use std::collections::{BTreeMap, VecDeque};
-use std::time::Instant;
+use std::collections::BTreeMap;
 
-use rackpool_model::{GlobalAddr, RackId};
+use rackpool_model::{GlobalAddr, MAX_RACKS, RackId};
+use rackpool_proto::exchange::{
+    CallResult, ClientThread, ExchangeAction, ExchangeEvent, Obstacle, PageHome,
+};
+use rackpool_proto::rack::RackEvent;
+use rackpool_rrpc::RequestId;
+use rackpool_shm::marks::ObjectHolder;
 use rackpool_shm::metadata::PageUse;
+use rackpool_sync::atomic::Ordering;
+use rackpool_wire::peer::PeerRequest;
 use rackpool_wire::rack::RackAnswer;
 
-use super::DataPlane;
-use super::clients::{Caller, ClientThread};
+use super::clients::{Caller, strike};
+use super::peers::Purpose;
+use super::{ControlNotification, DataPlane, Located};
 
-/// The purpose of an exchange.
-#[derive(Clone, Debug)]
-pub(super) enum Job {
-    /// Allocates objects for a client of this rack.
-    Allocate {
-        /// The waiting caller. `None` once it was told that no answer came: the objects are then
-        /// returned.
-        caller: Option<Caller>,
-        bytes: u64,
-        count: u64,
-        /// Racks that were asked before and had no memory.
-        tried: Vec<Tried>,
-    },
-    /// Returns objects to their home.
-    Free {
-        /// The client and thread whose outbox holds the objects until the record holds them.
-        owner: Option<ClientThread>,
-        release: Option<u64>,
-        addrs: Vec<GlobalAddr>,
-    },
+/// An allocation for a client, in other racks.
+#[derive(Debug)]
+struct Refill {
+    caller: Caller,
+    bytes: u64,
+    count: u64,
+    /// Racks that were asked and had no memory.
+    tried: Vec<Tried>,
 }
 
 /// A rack that was asked for memory without success.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Tried {
+struct Tried {
     rack: RackId,
     /// The number of free frames in its answer; `None` if it did not answer.
     free_frames: Option<u32>,
 }
 
-#[derive(Debug)]
-struct Active {
-    job: Job,
-    deadline: Instant,
-}
-
-#[derive(Debug, Default)]
-struct Line {
-    active: Option<Active>,
-    /// Objects that the other rack did not take back because their pages have moved.
-    moved: Option<moved_pages::MovedObjects>,
-    waiting: VecDeque<Job>,
-}
-
-impl Line {
-    /// Returns true if the record of the exchange holds nothing.
-    const fn is_idle(&self) -> bool {
-        self.active.is_none() && self.moved.is_none()
-    }
-
-    /// Returns true if the callers that wait for the exchange have waited long enough.
-    fn is_overdue(&self, now: Instant) -> bool {
-        let active = self.active.as_ref().map(|active| active.deadline);
-        let moved = self.moved.as_ref().map(moved_pages::MovedObjects::deadline);
-        active.or(moved).is_some_and(|deadline| now >= deadline)
-    }
-}
-
-/// A client's request to free objects, a part of which other racks execute.
-#[derive(Debug)]
-struct Release {
-    caller: Caller,
-    refused: u64,
-    jobs: usize,
-    /// The answer if some of the objects stay in the outbox.
-    away: Option<RackAnswer>,
-}
-
 /// The exchanges with all racks.
 #[derive(Debug, Default)]
 pub(super) struct Exchanges {
-    lines: BTreeMap<RackId, Line>,
-    homeless: unknown_home::Homeless,
-    releases: BTreeMap<u64, Release>,
-    next_release: u64,
-}
-
-impl Exchanges {
-    pub(super) fn has_deadlines(&self) -> bool {
-        self.lines.values().any(|line| !line.is_idle()) || self.homeless.has_deadlines()
-    }
-
-    /// Begins a request to free, of which `refused` objects were not in use. Returns its id.
-    pub(super) fn open_release(&mut self, caller: Caller, refused: u64) -> u64 {
-        self.next_release += 1;
-        self.releases.insert(self.next_release, Release { caller, refused, jobs: 0, away: None });
-        self.next_release
-    }
-
-    /// Adds a job to a request to free.
-    pub(super) fn count_job(&mut self, release: Option<u64>) {
-        if let Some(release) = release.and_then(|id| self.releases.get_mut(&id)) {
-            release.jobs += 1;
-        }
-    }
-
-    /// Counts objects of the request that were not in use.
-    pub(super) fn refuse(&mut self, release: Option<u64>, refused: u64) {
-        if let Some(release) = release.and_then(|id| self.releases.get_mut(&id)) {
-            release.refused += refused;
-        }
-    }
+    refills: Vec<Refill>,
+    /// Unanswered requests of other racks.
+    asks: BTreeMap<u64, RequestId>,
+    last_ask: u64,
 }
 
 impl DataPlane {
-    /// Answers a request to free once all of its jobs are done.
-    pub(super) fn close_release_if_done(&mut self, id: u64) {
-        if self.exchanges.releases.get(&id).is_some_and(|release| release.jobs == 0)
-            && let Some(Release { caller, refused, away, .. }) = self.exchanges.releases.remove(&id)
-        {
-            self.clients.finish(caller, away.unwrap_or(RackAnswer::Done(refused)));
-        }
+    /// Passes an event to the machine, which handles it with the next events.
+    pub(super) fn tell_exchange(&mut self, event: ExchangeEvent) {
+        self.machine.handle(RackEvent::Exchange(event));
     }
 
-    /// Ends a client's job that was not begun: its objects stay in the outbox.
-    fn job_dropped(&mut self, owner: Option<ClientThread>, release: Option<u64>, away: RackAnswer) {
-        if let Some(release) = release.and_then(|id| self.exchanges.releases.get_mut(&id)) {
-            release.away = Some(away);
-        }
-        self.job_ended(owner, release, 0);
+    /// Continues the exchanges of an earlier daemon. Must be called before anything is served,
+    /// after all client files were adopted.
+    pub(crate) fn resume_exchanges(&mut self) -> anyhow::Result<()> {
+        let metadata = &self.rack.metadata;
+        let racks = (0..MAX_RACKS).map(RackId);
+        let records = racks.map(|rack| Ok((rack, records::load(metadata.peer(rack)?))));
+        let records = records.collect::<anyhow::Result<Vec<_>>>()?;
+        self.tell_exchange(ExchangeEvent::Restarted(records));
+        self.run_machine()
     }
 
-    /// Ends a job of which `refused` objects were not in use.
-    fn job_ended(&mut self, owner: Option<ClientThread>, release: Option<u64>, refused: u64) {
-        if let Some(ClientThread { client: id, .. }) = owner {
-            if let Some(client) = self.clients.all.get_mut(id) {
-                client.returning = client.returning.saturating_sub(1);
+    /// Passes a request of another rack to the machine.
+    pub(super) fn serve_exchange(&mut self, ask: RequestId, request: PeerRequest) {
+        self.exchanges.last_ask += 1;
+        let number = self.exchanges.last_ask;
+        self.exchanges.asks.insert(number, ask);
+        self.tell_exchange(ExchangeEvent::Requested(number, request));
+    }
+
+    /// Forgets the requests of other racks that can't be answered any more.
+    pub(super) fn forget_exchanges(&mut self, are_meant: impl Fn(RequestId) -> bool) {
+        self.exchanges.asks.retain(|_, ask| !are_meant(*ask));
+    }
+
+    /// Passes on where the metadata server has found a page.
+    pub(super) fn exchange_page_located(&mut self, page: rackpool_model::PageId, home: Located) {
+        let home = match home {
+            Located::Home(home) => {
+                self.meet(home);
+                PageHome::Rack(home)
             }
-            self.forget_if_returned(id);
-        }
-        self.job_done(release, refused);
+            Located::NoSuchPage | Located::Lost => PageHome::Nowhere,
+            Located::Unreachable => PageHome::Unreachable,
+        };
+        self.tell_exchange(ExchangeEvent::Located(page, home));
     }
 
-    fn job_done(&mut self, release: Option<u64>, refused: u64) {
-        self.exchanges.refuse(release, refused);
-        if let Some(id) = release {
-            if let Some(release) = self.exchanges.releases.get_mut(&id) {
-                release.jobs = release.jobs.saturating_sub(1);
+    pub(super) fn execute_exchange(&mut self, action: ExchangeAction) -> anyhow::Result<()> {
+        match action {
+            ExchangeAction::StoreAsked(rack, record) => {
+                records::store_asked(&self.rack.metadata.peer(rack)?.asked, &record);
             }
-            self.close_release_if_done(id);
+            ExchangeAction::StoreServed(rack, record) => {
+                records::store_served(&self.rack.metadata.peer(rack)?.served, &record);
+            }
+            ExchangeAction::Request(rack, request) => {
+                self.meet(rack);
+                // The deadline begins when the request is sent.
+                self.ask(rack, request, Purpose::Exchange, self.now())?;
+            }
+            ExchangeAction::Answer(ask, reply) => {
+                if let Some(ask) = self.exchanges.asks.remove(&ask) {
+                    self.reply(ask, &reply)?;
+                }
+            }
+            ExchangeAction::Allocate { addr, bytes } => {
+                if let Some(candidate) = self.slab.peek(bytes)?.filter(|found| found.addr == addr) {
+                    self.slab.commit(candidate, None)?;
+                }
+            }
+            ExchangeAction::Free { addr, client } => {
+                let holder = client.map_or(ObjectHolder::DAEMON, ObjectHolder::of);
+                if self.slab.free(addr, holder)?.is_err() {
+                    tracing::debug!("{addr} was not in use when it was freed");
+                }
+            }
+            ExchangeAction::FillInbox(caller, addrs) => {
+                if let Some(slot) = self.clients.slot(caller.client_thread()) {
+                    for (cell, addr) in slot.inbox.iter().zip(addrs) {
+                        cell.store(addr.raw(), Ordering::Release);
+                    }
+                }
+            }
+            ExchangeAction::Strike(owner, addrs) => {
+                if let Some(slot) = self.clients.slot(owner) {
+                    strike(slot, |addr| addrs.contains(&addr));
+                }
+            }
+            ExchangeAction::StrikeEverywhere(addrs) => {
+                for slot in self.clients.all.values().flat_map(|client| client.threads()) {
+                    strike(slot, |addr| addrs.contains(&addr));
+                }
+            }
+            ExchangeAction::Locate(page) => self.notify(ControlNotification::Locate(page)),
+            ExchangeAction::Finish(caller, result) => {
+                self.exchanges.refills.retain(|refill| refill.caller != caller);
+                let own = self.rack.geometry.rack;
+                self.clients.finish(
+                    caller,
+                    match result {
+                        CallResult::Allocated(count) | CallResult::Freed(count) => {
+                            RackAnswer::Done(count)
+                        }
+                        CallResult::Kept(Obstacle::PageBusy) => RackAnswer::PageBusy(own),
+                        CallResult::Kept(Obstacle::RackUnavailable(rack)) => {
+                            RackAnswer::RackUnavailable(rack)
+                        }
+                        CallResult::Kept(Obstacle::MetadataUnreachable) => {
+                            RackAnswer::MetadataUnreachable
+                        }
+                        CallResult::Invalid => RackAnswer::Invalid,
+                    },
+                );
+            }
+            ExchangeAction::NotAllocated(caller, rack, free_frames) => {
+                let mut refills = self.exchanges.refills.iter();
+                if let Some(index) = refills.position(|refill| refill.caller == caller) {
+                    let mut refill = self.exchanges.refills.swap_remove(index);
+                    refill.tried.push(Tried { rack, free_frames });
+                    self.ask_next_rack(refill);
+                }
+            }
+            ExchangeAction::Returned(client) => self.forget_if_returned(client),
+            // The machine handles it itself.
+            ExchangeAction::NeedPage(_) => {}
         }
+        Ok(())
     }
 
-    /// Allocates in another rack: the untried rack with the most free frames.
-    pub(super) fn refill_elsewhere(
-        &mut self,
-        caller: Caller,
-        bytes: u64,
-        count: u64,
-        tried: Vec<Tried>,
-    ) -> anyhow::Result<()> {
+    /// Frees objects that the cells of a gone client hold.
+    pub(super) fn give_back(&mut self, owner: ClientThread, addrs: Vec<GlobalAddr>) {
+        self.tell_exchange(ExchangeEvent::Return { owner, caller: None, addrs, refused: 0 });
+    }
+
+    /// Allocates in another rack.
+    pub(super) fn refill_elsewhere(&mut self, caller: Caller, bytes: u64, count: u64) {
+        self.ask_next_rack(Refill { caller, bytes, count, tried: Vec::new() });
+    }
+
+    /// Asks the untried rack with the most free frames.
+    fn ask_next_rack(&mut self, refill: Refill) {
         let own = self.rack.geometry.rack;
+        let tried = &refill.tried;
         let next = self
             .members
             .iter()
@@ -179,15 +196,15 @@ impl DataPlane {
             .filter(|member| tried.iter().all(|tried| tried.rack != member.rack))
             .max_by_key(|member| (member.free_frames, std::cmp::Reverse(member.rack)))
             .map(|member| member.rack);
+        let Refill { caller, bytes, count, .. } = refill;
         match next {
             Some(rack) => {
-                let job = Job::Allocate { caller: Some(caller), bytes, count, tried };
-                self.begin_exchange(rack, job)
+                self.exchanges.refills.push(refill);
+                self.tell_exchange(ExchangeEvent::Allocate { caller, rack, bytes, count });
             }
             None => {
-                let answer = self.out_of_memory(&tried);
+                let answer = self.out_of_memory(&refill.tried);
                 self.clients.finish(caller, answer);
-                Ok(())
             }
         }
     }

@@ -81,14 +81,9 @@ impl DataPlane {
             PeerRequest::Allocate { .. } => {
                 return self.allocate_for(StarvedPeer { ask, request, since: self.now() });
             }
-            PeerRequest::Free { rack, memory, sequence, ref addrs } => {
-                match self.serve_free(rack, memory, sequence, addrs)? {
-                    Ok(reply) => reply,
-                    Err(page) => {
-                        self.wait_to_serve(page, ask, request, until);
-                        return Ok(());
-                    }
-                }
+            PeerRequest::Free { .. } => {
+                self.serve_exchange(ask, request);
+                return Ok(());
             }
             PeerRequest::Swap(between) => return self.serve_swap(ask, between),
             PeerRequest::Contents { .. } => return self.serve_contents(ask, &request),
@@ -120,21 +115,35 @@ impl DataPlane {
         self.wait_for_swap(page, Work::Serve(ask, request, until));
     }
 
-    /// Allocates for another rack, at once or when pages have left.
+    /// Allocates for another rack: at once, or when leaving or shared pages have made room.
     fn allocate_for(&mut self, starved: StarvedPeer) -> anyhow::Result<()> {
-        let PeerRequest::Allocate { rack, memory, sequence, bytes, count } = starved.request else {
+        let PeerRequest::Allocate { rack, memory, sequence, bytes, .. } = starved.request else {
             return Ok(());
         };
         // The other rack cuts this one off after a lease without an answer.
         let timeout = if self.slab.is_reserving() { self.lease / 4 } else { LEAVING_TIMEOUT };
         let at_last = self.now() > starved.since + timeout;
-        match self.serve_allocate(rack, memory, sequence, bytes, count, at_last)? {
-            Some(reply) => self.reply(starved.ask, &reply),
-            None => {
-                self.starved_peers.push(starved);
-                Ok(())
-            }
+        let is_served = self.machine.has_served(rack, memory, sequence);
+        if at_last || is_served || bytes == 0 || !self.may_make_room(bytes)? {
+            self.serve_exchange(starved.ask, starved.request);
+            return self.run_machine();
         }
+        self.starved_peers.push(starved);
+        Ok(())
+    }
+
+    /// Returns true if there is no room for an object, and waiting may make some.
+    fn may_make_room(&mut self, bytes: u64) -> anyhow::Result<bool> {
+        if self.slab.peek(bytes)?.is_none() {
+            self.drop_copies()?;
+        }
+        if self.slab.peek(bytes)?.is_some() {
+            return Ok(false);
+        }
+        self.slab.close_empty_pages()?;
+        let reserves = self.reserve_for(bytes);
+        let unshares = self.unshare_for(bytes);
+        Ok(reserves || unshares || self.slab.is_leaving() || self.is_copying())
     }
 
     /// Retries the allocations of other racks that wait for a leaving page.

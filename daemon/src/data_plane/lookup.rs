@@ -294,8 +294,7 @@ impl DataPlane {
             Located::Home(home) if home == own && self.swap_has_lost(page) => Located::Lost,
             home => home,
         };
-        self.homeless_located(page, home)?;
-        self.moved_located(page, home)?;
+        self.exchange_page_located(page, home);
         self.reservation_page_located(page, home)?;
         if let Located::Home(home) = home
             && home != own

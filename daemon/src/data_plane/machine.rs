@@ -4,8 +4,9 @@
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use rackpool_model::{FrameId, FrameWord, Occupants, PageId, PageWord};
+use rackpool_model::{FrameId, FrameWord, Occupants, PageId, PageSize, PageWord, RackId};
 use rackpool_proto::Time;
+use rackpool_proto::exchange::{ExchangeIdentity, ExchangeRules};
 use rackpool_proto::planted_bugs::Sound;
 use rackpool_proto::rack::{
     PageWords, RackAction, RackEvent, RackMachine, RackMemory, RackPast, RackRecord,
@@ -15,6 +16,7 @@ use rackpool_shm::access::is_quiesced;
 use rackpool_shm::metadata::RackMetadata;
 use rackpool_sync::atomic::fence;
 use rackpool_wire::history::PageHistoryEvent;
+use rackpool_wire::metadata::Member;
 
 use super::DataPlane;
 use super::clients::Clients;
@@ -29,9 +31,11 @@ pub(super) const BARRIER_DELAY: Duration = Duration::from_millis(1);
 const LOOK: u32 = 4096;
 
 /// The rack's memory at one point in time.
-struct View<'a> {
-    slab: &'a Slab,
-    clients: &'a Clients,
+pub(super) struct View<'a> {
+    pub(super) slab: &'a Slab,
+    pub(super) clients: &'a Clients,
+    pub(super) members: &'a [Member],
+    pub(super) own: RackId,
     /// Whether the bandwidth budget allows copies now.
     may_copy: bool,
     /// Whether this rack gives pages away.
@@ -107,6 +111,13 @@ impl RackMemory for View<'_> {
     }
 }
 
+/// Returns the rules of exchanges for a lease time.
+pub(super) fn exchange_rules(lease: Duration, page_size: PageSize) -> ExchangeRules {
+    // The other rack cuts this one off after a lease time without an answer.
+    let defer = lease / 4;
+    ExchangeRules { page_size, timeout: lease, defer, again: Duration::from_millis(20) }
+}
+
 /// Restores the machine from the rack's memory.
 pub(super) fn restore(
     rules: rackpool_proto::rack::RackRules,
@@ -115,13 +126,14 @@ pub(super) fn restore(
     metadata: &RackMetadata,
     slab: &Slab,
     pages: u32,
+    own: ExchangeIdentity,
 ) -> anyhow::Result<RackMachine> {
     let mut records = [[0; RECORD_WORDS]; RECORDS];
     for (into, record) in records.iter_mut().zip(metadata.swaps()?) {
         *into = std::array::from_fn(|word| record.words[word].load(Ordering::Acquire));
     }
     // The incarnation, in nanoseconds, grows faster than the numbers that the machine draws.
-    let past = RackPast { first: incarnation.0.max(1), restarted, records: &records };
+    let past = RackPast { first: incarnation.0.max(1), restarted, records: &records, own };
     let shared = slab.shared_pages();
     Ok(RackMachine::restore(Time::ZERO, rules, &past, shared, pages as usize, Sound)?)
 }
@@ -175,6 +187,8 @@ impl DataPlane {
             let view = View {
                 slab: &self.slab,
                 clients: &self.clients,
+                members: &self.members,
+                own: self.rack.geometry.rack,
                 may_copy: self.swaps.budget.has_any(now),
                 may_give: self.swaps.enabled,
                 cursor: self.swaps.cursor,
@@ -226,6 +240,7 @@ impl DataPlane {
                 self.publish_replica(now, page, ours, copy, until)?;
             }
             RackAction::HideReplica(ours) => self.hide_replica(now, ours)?,
+            RackAction::Exchange(action) => self.execute_exchange(action)?,
             RackAction::Record(RackRecord::Swap(event)) => self.report(&event)?,
             RackAction::Record(RackRecord::Shared(page)) => {
                 count(&self.metrics.sharing.begun);

@@ -31,6 +31,7 @@ use std::sync::mpsc::Receiver;
 use std::time::{Duration, Instant};
 
 use rackpool_fabric::{Event, Fabric, MemoryRegion, RemoteRegion};
+use rackpool_proto::exchange::ExchangeIdentity;
 use rackpool_proto::lease::LeaseRules;
 use rackpool_proto::rack::{RackMachine, RackRules};
 use rackpool_proto::share::ShareRules;
@@ -155,9 +156,13 @@ impl DataPlane {
             shares: parts.swap.share && parts.swap.enabled && share::shares_pages_of(metadata),
             heat: parts.swap.heat,
             lines: swap::line_rules(parts.rack.geometry.page_size),
+            exchange: machine::exchange_rules(lease, parts.rack.geometry.page_size),
             barrier_delay: machine::BARRIER_DELAY,
         };
-        let machine = machine::restore(rules, life, parts.restarted, metadata, &parts.slab, pages)?;
+        let own =
+            ExchangeIdentity { rack: parts.rack.geometry.rack, memory: parts.rack.geometry.memory };
+        let machine =
+            machine::restore(rules, life, parts.restarted, metadata, &parts.slab, pages, own)?;
         let swaps = Swaps::new(start, &parts.swap, frames);
         let sharing = Sharing::new(start, metadata, frames, parts.restarted)?;
         let mut rrpc = Rrpc::new(&mut *parts.fabric, parts.buffers, BUFFERS, bytes);

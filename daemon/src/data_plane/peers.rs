@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use rackpool_fabric::{DisconnectReason, EndpointId, FabricError};
 use rackpool_model::{ClientId, MAX_RACKS, PageId, RackId};
+use rackpool_proto::exchange::ExchangeEvent;
 use rackpool_proto::lease::{LeaseId, LeaseKind, Users};
 use rackpool_rrpc::{CallError, CallId, Failure, Overdue, RequestId, Thresholds};
 use rackpool_wire::metadata::Member;
@@ -317,7 +318,7 @@ impl DataPlane {
         }
         match call.purpose {
             Purpose::Lookup { page, .. } => return self.seek(page),
-            Purpose::Exchange => self.wait_for_peer(call),
+            Purpose::Exchange => self.tell_exchange(ExchangeEvent::Unanswered(call.rack)),
             Purpose::Operation(operation) => {
                 self.finish_operation(operation, RackAnswer::Indeterminate(call.rack));
             }
@@ -383,7 +384,10 @@ impl DataPlane {
                 self.lease_prefetched(swap, answer(page, question))
             }
             Purpose::Operation(operation) => self.operation_answered(operation, rack, reply),
-            Purpose::Exchange => self.exchange_answered(rack, reply),
+            Purpose::Exchange => {
+                self.tell_exchange(ExchangeEvent::Answered(rack, reply.clone()));
+                Ok(())
+            }
             Purpose::Revoke { page, lease, users } => match reply {
                 PeerReply::Returned => {
                     self.returned(page, endpoint, lease, users);
@@ -467,10 +471,5 @@ impl DataPlane {
         }
         self.members = members;
         self.drive_peers(self.now())
-    }
-
-    /// Returns when a new exchange's caller is told that no answer came.
-    pub(super) fn exchange_deadline(&self) -> Instant {
-        self.now() + self.lease
     }
 }

@@ -242,7 +242,6 @@ impl DataPlane {
             self.drive_peers(now)?;
             self.drive_searches(now)?;
             self.drive_reservations(now)?;
-            self.drive_exchanges(now)?;
         }
         Ok(())
     }
@@ -256,7 +255,6 @@ impl DataPlane {
             || !self.starved_peers.is_empty()
             || self.peers.has_deadlines()
             || self.rrpc.deadline().is_some()
-            || self.exchanges.has_deadlines()
             || self.reservations.has_deadlines()
             || self.swaps.has_deadlines()
             || self.sharing.has_deadlines()

@@ -2,7 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-use rackpool_model::{Access, ClientId, GlobalAddr, PageId, PageWord, SizeClass};
+use rackpool_model::{Access, ClientId, GlobalAddr, PageId, PageState, PageWord, SizeClass};
+use rackpool_proto::exchange::ExchangeEvent;
 use rackpool_ring::client_file::EXCHANGE;
 use rackpool_ring::magazines::capacity;
 use rackpool_ring::request::Request;
@@ -12,8 +13,7 @@ use rackpool_sync::atomic::Ordering;
 use rackpool_wire::rack::{RackAnswer, RackRequest};
 
 use super::DataPlane;
-use super::clients::{Caller, ClientThread, strike};
-use super::exchange::Job;
+use super::clients::Caller;
 use super::swap::Work;
 use super::transfers::Wanted;
 use crate::slab::LocalPage;
@@ -133,7 +133,8 @@ impl DataPlane {
             self.starved.push(Starved { caller, bytes, count, deadline, reserved });
             return Ok(());
         }
-        self.refill_elsewhere(caller, bytes, count, Vec::new())
+        self.refill_elsewhere(caller, bytes, count);
+        Ok(())
     }
 
     /// Fills the caller's inbox from this rack. Returns true if the call is settled: objects were
@@ -169,7 +170,10 @@ impl DataPlane {
                 let Some(candidate) = self.slab.peek(bytes)? else { break };
                 // Note first: see the module `slab`.
                 cell.store(candidate.addr.raw(), Ordering::Release);
-                self.slab.commit(candidate, holder)?;
+                if !self.slab.commit(candidate, holder)? {
+                    cell.store(0, Ordering::Release);
+                    break;
+                }
                 filled += 1;
             }
         }
@@ -199,7 +203,7 @@ impl DataPlane {
                 continue;
             }
             if now > deadline || quiet && !self.unshare_for(bytes) {
-                self.refill_elsewhere(caller, bytes, count, Vec::new())?;
+                self.refill_elsewhere(caller, bytes, count);
             } else {
                 self.starved.push(starved);
             }
@@ -207,103 +211,33 @@ impl DataPlane {
         Ok(())
     }
 
-    /// Frees the objects in the caller's outbox: those of this rack at once, the others by an
-    /// exchange with their home.
+    /// Frees the objects in the caller's outbox: those of pages that are here and live at once, the
+    /// others when their pages are at rest, or by an exchange with their home.
     fn release(&mut self, caller: Caller) -> anyhow::Result<()> {
-        self.release_rest(caller, 0)
-    }
-
-    /// Continues [`Self::release`], after `refused` objects were refused. Objects of moving pages
-    /// stay in the outbox until the swap has ended.
-    pub(super) fn release_rest(&mut self, caller: Caller, refused: u64) -> anyhow::Result<()> {
-        if !self.clients.is_waiting(caller) {
-            return Ok(());
-        }
         let Some(client) = self.client(caller) else { return Ok(()) };
         let file = std::sync::Arc::clone(&client.file);
         let Ok(slot) = file.thread(caller.thread) else { return Ok(()) };
         let page_size = self.rack.geometry.page_size;
-        let mut refused = refused;
-        let mut moving = None;
+        let mut refused = 0;
         let mut elsewhere: Vec<GlobalAddr> = Vec::new();
         for cell in &slot.outbox {
             let addr = GlobalAddr::from_raw(cell.load(Ordering::Relaxed));
+            let found = addr.page(page_size).and_then(|page| self.slab.lookup(page));
             if addr.is_null() {
-                continue;
-            }
-            let page = addr.page(page_size);
-            if let Some(page) = page.filter(|page| self.is_moving(*page)) {
-                moving = Some(page);
-            } else if page.is_some_and(|page| self.swap_has_lost(page)) {
-                refused += 1;
+            } else if found.is_some_and(|found| found.word.state() == Some(PageState::Live)) {
+                let holder = ObjectHolder::of(caller.client);
+                refused += u64::from(self.slab.free(addr, holder)?.is_err());
                 cell.store(0, Ordering::Release);
-            } else if page.is_some_and(|page| self.slab.lookup(page).is_some()) {
-                refused +=
-                    u64::from(self.slab.free(addr, ObjectHolder::of(caller.client))?.is_err());
-                cell.store(0, Ordering::Release);
-            } else {
+            } else if !elsewhere.contains(&addr) {
                 elsewhere.push(addr);
             }
-        }
-        if let Some(page) = moving {
-            self.wait_for_swap(page, Work::Release(caller, refused));
-            return Ok(());
         }
         if elsewhere.is_empty() {
             self.clients.finish(caller, RackAnswer::Done(refused));
             return Ok(());
         }
-        let release = self.exchanges.open_release(caller, refused);
-        self.free_elsewhere(caller.client, caller.thread, Some(release), &elsewhere)?;
-        self.close_release_if_done(release);
-        Ok(())
-    }
-
-    fn count_job(&mut self, client: ClientId, release: Option<u64>) {
-        self.exchanges.count_job(release);
-        if let Some(client) = self.clients.all.get_mut(client) {
-            client.returning += 1;
-        }
-    }
-
-    /// Returns objects to their homes. Invalid addresses are removed and counted as refused.
-    pub(super) fn free_elsewhere(
-        &mut self,
-        client: ClientId,
-        thread: u16,
-        release: Option<u64>,
-        addrs: &[GlobalAddr],
-    ) -> anyhow::Result<()> {
-        let page_size = self.rack.geometry.page_size;
-        let mut by_home = std::collections::BTreeMap::<_, Vec<GlobalAddr>>::new();
-        let mut by_page = std::collections::BTreeMap::<_, Vec<GlobalAddr>>::new();
-        let mut wrong = Vec::new();
-        for addr in addrs {
-            match addr.page(page_size).map(|page| (page, self.home_of(page))) {
-                Some((_, Some(home))) => by_home.entry(home).or_default().push(*addr),
-                Some((page, None)) => by_page.entry(page).or_default().push(*addr),
-                None => wrong.push(*addr),
-            }
-        }
-        if !wrong.is_empty() {
-            if let Some(slot) = self.clients.all.get(client).and_then(|c| c.thread(thread)) {
-                strike(slot, |addr| wrong.contains(&addr));
-            }
-            self.exchanges.refuse(release, wrong.len() as u64);
-        }
-        for (page, addrs) in by_page {
-            self.count_job(client, release);
-            self.find_home(page, ClientThread { client, thread }, release, addrs);
-        }
-        for (home, addrs) in by_home {
-            for addrs in addrs.chunks(rackpool_shm::metadata::PEER_BATCH) {
-                let addrs = addrs.to_vec();
-                self.count_job(client, release);
-                let owner = Some(ClientThread { client, thread });
-                let job = Job::Free { owner, release, addrs };
-                self.begin_exchange(home, job)?;
-            }
-        }
+        let (owner, caller) = (caller.client_thread(), Some(caller));
+        self.tell_exchange(ExchangeEvent::Return { owner, caller, addrs: elsewhere, refused });
         Ok(())
     }
 }

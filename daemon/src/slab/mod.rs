@@ -165,11 +165,6 @@ impl Slab {
         FrameId(page.0.wrapping_sub(self.table.first.0))
     }
 
-    /// Returns true if a page of this rack is not in the frame in which it was born.
-    pub(crate) fn has_moved(&self, page: PageId) -> bool {
-        self.table.elsewhere.contains_key(&page)
-    }
-
     /// Returns the number of frames that hold no page.
     pub(crate) fn free_frames(&self) -> u32 {
         u32::try_from(self.unborrowed_frames() + self.borrowed.len()).unwrap_or(u32::MAX)
@@ -182,7 +177,7 @@ impl Slab {
 
     /// Returns a free object of at least `bytes` bytes, or `None` when the rack has no room for it.
     /// The caller must note the object at its destination before it calls [`Self::commit`].
-    pub(crate) fn peek(&mut self, bytes: u64) -> Result<Option<Candidate>, SlabError> {
+    pub(crate) fn peek(&self, bytes: u64) -> Result<Option<Candidate>, SlabError> {
         match SizeClass::for_bytes(bytes, self.page_size) {
             Some(class) => self.peek_object(class),
             None => Ok(self.peek_run(bytes)),
@@ -190,23 +185,29 @@ impl Slab {
     }
 
     /// Marks the candidate as in use. `holder` has it until it hands it to a program; with `None` a
-    /// program has it.
+    /// program has it. Returns false if there is no memory for its page: the caller removes its
+    /// note.
     pub(crate) fn commit(
         &mut self,
         candidate: Candidate,
         holder: Option<ObjectHolder>,
-    ) -> Result<(), SlabError> {
+    ) -> Result<bool, SlabError> {
         match candidate.kind {
             CandidateKind::Object { frame, class, index } => {
+                let is_free = self.state(frame)? == Some(PageState::Free);
+                if is_free && !self.open_page(frame, class)? {
+                    return Ok(false);
+                }
                 if let Some(mark) = self.marks.of(frame, class, index)
                     && self.lives()
                 {
                     mark.set(holder);
                 }
-                self.commit_object(frame, class, index)
+                self.commit_object(frame, class, index)?;
             }
-            CandidateKind::Run { first, pages } => self.commit_run(first, pages),
+            CandidateKind::Run { first, pages } => self.commit_run(first, pages)?,
         }
+        Ok(true)
     }
 
     /// Returns true if the address is an object in use.

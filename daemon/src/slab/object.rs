@@ -1,38 +1,36 @@
 //! Objects of up to a page.
 
-use rackpool_model::{FrameId, PageEvent, SizeClass};
+use rackpool_model::{FrameId, PageEvent, PageId, SizeClass};
 use rackpool_shm::metadata::PageUse;
 use rackpool_sync::atomic::Ordering;
 
 use super::{Candidate, CandidateKind, Slab, SlabError};
 
 impl Slab {
-    pub(super) fn peek_object(&mut self, class: SizeClass) -> Result<Option<Candidate>, SlabError> {
-        loop {
-            let partial = &mut self.partial[usize::from(class.index())];
-            let Some(frame) = partial.last().copied() else {
-                if !self.open_page(class)? {
-                    return Ok(None);
-                }
-                continue;
-            };
-            if self.frames[Self::index(frame)].free_objects == 0 {
-                partial.pop();
-                self.frames[Self::index(frame)].listed = false;
-                continue;
+    /// Returns a free object of a page of this class, or the first object of a free page.
+    pub(super) fn peek_object(&self, class: SizeClass) -> Result<Option<Candidate>, SlabError> {
+        for frame in self.partial[usize::from(class.index())].iter().rev() {
+            if let Some(index) = self.first_free(*frame, class)? {
+                let page = self.page_of(*frame)?;
+                return self.candidate_in(page, *frame, class, index).map(Some);
             }
-            if let Some(index) = self.first_free(frame, class)? {
-                let page = self.page_of(frame)?;
-                let addr = self.address(page, u64::from(index) << class.bits())?;
-                let kind = CandidateKind::Object { frame, class, index };
-                return Ok(Some(Candidate { addr, kind }));
-            }
-            // The count was too high. Correct it.
-            self.frames[Self::index(frame)].free_objects = 0;
         }
+        let free = self.free_pages.first_key_value();
+        free.map(|(page, frame)| self.candidate_in(*page, *frame, class, 0)).transpose()
     }
 
-    fn first_free(&mut self, frame: FrameId, class: SizeClass) -> Result<Option<u32>, SlabError> {
+    fn candidate_in(
+        &self,
+        page: PageId,
+        frame: FrameId,
+        class: SizeClass,
+        index: u32,
+    ) -> Result<Candidate, SlabError> {
+        let addr = self.address(page, u64::from(index) << class.bits())?;
+        Ok(Candidate { addr, kind: CandidateKind::Object { frame, class, index } })
+    }
+
+    fn first_free(&self, frame: FrameId, class: SizeClass) -> Result<Option<u32>, SlabError> {
         let objects = class.objects_per_page(self.page_size);
         let bitmap = self.metadata.bitmap(frame, class)?;
         let hint = self.frames[Self::index(frame)].hint as usize;
@@ -40,7 +38,6 @@ impl Slab {
             let free = !bitmap[word].load(Ordering::Relaxed);
             let index = u32::try_from(word * 64).unwrap_or(u32::MAX) + free.trailing_zeros();
             if free != 0 && index < objects {
-                self.frames[Self::index(frame)].hint = u32::try_from(word).unwrap_or(0);
                 return Ok(Some(index));
             }
         }
@@ -48,13 +45,16 @@ impl Slab {
     }
 
     /// Makes a free page a page of this class. The page word is stored last: until then the page is
-    /// free.
-    fn open_page(&mut self, class: SizeClass) -> Result<bool, SlabError> {
-        let Some((page, frame)) = self.free_pages.first_key_value() else { return Ok(false) };
-        let (page, frame) = (*page, *frame);
+    /// free. Returns false if there is no memory for its marks.
+    pub(super) fn open_page(
+        &mut self,
+        frame: FrameId,
+        class: SizeClass,
+    ) -> Result<bool, SlabError> {
         if self.marks.reserve(frame, class).is_err_and(|error| !error.is_unsupported()) {
             return Ok(false);
         }
+        let page = self.page_of(frame)?;
         self.free_pages.remove(&page);
         self.free_since.remove(&frame);
         self.set_use(frame, PageUse::Slab(class))?;
@@ -80,8 +80,14 @@ impl Slab {
         let word = &bitmap[index as usize / 64];
         let bits = word.load(Ordering::Relaxed) | (1 << (index % 64));
         self.set(word, bits);
-        self.frames[Self::index(frame)].free_objects -= 1;
         self.allocated_bytes += class.bytes();
+        let state = &mut self.frames[Self::index(frame)];
+        state.hint = index / 64;
+        state.free_objects = state.free_objects.saturating_sub(1);
+        if state.free_objects == 0 && state.listed {
+            state.listed = false;
+            self.partial[usize::from(class.index())].retain(|listed| *listed != frame);
+        }
         Ok(())
     }
 

@@ -433,9 +433,8 @@ fn start(
         swap: SwapOptions::default().settings(1.0, rack.geometry.page_size.bytes())?,
     })?;
     for (id, client) in clients {
-        plane.adopt(*id, Arc::clone(&client.served))?;
+        plane.adopt(*id, Arc::clone(&client.served));
     }
-    plane.finish_served()?;
     plane.resume_exchanges()?;
     Ok(Started { plane, commands, notifications: noticed })
 }

@@ -63,8 +63,7 @@ impl SlabUnderTest {
     /// Allocates an object of at least `bytes` bytes, if there is room.
     pub fn alloc(&mut self, bytes: u64) -> anyhow::Result<Option<GlobalAddr>> {
         let Some(candidate) = self.slab.peek(bytes)? else { return Ok(None) };
-        self.slab.commit(candidate, None)?;
-        Ok(Some(candidate.addr))
+        Ok(self.slab.commit(candidate, None)?.then_some(candidate.addr))
     }
 
     /// Frees an object. Returns true if it was allocated.

@@ -2,12 +2,13 @@ use rackpool_model::{Access, FrameId, PageId, PageWord, RackId};
 use rackpool_wire::swap::{Between, FromServer, SwapId, ToServer};
 
 use crate::Time;
+use crate::exchange::{ExchangeAction, ExchangeEvent};
 use crate::lease::{EndpointToken, Lease, Revocation};
 use crate::share::CopyId;
 use crate::swap::{RECORD_WORDS, SwapEvent};
 
 /// An event in a rack.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RackEvent {
     /// A page of another rack was found hot.
     Heated {
@@ -99,12 +100,14 @@ pub enum RackEvent {
     },
     /// Other uses need the frames of replicas.
     FramesNeeded,
+    /// Of the exchange of objects with other racks.
+    Exchange(ExchangeEvent),
     /// The machine's deadline has passed.
     DeadlinePassed,
 }
 
 /// An action for the shell of a rack.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RackAction {
     /// Send a message about a swap to the metadata server.
     TellServer(ToServer),
@@ -221,6 +224,8 @@ pub enum RackAction {
     /// Hide the replica in this frame: a client that loads the frame's replica number afterwards
     /// finds none.
     HideReplica(FrameId),
+    /// Of the exchange of objects with other racks.
+    Exchange(ExchangeAction),
     /// Append to the histories of pages.
     Record(RackRecord),
 }

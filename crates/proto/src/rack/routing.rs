@@ -22,6 +22,7 @@ impl<B: Bugs> RackMachine<B> {
             Queued::Swap(event) => self.tell_swap(now, memory, event),
             Queued::Shares(event) => self.tell_shares(now, memory, event),
             Queued::Rack(event) => self.happened(now, memory, event),
+            Queued::ContinueAllocation => self.continue_allocation(memory),
         }
     }
 
@@ -97,6 +98,7 @@ impl<B: Bugs> RackMachine<B> {
                 self.keep_replica(now, memory, page);
             }
             RackEvent::FramesNeeded => self.drop_replicas(now),
+            RackEvent::Exchange(event) => self.tell_exchanges(now, memory, event),
             RackEvent::DeadlinePassed => self.deadline_passed(now),
         }
     }

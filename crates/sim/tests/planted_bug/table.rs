@@ -6,7 +6,7 @@ use rackpool_sim::Bug;
 
 /// The bug, the first seed, and the number of seeds within which it must be found. Rare bugs do not
 /// begin at seed 0, which would take a minute.
-pub(crate) const PLANTED: [(Bug, u64, u64); 74] = [
+pub(crate) const PLANTED: [(Bug, u64, u64); 86] = [
     (Bug::ForgetOneLease, 0, 10),
     (Bug::ForgetEarlierLeases, 0, 20),
     (Bug::TakeAnyReturn, 0, 40),
@@ -81,4 +81,16 @@ pub(crate) const PLANTED: [(Bug, u64, u64); 74] = [
     (Bug::ForgetLinesOfTheDead, 390, 40),
     (Bug::SkipBarrier, 0, 40),
     (Bug::GrantWriteWhileShared, 0, 20),
+    (Bug::SendBeforeRecord, 0, 20),
+    (Bug::StrikeBeforeRecord, 80, 40),
+    (Bug::SendBeforeStrike, 0, 20),
+    (Bug::LeaveInTheOutbox, 150, 40),
+    (Bug::ForgetReceived, 40, 40),
+    (Bug::DropMoved, 0, 10),
+    (Bug::FreeInMovingPage, 0, 10),
+    (Bug::ExecuteRepeated, 0, 10),
+    (Bug::IgnoreSequence, 0, 20),
+    (Bug::AllocateBeforeRecord, 0, 20),
+    (Bug::KeepUnallocated, 50, 20),
+    (Bug::RewriteValidRecord, 10, 20),
 ];

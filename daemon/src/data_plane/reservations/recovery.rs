@@ -8,6 +8,7 @@ use rackpool_sync::atomic::Ordering;
 
 use super::{AGAIN, Place, Question, Seen, Step, Swap, Then, Waiting};
 use crate::data_plane::DataPlane;
+use crate::data_plane::clients::ClientThread;
 
 /// The swap that puts an object, or 0, back into the word from which one was borrowed.
 pub(super) const fn back_to(place: u64, token: u64, back: u64) -> Swap {
@@ -149,6 +150,8 @@ impl DataPlane {
         if addr.is_null() {
             return Ok(());
         }
-        self.give_back(place.client, place.thread, [addr])
+        let owner = ClientThread { client: place.client, thread: place.thread };
+        self.give_back(owner, vec![addr]);
+        Ok(())
     }
 }

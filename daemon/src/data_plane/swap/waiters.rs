@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use rackpool_model::{Access, ClientId, GlobalAddr, PageId};
+use rackpool_model::{Access, PageId};
 use rackpool_proto::rack::PageAccess;
 use rackpool_rrpc::RequestId;
 use rackpool_wire::peer::{PeerReply, PeerRequest};
@@ -26,17 +26,12 @@ pub(in crate::data_plane) enum Work {
     /// A client's write, in this batch.
     Write(Caller, Within, u64),
     Atomic(Caller, RackRequest),
-    /// A client's request to free the objects in its outbox, of which this many were refused
-    /// already.
-    Release(Caller, u64),
-    /// Objects of a gone client that are to be freed.
-    GiveBack(ClientId, u16, Vec<GlobalAddr>),
-    /// Another rack's request to free objects, look a page up, or write; it waits until this time.
+    /// Another rack's request to look a page up, or to write; it waits until this time.
     Serve(RequestId, PeerRequest, Instant),
 }
 
 impl Work {
-    /// Returns the access that another rack's request needs; `None` if it only frees.
+    /// Returns the access that another rack's request needs.
     const fn access(request: &PeerRequest) -> Option<Access> {
         match *request {
             PeerRequest::Lookup { access, .. } => Some(access),
@@ -57,7 +52,7 @@ impl Work {
             Self::Serve(_, request, _) => {
                 !matches!(request, PeerRequest::Lookup { .. } | PeerRequest::PrefetchLease { .. })
             }
-            Self::Translate(..) | Self::Release(..) | Self::GiveBack(..) => false,
+            Self::Translate(..) => false,
         }
     }
 
@@ -72,7 +67,6 @@ impl Work {
             Self::Translate(_, access) => matches!(access, Access::Write),
             Self::Write(..) | Self::Atomic(..) => true,
             Self::Serve(_, request, _) => matches!(Self::access(request), Some(Access::Write)),
-            Self::Release(..) | Self::GiveBack(..) => false,
         }
     }
 }
@@ -82,13 +76,13 @@ struct Waiter {
     work: Work,
     /// Since when it waits to write a page that moves; `None` if it waits for something else.
     since: Option<Instant>,
-    /// The end of its wait; `None` if it waits for as long as necessary.
-    until: Option<Instant>,
+    /// The end of its wait.
+    until: Instant,
 }
 
 impl Waiter {
     fn is_late(&self, now: Instant) -> bool {
-        self.until.is_some_and(|until| now > until)
+        now > self.until
     }
 }
 
@@ -116,11 +110,8 @@ impl DataPlane {
         self.need(page);
         let now = self.now();
         let until = match work {
-            Work::Translate(..) | Work::Write(..) | Work::Atomic(..) | Work::Release(..) => {
-                Some(now + self.lease)
-            }
-            Work::Serve(.., until) => Some(until),
-            Work::GiveBack(..) => None,
+            Work::Translate(..) | Work::Write(..) | Work::Atomic(..) => now + self.lease,
+            Work::Serve(.., until) => until,
         };
         let mut since = None;
         if work.is_writing() {
@@ -134,6 +125,7 @@ impl DataPlane {
     /// Drops waiting requests of other racks that can't be answered any more. They must not be
     /// executed: the other rack may have learned that they were not, and continued.
     pub(in crate::data_plane) fn forget_asks(&mut self, are_meant: impl Fn(RequestId) -> bool) {
+        self.forget_exchanges(&are_meant);
         self.swaps.waiters.all.retain(|_, waiters| {
             waiters.retain(|waiter| match waiter.work {
                 Work::Serve(ask, ..) => !are_meant(ask),
@@ -183,8 +175,6 @@ impl DataPlane {
             // For a client that has gone it is settled that the operation was not executed.
             Work::Atomic(caller, _) if !self.clients.is_waiting(caller) => Ok(()),
             Work::Atomic(caller, request) => self.forward_atomic(caller, request),
-            Work::Release(caller, refused) => self.release_rest(caller, refused),
-            Work::GiveBack(client, thread, addrs) => self.give_back_rest(client, thread, addrs),
             Work::Serve(ask, request, until) => self.serve_peer_until(ask, request, Some(until)),
         }
     }
@@ -200,22 +190,14 @@ impl DataPlane {
         for Waiter { work, since, .. } in late {
             self.time_pause(since);
             match work {
-                // The objects stay in the outbox.
-                Work::Translate(caller, _) | Work::Release(caller, _) => {
-                    self.clients.finish(caller, busy);
-                }
+                Work::Translate(caller, _) => self.clients.finish(caller, busy),
                 // The client repeats the write: its timeout is longer.
                 Work::Write(caller, _, batch) => {
                     self.transfers.forwarding.remove(&caller.client_thread());
                     self.refuse_transfer(caller, batch, RackAnswer::Moved);
                 }
                 Work::Atomic(caller, _) => self.clients.finish(caller, RackAnswer::Moved),
-                // Nothing was freed and nothing recorded: the other rack asks where the pages are.
-                Work::Serve(ask, PeerRequest::Free { addrs, .. }, _) => {
-                    self.reply(ask, &PeerReply::Freed { refused: 0, moved: addrs })?;
-                }
                 Work::Serve(ask, ..) => self.reply(ask, &PeerReply::Busy)?,
-                Work::GiveBack(..) => {}
             }
         }
         Ok(())
@@ -224,6 +206,8 @@ impl DataPlane {
 
 #[cfg(test)]
 mod tests {
+    use rackpool_model::ClientId;
+
     use super::*;
 
     #[test]
@@ -233,7 +217,7 @@ mod tests {
         let waiter = |access, since| Waiter {
             work: Work::Translate(caller, access),
             since,
-            until: Some(now + 2 * PROMPT),
+            until: now + 2 * PROMPT,
         };
         let mut waiters = Waiters::default();
         assert!(!waiters.has_recent_writer(now));
