@@ -8,7 +8,7 @@ use rackpool_proto::Time;
 use rackpool_proto::planted_bugs::{Bug, Bugs};
 use rackpool_proto::rack::{RackAction, RackEvent, RackMachine, RackPast, RackRecord};
 use rackpool_proto::swap::{RECORD_WORDS, RECORDS, SwapEvent};
-use rackpool_wire::swap::{SwapId, SwapMessage};
+use rackpool_wire::swap::SwapId;
 
 use crate::memory::{Memory, View};
 use crate::message::{Message, Node, Wish};
@@ -278,9 +278,6 @@ impl<B: Bugs> World<B> {
         match message {
             Message::Between(between) => {
                 self.feed(rack, RackEvent::RackSent(rack_id(from), between));
-                if between.message == SwapMessage::IncompleteNoted {
-                    self.look_soon(rack);
-                }
             }
             Message::DirtyLines { swap, theirs, known, words } => {
                 self.dirty_lines_received(rack, from, swap, theirs, known, words);
