@@ -10,20 +10,15 @@ use rackpool_proto::Time;
 use rackpool_proto::swap::{PeerAction, PeerEvent, Phase, Quiesce, Record, SwapRules};
 use rackpool_wire::swap::{Between, SwapId, SwapMessage};
 use side::{
-    ASKS, Home, OFFERED, PAGE, REQUESTER, SWAP, decided, offer, peer_asks_to_copy, quiesces, tells,
+    ASKS, COMMITS, Home, OFFERED, OUT, PAGE, REQUESTER, SWAP, decided, offer, peer_asks_to_copy,
+    quiesces, sends, tells,
 };
 
 const WANTED: PeerEvent = PeerEvent::WriteWanted(PAGE);
 
-const fn sends(known: bool) -> PeerAction {
-    PeerAction::SendDirtyLines { swap: SWAP, to: REQUESTER, frame: FrameId(0), known }
-}
-
 const fn dirty_lines(known: bool) -> PeerEvent {
     PeerEvent::DirtyLinesReceived { from: REQUESTER, swap: SWAP, theirs: FrameId(7), known }
 }
-
-const COMMITTED: PeerAction = tells(SwapMessage::Committed);
 
 const MERGES: PeerAction = PeerAction::ApplyDirtyLines { swap: SWAP, frame: FrameId(1) };
 
@@ -41,9 +36,6 @@ fn is_dirty_logged(home: &Home) -> bool {
     home.memory.words[&FrameId(0)].is_dirty_logged()
 }
 
-/// All dirty-logging writers are out.
-const OUT: PeerEvent = PeerEvent::Quiesced(SWAP, Quiesce::DirtyLoggers);
-
 /// A home in doubt whose copy of the offered page is incomplete.
 fn stale() -> Home {
     let mut home = Home::new();
@@ -53,17 +45,25 @@ fn stale() -> Home {
 }
 
 #[test]
-fn a_home_writes_for_others_from_when_its_peer_knows_until_the_commit() {
+fn a_page_is_written_from_when_its_new_home_knows_until_the_commit() {
     let mut home = Home::new();
     home.doubt();
-    assert!(!home.rack.forwards(PAGE));
+    assert!(!is_dirty_logged(&home));
     assert_eq!(home.step(WANTED), [tells(SwapMessage::CopyIncomplete)]);
     assert_eq!(home.step(WANTED), [], "it was asked for");
-    assert!(!home.rack.forwards(PAGE), "its peer may not know of it");
+    assert!(!is_dirty_logged(&home), "its peer may not know of it");
     home.got(SwapMessage::IncompleteNoted);
-    assert!(home.rack.forwards(PAGE) && !home.rack.forwards(OFFERED));
-    assert_eq!(home.step(decided(true)), [COMMITTED, quiesces(Quiesce::DirtyLoggers)]);
-    assert!(!home.rack.forwards(PAGE));
+    assert!(is_dirty_logged(&home));
+    assert_eq!(home.state(0), (PageState::Frozen, PAGE));
+    assert_eq!(home.step(WANTED), [], "it is written");
+    assert_eq!(home.step(decided(true)), COMMITS);
+    assert!(!is_dirty_logged(&home));
+    let mut late = Home::new();
+    late.doubt();
+    late.step(WANTED);
+    late.step(decided(true));
+    late.got(SwapMessage::IncompleteNoted);
+    assert!(!is_dirty_logged(&late), "it is committed");
 }
 
 /// A home after the commit whose page is closed and without writers.
@@ -90,31 +90,29 @@ fn clients_write_a_page_from_the_freeze_on_if_somebody_will() {
     let mut home = Home::new();
     home.got(offer());
     assert!(!is_dirty_logged(&home));
-    home.step(WANTED);
-    assert!(is_dirty_logged(&home), "the first message that lets it be copied will say so");
-}
-
-#[test]
-fn clients_write_a_page_that_may_be_copied_when_that_is_noted() {
-    let mut home = Home::new();
-    home.doubt();
-    home.step(WANTED);
-    assert!(!is_dirty_logged(&home), "its peer may not know of it");
-    home.got(SwapMessage::IncompleteNoted);
+    assert_eq!(home.step(WANTED), []);
     assert!(is_dirty_logged(&home));
-    assert_eq!(home.state(0), (PageState::Frozen, PAGE));
-    let mut late = Home::new();
-    late.doubt();
-    late.step(WANTED);
-    late.step(decided(true));
-    late.got(SwapMessage::IncompleteNoted);
-    assert!(!is_dirty_logged(&late), "it is committed");
+    assert!(ready(&mut home), "nobody copies it without a word of that");
+    assert!(is_dirty_logged(&home));
+    let repeated = home.got(offer());
+    assert!(matches!(
+        repeated[..],
+        [PeerAction::TellRack(
+            _,
+            Between { message: SwapMessage::Prepared { stale: true, .. }, .. }
+        )]
+    ));
+
+    let mut home = Home::new();
+    home.got(offer());
+    assert!(!ready(&mut home) && !is_dirty_logged(&home));
+    assert_eq!(home.step(WANTED), [tells(SwapMessage::CopyIncomplete)]);
 }
 
 #[test]
 fn nothing_is_handed_over_before_those_who_write_are_out() {
     let mut home = forwarding();
-    assert_eq!(home.step(decided(true)), [COMMITTED, quiesces(Quiesce::DirtyLoggers)]);
+    assert_eq!(home.step(decided(true)), COMMITS);
     assert!(!is_dirty_logged(&home), "nobody begins");
     assert_eq!(home.got(SwapMessage::IsQuiesced), []);
     assert_eq!(home.step(OUT), [sends(true)]);
@@ -134,14 +132,14 @@ fn nobody_waits_for_a_writer_who_is_stopped() {
         home.now = home.rack.deadline().expect("it waits");
         assert!(home.now <= closed_at.after(retry));
         assert_eq!(home.step(PeerEvent::DeadlinePassed), []);
-        assert!(is_dirty_logged(&home) && home.rack.forwards(PAGE), "others go on");
+        assert!(is_dirty_logged(&home), "others go on");
         assert_eq!(home.step(OUT), [], "they are in it again");
         let opened_at = home.now;
         home.now = home.rack.deadline().expect("it tries again");
         assert!(home.now.since(opened_at) > open_for, "ever less often");
         open_for = home.now.since(opened_at);
         assert_eq!(home.step(PeerEvent::DeadlinePassed), [quiesces(Quiesce::DirtyLoggers)]);
-        assert!(!is_dirty_logged(&home) && !home.rack.forwards(PAGE));
+        assert!(!is_dirty_logged(&home));
     }
     assert_eq!(home.step(OUT), [sends(true)]);
 }
@@ -152,7 +150,7 @@ fn a_page_that_was_closed_when_its_home_restarted_is_not_opened() {
     home.doubt();
     home.step(WANTED);
     home.restart(2);
-    assert_eq!(home.step(decided(true)), [COMMITTED, quiesces(Quiesce::DirtyLoggers)]);
+    assert_eq!(home.step(decided(true)), COMMITS);
     home.now = home.rack.deadline().expect("it waits");
     home.step(PeerEvent::DeadlinePassed);
     assert!(!is_dirty_logged(&home), "its new home may not know that it lacks something");
@@ -167,45 +165,6 @@ fn ready(home: &mut Home) -> bool {
         }
         _ => panic!("{quiesced:?}"),
     }
-}
-
-#[test]
-fn a_page_is_written_for_others_from_the_freeze_on_when_somebody_comes_before_it_may_be_copied() {
-    let mut home = Home::new();
-    home.got(offer());
-    assert!(home.rack.forwards(PAGE), "nobody can copy it yet");
-    assert!(home.rack.expects_no_writer(PAGE));
-    assert_eq!(home.step(WANTED), []);
-    assert!(!home.rack.expects_no_writer(PAGE));
-    assert!(ready(&mut home), "nobody copies it without a word of that");
-    assert!(home.rack.forwards(PAGE));
-    let repeated = home.got(offer());
-    assert!(matches!(
-        repeated[..],
-        [PeerAction::TellRack(
-            _,
-            Between { message: SwapMessage::Prepared { stale: true, .. }, .. }
-        )]
-    ));
-}
-
-#[test]
-fn a_page_that_the_requester_mostly_writes_is_written_for_others_without_a_pause() {
-    let mut home = Home::new();
-    let SwapMessage::Prepare { wanted, milli, offered, live, .. } = offer() else { unreachable!() };
-    home.got(SwapMessage::Prepare { wanted, milli, read_hot: false, offered, live });
-    assert!(home.rack.forwards(PAGE) && !home.rack.expects_no_writer(PAGE));
-    assert!(ready(&mut home) && home.rack.forwards(PAGE));
-}
-
-#[test]
-fn a_page_that_nobody_wants_to_write_is_not_written_when_it_may_be_copied() {
-    let mut home = Home::new();
-    home.got(offer());
-    assert!(home.rack.forwards(PAGE));
-    assert!(!ready(&mut home));
-    assert!(!home.rack.forwards(PAGE), "its copy would lack that, and nobody knows");
-    assert_eq!(home.step(WANTED), [tells(SwapMessage::CopyIncomplete)]);
 }
 
 #[test]
@@ -230,21 +189,19 @@ fn an_requester_says_with_its_first_pull_that_its_page_is_written() {
     let (ticket, frame, epoch) = (8, FrameId(7), Epoch::new(5));
     requester.got(SwapMessage::Prepared { ticket, frame, epoch, stale: true });
     assert_eq!(requester.state(0), (PageState::Frozen, PAGE));
-    assert!(requester.rack.forwards(PAGE) && !requester.rack.forwards(OFFERED));
     assert_eq!(requester.step(WANTED), []);
     let peer_asks_to_copy = SwapMessage::Copy { ticket, frame: FrameId(0), stale: true };
     let quiesced = requester.step(PeerEvent::Quiesced(SWAP, Quiesce::Writers));
     assert_eq!(quiesced, [tells(peer_asks_to_copy)]);
-    assert!(requester.rack.forwards(PAGE));
+    assert!(is_dirty_logged(&requester));
     let record = Record::from_words(&requester.records[0]).expect("a whole record").expect("one");
-    assert!(record.written && record.stale, "{record:?}");
+    assert!(record.stale, "{record:?}");
 }
 
 #[test]
 fn what_the_other_rack_was_told_of_the_commit_counts() {
     let mut home = forwarding();
-    let quiesces = [quiesces(Quiesce::DirtyLoggers)];
-    assert_eq!(home.got(SwapMessage::Committed), quiesces, "and nobody is told again");
+    assert_eq!(home.got(SwapMessage::Committed), COMMITS[1..], "and nobody is told again");
     assert_eq!(home.got(SwapMessage::Committed), []);
     let mut open = Home::new();
     open.accept();
@@ -258,7 +215,7 @@ fn nobody_writes_a_page_at_its_old_home_when_it_is_committed() {
     let mut home = Home::new();
     home.commit();
     assert_eq!(home.step(WANTED), []);
-    assert!(!home.rack.forwards(PAGE));
+    assert!(!is_dirty_logged(&home));
 }
 
 #[test]
@@ -276,7 +233,6 @@ fn what_was_written_stays_where_it_was_when_the_swap_is_given_up() {
     let mut home = forwarding();
     home.step(decided(false));
     assert_eq!(home.state(0), (PageState::Live, PAGE));
-    assert!(!home.rack.forwards(PAGE));
     assert_eq!(home.rack.under_way(), 0);
 }
 
@@ -310,10 +266,9 @@ fn what_was_written_is_sent_again_ever_less_often() {
 fn a_restarted_home_knows_that_it_has_written_and_not_where() {
     let mut home = forwarding();
     assert_eq!(home.restart(2), [ASKS]);
-    assert_eq!(home.step(WANTED), [], "what is written now could not be told from what was");
-    assert!(!home.rack.forwards(PAGE));
-    assert!(is_dirty_logged(&home), "clients write on: the whole page will be copied once more");
-    assert_eq!(home.step(decided(true)), [COMMITTED, quiesces(Quiesce::DirtyLoggers)]);
+    assert_eq!(home.step(WANTED), []);
+    assert!(is_dirty_logged(&home), "it is written: the whole page will be copied once more");
+    assert_eq!(home.step(decided(true)), COMMITS);
     assert_eq!(home.step(OUT), [sends(false)]);
     let again = [quiesces(Quiesce::DirtyLoggers), tells(SwapMessage::IsQuiesced)];
     assert_eq!(home.restart(3), again, "who began in an earlier life may be there still");
@@ -330,7 +285,7 @@ fn a_restarted_home_knows_that_it_has_written_and_not_where() {
 #[test]
 fn a_stale_copy_is_read_when_it_has_what_it_lacks() {
     let mut home = stale();
-    assert_eq!(home.step(decided(true)), [COMMITTED]);
+    assert_eq!(home.step(decided(true)), COMMITS[..2]);
     assert_eq!(home.state(1), (PageState::Arriving, OFFERED));
     assert_eq!(home.step(dirty_lines(true)), [MERGES, tells(SwapMessage::DirtyLinesApplied)]);
     assert_eq!(home.state(1), (PageState::Frozen, OFFERED));
@@ -343,12 +298,11 @@ fn a_stale_copy_is_read_when_it_has_what_it_lacks() {
 }
 
 #[test]
-fn what_a_copy_lacks_may_come_before_the_decision_is_known() {
+fn what_a_copy_lacks_says_that_the_swap_is_committed() {
     let mut home = stale();
-    assert_eq!(home.step(dirty_lines(true)), [MERGES, ASKS]);
-    assert_eq!(home.state(1), (PageState::Arriving, OFFERED));
-    assert_eq!(home.step(decided(true)), [COMMITTED, tells(SwapMessage::DirtyLinesApplied)]);
+    assert_eq!(home.step(dirty_lines(true)), [MERGES, COMMITS[1], COMMITS[2]]);
     assert_eq!(home.state(1), (PageState::Frozen, OFFERED));
+    assert_eq!(home.step(decided(true)), [], "it is known");
 }
 
 #[test]
@@ -383,7 +337,7 @@ fn a_restart_does_not_forget_that_a_copy_is_stale() {
 fn a_copy_that_lacks_nothing_is_read_at_once() {
     let mut home = Home::new();
     home.doubt();
-    assert_eq!(home.step(decided(true)), [COMMITTED]);
+    assert_eq!(home.step(decided(true)), COMMITS);
     assert_eq!(home.state(1), (PageState::Frozen, OFFERED));
     assert_eq!(home.got(SwapMessage::CopyIncomplete), [], "too late: nothing will be written");
     assert_eq!(home.step(dirty_lines(true)), [tells(SwapMessage::DirtyLinesApplied)]);

@@ -9,7 +9,8 @@ use rackpool_proto::Time;
 use rackpool_proto::swap::{PeerAction, PeerEvent, Phase, Quiesce, RECORD_WORDS, SwapRules};
 use rackpool_wire::swap::{Between, PageLife, PrepareRefusal, SwapId, SwapMessage, ToServer};
 use side::{
-    ASKS, Home, OFFERED, PAGE, REQUESTER, SWAP, decided, offer, peer_asks_to_copy, quiesces, tells,
+    ASKS, COMMITS, Home, OFFERED, OUT, PAGE, REQUESTER, SWAP, decided, offer, peer_asks_to_copy,
+    quiesces, sends, tells,
 };
 
 #[test]
@@ -33,8 +34,10 @@ fn a_committed_page_goes_and_the_other_is_written_when_its_old_home_has_left_it(
 fn a_rack_says_that_it_has_left_when_the_leases_are_back_and_not_before() {
     let mut home = Home::new();
     home.doubt();
-    assert_eq!(home.got(SwapMessage::IsQuiesced), [ASKS], "it is committed, or nobody would ask");
-    home.step(decided(true));
+    assert_eq!(home.got(SwapMessage::IsQuiesced), COMMITS[1..], "or nobody would ask");
+    assert_eq!(home.step(OUT), [sends(true)]);
+    assert_eq!(home.got(SwapMessage::IsQuiesced), [sends(true)], "it can't be read there yet");
+    home.got(SwapMessage::DirtyLinesApplied);
     assert_eq!(home.got(SwapMessage::IsQuiesced), [quiesces(Quiesce::Holders)]);
     assert_eq!(home.got(SwapMessage::IsQuiesced), []);
     home.step(PeerEvent::Quiesced(SWAP, Quiesce::Holders));
@@ -52,10 +55,8 @@ fn readers_who_know_the_way_before_the_decision_are_turned_away_with_it() {
     home.doubt();
     assert_eq!(home.step(PeerEvent::LeasePrefetched(SWAP)), []);
     assert_eq!(home.state(0), (PageState::Frozen, PAGE));
-    assert_eq!(
-        home.step(decided(true)),
-        [tells(SwapMessage::Committed), quiesces(Quiesce::Holders)]
-    );
+    let leaves = [quiesces(Quiesce::Holders), COMMITS[2]];
+    assert_eq!(home.got(SwapMessage::DirtyLinesApplied), leaves, "so it is committed");
     assert_eq!(home.state(0), (PageState::Leaving, PAGE));
 }
 
@@ -70,12 +71,11 @@ fn writers_do_not_wait_for_readers_who_do_not_find_the_way() {
 
     let mut home = Home::new();
     home.commit_while_read();
-    let actions = home.restart(2);
-    assert_eq!(
-        actions,
-        [quiesces(Quiesce::Holders), tells(SwapMessage::IsQuiesced)],
-        "nobody asks for it"
-    );
+    let closes = [quiesces(Quiesce::DirtyLoggers), tells(SwapMessage::IsQuiesced)];
+    assert_eq!(home.restart(2), closes);
+    assert_eq!(home.step(OUT), [sends(false)]);
+    let leaves = [quiesces(Quiesce::Holders)];
+    assert_eq!(home.got(SwapMessage::DirtyLinesApplied), leaves, "nobody asks for the lease");
 }
 
 #[test]
@@ -158,12 +158,10 @@ fn a_restart_does_not_forget_whom_it_waits_for_nor_who_waits_for_it() {
 }
 
 #[test]
-fn a_left_that_overtakes_the_decision_is_remembered() {
+fn a_left_that_overtakes_the_decision_says_it_too() {
     let mut home = Home::new();
     home.doubt();
-    assert_eq!(home.got(SwapMessage::Quiesced), [ASKS]);
-    assert_eq!(home.state(1), (PageState::Arriving, OFFERED));
-    home.step(decided(true));
+    assert_eq!(home.got(SwapMessage::Quiesced), COMMITS[1..]);
     assert_eq!(home.state(1), (PageState::Live, OFFERED));
 }
 

@@ -9,7 +9,7 @@ use rackpool_proto::exchange::ExchangeIdentity;
 use rackpool_proto::planted_bugs::{Bug, Bugs};
 use rackpool_proto::rack::{RackAction, RackEvent, RackMachine, RackPast, RackRecord};
 use rackpool_proto::swap::{RECORD_WORDS, RECORDS, SwapEvent};
-use rackpool_wire::swap::{SwapId, SwapMessage};
+use rackpool_wire::swap::SwapId;
 
 use crate::memory::{Memory, View};
 use crate::message::{Message, Node, Wish};
@@ -287,9 +287,6 @@ impl<B: Bugs> World<B> {
         match message {
             Message::Between(between) => {
                 self.feed(rack, RackEvent::RackSent(rack_id(from), between));
-                if between.message == SwapMessage::IncompleteNoted {
-                    self.look_soon(rack);
-                }
             }
             Message::DirtyLines { swap, theirs, known, words } => {
                 self.dirty_lines_received(rack, from, swap, theirs, known, words);

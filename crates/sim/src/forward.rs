@@ -36,8 +36,7 @@ impl<B: Bugs> World<B> {
                 Some(before)
             }
             PageAccess::Busy => {
-                daemon.machine.want_to_write(page);
-                self.run_rack(rack);
+                self.feed(rack, RackEvent::WriteWanted(page));
                 None
             }
             PageAccess::Free | PageAccess::Lost | PageAccess::Elsewhere => None,

@@ -89,9 +89,6 @@ impl DataPlane {
             Some(LocalPage { frame, word, usage }) if may_use(word) => {
                 RackAnswer::Local { frame, word, usage }
             }
-            Some(LocalPage { usage, .. }) if self.writes_for_others(page) => {
-                RackAnswer::Remote { home: self.rack.geometry.rack, usage }
-            }
             Some(_) if self.slab.is_moving(page) => {
                 self.wait_for_swap(page, Work::Translate(caller, access));
                 return Ok(());

@@ -123,9 +123,11 @@ impl Moving {
         self.stand.step(0);
     }
 
+    /// Commits. The departing page can be read at its new home, which has all dirty lines.
     pub(super) fn commit(&mut self) {
         self.doubt();
         self.decide();
+        self.tell(SwapMessage::DirtyLinesApplied);
     }
 
     /// Answers the lease prefetch: the departing page can be read at its new home.
@@ -200,11 +202,10 @@ pub(super) fn is_here(answer: Option<RackAnswer>) -> bool {
 #[test]
 fn a_page_that_was_not_copied_yet_is_read_and_written_by_this_rack_alone() {
     let mut moving = Moving::new();
-    let (goes, usage, theirs) = (moving.goes, moving.usage, moving.theirs);
+    let (goes, theirs) = (moving.goes, moving.theirs);
     moving.offer(true);
     assert!(is_here(moving.translate(0, goes, Access::Read)));
-    let own = RackAnswer::Remote { home: RackId(0), usage };
-    assert_eq!(moving.translate(1, goes, Access::Write), Some(own));
+    assert!(is_here(moving.translate(1, goes, Access::Write)));
     for (question, access) in (2..).zip([Access::Read, Access::Write]) {
         let lookup = PeerRequest::Lookup { page: goes, question, access, keep: false };
         let reply = moving.stand.asks(theirs, &lookup);
@@ -406,7 +407,8 @@ fn a_page_that_goes_is_written_for_others_and_what_was_written_follows_it() {
     let waits = moving.stand.ask(theirs, &write);
     assert_eq!(moving.stand.replied(theirs, waits), None, "it is not written here any more");
     let (requests, messages) = moving.asked();
-    assert_eq!(messages, [SwapMessage::Committed]);
+    let here = [SwapMessage::Committed, SwapMessage::DirtyLinesApplied];
+    assert_eq!(messages, here, "the other page");
     let (known, lines, bytes) = delta(&requests).unwrap();
     assert!(known);
     let line = addr(goes).offset(PlaneUnderTest::page_size()) / 64;

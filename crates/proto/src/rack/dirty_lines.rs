@@ -5,9 +5,9 @@ use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 use core::ops::RangeInclusive;
 
-use rackpool_model::{FrameId, FrameWord, PageId, PageState, PageWord};
+use rackpool_model::{FrameId, FrameWord, PageState, PageWord};
 
-use super::{PageWords, RackEvent, RackMachine};
+use super::{PageWords, RackMachine};
 use crate::planted_bugs::{Bug, Bugs};
 
 /// Lines of a page, and limits of how many are dirty.
@@ -57,14 +57,6 @@ impl<B: Bugs> RackMachine<B> {
         if !self.bugs.has(Bug::ForgetOneWrite) {
             self.dirty.written.entry(found.frame).or_default().extend(lines);
         }
-        self.want_to_write(found.word.page());
-    }
-
-    /// A client or rack writes the page, which may be moving, or waits to write it.
-    pub fn want_to_write(&mut self, page: PageId) {
-        if self.swap.expects_no_writer(page) {
-            self.handle(RackEvent::WriteWanted(page));
-        }
     }
 
     /// Returns the dirty lines of a frame; `None` if they are too many to send.
@@ -75,14 +67,14 @@ impl<B: Bugs> RackMachine<B> {
         (lines.len() <= self.rules.lines.sent).then_some(lines)
     }
 
-    /// Returns true if this rack executes writes to a page that moves: its writers log their lines,
-    /// or the swap's machine allows forwarding, and there is room for more lines. After the
-    /// decision the limit on lines does not apply: rather than make writers wait, the page is
-    /// copied again.
+    /// Returns true if this rack executes writes to a page that moves: the page is dirty-logged,
+    /// and there is room for more lines. After the decision the limit on lines does not apply:
+    /// rather than make writers wait, the page is copied again.
     pub(super) fn writes_for_others(&self, found: FrameWord) -> bool {
         let FrameWord { frame, word } = found;
-        let may_write = word.is_dirty_logged() || self.swap.forwards(word.page());
         let is_decided = || self.swap.waits().any(|waits| waits.goes == Some(word.page()));
+        let may_write =
+            word.is_dirty_logged() || (self.bugs.has(Bug::WriteOnAfterTheCommit) && is_decided());
         let most = self.rules.lines.forwarded;
         let has_room = || self.dirty.written.get(&frame).is_none_or(|lines| lines.len() < most);
         may_write && (has_room() || is_decided())

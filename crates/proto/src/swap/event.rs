@@ -30,7 +30,7 @@ pub enum PeerEvent {
     },
     /// The [`PeerAction::PrefetchLease`] of this swap has succeeded or failed.
     LeasePrefetched(SwapId),
-    /// A client or rack writes, or waits to write, a page that goes.
+    /// A client or rack waits to write a page, which may be moving.
     WriteWanted(PageId),
     /// Another rack sent the dirty lines of the page that it gives. The shell keeps their bytes
     /// until it has executed the actions that follow.

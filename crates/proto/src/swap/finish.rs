@@ -78,7 +78,8 @@ impl<B: Bugs> SwapPeer<B> {
         }
     }
 
-    /// The page that goes: hands over its dirty lines, stores *leaving*, and calls the leases back.
+    /// The page that goes: when it is readable at its new home, stores *leaving* and calls the
+    /// leases back.
     fn leave(&mut self, frames: &impl Frames, slot: usize, record: &Record) {
         let Some((_, Finish { out: Leaving::Unknown, .. })) = self.finishing(slot) else { return };
         let out = word_of(frames, record.out_frame, record.out.page);
@@ -138,9 +139,7 @@ impl<B: Bugs> SwapPeer<B> {
             }
             self.actions.push_back(PeerAction::StoreWord(frame, word));
             self.actions.push_back(PeerAction::Record(SwapEvent::Arrived(word.page())));
-            if record.stale {
-                self.tell_peer(slot, SwapMessage::DirtyLinesApplied);
-            }
+            self.tell_peer(slot, SwapMessage::DirtyLinesApplied);
         }
         let peer_left = self.slots[slot].is_some_and(|under_way| under_way.peer_left);
         match word.apply(PageEvent::Thawed) {
@@ -216,8 +215,13 @@ impl<B: Bugs> SwapPeer<B> {
         if peer != rack {
             return;
         }
+        if self.bugs.has(Bug::LeftInDoubt) && self.finishing(slot).is_none() {
+            self.tell_peer(slot, SwapMessage::Quiesced);
+        }
+        // The swap is committed, or the peer would not ask.
+        self.peer_heard(slot);
         match self.finishing(slot) {
-            Some((record, _)) if self.still_hands_over(slot, &record) => self.hand_over_now(slot),
+            Some(_) if self.still_hands_over(slot) => self.hand_over_now(slot),
             Some((Record { phase: Phase::Committed, .. }, finish)) => {
                 let reads_on = finish.out == Leaving::Unknown && self.bugs.has(Bug::LeftWhileRead);
                 if finish.out.has_left() || reads_on {
@@ -227,9 +231,7 @@ impl<B: Bugs> SwapPeer<B> {
                     self.lease_prefetched(swap);
                 }
             }
-            _ if self.bugs.has(Bug::LeftInDoubt) => self.tell_peer(slot, SwapMessage::Quiesced),
-            // In doubt: the swap is committed, or the peer would not ask.
-            _ => self.hurry(slot),
+            _ => {}
         }
     }
 
@@ -243,16 +245,8 @@ impl<B: Bugs> SwapPeer<B> {
                 && (under_way.is_in_doubt() || under_way.is_finishing())
             {
                 under_way.peer_left = true;
-                self.hurry(slot);
+                self.peer_heard(slot);
             }
-        }
-    }
-
-    /// Asks for the outcome of a swap in doubt at once.
-    pub(super) fn hurry(&mut self, slot: usize) {
-        let now = self.now;
-        if let Some(under_way) = self.slots[slot].as_mut().filter(|one| one.is_in_doubt()) {
-            (under_way.deadline, under_way.send_again) = (now, now);
         }
     }
 }

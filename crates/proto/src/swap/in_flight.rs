@@ -23,35 +23,17 @@ pub(super) struct UnderWay {
     /// Readers of this rack can continue at the new home of the page that goes, or the prefetch has
     /// failed. True after a restart: a restarted rack prefetches no lease.
     pub(super) lease_prefetched: bool,
-    /// Whether this rack writes the page that goes once the peer may copy it.
-    pub(super) forwarding: Forwarding,
+    /// `CopyIncomplete` was sent and is repeated at this time; writers wait. `IncompleteNoted` or
+    /// the decision ends it.
+    pub(super) asked_to_note: Option<Time>,
+    /// An earlier incarnation began the swap, so the dirty lines are not known.
+    pub(super) restarted: bool,
     /// How far the peer has received the dirty lines.
     pub(super) handover: Handover,
     /// The copy of the incoming page has the dirty lines of its old home.
     pub(super) caught_up: bool,
     /// The incoming page is lost: the memory with its dirty lines is gone.
     pub(super) lost: bool,
-}
-
-/// Whether a rack executes forwarded writes of a page that goes once the peer may copy it. Before
-/// that it always does. After a crash the state is `Never`. It is independent of the page word: the
-/// shell also writes a page whose word is dirty-logged.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Forwarding {
-    /// After a restart: the dirty lines of the earlier incarnation are not known, and the whole
-    /// page will be copied again. A page whose word is dirty-logged is still written here; writers
-    /// of any other page wait for the decision.
-    Never,
-    /// No writer is expected. The first write leads to `Asked`, or before the copy to `Wanted`.
-    Unwanted,
-    /// A writer is expected. `Prepared` or `Copy` will say so, and forwarding is `Given` as soon as
-    /// earlier writers are out.
-    Wanted,
-    /// `CopyIncomplete` was sent and is repeated at `again`; writers wait. The peer's
-    /// `IncompleteNoted` leads to `Given`.
-    Asked { again: Time },
-    /// The data plane executes writes for all clients and racks, and the page is dirty-logged.
-    Given,
 }
 
 /// How far the new home has received the dirty lines of the page that goes. After a crash the state
@@ -69,7 +51,7 @@ pub(super) enum Handover {
     /// No writer is in the page, and none will be. The lines are sent at `at`, and repeated at
     /// doubling intervals until the peer has applied them.
     Due { at: Time, pause: u32 },
-    /// The new home has everything; this rack may turn its readers away.
+    /// The page is readable at the new home; this rack may turn its readers away.
     DirtyLinesApplied,
 }
 
@@ -86,7 +68,8 @@ impl UnderWay {
             copying: false,
             peer_left: false,
             lease_prefetched: false,
-            forwarding: Forwarding::Unwanted,
+            asked_to_note: None,
+            restarted: false,
             handover: Handover::Open { until: Time::ZERO, pause: 0 },
             caught_up: false,
             lost: false,

@@ -3,7 +3,7 @@
 use rackpool_model::{PageId, RackId};
 use rackpool_wire::swap::SwapId;
 
-use super::in_flight::{Finish, Leaving, Stage, Step};
+use super::in_flight::{Finish, Handover, Leaving, Stage, Step};
 use super::{Phase, SwapPeer};
 use crate::planted_bugs::Bugs;
 
@@ -14,10 +14,9 @@ pub struct Waits {
     pub peer: RackId,
     /// The page that has come and can't be written yet: its old home has not sent `Quiesced`.
     pub comes: Option<PageId>,
-    /// The page that goes and whose new home has not applied the dirty lines. For the simulator's
-    /// checks, like `vacant`.
+    /// The page that goes and is not known to be readable at its new home.
     pub goes: Option<PageId>,
-    /// The free page that gets its frame.
+    /// The free page that gets its frame. For the simulator's checks.
     pub vacant: Option<PageId>,
 }
 
@@ -78,7 +77,8 @@ impl<B: Bugs> SwapPeer<B> {
                 if record.phase == Phase::Committed =>
             {
                 let comes = (!finish.settled).then_some(record.incoming.page);
-                let hands_over = finish.out == Leaving::Unknown && swap.has_to_hand_over(&record);
+                let hands_over =
+                    finish.out == Leaving::Unknown && swap.handover != Handover::DirtyLinesApplied;
                 let goes = hands_over.then_some(record.out.page);
                 let vacant = hands_over.then_some(record.vacant.page);
                 Some(Waits { peer: swap.peer, comes, goes, vacant })

@@ -3,7 +3,7 @@ use alloc::collections::{BTreeMap, VecDeque};
 use rackpool_model::{Incarnation, PageId, RackId};
 use rackpool_wire::swap::{Between, FromServer, SwapId, SwapMessage, ToServer};
 
-use super::in_flight::{Finish, Forwarding, Leaving, Stage, Step, UnderWay};
+use super::in_flight::{Finish, Leaving, Stage, Step, UnderWay};
 use super::{
     Frames, PeerAction, PeerEvent, Phase, Quiesce, RECORD_WORDS, RECORDS, Record, Role, SwapEvent,
     SwapRules,
@@ -92,7 +92,7 @@ impl<B: Bugs> SwapPeer<B> {
         let stage = Stage::Noted { record, step };
         self.slots[slot] = Some(UnderWay {
             lease_prefetched: true,
-            forwarding: Forwarding::Never,
+            restarted: true,
             ..UnderWay::new(record.swap, record.peer, stage, self.now)
         });
     }
@@ -129,7 +129,7 @@ impl<B: Bugs> SwapPeer<B> {
         let swaps = self.slots.iter().flatten().filter_map(|swap| match swap.stage {
             Stage::Noted { step: Step::InDoubt, .. } => Some(swap.send_again),
             Stage::Noted { record, step: Step::Finish(finish) } => match finish {
-                Finish { out: Leaving::Unknown, .. } => Some(swap.leaves_at(&record)),
+                Finish { out: Leaving::Unknown, .. } => Some(swap.leaves_at()),
                 Finish { settled: false, .. } if record.phase == Phase::Committed => {
                     (!swap.lost).then_some(swap.send_again)
                 }
@@ -180,16 +180,18 @@ impl<B: Bugs> SwapPeer<B> {
             SwapMessage::Prepare { .. } => return self.offered(frames, rack, between),
             SwapMessage::IsQuiesced => return self.asked_whether_quiesced(rack, swap),
             SwapMessage::Quiesced => return self.peer_left(rack, swap),
-            SwapMessage::DirtyLinesApplied => return self.peer_applied(rack, swap),
-            SwapMessage::Committed => return self.peer_heard(rack, swap),
             _ => {}
         }
         let Some(slot) = self
             .slot_of(swap)
             .filter(|slot| self.slots[*slot].is_some_and(|under_way| under_way.peer == rack))
         else {
-            // Never in answer to `Aborted`, or two racks would answer each other for ever.
-            if message != SwapMessage::Aborted {
+            // Never in answer to `Aborted`, or two racks would answer each other for ever; and not
+            // about a swap that is over.
+            if !matches!(
+                message,
+                SwapMessage::Aborted | SwapMessage::Committed | SwapMessage::DirtyLinesApplied
+            ) {
                 self.tell(rack, swap, SwapMessage::Aborted);
             }
             return;
@@ -203,32 +205,30 @@ impl<B: Bugs> SwapPeer<B> {
                 self.ready(frames, slot, ticket, frame, epoch, stale);
             }
             SwapMessage::Copied => self.peer_copied(slot),
+            SwapMessage::Committed => self.peer_heard(slot),
+            SwapMessage::DirtyLinesApplied => self.peer_applied(slot),
             SwapMessage::CopyIncomplete => self.copy_is_incomplete(slot),
             SwapMessage::IncompleteNoted => self.incomplete_is_noted(frames, slot),
             SwapMessage::Refused(reason) => self.prepare_refused(slot, reason),
-            SwapMessage::Prepare { .. }
-            | SwapMessage::IsQuiesced
-            | SwapMessage::Quiesced
-            | SwapMessage::Committed
-            | SwapMessage::DirtyLinesApplied => {}
+            SwapMessage::Prepare { .. } | SwapMessage::IsQuiesced | SwapMessage::Quiesced => {}
         }
     }
 
-    /// The peer has heard from the metadata server that the swap is committed.
-    fn peer_heard(&mut self, rack: RackId, swap: SwapId) {
-        let is_meant = |one: &UnderWay| one.peer == rack && one.is_in_doubt();
-        if let Some(slot) = self.slot_of(swap)
-            && self.slots[slot].as_ref().is_some_and(is_meant)
-        {
+    /// The peer knows that the swap is committed: it says so, or acts on it.
+    pub(super) fn peer_heard(&mut self, slot: usize) {
+        if self.slots[slot].is_some_and(|under_way| under_way.is_in_doubt()) {
             self.decided(slot, Phase::Committed);
         }
     }
 
     fn peer_gave_up(&mut self, slot: usize) {
-        match self.slots[slot] {
-            // A requester that repeats `Commit` must not ask for the outcome: that would end the
-            // swap.
-            Some(one) if one.is_in_doubt() && one.role() == Role::Home => self.hurry(slot),
+        let now = self.now;
+        match &mut self.slots[slot] {
+            // The home asks for the outcome at once. A requester that repeats `Commit` must not:
+            // that would end the swap.
+            Some(one) if one.is_in_doubt() && one.role() == Role::Home => {
+                (one.deadline, one.send_again) = (now, now);
+            }
             _ => self.give_up(slot),
         }
     }
@@ -242,11 +242,9 @@ impl<B: Bugs> SwapPeer<B> {
         match (step, who) {
             (Step::Prepare(prepared), Quiesce::Writers) => {
                 prepared.quiesced = true;
-                let role = record.role;
-                self.may_be_copied(frames, slot);
-                match role {
-                    Role::Requester => self.send_copy(slot),
-                    Role::Home => self.send_prepared(slot),
+                match record.role {
+                    Role::Requester => self.send_copy(frames, slot),
+                    Role::Home => self.send_prepared(frames, slot),
                 }
             }
             (Step::Finish(_), Quiesce::DirtyLoggers) => self.closed(slot),
@@ -295,14 +293,14 @@ impl<B: Bugs> SwapPeer<B> {
             {
                 self.decided(slot, Phase::GivenUp);
             } else if !under_way.is_finishing() && self.now >= under_way.send_again {
-                self.send_again(slot);
+                self.send_again(frames, slot);
             }
             self.ask_to_note_again(slot);
             self.finish(frames, slot);
         }
     }
 
-    fn send_again(&mut self, slot: usize) {
+    fn send_again(&mut self, frames: &impl Frames, slot: usize) {
         let Some(under_way) = &mut self.slots[slot] else { return };
         under_way.send_again = self.now.after(self.rules.retry);
         let UnderWay { id: swap, deadline, .. } = *under_way;
@@ -320,7 +318,7 @@ impl<B: Bugs> SwapPeer<B> {
                 Role::Home => {}
             },
             Stage::Noted { record, .. } if record.role == Role::Home => {}
-            _ => self.ask_again(slot),
+            _ => self.ask_again(frames, slot),
         }
     }
 

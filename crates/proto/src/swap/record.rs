@@ -10,9 +10,8 @@ pub const RECORDS: usize = 8;
 
 const NO_FRAME: u32 = u32::MAX;
 
-/// The marks in word 6.
-const WRITTEN: u64 = 1;
-const STALE: u64 = 2;
+/// The mark in word 6.
+const STALE: u64 = 1;
 
 /// The phase of a swap, as a restarted daemon finds it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -65,9 +64,7 @@ pub struct Record {
     pub out_frame: Option<FrameId>,
     /// The frame for `incoming`; `None` if the page that comes is free.
     pub in_frame: Option<FrameId>,
-    /// Mark *written*: this rack may have written `out` after the peer was allowed to copy it.
-    pub written: bool,
-    /// Mark *incomplete*: the copy of `incoming` may lack such writes of its old home.
+    /// Mark *incomplete*: the copy of `incoming` may lack writes of its old home.
     pub stale: bool,
 }
 
@@ -90,9 +87,8 @@ impl Record {
         let frame = |frame: Option<FrameId>| u64::from(frame.map_or(NO_FRAME, |frame| frame.0));
         let frames = frame(self.out_frame) | frame(self.in_frame) << 32;
         let lives = [life(self.out), life(self.incoming), life(self.vacant)];
-        let mark = |set: bool, mark: u64| if set { mark } else { 0 };
-        let marks = mark(self.written, WRITTEN) | mark(self.stale, STALE);
-        [head, self.swap.0, lives[0], lives[1], lives[2], frames, marks, 0]
+        let mark = if self.stale { STALE } else { 0 };
+        [head, self.swap.0, lives[0], lives[1], lives[2], frames, mark, 0]
     }
 
     /// Decodes a record; `None` if it is erased.
@@ -134,16 +130,12 @@ impl Record {
             vacant: life(4)?,
             out_frame: frame(out),
             in_frame: frame(incoming),
-            written: words[6] & WRITTEN != 0,
             stale: words[6] & STALE != 0,
         };
         if out == incoming {
             return Err(wrong(5));
         }
-        let lacks_frame = |mark: bool, frame: Option<FrameId>| mark && frame.is_none();
-        if lacks_frame(record.written, record.out_frame)
-            || lacks_frame(record.stale, record.in_frame)
-        {
+        if record.stale && record.in_frame.is_none() {
             return Err(wrong(6));
         }
         match (0..RECORD_WORDS).find(|word| record.to_words()[*word] != words[*word]) {
@@ -184,9 +176,8 @@ mod tests {
             incoming: life(6, 0x00ff_ffff),
             vacant: life(7, 0),
             out_frame: Some(FrameId(0)),
-            in_frame: None,
-            written: true,
-            stale: false,
+            in_frame: Some(FrameId(1)),
+            stale: true,
         }
     }
 
@@ -194,7 +185,7 @@ mod tests {
     fn the_bytes_are_those_of_the_design() {
         let words = record().to_words();
         assert_eq!(words[0].to_le_bytes(), [2, 2, 4, 3, 0, 0, 0, 0]);
-        assert_eq!(words[2..6], [5 | 1 << 32, 6 | 0x00ff_ffff << 32, 7, 0xffff_ffff << 32]);
+        assert_eq!(words[2..6], [5 | 1 << 32, 6 | 0x00ff_ffff << 32, 7, 1 << 32]);
         assert_eq!(words[6..], [1, 0]);
         assert_eq!(Record::from_words(&words), Ok(Some(record())));
         assert_eq!(Record::from_words(&[0, 1, 2, 3, 4, 5, 6, 7]), Ok(None));
@@ -210,12 +201,15 @@ mod tests {
             (3, 1 << 56 | 6),
             (5, 1 | 1 << 32),
             (6, 2),
-            (6, 4),
             (7, 1),
         ] {
             let mut words = record().to_words();
             words[word] = value;
             assert_eq!(Record::from_words(&words), Err(SwapRecordError { word, value }));
         }
+        let mut words = record().to_words();
+        words[5] = u64::from(NO_FRAME) << 32;
+        let lacks_frame = Err(SwapRecordError { word: 6, value: STALE });
+        assert_eq!(Record::from_words(&words), lacks_frame, "no frame, so no copy");
     }
 }

@@ -111,7 +111,7 @@ impl<B: Bugs> SwapPeer<B> {
     }
 
     /// Repeats the message that the home has not answered.
-    pub(super) fn ask_again(&mut self, slot: usize) {
+    pub(super) fn ask_again(&mut self, frames: &impl Frames, slot: usize) {
         let Some(under_way) = &self.slots[slot] else { return };
         match under_way.stage {
             Stage::Offering(Offering { wanted, milli, read_hot, word, .. }) => {
@@ -120,7 +120,7 @@ impl<B: Bugs> SwapPeer<B> {
                 let offer = SwapMessage::Prepare { wanted, milli, read_hot, offered, live };
                 self.tell_peer(slot, offer);
             }
-            Stage::Noted { step: Step::Prepare(_), .. } => self.send_copy(slot),
+            Stage::Noted { step: Step::Prepare(_), .. } => self.send_copy(frames, slot),
             Stage::Noted { .. } => {}
         }
     }
@@ -164,7 +164,6 @@ impl<B: Bugs> SwapPeer<B> {
             vacant: PageLife { page: spare.page(), epoch: spare.epoch() },
             out_frame: live.then_some(frame),
             in_frame: Some(in_frame),
-            written: false,
             stale: stale && !self.bugs.has(Bug::ForgetStale),
         };
         let reserved = spare.apply(PageEvent::Reserved { page: wanted, epoch });
@@ -186,11 +185,11 @@ impl<B: Bugs> SwapPeer<B> {
             under_way.ticket = ticket;
             under_way.copying = true;
         }
-        self.send_copy(slot);
+        self.send_copy(frames, slot);
     }
 
     /// Lets the home copy the offered page, once its writers are out.
-    pub(super) fn send_copy(&mut self, slot: usize) {
+    pub(super) fn send_copy(&mut self, frames: &impl Frames, slot: usize) {
         let Some(UnderWay { stage: Stage::Noted { record, step }, ticket, .. }) = self.slots[slot]
         else {
             return;
@@ -200,7 +199,7 @@ impl<B: Bugs> SwapPeer<B> {
         };
         // A free page needs no copy: the home ignores the frame.
         let frame = record.out_frame.or(record.in_frame).unwrap_or(FrameId(0));
-        let stale = self.says_stale(&record);
+        let stale = self.says_stale(frames, &record);
         self.tell_peer(slot, SwapMessage::Copy { ticket, frame, stale });
     }
 

@@ -3,7 +3,7 @@
 use rackpool_model::{FrameId, FrameWord, PageEvent, PageId, PageState, RackId};
 use rackpool_wire::swap::{Between, PageLife, PrepareRefusal, SwapMessage};
 
-use super::in_flight::{Forwarding, Prepared, Stage, Step, UnderWay};
+use super::in_flight::{Prepared, Stage, Step, UnderWay};
 use super::record::is_possible;
 use super::{Frames, PeerAction, Phase, Quiesce, Record, Role, SwapPeer};
 use crate::planted_bugs::{Bug, Bugs};
@@ -27,7 +27,7 @@ impl<B: Bugs> SwapPeer<B> {
         let asked = Asked { wanted, milli, read_hot, offered, live };
         if let Some(slot) = self.slot_of(swap) {
             if self.is_same(slot, rack, &asked) {
-                self.send_prepared(slot);
+                self.send_prepared(frames, slot);
             } else {
                 self.tell(rack, swap, SwapMessage::Aborted);
             }
@@ -39,8 +39,7 @@ impl<B: Bugs> SwapPeer<B> {
                 let record = Record { peer: rack, swap, ..under_way };
                 // Writers are expected, at the requester or here.
                 let is_written = !read_hot || frames.heat(wanted).written;
-                let forwarding = if is_written { Forwarding::Wanted } else { Forwarding::Unwanted };
-                self.accept(frames, slot, record, forwarding);
+                self.accept(frames, slot, record, is_written);
             }
         }
     }
@@ -103,19 +102,12 @@ impl<B: Bugs> SwapPeer<B> {
             vacant,
             out_frame: Some(out_frame),
             in_frame,
-            written: false,
             stale: false,
         };
         Ok((slot, record))
     }
 
-    fn accept(
-        &mut self,
-        frames: &impl Frames,
-        slot: usize,
-        record: Record,
-        forwarding: Forwarding,
-    ) {
+    fn accept(&mut self, frames: &impl Frames, slot: usize, record: Record, is_written: bool) {
         let PageLife { page, epoch } = record.incoming;
         let next = |frame: Option<FrameId>, event| {
             let frame = frame?;
@@ -123,9 +115,7 @@ impl<B: Bugs> SwapPeer<B> {
         };
         let reserved = next(record.in_frame, PageEvent::Reserved { page, epoch });
         let Some((frame, mut frozen)) = next(record.out_frame, PageEvent::Frozen) else { return };
-        if forwarding == Forwarding::Wanted
-            && let Ok(dirty_logged) = frozen.apply(PageEvent::DirtyLogged)
-        {
+        if is_written && let Ok(dirty_logged) = frozen.apply(PageEvent::DirtyLogged) {
             frozen = dirty_logged;
         }
         self.note(slot, &record);
@@ -140,12 +130,12 @@ impl<B: Bugs> SwapPeer<B> {
         let deadline = self.now.after(self.rules.grace);
         let stage = Stage::Noted { record, step: Step::Prepare(prepared) };
         let under_way = UnderWay::new(swap, record.peer, stage, deadline);
-        self.slots[slot] = Some(UnderWay { ticket: self.number(), forwarding, ..under_way });
-        self.send_prepared(slot);
+        self.slots[slot] = Some(UnderWay { ticket: self.number(), ..under_way });
+        self.send_prepared(frames, slot);
     }
 
     /// Sends `Prepared`, once the page's writers and leases for writing are out.
-    pub(super) fn send_prepared(&mut self, slot: usize) {
+    pub(super) fn send_prepared(&mut self, frames: &impl Frames, slot: usize) {
         let Some(UnderWay { stage: Stage::Noted { record, step }, ticket, .. }) = self.slots[slot]
         else {
             return;
@@ -155,7 +145,7 @@ impl<B: Bugs> SwapPeer<B> {
         else {
             return;
         };
-        let (epoch, stale) = (record.out.epoch, self.says_stale(&record));
+        let (epoch, stale) = (record.out.epoch, self.says_stale(frames, &record));
         self.tell_peer(slot, SwapMessage::Prepared { ticket, frame, epoch, stale });
     }
 

@@ -159,12 +159,14 @@ impl Home {
         record.map(|record| record.phase)
     }
 
-    /// Commits: the incoming page is readable, and the page that goes is still read here.
+    /// Commits: the incoming page is readable, and so is the page that goes, in both racks.
     pub(crate) fn commit_while_read(&mut self) {
         self.doubt();
-        assert_eq!(self.step(decided(true)), [tells(SwapMessage::Committed)]);
-        assert_eq!(self.state(0), (PageState::Frozen, PAGE), "its readers do not know the way");
+        assert_eq!(self.step(decided(true)), COMMITS);
         assert_eq!(self.state(1), (PageState::Frozen, OFFERED), "it can be read at once");
+        assert_eq!(self.step(OUT), [sends(true)]);
+        assert_eq!(self.got(SwapMessage::DirtyLinesApplied), []);
+        assert_eq!(self.state(0), (PageState::Frozen, PAGE), "its readers do not know the way");
     }
 
     /// Commits: the page that goes is leaving and the other has arrived; the rest is in progress.
@@ -188,7 +190,21 @@ pub(crate) const fn tells(message: SwapMessage) -> PeerAction {
     PeerAction::TellRack(REQUESTER, Between { swap: SWAP, message })
 }
 
-pub(crate) fn quiesces(who: Quiesce) -> PeerAction {
+/// What a home does at the commit whose copy lacks nothing.
+pub(crate) const COMMITS: [PeerAction; 3] = [
+    tells(SwapMessage::Committed),
+    quiesces(Quiesce::DirtyLoggers),
+    tells(SwapMessage::DirtyLinesApplied),
+];
+
+/// No writer is in the page that goes.
+pub(crate) const OUT: PeerEvent = PeerEvent::Quiesced(SWAP, Quiesce::DirtyLoggers);
+
+pub(crate) const fn sends(known: bool) -> PeerAction {
+    PeerAction::SendDirtyLines { swap: SWAP, to: REQUESTER, frame: FrameId(0), known }
+}
+
+pub(crate) const fn quiesces(who: Quiesce) -> PeerAction {
     PeerAction::Quiesce { swap: SWAP, frame: FrameId(0), page: PAGE, who }
 }
 

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use rackpool_model::{Access, PageId};
-use rackpool_proto::rack::PageAccess;
+use rackpool_proto::rack::{PageAccess, RackEvent};
 use rackpool_rrpc::RequestId;
 use rackpool_wire::peer::{PeerReply, PeerRequest};
 use rackpool_wire::rack::{RackAnswer, RackRequest};
@@ -115,7 +115,7 @@ impl DataPlane {
         };
         let mut since = None;
         if work.is_writing() {
-            self.machine.want_to_write(page);
+            self.machine.handle(RackEvent::WriteWanted(page));
             // If no swap concerns the page, it is shared.
             since = Some(now).filter(|_| self.machine.swap().is_busy(page));
         }
