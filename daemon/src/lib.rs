@@ -8,6 +8,8 @@
 #![forbid(unsafe_code)]
 
 mod control;
+mod daemon_lifecycle;
+mod daemon_options;
 mod data_plane;
 mod descriptors;
 mod fabric;
@@ -15,9 +17,8 @@ mod frames;
 #[cfg(feature = "fuzzing")]
 pub mod fuzzing;
 mod link;
-mod metadata_server;
+mod metadata_connector;
 mod metrics;
-mod options;
 mod placement;
 mod priority;
 mod process;
@@ -25,12 +26,11 @@ mod processor;
 mod rack;
 mod region;
 mod reserver;
-mod run;
 mod slab;
 mod swap_options;
 mod wake_latency;
 
-pub use options::Options;
+pub use daemon_lifecycle::run;
+pub use daemon_options::DaemonOptions;
 pub use placement::{NodeChoice, NodeChoiceError};
-pub use run::run;
 pub use swap_options::{SwapOptions, Switch};

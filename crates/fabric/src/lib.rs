@@ -35,7 +35,7 @@ pub mod tcp;
 #[cfg(any(test, feature = "conformance"))]
 pub mod throttle;
 
-pub use error::{DisconnectReason, ErrorClass, FabricError, OutOfRange, StartError, Unsent};
+pub use error::{DisconnectReason, ErrorClass, FabricError, FabricStartError, OutOfRange, Unsent};
 pub use fabric::{
     DeviceCounters, EndpointId, Event, Fabric, MAX_MESSAGE, Operation, RegionId, RemoteRegion,
     Transfer, WorkRequest,
