@@ -7,7 +7,7 @@ use rackpool_client::{ClientOptions, GlobalAddr, Pool};
 use rackpool_cluster::{Cluster, ClusterOptions};
 use rackpool_wire::control::ShareStatus;
 use rackpool_ycsb::PoolStores;
-use rackpool_ycsb::{Options, WorkloadName};
+use rackpool_ycsb::{WorkloadName, YcsbOptions};
 
 use crate::measure::median;
 use crate::swap::{RACKS, pool, rate_of};
@@ -36,7 +36,7 @@ fn filled(share: &str) -> anyhow::Result<Cluster> {
     options.daemon_arguments = vec![("--share", share.to_owned())];
     let cluster = Cluster::start(options)?;
     let stores = PoolStores::open(&cluster.options().dir, &RACKS[..1], 1, "shared")?;
-    rate_of(&Options { load: true, ..ycsb(WorkloadName::C, 1) }, &stores)?;
+    rate_of(&YcsbOptions { load: true, ..ycsb(WorkloadName::C, 1) }, &stores)?;
     Ok(cluster)
 }
 
@@ -46,7 +46,7 @@ fn throughput(table: &mut Table, workload: WorkloadName) -> anyhow::Result<()> {
     let pools = [filled("on")?, filled("off")?, filled("off")?];
     let rate = |pool: &Cluster| -> anyhow::Result<f64> {
         let stores = PoolStores::open(&pool.options().dir, &RACKS, RACKS.len(), "shared")?;
-        rate_of(&Options { no_load: true, ..ycsb(workload, RACKS.len()) }, &stores)
+        rate_of(&YcsbOptions { no_load: true, ..ycsb(workload, RACKS.len()) }, &stores)
     };
     let mut rates = Vec::new();
     for round in 0..SETTLING + ROUNDS {
@@ -83,13 +83,13 @@ fn throughput(table: &mut Table, workload: WorkloadName) -> anyhow::Result<()> {
     pools.into_iter().try_for_each(Cluster::stop)
 }
 
-fn ycsb(workload: WorkloadName, threads: usize) -> Options {
-    Options {
+fn ycsb(workload: WorkloadName, threads: usize) -> YcsbOptions {
+    YcsbOptions {
         workloads: vec![workload],
         records: 50_000,
         operations: 300_000,
         threads,
-        ..Options::default()
+        ..YcsbOptions::default()
     }
 }
 

@@ -12,7 +12,7 @@ use std::time::Duration;
 use anyhow::Context;
 use rackpool_client::RackId;
 use rackpool_cluster::{Cluster, ClusterOptions};
-use rackpool_ycsb::{Options, PoolStores, Progress, WorkloadName};
+use rackpool_ycsb::{PoolStores, Progress, WorkloadName, YcsbOptions};
 
 use crate::cpu;
 use crate::measure::median;
@@ -153,17 +153,17 @@ fn local_bound(table: &mut Table, daemons: Arguments<'_>) -> anyhow::Result<()> 
     let loader = |rack| -> anyhow::Result<Cluster> {
         let cluster = pool_of(TABLE_MEMORY, daemons)?;
         let stores = PoolStores::open(&cluster.options().dir, &[rack], 1, "bound")?;
-        let load = Options { load: true, ..ycsb(WorkloadName::C) };
+        let load = YcsbOptions { load: true, ..ycsb(WorkloadName::C) };
         rate_of(&load, &stores)?;
         Ok(cluster)
     };
     let (local, moved) = (loader(RackId(0))?, loader(RackId(1))?);
     for _ in 0..SETTLING {
         let stores = PoolStores::open(&moved.options().dir, &[RackId(0)], 1, "bound")?;
-        rate_of(&Options { no_load: true, ..ycsb(WorkloadName::B) }, &stores)?;
+        rate_of(&YcsbOptions { no_load: true, ..ycsb(WorkloadName::B) }, &stores)?;
     }
     for name in [WorkloadName::B, WorkloadName::C, WorkloadName::D] {
-        let options = Options { no_load: true, ..ycsb(name) };
+        let options = YcsbOptions { no_load: true, ..ycsb(name) };
         let rate = |cluster: &Cluster| -> anyhow::Result<f64> {
             let stores = PoolStores::open(&cluster.options().dir, &[RackId(0)], 1, "bound")?;
             rate_of(&options, &stores)
@@ -184,18 +184,18 @@ fn local_bound(table: &mut Table, daemons: Arguments<'_>) -> anyhow::Result<()> 
     moved.stop()
 }
 
-fn ycsb(workload: WorkloadName) -> Options {
-    Options {
+fn ycsb(workload: WorkloadName) -> YcsbOptions {
+    YcsbOptions {
         workloads: vec![workload],
         records: 200_000,
         operations: 300_000,
         threads: 1,
-        ..Options::default()
+        ..YcsbOptions::default()
     }
 }
 
 /// Operations per second of the last phase.
-pub(crate) fn rate_of(options: &Options, stores: &PoolStores) -> anyhow::Result<f64> {
+pub(crate) fn rate_of(options: &YcsbOptions, stores: &PoolStores) -> anyhow::Result<f64> {
     let session = rackpool_ycsb::run(&options.plan()?, stores, Progress::new(true))?;
     let last = session.phases().last();
     Ok(last.map_or(0.0, |phase| phase.throughput))

@@ -10,7 +10,7 @@ use std::time::Instant;
 
 use anyhow::{Context, bail};
 use nix::sys::memfd::{MFdFlags, memfd_create};
-use rackpool_fabric::tcp::{Options, TcpFabric};
+use rackpool_fabric::tcp::{TcpFabric, TcpOptions};
 use rackpool_fabric::{
     EndpointId, Event, Fabric, MemoryRegion, Operation, OutOfRange, RegionId, RemoteRegion,
     Transfer, WorkRequest,
@@ -100,7 +100,7 @@ impl MemoryRegion for Memory {
 
 /// A fabric whose threads run on the caller's core.
 fn fabric(rack: u16) -> anyhow::Result<Box<TcpFabric>> {
-    let mut options = Options::new(RackId(rack), Incarnation(1));
+    let mut options = TcpOptions::new(RackId(rack), Incarnation(1));
     options.exports = vec![Arc::new(Memory::new()?)];
     Ok(Box::new(TcpFabric::new(options)?))
 }

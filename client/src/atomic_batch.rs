@@ -8,7 +8,7 @@ use rackpool_shm::window::AtomicOperation;
 use rackpool_wire::rack::RackAnswer;
 
 use crate::atomics::request;
-use crate::calls::{Outcome, Posted};
+use crate::calls::{Outcome, PostedCall};
 use crate::deadline::Deadline;
 use crate::thread::{Thread, access_error};
 use crate::translation::Place;
@@ -16,7 +16,7 @@ use crate::{AccessError, GlobalAddr};
 
 /// One atomic operation of a batch; `before` is the previous value of its 8 bytes once it is done.
 #[derive(Debug)]
-pub(crate) struct Wanted {
+pub(crate) struct BatchedAtomic {
     pub(crate) addr: GlobalAddr,
     pub(crate) atomic: AtomicOperation,
     pub(crate) before: u64,
@@ -24,30 +24,30 @@ pub(crate) struct Wanted {
 
 impl Thread {
     /// Executes all operations in any order. After an error each may or may not have been executed.
-    pub(crate) fn atomic_batch(&mut self, batch: &mut [Wanted]) -> Result<(), AccessError> {
+    pub(crate) fn atomic_batch(&mut self, batch: &mut [BatchedAtomic]) -> Result<(), AccessError> {
         let deadline = Deadline::after(self.connection.request_timeout());
-        let mut on_the_way: VecDeque<(usize, Posted)> = VecDeque::new();
+        let mut in_flight: VecDeque<(usize, PostedCall)> = VecDeque::new();
         let mut failed = Ok(());
         let mut flushed = 0;
         for index in 0..batch.len() {
             // One call cell must stay free for the requests that the following operations need.
             if !self.calls.is_available(&self.connection) {
                 failed =
-                    self.flush_atomics(&mut on_the_way, &mut flushed, &deadline).and_then(|()| {
-                        self.collect_atomic(batch, &mut on_the_way, &mut flushed, &deadline)
+                    self.flush_atomics(&mut in_flight, &mut flushed, &deadline).and_then(|()| {
+                        self.collect_atomic(batch, &mut in_flight, &mut flushed, &deadline)
                     });
             }
             if failed.is_ok() {
-                failed = self.start_atomic(batch, index, &mut on_the_way, &deadline);
+                failed = self.start_atomic(batch, index, &mut in_flight, &deadline);
             }
             if failed.is_err() {
                 break;
             }
         }
-        failed = failed.and(self.flush_atomics(&mut on_the_way, &mut flushed, &deadline));
+        failed = failed.and(self.flush_atomics(&mut in_flight, &mut flushed, &deadline));
         // Posted operations are awaited after an error too.
-        while !on_the_way.is_empty() {
-            let collected = self.collect_atomic(batch, &mut on_the_way, &mut flushed, &deadline);
+        while !in_flight.is_empty() {
+            let collected = self.collect_atomic(batch, &mut in_flight, &mut flushed, &deadline);
             failed = failed.and(collected);
         }
         failed
@@ -56,17 +56,17 @@ impl Thread {
     /// Executes one operation if that needs no round trip; otherwise stages it.
     fn start_atomic(
         &mut self,
-        batch: &mut [Wanted],
+        batch: &mut [BatchedAtomic],
         index: usize,
-        on_the_way: &mut VecDeque<(usize, Posted)>,
+        in_flight: &mut VecDeque<(usize, PostedCall)>,
         deadline: &Deadline<'_>,
     ) -> Result<(), AccessError> {
-        let Wanted { addr, atomic, .. } = batch[index];
+        let BatchedAtomic { addr, atomic, .. } = batch[index];
         self.check(addr, 8)?;
         if self.goes_out(addr)? {
             let (connection, request) = (&self.connection, request(addr, atomic));
             let posted = self.calls.stage(connection, request, RingKind::Remote, None, deadline)?;
-            on_the_way.push_back((index, posted));
+            in_flight.push_back((index, posted));
         } else {
             batch[index].before = self.atomic(addr, atomic)?;
         }
@@ -84,34 +84,34 @@ impl Thread {
     /// Posts the staged operations, which are all but the first `flushed`.
     fn flush_atomics(
         &mut self,
-        on_the_way: &mut VecDeque<(usize, Posted)>,
+        in_flight: &mut VecDeque<(usize, PostedCall)>,
         flushed: &mut usize,
         deadline: &Deadline<'_>,
     ) -> Result<(), AccessError> {
-        if on_the_way.len() == *flushed {
+        if in_flight.len() == *flushed {
             return Ok(());
         }
         if let Err(error) = self.calls.flush(&self.connection, RingKind::Remote, deadline) {
-            for (_, posted) in on_the_way.drain(*flushed..) {
+            for (_, posted) in in_flight.drain(*flushed..) {
                 self.calls.unstage(&self.connection, posted);
             }
             return Err(error.into());
         }
-        *flushed = on_the_way.len();
+        *flushed = in_flight.len();
         Ok(())
     }
 
     /// Waits for the oldest operation in flight.
     fn collect_atomic(
         &mut self,
-        batch: &mut [Wanted],
-        on_the_way: &mut VecDeque<(usize, Posted)>,
+        batch: &mut [BatchedAtomic],
+        in_flight: &mut VecDeque<(usize, PostedCall)>,
         flushed: &mut usize,
         deadline: &Deadline<'_>,
     ) -> Result<(), AccessError> {
-        let Some((index, posted)) = on_the_way.pop_front() else { return Ok(()) };
+        let Some((index, posted)) = in_flight.pop_front() else { return Ok(()) };
         *flushed = flushed.saturating_sub(1);
-        let Wanted { addr, atomic, .. } = batch[index];
+        let BatchedAtomic { addr, atomic, .. } = batch[index];
         let before = match self.calls.wait(&self.connection, posted, deadline)?.outcome {
             Outcome::Answered(RackAnswer::Done(before)) => before,
             Outcome::Answered(RackAnswer::Moved) => {

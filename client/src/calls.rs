@@ -26,7 +26,7 @@ const YIELDS: u32 = 12;
 
 /// A call in flight.
 #[derive(Debug)]
-pub(crate) struct Posted {
+pub(crate) struct PostedCall {
     cell: u8,
     route: RingKind,
     call: u32,
@@ -95,7 +95,7 @@ pub(crate) struct Calls {
     /// Requests to be pushed together.
     staged: Vec<Request>,
     /// Abandoned calls. A living daemon may still answer them.
-    abandoned: Vec<Posted>,
+    abandoned: Vec<PostedCall>,
     /// Set when the thread ends: its calls then fail at once if no daemon serves the client.
     is_ending: bool,
     /// Set when a push found the daemon asleep and rang its doorbell, until the next wait.
@@ -203,7 +203,7 @@ impl Calls {
         route: RingKind,
         block: Option<DataBlock>,
         deadline: &Deadline<'_>,
-    ) -> Result<Posted, DaemonError> {
+    ) -> Result<PostedCall, DaemonError> {
         let served = self.wait_for_daemon(connection, deadline);
         let cell = match served.and_then(|()| self.reserve(connection)) {
             Ok(cell) => cell,
@@ -226,14 +226,14 @@ impl Calls {
         request: RackRequest,
         route: RingKind,
         block: Option<DataBlock>,
-    ) -> (Posted, Request) {
+    ) -> (PostedCall, Request) {
         let begun = &mut self.begun[usize::from(cell)];
         // The number 0 is reserved: a new cell contains it.
         *begun = begun.wrapping_add(1).max(1);
         let (code, arguments) = request.to_words();
         let (call, life) = (*begun, connection.life());
         let entry = Request { code, cell, thread: self.thread, call, life, arguments };
-        (Posted { cell, route, call, life, block }, entry)
+        (PostedCall { cell, route, call, life, block }, entry)
     }
 
     /// Posts the staged calls and rings the daemon's doorbell if the daemon sleeps. Waits while the
@@ -299,7 +299,7 @@ impl Calls {
     }
 
     /// Withdraws a call that was staged and not posted.
-    pub(crate) fn unstage(&mut self, connection: &Connection, mut posted: Posted) {
+    pub(crate) fn unstage(&mut self, connection: &Connection, mut posted: PostedCall) {
         connection.give_back(posted.block.take());
         self.free.push(posted.cell);
     }
@@ -312,7 +312,7 @@ impl Calls {
         request: RackRequest,
         route: RingKind,
         deadline: &Deadline<'_>,
-    ) -> Result<Posted, DaemonError> {
+    ) -> Result<PostedCall, DaemonError> {
         // Waits before the entry is made, because the entry names the incarnation that serves then.
         self.wait_for_daemon(connection, deadline)?;
         let cell = self.reserve(connection)?;
@@ -335,7 +335,7 @@ impl Calls {
     pub(crate) fn wait(
         &mut self,
         connection: &Connection,
-        posted: Posted,
+        posted: PostedCall,
         deadline: &Deadline<'_>,
     ) -> Result<Ended, DaemonError> {
         let has_woken = std::mem::take(&mut self.has_woken);
@@ -363,7 +363,7 @@ impl Calls {
         &mut self,
         connection: &Connection,
         cell: &CallCell,
-        posted: Posted,
+        posted: PostedCall,
         deadline: &Deadline<'_>,
     ) -> Result<Ended, DaemonError> {
         loop {
@@ -393,7 +393,7 @@ impl Calls {
     fn answered(
         &mut self,
         connection: &Connection,
-        posted: Posted,
+        posted: PostedCall,
         answer: Answer,
     ) -> Result<Ended, DaemonError> {
         self.free.push(posted.cell);
@@ -406,13 +406,13 @@ impl Calls {
         }
     }
 
-    fn give_up(&mut self, connection: &Connection, mut posted: Posted) {
+    fn give_up(&mut self, connection: &Connection, mut posted: PostedCall) {
         if connection.link() == DaemonLink::Closed {
             self.free.push(posted.cell);
             return;
         }
         if let Some(block) = posted.block.take() {
-            let Posted { cell, call, life, .. } = posted;
+            let PostedCall { cell, call, life, .. } = posted;
             let stray = Stray { thread: self.thread, cell, call, life, block };
             lock(&connection.strays).push(Some(stray));
         }

@@ -130,7 +130,7 @@ pub enum DaemonError {
     /// A restarted daemon serves the rack and does not know this client. The pool must be opened
     /// again.
     #[error(
-        "the rack daemon gave this client up (it was away too long, or its memory is new): open the pool again"
+        "the rack daemon no longer knows this client (the client was disconnected too long, or the rack's memory is new): open the pool again"
     )]
     Forgotten,
     /// The metadata server does not answer.
@@ -138,7 +138,7 @@ pub enum DaemonError {
     MetadataUnreachable,
     /// All thread slots are in use, and no thread returned one within the timeout.
     #[error(
-        "{0} threads use this pool and let no other one in: finish their reservations, or open the pool with more `ClientOptions::threads`"
+        "{0} threads use this pool and none of them can leave it: finish their reservations, or open the pool with more `ClientOptions::threads`"
     )]
     TooManyThreads(u16),
     /// The program has closed the pool.

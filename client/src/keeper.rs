@@ -33,7 +33,10 @@ fn keep(weak: &Weak<Connection>) {
                     // Closing the pool ends the socket too.
                     && connection.link() == DaemonLink::Up
                 {
-                    tracing::warn!("{}: the daemon is gone, looking for it", connection.rack);
+                    tracing::warn!(
+                        "{}: the connection to the daemon has ended: reconnecting",
+                        connection.rack
+                    );
                     connection.set_link(DaemonLink::Down);
                 }
             }
@@ -66,7 +69,7 @@ fn find(weak: &Weak<Connection>, began: Instant) {
         let Some(connection) = weak.upgrade() else { return };
         match connection.reopen() {
             Ok(Reopened::Served) => {
-                tracing::info!("{}: the daemon is back", connection.rack);
+                tracing::info!("{}: reconnected to the daemon", connection.rack);
                 return;
             }
             Ok(Reopened::BarrierLost) => {

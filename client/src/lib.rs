@@ -30,6 +30,7 @@ mod atomic_batch;
 mod atomics;
 mod cache;
 mod calls;
+mod client_options;
 mod connection;
 mod control;
 mod deadline;
@@ -37,7 +38,6 @@ mod error;
 mod free;
 mod keeper;
 mod object;
-mod options;
 mod outbox;
 mod pool;
 mod remote;
@@ -52,12 +52,12 @@ mod transfer;
 mod translation;
 mod value;
 
+pub use client_options::ClientOptions;
 pub use deadline::within;
 pub use error::{
     AccessError, AllocError, DaemonError, FreeError, OpenError, OutOfMemory, RootError,
 };
 pub use object::Object;
-pub use options::ClientOptions;
 pub use pool::{CompareAndSwap, Pool, ReadRequest, WriteRequest};
 pub use rackpool_model::{GlobalAddr, PageSize, RackId, RootUpdate};
 pub use rackpool_wire::bounds::OutOfBounds;

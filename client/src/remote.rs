@@ -9,7 +9,7 @@ use rackpool_ring::client_file::{CELLS_PER_THREAD, RingKind};
 use rackpool_shm::access::AccessIntent;
 use rackpool_wire::rack::{LONGEST_FORWARDED, RackAnswer, RackRequest};
 
-use crate::calls::{Ended, Outcome, Posted};
+use crate::calls::{Ended, Outcome, PostedCall};
 use crate::deadline::{Deadline, Pauses, Retries};
 use crate::thread::{Thread, access_error};
 use crate::transfer::Bytes;
@@ -73,9 +73,9 @@ pub(crate) struct DaemonTransfer {
 }
 
 #[derive(Debug)]
-struct OnTheWay {
+struct PieceInFlight {
     piece: Piece,
-    posted: Posted,
+    posted: PostedCall,
 }
 
 /// The reason why a round stopped at a piece.
@@ -180,33 +180,33 @@ impl Thread {
         deadline: &Deadline<'_>,
     ) -> Result<(), Stop> {
         self.batch += 1;
-        let mut on_the_way: VecDeque<OnTheWay> = VecDeque::with_capacity(CELLS_PER_THREAD);
+        let mut in_flight: VecDeque<PieceInFlight> = VecDeque::with_capacity(CELLS_PER_THREAD);
         let mut stopped: Option<Stop> = None;
         let mut pieces = VecDeque::from(pieces(transfers, from, longest));
         let mut pauses = Pauses::default();
         loop {
-            let before = on_the_way.len();
+            let before = in_flight.len();
             while stopped.is_none() && self.calls.is_available(&self.connection) {
                 let Some(piece) = pieces.front().copied() else { break };
                 match self.stage_piece(transfers, piece, deadline) {
-                    Ok(Some(posted)) => on_the_way.push_back(OnTheWay { piece, posted }),
+                    Ok(Some(posted)) => in_flight.push_back(PieceInFlight { piece, posted }),
                     Ok(None) => break,
                     Err(error) => stopped = Some(Stop::Failed(error)),
                 }
                 pieces.pop_front();
             }
-            if on_the_way.len() > before
+            if in_flight.len() > before
                 && let Err(error) = self.calls.flush(&self.connection, RingKind::Remote, deadline)
             {
-                for staged in on_the_way.drain(before..) {
+                for staged in in_flight.drain(before..) {
                     self.calls.unstage(&self.connection, staged.posted);
                 }
                 stopped.get_or_insert(Stop::Failed(error.into()));
             }
-            if !on_the_way.is_empty() {
+            if !in_flight.is_empty() {
                 pauses = Pauses::default();
             }
-            let Some(oldest) = on_the_way.pop_front() else {
+            let Some(oldest) = in_flight.pop_front() else {
                 match (stopped.take(), pieces.front().copied()) {
                     (Some(stop), _) => return Err(stop),
                     (None, None) => return Ok(()),
@@ -239,7 +239,7 @@ impl Thread {
         transfers: &mut [RemoteTransfer<'_>],
         piece: Piece,
         deadline: &Deadline<'_>,
-    ) -> Result<Option<Posted>, AccessError> {
+    ) -> Result<Option<PostedCall>, AccessError> {
         let transfer = &mut transfers[piece.transfer];
         let addr = transfer.addr.add(piece.start as u64).map_err(|_| DaemonError::Protocol)?;
         let batch = self.batch;
@@ -276,10 +276,10 @@ impl Thread {
     fn collect(
         &mut self,
         transfers: &mut [RemoteTransfer<'_>],
-        on_the_way: OnTheWay,
+        in_flight: PieceInFlight,
         deadline: &Deadline<'_>,
     ) -> Result<(), Stop> {
-        let OnTheWay { piece, posted } = on_the_way;
+        let PieceInFlight { piece, posted } = in_flight;
         let transfer = &mut transfers[piece.transfer];
         let ended = self.calls.wait(&self.connection, posted, deadline);
         let Ended { outcome, block } = ended.map_err(|error| Stop::Failed(error.into()))?;

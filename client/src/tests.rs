@@ -19,7 +19,7 @@ use rackpool_sync::barrier::Barrier;
 use rackpool_testing::wait::wait_for;
 use rackpool_wire::rack::{RackAnswer, RackRequest};
 
-use crate::atomic_batch::Wanted;
+use crate::atomic_batch::BatchedAtomic;
 use crate::calls::Outcome;
 use crate::connection::DaemonLink;
 use crate::testing::{Bench, THREADS, TIMEOUT};
@@ -441,13 +441,13 @@ fn a_batch_of_swaps_finds_new_pages_on_its_way() {
         _ => release(slot).1,
     });
     let mut thread = bench.thread();
-    let wanted = |page: u64| Wanted {
+    let wanted = |page: u64| BatchedAtomic {
         addr: GlobalAddr::from_raw(page * PAGE),
         atomic: AtomicOperation::CompareAndSwap { expected: page, new: 0 },
         before: 0,
     };
     // More swaps in one page than can be in flight, then swaps in other pages.
-    let mut batch: Vec<Wanted> = (0..40).map(|i| wanted(1 + i.max(20) - 20)).collect();
+    let mut batch: Vec<BatchedAtomic> = (0..40).map(|i| wanted(1 + i.max(20) - 20)).collect();
     thread.atomic_batch(&mut batch).unwrap();
     assert!(batch.iter().all(|done| done.before == done.addr.raw() / PAGE));
 }

@@ -66,7 +66,10 @@ impl Control {
 pub(crate) fn bind(path: &Path) -> anyhow::Result<UnixListener> {
     match std::fs::symlink_metadata(path) {
         Ok(found) if found.file_type().is_socket() => std::fs::remove_file(path)?,
-        Ok(_) => bail!("{} is in the way and no socket: remove it", path.display()),
+        Ok(_) => bail!(
+            "{} exists and is not a socket, so the daemon can't listen there: remove it",
+            path.display()
+        ),
         Err(_) => {}
     }
     // Bind under another name and rename, so that no client finds a socket that does not listen
@@ -78,7 +81,7 @@ pub(crate) fn bind(path: &Path) -> anyhow::Result<UnixListener> {
         Err(error) => return Err(error).with_context(|| hidden.display().to_string()),
     }
     let listener = UnixListener::bind(&hidden).with_context(|| {
-        format!("can't listen at {}: is the path longer than 100 bytes?", path.display())
+        format!("can't listen on the socket {}: if its path is longer than 100 bytes, choose a shorter --dir", path.display())
     })?;
     std::fs::set_permissions(&hidden, std::fs::Permissions::from_mode(0o600))?;
     std::fs::rename(&hidden, path)?;
@@ -93,7 +96,7 @@ pub(crate) async fn serve(listener: UnixListener, control: Arc<Control>) -> anyh
                 let control = Arc::clone(&control);
                 tokio::spawn(async move {
                     if let Err(error) = client::serve(stream, &control).await {
-                        tracing::warn!("a connection ended: {}", chain(error.as_ref()));
+                        tracing::warn!("a client's connection ended: {}", chain(error.as_ref()));
                     }
                 });
             }
@@ -101,7 +104,7 @@ pub(crate) async fn serve(listener: UnixListener, control: Arc<Control>) -> anyh
                 // Out of descriptors: another client has to leave first.
                 let rack = control.rack.geometry.rack;
                 let reason = open_files::explain(&error.into(), rack);
-                tracing::warn!("can't accept a client: {reason}");
+                tracing::warn!("can't accept a client's connection: {reason}");
                 tokio::time::sleep(std::time::Duration::from_millis(100)).await;
             }
         }

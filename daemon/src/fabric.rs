@@ -18,13 +18,16 @@ use rackpool_shm::metadata::MetadataLayout;
 use rackpool_shm::{Mapping, cache};
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 
-use crate::Options;
+use crate::DaemonOptions;
 use crate::placement::Placement;
 use crate::rack::Rack;
 use crate::region::{PeerMapper, Region};
 
 /// Refuses a fabric that can't be used here, before the rack's memory is created.
-pub(crate) fn check(options: &Options, credentials: Option<&Credentials>) -> anyhow::Result<()> {
+pub(crate) fn check(
+    options: &DaemonOptions,
+    credentials: Option<&Credentials>,
+) -> anyhow::Result<()> {
     let of_verbs =
         options.rdma_device.is_some() || options.rdma_port.is_some() || options.gid_index.is_some();
     if of_verbs && options.fabric != FabricKind::Verbs {
@@ -51,7 +54,7 @@ pub(crate) fn check(options: &Options, credentials: Option<&Credentials>) -> any
 }
 
 /// Returns the address at which the verbs fabric listens.
-fn verbs_address(options: &Options) -> SocketAddr {
+fn verbs_address(options: &DaemonOptions) -> SocketAddr {
     options.fabric_listen.unwrap_or(SocketAddr::new(Ipv4Addr::LOCALHOST.into(), 0))
 }
 
@@ -59,7 +62,7 @@ fn verbs_address(options: &Options) -> SocketAddr {
 /// the frames and the buffers. The tcp and verbs fabrics make no handshake before they have the
 /// pool's key, and use a network only with credentials.
 pub(crate) fn start(
-    options: &Options,
+    options: &DaemonOptions,
     rack: &Rack,
     buffers: &Buffers,
     key: Keyring,
@@ -67,7 +70,7 @@ pub(crate) fn start(
     match options.fabric {
         FabricKind::Emulated => Ok(Box::new(emulated(options, rack, buffers)?)),
         FabricKind::Tcp => {
-            let mut tcp = tcp::Options::new(rack.geometry.rack, rack.incarnation);
+            let mut tcp = tcp::TcpOptions::new(rack.geometry.rack, rack.incarnation);
             tcp.listen = options.fabric_listen.unwrap_or(tcp.listen);
             tcp.key = key;
             tcp.exports = exports(rack, buffers);
@@ -120,7 +123,11 @@ impl Buffers {
     }
 }
 
-fn emulated(options: &Options, rack: &Rack, buffers: &Buffers) -> anyhow::Result<EmulatedFabric> {
+fn emulated(
+    options: &DaemonOptions,
+    rack: &Rack,
+    buffers: &Buffers,
+) -> anyhow::Result<EmulatedFabric> {
     let listen = rack.directory.fabric_socket();
     let mapper = Arc::new(PeerMapper);
     let mut emulated = EmulatedOptions::new(rack.geometry.rack, rack.incarnation, listen, mapper);

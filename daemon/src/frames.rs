@@ -93,7 +93,10 @@ pub(crate) struct MarksFile {
 pub(crate) fn open_marks(directory: &RackDirectory, found: &Geometry) -> anyhow::Result<MarksFile> {
     let path = directory.marks();
     let file = file::open(&path)?.with_context(|| {
-        format!("{} is missing: remove the rack's folder to give its contents up", path.display())
+        format!(
+            "{} is missing: remove the rack's folder to start with an empty rack",
+            path.display()
+        )
     })?;
     let bytes = Marks::bytes(found.page_size, found.frames);
     file::check_len(&file, &path, bytes)?;
@@ -131,7 +134,7 @@ pub(crate) fn begin_anew_if_lost(
     }
     let life = block.incarnation(&path)?;
     tracing::warn!(
-        "the memory of {} was of kind memfd and ended with its daemon: its pages are lost, the rack begins anew",
+        "the memory of {} was of kind memfd and ended with its daemon: its pages are lost, and the rack starts empty",
         found.rack
     );
     for entry in std::fs::read_dir(directory.path())? {

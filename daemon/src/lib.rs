@@ -9,14 +9,15 @@
 
 mod client_host;
 mod control;
+mod daemon_lifecycle;
+mod daemon_options;
 mod data_plane;
 mod descriptors;
 mod fabric;
 mod frames;
 mod link;
-mod metadata_server;
+mod metadata_connector;
 mod metrics;
-mod options;
 mod placement;
 mod priority;
 mod process;
@@ -24,14 +25,13 @@ mod processor;
 mod rack;
 mod region;
 mod reserver;
-mod run;
 mod slab;
 mod swap_options;
 #[cfg(feature = "testing")]
 pub mod testing;
 mod wake_latency;
 
-pub use options::Options;
+pub use daemon_lifecycle::run;
+pub use daemon_options::DaemonOptions;
 pub use placement::{NodeChoice, NodeChoiceError};
-pub use run::run;
 pub use swap_options::{SwapOptions, Switch};

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::bail;
-use rackpool_access::AccessError;
+use rackpool_access::CredentialsError;
 use rackpool_fabric::Keyring;
 use rackpool_model::{PageRange, StorePosition};
 use rackpool_output::chain;
@@ -16,7 +16,7 @@ use tokio::sync::{Notify, mpsc, oneshot};
 use tokio::time::MissedTickBehavior;
 
 use crate::data_plane::{Command, PlaneMetrics, Waker, get, set};
-use crate::metadata_server::{Connection, MetadataServer};
+use crate::metadata_connector::{Connection, MetadataConnector};
 
 /// Heartbeats in each lease time.
 const BEATS: u32 = 4;
@@ -112,7 +112,7 @@ pub(crate) struct Registered {
 
 /// The state of the link.
 pub(crate) struct MetadataLink {
-    server: MetadataServer,
+    server: MetadataConnector,
     /// Set when a registration was sent and not refused: the server may have registered the rack.
     is_in_doubt: AtomicBool,
     pub(crate) announcement: RackAnnouncement,
@@ -132,7 +132,7 @@ pub(crate) struct MetadataLink {
 /// The metadata server's store is not the one that registered this memory, or is older.
 #[derive(Debug, thiserror::Error)]
 #[error(
-    "the metadata server at {address} has lost its store, or has an older copy of it, or another one: start it with the store that it had, or remove the rack's folder to give its contents up"
+    "the metadata server at {address} has lost its store, or has an older copy of it, or another one: start it with the store that it had, or remove the rack's folder to start with an empty rack"
 )]
 struct StoreLost {
     address: String,
@@ -141,7 +141,7 @@ struct StoreLost {
 /// The metadata server accepts connections, or its host drops packets, and no answer comes.
 #[derive(Debug, thiserror::Error)]
 #[error(
-    "the metadata server at {address} is silent, it gave no answer within {} s: see in its log what it does, and on its host whether it is stopped, its disk is stuck or a firewall drops what it is sent; then start this daemon again if it does not go on by itself",
+    "the metadata server at {address} gave no answer within {} s: read its log, and check on its host whether the process is stopped, its disk hangs or a firewall drops the packets of this daemon; start this daemon again if it does not continue by itself",
     TIMEOUT.as_secs()
 )]
 struct Silent {
@@ -151,7 +151,7 @@ struct Silent {
 /// Racks with different lease times could not rely on each other's leases.
 #[derive(Debug, thiserror::Error)]
 #[error(
-    "leases of this pool last {pool_ms} ms and this daemon was told {own_ms} ms: start it with --lease-ms {pool_ms}, as all daemons of the pool"
+    "leases of this pool last {pool_ms} ms, and this daemon was started with {own_ms} ms: start it with --lease-ms {pool_ms}, like all daemons of the pool"
 )]
 struct OtherLease {
     pool_ms: u64,
@@ -161,7 +161,7 @@ struct OtherLease {
 impl MetadataLink {
     /// Creates a link and the handle to send requests over it.
     pub(crate) fn new(
-        server: MetadataServer,
+        server: MetadataConnector,
         announcement: RackAnnouncement,
         metrics: Arc<PlaneMetrics>,
         known: Option<PageRange>,
@@ -212,7 +212,7 @@ impl MetadataLink {
             Ok(Err(error))
                 if must_reach
                     || error.downcast_ref::<Refusal>().is_some()
-                    || error.downcast_ref::<AccessError>().is_some()
+                    || error.downcast_ref::<CredentialsError>().is_some()
                     || error.downcast_ref::<StoreLost>().is_some()
                     || error.downcast_ref::<OtherLease>().is_some() =>
             {
@@ -347,7 +347,7 @@ impl MetadataLink {
                             plane.tell(Command::ServerSent(message));
                         }
                         MetadataReply::Refused(refusal) => bail!(refusal),
-                        other => tracing::debug!("an answer to nothing: {other:?}"),
+                        other => tracing::debug!("the metadata server answered a request that was not sent: {other:?}"),
                     }
                 }
                 message = self.swaps.recv() => {
@@ -418,7 +418,7 @@ impl MetadataLink {
     }
 
     /// Gives up the rack's lease at the metadata server.
-    pub(crate) async fn leave(server: &MetadataServer, announcement: &RackAnnouncement) {
+    pub(crate) async fn leave(server: &MetadataConnector, announcement: &RackAnnouncement) {
         let goodbye = async {
             let mut connection = server.connect().await?;
             let (rack, incarnation) = (announcement.rack, announcement.incarnation);

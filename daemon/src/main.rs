@@ -6,7 +6,7 @@ fn main() -> std::process::ExitCode {
     // The parent process may have blocked the signals that stop the daemon; the mask is inherited.
     let _ = SigSet::all().thread_unblock();
     rackpool_output::run_server("rackpool-daemon", || {
-        let options: rackpool_daemon::Options = rackpool_config::parse("daemon");
+        let options: rackpool_daemon::DaemonOptions = rackpool_config::parse("daemon");
         rackpool_daemon::run(&options)
     })
 }

@@ -79,7 +79,7 @@ impl RackMetrics {
             ("requests", "Requests of clients served.", &metrics.requests),
             (
                 "local_accesses",
-                "Accesses of clients to their own rack, as far as a sample tells.",
+                "Accesses of clients to their own rack, estimated from a sample.",
                 &metrics.local_accesses,
             ),
             (
@@ -106,19 +106,15 @@ impl RackMetrics {
             ),
             (
                 "device_completions",
-                "Completions of work requests that were taken, or answers.",
+                "Completions polled from the RDMA device, or answers from the sockets.",
                 &metrics.device_completions,
             ),
             (
                 "device_signalled",
-                "Work requests that were to complete by themselves.",
+                "Work requests that were posted with a completion of their own (signaled).",
                 &metrics.device_signalled,
             ),
-            (
-                "device_inlined",
-                "Work requests that carried their bytes within them.",
-                &metrics.device_inlined,
-            ),
+            ("device_inlined", "Work requests with inline data.", &metrics.device_inlined),
             ("sleeps", "How often the data plane went to sleep.", &metrics.sleeps),
         ];
         for (name, help, counter) in counters {
@@ -127,7 +123,7 @@ impl RackMetrics {
         page.counters(
             "rack_requests",
             "mode",
-            "Requests to other racks, by how their data travelled.",
+            "Requests to other racks, by the way their data was transferred.",
             Unit::None,
             &[
                 ("pure", get(&metrics.pure_requests)),
@@ -137,7 +133,7 @@ impl RackMetrics {
         )?;
         page.times(
             "remote_operation",
-            "Time of one-sided operations for clients, of a sample.",
+            "Duration of one-sided operations for clients, from a sample.",
             &metrics.remote_times,
         )
     }
@@ -146,26 +142,31 @@ impl RackMetrics {
         let sharing = &self.metrics.sharing;
         page.gauge(
             "pages_shared",
-            "Pages that other racks may keep copies of.",
+            "Pages of this rack that other racks may copy.",
             Unit::None,
             get(&sharing.shared),
         )?;
         page.gauge(
             "copies",
-            "Copies of other racks' pages that are kept.",
+            "Copies of other racks' pages in this rack.",
             Unit::None,
             get(&sharing.copies),
         )?;
         page.counters(
             "sharings",
             "step",
-            "How often pages began to be shared, and how often writers ended that.",
+            "Pages that became shared, and shared pages that a write made unshared.",
             Unit::None,
             &[("begun", get(&sharing.begun)), ("ended", get(&sharing.ended))],
         )?;
-        page.counter("copies_made", "Copies that were made.", Unit::None, get(&sharing.made))?;
+        page.counter(
+            "copies_made",
+            "Copies of other racks' pages that were made.",
+            Unit::None,
+            get(&sharing.made),
+        )?;
         let reads = get(&sharing.reads);
-        page.counter("copy_reads", "Reads of copies, as a sample tells.", Unit::None, reads)
+        page.counter("copy_reads", "Reads from copies, estimated from a sample.", Unit::None, reads)
     }
 
     fn show_swaps(&self, page: &mut Page<'_>) -> fmt::Result {
@@ -173,21 +174,21 @@ impl RackMetrics {
         page.counters(
             "swaps",
             "side",
-            "Swaps that this rack asked for, and that it was asked for.",
+            "Swaps that this rack requested, and that other racks requested of it.",
             Unit::None,
             &[("asked", get(&swaps.asked)), ("served", get(&swaps.served))],
         )?;
         page.counters(
             "pages_moved",
             "way",
-            "Pages that came and went by swaps.",
+            "Pages that arrived and left by swaps.",
             Unit::None,
             &[("in", get(&swaps.arrived)), ("out", get(&swaps.departed))],
         )?;
         let given_up = get(&swaps.given_up);
         page.counter(
             "swaps_given_up",
-            "Swaps that were begun and given up.",
+            "Swaps that were started and then aborted.",
             Unit::None,
             given_up,
         )?;
@@ -200,13 +201,13 @@ impl RackMetrics {
             &refused,
         )?;
         let forwarded = get(&swaps.forwarded);
-        let help = "Writes of others carried out here in pages that moved.";
+        let help = "Writes of other racks executed here in pages that were moving.";
         page.counter("swap_forwarded_writes", help, Unit::None, forwarded)?;
         let copied = get(&swaps.copied_bytes);
         page.counter("swap_copied", "Pages copied to this rack.", Unit::Bytes, copied)?;
         page.times(
             "swap_pause",
-            "For how long those who wanted to write a page waited because it moved.",
+            "Time for which writers of a page waited because it was moving.",
             &swaps.pauses,
         )
     }

@@ -22,7 +22,7 @@ use rustix::fs::FallocateFlags;
 
 use crate::client_host::{ClientHost, SameHost};
 use crate::frames::{MarksFile, MetadataFile};
-use crate::{Options, frames};
+use crate::{DaemonOptions, frames};
 
 /// A rack's memory, locked for this process.
 #[derive(Debug)]
@@ -50,7 +50,7 @@ pub(crate) struct Rack {
 
 impl Rack {
     /// Adopts the rack's files, or creates them if there are none.
-    pub(crate) fn open(options: &Options) -> anyhow::Result<Self> {
+    pub(crate) fn open(options: &DaemonOptions) -> anyhow::Result<Self> {
         let wanted = geometry(options)?;
         folder::require_text(&options.dir).map_err(UsageError::new)?;
         let pool = folder::create(&options.dir)?;
@@ -68,7 +68,7 @@ impl Rack {
     fn open_in(
         directory: RackDirectory,
         wanted: Geometry,
-        options: &Options,
+        options: &DaemonOptions,
     ) -> anyhow::Result<Self> {
         let layout = MetadataLayout::new(wanted.page_size, wanted.frames);
         let path = directory.metadata();
@@ -193,7 +193,7 @@ impl Rack {
             return;
         }
         if let Err(error) = frames::remove(&self.directory) {
-            tracing::warn!("{}: its unused files stay: {error}", self.geometry.rack);
+            tracing::warn!("{}: can't remove its unused files: {error}", self.geometry.rack);
         }
         // Fails if other files are in the folder.
         let _ = std::fs::remove_dir(self.directory.path());
@@ -235,7 +235,7 @@ fn next_incarnation(last: Incarnation, now: SystemTime) -> Incarnation {
 }
 
 /// Describes the kind of memory, for operators.
-fn describe_memory(options: &Options, pages: &str) -> String {
+fn describe_memory(options: &DaemonOptions, pages: &str) -> String {
     let latency = match options.cxl_latency_ns {
         0 => String::new(),
         ns => format!(", emulated as CXL memory that is {ns} ns further away"),
@@ -261,7 +261,7 @@ fn bind_pages(metadata: &RackMetadata, first: PageId, path: &Path) -> anyhow::Re
     Ok(())
 }
 
-fn geometry(options: &Options) -> anyhow::Result<Geometry> {
+fn geometry(options: &DaemonOptions) -> anyhow::Result<Geometry> {
     let page_size = PageSize::from_bytes(options.page_size.0).map_err(UsageError::new)?;
     if options.rack.0 >= MAX_RACKS {
         let (rack, last) = (options.rack.0, MAX_RACKS - 1);

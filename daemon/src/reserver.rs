@@ -10,7 +10,7 @@ use std::time::Duration;
 use rackpool_model::FrameId;
 use rackpool_shm::memory::MemoryKind;
 
-use crate::Options;
+use crate::DaemonOptions;
 use crate::data_plane::{Command, Waker};
 use crate::rack::Rack;
 
@@ -37,12 +37,12 @@ pub(crate) struct ReserveRules {
 
 impl ReserveRules {
     /// Returns the rules; `None` for kinds of memory that are allocated from the start.
-    pub(crate) fn of(options: &Options) -> anyhow::Result<Option<Self>> {
+    pub(crate) fn of(options: &DaemonOptions) -> anyhow::Result<Option<Self>> {
         let comes_when_used = matches!(options.memory_kind, MemoryKind::Tmpfs | MemoryKind::Memfd);
         if !comes_when_used {
             if options.release_free_after_s.is_some() {
                 anyhow::bail!(
-                    "--release-free-after-s: memory of kind {} is taken from the start and can't be given back: leave the option out, or choose --memory-kind tmpfs or memfd",
+                    "--release-free-after-s: memory of kind {} is allocated at the start and can't be returned: omit the option, or choose --memory-kind tmpfs or memfd",
                     options.memory_kind
                 );
             }
@@ -76,7 +76,7 @@ fn carry_out(orders: &Receiver<Order>, rack: &Rack, waker: &Waker) {
                     && !refused
                 {
                     tracing::warn!(
-                        "{}: no memory for a frame: {error}: {} is full, or this process may use no more (memory cgroup); programs are told that the pool is full until there is some",
+                        "{}: no memory for a frame: {error}: {} is full, or the memory cgroup of this process is; clients that allocate are told that the pool is out of memory until some is free",
                         rack.geometry.rack,
                         rack.directory.pool().display()
                     );
@@ -86,7 +86,10 @@ fn carry_out(orders: &Receiver<Order>, rack: &Rack, waker: &Waker) {
             }
             Order::Release(frame) => {
                 if let Err(error) = rack.release(frame) {
-                    tracing::warn!("{}: {frame} is not given back: {error}", rack.geometry.rack);
+                    tracing::warn!(
+                        "{}: can't return the memory of {frame} to the file system: {error}",
+                        rack.geometry.rack
+                    );
                 }
                 Command::Released { frame }
             }

@@ -98,8 +98,8 @@ impl SwapOptions {
         let is_in_time = copy <= rules.grace.as_secs_f64() / 2.0;
         if self.swap == Switch::On && !is_in_time {
             tracing::warn!(
-                "no page moves between racks: to copy {} takes {:.0} ms at {bandwidth_gbps} Gbit/s \
-                 (--bandwidth-gbps), and a swap has {:?}; smaller pages would move (--page-size)",
+                "no page moves between racks: copying a page of {} takes {:.0} ms at {bandwidth_gbps} Gbit/s \
+                 (--bandwidth-gbps), and a swap may take {:?}: choose a smaller --page-size",
                 ByteSize(page_bytes),
                 copy * 1e3,
                 rules.grace

@@ -31,7 +31,7 @@ impl WakeLatency {
         };
         let held = open().with_context(|| {
             format!(
-                "--wake-latency-us {microseconds} can't be had from {DEVICE}: let the daemon's user write that (docs/operating.md, \"Processors that are slow to wake\"), or leave it out"
+                "--wake-latency-us {microseconds} can't be requested from {DEVICE}: allow the daemon's user to write to it (docs/operating.md, \"Processors that are slow to wake\"), or omit the option"
             )
         })?;
         Ok(Self { _held: held })

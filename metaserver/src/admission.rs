@@ -5,7 +5,7 @@ use std::pin::Pin;
 use std::task::ready;
 use std::time::Duration;
 
-use rackpool_access::{AccessError, Party, explain, require_same_user};
+use rackpool_access::{CredentialsError, Party, explain, require_same_user};
 use rackpool_wire::bounds::MAX_METADATA_REQUEST_BYTES;
 use rackpool_wire::metadata::{MetadataReply, MetadataRequest, Refusal, Tagged};
 use rackpool_wire::{CodecError, FrameReader, encode};
@@ -55,7 +55,7 @@ pub(crate) enum Rejection {
     #[error("{0}")]
     Handshake(String),
     #[error("{0}")]
-    UnauthenticatedPeer(#[from] AccessError),
+    UnauthenticatedPeer(#[from] CredentialsError),
     #[error("its certificate names no party of a pool")]
     Nobody,
     #[error("{0}")]
@@ -121,7 +121,10 @@ async fn knock(
     Ok(Admitted { stream: Box::new(stream), peer, party: Some(party), frames, first })
 }
 
-async fn same_user(local: SocketAddr, peer: SocketAddr) -> io::Result<Result<(), AccessError>> {
+async fn same_user(
+    local: SocketAddr,
+    peer: SocketAddr,
+) -> io::Result<Result<(), CredentialsError>> {
     let _turn = LOOKS.acquire().await.map_err(io::Error::other)?;
     let looked = tokio::task::spawn_blocking(move || require_same_user(local, peer)).await;
     looked.map_err(io::Error::other)

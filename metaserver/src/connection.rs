@@ -60,7 +60,7 @@ impl Outlet {
     /// too slowly.
     pub(crate) fn push(&self, message: MetadataReply) {
         if self.pushed.try_send(Tagged { tag: PUSHED, message }).is_err() {
-            debug!("a peer does not take what it is told of swaps");
+            debug!("a peer does not read its notifications about swaps");
         }
     }
 }

@@ -21,8 +21,8 @@ mod admission_limiter;
 mod connection;
 mod limits;
 mod listener;
+mod metadata_server_options;
 mod metrics;
-mod options;
 mod parent_process;
 mod permission;
 mod rejection_log;
@@ -30,6 +30,6 @@ mod server;
 mod start;
 mod store;
 
-pub use options::Options;
+pub use metadata_server_options::MetadataServerOptions;
 pub use start::{StartError, serve};
 pub use store::{Store, StoreError};

@@ -116,7 +116,7 @@ impl Listener {
                         unauthenticated_peers.take_in(stream, peer, self.tls.clone());
                     }
                     Err(error) => {
-                        warn!("can't accept a connection: {error}; raise the limit on open files?");
+                        warn!("can't accept a connection: {error}; if too many files are open, raise the limit (LimitNOFILE= of systemd)");
                         tokio::time::sleep(ACCEPT_PAUSE).await;
                     }
                 },
@@ -126,7 +126,7 @@ impl Listener {
         drop((self.socket, self.inbox, unauthenticated_peers));
         let ended = async { while connections.join_next().await.is_some() {} };
         if tokio::time::timeout(FAREWELL, ended).await.is_err() {
-            warn!("some connections did not take their last answers");
+            warn!("some connections did not read their last answers before the server stopped");
         }
     }
 }

@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use anyhow::Context;
 use nix::sys::signal::SigSet;
-use rackpool_metaserver::Options;
+use rackpool_metaserver::MetadataServerOptions;
 use rackpool_output::UsageError;
 
 fn main() -> ExitCode {
@@ -13,7 +13,7 @@ fn main() -> ExitCode {
     rackpool_output::run_server("rackpool-metaserver", || run(rackpool_config::parse("metaserver")))
 }
 
-fn run(options: Options) -> anyhow::Result<()> {
+fn run(options: MetadataServerOptions) -> anyhow::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()

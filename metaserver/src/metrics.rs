@@ -149,7 +149,7 @@ impl Source for ServerMetrics {
         )?;
         page.counter(
             "metadata_pushes",
-            "Messages about swaps sent to racks unasked.",
+            "Notifications about swaps sent to racks.",
             Unit::None,
             get(&self.pushed),
         )?;

@@ -19,18 +19,18 @@ pub(crate) fn permit(party: Option<Party>, request: &MetadataRequest) -> Result<
         (Party::Rack(_), _) => Ok(()),
         (Party::Operator, Some(rack)) => Err(not_the_rack(party, rack)),
         (Party::Operator, None) if changes => {
-            Err(Refusal::Denied("an operator may look at a pool, only its racks change it".into()))
+            Err(Refusal::Denied("an operator may read the state of a pool, only its racks change it".into()))
         }
         (Party::Operator, None) => Ok(()),
         (Party::MetadataServer, _) => {
-            Err(Refusal::Denied("a metadata server asks nothing of another one".into()))
+            Err(Refusal::Denied("these are the credentials of a metadata server, which sends no requests: use those of a rack or of the operator".into()))
         }
     }
 }
 
 fn not_the_rack(party: Party, rack: RackId) -> Refusal {
     Refusal::Denied(format!(
-        "these are the credentials of {party}, which can't speak for {rack}: name those of rack-{} \
+        "these are the credentials of {party}, which can't make requests for {rack}: name those of rack-{} \
          with --credentials",
         rack.0
     ))

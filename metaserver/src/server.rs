@@ -108,7 +108,7 @@ impl Server {
         let still = self.looked.elapsed();
         if still > lease / 4 {
             warn!(
-                "this server did not run for {} ms, and leases last {}: its host is overloaded or it was stopped; no lease ends for that. If it happens often, give it a core, or start it with a longer --lease-ms",
+                "this server did not run for {} ms, and leases last {}: its host is overloaded or it was stopped; this pause ends no lease. If it happens often, give it a core, or start it with a longer --lease-ms",
                 still.as_millis(),
                 lease.as_millis()
             );
@@ -168,7 +168,8 @@ impl Server {
             }
             storage => {
                 self.storage = storage;
-                let reason = "an earlier write broke off; start the metadata server again".into();
+                let reason =
+                    "an earlier write to the store failed; start the metadata server again".into();
                 self.handle(Event::CommitFailed { batch, reason });
             }
         }
@@ -239,14 +240,12 @@ fn report(event: &OperatorEvent) {
                 incarnation.0, pages.count, pages.first
             );
             if *lost > 0 {
-                warn!(
-                    "{rack} has other memory than before: {lost} pages that lived there are lost"
-                );
+                warn!("{rack} has new memory: {lost} pages of its earlier memory are lost");
             }
         }
         OperatorEvent::Left { rack } => info!("{rack} left"),
         OperatorEvent::Expired { rack } => {
-            warn!("{rack} sent no heartbeat within its lease: it is dead")
+            warn!("{rack} sent no heartbeat within its lease: its lease has expired")
         }
     }
 }

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use rackpool_access::{AccessError, Credentials, Party, require_loopback};
+use rackpool_access::{Credentials, CredentialsError, Party, require_loopback};
 use rackpool_proto::Time;
 use rackpool_proto::metadata::{MetadataMachine, RecordError};
 use tokio::net::TcpListener;
@@ -16,8 +16,8 @@ use tracing::{info, warn};
 use crate::address_file::AddressFile;
 use crate::limits::Limits;
 use crate::listener::Listener;
+use crate::metadata_server_options::MetadataServerOptions;
 use crate::metrics::ServerMetrics;
-use crate::options::Options;
 use crate::server::Server;
 use crate::store::{Store, StoreError};
 use crate::{connection, parent_process};
@@ -34,7 +34,7 @@ const RENEWAL: Duration = Duration::from_secs(30 * 86_400);
 pub enum StartError {
     /// The credentials can't be used, or there are none and other hosts could connect.
     #[error(transparent)]
-    Access(#[from] AccessError),
+    Access(#[from] CredentialsError),
     /// The store can't be used.
     #[error(transparent)]
     Store(#[from] StoreError),
@@ -83,7 +83,7 @@ impl StartError {
     pub const fn is_usage(&self) -> bool {
         matches!(
             self,
-            Self::Access(AccessError::NotLoopback { .. })
+            Self::Access(CredentialsError::NotLoopback { .. })
                 | Self::Metrics(rackpool_metrics::BindError::NotLoopback(_))
         )
     }
@@ -91,7 +91,7 @@ impl StartError {
 
 /// Runs the metadata server until SIGTERM or SIGINT. The store is locked before anything else that
 /// another server may be using is changed.
-pub async fn serve(options: Options) -> Result<(), StartError> {
+pub async fn serve(options: MetadataServerOptions) -> Result<(), StartError> {
     let credentials = credentials(&options)?;
     let tls = credentials.as_ref().map(Credentials::server).transpose()?.map(TlsAcceptor::from);
     let (mut store, records) = Store::open(&options.store)?;
@@ -119,9 +119,12 @@ pub async fn serve(options: Options) -> Result<(), StartError> {
         .map(|path| AddressFile::write(path, address))
         .transpose()
         .map_err(file_error)?;
-    let door =
-        if credentials.is_some() { "credentials asked for" } else { "open to this user and root" };
-    info!("listening on {address}, {door}, store {}", options.store.display());
+    let access = if credentials.is_some() {
+        "with credentials"
+    } else {
+        "for processes of this user and root"
+    };
+    info!("listening on {address}, {access}, store {}", options.store.display());
 
     let (stop, stopped) = watch::channel(false);
     let (inbox, inbound) = mpsc::channel(connection::INBOX);
@@ -144,7 +147,7 @@ pub async fn serve(options: Options) -> Result<(), StartError> {
     stop.send_replace(true);
     for part in [server, listener] {
         if let Err(error) = part.await {
-            tracing::error!("a part of the server broke: {error}");
+            tracing::error!("a task of the server failed: {error}");
         }
     }
     Ok(())
@@ -158,7 +161,7 @@ fn random_id() -> Result<u64, StartError> {
 
 /// Loads the credentials, if the options name a folder. Without them only loopback addresses are
 /// allowed.
-fn credentials(options: &Options) -> Result<Option<Credentials>, AccessError> {
+fn credentials(options: &MetadataServerOptions) -> Result<Option<Credentials>, CredentialsError> {
     let load = |folder: &PathBuf| Credentials::load_of(folder, Party::MetadataServer);
     let credentials = options.credentials.as_ref().map(load).transpose()?;
     require_loopback("--listen", options.listen, credentials.as_ref())?;

@@ -110,7 +110,7 @@ fn a_rack_registers_renews_and_leaves_as_itself_only() {
             let MetadataReply::Refused(Refusal::Denied(reason)) = answer else {
                 panic!("{answer:?}")
             };
-            assert!(reason.contains("can't speak for rack 0"), "{reason}");
+            assert!(reason.contains("can't make requests for rack 0"), "{reason}");
         }
     }
     assert!(matches!(operator.ask(put("a", 1)), MetadataReply::Refused(Refusal::Denied(_))));
@@ -148,7 +148,7 @@ fn with_credentials_any_address_may_be_listened_on() {
     command.arg("--credentials").arg(pool.folder.path().join("metadata"));
     let server = Server::run(command, directory.path());
     assert!(server.address.ip().is_unspecified());
-    server.wait_for_log("credentials asked for");
+    server.wait_for_log("with credentials");
 }
 
 #[test]

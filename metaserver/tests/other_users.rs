@@ -6,7 +6,7 @@ mod support;
 use std::net::{TcpListener, TcpStream};
 
 use nix::unistd::{Uid, setfsuid};
-use rackpool_access::{AccessError, require_server_of_same_user};
+use rackpool_access::{CredentialsError, require_server_of_same_user};
 use rackpool_wire::metadata::{MetadataReply, MetadataRequest, Refusal};
 use support::{Server, announcement};
 
@@ -69,7 +69,7 @@ fn a_server_of_another_user_is_not_spoken_to() {
     let expect_other_user = |when: &str| {
         let judged = judged();
         assert!(
-            matches!(judged, Err(AccessError::OtherUser { user: OTHER_USER, .. })),
+            matches!(judged, Err(CredentialsError::OtherUser { user: OTHER_USER, .. })),
             "{when}: {judged:?}"
         );
     };

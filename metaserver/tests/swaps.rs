@@ -220,7 +220,7 @@ fn other_memory_loses_the_pages_that_lived_there_and_no_others() {
         assert_eq!(rack.connection.status().lost_pages, 100);
     };
     check(&mut requester);
-    server.wait_for_log("100 pages that lived there are lost");
+    server.wait_for_log("100 pages of its earlier memory are lost");
     drop(fresh);
     server.kill();
     let server = Server::start(directory.path(), &[]);

@@ -375,7 +375,10 @@ fn processors_are_kept_awake_as_long_as_the_daemon_runs_or_it_is_refused() {
     if std::fs::File::options().write(true).open(DEVICE).is_err() {
         let pool = TestPool::small();
         let start = Start { more: vec!["--wake-latency-us=50".into()], ..Start::of(&pool, 7) };
-        start.is_refused("can't be had from /dev/cpu_dma_latency", "let the daemon's user write");
+        start.is_refused(
+            "can't be requested from /dev/cpu_dma_latency",
+            "allow the daemon's user to write",
+        );
         return nothing_is_left_of_rack_7(&pool);
     }
     for wanted in [true, false] {
@@ -486,12 +489,12 @@ fn a_silent_metadata_server_is_told_with_what_to_do() {
         page_size: PAGE,
         more: Vec::new(),
     };
-    start.is_refused("is silent", "see in its log");
+    start.is_refused("gave no answer within", "read its log");
     // The metadata server may have given page ids to the memory, so the files stay. They hold no
     // data, so the next start may request other memory.
     assert!(folder.path().join("rack-7/frames").exists());
     start.page_size = 2 * PAGE;
-    start.is_refused("is silent", "see in its log");
+    start.is_refused("gave no answer within", "read its log");
 }
 
 #[test]

@@ -83,7 +83,7 @@ fn memory_without_a_name_is_lost_with_its_daemon_and_said_to_be() {
     pool.kill_daemon(1);
     pool.restart_daemon(1);
     let log = std::fs::read_to_string(pool.cluster.daemon(RackId(1)).unwrap().log()).unwrap();
-    assert!(log.contains("its pages are lost, the rack begins anew"), "{log}");
+    assert!(log.contains("its pages are lost, and the rack starts empty"), "{log}");
     // The lease of the lost memory was given back, so clients do not wait until it expires.
     let lost = wait_for("the loss is known", TIMEOUT, || {
         let error = racks[0].read(addr, &mut [0; 64]).err()?;

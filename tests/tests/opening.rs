@@ -188,7 +188,7 @@ fn a_client_that_was_idle_while_its_daemon_was_away_keeps_its_file() {
         // the client connected.
         wait_until("the client is checked", TIMEOUT, || {
             let log = std::fs::read_to_string(&log).unwrap();
-            log.matches("has connected again").count() == round
+            log.matches("has reconnected").count() == round
         });
         own.ping().unwrap();
         contents::check(&own, addr, 64);

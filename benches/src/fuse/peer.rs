@@ -19,7 +19,7 @@ use fuser::{
     INodeNo, KernelConfig, LockOwner, OpenFlags, ReplyAttr, ReplyCreate, ReplyData, ReplyEmpty,
     ReplyEntry, ReplyOpen, ReplyWrite, Request, Session, TimeOrNow, WriteFlags,
 };
-use rackpool_fuse::{Options, session};
+use rackpool_fuse::{MountOptions, session};
 
 const KEEP: Duration = Duration::ZERO;
 
@@ -32,7 +32,7 @@ thread_local! {
 pub fn be_peer(mut arguments: impl Iterator<Item = String>) -> anyhow::Result<()> {
     let backing = PathBuf::from(arguments.next().context("the folder to pass through")?);
     let at = arguments.next().context("where to mount it")?;
-    let options = Options::try_parse_from(["rackpool-fuse", at.as_str()])?;
+    let options = MountOptions::try_parse_from(["rackpool-fuse", at.as_str()])?;
     let peer = Peer { backing, names: RwLock::default(), open: RwLock::default(), next: 1.into() };
     let session = Session::new(peer, &at, &session::config(&options))?.spawn()?;
     session::set_read_ahead(Path::new(&at), options.read_ahead);

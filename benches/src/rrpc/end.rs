@@ -125,7 +125,7 @@ impl End {
                 Box::new(EmulatedFabric::new(options)?)
             }
             Provider::Tcp => {
-                let mut options = tcp::Options::new(rack, Incarnation(1));
+                let mut options = tcp::TcpOptions::new(rack, Incarnation(1));
                 options.exports = vec![Arc::clone(&frames), Arc::clone(&arena)];
                 Box::new(TcpFabric::new(options)?)
             }

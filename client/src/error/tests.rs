@@ -86,13 +86,13 @@ fn errors_of_the_own_daemon_say_what_to_do() {
             "the rack daemon does not answer: start it again, or raise the request timeout if it is \
              overloaded";
         E::Forgotten => E::Forgotten,
-            "the rack daemon gave this client up (it was away too long, or its memory is new): open \
-             the pool again";
+            "the rack daemon no longer knows this client (the client was disconnected too long, or the \
+             rack's memory is new): open the pool again";
         E::MetadataUnreachable => E::MetadataUnreachable,
             "the metadata server does not answer: start it again";
         E::TooManyThreads(_) => E::TooManyThreads(64),
-            "64 threads use this pool and let no other one in: finish their reservations, or open the pool \
-             with more `ClientOptions::threads`";
+            "64 threads use this pool and none of them can leave it: finish their reservations, or open the \
+             pool with more `ClientOptions::threads`";
         E::Closed => E::Closed,
             "the pool is closed: open it again";
         E::Inherited => E::Inherited,

@@ -2,7 +2,7 @@
 
 use rackpool_shm::window::{self, AtomicOperation};
 
-use crate::atomic_batch::Wanted;
+use crate::atomic_batch::BatchedAtomic;
 use crate::{AccessError, GlobalAddr, Pool};
 
 /// One compare-and-swap of [`Pool::compare_and_swap_batch`].
@@ -66,11 +66,11 @@ impl Pool {
         &self,
         requests: &[CompareAndSwap],
     ) -> Result<Vec<u64>, AccessError> {
-        let mut batch: Vec<Wanted> = requests
+        let mut batch: Vec<BatchedAtomic> = requests
             .iter()
             .map(|request| {
                 let CompareAndSwap { addr, expected, new } = *request;
-                Wanted {
+                BatchedAtomic {
                     addr,
                     atomic: AtomicOperation::CompareAndSwap { expected, new },
                     before: 0,

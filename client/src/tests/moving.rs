@@ -264,7 +264,7 @@ fn an_atomic_is_done_once_wherever_its_page_goes_meanwhile() {
     assert_eq!(thread.atomic(FIRST, add), Ok(40));
     assert_eq!(read(&mut thread, FIRST), Ok(42), "it was done twice, or not at all");
     assert_eq!(forwarded.try_iter().count(), 1);
-    let mut batch = [Wanted { addr: FIRST, atomic: add, before: 0 }];
+    let mut batch = [BatchedAtomic { addr: FIRST, atomic: add, before: 0 }];
     thread.forget(PAGE_1);
     script.translations(&[away(), local(back)]);
     thread.atomic_batch(&mut batch).unwrap();

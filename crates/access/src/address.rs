@@ -1,6 +1,6 @@
 use std::net::SocketAddr;
 
-use crate::{AccessError, Credentials};
+use crate::{Credentials, CredentialsError};
 
 /// Checks an address that an option names: without credentials only a loopback address is allowed.
 ///
@@ -10,11 +10,11 @@ pub fn require_loopback(
     option: &'static str,
     address: SocketAddr,
     credentials: Option<&Credentials>,
-) -> Result<(), AccessError> {
+) -> Result<(), CredentialsError> {
     if credentials.is_some() || address.ip().to_canonical().is_loopback() {
         return Ok(());
     }
-    Err(AccessError::NotLoopback { option, address })
+    Err(CredentialsError::NotLoopback { option, address })
 }
 
 #[cfg(test)]

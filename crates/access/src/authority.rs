@@ -9,7 +9,7 @@ use rcgen::{
 
 use crate::credentials::{AUTHORITY, CERTIFICATE, KEY};
 use crate::files::{self, PUBLIC, SECRET};
-use crate::{AccessError, Party};
+use crate::{CredentialsError, Party};
 
 /// File name of the authority's private key. The key never leaves the authority's folder.
 const AUTHORITY_KEY: &str = "authority.key";
@@ -30,13 +30,13 @@ impl Authority {
     ///
     /// # Errors
     /// When the folder has an authority, or can't be written.
-    pub fn create(folder: &Path) -> Result<Self, AccessError> {
+    pub fn create(folder: &Path) -> Result<Self, CredentialsError> {
         let (key_path, path) = (folder.join(AUTHORITY_KEY), folder.join(AUTHORITY));
         if path.exists() || key_path.exists() {
             let advice = "add parties with `rackpool credentials add`, or choose another folder";
-            return Err(AccessError::Exists { path: key_path, advice });
+            return Err(CredentialsError::Exists { path: key_path, advice });
         }
-        let failed = |error: rcgen::Error| AccessError::damaged(&key_path, &error);
+        let failed = |error: rcgen::Error| CredentialsError::damaged(&key_path, &error);
         let key = KeyPair::generate().map_err(failed)?;
         let params = authority_params(&key);
         let certificate = params.self_signed(&key).map_err(failed)?.pem();
@@ -51,15 +51,15 @@ impl Authority {
     /// # Errors
     /// When other users can replace files in the folder, it has no authority, the authority's files
     /// are damaged, or its key can be read by other users.
-    pub fn open(folder: &Path) -> Result<Self, AccessError> {
+    pub fn open(folder: &Path) -> Result<Self, CredentialsError> {
         let folder = &files::require_trusted(folder)?;
         let (key_path, path) = (folder.join(AUTHORITY_KEY), folder.join(AUTHORITY));
         let text = String::from_utf8(files::read_secret(&key_path)?);
-        let text = text.map_err(|error| AccessError::damaged(&key_path, &error))?;
+        let text = text.map_err(|error| CredentialsError::damaged(&key_path, &error))?;
         let key = KeyPair::from_pem(&text);
-        let key = key.map_err(|error| AccessError::damaged(&key_path, &error))?;
+        let key = key.map_err(|error| CredentialsError::damaged(&key_path, &error))?;
         let certificate = String::from_utf8(files::read(&path)?);
-        let certificate = certificate.map_err(|error| AccessError::damaged(&path, &error))?;
+        let certificate = certificate.map_err(|error| CredentialsError::damaged(&path, &error))?;
         let params = authority_params(&key);
         Ok(Self { folder: folder.to_owned(), certificate, issuer: Issuer::new(params, key) })
     }
@@ -71,7 +71,7 @@ impl Authority {
     /// # Errors
     /// When the party has a key or certificate and `renew` is not set, or the folder can't be
     /// written.
-    pub fn issue(&self, party: Party, days: u32, renew: bool) -> Result<PathBuf, AccessError> {
+    pub fn issue(&self, party: Party, days: u32, renew: bool) -> Result<PathBuf, CredentialsError> {
         self.issue_at(SystemTime::now(), party, days, renew)
     }
 
@@ -85,14 +85,14 @@ impl Authority {
         party: Party,
         days: u32,
         renew: bool,
-    ) -> Result<PathBuf, AccessError> {
+    ) -> Result<PathBuf, CredentialsError> {
         let folder = self.folder.join(party.to_string());
         let (key_path, path) = (folder.join(KEY), folder.join(CERTIFICATE));
         if !renew && (path.exists() || key_path.exists()) {
             let advice = "renew it with `rackpool credentials add --renew`";
-            return Err(AccessError::Exists { path: folder, advice });
+            return Err(CredentialsError::Exists { path: folder, advice });
         }
-        let failed = |error: rcgen::Error| AccessError::damaged(&key_path, &error);
+        let failed = |error: rcgen::Error| CredentialsError::damaged(&key_path, &error);
         let key = KeyPair::generate().map_err(failed)?;
         let name = party.certificate_name();
         let mut params = CertificateParams::new(vec![name.clone()]).map_err(failed)?;

@@ -13,7 +13,7 @@ use rustls::version::TLS13;
 use rustls::{Error, RootCertStore};
 use webpki::{EndEntityCert, KeyUsage};
 
-use crate::{AccessError, Party, files};
+use crate::{CredentialsError, Party, files};
 
 /// File name of the authority's certificate, in every party's folder.
 pub(crate) const AUTHORITY: &str = "authority.crt";
@@ -38,7 +38,7 @@ impl Credentials {
     /// When other users can replace files there, a file is missing or damaged, other users can read
     /// the key, the key does not belong to the certificate, the certificate is not valid now, or
     /// another authority signed it.
-    pub fn load(folder: &Path) -> Result<Self, AccessError> {
+    pub fn load(folder: &Path) -> Result<Self, CredentialsError> {
         Self::load_at(SystemTime::now(), folder)
     }
 
@@ -46,14 +46,14 @@ impl Credentials {
     ///
     /// # Errors
     /// As for [`load`](Self::load).
-    pub fn load_at(now: SystemTime, folder: &Path) -> Result<Self, AccessError> {
+    pub fn load_at(now: SystemTime, folder: &Path) -> Result<Self, CredentialsError> {
         let folder = &files::require_trusted(folder)?;
         let (certificate_path, key_path) = (folder.join(CERTIFICATE), folder.join(KEY));
         let authority = read_authority(&folder.join(AUTHORITY))?;
         let certificate = read_certificate(&certificate_path)?;
         let key = PrivateKeyDer::from_pem_slice(&files::read_secret(&key_path)?)
-            .map_err(|error| AccessError::damaged(&key_path, &error))?;
-        let foreign = |cause: &str| AccessError::Foreign {
+            .map_err(|error| CredentialsError::damaged(&key_path, &error))?;
+        let foreign = |cause: &str| CredentialsError::Foreign {
             path: certificate_path.clone(),
             cause: cause.to_owned(),
         };
@@ -64,8 +64,8 @@ impl Credentials {
             .map_err(|error| verdict(&certificate_path, &error))?;
         let own = CertifiedKey::from_der(vec![certificate], key, &ring::default_provider());
         let own = own.map_err(|error| match error {
-            Error::InconsistentKeys(_) => AccessError::Mixed { folder: folder.to_owned() },
-            other => AccessError::damaged(&key_path, &other),
+            Error::InconsistentKeys(_) => CredentialsError::Mixed { folder: folder.to_owned() },
+            other => CredentialsError::damaged(&key_path, &other),
         })?;
         Ok(Self {
             folder: folder.to_owned(),
@@ -79,12 +79,12 @@ impl Credentials {
     ///
     /// # Errors
     /// As for [`load`](Self::load), and when the folder has another party's credentials.
-    pub fn load_of(folder: &Path, wanted: Party) -> Result<Self, AccessError> {
+    pub fn load_of(folder: &Path, wanted: Party) -> Result<Self, CredentialsError> {
         let found = Self::load(folder)?;
         if found.party == wanted {
             return Ok(found);
         }
-        Err(AccessError::Party { folder: found.folder, found: found.party, wanted })
+        Err(CredentialsError::Party { folder: found.folder, found: found.party, wanted })
     }
 
     /// Returns the party that the certificate names.
@@ -118,8 +118,8 @@ impl Credentials {
     ///
     /// # Errors
     /// When the TLS library refuses the credentials.
-    pub fn server(&self) -> Result<Arc<ServerConfig>, AccessError> {
-        let failed = |cause: String| AccessError::Tls { folder: self.folder.clone(), cause };
+    pub fn server(&self) -> Result<Arc<ServerConfig>, CredentialsError> {
+        let failed = |cause: String| CredentialsError::Tls { folder: self.folder.clone(), cause };
         let clients =
             WebPkiClientVerifier::builder_with_provider(Arc::clone(&self.authority), provider())
                 .build()
@@ -140,8 +140,8 @@ impl Credentials {
     ///
     /// # Errors
     /// When the TLS library refuses the credentials.
-    pub fn client(&self) -> Result<Arc<ClientConfig>, AccessError> {
-        let failed = |error: Error| AccessError::Tls {
+    pub fn client(&self) -> Result<Arc<ClientConfig>, CredentialsError> {
+        let failed = |error: Error| CredentialsError::Tls {
             folder: self.folder.clone(),
             cause: error.to_string(),
         };
@@ -159,9 +159,9 @@ impl Credentials {
     ///
     /// # Errors
     /// Never with the names that this crate creates.
-    pub fn server_name(&self) -> Result<ServerName<'static>, AccessError> {
+    pub fn server_name(&self) -> Result<ServerName<'static>, CredentialsError> {
         ServerName::try_from(Party::MetadataServer.certificate_name()).map_err(|error| {
-            AccessError::Tls { folder: self.folder.clone(), cause: error.to_string() }
+            CredentialsError::Tls { folder: self.folder.clone(), cause: error.to_string() }
         })
     }
 }
@@ -176,14 +176,14 @@ fn provider() -> Arc<CryptoProvider> {
     Arc::new(ring::default_provider())
 }
 
-pub(crate) fn read_certificate(path: &Path) -> Result<CertificateDer<'static>, AccessError> {
+pub(crate) fn read_certificate(path: &Path) -> Result<CertificateDer<'static>, CredentialsError> {
     CertificateDer::from_pem_slice(&files::read(path)?)
-        .map_err(|error| AccessError::damaged(path, &error))
+        .map_err(|error| CredentialsError::damaged(path, &error))
 }
 
-fn read_authority(path: &Path) -> Result<RootCertStore, AccessError> {
+fn read_authority(path: &Path) -> Result<RootCertStore, CredentialsError> {
     let mut store = RootCertStore::empty();
-    store.add(read_certificate(path)?).map_err(|error| AccessError::damaged(path, &error))?;
+    store.add(read_certificate(path)?).map_err(|error| CredentialsError::damaged(path, &error))?;
     Ok(store)
 }
 
@@ -200,21 +200,21 @@ fn verify(
         .map(drop)
 }
 
-fn verdict(path: &Path, error: &webpki::Error) -> AccessError {
+fn verdict(path: &Path, error: &webpki::Error) -> CredentialsError {
     let path = path.to_owned();
     let days = |from: &UnixTime, to: &UnixTime| to.as_secs().abs_diff(from.as_secs()) / 86_400;
     match error {
         webpki::Error::CertExpired { time, not_after } => {
             let cause = format!("expired {} days ago", days(time, not_after));
-            AccessError::Time { path, cause }
+            CredentialsError::Time { path, cause }
         }
         webpki::Error::CertNotValidYet { time, not_before } => {
             let cause = format!("is not valid before {} days from now", days(time, not_before));
-            AccessError::Time { path, cause }
+            CredentialsError::Time { path, cause }
         }
         webpki::Error::UnknownIssuer | webpki::Error::InvalidSignatureForPublicKey => {
-            AccessError::Authority { path }
+            CredentialsError::Authority { path }
         }
-        other => AccessError::Foreign { path, cause: format!("{other:?}") },
+        other => CredentialsError::Foreign { path, cause: format!("{other:?}") },
     }
 }

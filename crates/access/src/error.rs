@@ -9,7 +9,7 @@ use crate::Party;
 /// Why access is refused, or credentials can't be prepared.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum AccessError {
+pub enum CredentialsError {
     /// An address that other hosts can reach was given without credentials.
     #[error(
         "{option} {address} is not on this host alone, which needs credentials: make them with `rackpool credentials init` and name a folder with --credentials; or use 127.0.0.1 or [::1]"
@@ -157,7 +157,7 @@ pub enum AccessError {
     },
 }
 
-impl AccessError {
+impl CredentialsError {
     pub(crate) fn unreadable(path: &Path) -> impl FnOnce(io::Error) -> Self {
         let path = path.to_owned();
         move |source| Self::Unreadable { path, source }

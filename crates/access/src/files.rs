@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use rackpool_shm::folder::{self, FolderError};
 
-use crate::AccessError;
+use crate::CredentialsError;
 
 /// Mode of a key file.
 pub(crate) const SECRET: u32 = 0o600;
@@ -15,25 +15,25 @@ pub(crate) const SECRET: u32 = 0o600;
 pub(crate) const PUBLIC: u32 = 0o644;
 
 /// Creates a folder that only its owner can use.
-pub(crate) fn make_folder(path: &Path) -> Result<(), AccessError> {
+pub(crate) fn make_folder(path: &Path) -> Result<(), CredentialsError> {
     match folder::create(path) {
-        Err(FolderError::Io { source, .. }) => Err(AccessError::unwritable(path)(source)),
+        Err(FolderError::Io { source, .. }) => Err(CredentialsError::unwritable(path)(source)),
         made => Ok(made.map(drop)?),
     }
 }
 
 /// Returns the folder's path without symbolic links. A folder in which other users can replace
 /// files is refused.
-pub(crate) fn require_trusted(path: &Path) -> Result<PathBuf, AccessError> {
+pub(crate) fn require_trusted(path: &Path) -> Result<PathBuf, CredentialsError> {
     match folder::require_trusted(path) {
-        Err(FolderError::Io { source, .. }) => Err(AccessError::unreadable(path)(source)),
+        Err(FolderError::Io { source, .. }) => Err(CredentialsError::unreadable(path)(source)),
         found => Ok(found?),
     }
 }
 
 /// Writes a file atomically: after a crash the file is complete or unchanged. The file never has
 /// more permissions than `mode`.
-pub(crate) fn write(path: &Path, text: &str, mode: u32) -> Result<(), AccessError> {
+pub(crate) fn write(path: &Path, text: &str, mode: u32) -> Result<(), CredentialsError> {
     let mut unfinished = path.as_os_str().to_owned();
     unfinished.push(".new");
     let write = || -> std::io::Result<()> {
@@ -49,20 +49,20 @@ pub(crate) fn write(path: &Path, text: &str, mode: u32) -> Result<(), AccessErro
         file.sync_all()?;
         fs::rename(&unfinished, path)
     };
-    write().map_err(AccessError::unwritable(path))
+    write().map_err(CredentialsError::unwritable(path))
 }
 
 /// Reads a certificate.
-pub(crate) fn read(path: &Path) -> Result<Vec<u8>, AccessError> {
-    fs::read(path).map_err(AccessError::unreadable(path))
+pub(crate) fn read(path: &Path) -> Result<Vec<u8>, CredentialsError> {
+    fs::read(path).map_err(CredentialsError::unreadable(path))
 }
 
 /// Reads a key. A key that other users can read is refused.
-pub(crate) fn read_secret(path: &Path) -> Result<Vec<u8>, AccessError> {
-    let found = fs::metadata(path).map_err(AccessError::unreadable(path))?;
+pub(crate) fn read_secret(path: &Path) -> Result<Vec<u8>, CredentialsError> {
+    let found = fs::metadata(path).map_err(CredentialsError::unreadable(path))?;
     let mode = found.permissions().mode() & 0o7777;
     if mode & 0o077 != 0 {
-        return Err(AccessError::Exposed { path: path.to_owned(), mode });
+        return Err(CredentialsError::Exposed { path: path.to_owned(), mode });
     }
     read(path)
 }

@@ -26,7 +26,7 @@ mod socket_query;
 pub use address::require_loopback;
 pub use authority::Authority;
 pub use credentials::Credentials;
-pub use error::AccessError;
+pub use error::CredentialsError;
 pub use explain::explain;
 pub use party::Party;
 pub use same_user::{require_same_user, require_server_of_same_user};

@@ -9,7 +9,7 @@ use std::io::{self, BufRead, BufReader};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::time::Duration;
 
-use crate::{AccessError, socket_query};
+use crate::{CredentialsError, socket_query};
 
 const TABLES: [&str; 2] = ["/proc/self/net/tcp", "/proc/self/net/tcp6"];
 
@@ -28,7 +28,7 @@ const PAUSE: Duration = Duration::from_millis(2);
 ///
 /// # Errors
 /// Names the other user, or says that no process of this host has the connection.
-pub fn require_same_user(local: SocketAddr, peer: SocketAddr) -> Result<(), AccessError> {
+pub fn require_same_user(local: SocketAddr, peer: SocketAddr) -> Result<(), CredentialsError> {
     look(|| match accepted(peer, local) {
         Some(end) => verdict(Some(&end), peer, &[]),
         None => verdict(sockets(|socket| socket.is_end(peer, local))?.first(), peer, &[]),
@@ -44,7 +44,7 @@ pub fn require_same_user(local: SocketAddr, peer: SocketAddr) -> Result<(), Acce
 pub fn require_server_of_same_user(
     local: SocketAddr,
     server: SocketAddr,
-) -> Result<(), AccessError> {
+) -> Result<(), CredentialsError> {
     look(|| {
         if let Some(end) = accepted(server, local) {
             return verdict(Some(&end), server, &[]);
@@ -65,10 +65,10 @@ fn accepted(own: SocketAddr, other: SocketAddr) -> Option<Socket> {
     socket_query::find(own, other).filter(|end| end.is_end(own, other) && end.inode != 0)
 }
 
-fn look(mut once: impl FnMut() -> Result<(), AccessError>) -> Result<(), AccessError> {
+fn look(mut once: impl FnMut() -> Result<(), CredentialsError>) -> Result<(), CredentialsError> {
     for _ in 1..LOOKS {
         match once() {
-            Err(AccessError::NobodysConnection { .. }) => std::thread::sleep(PAUSE),
+            Err(CredentialsError::NobodysConnection { .. }) => std::thread::sleep(PAUSE),
             found => return found,
         }
     }
@@ -140,10 +140,10 @@ pub(crate) fn canonical(address: SocketAddr) -> SocketAddr {
 }
 
 /// Returns the sockets of this network namespace that satisfy `wanted`.
-pub(crate) fn sockets(wanted: impl Fn(&Socket) -> bool) -> Result<Vec<Socket>, AccessError> {
+pub(crate) fn sockets(wanted: impl Fn(&Socket) -> bool) -> Result<Vec<Socket>, CredentialsError> {
     let mut found = Vec::new();
     for table in TABLES {
-        let unreadable = |source| AccessError::UnknownPeers { table, source };
+        let unreadable = |source| CredentialsError::UnknownPeers { table, source };
         let file = match File::open(table) {
             Ok(file) => BufReader::new(file),
             // The kernel has no IPv6.
@@ -157,7 +157,11 @@ pub(crate) fn sockets(wanted: impl Fn(&Socket) -> bool) -> Result<Vec<Socket>, A
     Ok(found)
 }
 
-fn verdict(end: Option<&Socket>, peer: SocketAddr, listeners: &[u32]) -> Result<(), AccessError> {
+fn verdict(
+    end: Option<&Socket>,
+    peer: SocketAddr,
+    listeners: &[u32],
+) -> Result<(), CredentialsError> {
     let own = rustix::process::geteuid().as_raw();
     let users = match end {
         Some(end) if end.inode != 0 => std::slice::from_ref(&end.user),
@@ -165,11 +169,11 @@ fn verdict(end: Option<&Socket>, peer: SocketAddr, listeners: &[u32]) -> Result<
         None => &[],
     };
     if users.is_empty() {
-        return Err(AccessError::NobodysConnection { peer });
+        return Err(CredentialsError::NobodysConnection { peer });
     }
     match users.iter().find(|user| **user != 0 && **user != own) {
         None => Ok(()),
-        Some(user) => Err(AccessError::OtherUser { peer, user: *user, own }),
+        Some(user) => Err(CredentialsError::OtherUser { peer, user: *user, own }),
     }
 }
 
@@ -210,7 +214,7 @@ mod tests {
             require_same_user(accepted.local_addr().unwrap(), peer).unwrap();
             drop(client);
             let gone = require_same_user(accepted.local_addr().unwrap(), peer);
-            assert!(matches!(gone, Err(AccessError::NobodysConnection { .. })), "{gone:?}");
+            assert!(matches!(gone, Err(CredentialsError::NobodysConnection { .. })), "{gone:?}");
         }
     }
 

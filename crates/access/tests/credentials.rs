@@ -7,7 +7,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::time::{Duration, SystemTime};
 
-use rackpool_access::{AccessError, Authority, Credentials, Party, explain};
+use rackpool_access::{Authority, Credentials, CredentialsError, Party, explain};
 use rackpool_model::RackId;
 use rustls::{ClientConnection, ServerConnection};
 
@@ -166,7 +166,7 @@ fn credentials_are_refused_before_and_after_their_validity() {
         (issued + 12 * DAY, "expired 11 days ago"),
     ] {
         let error = Credentials::load_at(time, &path).unwrap_err();
-        assert!(matches!(error, AccessError::Time { .. }), "{error}");
+        assert!(matches!(error, CredentialsError::Time { .. }), "{error}");
         assert!(error.to_string().contains(expected), "{error}");
     }
 }
@@ -175,7 +175,7 @@ fn credentials_are_refused_before_and_after_their_validity() {
 fn what_is_there_is_not_replaced_by_accident() {
     let folder = tempfile::tempdir().unwrap();
     let authority = Authority::create(folder.path()).unwrap();
-    assert!(matches!(Authority::create(folder.path()), Err(AccessError::Exists { .. })));
+    assert!(matches!(Authority::create(folder.path()), Err(CredentialsError::Exists { .. })));
     authority.issue(RACK, 30, false).unwrap();
     let error = authority.issue(RACK, 30, false).unwrap_err().to_string();
     assert!(error.contains("--renew"), "{error}");

@@ -25,4 +25,4 @@ mod timeout;
 
 pub use daemon::{page_history, put_root, rack_status, top_pages};
 pub use metadata_server::{LocatedPages, MetadataServer};
-pub use racks::{MemberReach, RackLook, RackState, look_at_racks, own_addresses, reach};
+pub use racks::{MemberReach, RackHealth, RackLook, look_at_racks, own_addresses, reach};

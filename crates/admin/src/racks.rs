@@ -39,7 +39,7 @@ pub fn reach(pool: &PoolStatus, member: &Member, own: &[IpAddr]) -> MemberReach 
 
 /// The state of a rack, as printed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum RackState {
+pub enum RackHealth {
     /// The rack has a lease.
     Up,
     /// The rack has a lease, but its daemon does not answer.
@@ -50,7 +50,7 @@ pub enum RackState {
     Left,
 }
 
-impl RackState {
+impl RackHealth {
     /// The state in one word.
     #[must_use]
     pub const fn name(self) -> &'static str {
@@ -69,7 +69,7 @@ pub struct RackLook {
     /// The rack, as the metadata server knows it.
     pub member: Member,
     /// Its state.
-    pub state: RackState,
+    pub state: RackHealth,
     /// The daemon's report, or why there is none.
     pub status: Result<RackStatus, String>,
     /// The rack's hottest pages.
@@ -83,14 +83,14 @@ pub fn look_at_racks(pool: &PoolStatus, pages: u16) -> Vec<RackLook> {
     let look = |member: &Member| {
         let (state, status) = match reach(pool, member, &own) {
             MemberReach::Here => match rack_status(&member.control_path) {
-                Ok(status) => (RackState::Up, Ok(status)),
-                Err(error) => (RackState::Silent, Err(chain(error.as_ref()))),
+                Ok(status) => (RackHealth::Up, Ok(status)),
+                Err(error) => (RackHealth::Silent, Err(chain(error.as_ref()))),
             },
             MemberReach::Elsewhere => {
-                (RackState::Up, Err(format!("on another host, {}", member.fabric_address)))
+                (RackHealth::Up, Err(format!("on another host, {}", member.fabric_address)))
             }
-            MemberReach::Down => (RackState::Down, Err("its lease has expired".into())),
-            MemberReach::Left => (RackState::Left, Err("its daemon was stopped".into())),
+            MemberReach::Down => (RackHealth::Down, Err("its lease has expired".into())),
+            MemberReach::Left => (RackHealth::Left, Err("its daemon was stopped".into())),
         };
         let pages = match (&status, pages) {
             (Ok(_), 1..) => top_pages(&member.control_path, pages).unwrap_or_default(),

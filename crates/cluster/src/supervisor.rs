@@ -78,7 +78,7 @@ impl Supervisor {
             tell(format!("{role}, pid {}, has ended ({status})", process.id()));
             if watched.ended(now).is_none() {
                 anyhow::bail!(
-                    "{role} has ended {ATTEMPTS} times soon after its start and is given up: {}",
+                    "{role} has ended {ATTEMPTS} times soon after its start and is not started again: {}",
                     process.last_words(status)
                 );
             }

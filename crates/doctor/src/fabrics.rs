@@ -16,7 +16,7 @@ const MEMLOCK: u64 = 1 << 30;
 const PORT: u16 = 7500;
 /// A fabric, as this computer can use it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Fabric {
+pub struct FabricSupport {
     /// The value of `--fabric`.
     pub name: &'static str,
     /// What it can be used for here; `None` if it can't be used.
@@ -31,8 +31,8 @@ fn lack(what: impl Into<String>, fix: impl Into<String>) -> Warning {
 
 /// Returns all fabrics; the last one is preferred if nothing is missing for it.
 #[must_use]
-pub fn all(facts: &Facts, credentials: &CredentialsCheck) -> Vec<Fabric> {
-    let emulated = Fabric {
+pub fn all(facts: &Facts, credentials: &CredentialsCheck) -> Vec<FabricSupport> {
+    let emulated = FabricSupport {
         name: "emulated",
         serves: Some("racks on this host, through shared memory".into()),
         lacks: Vec::new(),
@@ -42,8 +42,8 @@ pub fn all(facts: &Facts, credentials: &CredentialsCheck) -> Vec<Fabric> {
 
 /// Chooses the fabric for the daemons: the fastest that lacks nothing.
 #[must_use]
-pub fn choose(fabrics: &[Fabric]) -> Choice {
-    let ready = |fabric: &&Fabric| fabric.serves.is_some() && fabric.lacks.is_empty();
+pub fn choose(fabrics: &[FabricSupport]) -> Choice {
+    let ready = |fabric: &&FabricSupport| fabric.serves.is_some() && fabric.lacks.is_empty();
     let Some(best) = fabrics.iter().rev().find(ready) else {
         return Choice { what: "none".into(), why: "nothing here can be used".into() };
     };
@@ -56,7 +56,7 @@ pub fn choose(fabrics: &[Fabric]) -> Choice {
     Choice { what: format!("--fabric {}", best.name), why }
 }
 
-fn tcp(facts: &Facts, credentials: &CredentialsCheck) -> Fabric {
+fn tcp(facts: &Facts, credentials: &CredentialsCheck) -> FabricSupport {
     let mut lacks = Vec::new();
     let addresses = &facts.reach.addresses;
     if addresses.is_empty() {
@@ -79,7 +79,7 @@ fn tcp(facts: &Facts, credentials: &CredentialsCheck) -> Fabric {
         }
         _ => "racks on this host".into(),
     };
-    Fabric { name: "tcp", serves: Some(serves), lacks }
+    FabricSupport { name: "tcp", serves: Some(serves), lacks }
 }
 
 /// Returns what is missing for mutual authentication with racks on other hosts.
@@ -98,7 +98,7 @@ fn what_credentials_lack(credentials: &CredentialsCheck) -> Option<Warning> {
     }
 }
 
-fn verbs(facts: &Facts, credentials: &CredentialsCheck) -> Fabric {
+fn verbs(facts: &Facts, credentials: &CredentialsCheck) -> FabricSupport {
     let mut lacks = Vec::new();
     if facts.rdma.is_empty() {
         lacks.push(lack(
@@ -151,7 +151,7 @@ fn verbs(facts: &Facts, credentials: &CredentialsCheck) -> Fabric {
         format!("{whose} by RDMA, through port {number} of {device} ({rate}){chosen}")
     });
     lacks.extend(what_credentials_lack(credentials));
-    Fabric { name: "verbs", serves, lacks }
+    FabricSupport { name: "verbs", serves, lacks }
 }
 
 /// Returns a port that RDMA can use: it is active, and has an address if it is Ethernet. Hardware
@@ -194,7 +194,7 @@ mod tests {
         CredentialsCheck::Good { party: "rack-3".into(), expiring: false }
     }
 
-    fn lacks(fabric: &Fabric, what: &str) -> bool {
+    fn lacks(fabric: &FabricSupport, what: &str) -> bool {
         fabric.lacks.iter().any(|lack| lack.what.contains(what) && !lack.fix.is_empty())
     }
 

@@ -42,7 +42,7 @@ use facts::Facts;
 use verdict::Verdict;
 
 pub use credentials_check::CredentialsCheck;
-pub use report::{Rack, Report};
+pub use report::{RackReport, Report};
 
 /// Examines this machine for a pool in the folder `pool`, without the pool's racks.
 ///

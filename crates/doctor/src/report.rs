@@ -12,14 +12,14 @@ pub struct Report {
     /// What it costs; `None` if nothing was measured.
     pub measurements: Option<Measurements>,
     /// The racks of the pool, with their daemons' reports.
-    pub racks: Vec<Rack>,
+    pub racks: Vec<RackReport>,
     /// The recommendations and warnings.
     pub verdict: Verdict,
 }
 
 /// A rack of a running pool.
 #[derive(Debug)]
-pub struct Rack {
+pub struct RackReport {
     /// The rack's number.
     pub rack: u16,
     /// Kind of memory, placement and fabric as text, or why they are unknown.

@@ -6,7 +6,7 @@ use rackpool_model::ByteSize;
 use rackpool_shm::host::{NumaNode, RdmaPort, list_text};
 
 use super::cache::IoWays;
-use super::fabrics::Fabric;
+use super::fabrics::FabricSupport;
 use super::facts::Facts;
 use super::measure::{Measured, Measurements, MemoryMeasurements};
 use super::report::Report;
@@ -89,7 +89,7 @@ fn of(report: &Report) -> String {
     page.0
 }
 
-fn fabrics(page: &mut Page, fabrics: &[Fabric]) {
+fn fabrics(page: &mut Page, fabrics: &[FabricSupport]) {
     page.heading("fabrics");
     for fabric in fabrics {
         match &fabric.serves {
@@ -118,7 +118,7 @@ fn computer(page: &mut Page, facts: &Facts) {
             let (level, bytes) = (cache.level, ByteSize(cache.bytes));
             page.row("last-level cache", format!("L{level} {bytes}{ways}, of CPUs {shared}"));
         }
-        None => page.row("last-level cache", "the kernel does not tell"),
+        None => page.row("last-level cache", "unknown: the kernel does not report it"),
     }
     match &facts.io_ways {
         Ok(IoWays { shared, all }) => {
@@ -278,7 +278,7 @@ mod tests {
     use rackpool_shm::host::HostFiles;
 
     use super::super::credentials_check::CredentialsCheck;
-    use super::super::report::{Rack, Report};
+    use super::super::report::{RackReport, Report};
     use super::super::verdict::Verdict;
     use super::*;
 
@@ -286,7 +286,7 @@ mod tests {
     fn an_empty_computer_is_shown_without_a_guess() {
         let facts = Facts::gather(&HostFiles::at("/nonexistent"));
         let verdict = Verdict::of(&facts, &CredentialsCheck::None, None);
-        let silent = Rack { rack: 3, says: Err("no daemon".into()) };
+        let silent = RackReport { rack: 3, says: Err("no daemon".into()) };
         let text = of(&Report { facts, measurements: None, racks: vec![silent], verdict });
         for line in [
             "  RDMA               no card\n",

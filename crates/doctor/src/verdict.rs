@@ -5,7 +5,7 @@ use rackpool_shm::host::{HugePage, list_text};
 
 use super::advice::{Choice, Warning};
 use super::credentials_check::CredentialsCheck;
-use super::fabrics::{self, Fabric};
+use super::fabrics::{self, FabricSupport};
 use super::facts::Facts;
 use super::measure::Measurements;
 
@@ -13,7 +13,7 @@ use super::measure::Measurements;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Verdict {
     /// The fabrics, with what is missing for each.
-    pub fabrics: Vec<Fabric>,
+    pub fabrics: Vec<FabricSupport>,
     /// The `--fabric` option that fits best.
     pub fabric: Choice,
     /// The `--memory-kind` option that fits best.

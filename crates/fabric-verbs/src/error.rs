@@ -8,7 +8,7 @@ use crate::verbs::LoadError;
 /// Why a verbs fabric could not be started.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum StartError {
+pub enum VerbsStartError {
     /// There is no usable libibverbs.
     #[error(transparent)]
     Library(#[from] LoadError),

@@ -38,7 +38,7 @@ use std::sync::Arc;
 use rackpool_fabric::{Keyring, MemoryRegion, ReceiveRoom};
 use rackpool_model::{Incarnation, RackId};
 
-pub use error::StartError;
+pub use error::VerbsStartError;
 pub use limits::DeviceLimits;
 pub use provider::{VerbsFabric, check_port};
 pub use verbs::LoadError;

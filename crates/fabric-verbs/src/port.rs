@@ -3,7 +3,7 @@
 use std::fmt;
 use std::net::{IpAddr, Ipv6Addr};
 
-use crate::error::StartError;
+use crate::error::VerbsStartError;
 use crate::verbs::{GidEntry, PortState};
 
 /// Prefix of the GID of an IPv4 address.
@@ -46,12 +46,12 @@ pub(crate) struct Port {
 ///
 /// # Errors
 ///
-/// [`StartError::NoPort`], with a list of the ports that exist.
+/// [`VerbsStartError::NoPort`], with a list of the ports that exist.
 pub(crate) fn choose(
     candidates: &[Candidate],
     address: IpAddr,
     forced: Forced<'_>,
-) -> Result<Port, StartError> {
+) -> Result<Port, VerbsStartError> {
     let wanted = |port: &&Candidate| {
         forced.device.is_none_or(|name| name == port.device_name)
             && forced.port.is_none_or(|number| number == port.number)
@@ -97,7 +97,7 @@ pub(crate) fn choose(
             gid: *gid,
             is_software: false,
         }),
-        None => Err(StartError::NoPort(explain(candidates, address, forced))),
+        None => Err(VerbsStartError::NoPort(explain(candidates, address, forced))),
     }
 }
 

@@ -10,7 +10,7 @@ use common::{Verbs, is_there};
 use rackpool_fabric::conformance::pair::{FRAMES_LEN, Pair, memory_of, ok, transfer, write};
 use rackpool_fabric::conformance::{Factory, Hardware, Node};
 use rackpool_fabric::{FabricError, MemoryRegion};
-use rackpool_fabric_verbs::{DeviceLimits, StartError, VerbsFabric};
+use rackpool_fabric_verbs::{DeviceLimits, VerbsFabric, VerbsStartError};
 use rackpool_model::RackId;
 
 /// Racks that use the device only up to these limits.
@@ -23,7 +23,7 @@ impl Frugal {
         &self,
         rack: RackId,
         frames: &Arc<dyn MemoryRegion>,
-    ) -> Result<VerbsFabric, StartError> {
+    ) -> Result<VerbsFabric, VerbsStartError> {
         let mut options = Verbs::options(rack, frames);
         options.limits = self.0;
         VerbsFabric::new(options)

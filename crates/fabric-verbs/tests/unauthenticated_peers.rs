@@ -15,7 +15,7 @@ use rackpool_fabric::conformance::memory::FileMemory;
 use rackpool_fabric::conformance::pair::{End, ok};
 use rackpool_fabric::conformance::{Factory, Hardware, Node};
 use rackpool_fabric::{ErrorClass, Event, FabricError, MemoryRegion};
-use rackpool_fabric_verbs::{StartError, VerbsFabric, VerbsOptions};
+use rackpool_fabric_verbs::{VerbsFabric, VerbsOptions, VerbsStartError};
 use rackpool_model::{FabricKey, RackId};
 use rackpool_testing::log;
 
@@ -23,7 +23,7 @@ fn rack(id: u16) -> End {
     End::alone(Verbs.start(RackId(id), 4096, Hardware::FAST))
 }
 
-fn rack_with(change: impl FnOnce(&mut VerbsOptions)) -> Result<End, StartError> {
+fn rack_with(change: impl FnOnce(&mut VerbsOptions)) -> Result<End, VerbsStartError> {
     let frames = Verbs.memory(4096);
     let mut options = Verbs::options(RackId(3), &frames);
     change(&mut options);

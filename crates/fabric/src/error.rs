@@ -267,7 +267,7 @@ pub struct OutOfRange {
 /// A fabric that could not be started.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum StartError {
+pub enum FabricStartError {
     /// An option is outside its valid range.
     #[error("{option} = {value}: it must be {expected}")]
     Option {

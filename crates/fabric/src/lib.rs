@@ -30,7 +30,7 @@ pub mod handshake;
 pub mod ip_socket;
 pub mod tcp;
 
-pub use error::{DisconnectReason, ErrorClass, FabricError, OutOfRange, StartError, Unsent};
+pub use error::{DisconnectReason, ErrorClass, FabricError, FabricStartError, OutOfRange, Unsent};
 pub use fabric::{
     DeviceCounters, EndpointId, Event, Fabric, MAX_MESSAGE, Operation, RegionId, RemoteRegion,
     Transfer, WorkRequest,

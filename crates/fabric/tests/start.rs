@@ -9,12 +9,15 @@ use std::time::Duration;
 use common::Emulated;
 use rackpool_fabric::conformance::memory::FileMemory;
 use rackpool_fabric::emulated::{EmulatedFabric, EmulatedOptions};
-use rackpool_fabric::{Fabric, StartError};
+use rackpool_fabric::{Fabric, FabricStartError};
 use rackpool_model::RackId;
 
 const RACK: RackId = RackId(1);
 
-fn start(test: &Emulated, change: impl FnOnce(&mut EmulatedOptions)) -> Result<(), StartError> {
+fn start(
+    test: &Emulated,
+    change: impl FnOnce(&mut EmulatedOptions),
+) -> Result<(), FabricStartError> {
     let mut options = test.options(RACK, &FileMemory::anonymous(4096));
     change(&mut options);
     let fabric = EmulatedFabric::new(options)?;
@@ -37,13 +40,13 @@ fn anything_but_a_socket_stays() {
     let test = Emulated::new();
     fs::write(test.socket(RACK), b"precious").unwrap();
     let error = start(&test, |_| ()).unwrap_err();
-    assert!(matches!(error, StartError::NotASocket { .. }), "{error}");
+    assert!(matches!(error, FabricStartError::NotASocket { .. }), "{error}");
     assert_eq!(fs::read(test.socket(RACK)).unwrap(), b"precious");
 
     let link = test.directory.path().join("link");
     std::os::unix::fs::symlink(test.socket(RACK), &link).unwrap();
     let error = start(&test, |options| options.listen = link).unwrap_err();
-    assert!(matches!(error, StartError::NotASocket { .. }), "{error}");
+    assert!(matches!(error, FabricStartError::NotASocket { .. }), "{error}");
 }
 
 #[test]
@@ -70,8 +73,11 @@ fn options_that_make_no_sense_are_named() {
     ];
     for (name, change) in changes {
         let error = start(&test, change).unwrap_err();
-        assert!(matches!(error, StartError::Option { option, .. } if option == name), "{error}");
+        assert!(
+            matches!(error, FabricStartError::Option { option, .. } if option == name),
+            "{error}"
+        );
     }
     let error = start(&test, |options| options.listen = "/nowhere/at/all".into()).unwrap_err();
-    assert!(matches!(error, StartError::System { .. }), "{error}");
+    assert!(matches!(error, FabricStartError::System { .. }), "{error}");
 }

@@ -8,11 +8,11 @@ use std::time::Duration;
 
 use common::Tcp;
 use rackpool_fabric::conformance::memory::FileMemory;
-use rackpool_fabric::tcp::{Options, TcpFabric};
-use rackpool_fabric::{ErrorClass, Fabric, FabricError, StartError};
+use rackpool_fabric::tcp::{TcpFabric, TcpOptions};
+use rackpool_fabric::{ErrorClass, Fabric, FabricError, FabricStartError};
 use rackpool_model::{FabricKey, RackId};
 
-fn start(change: impl FnOnce(&mut Options)) -> Result<TcpFabric, StartError> {
+fn start(change: impl FnOnce(&mut TcpOptions)) -> Result<TcpFabric, FabricStartError> {
     let mut options = Tcp::default().options(RackId(1), Arc::new(FileMemory::anonymous(4096)));
     change(&mut options);
     TcpFabric::new(options)
@@ -38,7 +38,7 @@ fn it_says_where_it_is_and_who_may_connect() {
 fn without_a_key_nobody_else_is_let_in_and_nobody_else_called() {
     for address in ["192.0.2.1:7500", "[2001:db8::1]:7500"] {
         let error = start(|options| options.listen = address.parse().unwrap()).unwrap_err();
-        assert!(matches!(error, StartError::KeyNeeded { .. }), "{error}");
+        assert!(matches!(error, FabricStartError::KeyNeeded { .. }), "{error}");
         let text = error.to_string();
         assert!(text.contains(address) && text.contains("give the pool a key"), "{text}");
         let mut fabric = start(|_| ()).unwrap();
@@ -53,12 +53,12 @@ fn without_a_key_nobody_else_is_let_in_and_nobody_else_called() {
         options.key = Some(FabricKey::new([7; 32])).into();
         options.listen = "192.0.2.1:7500".parse().unwrap();
     });
-    assert!(matches!(error, Err(StartError::System { step: "listen", .. })), "{error:?}");
+    assert!(matches!(error, Err(FabricStartError::System { step: "listen", .. })), "{error:?}");
 }
 
 #[test]
 fn options_that_make_no_sense_are_named() {
-    type Change = Box<dyn FnOnce(&mut Options)>;
+    type Change = Box<dyn FnOnce(&mut TcpOptions)>;
     let changes: [(&str, Change); 5] = [
         ("listen", Box::new(|options| options.listen = "0.0.0.0:7500".parse().unwrap())),
         ("listen", Box::new(|options| options.listen = "[::]:7500".parse().unwrap())),
@@ -68,7 +68,10 @@ fn options_that_make_no_sense_are_named() {
     ];
     for (name, change) in changes {
         let error = start(change).unwrap_err();
-        assert!(matches!(error, StartError::Option { option, .. } if option == name), "{error}");
+        assert!(
+            matches!(error, FabricStartError::Option { option, .. } if option == name),
+            "{error}"
+        );
     }
 }
 
@@ -77,7 +80,7 @@ fn a_port_in_use_is_an_error_and_a_port_left_is_free_again() {
     let fabric = start(|_| ()).unwrap();
     let listen = fabric.address().strip_prefix("tcp:").unwrap().parse().unwrap();
     let error = start(|options| options.listen = listen).unwrap_err();
-    assert!(matches!(error, StartError::System { step: "listen", .. }), "{error}");
+    assert!(matches!(error, FabricStartError::System { step: "listen", .. }), "{error}");
     drop(fabric);
     assert!(start(|options| options.listen = listen).is_ok());
 }

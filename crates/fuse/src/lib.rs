@@ -20,13 +20,13 @@ mod device;
 mod handlers;
 mod kernel_cached;
 mod metrics;
+mod mount_lifecycle;
+mod mount_options;
 mod mount_point;
-mod options;
 mod reply;
-mod run;
 pub mod session;
 mod waiting;
 mod watcher;
 
-pub use options::Options;
-pub use run::run;
+pub use mount_lifecycle::run;
+pub use mount_options::MountOptions;

@@ -2,7 +2,7 @@
 
 fn main() -> std::process::ExitCode {
     rackpool_output::run_server("rackpool-fuse", || {
-        let options: rackpool_fuse::Options = rackpool_config::parse("fuse");
+        let options: rackpool_fuse::MountOptions = rackpool_config::parse("fuse");
         rackpool_fuse::run(&options)
     })
 }

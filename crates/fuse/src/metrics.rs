@@ -59,7 +59,7 @@ impl Source for MountMetrics {
         let help = "Requests of the kernel.";
         page.counters("mount_requests", "kind", help, Unit::None, &requests)?;
         let failed = metrics.failed.load(Ordering::Relaxed);
-        let help = "Requests that failed for no fault of the program that asked.";
+        let help = "Requests that failed because of the pool, not of the program.";
         page.counter("mount_failures", help, Unit::None, failed)
     }
 

@@ -172,7 +172,7 @@ pub fn set_read_ahead(path: &Path, kib: u32) {
     let (major, minor) = (rustix::fs::major(root.dev()), rustix::fs::minor(root.dev()));
     let setting = format!("/sys/class/bdi/{major}:{minor}/read_ahead_kb");
     if let Err(error) = std::fs::write(&setting, kib.to_string()) {
-        tracing::info!("reading ahead stays as it was: {setting}: {error}");
+        tracing::info!("can't set --read-ahead in {setting}: {error}");
     }
 }
 

@@ -4,7 +4,7 @@ use std::io;
 
 use fuser::{Config, Filesystem, InitFlags, KernelConfig, MountOption, Request, SessionACL};
 
-use crate::Options;
+use crate::MountOptions;
 use crate::mount_point::SOURCE;
 pub use crate::mount_point::set_read_ahead;
 
@@ -35,7 +35,7 @@ const WANTED: [InitFlags; 9] = [
 
 /// The mount options.
 #[must_use]
-pub fn config(options: &Options) -> Config {
+pub fn config(options: &MountOptions) -> Config {
     let is_root = nix::unistd::geteuid().is_root();
     let mut config = Config::default();
     config.mount_options = vec![

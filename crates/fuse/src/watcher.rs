@@ -11,7 +11,7 @@ use std::process::{Child, ChildStdin, Command, Stdio};
 
 use anyhow::Context;
 
-use crate::Options;
+use crate::MountOptions;
 use crate::mount_point::{MountPoint, detach_dead};
 
 /// A running watcher. It looks for a dead mount when this is dropped, or when this process is
@@ -52,7 +52,7 @@ impl Drop for Watcher {
 }
 
 /// Runs the watcher: waits for the end of its standard input, which the mount's process holds open.
-pub(crate) fn watch(options: &Options) -> anyhow::Result<()> {
+pub(crate) fn watch(options: &MountOptions) -> anyhow::Result<()> {
     wait_for_end_of_input();
     detach_dead(&options.mount_point)
 }

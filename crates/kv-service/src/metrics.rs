@@ -15,38 +15,34 @@ impl Source for ServiceMetrics {
         let shared = &*self.0;
         let all = shared.sums();
         let counters = [
-            ("kv_commands", "Commands done.", all.commands),
+            ("kv_commands", "Commands executed.", all.commands),
             ("kv_errors", "Commands that failed.", all.errors),
-            ("kv_connections_accepted", "Connections that came.", all.connections),
+            ("kv_connections_accepted", "Connections accepted.", all.connections),
             (
                 "kv_connections_rejected",
-                "Connections refused, as there were too many or another user made them.",
+                "Connections refused because there were too many or another user made them.",
                 all.rejected,
             ),
             (
                 "kv_connections_evicted",
-                "Connections ended, as all together held too much memory.",
+                "Connections closed because all of them together held too much memory.",
                 all.evicted,
             ),
             ("kv_auth_failures", "Wrong passwords.", all.auth_failures),
-            (
-                "kv_keys_expired",
-                "Keys whose time was over and that this instance deleted.",
-                all.expired,
-            ),
+            ("kv_keys_expired", "Expired keys that this instance deleted.", all.expired),
         ];
         for (name, help, value) in counters {
             page.counter(name, help, Unit::None, value)?;
         }
         let connections = shared.clients.count() as u64;
-        page.gauge("kv_connections", "Connections there are.", Unit::None, connections)?;
+        page.gauge("kv_connections", "Open connections.", Unit::None, connections)?;
         let held = shared.client_memory.held() as u64;
         page.gauge("kv_client_memory", "Memory that connections hold.", Unit::Bytes, held)?;
         let limit = shared.client_memory.limit() as u64;
         let help = "Memory that connections may hold together.";
         page.gauge("kv_client_memory_limit", help, Unit::Bytes, limit)?;
         let threads = shared.threads() as u64;
-        page.gauge("kv_threads", "Threads that serve.", Unit::None, threads)
+        page.gauge("kv_threads", "Threads that serve connections.", Unit::None, threads)
     }
 
     fn health(&self) -> Result<(), String> {

@@ -6,10 +6,10 @@ use anyhow::Context;
 use rackpool_client::{ClientOptions, Pool};
 use rackpool_kv::{Table, TableOptions};
 
-use crate::options::Options;
+use crate::service_options::ServiceOptions;
 
 /// Opens the pool for `threads` threads that serve connections.
-pub(crate) fn pool(options: &Options, threads: u16) -> anyhow::Result<Arc<Pool>> {
+pub(crate) fn pool(options: &ServiceOptions, threads: u16) -> anyhow::Result<Arc<Pool>> {
     // The main thread, the sweeps and the threads for long commands also use the pool, as do
     // threads that are just ending.
     let threads = threads.saturating_add(8);

@@ -47,11 +47,11 @@ pub struct ServiceState {
     /// Random, new at each start.
     pub run_id: String,
     /// The connections.
-    pub clients: Clients,
+    pub clients: ClientTable,
     /// The number of threads that serve connections.
     pub threads: usize,
     /// The metrics of each thread: first of the threads that serve connections, then of the threads
-    /// for long commands, then of the door.
+    /// for long commands, then of the acceptor.
     pub stats: Box<[Stats]>,
     /// The totals at the last reset.
     pub reset: Mutex<Totals>,
@@ -183,7 +183,7 @@ impl ServiceState {
 
     /// Stops listening. Called before the first connection is closed, so that a client that
     /// reconnects finds no service.
-    pub fn close_door(&self) {
+    pub fn close_listeners(&self) {
         drop(self.listeners.lock().unwrap_or_else(PoisonError::into_inner).take());
     }
 
@@ -245,7 +245,7 @@ impl ServiceState {
 
 /// A connection as `CLIENT LIST` and `CLIENT KILL` see it.
 #[derive(Clone, Debug)]
-pub struct Client {
+pub struct ClientEntry {
     /// The peer's address.
     pub address: String,
     /// The local address.
@@ -270,12 +270,12 @@ pub struct Client {
 
 /// The connections by their ids.
 #[derive(Debug, Default)]
-pub struct Clients {
-    all: Mutex<BTreeMap<u64, Client>>,
+pub struct ClientTable {
+    all: Mutex<BTreeMap<u64, ClientEntry>>,
     kills: AtomicU64,
 }
 
-impl Client {
+impl ClientEntry {
     /// A new connection: its addresses, its descriptor and the flag of its socket's kind, and its
     /// memory without buffers, in bytes.
     #[must_use]
@@ -319,13 +319,13 @@ impl Client {
     }
 }
 
-impl Clients {
-    fn lock(&self) -> std::sync::MutexGuard<'_, BTreeMap<u64, Client>> {
+impl ClientTable {
+    fn lock(&self) -> std::sync::MutexGuard<'_, BTreeMap<u64, ClientEntry>> {
         self.all.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Adds a connection.
-    pub fn add(&self, id: u64, client: Client) {
+    pub fn add(&self, id: u64, client: ClientEntry) {
         self.lock().insert(id, client);
     }
 
@@ -335,7 +335,7 @@ impl Clients {
     }
 
     /// Calls `change` with a connection, if it exists.
-    pub fn change<R>(&self, id: u64, change: impl FnOnce(&mut Client) -> R) -> Option<R> {
+    pub fn change<R>(&self, id: u64, change: impl FnOnce(&mut ClientEntry) -> R) -> Option<R> {
         self.lock().get_mut(&id).map(change)
     }
 
@@ -355,7 +355,7 @@ impl Clients {
 
     /// Marks the connections for which `is_doomed` returns true, and returns their ids. Their
     /// threads close them when they next check.
-    pub fn kill(&self, is_doomed: impl Fn(u64, &Client) -> bool) -> Vec<u64> {
+    pub fn kill(&self, is_doomed: impl Fn(u64, &ClientEntry) -> bool) -> Vec<u64> {
         let mut clients = self.lock();
         let mut killed = Vec::new();
         for (id, client) in clients.iter_mut() {
@@ -374,7 +374,7 @@ impl Clients {
     /// `held` bytes. Returns the number of connections marked.
     pub fn evict(&self, held: usize, limit: usize) -> u64 {
         let mut clients = self.lock();
-        let of = |client: &Client| client.activity.held();
+        let of = |client: &ClientEntry| client.activity.held();
         // Connections that are already marked will free their memory soon.
         let marked: usize = clients.values().filter(|client| client.is_killed).map(of).sum();
         let mut rest = held.saturating_sub(marked);

@@ -32,7 +32,7 @@ pub fn sweep_keys(mut store: Store, shared: &ServiceState) {
             // Only this thread adds to this counter, so it may be that of any thread.
             Ok(expired) => shared.stats(0).expired.add(expired),
             Err(failure) if failure.is_forgotten() => shared.end(&failure.to_string()),
-            Err(failure) => tracing::debug!("no keys were swept: {failure}"),
+            Err(failure) => tracing::debug!("expired keys can't be deleted: {failure}"),
         }
     }
 }
@@ -148,7 +148,9 @@ impl MapsSweep {
             }
         }
         if deleted > 0 {
-            tracing::debug!("{deleted} nodes of maps and records of transactions are free again");
+            tracing::debug!(
+                "freed {deleted} unused nodes of ordered maps and records of transactions"
+            );
         }
         Ok(())
     }
@@ -171,7 +173,7 @@ pub fn sweep_maps(mut store: Store, shared: &ServiceState) {
         std::thread::sleep(TICK);
         let wants_memory = shared.wants_memory.swap(false, Ordering::Relaxed);
         if let Err(failure) = sweep.step(&mut store, wants_memory) {
-            tracing::debug!("the maps were not swept: {failure}");
+            tracing::debug!("unused nodes of ordered maps can't be freed: {failure}");
         }
     }
 }

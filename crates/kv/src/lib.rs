@@ -54,7 +54,7 @@ pub use error::KvError;
 pub use handle::Handle;
 pub use handle::table::Table;
 pub use layout::header::begins_table;
-pub use layout::options::TableOptions;
+pub use layout::table_options::TableOptions;
 pub use lifecycle::destroy::Destroyed;
 pub use lifecycle::walk::{TablePart, TableWalk};
 pub use memory::pool::PoolError;

@@ -4,16 +4,16 @@ use rackpool_output::clock::utc;
 
 use super::*;
 use rackpool_ycsb::MemoryStores;
-use rackpool_ycsb::{Options, Progress, WorkloadName, WorkloadResult, run};
+use rackpool_ycsb::{Progress, WorkloadName, WorkloadResult, YcsbOptions, run};
 
 /// A run on the store in memory, long enough for a timeline.
 fn demo(operations: u64) -> DemoRun {
-    let options = Options {
+    let options = YcsbOptions {
         workloads: WorkloadName::ALL.to_vec(),
         records: 2000,
         operations,
         verify: true,
-        ..Options::default()
+        ..YcsbOptions::default()
     };
     let session =
         run(&options.plan().unwrap(), &MemoryStores::default(), Progress::new(true)).unwrap();

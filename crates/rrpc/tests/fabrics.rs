@@ -12,7 +12,7 @@ use rackpool_fabric::conformance::decorated::{Late, Slow};
 use rackpool_fabric::conformance::memory::{FileMapper, FileMemory};
 use rackpool_fabric::conformance::{Factory, Hardware, Node};
 use rackpool_fabric::emulated::{EmulatedFabric, EmulatedOptions, ExportedRegion};
-use rackpool_fabric::tcp::{Options, TcpFabric};
+use rackpool_fabric::tcp::{TcpFabric, TcpOptions};
 use rackpool_model::{Incarnation, RackId};
 
 /// Racks whose sockets lie in a directory of the test.
@@ -60,7 +60,7 @@ struct Tcp;
 impl Factory for Tcp {
     fn start(&self, rack: RackId, frames_len: u64, _hardware: Hardware) -> Node {
         let frames: Arc<dyn MemoryRegion> = Arc::new(FileMemory::anonymous(frames_len));
-        let mut options = Options::new(rack, Incarnation(1));
+        let mut options = TcpOptions::new(rack, Incarnation(1));
         options.exports = vec![Arc::clone(&frames)];
         Node { fabric: Box::new(TcpFabric::new(options).unwrap()), frames }
     }

@@ -43,7 +43,7 @@ pub enum FileError {
     },
     /// The file does not have the required length.
     #[error(
-        "{path} has {found} B where {expected} B are needed: it was cut or belongs to another configuration; start with the old --memory and --page-size, or remove the rack's folder to give its contents up"
+        "{path} has {found} B where {expected} B are needed: it was cut or belongs to another configuration; start with the old --memory and --page-size, or remove the rack's folder to start with an empty rack"
     )]
     Length {
         /// The file.

@@ -57,7 +57,7 @@ pub enum SuperblockError {
     Foreign(PathBuf),
     /// Another release with another format wrote the file.
     #[error(
-        "{path} has format {found}, this release reads {FORMAT_VERSION}: start the release that wrote it, or remove the rack's folder to give its contents up"
+        "{path} has format {found}, this release reads {FORMAT_VERSION}: start the release that wrote it, or remove the rack's folder to start with an empty rack"
     )]
     Version {
         /// The file.
@@ -67,17 +67,17 @@ pub enum SuperblockError {
     },
     /// A checksum does not match.
     #[error(
-        "{0} is damaged (its superblock's checksum does not match): remove the rack's folder to give its contents up; pages of this rack are lost"
+        "{0} is damaged (its superblock's checksum does not match): remove the rack's folder to start with an empty rack; pages of this rack are lost"
     )]
     Corrupt(PathBuf),
     /// The rack has pages that the superblock does not record.
     #[error(
-        "{0} is damaged (it has pages of which its superblock says nothing): remove the rack's folder to give its contents up; pages of this rack are lost"
+        "{0} is damaged (it has pages of which its superblock says nothing): remove the rack's folder to start with an empty rack; pages of this rack are lost"
     )]
     UnknownPages(PathBuf),
     /// The superblock is valid but describes another configuration.
     #[error(
-        "{path} was made with {found}, but {wanted} was asked for: start with the old settings, or remove the rack's folder to give its contents up"
+        "{path} was made with {found}, but {wanted} was asked for: start with the old settings, or remove the rack's folder to start with an empty rack"
     )]
     Mismatch {
         /// The file.

@@ -223,7 +223,7 @@ pub enum Refusal {
     },
     /// The rack's memory belongs to another metadata store.
     #[error(
-        "the rack's memory belongs to another metadata store ({:016x}) than the metadata server has now ({:016x}): start the metadata server with the store that it had (--store), or remove the rack's folder to give its contents up", .seen.store, .own.store
+        "the rack's memory belongs to another metadata store ({:016x}) than the metadata server has now ({:016x}): start the metadata server with the store that it had (--store), or remove the rack's folder to start with an empty rack", .seen.store, .own.store
     )]
     OtherStore {
         /// The last commit that the rack has acted on.
@@ -233,7 +233,7 @@ pub enum Refusal {
     },
     /// The store is older than the last commit that the rack has acted on.
     #[error(
-        "the metadata store is an older copy: the rack has acted on {seen}, and this store ends at {own}: start the metadata server with the newest copy (--store); if there is none, remove the folders of all racks that are refused, to give their contents up"
+        "the metadata store is an older copy: the rack has acted on {seen}, and this store ends at {own}: start the metadata server with the newest copy (--store); if there is none, remove the folders of all racks that are refused: they start empty"
     )]
     OlderStore {
         /// The last commit that the rack has acted on.

@@ -4,6 +4,7 @@ mod architecture;
 mod definitions;
 mod documents;
 mod glossary;
+mod headings;
 mod import_arrows;
 mod lengths;
 mod markers;

@@ -2,7 +2,6 @@
 
 use std::path::PathBuf;
 
-use super::options::Options;
 use super::plan::PlanError;
 use super::progress::Progress;
 use super::run_error::RunError;
@@ -10,6 +9,7 @@ use super::runner::run;
 use super::store::StoreFactory;
 use super::summary::Session;
 use super::table::render;
+use super::ycsb_options::YcsbOptions;
 use rackpool_output::Style;
 
 /// Why `rackpool ycsb` failed.
@@ -46,7 +46,7 @@ pub enum CommandError {
 /// # Errors
 /// If the options are invalid, the run or the output fails, or records were missing or wrong. In
 /// the last case table and JSON are written nevertheless.
-pub fn command(options: &Options, factory: &dyn StoreFactory) -> Result<Session, CommandError> {
+pub fn command(options: &YcsbOptions, factory: &dyn StoreFactory) -> Result<Session, CommandError> {
     let plan = options.plan()?;
     for warning in &plan.warnings {
         rackpool_output::note(format_args!("warning: {warning}"));
@@ -69,15 +69,15 @@ mod tests {
     use crate::WorkloadName;
     use crate::memory_store::MemoryStores;
 
-    fn options(json: PathBuf) -> Options {
-        Options {
+    fn options(json: PathBuf) -> YcsbOptions {
+        YcsbOptions {
             workloads: vec![WorkloadName::A, WorkloadName::F],
             records: 200,
             operations: 1000,
             verify: true,
             json: Some(json),
             quiet: true,
-            ..Options::default()
+            ..YcsbOptions::default()
         }
     }
 

@@ -5,9 +5,9 @@
 //! (<https://github.com/brianfrankcooper/YCSB>, Cooper et al., SoCC 2010), so that results are
 //! comparable with those of other systems.
 //!
-//! A run is: [`Options`] (command line) -> [`Plan`] (checked) -> [`run`] over a [`StoreFactory`] ->
-//! [`Session`] (results, serializable) -> [`render`] (table); `rackpool-report` makes plots and a
-//! page of them.
+//! A run is: [`YcsbOptions`] (command line) -> [`Plan`] (checked) -> [`run`] over a
+//! [`StoreFactory`] -> [`Session`] (results, serializable) -> [`render`] (table); `rackpool-report`
+//! makes plots and a page of them.
 //!
 //! | store | records in |
 //! |---|---|
@@ -43,7 +43,6 @@ mod generator;
 mod key;
 mod latency_recorder;
 mod memory_store;
-mod options;
 mod payload;
 mod plan;
 mod pool_stores;
@@ -61,13 +60,13 @@ mod timeline;
 mod trace_recorder;
 mod worker;
 mod workload;
+mod ycsb_options;
 
 pub use command::{CommandError, command};
 pub use fields::{Layout, LayoutError};
 pub use generator::{Uniform, Zipfian};
 pub use key::{KeyName, KeyStyle};
 pub use memory_store::MemoryStores;
-pub use options::Options;
 pub use plan::{Plan, PlanError};
 pub use pool_stores::{Place, PoolStores};
 pub use progress::Progress;
@@ -86,3 +85,4 @@ pub use table::render;
 pub use target::{Server, Target, TargetError};
 pub use trace_recorder::{RecordedPool, TraceRecorder};
 pub use workload::{Distribution, Mix, Operation, ScanLengths, Workload, WorkloadName};
+pub use ycsb_options::YcsbOptions;

@@ -2,12 +2,12 @@
 
 use super::fields::Layout;
 use super::key::KeyStyle;
-use super::options::Options;
 use super::payload::MIN_VERIFIABLE_BYTES;
 use super::properties::{PropertyError, Settings};
 use super::workload::{ScanLengths, Workload};
+use super::ycsb_options::YcsbOptions;
 
-/// A run: [`Options`] after a check that the values fit together.
+/// A run: [`YcsbOptions`] after a check that the values fit together.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Plan {
@@ -115,7 +115,7 @@ const MAX_THREADS: u64 = 1024;
 const MAX_FIELDS: u64 = 1000;
 const MAX_VALUE_BYTES: usize = 64 << 20;
 
-impl Options {
+impl YcsbOptions {
     /// Checks the options and returns their plan.
     ///
     /// # Errors
@@ -189,14 +189,14 @@ mod tests {
     use super::*;
     use crate::{Distribution, WorkloadName};
 
-    fn refusal(options: Options) -> String {
+    fn refusal(options: YcsbOptions) -> String {
         options.plan().unwrap_err().to_string()
     }
 
     #[test]
     fn a_distribution_given_replaces_every_workloads_own() {
         let workloads = vec![WorkloadName::A, WorkloadName::D];
-        let mut options = Options { workloads, ..Options::default() };
+        let mut options = YcsbOptions { workloads, ..YcsbOptions::default() };
         let own = options.plan().unwrap().workloads;
         assert_eq!(own[0].distribution, Distribution::Zipfian);
         assert_eq!(own[1].distribution, Distribution::Latest);
@@ -207,18 +207,21 @@ mod tests {
 
     #[test]
     fn nonsense_is_refused_and_the_fix_named() {
-        let good = Options::default;
+        let good = YcsbOptions::default;
         for (options, fix) in [
-            (Options { workloads: vec![], ..good() }, "--workload a"),
-            (Options { records: 0, ..good() }, "--records 0 is out of range: give a number from 1"),
-            (Options { operations: 0, ..good() }, "--ops 0"),
-            (Options { threads: 0, ..good() }, "--threads 0"),
-            (Options { threads: 5000, ..good() }, "to 1024"),
-            (Options { operations: 3, ..good() }, "give --ops 4 or more"),
-            (Options { field_count: 0, ..good() }, "--field-count 0"),
-            (Options { field_length: 0, ..good() }, "--field-length 0"),
-            (Options { field_count: 1000, field_length: 1 << 20, ..good() }, "smaller --field"),
-            (Options { verify: true, field_length: 8, ..good() }, "--field-length 16 or more"),
+            (YcsbOptions { workloads: vec![], ..good() }, "--workload a"),
+            (
+                YcsbOptions { records: 0, ..good() },
+                "--records 0 is out of range: give a number from 1",
+            ),
+            (YcsbOptions { operations: 0, ..good() }, "--ops 0"),
+            (YcsbOptions { threads: 0, ..good() }, "--threads 0"),
+            (YcsbOptions { threads: 5000, ..good() }, "to 1024"),
+            (YcsbOptions { operations: 3, ..good() }, "give --ops 4 or more"),
+            (YcsbOptions { field_count: 0, ..good() }, "--field-count 0"),
+            (YcsbOptions { field_length: 0, ..good() }, "--field-length 0"),
+            (YcsbOptions { field_count: 1000, field_length: 1 << 20, ..good() }, "smaller --field"),
+            (YcsbOptions { verify: true, field_length: 8, ..good() }, "--field-length 16 or more"),
         ] {
             let message = refusal(options);
             assert!(message.contains(fix), "{message:?} lacks {fix:?}");

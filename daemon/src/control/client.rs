@@ -46,7 +46,7 @@ pub(super) async fn serve(mut stream: UnixStream, control: &Arc<Control>) -> any
     let owner = rustix::process::geteuid().as_raw();
     let mut frames = FrameReader::with_limit(MAX_CONTROL_REQUEST_BYTES);
     let hello = tokio::time::timeout(INTRODUCTION, next(&mut stream, &mut frames)).await;
-    let Some(hello) = hello.context("an unauthenticated peer said nothing")?? else {
+    let Some(hello) = hello.context("a process connected and sent no request")?? else {
         return Ok(());
     };
     let Tagged { tag, message: hello } = match hello {
@@ -266,7 +266,7 @@ async fn serve_requests(
     while let Some(request) = next(stream, frames).await? {
         let (tag, message) = match request {
             Ok(Tagged { message: ControlRequest::Hello { .. }, .. }) => {
-                bail!("a client introduced itself twice")
+                bail!("a client sent Hello twice")
             }
             Ok(Tagged { tag, message }) => (tag, answer(control, message).await),
             Err(Unreadable { tag, reason }) => (tag, out_of_bounds(reason)),
@@ -301,7 +301,9 @@ async fn answer(control: &Control, request: ControlRequest) -> ControlReply {
             return told.await.map_or_else(|_| stopping(), ControlReply::TopPages);
         }
         ControlRequest::Hello { .. } => {
-            return ControlReply::Refused(ControlRefusal::Invalid("hello comes first".into()));
+            return ControlReply::Refused(ControlRefusal::Invalid(
+                "the first request of a client must be Hello".into(),
+            ));
         }
     };
     match control.metadata.ask(request).await {

@@ -48,12 +48,15 @@ pub(crate) fn watch_orphan(control: &Arc<Control>, client: ClientId, owner: Owne
         while may_live() {
             tokio::time::sleep(LOOK).await;
             if !control.orphans().contains(&client) {
-                tracing::info!("client {} has connected again", client.0);
+                tracing::info!("client {} has reconnected", client.0);
                 return;
             }
         }
         if control.claim_orphan(client) {
-            tracing::info!("client {} is gone", client.0);
+            tracing::info!(
+                "client {} of an earlier daemon has ended or closed the pool: its resources are released",
+                client.0
+            );
             control.plane.tell(Command::Gone { client });
         }
     });

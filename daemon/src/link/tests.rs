@@ -126,7 +126,7 @@ async fn wait(seen: &mut watch::Receiver<Seen>, is_so: impl FnMut(&Seen) -> bool
 #[tokio::test]
 async fn heartbeats_and_look_ups_do_not_wait_for_the_writes_that_clients_wait_for() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let server = MetadataServer::new(listener.local_addr().unwrap().to_string(), None);
+    let server = MetadataConnector::new(listener.local_addr().unwrap().to_string(), None);
     let (writes, is_written) = watch::channel(false);
     let (seeing, mut seen) = watch::channel(Seen::default());
     tokio::spawn(serve(listener, seeing, is_written));

@@ -51,7 +51,7 @@ impl Slab {
         for frame in (0..frames).map(FrameId) {
             if is_damaged && slab.is_leaving_frame(frame) {
                 // The frame's page may be in another rack: the frame must not become free here.
-                tracing::error!("a record of a swap is damaged: {frame} stays out of use");
+                tracing::error!("a swap record is damaged: {frame} stays out of use");
                 slab.departed.insert(frame);
             }
             let page = slab.page_of(frame)?;
@@ -83,7 +83,10 @@ impl Slab {
         }
         if word.page() == NO_PAGE || self.frame_of(word.page()) != Some(frame) {
             // An address in the page would mean two frames, or none.
-            tracing::error!("{frame} claims {}: it stays out of use", word.page());
+            tracing::error!(
+                "{frame} names {}, which is not its page: the frame stays out of use",
+                word.page()
+            );
             return Ok(());
         }
         let usage = PageUse::from_raw(self.metadata.header(frame)?.kind(), self.page_size);
@@ -112,7 +115,9 @@ impl Slab {
                 self.free_pages.insert(word.page(), frame);
             }
             (state, usage) => {
-                tracing::error!("{frame} is {state:?} and {usage:?}: it stays out of use");
+                tracing::error!(
+                    "the state of {frame} ({state:?}) contradicts its use ({usage:?}): the frame stays out of use"
+                );
             }
         }
         Ok(())

@@ -58,7 +58,7 @@ enum CandidateKind {
 }
 
 /// The advice for damaged metadata.
-pub(crate) const DAMAGED: &str = "start the daemon again, it goes on with what is sound; if it can't, remove the rack's folder to give its contents up";
+pub(crate) const DAMAGED: &str = "start the daemon again, it continues with the frames that are intact; if it can't, remove the rack's folder to start with an empty rack";
 
 /// The rack's metadata contradicts itself: another program has changed the file.
 #[derive(Debug, thiserror::Error)]

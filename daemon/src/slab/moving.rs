@@ -25,9 +25,9 @@ pub(crate) struct Contents {
 /// Why a page's header and bitmap are refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum BadContents {
-    #[error("a page came with a header or a bitmap that no page of objects has")]
+    #[error("a page arrived with an invalid slab header or bitmap")]
     Wrong,
-    #[error("a page does not come: there is no memory for the marks of its objects")]
+    #[error("a page can't be taken over: no memory for the marks of its objects")]
     NoMemory,
 }
 

@@ -21,7 +21,7 @@ use rustix::event::{EventfdFlags, eventfd};
 use tokio::sync::{mpsc as async_mpsc, oneshot};
 
 use super::fabric::{Scene, Stage, lock};
-use crate::Options;
+use crate::DaemonOptions;
 use crate::data_plane::{
     Command, ControlNotification, DataPlane, Located, MemoryMetrics, Parts, PlaneMetrics,
 };
@@ -91,7 +91,7 @@ impl Memory {
         let folder = std::path::Path::new("/dev/shm");
         let dir = folder.join(format!("rackpool-test-{}-{number}", std::process::id()));
         let page_size = PlaneUnderTest::page_size().bytes();
-        let rack = Arc::new(Rack::open(&Options {
+        let rack = Arc::new(Rack::open(&DaemonOptions {
             release_free_after_s: None,
             metrics: None,
             config: ConfigFile::default(),

@@ -122,8 +122,7 @@ mod tests {
 
     #[test]
     fn the_metadata_server_says_whose_lease_has_run_out() {
-        let log =
-            "INFO rack 0 joined\nWARN rack 1 sent no heartbeat within its lease: it is dead\n";
+        let log = "INFO rack 0 joined\nWARN rack 1 sent no heartbeat within its lease: its lease has expired\n";
         assert_eq!(taken_for_dead(log), [false, true]);
         assert_eq!(taken_for_dead(""), [false, false]);
         assert!(!are_back(log), "rack 1 is not");

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use rackpool_admin::rack_status;
 use rackpool_cluster::racks_in;
-use rackpool_doctor::Rack;
+use rackpool_doctor::RackReport;
 use rackpool_output::chain;
 
 use crate::pool_arguments::PoolFolder;
@@ -36,7 +36,7 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn racks(options: &Options) -> Vec<Rack> {
+fn racks(options: &Options) -> Vec<RackReport> {
     // Without a folder there is no pool: the list is empty.
     let racks = racks_in(&options.pool.dir).unwrap_or_default();
     let ask = |rack: u16| {
@@ -46,5 +46,5 @@ fn racks(options: &Options) -> Vec<Rack> {
             .map(|status| [status.memory, status.placement, status.fabric])
             .map_err(|error| chain(error.as_ref()))
     };
-    racks.into_iter().map(|rack| Rack { rack: rack.0, says: ask(rack.0) }).collect()
+    racks.into_iter().map(|rack| RackReport { rack: rack.0, says: ask(rack.0) }).collect()
 }

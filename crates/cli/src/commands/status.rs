@@ -2,7 +2,7 @@
 
 mod json;
 
-use rackpool_admin::{RackLook, RackState, look_at_racks};
+use rackpool_admin::{RackHealth, RackLook, look_at_racks};
 use rackpool_model::ByteSize;
 use rackpool_output::{OutputError, outln};
 use rackpool_wire::control::RackStatus;
@@ -78,7 +78,7 @@ fn row(rack: &RackLook) -> String {
             status.requests,
             status.remote_operations
         ),
-        Err(why) if rack.state == RackState::Up => {
+        Err(why) if rack.state == RackHealth::Up => {
             let (frames, free) = (rack.member.pages.count, rack.member.free_frames);
             format!("{number:<6} {state:<6} {:>8} {frames:>8} {free:>8} {why}", "-")
         }

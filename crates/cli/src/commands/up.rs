@@ -163,7 +163,7 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
             ));
         }
         let files: Vec<String> = given_up.iter().map(|path| path.display().to_string()).collect();
-        banner(format_args!("to give it up: rm -r {}", files.join(" ")));
+        banner(format_args!("to delete the pool and its contents: rm -r {}", files.join(" ")));
     }
     given_up_on.map_or(Ok(()), Err)
 }

@@ -36,7 +36,7 @@ pub(crate) struct Options {
     pub(crate) record: Option<PathBuf>,
     /// The benchmark.
     #[command(flatten)]
-    pub(crate) ycsb: rackpool_ycsb::Options,
+    pub(crate) ycsb: rackpool_ycsb::YcsbOptions,
 }
 
 /// Runs the workloads. Fails if a value was wrong or missing.

@@ -26,7 +26,7 @@ pub(crate) struct Endpoint {
     /// Work that is not in the send queue yet, in order. All of it waits for a flush.
     queue: VecDeque<Work>,
     /// Requests in the send queue, in order; `first_posted` is the number of the first.
-    posted: VecDeque<Posted>,
+    posted: VecDeque<PostedWork>,
     first_posted: u64,
     /// The RDMA reads in the send queue, with their numbers.
     reads: VecDeque<(u64, Transfer)>,
@@ -61,7 +61,7 @@ enum Work {
 
 /// A work request in the send queue.
 #[derive(Clone, Copy, Debug)]
-enum Posted {
+enum PostedWork {
     /// A whole request, or the last part of one.
     Transfer { id: u64, local: RegionId },
     /// A request without a completion event for the owner.
@@ -145,8 +145,8 @@ impl Endpoint {
             None => DisconnectReason::Local,
         };
         let posted = self.posted.into_iter().filter_map(|posted| match posted {
-            Posted::Transfer { id, local } => Some((id, local)),
-            Posted::Other => None,
+            PostedWork::Transfer { id, local } => Some((id, local)),
+            PostedWork::Other => None,
         });
         let queued = self.queue.into_iter().filter_map(|work| match work {
             Work::Transfer { id, operation, .. } => Some((id, operation.transfer().local)),

@@ -2,7 +2,7 @@ use rackpool_fabric::{
     DisconnectReason, Event, FabricError, MAX_MESSAGE, Operation, Transfer, WorkRequest,
 };
 
-use super::{Endpoint, Posted, QUEUE_DEPTH, Work};
+use super::{Endpoint, PostedWork, QUEUE_DEPTH, Work};
 use crate::error::local;
 use crate::intake::SMALL;
 use crate::link::Staged;
@@ -122,7 +122,7 @@ impl Endpoint {
                     }
                     *done += part.len;
                     let is_whole = *done == operation.transfer().len;
-                    let whole = Posted::Transfer { id: *owners, local: part.local };
+                    let whole = PostedWork::Transfer { id: *owners, local: part.local };
                     (action, Some(bytes), if is_whole { Some(whole) } else { None })
                 }
                 Work::Message(staged) => {
@@ -132,15 +132,15 @@ impl Endpoint {
                     } else {
                         Action::SendWithImmediate(immediate)
                     };
-                    (action, staged.slice(staging), Some(Posted::Other))
+                    (action, staged.slice(staging), Some(PostedWork::Other))
                 }
                 Work::Credit => {
                     let action = Action::SendWithImmediate(self.credits.tell());
-                    (action, None::<Slice<'_>>, Some(Posted::Other))
+                    (action, None::<Slice<'_>>, Some(PostedWork::Other))
                 }
             };
             batch.push(Request { id, action, local: bytes, signaled: completes_by_itself(id) });
-            self.posted.push_back(posted.unwrap_or(Posted::Other));
+            self.posted.push_back(posted.unwrap_or(PostedWork::Other));
             if posted.is_some() {
                 self.queue.pop_front();
             }

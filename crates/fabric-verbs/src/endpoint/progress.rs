@@ -1,6 +1,6 @@
 use rackpool_fabric::{DisconnectReason, Event, FabricError, MAX_MESSAGE};
 
-use super::{Endpoint, Posted, Work};
+use super::{Endpoint, PostedWork, Work};
 use crate::error::{local, misbehaved};
 use crate::intake::SMALL;
 use crate::link::IS_RECEIVE;
@@ -73,7 +73,7 @@ impl Endpoint {
                 return Err(DisconnectReason::Failed(error));
             };
             self.first_posted += 1;
-            if let Posted::Transfer { id, local } = posted {
+            if let PostedWork::Transfer { id, local } = posted {
                 self.operations -= 1;
                 events.push(Event::Completed { endpoint: self.id, id, result: Ok(()) });
                 regions.end(local, events);

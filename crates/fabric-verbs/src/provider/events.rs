@@ -1,7 +1,7 @@
 use rackpool_fabric::connector::Outcome;
 use rackpool_fabric::{DisconnectReason, EndpointId, Event};
 
-use super::{Open, VerbsFabric, Wanted};
+use super::{ConnectAttempt, Open, VerbsFabric};
 use crate::endpoint::Endpoint;
 use crate::error::misbehaved;
 use crate::link::VerbsLink;
@@ -18,8 +18,10 @@ impl VerbsFabric {
         match outcome {
             Outcome::Ready { endpoint, watch, link } => self.open(endpoint, watch, *link, events),
             Outcome::Failed { endpoint, error } => match self.connecting.remove(&endpoint) {
-                Some(Wanted::Yes) => events.push(Event::ConnectFailed { endpoint, error }),
-                Some(Wanted::GivenUp) => given_up(endpoint, events),
+                Some(ConnectAttempt::Awaited) => {
+                    events.push(Event::ConnectFailed { endpoint, error })
+                }
+                Some(ConnectAttempt::GivenUp) => given_up(endpoint, events),
                 None => {}
             },
             Outcome::Abandoned { endpoint } => {
@@ -65,13 +67,13 @@ impl VerbsFabric {
         let (peer, incarnation) = (link.peer, link.incarnation);
         let endpoint = match connecting {
             Some(endpoint) => match self.connecting.get(&endpoint) {
-                Some(Wanted::Yes) => {
+                Some(ConnectAttempt::Awaited) => {
                     self.connecting.remove(&endpoint);
                     events.push(Event::Connected { endpoint, peer, incarnation });
                     endpoint
                 }
                 // The end is reported when the queue pair is destroyed.
-                Some(Wanted::GivenUp) | None => {
+                Some(ConnectAttempt::GivenUp) | None => {
                     link.say_goodbye();
                     self.bury(endpoint, watch, link);
                     return;

@@ -10,7 +10,7 @@ use rackpool_fabric::{
 
 use rackpool_sync::eventfd::drain;
 
-use super::{SCHEME, VerbsFabric, Wanted};
+use super::{ConnectAttempt, SCHEME, VerbsFabric};
 use crate::endpoint::QUEUE_DEPTH;
 
 impl Fabric for VerbsFabric {
@@ -27,7 +27,7 @@ impl Fabric for VerbsFabric {
         let address = ip_socket::parse(address, SCHEME, "verbs", has_key)?;
         let endpoint = self.new_endpoint();
         self.connector.command(Command::Connect { endpoint, address })?;
-        self.connecting.insert(endpoint, Wanted::Yes);
+        self.connecting.insert(endpoint, ConnectAttempt::Awaited);
         Ok(endpoint)
     }
 
@@ -80,8 +80,8 @@ impl Fabric for VerbsFabric {
             if let Some(link) = link {
                 self.bury(endpoint, watch, link);
             }
-        } else if let Some(wanted) = self.connecting.get_mut(&endpoint) {
-            *wanted = Wanted::GivenUp;
+        } else if let Some(attempt) = self.connecting.get_mut(&endpoint) {
+            *attempt = ConnectAttempt::GivenUp;
             // If the connector has ended, the next check of its reports detects that.
             let _ = self.connector.command(Command::Abandon { endpoint });
         }

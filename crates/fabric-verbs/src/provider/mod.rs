@@ -23,7 +23,7 @@ use crate::link::{Shared, VerbsLink};
 use crate::regions::{Regions, register};
 use crate::transport::VerbsTransport;
 use crate::verbs::{Channel, Domain, Registration};
-use crate::{StartError, VerbsOptions};
+use crate::{VerbsOptions, VerbsStartError};
 
 const SCHEME: &str = "verbs:";
 
@@ -36,7 +36,7 @@ pub struct VerbsFabric {
     shared: Arc<Shared>,
     regions: Regions,
     next_endpoint: u64,
-    connecting: BTreeMap<EndpointId, Wanted>,
+    connecting: BTreeMap<EndpointId, ConnectAttempt>,
     endpoints: BTreeMap<EndpointId, Open>,
     /// Counts of the endpoints that have ended.
     past: DeviceCounters,
@@ -55,9 +55,9 @@ struct Open {
 
 /// The owner's interest in a connection that is being made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Wanted {
+enum ConnectAttempt {
     /// The owner waits for `Connected` or `ConnectFailed`.
-    Yes,
+    Awaited,
     /// The owner called `disconnect`. `Disconnected` follows when the connector has dropped the
     /// connection.
     GivenUp,
@@ -66,12 +66,12 @@ enum Wanted {
 impl VerbsFabric {
     /// Loads libibverbs, chooses the port, registers the exports and starts to listen. A connection
     /// counts as accepted when `poll` reports it.
-    pub fn new(options: VerbsOptions) -> Result<Self, StartError> {
+    pub fn new(options: VerbsOptions) -> Result<Self, VerbsStartError> {
         start::check(&options)?;
         let forced = start::forced(&options);
         let (context, port, limits) =
             start::open_port(options.listen.ip(), forced, options.limits)?;
-        let device = |step, cause: String| StartError::Device {
+        let device = |step, cause: String| VerbsStartError::Device {
             step,
             device: port.device_name.clone(),
             cause,
@@ -87,7 +87,7 @@ impl VerbsFabric {
         });
         let exports: Vec<Arc<Registration>> = exports.collect::<Result<_, _>>()?;
         let system =
-            |step| move |source| StartError::System { step, address: options.listen, source };
+            |step| move |source| VerbsStartError::System { step, address: options.listen, source };
         let wake_up = eventfd::new().map_err(system("create an eventfd"))?;
         let wake = watch(&wake_up, &completions)
             .map_err(|errno| system("create an epoll")(errno.into()))?;
@@ -135,8 +135,8 @@ impl VerbsFabric {
     /// The error for an endpoint that is not open.
     fn missing(&self, endpoint: EndpointId) -> FabricError {
         match self.connecting.get(&endpoint) {
-            Some(Wanted::Yes) => FabricError::NotConnected,
-            Some(Wanted::GivenUp) => FabricError::Closed,
+            Some(ConnectAttempt::Awaited) => FabricError::NotConnected,
+            Some(ConnectAttempt::GivenUp) => FabricError::Closed,
             None if endpoint.0 < self.next_endpoint => FabricError::Closed,
             None => FabricError::UnknownEndpoint,
         }

@@ -11,26 +11,26 @@ use rackpool_fabric::ip_socket::is_this_host;
 
 use crate::port::{Candidate, Forced, Port, choose};
 use crate::verbs::{Context, Devices, open_devices};
-use crate::{DeviceLimits, StartError, VerbsOptions};
+use crate::{DeviceLimits, VerbsOptions, VerbsStartError};
 
 /// Refuses options that are invalid or unsafe.
-pub(super) fn check(options: &VerbsOptions) -> Result<(), StartError> {
+pub(super) fn check(options: &VerbsOptions) -> Result<(), VerbsStartError> {
     if options.exports.is_empty() || options.exports.len() > MAX_EXPORTS {
-        return Err(StartError::Option {
+        return Err(VerbsStartError::Option {
             option: "exports",
             value: format!("{} regions", options.exports.len()),
             expected: "1 to 16 regions",
         });
     }
     if options.listen.ip().is_unspecified() {
-        return Err(StartError::Option {
+        return Err(VerbsStartError::Option {
             option: "listen",
             value: options.listen.to_string(),
             expected: "an address that peers can connect to",
         });
     }
     if !options.key.is_used() && !is_this_host(&options.listen) {
-        return Err(StartError::KeyNeeded(options.listen));
+        return Err(VerbsStartError::KeyNeeded(options.listen));
     }
     Ok(())
 }
@@ -45,7 +45,7 @@ pub fn check_port(
     device: Option<&str>,
     port: Option<u8>,
     gid_index: Option<u8>,
-) -> Result<(), StartError> {
+) -> Result<(), VerbsStartError> {
     open_port(address, Forced { device, port, gid_index }, DeviceLimits::ANY).map(drop)
 }
 
@@ -61,10 +61,10 @@ pub(super) fn open_port(
     address: IpAddr,
     forced: Forced<'_>,
     most: DeviceLimits,
-) -> Result<(Arc<Context>, Port, DeviceLimits), StartError> {
+) -> Result<(Arc<Context>, Port, DeviceLimits), VerbsStartError> {
     let Devices { opened: mut devices, closed } = open_devices()?;
     if devices.is_empty() {
-        return Err(StartError::NoDevice(why_no_device(&closed)));
+        return Err(VerbsStartError::NoDevice(why_no_device(&closed)));
     }
     let mut candidates = Vec::new();
     for (position, device) in devices.iter().enumerate() {
@@ -82,7 +82,7 @@ pub(super) fn open_port(
             let (ports, _) = device.limits()?;
             (1..=ports).map(port).collect()
         };
-        candidates.extend(look().map_err(|error| StartError::Device {
+        candidates.extend(look().map_err(|error| VerbsStartError::Device {
             step: "look at the ports",
             device: device.name().to_owned(),
             cause: error.to_string(),
@@ -94,7 +94,8 @@ pub(super) fn open_port(
         check_copies(&port.device_name)?;
     }
     let device = devices.swap_remove(port.device);
-    let failed = |step, cause| StartError::Device { step, device: port.device_name.clone(), cause };
+    let failed =
+        |step, cause| VerbsStartError::Device { step, device: port.device_name.clone(), cause };
     let (_, limits) =
         device.limits().map_err(|error| failed("ask for the limits", error.to_string()))?;
     let limits = DeviceLimits { message: port.state.max_message, ..limits }.min(most);
@@ -103,13 +104,13 @@ pub(super) fn open_port(
 }
 
 /// Refuses a device whose payloads the kernel may copy byte by byte.
-fn check_copies(device: &str) -> Result<(), StartError> {
+fn check_copies(device: &str) -> Result<(), VerbsStartError> {
     let text = |path| std::fs::read_to_string(path).unwrap_or_default();
     let copy = KernelCopy::of(&text("/proc/sys/kernel/osrelease"), &text("/proc/cpuinfo"));
     if copy.keeps_words_whole() {
         return Ok(());
     }
-    Err(StartError::TornWords { device: device.into(), copy })
+    Err(VerbsStartError::TornWords { device: device.into(), copy })
 }
 
 /// Returns true if the kernel does the work of the device, given its folder in sysfs. Soft-RoCE has
@@ -185,7 +186,7 @@ mod tests {
     #[test]
     fn the_refusal_of_a_device_says_what_to_do() {
         let error =
-            StartError::TornWords { device: "rxe0".into(), copy: KernelCopy::Bytes("erms") };
+            VerbsStartError::TornWords { device: "rxe0".into(), copy: KernelCopy::Bytes("erms") };
         let text = error.to_string();
         for part in ["rxe0 is soft-RoCE", "with erms", "clearcpuid=erms,fsrm", "--fabric tcp"] {
             assert!(text.contains(part), "'{part}' is not in: {text}");
@@ -206,12 +207,12 @@ mod tests {
             receive_room: ReceiveRoom::new(0),
             limits: crate::DeviceLimits::ANY,
         };
-        assert!(matches!(check(&options("0.0.0.0:1")), Err(StartError::Option { .. })));
-        assert!(matches!(check(&options("10.0.0.1:1")), Err(StartError::KeyNeeded(_))));
+        assert!(matches!(check(&options("0.0.0.0:1")), Err(VerbsStartError::Option { .. })));
+        assert!(matches!(check(&options("10.0.0.1:1")), Err(VerbsStartError::KeyNeeded(_))));
         assert!(check(&options("127.0.0.1:1")).is_ok());
         let with_key = VerbsOptions { key: Keyring::awaited(), ..options("10.0.0.1:1") };
         assert!(check(&with_key).is_ok());
         let nothing = VerbsOptions { exports: Vec::new(), ..options("127.0.0.1:1") };
-        assert!(matches!(check(&nothing), Err(StartError::Option { .. })));
+        assert!(matches!(check(&nothing), Err(VerbsStartError::Option { .. })));
     }
 }

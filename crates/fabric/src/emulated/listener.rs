@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use rustix::net::SocketAddrUnix;
 
 use super::socket::new_socket;
-use crate::StartError;
+use crate::FabricStartError;
 
 const BACKLOG: i32 = 64;
 
@@ -21,15 +21,15 @@ pub(super) struct SocketFile {
 impl SocketFile {
     /// Listens at a path. Replaces the socket file of a dead predecessor. A living one is
     /// impossible, because the daemon holds the lock of its rack's memory.
-    pub(super) fn bind(path: &Path) -> Result<(OwnedFd, Self), StartError> {
+    pub(super) fn bind(path: &Path) -> Result<(OwnedFd, Self), FabricStartError> {
         let failed = |step| {
-            move |source: io::Error| StartError::System {
+            move |source: io::Error| FabricStartError::System {
                 step,
                 path: path.display().to_string(),
                 source,
             }
         };
-        let address = SocketAddrUnix::new(path).map_err(|_| StartError::Option {
+        let address = SocketAddrUnix::new(path).map_err(|_| FabricStartError::Option {
             option: "listen",
             value: path.display().to_string(),
             expected: "a path of at most 107 bytes",
@@ -38,7 +38,7 @@ impl SocketFile {
             Ok(found) if found.file_type().is_socket() => {
                 fs::remove_file(path).map_err(failed("remove the stale socket"))?;
             }
-            Ok(_) => return Err(StartError::NotASocket { path: path.display().to_string() }),
+            Ok(_) => return Err(FabricStartError::NotASocket { path: path.display().to_string() }),
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             Err(error) => return Err(failed("look at the path")(error)),
         }

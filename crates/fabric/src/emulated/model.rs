@@ -2,7 +2,7 @@ use std::time::Duration;
 
 use rustix::time::{ClockId, clock_gettime};
 
-use crate::StartError;
+use crate::FabricStartError;
 
 /// The longest latency. It keeps every due time within [`LATEST_DUE_NS`] of the present.
 const MAX_LATENCY: Duration = Duration::from_secs(10);
@@ -57,16 +57,16 @@ pub(super) struct Wire {
 }
 
 impl Speed {
-    pub(super) fn new(latency: Duration, bandwidth_gbps: f64) -> Result<Self, StartError> {
+    pub(super) fn new(latency: Duration, bandwidth_gbps: f64) -> Result<Self, FabricStartError> {
         if latency > MAX_LATENCY {
-            return Err(StartError::Option {
+            return Err(FabricStartError::Option {
                 option: "latency",
                 value: format!("{latency:?}"),
                 expected: "at most 10 s",
             });
         }
         if bandwidth_gbps.is_nan() || bandwidth_gbps < MIN_BANDWIDTH_GBPS {
-            return Err(StartError::Option {
+            return Err(FabricStartError::Option {
                 option: "bandwidth_gbps",
                 value: bandwidth_gbps.to_string(),
                 expected: "0.001 or more",

@@ -26,7 +26,7 @@ use crate::{Keyring, MemoryRegion, ReceiveRoom};
 pub use provider::TcpFabric;
 
 /// Options of a [`TcpFabric`].
-pub struct Options {
+pub struct TcpOptions {
     /// The rack that owns the fabric.
     pub rack: RackId,
     /// The incarnation of its daemon.
@@ -46,7 +46,7 @@ pub struct Options {
     pub receive_room: ReceiveRoom,
 }
 
-impl Options {
+impl TcpOptions {
     /// Returns the defaults: a free port of 127.0.0.1, no key, 5 s and no exports.
     #[must_use]
     pub fn new(rack: RackId, incarnation: Incarnation) -> Self {

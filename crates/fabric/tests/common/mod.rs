@@ -16,7 +16,7 @@ use rackpool_fabric::MemoryRegion;
 use rackpool_fabric::conformance::memory::{FileMapper, FileMemory};
 use rackpool_fabric::conformance::{Factory, Hardware, Node};
 use rackpool_fabric::emulated::{EmulatedFabric, EmulatedOptions, ExportedRegion};
-use rackpool_fabric::tcp::{Options, TcpFabric};
+use rackpool_fabric::tcp::{TcpFabric, TcpOptions};
 use rackpool_model::{FabricKey, Incarnation, RackId};
 
 /// Racks whose sockets lie in a directory of the test.
@@ -79,8 +79,8 @@ pub(crate) struct Tcp {
 
 impl Tcp {
     /// Options for a rack that exports this memory.
-    pub(crate) fn options(&self, rack: RackId, frames: Arc<dyn MemoryRegion>) -> Options {
-        let mut options = Options::new(rack, Incarnation(1));
+    pub(crate) fn options(&self, rack: RackId, frames: Arc<dyn MemoryRegion>) -> TcpOptions {
+        let mut options = TcpOptions::new(rack, Incarnation(1));
         options.key = self.key.clone().into();
         options.exports = vec![frames];
         options

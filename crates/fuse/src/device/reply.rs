@@ -58,7 +58,7 @@ impl Reply {
         match sent.map_err(|error| (error.raw_os_error(), error)) {
             // The program is gone, or the whole mount.
             Ok(_) | Err((Some(libc::ENOENT | libc::ENODEV), _)) => {}
-            Err((_, error)) => tracing::error!("the kernel takes no answer: {error}"),
+            Err((_, error)) => tracing::error!("the kernel refused an answer: {error}"),
         }
     }
 

@@ -37,7 +37,7 @@ impl Shell {
     pub(super) fn stat_fs(&self) -> Answer<StatFs> {
         self.volume
             .stat_fs()
-            .map_err(|error| self.failed("asking for the file system's space", &error))
+            .map_err(|error| self.failed("querying the file system's space", &error))
     }
 
     pub(super) fn xattr(&self, ino: Ino, name: &OsStr) -> Answer<Vec<u8>> {
@@ -90,7 +90,7 @@ impl Shell {
     /// Clears the set-id bits of a file that a user without privileges writes to.
     pub(super) fn take_set_id(&self, ino: Ino) -> Answer<()> {
         let taken = self.volume.drop_privileges(ino);
-        taken.map_err(|error| self.failed_inode("taking set-id bits away", &error))
+        taken.map_err(|error| self.failed_inode("clearing set-id bits", &error))
     }
 }
 

@@ -140,7 +140,9 @@ impl Shell {
                 reply.done();
             }
             Err(error) => {
-                tracing::error!("the kernel does not drop what it keeps of a locked file: {error}");
+                tracing::error!(
+                    "the kernel did not invalidate its cache of a locked file: {error}"
+                );
                 // An owner that may read stale pages must not have the lock.
                 let _ = self.volume.set_lock(ino, &LockRequest { mode: None, ..request });
                 self.waiting.nudge(ino);
@@ -159,7 +161,7 @@ impl Shell {
     fn write_times_down(&self, ino: Ino) {
         if let Err(error) = self.volume.flush(ino) {
             // The lock is released nevertheless; the times are stored later.
-            self.failures.note("writing down the times of a locked file", &error);
+            self.failures.note("storing the times of a locked file", &error);
         }
     }
 

@@ -55,7 +55,7 @@ impl Shell {
         for ino in stale.try_iter() {
             if let Err(error) = notifier.inval_inode(fuser::INodeNo(ino.0), 0, 0) {
                 tracing::warn!(
-                    "the kernel does not drop what it keeps of inode {}: {error}",
+                    "the kernel did not invalidate its cache of inode {}: {error}",
                     ino.0
                 );
             }
@@ -66,7 +66,7 @@ impl Shell {
     fn forget(&self, ino: Ino) {
         self.kernel_cached.forget(ino);
         if let Err(error) = self.volume.forget(ino) {
-            self.failures.note("freeing what has no name", &error);
+            self.failures.note("freeing unlinked files", &error);
         }
     }
 

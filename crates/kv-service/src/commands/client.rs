@@ -1,4 +1,4 @@
-use super::options::{integer, lower};
+use super::arguments::{integer, lower};
 use super::subcommands::{help, unknown_subcommand};
 use super::{CommandResult, Context, MANY};
 use crate::failure::{Failure, SYNTAX, said, told};

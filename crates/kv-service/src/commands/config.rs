@@ -1,4 +1,4 @@
-use super::options::lower;
+use super::arguments::lower;
 use super::subcommands::{help, unknown_subcommand};
 use super::{CommandResult, Context};
 use crate::failure::told;

@@ -1,6 +1,6 @@
 use std::time::Instant;
 
-use super::options::{integer, is};
+use super::arguments::{integer, is};
 use super::table::wrong_number;
 use super::{CommandResult, Context};
 use crate::failure::{SYNTAX, said, told};

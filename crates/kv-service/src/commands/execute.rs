@@ -2,7 +2,7 @@ use rackpool_kv::now_ms;
 
 use rackpool_sync::atomic::Ordering;
 
-use super::options::is;
+use super::arguments::is;
 use super::subcommands::subcommand;
 use super::table::{Command, find, wrong_number};
 use super::{Context, MANY};

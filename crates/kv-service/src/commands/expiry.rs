@@ -1,7 +1,7 @@
 use rackpool_kv::{EntryChange, Form, now_ms};
 
+use super::arguments::{integer, lower};
 use super::execute::{ExpiryUnit, expiry_ms};
-use super::options::{integer, lower};
 use super::{CommandResult, Context};
 use crate::failure::{Failure, said, told};
 use crate::resp::{Args, Reply};

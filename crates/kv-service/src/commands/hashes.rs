@@ -1,7 +1,7 @@
 use rackpool_kv::ordered::{Direction, KeyRange, MapChange, MapEntry, MapId};
 
+use super::arguments::integer;
 use super::numbers::{OVERFLOW, float_sum};
-use super::options::integer;
 use super::scan::scan_pairs;
 use super::{CommandResult, Context};
 use crate::collections::{Edit, LargeMaps, Small};

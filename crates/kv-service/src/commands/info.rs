@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use nix::sys::resource::{UsageWho, getrusage};
 
 use super::Context;
-use super::options::lower;
+use super::arguments::lower;
 use crate::failure::Failure;
 use crate::resp::{Args, Reply};
 use crate::shared::KeyspaceCount;

@@ -1,4 +1,4 @@
-use super::options::{is, lower};
+use super::arguments::{is, lower};
 use super::subcommands::{Subcommand, find_subcommand, help, subcommands_of, unknown_subcommand};
 use super::table::{COMMANDS, Command, Keys, find};
 use super::{CommandResult, Context};

@@ -1,6 +1,6 @@
 use rackpool_kv::{EntryChange, ValueKind};
 
-use super::options::{is, lower};
+use super::arguments::{is, lower};
 use super::subcommands::{help, unknown_subcommand};
 use super::{CommandResult, Context};
 use crate::failure::{SYNTAX, told};

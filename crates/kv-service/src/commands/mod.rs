@@ -8,6 +8,7 @@
 //! | `keys`, `expiry`, `scan` | the commands on keys |
 //! | `transactions`, `connection`, `client`, `introspection`, `info`, `config` | the others |
 
+mod arguments;
 mod client;
 mod config;
 mod connection;
@@ -18,7 +19,6 @@ mod info;
 mod introspection;
 mod keys;
 mod numbers;
-mod options;
 mod scan;
 mod sorted_sets;
 mod strings;

@@ -1,6 +1,6 @@
 use rackpool_kv::{EntryChange, Form, ValueKind};
 
-use super::options::integer;
+use super::arguments::integer;
 use super::{CommandResult, Context};
 use crate::failure::{Failure, NOT_A_FLOAT, NOT_AN_INTEGER, said};
 use crate::number::{add_floats, parse_float, parse_integer, push_integer};

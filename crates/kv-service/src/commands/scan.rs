@@ -2,7 +2,7 @@ use std::collections::BTreeMap;
 
 use rackpool_kv::ordered::MapEntry;
 
-use super::options::{integer, is, lower};
+use super::arguments::{integer, is, lower};
 use super::{CommandResult, Context, MANY};
 use crate::failure::{Failure, SYNTAX, said};
 use crate::glob;

@@ -5,7 +5,7 @@ use rackpool_kv::sorted_set::{
     Existing, Score, ScoreOrder, ScoreOutcome, ScoreRange, ScoreRule, Scored, SmallSet, SortedSet,
 };
 
-use super::options::{integer, is};
+use super::arguments::{integer, is};
 use super::scan::scan_pairs;
 use super::{CommandResult, Context};
 use crate::collections::{Edit, LargeMaps, Small};

@@ -1,7 +1,7 @@
 use rackpool_kv::{EntryChange, Form, ValueKind};
 
+use super::arguments::{integer, is, slice};
 use super::execute::{ExpiryUnit, expiry_ms};
-use super::options::{integer, is, slice};
 use super::{CommandResult, Context};
 use crate::failure::{Failure, NOT_AN_INTEGER, SYNTAX, said, told};
 use crate::number::parse_integer;

@@ -4,7 +4,7 @@ use std::os::fd::{AsRawFd, RawFd};
 use mio::event::Source;
 use mio::net::{TcpStream, UnixStream};
 use mio::{Interest, Registry, Token};
-use rackpool_access::AccessError;
+use rackpool_access::CredentialsError;
 
 /// A connection's socket.
 #[derive(Debug)]
@@ -30,10 +30,10 @@ impl Stream {
         let (local, peer) = ends.map_err(|error| error.to_string())?;
         match rackpool_access::require_same_user(local, peer) {
             Ok(()) => Ok(()),
-            Err(AccessError::OtherUser { user, .. }) => {
+            Err(CredentialsError::OtherUser { user, .. }) => {
                 Err(format!("the process at {peer} belongs to user {user}"))
             }
-            Err(AccessError::NobodysConnection { .. }) => {
+            Err(CredentialsError::NobodysConnection { .. }) => {
                 Err(format!("no process of this host is known at {peer}"))
             }
             Err(error) => Err(error.to_string()),

@@ -15,7 +15,7 @@ use super::long_commands::{Long, LongCommandDone, ToLong};
 use super::mailbox::Mailbox;
 use super::stream::Stream;
 use crate::session::Session;
-use crate::shared::{Client, ServiceState};
+use crate::shared::{ClientEntry, ServiceState};
 use crate::store::Store;
 
 const WAKER: Token = Token(usize::MAX);
@@ -139,7 +139,7 @@ impl Worker {
             self.serve_all();
             self.end_killed();
         }
-        self.shared.close_door();
+        self.shared.close_listeners();
         Ok(())
     }
 
@@ -205,7 +205,7 @@ impl Worker {
         }
         self.shared.stats(self.desk.thread).evicted.add(evicted);
         tracing::warn!(
-            "connections held more than {} together: {evicted} of them ended, those that held most",
+            "all connections together held more than {}: closed the {evicted} that held the most",
             ByteSize(memory.limit() as u64)
         );
         for mailbox in self.mailboxes.iter() {
@@ -282,8 +282,13 @@ impl Worker {
             return;
         }
         let session = Session::new(id, self.shared.password.is_none());
-        let client =
-            Client::new(addresses, descriptor, kind, size_of::<Connection>(), &session.activity);
+        let client = ClientEntry::new(
+            addresses,
+            descriptor,
+            kind,
+            size_of::<Connection>(),
+            &session.activity,
+        );
         entry.insert(Connection::new(stream, session));
         self.shared.clients.add(id, client);
         self.ready.push(index);

@@ -26,7 +26,7 @@ pub enum MemoryError {
         source: io::Error,
     },
     /// The rack's memory is missing.
-    #[error("{file} is missing: remove {folder} to give the rack's contents up")]
+    #[error("{file} is missing: remove {folder} to start with an empty rack")]
     Missing {
         /// The missing file.
         file: PathBuf,
@@ -170,7 +170,7 @@ pub enum MemoryError {
     },
     /// The dax device holds memory with another id.
     #[error(
-        "{0} holds other memory than this rack's: it was used by another pool since; name the right device, or remove the rack's folder to give its contents up"
+        "{0} holds other memory than this rack's: it was used by another pool since; name the right device, or remove the rack's folder to start with an empty rack"
     )]
     DaxForeign(PathBuf),
     /// An access outside the memory: a bug of this program.

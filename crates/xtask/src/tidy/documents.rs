@@ -1,6 +1,8 @@
-//! Every document that a comment, a message or another document names must exist.
+//! Every document that a comment, a message or another document names must exist, and every heading
+//! to which a document links.
 
 use super::Violation;
+use super::headings::anchors;
 use super::rust_source::is_name;
 use crate::tree::{TextFile, Tree};
 
@@ -16,11 +18,16 @@ pub(super) fn check(tree: &Tree) -> Vec<Violation> {
 fn check_file(tree: &Tree, file: &TextFile) -> Vec<Violation> {
     let mut violations = Vec::new();
     for (index, line) in file.text.lines().enumerate() {
-        for document in named(line).chain(linked(&file.path, line)) {
-            if tree.text(&document).is_none() {
-                let message = format!("there is no {document}: name the document that says it now");
-                violations.push(Violation::new(file.path.as_str(), index + 1, message));
-            }
+        let named = named(line).map(|document| (document, ""));
+        for (document, anchor) in named.chain(linked(&file.path, line)) {
+            let message = match tree.text(&document) {
+                None => format!("there is no {document}: name the document that says it now"),
+                Some(text) if !anchor.is_empty() && !anchors(text).iter().any(|a| a == anchor) => {
+                    format!("{document} has no heading #{anchor}: link to the one that says it now")
+                }
+                Some(_) => continue,
+            };
+            violations.push(Violation::new(file.path.as_str(), index + 1, message));
         }
     }
     violations
@@ -36,13 +43,20 @@ fn named(line: &str) -> impl Iterator<Item = String> {
     })
 }
 
-/// Documents to which a document links, relative to its own folder: `[ADR
-/// 3](../adr/0003-barriers.md#why)`.
-fn linked(from: &str, line: &str) -> impl Iterator<Item = String> {
+/// Documents to which a document links, relative to its own folder, each with the anchor of a
+/// heading or an empty one: `[ADR 3](../adr/0003-barriers.md#why)`, `[why](#why)`.
+fn linked<'a>(from: &str, line: &'a str) -> impl Iterator<Item = (String, &'a str)> {
     let links = line.split("](").skip(1).filter(|_| from.ends_with(END));
     links.filter_map(move |link| {
-        let target = link.split([')', '#']).next()?;
-        (target.ends_with(END) && !target.contains("://")).then(|| resolve(from, target))
+        let target = link.split(')').next()?;
+        let (document, anchor) = target.split_once('#').unwrap_or((target, ""));
+        match document {
+            "" if !anchor.is_empty() => Some((from.to_owned(), anchor)),
+            _ if document.ends_with(END) && !target.contains("://") => {
+                Some((resolve(from, document), anchor))
+            }
+            _ => None,
+        }
     })
 }
 
@@ -65,7 +79,8 @@ mod tests {
     use super::*;
 
     fn missing(path: &str, text: &str) -> Vec<usize> {
-        let there = [("docs/design/kv.md", ""), ("docs/adr/0003-barriers.md", ""), (path, text)];
+        let barriers = ("docs/adr/0003-barriers.md", "# Barriers\n\n## Why\n");
+        let there = [("docs/design/kv.md", ""), barriers, (path, text)];
         check(&Tree::of(&there)).iter().map(|violation| violation.line).collect()
     }
 
@@ -82,5 +97,12 @@ mod tests {
                     [other](https://docs.rs/x.md) [kv](./kv.md)\n[kv](design/kv.md)\n";
         assert_eq!(missing("docs/design/swap.md", text), [1, 3]);
         assert_eq!(missing("client/src/lib.rs", "//! [`a`](nowhere.md)\n"), [0; 0]);
+    }
+
+    #[test]
+    fn headings_that_are_linked_exist() {
+        let text = "## Swaps of pages\n[3](../adr/0003-barriers.md#why)\n[gone](kv.md#why)\n\
+                    [here](#swaps-of-pages)\n[other](https://docs.rs/x.md#y)\n[gone](#swaps)\n";
+        assert_eq!(missing("docs/design/swap.md", text), [3, 6]);
     }
 }

@@ -3,8 +3,8 @@
 use super::error::PropertyError;
 use super::given::{Properties, SHARES};
 use crate::key::KeyStyle;
-use crate::options::Options;
 use crate::workload::{Distribution, Mix, ScanLengths, Workload};
+use crate::ycsb_options::YcsbOptions;
 
 /// YCSB's default shares.
 const DEFAULT_SHARES: [f64; 5] = [0.95, 0.05, 0.0, 0.0, 0.0];
@@ -12,7 +12,7 @@ const DEFAULT_SHARES: [f64; 5] = [0.95, 0.05, 0.0, 0.0, 0.0];
 /// The options as changed by the properties.
 #[derive(Debug, Clone)]
 pub(crate) struct Settings {
-    pub(crate) options: Options,
+    pub(crate) options: YcsbOptions,
     /// Shares of operations, in place of the options' workloads.
     shares: Option<[f64; 5]>,
     /// The number of the first record.
@@ -43,7 +43,7 @@ const WITHOUT_EFFECT: [&str; 8] = [
 
 impl Settings {
     /// Applies all properties to the options.
-    pub(crate) fn new(options: &Options) -> Result<Self, PropertyError> {
+    pub(crate) fn new(options: &YcsbOptions) -> Result<Self, PropertyError> {
         let properties = Properties::read(&options.property_files, &options.properties)?;
         let mut settings = Self {
             options: options.clone(),
@@ -195,14 +195,14 @@ mod tests {
 
     fn settings(properties: &[&str]) -> Result<Settings, PropertyError> {
         let properties = properties.iter().map(|property| (*property).to_owned()).collect();
-        Settings::new(&Options { properties, ..Options::default() })
+        Settings::new(&YcsbOptions { properties, ..YcsbOptions::default() })
     }
 
     #[test]
     fn ycsbs_own_files_are_its_workloads() {
         for (letter, name) in "abcdef".chars().zip(WorkloadName::ALL) {
             let file = format!("/nowhere/workloads/workload{letter}").into();
-            let options = Options { property_files: vec![file], ..Options::default() };
+            let options = YcsbOptions { property_files: vec![file], ..YcsbOptions::default() };
             let settings = Settings::new(&options).unwrap();
             assert_eq!(settings.workloads().unwrap(), [name.into()]);
             assert_eq!((settings.options.records, settings.options.operations), (1000, 1000));
@@ -219,7 +219,8 @@ mod tests {
                     updateproportion=0\nmaxscanlength=9\nstatus.interval=5\n";
         std::fs::write(&file, text).unwrap();
         let properties = vec!["recordcount=8".into(), "recordcount= 9".into(), "target=50".into()];
-        let options = Options { property_files: vec![file], properties, ..Options::default() };
+        let options =
+            YcsbOptions { property_files: vec![file], properties, ..YcsbOptions::default() };
         let settings = Settings::new(&options).unwrap();
         assert_eq!((settings.options.records, settings.options.field_count), (9, 3));
         assert_eq!((settings.scans.most, settings.rate), (9, Some(50)));
@@ -259,7 +260,8 @@ mod tests {
         let none = ["readproportion=0", "updateproportion=0"];
         let message = settings(&none).unwrap().workloads().unwrap_err().to_string();
         assert!(message.contains("one of them more than 0"), "{message}");
-        let options = Options { property_files: vec!["/no/file".into()], ..Options::default() };
+        let options =
+            YcsbOptions { property_files: vec!["/no/file".into()], ..YcsbOptions::default() };
         let message = Settings::new(&options).unwrap_err().to_string();
         assert!(message.contains("/no/file") && message.contains("workloada"), "{message}");
     }

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 
 use super::*;
-use crate::{Options, Progress, Session, Target, WorkloadName, run};
+use crate::{Progress, Session, Target, WorkloadName, YcsbOptions, run};
 
 #[test]
 fn scores_are_those_of_java() {
@@ -106,7 +106,7 @@ fn server(at: &Path) -> Arc<Mutex<State>> {
     state
 }
 
-fn run_on(at: &Path, options: &Options) -> Session {
+fn run_on(at: &Path, options: &YcsbOptions) -> Session {
     let Ok(Target::Resp(server)) = format!("unix:{}", at.display()).parse() else {
         panic!("no target")
     };
@@ -119,7 +119,7 @@ fn every_workload_runs_verified_with_the_commands_of_ycsbs_binding() {
     let dir = tempfile::tempdir().unwrap();
     let at = dir.path().join("socket");
     let state = server(&at);
-    let options = Options {
+    let options = YcsbOptions {
         workloads: WorkloadName::ALL.to_vec(),
         records: 200,
         operations: 400,
@@ -128,7 +128,7 @@ fn every_workload_runs_verified_with_the_commands_of_ycsbs_binding() {
         field_length: 20,
         read_all_fields: false,
         verify: true,
-        ..Options::default()
+        ..YcsbOptions::default()
     };
     assert_eq!(run_on(&at, &options).problems(), [""; 0]);
     let mut state = state.lock().unwrap();
@@ -148,7 +148,7 @@ fn every_workload_runs_verified_with_the_commands_of_ycsbs_binding() {
     }
     drop(state);
     for name in [WorkloadName::C, WorkloadName::E] {
-        let again = Options { workloads: vec![name], no_load: true, ..options.clone() };
+        let again = YcsbOptions { workloads: vec![name], no_load: true, ..options.clone() };
         let problems = run_on(&at, &again).problems();
         assert!(problems.iter().any(|problem| problem.contains("values were wrong")), "{name:?}");
     }

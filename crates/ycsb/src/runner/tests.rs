@@ -4,24 +4,24 @@ use super::*;
 use crate::key::{KeyName, KeyStyle};
 use crate::memory_store::MemoryStores;
 use crate::store::StoreError;
-use crate::{Options, WorkloadName};
+use crate::{WorkloadName, YcsbOptions};
 
 const RECORDS: u64 = 500;
 const OPERATIONS: u64 = 4001;
 
-fn options(workloads: &[WorkloadName]) -> Options {
-    Options {
+fn options(workloads: &[WorkloadName]) -> YcsbOptions {
+    YcsbOptions {
         workloads: workloads.to_vec(),
         records: RECORDS,
         operations: OPERATIONS,
         threads: 3,
         verify: true,
         quiet: true,
-        ..Options::default()
+        ..YcsbOptions::default()
     }
 }
 
-fn run_over(stores: &MemoryStores, options: &Options) -> Result<Session, RunError> {
+fn run_over(stores: &MemoryStores, options: &YcsbOptions) -> Result<Session, RunError> {
     run(&options.plan().unwrap(), stores, Progress::new(true))
 }
 
@@ -78,7 +78,7 @@ fn read_modify_writes_read_and_update_what_they_read() {
     let stores = MemoryStores::default();
     run_over(&stores, &options(&[WorkloadName::C])).unwrap();
     let before = stores.pairs().clone();
-    let again = Options { no_load: true, ..options(&[WorkloadName::F]) };
+    let again = YcsbOptions { no_load: true, ..options(&[WorkloadName::F]) };
     let session = run_over(&stores, &again).unwrap();
     let f = &session.workloads[0];
     assert_eq!(count(f, "read"), OPERATIONS);
@@ -118,7 +118,7 @@ fn a_corrupted_value_is_caught() {
     let problems = session.problems();
     assert!(problems[0].contains("holds bytes that were never written"), "{problems:?}");
 
-    let unchecked = Options { verify: false, no_load: true, ..options(&[WorkloadName::A]) };
+    let unchecked = YcsbOptions { verify: false, no_load: true, ..options(&[WorkloadName::A]) };
     assert_eq!(run_over(&stores, &unchecked).unwrap().problems(), [""; 0]);
 }
 
@@ -126,7 +126,7 @@ fn a_corrupted_value_is_caught() {
 fn missing_records_are_counted_in_every_workload() {
     for name in WorkloadName::ALL {
         let stores = MemoryStores::default();
-        let unloaded = Options { no_load: true, ..options(&[name]) };
+        let unloaded = YcsbOptions { no_load: true, ..options(&[name]) };
         let session = run_over(&stores, &unloaded).unwrap();
         assert!(session.load.is_none());
         assert!(session.workloads[0].missed > 0, "workload {name:?}");
@@ -138,7 +138,7 @@ fn missing_records_are_counted_in_every_workload() {
 fn single_fields_are_read_and_written_in_place() {
     let stores = MemoryStores::default();
     for write_all_fields in [false, true] {
-        let several = Options {
+        let several = YcsbOptions {
             field_count: 4,
             field_length: 32,
             read_all_fields: false,
@@ -148,7 +148,7 @@ fn single_fields_are_read_and_written_in_place() {
         assert_eq!(run_over(&stores, &several).unwrap().problems(), [""; 0]);
         assert!(stores.pairs().values().all(|value| value.len() == 4 * 36));
     }
-    let other = Options { no_load: true, field_count: 2, ..options(&[WorkloadName::A]) };
+    let other = YcsbOptions { no_load: true, field_count: 2, ..options(&[WorkloadName::A]) };
     let problems = run_over(&stores, &other).unwrap().problems();
     assert!(problems[0].contains("--field-count"), "{problems:?}");
 }
@@ -158,7 +158,7 @@ fn properties_say_which_records_there_are_and_how_they_are_called() {
     let stores = MemoryStores::default();
     let ordered = ["recordcount=900", "insertstart=300", "insertorder=ordered", "zeropadding=6"];
     let properties = ordered.map(str::to_owned).to_vec();
-    let session = run_over(&stores, &Options { properties, ..options(&[WorkloadName::E]) });
+    let session = run_over(&stores, &YcsbOptions { properties, ..options(&[WorkloadName::E]) });
     let session = session.unwrap();
     assert_eq!(session.problems(), [""; 0]);
     assert_eq!(session.load.unwrap().operations, 600);
@@ -171,7 +171,7 @@ fn properties_say_which_records_there_are_and_how_they_are_called() {
 #[test]
 fn a_rate_given_is_not_passed() {
     let properties = vec!["target=2000".to_owned()];
-    let slow = Options { operations: 300, properties, ..options(&[WorkloadName::C]) };
+    let slow = YcsbOptions { operations: 300, properties, ..options(&[WorkloadName::C]) };
     let c = &run_over(&MemoryStores::default(), &slow).unwrap().workloads[0];
     // Each thread also waits after its last operation.
     assert!(c.seconds >= 0.14, "{} s", c.seconds);
@@ -280,14 +280,15 @@ impl StoreFactory for FailingInTurn {
 
 #[test]
 fn of_several_failures_the_first_one_is_reported() {
-    let plan = Options { threads: 2, ..options(&[WorkloadName::A]) }.plan().unwrap();
+    let plan = YcsbOptions { threads: 2, ..options(&[WorkloadName::A]) }.plan().unwrap();
     let error = run(&plan, &FailingInTurn::default(), Progress::new(true)).unwrap_err();
     assert!(matches!(error, RunError::Operation { thread: 1, .. }), "{error}");
 }
 
 #[test]
 fn a_store_that_does_not_open_ends_the_run() {
-    let plan = Options { records: 1_000_000_000, ..options(&[WorkloadName::A]) }.plan().unwrap();
+    let plan =
+        YcsbOptions { records: 1_000_000_000, ..options(&[WorkloadName::A]) }.plan().unwrap();
     let refusal = |panics| {
         let closed = Closed { memory: MemoryStores::default(), panics };
         run(&plan, &closed, Progress::new(true)).unwrap_err().to_string()
@@ -300,7 +301,7 @@ fn a_store_that_does_not_open_ends_the_run() {
 fn the_same_seed_does_the_same_with_one_thread() {
     let pairs = |seed| {
         let stores = MemoryStores::default();
-        let one = Options { threads: 1, seed, ..options(&[WorkloadName::A, WorkloadName::F]) };
+        let one = YcsbOptions { threads: 1, seed, ..options(&[WorkloadName::A, WorkloadName::F]) };
         run_over(&stores, &one).unwrap();
         stores.pairs().clone()
     };

@@ -2,16 +2,16 @@
 
 use super::*;
 use crate::memory_store::MemoryStores;
-use crate::{Options, Progress, WorkloadName, run};
+use crate::{Progress, WorkloadName, YcsbOptions, run};
 
 fn session(no_load: bool) -> Session {
-    let options = Options {
+    let options = YcsbOptions {
         workloads: WorkloadName::ALL.to_vec(),
         records: 1000,
         operations: 2000,
         no_load,
         verify: true,
-        ..Options::default()
+        ..YcsbOptions::default()
     };
     run(&options.plan().unwrap(), &MemoryStores::default(), Progress::new(true)).unwrap()
 }

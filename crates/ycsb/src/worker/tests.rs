@@ -5,7 +5,7 @@ use std::sync::Barrier;
 use super::*;
 use crate::memory_store::MemoryStores;
 use crate::store::StoreFactory;
-use crate::{Options, WorkloadName};
+use crate::{WorkloadName, YcsbOptions};
 
 const FIELDS: usize = 2;
 
@@ -42,13 +42,13 @@ impl Store for Slow<'_> {
 #[test]
 fn workers_that_write_different_fields_of_a_record_lose_none() {
     const ROUNDS: usize = 2000;
-    let options = Options {
+    let options = YcsbOptions {
         workloads: vec![WorkloadName::F],
         threads: FIELDS,
         field_count: FIELDS,
         field_length: 32,
         write_all_fields: false,
-        ..Options::default()
+        ..YcsbOptions::default()
     };
     let plan = options.plan().unwrap();
     let (stores, records) = (MemoryStores::default(), AcknowledgedCounter::new(1));

@@ -16,7 +16,7 @@ pub(crate) struct ShareMetrics {
     pub(crate) ended: AtomicU64,
     /// Copies that this rack keeps now.
     pub(crate) copies: AtomicU64,
-    /// Copies that were made.
+    /// Copies of other racks' pages that were made.
     pub(crate) made: AtomicU64,
     /// Reads of copies that clients have sampled, each weighted by the reads it stands for.
     pub(crate) reads: AtomicU64,

@@ -90,7 +90,7 @@ fn work(
     load: bool,
     progress: Progress,
 ) -> anyhow::Result<WorkloadResult> {
-    let plan = rackpool_ycsb::Options {
+    let plan = rackpool_ycsb::YcsbOptions {
         workloads: vec![WorkloadName::B],
         records: size.records,
         // The load phase is followed by as few operations as possible.

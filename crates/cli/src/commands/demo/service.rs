@@ -14,7 +14,7 @@ const START: Duration = Duration::from_secs(20);
 
 /// Runs the workloads through the service.
 pub(super) fn run(size: &Size, cluster: &Cluster) -> anyhow::Result<Session> {
-    let plan = rackpool_ycsb::Options {
+    let plan = rackpool_ycsb::YcsbOptions {
         workloads: vec![WorkloadName::A, WorkloadName::C],
         records: size.records,
         operations: size.operations,

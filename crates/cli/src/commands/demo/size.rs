@@ -1,6 +1,6 @@
 //! How large a run of the demo is.
 
-use rackpool_ycsb::{Options, Plan, WorkloadName};
+use rackpool_ycsb::{Plan, WorkloadName, YcsbOptions};
 
 /// The size of a run.
 #[derive(Clone, Copy, Debug)]
@@ -26,7 +26,7 @@ impl Size {
     pub(super) fn plans(&self) -> anyhow::Result<(Plan, Plan)> {
         let (scanning, single) =
             WorkloadName::ALL.into_iter().partition(|name| *name == WorkloadName::E);
-        let points = Options {
+        let points = YcsbOptions {
             workloads: single,
             records: self.records,
             operations: self.operations,
@@ -34,7 +34,7 @@ impl Size {
             verify: true,
             ..Default::default()
         };
-        let scans = Options {
+        let scans = YcsbOptions {
             workloads: scanning,
             operations: (self.operations / 50).max(self.threads as u64),
             no_load: true,

@@ -1,6 +1,6 @@
 //! `rackpool heat`: tries the thresholds of the swap on a recorded trace.
 
-mod options;
+mod replay_options;
 mod sweep;
 mod table;
 mod tried;
@@ -14,10 +14,10 @@ use rackpool_output::{Style, UsageError, outln, print};
 use rackpool_trace::{Policy, Trace, replay};
 use serde::Serialize;
 
-use options::Command;
+use replay_options::Command;
 use tried::Tried;
 
-pub(crate) use options::{Options, ReplayOptions};
+pub(crate) use replay_options::{Options, ReplayOptions};
 
 /// The largest trace that is read, in bytes: about 250 million accesses.
 const MAX_BYTES: u64 = 1 << 30;

@@ -7,7 +7,7 @@ use rackpool_output::Style;
 use rackpool_output::numbers::{counted, grouped, latency};
 use rackpool_trace::Trace;
 
-use super::options::ReplayOptions;
+use super::replay_options::ReplayOptions;
 use super::tried::Tried;
 
 const HEADS: [&str; 11] = [

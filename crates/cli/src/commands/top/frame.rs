@@ -10,7 +10,7 @@ use rackpool_wire::history::PageHeat;
 use super::columns::{Column, Line, Row, Sort, table};
 use super::look::Look;
 use super::rates::{Rates, quantile, since};
-use rackpool_admin::{RackLook, RackState};
+use rackpool_admin::{RackHealth, RackLook};
 use rackpool_output::Style;
 
 /// Columns of an output that does not go to a terminal.
@@ -81,8 +81,8 @@ pub(super) fn text(before: &Look, now: &Look, view: &View) -> String {
 
 fn title(now: &Look) -> String {
     let count = |state| now.racks.iter().filter(|rack| rack.state == state).count();
-    let left = count(RackState::Left);
-    let up = count(RackState::Up) + count(RackState::Silent);
+    let left = count(RackHealth::Left);
+    let up = count(RackHealth::Up) + count(RackHealth::Silent);
     let mut text = format!("rackpool, {up} of {} racks up", now.racks.len() - left);
     if left > 0 {
         let _ = write!(text, ", {left} left");
@@ -127,12 +127,12 @@ fn rack_row(before: &Look, now: &Look, rack: &RackLook) -> Row {
         let (frames, free) = (member.pages.count, member.free_frames);
         let why = rack.status.as_ref().err().map_or("", String::as_str);
         let why = match rack.state {
-            RackState::Up => why.to_owned(),
+            RackHealth::Up => why.to_owned(),
             state => format!("{}: {why}", state.name()),
         };
         let cells = [number.to_string(), frames.to_string(), free.to_string()];
         let keys = [f64::from(number), f64::from(frames), f64::from(free)];
-        let is_bad = [RackState::Down, RackState::Silent].contains(&rack.state);
+        let is_bad = [RackHealth::Down, RackHealth::Silent].contains(&rack.state);
         return Row { cells: cells.into(), keys: keys.into(), rest: Some(why), is_bad };
     };
     let (p50, p99) = (quantile(&times, 0.5), quantile(&times, 0.99));
@@ -280,13 +280,13 @@ mod tests {
         let racks = vec![
             RackLook {
                 member: members[0].clone(),
-                state: RackState::Up,
+                state: RackHealth::Up,
                 status: Ok(status),
                 pages,
             },
             RackLook {
                 member: members[1].clone(),
-                state: RackState::Down,
+                state: RackHealth::Down,
                 status: Err("its lease has expired".into()),
                 pages: vec![],
             },

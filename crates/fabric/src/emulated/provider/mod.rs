@@ -16,7 +16,7 @@ use super::transport::EmulatedTransport;
 use crate::connector::{ConnectorHandle, Outcomes};
 use crate::handshake::{Identity, MAX_EXPORTS};
 use crate::regions::Regions;
-use crate::{EndpointId, Event, FabricError, Keyring, StartError};
+use crate::{EndpointId, Event, FabricError, FabricStartError, Keyring};
 
 const SCHEME: &str = "emulated:";
 
@@ -48,19 +48,19 @@ struct Open {
 
 impl EmulatedFabric {
     /// Starts to listen. A connection counts as accepted when `poll` reports it.
-    pub fn new(options: EmulatedOptions) -> Result<Self, StartError> {
+    pub fn new(options: EmulatedOptions) -> Result<Self, FabricStartError> {
         let speed = Speed::new(options.latency, options.bandwidth_gbps)?;
         let path = std::path::absolute(&options.listen)
             .map_err(|source| system("find the path", &options.listen, source))?;
         let Some(text) = path.to_str() else {
-            return Err(StartError::Option {
+            return Err(FabricStartError::Option {
                 option: "listen",
                 value: path.display().to_string(),
                 expected: "a path in UTF-8",
             });
         };
         if options.exports.is_empty() || options.exports.len() > MAX_EXPORTS {
-            return Err(StartError::Option {
+            return Err(FabricStartError::Option {
                 option: "exports",
                 value: format!("{} regions", options.exports.len()),
                 expected: "1 to 16 regions",
@@ -132,6 +132,6 @@ impl fmt::Debug for EmulatedFabric {
     }
 }
 
-fn system(step: &'static str, path: &Path, source: std::io::Error) -> StartError {
-    StartError::System { step, path: path.display().to_string(), source }
+fn system(step: &'static str, path: &Path, source: std::io::Error) -> FabricStartError {
+    FabricStartError::System { step, path: path.display().to_string(), source }
 }

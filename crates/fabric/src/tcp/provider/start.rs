@@ -13,11 +13,11 @@ use crate::connector::ConnectorHandle;
 use crate::handshake::{Identity, MAX_EXPORTS};
 use crate::ip_socket::{self, is_this_host};
 use crate::regions::Regions;
-use crate::tcp::Options;
+use crate::tcp::TcpOptions;
 use crate::tcp::inbox::Inbox;
 use crate::tcp::server::{Server, ServerHandle};
 use crate::tcp::transport::{FIRST_ACCEPTED, TcpTransport};
-use crate::{DeviceCounters, StartError};
+use crate::{DeviceCounters, FabricStartError};
 
 pub(super) const SCHEME: &str = "tcp:";
 /// Tag of the inbox in the owner's epoll; other tags are endpoint ids.
@@ -27,11 +27,12 @@ const LONGEST_DEAD_AFTER: Duration = Duration::from_secs(600);
 
 impl TcpFabric {
     /// Starts to listen. Peers are served from now on; `poll` reports them.
-    pub fn new(options: Options) -> Result<Self, StartError> {
+    pub fn new(options: TcpOptions) -> Result<Self, FabricStartError> {
         check(&options)?;
-        let Options { rack, incarnation, listen, key, dead_after, exports, receive_room } = options;
+        let TcpOptions { rack, incarnation, listen, key, dead_after, exports, receive_room } =
+            options;
         let failed = |step| {
-            move |source: std::io::Error| StartError::System {
+            move |source: std::io::Error| FabricStartError::System {
                 step,
                 path: format!("{SCHEME}{listen}"),
                 source,
@@ -99,27 +100,27 @@ fn watch(inbox: &Inbox) -> rustix::io::Result<OwnedFd> {
     Ok(epoll)
 }
 
-fn check(options: &Options) -> Result<(), StartError> {
-    let Options { listen, key, dead_after, exports, .. } = options;
+fn check(options: &TcpOptions) -> Result<(), FabricStartError> {
+    let TcpOptions { listen, key, dead_after, exports, .. } = options;
     if listen.ip().is_unspecified() {
-        return Err(StartError::Option {
+        return Err(FabricStartError::Option {
             option: "listen",
             value: listen.to_string(),
             expected: "the address at which the other racks reach this one",
         });
     }
     if !key.is_used() && !is_this_host(listen) {
-        return Err(StartError::KeyNeeded { listen: listen.to_string() });
+        return Err(FabricStartError::KeyNeeded { listen: listen.to_string() });
     }
     if !(SHORTEST_DEAD_AFTER..=LONGEST_DEAD_AFTER).contains(dead_after) {
-        return Err(StartError::Option {
+        return Err(FabricStartError::Option {
             option: "dead_after",
             value: format!("{dead_after:?}"),
             expected: "1 s to 10 min",
         });
     }
     if exports.is_empty() || exports.len() > MAX_EXPORTS {
-        return Err(StartError::Option {
+        return Err(FabricStartError::Option {
             option: "exports",
             value: format!("{} regions", exports.len()),
             expected: "1 to 16 regions",

@@ -6,7 +6,7 @@ use rackpool_config::{ConfigFile, listen_address};
 /// The options of the metadata server.
 #[derive(Clone, Debug, clap::Parser)]
 #[command(name = "rackpool-metaserver", version, about = "Serves the metadata of a pool")]
-pub struct Options {
+pub struct MetadataServerOptions {
     /// The configuration file
     #[command(flatten)]
     pub config: ConfigFile,

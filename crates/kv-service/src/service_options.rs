@@ -9,7 +9,7 @@ use rackpool_model::ByteSize;
 /// Serves a table in a pool over the Redis protocol.
 #[derive(Clone, Debug, Parser)]
 #[command(name = "rackpool-kv", version)]
-pub struct Options {
+pub struct ServiceOptions {
     /// The configuration file.
     #[command(flatten)]
     pub config: ConfigFile,

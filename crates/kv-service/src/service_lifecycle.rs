@@ -19,9 +19,9 @@ use crate::auth_throttle::AuthThrottle;
 use crate::client_memory::ClientMemory;
 use crate::metrics::ServiceMetrics;
 use crate::open;
-use crate::options::Options;
-use crate::server::{Door, LONG_THREADS, Listeners, LongThread, Mailbox, Worker};
-use crate::shared::{Clients, Password, ServiceState, Stats};
+use crate::server::{Acceptor, LONG_THREADS, Listeners, LongThread, Mailbox, Worker};
+use crate::service_options::ServiceOptions;
+use crate::shared::{ClientTable, Password, ServiceState, Stats};
 use crate::store::Store;
 use crate::sweep::{sweep_keys, sweep_maps};
 use crate::watches::Watches;
@@ -39,7 +39,7 @@ const ENTRY_OVERHEAD: u64 = 64;
 /// # Errors
 /// The pool, the sockets or the limits of this process do not allow it, or the rack's daemon has
 /// forgotten this client.
-pub fn run(options: &Options) -> anyhow::Result<()> {
+pub fn run(options: &ServiceOptions) -> anyhow::Result<()> {
     let signals = catch_signals()?;
     let listen = match (options.listen, &options.unix) {
         (None, None) => Some(DEFAULT_LISTEN.parse()?),
@@ -71,7 +71,7 @@ pub fn run(options: &Options) -> anyhow::Result<()> {
         auth_throttle: AuthThrottle::new(Instant::now()),
         started: Instant::now(),
         run_id: format!("{:032x}{:08x}", rand::rng().random::<u128>(), std::process::id()),
-        clients: Clients::default(),
+        clients: ClientTable::default(),
         threads: threads.into(),
         stats: (0..=usize::from(threads) + LONG_THREADS).map(|_| Stats::default()).collect(),
         reset: Mutex::default(),
@@ -150,7 +150,7 @@ fn start(shared: &Arc<ServiceState>, tables: &Tables) -> anyhow::Result<Running>
     let (polls, mailboxes): (Vec<_>, Vec<_>) = (0..shared.threads())
         .map(|_| Worker::prepare())
         .collect::<std::io::Result<Vec<_>>>()
-        .context("can't wait for events")?
+        .context("can't create an event loop")?
         .into_iter()
         .unzip();
     let mailboxes: Arc<[Mailbox]> = mailboxes.into();
@@ -176,10 +176,11 @@ fn start(shared: &Arc<ServiceState>, tables: &Tables) -> anyhow::Result<Running>
         threads.push(spawn(&format!("kv-long-{number}"), shared, move |_| long.run())?);
     }
     let place = shared.threads() + LONG_THREADS;
-    let door = Door::new(Arc::clone(shared), Arc::clone(&mailboxes), place)?;
-    threads.push(spawn("kv-door", shared, |shared| {
-        if let Err(error) = door.run() {
-            shared.end(&format!("the door can't wait for clients: {error}"));
+    let acceptor = Acceptor::new(Arc::clone(shared), Arc::clone(&mailboxes), place)?;
+    threads.push(spawn("kv-accept", shared, |shared| {
+        if let Err(error) = acceptor.run() {
+            shared
+                .end(&format!("the thread that accepts connections can't wait for them: {error}"));
         }
     })?);
     let (keys, maps) = (tables.store(), tables.store());
@@ -202,12 +203,12 @@ fn spawn(
 }
 
 /// The limit of the memory of all connections. Less than `LEAST` does not suffice for normal use.
-fn client_memory(options: &Options) -> anyhow::Result<usize> {
+fn client_memory(options: &ServiceOptions) -> anyhow::Result<usize> {
     const LEAST: u64 = 16 << 20;
     let limit = options.max_client_memory;
     if limit.0 < LEAST {
         bail!(UsageError::new(format!(
-            "--max-client-memory {limit} is not enough for clients that do nothing wrong: give at \
+            "--max-client-memory {limit} is less than well-behaved clients need: give at \
              least {}",
             ByteSize(LEAST)
         )));
@@ -215,7 +216,7 @@ fn client_memory(options: &Options) -> anyhow::Result<usize> {
     Ok(usize::try_from(limit.0).unwrap_or(usize::MAX))
 }
 
-fn threads(options: &Options) -> u16 {
+fn threads(options: &ServiceOptions) -> u16 {
     const MOST: usize = 256;
     options.threads.unwrap_or_else(|| {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
@@ -225,7 +226,7 @@ fn threads(options: &Options) -> u16 {
     })
 }
 
-fn announce(options: &Options, shared: &ServiceState) {
+fn announce(options: &ServiceOptions, shared: &ServiceState) {
     let places = shared.listen.map(|address| address.to_string());
     let places = places.into_iter().chain(options.unix.iter().map(|p| p.display().to_string()));
     let places: Vec<_> = places.collect();
@@ -238,7 +239,7 @@ fn announce(options: &Options, shared: &ServiceState) {
     ));
 }
 
-fn password(options: &Options) -> anyhow::Result<Option<Password>> {
+fn password(options: &ServiceOptions) -> anyhow::Result<Option<Password>> {
     let Some(path) = &options.password_file else {
         return Ok(options.password.as_deref().map(Password::new));
     };
@@ -262,7 +263,7 @@ fn max_clients(wanted: Option<u32>) -> anyhow::Result<u32> {
     );
     if wanted.is_none() && max_clients < DEFAULT_CLIENTS {
         tracing::warn!(
-            "{max_clients} connections at once, as this process may have {files_allowed} open files only"
+            "at most {max_clients} connections are served, since this process may open only {files_allowed} files: raise the limit (ulimit -Hn, LimitNOFILE= of systemd) to serve more"
         );
     }
     Ok(max_clients)

@@ -27,14 +27,14 @@ use rackpool_wire::metadata::{MetadataReply, MetadataRequest, RackAnnouncement};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc as async_mpsc;
 
-use crate::Options;
+use crate::DaemonOptions;
 use crate::control::{self, Control};
 use crate::data_plane::{
     Command, ControlNotification, DataPlane, Located, Parts, PlaneMetrics, SwapSettings, Waker,
 };
 use crate::fabric::{self, Buffers};
 use crate::link::{MetadataLink, Registered, Requester};
-use crate::metadata_server::MetadataServer;
+use crate::metadata_connector::MetadataConnector;
 use crate::metrics::RackMetrics;
 use crate::placement::Placement;
 use crate::priority::Priority;
@@ -47,12 +47,12 @@ use crate::wake_latency::WakeLatency;
 const RENEWAL: Duration = Duration::from_secs(30 * 86_400);
 
 /// Serves the rack until a signal stops the daemon.
-pub fn run(options: &Options) -> anyhow::Result<()> {
+pub fn run(options: &DaemonOptions) -> anyhow::Result<()> {
     // Check all options before anything is created or sent to the metadata server.
     let rules = PlaneRules::of(options).map_err(UsageError::new)?;
     ReserveRules::of(options).map_err(UsageError::new)?;
     options.metrics.map(rackpool_metrics::check).transpose().map_err(UsageError::new)?;
-    let metadata_server = MetadataServer::new(options.metadata.clone(), credentials(options)?);
+    let metadata_server = MetadataConnector::new(options.metadata.clone(), credentials(options)?);
     fabric::check(options, metadata_server.credentials())?;
     let _wake_latency = options.wake_latency_us.map(WakeLatency::hold).transpose()?;
     let machine = HostFiles::here();
@@ -85,7 +85,7 @@ pub fn run(options: &Options) -> anyhow::Result<()> {
 
 /// Warns if the process's memory limit is smaller than the pool's memory: the kernel would kill
 /// processes that use the pool, without a message to them.
-fn warn_of_limit(rack: &Rack, options: &Options, machine: &HostFiles) {
+fn warn_of_limit(rack: &Rack, options: &DaemonOptions, machine: &HostFiles) {
     let Some(limit) = machine.memory_limit() else { return };
     let own = match options.memory_kind {
         // A memfd file is not in the pool's folder, so `free_space::bytes_of` does not count it.
@@ -104,7 +104,7 @@ fn warn_of_limit(rack: &Rack, options: &Options, machine: &HostFiles) {
 }
 
 /// Loads the rack's credentials, if the options name a folder.
-fn credentials(options: &Options) -> anyhow::Result<Option<Credentials>> {
+fn credentials(options: &DaemonOptions) -> anyhow::Result<Option<Credentials>> {
     let Some(folder) = &options.credentials else { return Ok(None) };
     let credentials = Credentials::load_of(folder, Party::Rack(options.rack))?;
     if credentials.expire_within(RENEWAL) {
@@ -128,8 +128,8 @@ fn announcement(rack: &Rack, fabric_address: String) -> anyhow::Result<RackAnnou
 }
 
 async fn serve(
-    options: &Options,
-    metadata_server: MetadataServer,
+    options: &DaemonOptions,
+    metadata_server: MetadataConnector,
     rack: Arc<Rack>,
     placement: Placement,
     rules: PlaneRules,
@@ -202,7 +202,7 @@ async fn serve(
         _ = terminate.recv() => Ok(()),
     };
     waker.tell(Command::Stop);
-    let plane_result = thread.join().map_err(|_| anyhow::anyhow!("the data plane panicked, which is a fault of this program: start the daemon again, its memory is there, and report what the log says"))?;
+    let plane_result = thread.join().map_err(|_| anyhow::anyhow!("the data plane panicked, which is a defect of rackpool: start the daemon again (the rack's memory is kept) and report the log"))?;
     MetadataLink::leave(&metadata_server, &announcement).await;
     let _ = std::fs::remove_file(rack.directory.control_socket());
     tracing::info!("{} stopped; its memory stays", options.rack);
@@ -212,7 +212,7 @@ async fn serve(
 /// Ends the lease of the previous daemon if it is known to be dead, so that no other rack waits
 /// until the lease expires.
 async fn end_lost_lease(
-    metadata_server: &MetadataServer,
+    metadata_server: &MetadataConnector,
     announcement: &RackAnnouncement,
     lost: Option<Incarnation>,
 ) {
@@ -224,7 +224,7 @@ async fn end_lost_lease(
 
 /// Starts the reserver thread if the kind of memory has its frames' memory allocated on demand.
 fn reserve_ahead(
-    options: &Options,
+    options: &DaemonOptions,
     rack: &Arc<Rack>,
     waker: &Arc<Waker>,
     plane: &mut DataPlane,
@@ -269,7 +269,7 @@ async fn scraped(
     })
 }
 
-fn say_what_is_served(options: &Options, rack: &Rack, fabric: &str) {
+fn say_what_is_served(options: &DaemonOptions, rack: &Rack, fabric: &str) {
     tracing::info!(
         "{} serves {} frames of {}, {fabric}",
         describe(options.rack, &options.dir),
@@ -286,7 +286,7 @@ struct PlaneRules {
 }
 
 impl PlaneRules {
-    fn of(options: &Options) -> anyhow::Result<Self> {
+    fn of(options: &DaemonOptions) -> anyhow::Result<Self> {
         let swaps = options.swaps.settings(options.bandwidth_gbps, options.page_size.0)?;
         Ok(Self { leases: LeaseRules::of(options.lease()), swaps })
     }

@@ -15,7 +15,7 @@ use crate::swap_options::SwapOptions;
 /// Serves one rack of a pool.
 #[derive(Clone, Debug, Parser)]
 #[command(name = "rackpool-daemon", version)]
-pub struct Options {
+pub struct DaemonOptions {
     /// The configuration file.
     #[command(flatten)]
     pub config: ConfigFile,
@@ -117,7 +117,7 @@ pub struct Options {
     pub stop_with_stdin: bool,
 }
 
-impl Options {
+impl DaemonOptions {
     /// Returns the lease time.
     pub(crate) const fn lease(&self) -> Duration {
         Duration::from_millis(self.lease_ms)
@@ -150,7 +150,7 @@ mod tests {
     fn nothing_is_emulated_that_was_not_asked_for() {
         let options = |more: &[&str]| {
             let words = ["rackpool-daemon", "--rack", "0"].iter().chain(more);
-            Options::try_parse_from(words)
+            DaemonOptions::try_parse_from(words)
         };
         assert_eq!(options(&[]).unwrap().cxl_latency_ns, 0);
         assert_eq!(options(&["--cxl-latency-ns", "50"]).unwrap().cxl_latency_ns, 50);

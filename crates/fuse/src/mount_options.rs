@@ -8,7 +8,7 @@ use rackpool_config::{ConfigFile, listen_address};
 /// Mounts a volume of a pool until SIGINT, SIGTERM or an unmount.
 #[derive(Clone, Debug, Parser)]
 #[command(name = "rackpool-fuse", version)]
-pub struct Options {
+pub struct MountOptions {
     /// The configuration file.
     #[command(flatten)]
     pub config: ConfigFile,
@@ -58,15 +58,15 @@ mod tests {
 
     #[test]
     fn the_command_line_is_sound() {
-        Options::command().debug_assert();
+        MountOptions::command().debug_assert();
     }
 
     #[test]
     fn a_full_line_is_understood() {
         let line = "rackpool-fuse /mnt --rack 1 --dir /dev/shm/p --volume v --threads 2";
-        let options = Options::try_parse_from(line.split(' ')).unwrap();
+        let options = MountOptions::try_parse_from(line.split(' ')).unwrap();
         assert_eq!((options.rack, options.volume.as_str()), (RackId(1), "v"));
-        assert!(Options::try_parse_from(["rackpool-fuse", "/mnt", "--rack", "256"]).is_err());
-        assert!(Options::try_parse_from(["rackpool-fuse"]).is_err());
+        assert!(MountOptions::try_parse_from(["rackpool-fuse", "/mnt", "--rack", "256"]).is_err());
+        assert!(MountOptions::try_parse_from(["rackpool-fuse"]).is_err());
     }
 }

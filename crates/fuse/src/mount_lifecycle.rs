@@ -19,7 +19,7 @@ use crate::metrics::MountMetrics;
 use crate::mount_point::{MountPoint, detach, set_read_ahead};
 use crate::session::Handshake;
 use crate::watcher::{Watcher, wait_for_end_of_input, watch};
-use crate::{Options, session};
+use crate::{MountOptions, session};
 
 /// Pool threads beside the serving threads: housekeeping, this one, and those of the volume and the
 /// client.
@@ -31,7 +31,7 @@ const HOUSEKEEPING: Duration = Duration::from_secs(1);
 ///
 /// # Errors
 /// If the pool or the volume can't be opened, or the mount fails.
-pub fn run(options: &Options) -> anyhow::Result<()> {
+pub fn run(options: &MountOptions) -> anyhow::Result<()> {
     if options.watch {
         return watch(options);
     }
@@ -83,7 +83,7 @@ fn serve(
     session: Session<Handshake>,
     shell: &Arc<Shell>,
     mount_point: &MountPoint,
-    options: &Options,
+    options: &MountOptions,
 ) -> anyhow::Result<()> {
     let ended = AtomicBool::new(false);
     let device = Device::of(session.as_fd()).context("the mount has no descriptor")?;
@@ -150,7 +150,7 @@ fn wait_for_end(ended: &AtomicBool, mount_point: &MountPoint) {
             continue;
         }
         if !is_first {
-            tracing::warn!("ended while programs have files open in the mount");
+            tracing::warn!("a second signal ended the mount while programs have files open in it");
             rackpool_output::flush();
             std::process::exit(1);
         }

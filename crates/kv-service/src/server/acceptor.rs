@@ -22,7 +22,7 @@ fn lock(shared: &ServiceState) -> MutexGuard<'_, Option<Listeners>> {
 
 /// The thread that accepts connections. It gives each to the thread with the fewest connections.
 #[derive(Debug)]
-pub struct Door {
+pub struct Acceptor {
     poll: Poll,
     shared: Arc<ServiceState>,
     mailboxes: Arc<[Mailbox]>,
@@ -32,7 +32,7 @@ pub struct Door {
     told: Option<Instant>,
 }
 
-impl Door {
+impl Acceptor {
     /// Registers the listening sockets of the service.
     pub fn new(
         shared: Arc<ServiceState>,
@@ -71,7 +71,7 @@ impl Door {
                 Err(error) => {
                     // Other errors may be transient; the next poll retries.
                     if error.kind() != io::ErrorKind::WouldBlock {
-                        tracing::warn!("a client could not be let in: {error}");
+                        tracing::warn!("can't admit a connection: {error}");
                     }
                     return;
                 }

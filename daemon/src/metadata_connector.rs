@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use anyhow::{Context, anyhow};
 use rackpool_access::{
-    AccessError, Credentials, explain, require_loopback, require_server_of_same_user,
+    Credentials, CredentialsError, explain, require_loopback, require_server_of_same_user,
 };
 use rackpool_wire::metadata::{MetadataReply, MetadataRequest, Tagged};
 use rackpool_wire::{FrameReader, encode};
@@ -25,12 +25,12 @@ impl<T: AsyncRead + AsyncWrite + Send + Unpin> Duplex for T {}
 
 /// The metadata server's address and this daemon's credentials.
 #[derive(Clone)]
-pub(crate) struct MetadataServer {
+pub(crate) struct MetadataConnector {
     address: String,
     credentials: Option<Arc<Credentials>>,
 }
 
-impl MetadataServer {
+impl MetadataConnector {
     pub(crate) fn new(address: String, credentials: Option<Credentials>) -> Self {
         Self { address, credentials: credentials.map(Arc::new) }
     }
@@ -70,7 +70,7 @@ impl MetadataServer {
                 let look = move || require_server_of_same_user(local, server);
                 tokio::task::spawn_blocking(look).await?.map_err(|error| match error {
                     // The server's process has ended meanwhile. That is transient, not a refusal.
-                    AccessError::NobodysConnection { .. } => anyhow!("{error}"),
+                    CredentialsError::NobodysConnection { .. } => anyhow!("{error}"),
                     refused => refused.into(),
                 })?;
                 Box::new(stream)
@@ -91,7 +91,7 @@ impl MetadataServer {
 
 /// One connection to the metadata server.
 pub(crate) struct Connection {
-    server: MetadataServer,
+    server: MetadataConnector,
     stream: Box<dyn Duplex>,
     frames: FrameReader,
     next_tag: u64,

@@ -9,7 +9,7 @@ use super::workload::{Distribution, WorkloadName};
 /// Workload E (short scans) needs the keys in an ordered map beside the table. If E is selected,
 /// the load and the inserts of all selected workloads maintain that map.
 #[derive(Debug, Clone, PartialEq, Eq, clap::Args)]
-pub struct Options {
+pub struct YcsbOptions {
     /// Workloads to run, in this order: a letter or a list (a,b,c). The option can be repeated.
     #[arg(
         short,
@@ -91,7 +91,7 @@ pub struct Options {
     pub quiet: bool,
 }
 
-impl Options {
+impl YcsbOptions {
     const RECORDS: u64 = 100_000;
     const OPERATIONS: u64 = 100_000;
     const THREADS: usize = 4;
@@ -101,7 +101,7 @@ impl Options {
     const SEED: u64 = 1;
 }
 
-impl Default for Options {
+impl Default for YcsbOptions {
     /// The options of an empty command line.
     fn default() -> Self {
         Self {
@@ -134,17 +134,17 @@ mod tests {
     #[derive(Parser)]
     struct Command {
         #[command(flatten)]
-        options: Options,
+        options: YcsbOptions,
     }
 
-    fn parse(line: &str) -> Result<Options, clap::Error> {
+    fn parse(line: &str) -> Result<YcsbOptions, clap::Error> {
         let words = ["rackpool-ycsb"].into_iter().chain(line.split_whitespace());
         Command::try_parse_from(words).map(|command| command.options)
     }
 
     #[test]
     fn nothing_given_is_the_default() {
-        assert_eq!(parse("").unwrap(), Options::default());
+        assert_eq!(parse("").unwrap(), YcsbOptions::default());
     }
 
     #[test]
