@@ -10,10 +10,12 @@ mod dirty_lines;
 mod event;
 mod forwarding;
 mod locations;
+mod members;
 mod memory;
 mod quiesces;
 mod replicas;
 mod routing;
+mod search;
 
 use alloc::collections::VecDeque;
 use core::time::Duration;
@@ -30,18 +32,24 @@ use crate::planted_bugs::{Bugs, Sound};
 use crate::share::{Copies, CopyId, ShareEvent, ShareHome, ShareRules, SharingId};
 use crate::swap::{PeerEvent, RECORD_WORDS, RECORDS, SwapPeer, SwapRules};
 
-pub use access::{LeaseReply, LeaseRequest, PageAccess};
+pub use access::{Executor, LeaseReply, LeaseRequest, PageAccess};
 use dirty_lines::DirtyLines;
 pub use dirty_lines::LineRules;
 pub use event::{RackAction, RackEvent, RackRecord};
 pub use locations::{KnownLocation, Locations};
+use members::Members;
+pub use members::RackMember;
 pub use memory::{PageWords, RackMemory};
 use quiesces::Quiesces;
 use replicas::ReplicaRequests;
+use search::Searches;
+pub use search::{Caller, LeaseAnswer, Located};
 
 /// The parameters of a rack's machine.
 #[derive(Clone, Copy, Debug)]
 pub struct RackRules {
+    /// This rack.
+    pub rack: RackId,
     /// Of swaps.
     pub swap: SwapRules,
     /// Of leases.
@@ -89,6 +97,8 @@ pub struct RackMachine<B = Sound> {
     copies: Copies<B>,
     heats: Heats,
     locations: Locations,
+    members: Members,
+    searches: Searches,
     quiesces: Quiesces,
     dirty: DirtyLines,
     replicas: ReplicaRequests,
@@ -107,6 +117,8 @@ enum Queued {
     Rack(RackEvent),
     Swap(PeerEvent),
     Shares(ShareEvent),
+    /// A page has come here that callers may be searching for.
+    Arrived(PageId),
 }
 
 /// The purpose of a lease request.
@@ -147,6 +159,8 @@ impl<B: Bugs> RackMachine<B> {
             copies: Copies::new(now, share, CopyId(first), bugs),
             heats: Heats::with_room(heat, pages)?,
             locations: Locations::default(),
+            members: Members::default(),
+            searches: Searches::default(),
             quiesces: Quiesces::default(),
             dirty: DirtyLines::default(),
             replicas: ReplicaRequests::default(),
@@ -189,6 +203,7 @@ impl<B: Bugs> RackMachine<B> {
             self.home.deadline(),
             self.shares.deadline(),
             self.copies.deadline(),
+            self.searches.deadline(self.rules.lease.lease),
         ];
         machines.into_iter().flatten().min()
     }
@@ -268,14 +283,14 @@ impl<B: Bugs> RackMachine<B> {
     /// with [`RackEvent::OperationEnded`].
     pub fn begin(&mut self, now: Time, page: PageId, access: Access) -> Option<Lease> {
         let lease = self.holder.begin(now, page, access);
-        self.drain_holder();
+        self.drain_holder(now);
         lease
     }
 
     /// Counts the read of a replica as use of its lease, so that the lease is renewed in time.
     pub fn used_by_copy(&mut self, now: Time, page: PageId) {
         self.holder.used_by_copy(now, page);
-        self.drain_holder();
+        self.drain_holder(now);
     }
 
     /// Returns the page's lease if it is valid.
@@ -290,21 +305,31 @@ impl<B: Bugs> RackMachine<B> {
         self.holder.lease_until(now, page)
     }
 
-    /// Gives up the use of a page's lease.
-    pub fn drop_lease(&mut self, page: PageId) {
-        self.holder.forget(page);
-    }
-
     /// Forgets a page that its presumed home does not have.
     pub fn forget(&mut self, page: PageId) {
         self.locations.forget(page);
         self.holder.forget(page);
     }
 
-    /// Forgets everything leased from a rack whose memory is gone.
-    pub fn forget_home(&mut self, home: RackId) {
-        self.locations.forget_home(home);
-        self.holder.forget_home(home);
+    /// A home has refused an operation on a page. `is_forwarded` tells whether it was a forwarded
+    /// write; else it was an atomic operation.
+    pub fn note_refusal(
+        &mut self,
+        page: PageId,
+        home: RackId,
+        answer: LeaseAnswer,
+        is_forwarded: bool,
+    ) {
+        match answer {
+            LeaseAnswer::NotHere
+                if self.locations.of(page).is_none_or(|found| found.home == home) =>
+            {
+                self.forget(page);
+            }
+            LeaseAnswer::Busy if is_forwarded => self.locations.note_unforwarded(page),
+            LeaseAnswer::Busy => self.holder.forget(page),
+            _ => {}
+        }
     }
 
     /// Requires that no other rack has a lease of the page, as a quiesce does, or ends that. For

@@ -16,8 +16,8 @@ use rackpool_proto::lease::{
 };
 use rackpool_proto::planted_bugs::Sound;
 use rackpool_proto::rack::{
-    LeasePurpose, LeaseReply, LeaseRequest, LineRules, PageAccess, PageWords, RackAction,
-    RackEvent, RackMachine, RackMemory, RackPast, RackRules,
+    LeaseAnswer, LeasePurpose, LeaseReply, LeaseRequest, LineRules, PageAccess, PageWords,
+    RackAction, RackEvent, RackMachine, RackMemory, RackPast, RackRules,
 };
 use rackpool_proto::share::{ShareRules, SharingId};
 use rackpool_proto::swap::{RECORD_WORDS, RECORDS, SwapRules};
@@ -99,6 +99,7 @@ struct Rack {
 impl Rack {
     fn new(restarted: bool) -> Self {
         let rules = RackRules {
+            rack: RackId(0),
             swap: SwapRules::DEFAULT,
             lease: LeaseRules::DEFAULT,
             share: ShareRules::DEFAULT,
@@ -207,7 +208,9 @@ fn with_replica() -> (Rack, Lease) {
     let (id, home, endpoint, epoch) = (LeaseId(4), OTHER, OVER, Epoch::ZERO);
     let lease = Lease { id, kind, home, endpoint, frame: FrameId(77), epoch };
     rack.step(at(1), RackEvent::ReplicaWanted(PAGE));
-    let copies = rack.step(at(1), RackEvent::LeaseGranted { page: PAGE, question, lease });
+    let answer = LeaseAnswer::Granted { lease, usage: 0, forwards: false };
+    let answered = RackEvent::LeaseAnswered { page: PAGE, question, home: OTHER, answer };
+    let copies = rack.step(at(1), answered);
     assert_eq!(copies, [RackAction::CopyReplica { page: PAGE, lease, ours: SPARE }]);
     let copied = RackEvent::ReplicaCopied { page: PAGE, endpoint: OVER, whole: true };
     let published = rack.step(at(2), copied);
@@ -238,11 +241,13 @@ fn the_lease_for_a_replica_is_requested_once_in_a_retry() {
     let mut rack = Rack::new(true);
     rack.memory.words.remove(&FRAME);
     rack.machine.locations_mut().note_home(PAGE, OTHER);
-    let request = RackAction::RequestLease { page: PAGE, home: OTHER, replica: true };
-    assert_eq!(rack.step(at(10), RackEvent::ReplicaWanted(PAGE)), [request]);
+    let is_request = |actions: &[RackAction]| {
+        matches!(actions, [RackAction::RequestLease { page: PAGE, home: OTHER, replica: true, .. }])
+    };
+    assert!(is_request(&rack.step(at(10), RackEvent::ReplicaWanted(PAGE))));
     let read = RackEvent::OperationEnded { page: PAGE, endpoint: OVER, access: Access::Read };
     assert_eq!(rack.step(at(11), read), []);
-    assert_eq!(rack.step(at(12), read), [request]);
+    assert!(is_request(&rack.step(at(12), read)));
 }
 
 #[test]

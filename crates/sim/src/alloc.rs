@@ -52,6 +52,7 @@ impl<B: Bugs> World<B> {
         self.check_not_borrowed(rack, frame);
         self.racks[rack].memory.frame(frame).bytes.fill(0);
         self.history.begin_life(word.page());
+        self.allocated_since.insert(word.page(), self.now);
         self.store(rack, frame, live);
         Some(word.page())
     }
@@ -74,6 +75,7 @@ impl<B: Bugs> World<B> {
         let found = node.memory.find(page).filter(|_| !busy);
         let Some(FrameWord { frame, word }) = found else { return false };
         let Ok(left) = word.apply(PageEvent::Left) else { return false };
+        self.allocated_since.remove(&page);
         self.store(rack, frame, left);
         self.feed(rack, RackEvent::PageFreed { frame, page });
         true

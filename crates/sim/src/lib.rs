@@ -6,7 +6,9 @@
 #![forbid(unsafe_code)]
 
 mod alloc;
+mod calls;
 mod check;
+mod choice;
 mod client;
 mod connection;
 mod daemon;
@@ -17,14 +19,15 @@ mod faults;
 mod forward;
 mod history;
 mod link;
+mod lookups;
 mod memory;
 mod message;
 mod promises;
 mod queue;
-mod requests;
 mod rng;
 mod roots;
 mod rules;
+mod searches;
 mod server;
 mod sharing;
 mod trace;
@@ -68,6 +71,10 @@ pub struct Seen {
     pub expired: u64,
     /// Answers about named addresses.
     pub named: u64,
+    /// Calls for which a rack searched a page of another one.
+    pub searched: u64,
+    /// Those that did not get the page.
+    pub unfound: u64,
 }
 
 impl AddAssign for Seen {
@@ -88,6 +95,8 @@ impl AddAssign for Seen {
         self.dirty_logged += other.dirty_logged;
         self.expired += other.expired;
         self.named += other.named;
+        self.searched += other.searched;
+        self.unfound += other.unfound;
     }
 }
 
@@ -96,14 +105,14 @@ impl fmt::Display for Seen {
         let Self { trace, events, acknowledged, indeterminate, moved, .. } = self;
         let Self { given_up, crashes, fenced, damaged, freed, copies, .. } = self;
         let Self { forwarded, dirty_logged, .. } = self;
-        let Self { expired, named, .. } = self;
+        let Self { expired, named, searched, unfound, .. } = self;
         write!(
             f,
             "{events} events, {acknowledged} operations acknowledged, {indeterminate} \
              indeterminate, {moved} swaps committed, given up {given_up} times, {crashes} crashes, \
              {fenced} endpoints fenced, {damaged} records damaged, {freed} pages freed, \
              {copies} reads of copies, {forwarded} forwarded and {dirty_logged} dirty_logged writes, {expired} memberships \
-             expired, {named} answers about names, trace {trace:016x}"
+             expired, {named} answers about names, {searched} searches, {unfound} in vain, trace {trace:016x}"
         )
     }
 }

@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use rackpool_fabric::{EndpointId, RegionId};
 use rackpool_model::{ClientId, GlobalAddr};
+pub(crate) use rackpool_proto::rack::Caller;
 use rackpool_ring::call::{Answer, CallCell};
 use rackpool_ring::client_file::{CELLS_PER_THREAD, ClientFile, ThreadSlot};
 use rackpool_ring::objects;
@@ -26,19 +27,10 @@ pub(crate) struct ClientThread {
     pub(crate) thread: u16,
 }
 
-/// A call: the call cell of a client's thread that waits for an answer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Caller {
-    pub(crate) client: ClientId,
-    pub(crate) thread: u16,
-    pub(crate) cell: u8,
-    pub(crate) call: u32,
-}
-
-impl Caller {
+impl ClientThread {
     /// Returns the thread that made the call.
-    pub(crate) const fn client_thread(self) -> ClientThread {
-        ClientThread { client: self.client, thread: self.thread }
+    pub(crate) const fn of(caller: Caller) -> Self {
+        Self { client: caller.client, thread: caller.thread }
     }
 }
 

@@ -17,9 +17,9 @@ use rackpool_sync::atomic::fence;
 use rackpool_sync::barrier;
 use rackpool_wire::history::PageHistoryEvent;
 
-use super::DataPlane;
 use super::clients::Clients;
 use super::command::{count, set};
+use super::{ControlNotification, DataPlane};
 use crate::slab::Slab;
 
 /// The delay of the barrier for the readers of a vacated frame. Only the next page that arrives
@@ -214,7 +214,15 @@ impl DataPlane {
             RackAction::PrefetchLease { swap, page, to } => {
                 self.begin_lease_prefetch(now, swap, page, to)?;
             }
-            RackAction::RequestLease { page, home, replica } => self.renew(page, home, replica)?,
+            RackAction::RequestLease { page, home, question, access, replica } => {
+                self.ask_for_lease(page, home, question, access, replica)?;
+            }
+            RackAction::LocatePage { page, question } => {
+                self.notify(ControlNotification::Find { page, question });
+            }
+            RackAction::AskForMembers => self.notify(ControlNotification::Meet),
+            RackAction::Answer { caller, answer } => self.clients.finish(caller, answer),
+            RackAction::DisconnectRack(rack) => self.disconnect_rack(rack),
             RackAction::RevokeLease(revocation) => self.revoke(now, revocation)?,
             RackAction::ReturnLease(revocation) => self.return_lease(now, revocation)?,
             RackAction::FenceEndpoint(endpoint) => self.fence_endpoint(endpoint),

@@ -53,7 +53,6 @@ use exchange::Exchanges;
 use heat::Collector;
 use home_requests::StarvedPeer;
 use leases::Leases;
-use lookup::Searches;
 use peers::Peers;
 use requests::Starved;
 use reservations::Reservations;
@@ -84,7 +83,6 @@ pub(crate) struct DataPlane {
     start: Instant,
     leases: Leases,
     lease_rules: LeaseRules,
-    searches: Searches,
     transfers: Transfers,
     transfer_numbers: TransferNumbers,
     stalls: Stalls,
@@ -147,6 +145,7 @@ impl DataPlane {
         let frames = parts.fabric.register(Arc::new(Region(Arc::clone(&parts.rack.frames))));
         let (metadata, pages) = (&parts.rack.metadata, parts.rack.geometry.frames);
         let rules = RackRules {
+            rack: parts.rack.geometry.rack,
             swap: parts.swap.rules,
             lease: parts.lease_rules,
             share: ShareRules::DEFAULT,
@@ -173,7 +172,6 @@ impl DataPlane {
             start,
             leases: Leases::default(),
             lease_rules: parts.lease_rules,
-            searches: Searches::default(),
             transfers: Transfers::default(),
             transfer_numbers: TransferNumbers::default(),
             stalls: Stalls::default(),

@@ -116,7 +116,7 @@ impl DataPlane {
         let Batch { over, refused, .. } = *client.batch(caller.thread, batch);
         // A thread's operations are executed in order: a transfer posted now could overtake the
         // forwarded write.
-        let waits = self.transfers.forwarding.contains(&caller.client_thread());
+        let waits = self.transfers.forwarding.contains(&ClientThread::of(caller));
         if refused || waits || wanted.is_read && self.has_copy_of(wanted.addr) {
             self.refuse_transfer(caller, batch, RackAnswer::Moved);
             return Ok(());
@@ -199,7 +199,9 @@ impl DataPlane {
     fn has_copy_of(&mut self, addr: GlobalAddr) -> bool {
         let now = self.cached_now();
         let page = addr.page(self.rack.geometry.page_size);
-        page.is_some_and(|page| self.copied(now, page).is_some())
+        let Some(page) = page.filter(|_| !self.machine.copies().is_empty()) else { return false };
+        let known = self.machine.known_access(self.at(now), page, Access::Read);
+        matches!(known, Some(RackAnswer::Copied { .. }))
     }
 
     /// Refuses a transfer and with it the rest of its batch.

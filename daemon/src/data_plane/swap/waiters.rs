@@ -11,7 +11,7 @@ use rackpool_wire::peer::{PeerReply, PeerRequest};
 use rackpool_wire::rack::{RackAnswer, RackRequest};
 
 use crate::data_plane::DataPlane;
-use crate::data_plane::clients::Caller;
+use crate::data_plane::clients::{Caller, ClientThread};
 use crate::data_plane::transfers::Within;
 
 /// A writer of a moving page usually waits for a few messages between two daemons. While a writer
@@ -206,7 +206,7 @@ impl DataPlane {
                 }
                 // The client repeats the write: its timeout is longer.
                 Work::Write(caller, _, batch) => {
-                    self.transfers.forwarding.remove(&caller.client_thread());
+                    self.transfers.forwarding.remove(&ClientThread::of(caller));
                     self.refuse_transfer(caller, batch, RackAnswer::Moved);
                 }
                 Work::Atomic(caller, _) => self.clients.finish(caller, RackAnswer::Moved),
