@@ -454,12 +454,9 @@ async fn follow_notifications(
     while let Some(notification) = notifications.recv().await {
         match notification {
             ControlNotification::Meet => requester.hurry(),
-            ControlNotification::Locate(page) => {
-                let (requester, control) = (requester.clone(), Arc::clone(control));
-                tokio::spawn(async move {
-                    let home = locate(&requester, page).await;
-                    control.plane.tell(Command::Located { page, home });
-                });
+            ControlNotification::Locate(page) => answer_where(page, 0, requester, control),
+            ControlNotification::Find { page, question } => {
+                answer_where(page, question, requester, control);
             }
             ControlNotification::TellServer(message) => requester.tell(message),
             ControlNotification::Reclaimed(client) => {
@@ -469,6 +466,15 @@ async fn follow_notifications(
             }
         }
     }
+}
+
+/// Asks the metadata server for a page's home, and passes the answer to the data plane.
+fn answer_where(page: PageId, question: u64, requester: &Requester, control: &Arc<Control>) {
+    let (requester, control) = (requester.clone(), Arc::clone(control));
+    tokio::spawn(async move {
+        let home = locate(&requester, page).await;
+        control.plane.tell(Command::Located { page, question, home });
+    });
 }
 
 async fn locate(requester: &Requester, page: PageId) -> Located {

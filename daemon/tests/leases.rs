@@ -552,6 +552,20 @@ fn an_atomic_operation_needs_no_lease_and_is_refused_but_not_lost_while_its_page
     assert_eq!(stand.answer(1), Some(RackAnswer::Done(41)));
 }
 
+/// Regression: the client was told that the page is in its home, and that its operation can't be
+/// sent there, over and over.
+#[test]
+fn a_home_that_counts_as_dead_executes_atomic_operations_while_its_lease_is_valid() {
+    let mut stand = Stand::new();
+    stand.lease();
+    let dead = Member { alive: false, ..member(HOME) };
+    stand.plane.members(vec![dead, member(OTHER)]).unwrap();
+    stand.step(0);
+    let add = RackRequest::FetchAndAdd { addr: addr(REMOTE), delta: 1 };
+    assert_eq!(stand.call(1, add), None);
+    assert!(matches!(stand.request(), Some((_, _, PeerRequest::FetchAndAdd { .. }))));
+}
+
 #[test]
 fn what_was_under_way_when_an_endpoint_failed_is_done_again() {
     let mut stand = Stand::new();

@@ -22,9 +22,7 @@ use rackpool_model::{ClientId, GlobalAddr, MemoryId, PageId, PageSize, RackId};
 use crate::Time;
 use crate::planted_bugs::{Bugs, Sound};
 
-pub use event::{
-    CallResult, Caller, ClientThread, ExchangeAction, ExchangeEvent, Obstacle, PageHome,
-};
+pub use event::{CallResult, Caller, ClientThread, ExchangeAction, ExchangeEvent, Obstacle};
 pub use record::{
     AskedRecord, AskedState, BATCH, ExchangeKind, PeerRecord, ServedRecord, ServedState,
 };
@@ -72,8 +70,6 @@ pub trait ObjectMemory {
     fn holds(&self, owner: ClientThread, addr: GlobalAddr) -> bool;
     /// Returns what the cells of all clients hold.
     fn held(&self) -> impl Iterator<Item = (ClientThread, GlobalAddr)>;
-    /// Returns the rack, other than this one, to which the page id was assigned.
-    fn birth_home(&self, page: PageId) -> Option<RackId>;
 }
 
 /// Where a page is, for freeing an object of it.

@@ -27,6 +27,7 @@ pub mod directory;
 pub mod exchange;
 pub mod heat;
 pub mod lease;
+mod location;
 pub mod membership;
 pub mod metadata;
 pub mod planted_bugs;
@@ -35,4 +36,5 @@ pub mod share;
 pub mod swap;
 mod time;
 
+pub use location::Located;
 pub use time::Time;

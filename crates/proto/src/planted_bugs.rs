@@ -96,8 +96,19 @@ pub enum Bug {
     ReuseDamagedRecord,
     /// The simulator erases a record beginning with its last word, so a crash leaves half of it.
     EraseFromTail,
-    /// The simulator's racks repeat a question with each answer, so questions multiply.
+    /// A rack repeats a question with each answer, so questions multiply.
     AskAtEachAnswer,
+    /// A denial of an earlier question counts for callers that began to wait later.
+    DenyLaterCallers,
+    /// A search does not go on when its lease request has ended without an answer.
+    ForgetEndedRequest,
+    /// The rack where a page was born is dead, and the metadata server is not asked whether the
+    /// page has moved before.
+    TrustGuessOfTheDead,
+    /// A lease for reading answers callers that want to write.
+    AnswerWritersByReadLease,
+    /// Callers wait until their page is found, however long that takes.
+    WaitForHomesWithoutLimit,
     /// A rack frees a page while leases of it are out.
     FreeUnderLeases,
     /// A rack scans the access slots of its clients without a heavy barrier before.

@@ -11,10 +11,12 @@ mod event;
 mod exchanges;
 mod forwarding;
 mod locations;
+mod members;
 mod memory;
 mod quiesces;
 mod replicas;
 mod routing;
+mod search;
 
 use alloc::collections::VecDeque;
 use core::time::Duration;
@@ -32,14 +34,18 @@ use crate::planted_bugs::{Bugs, Sound};
 use crate::share::{Copies, CopyId, ShareEvent, ShareHome, ShareRules, SharingId};
 use crate::swap::{PeerEvent, RECORD_WORDS, RECORDS, SwapPeer, SwapRules};
 
-pub use access::{LeaseReply, LeaseRequest, PageAccess};
+pub use access::{Executor, LeaseReply, LeaseRequest, PageAccess};
 use dirty_lines::DirtyLines;
 pub use dirty_lines::LineRules;
 pub use event::{RackAction, RackEvent, RackRecord};
 pub use locations::{KnownLocation, Locations};
+use members::Members;
+pub use members::RackMember;
 pub use memory::{PageWords, RackMemory};
 use quiesces::Quiesces;
 use replicas::ReplicaRequests;
+pub use search::LeaseAnswer;
+use search::Searches;
 
 /// The parameters of a rack's machine.
 #[derive(Clone, Copy, Debug)]
@@ -96,6 +102,8 @@ pub struct RackMachine<B = Sound> {
     exchanges: Exchanges<B>,
     heats: Heats,
     locations: Locations,
+    members: Members,
+    searches: Searches,
     quiesces: Quiesces,
     dirty: DirtyLines,
     replicas: ReplicaRequests,
@@ -115,6 +123,8 @@ enum Queued {
     Swap(PeerEvent),
     Shares(ShareEvent),
     ContinueAllocation,
+    /// A page has come here that callers may be searching for.
+    Arrived(PageId),
 }
 
 /// The purpose of a lease request.
@@ -156,6 +166,8 @@ impl<B: Bugs> RackMachine<B> {
             exchanges: Exchanges::new(rules.exchange, own, bugs),
             heats: Heats::with_room(heat, pages)?,
             locations: Locations::default(),
+            members: Members::default(),
+            searches: Searches::default(),
             quiesces: Quiesces::default(),
             dirty: DirtyLines::default(),
             replicas: ReplicaRequests::default(),
@@ -203,6 +215,7 @@ impl<B: Bugs> RackMachine<B> {
             self.shares.deadline(),
             self.copies.deadline(),
             self.exchanges.deadline(),
+            self.searches.deadline(self.rules.lease.lease),
         ];
         machines.into_iter().flatten().min()
     }
@@ -282,14 +295,14 @@ impl<B: Bugs> RackMachine<B> {
     /// with [`RackEvent::OperationEnded`].
     pub fn begin(&mut self, now: Time, page: PageId, access: Access) -> Option<Lease> {
         let lease = self.holder.begin(now, page, access);
-        self.drain_holder();
+        self.drain_holder(now);
         lease
     }
 
     /// Counts the read of a replica as use of its lease, so that the lease is renewed in time.
     pub fn used_by_copy(&mut self, now: Time, page: PageId) {
         self.holder.used_by_copy(now, page);
-        self.drain_holder();
+        self.drain_holder(now);
     }
 
     /// Returns the page's lease if it is valid.
@@ -304,21 +317,31 @@ impl<B: Bugs> RackMachine<B> {
         self.holder.lease_until(now, page)
     }
 
-    /// Gives up the use of a page's lease.
-    pub fn drop_lease(&mut self, page: PageId) {
-        self.holder.forget(page);
-    }
-
     /// Forgets a page that its presumed home does not have.
     pub fn forget(&mut self, page: PageId) {
         self.locations.forget(page);
         self.holder.forget(page);
     }
 
-    /// Forgets everything leased from a rack whose memory is gone.
-    pub fn forget_home(&mut self, home: RackId) {
-        self.locations.forget_home(home);
-        self.holder.forget_home(home);
+    /// A home has refused an operation on a page. `is_forwarded` tells whether it was a forwarded
+    /// write; else it was an atomic operation.
+    pub fn note_refusal(
+        &mut self,
+        page: PageId,
+        home: RackId,
+        answer: LeaseAnswer,
+        is_forwarded: bool,
+    ) {
+        match answer {
+            LeaseAnswer::NotHere
+                if self.locations.of(page).is_none_or(|found| found.home == home) =>
+            {
+                self.forget(page);
+            }
+            LeaseAnswer::Busy if is_forwarded => self.locations.note_unforwarded(page),
+            LeaseAnswer::Busy => self.holder.forget(page),
+            _ => {}
+        }
     }
 
     /// Requires that no other rack has a lease of the page, as a quiesce does, or ends that. For

@@ -19,8 +19,8 @@ use rackpool_proto::lease::{
 };
 use rackpool_proto::planted_bugs::Sound;
 use rackpool_proto::rack::{
-    LeasePurpose, LeaseReply, LeaseRequest, LineRules, PageAccess, PageWords, RackAction,
-    RackEvent, RackMachine, RackMemory, RackPast, RackRules,
+    LeaseAnswer, LeasePurpose, LeaseReply, LeaseRequest, LineRules, PageAccess, PageWords,
+    RackAction, RackEvent, RackMachine, RackMemory, RackPast, RackRules,
 };
 use rackpool_proto::share::{ShareRules, SharingId};
 use rackpool_proto::swap::{RECORD_WORDS, RECORDS, SwapRules};
@@ -95,9 +95,6 @@ impl ObjectMemory for Memory {
     }
     fn held(&self) -> impl Iterator<Item = (ClientThread, GlobalAddr)> {
         std::iter::empty()
-    }
-    fn birth_home(&self, _: PageId) -> Option<RackId> {
-        None
     }
 }
 
@@ -246,7 +243,9 @@ fn with_replica() -> (Rack, Lease) {
     let (id, home, endpoint, epoch) = (LeaseId(4), OTHER, OVER, Epoch::ZERO);
     let lease = Lease { id, kind, home, endpoint, frame: FrameId(77), epoch };
     rack.step(at(1), RackEvent::ReplicaWanted(PAGE));
-    let copies = rack.step(at(1), RackEvent::LeaseGranted { page: PAGE, question, lease });
+    let answer = LeaseAnswer::Granted { lease, usage: 0, forwards: false };
+    let answered = RackEvent::LeaseAnswered { page: PAGE, question, home: OTHER, answer };
+    let copies = rack.step(at(1), answered);
     assert_eq!(copies, [RackAction::CopyReplica { page: PAGE, lease, ours: SPARE }]);
     let copied = RackEvent::ReplicaCopied { page: PAGE, endpoint: OVER, whole: true };
     let published = rack.step(at(2), copied);
@@ -277,11 +276,13 @@ fn the_lease_for_a_replica_is_requested_once_in_a_retry() {
     let mut rack = Rack::new(true);
     rack.memory.words.remove(&FRAME);
     rack.machine.locations_mut().note_home(PAGE, OTHER);
-    let request = RackAction::RequestLease { page: PAGE, home: OTHER, replica: true };
-    assert_eq!(rack.step(at(10), RackEvent::ReplicaWanted(PAGE)), [request.clone()]);
+    let is_request = |actions: &[RackAction]| {
+        matches!(actions, [RackAction::RequestLease { page: PAGE, home: OTHER, replica: true, .. }])
+    };
+    assert!(is_request(&rack.step(at(10), RackEvent::ReplicaWanted(PAGE))));
     let read = RackEvent::OperationEnded { page: PAGE, endpoint: OVER, access: Access::Read };
     assert_eq!(rack.step(at(11), read.clone()), []);
-    assert_eq!(rack.step(at(12), read), [request]);
+    assert!(is_request(&rack.step(at(12), read)));
 }
 
 #[test]

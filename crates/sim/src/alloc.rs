@@ -54,6 +54,7 @@ impl<B: Bugs> World<B> {
         self.racks[rack].memory.frame(frame).bytes.fill(0);
         self.racks[rack].memory.frame(frame).objects = Objects::default();
         self.history.begin_life(word.page());
+        self.allocated_since.insert(word.page(), self.now);
         self.store(rack, frame, live);
         Some(word.page())
     }
@@ -76,6 +77,7 @@ impl<B: Bugs> World<B> {
         let found = node.memory.find(page).filter(|_| !busy);
         let Some(FrameWord { frame, word }) = found else { return false };
         let Ok(left) = word.apply(PageEvent::Left) else { return false };
+        self.allocated_since.remove(&page);
         self.store(rack, frame, left);
         self.feed(rack, RackEvent::PageFreed { frame, page });
         true

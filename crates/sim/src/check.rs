@@ -98,7 +98,8 @@ impl<B: Bugs> World<B> {
         }
         for (index, client) in self.clients.iter().enumerate() {
             if !client.is_idle() {
-                unrest.push(format!("client {index} has not finished"));
+                let (errands, stage) = (client.errands.last(), client.waits_for());
+                unrest.push(format!("client {index} has not finished: {errands:?}, {stage}"));
             }
         }
         for index in 0..RACKS {
@@ -189,6 +190,7 @@ impl<B: Bugs> World<B> {
         let pages = pages.filter(|page| !self.is_stuck(*page));
         let words = pages.flat_map(|page| (0..WORDS).map(move |word| (page, word)));
         let words: Vec<_> = words.chain(root_pages().map(|page| (page, 0))).collect();
+        self.works = true;
         for client in 0..RACKS {
             self.clients[client].errands.clone_from(&words);
             self.next_step(client, 0);

@@ -1,16 +1,17 @@
 //! Clients: one operation at a time, in the steps of the client library.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use rackpool_model::{FrameId, FrameWord, PageId, PageState, PageWord};
 use rackpool_proto::planted_bugs::{Bug, Bugs};
 use rackpool_proto::share::CopyId;
 
+use crate::calls::Request;
 use crate::history::Kind;
 use crate::memory::{Shown, Slot, Use};
 use crate::message::Call;
 use crate::roots::is_root;
-use crate::rules::{CLIENT_TIMEOUT, MICRO, MILLI, RACKS, STORM, USED, WORDS};
+use crate::rules::{CLIENT_TIMEOUT, MICRO, MILLI, STORM};
 use crate::world::{Event, World};
 
 #[derive(Debug)]
@@ -18,12 +19,16 @@ pub(crate) struct Client {
     pub(crate) rack: usize,
     /// The translation cache.
     cache: BTreeMap<PageId, FrameWord>,
+    /// Pages that other racks have, by the last answers.
+    elsewhere: BTreeSet<PageId>,
     /// Known replicas of pages of other racks.
     copies: BTreeMap<PageId, (FrameId, CopyId)>,
     stage: Stage,
     deadline: u64,
     /// Counts steps; a wake-up for an earlier step is ignored.
     step: u64,
+    /// Whether the client only asks for a page, which may not be allocated.
+    probes: bool,
     /// Words still to be read at the end.
     pub(crate) errands: Vec<(PageId, usize)>,
 }
@@ -80,6 +85,12 @@ enum Stage {
 pub(crate) enum Answer {
     Local(FrameWord),
     Copy(FrameId, CopyId),
+    /// Another rack has the page.
+    Remote,
+    /// The client translates again.
+    Moved,
+    /// The operation was not executed.
+    Refused,
     Done(u64),
     /// The operation may or may not have been executed.
     Failed,
@@ -90,12 +101,19 @@ impl Client {
         Self {
             rack,
             cache: BTreeMap::new(),
+            elsewhere: BTreeSet::new(),
             copies: BTreeMap::new(),
             stage: Stage::Idle,
             deadline: 0,
             step: 0,
+            probes: false,
             errands: Vec::new(),
         }
+    }
+
+    /// Describes what the client is doing.
+    pub(crate) fn waits_for(&self) -> String {
+        format!("{:?}", self.stage)
     }
 
     pub(crate) fn is_idle(&self) -> bool {
@@ -176,7 +194,13 @@ impl<B: Bugs> World<B> {
                 self.go_idle(client);
             }
             // Timeout: the operation may or may not have been executed, and may still be.
-            Stage::Asked { .. } => self.go_idle(client),
+            Stage::Asked { operation } => {
+                if self.clients[client].probes {
+                    self.history.void(operation);
+                }
+                self.repeat_errand(client, operation);
+                self.go_idle(client);
+            }
         }
     }
 
@@ -188,7 +212,7 @@ impl<B: Bugs> World<B> {
         let is_late = self.bugs.has(Bug::NoteAfterWriting);
         if !is_late && !self.note_write(client, frame, one.word) {
             self.clear_slot(rack, client);
-            return self.ask(client, operation);
+            return self.ask_for(client, operation, Request::Operate);
         }
         self.seen.dirty_logged += 1;
         self.set_stage(client, Stage::Entered { operation, frame });
@@ -202,11 +226,18 @@ impl<B: Bugs> World<B> {
 
     fn go_idle(&mut self, client: usize) {
         self.set_stage(client, Stage::Idle);
+        self.clients[client].probes = false;
         let wait = self.rng.within(50 * MICRO..12 * MILLI);
         self.next_step(client, wait);
     }
 
     fn begin_operation(&mut self, client: usize) {
+        if self.now < STORM
+            && self.rng.percent(4)
+            && let Some(page) = self.unallocated_page()
+        {
+            return self.probe(client, page);
+        }
         let joined = self.racks[self.clients[client].rack].pages.is_some();
         let (page, word, kind) = if self.now < STORM {
             let chosen = if joined { self.choose(client) } else { None };
@@ -224,6 +255,14 @@ impl<B: Bugs> World<B> {
         self.enter(client, operation);
     }
 
+    /// Asks where a page is that is not allocated.
+    fn probe(&mut self, client: usize, page: PageId) {
+        let operation = self.history.begin(page, 0, Kind::Read);
+        self.clients[client].deadline = self.now + CLIENT_TIMEOUT;
+        self.clients[client].probes = true;
+        self.ask(client, operation);
+    }
+
     /// Asks the metadata server through the daemon or, like the `rackpool` command, directly.
     fn ask_about_root(&mut self, client: usize, operation: usize) {
         if self.rng.percent(50) {
@@ -232,55 +271,6 @@ impl<B: Bugs> World<B> {
         self.set_stage(client, Stage::Asked { operation });
         self.next_step(client, CLIENT_TIMEOUT);
         self.ask_root_directly(Call { client, operation });
-    }
-
-    /// Chooses an operation. Each rack prefers some pages, which change over time.
-    fn choose(&mut self, client: usize) -> Option<(PageId, usize, Kind)> {
-        if self.rng.percent(15)
-            && let Some(page) = self.allocated_page(client)
-        {
-            let word = self.rng.below(WORDS);
-            let kind = self.kind(page, word);
-            return self.history.has_room(page, word).then_some((page, word, kind));
-        }
-        if self.rng.percent(self.weather.roots) {
-            return self.choose_root();
-        }
-        let pages = RACKS * USED as usize;
-        let favourite =
-            self.clients[client].rack + usize::try_from(self.now / (400 * MILLI)).unwrap_or(0);
-        let index = match self.rng.below(10) {
-            0..4 => (favourite * 2 + 1) % pages,
-            4..7 => (favourite * 5 + 3) % pages,
-            _ => self.rng.below(pages),
-        };
-        let (rack, frame) = (index % RACKS, u32::try_from(index / RACKS).ok()?);
-        let page = PageId(self.racks[rack].pages?.first.0 + frame);
-        let word = self.rng.below(WORDS);
-        let kind = self.kind(page, word);
-        self.history.has_room(page, word).then_some((page, word, kind))
-    }
-
-    fn kind(&mut self, page: PageId, word: usize) -> Kind {
-        let new = self.rng.next() | 1;
-        if self.rng.percent(self.weather.reads) {
-            return Kind::Read;
-        }
-        match self.rng.below(12) + 8 {
-            8..14 => Kind::Write(new),
-            14..17 => Kind::FetchAndAdd(new),
-            // Half of these expect the current value.
-            _ if self.rng.percent(50) => Kind::CompareAndSwap { expected: 0, new },
-            _ => Kind::CompareAndSwap { expected: self.peek(page, word), new },
-        }
-    }
-
-    fn peek(&self, page: PageId, word: usize) -> u64 {
-        let found = self.racks.iter().find_map(|rack| {
-            let FrameWord { frame, .. } = rack.memory.find(page)?;
-            Some(rack.memory.frames[frame.0 as usize].bytes[word])
-        });
-        found.unwrap_or(0)
     }
 
     fn enter(&mut self, client: usize, operation: usize) {
@@ -365,13 +355,23 @@ impl<B: Bugs> World<B> {
         }
     }
 
+    /// Asks the daemon where the page is, or to execute the operation in another rack.
     fn ask(&mut self, client: usize, operation: usize) {
+        let is_elsewhere = |client: &Client| {
+            client.elsewhere.contains(&self.history.get(operation).page) && !client.probes
+        };
+        let operates = is_elsewhere(&self.clients[client]);
+        let request = if operates { Request::Operate } else { Request::Translate };
+        self.ask_for(client, operation, request);
+    }
+
+    fn ask_for(&mut self, client: usize, operation: usize, request: Request) {
         self.set_stage(client, Stage::Asked { operation });
         let grace = self.clients[client].deadline.saturating_sub(self.now);
         self.next_step(client, grace);
         let rack = self.clients[client].rack;
         let (life, call) = (self.racks[rack].life, Call { client, operation });
-        self.after(MICRO, Event::Asked { rack, life, call });
+        self.after(MICRO, Event::Asked { rack, life, call, request });
     }
 
     pub(crate) fn answer(&mut self, call: Call, answer: Answer) {
@@ -379,15 +379,38 @@ impl<B: Bugs> World<B> {
         if self.clients[client].stage != (Stage::Asked { operation }) {
             return;
         }
+        let one = self.history.get(operation);
+        if self.clients[client].probes {
+            self.history.void(operation);
+            return self.go_idle(client);
+        }
         match answer {
             Answer::Local(found) => {
-                let page = self.history.get(operation).page;
-                self.clients[client].cache.insert(page, found);
+                // A client writes a page that moves itself, or has no room in its dirty log.
+                let writes = one.kind != Kind::Read && !found.word.is_writable();
+                if writes && (one.kind.is_atomic() || self.rng.percent(50)) {
+                    return self.ask_for(client, operation, Request::Operate);
+                }
+                self.clients[client].elsewhere.remove(&one.page);
+                self.clients[client].cache.insert(one.page, found);
                 self.enter(client, operation);
             }
+            Answer::Remote => {
+                self.clients[client].elsewhere.insert(one.page);
+                self.ask_for(client, operation, Request::Operate);
+            }
+            Answer::Moved => {
+                self.clients[client].elsewhere.remove(&one.page);
+                self.ask(client, operation);
+            }
+            Answer::Refused => {
+                self.history.void(operation);
+                self.repeat_errand(client, operation);
+                self.go_idle(client);
+            }
             Answer::Copy(frame, copy) => {
-                let page = self.history.get(operation).page;
-                self.clients[client].copies.insert(page, (frame, copy));
+                self.clients[client].elsewhere.remove(&one.page);
+                self.clients[client].copies.insert(one.page, (frame, copy));
                 self.enter(client, operation);
             }
             Answer::Done(found) => {
@@ -395,6 +418,14 @@ impl<B: Bugs> World<B> {
                 self.go_idle(client);
             }
             Answer::Failed => self.go_idle(client),
+        }
+    }
+
+    /// Repeats a read that has failed after all faults: each word must be readable in the end.
+    fn repeat_errand(&mut self, client: usize, operation: usize) {
+        let one = self.history.get(operation);
+        if self.works && !self.is_stuck(one.page) && !is_root(one.page) {
+            self.clients[client].errands.push((one.page, one.word));
         }
     }
 
@@ -441,6 +472,7 @@ impl<B: Bugs> World<B> {
         self.clients[client].cache.clear();
         self.clients[client].copies.clear();
         self.crash_object_client(client);
+        self.clients[client].elsewhere.clear();
         self.go_idle(client);
     }
 }

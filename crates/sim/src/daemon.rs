@@ -9,14 +9,15 @@ use rackpool_proto::exchange::ExchangeIdentity;
 use rackpool_proto::planted_bugs::{Bug, Bugs};
 use rackpool_proto::rack::{RackAction, RackEvent, RackMachine, RackPast, RackRecord};
 use rackpool_proto::swap::{RECORD_WORDS, RECORDS, SwapEvent};
-use rackpool_wire::swap::SwapId;
 
+use crate::calls::Waiting;
+use crate::lookups::{Asked, Served, ServedKind};
 use crate::memory::{Memory, View};
-use crate::message::{Message, Node, Wish};
+use crate::message::{Call, Message, Node, Wish};
 use crate::objects::ExchangeShell;
 use crate::promises::memory_id;
-use crate::requests::{Lookup, Pending};
-use crate::rules::{LOOKUP_TIMEOUT, MICRO, MILLI, RACK, WORDS};
+use crate::rules::{MICRO, MILLI, RACK, WORDS};
+use crate::searches::Searching;
 use crate::world::{World, rack_id};
 
 #[derive(Debug)]
@@ -26,12 +27,16 @@ pub(crate) struct Daemon<B> {
     pub(crate) came: [Option<u64>; WORDS],
     /// Free frames that hold or receive a replica.
     pub(crate) borrowed: BTreeSet<FrameId>,
-    /// Unanswered requests of clients.
-    pub(crate) calls: Vec<Pending>,
-    /// Lease prefetches in progress: pages that go, and their swaps.
-    pub(crate) lease_prefetches: BTreeMap<PageId, SwapId>,
-    /// Lease requests for pages that permit none now.
-    pub(crate) lookups: Vec<Lookup>,
+    /// Requests of clients that wait for pages of this rack.
+    pub(crate) waiting: Vec<Waiting>,
+    /// Requests of other racks that wait for pages of this rack.
+    pub(crate) serving: Vec<Served>,
+    /// Unanswered lease requests, by number.
+    pub(crate) asked: BTreeMap<u64, Asked>,
+    /// Calls of clients that wait for a search.
+    pub(crate) searching: BTreeMap<Call, Searching>,
+    /// When the metadata server last did not answer a question about a page.
+    pub(crate) unreached: u64,
     /// Records that the machine has reported as damaged.
     pub(crate) reported: [bool; RECORDS],
     pub(crate) exchange: ExchangeShell,
@@ -47,9 +52,11 @@ impl<B: Bugs> Daemon<B> {
             machine: machine.expect("the rules of the simulator can be meant"),
             came: [None; WORDS],
             borrowed: BTreeSet::new(),
-            calls: Vec::new(),
-            lease_prefetches: BTreeMap::new(),
-            lookups: Vec::new(),
+            waiting: Vec::new(),
+            serving: Vec::new(),
+            asked: BTreeMap::new(),
+            searching: BTreeMap::new(),
+            unreached: 0,
             reported: [false; RECORDS],
             exchange: ExchangeShell::default(),
         }
@@ -87,6 +94,7 @@ impl<B: Bugs> World<B> {
             let copies = daemon.machine.copies();
             daemon.borrowed.retain(|frame| copies.uses(*frame).is_some());
         }
+        self.check_searches(rack);
         self.wake_rack(rack);
     }
 
@@ -114,10 +122,15 @@ impl<B: Bugs> World<B> {
             RackAction::PrefetchLease { swap, page, to } => {
                 self.prefetch_lease(rack, swap, page, usize::from(to.0));
             }
-            RackAction::RequestLease { page, home, replica } => {
-                let wish = if replica { Wish::Copy } else { Wish::Read };
-                self.request_lease(rack, usize::from(home.0), page, wish);
+            RackAction::RequestLease { page, home, question, access, replica } => {
+                let wish = if replica { Wish::Copy } else { Wish::Access(access) };
+                self.ask_for_lease(rack, usize::from(home.0), page, question, wish);
             }
+            RackAction::LocatePage { page, question } => self.ask_home(rack, page, question),
+            RackAction::AskForMembers => self.ask_for_members(rack),
+            RackAction::Answer { caller, answer } => self.search_answered(rack, caller, answer),
+            // No memory of this world is lost.
+            RackAction::DisconnectRack(_) => {}
             RackAction::RevokeLease(revocation) => {
                 let holder = self.endpoint_holder(revocation.endpoint);
                 self.send(rack, holder, Message::Revoke(revocation));
@@ -154,15 +167,6 @@ impl<B: Bugs> World<B> {
                 self.damage_reported(rack, slot, error);
             }
             RackRecord::Swap(_) | RackRecord::Shared(_) | RackRecord::Unshared(_) => {}
-        }
-    }
-
-    /// Requests a lease of a page from its home.
-    pub(crate) fn request_lease(&mut self, rack: usize, home: usize, page: PageId, wish: Wish) {
-        let now = self.local_time(rack);
-        if let Some(daemon) = &mut self.racks[rack].daemon {
-            let question = daemon.machine.ask(now, page);
-            self.send(rack, home, Message::Lookup { page, question, wish });
         }
     }
 
@@ -223,9 +227,10 @@ impl<B: Bugs> World<B> {
             return;
         }
         self.feed(rack, RackEvent::DeadlinePassed);
-        self.answer_lookups(rack);
-        self.retry_calls(rack);
-        self.wake_rack(rack);
+        self.wake_served(rack);
+        self.wake_waiting(rack);
+        self.check_waiting(rack);
+        self.run_rack(rack);
     }
 
     /// Schedules the next wake-up of a rack: its deadlines, and checks that a change has made
@@ -236,15 +241,16 @@ impl<B: Bugs> World<B> {
         let Daemon { borrowed, exchange, .. } = daemon;
         let view = View { memory: &node.memory, borrowed, exchange };
         let looks = daemon.machine.has_quiesced(&view).then_some(self.now + 100 * MICRO);
-        let asks = daemon.calls.iter().filter_map(Pending::asks_again).min();
+        let waits = !(daemon.waiting.is_empty() && daemon.serving.is_empty());
+        let again = waits.then_some(self.now + 8 * MILLI);
         let deadline = daemon.machine.deadline();
-        self.wake(Node::Rack(rack), deadline, looks.into_iter().chain(asks).min());
+        self.wake(Node::Rack(rack), deadline, looks.into_iter().chain(again).min());
     }
 
     /// A page has arrived, departed or thawed; requests may wait for that.
     pub(crate) fn look_soon(&mut self, rack: usize) {
         let Some(daemon) = &self.racks[rack].daemon else { return };
-        if !(daemon.calls.is_empty() && daemon.lookups.is_empty()) {
+        if !(daemon.waiting.is_empty() && daemon.serving.is_empty()) {
             let soon = self.now + self.rng.within(20 * MICRO..MILLI);
             self.wake(Node::Rack(rack), None, Some(soon));
         }
@@ -276,13 +282,14 @@ impl<B: Bugs> World<B> {
         self.seen.crashes += 1;
         self.racks[rack].fuse = None;
         self.connections_of_the_dead(rack);
+        self.end_requests_to(rack);
         self.damage(rack);
         self.after(wait, crate::world::Event::Restart(Node::Rack(rack)));
     }
 
     pub(crate) fn rack_got(&mut self, rack: usize, from: usize, message: Message) {
         if self.racks[rack].daemon.is_none() {
-            return;
+            return self.message_lost(rack, from, message);
         }
         match message {
             Message::Between(between) => {
@@ -291,33 +298,23 @@ impl<B: Bugs> World<B> {
             Message::DirtyLines { swap, theirs, known, words } => {
                 self.dirty_lines_received(rack, from, swap, theirs, known, words);
             }
-            Message::NotHere(page) => self.learn_home(rack, page, None),
             Message::Lookup { page, question, wish } => {
-                let until = self.now + LOOKUP_TIMEOUT;
-                self.lookup(rack, Lookup { peer: from, page, question, wish, until });
+                self.serve_peer(rack, from, ServedKind::Lookup { page, question, wish });
             }
-            Message::Location { page, question, lease, forwards } => {
-                if let Some(daemon) = &mut self.racks[rack].daemon {
-                    daemon.machine.locations_mut().note_found(page, lease.home, 0, forwards);
-                }
-                self.feed(rack, RackEvent::LeaseGranted { page, question, lease });
-                self.lease_prefetched(rack, page);
-                self.retry_calls(rack);
+            Message::LeaseAnswer { page, question, answer } => {
+                self.lease_answered(rack, from, (page, question), answer);
             }
             // These messages go over the endpoint that they name; they are lost if it has ended.
             Message::Revoke(revocation) | Message::Returned(revocation)
                 if !self.is_open(revocation.endpoint) => {}
             Message::Revoke(revocation) => self.feed(rack, RackEvent::LeaseRevoked(revocation)),
             Message::Returned(revocation) => self.feed(rack, RackEvent::LeaseReturned(revocation)),
-            Message::Atomic { call, page, word, kind } => {
-                self.feed(rack, RackEvent::WriteNeeded(page));
-                if self.racks[rack].daemon.is_none() {
-                    return;
-                }
-                let found = self.write_for(rack, page, word, kind);
-                self.send(rack, from, Message::AtomicDone { call, found });
+            Message::Operation { call, page, word, kind } => {
+                self.serve_peer(rack, from, ServedKind::Operation { call, page, word, kind });
             }
-            Message::AtomicDone { call, found } => self.atomic_done(rack, call, found),
+            Message::OperationDone { call, outcome } => {
+                self.operation_answered(rack, from, call, outcome);
+            }
             Message::Exchange(parcel) => self.parcel_received(rack, from, parcel),
         }
     }

@@ -229,7 +229,6 @@ impl<B: Bugs> World<B> {
                 let (page, endpoint) = (one.page, lease.endpoint);
                 self.feed(poster, RackEvent::OperationEnded { page, endpoint, access });
                 self.answer(call, found.map_or(Answer::Failed, Answer::Done));
-                self.close_call(poster, call);
             }
             What::Keep { page, lease, .. } => {
                 let whole = found.is_some();
@@ -277,6 +276,7 @@ impl<B: Bugs> World<B> {
             self.one_sided_ended(id, None);
         }
         self.feed(rack, RackEvent::EndpointEnded(token_of));
+        self.end_requests(rack, token_of);
     }
 
     /// A daemon has died. Its posted operations may still land, its copies end, and the homes of

@@ -135,7 +135,11 @@ impl<B: Bugs> World<B> {
                 let client = self.rng.below(CLIENTS);
                 self.crash_client(client);
             }
-            Kind::RackPauses => self.racks[rack].paused_until = until,
+            Kind::RackPauses => {
+                let node = &mut self.racks[rack];
+                node.paused_until = until;
+                node.pauses.push((self.now, until));
+            }
             Kind::ServerPauses => self.server.paused_until = until,
             Kind::LinkIsCut => {
                 let mut node = || match self.rng.below(RACKS + 1) {

@@ -3,9 +3,10 @@
 
 use rackpool_model::{Access, FrameId, PageId, PageState};
 use rackpool_proto::planted_bugs::Bugs;
-use rackpool_proto::rack::{PageAccess, RackEvent};
+use rackpool_proto::rack::{LeaseAnswer, PageAccess, RackEvent};
 use rackpool_wire::swap::SwapId;
 
+use crate::calls::{PageUse, refusal};
 use crate::history::Kind;
 use crate::memory::Use;
 use crate::message::Message;
@@ -14,37 +15,43 @@ use crate::world::{RackNode, World, rack_id};
 
 impl<B: Bugs> World<B> {
     /// Executes a write or atomic if the page is live here, or moves and this rack forwards writes.
-    /// Returns `None` if it was not executed.
     pub(crate) fn write_for(
         &mut self,
         rack: usize,
         page: PageId,
         word: usize,
         kind: Kind,
-    ) -> Option<u64> {
+    ) -> PageUse {
         self.take_noted(rack);
         let node = &mut self.racks[rack];
-        let daemon = node.daemon.as_mut()?;
-        match daemon.machine.access(&node.memory, page, Access::Write) {
-            PageAccess::Usable(found) => Some(self.carry_out(rack, found.frame, word, kind)),
+        let Some(daemon) = &mut node.daemon else { return PageUse::Refused(LeaseAnswer::Busy) };
+        let access = daemon.machine.access(&node.memory, page, Access::Write);
+        match access {
+            PageAccess::Usable(found) => {
+                let found = self.carry_out(rack, found.frame, word, kind);
+                PageUse::Done { found, moving: false }
+            }
             PageAccess::Forwarded(found) => {
                 daemon.machine.note_forwarded(found, line(word)..=line(word));
                 self.check_forwarded(rack, page);
                 self.seen.forwarded += 1;
                 let before = self.carry_out(rack, found.frame, word, kind);
                 self.run_rack(rack);
-                Some(before)
+                PageUse::Done { found: before, moving: true }
             }
             PageAccess::Busy => {
-                self.feed(rack, RackEvent::WriteWanted(page));
-                None
+                daemon.machine.handle(RackEvent::WriteWanted(page));
+                self.run_rack(rack);
+                PageUse::Refused(refusal(access))
             }
-            PageAccess::Free | PageAccess::Lost | PageAccess::Elsewhere => None,
+            PageAccess::Free | PageAccess::Lost | PageAccess::Elsewhere => {
+                PageUse::Refused(refusal(access))
+            }
         }
     }
 
     /// Takes clients' notes about pages that move.
-    fn take_noted(&mut self, rack: usize) {
+    pub(crate) fn take_noted(&mut self, rack: usize) {
         let node = &mut self.racks[rack];
         let Some(daemon) = &mut node.daemon else { return };
         for client in 0..CLIENTS {

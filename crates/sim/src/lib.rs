@@ -6,7 +6,9 @@
 #![forbid(unsafe_code)]
 
 mod alloc;
+mod calls;
 mod check;
+mod choice;
 mod client;
 mod connection;
 mod daemon;
@@ -17,15 +19,16 @@ mod faults;
 mod forward;
 mod history;
 mod link;
+mod lookups;
 mod memory;
 mod message;
 mod objects;
 mod promises;
 mod queue;
-mod requests;
 mod rng;
 mod roots;
 mod rules;
+mod searches;
 mod server;
 mod sharing;
 mod trace;
@@ -73,6 +76,10 @@ pub struct Seen {
     pub allocated: u64,
     /// Freed objects.
     pub returned: u64,
+    /// Calls for which a rack searched a page of another one.
+    pub searched: u64,
+    /// Those that did not get the page.
+    pub unfound: u64,
 }
 
 impl AddAssign for Seen {
@@ -95,6 +102,8 @@ impl AddAssign for Seen {
         self.named += other.named;
         self.allocated += other.allocated;
         self.returned += other.returned;
+        self.searched += other.searched;
+        self.unfound += other.unfound;
     }
 }
 
@@ -103,14 +112,14 @@ impl fmt::Display for Seen {
         let Self { trace, events, acknowledged, indeterminate, moved, .. } = self;
         let Self { given_up, crashes, fenced, damaged, freed, copies, .. } = self;
         let Self { forwarded, dirty_logged, .. } = self;
-        let Self { expired, named, allocated, returned, .. } = self;
+        let Self { expired, named, searched, unfound, allocated, returned, .. } = self;
         write!(
             f,
             "{events} events, {acknowledged} operations acknowledged, {indeterminate} \
              indeterminate, {moved} swaps committed, given up {given_up} times, {crashes} crashes, \
              {fenced} endpoints fenced, {damaged} records damaged, {freed} pages freed, \
              {copies} reads of copies, {forwarded} forwarded and {dirty_logged} dirty_logged writes, {expired} memberships \
-             expired, {named} answers about names, \
+             expired, {named} answers about names, {searched} searches, {unfound} in vain, \
              {allocated} objects allocated and {returned} freed, trace {trace:016x}"
         )
     }

@@ -4,10 +4,10 @@
 use std::collections::BTreeMap;
 
 use rackpool_model::{Incarnation, PageId, PageRange, PageSize, PageState, StorePosition};
-use rackpool_proto::exchange::PageHome;
+use rackpool_proto::Located;
 use rackpool_proto::planted_bugs::Bugs;
-use rackpool_proto::rack::RackEvent;
-use rackpool_wire::metadata::{MetadataReply, MetadataRequest, RackAnnouncement, Refusal};
+use rackpool_proto::rack::{RackEvent, RackMember};
+use rackpool_wire::metadata::{Member, MetadataReply, MetadataRequest, RackAnnouncement, Refusal};
 use rackpool_wire::swap::ToServer;
 
 use crate::client::Answer;
@@ -16,8 +16,8 @@ use crate::memory::Memory;
 use crate::message::Call;
 use crate::promises::memory_id;
 use crate::roots::root_request;
-use crate::rules::{FRAMES, LINK_RETRY, MEMBERSHIP_LEASE};
-use crate::world::{Event, World, rack_id};
+use crate::rules::{FRAMES, LINK_RETRY, MEMBERSHIP_LEASE, USED};
+use crate::world::{Event, RackNode, World, rack_id};
 
 /// The most swap messages that wait for registration; more are dropped.
 const MOST_WAITING: usize = 64;
@@ -46,7 +46,8 @@ enum Stage {
 
 #[derive(Clone, Copy, Debug)]
 enum Question {
-    Home(PageId),
+    /// Of the rack's machine, with this number.
+    Home(PageId, u64),
     Root(Call),
 }
 
@@ -68,6 +69,13 @@ impl ServerLink {
             Stage::Away => None,
             Stage::Registering(connection) | Stage::Serving(connection) => Some(connection),
         }
+    }
+
+    /// Returns true if the machine's question has no answer yet.
+    pub(crate) fn asks(&self, number: u64) -> bool {
+        let is_it =
+            |question: &Question| matches!(question, Question::Home(_, of) if *of == number);
+        self.questions.values().any(is_it)
     }
 
     pub(crate) const fn is_serving(&self) -> bool {
@@ -173,10 +181,18 @@ impl<B: Bugs> World<B> {
             self.close(connection);
         }
         for question in questions.into_values() {
-            if let Question::Root(call) = question {
-                self.answer(call, Answer::Failed);
+            match question {
+                Question::Root(call) => self.answer(call, Answer::Failed),
+                Question::Home(page, question) => {
+                    let located = Located::Unreachable;
+                    if let Some(daemon) = &mut self.racks[rack].daemon {
+                        daemon.unreached = self.now;
+                        daemon.machine.handle(RackEvent::PageLocated { page, question, located });
+                    }
+                }
             }
         }
+        self.run_rack(rack);
         self.appoint(rack, LINK_RETRY);
     }
 
@@ -209,17 +225,29 @@ impl<B: Bugs> World<B> {
         }
     }
 
-    /// Asks for a page's home. A heartbeat is sent before, so its answer arrives first.
-    /// Returns false if the metadata server is away.
-    pub(crate) fn ask_home(&mut self, rack: usize, page: PageId) -> bool {
-        let Some(ServerLink { stage: Stage::Serving(connection), .. }) = self.racks[rack].link
-        else {
-            return false;
-        };
-        self.beat(rack, connection);
-        let question = Some(Question::Home(page));
-        self.ask_over(rack, connection, MetadataRequest::Locate { page }, question);
-        true
+    /// Asks for a page's home.
+    pub(crate) fn ask_home(&mut self, rack: usize, page: PageId, question: u64) {
+        let RackNode { link, daemon, .. } = &mut self.racks[rack];
+        match (link, daemon) {
+            (Some(ServerLink { stage: Stage::Serving(connection), .. }), _) => {
+                let (connection, question) = (*connection, Some(Question::Home(page, question)));
+                self.ask_over(rack, connection, MetadataRequest::Locate { page }, question);
+            }
+            (_, Some(daemon)) => {
+                let located = Located::Unreachable;
+                daemon.unreached = self.now;
+                daemon.machine.handle(RackEvent::PageLocated { page, question, located });
+            }
+            _ => {}
+        }
+    }
+
+    /// Asks for the members: they come with the answer to a heartbeat.
+    pub(crate) fn ask_for_members(&mut self, rack: usize) {
+        let link = self.racks[rack].link.as_ref();
+        if let Some(Stage::Serving(connection)) = link.map(|link| link.stage) {
+            self.beat(rack, connection);
+        }
     }
 
     /// Sends a client's request about a name.
@@ -250,12 +278,20 @@ impl<B: Bugs> World<B> {
         link.heard = self.now;
         if let Some(question) = link.questions.remove(&tag) {
             return match (question, reply) {
-                (Question::Home(page), MetadataReply::Located { home, .. }) => {
-                    self.learn_home(rack, page, Some(usize::from(home.0)));
-                    self.object_page_located(rack, page, PageHome::Rack(home));
+                (Question::Home(page, question), reply) => {
+                    let located = match reply {
+                        MetadataReply::Located { home, .. } => Located::Home(home),
+                        MetadataReply::NoSuchPage => Located::NoSuchPage,
+                        MetadataReply::PageLost => Located::Lost,
+                        _ => Located::Unreachable,
+                    };
+                    if let Some(daemon) = &mut self.racks[rack].daemon
+                        && located == Located::Unreachable
+                    {
+                        daemon.unreached = self.now;
+                    }
+                    self.feed(rack, RackEvent::PageLocated { page, question, located });
                 }
-                // The page's rack has not joined yet; the client's request is repeated.
-                (Question::Home(_), _) => {}
                 (Question::Root(call), reply) => self.root_told(call, Some(reply)),
             };
         }
@@ -268,6 +304,7 @@ impl<B: Bugs> World<B> {
             | MetadataReply::Members { version, members } => {
                 if !members.is_empty() {
                     link.seen_version = version;
+                    self.members_named(rack, &members);
                 }
             }
             MetadataReply::Swap { message, position } => {
@@ -278,6 +315,17 @@ impl<B: Bugs> World<B> {
                 self.lose_link(rack);
             }
             other => self.breaks(|| format!("rack {rack} is told {other:?}")),
+        }
+    }
+
+    fn members_named(&mut self, rack: usize, members: &[Member]) {
+        let member = |member: &Member| {
+            let Member { rack, memory, alive, pages, .. } = *member;
+            RackMember { rack, memory, alive, pages }
+        };
+        if let Some(daemon) = &mut self.racks[rack].daemon {
+            daemon.machine.members_changed(members.iter().map(member).collect());
+            self.run_rack(rack);
         }
     }
 
@@ -299,6 +347,8 @@ impl<B: Bugs> World<B> {
             let files = std::mem::take(&mut self.racks[rack].memory.files);
             self.racks[rack].memory = Memory::new(pages.first);
             self.racks[rack].memory.files = files;
+            let used = (pages.first.0..).take(USED as usize).map(PageId);
+            self.allocated_since.extend(used.map(|page| (page, self.now)));
             self.start_daemon(rack);
         }
         for message in waiting {

@@ -3,8 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use rackpool_model::{
-    ClientId, FrameId, FrameWord, GlobalAddr, Occupants, PageId, PageState, PageWord, RackId,
-    StorePosition,
+    ClientId, FrameId, FrameWord, GlobalAddr, Occupants, PageId, PageState, PageWord, StorePosition,
 };
 use rackpool_proto::Time;
 use rackpool_proto::exchange::{Caller, ClientThread, ObjectMemory, PeerRecord};
@@ -311,10 +310,5 @@ impl ObjectMemory for View<'_> {
             let owner = ClientThread { client: *client, thread: 0 };
             file.held().map(move |addr| (owner, addr))
         })
-    }
-
-    /// The simulator's racks ask the metadata server.
-    fn birth_home(&self, _: PageId) -> Option<RackId> {
-        None
     }
 }

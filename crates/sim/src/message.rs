@@ -1,9 +1,11 @@
 //! Messages between racks, and the nodes of the world.
 
-use rackpool_model::{FrameId, PageId};
-use rackpool_proto::lease::{Lease, Revocation};
+use rackpool_model::{Access, FrameId, PageId};
+use rackpool_proto::lease::Revocation;
+use rackpool_proto::rack::LeaseAnswer;
 use rackpool_wire::swap::{Between, SwapId};
 
+use crate::calls::PageUse;
 use crate::history::Kind;
 use crate::rules::WORDS;
 
@@ -13,8 +15,7 @@ pub(crate) enum Node {
     Rack(usize),
 }
 
-/// A message between racks. Requests about pages are not part of the protocol under test; the
-/// production shells have their own.
+/// A message between racks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Message {
     Between(Between),
@@ -30,18 +31,15 @@ pub(crate) enum Message {
         question: u64,
         wish: Wish,
     },
-    Location {
+    LeaseAnswer {
         page: PageId,
         question: u64,
-        lease: Lease,
-        /// Whether the home executes writes to the page for others.
-        forwards: bool,
+        answer: LeaseAnswer,
     },
-    NotHere(PageId),
     Revoke(Revocation),
     Returned(Revocation),
     /// An atomic, or a forwarded write.
-    Atomic {
+    Operation {
         call: Call,
         page: PageId,
         word: usize,
@@ -49,18 +47,16 @@ pub(crate) enum Message {
     },
     /// A request of an exchange of objects, or its answer.
     Exchange(u64),
-    /// `None`: not executed, since the page can't be written here.
-    AtomicDone {
+    OperationDone {
         call: Call,
-        found: Option<u64>,
+        outcome: PageUse,
     },
 }
 
 /// The purpose of a lease request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Wish {
-    Read,
-    Write,
+    Access(Access),
     /// To keep a replica.
     Copy,
     /// Lease prefetch at the new home of a page that goes with this swap: for reading, later for
@@ -79,6 +75,6 @@ impl Message {
     /// Returns true for messages that the fabric delivers at most once, since an atomic must not be
     /// executed twice.
     pub(crate) const fn is_sent_once(&self) -> bool {
-        matches!(self, Self::Atomic { .. } | Self::AtomicDone { .. })
+        matches!(self, Self::Operation { .. } | Self::OperationDone { .. })
     }
 }

@@ -5,8 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use rackpool_model::{ClientId, FrameId, GlobalAddr, PageId, PageSize, PageState};
 use rackpool_proto::exchange::{
-    AskedState, CallResult, Caller, ClientThread, ExchangeAction, ExchangeEvent, PageHome,
-    ServedState,
+    AskedState, CallResult, Caller, ClientThread, ExchangeAction, ExchangeEvent, ServedState,
 };
 use rackpool_proto::planted_bugs::Bugs;
 use rackpool_proto::rack::RackEvent;
@@ -398,13 +397,6 @@ impl<B: Bugs> World<B> {
         events.into_iter().for_each(|event| daemon.machine.handle(event));
     }
 
-    /// The metadata server has named a page's home.
-    pub(crate) fn object_page_located(&mut self, rack: usize, page: PageId, home: PageHome) {
-        if self.objects.on {
-            self.feed(rack, RackEvent::Exchange(ExchangeEvent::Located(page, home)));
-        }
-    }
-
     pub(crate) fn exchange(&mut self, rack: usize, action: ExchangeAction) {
         match action {
             ExchangeAction::StoreAsked(to, record) => {
@@ -462,11 +454,7 @@ impl<B: Bugs> World<B> {
                 }
             }
             ExchangeAction::Locate(page) => {
-                let is_asked = self.ask_home(rack, page);
-                let unreachable = ExchangeEvent::Located(page, PageHome::Unreachable);
-                if !is_asked && let Some(daemon) = &mut self.racks[rack].daemon {
-                    daemon.machine.handle(RackEvent::Exchange(unreachable));
-                }
+                self.ask_home(rack, page, 0);
             }
             ExchangeAction::Finish(caller, result) => {
                 self.finish_object_call(rack, caller, Some(result));

@@ -28,7 +28,9 @@ pub(crate) const CALM: u64 = 4_000 * MILLI;
 pub(crate) const MOST_EVENTS: u64 = 200_000;
 /// The timeout of a client's operation.
 pub(crate) const CLIENT_TIMEOUT: u64 = 500 * MILLI;
-/// How long a lease request of another rack waits for a page that moves.
+/// The length of a lease on a true clock.
+pub(crate) const LEASE_NS: u64 = 150 * MILLI;
+/// How long a request of another rack waits for a page that moves.
 pub(crate) const LOOKUP_TIMEOUT: u64 = 37 * MILLI;
 /// The most by which a clock differs from true time, in millionths.
 pub(crate) const SKEW_PPM: u64 = 5_000;
@@ -74,7 +76,7 @@ pub(crate) const SWAP: SwapRules = SwapRules {
 };
 
 const LEASE: LeaseRules = LeaseRules {
-    lease: ms(150),
+    lease: Duration::from_nanos(LEASE_NS),
     copy: ms(80),
     // Two clocks differ most if one is fast and the other slow.
     drift_ppm: 10_200,

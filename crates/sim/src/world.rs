@@ -7,6 +7,7 @@ use rackpool_model::{ClientId, PageId, PageRange, RackId};
 use rackpool_proto::Time;
 use rackpool_proto::planted_bugs::{Bug, Bugs};
 
+use crate::calls::Request;
 use crate::client::Client;
 use crate::connection::Connection;
 use crate::daemon::Daemon;
@@ -30,7 +31,8 @@ use crate::{Failure, Seen};
 pub(crate) enum Event {
     Deliver { to: usize, from: usize, message: Message },
     Wake(Node, u64),
-    Asked { rack: usize, life: u64, call: Call },
+    Asked { rack: usize, life: u64, call: Call, request: Request },
+    Unanswered { rack: usize, question: u64, cuts_off: bool },
     Step { client: usize, step: u64 },
     Land { id: u64, part: usize },
     Ended { id: u64, found: Option<u64> },
@@ -71,6 +73,8 @@ pub(crate) struct RackNode<B> {
     pub(crate) life: u64,
     pub(crate) clock: Clock,
     pub(crate) paused_until: u64,
+    /// When it was stopped, and until when.
+    pub(crate) pauses: Vec<(u64, u64)>,
     pub(crate) wake_at: u64,
     /// The number of actions after which the daemon dies.
     pub(crate) fuse: Option<u64>,
@@ -95,6 +99,10 @@ pub(crate) struct World<B> {
     pub(crate) objects: ObjectWorld,
     /// Pages that clients have allocated and not freed.
     pub(crate) allocated: Vec<PageId>,
+    /// Pages that are allocated, and since when clients may know that.
+    pub(crate) allocated_since: BTreeMap<PageId, u64>,
+    /// All faults have ended, and clients read every word.
+    pub(crate) works: bool,
     /// Where each page was last readable: rack, frame, epoch.
     pub(crate) lived: BTreeMap<PageId, (usize, u32, u32)>,
     /// The last epoch in which each page was written one-sided.
@@ -139,6 +147,7 @@ impl<B: Bugs> World<B> {
             life: 0,
             clock: Clock::new(&mut rng),
             paused_until: 0,
+            pauses: Vec::new(),
             wake_at: 0,
             fuse: None,
             damages: Vec::new(),
@@ -163,6 +172,8 @@ impl<B: Bugs> World<B> {
             history: History::default(),
             objects,
             allocated: Vec::new(),
+            allocated_since: BTreeMap::new(),
+            works: false,
             lived: BTreeMap::new(),
             written: BTreeMap::new(),
             seen: Seen::default(),
@@ -252,7 +263,10 @@ impl<B: Bugs> World<B> {
             Event::LinkDue { rack, life, turn } => self.link_due(rack, life, turn),
             Event::Wake(Node::Server, life) => self.server_woke(life),
             Event::Wake(Node::Rack(rack), life) => self.rack_woke(rack, life),
-            Event::Asked { rack, life, call } => self.asked(rack, life, call),
+            Event::Asked { rack, life, call, request } => self.asked(rack, life, call, request),
+            Event::Unanswered { rack, question, cuts_off } => {
+                self.unanswered(rack, question, cuts_off);
+            }
             Event::Step { client, step } => self.client_step(client, step),
             Event::Land { id, part } => self.land(id, part),
             Event::Ended { id, found } => self.one_sided_ended(id, found),
@@ -282,13 +296,22 @@ impl<B: Bugs> World<B> {
     pub(crate) fn send(&mut self, from: usize, to: usize, message: Message) {
         let cut = self.weather.is_cut(self.now, Node::Rack(from), Node::Rack(to));
         if cut || self.rng.percent(self.weather.loss) {
-            return;
+            return self.message_lost(to, from, message);
         }
         let copies =
             if !message.is_sent_once() && self.rng.percent(self.weather.double) { 2 } else { 1 };
         for _ in 0..copies {
             let delay = self.weather.delay(&mut self.rng);
             self.after(delay, Event::Deliver { to, from, message });
+        }
+    }
+
+    /// A message was lost, with the endpoint over which it went.
+    pub(crate) fn message_lost(&mut self, to: usize, from: usize, message: Message) {
+        match message {
+            Message::Lookup { question, .. } => self.request_lost(from, question),
+            Message::LeaseAnswer { question, .. } => self.request_lost(to, question),
+            _ => {}
         }
     }
 
@@ -361,6 +384,7 @@ impl Event {
             | Self::ObjectCall { rack, .. }
             | Self::ObjectsGone { rack, .. }
             | Self::ExchangeLost { rack, .. }
+            | Self::Unanswered { rack, .. }
             | Self::EndpointEnded { rack, .. } => Some(Node::Rack(*rack)),
             Self::ToServer { .. } | Self::Persisted { .. } => Some(Node::Server),
             Self::FromServer { rack: None, .. } | Self::Step { .. } | Self::ObjectStep { .. } => {

@@ -2,7 +2,7 @@
 //! about operations that a home has executed for them.
 
 use rackpool_model::{Access, GlobalAddr, PageId, RackId};
-use rackpool_proto::rack::PageAccess;
+use rackpool_proto::rack::{Executor, LeaseAnswer, PageAccess, RackEvent};
 use rackpool_sync::atomic::{AtomicU64, Ordering};
 use rackpool_wire::peer::{PeerReply, PeerRequest};
 use rackpool_wire::rack::{RackAnswer, RackRequest};
@@ -55,33 +55,30 @@ impl DataPlane {
             return Ok(());
         }
         let page = addr.page(self.rack.geometry.page_size);
-        if page.is_some_and(|page| self.writes_for_others(page)) {
-            let answer = match self.atomic(addr, atomic) {
-                PeerReply::Value(before) => RackAnswer::Done(before),
-                PeerReply::Invalid(_) => RackAnswer::Invalid,
-                _ => RackAnswer::Moved,
-            };
-            self.clients.finish(caller, answer);
+        let Some(page) = page else {
+            self.clients.finish(caller, RackAnswer::Moved);
             return Ok(());
-        }
-        let found = page.and_then(|page| Some((page, self.home_of(page)?)));
-        match found {
-            Some((page, home)) if !self.is_dead(home) => {
+        };
+        let now = self.cached_now();
+        match self.machine.executor(self.at(now), &self.slab, page, true) {
+            Executor::ThisRack(_) => {
+                let answer = match self.atomic(addr, atomic) {
+                    PeerReply::Value(before) => RackAnswer::Done(before),
+                    PeerReply::Invalid(_) => RackAnswer::Invalid,
+                    _ => RackAnswer::Moved,
+                };
+                self.clients.finish(caller, answer);
+            }
+            Executor::Home(home) => {
                 self.remote_access(page, Access::Write, 1);
                 let purpose = Purpose::Operation(HomeOperation { caller, page, batch: None });
-                self.ask(home, request, purpose, self.now() + self.lease)
+                self.ask(home, request, purpose, self.now() + self.lease)?;
             }
-            _ => {
-                let is_here = |page: &PageId| self.slab.lookup(*page).is_some();
-                if let Some(page) = page.filter(is_here).filter(|page| self.is_moving(*page)) {
-                    self.wait_for_swap(page, Work::Atomic(caller, message));
-                    return Ok(());
-                }
-                // The client's next translation finds the page, or its answer says why not.
-                self.clients.finish(caller, RackAnswer::Moved);
-                Ok(())
-            }
+            Executor::Later => self.wait_for_swap(page, Work::Atomic(caller, message)),
+            // The client's next translation finds the page, or its answer says why not.
+            Executor::Unknown => self.clients.finish(caller, RackAnswer::Moved),
         }
+        Ok(())
     }
 
     /// The home of a page has executed a client's operation, or refused it and never will execute
@@ -91,29 +88,24 @@ impl DataPlane {
         operation: HomeOperation,
         home: RackId,
         reply: &PeerReply,
-    ) -> anyhow::Result<()> {
-        let HomeOperation { page, .. } = operation;
+    ) {
+        let HomeOperation { page, batch, .. } = operation;
+        let is_forwarded = batch.is_some();
         let answer = match reply {
             PeerReply::Value(before) => RackAnswer::Done(*before),
             PeerReply::Written { moving: true } => RackAnswer::Done(0),
             PeerReply::Written { moving: false } => {
-                self.machine.locations_mut().note_unforwarded(page);
+                self.machine.handle(RackEvent::WrittenByHome { page, home });
                 RackAnswer::DoneAt(home)
             }
             PeerReply::NotAllocated => RackAnswer::NotAllocated,
             PeerReply::Lost => RackAnswer::PageLost,
             PeerReply::NotHere => {
-                if self.home_of(page) == Some(home) {
-                    self.machine.forget(page);
-                }
-                RackAnswer::Moved
-            }
-            PeerReply::Busy if operation.batch.is_some() => {
-                self.machine.locations_mut().note_unforwarded(page);
+                self.machine.note_refusal(page, home, LeaseAnswer::NotHere, is_forwarded);
                 RackAnswer::Moved
             }
             PeerReply::Busy => {
-                self.machine.drop_lease(page);
+                self.machine.note_refusal(page, home, LeaseAnswer::Busy, is_forwarded);
                 RackAnswer::Moved
             }
             other => {
@@ -122,11 +114,6 @@ impl DataPlane {
             }
         };
         self.finish_operation(operation, answer);
-        // Last, because no caller waits for this.
-        if matches!(answer, RackAnswer::DoneAt(_)) {
-            self.lease_to_write(page, home)?;
-        }
-        Ok(())
     }
 
     /// Ends an operation that another rack was to execute, with this answer.

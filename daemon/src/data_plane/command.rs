@@ -7,6 +7,7 @@ use dashmap::DashMap;
 use rackpool_fabric::DeviceCounters;
 use rackpool_metrics::Histogram;
 use rackpool_model::{ClientId, FrameId, PageId, RackId, StorePosition};
+pub(crate) use rackpool_proto::Located;
 use rackpool_ring::client_file::ClientFile;
 use rackpool_rrpc::Thresholds;
 use rackpool_sync::atomic::{AtomicU64, Ordering};
@@ -37,7 +38,8 @@ pub(crate) enum Command {
     /// The members of the pool have changed.
     Members(Vec<Member>),
     /// The metadata server's answer about a page's home.
-    Located { page: PageId, home: Located },
+    /// `question` is the number of the question; 0 after `Locate`.
+    Located { page: PageId, question: u64, home: Located },
     /// The metadata server's last commit. It is stored before the data plane acts on what follows.
     Committed(StorePosition),
     /// A swap message of the metadata server.
@@ -54,19 +56,6 @@ pub(crate) enum Command {
     Stop,
 }
 
-/// The metadata server's answer about a page's home.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Located {
-    /// The page's home.
-    Home(RackId),
-    /// The metadata server knows no such page.
-    NoSuchPage,
-    /// The memory of the page's home is lost, and the page with it.
-    Lost,
-    /// The metadata server did not answer.
-    Unreachable,
-}
-
 /// A notification for the control plane.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ControlNotification {
@@ -74,6 +63,8 @@ pub(crate) enum ControlNotification {
     Meet,
     /// Ask the metadata server for the page's home.
     Locate(PageId),
+    /// The same, for a question of the rack's machine.
+    Find { page: PageId, question: u64 },
     /// Everything that the client held is reclaimed: its file can be removed.
     Reclaimed(ClientId),
     /// Send the metadata server this swap message. The message may be lost.

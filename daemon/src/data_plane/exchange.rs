@@ -8,9 +8,7 @@ mod records;
 use std::collections::BTreeMap;
 
 use rackpool_model::{GlobalAddr, MAX_RACKS, RackId};
-use rackpool_proto::exchange::{
-    CallResult, ClientThread, ExchangeAction, ExchangeEvent, Obstacle, PageHome,
-};
+use rackpool_proto::exchange::{CallResult, ClientThread, ExchangeAction, ExchangeEvent, Obstacle};
 use rackpool_proto::rack::RackEvent;
 use rackpool_rrpc::RequestId;
 use rackpool_shm::marks::ObjectHolder;
@@ -21,7 +19,7 @@ use rackpool_wire::rack::RackAnswer;
 
 use super::clients::{Caller, strike};
 use super::peers::Purpose;
-use super::{ControlNotification, DataPlane, Located};
+use super::{ControlNotification, DataPlane};
 
 /// An allocation for a client, in other racks.
 #[derive(Debug)]
@@ -78,19 +76,6 @@ impl DataPlane {
     /// Forgets the requests of other racks that can't be answered any more.
     pub(super) fn forget_exchanges(&mut self, are_meant: impl Fn(RequestId) -> bool) {
         self.exchanges.asks.retain(|_, ask| !are_meant(*ask));
-    }
-
-    /// Passes on where the metadata server has found a page.
-    pub(super) fn exchange_page_located(&mut self, page: rackpool_model::PageId, home: Located) {
-        let home = match home {
-            Located::Home(home) => {
-                self.meet(home);
-                PageHome::Rack(home)
-            }
-            Located::NoSuchPage | Located::Lost => PageHome::Nowhere,
-            Located::Unreachable => PageHome::Unreachable,
-        };
-        self.tell_exchange(ExchangeEvent::Located(page, home));
     }
 
     pub(super) fn execute_exchange(&mut self, action: ExchangeAction) -> anyhow::Result<()> {

@@ -6,9 +6,7 @@ use std::time::Instant;
 
 use rackpool_fabric::EndpointId;
 use rackpool_model::{Access, PageId};
-use rackpool_proto::lease::{
-    EndpointToken, GrantedLease, Lease, LeaseId, LeaseKind, Revocation, Users,
-};
+use rackpool_proto::lease::{EndpointToken, GrantedLease, LeaseId, LeaseKind, Revocation, Users};
 use rackpool_proto::rack::{LeasePurpose, LeaseReply, LeaseRequest, RackEvent};
 use rackpool_rrpc::RequestId;
 use rackpool_wire::peer::{PeerReply, PeerRequest};
@@ -159,17 +157,6 @@ impl DataPlane {
             // The right to write is returned only on a revocation.
             None => Ok(()),
         }
-    }
-
-    /// A page's home has answered a lease request with a lease.
-    pub(super) fn granted(
-        &mut self,
-        page: PageId,
-        question: u64,
-        lease: Lease,
-    ) -> anyhow::Result<()> {
-        self.machine.handle(RackEvent::LeaseGranted { page, question, lease });
-        self.run_machine()
     }
 
     /// Nothing that comes over the endpoint can land here any more: leases granted over it are

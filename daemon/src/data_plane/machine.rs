@@ -4,7 +4,7 @@
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use rackpool_model::{FrameId, FrameWord, Occupants, PageId, PageSize, PageWord, RackId};
+use rackpool_model::{FrameId, FrameWord, Occupants, PageId, PageSize, PageWord};
 use rackpool_proto::Time;
 use rackpool_proto::exchange::{ExchangeIdentity, ExchangeRules};
 use rackpool_proto::planted_bugs::Sound;
@@ -16,11 +16,10 @@ use rackpool_shm::access::is_quiesced;
 use rackpool_shm::metadata::RackMetadata;
 use rackpool_sync::atomic::fence;
 use rackpool_wire::history::PageHistoryEvent;
-use rackpool_wire::metadata::Member;
 
-use super::DataPlane;
 use super::clients::Clients;
 use super::command::{count, set};
+use super::{ControlNotification, DataPlane};
 use crate::slab::Slab;
 
 /// The delay of the barrier for the readers of a vacated frame. Only the next page that arrives
@@ -34,8 +33,6 @@ const LOOK: u32 = 4096;
 pub(super) struct View<'a> {
     pub(super) slab: &'a Slab,
     pub(super) clients: &'a Clients,
-    pub(super) members: &'a [Member],
-    pub(super) own: RackId,
     /// Whether the bandwidth budget allows copies now.
     may_copy: bool,
     /// Whether this rack gives pages away.
@@ -187,8 +184,6 @@ impl DataPlane {
             let view = View {
                 slab: &self.slab,
                 clients: &self.clients,
-                members: &self.members,
-                own: self.rack.geometry.rack,
                 may_copy: self.swaps.budget.has_any(now),
                 may_give: self.swaps.enabled,
                 cursor: self.swaps.cursor,
@@ -227,7 +222,15 @@ impl DataPlane {
             RackAction::PrefetchLease { swap, page, to } => {
                 self.begin_lease_prefetch(now, swap, page, to)?;
             }
-            RackAction::RequestLease { page, home, replica } => self.renew(page, home, replica)?,
+            RackAction::RequestLease { page, home, question, access, replica } => {
+                self.ask_for_lease(page, home, question, access, replica)?;
+            }
+            RackAction::LocatePage { page, question } => {
+                self.notify(ControlNotification::Find { page, question });
+            }
+            RackAction::AskForMembers => self.notify(ControlNotification::Meet),
+            RackAction::Answer { caller, answer } => self.clients.finish(caller, answer),
+            RackAction::DisconnectRack(rack) => self.disconnect_rack(rack),
             RackAction::RevokeLease(revocation) => self.revoke(now, revocation)?,
             RackAction::ReturnLease(revocation) => self.return_lease(now, revocation)?,
             RackAction::FenceEndpoint(endpoint) => self.fence_endpoint(endpoint),

@@ -56,7 +56,6 @@ use heat::Collector;
 use home_requests::StarvedPeer;
 use idle::IdlePolicy;
 use leases::Leases;
-use lookup::Searches;
 use peers::Peers;
 use requests::Starved;
 use reservations::Reservations;
@@ -87,7 +86,6 @@ pub(crate) struct DataPlane {
     start: Instant,
     leases: Leases,
     lease_rules: LeaseRules,
-    searches: Searches,
     transfers: Transfers,
     transfer_numbers: TransferNumbers,
     stalls: Stalls,
@@ -180,7 +178,6 @@ impl DataPlane {
             start,
             leases: Leases::default(),
             lease_rules: parts.lease_rules,
-            searches: Searches::default(),
             transfers: Transfers::default(),
             transfer_numbers: TransferNumbers::default(),
             stalls: Stalls::default(),

@@ -7,6 +7,7 @@ use rackpool_fabric::{DisconnectReason, EndpointId, FabricError};
 use rackpool_model::{ClientId, MAX_RACKS, PageId, RackId};
 use rackpool_proto::exchange::ExchangeEvent;
 use rackpool_proto::lease::{LeaseId, LeaseKind, Users};
+use rackpool_proto::rack::{RackEvent, RackMember};
 use rackpool_rrpc::{CallError, CallId, Failure, Overdue, RequestId, Thresholds};
 use rackpool_wire::metadata::Member;
 use rackpool_wire::peer::{PeerReply, PeerRequest};
@@ -16,7 +17,6 @@ use rackpool_wire::{decode, encode};
 
 use super::DataPlane;
 use super::atomics::HomeOperation;
-use super::lookup::LeaseAnswer;
 
 /// Interval between two attempts to connect to the same rack.
 const RECONNECT: Duration = Duration::from_millis(20);
@@ -24,10 +24,8 @@ const RECONNECT: Duration = Duration::from_millis(20);
 /// The purpose of a call, which decides what its answer is used for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Purpose {
-    /// A client's translation.
-    Lookup { page: PageId, question: u64 },
-    /// Renewal of the lease of a page in use.
-    Renew { page: PageId, question: u64 },
+    /// A lease of a page that clients wait for or use.
+    Lease { page: PageId, question: u64 },
     /// Prefetch of a lease of a page that moves away, at its new home.
     PrefetchLease { swap: SwapId, page: PageId, question: u64 },
     /// A client's operation, which the other rack executes.
@@ -96,16 +94,6 @@ impl Peers {
             PeerLink::Connected(endpoint) => Some(endpoint),
             _ => None,
         }
-    }
-
-    /// Returns true if a lease request for the page is under way.
-    pub(super) fn is_asked_for(&self, page: PageId) -> bool {
-        self.calls.values().any(|call| match call.purpose {
-            Purpose::Lookup { page: asked, .. } | Purpose::Renew { page: asked, .. } => {
-                asked == page
-            }
-            _ => false,
-        })
     }
 
     /// Returns true if the rack is at the other end of the endpoint.
@@ -214,8 +202,10 @@ impl DataPlane {
                     Purpose::Revoke { page, lease, users } => {
                         self.call_back_failed(page, endpoint, lease, users);
                     }
-                    Purpose::PrefetchLease { swap, .. } => self.not_prefetched(swap),
-                    Purpose::Renew { .. } | Purpose::Swap => {}
+                    Purpose::PrefetchLease { swap, page, question } => {
+                        self.not_prefetched(swap, page, question);
+                    }
+                    Purpose::Swap => {}
                     _ => self.wait_for_peer(call),
                 }
             }
@@ -317,7 +307,9 @@ impl DataPlane {
             self.fabric.disconnect(id.endpoint);
         }
         match call.purpose {
-            Purpose::Lookup { page, .. } => return self.seek(page),
+            Purpose::Lease { page, question } => {
+                self.machine.handle(RackEvent::LeaseUnanswered { page, question });
+            }
             Purpose::Exchange => self.tell_exchange(ExchangeEvent::Unanswered(call.rack)),
             Purpose::Operation(operation) => {
                 self.finish_operation(operation, RackAnswer::Indeterminate(call.rack));
@@ -326,8 +318,10 @@ impl DataPlane {
             Purpose::Revoke { page, lease, users } => {
                 self.call_back_failed(page, id.endpoint, lease, users);
             }
-            Purpose::PrefetchLease { swap, .. } => self.not_prefetched(swap),
-            Purpose::Renew { .. } | Purpose::Swap => {}
+            Purpose::PrefetchLease { swap, page, question } => {
+                self.not_prefetched(swap, page, question);
+            }
+            Purpose::Swap => {}
         }
         Ok(())
     }
@@ -374,16 +368,22 @@ impl DataPlane {
         purpose: Purpose,
         reply: &PeerReply,
     ) -> anyhow::Result<()> {
-        let answer = |page, question| LeaseAnswer { page, question, home: rack, endpoint, reply };
+        let from = (rack, endpoint);
         match purpose {
-            Purpose::Lookup { page, question } => self.lookup_answered(answer(page, question)),
-            Purpose::Renew { page, question } => {
-                self.renewed(answer(page, question), LeaseKind::Write)
+            Purpose::Lease { page, question } => {
+                self.lease_answered(page, question, from, reply, LeaseKind::Write);
+                Ok(())
             }
             Purpose::PrefetchLease { swap, page, question } => {
-                self.lease_prefetched(swap, answer(page, question))
+                let for_writing = LeaseKind::WriteOnceQuiesced;
+                self.lease_answered(page, question, from, reply, for_writing);
+                self.machine.handle(RackEvent::LeasePrefetched(swap));
+                Ok(())
             }
-            Purpose::Operation(operation) => self.operation_answered(operation, rack, reply),
+            Purpose::Operation(operation) => {
+                self.operation_answered(operation, rack, reply);
+                Ok(())
+            }
             Purpose::Exchange => {
                 self.tell_exchange(ExchangeEvent::Answered(rack, reply.clone()));
                 Ok(())
@@ -422,8 +422,8 @@ impl DataPlane {
         }
         for (rack, purpose) in expired {
             match purpose {
-                Purpose::Lookup { page, .. } => {
-                    self.answer_search(page, RackAnswer::RackUnavailable(rack));
+                Purpose::Lease { page, question } => {
+                    self.machine.handle(RackEvent::LeaseUnanswered { page, question });
                 }
                 Purpose::Operation(operation) => {
                     self.finish_operation(operation, RackAnswer::RackUnavailable(rack));
@@ -431,7 +431,6 @@ impl DataPlane {
                 Purpose::Reservation { question } => self.reservation_unanswered(question),
                 Purpose::Exchange
                 | Purpose::Revoke { .. }
-                | Purpose::Renew { .. }
                 | Purpose::PrefetchLease { .. }
                 | Purpose::Swap => {}
             }
@@ -459,17 +458,20 @@ impl DataPlane {
             // The metadata has no exchange record for such a rack.
             tracing::error!("{rack} is left alone: racks are numbered 0 to {}", MAX_RACKS - 1);
         }
-        for old in &self.members {
-            let new = members.iter().find(|member| member.rack == old.rack);
-            // The rack has new memory: everything leased from it is gone.
-            if new.is_none_or(|new| new.memory != old.memory) {
-                self.machine.forget_home(old.rack);
-                if let Some(endpoint) = self.peers.connected_endpoint(old.rack) {
-                    self.fabric.disconnect(endpoint);
-                }
-            }
-        }
+        let known = members.iter().map(|member| {
+            let Member { rack, memory, alive, pages, .. } = *member;
+            RackMember { rack, memory, alive, pages }
+        });
+        self.machine.members_changed(known.collect());
         self.members = members;
+        self.run_machine()?;
         self.drive_peers(self.now())
+    }
+
+    /// Ends the endpoint over which requests are sent to a rack.
+    pub(super) fn disconnect_rack(&mut self, rack: RackId) {
+        if let Some(endpoint) = self.peers.connected_endpoint(rack) {
+            self.fabric.disconnect(endpoint);
+        }
     }
 }

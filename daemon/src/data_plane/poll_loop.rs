@@ -118,7 +118,9 @@ impl DataPlane {
                 Ok(Command::TopPages { limit, answer }) => {
                     let _ = answer.send(self.top_pages(limit));
                 }
-                Ok(Command::Located { page, home }) => self.located(page, home)?,
+                Ok(Command::Located { page, question, home }) => {
+                    self.located(page, question, home)?;
+                }
                 Ok(Command::Committed(position)) => {
                     self.rack.metadata.superblock()?.set_seen(position);
                 }
@@ -240,7 +242,6 @@ impl DataPlane {
         if now >= self.next_tick {
             self.next_tick = now + Duration::from_millis(2);
             self.drive_peers(now)?;
-            self.drive_searches(now)?;
             self.drive_reservations(now)?;
         }
         Ok(())
@@ -250,7 +251,6 @@ impl DataPlane {
     pub(super) fn has_deadlines(&self) -> bool {
         self.slab.is_leaving()
             || self.machine_has_deadlines()
-            || self.searches.has_deadlines()
             || !self.starved.is_empty()
             || !self.starved_peers.is_empty()
             || self.peers.has_deadlines()

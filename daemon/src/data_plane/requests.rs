@@ -2,8 +2,9 @@
 
 use std::time::{Duration, Instant};
 
-use rackpool_model::{Access, ClientId, GlobalAddr, PageId, PageState, PageWord, SizeClass};
+use rackpool_model::{Access, ClientId, FrameWord, GlobalAddr, PageId, PageState, SizeClass};
 use rackpool_proto::exchange::ExchangeEvent;
+use rackpool_proto::rack::PageAccess;
 use rackpool_ring::client_file::EXCHANGE;
 use rackpool_ring::magazines::capacity;
 use rackpool_ring::request::Request;
@@ -81,21 +82,25 @@ impl DataPlane {
         page: PageId,
         access: Access,
     ) -> anyhow::Result<()> {
-        let may_use = |word: PageWord| match access {
-            Access::Read => word.is_readable(),
-            Access::Write => word.is_writable() || word.is_dirty_logged(),
-        };
         let answer = match self.slab.lookup(page) {
-            Some(LocalPage { frame, word, usage }) if may_use(word) => {
-                RackAnswer::Local { frame, word, usage }
+            Some(LocalPage { frame, word, usage }) => {
+                match self.machine.client_access(FrameWord { frame, word }, access) {
+                    PageAccess::Usable(_) => RackAnswer::Local { frame, word, usage },
+                    PageAccess::Forwarded(_) => {
+                        RackAnswer::Remote { home: self.rack.geometry.rack, usage }
+                    }
+                    PageAccess::Busy => {
+                        self.wait_for_swap(page, Work::Translate(caller, access));
+                        return Ok(());
+                    }
+                    _ => RackAnswer::NotAllocated,
+                }
             }
-            Some(_) if self.slab.is_moving(page) => {
-                self.wait_for_swap(page, Work::Translate(caller, access));
+            None if self.swap_has_lost(page) => RackAnswer::PageLost,
+            None => {
+                self.translate_remote(caller, page, access);
                 return Ok(());
             }
-            Some(_) => RackAnswer::NotAllocated,
-            None if self.swap_has_lost(page) => RackAnswer::PageLost,
-            None => return self.translate_remote(caller, page, access),
         };
         self.clients.finish(caller, answer);
         Ok(())

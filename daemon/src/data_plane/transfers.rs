@@ -199,7 +199,9 @@ impl DataPlane {
     fn has_copy_of(&mut self, addr: GlobalAddr) -> bool {
         let now = self.cached_now();
         let page = addr.page(self.rack.geometry.page_size);
-        page.is_some_and(|page| self.copied(now, page).is_some())
+        let Some(page) = page.filter(|_| !self.machine.copies().is_empty()) else { return false };
+        let known = self.machine.known_access(self.at(now), page, Access::Read);
+        matches!(known, Some(RackAnswer::Copied { .. }))
     }
 
     /// Refuses a transfer and with it the rest of its batch.

@@ -62,6 +62,8 @@ pub struct PlaneUnderTest {
     now: Instant,
     /// Frames whose memory is to be reserved, where frames have none of their own.
     orders: Option<mpsc::Receiver<Order>>,
+    /// The numbers of the machine's last questions to the metadata server.
+    questions: BTreeMap<PageId, u64>,
 }
 
 /// A client's file as its process maps it.
@@ -194,7 +196,8 @@ impl PlaneUnderTest {
         let (scene, clients) = (Arc::default(), BTreeMap::new());
         let Started { plane, commands, notifications } = start(&memory, &scene, &clients, false)?;
         let now = Instant::now();
-        Ok(Self { memory, plane, scene, commands, notifications, clients, now, orders: None })
+        let (orders, questions) = (None, BTreeMap::new());
+        Ok(Self { memory, plane, scene, commands, notifications, clients, now, orders, questions })
     }
 
     /// Kills the daemon and starts it again.
@@ -254,9 +257,12 @@ impl PlaneUnderTest {
         self.tell(Command::Members(members))
     }
 
-    /// Passes the metadata server's answer about a page's home; `None`: there is no such page.
+    /// Passes the metadata server's answer to the last question about a page's home; `None`: there
+    /// is no such page.
     pub fn located(&self, page: PageId, home: Option<RackId>) -> anyhow::Result<()> {
-        self.tell(Command::Located { page, home: home.map_or(Located::NoSuchPage, Located::Home) })
+        let question = self.questions.get(&page).copied().unwrap_or(0);
+        let home = home.map_or(Located::NoSuchPage, Located::Home);
+        self.tell(Command::Located { page, question, home })
     }
 
     /// Passes a swap message of the metadata server.
@@ -359,8 +365,14 @@ impl PlaneUnderTest {
         self.now += later;
         self.plane.step(self.now)?;
         while let Ok(notification) = self.notifications.try_recv() {
-            if let ControlNotification::Reclaimed(client) = notification {
-                FILES.with_borrow_mut(|files| files.extend(self.clients.remove(&client)));
+            match notification {
+                ControlNotification::Reclaimed(client) => {
+                    FILES.with_borrow_mut(|files| files.extend(self.clients.remove(&client)));
+                }
+                ControlNotification::Find { page, question } => {
+                    self.questions.insert(page, question);
+                }
+                _ => {}
             }
         }
         Ok(())

@@ -1,5 +1,6 @@
 use alloc::vec::Vec;
 
+use crate::Located;
 use rackpool_model::{ClientId, GlobalAddr, PageId, RackId};
 use rackpool_wire::peer::{PeerReply, PeerRequest};
 
@@ -15,7 +16,7 @@ pub struct ClientThread {
 }
 
 /// A call: the call cell of a client's thread that waits for an answer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Caller {
     /// The client.
     pub client: ClientId,
@@ -33,17 +34,6 @@ impl Caller {
     pub const fn client_thread(self) -> ClientThread {
         ClientThread { client: self.client, thread: self.thread }
     }
-}
-
-/// The metadata server's answer about a page's home.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum PageHome {
-    /// The page's home.
-    Rack(RackId),
-    /// The page does not exist, or is lost.
-    Nowhere,
-    /// The metadata server did not answer.
-    Unreachable,
 }
 
 /// An event for the exchange of objects.
@@ -84,7 +74,7 @@ pub enum ExchangeEvent {
     /// rest of the request is not trusted. The shell draws the number.
     Requested(u64, PeerRequest),
     /// The metadata server's answer to [`ExchangeAction::Locate`].
-    Located(PageId, PageHome),
+    Located(PageId, Located),
 }
 
 /// Why objects stay in a client's outbox.

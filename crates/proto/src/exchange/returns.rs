@@ -14,8 +14,9 @@ use rackpool_model::{ClientId, GlobalAddr, PageId, RackId};
 use super::resume::distinct;
 use super::{
     AskedState, CallResult, Caller, ClientThread, ExchangeAction, Exchanges, ObjectView, Obstacle,
-    PageHome, Place,
+    Place,
 };
+use crate::Located;
 use crate::Time;
 use crate::planted_bugs::{Bug, Bugs};
 
@@ -282,27 +283,27 @@ impl<B: Bugs> Exchanges<B> {
         now: Time,
         view: &impl ObjectView,
         page: PageId,
-        home: PageHome,
+        home: Located,
     ) {
         let asks = |one: &mut Return| one.page == page && matches!(one.step, Step::Home(_));
         let asking: Vec<Return> = self.returns.extract_if(.., asks).collect();
         for mut one in asking {
             match home {
-                PageHome::Rack(home) if home != self.own.rack => self.queue(now, view, one, home),
-                PageHome::Rack(_) => {
+                Located::Home(home) if home != self.own.rack => self.queue(now, view, one, home),
+                Located::Home(_) => {
                     let is_here = view.place(page) != Place::Elsewhere;
                     // If it is not here, it is coming, or the answer is old.
                     let wait = if is_here { Duration::ZERO } else { self.rules.again };
                     one.step = Step::Page(now.after(wait));
                     self.returns.push(one);
                 }
-                PageHome::Nowhere => {
+                Located::NoSuchPage | Located::Lost => {
                     self.returned(now, view, &one, one.addrs.len() as u64);
                 }
-                PageHome::Unreachable if one.release.is_some() => {
+                Located::Unreachable if one.release.is_some() => {
                     self.piece_kept(one.release, Obstacle::MetadataUnreachable);
                 }
-                PageHome::Unreachable => {
+                Located::Unreachable => {
                     one.step = Step::Home(now.after(self.rules.again));
                     self.returns.push(one);
                 }

@@ -129,9 +129,34 @@ impl<B: Bugs> LeaseHolder<B> {
     /// request for the page.
     pub fn ask(&mut self, now: Time, page: PageId) -> u64 {
         self.now = self.now.max(now);
+        let question = self.draw();
+        self.asked.insert(page, Asked { question, at: self.now });
+        question
+    }
+
+    /// Returns the next number of questions. Each is above all earlier ones.
+    pub const fn draw(&mut self) -> u64 {
         self.last_question += 1;
-        self.asked.insert(page, Asked { question: self.last_question, at: self.now });
         self.last_question
+    }
+
+    /// Returns the last number that was drawn.
+    #[must_use]
+    pub const fn last_question(&self) -> u64 {
+        self.last_question
+    }
+
+    /// Returns true if a lease request for the page is under way, whose answer will count.
+    #[must_use]
+    pub fn is_asking(&self, page: PageId) -> bool {
+        self.asked.contains_key(&page)
+    }
+
+    /// Request `question` was refused, or has ended without an answer.
+    pub fn unanswered(&mut self, page: PageId, question: u64) {
+        if self.asked.get(&page).is_some_and(|asked| asked.question == question) {
+            self.asked.remove(&page);
+        }
     }
 
     /// Begins an operation if a valid lease permits it, and returns the lease; the caller must post
@@ -204,7 +229,8 @@ impl<B: Bugs> LeaseHolder<B> {
         }
     }
 
-    fn drop_held(&mut self, page: PageId) {
+    /// Drops the lease of a page. A grant that is on its way counts.
+    pub fn drop_held(&mut self, page: PageId) {
         if let Some(Held { lease, operations, .. }) = self.held.remove(&page)
             && !operations.are_over(Users::Everyone)
         {

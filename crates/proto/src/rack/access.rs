@@ -27,6 +27,20 @@ pub enum PageAccess {
     Elsewhere,
 }
 
+/// Who executes a client's operation that its daemon does not post under a lease.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Executor {
+    /// The page moves, and this rack writes it for all. The shell reports what it writes with
+    /// [`RackMachine::note_forwarded`].
+    ThisRack(FrameWord),
+    /// The page's home.
+    Home(RackId),
+    /// The page is here and moves or is shared: the operation waits.
+    Later,
+    /// The client must translate the page again.
+    Unknown,
+}
+
 /// Another rack's request for a lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LeaseRequest {
@@ -90,6 +104,52 @@ impl<B: Bugs> RackMachine<B> {
             }
             (Some(PageState::Free) | None, _) => PageAccess::Free,
             _ => PageAccess::Busy,
+        }
+    }
+
+    /// Returns what a client may do with a page that is here. A client may write a page that moves
+    /// if it logs the lines first.
+    #[must_use]
+    pub fn client_access(&self, found: FrameWord, access: Access) -> PageAccess {
+        let FrameWord { word, .. } = found;
+        let may_use = match access {
+            Access::Read => word.is_readable(),
+            Access::Write => word.is_writable() || word.is_dirty_logged(),
+        };
+        match word.state() {
+            _ if may_use => PageAccess::Usable(found),
+            Some(PageState::Frozen) if self.writes_for_others(found) => {
+                PageAccess::Forwarded(found)
+            }
+            Some(PageState::Frozen | PageState::Shared) => PageAccess::Busy,
+            _ => PageAccess::Free,
+        }
+    }
+
+    /// Returns who executes a client's write for which there is no lease, or its atomic operation.
+    #[must_use]
+    pub fn executor(
+        &self,
+        now: Time,
+        words: &impl PageWords,
+        page: PageId,
+        is_atomic: bool,
+    ) -> Executor {
+        let Some(found) = words.find(page) else {
+            let home = match is_atomic {
+                true => self.home_of(words, page),
+                false => self.writing_home(now, page),
+            };
+            // A home that counts as dead may still grant leases. Without its lease the search says
+            // that it is dead.
+            let leased = self.lease(now, page).map(|lease| lease.home);
+            let home = home.filter(|home| !self.is_dead(*home) || leased == Some(*home));
+            return home.map_or(Executor::Unknown, Executor::Home);
+        };
+        match (self.access(words, page, Access::Write), found.word.state()) {
+            (PageAccess::Forwarded(found), _) => Executor::ThisRack(found),
+            (_, Some(PageState::Frozen | PageState::Shared)) => Executor::Later,
+            _ => Executor::Unknown,
         }
     }
 

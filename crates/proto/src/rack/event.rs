@@ -1,7 +1,11 @@
 use rackpool_model::{Access, FrameId, PageId, PageWord, RackId};
+use rackpool_wire::rack::RackAnswer;
 use rackpool_wire::swap::{Between, FromServer, SwapId, ToServer};
 
+use super::LeaseAnswer;
+use crate::Located;
 use crate::Time;
+use crate::exchange::Caller;
 use crate::exchange::{ExchangeAction, ExchangeEvent};
 use crate::lease::{EndpointToken, Lease, Revocation};
 use crate::share::CopyId;
@@ -46,16 +50,52 @@ pub enum RackEvent {
         /// Whether the lines are complete. If false, only the whole page has everything.
         known: bool,
     },
-    /// A home has answered the lease request `question`, drawn with
+    /// A client waits for access to a page of another rack, for which
+    /// [`RackMachine::known_access`](super::RackMachine::known_access) has returned `None`.
+    AccessWanted {
+        /// The client's call.
+        caller: Caller,
+        /// The page.
+        page: PageId,
+        /// The access.
+        access: Access,
+    },
+    /// The metadata server has answered a [`RackAction::LocatePage`], or its daemon has not reached
+    /// it.
+    PageLocated {
+        /// The page.
+        page: PageId,
+        /// The number of the question; 0 if the question was none of the machine's.
+        question: u64,
+        /// The answer.
+        located: Located,
+    },
+    /// A home has answered a [`RackAction::RequestLease`], or a request whose number was drawn with
     /// [`RackMachine::ask`](super::RackMachine::ask).
-    LeaseGranted {
+    LeaseAnswered {
         /// The page.
         page: PageId,
         /// The number of the request.
         question: u64,
-        /// The lease. If the answer to a lease prefetch permits writing, its kind is
-        /// [`WriteOnceQuiesced`](crate::lease::LeaseKind::WriteOnceQuiesced).
-        lease: Lease,
+        /// The home.
+        home: RackId,
+        /// The answer.
+        answer: LeaseAnswer,
+    },
+    /// A [`RackAction::RequestLease`] will not be answered: the endpoint has ended, or there was no
+    /// connection within a lease.
+    LeaseUnanswered {
+        /// The page.
+        page: PageId,
+        /// The number of the request.
+        question: u64,
+    },
+    /// The page's home has executed a write for this rack, and the page does not move there.
+    WrittenByHome {
+        /// The page.
+        page: PageId,
+        /// Its home.
+        home: RackId,
     },
     /// A home calls back a lease that this rack holds, or its right to do more than read.
     LeaseRevoked(Revocation),
@@ -171,16 +211,39 @@ pub enum RackAction {
         /// Its new home.
         to: RackId,
     },
-    /// Request a lease of the page from its home: the present one ends soon, or permits no replica.
-    /// The shell may skip it while it has no connection.
+    /// Request a lease of the page from its home, after connecting if necessary. Each request ends
+    /// with [`RackEvent::LeaseAnswered`] or [`RackEvent::LeaseUnanswered`].
     RequestLease {
         /// The page.
         page: PageId,
         /// Its home.
         home: RackId,
+        /// The number of the request.
+        question: u64,
+        /// The access that the lease must permit.
+        access: Access,
         /// Whether the lease should permit a replica.
         replica: bool,
     },
+    /// Ask the metadata server for the page's home. Each question ends with
+    /// [`RackEvent::PageLocated`].
+    LocatePage {
+        /// The page.
+        page: PageId,
+        /// The number of the question.
+        question: u64,
+    },
+    /// Ask the metadata server for the members of the pool.
+    AskForMembers,
+    /// Answer a client's call.
+    Answer {
+        /// The call.
+        caller: Caller,
+        /// The answer.
+        answer: RackAnswer,
+    },
+    /// End the endpoint over which requests are sent to this rack, whose memory is gone.
+    DisconnectRack(RackId),
     /// Ask the holder to return a lease, or the right to do more than read.
     RevokeLease(Revocation),
     /// Send the home the return of a lease, or of the right to do more than read.

@@ -2,6 +2,7 @@
 
 use rackpool_model::{ClientId, GlobalAddr, MemoryId, PageId, PageState, RackId};
 
+use super::members::Members;
 use super::{Locations, Queued, RackAction, RackEvent, RackMachine, RackMemory};
 use crate::Time;
 use crate::exchange::{
@@ -15,6 +16,7 @@ struct View<'a, M, B> {
     memory: &'a M,
     swap: &'a SwapPeer<B>,
     locations: &'a Locations,
+    members: &'a Members,
     own: RackId,
 }
 
@@ -46,10 +48,6 @@ impl<M: RackMemory, B: Bugs> ObjectMemory for View<'_, M, B> {
     fn held(&self) -> impl Iterator<Item = (ClientThread, GlobalAddr)> {
         self.memory.held()
     }
-
-    fn birth_home(&self, page: PageId) -> Option<RackId> {
-        self.memory.birth_home(page)
-    }
 }
 
 impl<M: RackMemory, B: Bugs> ObjectView for View<'_, M, B> {
@@ -70,7 +68,7 @@ impl<M: RackMemory, B: Bugs> ObjectView for View<'_, M, B> {
 
     fn home_of(&self, page: PageId) -> Option<RackId> {
         let found = self.locations.of(page).map(|found| found.home);
-        found.or_else(|| self.memory.birth_home(page)).filter(|home| *home != self.own)
+        found.or_else(|| self.members.birth_home(page)).filter(|home| *home != self.own)
     }
 }
 
@@ -81,15 +79,15 @@ impl<B: Bugs> RackMachine<B> {
         memory: &impl RackMemory,
         event: ExchangeEvent,
     ) {
-        let Self { exchanges, swap, locations, .. } = self;
-        let view = View { memory, swap, locations, own: exchanges.own().rack };
+        let Self { exchanges, swap, locations, members, .. } = self;
+        let view = View { memory, swap, locations, members, own: exchanges.own().rack };
         exchanges.handle(now, &view, event);
         self.drain_exchanges();
     }
 
     pub(super) fn continue_allocation(&mut self, memory: &impl RackMemory) {
-        let Self { exchanges, swap, locations, .. } = self;
-        let view = View { memory, swap, locations, own: exchanges.own().rack };
+        let Self { exchanges, swap, locations, members, .. } = self;
+        let view = View { memory, swap, locations, members, own: exchanges.own().rack };
         exchanges.continue_allocation(&view);
         self.drain_exchanges();
     }
@@ -98,8 +96,8 @@ impl<B: Bugs> RackMachine<B> {
     pub(super) fn look_at_exchanges(&mut self, now: Time, memory: &impl RackMemory) -> bool {
         let is_due = self.exchanges.deadline().is_some_and(|due| now >= due);
         if is_due {
-            let Self { exchanges, swap, locations, .. } = self;
-            let view = View { memory, swap, locations, own: exchanges.own().rack };
+            let Self { exchanges, swap, locations, members, .. } = self;
+            let view = View { memory, swap, locations, members, own: exchanges.own().rack };
             exchanges.deadline_passed(now, &view);
             self.drain_exchanges();
         }

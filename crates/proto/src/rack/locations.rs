@@ -35,11 +35,10 @@ impl Locations {
         self.found.insert(page, KnownLocation { home, usage, forwards, gone: None });
     }
 
-    /// Records the home that the metadata server has named. Returns true if the page was unknown.
-    pub fn note_home(&mut self, page: PageId, home: RackId) -> bool {
-        let before = self.of(page);
-        self.note_found(page, home, before.map_or(0, |found| found.usage), false);
-        before.is_none()
+    /// Records the home that the metadata server has named.
+    pub fn note_home(&mut self, page: PageId, home: RackId) {
+        let usage = self.of(page).map_or(0, |found| found.usage);
+        self.note_found(page, home, usage, false);
     }
 
     /// Records that a page has gone from this rack to another.

@@ -49,7 +49,7 @@ impl<B: Bugs> RackMachine<B> {
         let copies = &self.copies;
         self.replicas.asked.retain(|page, _| copies.is_wanted(*page));
         self.replicas.asked.insert(page, now);
-        self.actions.push_back(RackAction::RequestLease { page, home, replica: true });
+        self.ask_for_lease(now, page, home, Access::Read);
     }
 
     /// A lease was granted or a copy has ended: a replica may now be copied or published.

@@ -5,12 +5,13 @@
 //! middle of another machine's actions. The machines of swaps and of sharing read memory. Their
 //! events wait in the queue until the shell has executed all earlier actions.
 
-use rackpool_model::{Access, FrameId, PageWord};
+use rackpool_model::{Access, FrameId, PageId, PageWord, RackId};
 use rackpool_wire::swap::{Between, PrepareRefusal, SwapMessage};
 
 use super::memory::View;
-use super::{Queued, RackAction, RackEvent, RackMachine, RackMemory, RackRecord};
+use super::{LeaseAnswer, Queued, RackAction, RackEvent, RackMachine, RackMemory, RackRecord};
 use crate::Time;
+use crate::exchange::ExchangeEvent;
 use crate::lease::{HolderAction, HolderEvent, HomeAction, HomeEvent, LeaseKind};
 use crate::planted_bugs::Bugs;
 use crate::share::{CopiesEvent, ShareAction, ShareEvent};
@@ -21,6 +22,7 @@ impl<B: Bugs> RackMachine<B> {
         match event {
             Queued::Swap(event) => self.tell_swap(now, memory, event),
             Queued::Shares(event) => self.tell_shares(now, memory, event),
+            Queued::Arrived(page) => self.seek(now, memory, page),
             Queued::Rack(event) => self.happened(now, memory, event),
             Queued::ContinueAllocation => self.continue_allocation(memory),
         }
@@ -57,13 +59,21 @@ impl<B: Bugs> RackMachine<B> {
                 let event = PeerEvent::DirtyLinesReceived { from, swap, theirs, known };
                 self.tell_swap(now, memory, event);
             }
-            RackEvent::LeaseGranted { page, question, lease } => {
-                self.tell_holder(now, HolderEvent::Granted { page, question, lease });
-                if lease.kind == LeaseKind::WriteOnceQuiesced && !self.swap.has_to_leave(page) {
-                    self.tell_holder(now, HolderEvent::Quiesced(page));
-                }
-                self.keep_replica(now, memory, page);
+            RackEvent::AccessWanted { caller, page, access } => {
+                self.access_wanted(now, memory, caller, page, access);
             }
+            RackEvent::PageLocated { page, question, located } => {
+                let located = self.checked_location(page, located);
+                self.tell_exchanges(now, memory, ExchangeEvent::Located(page, located));
+                self.page_located(now, memory, page, question, located);
+            }
+            RackEvent::LeaseAnswered { page, question, home, answer } => {
+                self.lease_answered(now, memory, page, (question, home), &answer);
+            }
+            RackEvent::LeaseUnanswered { page, question } => {
+                self.lease_unanswered(now, memory, page, question);
+            }
+            RackEvent::WrittenByHome { page, home } => self.written_by_home(now, page, home),
             RackEvent::LeaseRevoked(revocation) => {
                 // The replica is hidden before the lease is returned.
                 self.tell_copies(now, CopiesEvent::Revoked(revocation.page));
@@ -99,11 +109,45 @@ impl<B: Bugs> RackMachine<B> {
             }
             RackEvent::FramesNeeded => self.drop_replicas(now),
             RackEvent::Exchange(event) => self.tell_exchanges(now, memory, event),
-            RackEvent::DeadlinePassed => self.deadline_passed(now),
+            RackEvent::DeadlinePassed => self.deadline_passed(now, memory),
         }
     }
 
-    fn deadline_passed(&mut self, now: Time) {
+    /// A home has answered a lease request, whatever its purpose.
+    fn lease_answered(
+        &mut self,
+        now: Time,
+        memory: &impl RackMemory,
+        page: PageId,
+        (question, home): (u64, RackId),
+        answer: &LeaseAnswer,
+    ) {
+        if !matches!(answer, LeaseAnswer::Granted { .. }) {
+            self.holder.unanswered(page, question);
+        }
+        match *answer {
+            LeaseAnswer::Granted { lease, usage, forwards } => {
+                self.locations.note_found(page, home, usage, forwards);
+                self.tell_holder(now, HolderEvent::Granted { page, question, lease });
+                if lease.kind == LeaseKind::WriteOnceQuiesced && !self.swap.has_to_leave(page) {
+                    self.tell_holder(now, HolderEvent::Quiesced(page));
+                }
+                self.keep_replica(now, memory, page);
+            }
+            LeaseAnswer::NotHere => {
+                if self.locations.of(page).is_none_or(|found| found.home == home) {
+                    self.locations.forget(page);
+                    self.holder.drop_held(page);
+                }
+            }
+            LeaseAnswer::NotAllocated => self.holder.drop_held(page),
+            LeaseAnswer::Busy | LeaseAnswer::Lost | LeaseAnswer::Invalid => {}
+        }
+        self.continue_search(now, memory, page, (question, home), answer);
+    }
+
+    fn deadline_passed(&mut self, now: Time, memory: &impl RackMemory) {
+        self.drive_searches(now, memory);
         self.tell_home(now, HomeEvent::DeadlinePassed);
         self.tell_copies(now, CopiesEvent::DeadlinePassed);
         self.queue.push_back(Queued::Shares(ShareEvent::DeadlinePassed));
@@ -166,6 +210,8 @@ impl<B: Bugs> RackMachine<B> {
                 // lease back before it hears that the page can be read here: it need not revoke it.
                 self.tell_copies(now, CopiesEvent::Revoked(page));
                 self.tell_holder(now, HolderEvent::Arrived(page));
+                // After the page word is stored: callers that search for the page find it here.
+                self.queue.push_back(Queued::Arrived(page));
             }
             SwapEvent::Departed(page) => {
                 if let Some(home) = self.swap.goes_to(page) {
@@ -173,7 +219,10 @@ impl<B: Bugs> RackMachine<B> {
                 }
             }
             // Clients of this rack may write the page at its new home from here on.
-            SwapEvent::Quiesced(page) => self.tell_holder(now, HolderEvent::Quiesced(page)),
+            SwapEvent::Quiesced(page) => {
+                self.tell_holder(now, HolderEvent::Quiesced(page));
+                self.answer_permitted(now, page);
+            }
             SwapEvent::PrepareRefused(page, PrepareRefusal::ReadHot) => {
                 self.replica_wanted(now, memory, page);
             }
@@ -225,18 +274,19 @@ impl<B: Bugs> RackMachine<B> {
 
     pub(super) fn tell_holder(&mut self, now: Time, event: HolderEvent) {
         self.holder.handle(now, event);
-        self.drain_holder();
+        self.drain_holder(now);
     }
 
-    pub(super) fn drain_holder(&mut self) {
+    pub(super) fn drain_holder(&mut self, now: Time) {
         while let Some(action) = self.holder.poll() {
-            self.actions.push_back(match action {
-                HolderAction::Return(revocation) => RackAction::ReturnLease(revocation),
-                HolderAction::Renew(page, home) => {
-                    let replica = self.copies.is_wanted(page);
-                    RackAction::RequestLease { page, home, replica }
+            match action {
+                HolderAction::Return(revocation) => {
+                    self.actions.push_back(RackAction::ReturnLease(revocation));
                 }
-            });
+                HolderAction::Renew(page, home) => {
+                    self.ask_for_lease(now, page, home, Access::Read);
+                }
+            }
         }
     }
 }

@@ -1,6 +1,6 @@
 //! Objects of the rack and of its clients' files, as the machine reads them.
 
-use rackpool_model::{ClientId, GlobalAddr, PageId, RackId};
+use rackpool_model::{ClientId, GlobalAddr};
 use rackpool_proto::exchange::{Caller, ClientThread, ObjectMemory};
 use rackpool_ring::client_file::ThreadSlot;
 use rackpool_shm::marks::ObjectHolder;
@@ -60,10 +60,5 @@ impl ObjectMemory for View<'_> {
             });
             slots.flat_map(|(owner, slot)| objects(slot).map(move |addr| (owner, addr)))
         })
-    }
-
-    fn birth_home(&self, page: PageId) -> Option<RackId> {
-        let home = self.members.iter().find(|member| member.pages.contains(page))?;
-        (home.rack != self.own).then_some(home.rack)
     }
 }

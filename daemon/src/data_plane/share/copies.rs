@@ -7,9 +7,8 @@ use rackpool_model::{FrameId, PageId};
 use rackpool_proto::Time;
 use rackpool_proto::lease::{Lease, LeaseKind};
 use rackpool_proto::rack::RackEvent;
-use rackpool_proto::share::{CopyId, FoundCopy};
+use rackpool_proto::share::CopyId;
 use rackpool_wire::history::PageHistoryEvent;
-use rackpool_wire::rack::RackAnswer;
 
 use crate::data_plane::DataPlane;
 use crate::data_plane::command::count;
@@ -32,17 +31,6 @@ pub(super) const fn frames_that_stay(frames: u32) -> usize {
 }
 
 impl DataPlane {
-    /// Returns the answer for a client that reads a page of which a copy is published.
-    pub(in crate::data_plane) fn copied(&self, now: Instant, page: PageId) -> Option<RackAnswer> {
-        if self.machine.copies().is_empty() {
-            return None;
-        }
-        let FoundCopy { frame, copy } = self.machine.copies().find(self.at(now), page)?;
-        let found = self.machine.locations().of(page)?;
-        let (home, usage) = (found.home, found.usage);
-        Some(RackAnswer::Copied { home, usage, frame, copy: copy.0 })
-    }
-
     /// Drops copies, because other uses need their frames.
     pub(in crate::data_plane) fn drop_copies(&mut self) -> anyhow::Result<()> {
         if self.machine.copies().is_empty() {

@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use anyhow::Context;
 use rackpool_model::{Access, ClientId, FrameId, FrameWord, GlobalAddr, PageId, PageSize, RackId};
-use rackpool_proto::rack::{LineRules, PageAccess, RackEvent, RackMachine};
+use rackpool_proto::rack::{Executor, LineRules, PageAccess, RackEvent, RackMachine};
 use rackpool_ring::client_file::ThreadSlot;
 use rackpool_rrpc::{MAX_BODY, RequestId};
 use rackpool_shm::dirty_log;
@@ -62,12 +62,6 @@ pub(in crate::data_plane) fn line_rules(page_size: PageSize) -> LineRules {
 }
 
 impl DataPlane {
-    /// Returns true if this rack executes writes to the page for others now.
-    pub(in crate::data_plane) fn writes_for_others(&self, page: PageId) -> bool {
-        let access = self.machine.access(&self.slab, page, Access::Write);
-        matches!(access, PageAccess::Forwarded(_))
-    }
-
     /// Returns true if the page was to come here and was lost on the way.
     pub(in crate::data_plane) fn swap_has_lost(&self, page: PageId) -> bool {
         self.machine.swap().is_lost(page)
@@ -124,31 +118,32 @@ impl DataPlane {
         // The thread's dirty log may have been full: emptying it lets the thread write by itself
         // again.
         self.take_noted(caller.client, caller.thread);
-        if len <= LONGEST_FORWARDED {
-            if self.slab.lookup(page).is_none() {
-                let now = self.cached_now();
-                // The write has waited until this rack had quiesced the page.
-                if self.lease(now, page, Access::Write).is_some() {
-                    return self.post_transfer(caller, within, Access::Write, batch, None);
-                }
-                let home = self.machine.writing_home(self.at(now), page);
-                if let Some(home) = home.filter(|home| !self.is_dead(*home)) {
-                    return self.have_written(home, caller, within, batch);
-                }
-            } else if let PageAccess::Forwarded(found) =
-                self.machine.access(&self.slab, page, Access::Write)
-                && let Some(bytes) = self.bytes_of(caller, within)
+        let now = self.cached_now();
+        let answer = match self.machine.executor(self.at(now), &self.slab, page, false) {
+            _ if len > LONGEST_FORWARDED => RackAnswer::Moved,
+            // The write has waited until this rack had quiesced the page.
+            Executor::Home(_) | Executor::Unknown
+                if self.lease(now, page, Access::Write).is_some() =>
             {
-                self.write_moving(found, offset, &bytes)?;
-                self.clients.finish(caller, RackAnswer::Done(0));
-                return Ok(());
-            } else if self.is_moving(page) {
+                return self.post_transfer(caller, within, Access::Write, batch, None);
+            }
+            Executor::Home(home) => return self.have_written(home, caller, within, batch),
+            Executor::ThisRack(found) => match self.bytes_of(caller, within) {
+                Some(bytes) => {
+                    self.write_moving(found, offset, &bytes)?;
+                    self.clients.finish(caller, RackAnswer::Done(0));
+                    return Ok(());
+                }
+                None => RackAnswer::Invalid,
+            },
+            Executor::Later => {
                 self.transfers.forwarding.insert(caller.client_thread());
                 self.wait_for_swap(page, Work::Write(caller, within, batch));
                 return Ok(());
             }
-        }
-        self.refuse_transfer(caller, batch, RackAnswer::Moved);
+            Executor::Unknown => RackAnswer::Moved,
+        };
+        self.refuse_transfer(caller, batch, answer);
         Ok(())
     }
 

@@ -189,16 +189,12 @@ impl DataPlane {
         match *event {
             SwapEvent::Arrived(page) => {
                 tracing::debug!("{page} has come");
-                // Callers that search for the page elsewhere find it here.
-                self.seek(page)?;
             }
             SwapEvent::Thawed(page) => {
                 tracing::debug!("{page} can be written");
                 self.swaps.unleft.forget(page);
             }
             SwapEvent::Departed(page) => tracing::debug!("{page} has gone"),
-            // The page's writers may go on at its new home.
-            SwapEvent::Quiesced(page) => self.finish_leased(page),
             SwapEvent::Damaged(slot, error) => {
                 tracing::error!(
                     "the record of swap {slot} is damaged, its frames are lost: {error}"
@@ -213,7 +209,8 @@ impl DataPlane {
                 tracing::debug!("swap {:x} is given up", swap.0);
                 self.swaps.copies.give_up(swap);
             }
-            SwapEvent::NoColdPage(_)
+            SwapEvent::Quiesced(_)
+            | SwapEvent::NoColdPage(_)
             | SwapEvent::RequestRefused(..)
             | SwapEvent::PrepareRefused(..) => {}
         }

@@ -4,13 +4,11 @@
 use std::time::Instant;
 
 use rackpool_model::{PageId, RackId};
-use rackpool_proto::lease::LeaseKind;
 use rackpool_proto::rack::RackEvent;
 use rackpool_wire::peer::PeerRequest;
 use rackpool_wire::swap::SwapId;
 
 use crate::data_plane::DataPlane;
-use crate::data_plane::lookup::LeaseAnswer;
 use crate::data_plane::peers::Purpose;
 
 impl DataPlane {
@@ -23,7 +21,7 @@ impl DataPlane {
         to: RackId,
     ) -> anyhow::Result<()> {
         let Some(endpoint) = self.peers.connected_endpoint(to) else {
-            self.not_prefetched(swap);
+            self.machine.handle(RackEvent::LeasePrefetched(swap));
             return Ok(());
         };
         let question = self.machine.ask(self.at(now), page);
@@ -32,19 +30,14 @@ impl DataPlane {
         self.ask_over(endpoint, request, purpose, now + self.lease)
     }
 
-    /// The new home has answered the request, possibly that the page has not come.
-    pub(in crate::data_plane) fn lease_prefetched(
+    /// There is no answer: readers look the page up as usual.
+    pub(in crate::data_plane) fn not_prefetched(
         &mut self,
         swap: SwapId,
-        answer: LeaseAnswer<'_>,
-    ) -> anyhow::Result<()> {
-        self.renewed(answer, LeaseKind::WriteOnceQuiesced)?;
-        self.not_prefetched(swap);
-        Ok(())
-    }
-
-    /// There is no answer: readers look the page up as usual.
-    pub(in crate::data_plane) fn not_prefetched(&mut self, swap: SwapId) {
+        page: PageId,
+        question: u64,
+    ) {
+        self.machine.handle(RackEvent::LeaseUnanswered { page, question });
         self.machine.handle(RackEvent::LeasePrefetched(swap));
     }
 }

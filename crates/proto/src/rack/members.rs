@@ -1,0 +1,80 @@
+//! The racks of the pool: where pages were born, and which racks are alive.
+
+use alloc::vec::Vec;
+
+use rackpool_model::{MemoryId, PageId, PageRange, RackId};
+
+use super::{PageWords, RackAction, RackMachine};
+use crate::planted_bugs::Bugs;
+
+/// A rack of the pool, as the metadata server names it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RackMember {
+    /// The rack.
+    pub rack: RackId,
+    /// The identity of its memory.
+    pub memory: MemoryId,
+    /// Whether its lease with the metadata server is valid.
+    pub alive: bool,
+    /// The pages that were born in it.
+    pub pages: PageRange,
+}
+
+/// The members that the metadata server named last.
+#[derive(Debug, Default)]
+pub(super) struct Members {
+    all: Vec<RackMember>,
+}
+
+impl Members {
+    /// Returns the rack in which the page was born.
+    pub(super) fn birth_home(&self, page: PageId) -> Option<RackId> {
+        self.all.iter().find(|member| member.pages.contains(page)).map(|member| member.rack)
+    }
+
+    fn of(&self, rack: RackId) -> Option<&RackMember> {
+        self.all.iter().find(|member| member.rack == rack)
+    }
+}
+
+impl<B: Bugs> RackMachine<B> {
+    /// The metadata server has named the members of the pool. The shell must poll.
+    pub fn members_changed(&mut self, members: Vec<RackMember>) {
+        let before = core::mem::replace(&mut self.members.all, members);
+        for RackMember { rack, memory, .. } in before {
+            // The rack has new memory: everything leased from it is gone.
+            if self.members.of(rack).is_none_or(|member| member.memory != memory) {
+                self.locations.forget_home(rack);
+                self.holder.forget_home(rack);
+                self.actions.push_back(RackAction::DisconnectRack(rack));
+            }
+        }
+    }
+
+    /// Returns true if the metadata server has named the rack. If not, the rack joined after the
+    /// last heartbeat, or this daemon has had none yet.
+    #[must_use]
+    pub fn is_known(&self, rack: RackId) -> bool {
+        self.members.of(rack).is_some()
+    }
+
+    /// Returns true if the rack's lease with the metadata server is known to have expired.
+    #[must_use]
+    pub fn is_dead(&self, rack: RackId) -> bool {
+        self.members.of(rack).is_some_and(|member| !member.alive)
+    }
+
+    /// Returns the home of a page as far as this rack knows: where the page was last found, or
+    /// where it was born. `None` for a page in this rack, and for a page that was born here and has
+    /// left.
+    #[must_use]
+    pub fn home_of(&self, words: &impl PageWords, page: PageId) -> Option<RackId> {
+        if words.find(page).is_some() {
+            return None;
+        }
+        if let Some(found) = self.locations.of(page) {
+            return Some(found.home);
+        }
+        self.members.birth_home(page).filter(|home| *home != self.exchanges.own().rack)
+    }
+}
