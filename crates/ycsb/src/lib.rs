@@ -18,15 +18,15 @@
 //! [`TraceRecorder`] notes which pages the accesses of [`PoolStores`] use.
 //!
 //! ```
-//! use rackpool_ycsb::{MemoryStores, Options, Progress, Style, WorkloadName, render, run};
+//! use rackpool_ycsb::{MemoryStores, Progress, Style, WorkloadName, YcsbOptions, render, run};
 //!
-//! let options = Options {
+//! let options = YcsbOptions {
 //!     workloads: vec![WorkloadName::A],
 //!     records: 100,
 //!     operations: 1000,
 //!     threads: 2,
 //!     verify: true,
-//!     ..Options::default()
+//!     ..YcsbOptions::default()
 //! };
 //! let session = run(&options.plan()?, &MemoryStores::default(), Progress::new(true))?;
 //! assert!(session.problems().is_empty());
