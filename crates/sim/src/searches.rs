@@ -75,6 +75,22 @@ impl<B: Bugs> World<B> {
         let is_there = self.racks.get(home).is_some_and(|rack| rack.memory.all().any(is_it));
         let is_early = self.now - searching.since < LEASE_NS * 9 / 10;
         if is_early && lives != home && !is_there {
+            if std::env::var("TRACE").is_ok() {
+                for (r, rack) in self.racks.iter().enumerate() {
+                    for f in rack.memory.all() {
+                        if f.word.page() == page {
+                            eprintln!(
+                                "rack {r}: {f:?} {:?} damaged {} epoch {:?} dir {:?}",
+                                f.word.state(),
+                                self.is_damaged(r),
+                                f.word.epoch(),
+                                self.server.disk.home(page)
+                            );
+                        }
+                    }
+                }
+                eprintln!("{searching:?} {lived:?} now {}", self.now);
+            }
             self.breaks(|| format!("rack {home} is said to be dead with {page} of rack {lives}"));
         }
     }
