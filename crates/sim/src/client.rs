@@ -197,8 +197,9 @@ impl<B: Bugs> World<B> {
             Stage::Asked { operation } => {
                 if self.clients[client].probes {
                     self.history.void(operation);
+                } else {
+                    self.repeat_errand(client, operation);
                 }
-                self.repeat_errand(client, operation);
                 self.go_idle(client);
             }
         }

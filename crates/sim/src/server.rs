@@ -184,6 +184,8 @@ impl<B: Bugs> World<B> {
         }
         let batch = BatchId(batch);
         if fails {
+            // What is due already is no consequence of the failure.
+            self.feed_server(ServerEvent::DeadlinePassed);
             // Whether the transaction is in the file is known after the restart.
             self.server.failed = true;
             let reason = "the disk is broken".into();

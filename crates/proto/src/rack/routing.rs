@@ -59,21 +59,11 @@ impl<B: Bugs> RackMachine<B> {
                 let event = PeerEvent::DirtyLinesReceived { from, swap, theirs, known };
                 self.tell_swap(now, memory, event);
             }
-            RackEvent::AccessWanted { caller, page, access } => {
-                self.access_wanted(now, memory, caller, page, access);
-            }
-            RackEvent::PageLocated { page, question, located } => {
-                let located = self.checked_location(page, located);
-                self.tell_exchanges(now, memory, ExchangeEvent::Located(page, located));
-                self.page_located(now, memory, page, question, located);
-            }
-            RackEvent::LeaseAnswered { page, question, home, answer } => {
-                self.lease_answered(now, memory, page, (question, home), &answer);
-            }
-            RackEvent::LeaseUnanswered { page, question } => {
-                self.lease_unanswered(now, memory, page, question);
-            }
-            RackEvent::WrittenByHome { page, home } => self.written_by_home(now, page, home),
+            RackEvent::AccessWanted { .. }
+            | RackEvent::PageLocated { .. }
+            | RackEvent::LeaseAnswered { .. }
+            | RackEvent::LeaseUnanswered { .. }
+            | RackEvent::WrittenByHome { .. } => self.tell_searches(now, memory, event),
             RackEvent::LeaseRevoked(revocation) => {
                 // The replica is hidden before the lease is returned.
                 self.tell_copies(now, CopiesEvent::Revoked(revocation.page));
@@ -110,6 +100,28 @@ impl<B: Bugs> RackMachine<B> {
             RackEvent::FramesNeeded => self.drop_replicas(now),
             RackEvent::Exchange(event) => self.tell_exchanges(now, memory, event),
             RackEvent::DeadlinePassed => self.deadline_passed(now, memory),
+        }
+    }
+
+    /// Handles an event of the search for pages of other racks.
+    fn tell_searches(&mut self, now: Time, memory: &impl RackMemory, event: RackEvent) {
+        match event {
+            RackEvent::AccessWanted { caller, page, access } => {
+                self.access_wanted(now, memory, caller, page, access);
+            }
+            RackEvent::PageLocated { page, question, located } => {
+                let located = self.checked_location(page, located);
+                self.tell_exchanges(now, memory, ExchangeEvent::Located(page, located));
+                self.page_located(now, memory, page, question, located);
+            }
+            RackEvent::LeaseAnswered { page, question, home, answer } => {
+                self.lease_answered(now, memory, page, (question, home), &answer);
+            }
+            RackEvent::LeaseUnanswered { page, question } => {
+                self.lease_unanswered(now, memory, page, question);
+            }
+            RackEvent::WrittenByHome { page, home } => self.written_by_home(now, page, home),
+            _ => {}
         }
     }
 
