@@ -207,6 +207,8 @@ impl<B: Bugs> World<B> {
             self.begin_objects();
         }
         self.run_until(STORM, |_| false)?;
+        // The last event may have been earlier.
+        self.now = STORM;
         self.clear_up();
         self.rest("after the faults have healed")?;
         self.read_everything()?;
