@@ -4,6 +4,7 @@
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
+use std::slice;
 use std::time::Duration;
 
 use rackpool_model::{
@@ -233,7 +234,7 @@ fn a_rack_with_new_memory_does_not_say_that_it_has_quiesced_what_its_last_memory
     let answer = RackAction::TellRack(OTHER, quiesced);
     let mut rack = Rack::new(false);
     assert_eq!(rack.step(at(100), asked.clone()), []);
-    assert_eq!(rack.step(at(10_000), asked.clone()), [answer.clone()]);
+    assert_eq!(rack.step(at(10_000), asked.clone()), slice::from_ref(&answer));
     assert_eq!(Rack::new(true).step(at(100), asked), [answer], "its leases are accounted for");
 }
 
@@ -278,7 +279,7 @@ fn the_lease_for_a_replica_is_requested_once_in_a_retry() {
     rack.memory.words.remove(&FRAME);
     rack.machine.locations_mut().note_home(PAGE, OTHER);
     let request = RackAction::RequestLease { page: PAGE, home: OTHER, replica: true };
-    assert_eq!(rack.step(at(10), RackEvent::ReplicaWanted(PAGE)), [request.clone()]);
+    assert_eq!(rack.step(at(10), RackEvent::ReplicaWanted(PAGE)), slice::from_ref(&request));
     let read = RackEvent::OperationEnded { page: PAGE, endpoint: OVER, access: Access::Read };
     assert_eq!(rack.step(at(11), read.clone()), []);
     assert_eq!(rack.step(at(12), read), [request]);
