@@ -163,10 +163,11 @@ impl<B: Bugs> Exchanges<B> {
             ExchangeEvent::Requested(ask, request) => self.requested(now, view, ask, request),
             ExchangeEvent::Located(page, home) => self.located(now, view, page, home),
         }
-        self.report_ended();
+        self.finish_event(now, view);
     }
 
-    fn report_ended(&mut self) {
+    fn finish_event(&mut self, now: Time, view: &impl ObjectView) {
+        self.begin_queued(now, view);
         for client in core::mem::take(&mut self.ended) {
             if !self.returns_of(client) {
                 self.act(ExchangeAction::Returned(client));
@@ -209,7 +210,7 @@ impl<B: Bugs> Exchanges<B> {
         self.look_at_deferred(now, view);
         self.expire_releases(now);
         self.expire_allocations(now);
-        self.report_ended();
+        self.finish_event(now, view);
     }
 
     /// Returns true if objects that the client's cells hold are being returned.

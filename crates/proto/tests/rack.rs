@@ -4,6 +4,7 @@
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
+use std::slice;
 use std::time::Duration;
 
 use rackpool_model::{
@@ -230,7 +231,7 @@ fn a_rack_with_new_memory_does_not_say_that_it_has_quiesced_what_its_last_memory
     let answer = RackAction::TellRack(OTHER, quiesced);
     let mut rack = Rack::new(false);
     assert_eq!(rack.step(at(100), asked.clone()), []);
-    assert_eq!(rack.step(at(10_000), asked.clone()), [answer.clone()]);
+    assert_eq!(rack.step(at(10_000), asked.clone()), slice::from_ref(&answer));
     assert_eq!(Rack::new(true).step(at(100), asked), [answer], "its leases are accounted for");
 }
 

@@ -224,13 +224,17 @@ impl DataPlane {
         let mut elsewhere: Vec<GlobalAddr> = Vec::new();
         for cell in &slot.outbox {
             let addr = GlobalAddr::from_raw(cell.load(Ordering::Relaxed));
-            let found = addr.page(page_size).and_then(|page| self.slab.lookup(page));
             if addr.is_null() {
-            } else if found.is_some_and(|found| found.word.state() == Some(PageState::Live)) {
+                continue;
+            }
+            let found = addr.page(page_size).and_then(|page| self.slab.lookup(page));
+            if found.is_some_and(|found| found.word.state() == Some(PageState::Live)) {
                 let holder = ObjectHolder::of(caller.client);
                 refused += u64::from(self.slab.free(addr, holder)?.is_err());
                 cell.store(0, Ordering::Release);
-            } else if !elsewhere.contains(&addr) {
+            } else if elsewhere.contains(&addr) {
+                refused += 1;
+            } else {
                 elsewhere.push(addr);
             }
         }

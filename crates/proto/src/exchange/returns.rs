@@ -5,7 +5,7 @@
 //! does not have their page any more, until they are free or in another record. After a crash the
 //! search begins anew from there.
 
-use alloc::collections::BTreeMap;
+use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 use core::time::Duration;
 
@@ -223,7 +223,7 @@ impl<B: Bugs> Exchanges<B> {
             }
             Place::Gone => self.returned(now, view, &one, one.addrs.len() as u64),
             Place::Elsewhere => match view.home_of(one.page) {
-                Some(home) => self.queue(now, view, one, home),
+                Some(home) => self.queue(one, home),
                 None => {
                     self.act(ExchangeAction::Locate(one.page));
                     one.step = Step::Home(now.after(self.rules.again));
@@ -233,10 +233,22 @@ impl<B: Bugs> Exchanges<B> {
         }
     }
 
-    fn queue(&mut self, now: Time, view: &impl ObjectView, mut one: Return, home: RackId) {
+    fn queue(&mut self, mut one: Return, home: RackId) {
         one.step = Step::Queued(home);
         self.returns.push(one);
-        self.begin_next(now, view, home);
+    }
+
+    /// Begins exchanges for the returns that are queued, unless others may join them at once.
+    pub(super) fn begin_queued(&mut self, now: Time, view: &impl ObjectView) {
+        if self.returns.iter().any(|one| one.due().is_some_and(|at| now >= at)) {
+            return;
+        }
+        let home = |one: &Return| match one.step {
+            Step::Queued(home) => Some(home),
+            Step::Page(_) | Step::Home(_) => None,
+        };
+        let homes: BTreeSet<RackId> = self.returns.iter().filter_map(home).collect();
+        homes.into_iter().for_each(|home| self.begin_next(now, view, home));
     }
 
     /// The objects are freed, or don't exist: they are removed from where they are recorded.
@@ -289,7 +301,7 @@ impl<B: Bugs> Exchanges<B> {
         let asking: Vec<Return> = self.returns.extract_if(.., asks).collect();
         for mut one in asking {
             match home {
-                Located::Home(home) if home != self.own.rack => self.queue(now, view, one, home),
+                Located::Home(home) if home != self.own.rack => self.queue(one, home),
                 Located::Home(_) => {
                     let is_here = view.place(page) != Place::Elsewhere;
                     // If it is not here, it is coming, or the answer is old.

@@ -93,8 +93,7 @@ impl<B: Bugs> RackMachine<B> {
             RackEvent::ReplicaWanted(page) => self.replica_wanted(now, memory, page),
             RackEvent::ReplicaCopied { page, endpoint, whole } => {
                 self.tell_copies(now, CopiesEvent::Copied { page, whole });
-                let ended = HolderEvent::OperationEnded(page, endpoint, Access::Read);
-                self.tell_holder(now, ended);
+                self.tell_holder(now, HolderEvent::OperationEnded(page, endpoint, Access::Read));
                 self.keep_replica(now, memory, page);
             }
             RackEvent::FramesNeeded => self.drop_replicas(now),
