@@ -273,6 +273,20 @@ fn a_denial_does_not_concern_callers_that_came_after_the_question() {
     located(&denied, UNKNOWN);
 }
 
+/// Regression: callers were told that a dead rack has the page, in answer to a question that was
+/// sent before they began to wait. The page had moved since.
+#[test]
+fn a_dead_home_that_was_named_before_a_caller_came_is_no_answer_to_it() {
+    let mut rack = Rack::new();
+    rack.members(false);
+    let question = located(&rack.wants(at(1), 1, PAGE, Access::Read), PAGE);
+    assert_eq!(rack.wants(at(1), 2, PAGE, Access::Read), []);
+    let named = rack.locates(PAGE, question, Located::Home(BIRTH));
+    assert_eq!(named[..1], [answer(1, RackAnswer::RackUnavailable(BIRTH))]);
+    let question = located(&named, PAGE);
+    asked(&rack.locates(PAGE, question, Located::Home(OTHER)), OTHER, Access::Read);
+}
+
 /// Regression: the answer to a question of the metadata server counted for the next search of the
 /// page, whose callers may know of a rack that has joined since.
 #[test]

@@ -11,7 +11,7 @@ use planted_bug::table::PLANTED;
 use rackpool_sim::{run, run_with};
 
 /// The number of seeds tried for each bug.
-const SEEDS: u64 = 4_000;
+const SEEDS: u64 = 100_000;
 
 fn main() -> ExitCode {
     let is_found = |bug, seed| run_with(seed, Planted(bug)).is_err() && run(seed).is_ok();

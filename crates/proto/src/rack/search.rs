@@ -180,8 +180,12 @@ impl<B: Bugs> RackMachine<B> {
             // The page has come here: the next translation finds it.
             None if words.find(page).is_some() => self.answer_all(page, RackAnswer::Moved),
             // The page may have moved before its home died.
-            Some(home) if self.is_dead(home) && !self.bugs.has(Bug::TrustGuessOfTheDead) => {
-                self.ask_server(page, RackAnswer::RackUnavailable(home));
+            Some(home) if self.is_dead(home) => {
+                let dead = RackAnswer::RackUnavailable(home);
+                if self.bugs.has(Bug::TrustGuessOfTheDead) {
+                    return self.answer_all(page, dead);
+                }
+                self.ask_server(page, dead);
             }
             Some(home) => self.ask_home(now, page, home),
             None => self.ask_server(page, RackAnswer::MetadataUnreachable),
@@ -196,9 +200,6 @@ impl<B: Bugs> RackMachine<B> {
     }
 
     fn ask_home(&mut self, now: Time, page: PageId, home: RackId) {
-        if self.is_dead(home) {
-            return self.answer_all(page, RackAnswer::RackUnavailable(home));
-        }
         let Some(search) = self.searches.all.get(&page) else { return };
         let access = if search.reads() { Access::Read } else { Access::Write };
         if !self.is_known(home) {
@@ -315,12 +316,18 @@ impl<B: Bugs> RackMachine<B> {
         {
             self.locations.note_home(page, home);
         }
-        let is_asked = |search: &&mut Search| search.step == Step::Server(question);
-        let Some(search) = self.searches.all.get_mut(&page).filter(is_asked) else { return };
+        let is_asked = |search: &&Search| search.step == Step::Server(question);
+        let Some(search) = self.searches.all.get(&page).filter(is_asked) else { return };
         let trouble = search.trouble;
         match located {
+            Located::Home(home) if home != own && self.is_dead(home) => {
+                self.deny(page, question, RackAnswer::RackUnavailable(home));
+                self.seek(now, words, page);
+            }
             Located::Home(home) if home != own => {
-                search.named = Some(home);
+                if let Some(search) = self.searches.all.get_mut(&page) {
+                    search.named = Some(home);
+                }
                 self.ask_home(now, page, home);
             }
             Located::Home(_) if words.find(page).is_some() => {
@@ -407,7 +414,7 @@ impl<B: Bugs> RackMachine<B> {
         self.answer_some(page, |waiting| if waiting.access == Access::Read { read } else { write })
     }
 
-    /// Answers the callers that the denial concerns: the page does not exist.
+    /// Answers the callers that the denial concerns: the page does not exist, or its home is dead.
     fn deny(&mut self, page: PageId, question: u64, answer: RackAnswer) {
         let is_for_all = self.bugs.has(Bug::DenyLaterCallers);
         self.answer_some(page, |waiting| {
