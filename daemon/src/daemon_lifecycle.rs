@@ -317,7 +317,7 @@ fn start(
     let (taken, priority) = mpsc::channel();
     let thread = std::thread::Builder::new().name("data-plane".into()).spawn(move || {
         let _ = taken.send(Priority::take(nice));
-        let result = placement.bind_thread().and_then(|()| plane.run());
+        let result = placement.bind_thread().and_then(|()| Ok(plane.run()?));
         // The receiver is gone if the daemon is stopping anyway.
         let _ = ended.blocking_send(());
         result

@@ -9,6 +9,7 @@ use rackpool_ring::request::Request;
 use super::DataPlane;
 use super::command::count;
 use super::poll_loop::ROUND;
+use crate::data_plane::error::Result;
 
 /// Looks at the rings, of all clients together, between two polls of the fabric. A look takes a
 /// tenth of a microsecond.
@@ -140,7 +141,7 @@ pub(super) struct PollRound {
 
 impl DataPlane {
     /// Polls the rings up to `looks` times, or until there is a request.
-    pub(super) fn poll_clients(&mut self, looks: u32) -> anyhow::Result<PollRound> {
+    pub(super) fn poll_clients(&mut self, looks: u32) -> Result<PollRound> {
         let mut requests = std::mem::take(&mut self.transfers.round);
         let mut made = 0;
         while made < looks && requests.is_empty() {

@@ -12,6 +12,7 @@ use super::clients::Caller;
 use super::home_requests::refusal;
 use super::peers::Purpose;
 use super::swap::Work;
+use crate::data_plane::error::Result;
 
 /// An operation that the home of a page executes for a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,11 +32,7 @@ pub(super) enum Atomic {
 
 impl DataPlane {
     /// Sends an atomic operation to the home of its page. No lease is needed.
-    pub(super) fn forward_atomic(
-        &mut self,
-        caller: Caller,
-        message: RackRequest,
-    ) -> anyhow::Result<()> {
+    pub(super) fn forward_atomic(&mut self, caller: Caller, message: RackRequest) -> Result<()> {
         let (addr, atomic, request) = match message {
             RackRequest::CompareAndSwap { addr, expected, new } => {
                 let atomic = Atomic::CompareAndSwap { expected, new };

@@ -20,6 +20,7 @@ use rackpool_wire::rack::RackAnswer;
 use super::clients::{Caller, strike};
 use super::peers::Purpose;
 use super::{ControlNotification, DataPlane};
+use crate::data_plane::error::Result;
 
 /// An allocation for a client, in other racks.
 #[derive(Debug)]
@@ -56,11 +57,11 @@ impl DataPlane {
 
     /// Continues the exchanges of an earlier daemon. Must be called before anything is served,
     /// after all client files were adopted.
-    pub(crate) fn resume_exchanges(&mut self) -> anyhow::Result<()> {
+    pub(crate) fn resume_exchanges(&mut self) -> Result<()> {
         let metadata = &self.rack.metadata;
         let racks = (0..MAX_RACKS).map(RackId);
         let records = racks.map(|rack| Ok((rack, records::load(metadata.peer(rack)?))));
-        let records = records.collect::<anyhow::Result<Vec<_>>>()?;
+        let records = records.collect::<Result<Vec<_>>>()?;
         self.tell_exchange(ExchangeEvent::Restarted(records));
         self.run_machine()
     }
@@ -78,7 +79,7 @@ impl DataPlane {
         self.exchanges.asks.retain(|_, ask| !are_meant(*ask));
     }
 
-    pub(super) fn execute_exchange(&mut self, action: ExchangeAction) -> anyhow::Result<()> {
+    pub(super) fn execute_exchange(&mut self, action: ExchangeAction) -> Result<()> {
         match action {
             ExchangeAction::StoreAsked(rack, record) => {
                 records::store_asked(&self.rack.metadata.peer(rack)?.asked, &record);

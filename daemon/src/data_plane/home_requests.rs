@@ -12,6 +12,7 @@ use super::DataPlane;
 use super::atomics::Atomic;
 use super::requests::LEAVING_TIMEOUT;
 use super::swap::Work;
+use crate::data_plane::error::Result;
 
 /// Another rack's allocation that waits for a page to become free.
 #[derive(Debug)]
@@ -22,11 +23,7 @@ pub(super) struct StarvedPeer {
 }
 
 impl DataPlane {
-    pub(super) fn serve_peer(
-        &mut self,
-        ask: RequestId,
-        request: PeerRequest,
-    ) -> anyhow::Result<()> {
+    pub(super) fn serve_peer(&mut self, ask: RequestId, request: PeerRequest) -> Result<()> {
         self.serve_peer_until(ask, request, None)
     }
 
@@ -37,7 +34,7 @@ impl DataPlane {
         ask: RequestId,
         request: PeerRequest,
         until: Option<Instant>,
-    ) -> anyhow::Result<()> {
+    ) -> Result<()> {
         if let PeerRequest::Allocate { rack, .. } | PeerRequest::Free { rack, .. } = &request
             && !self.peers.belongs_to(ask.endpoint, *rack)
         {
@@ -116,7 +113,7 @@ impl DataPlane {
     }
 
     /// Allocates for another rack: at once, or when leaving or shared pages have made room.
-    fn allocate_for(&mut self, starved: StarvedPeer) -> anyhow::Result<()> {
+    fn allocate_for(&mut self, starved: StarvedPeer) -> Result<()> {
         let PeerRequest::Allocate { rack, memory, sequence, bytes, .. } = starved.request else {
             return Ok(());
         };
@@ -133,7 +130,7 @@ impl DataPlane {
     }
 
     /// Returns true if there is no room for an object, and waiting may make some.
-    fn may_make_room(&mut self, bytes: u64) -> anyhow::Result<bool> {
+    fn may_make_room(&mut self, bytes: u64) -> Result<bool> {
         if self.slab.peek(bytes)?.is_none() {
             self.drop_copies()?;
         }
@@ -147,7 +144,7 @@ impl DataPlane {
     }
 
     /// Retries the allocations of other racks that wait for a leaving page.
-    pub(super) fn feed_starved_peers(&mut self) -> anyhow::Result<()> {
+    pub(super) fn feed_starved_peers(&mut self) -> Result<()> {
         for starved in std::mem::take(&mut self.starved_peers) {
             self.allocate_for(starved)?;
         }

@@ -14,6 +14,7 @@ use rackpool_wire::peer::{PeerReply, PeerRequest};
 use super::DataPlane;
 use super::peers::Purpose;
 use super::swap::MESSAGE;
+use crate::data_plane::error::Result;
 
 /// Revocations and returns under way.
 #[derive(Debug, Default)]
@@ -84,7 +85,7 @@ impl DataPlane {
 
     /// Sends a revocation, unless one is under way: a request that was sent arrives unless its
     /// endpoint ends.
-    pub(super) fn revoke(&mut self, now: Instant, revocation: Revocation) -> anyhow::Result<()> {
+    pub(super) fn revoke(&mut self, now: Instant, revocation: Revocation) -> Result<()> {
         if !self.leases.called_back.insert(revocation) {
             return Ok(());
         }
@@ -137,11 +138,7 @@ impl DataPlane {
     }
 
     /// Returns a lease to its home: in answer to the revocation, or unasked.
-    pub(super) fn return_lease(
-        &mut self,
-        now: Instant,
-        revocation: Revocation,
-    ) -> anyhow::Result<()> {
+    pub(super) fn return_lease(&mut self, now: Instant, revocation: Revocation) -> Result<()> {
         match self.leases.waiting_homes.remove(&revocation) {
             Some(asks) => {
                 for ask in asks {

@@ -14,6 +14,7 @@ use super::clients::Caller;
 use super::leases::token;
 use super::peers::Purpose;
 use super::{ControlNotification, DataPlane, Located};
+use crate::data_plane::error::Result;
 
 impl DataPlane {
     /// Returns the home of a page as far as this rack knows. `None` for a page in this rack, and
@@ -51,12 +52,7 @@ impl DataPlane {
 
     /// The metadata server has answered where a page is. `question` is the number of the machine's
     /// question, or 0.
-    pub(super) fn located(
-        &mut self,
-        page: PageId,
-        question: u64,
-        located: Located,
-    ) -> anyhow::Result<()> {
+    pub(super) fn located(&mut self, page: PageId, question: u64, located: Located) -> Result<()> {
         let home = self.machine.checked_location(page, located);
         if let (Located::Home(rack), Located::NoSuchPage) = (located, home) {
             tracing::error!("{page} is said to be in {rack}, which can't be: it is not found");
@@ -77,7 +73,7 @@ impl DataPlane {
         question: u64,
         access: Access,
         keep: bool,
-    ) -> anyhow::Result<()> {
+    ) -> Result<()> {
         let request = PeerRequest::Lookup { page, question, access, keep };
         let deadline = self.now() + self.lease;
         self.ask(home, request, Purpose::Lease { page, question }, deadline)

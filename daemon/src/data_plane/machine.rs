@@ -20,6 +20,7 @@ use rackpool_wire::history::PageHistoryEvent;
 use super::clients::Clients;
 use super::command::{count, set};
 use super::{ControlNotification, DataPlane};
+use crate::data_plane::error::Result;
 use crate::slab::Slab;
 
 /// The delay of the barrier for the readers of a vacated frame. Only the next page that arrives
@@ -151,7 +152,7 @@ impl DataPlane {
     }
 
     /// Passes what is due to the machine.
-    pub(super) fn drive_machine(&mut self, now: Instant) -> anyhow::Result<()> {
+    pub(super) fn drive_machine(&mut self, now: Instant) -> Result<()> {
         for frame in self.slab.take_newly_leaving() {
             let page = self.slab.page_of(frame)?;
             self.machine.handle(RackEvent::PageFreed { frame, page });
@@ -163,11 +164,11 @@ impl DataPlane {
     }
 
     /// Handles the machine's waiting events, if there are any, and executes all resulting actions.
-    pub(super) fn run_machine(&mut self) -> anyhow::Result<()> {
+    pub(super) fn run_machine(&mut self) -> Result<()> {
         if self.machine.has_events() { self.execute_all() } else { Ok(()) }
     }
 
-    fn execute_all(&mut self) -> anyhow::Result<()> {
+    fn execute_all(&mut self) -> Result<()> {
         if self.execute_actions()? && !self.swaps.waiters.is_empty() {
             self.wake_waiters()?;
             self.execute_actions()?;
@@ -176,7 +177,7 @@ impl DataPlane {
     }
 
     /// Returns true if there were events or actions.
-    fn execute_actions(&mut self) -> anyhow::Result<bool> {
+    fn execute_actions(&mut self) -> Result<bool> {
         let mut any = self.machine.has_events();
         let now = self.cached_now();
         let at = self.at(now);
@@ -201,7 +202,7 @@ impl DataPlane {
         Ok(any)
     }
 
-    fn execute(&mut self, now: Instant, action: RackAction) -> anyhow::Result<()> {
+    fn execute(&mut self, now: Instant, action: RackAction) -> Result<()> {
         self.remember(now, &action);
         match action {
             RackAction::TellServer(message) => self.tell_server(message),

@@ -5,6 +5,7 @@ mod active_set;
 mod atomics;
 mod clients;
 mod command;
+mod error;
 mod exchange;
 mod heat;
 mod home_requests;

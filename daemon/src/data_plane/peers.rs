@@ -17,6 +17,7 @@ use rackpool_wire::{decode, encode};
 
 use super::DataPlane;
 use super::atomics::HomeOperation;
+use crate::data_plane::error::Result;
 
 /// Interval between two attempts to connect to the same rack.
 const RECONNECT: Duration = Duration::from_millis(20);
@@ -145,7 +146,7 @@ impl DataPlane {
         request: PeerRequest,
         purpose: Purpose,
         deadline: Instant,
-    ) -> anyhow::Result<()> {
+    ) -> Result<()> {
         let call = Call { rack, request, purpose, deadline };
         match self.peers.connected_endpoint(rack) {
             Some(endpoint) => self.send_call(endpoint, call),
@@ -171,7 +172,7 @@ impl DataPlane {
         request: PeerRequest,
         purpose: Purpose,
         deadline: Instant,
-    ) -> anyhow::Result<()> {
+    ) -> Result<()> {
         match self.peers.endpoints.get(&endpoint).copied() {
             Some(rack) => self.send_call(endpoint, Call { rack, request, purpose, deadline }),
             None => Ok(()),
@@ -180,7 +181,7 @@ impl DataPlane {
 
     /// Sends a call. A rack that does not answer within a lease time is cut off: only then it is
     /// certain that it does not execute the request later. Swap messages are given up instead.
-    fn send_call(&mut self, endpoint: EndpointId, mut call: Call) -> anyhow::Result<()> {
+    fn send_call(&mut self, endpoint: EndpointId, mut call: Call) -> Result<()> {
         if call.purpose == Purpose::Exchange {
             // An exchange never expires; each repetition gives the peer a whole lease time.
             call.deadline = self.now() + self.lease;
@@ -217,7 +218,7 @@ impl DataPlane {
         self.peers.racks.entry(call.rack).or_default().waiting.push_back(call);
     }
 
-    fn connect(&mut self, rack: RackId) -> anyhow::Result<()> {
+    fn connect(&mut self, rack: RackId) -> Result<()> {
         let Some(member) = self.members.iter().find(|member| member.rack == rack) else {
             return Ok(());
         };
@@ -237,7 +238,7 @@ impl DataPlane {
         Ok(())
     }
 
-    pub(super) fn connected(&mut self, endpoint: EndpointId, rack: RackId) -> anyhow::Result<()> {
+    pub(super) fn connected(&mut self, endpoint: EndpointId, rack: RackId) -> Result<()> {
         if self.peers.called_on(endpoint) != Some(rack) {
             let detail = format!("{rack} answered where another rack was called");
             self.peers.connect_failed(endpoint, &FabricError::Misbehaved { detail });
@@ -252,7 +253,7 @@ impl DataPlane {
         self.send_waiting(rack)
     }
 
-    fn send_waiting(&mut self, rack: RackId) -> anyhow::Result<()> {
+    fn send_waiting(&mut self, rack: RackId) -> Result<()> {
         let Some(endpoint) = self.peers.connected_endpoint(rack) else { return Ok(()) };
         let Some(peer) = self.peers.racks.get_mut(&rack) else { return Ok(()) };
         for call in std::mem::take(&mut peer.waiting) {
@@ -280,7 +281,7 @@ impl DataPlane {
         &mut self,
         endpoint: EndpointId,
         reason: &DisconnectReason,
-    ) -> anyhow::Result<()> {
+    ) -> Result<()> {
         let rack = self.peers.endpoints.remove(&endpoint);
         self.forget_asks(|ask| ask.endpoint == endpoint);
         self.endpoint_ended(endpoint);
@@ -299,7 +300,7 @@ impl DataPlane {
     }
 
     /// A call has no answer: its endpoint has ended, or the peer runs another release.
-    pub(super) fn call_failed(&mut self, id: CallId, failure: &Failure) -> anyhow::Result<()> {
+    pub(super) fn call_failed(&mut self, id: CallId, failure: &Failure) -> Result<()> {
         let Some(call) = self.peers.calls.remove(&id) else { return Ok(()) };
         let is_late = call.purpose == Purpose::Swap && *failure == Failure::DeadlinePassed;
         if !matches!(failure, Failure::Disconnected(_)) && !is_late {
@@ -327,7 +328,7 @@ impl DataPlane {
     }
 
     /// Serves a request of another rack. Its bytes are not trusted.
-    pub(super) fn peer_asks(&mut self, ask: RequestId, bytes: &[u8]) -> anyhow::Result<()> {
+    pub(super) fn peer_asks(&mut self, ask: RequestId, bytes: &[u8]) -> Result<()> {
         match decode::<PeerRequest>(bytes) {
             Ok(request) => self.serve_peer(ask, request),
             Err(error) => {
@@ -339,7 +340,7 @@ impl DataPlane {
     }
 
     /// Handles an answer of another rack. Its bytes are not trusted.
-    pub(super) fn peer_answered(&mut self, id: CallId, bytes: &[u8]) -> anyhow::Result<()> {
+    pub(super) fn peer_answered(&mut self, id: CallId, bytes: &[u8]) -> Result<()> {
         match decode::<PeerReply>(bytes) {
             Ok(reply) => match self.peers.calls.remove(&id) {
                 Some(call) => self.replied(id.endpoint, call.rack, call.purpose, &reply),
@@ -367,7 +368,7 @@ impl DataPlane {
         rack: RackId,
         purpose: Purpose,
         reply: &PeerReply,
-    ) -> anyhow::Result<()> {
+    ) -> Result<()> {
         let from = (rack, endpoint);
         match purpose {
             Purpose::Lease { page, question } => {
@@ -405,13 +406,13 @@ impl DataPlane {
     }
 
     /// Answers a request of another rack.
-    pub(super) fn reply(&mut self, ask: RequestId, reply: &PeerReply) -> anyhow::Result<()> {
+    pub(super) fn reply(&mut self, ask: RequestId, reply: &PeerReply) -> Result<()> {
         self.rrpc.answer(ask, &encode(reply)?, &[]);
         Ok(())
     }
 
     /// Expires waiting calls, and connects to the racks for which calls wait.
-    pub(super) fn drive_peers(&mut self, now: Instant) -> anyhow::Result<()> {
+    pub(super) fn drive_peers(&mut self, now: Instant) -> Result<()> {
         let overdue = |call: &Call| now > call.deadline && call.purpose != Purpose::Exchange;
         let mut expired = Vec::new();
         for (rack, peer) in &mut self.peers.racks {
@@ -451,7 +452,7 @@ impl DataPlane {
     }
 
     /// Handles a change of the pool's members.
-    pub(super) fn members_changed(&mut self, members: Vec<Member>) -> anyhow::Result<()> {
+    pub(super) fn members_changed(&mut self, members: Vec<Member>) -> Result<()> {
         let (members, strange): (Vec<Member>, Vec<Member>) =
             members.into_iter().partition(|member| member.rack.0 < MAX_RACKS);
         for Member { rack, .. } in strange {

@@ -15,6 +15,7 @@ use super::DataPlane;
 use super::command::Command;
 use super::idle::{Idle, IdleRound};
 use super::transfer_number::TransferUser;
+use crate::data_plane::error::Result;
 
 #[cfg(feature = "testing")]
 pub use single_step::MemoryMetrics;
@@ -27,7 +28,7 @@ const COMMANDS_EVERY: u32 = 16;
 
 impl DataPlane {
     /// Runs until the control plane sends `Stop`.
-    pub(crate) fn run(mut self) -> anyhow::Result<()> {
+    pub(crate) fn run(mut self) -> Result<()> {
         let mut round = 0_u32;
         loop {
             let mut busy = false;
@@ -99,7 +100,7 @@ impl DataPlane {
     }
 
     /// Executes the waiting commands. Returns whether there were any; `None` after `Stop`.
-    fn take_commands(&mut self) -> anyhow::Result<Option<bool>> {
+    fn take_commands(&mut self) -> Result<Option<bool>> {
         self.cached_now = None;
         let mut any = false;
         loop {
@@ -136,7 +137,7 @@ impl DataPlane {
         }
     }
 
-    fn poll_fabric(&mut self) -> anyhow::Result<bool> {
+    fn poll_fabric(&mut self) -> Result<bool> {
         let mut events = std::mem::take(&mut self.events);
         self.fabric.poll(&mut events);
         let busy = !events.is_empty();
@@ -156,7 +157,7 @@ impl DataPlane {
 
     /// Sends and posts what was gathered for other racks in this round, with one doorbell for each
     /// rack, and handles the resulting events.
-    fn exchange_with_peers(&mut self) -> anyhow::Result<()> {
+    fn exchange_with_peers(&mut self) -> Result<()> {
         loop {
             self.rrpc.flush(&mut *self.fabric);
             if !self.hear_of_peers()? {
@@ -165,7 +166,7 @@ impl DataPlane {
         }
     }
 
-    fn fabric_event(&mut self, now: Instant, event: Event) -> anyhow::Result<()> {
+    fn fabric_event(&mut self, now: Instant, event: Event) -> Result<()> {
         match event {
             Event::Connected { endpoint, peer, .. } => {
                 self.rrpc.take_in(now, event);
@@ -190,7 +191,7 @@ impl DataPlane {
     }
 
     /// Handles the events of calls and transfers. Returns true if there were any.
-    fn hear_of_peers(&mut self) -> anyhow::Result<bool> {
+    fn hear_of_peers(&mut self) -> Result<bool> {
         let mut any = false;
         while let Some(event) = self.rrpc.call_events() {
             any = true;
@@ -216,23 +217,23 @@ impl DataPlane {
         Ok(any)
     }
 
-    fn answered(&mut self, call: CallId, head: &[u8], data: Data) -> anyhow::Result<()> {
+    fn answered(&mut self, call: CallId, head: &[u8], data: Data) -> Result<()> {
         if self.contents_answered(call, head, data)? {
             return Ok(());
         }
         self.peer_answered(call, head)
     }
 
-    fn failed(&mut self, call: CallId, failure: &Failure) -> anyhow::Result<()> {
+    fn failed(&mut self, call: CallId, failure: &Failure) -> Result<()> {
         if self.contents_failed(call)? { Ok(()) } else { self.call_failed(call, failure) }
     }
 
     /// Does what is due: deadlines, leaving pages, waiting requests.
-    fn tick(&mut self) -> anyhow::Result<()> {
+    fn tick(&mut self) -> Result<()> {
         if self.has_deadlines() { self.tick_at(Instant::now()) } else { Ok(()) }
     }
 
-    fn tick_at(&mut self, now: Instant) -> anyhow::Result<()> {
+    fn tick_at(&mut self, now: Instant) -> Result<()> {
         self.cached_now = None;
         self.drive_sharing(now);
         self.drive_machine(now)?;

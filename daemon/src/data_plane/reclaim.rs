@@ -10,6 +10,7 @@ use rackpool_sync::atomic::Ordering;
 
 use super::clients::{Client, ClientThread, array_cells};
 use super::{ControlNotification, DataPlane};
+use crate::data_plane::error::Result;
 use crate::region::Region;
 
 impl DataPlane {
@@ -29,7 +30,7 @@ impl DataPlane {
         id: ClientId,
         file: Option<Arc<ClientFile>>,
         doorbell: OwnedFd,
-    ) -> anyhow::Result<bool> {
+    ) -> Result<bool> {
         self.sleeper.watch_client(id, &doorbell)?;
         match (self.clients.all.get_mut(id), file) {
             (None, Some(file)) => self.insert_client(id, file, Some(doorbell)),
@@ -45,7 +46,7 @@ impl DataPlane {
     }
 
     /// A client has gone: reclaims everything that its file holds.
-    pub(super) fn client_gone(&mut self, id: ClientId) -> anyhow::Result<()> {
+    pub(super) fn client_gone(&mut self, id: ClientId) -> Result<()> {
         let Some(client) = self.clients.all.get_mut(id).filter(|client| !client.gone) else {
             return Ok(());
         };

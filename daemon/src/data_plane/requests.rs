@@ -17,6 +17,7 @@ use super::DataPlane;
 use super::clients::Caller;
 use super::swap::Work;
 use super::transfers::Wanted;
+use crate::data_plane::error::Result;
 use crate::slab::LocalPage;
 
 /// How long an allocation waits for leaving pages, or for pages whose sharing ends.
@@ -40,7 +41,7 @@ pub(super) struct Starved {
 
 impl DataPlane {
     /// Serves one entry of a client's ring. The entry is not trusted.
-    pub(super) fn serve(&mut self, client: ClientId, request: &Request) -> anyhow::Result<()> {
+    pub(super) fn serve(&mut self, client: ClientId, request: &Request) -> Result<()> {
         let Request { code, cell, thread, call, life, arguments } = *request;
         let caller = Caller { client, thread, cell, call };
         // Posted to an earlier daemon: the client's thread knows that and posts it again.
@@ -76,12 +77,7 @@ impl DataPlane {
     /// Answers where a page is. A frozen page can be read in its frame, an arriving page at its old
     /// home. A write to a moving page is executed in its frame and logged, or forwarded to the old
     /// home, or waits until either is possible or the move has ended.
-    pub(super) fn translate(
-        &mut self,
-        caller: Caller,
-        page: PageId,
-        access: Access,
-    ) -> anyhow::Result<()> {
+    pub(super) fn translate(&mut self, caller: Caller, page: PageId, access: Access) -> Result<()> {
         let answer = match self.slab.lookup(page) {
             Some(LocalPage { frame, word, usage }) => {
                 match self.machine.client_access(FrameWord { frame, word }, access) {
@@ -106,7 +102,7 @@ impl DataPlane {
         Ok(())
     }
 
-    fn refill(&mut self, caller: Caller, bytes: u64, count: u64) -> anyhow::Result<()> {
+    fn refill(&mut self, caller: Caller, bytes: u64, count: u64) -> Result<()> {
         let page_size = self.rack.geometry.page_size;
         if bytes == 0 || count == 0 {
             self.clients.finish(caller, RackAnswer::Invalid);
@@ -141,7 +137,7 @@ impl DataPlane {
 
     /// Fills the caller's inbox from this rack. Returns true if the call is settled: objects were
     /// handed over, the caller has gone, or its inbox was not empty.
-    fn refill_here(&mut self, caller: Caller, bytes: u64, count: u64) -> anyhow::Result<bool> {
+    fn refill_here(&mut self, caller: Caller, bytes: u64, count: u64) -> Result<bool> {
         if !self.clients.is_waiting(caller) {
             return Ok(true);
         }
@@ -186,7 +182,7 @@ impl DataPlane {
     }
 
     /// Retries the allocations that wait for a leaving page.
-    pub(super) fn feed_starved(&mut self, now: Instant) -> anyhow::Result<()> {
+    pub(super) fn feed_starved(&mut self, now: Instant) -> Result<()> {
         if self.starved.is_empty() {
             return Ok(());
         }
@@ -215,7 +211,7 @@ impl DataPlane {
 
     /// Frees the objects in the caller's outbox: those of pages that are here and live at once, the
     /// others when their pages are at rest, or by an exchange with their home.
-    fn release(&mut self, caller: Caller) -> anyhow::Result<()> {
+    fn release(&mut self, caller: Caller) -> Result<()> {
         let Some(client) = self.client(caller) else { return Ok(()) };
         let file = std::sync::Arc::clone(&client.file);
         let Ok(slot) = file.thread(caller.thread) else { return Ok(()) };

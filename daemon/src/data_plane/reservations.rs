@@ -15,6 +15,7 @@ use rackpool_wire::peer::{PeerReply, PeerRequest};
 use super::atomics::Atomic;
 use super::peers::Purpose;
 use super::{ControlNotification, DataPlane, Located};
+use crate::data_plane::error::Result;
 use crate::slab::LocalPage;
 use recovery::{back_to, settle};
 
@@ -111,14 +112,14 @@ impl Reservations {
 
 impl DataPlane {
     /// A client has gone: resolves its reservations as soon as none of its operations is under way.
-    pub(super) fn resolve_reservations_of(&mut self, client: ClientId) -> anyhow::Result<()> {
+    pub(super) fn resolve_reservations_of(&mut self, client: ClientId) -> Result<()> {
         self.hold_client(client);
         self.reservations.unsettled.insert(client);
         self.settle_client(client)
     }
 
     /// Continues resolutions that wait for a client's last operations or for another rack.
-    pub(super) fn drive_reservations(&mut self, now: Instant) -> anyhow::Result<()> {
+    pub(super) fn drive_reservations(&mut self, now: Instant) -> Result<()> {
         for client in self.reservations.unsettled.clone() {
             self.settle_client(client)?;
         }
@@ -141,7 +142,7 @@ impl DataPlane {
         self.forget_if_returned(id);
     }
 
-    fn settle_client(&mut self, client: ClientId) -> anyhow::Result<()> {
+    fn settle_client(&mut self, client: ClientId) -> Result<()> {
         if self.transfers.has_any_of(client) || self.peers.does_anything_for(client) {
             return Ok(());
         }
@@ -219,7 +220,7 @@ impl DataPlane {
     }
 
     /// Reads or swaps the word of a question, here or by a request to its home.
-    fn look_at(&mut self, id: u64) -> anyhow::Result<()> {
+    fn look_at(&mut self, id: u64) -> Result<()> {
         // A record that is not armed any more was changed by its own program before that ended.
         let Some(addr) = self.addr_asked(id)? else { return self.seen(id, Seen::Nowhere) };
         let Some(page) = addr.page(self.rack.geometry.page_size) else {
@@ -266,7 +267,7 @@ impl DataPlane {
         }
     }
 
-    fn ask_for_word(&mut self, id: u64, home: RackId, addr: GlobalAddr) -> anyhow::Result<()> {
+    fn ask_for_word(&mut self, id: u64, home: RackId, addr: GlobalAddr) -> Result<()> {
         let now = Instant::now();
         // An earlier daemon may have sent a swap that the other rack has not executed yet.
         if now < self.earlier_requests_end {
@@ -293,11 +294,7 @@ impl DataPlane {
     }
 
     /// Handles another rack's answer with the word.
-    pub(super) fn reservation_answered(
-        &mut self,
-        id: u64,
-        reply: &PeerReply,
-    ) -> anyhow::Result<()> {
+    pub(super) fn reservation_answered(&mut self, id: u64, reply: &PeerReply) -> Result<()> {
         match reply {
             PeerReply::Value(word) => self.seen(id, Seen::Word(*word)),
             PeerReply::NotAllocated => self.seen(id, Seen::NoObject),
@@ -331,11 +328,7 @@ impl DataPlane {
     }
 
     /// Handles the metadata server's answer about a page.
-    pub(super) fn reservation_page_located(
-        &mut self,
-        page: PageId,
-        home: Located,
-    ) -> anyhow::Result<()> {
+    pub(super) fn reservation_page_located(&mut self, page: PageId, home: Located) -> Result<()> {
         let waits = |question: &Question| question.waiting == Waiting::Home(page);
         let asked: Vec<u64> = self
             .reservations

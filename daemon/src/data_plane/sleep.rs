@@ -12,6 +12,7 @@ use rustix::time::{
 
 use super::command::count;
 use super::{Command, DataPlane};
+use crate::data_plane::error::{PlaneError, Result};
 
 /// Epoll tags of descriptors that are not a client's doorbell.
 const WAKE: u64 = u64::MAX;
@@ -41,17 +42,19 @@ struct WakeTimer {
 }
 
 impl WakeTimer {
-    fn new() -> anyhow::Result<Self> {
+    fn new() -> Result<Self> {
         let flags = TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK;
-        let timer = timerfd_create(TimerfdClockId::Monotonic, flags)?;
+        let timer = timerfd_create(TimerfdClockId::Monotonic, flags)
+            .map_err(PlaneError::system("make the timer that ends a sleep"))?;
         Ok(Self { timer, rings: Instant::now() })
     }
 
     /// Makes the timer expire within [`SHORT`].
-    fn set(&mut self, now: Instant) -> anyhow::Result<()> {
+    fn set(&mut self, now: Instant) -> Result<()> {
         if self.rings <= now {
             let once = Itimerspec { it_interval: Timespec::default(), it_value: SHORT.try_into()? };
-            timerfd_settime(&self.timer, TimerfdTimerFlags::empty(), &once)?;
+            timerfd_settime(&self.timer, TimerfdTimerFlags::empty(), &once)
+                .map_err(PlaneError::system("set the timer that ends a sleep"))?;
             self.rings = now + SHORT;
         }
         Ok(())
@@ -59,8 +62,9 @@ impl WakeTimer {
 }
 
 impl Sleeper {
-    pub(super) fn new(wake: OwnedFd, fabric: BorrowedFd<'_>) -> anyhow::Result<Self> {
-        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+    pub(super) fn new(wake: OwnedFd, fabric: BorrowedFd<'_>) -> Result<Self> {
+        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)
+            .map_err(PlaneError::system("make an epoll"))?;
         let sleeper = Self { epoll, wake, wake_timer: WakeTimer::new()? };
         sleeper.watch(sleeper.wake.as_fd(), WAKE)?;
         sleeper.watch(sleeper.wake_timer.timer.as_fd(), TIMER)?;
@@ -68,20 +72,20 @@ impl Sleeper {
         Ok(sleeper)
     }
 
-    fn watch(&self, fd: BorrowedFd<'_>, tag: u64) -> anyhow::Result<()> {
+    fn watch(&self, fd: BorrowedFd<'_>, tag: u64) -> Result<()> {
         let data = epoll::EventData::new_u64(tag);
-        epoll::add(&self.epoll, fd, data, epoll::EventFlags::IN)?;
-        Ok(())
+        epoll::add(&self.epoll, fd, data, epoll::EventFlags::IN)
+            .map_err(PlaneError::system("watch a descriptor"))
     }
 
     /// Stops watching a doorbell. Closing it would not be enough, because its client has a
     /// descriptor too.
-    pub(super) fn unwatch(&self, bell: &OwnedFd) -> anyhow::Result<()> {
-        Ok(epoll::delete(&self.epoll, bell)?)
+    pub(super) fn unwatch(&self, bell: &OwnedFd) -> Result<()> {
+        epoll::delete(&self.epoll, bell).map_err(PlaneError::system("stop watching a doorbell"))
     }
 
     /// Watches a client's doorbell.
-    pub(super) fn watch_client(&self, client: ClientId, bell: &OwnedFd) -> anyhow::Result<()> {
+    pub(super) fn watch_client(&self, client: ClientId, bell: &OwnedFd) -> Result<()> {
         self.watch(bell.as_fd(), u64::from(client.0))
     }
 }
@@ -93,7 +97,7 @@ fn drain(event: impl AsFd) {
 
 impl DataPlane {
     /// Sleeps until an event, or for at most [`LONG`].
-    pub(super) fn go_to_sleep(&mut self) -> anyhow::Result<()> {
+    pub(super) fn go_to_sleep(&mut self) -> Result<()> {
         let rack = std::sync::Arc::clone(&self.rack);
         let sleeping = rack.metadata.superblock()?.sleeping();
         // A request pushed before this is found below; a thread that pushes one after this sees the
@@ -112,7 +116,7 @@ impl DataPlane {
                 Some(&LONG),
             ) {
                 Ok(_) | Err(rustix::io::Errno::INTR) => {}
-                Err(error) => return Err(error.into()),
+                Err(error) => return Err(PlaneError::system("sleep")(error)),
             }
         }
         sleeping.clear();

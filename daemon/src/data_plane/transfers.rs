@@ -16,6 +16,7 @@ use super::command::count;
 use super::leases::endpoint_of;
 use super::stalled_transfers::Progress;
 use super::transfer_number::TransferUser;
+use crate::data_plane::error::Result;
 
 /// One in this many transfers is timed.
 const TIMED: u64 = 16;
@@ -110,7 +111,7 @@ impl Transfers {
 }
 
 impl DataPlane {
-    pub(super) fn start_transfer(&mut self, caller: Caller, wanted: &Wanted) -> anyhow::Result<()> {
+    pub(super) fn start_transfer(&mut self, caller: Caller, wanted: &Wanted) -> Result<()> {
         let batch = wanted.batch;
         let Some(client) = self.clients.all.get_mut(caller.client) else { return Ok(()) };
         let Batch { over, refused, .. } = *client.batch(caller.thread, batch);
@@ -141,7 +142,7 @@ impl DataPlane {
         access: Access,
         batch: u64,
         over: Option<EndpointId>,
-    ) -> anyhow::Result<()> {
+    ) -> Result<()> {
         let page = within.page;
         match self.transfer_request(caller, within, access) {
             // The transfer could overtake those on the other endpoint.
@@ -255,11 +256,7 @@ impl DataPlane {
     }
 
     /// A transfer has ended.
-    pub(super) fn transferred(
-        &mut self,
-        id: u64,
-        result: Result<(), FabricError>,
-    ) -> anyhow::Result<()> {
+    pub(super) fn transferred(&mut self, id: u64, result: Result<(), FabricError>) -> Result<()> {
         let Some(transfer) = self.transfers.on_the_way.remove(&id) else { return Ok(()) };
         let OnTheWay { caller, page, access, batch, home, endpoint, since, given_up } = transfer;
         if let (Some(since), Ok(())) = (since, &result) {
@@ -290,7 +287,7 @@ impl DataPlane {
     }
 
     /// A client has gone: withdraws its transfers that are not posted yet.
-    pub(super) fn drop_unposted_of(&mut self, client: ClientId) -> anyhow::Result<()> {
+    pub(super) fn drop_unposted_of(&mut self, client: ClientId) -> Result<()> {
         let on_the_way = &self.transfers.on_the_way;
         let of_client = |id| on_the_way.get(&id).is_some_and(|t| t.caller.client == client);
         for id in self.rrpc.withdraw_transfers(of_client) {

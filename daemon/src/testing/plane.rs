@@ -329,13 +329,13 @@ impl PlaneUnderTest {
 
     /// Starts (or ends) the need that no other rack has a lease of the page.
     pub fn need(&mut self, page: PageId, is_needed: bool) -> anyhow::Result<()> {
-        self.plane.require_page(page, is_needed)
+        Ok(self.plane.require_page(page, is_needed)?)
     }
 
     /// Makes the data plane request a copy of a page whose home has refused a swap because the page
     /// is read-hot there too.
     pub fn want_copy(&mut self, page: PageId) -> anyhow::Result<()> {
-        self.plane.want_copy(page)
+        Ok(self.plane.want_copy(page)?)
     }
 
     /// Returns the messages that the daemon sent since the last call.

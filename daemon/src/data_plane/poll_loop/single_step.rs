@@ -5,6 +5,7 @@ use std::time::Instant;
 use rackpool_model::{GlobalAddr, PageId};
 use rackpool_proto::rack::RackEvent;
 
+use crate::data_plane::error::Result;
 use crate::data_plane::{DataPlane, get};
 
 /// What a rack's memory holds.
@@ -20,7 +21,7 @@ pub struct MemoryMetrics {
 
 impl DataPlane {
     /// Runs one round of the poll loop at the time `now`.
-    pub(crate) fn step(&mut self, now: Instant) -> anyhow::Result<()> {
+    pub(crate) fn step(&mut self, now: Instant) -> Result<()> {
         self.clock = Some(now);
         self.take_commands()?;
         self.poll_fabric()?;
@@ -40,13 +41,13 @@ impl DataPlane {
     }
 
     /// Requires that no other rack has a lease of the page, or ends that.
-    pub(crate) fn require_page(&mut self, page: PageId, is_needed: bool) -> anyhow::Result<()> {
+    pub(crate) fn require_page(&mut self, page: PageId, is_needed: bool) -> Result<()> {
         self.machine.require_page(self.at(self.now()), page, is_needed);
         self.run_machine()
     }
 
     /// Handles the answer of a page's home that the page stays there because it is read there too.
-    pub(crate) fn want_copy(&mut self, page: PageId) -> anyhow::Result<()> {
+    pub(crate) fn want_copy(&mut self, page: PageId) -> Result<()> {
         self.machine.handle(RackEvent::ReplicaWanted(page));
         self.run_machine()
     }

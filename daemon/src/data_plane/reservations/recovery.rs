@@ -9,6 +9,7 @@ use rackpool_sync::atomic::Ordering;
 use super::{AGAIN, Place, Question, Seen, Step, Swap, Then, Waiting};
 use crate::data_plane::DataPlane;
 use crate::data_plane::clients::ClientThread;
+use crate::data_plane::error::Result;
 
 /// The swap that puts an object, or 0, back into the word from which one was borrowed.
 pub(super) const fn back_to(place: u64, token: u64, back: u64) -> Swap {
@@ -24,7 +25,7 @@ pub(super) fn settle(made: &Armed, found: u64) -> Swap {
 
 impl DataPlane {
     /// Continues a resolution with the word that was read.
-    pub(super) fn seen(&mut self, id: u64, seen: Seen) -> anyhow::Result<()> {
+    pub(super) fn seen(&mut self, id: u64, seen: Seen) -> Result<()> {
         let Some(Question { place, step, .. }) = self.reservations.questions.get(&id).copied()
         else {
             return Ok(());
@@ -81,7 +82,7 @@ impl DataPlane {
         }
     }
 
-    fn go_on(&mut self, id: u64, step: Step) -> anyhow::Result<()> {
+    fn go_on(&mut self, id: u64, step: Step) -> Result<()> {
         if let Some(question) = self.reservations.questions.get_mut(&id) {
             question.step = step;
         }
@@ -90,7 +91,7 @@ impl DataPlane {
 
     /// It is known whether the publication happened (`made`). The object that is unreachable now is
     /// freed.
-    fn decided(&mut self, id: u64, place: Place, armed: &Armed, made: bool) -> anyhow::Result<()> {
+    fn decided(&mut self, id: u64, place: Place, armed: &Armed, made: bool) -> Result<()> {
         if let ArmedMode::Borrowed(word) = armed.mode {
             let back = if made { armed.replaced } else { armed.object };
             return self.go_on(id, Step::Swap(back_to(word, armed.token, back)));
@@ -111,7 +112,7 @@ impl DataPlane {
     }
 
     /// A swap was executed, or can't succeed: the word had another value, or does not exist.
-    fn swapped(&mut self, id: u64, place: Place, swap: Swap, seen: Seen) -> anyhow::Result<()> {
+    fn swapped(&mut self, id: u64, place: Place, swap: Swap, seen: Seen) -> Result<()> {
         match swap.then {
             Then::LookAgain if seen != Seen::Nowhere => return self.go_on(id, Step::Link),
             Then::LookAgain | Then::Clear => {
@@ -132,7 +133,7 @@ impl DataPlane {
         self.forget_question(id, place)
     }
 
-    fn forget_question(&mut self, id: u64, place: Place) -> anyhow::Result<()> {
+    fn forget_question(&mut self, id: u64, place: Place) -> Result<()> {
         if self.reservations.questions.remove(&id).is_some() {
             self.let_client_go(place.client);
         }
@@ -140,11 +141,7 @@ impl DataPlane {
     }
 
     /// Frees the object that a resolved record names, here or by an exchange with its home.
-    pub(super) fn take_back(
-        &mut self,
-        place: Place,
-        record: &ReservationRecord,
-    ) -> anyhow::Result<()> {
+    pub(super) fn take_back(&mut self, place: Place, record: &ReservationRecord) -> Result<()> {
         let noted = record.noted().map_or(0, |cell| cell.load(Ordering::Relaxed));
         let addr = GlobalAddr::from_raw(noted);
         if addr.is_null() {

@@ -12,6 +12,7 @@ use rackpool_wire::history::PageHistoryEvent;
 
 use crate::data_plane::DataPlane;
 use crate::data_plane::command::count;
+use crate::data_plane::error::Result;
 use crate::data_plane::leases::{endpoint_of, token};
 use crate::data_plane::page_copy_chunks::Pieces;
 use crate::data_plane::transfer_number::TransferUser;
@@ -32,7 +33,7 @@ pub(super) const fn frames_that_stay(frames: u32) -> usize {
 
 impl DataPlane {
     /// Drops copies, because other uses need their frames.
-    pub(in crate::data_plane) fn drop_copies(&mut self) -> anyhow::Result<()> {
+    pub(in crate::data_plane) fn drop_copies(&mut self) -> Result<()> {
         if self.machine.copies().is_empty() {
             return Ok(());
         }
@@ -61,7 +62,7 @@ impl DataPlane {
         ours: FrameId,
         copy: CopyId,
         until: Time,
-    ) -> anyhow::Result<()> {
+    ) -> Result<()> {
         let until_ns = self.sharing.start_ns.saturating_add(until.as_nanos());
         let metadata = std::sync::Arc::clone(&self.rack.metadata);
         let published = metadata.published(ours)?;
@@ -77,7 +78,7 @@ impl DataPlane {
         &mut self,
         now: Instant,
         ours: FrameId,
-    ) -> anyhow::Result<()> {
+    ) -> Result<()> {
         self.rack.metadata.published(ours)?.hide();
         if let Some(page) = self.sharing.pages.remove(&ours) {
             self.remember_event(now, page, PageHistoryEvent::CopyGone);

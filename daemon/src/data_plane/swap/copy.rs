@@ -13,6 +13,7 @@ use rackpool_wire::swap::SwapId;
 use rackpool_wire::{decode, encode};
 
 use crate::data_plane::DataPlane;
+use crate::data_plane::error::Result;
 use crate::data_plane::page_copy_chunks::Pieces;
 use crate::data_plane::stalled_transfers::Progress;
 use crate::data_plane::transfer_number::TransferUser;
@@ -65,7 +66,7 @@ impl DataPlane {
         from: RackId,
         theirs: FrameId,
         ours: FrameId,
-    ) -> anyhow::Result<()> {
+    ) -> Result<()> {
         let now = self.now();
         let begun = match self.peers.connected_endpoint(from) {
             Some(endpoint) => self.post_copy(now, swap, endpoint, theirs, ours)?,
@@ -85,7 +86,7 @@ impl DataPlane {
         endpoint: EndpointId,
         theirs: FrameId,
         ours: FrameId,
-    ) -> anyhow::Result<bool> {
+    ) -> Result<bool> {
         let bytes = self.rack.geometry.page_size.bytes();
         let Some(word) = self.slab.word_of(ours) else { return Ok(false) };
         let request = PeerRequest::Contents { page: word.page(), epoch: word.epoch() };
@@ -120,7 +121,7 @@ impl DataPlane {
         &mut self,
         id: u64,
         result: Result<(), FabricError>,
-    ) -> anyhow::Result<()> {
+    ) -> Result<()> {
         let Some(mut copying) = self.swaps.copies.all.remove(&id) else { return Ok(()) };
         self.piece_ended(id, &mut copying.bytes, result.is_ok());
         if copying.bytes.outcome() == Some(true) {
@@ -137,7 +138,7 @@ impl DataPlane {
         call: CallId,
         head: &[u8],
         data: Data,
-    ) -> anyhow::Result<bool> {
+    ) -> Result<bool> {
         let Some(id) = self.swaps.copies.asked.remove(&call) else { return Ok(false) };
         let bitmap = self.take_data(data);
         let frame = self.swaps.copies.all.get(&id).map(|copying| copying.frame);
@@ -168,13 +169,13 @@ impl DataPlane {
     }
 
     /// A call has failed. Returns true if it was a request for a header and bitmap.
-    pub(in crate::data_plane) fn contents_failed(&mut self, call: CallId) -> anyhow::Result<bool> {
+    pub(in crate::data_plane) fn contents_failed(&mut self, call: CallId) -> Result<bool> {
         let Some(id) = self.swaps.copies.asked.remove(&call) else { return Ok(false) };
         self.contents_ended(id, false)?;
         Ok(true)
     }
 
-    fn contents_ended(&mut self, id: u64, whole: bool) -> anyhow::Result<()> {
+    fn contents_ended(&mut self, id: u64, whole: bool) -> Result<()> {
         if let Some(copying) = self.swaps.copies.all.get_mut(&id) {
             copying.contents = Part::Ended { whole };
             if !whole {
@@ -184,7 +185,7 @@ impl DataPlane {
         self.end_copy(id)
     }
 
-    fn end_copy(&mut self, id: u64) -> anyhow::Result<()> {
+    fn end_copy(&mut self, id: u64) -> Result<()> {
         let Some(copying) = self.swaps.copies.all.get(&id) else { return Ok(()) };
         let swap = copying.swap;
         let (Some(bytes), Part::Ended { whole: contents }) =
@@ -202,7 +203,7 @@ impl DataPlane {
         &mut self,
         ask: RequestId,
         request: &PeerRequest,
-    ) -> anyhow::Result<()> {
+    ) -> Result<()> {
         let PeerRequest::Contents { page, epoch } = *request else { return Ok(()) };
         match self.slab.contents(page, epoch)? {
             Some(Contents { usage, bitmap }) => {

@@ -5,7 +5,6 @@
 use std::collections::BTreeMap;
 use std::time::Instant;
 
-use anyhow::Context;
 use rackpool_model::{Access, ClientId, FrameId, FrameWord, GlobalAddr, PageId, PageSize, RackId};
 use rackpool_proto::rack::{Executor, LineRules, PageAccess, RackEvent, RackMachine};
 use rackpool_ring::client_file::ThreadSlot;
@@ -21,6 +20,7 @@ use crate::data_plane::DataPlane;
 use crate::data_plane::atomics::HomeOperation;
 use crate::data_plane::clients::{Caller, Client};
 use crate::data_plane::command::count;
+use crate::data_plane::error::{PlaneError, Result};
 use crate::data_plane::home_requests::refusal;
 use crate::data_plane::peers::Purpose;
 use crate::data_plane::transfers::Within;
@@ -113,7 +113,7 @@ impl DataPlane {
         caller: Caller,
         within: Within,
         batch: u64,
-    ) -> anyhow::Result<()> {
+    ) -> Result<()> {
         let Within { page, offset, len, .. } = within;
         // The thread's dirty log may have been full: emptying it lets the thread write by itself
         // again.
@@ -153,7 +153,7 @@ impl DataPlane {
         caller: Caller,
         within: Within,
         batch: u64,
-    ) -> anyhow::Result<()> {
+    ) -> Result<()> {
         self.transfers.forwarding.remove(&caller.client_thread());
         if self.clients.is_waiting(caller) {
             self.forward_transfer(caller, within, batch)?;
@@ -168,7 +168,7 @@ impl DataPlane {
         caller: Caller,
         within: Within,
         batch: u64,
-    ) -> anyhow::Result<()> {
+    ) -> Result<()> {
         let Within { page, offset, .. } = within;
         let Some(bytes) = self.bytes_of(caller, within) else {
             self.refuse_transfer(caller, batch, RackAnswer::Invalid);
@@ -192,7 +192,7 @@ impl DataPlane {
     }
 
     /// Writes to a moving page of this rack.
-    fn write_moving(&mut self, found: FrameWord, offset: u64, bytes: &[u8]) -> anyhow::Result<()> {
+    fn write_moving(&mut self, found: FrameWord, offset: u64, bytes: &[u8]) -> Result<()> {
         self.note_written(found, offset, bytes.len());
         let at = u64::from(found.frame.0) * self.rack.geometry.page_size.bytes() + offset;
         Ok(self.rack.frames.write(at, bytes)?)
@@ -203,7 +203,7 @@ impl DataPlane {
         &mut self,
         addr: GlobalAddr,
         bytes: &[u8],
-    ) -> anyhow::Result<PeerReply> {
+    ) -> Result<PeerReply> {
         let page_size = self.rack.geometry.page_size;
         let Some(page) = addr.page(page_size) else { return Ok(PeerReply::NotAllocated) };
         let offset = addr.offset(page_size);
@@ -239,7 +239,7 @@ impl DataPlane {
         to: RackId,
         frame: FrameId,
         known: bool,
-    ) -> anyhow::Result<()> {
+    ) -> Result<()> {
         let threads = self.clients.all.values().filter(|client| !client.gone);
         for slot in threads.flat_map(Client::threads) {
             take_log(&mut self.machine, &self.slab, slot);
@@ -261,7 +261,7 @@ impl DataPlane {
         &mut self,
         ask: RequestId,
         request: PeerRequest,
-    ) -> anyhow::Result<()> {
+    ) -> Result<()> {
         self.reply(ask, &PeerReply::Heard)?;
         let Some(from) = self.peers.rack_at(ask.endpoint) else { return Ok(()) };
         let PeerRequest::DirtyLines { swap, frame: theirs, known, lines, bytes } = request else {
@@ -289,9 +289,10 @@ impl DataPlane {
         &mut self,
         swap: SwapId,
         frame: FrameId,
-    ) -> anyhow::Result<()> {
+    ) -> Result<()> {
         let came = self.swaps.forwarded.came.remove(&swap);
-        let DirtyLines { lines, bytes } = came.context("nothing has come that could be applied")?;
+        let DirtyLines { lines, bytes } = came
+            .ok_or_else(|| PlaneError::Bug("dirty lines are applied that have not come".into()))?;
         let start = u64::from(frame.0) * self.rack.geometry.page_size.bytes();
         for (line, from) in lines.iter().zip(bytes.chunks_exact(LINE_BYTES)) {
             let at = start + u64::from(*line) * LINE_BYTES as u64;

@@ -26,6 +26,7 @@ use super::command::count;
 use super::peers::Purpose;
 use super::stalled_transfers::Progress;
 use super::{ControlNotification, DataPlane};
+use crate::data_plane::error::Result;
 use awaiting_quiesced::Unleft;
 use bandwidth_budget::BandwidthBudget;
 use copy::SwapCopies;
@@ -150,7 +151,7 @@ impl DataPlane {
     }
 
     /// Handles a swap message of another rack. The message is not trusted.
-    pub(super) fn serve_swap(&mut self, ask: RequestId, between: Between) -> anyhow::Result<()> {
+    pub(super) fn serve_swap(&mut self, ask: RequestId, between: Between) -> Result<()> {
         self.reply(ask, &PeerReply::Heard)?;
         let Some(rack) = self.peers.rack_at(ask.endpoint) else { return Ok(()) };
         if matches!(between.message, SwapMessage::Prepare { .. }) {
@@ -168,12 +169,7 @@ impl DataPlane {
         self.notify(ControlNotification::TellServer(message));
     }
 
-    pub(super) fn tell_rack(
-        &mut self,
-        now: Instant,
-        rack: RackId,
-        between: Between,
-    ) -> anyhow::Result<()> {
+    pub(super) fn tell_rack(&mut self, now: Instant, rack: RackId, between: Between) -> Result<()> {
         if let SwapMessage::Prepare { .. } = between.message {
             count(&self.metrics.swaps.asked);
         }
@@ -184,7 +180,7 @@ impl DataPlane {
         self.ask(rack, PeerRequest::Swap(between), Purpose::Swap, now + MESSAGE)
     }
 
-    pub(super) fn report(&mut self, event: &SwapEvent) -> anyhow::Result<()> {
+    pub(super) fn report(&mut self, event: &SwapEvent) -> Result<()> {
         self.metrics.swaps.note(event);
         match *event {
             SwapEvent::Arrived(page) => {

@@ -9,6 +9,7 @@ use rackpool_wire::peer::PeerRequest;
 use rackpool_wire::swap::SwapId;
 
 use crate::data_plane::DataPlane;
+use crate::data_plane::error::Result;
 use crate::data_plane::peers::Purpose;
 
 impl DataPlane {
@@ -19,7 +20,7 @@ impl DataPlane {
         swap: SwapId,
         page: PageId,
         to: RackId,
-    ) -> anyhow::Result<()> {
+    ) -> Result<()> {
         let Some(endpoint) = self.peers.connected_endpoint(to) else {
             self.machine.handle(RackEvent::LeasePrefetched(swap));
             return Ok(());

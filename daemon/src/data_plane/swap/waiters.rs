@@ -12,6 +12,7 @@ use rackpool_wire::rack::{RackAnswer, RackRequest};
 
 use crate::data_plane::DataPlane;
 use crate::data_plane::clients::Caller;
+use crate::data_plane::error::Result;
 use crate::data_plane::transfers::Within;
 
 /// A writer of a moving page usually waits for a few messages between two daemons. While a writer
@@ -137,7 +138,7 @@ impl DataPlane {
 
     /// Continues operations on pages that do not move any more, or that can be read or written now.
     /// A change that has waited for too long is answered by [`Self::drive_waiters`].
-    pub(in crate::data_plane) fn wake_waiters(&mut self) -> anyhow::Result<()> {
+    pub(in crate::data_plane) fn wake_waiters(&mut self) -> Result<()> {
         let mut awake = Vec::new();
         let now = self.now();
         let (slab, machine) = (&self.slab, &self.machine);
@@ -168,7 +169,7 @@ impl DataPlane {
         }
     }
 
-    fn go_on_with(&mut self, page: PageId, work: Work) -> anyhow::Result<()> {
+    fn go_on_with(&mut self, page: PageId, work: Work) -> Result<()> {
         match work {
             Work::Translate(caller, access) => self.translate(caller, page, access),
             Work::Write(caller, within, batch) => self.go_on_writing(caller, within, batch),
@@ -180,7 +181,7 @@ impl DataPlane {
     }
 
     /// Answers operations that have waited long enough.
-    pub(in crate::data_plane) fn drive_waiters(&mut self, now: Instant) -> anyhow::Result<()> {
+    pub(in crate::data_plane) fn drive_waiters(&mut self, now: Instant) -> Result<()> {
         let mut late = Vec::new();
         self.swaps.waiters.all.retain(|_, waiters| {
             late.extend(waiters.extract_if(.., |waiter| waiter.is_late(now)));
