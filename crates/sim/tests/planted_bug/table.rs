@@ -6,7 +6,7 @@ use rackpool_sim::Bug;
 
 /// The bug, the first seed, and the number of seeds within which it must be found. Rare bugs do not
 /// begin at seed 0, which would take a minute.
-pub(crate) const PLANTED: [(Bug, u64, u64); 86] = [
+pub(crate) const PLANTED: [(Bug, u64, u64); 87] = [
     (Bug::ForgetOneLease, 0, 10),
     (Bug::ForgetEarlierLeases, 0, 40),
     (Bug::TakeAnyReturn, 0, 40),
@@ -85,6 +85,7 @@ pub(crate) const PLANTED: [(Bug, u64, u64); 86] = [
     (Bug::StrikeBeforeRecord, 140, 40),
     (Bug::SendBeforeStrike, 0, 20),
     (Bug::LeaveInTheOutbox, 190, 40),
+    (Bug::StrikeWhatWasSent, 12100, 40),
     (Bug::ForgetReceived, 0, 40),
     (Bug::DropMoved, 0, 10),
     (Bug::FreeInMovingPage, 0, 10),
