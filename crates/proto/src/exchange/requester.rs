@@ -176,7 +176,8 @@ impl<B: Bugs> Exchanges<B> {
             self.strike_all(struck);
         }
         self.store_asked(rack, AskedState::Sent);
-        if !early && !(soon && strikes) {
+        let is_sent = early || soon && strikes;
+        if !is_sent {
             self.send(rack);
         }
     }
