@@ -188,6 +188,9 @@ pub enum Bug {
     SendBeforeStrike,
     /// A restarted rack leaves the objects of an exchange in the outbox too.
     LeaveInTheOutbox,
+    /// A restarted rack removes the objects of an exchange that was sent from all cells, although
+    /// clients may have got them again.
+    StrikeWhatWasSent,
     /// A restarted rack forgets the objects of an exchange that it has received.
     ForgetReceived,
     /// A rack forgets the objects that another rack did not take back.

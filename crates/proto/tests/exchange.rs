@@ -269,8 +269,9 @@ fn objects_are_in_the_record_before_they_leave_the_outbox_and_after_that_the_req
     let mut rack = Rack::new();
     let addrs = [object(FAR, 0), object(FAR, 1)];
     let begun = [
-        stored(A, AskedState::Sent, 1, &addrs),
+        stored(A, AskedState::Owned, 1, &addrs),
         ExchangeAction::Strike(OWNER, addrs.to_vec()),
+        stored(A, AskedState::Sent, 1, &addrs),
         free(A, 1, &addrs),
     ];
     assert_eq!(rack.release(1, &addrs), begun);
@@ -356,8 +357,9 @@ fn a_moved_object_is_in_the_record_of_its_home_before_it_leaves_the_other_one() 
     let addrs = [object(FAR, 0), object(FARTHER, 0)];
     moved(&mut rack, &addrs);
     let passed_on = [
-        stored(B, AskedState::Sent, 1, &addrs[..1]),
+        stored(B, AskedState::Owned, 1, &addrs[..1]),
         stored(A, AskedState::Moved, 1, &addrs[1..]),
+        stored(B, AskedState::Sent, 1, &addrs[..1]),
         free(B, 1, &addrs[..1]),
     ];
     let located = |page, rack| ExchangeEvent::Located(page, Located::Home(rack));
@@ -445,24 +447,41 @@ fn a_restarted_rack_frees_what_it_received_and_no_cell_holds() {
 }
 
 #[test]
-fn a_restarted_rack_sends_again_what_was_sent_and_clears_the_outbox() {
+fn a_restarted_rack_clears_the_outbox_of_what_a_record_owns_before_it_sends_the_request() {
     let mut rack = Rack::new();
     let addrs = [object(FAR, 0)];
-    rack.memory.outbox.insert(addrs[0]);
+    let record = peer(asked(AskedState::Owned, 5, &addrs));
+    let sent = [
+        ExchangeAction::StrikeEverywhere(addrs.to_vec()),
+        stored(A, AskedState::Sent, 5, &addrs),
+        free(A, 5, &addrs),
+    ];
+    assert_eq!(rack.restart(vec![(A, record)]), sent);
+}
+
+/// Regression: the other rack had freed the object, its answer was lost, and a client of this rack
+/// got the object again. Then the daemon was killed, and its successor removed the object from the
+/// client's cells: nobody had it any more.
+#[test]
+fn a_restarted_rack_does_not_take_away_what_a_client_has_got_again() {
+    let mut rack = Rack::new();
+    let addrs = [object(FAR, 0)];
+    rack.memory.inbox.insert(addrs[0]);
     let record = peer(asked(AskedState::Sent, 5, &addrs));
-    let again = [ExchangeAction::StrikeEverywhere(addrs.to_vec()), free(A, 5, &addrs)];
-    assert_eq!(rack.restart(vec![(A, record)]), again);
+    assert_eq!(rack.restart(vec![(A, record)]), [free(A, 5, &addrs)]);
 }
 
 #[test]
 fn an_object_in_two_records_leaves_the_one_that_says_moved() {
     let mut rack = Rack::new();
     let addrs = [object(FAR, 0)];
-    let records = [(A, AskedState::Moved), (B, AskedState::Sent)];
+    let records = [(A, AskedState::Moved), (B, AskedState::Owned)];
     let records = records.map(|(to, state)| (to, peer(asked(state, 5, &addrs))));
     let actions = rack.restart(records.into());
-    assert_eq!(actions[0], stored(A, AskedState::Idle, 5, &[]));
-    assert_eq!(actions[2], free(B, 5, &addrs));
+    let sent = stored(B, AskedState::Sent, 5, &addrs);
+    let striking = ExchangeAction::StrikeEverywhere(addrs.to_vec());
+    let passed_on = [stored(A, AskedState::Idle, 5, &[]), striking, sent, free(B, 5, &addrs)];
+    assert_eq!(actions, passed_on);
 }
 
 #[test]

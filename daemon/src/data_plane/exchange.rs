@@ -128,23 +128,8 @@ impl DataPlane {
             ExchangeAction::Locate(page) => self.notify(ControlNotification::Locate(page)),
             ExchangeAction::Finish(caller, result) => {
                 self.exchanges.refills.retain(|refill| refill.caller != caller);
-                let own = self.rack.geometry.rack;
-                self.clients.finish(
-                    caller,
-                    match result {
-                        CallResult::Allocated(count) | CallResult::Freed(count) => {
-                            RackAnswer::Done(count)
-                        }
-                        CallResult::Kept(Obstacle::PageBusy) => RackAnswer::PageBusy(own),
-                        CallResult::Kept(Obstacle::RackUnavailable(rack)) => {
-                            RackAnswer::RackUnavailable(rack)
-                        }
-                        CallResult::Kept(Obstacle::MetadataUnreachable) => {
-                            RackAnswer::MetadataUnreachable
-                        }
-                        CallResult::Invalid => RackAnswer::Invalid,
-                    },
-                );
+                let answer = self.answer_of(result);
+                self.clients.finish(caller, answer);
             }
             ExchangeAction::NotAllocated(caller, rack, free_frames) => {
                 let mut refills = self.exchanges.refills.iter();
@@ -159,6 +144,16 @@ impl DataPlane {
             ExchangeAction::NeedPage(_) => {}
         }
         Ok(())
+    }
+
+    fn answer_of(&self, result: CallResult) -> RackAnswer {
+        match result {
+            CallResult::Allocated(count) | CallResult::Freed(count) => RackAnswer::Done(count),
+            CallResult::Kept(Obstacle::PageBusy) => RackAnswer::PageBusy(self.rack.geometry.rack),
+            CallResult::Kept(Obstacle::RackUnavailable(rack)) => RackAnswer::RackUnavailable(rack),
+            CallResult::Kept(Obstacle::MetadataUnreachable) => RackAnswer::MetadataUnreachable,
+            CallResult::Invalid => RackAnswer::Invalid,
+        }
     }
 
     /// Frees objects that the cells of a gone client hold.

@@ -23,8 +23,12 @@ pub enum AskedState {
     /// The record holds nothing. A new exchange leaves this state.
     #[default]
     Idle,
-    /// The request may have been sent. The record owns the objects to be freed. The answer leaves
-    /// this state. After a crash the request is sent again.
+    /// The record owns the objects to be freed; cells, or another record, may hold them too.
+    /// Nothing was sent. After a crash they are removed there, and the request is sent.
+    Owned,
+    /// The request may have been sent. Only the record holds the objects to be freed. The answer
+    /// leaves this state. After a crash the request is sent again. By then the other rack may have
+    /// freed the objects, and clients of this rack may have got them again.
     Sent,
     /// The allocated objects have arrived, and perhaps are in an inbox. After a crash the objects
     /// that no cell holds are freed by the next exchange.

@@ -157,19 +157,27 @@ impl<B: Bugs> Exchanges<B> {
     /// removed from where they were recorded. The other rack may free them at once, so they are
     /// removed before the request is sent.
     fn commit(&mut self, rack: RackId, record: AskedRecord, struck: &[(Source, Vec<GlobalAddr>)]) {
-        self.peers.entry(rack).or_default().asked = record.clone();
-        if self.bugs.has(Bug::SendBeforeRecord) {
+        let has = |bug| self.bugs.has(bug);
+        let (early, soon) = (has(Bug::SendBeforeRecord), has(Bug::SendBeforeStrike));
+        let strikes_first = has(Bug::StrikeBeforeRecord);
+        self.peers.entry(rack).or_default().asked = record;
+        if early {
             self.send(rack);
         }
-        if self.bugs.has(Bug::StrikeBeforeRecord) {
+        if strikes_first {
             self.strike_all(struck);
         }
-        self.act(ExchangeAction::StoreAsked(rack, record));
-        if self.bugs.has(Bug::SendBeforeStrike) {
-            self.send(rack);
+        let strikes = struck.iter().any(|(_, addrs)| !addrs.is_empty());
+        if strikes {
+            self.store_asked(rack, AskedState::Owned);
+            if soon {
+                self.send(rack);
+            }
+            self.strike_all(struck);
         }
-        self.strike_all(struck);
-        if !(self.bugs.has(Bug::SendBeforeRecord) || self.bugs.has(Bug::SendBeforeStrike)) {
+        self.store_asked(rack, AskedState::Sent);
+        let is_sent = early || soon && strikes;
+        if !is_sent {
             self.send(rack);
         }
     }

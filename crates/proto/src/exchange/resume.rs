@@ -28,8 +28,13 @@ impl<B: Bugs> Exchanges<B> {
             (peer.asked, peer.served) = (asked, served);
             self.resume_served(view, rack);
         }
-        for (rack, _) in &records {
-            self.resume_asked(now, view, *rack, &records);
+        // Objects leave the records that say `Moved` before the exchange that owns them goes on.
+        let is_moved = |one: &&(RackId, PeerRecord)| one.1.asked.state == AskedState::Moved;
+        for (rack, _) in records.iter().filter(is_moved) {
+            self.resume_moved(now, view, *rack, &records);
+        }
+        for (rack, _) in records.iter().filter(|one| !is_moved(one)) {
+            self.resume_asked(now, view, *rack);
         }
     }
 
@@ -72,25 +77,25 @@ impl<B: Bugs> Exchanges<B> {
         self.store_served(rack, ServedState::Done);
     }
 
-    fn resume_asked(
-        &mut self,
-        now: Time,
-        view: &impl ObjectView,
-        rack: RackId,
-        records: &[(RackId, PeerRecord)],
-    ) {
+    fn resume_asked(&mut self, now: Time, view: &impl ObjectView, rack: RackId) {
         let Some(peer) = self.peers.get_mut(&rack) else { return };
         let addrs = peer.asked.addrs.clone();
         match (peer.asked.state, peer.asked.kind) {
-            (AskedState::Idle, _) => {}
+            (AskedState::Idle | AskedState::Moved, _) => {}
             (AskedState::Sent, ExchangeKind::Allocate) => {
                 peer.active = Some(Active::Allocate(None));
                 self.send(rack);
             }
-            (AskedState::Sent, ExchangeKind::Free) => {
+            (AskedState::Owned | AskedState::Sent, _) => {
                 peer.active = Some(Active::Free(None));
-                if !self.bugs.has(Bug::LeaveInTheOutbox) {
+                let is_owned = peer.asked.state == AskedState::Owned;
+                if is_owned && !self.bugs.has(Bug::LeaveInTheOutbox)
+                    || self.bugs.has(Bug::StrikeWhatWasSent)
+                {
                     self.act(ExchangeAction::StrikeEverywhere(addrs));
+                }
+                if is_owned {
+                    self.store_asked(rack, AskedState::Sent);
                 }
                 self.send(rack);
             }
@@ -106,11 +111,10 @@ impl<B: Bugs> Exchanges<B> {
                     self.free_received(rack, left);
                 }
             }
-            (AskedState::Moved, _) => self.resume_moved(now, view, rack, records),
         }
     }
 
-    /// An object in two records was being passed on: it leaves the one in the state `Moved`.
+    /// An object in two records was being passed on: it leaves one of them.
     fn resume_moved(
         &mut self,
         now: Time,
@@ -119,9 +123,16 @@ impl<B: Bugs> Exchanges<B> {
         records: &[(RackId, PeerRecord)],
     ) {
         let others = || records.iter().filter(|(other, _)| *other != rack);
-        let has = |state: AskedState| !matches!(state, AskedState::Idle | AskedState::Moved);
         let is_elsewhere = |addr: &GlobalAddr| {
-            others().any(|(_, one)| has(one.asked.state) && one.asked.addrs.contains(addr))
+            others().any(|(other, one)| {
+                let owns = match one.asked.state {
+                    AskedState::Owned => true,
+                    // The fields were stored, and not the state `Owned`.
+                    AskedState::Moved => *other < rack,
+                    AskedState::Idle | AskedState::Sent | AskedState::Received => false,
+                };
+                owns && one.asked.addrs.contains(addr)
+            })
         };
         let addrs = self.peers.get(&rack).map_or(Vec::new(), |peer| peer.asked.addrs.clone());
         let left = distinct(addrs, |addr| !is_elsewhere(&addr) && !self.is_free(view, addr));

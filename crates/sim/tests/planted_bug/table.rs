@@ -6,7 +6,7 @@ use rackpool_sim::Bug;
 
 /// The bug, the first seed, and the number of seeds within which it must be found. Rare bugs do not
 /// begin at seed 0, which would take a minute.
-pub(crate) const PLANTED: [(Bug, u64, u64); 91] = [
+pub(crate) const PLANTED: [(Bug, u64, u64); 92] = [
     (Bug::ForgetOneLease, 0, 10),
     (Bug::ForgetEarlierLeases, 0, 40),
     (Bug::TakeAnyReturn, 0, 40),
@@ -82,9 +82,10 @@ pub(crate) const PLANTED: [(Bug, u64, u64); 91] = [
     (Bug::SkipBarrier, 0, 40),
     (Bug::GrantWriteWhileShared, 0, 20),
     (Bug::SendBeforeRecord, 0, 20),
-    (Bug::StrikeBeforeRecord, 140, 40),
+    (Bug::StrikeBeforeRecord, 50, 40),
     (Bug::SendBeforeStrike, 0, 20),
     (Bug::LeaveInTheOutbox, 190, 40),
+    (Bug::StrikeWhatWasSent, 720, 40),
     (Bug::ForgetReceived, 0, 40),
     (Bug::DropMoved, 0, 10),
     (Bug::FreeInMovingPage, 0, 10),

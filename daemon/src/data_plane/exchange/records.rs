@@ -18,6 +18,7 @@ const IDLE: u64 = 0;
 const SENT: u64 = 1;
 const RECEIVED: u64 = 2;
 const MOVED: u64 = 3;
+const OWNED: u64 = 4;
 
 /// The states of the server's record.
 const WRITING: u64 = 1;
@@ -53,6 +54,7 @@ fn store_addrs(log: &PeerLog, addrs: impl Iterator<Item = u64>) {
 pub(super) fn store_asked(log: &PeerLog, record: &AskedRecord) {
     let state = match record.state {
         AskedState::Idle => IDLE,
+        AskedState::Owned => OWNED,
         AskedState::Sent => SENT,
         AskedState::Received => RECEIVED,
         AskedState::Moved => MOVED,
@@ -104,6 +106,7 @@ pub(super) fn load(cells: &PeerCells) -> PeerRecord {
     };
     let PeerCells { asked, served } = cells;
     let state = match asked.state.load(Ordering::Acquire) {
+        OWNED => AskedState::Owned,
         SENT => AskedState::Sent,
         RECEIVED => AskedState::Received,
         MOVED => AskedState::Moved,
