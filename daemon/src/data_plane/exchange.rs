@@ -142,23 +142,8 @@ impl DataPlane {
             ExchangeAction::Locate(page) => self.notify(ControlNotification::Locate(page)),
             ExchangeAction::Finish(caller, result) => {
                 self.exchanges.refills.retain(|refill| refill.caller != caller);
-                let own = self.rack.geometry.rack;
-                self.clients.finish(
-                    caller,
-                    match result {
-                        CallResult::Allocated(count) | CallResult::Freed(count) => {
-                            RackAnswer::Done(count)
-                        }
-                        CallResult::Kept(Obstacle::PageBusy) => RackAnswer::PageBusy(own),
-                        CallResult::Kept(Obstacle::RackUnavailable(rack)) => {
-                            RackAnswer::RackUnavailable(rack)
-                        }
-                        CallResult::Kept(Obstacle::MetadataUnreachable) => {
-                            RackAnswer::MetadataUnreachable
-                        }
-                        CallResult::Invalid => RackAnswer::Invalid,
-                    },
-                );
+                let answer = answer(result, self.rack.geometry.rack);
+                self.clients.finish(caller, answer);
             }
             ExchangeAction::NotAllocated(caller, rack, free_frames) => {
                 let mut refills = self.exchanges.refills.iter();
@@ -252,6 +237,17 @@ impl DataPlane {
             other_free,
             unreachable,
         }
+    }
+}
+
+/// Returns the answer to a call of a client of the rack `own`.
+const fn answer(result: CallResult, own: RackId) -> RackAnswer {
+    match result {
+        CallResult::Allocated(count) | CallResult::Freed(count) => RackAnswer::Done(count),
+        CallResult::Kept(Obstacle::PageBusy) => RackAnswer::PageBusy(own),
+        CallResult::Kept(Obstacle::RackUnavailable(rack)) => RackAnswer::RackUnavailable(rack),
+        CallResult::Kept(Obstacle::MetadataUnreachable) => RackAnswer::MetadataUnreachable,
+        CallResult::Invalid => RackAnswer::Invalid,
     }
 }
 
