@@ -161,6 +161,7 @@ impl<B: Bugs> RackMachine<B> {
         match event {
             SwapEvent::Arrived(page) => {
                 self.heats.arrived(now, page);
+                self.exchanges.page_arrived(page);
                 // The replica is hidden before the lease is returned, and the old home has the
                 // lease back before it hears that the page can be read here: it need not revoke it.
                 self.tell_copies(now, CopiesEvent::Revoked(page));
