@@ -177,8 +177,9 @@ impl<B: Bugs> RackMachine<B> {
             SwapEvent::PrepareRefused(page, PrepareRefusal::ReadHot) => {
                 self.replica_wanted(now, memory, page);
             }
+            // No word changes.
+            SwapEvent::Lost(page) => self.exchanges.page_changed(page),
             SwapEvent::Thawed(_)
-            | SwapEvent::Lost(_)
             | SwapEvent::Aborted(_)
             | SwapEvent::NoColdPage(_)
             | SwapEvent::RequestRefused(..)
