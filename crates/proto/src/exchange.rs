@@ -102,6 +102,8 @@ struct Peer {
     served: ServedRecord,
     /// The exchange in the state `Sent`.
     active: Option<Active>,
+    /// The pages that have arrived in this rack since the active allocation began.
+    arrived: BTreeSet<PageId>,
     /// Allocations that wait for the current exchange to end.
     waiting: VecDeque<Allocation>,
     /// A request of the other rack that waits for a page.
@@ -190,6 +192,15 @@ impl<B: Bugs> Exchanges<B> {
         self.returns.iter_mut().for_each(|one| one.page_changed(page));
         for deferred in self.peers.values_mut().filter_map(|peer| peer.deferred.as_mut()) {
             deferred.again = Time::ZERO;
+        }
+    }
+
+    /// A swap has brought a page here, perhaps with objects of an answer that is under way.
+    pub(crate) fn page_arrived(&mut self, page: PageId) {
+        for peer in self.peers.values_mut() {
+            if matches!(peer.active, Some(Active::Allocate(_))) {
+                peer.arrived.insert(page);
+            }
         }
     }
 

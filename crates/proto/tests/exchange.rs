@@ -290,6 +290,19 @@ fn objects_that_wait_for_another_exchange_stay_in_the_outbox_when_the_call_is_la
     assert_eq!(rack.memory.outbox.len(), 1);
 }
 
+/// The object is in use by a program of this rack: no cell holds it.
+#[test]
+fn another_rack_hands_out_no_object_of_a_page_that_was_here_all_the_time() {
+    let mut rack = Rack::new();
+    let addr = object(HERE, 0);
+    rack.memory.allocated.insert(addr);
+    rack.step(1, ExchangeEvent::Allocate { caller: CALLER, rack: A, bytes: 64, count: 1 });
+    let answered = ExchangeEvent::Answered(A, PeerReply::Allocated(vec![addr]));
+    let refused = ExchangeAction::Finish(CALLER, CallResult::Invalid);
+    assert_eq!(rack.step(2, answered)[0], refused);
+    assert!(rack.memory.inbox.is_empty());
+}
+
 /// A request of another rack.
 fn request(sequence: u64, addrs: Option<&[GlobalAddr]>) -> PeerRequest {
     let (rack, memory) = (A, MEMORY);

@@ -128,7 +128,7 @@ impl DataPlane {
             ExchangeAction::Locate(page) => self.notify(ControlNotification::Locate(page)),
             ExchangeAction::Finish(caller, result) => {
                 self.exchanges.refills.retain(|refill| refill.caller != caller);
-                let answer = self.answer_of(result);
+                let answer = answer(result, self.rack.geometry.rack);
                 self.clients.finish(caller, answer);
             }
             ExchangeAction::NotAllocated(caller, rack, free_frames) => {
@@ -144,16 +144,6 @@ impl DataPlane {
             ExchangeAction::NeedPage(_) => {}
         }
         Ok(())
-    }
-
-    fn answer_of(&self, result: CallResult) -> RackAnswer {
-        match result {
-            CallResult::Allocated(count) | CallResult::Freed(count) => RackAnswer::Done(count),
-            CallResult::Kept(Obstacle::PageBusy) => RackAnswer::PageBusy(self.rack.geometry.rack),
-            CallResult::Kept(Obstacle::RackUnavailable(rack)) => RackAnswer::RackUnavailable(rack),
-            CallResult::Kept(Obstacle::MetadataUnreachable) => RackAnswer::MetadataUnreachable,
-            CallResult::Invalid => RackAnswer::Invalid,
-        }
     }
 
     /// Frees objects that the cells of a gone client hold.
@@ -233,6 +223,17 @@ impl DataPlane {
             other_free,
             unreachable,
         }
+    }
+}
+
+/// Returns the answer to a call of a client of the rack `own`.
+const fn answer(result: CallResult, own: RackId) -> RackAnswer {
+    match result {
+        CallResult::Allocated(count) | CallResult::Freed(count) => RackAnswer::Done(count),
+        CallResult::Kept(Obstacle::PageBusy) => RackAnswer::PageBusy(own),
+        CallResult::Kept(Obstacle::RackUnavailable(rack)) => RackAnswer::RackUnavailable(rack),
+        CallResult::Kept(Obstacle::MetadataUnreachable) => RackAnswer::MetadataUnreachable,
+        CallResult::Invalid => RackAnswer::Invalid,
     }
 }
 

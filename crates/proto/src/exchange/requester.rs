@@ -3,7 +3,7 @@
 use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
 
-use rackpool_model::{GlobalAddr, RackId};
+use rackpool_model::{GlobalAddr, PageId, RackId};
 use rackpool_wire::peer::{PeerReply, PeerRequest};
 
 use super::returns::{Source, Step};
@@ -91,6 +91,7 @@ impl<B: Bugs> Exchanges<B> {
         let Some(one) = peer.waiting.pop_front() else { return };
         let Allocation { caller, bytes, count, deadline, .. } = one;
         peer.active = Some(Active::Allocate(Some((caller, deadline))));
+        peer.arrived.clear();
         let (sequence, kind) = (peer.asked.sequence.wrapping_add(1), ExchangeKind::Allocate);
         let (state, addrs) = (AskedState::Sent, Vec::new());
         let record = AskedRecord { state, sequence, kind, bytes, count, addrs };
@@ -211,7 +212,7 @@ impl<B: Bugs> Exchanges<B> {
     ) {
         let Some(peer) = self.peers.get_mut(&rack) else { return };
         let Some(active) = peer.active.take() else { return };
-        let count = peer.asked.count;
+        let (count, arrived) = (peer.asked.count, core::mem::take(&mut peer.arrived));
         match (active, reply) {
             (Active::Allocate(caller), PeerReply::Full { free_frames }) => {
                 if let Some((caller, _)) = caller {
@@ -221,7 +222,7 @@ impl<B: Bugs> Exchanges<B> {
                 self.end(now, view, rack);
             }
             (Active::Allocate(caller), PeerReply::Allocated(addrs))
-                if self.are_new(view, &addrs, count) =>
+                if self.are_new(view, &addrs, count, caller.map(|_| &arrived)) =>
             {
                 self.received(now, view, rack, caller.map(|(caller, _)| caller), addrs);
             }
@@ -244,12 +245,21 @@ impl<B: Bugs> Exchanges<B> {
 
     /// Returns true if these can be objects that another rack allocated for a request of `count`.
     /// Their pages are not here, unless a swap has brought one here meanwhile: then the object is
-    /// allocated and no cell holds it.
-    fn are_new(&self, view: &impl ObjectView, addrs: &[GlobalAddr], count: u64) -> bool {
+    /// allocated and no cell holds it. `arrived` are the pages that have arrived since the request
+    /// began; `None` if the objects will only be freed.
+    fn are_new(
+        &self,
+        view: &impl ObjectView,
+        addrs: &[GlobalAddr],
+        count: u64,
+        arrived: Option<&BTreeSet<PageId>>,
+    ) -> bool {
         let is_held = |addr| view.held().any(|(_, held)| held == addr);
         let is_new = |addr: &GlobalAddr| {
             let is_nobodys = || view.is_allocated(*addr) && !is_held(*addr);
-            self.page(*addr).is_some_and(|page| !view.is_here(page) || is_nobodys())
+            let may_be_here = |page| arrived.is_none_or(|arrived| arrived.contains(&page));
+            let page = self.page(*addr);
+            page.is_some_and(|page| !view.is_here(page) || may_be_here(page) && is_nobodys())
         };
         !addrs.is_empty()
             && addrs.len() as u64 <= count

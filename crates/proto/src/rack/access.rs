@@ -140,10 +140,10 @@ impl<B: Bugs> RackMachine<B> {
                 true => self.home_of(words, page),
                 false => self.writing_home(now, page),
             };
-            // A home that counts as dead may still grant leases. Without its lease the search says
-            // that it is dead.
-            let leased = self.lease(now, page).map(|lease| lease.home);
-            let home = home.filter(|home| !self.is_dead(*home) || leased == Some(*home));
+            // A dead rack is not asked, except while a translation names it because its lease is
+            // valid: the client would repeat the translation and the operation without a pause.
+            let is_named = || self.known_access(now, page, Access::Write).is_some();
+            let home = home.filter(|home| !self.is_dead(*home) || is_named());
             return home.map_or(Executor::Unknown, Executor::Home);
         };
         match (self.access(words, page, Access::Write), found.word.state()) {

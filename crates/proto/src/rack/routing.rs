@@ -217,6 +217,7 @@ impl<B: Bugs> RackMachine<B> {
         match event {
             SwapEvent::Arrived(page) => {
                 self.heats.arrived(now, page);
+                self.exchanges.page_arrived(page);
                 // The replica is hidden before the lease is returned, and the old home has the
                 // lease back before it hears that the page can be read here: it need not revoke it.
                 self.tell_copies(now, CopiesEvent::Revoked(page));
@@ -237,8 +238,9 @@ impl<B: Bugs> RackMachine<B> {
             SwapEvent::PrepareRefused(page, PrepareRefusal::ReadHot) => {
                 self.replica_wanted(now, memory, page);
             }
+            // No word changes.
+            SwapEvent::Lost(page) => self.exchanges.page_changed(page),
             SwapEvent::Thawed(_)
-            | SwapEvent::Lost(_)
             | SwapEvent::Aborted(_)
             | SwapEvent::NoColdPage(_)
             | SwapEvent::RequestRefused(..)
