@@ -413,6 +413,24 @@ fn two_records_do_not_wait_for_each_other() {
     panic!("the records wait for each other");
 }
 
+/// Regression: the answer to a search that was older than the page said that there is no such page.
+/// The objects to be freed were given up.
+#[test]
+fn an_answer_to_a_search_says_nothing_about_objects_to_be_freed() {
+    let mut rack = Rack::new();
+    rack.pages_of_a(0);
+    let addrs = [object(FAR, 0)];
+    assert_eq!(rack.release(1, &addrs), [ExchangeAction::Locate(FAR)]);
+    let answer =
+        |question| RackEvent::PageLocated { page: FAR, question, located: Located::NoSuchPage };
+    rack.machine.handle(answer(77));
+    assert_eq!(rack.poll(2), []);
+    assert!(rack.memory.outbox.contains(&addrs[0]));
+    rack.machine.handle(answer(0));
+    assert_ne!(rack.poll(3), []);
+    assert!(rack.memory.outbox.is_empty());
+}
+
 /// Regression: the metadata server's answer named this rack, which had had the page and given it
 /// away since. The objects were taken for objects of a page that does not exist, and lost.
 #[test]

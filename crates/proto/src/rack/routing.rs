@@ -110,7 +110,10 @@ impl<B: Bugs> RackMachine<B> {
             }
             RackEvent::PageLocated { page, question, located } => {
                 let located = self.checked_location(page, located);
-                self.tell_exchanges(now, memory, ExchangeEvent::Located(page, located));
+                // Exchanges number no questions. An answer to a search may be older than the page.
+                if question == 0 {
+                    self.tell_exchanges(now, memory, ExchangeEvent::Located(page, located));
+                }
                 self.page_located(now, memory, page, question, located);
             }
             RackEvent::LeaseAnswered { page, question, home, answer } => {
