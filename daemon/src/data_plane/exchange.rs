@@ -139,6 +139,9 @@ impl DataPlane {
                     self.ask_next_rack(refill);
                 }
             }
+            ExchangeAction::ReportUnused { addr, client } => {
+                tracing::warn!("client {} held {addr}, which is not in use", client.0);
+            }
             ExchangeAction::Returned(client) => self.forget_if_returned(client),
             // The machine handles it itself.
             ExchangeAction::NeedPage(_) => {}

@@ -140,6 +140,14 @@ pub enum ExchangeAction {
     /// The rack has no room (it has this many free frames), or does not answer (`None`). Ask
     /// another one, or answer the caller.
     NotAllocated(Caller, RackId, Option<u32>),
+    /// Report that a gone client's cells held an object that is not in use: the client has freed it
+    /// twice, or has damaged its file.
+    ReportUnused {
+        /// The object.
+        addr: GlobalAddr,
+        /// The client.
+        client: ClientId,
+    },
     /// Nothing that this client's cells held is being returned any more.
     Returned(ClientId),
     /// A page that is perhaps shared has to be writable. [`RackMachine`](crate::rack::RackMachine)

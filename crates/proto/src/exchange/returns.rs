@@ -217,6 +217,9 @@ impl<B: Bugs> Exchanges<B> {
                         self.act(ExchangeAction::Free { addr: *addr, client });
                     } else {
                         refused += 1;
+                        if let Some(client) = client.filter(|_| one.release.is_none()) {
+                            self.act(ExchangeAction::ReportUnused { addr: *addr, client });
+                        }
                     }
                 }
                 self.returned(now, view, &one, refused);

@@ -354,6 +354,9 @@ impl<B: Bugs> RackMachine<B> {
         (question, home): (u64, RackId),
         answer: &LeaseAnswer,
     ) {
+        if self.bugs.has(Bug::AskAtEachAnswer) && self.searches.all.contains_key(&page) {
+            self.seek(now, words, page);
+        }
         let Some(search) = self.searches.all.get(&page) else { return };
         let is_latest = search.step == Step::Home(question) || self.bugs.has(Bug::AskAtEachAnswer);
         let was_named = search.named == Some(home);
@@ -384,7 +387,6 @@ impl<B: Bugs> RackMachine<B> {
             _ if !is_latest => {}
             LeaseAnswer::NotHere if was_named => self.pause(now, page, true, busy),
             LeaseAnswer::NotHere => self.ask_server(page, busy),
-            LeaseAnswer::Busy if self.bugs.has(Bug::AskAtEachAnswer) => self.seek(now, words, page),
             LeaseAnswer::Busy => self.pause(now, page, false, busy),
             LeaseAnswer::Invalid => self.answer_all(page, RackAnswer::RackUnavailable(home)),
         }

@@ -73,7 +73,7 @@ impl<B: Bugs> World<B> {
                 self.tried(rack, caller, usize::from(other.0));
             }
             ExchangeAction::Returned(client) => self.forget_file(rack, client),
-            ExchangeAction::NeedPage(_) => {}
+            ExchangeAction::NeedPage(_) | ExchangeAction::ReportUnused { .. } => {}
         }
     }
 
