@@ -102,12 +102,21 @@ struct Peer {
     served: ServedRecord,
     /// The exchange in the state `Sent`.
     active: Option<Active>,
+    /// Whoever waits for the current exchange waits until then.
+    overdue_at: Time,
     /// The pages that have arrived in this rack since the active allocation began.
     arrived: BTreeSet<PageId>,
     /// Allocations that wait for the current exchange to end.
     waiting: VecDeque<Allocation>,
     /// A request of the other rack that waits for a page.
     deferred: Option<Deferred>,
+}
+
+impl Peer {
+    /// Returns the deadline of a caller that waits for the current exchange to end.
+    fn limit(&self, deadline: Time) -> Time {
+        if self.asked.state == AskedState::Idle { deadline } else { deadline.min(self.overdue_at) }
+    }
 }
 
 /// All exchanges of a rack.
@@ -210,8 +219,12 @@ impl<B: Bugs> Exchanges<B> {
         let deferred = self.peers.values().filter_map(|peer| peer.deferred.as_ref());
         let deferred = deferred.map(|deferred| deferred.again.min(deferred.until));
         let active = self.peers.values().filter_map(|peer| peer.active.as_ref()?.deadline());
-        let waiting = self.peers.values().flat_map(|peer| &peer.waiting).map(|one| one.deadline);
-        returns.chain(releases).chain(deferred).chain(active).chain(waiting).min()
+        let waiting = self
+            .peers
+            .values()
+            .flat_map(|peer| peer.waiting.iter().map(|one| peer.limit(one.deadline)));
+        let queued = self.returns.iter().filter_map(|one| self.gives_up_at(one));
+        returns.chain(releases).chain(deferred).chain(active).chain(waiting).chain(queued).min()
     }
 
     /// Does what is due: looks at pages again, repeats questions, and answers callers that have

@@ -280,6 +280,19 @@ fn objects_are_in_the_record_before_they_leave_the_outbox_and_after_that_the_req
     assert_eq!(rack.step(2, ExchangeEvent::Answered(A, freed(&[]))), ended);
 }
 
+/// Regression: while a rack was away, each of many calls waited for it as long as the first.
+#[test]
+fn calls_behind_an_exchange_that_is_overdue_do_not_wait() {
+    let mut rack = Rack::new();
+    rack.release(1, &[object(FAR, 0)]);
+    let freed = ExchangeAction::Finish(CALLER, CallResult::Freed(0));
+    assert_eq!(rack.poll(1_001), [freed], "the record owns the object");
+    let kept = CallResult::Kept(Obstacle::RackUnavailable(A));
+    assert_eq!(rack.release(1_500, &[object(FAR, 1)]), [ExchangeAction::Finish(CALLER, kept)]);
+    let allocate = ExchangeEvent::Allocate { caller: CALLER, rack: A, bytes: 64, count: 1 };
+    assert_eq!(rack.step(1_501, allocate), [ExchangeAction::NotAllocated(CALLER, A, None)]);
+}
+
 #[test]
 fn objects_that_wait_for_another_exchange_stay_in_the_outbox_when_the_call_is_late() {
     let mut rack = Rack::new();

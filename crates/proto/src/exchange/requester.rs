@@ -78,7 +78,7 @@ impl<B: Bugs> Exchanges<B> {
             let free = self.first_return_to(rack, state == AskedState::Moved);
             match (first, free) {
                 (Some(number), free) if free.is_none_or(|other| number < other) => {
-                    self.begin_allocation(rack);
+                    self.begin_allocation(now, rack);
                 }
                 (_, Some(_)) => self.begin_free(now, view, rack),
                 _ => return,
@@ -86,11 +86,12 @@ impl<B: Bugs> Exchanges<B> {
         }
     }
 
-    fn begin_allocation(&mut self, rack: RackId) {
+    fn begin_allocation(&mut self, now: Time, rack: RackId) {
         let Some(peer) = self.peers.get_mut(&rack) else { return };
         let Some(one) = peer.waiting.pop_front() else { return };
         let Allocation { caller, bytes, count, deadline, .. } = one;
         peer.active = Some(Active::Allocate(Some((caller, deadline))));
+        peer.overdue_at = now.after(self.rules.timeout);
         peer.arrived.clear();
         let (sequence, kind) = (peer.asked.sequence.wrapping_add(1), ExchangeKind::Allocate);
         let (state, addrs) = (AskedState::Sent, Vec::new());
@@ -140,6 +141,7 @@ impl<B: Bugs> Exchanges<B> {
         if !is_empty {
             let peer = self.peers.entry(rack).or_default();
             peer.active = Some(Active::Free(release));
+            peer.overdue_at = now.after(self.rules.timeout);
             let (sequence, kind) = (asked.sequence.wrapping_add(1), ExchangeKind::Free);
             let (state, bytes, count) = (AskedState::Sent, 0, 0);
             let record = AskedRecord { state, sequence, kind, bytes, count, addrs };
@@ -334,8 +336,9 @@ impl<B: Bugs> Exchanges<B> {
             {
                 late.push((caller, *rack));
             }
+            let (is_idle, limit) = (peer.asked.state == AskedState::Idle, peer.overdue_at);
             peer.waiting.retain(|one| {
-                let is_late = now >= one.deadline;
+                let is_late = now >= if is_idle { one.deadline } else { one.deadline.min(limit) };
                 if is_late {
                     late.push((one.caller, *rack));
                 }

@@ -78,7 +78,9 @@ impl<B: Bugs> Exchanges<B> {
     }
 
     fn resume_asked(&mut self, now: Time, view: &impl ObjectView, rack: RackId) {
+        let overdue_at = now.after(self.rules.timeout);
         let Some(peer) = self.peers.get_mut(&rack) else { return };
+        peer.overdue_at = overdue_at;
         let addrs = peer.asked.addrs.clone();
         match (peer.asked.state, peer.asked.kind) {
             (AskedState::Idle | AskedState::Moved, _) => {}

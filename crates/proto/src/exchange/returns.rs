@@ -160,7 +160,10 @@ impl<B: Bugs> Exchanges<B> {
         rack: RackId,
         moved: &[GlobalAddr],
     ) {
-        let asked = &mut self.peers.entry(rack).or_default().asked;
+        let overdue_at = now.after(self.rules.timeout);
+        let peer = self.peers.entry(rack).or_default();
+        peer.overdue_at = overdue_at;
+        let asked = &mut peer.asked;
         // In the record's order, so that each remaining object stays in the record throughout.
         let page_size = self.rules.page_size;
         let left = distinct(core::mem::take(&mut asked.addrs), |addr| {
@@ -386,11 +389,34 @@ impl<B: Bugs> Exchanges<B> {
         }
     }
 
+    /// Returns when a return that waits for another exchange to end is given up: its caller must
+    /// not wait longer than those before it.
+    pub(super) fn gives_up_at(&self, one: &Return) -> Option<Time> {
+        let Step::Queued(rack) = one.step else { return None };
+        let peer = self.peers.get(&rack).filter(|peer| peer.asked.state != AskedState::Idle)?;
+        one.release.map(|_| peer.overdue_at)
+    }
+
     /// Answers the callers of releases that have waited long enough. Objects in no exchange stay in
     /// the outbox. An exchange that was sent owns its objects: the caller has nothing left to do.
     pub(super) fn expire_releases(&mut self, now: Time) {
         let late = self.releases.iter().filter(|(_, release)| now >= release.deadline);
-        for number in late.map(|(number, _)| *number).collect::<Vec<_>>() {
+        let late = late.map(|(number, _)| *number).collect::<Vec<_>>();
+        let given_up: Vec<Return> = {
+            let gives_up: Vec<bool> = self
+                .returns
+                .iter()
+                .map(|one| self.gives_up_at(one).is_some_and(|at| now >= at))
+                .collect();
+            let mut gives_up = gives_up.into_iter();
+            self.returns.extract_if(.., |_| gives_up.next().unwrap_or(false)).collect()
+        };
+        for one in given_up {
+            if let Step::Queued(rack) = one.step {
+                self.piece_kept(one.release, Obstacle::RackUnavailable(rack));
+            }
+        }
+        for number in late {
             let is_its = |one: &mut Return| one.release == Some(number);
             for one in self.returns.extract_if(.., is_its).collect::<Vec<_>>() {
                 let obstacle = match one.step {
