@@ -102,7 +102,7 @@ struct Peer {
     served: ServedRecord,
     /// The exchange in the state `Sent`.
     active: Option<Active>,
-    /// Whoever waits for the current exchange waits until then.
+    /// When the current exchange is overdue. Callers that wait for its end are then refused.
     overdue_at: Time,
     /// The pages that have arrived in this rack since the active allocation began.
     arrived: BTreeSet<PageId>,
@@ -223,7 +223,7 @@ impl<B: Bugs> Exchanges<B> {
             .peers
             .values()
             .flat_map(|peer| peer.waiting.iter().map(|one| peer.limit(one.deadline)));
-        let queued = self.returns.iter().filter_map(|one| self.gives_up_at(one));
+        let queued = self.returns.iter().filter_map(|one| one.gives_up_at(&self.peers));
         returns.chain(releases).chain(deferred).chain(active).chain(waiting).chain(queued).min()
     }
 

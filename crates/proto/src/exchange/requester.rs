@@ -295,16 +295,17 @@ impl<B: Bugs> Exchanges<B> {
                 if let Some(caller) = caller {
                     self.act(ExchangeAction::Finish(caller, CallResult::Invalid));
                 }
-                self.free_received(rack, addrs);
+                self.free_received(now, rack, addrs);
             }
         }
     }
 
     /// Frees received objects by the next exchange. The record goes from one exchange to the next
     /// without the state `Idle`.
-    pub(super) fn free_received(&mut self, rack: RackId, addrs: Vec<GlobalAddr>) {
+    pub(super) fn free_received(&mut self, now: Time, rack: RackId, addrs: Vec<GlobalAddr>) {
         let peer = self.peers.entry(rack).or_default();
         peer.active = Some(Active::Free(None));
+        peer.overdue_at = now.after(self.rules.timeout);
         let (sequence, kind) = (peer.asked.sequence.wrapping_add(1), ExchangeKind::Free);
         let (state, bytes, count) = (AskedState::Sent, 0, 0);
         let record = AskedRecord { state, sequence, kind, bytes, count, addrs };
@@ -336,14 +337,13 @@ impl<B: Bugs> Exchanges<B> {
             {
                 late.push((caller, *rack));
             }
-            let (is_idle, limit) = (peer.asked.state == AskedState::Idle, peer.overdue_at);
-            peer.waiting.retain(|one| {
-                let is_late = now >= if is_idle { one.deadline } else { one.deadline.min(limit) };
-                if is_late {
+            for one in core::mem::take(&mut peer.waiting) {
+                if now >= peer.limit(one.deadline) {
                     late.push((one.caller, *rack));
+                } else {
+                    peer.waiting.push_back(one);
                 }
-                !is_late
-            });
+            }
         }
         for (caller, rack) in late {
             self.act(ExchangeAction::NotAllocated(caller, rack, None));

@@ -110,7 +110,7 @@ impl<B: Bugs> Exchanges<B> {
                 if left.is_empty() {
                     self.end(now, view, rack);
                 } else {
-                    self.free_received(rack, left);
+                    self.free_received(now, rack, left);
                 }
             }
         }

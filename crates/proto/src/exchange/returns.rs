@@ -14,7 +14,7 @@ use rackpool_model::{ClientId, GlobalAddr, PageId, RackId};
 use super::resume::distinct;
 use super::{
     AskedState, CallResult, Caller, ClientThread, ExchangeAction, Exchanges, ObjectView, Obstacle,
-    Place,
+    Peer, Place,
 };
 use crate::Located;
 use crate::Time;
@@ -71,6 +71,14 @@ impl Return {
             Step::Page(at) | Step::Home(at) => Some(at),
             Step::Queued(_) => None,
         }
+    }
+
+    /// Returns when the caller is told that the objects stay in the outbox, if they wait for
+    /// another exchange to end: a call does not wait longer than those before it.
+    pub(super) fn gives_up_at(&self, peers: &BTreeMap<RackId, Peer>) -> Option<Time> {
+        let Step::Queued(rack) = self.step else { return None };
+        let peer = peers.get(&rack).filter(|peer| peer.asked.state != AskedState::Idle)?;
+        self.release.map(|_| peer.overdue_at)
     }
 
     pub(super) fn page_changed(&mut self, page: PageId) {
@@ -389,29 +397,13 @@ impl<B: Bugs> Exchanges<B> {
         }
     }
 
-    /// Returns when a return that waits for another exchange to end is given up: its caller must
-    /// not wait longer than those before it.
-    pub(super) fn gives_up_at(&self, one: &Return) -> Option<Time> {
-        let Step::Queued(rack) = one.step else { return None };
-        let peer = self.peers.get(&rack).filter(|peer| peer.asked.state != AskedState::Idle)?;
-        one.release.map(|_| peer.overdue_at)
-    }
-
     /// Answers the callers of releases that have waited long enough. Objects in no exchange stay in
     /// the outbox. An exchange that was sent owns its objects: the caller has nothing left to do.
     pub(super) fn expire_releases(&mut self, now: Time) {
         let late = self.releases.iter().filter(|(_, release)| now >= release.deadline);
         let late = late.map(|(number, _)| *number).collect::<Vec<_>>();
-        let given_up: Vec<Return> = {
-            let gives_up: Vec<bool> = self
-                .returns
-                .iter()
-                .map(|one| self.gives_up_at(one).is_some_and(|at| now >= at))
-                .collect();
-            let mut gives_up = gives_up.into_iter();
-            self.returns.extract_if(.., |_| gives_up.next().unwrap_or(false)).collect()
-        };
-        for one in given_up {
+        let gives_up = |one: &mut Return| one.gives_up_at(&self.peers).is_some_and(|at| now >= at);
+        for one in self.returns.extract_if(.., gives_up).collect::<Vec<_>>() {
             if let Step::Queued(rack) = one.step {
                 self.piece_kept(one.release, Obstacle::RackUnavailable(rack));
             }
