@@ -3,7 +3,7 @@
 //! | module | holds |
 //! |---|---|
 //! | `party` | the parties that have certificates, and their names |
-//! | `credentials` | a party's own certificate and key, checked, and the TLS that follows from them |
+//! | `credentials` | a party's own certificate and key, checked, and its TLS configuration |
 //! | `authority` | the certificate authority, for the `rackpool credentials` command |
 //! | `address` | which addresses may be used without credentials |
 //! | `same_user` | the user of the process at the other end of a loopback connection |

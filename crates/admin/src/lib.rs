@@ -3,7 +3,7 @@
 //! | server | reached over | requests |
 //! |---|---|---|
 //! | metadata server | TCP, with credentials if it is not on this host | [`MetadataServer`] |
-//! | rack daemon of this host | its Unix socket | [`rack_status`], [`top_pages`], [`page_history`], [`put_root`] |
+//! | rack daemon of this host | its Unix socket | [`rack_status`] and the other functions |
 //!
 //! [`look_at_racks`] asks all racks of a pool.
 //!

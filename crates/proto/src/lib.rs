@@ -14,7 +14,7 @@
 //! | [`exchange`] | objects that racks allocate in and return to each other, exactly once |
 //! | [`heat`] | hotness of pages in a rack |
 //! | [`lease`] | location leases: which racks may access a page one-sided |
-//! | [`rack`] | everything a rack decides: owns the machines of exchanges, leases, sharing and swaps |
+//! | [`rack`] | everything a rack decides: owns the machines of exchanges, leases and swaps |
 //! | [`share`] | read-only replicas of shared pages |
 //! | [`swap`] | page swaps between two racks |
 //! | [`planted_bugs`] | bugs that the simulator's tests plant |

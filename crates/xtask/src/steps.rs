@@ -221,8 +221,11 @@ pub(crate) fn bench(root: &Path, arguments: &[String]) -> Vec<Step> {
         run = run.with(names.join("|"));
     }
     let run = options.iter().fold(run, |run, option| run.with(option));
-    // The benchmarks start the daemon and the metadata server.
-    let mut calls = vec![cargo("build --release --workspace --exclude rackpool-xtask --bins")];
+    // The benchmarks start the daemon and the metadata server as users get them: the fuzz targets
+    // would turn on the daemon's feature `testing`.
+    let programs =
+        "build --release --workspace --exclude rackpool-xtask --exclude rackpool-fuzz --bins";
+    let mut calls = vec![cargo(programs)];
     if names.is_empty() || names.iter().any(|name| name == PEERS) {
         // Only here, where its dependencies are fetched and built.
         calls.push(
@@ -264,7 +267,8 @@ mod tests {
 
     #[test]
     fn bench_passes_names_as_one_filter_and_options_unchanged() {
-        let build = "cargo build --release --workspace --exclude rackpool-xtask --bins && ";
+        let build = "cargo build --release --workspace --exclude rackpool-xtask \
+                     --exclude rackpool-fuzz --bins && ";
         let bench = "cargo bench -p rackpool-benches --benches";
         assert_eq!(bench_line(&["local"]), format!("{build}{bench} -- local"));
         let target = target_dir();
