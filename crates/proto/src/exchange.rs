@@ -75,12 +75,12 @@ pub trait ObjectMemory {
 /// Where a page is, for freeing an object of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Place {
-    /// Here and live.
+    /// Here and at rest: live or free.
     Here,
     /// Here or on its way, and moving, shared or leaving.
     Moving,
-    /// Here and free, or lost.
-    Gone,
+    /// Lost on its way here.
+    Lost,
     /// In another rack.
     Elsewhere,
 }

@@ -1,12 +1,16 @@
 //! The exchange of objects, step by step: what is stored before what, and what a restart does.
 #![expect(clippy::unwrap_used, reason = "a test that can't go on has failed")]
 
+#[macro_use]
+#[expect(unused_macros, reason = "other tests use the rest")]
+mod absent;
+
 use std::collections::{BTreeSet, VecDeque};
 use std::time::Duration;
 
 use rackpool_model::{
-    ClientId, FrameId, FrameWord, GlobalAddr, HeatRules, MemoryId, Occupants, PageEvent, PageId,
-    PageRange, PageSize, PageWord, RackId,
+    ClientId, FrameId, FrameWord, GlobalAddr, HeatRules, MemoryId, PageEvent, PageId, PageRange,
+    PageSize, PageWord, RackId,
 };
 use rackpool_proto::exchange::{
     AskedRecord, AskedState, CallResult, Caller, ClientThread, ExchangeAction, ExchangeEvent,
@@ -16,8 +20,7 @@ use rackpool_proto::exchange::{
 use rackpool_proto::lease::LeaseRules;
 use rackpool_proto::planted_bugs::Sound;
 use rackpool_proto::rack::{
-    LineRules, PageWords, RackAction, RackEvent, RackMachine, RackMember, RackMemory, RackPast,
-    RackRules,
+    LineRules, PageWords, RackAction, RackEvent, RackMachine, RackMember, RackPast, RackRules,
 };
 use rackpool_proto::share::ShareRules;
 use rackpool_proto::swap::{RECORD_WORDS, RECORDS, SwapRules};
@@ -92,32 +95,7 @@ impl ObjectMemory for Memory {
     }
 }
 
-impl RackMemory for Memory {
-    fn spare(&self) -> Option<FrameId> {
-        None
-    }
-    fn free_page_to_give(&self, _: &dyn Fn(PageId) -> bool) -> Option<PageId> {
-        None
-    }
-    fn movable_pages(&self) -> impl Iterator<Item = PageId> {
-        std::iter::empty()
-    }
-    fn may_move(&self, _: PageId) -> bool {
-        false
-    }
-    fn may_share(&self, _: PageId) -> bool {
-        false
-    }
-    fn frame_for_replica(&self, _: &dyn Fn(PageId) -> bool) -> Option<FrameId> {
-        None
-    }
-    fn is_short_of_frames(&self) -> bool {
-        false
-    }
-    fn is_quiesced(&self, _: FrameId, _: Occupants) -> bool {
-        true
-    }
-}
+no_moves!(Memory);
 
 struct Rack {
     machine: RackMachine,

@@ -2,19 +2,21 @@
 //! quiesced.
 #![expect(clippy::unwrap_used, reason = "a test that can't go on has failed")]
 
+#[macro_use]
+#[expect(unused_macros, reason = "other tests use the rest")]
+mod absent;
+
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::slice;
 use std::time::Duration;
 
 use rackpool_model::{
-    Access, ClientId, Epoch, FrameId, FrameWord, GlobalAddr, HeatRules, MemoryId, Occupants,
-    PageEvent, PageId, PageSize, PageState, PageWord, RackId,
+    Access, Epoch, FrameId, FrameWord, HeatRules, MemoryId, Occupants, PageEvent, PageId, PageSize,
+    PageState, PageWord, RackId,
 };
 use rackpool_proto::Time;
-use rackpool_proto::exchange::{
-    Caller, ClientThread, ExchangeIdentity, ExchangeRules, ObjectMemory,
-};
+use rackpool_proto::exchange::{ExchangeIdentity, ExchangeRules};
 use rackpool_proto::lease::{
     EndpointToken, GrantedLease, Lease, LeaseId, LeaseKind, LeaseRules, Revocation, Users,
 };
@@ -74,30 +76,7 @@ impl PageWords for Memory {
     }
 }
 
-/// A memory without objects and clients.
-impl ObjectMemory for Memory {
-    fn is_allocated(&self, _: GlobalAddr) -> bool {
-        false
-    }
-    fn may_free(&self, _: GlobalAddr, _: Option<ClientId>) -> bool {
-        false
-    }
-    fn candidate(&self, _: u64) -> Option<GlobalAddr> {
-        None
-    }
-    fn free_frames(&self) -> u32 {
-        0
-    }
-    fn takes(&self, _: Caller) -> bool {
-        false
-    }
-    fn holds(&self, _: ClientThread, _: GlobalAddr) -> bool {
-        false
-    }
-    fn held(&self) -> impl Iterator<Item = (ClientThread, GlobalAddr)> {
-        std::iter::empty()
-    }
-}
+no_objects!(Memory);
 
 impl RackMemory for Memory {
     fn spare(&self) -> Option<FrameId> {

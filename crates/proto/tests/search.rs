@@ -2,20 +2,21 @@
 //! told.
 #![expect(clippy::unwrap_used, reason = "a test that can't go on has failed")]
 
+#[macro_use]
+mod absent;
+
 use std::time::Duration;
 
 use rackpool_model::{
-    Access, ClientId, Epoch, FrameId, FrameWord, GlobalAddr, HeatRules, MemoryId, Occupants,
-    PageEvent, PageId, PageRange, PageSize, PageWord, RackId,
+    Access, ClientId, Epoch, FrameId, FrameWord, HeatRules, MemoryId, PageEvent, PageId, PageRange,
+    PageSize, PageWord, RackId,
 };
-use rackpool_proto::exchange::{
-    Caller, ClientThread, ExchangeIdentity, ExchangeRules, ObjectMemory,
-};
+use rackpool_proto::exchange::{Caller, ExchangeIdentity, ExchangeRules};
 use rackpool_proto::lease::{EndpointToken, Lease, LeaseId, LeaseKind, LeaseRules};
 use rackpool_proto::planted_bugs::Sound;
 use rackpool_proto::rack::{
     Executor, LeaseAnswer, LineRules, PageWords, RackAction, RackEvent, RackMachine, RackMember,
-    RackMemory, RackPast, RackRules,
+    RackPast, RackRules,
 };
 use rackpool_proto::share::ShareRules;
 use rackpool_proto::swap::{RECORD_WORDS, RECORDS, SwapRules};
@@ -59,57 +60,9 @@ impl PageWords for Memory {
     }
 }
 
-/// A memory without objects and clients.
-impl ObjectMemory for Memory {
-    fn is_allocated(&self, _: GlobalAddr) -> bool {
-        false
-    }
-    fn may_free(&self, _: GlobalAddr, _: Option<ClientId>) -> bool {
-        false
-    }
-    fn candidate(&self, _: u64) -> Option<GlobalAddr> {
-        None
-    }
-    fn free_frames(&self) -> u32 {
-        0
-    }
-    fn takes(&self, _: Caller) -> bool {
-        false
-    }
-    fn holds(&self, _: ClientThread, _: GlobalAddr) -> bool {
-        false
-    }
-    fn held(&self) -> impl Iterator<Item = (ClientThread, GlobalAddr)> {
-        std::iter::empty()
-    }
-}
+no_objects!(Memory);
 
-impl RackMemory for Memory {
-    fn spare(&self) -> Option<FrameId> {
-        None
-    }
-    fn free_page_to_give(&self, _: &dyn Fn(PageId) -> bool) -> Option<PageId> {
-        None
-    }
-    fn movable_pages(&self) -> impl Iterator<Item = PageId> {
-        std::iter::empty()
-    }
-    fn may_move(&self, _: PageId) -> bool {
-        false
-    }
-    fn may_share(&self, _: PageId) -> bool {
-        false
-    }
-    fn frame_for_replica(&self, _: &dyn Fn(PageId) -> bool) -> Option<FrameId> {
-        None
-    }
-    fn is_short_of_frames(&self) -> bool {
-        false
-    }
-    fn is_quiesced(&self, _: FrameId, _: Occupants) -> bool {
-        true
-    }
-}
+no_moves!(Memory);
 
 struct Rack {
     machine: RackMachine,

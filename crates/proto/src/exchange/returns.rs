@@ -235,7 +235,7 @@ impl<B: Bugs> Exchanges<B> {
                 }
                 self.returned(now, view, &one, refused);
             }
-            Place::Gone => self.returned(now, view, &one, one.addrs.len() as u64),
+            Place::Lost => self.returned(now, view, &one, one.addrs.len() as u64),
             Place::Elsewhere => match view.home_of(one.page) {
                 Some(home) => self.queue(one, home),
                 None => {

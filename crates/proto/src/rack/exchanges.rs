@@ -53,10 +53,9 @@ impl<M: RackMemory, B: Bugs> ObjectMemory for View<'_, M, B> {
 impl<M: RackMemory, B: Bugs> ObjectView for View<'_, M, B> {
     fn place(&self, page: PageId) -> Place {
         match self.memory.find(page).map(|found| found.word.state()) {
-            Some(Some(PageState::Live)) => Place::Here,
-            Some(Some(PageState::Free) | None) => Place::Gone,
+            Some(Some(PageState::Live | PageState::Free) | None) => Place::Here,
             Some(Some(_)) => Place::Moving,
-            None if self.swap.is_lost(page) => Place::Gone,
+            None if self.swap.is_lost(page) => Place::Lost,
             None if self.memory.is_arriving(page) => Place::Moving,
             None => Place::Elsewhere,
         }
