@@ -15,7 +15,8 @@ pub(crate) type Handle = rackpool_kv::Handle<Arc<Pool>>;
 /// `close` drops those of the session and of the tables, a call in progress drops its own.
 #[derive(Debug)]
 pub(crate) struct Session {
-    /// Locked only by threads that hold the GIL.
+    /// Locked only by threads that hold the GIL, and while they call nothing of Python: a
+    /// finalizer could lock it again.
     open: Mutex<Option<Open>>,
 }
 
@@ -53,8 +54,8 @@ impl Session {
     }
 
     fn pool(&self, py: Python<'_>) -> PyResult<Arc<Pool>> {
-        let open = self.open();
-        open.as_ref().map(|open| Arc::clone(&open.pool)).ok_or_else(|| closed(py))
+        let pool = self.open().as_ref().map(|open| Arc::clone(&open.pool));
+        pool.ok_or_else(|| closed(py))
     }
 
     /// Calls `work` with the pool, without the GIL.
@@ -69,12 +70,13 @@ impl Session {
 
     /// Adds a table of this pool.
     pub(crate) fn add_table(&self, py: Python<'_>, table: Table) -> PyResult<TableId> {
-        let mut open = self.open();
-        let Some(open) = open.as_mut() else { return Err(closed(py)) };
-        let id = open.next;
-        open.next = TableId(id.0 + 1);
-        open.tables.insert(id, OpenTable { table, idle: Vec::new() });
-        Ok(id)
+        let added = self.open().as_mut().map(|open| {
+            let id = open.next;
+            open.next = TableId(id.0 + 1);
+            open.tables.insert(id, OpenTable { table, idle: Vec::new() });
+            id
+        });
+        added.ok_or_else(|| closed(py))
     }
 
     /// Removes a table that no Python object names any more.

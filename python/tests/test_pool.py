@@ -97,6 +97,13 @@ def test_any_contiguous_buffer_is_written_and_filled(pool):
     pool.free(addr)
 
 
+def test_a_failed_read_leaves_the_buffer(pool):
+    buffer = bytearray(b"as it was")
+    with pytest.raises(rackpool.InvalidAddress):
+        pool.readinto(rackpool.Address(1), buffer)
+    assert buffer == b"as it was"
+
+
 def test_arrays_of_numpy_are_written_and_filled(pool):
     numpy = pytest.importorskip("numpy")
     wanted = numpy.arange(5000, dtype=numpy.float64).reshape(50, 100)
