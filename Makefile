@@ -10,7 +10,7 @@ BUILT := $(or $(CARGO_TARGET_DIR),target)/release
 help:
 	@echo 'make demo    build rackpool, show it at work, and write report/index.html'
 	@echo 'make test    every check that CI runs'
-	@echo 'make wheel   the Python wheel, in target/python/wheels'
+	@echo 'make wheel   the Python wheel, in target/python/dist'
 	@echo 'make bench   the benchmarks'
 	@echo 'make clean   remove what was built and reported'
 

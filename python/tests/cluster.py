@@ -110,6 +110,15 @@ class Cluster:
         process.wait()
         process.stdin.close()
 
+    def pause(self, name):
+        """Stops a process with SIGSTOP and waits until all its threads stand still."""
+        process = self.processes[name]
+        process.send_signal(signal.SIGSTOP)
+        os.waitpid(process.pid, os.WUNTRACED)
+
+    def resume(self, name):
+        self.processes[name].send_signal(signal.SIGCONT)
+
     def open(self, rack, **options):
         return rackpool.Pool(self.dir, rack, **options)
 

@@ -2,6 +2,8 @@
 
 import array
 import inspect
+import threading
+import time
 
 import pytest
 
@@ -245,3 +247,55 @@ def test_memory_that_ends_with_its_daemon():
                 return False
 
         wait_until("the page is lost", lost)
+
+
+def test_an_atomic_whose_home_dies_is_indeterminate():
+    with Cluster(lease_ms=500) as cluster:
+        pool, far = cluster.open(0), cluster.open(1)
+        word, raised = far.alloc(8), []
+        pool.store(word, 5)
+        cluster.pause("rack-1")
+
+        def add():
+            with pytest.raises(rackpool.RackpoolError) as error:
+                pool.fetch_add(word, 1)
+            raised.append(error)
+
+        thread = threading.Thread(target=add)
+        thread.start()
+        # The request is on its way to a daemon that does not take it.
+        time.sleep(0.1)
+        cluster.kill("rack-1")
+        thread.join()
+        assert type(raised[0].value) is rackpool.Indeterminate
+        assert "read the value to know" in str(raised[0].value)
+
+
+def test_threads_that_hold_all_slots_leave_none(cluster):
+    """With its daemon stopped, calls that are given up keep their slots: one own and four more."""
+    with cluster.open(0, threads=1, request_timeout=0.3) as pool:
+        cluster.pause("rack-0")
+        kinds = []
+
+        def ping():
+            with pytest.raises(rackpool.RackpoolError) as error:
+                pool.ping()
+            kinds.append(type(error.value))
+
+        try:
+            for _ in range(6):
+                thread = threading.Thread(target=ping)
+                thread.start()
+                thread.join()
+        finally:
+            cluster.resume("rack-0")
+        assert kinds == [rackpool.Unavailable] * 5 + [rackpool.TooManyThreads]
+        wait_until("the slots are free again", lambda: pings(pool))
+
+
+def pings(pool):
+    try:
+        pool.ping()
+    except rackpool.TooManyThreads:
+        return False
+    return True

@@ -2,7 +2,6 @@
 
 import multiprocessing
 import os
-import signal
 import subprocess
 import sys
 import threading
@@ -174,8 +173,7 @@ def test_more_threads_than_slots_share_a_pool(cluster):
 def test_a_call_that_waits_lets_other_threads_run(cluster):
     """A pool whose daemon is stopped waits; a thread counts meanwhile."""
     with cluster.open(1, request_timeout=1) as pool:
-        daemon = cluster.processes["rack-1"]
-        daemon.send_signal(signal.SIGSTOP)
+        cluster.pause("rack-1")
         counted, waits = 0, threading.Event()
 
         def wait():
@@ -190,7 +188,7 @@ def test_a_call_that_waits_lets_other_threads_run(cluster):
                 time.sleep(0.001)
                 counted += 1
         finally:
-            daemon.send_signal(signal.SIGCONT)
+            cluster.resume("rack-1")
         waiter.join()
         assert counted > 50
 

@@ -120,6 +120,19 @@ def test_errors_of_tables(pool, table):
             rackpool.Table(pool, "python-options", **options)
 
 
+def test_damaged_bytes_are_corrupt(pool):
+    table = rackpool.Table(pool, "python-corrupt")
+    table[b"key"] = b"value"
+    header = pool.root("python-corrupt")
+    # What follows the magic number and the version.
+    pool.write(header + 12, b"\xff" * 20)
+    with pytest.raises(rackpool.Corrupt, match="table header"):
+        rackpool.Table(pool, "python-corrupt")
+    pool.write(header, bytes(8))
+    with pytest.raises(rackpool.NotATable):
+        rackpool.Table(pool, "python-corrupt")
+
+
 def test_a_table_without_depth_becomes_full(pool):
     table = rackpool.Table(pool, "python-full", max_depth=0, segment_bytes=256)
     with pytest.raises(rackpool.TableFull, match="max_depth"):

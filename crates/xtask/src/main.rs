@@ -53,7 +53,7 @@ usage: cargo x <command>
   sim [--seed N | --from N --count C] [--minutes M]
                  racks, clients and the metadata server in simulated faults: one seed,
                  a range of them, or as many new ones as run in a minute or M
-  wheel          builds the Python wheel into target/python/wheels
+  wheel          builds the Python wheel into target/python/dist
   bench [names]  the benchmarks whose names contain one of the given ones
                  (what follows -- is passed on to the benchmark program);
                  --write before the names writes the figures into docs/benchmarking*.md;

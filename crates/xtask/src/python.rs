@@ -2,6 +2,7 @@
 //! PyPI into a virtual environment below cargo's target folder.
 
 use std::env;
+use std::fs;
 use std::path::Path;
 
 use anyhow::{Context, Result};
@@ -27,7 +28,7 @@ pub(crate) fn step(root: &Path) -> Result<Step> {
     let own = env::current_exe().context("can't find this program's own file")?;
     let target = target(root);
     let python = folder(root);
-    let wheels = format!("{python}/tested");
+    let wheels = tested(root);
     let lint = Invocation::cargo("clippy --locked --all-targets --manifest-path")
         .with(MANIFEST)
         .with("--")
@@ -69,13 +70,16 @@ pub(crate) fn step(root: &Path) -> Result<Step> {
 
 /// Builds the wheel for users.
 pub(crate) fn wheel(root: &Path) -> Step {
-    let wheels = format!("{}/wheels", folder(root));
+    // `wheels` is where maturin puts wheels that `pip install ./python` builds.
+    let wheels = format!("{}/dist", folder(root));
     let build = build(root, &wheels).with("--release");
     Step::run("wheel", vec![environment(root), tools(root), build])
 }
 
 /// Makes the virtual environment; the reason if that is not possible.
 fn obstacle(root: &Path) -> Option<String> {
+    // An older wheel may have a name that pip prefers. Without one there is no folder.
+    let _ = fs::remove_dir_all(tested(root));
     let probe = Invocation::built("python3").with("-c").with(PROBE);
     if !probe.succeeds(root) {
         return Some(format!(
@@ -115,6 +119,11 @@ fn build(root: &Path, wheels: &str) -> Invocation {
         .env("CARGO_TARGET_DIR", folder(root))
 }
 
+/// The folder of the wheel that the step tests.
+fn tested(root: &Path) -> String {
+    format!("{}/tested", folder(root))
+}
+
 /// A program of the virtual environment.
 fn tool(root: &Path, name: &str) -> String {
     format!("{}/venv/bin/{name}", folder(root))
@@ -141,7 +150,7 @@ mod tests {
         let parts: Vec<&str> = line.split(" && ").collect();
         assert_eq!(parts.len(), 5, "{line}");
         assert_eq!(parts[0], build_tested().to_string());
-        let wheels = format!("{}/tested", folder(Path::new("/root")));
+        let wheels = tested(Path::new("/root"));
         assert!(parts[2].contains(&format!("--out {wheels} --profile dev")), "{line}");
         assert!(parts[3].contains(&format!("--no-index --find-links {wheels} rackpool")), "{line}");
         assert!(parts[4].contains("/debug ") && parts[4].ends_with("python/tests"), "{line}");
@@ -150,6 +159,6 @@ mod tests {
     #[test]
     fn the_wheel_for_users_is_another_file() {
         let line = wheel(Path::new("/root")).repeat;
-        assert!(line.contains("/wheels --release") && !line.contains("/tested"), "{line}");
+        assert!(line.contains("/dist --release") && !line.contains("/tested"), "{line}");
     }
 }
