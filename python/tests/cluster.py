@@ -28,6 +28,12 @@ def wait_until(what, is_so):
         time.sleep(0.01)
 
 
+def listens(path):
+    """Whether a process listens on a Unix socket."""
+    with socket.socket(socket.AF_UNIX) as probe:
+        return probe.connect_ex(str(path)) == 0
+
+
 class Cluster:
     """Two racks, whose pages stay where they are allocated."""
 
@@ -97,11 +103,15 @@ class Cluster:
             "nice": 0,
         }
         self._start(f"rack-{rack}", "rackpool-daemon", options)
-        self._wait(f"rack-{rack}", lambda: self._listens(rack))
+        self._wait(f"rack-{rack}", lambda: listens(self.socket(rack)))
 
-    def _listens(self, rack):
-        with socket.socket(socket.AF_UNIX) as probe:
-            return probe.connect_ex(str(self.socket(rack))) == 0
+    def start_service(self, table):
+        """Starts `rackpool-kv` over a table of rack 0; returns its socket."""
+        path = self.dir / "kv.sock"
+        options = {"dir": self.dir, "rack": 0, "unix": path, "table": table, "threads": 1}
+        self._start("kv", "rackpool-kv", options)
+        self._wait("kv", lambda: listens(path))
+        return path
 
     def kill(self, name):
         """Kills a process with SIGKILL and waits for its end."""

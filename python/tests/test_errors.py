@@ -273,7 +273,7 @@ def test_an_atomic_whose_home_dies_is_indeterminate():
 
 def test_threads_that_hold_all_slots_leave_none(cluster):
     """With its daemon stopped, calls that are given up keep their slots: one own and four more."""
-    with cluster.open(0, threads=1, request_timeout=0.3) as pool:
+    with cluster.open(0, threads=1, request_timeout=0.3, reconnect_timeout=0.3) as pool:
         cluster.pause("rack-0")
         kinds = []
 

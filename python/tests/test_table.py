@@ -1,5 +1,6 @@
 """The hash table."""
 
+import socket
 import time
 
 import pytest
@@ -131,6 +132,26 @@ def test_damaged_bytes_are_corrupt(pool):
     pool.write(header, bytes(8))
     with pytest.raises(rackpool.NotATable):
         rackpool.Table(pool, "python-corrupt")
+
+
+def test_values_of_the_service_are_shared_with_it(cluster, pool):
+    """`rackpool-kv` serves the same table: strings are the same, other kinds are told apart."""
+    table = rackpool.Table(pool, "python-kv")
+    table[b"ours"] = b"1"
+    with socket.socket(socket.AF_UNIX) as service:
+        service.connect(str(cluster.start_service("python-kv")))
+        service.settimeout(60)
+        answers = service.makefile("rb")
+        service.sendall(b"INCR ours\r\nSET theirs text EX 1000\r\nHSET hash field value\r\n")
+        assert [answers.readline() for _ in range(3)] == [b":2\r\n", b"+OK\r\n", b":1\r\n"]
+    cluster.kill("kv")
+    assert table[b"ours"] == b"2"
+    assert table[b"theirs"] == b"text" and 990 < table.ttl(b"theirs") <= 1000
+    assert b"hash" in table
+    for use in (table.get, table.__getitem__):
+        with pytest.raises(rackpool.OtherKind, match="the service that stored it"):
+            use(b"hash")
+    assert sorted(table) == [b"ours", b"theirs"]
 
 
 def test_a_table_without_depth_becomes_full(pool):
