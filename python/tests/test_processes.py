@@ -108,6 +108,23 @@ pool.free(addr)
     subprocess.run([sys.executable, "-c", program, cluster.dir], check=True, timeout=60)
 
 
+def test_a_program_ends_while_its_threads_are_in_calls(cluster):
+    program = """
+import sys, threading, time, rackpool
+pool = rackpool.Pool(sys.argv[1], 0)
+table = rackpool.Table(pool, "python-end")
+def use():
+    while True:
+        table[b"key"] = b"value"
+        pool.ping()
+for _ in range(4):
+    threading.Thread(target=use, daemon=True).start()
+time.sleep(0.05)
+"""
+    for _ in range(5):
+        subprocess.run([sys.executable, "-c", program, cluster.dir], check=True, timeout=60)
+
+
 def test_a_fork_while_threads_use_the_pool(cluster, pool, far):
     addr, table = far.alloc(8), rackpool.Table(pool, "python-fork-threads")
     pool.store(addr, 0)
