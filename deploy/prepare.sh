@@ -2,8 +2,8 @@
 # Installs the missing system packages that the build and the plots of rackpool need, on Debian and
 # Ubuntu. Prints nothing and uses no network on a machine that has them.
 #
-# `prepare.sh test` adds the packages of the lab (deploy/lab/README.md), which runs the distribution's own
-# kernel, and of the tests of mounts and services.
+# `prepare.sh wheel` adds what builds the Python wheel. `prepare.sh test` adds that, the packages of the lab
+# (deploy/lab/README.md), which runs the distribution's own kernel, and those of the tests of mounts and services.
 set -euo pipefail
 
 stop() {
@@ -22,6 +22,11 @@ has pkg-config || packages+=(pkg-config)
 needs() { { has "$1" || [ -e "$1" ]; } || packages+=("$2"); }
 needs_lists=
 needs_libclang=
+if [ "${1:-}" = test ] || [ "${1:-}" = wheel ]; then
+    needs python3 python3
+    # With it `python3 -m venv` works. The wheel needs no headers of Python: it uses the stable ABI.
+    python3 -c 'import ensurepip' >/dev/null 2>&1 || packages+=(python3-venv)
+fi
 if [ "${1:-}" = test ]; then
     PATH="$PATH:/usr/sbin:/sbin"
     needs qemu-system-x86_64 qemu-system-x86
@@ -63,9 +68,8 @@ if [ "${1:-}" = test ]; then
     # The server that rackpool-kv is compared with, and clients.
     needs redis-server redis-server
     needs redis-cli redis-tools
-    # Programs whose locks a mount serves.
+    # A program whose locks a mount serves; python3, above, is another.
     needs sqlite3 sqlite3
-    needs python3 python3
     # Checks the metrics.
     needs promtool prometheus
     # The lab downloads the kernel that the package lists name; old lists name packages that are gone.

@@ -6,6 +6,7 @@ mod invocation;
 mod lab;
 mod limit;
 mod manifest;
+mod python;
 mod runner;
 mod skipped;
 mod steps;
@@ -52,6 +53,7 @@ usage: cargo x <command>
   sim [--seed N | --from N --count C] [--minutes M]
                  racks, clients and the metadata server in simulated faults: one seed,
                  a range of them, or as many new ones as run in a minute or M
+  wheel          builds the Python wheel into target/python/dist
   bench [names]  the benchmarks whose names contain one of the given ones
                  (what follows -- is passed on to the benchmark program);
                  --write before the names writes the figures into docs/benchmarking*.md;
@@ -113,6 +115,7 @@ fn run(arguments: &[String]) -> Result<bool> {
         "lab" => return lab::by_hand(&root, rest).map(|()| true),
         "sim" => vec![steps::sim(rest)],
         "bench" => steps::bench(&root, rest),
+        "wheel" => vec![python::wheel(&root)],
         "help" | "-h" | "--help" => {
             print!("{USAGE}");
             return Ok(true);

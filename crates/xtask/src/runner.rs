@@ -23,6 +23,9 @@ pub(crate) enum Work {
     Run(Vec<Invocation>),
     /// Checks the tree below the workspace root.
     Check(fn(&Path) -> Result<()>),
+    /// Runs the commands, unless the function gives a reason why this machine can't. It is called
+    /// when the step's turn comes, and may prepare what the commands need.
+    RunUnless(fn(&Path) -> Option<String>, Vec<Invocation>),
     /// Not possible on this machine, for this reason.
     Skip(String),
 }
@@ -69,14 +72,22 @@ pub(crate) fn run_all(root: &Path, steps: Vec<Step>) -> bool {
 fn run_one(root: &Path, step: &Step) -> Outcome {
     let start = Instant::now();
     println!("\n==== {}: {} ====", step.name, step.repeat);
+    let obstacle = match &step.work {
+        Work::RunUnless(obstacle, _) => obstacle(root),
+        Work::Skip(reason) => Some(reason.clone()),
+        Work::Run(_) | Work::Check(_) => None,
+    };
+    if let Some(reason) = obstacle {
+        println!("!!!! {} SKIPPED: {reason} !!!!", step.name);
+        skipped::note(root, &reason);
+        return Outcome::Skipped(reason);
+    }
     let result = match &step.work {
-        Work::Run(calls) => calls.iter().try_for_each(|call| call.run(root)),
-        Work::Check(check) => check(root),
-        Work::Skip(reason) => {
-            println!("!!!! {} SKIPPED: {reason} !!!!", step.name);
-            skipped::note(root, reason);
-            return Outcome::Skipped(reason.clone());
+        Work::Run(calls) | Work::RunUnless(_, calls) => {
+            calls.iter().try_for_each(|call| call.run(root))
         }
+        Work::Check(check) => check(root),
+        Work::Skip(_) => Ok(()),
     };
     let took = start.elapsed();
     match result {
@@ -131,6 +142,22 @@ mod tests {
             work: Work::Skip("cargo-deny is not installed".into()),
         };
         assert!(run_all(Path::new("."), vec![skip, check("last", |_| Ok(()))]));
+    }
+
+    #[test]
+    fn an_obstacle_is_looked_for_when_the_turn_of_its_step_comes() {
+        let step = |name, obstacle: fn(&Path) -> Option<String>| Step {
+            name,
+            repeat: "cargo --no-such-option".into(),
+            work: Work::RunUnless(obstacle, vec![Invocation::cargo("--no-such-option")]),
+        };
+        let skipped = step("python", |_| Some("there is no Python".into()));
+        let expected = Outcome::Skipped("there is no Python".into());
+        assert_eq!(run_one(Path::new("."), &skipped), expected);
+        let runs = step("python", |_| None);
+        assert!(matches!(run_one(Path::new("."), &runs), Outcome::Failed(_)));
+        let never = step("python", |_| unreachable!("the step before it failed"));
+        assert!(!run_all(Path::new("."), vec![runs, never]));
     }
 
     #[test]

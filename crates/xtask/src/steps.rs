@@ -8,6 +8,7 @@ use anyhow::{Context, Result, ensure};
 use crate::abi;
 use crate::invocation::Invocation;
 use crate::lab;
+use crate::python;
 use crate::runner::{Step, Work};
 use crate::tidy;
 use crate::tree::{Member, Tree};
@@ -46,6 +47,7 @@ pub(crate) fn ci(root: &Path) -> Result<Vec<Step>> {
         deny(root),
         advisories(root),
         abi::step(root),
+        python::step(root)?,
         lab(),
     ])
 }
@@ -76,7 +78,8 @@ pub(crate) fn fix() -> Vec<Step> {
 /// The format of the workspace and of the workspaces apart. `options` go to rustfmt.
 fn fmt(options: &[&str]) -> Step {
     let apart = |manifest| Invocation::cargo("fmt --manifest-path").with(manifest);
-    let calls = [Invocation::cargo("fmt --all"), apart(PEERS_MANIFEST), apart(abi::MANIFEST)];
+    let all = Invocation::cargo("fmt --all");
+    let calls = [all, apart(PEERS_MANIFEST), apart(abi::MANIFEST), apart(python::MANIFEST)];
     let with_options = |call: Invocation| match options {
         [] => call,
         _ => options.iter().fold(call.with("--"), |call, option| call.with(*option)),
@@ -136,7 +139,8 @@ fn deny(root: &Path) -> Step {
             .into_iter()
             .fold(call, Invocation::with)
     };
-    let mut step = Step::run("deny", vec![own, apart(PEERS_MANIFEST), apart(abi::MANIFEST)]);
+    let apart = [PEERS_MANIFEST, abi::MANIFEST, python::MANIFEST].map(apart);
+    let mut step = Step::run("deny", [own].into_iter().chain(apart).collect());
     if !Invocation::cargo("deny --version").succeeds(root) {
         step.work = Work::Skip(
             "cargo-deny is not installed, so licences and bans were NOT checked \
@@ -183,7 +187,7 @@ pub(crate) fn checked_campaign(name: &'static str, arguments: &[String]) -> Resu
 /// that package's own tests only. One call builds both, and campaigns use the same call: cargo
 /// chooses the features of a dependency by the set of packages built, and would otherwise build
 /// most crates once for each set.
-fn build_tested() -> Invocation {
+pub(crate) fn build_tested() -> Invocation {
     Invocation::cargo("build --locked --workspace --exclude rackpool-xtask --bins --tests")
 }
 
@@ -296,6 +300,7 @@ mod tests {
             "fmt --all -- --check",
             "benches/peers/Cargo.toml -- --check",
             "abi/Cargo.toml -- --check",
+            "python/Cargo.toml -- --check",
         ] {
             assert!(line.contains(part), "{line}");
         }

@@ -132,7 +132,8 @@ fn is_foreign(folder: &Path, name: &str) -> bool {
 }
 
 fn is_text(name: &str) -> bool {
-    name == "Makefile" || [".rs", ".toml", ".md", ".sh"].iter().any(|end| name.ends_with(end))
+    name == "Makefile"
+        || [".rs", ".toml", ".md", ".sh", ".py"].iter().any(|end| name.ends_with(end))
 }
 
 #[cfg(test)]

@@ -47,7 +47,7 @@ pub(super) fn check(tree: &Tree) -> Vec<Violation> {
 
 /// Whether people write the file.
 fn is_ours(path: &str) -> bool {
-    [".rs", ".md", ".sh", ".toml", ".service"].iter().any(|end| path.ends_with(end))
+    [".rs", ".md", ".sh", ".toml", ".service", ".py"].iter().any(|end| path.ends_with(end))
 }
 
 fn check_file(file: &TextFile) -> Vec<Violation> {

@@ -1,6 +1,7 @@
 //! Every promise in `docs/SEMANTICS.md` and in the pages of `docs/semantics` names its tests, and
 //! the tests must exist. A test is named by `path/to/file.rs::test`, by `file::test` for a file
-//! below a folder `tests`, or by `::test` if the cell names its file before.
+//! below a folder `tests`, or by `::test` if the cell names its file before. A test of Python is
+//! named by its path.
 
 use super::Violation;
 use super::definitions::Definitions;
@@ -43,7 +44,12 @@ fn check_page(tree: &Tree, definitions: &Definitions, page: &TextFile) -> Vec<Vi
         for test in tests {
             let (path, name) = test.rsplit_once("::").unwrap_or(("", test));
             file = if path.is_empty() { file } else { path };
-            if !definitions.has_function(name) || !is_test(tree, file, name) {
+            let exists = if file.ends_with(".py") {
+                is_python_test(tree, file, name)
+            } else {
+                definitions.has_function(name) && is_test(tree, file, name)
+            };
+            if !exists {
                 let message =
                     format!("the test `{test}` does not exist: write it, or name the test");
                 violations.push(Violation::new(page.path.as_str(), line, message));
@@ -62,6 +68,13 @@ fn is_test(tree: &Tree, path: &str, name: &str) -> bool {
             before.rsplit(['{', '}', ';']).next().is_some_and(|last| last.contains("test"))
         })
     })
+}
+
+/// Returns true if pytest finds the function in the file at `path`.
+fn is_python_test(tree: &Tree, path: &str, name: &str) -> bool {
+    let head = format!("def {name}(");
+    let text = tree.text(path).unwrap_or_default();
+    name.starts_with("test_") && text.lines().any(|line| line.starts_with(&head))
 }
 
 /// Returns true if `name` is the file's path, or its name without `.rs` and it is below a folder
@@ -147,6 +160,18 @@ mod tests {
         let violations = found(text);
         assert_eq!(violations.iter().map(|(line, _)| *line).collect::<Vec<_>>(), [4, 5]);
         assert!(violations[0].1.contains("`::client_dies`"));
+    }
+
+    #[test]
+    fn a_test_of_python_is_one_of_that_file() {
+        let text = "| Promise | Test |\n|---|---|\n\
+                    | a | `python/tests/test_fork.py::test_child`, `::test_parent` |\n\
+                    | b | `python/tests/test_fork.py::helper` |\n| c | `test_fork.py::test_child` |\n";
+        let code = "def test_child(pool):\n    pass\ndef helper():\n    pass\n";
+        let tree = Tree::of(&[(PATH, text), ("python/tests/test_fork.py", code)]);
+        let violations = check(&tree, &Definitions::of(&tree));
+        assert_eq!(violations.iter().map(|wrong| wrong.line).collect::<Vec<_>>(), [3, 4, 5]);
+        assert!(violations[0].message.contains("`::test_parent`"));
     }
 
     #[test]

@@ -1,0 +1,244 @@
+from collections.abc import Iterator
+from os import PathLike
+from types import TracebackType
+from typing import Any, Optional, TypeVar, Union, final, overload
+
+__version__: str
+
+# An object with the buffer protocol. `typing` has no such type before Python 3.12.
+_Buffer = Any
+_Default = TypeVar("_Default")
+_Path = Union[str, PathLike[str]]
+
+@final
+class Address:
+    """An address in the pool: 64 bits that name the same bytes in every rack."""
+
+    def __new__(cls, raw: int) -> Address: ...
+    def __int__(self) -> int: ...
+    def __add__(self, bytes: int, /) -> Address: ...
+    def __eq__(self, other: object, /) -> bool: ...
+    def __lt__(self, other: Address, /) -> bool: ...
+    def __le__(self, other: Address, /) -> bool: ...
+    def __gt__(self, other: Address, /) -> bool: ...
+    def __ge__(self, other: Address, /) -> bool: ...
+    def __hash__(self) -> int: ...
+
+@final
+class Pool:
+    """A pool of memory that spans racks, used from one rack. Any thread may call any method."""
+
+    def __new__(
+        cls,
+        path: _Path,
+        rack: int,
+        *,
+        threads: Optional[int] = None,
+        request_timeout: float = 30.0,
+        reconnect_timeout: float = 10.0,
+        checked: bool = False,
+    ) -> Pool: ...
+    @classmethod
+    def with_socket(
+        cls,
+        socket: _Path,
+        *,
+        threads: Optional[int] = None,
+        request_timeout: float = 30.0,
+        reconnect_timeout: float = 10.0,
+        checked: bool = False,
+    ) -> Pool:
+        """Opens the pool through the daemon that listens on this Unix socket."""
+    @property
+    def rack(self) -> int:
+        """The number of the rack from which the pool is used."""
+    @property
+    def page_bytes(self) -> int:
+        """The size of a page in bytes."""
+    @property
+    def closed(self) -> bool:
+        """Whether the pool is closed."""
+    def alloc(self, size: int) -> Address:
+        """Allocates at least `size` bytes of unspecified contents."""
+    def free(self, addr: Address) -> None:
+        """Frees an object that `alloc` returned to any program in any rack."""
+    def read(self, addr: Address, size: int) -> bytes:
+        """Reads `size` bytes at `addr`."""
+    def readinto(self, addr: Address, buffer: _Buffer) -> int:
+        """Fills a writable C-contiguous buffer with the bytes at `addr`; returns how many it has."""
+    def write(self, addr: Address, data: _Buffer) -> None:
+        """Writes the bytes of a C-contiguous buffer to `addr`."""
+    def load(self, addr: Address) -> int:
+        """Reads the 8 bytes (little endian) at `addr` as a number."""
+    def store(self, addr: Address, value: int) -> None:
+        """Writes a number to the 8 bytes (little endian) at `addr`."""
+    def fetch_add(self, addr: Address, delta: int) -> int:
+        """Adds `delta` to the word at `addr`, modulo 2**64; returns its value from before."""
+    def compare_exchange(self, addr: Address, expected: int, new: int) -> int:
+        """Replaces the word at `addr` with `new` if it is `expected`; returns its value from before."""
+    def is_local(self, addr: Address) -> bool:
+        """Whether `addr` lies in the rack from which the pool is used."""
+    def root(self, name: str) -> Optional[Address]:
+        """The address under the root `name`; `None` if there is no such root."""
+    def set_root(
+        self, name: str, expected: Optional[Address], new: Optional[Address]
+    ) -> tuple[Optional[Address], bool]:
+        """Replaces the address under the root `name` with `new` if it is `expected`.
+
+        Returns the address that is there afterwards, and whether this call changed it.
+        """
+    def ping(self) -> None:
+        """Sends the rack daemon a request that it answers at once, and waits for the answer."""
+    def close(self) -> None:
+        """Closes the pool and its tables. The objects stay allocated."""
+    def __enter__(self) -> Pool: ...
+    def __exit__(
+        self,
+        kind: Optional[type[BaseException]],
+        value: Optional[BaseException],
+        traceback: Optional[TracebackType],
+    ) -> None: ...
+
+@final
+class Table:
+    """A hash table in the pool: keys and values are `bytes`.
+
+    Any thread of any process in any rack may call any method.
+    """
+
+    def __new__(
+        cls,
+        pool: Pool,
+        name: str,
+        *,
+        create: bool = True,
+        max_depth: Optional[int] = None,
+        segment_bytes: Optional[int] = None,
+    ) -> Table: ...
+    @property
+    def name(self) -> str:
+        """The name of the root under which the table is found."""
+    @overload
+    def get(self, key: _Buffer) -> Optional[bytes]: ...
+    @overload
+    def get(self, key: _Buffer, default: _Default) -> Union[bytes, _Default]:
+        """The value of `key`; `default` if the key is absent."""
+    def put(self, key: _Buffer, value: _Buffer, *, ttl: Optional[float] = None) -> bool:
+        """Stores `value` under `key`, for `ttl` seconds if that is given.
+
+        Returns whether it replaced a value.
+        """
+    def compare_and_put(self, key: _Buffer, expected: Optional[_Buffer], new: _Buffer) -> bool:
+        """Stores `new` under `key` if its value is `expected`; `None` means that the key is absent.
+
+        Returns whether it stored the value, which does not expire.
+        """
+    def delete(self, key: _Buffer) -> bool:
+        """Deletes `key`. Returns whether it was present."""
+    def ttl(self, key: _Buffer) -> Optional[float]:
+        """Seconds until the entry of `key` expires; `None` if it does not."""
+    def count(self) -> int:
+        """Counts the entries by reading every slot.
+
+        Expired entries that are still in their slots count; entries that others store or delete
+        meanwhile may or may not.
+        """
+    def items(self) -> Iterator[tuple[bytes, bytes]]:
+        """An iterator over keys and values, in no order."""
+    def keys(self) -> Iterator[bytes]:
+        """An iterator over the keys, in no order."""
+    def __iter__(self) -> Iterator[bytes]: ...
+    def __contains__(self, key: _Buffer, /) -> bool: ...
+    def __getitem__(self, key: _Buffer, /) -> bytes: ...
+    def __setitem__(self, key: _Buffer, value: _Buffer, /) -> None: ...
+    def __delitem__(self, key: _Buffer, /) -> None: ...
+
+class RackpoolError(Exception):
+    """An operation on the pool failed. The message says what to do next."""
+
+class OpenError(RackpoolError):
+    """The pool could not be opened."""
+
+class InvalidAddress(RackpoolError):
+    """The address belongs to no page of the pool."""
+
+class NotAllocated(RackpoolError):
+    """Nothing is allocated at the address."""
+
+class NotAnObject(RackpoolError):
+    """The address is not the first byte of an object."""
+
+class BeyondObject(RackpoolError):
+    """The access goes past the end of the allocation."""
+
+class Empty(RackpoolError):
+    """The access has no byte."""
+
+class ZeroSize(RackpoolError):
+    """The allocation has no byte."""
+
+class TooLarge(RackpoolError):
+    """The object is larger than any rack, or the entry than a page."""
+
+class Misaligned(RackpoolError):
+    """The address of a word is not a multiple of 8."""
+
+class OutOfMemory(RackpoolError):
+    """No reachable rack has room."""
+
+class TooManyThreads(RackpoolError):
+    """No thread slot became free in time."""
+
+class PageLost(RackpoolError):
+    """The contents of the page were lost with its rack's memory."""
+
+class RackUnavailable(RackpoolError):
+    """The home rack of the address does not answer."""
+
+class PageBusy(RackpoolError):
+    """The page moved for longer than the request timeout."""
+
+class Indeterminate(RackpoolError):
+    """A daemon died during the operation: it may or may not have happened."""
+
+class Unavailable(RackpoolError):
+    """The own rack's daemon does not answer."""
+
+class Forgotten(RackpoolError):
+    """The own rack's daemon no longer knows this client."""
+
+class MetadataUnreachable(RackpoolError):
+    """The metadata server does not answer."""
+
+class Inherited(RackpoolError):
+    """The pool was opened before a fork: open it again in the child."""
+
+class Closed(RackpoolError):
+    """The pool is closed."""
+
+class Protocol(RackpoolError):
+    """The own rack's daemon is of another release."""
+
+class RootError(RackpoolError):
+    """The root's name is wrong, or the metadata server refused the change."""
+
+    is_unchanged: bool
+    """Whether the change was certainly not made."""
+
+class OutcomeUnknown(RackpoolError):
+    """A daemon went away in the deciding step of a change of a table."""
+
+class KeyLength(RackpoolError):
+    """The key is longer than 65535 bytes."""
+
+class OtherKind(RackpoolError):
+    """The value is not a string of bytes."""
+
+class TableFull(RackpoolError):
+    """The table is full at its maximum depth."""
+
+class NotATable(RackpoolError):
+    """There is no table, or one of another format."""
+
+class Corrupt(RackpoolError):
+    """Bytes of the table are damaged."""

@@ -1,0 +1,30 @@
+//! The extension module of the Python package `rackpool`: the pool and its hash table for Python.
+//!
+//! `docs/design/python.md` says what maps to what. Three rules hold in all modules:
+//!
+//! - A call of the Rust library runs with the GIL released.
+//! - A lock of this crate is taken and released while the thread holds the GIL. `os.fork` holds the
+//!   GIL too, so a child inherits no locked one.
+//! - The Rust library gets a buffer of Python only where no Python code can change it meanwhile.
+#![forbid(unsafe_code)]
+
+mod address;
+mod arguments;
+mod bytes;
+mod errors;
+mod items;
+mod pool;
+mod session;
+mod table;
+
+use pyo3::prelude::*;
+
+/// Adds the classes and exceptions to the module that `rackpool/__init__.py` imports.
+#[pymodule]
+fn _rackpool(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add("__version__", env!("CARGO_PKG_VERSION"))?;
+    module.add_class::<address::Address>()?;
+    module.add_class::<pool::Pool>()?;
+    module.add_class::<table::Table>()?;
+    errors::add_to(module)
+}

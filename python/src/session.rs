@@ -1,0 +1,127 @@
+//! The state that a Python `Pool` shares with its tables: the open pool and the tables' handles.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use pyo3::prelude::*;
+use rackpool_client::{DaemonError, Pool};
+
+use crate::errors::{KvError, Raise};
+
+type Table = rackpool_kv::Table<Arc<Pool>>;
+pub(crate) type Handle = rackpool_kv::Handle<Arc<Pool>>;
+
+/// A pool that is open until it is closed. The Rust pool closes when its last reference goes:
+/// `close` drops those of the session and of the tables, a call in progress drops its own.
+#[derive(Debug)]
+pub(crate) struct Session {
+    /// Locked only by threads that hold the GIL, and while they call nothing of Python: a
+    /// finalizer could lock it again.
+    open: Mutex<Option<Open>>,
+}
+
+#[derive(Debug)]
+struct Open {
+    pool: Arc<Pool>,
+    tables: HashMap<TableId, OpenTable>,
+    next: TableId,
+}
+
+/// A table, and those of its handles that no call uses. Each call has a handle of its own.
+#[derive(Debug)]
+struct OpenTable {
+    table: Table,
+    idle: Vec<Handle>,
+}
+
+/// Names a table within its session.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub(crate) struct TableId(u64);
+
+impl Session {
+    pub(crate) fn new(pool: Pool) -> Arc<Self> {
+        let (tables, next) = (HashMap::new(), TableId::default());
+        let open = Open { pool: Arc::new(pool), tables, next };
+        Arc::new(Self { open: Mutex::new(Some(open)) })
+    }
+
+    fn open(&self) -> MutexGuard<'_, Option<Open>> {
+        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn is_closed(&self) -> bool {
+        self.open().is_none()
+    }
+
+    fn pool(&self, py: Python<'_>) -> PyResult<Arc<Pool>> {
+        let pool = self.open().as_ref().map(|open| Arc::clone(&open.pool));
+        pool.ok_or_else(|| closed(py))
+    }
+
+    /// Calls `work` with the pool, without the GIL.
+    pub(crate) fn run<T: Send, E: Raise + Send>(
+        &self,
+        py: Python<'_>,
+        work: impl FnOnce(&Arc<Pool>) -> Result<T, E> + Send,
+    ) -> PyResult<T> {
+        let pool = self.pool(py)?;
+        py.detach(move || work(&pool)).map_err(|error| error.raise(py))
+    }
+
+    /// Adds a table of this pool.
+    pub(crate) fn add_table(&self, py: Python<'_>, table: Table) -> PyResult<TableId> {
+        let added = self.open().as_mut().map(|open| {
+            let id = open.next;
+            open.next = TableId(id.0 + 1);
+            open.tables.insert(id, OpenTable { table, idle: Vec::new() });
+            id
+        });
+        added.ok_or_else(|| closed(py))
+    }
+
+    /// Removes a table that no Python object names any more.
+    pub(crate) fn remove_table(&self, id: TableId) {
+        let removed = self.open().as_mut().and_then(|open| open.tables.remove(&id));
+        drop(removed);
+    }
+
+    /// Calls `work` with a handle of a table, without the GIL.
+    pub(crate) fn run_table<T: Send>(
+        &self,
+        py: Python<'_>,
+        id: TableId,
+        work: impl FnOnce(&mut Handle) -> Result<T, KvError> + Send,
+    ) -> PyResult<T> {
+        let handle = self.take_handle(id).ok_or_else(|| closed(py))?;
+        let (result, handle) = py.detach(move || {
+            let mut handle = handle;
+            (work(&mut handle), handle)
+        });
+        self.return_handle(id, handle);
+        result.map_err(|error| error.raise(py))
+    }
+
+    fn take_handle(&self, id: TableId) -> Option<Handle> {
+        let mut open = self.open();
+        let table = open.as_mut()?.tables.get_mut(&id)?;
+        Some(table.idle.pop().unwrap_or_else(|| table.table.handle()))
+    }
+
+    fn return_handle(&self, id: TableId, handle: Handle) {
+        let mut open = self.open();
+        if let Some(table) = open.as_mut().and_then(|open| open.tables.get_mut(&id)) {
+            table.idle.push(handle);
+        }
+    }
+
+    /// Closes the pool; the second time does nothing. A call that other threads have begun goes on
+    /// and ends; each later call raises `Closed`.
+    pub(crate) fn close(&self, py: Python<'_>) {
+        let open = self.open().take();
+        py.detach(move || drop(open));
+    }
+}
+
+fn closed(py: Python<'_>) -> PyErr {
+    DaemonError::Closed.raise(py)
+}

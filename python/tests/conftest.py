@@ -1,0 +1,29 @@
+import sys
+from pathlib import Path
+
+import pytest
+
+# Processes that tests start by `multiprocessing` import the tests' modules too.
+sys.path.insert(0, str(Path(__file__).parent))
+
+from cluster import Cluster  # noqa: E402
+
+
+@pytest.fixture(scope="session")
+def cluster():
+    """A pool of two racks that all tests use which kill none of its processes."""
+    with Cluster() as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def pool(cluster):
+    with cluster.open(0) as pool:
+        yield pool
+
+
+@pytest.fixture
+def far(cluster):
+    """The same pool, used from the other rack."""
+    with cluster.open(1) as pool:
+        yield pool
