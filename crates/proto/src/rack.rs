@@ -22,7 +22,6 @@ use alloc::collections::VecDeque;
 use core::time::Duration;
 
 use rackpool_model::{Access, FrameWord, HeatRules, HeatRulesError, Incarnation, PageId, RackId};
-use rackpool_wire::swap::SwapId;
 
 use crate::Time;
 use crate::exchange::{ExchangeIdentity, ExchangeRules, Exchanges};
@@ -125,17 +124,6 @@ enum Queued {
     ContinueAllocation,
     /// A page has come here that callers may be searching for.
     Arrived(PageId),
-}
-
-/// The purpose of a lease request.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum LeasePurpose {
-    /// To read, or to read and write if the page permits it.
-    Access,
-    /// To keep a replica.
-    Replica,
-    /// Lease prefetch by the old home of a page that has come with this swap.
-    Prefetch(SwapId),
 }
 
 impl<B: Bugs> RackMachine<B> {
@@ -284,11 +272,6 @@ impl<B: Bugs> RackMachine<B> {
     pub fn is_hardly_written(&self, page: PageId) -> bool {
         let (reads, writes) = self.heats.counts(page);
         reads >= writes.saturating_mul(READS_A_WRITE)
-    }
-
-    /// Returns the number for a lease request that the caller sends now.
-    pub fn ask(&mut self, now: Time, page: PageId) -> u64 {
-        self.holder.ask(now, page)
     }
 
     /// Begins an operation under the page's lease. The caller posts it at once, and reports its end

@@ -2,9 +2,9 @@
 
 use std::time::Instant;
 
-use rackpool_model::{Access, PageId};
+use rackpool_model::PageId;
 use rackpool_proto::lease::{LeaseId, Users};
-use rackpool_proto::rack::{LeasePurpose, PageAccess, RackEvent};
+use rackpool_proto::rack::{PageAccess, RackEvent};
 use rackpool_rrpc::RequestId;
 use rackpool_wire::peer::{PeerReply, PeerRequest};
 
@@ -42,9 +42,7 @@ impl DataPlane {
             return self.reply(ask, &PeerReply::Invalid(text));
         }
         let used = match request {
-            PeerRequest::Lookup { page, .. } | PeerRequest::PrefetchLease { page, .. } => {
-                Some(page)
-            }
+            PeerRequest::Lookup { page, .. } => Some(page),
             PeerRequest::CompareAndSwap { addr, .. }
             | PeerRequest::FetchAndAdd { addr, .. }
             | PeerRequest::Write { addr, .. } => addr.page(self.rack.geometry.page_size),
@@ -55,12 +53,7 @@ impl DataPlane {
                 if keep {
                     self.machine.handle(RackEvent::ReplicaRequested(page));
                 }
-                let purpose = if keep { LeasePurpose::Replica } else { LeasePurpose::Access };
-                self.request_lease(ask.endpoint, page, access, purpose)
-            }
-            PeerRequest::PrefetchLease { swap, page } => {
-                let purpose = LeasePurpose::Prefetch(swap);
-                self.request_lease(ask.endpoint, page, Access::Read, purpose)
+                self.request_lease(ask.endpoint, page, access, keep)
             }
             PeerRequest::Revoke { page, lease, keep_reading } => {
                 let users = if keep_reading { Users::Writers } else { Users::Everyone };

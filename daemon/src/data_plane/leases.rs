@@ -7,7 +7,7 @@ use std::time::Instant;
 use rackpool_fabric::EndpointId;
 use rackpool_model::{Access, PageId};
 use rackpool_proto::lease::{EndpointToken, GrantedLease, LeaseId, LeaseKind, Revocation, Users};
-use rackpool_proto::rack::{LeasePurpose, LeaseReply, LeaseRequest, RackEvent};
+use rackpool_proto::rack::{LeaseReply, LeaseRequest, RackEvent};
 use rackpool_rrpc::RequestId;
 use rackpool_wire::peer::{PeerReply, PeerRequest};
 
@@ -45,23 +45,23 @@ impl DataPlane {
         endpoint: EndpointId,
         page: PageId,
         access: Access,
-        purpose: LeasePurpose,
+        replica: bool,
     ) -> PeerReply {
-        let fenced = self.leases.fenced.contains(&token(endpoint));
-        let Some(holder) = self.peers.rack_at(endpoint).filter(|_| !fenced) else {
-            return PeerReply::Busy;
-        };
+        let is_known = self.peers.rack_at(endpoint).is_some();
         let endpoint = token(endpoint);
-        let request = LeaseRequest { page, access, purpose, holder, endpoint };
+        if !is_known || self.leases.fenced.contains(&endpoint) {
+            return PeerReply::Busy;
+        }
+        let request = LeaseRequest { page, access, replica, endpoint };
         let at = self.at(self.now());
         match self.machine.request_lease(at, &self.slab, request) {
             LeaseReply::Granted { lease: GrantedLease { id, kind }, found, forwards } => {
                 let LeaseId(lease) = id;
                 let sharing = match kind {
                     LeaseKind::Share(sharing) => Some(sharing.0),
-                    LeaseKind::Read | LeaseKind::Write | LeaseKind::WriteOnceQuiesced => None,
+                    LeaseKind::Read | LeaseKind::Write => None,
                 };
-                let writable = matches!(kind, LeaseKind::Write | LeaseKind::WriteOnceQuiesced);
+                let writable = kind == LeaseKind::Write;
                 let (frame, epoch) = (found.frame, found.word.epoch());
                 let usage = self.slab.lookup(page).map_or(0, |found| found.usage);
                 PeerReply::Location { lease, frame, epoch, usage, writable, forwards, sharing }

@@ -6,13 +6,12 @@ use std::time::{Duration, Instant};
 use rackpool_fabric::{DisconnectReason, EndpointId, FabricError};
 use rackpool_model::{ClientId, MAX_RACKS, PageId, RackId};
 use rackpool_proto::exchange::ExchangeEvent;
-use rackpool_proto::lease::{LeaseId, LeaseKind, Users};
+use rackpool_proto::lease::{LeaseId, Users};
 use rackpool_proto::rack::{RackEvent, RackMember};
 use rackpool_rrpc::{CallError, CallId, Failure, Overdue, RequestId, Thresholds};
 use rackpool_wire::metadata::Member;
 use rackpool_wire::peer::{PeerReply, PeerRequest};
 use rackpool_wire::rack::RackAnswer;
-use rackpool_wire::swap::SwapId;
 use rackpool_wire::{decode, encode};
 
 use super::DataPlane;
@@ -27,8 +26,6 @@ const RECONNECT: Duration = Duration::from_millis(20);
 pub(super) enum Purpose {
     /// A lease of a page that clients wait for or use.
     Lease { page: PageId, question: u64 },
-    /// Prefetch of a lease of a page that moves away, at its new home.
-    PrefetchLease { swap: SwapId, page: PageId, question: u64 },
     /// A client's operation, which the other rack executes.
     Operation(HomeOperation),
     /// An exactly-once exchange, which is repeated until it is answered.
@@ -203,9 +200,6 @@ impl DataPlane {
                     Purpose::Revoke { page, lease, users } => {
                         self.call_back_failed(page, endpoint, lease, users);
                     }
-                    Purpose::PrefetchLease { swap, page, question } => {
-                        self.not_prefetched(swap, page, question);
-                    }
                     Purpose::Swap => {}
                     _ => self.wait_for_peer(call),
                 }
@@ -319,9 +313,6 @@ impl DataPlane {
             Purpose::Revoke { page, lease, users } => {
                 self.call_back_failed(page, id.endpoint, lease, users);
             }
-            Purpose::PrefetchLease { swap, page, question } => {
-                self.not_prefetched(swap, page, question);
-            }
             Purpose::Swap => {}
         }
         Ok(())
@@ -372,13 +363,7 @@ impl DataPlane {
         let from = (rack, endpoint);
         match purpose {
             Purpose::Lease { page, question } => {
-                self.lease_answered(page, question, from, reply, LeaseKind::Write);
-                Ok(())
-            }
-            Purpose::PrefetchLease { swap, page, question } => {
-                let for_writing = LeaseKind::WriteOnceQuiesced;
-                self.lease_answered(page, question, from, reply, for_writing);
-                self.machine.handle(RackEvent::LeasePrefetched(swap));
+                self.lease_answered(page, question, from, reply);
                 Ok(())
             }
             Purpose::Operation(operation) => {
@@ -430,10 +415,7 @@ impl DataPlane {
                     self.finish_operation(operation, RackAnswer::RackUnavailable(rack));
                 }
                 Purpose::Reservation { question } => self.reservation_unanswered(question),
-                Purpose::Exchange
-                | Purpose::Revoke { .. }
-                | Purpose::PrefetchLease { .. }
-                | Purpose::Swap => {}
+                Purpose::Exchange | Purpose::Revoke { .. } | Purpose::Swap => {}
             }
         }
         self.rrpc.tick(now);

@@ -3,7 +3,7 @@
 
 use rackpool_model::{Access, FrameWord, PageId, PageState, RackId};
 
-use super::{LeasePurpose, PageWords, Queued, RackMachine};
+use super::{PageWords, Queued, RackMachine};
 use crate::Time;
 use crate::lease::{EndpointToken, GrantedLease, LeaseKind};
 use crate::planted_bugs::{Bug, Bugs};
@@ -48,10 +48,8 @@ pub struct LeaseRequest {
     pub page: PageId,
     /// The access that the lease must permit.
     pub access: Access,
-    /// What the lease is for.
-    pub purpose: LeasePurpose,
-    /// The rack.
-    pub holder: RackId,
+    /// Whether the lease should permit a replica.
+    pub replica: bool,
     /// The endpoint for which the lease is valid.
     pub endpoint: EndpointToken,
 }
@@ -183,8 +181,8 @@ impl<B: Bugs> RackMachine<B> {
         found: FrameWord,
         request: LeaseRequest,
     ) -> Option<GrantedLease> {
-        let LeaseRequest { page, purpose, holder, endpoint, .. } = request;
-        let most = self.strongest(found, holder, purpose);
+        let LeaseRequest { page, replica, endpoint, .. } = request;
+        let most = self.strongest(found, replica);
         let granted = self.home.grant(now, page, endpoint, most)?;
         if matches!(granted.kind, LeaseKind::Share(_)) {
             self.queue.push_back(Queued::Shares(ShareEvent::Leased(page)));
@@ -192,25 +190,19 @@ impl<B: Bugs> RackMachine<B> {
         Some(granted)
     }
 
-    /// Returns the strongest lease of the page that its word and the purpose permit.
-    fn strongest(&self, found: FrameWord, holder: RackId, purpose: LeasePurpose) -> LeaseKind {
-        let page = found.word.page();
-        match (found.word.state(), purpose) {
+    /// Returns the strongest lease that the page's word permits.
+    fn strongest(&self, found: FrameWord, replica: bool) -> LeaseKind {
+        match (found.word.state(), replica) {
             (Some(PageState::Live), _) => LeaseKind::Write,
             (Some(PageState::Frozen), _) if self.bugs.has(Bug::GrantWriteWhileFrozen) => {
                 LeaseKind::Write
             }
-            (Some(PageState::Shared), LeasePurpose::Replica) => {
-                self.shares.sharing(page).map_or(LeaseKind::Read, LeaseKind::Share)
+            (Some(PageState::Shared), true) => {
+                let sharing = self.shares.sharing(found.word.page());
+                sharing.map_or(LeaseKind::Read, LeaseKind::Share)
             }
             (Some(PageState::Shared), _) if self.bugs.has(Bug::GrantWriteWhileShared) => {
                 LeaseKind::Write
-            }
-            // The old home may also write the page, once it has quiesced it.
-            (Some(PageState::Frozen), LeasePurpose::Prefetch(swap))
-                if self.swap.has_come_by(swap, page, holder) =>
-            {
-                LeaseKind::WriteOnceQuiesced
             }
             _ => LeaseKind::Read,
         }

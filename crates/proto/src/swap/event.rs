@@ -28,8 +28,8 @@ pub enum PeerEvent {
         /// Whether all bytes were copied.
         whole: bool,
     },
-    /// The [`PeerAction::PrefetchLease`] of this swap has succeeded or failed.
-    LeasePrefetched(SwapId),
+    /// The new home of this page has granted a lease of it: this rack's readers can continue there.
+    LeasePrefetched(PageId),
     /// A client or rack waits to write a page, which may be moving.
     WriteWanted(PageId),
     /// Another rack sent the dirty lines of the page that it gives. The shell keeps their bytes
@@ -136,8 +136,6 @@ pub enum PeerAction {
     /// the page is readable there. This rack waits for it, for a bounded time, before it turns its
     /// own readers away.
     PrefetchLease {
-        /// The swap.
-        swap: SwapId,
         /// The page.
         page: PageId,
         /// Its new home.

@@ -1,7 +1,7 @@
 //! The steps after the decision. Each examines the page words first, so it is correct regardless of
 //! how many steps were done before a crash.
 
-use rackpool_model::{FrameWord, PageEvent, PageState, PageWord, RackId};
+use rackpool_model::{FrameWord, PageEvent, PageId, PageState, PageWord, RackId};
 use rackpool_wire::swap::{PageLife, SwapId, SwapMessage};
 
 use super::in_flight::{Finish, Leaving, Stage, Step, UnderWay, vacated, word_of};
@@ -115,11 +115,9 @@ impl<B: Bugs> SwapPeer<B> {
     }
 
     /// Records that readers of this rack can continue at the new home.
-    pub(super) fn lease_prefetched(&mut self, swap: SwapId) {
-        if let Some(slot) = self.slot_of(swap)
-            && let Some(under_way) = &mut self.slots[slot]
-        {
-            under_way.lease_prefetched = true;
+    pub(super) fn lease_prefetched(&mut self, page: PageId) {
+        for under_way in self.slots.iter_mut().flatten() {
+            under_way.lease_prefetched |= under_way.gives(page);
         }
     }
 
@@ -222,13 +220,13 @@ impl<B: Bugs> SwapPeer<B> {
         self.peer_heard(slot);
         match self.finishing(slot) {
             Some(_) if self.still_hands_over(slot) => self.hand_over_now(slot),
-            Some((Record { phase: Phase::Committed, .. }, finish)) => {
+            Some((record @ Record { phase: Phase::Committed, .. }, finish)) => {
                 let reads_on = finish.out == Leaving::Unknown && self.bugs.has(Bug::LeftWhileRead);
                 if finish.out.has_left() || reads_on {
                     self.tell_peer(slot, SwapMessage::Quiesced);
                 } else if !self.bugs.has(Bug::WaitForReaders) {
                     // The page is readable at its new home, and a writer may wait there.
-                    self.lease_prefetched(swap);
+                    self.lease_prefetched(record.out.page);
                 }
             }
             _ => {}

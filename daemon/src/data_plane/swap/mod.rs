@@ -9,7 +9,6 @@ mod forwarded;
 mod history;
 mod history_events;
 mod metrics;
-mod prefetch_lease;
 mod waiters;
 
 use std::time::{Duration, Instant};
