@@ -9,7 +9,6 @@ mod access;
 mod dirty_lines;
 mod event;
 mod exchanges;
-mod forwarding;
 mod locations;
 mod members;
 mod memory;
@@ -26,9 +25,7 @@ use rackpool_model::{Access, FrameWord, HeatRules, HeatRulesError, Incarnation, 
 use crate::Time;
 use crate::exchange::{ExchangeIdentity, ExchangeRules, Exchanges};
 use crate::heat::{Heats, READS_A_WRITE};
-use crate::lease::{
-    HomeEvent, Lease, LeaseHolder, LeaseHome, LeaseId, LeaseRules, TimedLease, Users,
-};
+use crate::lease::{HomeEvent, Lease, LeaseHolder, LeaseHome, LeaseId, LeaseRules, Users};
 use crate::planted_bugs::{Bugs, Sound};
 use crate::share::{Copies, CopyId, ShareEvent, ShareHome, ShareRules, SharingId};
 use crate::swap::{PeerEvent, RECORD_WORDS, RECORDS, SwapPeer, SwapRules};
@@ -39,7 +36,6 @@ pub use dirty_lines::LineRules;
 pub use event::{RackAction, RackEvent, RackRecord};
 pub use locations::{KnownLocation, Locations};
 use members::Members;
-pub use members::RackMember;
 pub use memory::{PageWords, RackMemory};
 use quiesces::Quiesces;
 use replicas::ReplicaRequests;
@@ -292,12 +288,6 @@ impl<B: Bugs> RackMachine<B> {
     #[must_use]
     pub fn lease(&self, now: Time, page: PageId) -> Option<Lease> {
         self.holder.lease(now, page)
-    }
-
-    /// Returns the page's lease and its end, if it is valid.
-    #[must_use]
-    pub fn lease_until(&self, now: Time, page: PageId) -> Option<TimedLease> {
-        self.holder.lease_until(now, page)
     }
 
     /// Forgets a page that its presumed home does not have.

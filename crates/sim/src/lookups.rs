@@ -4,9 +4,7 @@
 use rackpool_model::{Access, PageId};
 use rackpool_proto::lease::{EndpointToken, GrantedLease, Lease};
 use rackpool_proto::planted_bugs::Bugs;
-use rackpool_proto::rack::{
-    LeaseAnswer, LeaseReply, LeaseRequest, PageAccess, RackEvent,
-};
+use rackpool_proto::rack::{LeaseAnswer, LeaseReply, LeaseRequest, PageAccess, RackEvent};
 
 use crate::calls::{PageUse, refusal};
 use crate::history::Kind;
@@ -155,16 +153,13 @@ impl<B: Bugs> World<B> {
                 let lease = Lease { id, kind, home, endpoint, frame, epoch };
                 LeaseAnswer::Granted { lease, usage: 0, forwards }
             }
-            LeaseReply::Busy => {
-                let waits = daemon.machine.access(&node.memory, page, access) == PageAccess::Busy;
-                if waits && self.now < served.until {
-                    return daemon.serving.push(served);
-                }
-                LeaseAnswer::Busy
+            LeaseReply::Refused(PageAccess::Busy)
+                if self.now < served.until
+                    && daemon.machine.access(&node.memory, page, access) == PageAccess::Busy =>
+            {
+                return daemon.serving.push(served);
             }
-            LeaseReply::Free => refusal(PageAccess::Free),
-            LeaseReply::Lost => refusal(PageAccess::Lost),
-            LeaseReply::Elsewhere => refusal(PageAccess::Elsewhere),
+            LeaseReply::Refused(refused) => refusal(refused),
         };
         self.send(rack, peer, Message::LeaseAnswer { page, question, answer });
         self.run_rack(rack);

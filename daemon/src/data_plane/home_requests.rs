@@ -3,13 +3,14 @@
 use std::time::Instant;
 
 use rackpool_model::PageId;
-use rackpool_proto::lease::{LeaseId, Users};
+use rackpool_proto::lease::{LeaseId, Revocation, Users};
 use rackpool_proto::rack::{PageAccess, RackEvent};
 use rackpool_rrpc::RequestId;
 use rackpool_wire::peer::{PeerReply, PeerRequest};
 
 use super::DataPlane;
 use super::atomics::Atomic;
+use super::leases::token;
 use super::requests::LEAVING_TIMEOUT;
 use super::swap::Work;
 use crate::data_plane::error::Result;
@@ -57,7 +58,8 @@ impl DataPlane {
             }
             PeerRequest::Revoke { page, lease, keep_reading } => {
                 let users = if keep_reading { Users::Writers } else { Users::Everyone };
-                self.revoked(page, LeaseId(lease), users, ask);
+                let (endpoint, lease) = (token(ask.endpoint), LeaseId(lease));
+                self.revoked(Revocation { page, endpoint, lease, users }, ask);
                 return Ok(());
             }
             PeerRequest::CompareAndSwap { addr, expected, new } => {
@@ -79,7 +81,8 @@ impl DataPlane {
             PeerRequest::Contents { .. } => return self.serve_contents(ask, &request),
             PeerRequest::Return { page, lease } => {
                 self.reply(ask, &PeerReply::Heard)?;
-                self.returned(page, ask.endpoint, LeaseId(lease), Users::Everyone);
+                let (endpoint, lease) = (token(ask.endpoint), LeaseId(lease));
+                self.returned(Revocation { page, endpoint, lease, users: Users::Everyone });
                 return Ok(());
             }
         };

@@ -12,6 +12,7 @@ use rackpool_rrpc::RequestId;
 use rackpool_wire::peer::{PeerReply, PeerRequest};
 
 use super::DataPlane;
+use super::home_requests::refusal;
 use super::peers::Purpose;
 use super::swap::MESSAGE;
 use crate::data_plane::error::Result;
@@ -25,6 +26,13 @@ pub(super) struct Leases {
     fenced: BTreeSet<EndpointToken>,
     /// Requests of homes that wait for the return of their lease.
     waiting_homes: BTreeMap<Revocation, Vec<RequestId>>,
+}
+
+impl Leases {
+    /// A revocation could not be sent or was not answered. It may be sent again.
+    pub(super) fn call_back_failed(&mut self, revocation: Revocation) {
+        self.called_back.remove(&revocation);
+    }
 }
 
 /// The token of an endpoint. The fabric never reuses a number, for accepted and connected endpoints
@@ -66,10 +74,7 @@ impl DataPlane {
                 let usage = self.slab.lookup(page).map_or(0, |found| found.usage);
                 PeerReply::Location { lease, frame, epoch, usage, writable, forwards, sharing }
             }
-            LeaseReply::Busy => PeerReply::Busy,
-            LeaseReply::Free => PeerReply::NotAllocated,
-            LeaseReply::Lost => PeerReply::Lost,
-            LeaseReply::Elsewhere => PeerReply::NotHere,
+            LeaseReply::Refused(access) => refusal(access),
         }
     }
 
@@ -94,39 +99,18 @@ impl DataPlane {
         let request = PeerRequest::Revoke { page, lease: lease.0, keep_reading };
         // The machine fences the endpoint before this deadline.
         let deadline = now + self.lease_rules.grace * 2;
-        let purpose = Purpose::Revoke { page, lease, users };
-        self.ask_over(endpoint_of(endpoint), request, purpose, deadline)
+        self.ask_over(endpoint_of(endpoint), request, Purpose::Revoke(revocation), deadline)
     }
 
     /// The other rack has returned a lease, or its right to write, over the lease's endpoint.
-    pub(super) fn returned(
-        &mut self,
-        page: PageId,
-        endpoint: EndpointId,
-        lease: LeaseId,
-        users: Users,
-    ) {
-        let revocation = Revocation { page, endpoint: token(endpoint), lease, users };
+    pub(super) fn returned(&mut self, revocation: Revocation) {
         self.leases.called_back.remove(&revocation);
         self.machine.handle(RackEvent::LeaseReturned(revocation));
     }
 
-    /// A revocation could not be sent or was not answered. It may be sent again.
-    pub(super) fn call_back_failed(
-        &mut self,
-        page: PageId,
-        endpoint: EndpointId,
-        lease: LeaseId,
-        users: Users,
-    ) {
-        let endpoint = token(endpoint);
-        self.leases.called_back.remove(&Revocation { page, endpoint, lease, users });
-    }
-
     /// A page's home revokes a lease, or the right to write. The answer is sent when the operations
     /// in progress have ended.
-    pub(super) fn revoked(&mut self, page: PageId, lease: LeaseId, users: Users, ask: RequestId) {
-        let revocation = Revocation { page, endpoint: token(ask.endpoint), lease, users };
+    pub(super) fn revoked(&mut self, revocation: Revocation, ask: RequestId) {
         self.leases.waiting_homes.entry(revocation).or_default().push(ask);
         self.machine.handle(RackEvent::LeaseRevoked(revocation));
     }

@@ -1,8 +1,6 @@
 //! Pages of other racks, as clients ask for them: the rack's machine searches for their homes, and
 //! this module sends its questions and passes the answers on.
 
-use std::time::Instant;
-
 use rackpool_fabric::EndpointId;
 use rackpool_model::{Access, PageId, RackId};
 use rackpool_proto::lease::{Lease, LeaseId, LeaseKind};

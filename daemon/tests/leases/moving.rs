@@ -110,7 +110,8 @@ impl Moving {
         self.copy(ticket);
         let (requests, messages) = self.asked();
         assert_eq!(messages, [SwapMessage::Copied]);
-        let [(over, number, PeerRequest::Lookup { page, access: Access::Read, .. })] = requests[..] else {
+        let [(over, number, PeerRequest::Lookup { page, access: Access::Read, .. })] = requests[..]
+        else {
             panic!("{requests:?}")
         };
         assert_eq!((over, page), (self.ours, self.goes));

@@ -306,12 +306,6 @@ impl<B: Bugs> LeaseHolder<B> {
         self.actions.pop_front()
     }
 
-    /// Returns `None`: this machine has no deadlines.
-    #[must_use]
-    pub const fn deadline(&self) -> Option<Time> {
-        None
-    }
-
     fn revoked(&mut self, revocation: Revocation) {
         let Revocation { page, endpoint, lease: id, users } = revocation;
         let held = self.held.get_mut(&page).filter(|held| held.lease.endpoint == endpoint);

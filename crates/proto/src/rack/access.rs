@@ -66,14 +66,8 @@ pub enum LeaseReply {
         /// Whether this rack executes writes to the page for others.
         forwards: bool,
     },
-    /// No lease for this access can be granted now.
-    Busy,
-    /// The page is here and free.
-    Free,
-    /// The page was lost.
-    Lost,
-    /// The page is not in this rack.
-    Elsewhere,
+    /// No lease for this access can be granted now, for what the page permits.
+    Refused(PageAccess),
 }
 
 impl<B: Bugs> RackMachine<B> {
@@ -151,6 +145,18 @@ impl<B: Bugs> RackMachine<B> {
         }
     }
 
+    /// Returns the home that writes the page for this rack without a write lease: the page is
+    /// leaving that home, or went there from this rack within the last lease time.
+    fn writing_home(&self, now: Time, page: PageId) -> Option<RackId> {
+        let found = self.locations.of(page)?;
+        let has_gone = found.gone.is_some_and(|gone| now < gone.after(self.rules.lease.lease));
+        let forwards = || {
+            let lease = self.lease(now, page).filter(|lease| lease.kind == LeaseKind::Read);
+            found.forwards && lease.is_some_and(|lease| lease.home == found.home)
+        };
+        (has_gone || forwards()).then_some(found.home)
+    }
+
     /// Answers another rack's lease request. A rack that wants to write a page that moves gets a
     /// lease for reading; this rack executes its writes.
     pub fn request_lease(
@@ -166,12 +172,9 @@ impl<B: Bugs> RackMachine<B> {
         match self.access(words, page, access) {
             PageAccess::Usable(found) => match self.grant(now, found, request) {
                 Some(lease) => LeaseReply::Granted { lease, found, forwards },
-                None => LeaseReply::Busy,
+                None => LeaseReply::Refused(PageAccess::Busy),
             },
-            PageAccess::Forwarded(_) | PageAccess::Busy => LeaseReply::Busy,
-            PageAccess::Free => LeaseReply::Free,
-            PageAccess::Lost => LeaseReply::Lost,
-            PageAccess::Elsewhere => LeaseReply::Elsewhere,
+            refused => LeaseReply::Refused(refused),
         }
     }
 

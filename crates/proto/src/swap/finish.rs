@@ -4,12 +4,10 @@
 use rackpool_model::{FrameWord, PageEvent, PageId, PageState, PageWord, RackId};
 use rackpool_wire::swap::{PageLife, SwapId, SwapMessage};
 
+use super::forward::longer;
 use super::in_flight::{Finish, Leaving, Stage, Step, UnderWay, vacated, word_of};
 use super::{Frames, PeerAction, Phase, Quiesce, Record, SwapEvent, SwapPeer};
 use crate::planted_bugs::{Bug, Bugs};
-
-/// The longest interval of an unanswered question, in retries.
-const LONGEST_PAUSE: u32 = 64;
 
 impl<B: Bugs> SwapPeer<B> {
     /// Advances a decided swap: brings the page words in line with the decision.
@@ -159,7 +157,7 @@ impl<B: Bugs> SwapPeer<B> {
             return;
         }
         if let Stage::Noted { step: Step::Finish(finish), .. } = &mut under_way.stage {
-            finish.pause = (finish.pause * 2).clamp(1, LONGEST_PAUSE);
+            finish.pause = longer(finish.pause);
             under_way.send_again = now.after(retry.saturating_mul(finish.pause));
         }
         self.tell_peer(slot, SwapMessage::IsQuiesced);
@@ -219,7 +217,9 @@ impl<B: Bugs> SwapPeer<B> {
         // The swap is committed, or the peer would not ask.
         self.peer_heard(slot);
         match self.finishing(slot) {
-            Some(_) if self.still_hands_over(slot) => self.hand_over_now(slot),
+            Some(_) if self.slots[slot].is_some_and(|swap| swap.hands_over()) => {
+                self.hand_over_now(slot);
+            }
             Some((record @ Record { phase: Phase::Committed, .. }, finish)) => {
                 let reads_on = finish.out == Leaving::Unknown && self.bugs.has(Bug::LeftWhileRead);
                 if finish.out.has_left() || reads_on {

@@ -2,7 +2,7 @@
 
 use rackpool_model::{PageId, RackId};
 
-use super::in_flight::{Handover, Leaving, Stage, Step};
+use super::in_flight::{Stage, Step};
 use super::{Phase, SwapPeer};
 use crate::planted_bugs::Bugs;
 
@@ -46,10 +46,8 @@ impl<B: Bugs> SwapPeer<B> {
                 if record.phase == Phase::Committed =>
             {
                 let comes = (!finish.settled).then_some(record.incoming.page);
-                let hands_over =
-                    finish.out == Leaving::Unknown && swap.handover != Handover::DirtyLinesApplied;
-                let goes = hands_over.then_some(record.out.page);
-                let vacant = hands_over.then_some(record.vacant.page);
+                let goes = swap.hands_over().then_some(record.out.page);
+                let vacant = swap.hands_over().then_some(record.vacant.page);
                 Some(Waits { peer: swap.peer, comes, goes, vacant })
             }
             _ => None,

@@ -208,8 +208,7 @@ pub(crate) const fn quiesces(who: Quiesce) -> PeerAction {
     PeerAction::Quiesce { swap: SWAP, frame: FrameId(0), page: PAGE, who }
 }
 
-pub(crate) const REDIRECTS: PeerAction =
-    PeerAction::PrefetchLease { page: PAGE, to: REQUESTER };
+pub(crate) const REDIRECTS: PeerAction = PeerAction::PrefetchLease { page: PAGE, to: REQUESTER };
 
 pub(crate) const ASKS: PeerAction =
     PeerAction::TellServer(ToServer::Outcome { swap: SWAP, page: OFFERED });
