@@ -237,7 +237,6 @@ impl<B: Bugs> RackMachine<B> {
             // No word changes.
             SwapEvent::Lost(page) => self.exchanges.page_changed(page),
             SwapEvent::Thawed(_)
-            | SwapEvent::Quiesced(_)
             | SwapEvent::Aborted(_)
             | SwapEvent::NoColdPage(_)
             | SwapEvent::RequestRefused(..)

@@ -155,8 +155,6 @@ pub enum SwapEvent {
     Thawed(PageId),
     /// The page has departed; its word is leaving.
     Departed(PageId),
-    /// All leases of the page are back, and no access begins here any more; the new home is told.
-    Quiesced(PageId),
     /// The page is lost: its old home lost its memory before it had sent the dirty lines.
     Lost(PageId),
     /// A swap was aborted.

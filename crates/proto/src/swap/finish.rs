@@ -172,7 +172,6 @@ impl<B: Bugs> SwapPeer<B> {
             (Leaving::Holders, Quiesce::Holders) => {
                 self.set_leaving(slot, Leaving::Readers);
                 self.tell_peer(slot, SwapMessage::Quiesced);
-                self.actions.push_back(PeerAction::Record(SwapEvent::Quiesced(record.out.page)));
                 let (swap, page, who) = (record.swap, record.out.page, Quiesce::Everyone);
                 let Some(frame) = record.out_frame else { return };
                 self.actions.push_back(PeerAction::Quiesce { swap, frame, page, who });

@@ -265,7 +265,6 @@ impl Pool {
             }
             SwapEvent::Thawed(_)
             | SwapEvent::Departed(_)
-            | SwapEvent::Quiesced(_)
             | SwapEvent::Lost(_)
             | SwapEvent::Damaged(..) => {}
         }
