@@ -315,7 +315,6 @@ impl Scenario {
             2 => {
                 let (page, lease) = (PageId(input.short().into()), input.number());
                 match lease >> 56 {
-                    0xfc.. => PeerRequest::PrefetchLease { swap: SwapId(lease & 3), page },
                     0xf8.. => PeerRequest::Return { page, lease },
                     0xf0.. => PeerRequest::Write { addr, bytes: input.bytes(100).to_vec() },
                     0xe0.. => {

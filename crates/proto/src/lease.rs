@@ -33,9 +33,6 @@ pub enum LeaseKind {
     Read,
     /// Reading and writing.
     Write,
-    /// Reading, and writing once the holder, the page's old home, has
-    /// [quiesced](HolderEvent::Quiesced) it there. The home counts it as a lease for writing.
-    WriteOnceQuiesced,
     /// Reading, and keeping a replica while the lease is valid. The page is shared.
     Share(SharingId),
 }

@@ -36,8 +36,6 @@ pub enum Bug {
     WaitForReaders,
     /// The old home sends `Quiesced` while the swap is in doubt.
     LeftInDoubt,
-    /// The old home writes the page at its new home before it has quiesced it.
-    WriteBeforeLeft,
     /// `Quiesced` for one page counts for every page that the peer gave.
     TakeAnyLeft,
     /// The home sends `Copied` before it is in doubt, so it may still abort the swap.

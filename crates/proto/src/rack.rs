@@ -9,7 +9,6 @@ mod access;
 mod dirty_lines;
 mod event;
 mod exchanges;
-mod forwarding;
 mod locations;
 mod members;
 mod memory;
@@ -22,14 +21,11 @@ use alloc::collections::VecDeque;
 use core::time::Duration;
 
 use rackpool_model::{Access, FrameWord, HeatRules, HeatRulesError, Incarnation, PageId, RackId};
-use rackpool_wire::swap::SwapId;
 
 use crate::Time;
 use crate::exchange::{ExchangeIdentity, ExchangeRules, Exchanges};
 use crate::heat::{Heats, READS_A_WRITE};
-use crate::lease::{
-    HomeEvent, Lease, LeaseHolder, LeaseHome, LeaseId, LeaseRules, TimedLease, Users,
-};
+use crate::lease::{HomeEvent, Lease, LeaseHolder, LeaseHome, LeaseId, LeaseRules, Users};
 use crate::planted_bugs::{Bugs, Sound};
 use crate::share::{Copies, CopyId, ShareEvent, ShareHome, ShareRules, SharingId};
 use crate::swap::{PeerEvent, RECORD_WORDS, RECORDS, SwapPeer, SwapRules};
@@ -40,7 +36,6 @@ pub use dirty_lines::LineRules;
 pub use event::{RackAction, RackEvent, RackRecord};
 pub use locations::{KnownLocation, Locations};
 use members::Members;
-pub use members::RackMember;
 pub use memory::{PageWords, RackMemory};
 use quiesces::Quiesces;
 use replicas::ReplicaRequests;
@@ -125,17 +120,6 @@ enum Queued {
     ContinueAllocation,
     /// A page has come here that callers may be searching for.
     Arrived(PageId),
-}
-
-/// The purpose of a lease request.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum LeasePurpose {
-    /// To read, or to read and write if the page permits it.
-    Access,
-    /// To keep a replica.
-    Replica,
-    /// Lease prefetch by the old home of a page that has come with this swap.
-    Prefetch(SwapId),
 }
 
 impl<B: Bugs> RackMachine<B> {
@@ -286,11 +270,6 @@ impl<B: Bugs> RackMachine<B> {
         reads >= writes.saturating_mul(READS_A_WRITE)
     }
 
-    /// Returns the number for a lease request that the caller sends now.
-    pub fn ask(&mut self, now: Time, page: PageId) -> u64 {
-        self.holder.ask(now, page)
-    }
-
     /// Begins an operation under the page's lease. The caller posts it at once, and reports its end
     /// with [`RackEvent::OperationEnded`].
     pub fn begin(&mut self, now: Time, page: PageId, access: Access) -> Option<Lease> {
@@ -309,12 +288,6 @@ impl<B: Bugs> RackMachine<B> {
     #[must_use]
     pub fn lease(&self, now: Time, page: PageId) -> Option<Lease> {
         self.holder.lease(now, page)
-    }
-
-    /// Returns the page's lease and its end, if it is valid.
-    #[must_use]
-    pub fn lease_until(&self, now: Time, page: PageId) -> Option<TimedLease> {
-        self.holder.lease_until(now, page)
     }
 
     /// Forgets a page that its presumed home does not have.

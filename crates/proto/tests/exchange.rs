@@ -9,8 +9,8 @@ use std::collections::{BTreeSet, VecDeque};
 use std::time::Duration;
 
 use rackpool_model::{
-    ClientId, FrameId, FrameWord, GlobalAddr, HeatRules, MemoryId, PageEvent, PageId, PageRange,
-    PageSize, PageWord, RackId,
+    ClientId, FrameId, FrameWord, GlobalAddr, HeatRules, Incarnation, MemoryId, PageEvent, PageId,
+    PageRange, PageSize, PageWord, RackId,
 };
 use rackpool_proto::exchange::{
     AskedRecord, AskedState, CallResult, Caller, ClientThread, ExchangeAction, ExchangeEvent,
@@ -20,11 +20,12 @@ use rackpool_proto::exchange::{
 use rackpool_proto::lease::LeaseRules;
 use rackpool_proto::planted_bugs::Sound;
 use rackpool_proto::rack::{
-    LineRules, PageWords, RackAction, RackEvent, RackMachine, RackMember, RackPast, RackRules,
+    LineRules, PageWords, RackAction, RackEvent, RackMachine, RackPast, RackRules,
 };
 use rackpool_proto::share::ShareRules;
 use rackpool_proto::swap::{RECORD_WORDS, RECORDS, SwapRules};
 use rackpool_proto::{Located, Time};
+use rackpool_wire::metadata::Member;
 use rackpool_wire::peer::{PeerReply, PeerRequest};
 
 const OWN: RackId = RackId(0);
@@ -138,7 +139,16 @@ impl Rack {
     /// The metadata server names rack A, in which the first `count` pages from [`FAR`] were born.
     fn pages_of_a(&mut self, count: u32) {
         let pages = PageRange { first: FAR, count };
-        let a = RackMember { rack: A, memory: MEMORY, alive: true, pages };
+        let a = Member {
+            rack: A,
+            incarnation: Incarnation(1),
+            memory: MEMORY,
+            alive: true,
+            pages,
+            free_frames: 0,
+            control_path: String::new(),
+            fabric_address: String::new(),
+        };
         self.machine.members_changed(vec![a]);
     }
 

@@ -239,7 +239,7 @@ fn what_was_written_stays_where_it_was_when_the_swap_is_given_up() {
 #[test]
 fn a_page_is_not_left_before_its_new_home_has_what_was_written() {
     let mut home = closed();
-    home.step(PeerEvent::LeasePrefetched(SWAP));
+    home.step(PeerEvent::LeasePrefetched(PAGE));
     assert_eq!(home.state(0), (PageState::Frozen, PAGE), "it can be read nowhere else");
     assert_eq!(home.got(SwapMessage::IsQuiesced), [sends(true)], "it asks for what it lacks");
     let applied = Between { swap: SWAP, message: SwapMessage::DirtyLinesApplied };

@@ -22,8 +22,8 @@ use rackpool_proto::lease::{
 };
 use rackpool_proto::planted_bugs::Sound;
 use rackpool_proto::rack::{
-    LeaseAnswer, LeasePurpose, LeaseReply, LeaseRequest, LineRules, PageAccess, PageWords,
-    RackAction, RackEvent, RackMachine, RackMemory, RackPast, RackRules,
+    LeaseAnswer, LeaseReply, LeaseRequest, LineRules, PageAccess, PageWords, RackAction, RackEvent,
+    RackMachine, RackMemory, RackPast, RackRules,
 };
 use rackpool_proto::share::{ShareRules, SharingId};
 use rackpool_proto::swap::{RECORD_WORDS, RECORDS, SwapRules};
@@ -146,13 +146,13 @@ impl Rack {
         actions
     }
 
-    fn lend(&mut self, now: Time, access: Access, purpose: LeasePurpose) -> LeaseReply {
-        let request = LeaseRequest { page: PAGE, access, purpose, holder: OTHER, endpoint: OVER };
+    fn lend(&mut self, now: Time, access: Access, replica: bool) -> LeaseReply {
+        let request = LeaseRequest { page: PAGE, access, replica, endpoint: OVER };
         self.machine.request_lease(now, &self.memory, request)
     }
 
-    fn grant(&mut self, now: Time, purpose: LeasePurpose) -> GrantedLease {
-        match self.lend(now, Access::Read, purpose) {
+    fn grant(&mut self, now: Time, replica: bool) -> GrantedLease {
+        match self.lend(now, Access::Read, replica) {
             LeaseReply::Granted { lease, .. } => lease,
             other => panic!("no lease is granted: {other:?}"),
         }
@@ -180,7 +180,7 @@ const FREE: RackAction = RackAction::FreeFrame { frame: FRAME, page: PAGE };
 fn a_freed_page_waits_for_leases_then_for_clients_and_no_scan_precedes_the_barrier() {
     let mut rack = Rack::new(true);
     let after = at(10_000);
-    let lease = rack.grant(after, LeasePurpose::Access).id;
+    let lease = rack.grant(after, false).id;
     rack.memory.used.borrow_mut().push((FRAME, Occupants::Everyone));
     let revocation = Revocation { page: PAGE, endpoint: OVER, lease, users: Users::Everyone };
     let actions = rack.free(after);
@@ -218,11 +218,12 @@ fn a_rack_with_new_memory_does_not_say_that_it_has_quiesced_what_its_last_memory
 fn with_replica() -> (Rack, Lease) {
     let mut rack = Rack::new(true);
     rack.memory.words.remove(&FRAME);
-    let question = rack.machine.ask(at(1), PAGE);
     let kind = LeaseKind::Share(SharingId(3));
     let (id, home, endpoint, epoch) = (LeaseId(4), OTHER, OVER, Epoch::ZERO);
     let lease = Lease { id, kind, home, endpoint, frame: FrameId(77), epoch };
-    rack.step(at(1), RackEvent::ReplicaWanted(PAGE));
+    rack.machine.locations_mut().note_home(PAGE, OTHER);
+    let asks = rack.step(at(1), RackEvent::ReplicaWanted(PAGE));
+    let [RackAction::RequestLease { question, .. }] = asks[..] else { panic!("{asks:?}") };
     let answer = LeaseAnswer::Granted { lease, usage: 0, forwards: false };
     let answered = RackEvent::LeaseAnswered { page: PAGE, question, home: OTHER, answer };
     let copies = rack.step(at(1), answered);
@@ -273,7 +274,7 @@ fn a_page_is_shared_when_its_writers_are_out_and_a_write_ends_the_sharing() {
     rack.memory.used.borrow_mut().push((FRAME, Occupants::Writers));
     rack.step(now, RackEvent::ReplicaRequested(PAGE));
     assert_eq!(state(&rack), PageState::Shared);
-    let grant = |rack: &mut Rack| rack.grant(now, LeasePurpose::Replica);
+    let grant = |rack: &mut Rack| rack.grant(now, true);
     assert_eq!(grant(&mut rack).kind, LeaseKind::Read, "a client writes the page");
     rack.memory.used.borrow_mut().clear();
     rack.poll(now);
@@ -296,16 +297,13 @@ fn a_page_that_moves_is_written_here_for_others_until_many_lines_are_dirty() {
     assert!(matches!(write(&rack), PageAccess::Usable(_)));
     let found = rack.freeze();
     assert_eq!(write(&rack), PageAccess::Forwarded(found));
-    let reply = rack.lend(now, Access::Write, LeasePurpose::Access);
+    let reply = rack.lend(now, Access::Write, false);
     let LeaseReply::Granted { lease, forwards: true, .. } = reply else { panic!("{reply:?}") };
     assert_eq!(lease.kind, LeaseKind::Read, "it has its writes executed here");
     rack.machine.note_forwarded(found, 0..=7);
     assert_eq!(write(&rack), PageAccess::Busy, "as many lines are dirty as may be");
-    assert!(matches!(rack.lend(now, Access::Write, LeasePurpose::Access), LeaseReply::Busy));
-    assert!(matches!(
-        rack.lend(now, Access::Read, LeasePurpose::Access),
-        LeaseReply::Granted { .. }
-    ));
+    assert!(matches!(rack.lend(now, Access::Write, false), LeaseReply::Refused(PageAccess::Busy)));
+    assert!(matches!(rack.lend(now, Access::Read, false), LeaseReply::Granted { .. }));
 }
 
 #[test]
@@ -339,7 +337,7 @@ fn messages_of_a_rack_keep_their_order_with_what_it_returns() {
         offered: PageLife { page: PageId(100), epoch: Epoch::ZERO },
         live: false,
     };
-    let lease = rack.grant(now, LeasePurpose::Access).id;
+    let lease = rack.grant(now, false).id;
     let revocation = Revocation { page: PAGE, endpoint: OVER, lease, users: Users::Writers };
     // Both wait in the queue: the return of the lease came after the message.
     rack.machine.handle(RackEvent::RackSent(OTHER, Between { swap: SwapId(9), message: prepare }));

@@ -8,19 +8,20 @@ mod absent;
 use std::time::Duration;
 
 use rackpool_model::{
-    Access, ClientId, Epoch, FrameId, FrameWord, HeatRules, MemoryId, PageEvent, PageId, PageRange,
-    PageSize, PageWord, RackId,
+    Access, ClientId, Epoch, FrameId, FrameWord, HeatRules, Incarnation, MemoryId, PageEvent,
+    PageId, PageRange, PageSize, PageWord, RackId,
 };
 use rackpool_proto::exchange::{Caller, ExchangeIdentity, ExchangeRules};
 use rackpool_proto::lease::{EndpointToken, Lease, LeaseId, LeaseKind, LeaseRules};
 use rackpool_proto::planted_bugs::Sound;
 use rackpool_proto::rack::{
-    Executor, LeaseAnswer, LineRules, PageWords, RackAction, RackEvent, RackMachine, RackMember,
-    RackPast, RackRules,
+    Executor, LeaseAnswer, LineRules, PageWords, RackAction, RackEvent, RackMachine, RackPast,
+    RackRules,
 };
 use rackpool_proto::share::ShareRules;
 use rackpool_proto::swap::{RECORD_WORDS, RECORDS, SwapRules};
 use rackpool_proto::{Located, Time};
+use rackpool_wire::metadata::Member;
 use rackpool_wire::rack::RackAnswer;
 
 /// Born in rack [`BIRTH`].
@@ -69,10 +70,19 @@ struct Rack {
     memory: Memory,
 }
 
-fn member(rack: RackId, alive: bool) -> RackMember {
+fn member(rack: RackId, alive: bool) -> Member {
     let first = PageId(u32::from(rack.0) * 100);
     let (memory, pages) = (MemoryId(rack.0.into()), PageRange { first, count: 16 });
-    RackMember { rack, memory, alive, pages }
+    Member {
+        rack,
+        incarnation: Incarnation(1),
+        memory,
+        alive,
+        pages,
+        free_frames: 0,
+        control_path: String::new(),
+        fabric_address: String::new(),
+    }
 }
 
 fn caller(call: u32) -> Caller {
@@ -349,7 +359,7 @@ fn with_lease() -> Rack {
 #[test]
 fn a_rack_that_has_lost_its_memory_is_disconnected_and_what_it_leased_forgotten() {
     let mut rack = with_lease();
-    let other = RackMember { memory: MemoryId(99), ..member(BIRTH, true) };
+    let other = Member { memory: MemoryId(99), ..member(BIRTH, true) };
     rack.machine.members_changed(vec![member(OWN, true), other, member(OTHER, true)]);
     assert_eq!(rack.poll(at(2)), [RackAction::DisconnectRack(BIRTH)]);
     assert_eq!(rack.machine.known_access(at(2), PAGE, Access::Read), None);

@@ -53,7 +53,7 @@ fn a_rack_says_that_it_has_left_when_the_leases_are_back_and_not_before() {
 fn readers_who_know_the_way_before_the_decision_are_turned_away_with_it() {
     let mut home = Home::new();
     home.doubt();
-    assert_eq!(home.step(PeerEvent::LeasePrefetched(SWAP)), []);
+    assert_eq!(home.step(PeerEvent::LeasePrefetched(PAGE)), []);
     assert_eq!(home.state(0), (PageState::Frozen, PAGE));
     let leaves = [quiesces(Quiesce::Holders), COMMITS[2]];
     assert_eq!(home.got(SwapMessage::DirtyLinesApplied), leaves, "so it is committed");

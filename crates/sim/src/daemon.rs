@@ -119,11 +119,8 @@ impl<B: Bugs> World<B> {
             RackAction::CopyPage { swap, from, theirs, ours } => {
                 self.post_copy(rack, usize::from(from.0), swap, theirs, ours);
             }
-            RackAction::PrefetchLease { swap, page, to } => {
-                self.prefetch_lease(rack, swap, page, usize::from(to.0));
-            }
             RackAction::RequestLease { page, home, question, access, replica } => {
-                let wish = if replica { Wish::Copy } else { Wish::Access(access) };
+                let wish = Wish { access, replica };
                 self.ask_for_lease(rack, usize::from(home.0), page, question, wish);
             }
             RackAction::LocatePage { page, question } => self.ask_home(rack, page, question),

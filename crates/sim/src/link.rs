@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use rackpool_model::{Incarnation, PageId, PageRange, PageSize, PageState, StorePosition};
 use rackpool_proto::Located;
 use rackpool_proto::planted_bugs::Bugs;
-use rackpool_proto::rack::{RackEvent, RackMember};
+use rackpool_proto::rack::RackEvent;
 use rackpool_wire::metadata::{Member, MetadataReply, MetadataRequest, RackAnnouncement, Refusal};
 use rackpool_wire::swap::ToServer;
 
@@ -319,12 +319,8 @@ impl<B: Bugs> World<B> {
     }
 
     fn members_named(&mut self, rack: usize, members: &[Member]) {
-        let member = |member: &Member| {
-            let Member { rack, memory, alive, pages, .. } = *member;
-            RackMember { rack, memory, alive, pages }
-        };
         if let Some(daemon) = &mut self.racks[rack].daemon {
-            daemon.machine.members_changed(members.iter().map(member).collect());
+            daemon.machine.members_changed(members.to_vec());
             self.run_rack(rack);
         }
     }

@@ -4,10 +4,7 @@
 use rackpool_model::{Access, PageId};
 use rackpool_proto::lease::{EndpointToken, GrantedLease, Lease};
 use rackpool_proto::planted_bugs::Bugs;
-use rackpool_proto::rack::{
-    LeaseAnswer, LeasePurpose, LeaseReply, LeaseRequest, PageAccess, RackEvent,
-};
-use rackpool_wire::swap::SwapId;
+use rackpool_proto::rack::{LeaseAnswer, LeaseReply, LeaseRequest, PageAccess, RackEvent};
 
 use crate::calls::{PageUse, refusal};
 use crate::history::Kind;
@@ -21,8 +18,6 @@ pub(crate) struct Asked {
     page: PageId,
     home: usize,
     endpoint: EndpointToken,
-    /// The swap whose lease prefetch it is.
-    prefetch: Option<SwapId>,
 }
 
 /// A request of another rack that waits for a page of this rack.
@@ -39,35 +34,7 @@ pub(crate) enum ServedKind {
     Operation { call: Call, page: PageId, word: usize, kind: Kind },
 }
 
-impl Wish {
-    const fn access(self) -> Access {
-        match self {
-            Self::Access(access) => access,
-            Self::Copy | Self::PrefetchLease(_) => Access::Read,
-        }
-    }
-
-    const fn purpose(self) -> LeasePurpose {
-        match self {
-            Self::Access(_) => LeasePurpose::Access,
-            Self::Copy => LeasePurpose::Replica,
-            Self::PrefetchLease(swap) => LeasePurpose::Prefetch(swap),
-        }
-    }
-}
-
 impl<B: Bugs> World<B> {
-    /// Prefetches a lease of a page that goes, for some of the pages.
-    pub(crate) fn prefetch_lease(&mut self, rack: usize, swap: SwapId, page: PageId, to: usize) {
-        let (now, skips) = (self.local_time(rack), self.rng.percent(20));
-        let Some(daemon) = &mut self.racks[rack].daemon else { return };
-        if skips {
-            return daemon.machine.handle(RackEvent::LeasePrefetched(swap));
-        }
-        let question = daemon.machine.ask(now, page);
-        self.ask_for_lease(rack, to, page, question, Wish::PrefetchLease(swap));
-    }
-
     /// Sends a lease request. A home that does not answer within a lease is cut off.
     pub(crate) fn ask_for_lease(
         &mut self,
@@ -78,12 +45,8 @@ impl<B: Bugs> World<B> {
         wish: Wish,
     ) {
         let endpoint = self.endpoint(home, rack);
-        let prefetch = match wish {
-            Wish::PrefetchLease(swap) => Some(swap),
-            Wish::Access(_) | Wish::Copy => None,
-        };
         let Some(daemon) = &mut self.racks[rack].daemon else { return };
-        daemon.asked.insert(question, Asked { page, home, endpoint, prefetch });
+        daemon.asked.insert(question, Asked { page, home, endpoint });
         self.send(rack, home, Message::Lookup { page, question, wish });
         self.after(LEASE_NS, Event::Unanswered { rack, question, cuts_off: true });
     }
@@ -102,11 +65,6 @@ impl<B: Bugs> World<B> {
             self.fence(asked.endpoint);
         }
         self.feed(rack, RackEvent::LeaseUnanswered { page: asked.page, question });
-        // The machine of swaps waits for this report with a limit.
-        let is_reported = !question.is_multiple_of(4);
-        if let Some(swap) = asked.prefetch.filter(|_| is_reported) {
-            self.feed(rack, RackEvent::LeasePrefetched(swap));
-        }
     }
 
     /// An endpoint of this rack has ended, and with it the requests over it.
@@ -140,12 +98,9 @@ impl<B: Bugs> World<B> {
         answer: LeaseAnswer,
     ) {
         let Some(daemon) = &mut self.racks[rack].daemon else { return };
-        let asked = daemon.asked.remove(&question);
+        daemon.asked.remove(&question);
         let home = rack_id(home);
         self.feed(rack, RackEvent::LeaseAnswered { page, question, home, answer });
-        if let Some(swap) = asked.and_then(|asked| asked.prefetch) {
-            self.feed(rack, RackEvent::LeasePrefetched(swap));
-        }
     }
 
     /// Serves the requests that waited, or answers those that have waited long enough.
@@ -187,10 +142,9 @@ impl<B: Bugs> World<B> {
     fn lookup(&mut self, rack: usize, served: Served, page: PageId, question: u64, wish: Wish) {
         let now = self.local_time(rack);
         self.ask_to_share(rack, page, wish);
-        let (peer, access) = (served.peer, wish.access());
+        let (peer, Wish { access, replica }) = (served.peer, wish);
         let endpoint = self.endpoint(rack, peer);
-        let (purpose, holder) = (wish.purpose(), rack_id(peer));
-        let request = LeaseRequest { page, access, purpose, holder, endpoint };
+        let request = LeaseRequest { page, access, replica, endpoint };
         let node = &mut self.racks[rack];
         let Some(daemon) = &mut node.daemon else { return };
         let answer = match daemon.machine.request_lease(now, &node.memory, request) {
@@ -199,16 +153,13 @@ impl<B: Bugs> World<B> {
                 let lease = Lease { id, kind, home, endpoint, frame, epoch };
                 LeaseAnswer::Granted { lease, usage: 0, forwards }
             }
-            LeaseReply::Busy => {
-                let waits = daemon.machine.access(&node.memory, page, access) == PageAccess::Busy;
-                if waits && self.now < served.until {
-                    return daemon.serving.push(served);
-                }
-                LeaseAnswer::Busy
+            LeaseReply::Refused(PageAccess::Busy)
+                if self.now < served.until
+                    && daemon.machine.access(&node.memory, page, access) == PageAccess::Busy =>
+            {
+                return daemon.serving.push(served);
             }
-            LeaseReply::Free => refusal(PageAccess::Free),
-            LeaseReply::Lost => refusal(PageAccess::Lost),
-            LeaseReply::Elsewhere => refusal(PageAccess::Elsewhere),
+            LeaseReply::Refused(refused) => refusal(refused),
         };
         self.send(rack, peer, Message::LeaseAnswer { page, question, answer });
         self.run_rack(rack);
@@ -216,10 +167,10 @@ impl<B: Bugs> World<B> {
 
     /// Passes a lease request on to the sharing of the page.
     fn ask_to_share(&mut self, rack: usize, page: PageId, wish: Wish) {
-        match wish {
-            Wish::Access(Access::Read) | Wish::PrefetchLease(_) => {}
-            Wish::Access(Access::Write) => self.feed(rack, RackEvent::WriteNeeded(page)),
-            Wish::Copy => self.feed(rack, RackEvent::ReplicaRequested(page)),
+        if wish.replica {
+            self.feed(rack, RackEvent::ReplicaRequested(page));
+        } else if wish.access == Access::Write {
+            self.feed(rack, RackEvent::WriteNeeded(page));
         }
     }
 }

@@ -53,15 +53,12 @@ pub(crate) enum Message {
     },
 }
 
-/// The purpose of a lease request.
+/// What a requested lease should permit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum Wish {
-    Access(Access),
-    /// To keep a replica.
-    Copy,
-    /// Lease prefetch at the new home of a page that goes with this swap: for reading, later for
-    /// writing.
-    PrefetchLease(SwapId),
+pub(crate) struct Wish {
+    pub(crate) access: Access,
+    /// Also a replica.
+    pub(crate) replica: bool,
 }
 
 /// One operation of a client.

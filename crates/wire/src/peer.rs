@@ -119,16 +119,6 @@ pub enum PeerRequest {
         /// The home's number of the lease.
         lease: u64,
     },
-    /// Lease prefetch: ask the new home for a lease of a page that this swap moves to it. The
-    /// receiver answers as to [`Self::Lookup`] for reading, once the page is readable there. If the
-    /// receiver knows the swap, the lease also permits writing as soon as the sender has quiesced
-    /// the page.
-    PrefetchLease {
-        /// The swap.
-        swap: SwapId,
-        /// The page.
-        page: PageId,
-    },
 }
 
 /// An answer of one daemon to another.

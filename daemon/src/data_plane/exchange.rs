@@ -164,7 +164,8 @@ impl DataPlane {
         let own = self.rack.geometry.rack;
         let tried = &refill.tried;
         let next = self
-            .members
+            .machine
+            .members()
             .iter()
             .filter(|member| member.alive && member.rack != own)
             .filter(|member| tried.iter().all(|tried| tried.rack != member.rack))
@@ -187,7 +188,7 @@ impl DataPlane {
     pub(super) fn others(&self) -> Others {
         let own = self.rack.geometry.rack;
         let mut others = Others::default();
-        for member in self.members.iter().filter(|m| m.alive && m.rack != own) {
+        for member in self.machine.members().iter().filter(|m| m.alive && m.rack != own) {
             others.frames += u64::from(member.pages.count);
             others.free += u64::from(member.free_frames);
         }
@@ -197,7 +198,7 @@ impl DataPlane {
     /// Returns the memory of the pool's largest rack in bytes, reachable or not; `None` before the
     /// metadata server has named the members.
     pub(super) fn largest_rack(&self) -> Option<u64> {
-        let frames = self.members.iter().map(|member| member.pages.count).max()?;
+        let frames = self.machine.members().iter().map(|member| member.pages.count).max()?;
         let frames = frames.max(self.rack.geometry.frames).min(PageUse::MAX_RUN);
         Some(u64::from(frames) * self.rack.geometry.page_size.bytes())
     }
@@ -206,7 +207,7 @@ impl DataPlane {
     fn out_of_memory(&self, tried: &[Tried]) -> RackAnswer {
         let own = self.rack.geometry.rack;
         let (mut asked, mut unreachable, mut other_frames, mut other_free) = (0_u16, 0_u16, 0, 0);
-        for member in self.members.iter().filter(|member| member.rack != own) {
+        for member in self.machine.members().iter().filter(|member| member.rack != own) {
             let tried = tried.iter().find(|tried| tried.rack == member.rack);
             match tried.and_then(|tried| tried.free_frames) {
                 Some(free) => {

@@ -2,14 +2,15 @@
 
 use std::time::Instant;
 
-use rackpool_model::{Access, PageId};
-use rackpool_proto::lease::{LeaseId, Users};
-use rackpool_proto::rack::{LeasePurpose, PageAccess, RackEvent};
+use rackpool_model::PageId;
+use rackpool_proto::lease::{LeaseId, Revocation, Users};
+use rackpool_proto::rack::{PageAccess, RackEvent};
 use rackpool_rrpc::RequestId;
 use rackpool_wire::peer::{PeerReply, PeerRequest};
 
 use super::DataPlane;
 use super::atomics::Atomic;
+use super::leases::token;
 use super::requests::LEAVING_TIMEOUT;
 use super::swap::Work;
 use crate::data_plane::error::Result;
@@ -42,9 +43,7 @@ impl DataPlane {
             return self.reply(ask, &PeerReply::Invalid(text));
         }
         let used = match request {
-            PeerRequest::Lookup { page, .. } | PeerRequest::PrefetchLease { page, .. } => {
-                Some(page)
-            }
+            PeerRequest::Lookup { page, .. } => Some(page),
             PeerRequest::CompareAndSwap { addr, .. }
             | PeerRequest::FetchAndAdd { addr, .. }
             | PeerRequest::Write { addr, .. } => addr.page(self.rack.geometry.page_size),
@@ -55,16 +54,12 @@ impl DataPlane {
                 if keep {
                     self.machine.handle(RackEvent::ReplicaRequested(page));
                 }
-                let purpose = if keep { LeasePurpose::Replica } else { LeasePurpose::Access };
-                self.request_lease(ask.endpoint, page, access, purpose)
-            }
-            PeerRequest::PrefetchLease { swap, page } => {
-                let purpose = LeasePurpose::Prefetch(swap);
-                self.request_lease(ask.endpoint, page, Access::Read, purpose)
+                self.request_lease(ask.endpoint, page, access, keep)
             }
             PeerRequest::Revoke { page, lease, keep_reading } => {
                 let users = if keep_reading { Users::Writers } else { Users::Everyone };
-                self.revoked(page, LeaseId(lease), users, ask);
+                let (endpoint, lease) = (token(ask.endpoint), LeaseId(lease));
+                self.revoked(Revocation { page, endpoint, lease, users }, ask);
                 return Ok(());
             }
             PeerRequest::CompareAndSwap { addr, expected, new } => {
@@ -86,7 +81,8 @@ impl DataPlane {
             PeerRequest::Contents { .. } => return self.serve_contents(ask, &request),
             PeerRequest::Return { page, lease } => {
                 self.reply(ask, &PeerReply::Heard)?;
-                self.returned(page, ask.endpoint, LeaseId(lease), Users::Everyone);
+                let (endpoint, lease) = (token(ask.endpoint), LeaseId(lease));
+                self.returned(Revocation { page, endpoint, lease, users: Users::Everyone });
                 return Ok(());
             }
         };

@@ -7,11 +7,12 @@ use std::time::Instant;
 use rackpool_fabric::EndpointId;
 use rackpool_model::{Access, PageId};
 use rackpool_proto::lease::{EndpointToken, GrantedLease, LeaseId, LeaseKind, Revocation, Users};
-use rackpool_proto::rack::{LeasePurpose, LeaseReply, LeaseRequest, RackEvent};
+use rackpool_proto::rack::{LeaseReply, LeaseRequest, RackEvent};
 use rackpool_rrpc::RequestId;
 use rackpool_wire::peer::{PeerReply, PeerRequest};
 
 use super::DataPlane;
+use super::home_requests::refusal;
 use super::peers::Purpose;
 use super::swap::MESSAGE;
 use crate::data_plane::error::Result;
@@ -25,6 +26,13 @@ pub(super) struct Leases {
     fenced: BTreeSet<EndpointToken>,
     /// Requests of homes that wait for the return of their lease.
     waiting_homes: BTreeMap<Revocation, Vec<RequestId>>,
+}
+
+impl Leases {
+    /// A revocation could not be sent or was not answered. It may be sent again.
+    pub(super) fn call_back_failed(&mut self, revocation: Revocation) {
+        self.called_back.remove(&revocation);
+    }
 }
 
 /// The token of an endpoint. The fabric never reuses a number, for accepted and connected endpoints
@@ -45,31 +53,28 @@ impl DataPlane {
         endpoint: EndpointId,
         page: PageId,
         access: Access,
-        purpose: LeasePurpose,
+        replica: bool,
     ) -> PeerReply {
-        let fenced = self.leases.fenced.contains(&token(endpoint));
-        let Some(holder) = self.peers.rack_at(endpoint).filter(|_| !fenced) else {
-            return PeerReply::Busy;
-        };
+        let is_known = self.peers.rack_at(endpoint).is_some();
         let endpoint = token(endpoint);
-        let request = LeaseRequest { page, access, purpose, holder, endpoint };
+        if !is_known || self.leases.fenced.contains(&endpoint) {
+            return PeerReply::Busy;
+        }
+        let request = LeaseRequest { page, access, replica, endpoint };
         let at = self.at(self.now());
         match self.machine.request_lease(at, &self.slab, request) {
             LeaseReply::Granted { lease: GrantedLease { id, kind }, found, forwards } => {
                 let LeaseId(lease) = id;
                 let sharing = match kind {
                     LeaseKind::Share(sharing) => Some(sharing.0),
-                    LeaseKind::Read | LeaseKind::Write | LeaseKind::WriteOnceQuiesced => None,
+                    LeaseKind::Read | LeaseKind::Write => None,
                 };
-                let writable = matches!(kind, LeaseKind::Write | LeaseKind::WriteOnceQuiesced);
+                let writable = kind == LeaseKind::Write;
                 let (frame, epoch) = (found.frame, found.word.epoch());
                 let usage = self.slab.lookup(page).map_or(0, |found| found.usage);
                 PeerReply::Location { lease, frame, epoch, usage, writable, forwards, sharing }
             }
-            LeaseReply::Busy => PeerReply::Busy,
-            LeaseReply::Free => PeerReply::NotAllocated,
-            LeaseReply::Lost => PeerReply::Lost,
-            LeaseReply::Elsewhere => PeerReply::NotHere,
+            LeaseReply::Refused(access) => refusal(access),
         }
     }
 
@@ -94,39 +99,18 @@ impl DataPlane {
         let request = PeerRequest::Revoke { page, lease: lease.0, keep_reading };
         // The machine fences the endpoint before this deadline.
         let deadline = now + self.lease_rules.grace * 2;
-        let purpose = Purpose::Revoke { page, lease, users };
-        self.ask_over(endpoint_of(endpoint), request, purpose, deadline)
+        self.ask_over(endpoint_of(endpoint), request, Purpose::Revoke(revocation), deadline)
     }
 
     /// The other rack has returned a lease, or its right to write, over the lease's endpoint.
-    pub(super) fn returned(
-        &mut self,
-        page: PageId,
-        endpoint: EndpointId,
-        lease: LeaseId,
-        users: Users,
-    ) {
-        let revocation = Revocation { page, endpoint: token(endpoint), lease, users };
+    pub(super) fn returned(&mut self, revocation: Revocation) {
         self.leases.called_back.remove(&revocation);
         self.machine.handle(RackEvent::LeaseReturned(revocation));
     }
 
-    /// A revocation could not be sent or was not answered. It may be sent again.
-    pub(super) fn call_back_failed(
-        &mut self,
-        page: PageId,
-        endpoint: EndpointId,
-        lease: LeaseId,
-        users: Users,
-    ) {
-        let endpoint = token(endpoint);
-        self.leases.called_back.remove(&Revocation { page, endpoint, lease, users });
-    }
-
     /// A page's home revokes a lease, or the right to write. The answer is sent when the operations
     /// in progress have ended.
-    pub(super) fn revoked(&mut self, page: PageId, lease: LeaseId, users: Users, ask: RequestId) {
-        let revocation = Revocation { page, endpoint: token(ask.endpoint), lease, users };
+    pub(super) fn revoked(&mut self, revocation: Revocation, ask: RequestId) {
         self.leases.waiting_homes.entry(revocation).or_default().push(ask);
         self.machine.handle(RackEvent::LeaseRevoked(revocation));
     }

@@ -1,8 +1,6 @@
 //! Pages of other racks, as clients ask for them: the rack's machine searches for their homes, and
 //! this module sends its questions and passes the answers on.
 
-use std::time::Instant;
-
 use rackpool_fabric::EndpointId;
 use rackpool_model::{Access, PageId, RackId};
 use rackpool_proto::lease::{Lease, LeaseId, LeaseKind};
@@ -44,12 +42,6 @@ impl DataPlane {
         }
     }
 
-    /// Returns the page's lease if it is valid and permits this access.
-    pub(super) fn lease(&self, now: Instant, page: PageId, access: Access) -> Option<Lease> {
-        let lease = self.machine.lease(self.at(now), page)?;
-        (access == Access::Read || lease.kind == LeaseKind::Write).then_some(lease)
-    }
-
     /// The metadata server has answered where a page is. `question` is the number of the machine's
     /// question, or 0.
     pub(super) fn located(&mut self, page: PageId, question: u64, located: Located) -> Result<()> {
@@ -79,20 +71,18 @@ impl DataPlane {
         self.ask(home, request, Purpose::Lease { page, question }, deadline)
     }
 
-    /// A home has answered a lease request that was sent over this endpoint. `for_writing` is the
-    /// kind of a lease that permits writing.
+    /// A home has answered a lease request that was sent over this endpoint.
     pub(super) fn lease_answered(
         &mut self,
         page: PageId,
         question: u64,
         (home, endpoint): (RackId, EndpointId),
         reply: &PeerReply,
-        for_writing: LeaseKind,
     ) {
         let answer = match *reply {
             PeerReply::Location { lease, frame, epoch, usage, writable, forwards, sharing } => {
                 let kind = match sharing {
-                    _ if writable => for_writing,
+                    _ if writable => LeaseKind::Write,
                     Some(sharing) => LeaseKind::Share(SharingId(sharing)),
                     None => LeaseKind::Read,
                 };

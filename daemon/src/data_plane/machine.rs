@@ -220,9 +220,6 @@ impl DataPlane {
             RackAction::CopyPage { swap, from, theirs, ours } => {
                 self.begin_copy(swap, from, theirs, ours)?;
             }
-            RackAction::PrefetchLease { swap, page, to } => {
-                self.begin_lease_prefetch(now, swap, page, to)?;
-            }
             RackAction::RequestLease { page, home, question, access, replica } => {
                 self.ask_for_lease(page, home, question, access, replica)?;
             }

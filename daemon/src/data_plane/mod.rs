@@ -38,7 +38,6 @@ use rackpool_proto::rack::{RackMachine, RackRules};
 use rackpool_proto::share::ShareRules;
 use rackpool_ring::client_file::ClientFile;
 use rackpool_rrpc::Rrpc;
-use rackpool_wire::metadata::Member;
 use tokio::sync::mpsc::UnboundedSender;
 
 pub(crate) use command::{Command, ControlNotification, Located, PlaneMetrics, get, set};
@@ -79,7 +78,6 @@ pub(crate) struct DataPlane {
     rrpc: Rrpc,
     clients: Clients,
     active_set: ActiveSet<Arc<ClientFile>>,
-    members: Vec<Member>,
     peers: Peers,
     /// Decides about swaps, leases, sharing and replicas.
     machine: RackMachine,
@@ -173,7 +171,6 @@ impl DataPlane {
             rrpc,
             clients: Clients::default(),
             active_set: ActiveSet::default(),
-            members: Vec::new(),
             peers: Peers::default(),
             machine,
             start,

@@ -6,13 +6,12 @@ use std::time::{Duration, Instant};
 use rackpool_fabric::{DisconnectReason, EndpointId, FabricError};
 use rackpool_model::{ClientId, MAX_RACKS, PageId, RackId};
 use rackpool_proto::exchange::ExchangeEvent;
-use rackpool_proto::lease::{LeaseId, LeaseKind, Users};
-use rackpool_proto::rack::{RackEvent, RackMember};
+use rackpool_proto::lease::Revocation;
+use rackpool_proto::rack::RackEvent;
 use rackpool_rrpc::{CallError, CallId, Failure, Overdue, RequestId, Thresholds};
 use rackpool_wire::metadata::Member;
 use rackpool_wire::peer::{PeerReply, PeerRequest};
 use rackpool_wire::rack::RackAnswer;
-use rackpool_wire::swap::SwapId;
 use rackpool_wire::{decode, encode};
 
 use super::DataPlane;
@@ -27,14 +26,12 @@ const RECONNECT: Duration = Duration::from_millis(20);
 pub(super) enum Purpose {
     /// A lease of a page that clients wait for or use.
     Lease { page: PageId, question: u64 },
-    /// Prefetch of a lease of a page that moves away, at its new home.
-    PrefetchLease { swap: SwapId, page: PageId, question: u64 },
     /// A client's operation, which the other rack executes.
     Operation(HomeOperation),
     /// An exactly-once exchange, which is repeated until it is answered.
     Exchange,
     /// Revocation of a lease, or of its right to write.
-    Revoke { page: PageId, lease: LeaseId, users: Users },
+    Revoke(Revocation),
     /// Read of a word that tells whether a gone client's reservation was published.
     Reservation { question: u64 },
     /// A swap message, whose answer is not used. The machines repeat the message or do without it.
@@ -200,12 +197,7 @@ impl DataPlane {
                 }
                 match call.purpose {
                     // These calls are for this endpoint only, and are repeated or not needed.
-                    Purpose::Revoke { page, lease, users } => {
-                        self.call_back_failed(page, endpoint, lease, users);
-                    }
-                    Purpose::PrefetchLease { swap, page, question } => {
-                        self.not_prefetched(swap, page, question);
-                    }
+                    Purpose::Revoke(revocation) => self.leases.call_back_failed(revocation),
                     Purpose::Swap => {}
                     _ => self.wait_for_peer(call),
                 }
@@ -219,7 +211,7 @@ impl DataPlane {
     }
 
     fn connect(&mut self, rack: RackId) -> Result<()> {
-        let Some(member) = self.members.iter().find(|member| member.rack == rack) else {
+        let Some(member) = self.machine.members().iter().find(|member| member.rack == rack) else {
             return Ok(());
         };
         let address = member.fabric_address.clone();
@@ -307,24 +299,22 @@ impl DataPlane {
             tracing::error!("{} does not answer as this release does: {failure}", call.rack);
             self.fabric.disconnect(id.endpoint);
         }
-        match call.purpose {
+        self.call_ended(call.rack, call.purpose, RackAnswer::Indeterminate(call.rack));
+        Ok(())
+    }
+
+    /// A call will not be answered. `answer` is for the client whose operation it was.
+    fn call_ended(&mut self, rack: RackId, purpose: Purpose, answer: RackAnswer) {
+        match purpose {
             Purpose::Lease { page, question } => {
                 self.machine.handle(RackEvent::LeaseUnanswered { page, question });
             }
-            Purpose::Exchange => self.tell_exchange(ExchangeEvent::Unanswered(call.rack)),
-            Purpose::Operation(operation) => {
-                self.finish_operation(operation, RackAnswer::Indeterminate(call.rack));
-            }
+            Purpose::Exchange => self.tell_exchange(ExchangeEvent::Unanswered(rack)),
+            Purpose::Operation(operation) => self.finish_operation(operation, answer),
             Purpose::Reservation { question } => self.reservation_unanswered(question),
-            Purpose::Revoke { page, lease, users } => {
-                self.call_back_failed(page, id.endpoint, lease, users);
-            }
-            Purpose::PrefetchLease { swap, page, question } => {
-                self.not_prefetched(swap, page, question);
-            }
+            Purpose::Revoke(revocation) => self.leases.call_back_failed(revocation),
             Purpose::Swap => {}
         }
-        Ok(())
     }
 
     /// Serves a request of another rack. Its bytes are not trusted.
@@ -372,13 +362,7 @@ impl DataPlane {
         let from = (rack, endpoint);
         match purpose {
             Purpose::Lease { page, question } => {
-                self.lease_answered(page, question, from, reply, LeaseKind::Write);
-                Ok(())
-            }
-            Purpose::PrefetchLease { swap, page, question } => {
-                let for_writing = LeaseKind::WriteOnceQuiesced;
-                self.lease_answered(page, question, from, reply, for_writing);
-                self.machine.handle(RackEvent::LeasePrefetched(swap));
+                self.lease_answered(page, question, from, reply);
                 Ok(())
             }
             Purpose::Operation(operation) => {
@@ -389,17 +373,15 @@ impl DataPlane {
                 self.tell_exchange(ExchangeEvent::Answered(rack, reply.clone()));
                 Ok(())
             }
-            Purpose::Revoke { page, lease, users } => match reply {
-                PeerReply::Returned => {
-                    self.returned(page, endpoint, lease, users);
-                    Ok(())
+            Purpose::Revoke(revocation) => {
+                if *reply == PeerReply::Returned {
+                    self.returned(revocation);
+                } else {
+                    tracing::error!("{rack} answered a lease called back with {reply:?}");
+                    self.leases.call_back_failed(revocation);
                 }
-                other => {
-                    tracing::error!("{rack} answered a lease called back with {other:?}");
-                    self.call_back_failed(page, endpoint, lease, users);
-                    Ok(())
-                }
-            },
+                Ok(())
+            }
             Purpose::Reservation { question } => self.reservation_answered(question, reply),
             Purpose::Swap => Ok(()),
         }
@@ -422,19 +404,7 @@ impl DataPlane {
             expired.extend(late.into_iter().map(|call| (*rack, call.purpose)));
         }
         for (rack, purpose) in expired {
-            match purpose {
-                Purpose::Lease { page, question } => {
-                    self.machine.handle(RackEvent::LeaseUnanswered { page, question });
-                }
-                Purpose::Operation(operation) => {
-                    self.finish_operation(operation, RackAnswer::RackUnavailable(rack));
-                }
-                Purpose::Reservation { question } => self.reservation_unanswered(question),
-                Purpose::Exchange
-                | Purpose::Revoke { .. }
-                | Purpose::PrefetchLease { .. }
-                | Purpose::Swap => {}
-            }
+            self.call_ended(rack, purpose, RackAnswer::RackUnavailable(rack));
         }
         self.rrpc.tick(now);
         let waiting: Vec<RackId> = self
@@ -459,12 +429,7 @@ impl DataPlane {
             // The metadata has no exchange record for such a rack.
             tracing::error!("{rack} is left alone: racks are numbered 0 to {}", MAX_RACKS - 1);
         }
-        let known = members.iter().map(|member| {
-            let Member { rack, memory, alive, pages, .. } = *member;
-            RackMember { rack, memory, alive, pages }
-        });
-        self.machine.members_changed(known.collect());
-        self.members = members;
+        self.machine.members_changed(members);
         self.run_machine()?;
         self.drive_peers(self.now())
     }

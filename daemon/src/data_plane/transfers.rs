@@ -135,7 +135,7 @@ impl DataPlane {
     /// Posts a transfer if the page's lease permits it and is valid over the endpoint that the
     /// batch has used so far. A write without a lease may be forwarded to another daemon or
     /// executed here.
-    pub(super) fn post_transfer(
+    fn post_transfer(
         &mut self,
         caller: Caller,
         within: Within,

@@ -10,7 +10,7 @@ const FRAME: FrameId = FrameId(4);
 const EPOCH: Epoch = Epoch::new(2);
 
 /// Requests of one daemon to another.
-pub(crate) fn requests() -> [PeerRequest; 6] {
+pub(crate) fn requests() -> [PeerRequest; 5] {
     let (rack, memory, sequence) = (RackId(1), MemoryId(77), 4);
     let (lines, bytes) = (vec![3, 8], vec![7; 2 * LINE_BYTES]);
     [
@@ -19,7 +19,6 @@ pub(crate) fn requests() -> [PeerRequest; 6] {
         PeerRequest::Write { addr: ADDR, bytes: vec![5; 64] },
         PeerRequest::DirtyLines { swap: SwapId(6), frame: FRAME, known: true, lines, bytes },
         PeerRequest::Return { page: PageId(9), lease: 3 },
-        PeerRequest::PrefetchLease { swap: SwapId(6), page: PageId(9) },
     ]
 }
 

@@ -25,9 +25,6 @@ pub enum HolderEvent {
     Revoked(Revocation),
     /// The page has arrived in this rack. Its lease is returned without a call back.
     Arrived(PageId),
-    /// This rack has quiesced the page that it gave: a [`LeaseKind::WriteOnceQuiesced`] lease of it
-    /// permits writing now.
-    Quiesced(PageId),
     /// An operation begun with [`LeaseHolder::begin`] has ended, successfully or not.
     OperationEnded(PageId, EndpointToken, Access),
     /// The endpoint has ended, and every operation over it.
@@ -164,12 +161,8 @@ impl<B: Bugs> LeaseHolder<B> {
     pub fn begin(&mut self, now: Time, page: PageId, access: Access) -> Option<Lease> {
         self.now = self.now.max(now);
         let held = self.used(page)?;
-        let allowed = match (access, held.lease.kind) {
-            (Access::Read, _) | (_, LeaseKind::Write) => true,
-            (_, LeaseKind::WriteOnceQuiesced) => self.bugs.has(Bug::WriteBeforeLeft),
-            _ => false,
-        };
-        if !allowed && !self.bugs.has(Bug::WriteUnderReadLease) {
+        let permits = access == Access::Read || held.lease.kind == LeaseKind::Write;
+        if !permits && !self.bugs.has(Bug::WriteUnderReadLease) {
             return None;
         }
         let lease = held.lease;
@@ -245,7 +238,7 @@ impl<B: Bugs> LeaseHolder<B> {
             self.older.remove(&LeaseKey { page, endpoint: lease.endpoint }).unwrap_or_default();
         let good = match lease.kind {
             LeaseKind::Share(_) => self.rules.copy(),
-            LeaseKind::Read | LeaseKind::Write | LeaseKind::WriteOnceQuiesced => self.rules.lease,
+            LeaseKind::Read | LeaseKind::Write => self.rules.lease,
         };
         let (until, renew) = (asked.after(good), asked.after(good / 2));
         self.held.insert(page, Held { lease, until, renew, operations });
@@ -297,13 +290,6 @@ impl<B: Bugs> LeaseHolder<B> {
                     self.revoked(Revocation { page, endpoint, lease, users: Users::Everyone });
                 }
             }
-            HolderEvent::Quiesced(page) => {
-                if let Some(held) = self.held.get_mut(&page)
-                    && held.lease.kind == LeaseKind::WriteOnceQuiesced
-                {
-                    held.lease.kind = LeaseKind::Write;
-                }
-            }
             HolderEvent::OperationEnded(page, endpoint, access) => {
                 self.operation_ended(page, endpoint, access);
             }
@@ -318,12 +304,6 @@ impl<B: Bugs> LeaseHolder<B> {
     /// Returns the next action.
     pub fn poll(&mut self) -> Option<HolderAction> {
         self.actions.pop_front()
-    }
-
-    /// Returns `None`: this machine has no deadlines.
-    #[must_use]
-    pub const fn deadline(&self) -> Option<Time> {
-        None
     }
 
     fn revoked(&mut self, revocation: Revocation) {

@@ -134,9 +134,7 @@ impl<B: Bugs> LeaseHome<B> {
         };
         let copy_until = before.map_or(Time::ZERO, |before| before.copy_until);
         let given = match kind {
-            LeaseKind::Write | LeaseKind::WriteOnceQuiesced => {
-                Given { id, more: Some(id), copy_until, asked: None }
-            }
+            LeaseKind::Write => Given { id, more: Some(id), copy_until, asked: None },
             LeaseKind::Read => Given { id, more, copy_until, asked },
             LeaseKind::Share(_) => {
                 let copy_until = self.now.after(self.rules.copy_good_at_home());

@@ -3,7 +3,7 @@
 
 use rackpool_model::{Access, FrameWord, PageId, PageState, RackId};
 
-use super::{LeasePurpose, PageWords, Queued, RackMachine};
+use super::{PageWords, Queued, RackMachine};
 use crate::Time;
 use crate::lease::{EndpointToken, GrantedLease, LeaseKind};
 use crate::planted_bugs::{Bug, Bugs};
@@ -48,10 +48,8 @@ pub struct LeaseRequest {
     pub page: PageId,
     /// The access that the lease must permit.
     pub access: Access,
-    /// What the lease is for.
-    pub purpose: LeasePurpose,
-    /// The rack.
-    pub holder: RackId,
+    /// Whether the lease should permit a replica.
+    pub replica: bool,
     /// The endpoint for which the lease is valid.
     pub endpoint: EndpointToken,
 }
@@ -68,14 +66,8 @@ pub enum LeaseReply {
         /// Whether this rack executes writes to the page for others.
         forwards: bool,
     },
-    /// No lease for this access can be granted now.
-    Busy,
-    /// The page is here and free.
-    Free,
-    /// The page was lost.
-    Lost,
-    /// The page is not in this rack.
-    Elsewhere,
+    /// No lease for this access can be granted now, for what the page permits.
+    Refused(PageAccess),
 }
 
 impl<B: Bugs> RackMachine<B> {
@@ -153,6 +145,18 @@ impl<B: Bugs> RackMachine<B> {
         }
     }
 
+    /// Returns the home that writes the page for this rack without a write lease: the page is
+    /// leaving that home, or went there from this rack within the last lease time.
+    fn writing_home(&self, now: Time, page: PageId) -> Option<RackId> {
+        let found = self.locations.of(page)?;
+        let has_gone = found.gone.is_some_and(|gone| now < gone.after(self.rules.lease.lease));
+        let forwards = || {
+            let lease = self.lease(now, page).filter(|lease| lease.kind == LeaseKind::Read);
+            found.forwards && lease.is_some_and(|lease| lease.home == found.home)
+        };
+        (has_gone || forwards()).then_some(found.home)
+    }
+
     /// Answers another rack's lease request. A rack that wants to write a page that moves gets a
     /// lease for reading; this rack executes its writes.
     pub fn request_lease(
@@ -168,12 +172,9 @@ impl<B: Bugs> RackMachine<B> {
         match self.access(words, page, access) {
             PageAccess::Usable(found) => match self.grant(now, found, request) {
                 Some(lease) => LeaseReply::Granted { lease, found, forwards },
-                None => LeaseReply::Busy,
+                None => LeaseReply::Refused(PageAccess::Busy),
             },
-            PageAccess::Forwarded(_) | PageAccess::Busy => LeaseReply::Busy,
-            PageAccess::Free => LeaseReply::Free,
-            PageAccess::Lost => LeaseReply::Lost,
-            PageAccess::Elsewhere => LeaseReply::Elsewhere,
+            refused => LeaseReply::Refused(refused),
         }
     }
 
@@ -183,8 +184,8 @@ impl<B: Bugs> RackMachine<B> {
         found: FrameWord,
         request: LeaseRequest,
     ) -> Option<GrantedLease> {
-        let LeaseRequest { page, purpose, holder, endpoint, .. } = request;
-        let most = self.strongest(found, holder, purpose);
+        let LeaseRequest { page, replica, endpoint, .. } = request;
+        let most = self.strongest(found, replica);
         let granted = self.home.grant(now, page, endpoint, most)?;
         if matches!(granted.kind, LeaseKind::Share(_)) {
             self.queue.push_back(Queued::Shares(ShareEvent::Leased(page)));
@@ -192,25 +193,19 @@ impl<B: Bugs> RackMachine<B> {
         Some(granted)
     }
 
-    /// Returns the strongest lease of the page that its word and the purpose permit.
-    fn strongest(&self, found: FrameWord, holder: RackId, purpose: LeasePurpose) -> LeaseKind {
-        let page = found.word.page();
-        match (found.word.state(), purpose) {
+    /// Returns the strongest lease that the page's word permits.
+    fn strongest(&self, found: FrameWord, replica: bool) -> LeaseKind {
+        match (found.word.state(), replica) {
             (Some(PageState::Live), _) => LeaseKind::Write,
             (Some(PageState::Frozen), _) if self.bugs.has(Bug::GrantWriteWhileFrozen) => {
                 LeaseKind::Write
             }
-            (Some(PageState::Shared), LeasePurpose::Replica) => {
-                self.shares.sharing(page).map_or(LeaseKind::Read, LeaseKind::Share)
+            (Some(PageState::Shared), true) => {
+                let sharing = self.shares.sharing(found.word.page());
+                sharing.map_or(LeaseKind::Read, LeaseKind::Share)
             }
             (Some(PageState::Shared), _) if self.bugs.has(Bug::GrantWriteWhileShared) => {
                 LeaseKind::Write
-            }
-            // The old home may also write the page, once it has quiesced it.
-            (Some(PageState::Frozen), LeasePurpose::Prefetch(swap))
-                if self.swap.has_come_by(swap, page, holder) =>
-            {
-                LeaseKind::WriteOnceQuiesced
             }
             _ => LeaseKind::Read,
         }

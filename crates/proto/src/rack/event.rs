@@ -34,8 +34,6 @@ pub enum RackEvent {
         /// Whether all bytes were copied.
         whole: bool,
     },
-    /// The [`RackAction::PrefetchLease`] of this swap has succeeded or failed.
-    LeasePrefetched(SwapId),
     /// A client or rack waits to write a page, which may be moving.
     WriteWanted(PageId),
     /// Another rack sent the dirty lines of the page that it gives. The shell keeps their bytes
@@ -70,8 +68,7 @@ pub enum RackEvent {
         /// The answer.
         located: Located,
     },
-    /// A home has answered a [`RackAction::RequestLease`], or a request whose number was drawn with
-    /// [`RackMachine::ask`](super::RackMachine::ask).
+    /// A home has answered a [`RackAction::RequestLease`].
     LeaseAnswered {
         /// The page.
         page: PageId,
@@ -200,16 +197,6 @@ pub enum RackAction {
         swap: SwapId,
         /// The frame.
         frame: FrameId,
-    },
-    /// Request a lease of the page from its new home, which answers when the page is readable
-    /// there, and report [`RackEvent::LeasePrefetched`].
-    PrefetchLease {
-        /// The swap.
-        swap: SwapId,
-        /// The page.
-        page: PageId,
-        /// Its new home.
-        to: RackId,
     },
     /// Request a lease of the page from its home, after connecting if necessary. Each request ends
     /// with [`RackEvent::LeaseAnswered`] or [`RackEvent::LeaseUnanswered`].

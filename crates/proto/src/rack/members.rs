@@ -2,28 +2,16 @@
 
 use alloc::vec::Vec;
 
-use rackpool_model::{MemoryId, PageId, PageRange, RackId};
+use rackpool_model::{PageId, RackId};
+use rackpool_wire::metadata::Member;
 
 use super::{PageWords, RackAction, RackMachine};
 use crate::planted_bugs::Bugs;
 
-/// A rack of the pool, as the metadata server names it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct RackMember {
-    /// The rack.
-    pub rack: RackId,
-    /// The identity of its memory.
-    pub memory: MemoryId,
-    /// Whether its lease with the metadata server is valid.
-    pub alive: bool,
-    /// The pages that were born in it.
-    pub pages: PageRange,
-}
-
 /// The members that the metadata server named last.
 #[derive(Debug, Default)]
 pub(super) struct Members {
-    all: Vec<RackMember>,
+    all: Vec<Member>,
 }
 
 impl Members {
@@ -32,16 +20,16 @@ impl Members {
         self.all.iter().find(|member| member.pages.contains(page)).map(|member| member.rack)
     }
 
-    fn of(&self, rack: RackId) -> Option<&RackMember> {
+    fn of(&self, rack: RackId) -> Option<&Member> {
         self.all.iter().find(|member| member.rack == rack)
     }
 }
 
 impl<B: Bugs> RackMachine<B> {
     /// The metadata server has named the members of the pool. The shell must poll.
-    pub fn members_changed(&mut self, members: Vec<RackMember>) {
+    pub fn members_changed(&mut self, members: Vec<Member>) {
         let before = core::mem::replace(&mut self.members.all, members);
-        for RackMember { rack, memory, .. } in before {
+        for Member { rack, memory, .. } in before {
             // The rack has new memory: everything leased from it is gone.
             if self.members.of(rack).is_none_or(|member| member.memory != memory) {
                 self.locations.forget_home(rack);
@@ -49,6 +37,12 @@ impl<B: Bugs> RackMachine<B> {
                 self.actions.push_back(RackAction::DisconnectRack(rack));
             }
         }
+    }
+
+    /// Returns the members that the metadata server named last.
+    #[must_use]
+    pub fn members(&self) -> &[Member] {
+        &self.members.all
     }
 
     /// Returns true if the metadata server has named the rack. If not, the rack joined after the

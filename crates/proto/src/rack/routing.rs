@@ -12,7 +12,7 @@ use super::memory::View;
 use super::{LeaseAnswer, Queued, RackAction, RackEvent, RackMachine, RackMemory, RackRecord};
 use crate::Time;
 use crate::exchange::ExchangeEvent;
-use crate::lease::{HolderAction, HolderEvent, HomeAction, HomeEvent, LeaseKind};
+use crate::lease::{HolderAction, HolderEvent, HomeAction, HomeEvent};
 use crate::planted_bugs::Bugs;
 use crate::share::{CopiesEvent, ShareAction, ShareEvent};
 use crate::swap::{PeerAction, PeerEvent, SwapEvent};
@@ -48,9 +48,6 @@ impl<B: Bugs> RackMachine<B> {
             }
             RackEvent::PageCopied { swap, whole } => {
                 self.tell_swap(now, memory, PeerEvent::Copied { swap, whole });
-            }
-            RackEvent::LeasePrefetched(swap) => {
-                self.tell_swap(now, memory, PeerEvent::LeasePrefetched(swap));
             }
             RackEvent::WriteWanted(page) => {
                 self.tell_swap(now, memory, PeerEvent::WriteWanted(page));
@@ -143,8 +140,8 @@ impl<B: Bugs> RackMachine<B> {
             LeaseAnswer::Granted { lease, usage, forwards } => {
                 self.locations.note_found(page, home, usage, forwards);
                 self.tell_holder(now, HolderEvent::Granted { page, question, lease });
-                if lease.kind == LeaseKind::WriteOnceQuiesced && !self.swap.has_to_leave(page) {
-                    self.tell_holder(now, HolderEvent::Quiesced(page));
+                if self.swap.goes_to(page).is_some() {
+                    self.tell_swap(now, memory, PeerEvent::LeasePrefetched(page));
                 }
                 self.keep_replica(now, memory, page);
             }
@@ -199,8 +196,9 @@ impl<B: Bugs> RackMachine<B> {
             PeerAction::ApplyDirtyLines { swap, frame } => {
                 RackAction::ApplyDirtyLines { swap, frame }
             }
-            PeerAction::PrefetchLease { swap, page, to } => {
-                RackAction::PrefetchLease { swap, page, to }
+            PeerAction::PrefetchLease { page, to } => {
+                self.ask_for_lease(now, page, to, Access::Read);
+                return;
             }
             PeerAction::Quiesce { swap, frame, page, who } => {
                 return self.quiesce_for_swap(now, swap, frame, page, who);
@@ -232,11 +230,6 @@ impl<B: Bugs> RackMachine<B> {
                 if let Some(home) = self.swap.goes_to(page) {
                     self.locations.note_gone(now, page, home);
                 }
-            }
-            // Clients of this rack may write the page at its new home from here on.
-            SwapEvent::Quiesced(page) => {
-                self.tell_holder(now, HolderEvent::Quiesced(page));
-                self.answer_permitted(now, page);
             }
             SwapEvent::PrepareRefused(page, PrepareRefusal::ReadHot) => {
                 self.replica_wanted(now, memory, page);

@@ -25,8 +25,7 @@ const LONGEST_PAUSE: Duration = Duration::from_millis(50);
 pub enum LeaseAnswer {
     /// A lease was granted.
     Granted {
-        /// The lease. If the answer to a lease prefetch permits writing, its kind is
-        /// [`WriteOnceQuiesced`](LeaseKind::WriteOnceQuiesced).
+        /// The lease.
         lease: Lease,
         /// The use of the page, from its slab header.
         usage: u64,

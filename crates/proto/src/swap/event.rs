@@ -28,8 +28,8 @@ pub enum PeerEvent {
         /// Whether all bytes were copied.
         whole: bool,
     },
-    /// The [`PeerAction::PrefetchLease`] of this swap has succeeded or failed.
-    LeasePrefetched(SwapId),
+    /// The new home of this page has granted a lease of it: this rack's readers can continue there.
+    LeasePrefetched(PageId),
     /// A client or rack waits to write a page, which may be moving.
     WriteWanted(PageId),
     /// Another rack sent the dirty lines of the page that it gives. The shell keeps their bytes
@@ -136,8 +136,6 @@ pub enum PeerAction {
     /// the page is readable there. This rack waits for it, for a bounded time, before it turns its
     /// own readers away.
     PrefetchLease {
-        /// The swap.
-        swap: SwapId,
         /// The page.
         page: PageId,
         /// Its new home.
@@ -157,8 +155,6 @@ pub enum SwapEvent {
     Thawed(PageId),
     /// The page has departed; its word is leaving.
     Departed(PageId),
-    /// All leases of the page are back, and no access begins here any more; the new home is told.
-    Quiesced(PageId),
     /// The page is lost: its old home lost its memory before it had sent the dirty lines.
     Lost(PageId),
     /// A swap was aborted.

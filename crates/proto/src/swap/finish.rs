@@ -1,15 +1,13 @@
 //! The steps after the decision. Each examines the page words first, so it is correct regardless of
 //! how many steps were done before a crash.
 
-use rackpool_model::{FrameWord, PageEvent, PageState, PageWord, RackId};
+use rackpool_model::{FrameWord, PageEvent, PageId, PageState, PageWord, RackId};
 use rackpool_wire::swap::{PageLife, SwapId, SwapMessage};
 
+use super::forward::longer;
 use super::in_flight::{Finish, Leaving, Stage, Step, UnderWay, vacated, word_of};
 use super::{Frames, PeerAction, Phase, Quiesce, Record, SwapEvent, SwapPeer};
 use crate::planted_bugs::{Bug, Bugs};
-
-/// The longest interval of an unanswered question, in retries.
-const LONGEST_PAUSE: u32 = 64;
 
 impl<B: Bugs> SwapPeer<B> {
     /// Advances a decided swap: brings the page words in line with the decision.
@@ -115,11 +113,9 @@ impl<B: Bugs> SwapPeer<B> {
     }
 
     /// Records that readers of this rack can continue at the new home.
-    pub(super) fn lease_prefetched(&mut self, swap: SwapId) {
-        if let Some(slot) = self.slot_of(swap)
-            && let Some(under_way) = &mut self.slots[slot]
-        {
-            under_way.lease_prefetched = true;
+    pub(super) fn lease_prefetched(&mut self, page: PageId) {
+        for under_way in self.slots.iter_mut().flatten() {
+            under_way.lease_prefetched |= under_way.gives(page);
         }
     }
 
@@ -161,7 +157,7 @@ impl<B: Bugs> SwapPeer<B> {
             return;
         }
         if let Stage::Noted { step: Step::Finish(finish), .. } = &mut under_way.stage {
-            finish.pause = (finish.pause * 2).clamp(1, LONGEST_PAUSE);
+            finish.pause = longer(finish.pause);
             under_way.send_again = now.after(retry.saturating_mul(finish.pause));
         }
         self.tell_peer(slot, SwapMessage::IsQuiesced);
@@ -176,7 +172,6 @@ impl<B: Bugs> SwapPeer<B> {
             (Leaving::Holders, Quiesce::Holders) => {
                 self.set_leaving(slot, Leaving::Readers);
                 self.tell_peer(slot, SwapMessage::Quiesced);
-                self.actions.push_back(PeerAction::Record(SwapEvent::Quiesced(record.out.page)));
                 let (swap, page, who) = (record.swap, record.out.page, Quiesce::Everyone);
                 let Some(frame) = record.out_frame else { return };
                 self.actions.push_back(PeerAction::Quiesce { swap, frame, page, who });
@@ -221,14 +216,16 @@ impl<B: Bugs> SwapPeer<B> {
         // The swap is committed, or the peer would not ask.
         self.peer_heard(slot);
         match self.finishing(slot) {
-            Some(_) if self.still_hands_over(slot) => self.hand_over_now(slot),
-            Some((Record { phase: Phase::Committed, .. }, finish)) => {
+            Some(_) if self.slots[slot].is_some_and(|swap| swap.hands_over()) => {
+                self.hand_over_now(slot);
+            }
+            Some((record @ Record { phase: Phase::Committed, .. }, finish)) => {
                 let reads_on = finish.out == Leaving::Unknown && self.bugs.has(Bug::LeftWhileRead);
                 if finish.out.has_left() || reads_on {
                     self.tell_peer(slot, SwapMessage::Quiesced);
                 } else if !self.bugs.has(Bug::WaitForReaders) {
                     // The page is readable at its new home, and a writer may wait there.
-                    self.lease_prefetched(swap);
+                    self.lease_prefetched(record.out.page);
                 }
             }
             _ => {}

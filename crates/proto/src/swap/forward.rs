@@ -5,7 +5,7 @@
 use rackpool_model::{FrameId, FrameWord, PageEvent, PageId, PageState, PageWord, RackId};
 use rackpool_wire::swap::{SwapId, SwapMessage};
 
-use super::in_flight::{Handover, Leaving, Prepared, Stage, Step, UnderWay, word_of};
+use super::in_flight::{Finish, Handover, Leaving, Prepared, Stage, Step, UnderWay, word_of};
 use super::{Frames, PeerAction, Phase, Quiesce, Record, SwapEvent, SwapPeer};
 use crate::Time;
 use crate::planted_bugs::{Bug, Bugs};
@@ -14,7 +14,7 @@ use crate::planted_bugs::{Bug, Bugs};
 const LONGEST_PAUSE: u32 = 64;
 
 /// Doubles the interval, up to the longest.
-fn longer(pause: u32) -> u32 {
+pub(super) fn longer(pause: u32) -> u32 {
     (pause * 2).clamp(1, LONGEST_PAUSE)
 }
 
@@ -26,6 +26,16 @@ impl UnderWay {
             Handover::Due { at, .. } => at,
             Handover::DirtyLinesApplied => self.deadline,
         }
+    }
+
+    /// Returns true if the page that goes is still here because it is not known to be readable at
+    /// its new home.
+    pub(super) fn hands_over(&self) -> bool {
+        self.handover != Handover::DirtyLinesApplied
+            && matches!(
+                self.stage,
+                Stage::Noted { step: Step::Finish(Finish { out: Leaving::Unknown, .. }), .. }
+            )
     }
 
     /// When `CopyIncomplete` is sent again.
@@ -199,17 +209,6 @@ impl<B: Bugs> SwapPeer<B> {
         {
             under_way.handover = Handover::Due { at, pause: 0 };
         }
-    }
-
-    /// Returns true if the page is still here because it is not known to be readable at its new
-    /// home.
-    pub(super) fn still_hands_over(&self, slot: usize) -> bool {
-        let leaves = |swap: &UnderWay| match swap.stage {
-            Stage::Noted { step: Step::Finish(finish), .. } => finish.out == Leaving::Unknown,
-            _ => false,
-        };
-        let is_read_there = |swap: &UnderWay| swap.handover == Handover::DirtyLinesApplied;
-        self.slots[slot].is_some_and(|swap| leaves(&swap) && !is_read_there(&swap))
     }
 
     /// The new home asks for the dirty lines: they are sent with the next step if they are due.

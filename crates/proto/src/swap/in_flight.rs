@@ -20,8 +20,8 @@ pub(super) struct UnderWay {
     pub(super) copying: bool,
     /// The peer has sent `Quiesced` of the page that it gave, so the swap is committed.
     pub(super) peer_left: bool,
-    /// Readers of this rack can continue at the new home of the page that goes, or the prefetch has
-    /// failed. True after a restart: a restarted rack prefetches no lease.
+    /// Readers of this rack can continue at the new home of the page that goes. True after a
+    /// restart: a restarted rack prefetches no lease.
     pub(super) lease_prefetched: bool,
     /// `CopyIncomplete` was sent and is repeated at this time; writers wait. `IncompleteNoted` or
     /// the decision ends it.
@@ -161,6 +161,11 @@ impl UnderWay {
             Stage::Offering(offering) => [offering.wanted, offering.word.page()].contains(&page),
             Stage::Noted { record, .. } => record.concerns(page),
         }
+    }
+
+    /// Returns true if this swap moves the page away.
+    pub(super) fn gives(&self, page: PageId) -> bool {
+        matches!(self.stage, Stage::Noted { record, .. } if record.out.page == page)
     }
 
     pub(super) const fn is_in_doubt(&self) -> bool {

@@ -1,9 +1,8 @@
 //! Queries of the shell: how the swaps under way affect the pages of a rack.
 
 use rackpool_model::{PageId, RackId};
-use rackpool_wire::swap::SwapId;
 
-use super::in_flight::{Finish, Handover, Leaving, Stage, Step};
+use super::in_flight::{Stage, Step};
 use super::{Phase, SwapPeer};
 use crate::planted_bugs::Bugs;
 
@@ -30,37 +29,7 @@ impl<B: Bugs> SwapPeer<B> {
     /// Returns the rack to which a swap moves the page away.
     #[must_use]
     pub fn goes_to(&self, page: PageId) -> Option<RackId> {
-        self.slots.iter().flatten().find_map(|swap| match &swap.stage {
-            Stage::Noted { record, .. } => (record.out.page == page).then_some(swap.peer),
-            Stage::Offering(_) => None,
-        })
-    }
-
-    /// Returns true if the page goes and this rack has not [quiesced](super::SwapEvent::Quiesced)
-    /// it yet.
-    #[must_use]
-    pub fn has_to_leave(&self, page: PageId) -> bool {
-        self.slots.iter().flatten().any(|swap| match swap.stage {
-            Stage::Noted { record, step } if record.out.page == page => match step {
-                Step::Prepare(_) | Step::InDoubt => true,
-                Step::Finish(finish) => !finish.out.has_left(),
-            },
-            _ => false,
-        })
-    }
-
-    /// Returns true if the page came from `old_home` with this swap and is not live yet. A lease of
-    /// kind [`WriteOnceQuiesced`](crate::lease::LeaseKind) may then be granted to the old home,
-    /// which writes the page first, once it has quiesced it.
-    #[must_use]
-    pub fn has_come_by(&self, swap: SwapId, page: PageId, old_home: RackId) -> bool {
-        self.slot_of(swap).and_then(|slot| self.slots[slot]).is_some_and(|swap| match swap.stage {
-            Stage::Noted { record, step: Step::Finish(Finish { settled: false, .. }) } => {
-                let is_meant = swap.peer == old_home && record.incoming.page == page;
-                is_meant && record.phase == Phase::Committed
-            }
-            _ => false,
-        })
+        self.slots.iter().flatten().find(|swap| swap.gives(page)).map(|swap| swap.peer)
     }
 
     /// Returns true if a request offers the page. It may still be used; if it is free, its frame
@@ -77,10 +46,8 @@ impl<B: Bugs> SwapPeer<B> {
                 if record.phase == Phase::Committed =>
             {
                 let comes = (!finish.settled).then_some(record.incoming.page);
-                let hands_over =
-                    finish.out == Leaving::Unknown && swap.handover != Handover::DirtyLinesApplied;
-                let goes = hands_over.then_some(record.out.page);
-                let vacant = hands_over.then_some(record.vacant.page);
+                let goes = swap.hands_over().then_some(record.out.page);
+                let vacant = swap.hands_over().then_some(record.vacant.page);
                 Some(Waits { peer: swap.peer, comes, goes, vacant })
             }
             _ => None,

@@ -108,7 +108,7 @@ impl<B: Bugs> SwapPeer<B> {
             PeerEvent::RackSent(rack, between) => self.rack_sent(frames, rack, between),
             PeerEvent::Quiesced(swap, who) => self.quiesced(frames, swap, who),
             PeerEvent::Copied { swap, whole } => self.copied(swap, whole),
-            PeerEvent::LeasePrefetched(swap) => self.lease_prefetched(swap),
+            PeerEvent::LeasePrefetched(page) => self.lease_prefetched(page),
             PeerEvent::WriteWanted(page) => self.write_wanted(frames, page),
             PeerEvent::DirtyLinesReceived { from, swap, theirs, known } => {
                 self.dirty_lines_received(frames, from, swap, theirs, known);
@@ -387,8 +387,8 @@ impl<B: Bugs> SwapPeer<B> {
     /// commit.
     pub(super) fn prefetch_lease(&mut self, record: &Record) {
         if record.out_frame.is_some() {
-            let (swap, page, to) = (record.swap, record.out.page, record.peer);
-            self.actions.push_back(PeerAction::PrefetchLease { swap, page, to });
+            let (page, to) = (record.out.page, record.peer);
+            self.actions.push_back(PeerAction::PrefetchLease { page, to });
         }
     }
 

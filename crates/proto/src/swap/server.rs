@@ -160,12 +160,6 @@ impl<B: Bugs> SwapServer<B> {
         waiting.chain(begun).min().filter(|_| !self.halted)
     }
 
-    /// Returns true after the store has failed: the machine answers nothing until a restart.
-    #[must_use]
-    pub const fn is_halted(&self) -> bool {
-        self.halted
-    }
-
     fn halt(&mut self) {
         self.halted = true;
         self.to_commit.clear();

@@ -172,7 +172,7 @@ impl Home {
     /// Commits: the page that goes is leaving and the other has arrived; the rest is in progress.
     pub(crate) fn commit(&mut self) {
         self.commit_while_read();
-        assert_eq!(self.step(PeerEvent::LeasePrefetched(SWAP)), [quiesces(Quiesce::Holders)]);
+        assert_eq!(self.step(PeerEvent::LeasePrefetched(PAGE)), [quiesces(Quiesce::Holders)]);
         assert_eq!(self.state(0), (PageState::Leaving, PAGE));
     }
 }
@@ -208,8 +208,7 @@ pub(crate) const fn quiesces(who: Quiesce) -> PeerAction {
     PeerAction::Quiesce { swap: SWAP, frame: FrameId(0), page: PAGE, who }
 }
 
-pub(crate) const REDIRECTS: PeerAction =
-    PeerAction::PrefetchLease { swap: SWAP, page: PAGE, to: REQUESTER };
+pub(crate) const REDIRECTS: PeerAction = PeerAction::PrefetchLease { page: PAGE, to: REQUESTER };
 
 pub(crate) const ASKS: PeerAction =
     PeerAction::TellServer(ToServer::Outcome { swap: SWAP, page: OFFERED });

@@ -216,8 +216,8 @@ impl Pool {
             PeerAction::Copy { swap, from, theirs, .. } => {
                 self.begin_copy(now, id, swap, from, theirs)
             }
-            PeerAction::PrefetchLease { swap, .. } => {
-                self.steps.push_back(Step::Rack(id, PeerEvent::LeasePrefetched(swap)));
+            PeerAction::PrefetchLease { page, .. } => {
+                self.steps.push_back(Step::Rack(id, PeerEvent::LeasePrefetched(page)));
             }
             PeerAction::SendDirtyLines { swap, to, frame: theirs, known } => {
                 let came = PeerEvent::DirtyLinesReceived { from: id, swap, theirs, known };
@@ -265,7 +265,6 @@ impl Pool {
             }
             SwapEvent::Thawed(_)
             | SwapEvent::Departed(_)
-            | SwapEvent::Quiesced(_)
             | SwapEvent::Lost(_)
             | SwapEvent::Damaged(..) => {}
         }

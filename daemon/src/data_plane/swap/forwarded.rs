@@ -121,12 +121,6 @@ impl DataPlane {
         let now = self.cached_now();
         let answer = match self.machine.executor(self.at(now), &self.slab, page, false) {
             _ if len > LONGEST_FORWARDED => RackAnswer::Moved,
-            // The write has waited until this rack had quiesced the page.
-            Executor::Home(_) | Executor::Unknown
-                if self.lease(now, page, Access::Write).is_some() =>
-            {
-                return self.post_transfer(caller, within, Access::Write, batch, None);
-            }
             Executor::Home(home) => return self.have_written(home, caller, within, batch),
             Executor::ThisRack(found) => match self.bytes_of(caller, within) {
                 Some(bytes) => {

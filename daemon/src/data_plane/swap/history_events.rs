@@ -62,10 +62,7 @@ impl Swaps {
                 let refused = matches!(last, Some(PageHistoryEvent::PrepareRefused(_)));
                 (!refused).then_some((page, PageHistoryEvent::Aborted))
             }
-            SwapEvent::Thawed(_)
-            | SwapEvent::Quiesced(_)
-            | SwapEvent::Lost(_)
-            | SwapEvent::Damaged(..) => None,
+            SwapEvent::Thawed(_) | SwapEvent::Lost(_) | SwapEvent::Damaged(..) => None,
         }
     }
 }

@@ -126,10 +126,7 @@ impl SwapMetrics {
                 PrepareRefusal::Unavailable => Refused::Unavailable,
                 PrepareRefusal::Full => Refused::Full,
             }),
-            SwapEvent::Thawed(_)
-            | SwapEvent::Quiesced(_)
-            | SwapEvent::Lost(_)
-            | SwapEvent::Damaged(..) => {}
+            SwapEvent::Thawed(_) | SwapEvent::Lost(_) | SwapEvent::Damaged(..) => {}
         }
     }
 }

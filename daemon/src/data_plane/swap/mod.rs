@@ -9,7 +9,6 @@ mod forwarded;
 mod history;
 mod history_events;
 mod metrics;
-mod prefetch_lease;
 mod waiters;
 
 use std::time::{Duration, Instant};
@@ -205,8 +204,7 @@ impl DataPlane {
                 tracing::debug!("swap {:x} is given up", swap.0);
                 self.swaps.copies.give_up(swap);
             }
-            SwapEvent::Quiesced(_)
-            | SwapEvent::NoColdPage(_)
+            SwapEvent::NoColdPage(_)
             | SwapEvent::RequestRefused(..)
             | SwapEvent::PrepareRefused(..) => {}
         }

@@ -36,7 +36,6 @@ impl Work {
     const fn access(request: &PeerRequest) -> Option<Access> {
         match *request {
             PeerRequest::Lookup { access, .. } => Some(access),
-            PeerRequest::PrefetchLease { .. } => Some(Access::Read),
             // Adding 0 is a read.
             PeerRequest::FetchAndAdd { delta: 0, .. } => Some(Access::Read),
             PeerRequest::Write { .. }
@@ -50,9 +49,7 @@ impl Work {
     const fn changes(&self) -> bool {
         match self {
             Self::Write(..) | Self::Atomic(..) => true,
-            Self::Serve(_, request, _) => {
-                !matches!(request, PeerRequest::Lookup { .. } | PeerRequest::PrefetchLease { .. })
-            }
+            Self::Serve(_, request, _) => !matches!(request, PeerRequest::Lookup { .. }),
             Self::Translate(..) => false,
         }
     }

@@ -142,7 +142,7 @@ impl Pair {
                 let came = PeerEvent::DirtyLinesReceived { from, swap, theirs, known };
                 return self.inputs.push_back((1 - side, came));
             }
-            PeerAction::PrefetchLease { swap, .. } => PeerEvent::LeasePrefetched(swap),
+            PeerAction::PrefetchLease { page, .. } => PeerEvent::LeasePrefetched(page),
             PeerAction::Copy { swap, ours, .. } => {
                 let word = slab.word_of(ours).unwrap();
                 let other = &self.sides[1 - side].fixture.slab;

@@ -220,25 +220,3 @@ fn a_lease_of_another_home_does_not_save_a_grant_that_was_overtaken() {
     holder.handle(at(3), granted(question, 3));
     assert_eq!(holder.lease(at(3), PAGE), Some(other));
 }
-
-#[test]
-fn who_gives_a_page_writes_it_at_its_new_home_when_he_has_left_it() {
-    let early = Lease { kind: LeaseKind::WriteOnceQuiesced, ..lease(1) };
-    let took = |question| HolderEvent::Granted { page: PAGE, question, lease: early };
-    let mut holder = holder();
-    let question = holder.ask(at(0), PAGE);
-    holder.handle(at(0), HolderEvent::Quiesced(PAGE));
-    holder.handle(at(1), took(question));
-    assert!(holder.begin(at(1), PAGE, Access::Read).is_some());
-    assert_eq!(holder.begin(at(1), PAGE, Access::Write), None, "that was about another lease");
-    holder.handle(at(2), HolderEvent::Quiesced(PageId(PAGE.0 + 1)));
-    assert_eq!(holder.begin(at(2), PAGE, Access::Write), None, "nor is this one meant");
-    holder.handle(at(2), HolderEvent::Quiesced(PAGE));
-    assert_eq!(holder.begin(at(2), PAGE, Access::Write), Some(lease(1)));
-
-    let question = holder.ask(at(3), PAGE);
-    holder.handle(at(3), took(question));
-    holder.handle(at(3), HolderEvent::Revoked(of(PAGE, OVER, LeaseId(1), Users::Writers)));
-    holder.handle(at(3), HolderEvent::Quiesced(PAGE));
-    assert_eq!(holder.begin(at(3), PAGE, Access::Write), None, "it was called back before");
-}
