@@ -7,6 +7,7 @@ use rackpool_fabric::{DisconnectReason, EndpointId, FabricError};
 use rackpool_model::{ClientId, MAX_RACKS, PageId, RackId};
 use rackpool_proto::exchange::ExchangeEvent;
 use rackpool_proto::lease::{LeaseId, LeaseKind, Users};
+use rackpool_proto::publication::WordAnswer;
 use rackpool_proto::rack::{RackEvent, RackMember};
 use rackpool_rrpc::{CallError, CallId, Failure, Overdue, RequestId, Thresholds};
 use rackpool_wire::metadata::Member;
@@ -35,8 +36,8 @@ pub(super) enum Purpose {
     Exchange,
     /// Revocation of a lease, or of its right to write.
     Revoke { page: PageId, lease: LeaseId, users: Users },
-    /// Read of a word that tells whether a gone client's reservation was published.
-    Reservation { question: u64 },
+    /// Access to a word of a gone client's reservation.
+    Word { question: u64 },
     /// A swap message, whose answer is not used. The machines repeat the message or do without it.
     Swap,
 }
@@ -315,7 +316,7 @@ impl DataPlane {
             Purpose::Operation(operation) => {
                 self.finish_operation(operation, RackAnswer::Indeterminate(call.rack));
             }
-            Purpose::Reservation { question } => self.reservation_unanswered(question),
+            Purpose::Word { question } => self.word_answered(question, WordAnswer::Unanswered),
             Purpose::Revoke { page, lease, users } => {
                 self.call_back_failed(page, id.endpoint, lease, users);
             }
@@ -400,7 +401,10 @@ impl DataPlane {
                     Ok(())
                 }
             },
-            Purpose::Reservation { question } => self.reservation_answered(question, reply),
+            Purpose::Word { question } => {
+                self.word_replied(question, reply);
+                Ok(())
+            }
             Purpose::Swap => Ok(()),
         }
     }
@@ -429,7 +433,7 @@ impl DataPlane {
                 Purpose::Operation(operation) => {
                     self.finish_operation(operation, RackAnswer::RackUnavailable(rack));
                 }
-                Purpose::Reservation { question } => self.reservation_unanswered(question),
+                Purpose::Word { question } => self.word_answered(question, WordAnswer::Unanswered),
                 Purpose::Exchange
                 | Purpose::Revoke { .. }
                 | Purpose::PrefetchLease { .. }
