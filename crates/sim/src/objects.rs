@@ -104,6 +104,8 @@ pub(crate) struct ObjectWorld {
     parcels: BTreeMap<u64, Parcel>,
     publications: Vec<Option<Publication>>,
     words: BTreeMap<u64, WordParcel>,
+    /// Requests for words whose endpoint was cut: they are not executed any more.
+    cut: BTreeSet<u64>,
     /// When each daemon was started: rack and life.
     pub(crate) starts: BTreeMap<(usize, u64), u64>,
     last: u64,
@@ -173,6 +175,7 @@ impl ObjectWorld {
             parcels: BTreeMap::new(),
             publications: vec![None; CLIENTS],
             words: BTreeMap::new(),
+            cut: BTreeSet::new(),
             starts: BTreeMap::new(),
             last,
         }

@@ -38,6 +38,9 @@ enum Stage {
     ReadLink,
     /// Reads the owner word of the object that the link points to.
     ReadOwner,
+    /// Reads the link again: if it still points to the object, the token was that of the linked
+    /// object, and not of another one that has its memory by now.
+    ConfirmLink(u64),
     ClearOwner(u64),
     ReadReplaced(u64),
     ReadExpectedStamp {
@@ -380,7 +383,8 @@ impl<B: Bugs> World<B> {
                 Kind::Compare => Some(Stage::ReadStamp),
                 _ => Some(Stage::WriteReplaced),
             },
-            Stage::ReadOwner if is_token(found) => Some(Stage::ReadReplaced(found)),
+            Stage::ReadOwner if is_token(found) => Some(Stage::ConfirmLink(found)),
+            Stage::ConfirmLink(owner) if found == one.expected => Some(Stage::ReadReplaced(owner)),
             Stage::ReadOwner if is_token(!found) => Some(Stage::ReadStandIn),
             // The object was unlinked, and has other contents.
             Stage::ReadOwner => Some(Stage::ReadLink),
@@ -505,7 +509,7 @@ fn access(one: &Publication) -> Option<(GlobalAddr, WordUse)> {
         Stage::BorrowObject => (one.place, swap(one.object.raw(), one.token)),
         Stage::WriteOwner => (one.object, WordUse::Write(one.token)),
         Stage::WriteStamp => (word_of(one.object, 1), WordUse::Write(one.stamp)),
-        Stage::ReadLink | Stage::LookAtLink => (one.link, READ),
+        Stage::ReadLink | Stage::ConfirmLink(_) | Stage::LookAtLink => (one.link, READ),
         Stage::ReadOwner => (object, READ),
         Stage::ClearOwner(owner) => (object, swap(owner, 0)),
         Stage::ReadReplaced(_) | Stage::ReadStandIn => (word_of(object, 2), READ),

@@ -201,6 +201,9 @@ impl<B: Bugs> World<B> {
     /// Returns true if a rack executes a request now. It does not once the sender has cut it off.
     /// Requests of an ended daemon are executed until a time after the start of the next one.
     fn is_executed(&self, from: usize, life: u64, number: u64) -> bool {
+        if self.objects.cut.contains(&number) {
+            return false;
+        }
         let node = &self.racks[from];
         if node.life == life
             && let Some(daemon) = &node.daemon
@@ -219,6 +222,7 @@ impl<B: Bugs> World<B> {
             let home = self.racks[rack].daemon.as_ref();
             let home = home.and_then(|daemon| daemon.exchange.words.get(&number));
             if let Some(home) = home.map(|(_, home)| *home) {
+                self.objects.cut.insert(number);
                 self.word_ended(rack, home, number, WordAnswer::Unanswered);
             }
         }
