@@ -133,8 +133,6 @@ pub(crate) struct Exchanges<B = Sound> {
     releases: BTreeMap<u64, Release>,
     /// The allocation that is being executed for another rack.
     allocating: Option<Allocating>,
-    /// Until then, one-sided operations and requests of an earlier daemon may land in other racks.
-    earlier_requests_end: Time,
     /// Gone clients of which a return has ended in the current event.
     ended: BTreeSet<ClientId>,
     /// The last number drawn, for releases and for the order of arrival.
@@ -143,12 +141,7 @@ pub(crate) struct Exchanges<B = Sound> {
 }
 
 impl<B: Bugs> Exchanges<B> {
-    pub(crate) const fn new(
-        rules: ExchangeRules,
-        own: ExchangeIdentity,
-        earlier_requests_end: Time,
-        bugs: B,
-    ) -> Self {
+    pub(crate) const fn new(rules: ExchangeRules, own: ExchangeIdentity, bugs: B) -> Self {
         Self {
             rules,
             own,
@@ -157,7 +150,6 @@ impl<B: Bugs> Exchanges<B> {
             returns: Vec::new(),
             releases: BTreeMap::new(),
             allocating: None,
-            earlier_requests_end,
             ended: BTreeSet::new(),
             last: 0,
             actions: VecDeque::new(),

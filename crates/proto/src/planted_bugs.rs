@@ -207,12 +207,9 @@ pub enum Bug {
     KeepUnallocated,
     /// A rack rewrites the record of a served exchange while it says that it is valid.
     RewriteValidRecord,
-    /// A restarted rack returns objects of dead clients in other racks while one-sided operations
-    /// and requests of its earlier incarnation may land in them.
-    ReturnBeforeEarlierRequestsEnd,
-    /// A restarted rack asks for words in other racks while swaps of its earlier incarnation may be
-    /// executed there.
-    AskBeforeEarlierRequestsEnd,
+    /// A restarted rack frees what dead clients have left while one-sided operations and requests
+    /// of its earlier incarnation may land.
+    ResolveBeforeEarlierRequestsEnd,
     /// The records of a dead client are resolved while its operations are under way.
     ResolveUnderOperations,
     /// The owner word is read before the link.

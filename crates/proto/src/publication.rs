@@ -30,7 +30,7 @@ pub struct RecoveryRules {
     /// The time after which a rack, a page that moves, or the metadata server is asked again.
     pub again: Duration,
     /// How long after a restart racks may still execute requests of the earlier daemon, and its
-    /// one-sided operations may still land. Words in other racks wait until then.
+    /// one-sided operations may still land. Until then its operations for clients are under way.
     pub earlier_requests: Duration,
 }
 
@@ -86,10 +86,12 @@ pub(crate) struct Recovery<B = Sound> {
     rules: RecoveryRules,
     own: RackId,
     bugs: B,
-    /// Until then other racks may execute requests of an earlier daemon.
+    /// Until then operations of an earlier daemon may be under way.
     earlier_requests_end: Time,
-    /// Gone clients of which operations may be under way.
+    /// Gone clients of which operations of this daemon may be under way.
     unsettled: BTreeSet<ClientId>,
+    /// Gone clients of which only operations of an earlier daemon may be under way.
+    waiting: BTreeSet<ClientId>,
     open: BTreeMap<RecordPlace, Resolution>,
     /// The number of the last question.
     last: u64,
@@ -109,6 +111,7 @@ impl<B: Bugs> Recovery<B> {
             bugs,
             earlier_requests_end,
             unsettled: BTreeSet::new(),
+            waiting: BTreeSet::new(),
             open: BTreeMap::new(),
             last: 0,
             actions: VecDeque::new(),
@@ -120,10 +123,10 @@ impl<B: Bugs> Recovery<B> {
             RecoveryEvent::ClientGone(client) => {
                 self.unsettled.insert(client);
                 if self.bugs.has(Bug::ResolveUnderOperations) {
-                    self.settle(now, view, client);
+                    self.operations_ended(now, view, client);
                 }
             }
-            RecoveryEvent::OperationsEnded(client) => self.settle(now, view, client),
+            RecoveryEvent::OperationsEnded(client) => self.operations_ended(now, view, client),
             RecoveryEvent::WordAnswered { question, answer } => {
                 self.answered(now, view, question, answer);
             }
@@ -134,12 +137,25 @@ impl<B: Bugs> Recovery<B> {
         self.actions.pop_front()
     }
 
-    /// No operation of the client is under way: returns what its arrays hold, and begins to resolve
-    /// its records.
-    fn settle(&mut self, now: Time, view: &impl RecoveryView, client: ClientId) {
-        if !self.unsettled.remove(&client) {
-            return;
+    fn operations_ended(&mut self, now: Time, view: &impl RecoveryView, client: ClientId) {
+        if self.unsettled.remove(&client) {
+            self.waiting.insert(client);
+            if now >= self.settles_at() {
+                self.settle(now, view, client);
+            }
         }
+    }
+
+    /// Returns when no operation of an earlier daemon is under way any more.
+    fn settles_at(&self) -> Time {
+        let is_early = self.bugs.has(Bug::ResolveBeforeEarlierRequestsEnd);
+        if is_early { Time::ZERO } else { self.earlier_requests_end }
+    }
+
+    /// No operation of the client is under way: returns what its arrays hold, and begins to resolve
+    /// its records. Before, a write for the client could land in memory that others have got.
+    fn settle(&mut self, now: Time, view: &impl RecoveryView, client: ClientId) {
+        self.waiting.remove(&client);
         let mut held = BTreeMap::<ClientThread, BTreeSet<GlobalAddr>>::new();
         for (owner, addr) in view.array_objects(client) {
             held.entry(owner).or_default().insert(addr);
@@ -163,12 +179,16 @@ impl<B: Bugs> Recovery<B> {
     }
 
     pub(crate) fn deadline(&self) -> Option<Time> {
-        self.open.values().filter_map(Resolution::due).min()
+        let waiting = self.waiting.first().map(|_| self.settles_at());
+        self.open.values().filter_map(Resolution::due).chain(waiting).min()
     }
 
-    /// Looks again at one record whose time has come. Its actions are executed before the next one
-    /// is looked at.
+    /// Looks again at one client or record whose time has come. Its actions are executed before the
+    /// next one is looked at.
     pub(crate) fn deadline_passed(&mut self, now: Time, view: &impl RecoveryView) {
+        if let Some(client) = self.waiting.first().copied().filter(|_| now >= self.settles_at()) {
+            return self.settle(now, view, client);
+        }
         let is_due = |one: &Resolution| one.due().is_some_and(|at| now >= at);
         let due = self.open.iter().find(|(_, one)| is_due(one)).map(|(place, _)| *place);
         if let Some(place) = due {
@@ -184,12 +204,13 @@ impl<B: Bugs> Recovery<B> {
     /// Returns true if the client has gone and its records are not resolved.
     pub(crate) fn is_resolving(&self, client: ClientId) -> bool {
         self.unsettled.contains(&client)
+            || self.waiting.contains(&client)
             || self.open.keys().any(|place| place.owner.client == client)
     }
 
     /// Returns the number of clients and records that are not resolved.
     pub(crate) fn under_way(&self) -> usize {
-        self.unsettled.len() + self.open.len()
+        self.unsettled.len() + self.waiting.len() + self.open.len()
     }
 
     /// Returns the page and the rack of the question with this number.

@@ -170,7 +170,7 @@ impl<B: Bugs> RackMachine<B> {
             holder: LeaseHolder::new(now, lease, first, bugs),
             shares: ShareHome::restore(now, share, SharingId(first), shared, bugs),
             copies: Copies::new(now, share, CopyId(first), bugs),
-            exchanges: Exchanges::new(rules.exchange, own, earlier_requests_end, bugs),
+            exchanges: Exchanges::new(rules.exchange, own, bugs),
             recovery: Recovery::new(rules.recovery, own.rack, earlier_requests_end, bugs),
             heats: Heats::with_room(heat, pages)?,
             locations: Locations::default(),

@@ -41,8 +41,6 @@ const HERE: PageId = PageId(1);
 const FAR: PageId = PageId(8);
 const FARTHER: PageId = PageId(9);
 const AGAIN: u64 = 20;
-/// How long requests of an earlier daemon may be under way.
-const EARLIER: u64 = 2_000;
 
 fn at(ms: u64) -> Time {
     Time::ZERO.after(Duration::from_millis(ms))
@@ -108,10 +106,6 @@ struct Rack {
 
 impl Rack {
     fn new() -> Self {
-        Self::started(false)
-    }
-
-    fn started(restarted: bool) -> Self {
         let rules = RackRules {
             swap: SwapRules::DEFAULT,
             lease: LeaseRules::DEFAULT,
@@ -128,13 +122,13 @@ impl Rack {
             recovery: RecoveryRules {
                 page_size: SIZE,
                 again: Duration::from_millis(100),
-                earlier_requests: Duration::from_millis(EARLIER),
+                earlier_requests: Duration::from_secs(2),
             },
             barrier_delay: Duration::from_millis(1),
         };
         let records = [[0; RECORD_WORDS]; RECORDS];
         let own = ExchangeIdentity { rack: OWN, memory: MEMORY };
-        let past = RackPast { first: 1, restarted, records: &records, own };
+        let past = RackPast { first: 1, restarted: false, records: &records, own };
         let machine = RackMachine::restore(Time::ZERO, rules, &past, [], 0, Sound).unwrap();
         let memory = Memory {
             word: PageWord::free(HERE).apply(PageEvent::Allocated).unwrap(),
@@ -546,30 +540,4 @@ fn a_restarted_rack_finishes_what_it_was_doing_for_another() {
     let record = PeerRecord { asked: AskedRecord::default(), served: writing };
     rack.restart(vec![(A, record)]);
     assert!(!rack.machine.has_served(A, MEMORY, 9), "nothing was done: the request is new");
-}
-
-/// Regression: a restarted daemon freed the objects of dead clients in other racks at once, while a
-/// write or an atomic operation of its predecessor could still land in them.
-#[test]
-fn objects_of_dead_clients_in_other_racks_wait_for_requests_of_the_earlier_daemon() {
-    let mut rack = Rack::started(true);
-    let (here, far) = (object(HERE, 0), object(FAR, 0));
-    rack.memory.allocated.insert(here);
-    rack.memory.outbox.extend([here, far]);
-    let (owner, addrs) = (OWNER, vec![here, far]);
-    let gone = ExchangeEvent::Return { owner, caller: None, addrs, refused: 0 };
-    let freed_here = [
-        ExchangeAction::Free { addr: here, client: Some(OWNER.client) },
-        ExchangeAction::Strike(OWNER, vec![here]),
-    ];
-    assert_eq!(rack.step(1, gone), freed_here);
-    assert_eq!(rack.poll(EARLIER - 1), []);
-    let sent = [
-        stored(A, AskedState::Owned, 1, &[far]),
-        ExchangeAction::Strike(OWNER, vec![far]),
-        stored(A, AskedState::Sent, 1, &[far]),
-        free(A, 1, &[far]),
-        ExchangeAction::Returned(OWNER.client),
-    ];
-    assert_eq!(rack.poll(EARLIER), sent);
 }

@@ -95,11 +95,6 @@ impl Return {
         is_of && self.release.is_none()
     }
 
-    /// Returns true if the cells of any client that has gone hold the objects.
-    const fn is_of_the_gone(&self) -> bool {
-        matches!(self.source, Source::Cells(_)) && self.release.is_none()
-    }
-
     pub(super) const fn is_recorded(&self) -> bool {
         matches!(self.source, Source::Record(_))
     }
@@ -241,12 +236,6 @@ impl<B: Bugs> Exchanges<B> {
                 self.returned(now, view, &one, refused);
             }
             Place::Lost => self.returned(now, view, &one, one.addrs.len() as u64),
-            // An earlier daemon may have written the objects for the client: freed now, they would
-            // be overwritten when others have them.
-            Place::Elsewhere if one.is_of_the_gone() && self.awaits_earlier_requests(now) => {
-                one.step = Step::Page(self.earlier_requests_end);
-                self.returns.push(one);
-            }
             Place::Elsewhere => match view.home_of(one.page) {
                 Some(home) => self.queue(one, home),
                 None => {
@@ -256,10 +245,6 @@ impl<B: Bugs> Exchanges<B> {
                 }
             },
         }
-    }
-
-    fn awaits_earlier_requests(&self, now: Time) -> bool {
-        now < self.earlier_requests_end && !self.bugs.has(Bug::ReturnBeforeEarlierRequestsEnd)
     }
 
     fn queue(&mut self, mut one: Return, home: RackId) {

@@ -33,7 +33,7 @@ impl<B: Bugs> Recovery<B> {
             }
             Place::Lost => self.seen(now, view, place, Seen::Unknown),
             Place::Elsewhere => match view.living_home_of(page) {
-                Some(home) => self.ask_rack(now, place, (home, false), addr),
+                Some(home) => self.ask(place, home, false, addr),
                 None => self.locate(now, place, page),
             },
         }
@@ -42,22 +42,6 @@ impl<B: Bugs> Recovery<B> {
     fn locate(&mut self, now: Time, place: RecordPlace, page: PageId) {
         self.wait(place, Wait::Home(now.after(self.rules.again)));
         self.act(RecoveryAction::Locate(page));
-    }
-
-    /// Asks another rack. An earlier daemon may have sent it a swap that it has not executed yet;
-    /// a word that is read before that swap decides nothing.
-    fn ask_rack(
-        &mut self,
-        now: Time,
-        place: RecordPlace,
-        (home, is_named): (RackId, bool),
-        addr: GlobalAddr,
-    ) {
-        if now < self.earlier_requests_end && !self.bugs.has(Bug::AskBeforeEarlierRequestsEnd) {
-            self.wait(place, Wait::Until(self.earlier_requests_end));
-        } else {
-            self.ask(place, home, is_named, addr);
-        }
     }
 
     fn ask(&mut self, place: RecordPlace, rack: RackId, is_named: bool, addr: GlobalAddr) {
@@ -130,7 +114,7 @@ impl<B: Bugs> Recovery<B> {
             match home {
                 Located::Home(home) if home != self.own && !view.is_dead(home) => {
                     match self.addr(view, place, step) {
-                        Some(addr) => self.ask_rack(now, place, (home, true), addr),
+                        Some(addr) => self.ask(place, home, true, addr),
                         None => self.end(place),
                     }
                 }

@@ -27,7 +27,7 @@ impl<B: Bugs> World<B> {
         let mut events = vec![RackEvent::Exchange(ExchangeEvent::Restarted(records.collect()))];
         let gone = memory.files.iter().filter(|(_, file)| file.gone).map(|(id, _)| *id);
         let gone = gone.collect::<Vec<_>>();
-        // The next daemon has begun no operation for them.
+        // This daemon has begun no operation for them.
         for client in gone.iter().copied() {
             events.push(RackEvent::Recovery(RecoveryEvent::ClientGone(client)));
             events.push(RackEvent::Recovery(RecoveryEvent::OperationsEnded(client)));
