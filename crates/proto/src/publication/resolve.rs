@@ -79,7 +79,9 @@ impl<B: Bugs> Recovery<B> {
                 back_to(borrowed.place, borrowed.token, borrowed.object)
             }
             ReservationState::Settling(made) => settle(&made, made.word),
-            ReservationState::Armed(_) if self.bugs.has(Bug::ReadOwnerBeforeLink) => {
+            ReservationState::Armed(armed)
+                if self.bugs.has(Bug::ReadOwnerBeforeLink) && armed.object != 0 =>
+            {
                 Step::Owner { linked: false }
             }
             ReservationState::Armed(_) => Step::Link,
@@ -145,7 +147,7 @@ impl<B: Bugs> Recovery<B> {
                 if armed.object == 0 || (linked && !compares) {
                     return self.decided(now, view, place, armed, linked);
                 }
-                if self.bugs.has(Bug::ReadOwnerBeforeLink) && !linked {
+                if self.bugs.has(Bug::ReadOwnerBeforeLink) {
                     return self.decided(now, view, place, armed, false);
                 }
                 self.go_on(now, view, place, Step::Owner { linked });

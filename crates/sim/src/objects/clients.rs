@@ -24,7 +24,7 @@ impl<B: Bugs> World<B> {
         self.objects.clients[client].turn += 1;
         let turn = self.objects.clients[client].turn;
         let wait = match self.is_publishing(client) {
-            true => self.publishing_pause(),
+            true => self.publishing_pause(client),
             false => self.objects.rng.within(500 * MICRO..15 * MILLI),
         };
         self.after(wait, Event::ObjectStep { client, turn });

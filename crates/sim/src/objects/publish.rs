@@ -150,7 +150,14 @@ impl<B: Bugs> World<B> {
         self.objects.publications[client].is_some()
     }
 
-    pub(super) fn publishing_pause(&mut self) -> u64 {
+    /// Returns the time until a client's next step. Before a swap that compares it is often long:
+    /// the link may change, and point to other contents of the same memory.
+    pub(super) fn publishing_pause(&mut self, client: usize) -> u64 {
+        let one = &self.objects.publications[client];
+        let compares = one.is_some_and(|one| one.compares() && one.stage == Stage::Publish);
+        if compares && self.objects.rng.percent(50) {
+            return self.objects.rng.within(MILLI..90 * MILLI);
+        }
         let longest = if self.objects.rng.percent(10) { 12 * MILLI } else { MILLI };
         self.objects.rng.within(20 * MICRO..longest)
     }
@@ -166,7 +173,8 @@ impl<B: Bugs> World<B> {
         let (link, place) =
             (links[2 * pair], links[2 * self.objects.rng.below(links.len() / 2) + 1]);
         let file = self.file(client);
-        let object = file.magazine.first().copied();
+        // A magazine is a stack: memory that was just freed is used again.
+        let object = file.magazine.last().copied();
         let (kind, stage) = match kind {
             _ if calm => (Kind::Help, Stage::ReadLink),
             0..30 => (Kind::Plain, Stage::RemoveFromMagazine),
