@@ -2,6 +2,7 @@
 //! and in other racks.
 
 mod clients;
+mod publication;
 mod publish;
 mod shell;
 mod words;
@@ -18,9 +19,9 @@ use rackpool_wire::peer::{PeerReply, PeerRequest};
 use crate::rng::{Rng, mix};
 use crate::rules::CLIENTS;
 use crate::world::World;
-use publish::Publication;
+use publication::Publication;
 use words::WordParcel;
-pub(crate) use words::{Asker, record_place};
+pub(crate) use words::{Requester, record_place};
 
 /// Objects in a page.
 pub(crate) const OBJECTS: usize = 4;
@@ -121,7 +122,7 @@ pub(crate) struct ExchangeShell {
     /// Unanswered requests of other racks: the rack, and its number of the request.
     asks: BTreeMap<u64, (usize, u64)>,
     /// Unanswered requests for words: the sender, and the rack.
-    pub(crate) words: BTreeMap<u64, (Asker, usize)>,
+    pub(crate) words: BTreeMap<u64, (Requester, usize)>,
     /// Clients that have gone, as far as the daemon knows.
     pub(crate) gone: BTreeSet<ClientId>,
 }

@@ -2,147 +2,17 @@
 //! program that follows the rules of docs/design/publication.md. Each step is one access to a word,
 //! or one store in the client's file; the client may die after any of them.
 
-use rackpool_model::{Armed, ArmedMode, ClientId, GlobalAddr, RackId, ReservationState};
+use rackpool_model::{ClientId, GlobalAddr, RackId, ReservationState};
 use rackpool_proto::planted_bugs::Bugs;
-use rackpool_proto::publication::{WordAccess, WordAnswer};
+use rackpool_proto::publication::WordAnswer;
 
-use super::words::{Asker, TAG, WordUse, is_token, linked, token};
-use super::{ObjectFile, PAGE};
+use super::PAGE;
+use super::publication::{
+    Kind, Outcome, Publication, Stage, access, after_made, arm, made, outcome,
+};
+use super::words::{Requester, TAG, is_token, linked, token};
 use crate::rules::{MICRO, MILLI, STORM};
 use crate::world::World;
-
-/// What a client does.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
-    Plain,
-    Compare,
-    /// Unlinks an object without another one.
-    Unlink,
-    /// Publishes an object in a place, from which it can be borrowed.
-    Give,
-    Borrow {
-        publishes: bool,
-    },
-    /// Makes a link that points to an aborted object point to what that stands for.
-    Help,
-}
-
-/// The next step.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Stage {
-    RemoveFromMagazine,
-    ReadPlace,
-    BorrowObject,
-    WriteOwner,
-    WriteStamp,
-    ReadLink,
-    /// Reads the owner word of the object that the link points to.
-    ReadOwner,
-    /// Reads the link again: if it still points to the object, the token was that of the linked
-    /// object, and not of another one that has its memory by now.
-    ConfirmLink(u64),
-    ClearOwner(u64),
-    ReadReplaced(u64),
-    ReadExpectedStamp {
-        owner: u64,
-        replaced: GlobalAddr,
-    },
-    ReadRealStamp {
-        owner: u64,
-        replaced: GlobalAddr,
-        stamp: u64,
-    },
-    ResolveOther {
-        owner: u64,
-        counts: bool,
-    },
-    ReadStandIn,
-    Restore(u64),
-    RemoveTag,
-    ReadStamp,
-    WriteReplaced,
-    WriteExpectedStamp,
-    Arm,
-    Publish,
-    /// The swap got no answer: the link tells whether it was made, perhaps.
-    LookAtLink,
-    ClearOwnOwner,
-    ReadStampAgain,
-    ResolveOwn(bool),
-    Unlink,
-    Settle,
-    MarkReplaced,
-    Note,
-    PutBack,
-    ClearRecord,
-}
-
-/// What became of an access.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Outcome {
-    Found(u64),
-    /// It was not executed.
-    Refused,
-    /// It may or may not have been executed, and will not be executed later.
-    Unanswered,
-    /// The daemon has died: it may still be executed.
-    Orphaned,
-}
-
-/// A publication in progress.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Publication {
-    kind: Kind,
-    stage: Stage,
-    token: u64,
-    object: GlobalAddr,
-    /// The link, or the place that is to hold the object.
-    link: GlobalAddr,
-    /// The place of a borrowed object.
-    place: GlobalAddr,
-    expected: u64,
-    /// The new value of the link.
-    word: u64,
-    stamp: u64,
-    is_published: bool,
-    /// A swap that is repeated until its outcome is known has got no answer before.
-    asked_before: bool,
-    /// The number of the request that was sent, and the daemon that sent it.
-    waits: Option<(u64, u64)>,
-    outcome: Option<Outcome>,
-}
-
-impl Publication {
-    fn replaced(&self) -> GlobalAddr {
-        linked(self.expected).unwrap_or(GlobalAddr::NULL)
-    }
-
-    fn armed(&self) -> Armed {
-        let mode = match self.kind {
-            Kind::Compare if !self.replaced().is_null() => ArmedMode::Compare(self.stamp),
-            Kind::Unlink => ArmedMode::Settle(0),
-            Kind::Borrow { .. } => ArmedMode::Borrowed(self.place.raw()),
-            _ => ArmedMode::Plain,
-        };
-        let mask = if self.kind == Kind::Unlink { u64::MAX } else { !TAG };
-        let (object, link, replaced) = (self.object.raw(), self.link.raw(), self.replaced().raw());
-        Armed { object, token: self.token, link, word: self.word, mask, replaced, mode }
-    }
-
-    const fn compares(&self) -> bool {
-        matches!(self.kind, Kind::Compare) && self.expected != 0
-    }
-}
-
-fn word_of(object: GlobalAddr, index: u64) -> GlobalAddr {
-    GlobalAddr::from_raw(object.raw() + 8 * index)
-}
-
-const fn swap(expected: u64, new: u64) -> WordUse {
-    WordUse::Atomic(WordAccess::Swap { expected, new })
-}
-
-const READ: WordUse = WordUse::Atomic(WordAccess::Read);
 
 impl<B: Bugs> World<B> {
     /// Returns true if the client is in a publication.
@@ -246,7 +116,7 @@ impl<B: Bugs> World<B> {
         let id = self.objects.clients[client].id;
         let Some(page) = addr.page(PAGE) else { return };
         if self.racks[rack].memory.find(page).is_some() {
-            let answer = self.access_word(rack, addr, usage, Asker::Client { client, id });
+            let answer = self.access_word(rack, addr, usage, Requester::Client { client, id });
             one.outcome = Some(outcome(answer));
             self.objects.publications[client] = Some(one);
             return self.run_rack(rack);
@@ -259,8 +129,8 @@ impl<B: Bugs> World<B> {
         let home = daemon.machine.home_of(&node.memory, page);
         match home.filter(|home| !daemon.machine.is_dead(*home)) {
             Some(home) => {
-                let asker = Asker::Client { client, id };
-                let number = self.ask_word(rack, usize::from(home.0), addr, usage, asker);
+                let requester = Requester::Client { client, id };
+                let number = self.ask_word(rack, usize::from(home.0), addr, usage, requester);
                 one.waits = Some((number, self.racks[rack].life));
                 self.objects.publications[client] = Some(one);
             }
@@ -507,82 +377,4 @@ impl<B: Bugs> World<B> {
             }
         }
     }
-}
-
-/// Returns the access of a step; `None` for a store in the client's file.
-fn access(one: &Publication) -> Option<(GlobalAddr, WordUse)> {
-    let object = linked(one.expected).unwrap_or(GlobalAddr::NULL);
-    Some(match one.stage {
-        Stage::ReadPlace => (one.place, READ),
-        Stage::BorrowObject => (one.place, swap(one.object.raw(), one.token)),
-        Stage::WriteOwner => (one.object, WordUse::Write(one.token)),
-        Stage::WriteStamp => (word_of(one.object, 1), WordUse::Write(one.stamp)),
-        Stage::ReadLink | Stage::ConfirmLink(_) | Stage::LookAtLink => (one.link, READ),
-        Stage::ReadOwner => (object, READ),
-        Stage::ClearOwner(owner) => (object, swap(owner, 0)),
-        Stage::ReadReplaced(_) | Stage::ReadStandIn => (word_of(object, 2), READ),
-        Stage::ReadExpectedStamp { .. } => (word_of(object, 3), READ),
-        Stage::ReadRealStamp { replaced, .. } => (word_of(replaced, 1), READ),
-        Stage::ResolveOther { owner, counts } => {
-            (object, swap(owner, if counts { 0 } else { !owner }))
-        }
-        Stage::Restore(word) => (one.link, swap(one.expected, word)),
-        Stage::RemoveTag => (one.link, swap(one.expected, object.raw())),
-        Stage::ReadStamp | Stage::ReadStampAgain => (word_of(object, 1), READ),
-        Stage::WriteReplaced => {
-            let replaced = if one.compares() { object.raw() } else { 0 };
-            (word_of(one.object, 2), WordUse::Write(replaced))
-        }
-        Stage::WriteExpectedStamp => (word_of(one.object, 3), WordUse::Write(one.stamp)),
-        Stage::Publish => (one.link, swap(one.expected, one.word)),
-        Stage::ClearOwnOwner => (one.object, swap(one.token, 0)),
-        Stage::ResolveOwn(counts) => {
-            (one.object, swap(one.token, if counts { 0 } else { !one.token }))
-        }
-        Stage::Unlink => (one.link, swap(one.word, object.raw())),
-        Stage::Settle => (one.link, swap(one.token, 0)),
-        Stage::PutBack => {
-            let back = if one.is_published { object } else { one.object };
-            (one.place, swap(one.token, back.raw()))
-        }
-        Stage::RemoveFromMagazine
-        | Stage::Arm
-        | Stage::MarkReplaced
-        | Stage::Note
-        | Stage::ClearRecord => return None,
-    })
-}
-
-const fn outcome(answer: WordAnswer) -> Outcome {
-    match answer {
-        WordAnswer::Value(found) => Outcome::Found(found),
-        WordAnswer::Unanswered => Outcome::Unanswered,
-        _ => Outcome::Refused,
-    }
-}
-
-/// The swap was made.
-const fn made(one: &mut Publication) -> Option<Stage> {
-    one.is_published = true;
-    Some(if one.compares() {
-        Stage::ReadStampAgain
-    } else if matches!(one.kind, Kind::Unlink) {
-        Stage::MarkReplaced
-    } else {
-        Stage::ClearOwnOwner
-    })
-}
-
-const fn after_made(one: &Publication) -> Stage {
-    match one.kind {
-        Kind::Borrow { .. } => Stage::PutBack,
-        _ => Stage::Note,
-    }
-}
-
-/// Stores the fields of an armed record, then its state.
-fn arm(file: &mut ObjectFile, armed: &Armed) {
-    let (state, aside) = armed.state_and_aside();
-    let Armed { object, token, link, word, mask, replaced, .. } = *armed;
-    file.record = [state, object, token, link, word, mask, replaced, aside];
 }

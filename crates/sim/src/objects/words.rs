@@ -33,7 +33,7 @@ pub(crate) enum WordUse {
 
 /// The sender of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Asker {
+pub(crate) enum Requester {
     Recovery(u64),
     Client { client: usize, id: ClientId },
 }
@@ -43,7 +43,7 @@ pub(crate) enum Asker {
 pub(super) struct WordParcel {
     lives: (u64, u64),
     number: u64,
-    asker: Asker,
+    requester: Requester,
     body: WordBody,
 }
 
@@ -100,7 +100,7 @@ impl<B: Bugs> World<B> {
         rack: usize,
         addr: GlobalAddr,
         usage: WordUse,
-        asker: Asker,
+        requester: Requester,
     ) -> WordAnswer {
         let Some(page) = addr.page(PAGE) else { return WordAnswer::Invalid };
         let memory = &self.racks[rack].memory;
@@ -110,9 +110,9 @@ impl<B: Bugs> World<B> {
         };
         let reads = usage == WordUse::Atomic(WordAccess::Read);
         match found.word.state() {
-            Some(PageState::Live) => self.access_cell(rack, found.frame, addr, usage, asker),
+            Some(PageState::Live) => self.access_cell(rack, found.frame, addr, usage, requester),
             Some(PageState::Frozen | PageState::Shared) if reads => {
-                self.access_cell(rack, found.frame, addr, usage, asker)
+                self.access_cell(rack, found.frame, addr, usage, requester)
             }
             Some(PageState::Free) | None => WordAnswer::NotAllocated,
             _ => {
@@ -130,7 +130,7 @@ impl<B: Bugs> World<B> {
         frame: FrameId,
         addr: GlobalAddr,
         usage: WordUse,
-        asker: Asker,
+        requester: Requester,
     ) -> WordAnswer {
         let objects = &mut self.racks[rack].memory.frame(frame).objects;
         let Some(cell) = cell(objects, addr.offset(PAGE)) else { return WordAnswer::Invalid };
@@ -144,7 +144,7 @@ impl<B: Bugs> World<B> {
             WordUse::Atomic(WordAccess::Swap { .. }) => {}
             WordUse::Write(new) => {
                 *cell = new;
-                self.check_write(addr, asker);
+                self.check_write(addr, requester);
             }
         }
         WordAnswer::Value(before)
@@ -157,29 +157,36 @@ impl<B: Bugs> World<B> {
         to: usize,
         addr: GlobalAddr,
         usage: WordUse,
-        asker: Asker,
+        requester: Requester,
     ) -> u64 {
         let number = self.objects.number();
         let life = self.racks[rack].life;
         if let Some(daemon) = &mut self.racks[rack].daemon {
-            daemon.exchange.words.insert(number, (asker, to));
+            daemon.exchange.words.insert(number, (requester, to));
         }
-        self.send_word(rack, to, number, asker, WordBody::Request(addr, usage));
+        self.send_word(rack, to, number, requester, WordBody::Request(addr, usage));
         let wait = self.objects.rng.within(30 * MILLI..120 * MILLI);
         self.after(wait, Event::WordLost { rack, life, number });
         number
     }
 
-    fn send_word(&mut self, from: usize, to: usize, number: u64, asker: Asker, body: WordBody) {
+    fn send_word(
+        &mut self,
+        from: usize,
+        to: usize,
+        number: u64,
+        requester: Requester,
+        body: WordBody,
+    ) {
         let lives = (self.racks[from].life, self.racks[to].life);
         let id = self.objects.number();
-        self.objects.words.insert(id, WordParcel { lives, number, asker, body });
+        self.objects.words.insert(id, WordParcel { lives, number, requester, body });
         self.send(from, to, Message::Word(id));
     }
 
     pub(crate) fn word_received(&mut self, rack: usize, from: usize, id: u64) {
         let Some(parcel) = self.objects.words.remove(&id) else { return };
-        let WordParcel { lives, number, asker, body } = parcel;
+        let WordParcel { lives, number, requester, body } = parcel;
         if lives.1 != self.racks[rack].life {
             return;
         }
@@ -188,9 +195,9 @@ impl<B: Bugs> World<B> {
                 if !self.is_executed(from, lives.0, number) {
                     return;
                 }
-                let answer = self.access_word(rack, addr, usage, asker);
+                let answer = self.access_word(rack, addr, usage, requester);
                 if lives.0 == self.racks[from].life {
-                    self.send_word(rack, from, number, asker, WordBody::Answer(answer));
+                    self.send_word(rack, from, number, requester, WordBody::Answer(answer));
                 }
                 self.run_rack(rack);
             }
@@ -230,10 +237,10 @@ impl<B: Bugs> World<B> {
 
     fn word_ended(&mut self, rack: usize, home: usize, number: u64, answer: WordAnswer) {
         let Some(daemon) = &mut self.racks[rack].daemon else { return };
-        let Some((asker, _)) = daemon.exchange.words.remove(&number) else { return };
-        match asker {
-            Asker::Recovery(question) => self.word_answered(rack, question, answer),
-            Asker::Client { client, id } => {
+        let Some((requester, _)) = daemon.exchange.words.remove(&number) else { return };
+        match requester {
+            Requester::Recovery(question) => self.word_answered(rack, question, answer),
+            Requester::Client { client, id } => {
                 self.client_word_ended(client, id, number, rack_id(home), answer);
             }
         }
@@ -250,7 +257,9 @@ impl<B: Bugs> World<B> {
         let Some(daemon) = &self.racks[rack].daemon else { return };
         let asks = |gone: ClientId| {
             let mut words = daemon.exchange.words.values();
-            words.any(|(asker, _)| matches!(asker, Asker::Client { id, .. } if *id == gone))
+            words.any(
+                |(requester, _)| matches!(requester, Requester::Client { id, .. } if *id == gone),
+            )
         };
         let ended = daemon.machine.unsettled_clients().filter(|client| !asks(*client));
         for client in ended.collect::<Vec<_>>() {
@@ -273,12 +282,12 @@ impl<B: Bugs> World<B> {
         match action {
             RecoveryAction::AccessWord { question, rack: home, addr, access } => {
                 let (home, usage) = (usize::from(home.0), WordUse::Atomic(access));
-                let asker = Asker::Recovery(question);
+                let requester = Requester::Recovery(question);
                 if home != rack {
-                    self.ask_word(rack, home, addr, usage, asker);
+                    self.ask_word(rack, home, addr, usage, requester);
                     return;
                 }
-                let answer = self.access_word(rack, addr, usage, asker);
+                let answer = self.access_word(rack, addr, usage, requester);
                 if let Some(daemon) = &mut self.racks[rack].daemon {
                     let event = RecoveryEvent::WordAnswered { question, answer };
                     daemon.machine.handle(RackEvent::Recovery(event));
@@ -332,8 +341,8 @@ impl<B: Bugs> World<B> {
     }
 
     /// Checks that a client writes only objects of its record, also after its death.
-    fn check_write(&mut self, addr: GlobalAddr, asker: Asker) {
-        let Asker::Client { client, id } = asker else { return };
+    fn check_write(&mut self, addr: GlobalAddr, requester: Requester) {
+        let Requester::Client { client, id } = requester else { return };
         let bytes = PAGE.bytes() / OBJECTS as u64;
         let object = addr.raw() / bytes * bytes;
         let file = self.racks[self.clients[client].rack].memory.files.get(&id);
