@@ -75,8 +75,8 @@ pub enum PublishMode {
     /// still has this value. The first client that checks it, which may be the publisher, swaps the
     /// reservation's owner word from the token to 0 if the publication counts, and to `!token` if
     /// not. No client may free `replaced` before. A publication that does not count leaves the
-    /// reservation linked in place of `replaced` until a client unlinks it; that client then frees
-    /// the reservation and not `replaced`.
+    /// reservation linked in place of `replaced` until a client unlinks it. The publisher then ends
+    /// the reservation with [`Pool::abort`], which frees its object and not `replaced`.
     Compare(u64),
     /// Once the swap is known to be made, and before `replaced` is freed, the bits of `mask` in the
     /// link are set to those of this value. For links whose memory is reused only after that.

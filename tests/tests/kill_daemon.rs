@@ -306,7 +306,8 @@ fn a_client_killed_while_its_daemon_is_dead_is_reclaimed_after_the_restart() {
         client.kill();
         pool.restart_daemon(0);
         let announced = Announced::of(&client.said);
-        let timeout = Duration::from_secs(1);
+        // Requests of the killed daemon may be under way for 2 s.
+        let timeout = Duration::from_secs(4);
         let in_hand = announced.wait_until_all_else_is_free(&pool, timeout, &before, 2);
         announced.check_and_free(&pool, 0, &in_hand, &before);
     }

@@ -16,6 +16,7 @@ mod id;
 mod network;
 mod occupants;
 mod page_word;
+mod reservation;
 mod root_update;
 mod size_class;
 mod store_position;
@@ -32,6 +33,7 @@ pub use id::{
 pub use network::Network;
 pub use occupants::Occupants;
 pub use page_word::{FrameWord, PageEvent, PageState, PageTransitionError, PageWord};
+pub use reservation::{Armed, ArmedMode, Borrowed, RESERVATION_WORDS, ReservationState};
 pub use root_update::RootUpdate;
 pub use size_class::SizeClass;
 pub use store_position::StorePosition;

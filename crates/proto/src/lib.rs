@@ -14,6 +14,7 @@
 //! | [`exchange`] | objects that racks allocate in and return to each other, exactly once |
 //! | [`heat`] | hotness of pages in a rack |
 //! | [`lease`] | location leases: which racks may access a page one-sided |
+//! | [`publication`] | recovery of reservations: resolution of publications in doubt |
 //! | [`rack`] | everything a rack decides: owns the machines of exchanges, leases and swaps |
 //! | [`share`] | read-only replicas of shared pages |
 //! | [`swap`] | page swaps between two racks |
@@ -31,6 +32,7 @@ mod location;
 pub mod membership;
 pub mod metadata;
 pub mod planted_bugs;
+pub mod publication;
 pub mod rack;
 pub mod share;
 pub mod swap;

@@ -205,6 +205,29 @@ pub enum Bug {
     KeepUnallocated,
     /// A rack rewrites the record of a served exchange while it says that it is valid.
     RewriteValidRecord,
+    /// A restarted rack frees what dead clients have left while one-sided operations and requests
+    /// of its earlier incarnation may land.
+    ResolveBeforeEarlierRequestsEnd,
+    /// The records of a dead client are resolved while its operations are under way.
+    ResolveUnderOperations,
+    /// The owner word is read before the link.
+    ReadOwnerBeforeLink,
+    /// An answer that the page is not in the rack counts as a word without link and token.
+    TakeNotHereForNoObject,
+    /// A rack that does not answer counts as a word without link and token.
+    TakeSilenceForNoObject,
+    /// A publication that compares counts whatever the stamp is.
+    IgnoreStamp,
+    /// An aborted publication counts as published once its object is unlinked.
+    TakeAbortedForPublished,
+    /// The replaced object is freed although the link is not settled.
+    FreeBeforeSettled,
+    /// A borrowed object is not put back.
+    ForgetBorrowed,
+    /// A borrowed object is put back although it was published.
+    PutBackPublished,
+    /// A record is cleared before its object is noted elsewhere.
+    ClearUndecided,
 }
 
 /// Selects the planted bugs of a machine.

@@ -13,6 +13,7 @@ mod locations;
 mod members;
 mod memory;
 mod quiesces;
+mod recovery;
 mod replicas;
 mod routing;
 mod search;
@@ -27,6 +28,7 @@ use crate::exchange::{ExchangeIdentity, ExchangeRules, Exchanges};
 use crate::heat::{Heats, READS_A_WRITE};
 use crate::lease::{HomeEvent, Lease, LeaseHolder, LeaseHome, LeaseId, LeaseRules, Users};
 use crate::planted_bugs::{Bugs, Sound};
+use crate::publication::{Recovery, RecoveryRules};
 use crate::share::{Copies, CopyId, ShareEvent, ShareHome, ShareRules, SharingId};
 use crate::swap::{PeerEvent, RECORD_WORDS, RECORDS, SwapPeer, SwapRules};
 
@@ -59,6 +61,8 @@ pub struct RackRules {
     pub lines: LineRules,
     /// Of exchanges of objects.
     pub exchange: ExchangeRules,
+    /// Of the recovery of reservations.
+    pub recovery: RecoveryRules,
     /// The time between the return of the last lease of a vacated frame and the heavy barrier that
     /// precedes the scan for this rack's readers. A barrier interrupts each core that runs a
     /// client, and right after a move these clients ask the daemon where the page is.
@@ -95,6 +99,7 @@ pub struct RackMachine<B = Sound> {
     shares: ShareHome<B>,
     copies: Copies<B>,
     exchanges: Exchanges<B>,
+    recovery: Recovery<B>,
     heats: Heats,
     locations: Locations,
     members: Members,
@@ -138,6 +143,8 @@ impl<B: Bugs> RackMachine<B> {
     ) -> Result<Self, HeatRulesError> {
         let RackPast { first, restarted, records, own } = *past;
         let RackRules { swap, lease, share, heat, .. } = rules;
+        let earlier = if restarted { rules.recovery.earlier_requests } else { Duration::ZERO };
+        let earlier_requests_end = now.after(earlier);
         let leases_end = now.after(lease.good_at_home().saturating_add(lease.flight));
         Ok(Self {
             rules,
@@ -148,6 +155,7 @@ impl<B: Bugs> RackMachine<B> {
             shares: ShareHome::restore(now, share, SharingId(first), shared, bugs),
             copies: Copies::new(now, share, CopyId(first), bugs),
             exchanges: Exchanges::new(rules.exchange, own, bugs),
+            recovery: Recovery::new(rules.recovery, own.rack, earlier_requests_end, bugs),
             heats: Heats::with_room(heat, pages)?,
             locations: Locations::default(),
             members: Members::default(),
@@ -175,6 +183,7 @@ impl<B: Bugs> RackMachine<B> {
                 if let RackAction::StoreWord(frame, word) = action {
                     self.dirty.word_stored(frame, word);
                     self.exchanges.page_changed(word.page());
+                    self.recovery.page_changed(word.page());
                 }
                 return Some(action);
             }
@@ -183,6 +192,7 @@ impl<B: Bugs> RackMachine<B> {
             } else if !self.look_at_quiesces(now, memory)
                 && !self.relieve(now, memory)
                 && !self.look_at_exchanges(now, memory)
+                && !self.look_at_recovery(now, memory)
             {
                 if core::mem::take(&mut self.is_due_stale) {
                     self.due = self.next_deadline();
@@ -199,6 +209,7 @@ impl<B: Bugs> RackMachine<B> {
             self.shares.deadline(),
             self.copies.deadline(),
             self.exchanges.deadline(),
+            self.recovery.deadline(),
             self.searches.deadline(self.rules.lease.lease),
         ];
         machines.into_iter().flatten().min()

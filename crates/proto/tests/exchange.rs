@@ -19,6 +19,7 @@ use rackpool_proto::exchange::{
 };
 use rackpool_proto::lease::LeaseRules;
 use rackpool_proto::planted_bugs::Sound;
+use rackpool_proto::publication::RecoveryRules;
 use rackpool_proto::rack::{
     LineRules, PageWords, RackAction, RackEvent, RackMachine, RackPast, RackRules,
 };
@@ -97,6 +98,7 @@ impl ObjectMemory for Memory {
 }
 
 no_moves!(Memory);
+no_reservations!(Memory);
 
 struct Rack {
     machine: RackMachine,
@@ -117,6 +119,11 @@ impl Rack {
                 timeout: Duration::from_secs(1),
                 defer: Duration::from_millis(250),
                 again: Duration::from_millis(AGAIN),
+            },
+            recovery: RecoveryRules {
+                page_size: SIZE,
+                again: Duration::from_millis(100),
+                earlier_requests: Duration::from_secs(2),
             },
             barrier_delay: Duration::from_millis(1),
         };

@@ -21,6 +21,7 @@ use rackpool_proto::lease::{
     EndpointToken, GrantedLease, Lease, LeaseId, LeaseKind, LeaseRules, Revocation, Users,
 };
 use rackpool_proto::planted_bugs::Sound;
+use rackpool_proto::publication::RecoveryRules;
 use rackpool_proto::rack::{
     LeaseAnswer, LeaseReply, LeaseRequest, LineRules, PageAccess, PageWords, RackAction, RackEvent,
     RackMachine, RackMemory, RackPast, RackRules,
@@ -36,6 +37,12 @@ const OVER: EndpointToken = EndpointToken(5);
 const OTHER: RackId = RackId(2);
 const LINES: LineRules = LineRules { in_page: 64, forwarded: 8, sent: 16 };
 const BARRIER_DELAY: Duration = Duration::from_millis(1);
+const RECOVERY: RecoveryRules = RecoveryRules {
+    page_size: PageSize::DEFAULT,
+    again: Duration::from_millis(100),
+    earlier_requests: Duration::from_secs(2),
+};
+
 const EXCHANGE: ExchangeRules = ExchangeRules {
     page_size: PageSize::DEFAULT,
     timeout: Duration::from_secs(1),
@@ -120,6 +127,7 @@ impl Rack {
             heat: HeatRules::DEFAULT,
             lines: LINES,
             exchange: EXCHANGE,
+            recovery: RECOVERY,
             barrier_delay: BARRIER_DELAY,
         };
         let records = [[0; RECORD_WORDS]; RECORDS];

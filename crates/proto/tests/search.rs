@@ -14,6 +14,7 @@ use rackpool_model::{
 use rackpool_proto::exchange::{Caller, ExchangeIdentity, ExchangeRules};
 use rackpool_proto::lease::{EndpointToken, Lease, LeaseId, LeaseKind, LeaseRules};
 use rackpool_proto::planted_bugs::Sound;
+use rackpool_proto::publication::RecoveryRules;
 use rackpool_proto::rack::{
     Executor, LeaseAnswer, LineRules, PageWords, RackAction, RackEvent, RackMachine, RackPast,
     RackRules,
@@ -28,6 +29,12 @@ use rackpool_wire::rack::RackAnswer;
 const PAGE: PageId = PageId(103);
 /// Born in no rack that this one knows.
 const UNKNOWN: PageId = PageId(900);
+const RECOVERY: RecoveryRules = RecoveryRules {
+    page_size: PageSize::DEFAULT,
+    again: Duration::from_millis(100),
+    earlier_requests: Duration::from_secs(2),
+};
+
 const EXCHANGE: ExchangeRules = ExchangeRules {
     page_size: PageSize::DEFAULT,
     timeout: Duration::from_secs(1),
@@ -133,6 +140,7 @@ impl Rack {
             heat: HeatRules::DEFAULT,
             lines: LineRules { in_page: 64, forwarded: 8, sent: 16 },
             exchange: EXCHANGE,
+            recovery: RECOVERY,
             barrier_delay: Duration::from_millis(1),
         };
         let records = [[0; RECORD_WORDS]; RECORDS];

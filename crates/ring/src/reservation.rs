@@ -2,20 +2,11 @@
 //! unlinked. `docs/design/publication.md` describes each state and what a kill between any two
 //! stores leaves.
 
+pub use rackpool_model::{Armed, ArmedMode, Borrowed, ReservationState};
 use rackpool_sync::atomic::{AtomicU64, Ordering};
 
 /// Number of reservations that a thread can have at the same time.
 pub const RESERVATIONS: usize = 16;
-
-const FREE: u64 = 0;
-const HELD: u64 = 1;
-const ARMED: u64 = 2;
-const REPLACED: u64 = 3;
-const BORROWED: u64 = 4;
-const BORROWED_ARMED: u64 = 5;
-const COMPARE_ARMED: u64 = 6;
-const SETTLE_ARMED: u64 = 7;
-const SETTLE_REPLACED: u64 = 8;
 
 /// The record of one reservation. The client's thread writes it; after the client's death the
 /// daemon does.
@@ -38,81 +29,13 @@ pub struct ReservationRecord {
 // SAFETY: `repr(C)`, nothing but atomic integers.
 unsafe impl rackpool_shm::Shared for ReservationRecord {}
 
-/// The compare-and-swap that publishes a reservation, as an armed record states it. Addresses are
-/// global, 0 for none.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Armed {
-    /// The object to be published; 0 if one is only unlinked.
-    pub object: u64,
-    /// The value of the object's owner word until it is published.
-    pub token: u64,
-    /// Address of the link, the word that is swapped.
-    pub link: u64,
-    /// New value of the link.
-    pub word: u64,
-    /// The bits of the link that tell whether it holds `word`.
-    pub mask: u64,
-    /// The object that the link pointed to before. It is freed, or put back to the place of a
-    /// borrowed object, if the swap was made.
-    pub replaced: u64,
-    /// The variant of the publication.
-    pub mode: ArmedMode,
-}
-
-/// Variants of a publication.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum ArmedMode {
-    /// The publication counts once the swap was made.
-    #[default]
-    Plain,
-    /// The object was borrowed from the word at this address, which has held the token since. The
-    /// unreachable object is put back there and not to the pool.
-    Borrowed(u64),
-    /// The publication counts only if the second word of `replaced` still has this value, its
-    /// stamp.
-    Compare(u64),
-    /// The bits of `mask` in the link are set to those of this value before `replaced` is freed.
-    Settle(u64),
-}
-
-/// A borrowed object, as its record states it.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Borrowed {
-    /// The borrowed object.
-    pub object: u64,
-    /// The value of the word while the object is borrowed.
-    pub token: u64,
-    /// Address of the word that the object was borrowed from.
-    pub place: u64,
-}
-
-impl Armed {
-    /// Returns true if `link`, the value of the link, proves that the swap was made.
-    #[must_use]
-    pub const fn is_linked(&self, link: u64) -> bool {
-        (link ^ self.word) & self.mask == 0
-    }
-
-    /// Returns the value that settles a link with the value `link`, or `None` if it needs no
-    /// settling.
-    #[must_use]
-    pub const fn settled(&self, link: u64) -> Option<u64> {
-        match self.mode {
-            ArmedMode::Settle(word) if self.is_linked(link) => {
-                Some((link & !self.mask) | (word & self.mask))
-            }
-            _ => None,
-        }
-    }
-}
-
 impl ReservationRecord {
     /// State held: notes an object that only the client knows. The record must be free.
     #[inline]
     pub fn hold(&self, object: u64) {
         self.object.store(object, Ordering::Release);
-        // SYNC: pairs with the load in `is_held`, in the daemon when the client has gone.
-        self.state.store(HELD, Ordering::Release);
+        // SYNC: pairs with the load in `read`, in the daemon when the client has gone.
+        self.state.store(ReservationState::HELD, Ordering::Release);
     }
 
     /// State borrowed: notes an object that is about to be taken out of a word. The record must be
@@ -121,8 +44,8 @@ impl ReservationRecord {
         self.object.store(borrowed.object, Ordering::Release);
         self.token.store(borrowed.token, Ordering::Release);
         self.aside.store(borrowed.place, Ordering::Release);
-        // SYNC: pairs with the load in `borrowed`, in the daemon when the client has gone.
-        self.state.store(BORROWED, Ordering::Release);
+        // SYNC: pairs with the load in `read`, in the daemon when the client has gone.
+        self.state.store(ReservationState::BORROWED, Ordering::Release);
     }
 
     /// State armed: notes a swap that is about to be made. The record must be held, borrowed or
@@ -136,31 +59,30 @@ impl ReservationRecord {
         self.word.store(armed.word, Ordering::Release);
         self.mask.store(armed.mask, Ordering::Release);
         self.replaced.store(armed.replaced, Ordering::Release);
-        let (state, aside) = match armed.mode {
-            ArmedMode::Plain => (ARMED, 0),
-            ArmedMode::Borrowed(place) => (BORROWED_ARMED, place),
-            ArmedMode::Compare(stamp) => (COMPARE_ARMED, stamp),
-            ArmedMode::Settle(word) => (SETTLE_ARMED, word),
-        };
+        let (state, aside) = armed.state_and_aside();
         self.aside.store(aside, Ordering::Release);
-        // SYNC: pairs with the load in `armed`, in the daemon when the client has gone.
+        // SYNC: pairs with the load in `read`, in the daemon when the client has gone.
         self.state.store(state, Ordering::Release);
     }
 
     /// Leaves the armed state for held or borrowed: the swap was certainly not made.
     #[inline]
     pub fn disarm(&self) {
-        let borrowed = self.state.load(Ordering::Relaxed) == BORROWED_ARMED;
-        // SYNC: pairs with the loads in `is_held` and `borrowed`.
-        self.state.store(if borrowed { BORROWED } else { HELD }, Ordering::Release);
+        let borrowed = self.state.load(Ordering::Relaxed) == ReservationState::BORROWED_ARMED;
+        // SYNC: pairs with the load in `read`.
+        self.state.store(
+            if borrowed { ReservationState::BORROWED } else { ReservationState::HELD },
+            Ordering::Release,
+        );
     }
 
     /// Leaves the armed state for replaced: the swap was certainly made, and `replaced` is
     /// unreachable. Not for borrowed objects. A link to settle remains noted until it is settled.
     pub fn mark_replaced(&self) {
-        let settle = self.state.load(Ordering::Relaxed) == SETTLE_ARMED;
-        let state = if settle { SETTLE_REPLACED } else { REPLACED };
-        // SYNC: pairs with the loads in `noted` and `to_settle`, in this daemon or the next one.
+        let settle = self.state.load(Ordering::Relaxed) == ReservationState::SETTLE_ARMED;
+        let state =
+            if settle { ReservationState::SETTLE_REPLACED } else { ReservationState::REPLACED };
+        // SYNC: pairs with the load in `read`, in this daemon or the next one.
         self.state.store(state, Ordering::Release);
     }
 
@@ -168,69 +90,59 @@ impl ReservationRecord {
     #[inline]
     pub fn clear(&self) {
         // SYNC: pairs with the load in `noted`.
-        self.state.store(FREE, Ordering::Release);
+        self.state.store(ReservationState::FREE, Ordering::Release);
     }
 
     /// Returns true in state free.
     #[must_use]
     pub fn is_free(&self) -> bool {
-        self.state.load(Ordering::Relaxed) == FREE
+        self.state.load(Ordering::Relaxed) == ReservationState::FREE
     }
 
     /// Returns true in state held: the record notes an object that was never published.
     #[must_use]
     pub fn is_held(&self) -> bool {
-        // SYNC: pairs with the stores in `hold` and `disarm`.
-        self.state.load(Ordering::Acquire) == HELD
+        matches!(self.read(), ReservationState::Held(_))
+    }
+
+    /// Returns what the record says.
+    #[must_use]
+    pub fn read(&self) -> ReservationState {
+        // SYNC: pairs with the stores in `hold`, `borrow`, `arm`, `disarm`, `mark_replaced` and
+        // `clear`.
+        let state = self.state.load(Ordering::Acquire);
+        let Self { object, token, link, word, mask, replaced, aside, .. } = self;
+        let fields = [object, token, link, word, mask, replaced, aside];
+        let [object, token, link, word, mask, replaced, aside] =
+            fields.map(|field| field.load(Ordering::Relaxed));
+        ReservationState::decode([state, object, token, link, word, mask, replaced, aside])
     }
 
     /// Returns the swap of an armed record; it may or may not have been made.
     #[must_use]
     pub fn armed(&self) -> Option<Armed> {
-        // SYNC: pairs with the store in `arm`.
-        let state = self.state.load(Ordering::Acquire);
-        matches!(state, ARMED | BORROWED_ARMED | COMPARE_ARMED | SETTLE_ARMED)
-            .then(|| self.swap(state))
+        match self.read() {
+            ReservationState::Armed(armed) => Some(armed),
+            _ => None,
+        }
     }
 
     /// Returns the swap that was made and whose link may not be settled yet, if there is one.
     #[must_use]
     pub fn to_settle(&self) -> Option<Armed> {
-        // SYNC: pairs with the store in `mark_replaced`.
-        let state = self.state.load(Ordering::Acquire);
-        (state == SETTLE_REPLACED).then(|| self.swap(state))
-    }
-
-    fn swap(&self, state: u64) -> Armed {
-        let aside = self.aside.load(Ordering::Relaxed);
-        Armed {
-            object: self.object.load(Ordering::Relaxed),
-            token: self.token.load(Ordering::Relaxed),
-            link: self.link.load(Ordering::Relaxed),
-            word: self.word.load(Ordering::Relaxed),
-            mask: self.mask.load(Ordering::Relaxed),
-            replaced: self.replaced.load(Ordering::Relaxed),
-            mode: match state {
-                BORROWED_ARMED => ArmedMode::Borrowed(aside),
-                COMPARE_ARMED => ArmedMode::Compare(aside),
-                SETTLE_ARMED | SETTLE_REPLACED => ArmedMode::Settle(aside),
-                _ => ArmedMode::Plain,
-            },
+        match self.read() {
+            ReservationState::Settling(made) => Some(made),
+            _ => None,
         }
     }
 
     /// Returns the borrowed object and its place, if the record is in state borrowed.
     #[must_use]
     pub fn borrowed(&self) -> Option<Borrowed> {
-        // SYNC: pairs with the stores in `borrow` and `disarm`.
-        if self.state.load(Ordering::Acquire) != BORROWED {
-            return None;
+        match self.read() {
+            ReservationState::Borrowed(borrowed) => Some(borrowed),
+            _ => None,
         }
-        Some(Borrowed {
-            object: self.object.load(Ordering::Relaxed),
-            token: self.token.load(Ordering::Relaxed),
-            place: self.aside.load(Ordering::Relaxed),
-        })
     }
 
     /// Returns the field with the object that goes back to the pool after the client's death.
@@ -239,8 +151,8 @@ impl ReservationRecord {
     pub fn noted(&self) -> Option<&AtomicU64> {
         // SYNC: pairs with the stores in `hold`, `disarm`, `mark_replaced` and `clear`.
         match self.state.load(Ordering::Acquire) {
-            HELD => Some(&self.object),
-            REPLACED | SETTLE_REPLACED => Some(&self.replaced),
+            ReservationState::HELD => Some(&self.object),
+            ReservationState::REPLACED | ReservationState::SETTLE_REPLACED => Some(&self.replaced),
             _ => None,
         }
     }
@@ -354,13 +266,6 @@ mod tests {
         assert_eq!((armed.settled(0x1f1), armed.settled(0x101)), (Some(0x101), None));
         let plain = Armed { mode: ArmedMode::Plain, ..armed };
         assert_eq!(plain.settled(0xf1), None);
-    }
-
-    #[test]
-    fn only_bits_of_the_mask_tell_whether_a_link_is_the_word() {
-        let armed = Armed { word: 0xf0, mask: 0xff, ..Armed::default() };
-        assert!(armed.is_linked(0xf0) && armed.is_linked(0xabf0));
-        assert!(!armed.is_linked(0xf1));
     }
 
     #[test]

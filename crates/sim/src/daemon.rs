@@ -154,6 +154,7 @@ impl<B: Bugs> World<B> {
             RackAction::HideReplica(ours) => self.racks[rack].memory.shown(ours).copy = None,
             RackAction::Record(record) => self.record(rack, record),
             RackAction::Exchange(action) => self.exchange(rack, action),
+            RackAction::Recovery(action) => self.recover(rack, action),
         }
     }
 
@@ -313,6 +314,7 @@ impl<B: Bugs> World<B> {
                 self.operation_answered(rack, from, call, outcome);
             }
             Message::Exchange(parcel) => self.parcel_received(rack, from, parcel),
+            Message::Word(parcel) => self.word_received(rack, from, parcel),
         }
     }
 }

@@ -76,6 +76,10 @@ pub struct Seen {
     pub allocated: u64,
     /// Freed objects.
     pub returned: u64,
+    /// Publications and deletions of objects that clients have completed.
+    pub published: u64,
+    /// Records of dead clients that were resolved.
+    pub resolved: u64,
     /// Calls for which a rack searched a page of another one.
     pub searched: u64,
     /// Those that did not get the page.
@@ -102,6 +106,8 @@ impl AddAssign for Seen {
         self.named += other.named;
         self.allocated += other.allocated;
         self.returned += other.returned;
+        self.published += other.published;
+        self.resolved += other.resolved;
         self.searched += other.searched;
         self.unfound += other.unfound;
     }
@@ -113,6 +119,7 @@ impl fmt::Display for Seen {
         let Self { given_up, crashes, fenced, damaged, freed, copies, .. } = self;
         let Self { forwarded, dirty_logged, .. } = self;
         let Self { expired, named, searched, unfound, allocated, returned, .. } = self;
+        let Self { published, resolved, .. } = self;
         write!(
             f,
             "{events} events, {acknowledged} operations acknowledged, {indeterminate} \
@@ -120,7 +127,8 @@ impl fmt::Display for Seen {
              {fenced} endpoints fenced, {damaged} records damaged, {freed} pages freed, \
              {copies} reads of copies, {forwarded} forwarded and {dirty_logged} dirty_logged writes, {expired} memberships \
              expired, {named} answers about names, {searched} searches, {unfound} in vain, \
-             {allocated} objects allocated and {returned} freed, trace {trace:016x}"
+             {allocated} objects allocated and {returned} freed, {published} publications, {resolved} \
+             records resolved, trace {trace:016x}"
         )
     }
 }

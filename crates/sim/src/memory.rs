@@ -3,15 +3,19 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use rackpool_model::{
-    ClientId, FrameId, FrameWord, GlobalAddr, Occupants, PageId, PageState, PageWord, StorePosition,
+    ClientId, FrameId, FrameWord, GlobalAddr, Occupants, PageId, PageState, PageWord,
+    ReservationState, StorePosition,
 };
 use rackpool_proto::Time;
 use rackpool_proto::exchange::{Caller, ClientThread, ObjectMemory, PeerRecord};
+use rackpool_proto::publication::{RecordPlace, ReservationMemory};
 use rackpool_proto::rack::{PageWords, RackMemory};
 use rackpool_proto::share::CopyId;
 use rackpool_proto::swap::{RECORD_WORDS, RECORDS};
 
-use crate::objects::{ExchangeShell, OBJECTS, ObjectFile, Objects, object_addr, object_at};
+use crate::objects::{
+    ExchangeShell, OBJECTS, ObjectFile, Objects, object_addr, object_at, record_place,
+};
 use crate::rules::{CLIENTS, FRAMES, RACKS, USED, WORDS};
 
 /// A frame: its page word and its contents.
@@ -267,6 +271,25 @@ impl Memory {
             let index = (0..OBJECTS).find(|index| !one.objects.used[*index])?;
             object_addr(one.word.page(), index)
         })
+    }
+}
+
+impl ReservationMemory for View<'_> {
+    fn array_objects(&self, client: ClientId) -> impl Iterator<Item = (ClientThread, GlobalAddr)> {
+        let file = self.memory.files.get(&client).into_iter();
+        let owner = ClientThread { client, thread: 0 };
+        file.flat_map(ObjectFile::arrays).map(move |addr| (owner, addr))
+    }
+
+    fn reservations(&self, client: ClientId) -> impl Iterator<Item = RecordPlace> {
+        let place = record_place(client);
+        let is_used = self.reservation(place) != ReservationState::Free;
+        is_used.then_some(place).into_iter()
+    }
+
+    fn reservation(&self, place: RecordPlace) -> ReservationState {
+        let file = self.memory.files.get(&place.owner.client);
+        file.map_or(ReservationState::Free, |file| ReservationState::decode(file.record))
     }
 }
 

@@ -47,6 +47,8 @@ pub(crate) enum Message {
     },
     /// A request of an exchange of objects, or its answer.
     Exchange(u64),
+    /// A request for a word, or its answer.
+    Word(u64),
     OperationDone {
         call: Call,
         outcome: PageUse,
@@ -72,6 +74,6 @@ impl Message {
     /// Returns true for messages that the fabric delivers at most once, since an atomic must not be
     /// executed twice.
     pub(crate) const fn is_sent_once(&self) -> bool {
-        matches!(self, Self::Operation { .. } | Self::OperationDone { .. })
+        matches!(self, Self::Operation { .. } | Self::OperationDone { .. } | Self::Word(_))
     }
 }

@@ -2,17 +2,26 @@
 //! and in other racks.
 
 mod clients;
+mod publication;
+mod publish;
 mod shell;
+mod words;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use rackpool_model::{ClientId, FrameId, GlobalAddr, PageId, PageSize, PageState};
+use rackpool_model::{
+    ArmedMode, ClientId, FrameId, GlobalAddr, PageId, PageSize, PageState, RESERVATION_WORDS,
+    ReservationState,
+};
 use rackpool_proto::planted_bugs::Bugs;
 use rackpool_wire::peer::{PeerReply, PeerRequest};
 
 use crate::rng::{Rng, mix};
 use crate::rules::CLIENTS;
 use crate::world::World;
+use publication::Publication;
+use words::WordParcel;
+pub(crate) use words::{Requester, record_place};
 
 /// Objects in a page.
 pub(crate) const OBJECTS: usize = 4;
@@ -28,6 +37,10 @@ pub(crate) struct Objects {
     pub(crate) used: [bool; OBJECTS],
     /// The client that holds each object; `None`: a program, or the pool's other racks.
     pub(crate) marks: [Option<ClientId>; OBJECTS],
+    /// The owner word, the stamp, the replaced object and its stamp of each object.
+    pub(crate) words: [[u64; 4]; OBJECTS],
+    /// A link to an object, and a place for one that is borrowed.
+    pub(crate) links: [u64; 2],
 }
 
 /// The cells of a client's file, which survives daemon and client.
@@ -36,6 +49,8 @@ pub(crate) struct ObjectFile {
     pub(crate) inbox: Vec<GlobalAddr>,
     pub(crate) outbox: Vec<GlobalAddr>,
     pub(crate) magazine: Vec<GlobalAddr>,
+    /// The words of the reservation record.
+    pub(crate) record: [u64; RESERVATION_WORDS],
     /// Set when the client has gone.
     pub(crate) gone: bool,
 }
@@ -88,6 +103,12 @@ pub(crate) struct ObjectWorld {
     rng: Rng,
     clients: Vec<ObjectClient>,
     parcels: BTreeMap<u64, Parcel>,
+    publications: Vec<Option<Publication>>,
+    words: BTreeMap<u64, WordParcel>,
+    /// Requests for words whose endpoint was cut: they are not executed any more.
+    cut: BTreeSet<u64>,
+    /// When each daemon was started: rack and life.
+    pub(crate) starts: BTreeMap<(usize, u64), u64>,
     last: u64,
 }
 
@@ -100,6 +121,8 @@ pub(crate) struct ExchangeShell {
     attempts: BTreeMap<usize, u64>,
     /// Unanswered requests of other racks: the rack, and its number of the request.
     asks: BTreeMap<u64, (usize, u64)>,
+    /// Unanswered requests for words: the sender, and the rack.
+    pub(crate) words: BTreeMap<u64, (Requester, usize)>,
     /// Clients that have gone, as far as the daemon knows.
     pub(crate) gone: BTreeSet<ClientId>,
 }
@@ -109,9 +132,35 @@ impl ObjectFile {
         [&mut self.inbox, &mut self.outbox, &mut self.magazine]
     }
 
+    /// Returns the objects of the arrays.
+    pub(crate) fn arrays(&self) -> impl Iterator<Item = GlobalAddr> {
+        self.inbox.iter().chain(&self.outbox).chain(&self.magazine).copied()
+    }
+
     /// Returns the objects of all cells.
     pub(crate) fn held(&self) -> impl Iterator<Item = GlobalAddr> {
-        self.inbox.iter().chain(&self.outbox).chain(&self.magazine).copied()
+        let noted = ReservationState::decode(self.record).noted();
+        self.arrays().chain(noted.map(GlobalAddr::from_raw))
+    }
+
+    /// Removes objects from all cells, and from a record that is not resolved yet.
+    fn strike(&mut self, addrs: &[GlobalAddr]) {
+        for cells in self.cells() {
+            cells.retain(|addr| !addrs.contains(addr));
+        }
+        let noted = match ReservationState::decode(self.record) {
+            ReservationState::Held(_) => 1,
+            ReservationState::Armed(armed) if matches!(armed.mode, ArmedMode::Borrowed(_)) => {
+                return;
+            }
+            ReservationState::Replaced(_)
+            | ReservationState::Settling(_)
+            | ReservationState::Armed(_) => 6,
+            ReservationState::Free | ReservationState::Borrowed(_) => return,
+        };
+        if addrs.contains(&GlobalAddr::from_raw(self.record[noted])) {
+            self.record[noted] = 0;
+        }
     }
 }
 
@@ -120,7 +169,17 @@ impl ObjectWorld {
         let client = |id| ObjectClient { id: ClientId(id), waits: None, call: 0, turn: 0 };
         let clients = (1..).take(CLIENTS).map(client).collect();
         let last = CLIENTS as u64;
-        Self { on, rng: Rng::new(mix(!seed)), clients, parcels: BTreeMap::new(), last }
+        Self {
+            on,
+            rng: Rng::new(mix(!seed)),
+            clients,
+            parcels: BTreeMap::new(),
+            publications: vec![None; CLIENTS],
+            words: BTreeMap::new(),
+            cut: BTreeSet::new(),
+            starts: BTreeMap::new(),
+            last,
+        }
     }
 
     fn number(&mut self) -> u64 {
@@ -177,6 +236,7 @@ impl<B: Bugs> World<B> {
         if self.holders(addr, |file| &file.magazine) > 0 {
             self.breaks(|| format!("{addr} is freed while a client holds it"));
         }
+        self.check_unreachable(addr);
         let Some((frame, index)) = self.object_frame(rack, addr) else {
             return self.breaks(|| format!("{addr} is freed in rack {rack}, without its page"));
         };
@@ -228,24 +288,32 @@ impl<B: Bugs> World<B> {
         if let Some(client) = self.objects.clients.iter().position(|one| one.waits.is_some()) {
             return Some(format!("client {client} waits for objects"));
         }
+        if let Some(client) = (0..CLIENTS).find(|client| self.is_publishing(*client)) {
+            return Some(format!("client {client} publishes"));
+        }
         self.racks.iter().enumerate().find_map(|(index, rack)| {
             let daemon = rack.daemon.as_ref()?;
             let gone = rack.memory.files.values().filter(|file| file.gone).count();
             let exchanges = daemon.machine.exchanging();
-            let rests = gone + exchanges == 0;
-            (!rests).then(|| format!("rack {index} has {exchanges} exchanges, {gone} dead clients"))
+            let resolving = daemon.machine.resolving();
+            let rests = gone + exchanges + resolving == 0;
+            (!rests).then(|| {
+                format!(
+                    "rack {index} has {exchanges} exchanges, {gone} dead clients, {resolving} records"
+                )
+            })
         })
     }
 
-    /// Checks that at rest each allocated object is in exactly one cell of a live client, and each
-    /// cell holds an allocated object.
+    /// Checks that at rest each allocated object is in exactly one cell of a live client or behind
+    /// exactly one link, and each cell and link holds an allocated object.
     pub(crate) fn check_objects(&self) -> Result<(), String> {
         if !self.objects.on {
             return Ok(());
         }
         let files = || self.racks.iter().flat_map(|rack| rack.memory.files.values());
         let mut held: BTreeMap<GlobalAddr, usize> = BTreeMap::new();
-        for addr in files().flat_map(ObjectFile::held) {
+        for addr in files().flat_map(ObjectFile::held).chain(self.check_links()?) {
             *held.entry(addr).or_default() += 1;
         }
         for frame in self.racks.iter().flat_map(|rack| &rack.memory.frames) {
@@ -254,13 +322,13 @@ impl<B: Bugs> World<B> {
                 let addr = object_addr(frame.word.page(), index).ok_or("no such object")?;
                 match held.remove(&addr) {
                     Some(1) => {}
-                    Some(count) => return Err(format!("{addr} is in {count} cells")),
+                    Some(count) => return Err(format!("{addr} is in {count} cells and links")),
                     None => return Err(format!("{addr} is allocated, and nobody has it")),
                 }
             }
         }
         match held.first_key_value() {
-            Some((addr, _)) => Err(format!("{addr} is in a cell, and is free")),
+            Some((addr, _)) => Err(format!("{addr} is in a cell or behind a link, and is free")),
             None => Ok(()),
         }
     }

@@ -5,6 +5,7 @@ use std::time::Duration;
 use rackpool_model::{HeatRules, PageSize};
 use rackpool_proto::exchange::ExchangeRules;
 use rackpool_proto::lease::LeaseRules;
+use rackpool_proto::publication::RecoveryRules;
 use rackpool_proto::rack::{LineRules, RackRules};
 use rackpool_proto::share::ShareRules;
 use rackpool_proto::swap::SwapRules;
@@ -30,6 +31,9 @@ pub(crate) const MOST_EVENTS: u64 = 200_000;
 pub(crate) const CLIENT_TIMEOUT: u64 = 500 * MILLI;
 /// The length of a lease on a true clock.
 pub(crate) const LEASE_NS: u64 = 150 * MILLI;
+/// How long requests of an ended daemon may be executed after the start of the next one, on any
+/// rack's clock.
+pub(crate) const EARLIER_NS: u64 = LEASE_NS;
 /// How long a request of another rack waits for a page that moves.
 pub(crate) const LOOKUP_TIMEOUT: u64 = 37 * MILLI;
 /// The most by which a clock differs from true time, in millionths.
@@ -56,10 +60,17 @@ pub(crate) const RACK: RackRules = RackRules {
     lines: LINES,
     barrier_delay: ms(1),
     exchange: EXCHANGE,
+    recovery: RECOVERY,
 };
 
 const EXCHANGE: ExchangeRules =
     ExchangeRules { page_size: PageSize::DEFAULT, timeout: ms(150), defer: ms(37), again: ms(8) };
+
+const RECOVERY: RecoveryRules = RecoveryRules {
+    page_size: PageSize::DEFAULT,
+    again: ms(12),
+    earlier_requests: Duration::from_nanos(EARLIER_NS),
+};
 
 /// A line is a word. The limit of forwarded writes is reached now and then.
 const LINES: LineRules = LineRules { in_page: 2, forwarded: 2, sent: WORDS };

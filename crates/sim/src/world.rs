@@ -45,6 +45,7 @@ pub(crate) enum Event {
     ObjectCall { rack: usize, life: u64, client: usize, id: u32, call: u32 },
     ObjectsGone { rack: usize, life: u64, id: u32 },
     ExchangeLost { rack: usize, life: u64, to: usize, attempt: u64 },
+    WordLost { rack: usize, life: u64, number: u64 },
     ServerEnds { life: u64 },
     Restart(Node),
     Fault,
@@ -210,6 +211,7 @@ impl<B: Bugs> World<B> {
         // The last event may have been earlier.
         self.now = STORM;
         self.clear_up();
+        self.end_publishers();
         self.rest("after the faults have healed")?;
         self.read_everything()?;
         self.rest("after reading everything")?;
@@ -284,6 +286,7 @@ impl<B: Bugs> World<B> {
             Event::ExchangeLost { rack, life, to, attempt } => {
                 self.exchange_lost(rack, life, to, attempt);
             }
+            Event::WordLost { rack, life, number } => self.word_lost(rack, life, number),
             Event::ServerEnds { life } => self.end_server(life),
             Event::Restart(node) => self.start(node),
             Event::Fault => self.fault(),
@@ -386,6 +389,7 @@ impl Event {
             | Self::ObjectCall { rack, .. }
             | Self::ObjectsGone { rack, .. }
             | Self::ExchangeLost { rack, .. }
+            | Self::WordLost { rack, .. }
             | Self::Unanswered { rack, .. }
             | Self::EndpointEnded { rack, .. } => Some(Node::Rack(*rack)),
             Self::ToServer { .. } | Self::Persisted { .. } => Some(Node::Server),

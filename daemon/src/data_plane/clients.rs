@@ -7,7 +7,7 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use rackpool_fabric::{EndpointId, RegionId};
-use rackpool_model::GlobalAddr;
+use rackpool_model::{ClientId, GlobalAddr};
 pub(crate) use rackpool_proto::exchange::{Caller, ClientThread};
 use rackpool_ring::call::{Answer, CallCell};
 use rackpool_ring::client_file::{CELLS_PER_THREAD, ClientFile, ThreadSlot};
@@ -29,8 +29,6 @@ pub(crate) struct Client {
     pub(crate) doorbell: Option<OwnedFd>,
     /// Set when the client has gone; its objects are being reclaimed.
     pub(crate) gone: bool,
-    /// Number of reservations that are being resolved, plus 1 while the client is being reclaimed.
-    pub(crate) returning: usize,
     /// The latest batch of each thread.
     pub(crate) batches: BTreeMap<u16, Batch>,
     /// For each thread and cell the number of the call that waits for an answer; 0 for none.
@@ -59,15 +57,7 @@ pub(crate) struct Clients {
 
 impl Client {
     pub(crate) fn new(file: Arc<ClientFile>, region: RegionId, doorbell: Option<OwnedFd>) -> Self {
-        Self {
-            file,
-            region,
-            doorbell,
-            gone: false,
-            returning: 0,
-            batches: BTreeMap::new(),
-            open: Vec::new(),
-        }
+        Self { file, region, doorbell, gone: false, batches: BTreeMap::new(), open: Vec::new() }
     }
 
     /// Returns true if requests of the client are served now.
@@ -136,6 +126,19 @@ impl Clients {
     /// Returns a thread's slot; `None` if there is no such client or thread.
     pub(crate) fn slot(&self, of: ClientThread) -> Option<&ThreadSlot> {
         self.all.get(of.client)?.thread(of.thread)
+    }
+
+    /// Returns the thread slots of a client.
+    pub(crate) fn threads_of(
+        &self,
+        client: ClientId,
+    ) -> impl Iterator<Item = (ClientThread, &ThreadSlot)> {
+        self.all.get(client).into_iter().flat_map(move |entry| {
+            let threads = 0..entry.file.threads();
+            threads.filter_map(move |thread| {
+                Some((ClientThread { client, thread }, entry.thread(thread)?))
+            })
+        })
     }
 
     fn served(&mut self, caller: Caller) -> Option<&mut Client> {

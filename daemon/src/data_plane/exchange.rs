@@ -7,8 +7,8 @@ mod records;
 
 use std::collections::BTreeMap;
 
-use rackpool_model::{GlobalAddr, MAX_RACKS, RackId};
-use rackpool_proto::exchange::{CallResult, ClientThread, ExchangeAction, ExchangeEvent, Obstacle};
+use rackpool_model::{MAX_RACKS, RackId};
+use rackpool_proto::exchange::{CallResult, ExchangeAction, ExchangeEvent, Obstacle};
 use rackpool_proto::rack::RackEvent;
 use rackpool_rrpc::RequestId;
 use rackpool_shm::marks::ObjectHolder;
@@ -147,11 +147,6 @@ impl DataPlane {
             ExchangeAction::NeedPage(_) => {}
         }
         Ok(())
-    }
-
-    /// Frees objects that the cells of a gone client hold.
-    pub(super) fn give_back(&mut self, owner: ClientThread, addrs: Vec<GlobalAddr>) {
-        self.tell_exchange(ExchangeEvent::Return { owner, caller: None, addrs, refused: 0 });
     }
 
     /// Allocates in another rack.

@@ -15,17 +15,6 @@ use super::{ControlNotification, DataPlane, Located};
 use crate::data_plane::error::Result;
 
 impl DataPlane {
-    /// Returns the home of a page as far as this rack knows. `None` for a page in this rack, and
-    /// for a page that was born here and has left.
-    pub(super) fn home_of(&self, page: PageId) -> Option<RackId> {
-        self.machine.home_of(&self.slab, page)
-    }
-
-    /// Returns true if the rack's lease with the metadata server is known to have expired.
-    pub(super) fn is_dead(&self, rack: RackId) -> bool {
-        self.machine.is_dead(rack)
-    }
-
     /// Requests the members at once if `rack` is unknown.
     pub(super) fn meet(&self, rack: RackId) {
         if !self.machine.is_known(rack) {
@@ -44,7 +33,7 @@ impl DataPlane {
 
     /// The metadata server has answered where a page is. `question` is the number of the machine's
     /// question, or 0.
-    pub(super) fn located(&mut self, page: PageId, question: u64, located: Located) -> Result<()> {
+    pub(super) fn located(&mut self, page: PageId, question: u64, located: Located) {
         let home = self.machine.checked_location(page, located);
         if let (Located::Home(rack), Located::NoSuchPage) = (located, home) {
             tracing::error!("{page} is said to be in {rack}, which can't be: it is not found");
@@ -52,9 +41,7 @@ impl DataPlane {
         if let Located::Home(home) = home {
             self.meet(home);
         }
-        self.reservation_page_located(page, home)?;
         self.machine.handle(RackEvent::PageLocated { page, question, located });
-        Ok(())
     }
 
     /// Requests a lease of a page from its home.

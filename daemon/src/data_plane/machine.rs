@@ -8,6 +8,7 @@ use rackpool_model::{FrameId, FrameWord, Occupants, PageId, PageSize, PageWord};
 use rackpool_proto::Time;
 use rackpool_proto::exchange::{ExchangeIdentity, ExchangeRules};
 use rackpool_proto::planted_bugs::Sound;
+use rackpool_proto::publication::RecoveryRules;
 use rackpool_proto::rack::{
     PageWords, RackAction, RackEvent, RackMachine, RackMemory, RackPast, RackRecord,
 };
@@ -114,6 +115,12 @@ pub(super) fn exchange_rules(lease: Duration, page_size: PageSize) -> ExchangeRu
     // The other rack cuts this one off after a lease time without an answer.
     let defer = lease / 4;
     ExchangeRules { page_size, timeout: lease, defer, again: Duration::from_millis(20) }
+}
+
+/// Returns the rules of the recovery of reservations for a lease time, after which racks execute no
+/// request of an earlier daemon any more.
+pub(super) const fn recovery_rules(lease: Duration, page_size: PageSize) -> RecoveryRules {
+    RecoveryRules { page_size, again: Duration::from_millis(100), earlier_requests: lease }
 }
 
 /// Restores the machine from the rack's memory.
@@ -242,6 +249,7 @@ impl DataPlane {
             }
             RackAction::HideReplica(ours) => self.hide_replica(now, ours)?,
             RackAction::Exchange(action) => self.execute_exchange(action)?,
+            RackAction::Recovery(action) => self.execute_recovery(action)?,
             RackAction::Record(RackRecord::Swap(event)) => self.report(&event)?,
             RackAction::Record(RackRecord::Shared(page)) => {
                 count(&self.metrics.sharing.begun);

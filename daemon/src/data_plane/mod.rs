@@ -17,8 +17,8 @@ mod page_copy_chunks;
 mod peers;
 mod poll_loop;
 mod reclaim;
+mod recovery;
 mod requests;
-mod reservations;
 mod reserve;
 mod share;
 mod sleep;
@@ -58,7 +58,6 @@ use idle::IdlePolicy;
 use leases::Leases;
 use peers::Peers;
 use requests::Starved;
-use reservations::Reservations;
 use reserve::Reserves;
 use share::Sharing;
 use stalled_transfers::Stalls;
@@ -93,7 +92,6 @@ pub(crate) struct DataPlane {
     heat: Collector,
     exchanges: Exchanges,
     reserves: Option<Reserves>,
-    reservations: Reservations,
     starved: Vec<Starved>,
     starved_peers: Vec<StarvedPeer>,
     commands: Receiver<Command>,
@@ -113,8 +111,6 @@ pub(crate) struct DataPlane {
     clock: Option<Instant>,
     /// The lease time: how long a request waits for a rack that does not answer.
     lease: Duration,
-    /// Until this time racks may still execute requests of an earlier daemon.
-    earlier_requests_end: Instant,
 }
 
 /// The components of a data plane.
@@ -154,6 +150,7 @@ impl DataPlane {
             heat: parts.swap.heat,
             lines: swap::line_rules(parts.rack.geometry.page_size),
             exchange: machine::exchange_rules(lease, parts.rack.geometry.page_size),
+            recovery: machine::recovery_rules(lease, parts.rack.geometry.page_size),
             barrier_delay: machine::BARRIER_DELAY,
         };
         let own =
@@ -184,7 +181,6 @@ impl DataPlane {
             heat: Collector::new(start, parts.swap.rules.pause),
             exchanges: Exchanges::default(),
             reserves: None,
-            reservations: Reservations::default(),
             starved: Vec::new(),
             starved_peers: Vec::new(),
             commands: parts.commands,
@@ -199,7 +195,6 @@ impl DataPlane {
             #[cfg(feature = "testing")]
             clock: None,
             lease,
-            earlier_requests_end: start + if parts.restarted { lease } else { Duration::ZERO },
         };
         plane.run_machine()?;
         // Operators may ask before the first request.

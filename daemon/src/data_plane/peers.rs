@@ -7,6 +7,7 @@ use rackpool_fabric::{DisconnectReason, EndpointId, FabricError};
 use rackpool_model::{ClientId, MAX_RACKS, PageId, RackId};
 use rackpool_proto::exchange::ExchangeEvent;
 use rackpool_proto::lease::Revocation;
+use rackpool_proto::publication::WordAnswer;
 use rackpool_proto::rack::RackEvent;
 use rackpool_rrpc::{CallError, CallId, Failure, Overdue, RequestId, Thresholds};
 use rackpool_wire::metadata::Member;
@@ -32,8 +33,8 @@ pub(super) enum Purpose {
     Exchange,
     /// Revocation of a lease, or of its right to write.
     Revoke(Revocation),
-    /// Read of a word that tells whether a gone client's reservation was published.
-    Reservation { question: u64 },
+    /// Access to a word of a gone client's reservation.
+    Word { question: u64 },
     /// A swap message, whose answer is not used. The machines repeat the message or do without it.
     Swap,
 }
@@ -311,7 +312,7 @@ impl DataPlane {
             }
             Purpose::Exchange => self.tell_exchange(ExchangeEvent::Unanswered(rack)),
             Purpose::Operation(operation) => self.finish_operation(operation, answer),
-            Purpose::Reservation { question } => self.reservation_unanswered(question),
+            Purpose::Word { question } => self.word_answered(question, WordAnswer::Unanswered),
             Purpose::Revoke(revocation) => self.leases.call_back_failed(revocation),
             Purpose::Swap => {}
         }
@@ -382,7 +383,10 @@ impl DataPlane {
                 }
                 Ok(())
             }
-            Purpose::Reservation { question } => self.reservation_answered(question, reply),
+            Purpose::Word { question } => {
+                self.word_replied(question, reply);
+                Ok(())
+            }
             Purpose::Swap => Ok(()),
         }
     }

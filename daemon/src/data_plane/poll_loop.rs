@@ -120,7 +120,7 @@ impl DataPlane {
                     let _ = answer.send(self.top_pages(limit));
                 }
                 Ok(Command::Located { page, question, home }) => {
-                    self.located(page, question, home)?;
+                    self.located(page, question, home);
                 }
                 Ok(Command::Committed(position)) => {
                     self.rack.metadata.superblock()?.set_seen(position);
@@ -243,7 +243,8 @@ impl DataPlane {
         if now >= self.next_tick {
             self.next_tick = now + Duration::from_millis(2);
             self.drive_peers(now)?;
-            self.drive_reservations(now)?;
+            self.report_ended_operations();
+            self.run_machine()?;
         }
         Ok(())
     }
@@ -256,7 +257,7 @@ impl DataPlane {
             || !self.starved_peers.is_empty()
             || self.peers.has_deadlines()
             || self.rrpc.deadline().is_some()
-            || self.reservations.has_deadlines()
+            || self.machine.resolving() > 0
             || self.swaps.has_deadlines()
             || self.sharing.has_deadlines()
     }

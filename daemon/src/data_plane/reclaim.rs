@@ -1,14 +1,14 @@
 //! Clients that connect, reconnect and leave; reclaims what gone clients held.
 
-use std::collections::BTreeSet;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-use rackpool_model::{ClientId, GlobalAddr};
+use rackpool_model::ClientId;
+use rackpool_proto::publication::RecoveryEvent;
+use rackpool_proto::rack::RackEvent;
 use rackpool_ring::client_file::ClientFile;
-use rackpool_sync::atomic::Ordering;
 
-use super::clients::{Client, ClientThread, array_cells};
+use super::clients::Client;
 use super::{ControlNotification, DataPlane};
 use crate::data_plane::error::Result;
 use crate::region::Region;
@@ -52,8 +52,6 @@ impl DataPlane {
         };
         client.gone = true;
         self.active_set.lose(id);
-        // Keeps the client known until all of its threads were handled.
-        client.returning += 1;
         let (region, file) = (client.region, Arc::clone(&client.file));
         if let Some(doorbell) = client.doorbell.take() {
             self.sleeper.unwatch(&doorbell)?;
@@ -66,26 +64,18 @@ impl DataPlane {
             // Other clients may have seen what it has written, so its logged lines are transferred.
             self.take_noted(id, thread);
             slot.access.clear();
-            let held: BTreeSet<GlobalAddr> = array_cells(slot)
-                .map(|cell| GlobalAddr::from_raw(cell.load(Ordering::Relaxed)))
-                .filter(|addr| !addr.is_null())
-                .collect();
-            let owner = ClientThread { client: id, thread };
-            self.give_back(owner, held.into_iter().collect());
         }
-        self.resolve_reservations_of(id)?;
-        if let Some(client) = self.clients.all.get_mut(id) {
-            client.returning -= 1;
-        }
-        self.forget_if_returned(id);
+        self.machine.handle(RackEvent::Recovery(RecoveryEvent::ClientGone(id)));
+        self.run_machine()?;
+        self.report_ended_operations();
         self.publish_metrics();
         Ok(())
     }
 
     /// Forgets a gone client once everything that it held is reclaimed.
     pub(super) fn forget_if_returned(&mut self, id: ClientId) {
-        let done = self.clients.all.get(id).is_some_and(|c| c.gone && c.returning == 0);
-        if done && !self.machine.returns_of(id) {
+        let is_gone = self.clients.all.get(id).is_some_and(|client| client.gone);
+        if is_gone && !self.machine.returns_of(id) {
             self.clients.all.remove(id);
             self.notify(ControlNotification::Reclaimed(id));
         }

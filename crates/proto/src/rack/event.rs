@@ -8,6 +8,7 @@ use crate::Time;
 use crate::exchange::Caller;
 use crate::exchange::{ExchangeAction, ExchangeEvent};
 use crate::lease::{EndpointToken, Lease, Revocation};
+use crate::publication::{RecoveryAction, RecoveryEvent};
 use crate::share::CopyId;
 use crate::swap::{RECORD_WORDS, SwapEvent};
 
@@ -139,6 +140,8 @@ pub enum RackEvent {
     FramesNeeded,
     /// Of the exchange of objects with other racks.
     Exchange(ExchangeEvent),
+    /// Of the recovery of reservations.
+    Recovery(RecoveryEvent),
     /// The machine's deadline has passed.
     DeadlinePassed,
 }
@@ -276,6 +279,8 @@ pub enum RackAction {
     HideReplica(FrameId),
     /// Of the exchange of objects with other racks.
     Exchange(ExchangeAction),
+    /// Of the recovery of reservations.
+    Recovery(RecoveryAction),
     /// Append to the histories of pages.
     Record(RackRecord),
 }

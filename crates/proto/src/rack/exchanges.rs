@@ -9,15 +9,16 @@ use crate::exchange::{
     Caller, ClientThread, ExchangeAction, ExchangeEvent, ObjectMemory, ObjectView, Place,
 };
 use crate::planted_bugs::Bugs;
+use crate::publication::RecoveryEvent;
 use crate::swap::SwapPeer;
 
 /// The objects of the rack, and what its machine knows of pages.
-struct View<'a, M, B> {
-    memory: &'a M,
-    swap: &'a SwapPeer<B>,
-    locations: &'a Locations,
-    members: &'a Members,
-    own: RackId,
+pub(super) struct View<'a, M, B> {
+    pub(super) memory: &'a M,
+    pub(super) swap: &'a SwapPeer<B>,
+    pub(super) locations: &'a Locations,
+    pub(super) members: &'a Members,
+    pub(super) own: RackId,
 }
 
 impl<M: RackMemory, B: Bugs> ObjectMemory for View<'_, M, B> {
@@ -126,16 +127,19 @@ impl<B: Bugs> RackMachine<B> {
         self.exchanges.has_served(rack, memory, sequence)
     }
 
-    /// Returns true if objects that a gone client's cells hold are being returned.
+    /// Returns true if something of a gone client is left: objects that its cells hold, or records.
     #[must_use]
     pub fn returns_of(&self, client: ClientId) -> bool {
         let is_its = |event: &Queued| match event {
             Queued::Rack(RackEvent::Exchange(ExchangeEvent::Return { owner, caller, .. })) => {
                 owner.client == client && caller.is_none()
             }
+            Queued::Rack(RackEvent::Recovery(RecoveryEvent::ClientGone(gone))) => *gone == client,
             _ => false,
         };
-        self.exchanges.returns_of(client) || self.queue.iter().any(is_its)
+        self.exchanges.returns_of(client)
+            || self.recovery.is_resolving(client)
+            || self.queue.iter().any(is_its)
     }
 
     /// Returns the number of exchanges and returns that are not finished.

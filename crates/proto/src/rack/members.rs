@@ -20,6 +20,11 @@ impl Members {
         self.all.iter().find(|member| member.pages.contains(page)).map(|member| member.rack)
     }
 
+    /// Returns true if the rack's lease with the metadata server is known to have expired.
+    pub(super) fn is_dead(&self, rack: RackId) -> bool {
+        self.of(rack).is_some_and(|member| !member.alive)
+    }
+
     fn of(&self, rack: RackId) -> Option<&Member> {
         self.all.iter().find(|member| member.rack == rack)
     }
@@ -55,7 +60,7 @@ impl<B: Bugs> RackMachine<B> {
     /// Returns true if the rack's lease with the metadata server is known to have expired.
     #[must_use]
     pub fn is_dead(&self, rack: RackId) -> bool {
-        self.members.of(rack).is_some_and(|member| !member.alive)
+        self.members.is_dead(rack)
     }
 
     /// Returns the home of a page as far as this rack knows: where the page was last found, or

@@ -3,6 +3,7 @@ use rackpool_model::{FrameId, FrameWord, Occupants, PageId, PageWord};
 use crate::Time;
 use crate::exchange::ObjectMemory;
 use crate::heat::{Found, Heats};
+use crate::publication::ReservationMemory;
 use crate::swap::{Frames, Offered};
 
 /// The pages of a rack and their words.
@@ -18,7 +19,7 @@ pub trait PageWords {
 
 /// The rack's memory as its machine reads it. The machine changes nothing here: it emits actions,
 /// and the shell executes each of them before the machine reads again.
-pub trait RackMemory: PageWords + ObjectMemory {
+pub trait RackMemory: PageWords + ObjectMemory + ReservationMemory {
     /// Returns a free frame for an arriving page; `None` also while copies are not affordable.
     fn spare(&self) -> Option<FrameId>;
     /// Returns a free page, other than the `busy` ones, that may be given away. The last free frame

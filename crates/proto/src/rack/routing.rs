@@ -95,6 +95,7 @@ impl<B: Bugs> RackMachine<B> {
             }
             RackEvent::FramesNeeded => self.drop_replicas(now),
             RackEvent::Exchange(event) => self.tell_exchanges(now, memory, event),
+            RackEvent::Recovery(event) => self.tell_recovery(now, memory, event),
             RackEvent::DeadlinePassed => self.deadline_passed(now, memory),
         }
     }
@@ -107,11 +108,15 @@ impl<B: Bugs> RackMachine<B> {
             }
             RackEvent::PageLocated { page, question, located } => {
                 let located = self.checked_location(page, located);
-                // Exchanges number no questions. An answer to a search may be older than the page.
+                // Exchanges and recovery number no questions. An answer to a search may be older
+                // than the page.
                 if question == 0 {
                     self.tell_exchanges(now, memory, ExchangeEvent::Located(page, located));
                 }
                 self.page_located(now, memory, page, question, located);
+                if question == 0 {
+                    self.recovery_located(now, memory, page, located);
+                }
             }
             RackEvent::LeaseAnswered { page, question, home, answer } => {
                 self.lease_answered(now, memory, page, (question, home), &answer);
@@ -235,7 +240,10 @@ impl<B: Bugs> RackMachine<B> {
                 self.replica_wanted(now, memory, page);
             }
             // No word changes.
-            SwapEvent::Lost(page) => self.exchanges.page_changed(page),
+            SwapEvent::Lost(page) => {
+                self.exchanges.page_changed(page);
+                self.recovery.page_changed(page);
+            }
             SwapEvent::Thawed(_)
             | SwapEvent::Aborted(_)
             | SwapEvent::NoColdPage(_)

@@ -3,6 +3,8 @@
 /// Implements [`ObjectMemory`](rackpool_proto::exchange::ObjectMemory) without objects and clients.
 macro_rules! no_objects {
     ($memory:ty) => {
+        no_reservations!($memory);
+
         impl rackpool_proto::exchange::ObjectMemory for $memory {
             fn is_allocated(&self, _: rackpool_model::GlobalAddr) -> bool {
                 false
@@ -36,6 +38,35 @@ macro_rules! no_objects {
                 Item = (rackpool_proto::exchange::ClientThread, rackpool_model::GlobalAddr),
             > {
                 std::iter::empty()
+            }
+        }
+    };
+}
+
+/// Implements [`ReservationMemory`](rackpool_proto::publication::ReservationMemory) without
+/// records.
+macro_rules! no_reservations {
+    ($memory:ty) => {
+        impl rackpool_proto::publication::ReservationMemory for $memory {
+            fn array_objects(
+                &self,
+                _: rackpool_model::ClientId,
+            ) -> impl Iterator<
+                Item = (rackpool_proto::exchange::ClientThread, rackpool_model::GlobalAddr),
+            > {
+                std::iter::empty()
+            }
+            fn reservations(
+                &self,
+                _: rackpool_model::ClientId,
+            ) -> impl Iterator<Item = rackpool_proto::publication::RecordPlace> {
+                std::iter::empty()
+            }
+            fn reservation(
+                &self,
+                _: rackpool_proto::publication::RecordPlace,
+            ) -> rackpool_model::ReservationState {
+                rackpool_model::ReservationState::Free
             }
         }
     };

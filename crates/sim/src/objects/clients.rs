@@ -3,6 +3,7 @@
 use rackpool_model::{ClientId, GlobalAddr, PageState};
 use rackpool_proto::exchange::{CallResult, Caller, ClientThread, ExchangeEvent};
 use rackpool_proto::planted_bugs::Bugs;
+use rackpool_proto::publication::RecoveryEvent;
 use rackpool_proto::rack::RackEvent;
 
 use super::{KEPT, OBJECTS, ObjectCall, ObjectClient, ObjectFile, Wish, object_at};
@@ -22,7 +23,10 @@ impl<B: Bugs> World<B> {
     pub(super) fn next_object_step(&mut self, client: usize) {
         self.objects.clients[client].turn += 1;
         let turn = self.objects.clients[client].turn;
-        let wait = self.objects.rng.within(500 * MICRO..15 * MILLI);
+        let wait = match self.is_publishing(client) {
+            true => self.publishing_pause(client),
+            false => self.objects.rng.within(500 * MICRO..15 * MILLI),
+        };
         self.after(wait, Event::ObjectStep { client, turn });
     }
 
@@ -40,7 +44,17 @@ impl<B: Bugs> World<B> {
         match waits {
             // The daemon that had the call has ended: it is posted again.
             Some((wish, of)) if of != life => self.post_object_call(client, wish),
-            None if self.now < STORM => self.begin_object_call(client),
+            None if self.is_publishing(client) => self.publication_step(client),
+            None if self.now < STORM => {
+                let publishes = self.objects.rng.percent(25);
+                if !(publishes && self.begin_publication(client)) {
+                    self.begin_object_call(client);
+                }
+            }
+            // Records of dead clients may wait until a link does not point to an aborted object.
+            None if self.object_unrest().is_some() => {
+                self.begin_publication(client);
+            }
             None => return,
             Some(_) => {}
         }
@@ -229,25 +243,31 @@ impl<B: Bugs> World<B> {
         let new = ClientId(u32::try_from(self.objects.number()).unwrap_or(u32::MAX));
         let one = &mut self.objects.clients[client];
         (one.id, one.waits) = (new, None);
+        self.objects.publications[client] = None;
         self.racks[rack].memory.files.insert(new, ObjectFile::default());
     }
 
     /// A daemon has learned that a client has gone.
     pub(crate) fn objects_gone(&mut self, rack: usize, life: u64, id: u32) {
-        if self.racks[rack].life == life
-            && let Some(event) = self.return_of(rack, ClientId(id))
-        {
-            self.feed(rack, event);
+        let client = ClientId(id);
+        let is_its = self.racks[rack].life == life;
+        if is_its && let Some(daemon) = &mut self.racks[rack].daemon {
+            daemon.exchange.calls.remove(&client);
+            daemon.exchange.gone.insert(client);
+            self.feed(rack, RackEvent::Recovery(RecoveryEvent::ClientGone(client)));
+            self.report_ended_operations(rack);
         }
     }
 
-    pub(super) fn return_of(&mut self, rack: usize, client: ClientId) -> Option<RackEvent> {
-        if let Some(daemon) = &mut self.racks[rack].daemon {
-            daemon.exchange.calls.remove(&client);
-            daemon.exchange.gone.insert(client);
+    /// Ends the clients that are in a publication, and some of the others.
+    pub(crate) fn end_publishers(&mut self) {
+        if !self.objects.on {
+            return;
         }
-        let addrs = self.racks[rack].memory.files.get(&client)?.held().collect();
-        let owner = ClientThread { client, thread: 0 };
-        Some(RackEvent::Exchange(ExchangeEvent::Return { owner, caller: None, addrs, refused: 0 }))
+        for client in 0..CLIENTS {
+            if self.is_publishing(client) || self.objects.rng.percent(50) {
+                self.crash_object_client(client);
+            }
+        }
     }
 }

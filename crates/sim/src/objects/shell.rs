@@ -7,6 +7,7 @@ use rackpool_proto::exchange::{
     ServedState,
 };
 use rackpool_proto::planted_bugs::Bugs;
+use rackpool_proto::publication::RecoveryEvent;
 use rackpool_proto::rack::RackEvent;
 use rackpool_wire::peer::{PeerReply, PeerRequest};
 
@@ -25,10 +26,16 @@ impl<B: Bugs> World<B> {
         let records = (0..RACKS).map(|other| (rack_id(other), memory.peers[other].clone()));
         let mut events = vec![RackEvent::Exchange(ExchangeEvent::Restarted(records.collect()))];
         let gone = memory.files.iter().filter(|(_, file)| file.gone).map(|(id, _)| *id);
-        for client in gone.collect::<Vec<_>>() {
-            events.extend(self.return_of(rack, client));
+        let gone = gone.collect::<Vec<_>>();
+        // This daemon has begun no operation for them.
+        for client in gone.iter().copied() {
+            events.push(RackEvent::Recovery(RecoveryEvent::ClientGone(client)));
+            events.push(RackEvent::Recovery(RecoveryEvent::OperationsEnded(client)));
         }
+        let (life, now) = (self.racks[rack].life, self.now);
+        self.objects.starts.insert((rack, life), now);
         let Some(daemon) = &mut self.racks[rack].daemon else { return };
+        daemon.exchange.gone.extend(gone);
         events.into_iter().for_each(|event| daemon.machine.handle(event));
     }
 
@@ -134,9 +141,7 @@ impl<B: Bugs> World<B> {
 
     pub(super) fn strike(&mut self, rack: usize, owner: ClientThread, addrs: &[GlobalAddr]) {
         if let Some(file) = self.racks[rack].memory.files.get_mut(&owner.client) {
-            for cells in file.cells() {
-                cells.retain(|addr| !addrs.contains(addr));
-            }
+            file.strike(addrs);
         }
     }
 

@@ -12,7 +12,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     // For tests of any crate.
     ("testing", &[]),
     ("shm", &["sync", "model"]),
-    ("ring", &["shm", "sync"]),
+    ("ring", &["shm", "sync", "model"]),
     ("fabric", &["sync", "model"]),
     ("access", &["shm", "model"]),
     ("output", &["sync"]),

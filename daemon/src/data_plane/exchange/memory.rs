@@ -54,11 +54,7 @@ impl ObjectMemory for View<'_> {
     }
 
     fn held(&self) -> impl Iterator<Item = (ClientThread, GlobalAddr)> {
-        self.clients.all.iter().flat_map(|(client, entry)| {
-            let slots = (0..entry.file.threads()).filter_map(move |thread| {
-                Some((ClientThread { client, thread }, entry.thread(thread)?))
-            });
-            slots.flat_map(|(owner, slot)| objects(slot).map(move |addr| (owner, addr)))
-        })
+        let slots = self.clients.all.iter().flat_map(|(client, _)| self.clients.threads_of(client));
+        slots.flat_map(|(owner, slot)| objects(slot).map(move |addr| (owner, addr)))
     }
 }

@@ -108,16 +108,6 @@ impl DataPlane {
         }
     }
 
-    /// Returns true if the page must not be changed now: it moves, or is shared. A sharing is
-    /// ended.
-    pub(super) fn must_wait(&mut self, page: PageId) -> bool {
-        let waits = self.is_moving(page);
-        if waits {
-            self.need(page);
-        }
-        waits
-    }
-
     /// No object of `bytes` bytes is free: ends the sharing of pages that have room for some.
     /// Returns true if any sharing is ending.
     pub(super) fn unshare_for(&mut self, bytes: u64) -> bool {

@@ -121,17 +121,6 @@ impl DataPlane {
         self.machine.swap().under_way() > 0
     }
 
-    /// Returns true if a swap under way concerns the page.
-    pub(super) fn swap_is_busy(&self, page: PageId) -> bool {
-        self.machine.swap().is_busy(page) || self.slab.is_moving(page)
-    }
-
-    /// Returns true if the page moves or is shared: an operation that the page does not allow now
-    /// waits for the end of that. A page that was lost on its way here is not waited for.
-    pub(super) fn is_moving(&self, page: PageId) -> bool {
-        self.slab.is_moving(page) && !self.swap_has_lost(page)
-    }
-
     /// Returns true if a swap may use the free page or its frame at any time.
     pub(super) fn swap_offers(&self, page: PageId) -> bool {
         self.machine.swap().offers(page) || self.machine.swap().is_busy(page)
@@ -140,13 +129,6 @@ impl DataPlane {
     /// Takes a page's bytes from the bandwidth budget.
     pub(super) fn copied_bytes(&mut self, now: Instant) {
         self.swaps.budget.take(now, self.rack.geometry.page_size.bytes());
-    }
-
-    /// For a page whose home is this rack according to the metadata server: returns true if the
-    /// page is here, on its way here or away, or known to have gone. If not, the page does not
-    /// exist.
-    pub(super) fn is_near(&self, page: PageId) -> bool {
-        self.slab.lookup(page).is_some() || self.swap_is_busy(page) || self.home_of(page).is_some()
     }
 
     /// Handles a swap message of another rack. The message is not trusted.
