@@ -32,6 +32,7 @@ pub mod membership;
 pub mod metadata;
 pub mod planted_bugs;
 pub mod rack;
+pub mod retirement;
 pub mod share;
 pub mod swap;
 mod time;

@@ -2,6 +2,7 @@
 //! request waits for another rack. The thread sleeps when there is nothing to do.
 
 mod active_set;
+mod allocation;
 mod atomics;
 mod clients;
 mod command;
@@ -20,6 +21,7 @@ mod reclaim;
 mod requests;
 mod reservations;
 mod reserve;
+mod retirement;
 mod share;
 mod sleep;
 mod stalled_transfers;
@@ -51,6 +53,7 @@ use crate::rack::Rack;
 use crate::region::Region;
 use crate::slab::Slab;
 use active_set::ActiveSet;
+use allocation::Starved;
 use clients::{Caller, Client, Clients};
 use exchange::Exchanges;
 use heat::Collector;
@@ -58,9 +61,9 @@ use home_requests::StarvedPeer;
 use idle::IdlePolicy;
 use leases::Leases;
 use peers::Peers;
-use requests::Starved;
 use reservations::Reservations;
 use reserve::Reserves;
+use retirement::Retiring;
 use share::Sharing;
 use stalled_transfers::Stalls;
 use swap::Swaps;
@@ -96,6 +99,7 @@ pub(crate) struct DataPlane {
     exchanges: Exchanges,
     reserves: Option<Reserves>,
     reservations: Reservations,
+    retiring: Retiring,
     starved: Vec<Starved>,
     starved_peers: Vec<StarvedPeer>,
     commands: Receiver<Command>,
@@ -188,6 +192,7 @@ impl DataPlane {
             exchanges: Exchanges::default(),
             reserves: None,
             reservations: Reservations::default(),
+            retiring: Retiring::default(),
             starved: Vec::new(),
             starved_peers: Vec::new(),
             commands: parts.commands,

@@ -58,6 +58,7 @@ impl DataPlane {
         if let Some(doorbell) = client.doorbell.take() {
             self.sleeper.unwatch(&doorbell)?;
         }
+        self.inherit(id, &file);
         self.drop_unposted_of(id)?;
         self.drop_unsent_of(id);
         self.fabric.unregister(region);

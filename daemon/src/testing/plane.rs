@@ -153,6 +153,9 @@ impl ClientUnderTest {
         };
         // Only the fabric uses the data ring.
         wipe(&client.bytes, 0, client.file.data_offset())?;
+        // Without their high-water marks the sparse arrays are empty.
+        let marks = ClientFile::transfer_bytes(threads);
+        wipe(&client.bytes, marks, marks + 4096)?;
         Ok(client)
     }
 
