@@ -15,6 +15,7 @@
 //! | [`heat`] | hotness of pages in a rack |
 //! | [`lease`] | location leases: which racks may access a page one-sided |
 //! | [`rack`] | everything a rack decides: owns the machines of exchanges, leases and swaps |
+//! | [`retirement`] | when the memory of retired objects is reused |
 //! | [`share`] | read-only replicas of shared pages |
 //! | [`swap`] | page swaps between two racks |
 //! | [`planted_bugs`] | bugs that the simulator's tests plant |

@@ -29,7 +29,8 @@ pub(crate) struct Client {
     pub(crate) doorbell: Option<OwnedFd>,
     /// Set when the client has gone; its objects are being reclaimed.
     pub(crate) gone: bool,
-    /// Number of reservations that are being resolved, plus 1 while the client is being reclaimed.
+    /// Number of reservations that are being resolved, plus 1 while the client is being reclaimed,
+    /// plus 1 while the objects that it owned are being freed.
     pub(crate) returning: usize,
     /// The latest batch of each thread.
     pub(crate) batches: BTreeMap<u16, Batch>,
