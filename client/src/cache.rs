@@ -148,10 +148,12 @@ impl Thread {
         }
     }
 
-    /// Requests `count` objects of `bytes` bytes. The inbox is emptied first, so that it holds only
-    /// objects of this size afterwards.
-    fn ask_for_objects(&mut self, bytes: u64, count: u64) -> Result<RackAnswer, DaemonError> {
-        let request = RackRequest::Refill { bytes, count };
+    /// Requests objects. The inbox is emptied first, so that it holds only objects of this request
+    /// afterwards.
+    pub(crate) fn ask_for_objects(
+        &mut self,
+        request: RackRequest,
+    ) -> Result<RackAnswer, DaemonError> {
         let overdue = self.connection.overdue();
         loop {
             self.clear_inbox()?;
@@ -165,9 +167,10 @@ impl Thread {
 
     /// Refills the inbox with 1 to `count` objects of `bytes` bytes.
     fn refill(&mut self, bytes: u64, count: u64) -> Result<(), AllocError> {
-        let mut answer = self.ask_for_objects(bytes, count)?;
-        if matches!(answer, RackAnswer::OutOfMemory { .. }) && self.flush_everything()? {
-            answer = self.ask_for_objects(bytes, count)?;
+        let request = RackRequest::Refill { bytes, count };
+        let mut answer = self.ask_for_objects(request)?;
+        if matches!(answer, RackAnswer::OutOfMemory { .. }) && self.free_memory()? {
+            answer = self.ask_for_objects(request)?;
         }
         match answer {
             RackAnswer::Done(count) if count > 0 => Ok(()),

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::Duration;
 
 use rackpool_model::{ClientId, MemoryId, PageSize, RackId};
-use rackpool_ring::client_file::{ClientFile, DATA_BYTES};
+use rackpool_ring::client_file::{ArrayKind, ClientFile, DATA_BYTES};
 use rackpool_ring::data::{DataBlock, DataRing};
 use rackpool_shm::cache;
 use rackpool_shm::delay::ExtraLatency;
@@ -25,8 +25,10 @@ use rackpool_sync::futex;
 use rackpool_wire::control::Resume;
 
 use crate::calls::{Calls, Stray, collect_strays};
+use crate::cells::Cells;
 use crate::control::{ControlStream, Welcome};
 use crate::deadline::Deadline;
+use crate::fixed::Owned;
 use crate::slots::ThreadSlots;
 use crate::{ClientOptions, DaemonError, OpenError};
 
@@ -88,6 +90,10 @@ pub(crate) struct Connection {
     /// The number that names this client in marks.
     pub(crate) holder: ObjectHolder,
     pub(crate) file: ClientFile,
+    /// The fixed objects that the program owns.
+    pub(crate) owned: Mutex<Owned>,
+    /// The free cells of the pin array.
+    pub(crate) pins: Mutex<Cells>,
     pub(crate) control: Mutex<Option<ControlStream>>,
     client: ClientId,
     memory: MemoryId,
@@ -164,6 +170,8 @@ impl Connection {
                 .map_err(protocol)?,
             holder: ObjectHolder::of(welcome.client),
             file: ClientFile::new(file, threads).map_err(protocol)?,
+            owned: Mutex::new(Owned::new()),
+            pins: Mutex::new(Cells::of(ArrayKind::Pins)),
             client: welcome.client,
             memory: welcome.memory,
             doorbell: RwLock::new(welcome.doorbell),

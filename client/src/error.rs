@@ -1,3 +1,4 @@
+mod no_cell;
 mod out_of_memory;
 
 use std::io;
@@ -11,6 +12,7 @@ use rackpool_wire::bounds::OutOfBounds;
 use rackpool_wire::control::ControlRefusal;
 use rackpool_wire::metadata::Refusal;
 
+pub use no_cell::NoCell;
 pub use out_of_memory::OutOfMemory;
 
 /// The reason why [`Pool::open`](crate::Pool::open) failed.
@@ -113,6 +115,17 @@ pub enum AccessError {
         "{0} is no reservation that can be published (it was published, or is in doubt, or of another pool): finish it with the pool that made it and begin another"
     )]
     NotAReservation(GlobalAddr),
+    /// The object is not owned by this program: `alloc_fixed` did not return it, or it was disowned,
+    /// reserved or freed since.
+    #[error(
+        "this program does not own {0}: pass what `alloc_fixed` returned, until it is disowned, reserved or freed"
+    )]
+    NotOwned(GlobalAddr),
+    /// The address is no fixed object of the own rack.
+    #[error(
+        "{0} is no fixed object of this rack: only what `alloc_fixed` returned here can be pinned"
+    )]
+    NotFixed(GlobalAddr),
     /// The daemon of the own rack did not serve the request.
     #[error(transparent)]
     Daemon(#[from] DaemonError),
@@ -174,6 +187,38 @@ pub enum AllocError {
     /// No rack has enough free memory.
     #[error("{0}")]
     OutOfMemory(OutOfMemory),
+    /// The own rack has no room for fixed memory, which lies nowhere else.
+    #[error(
+        "{rack} has no room for {bytes} B that keep their place ({free} of {frames} frames free), and no other rack is asked for them: free objects there, or give the rack more memory"
+    )]
+    RackFull {
+        /// The bytes for which there is no room.
+        bytes: u64,
+        /// The own rack.
+        rack: RackId,
+        /// Its frames.
+        frames: u32,
+        /// Its free frames.
+        free: u32,
+    },
+    /// A fixed object is at most a page.
+    #[error(
+        "a fixed object of {bytes} B is larger than a page ({page_bytes} B): allocate a head with `alloc_fixed` and the rest with `alloc_extents`"
+    )]
+    LargerThanPage {
+        /// Requested bytes.
+        bytes: u64,
+        /// Bytes of a page.
+        page_bytes: u64,
+    },
+    /// The object can't have extents.
+    #[error(
+        "{0} is no fixed object of at least 64 B of this rack: extents belong to what `alloc_fixed` returned here"
+    )]
+    NotAHead(GlobalAddr),
+    /// The program owns too many objects, or the file system has no room for notes of more.
+    #[error(transparent)]
+    NoCell(#[from] NoCell),
     /// The thread already has the maximum number of unfinished reservations.
     #[error("this thread has 16 reservations: publish or finish some")]
     TooManyReservations,

@@ -115,7 +115,8 @@ impl Thread {
         })
     }
 
-    /// The size class of the object that starts at the target. Returns `None` for a run of pages.
+    /// The size class of the object that starts at the target. Returns `None` for a fixed object and
+    /// for a run of pages, which no magazine takes.
     fn class_at(
         &self,
         target: &Target,
@@ -124,8 +125,9 @@ impl Thread {
         let (addr, size) = (target.addr, self.connection.page_size);
         match translation.page_use(size) {
             PageUse::Slab(class) if target.offset & (class.bytes() - 1) == 0 => Ok(Some(class)),
+            PageUse::Fixed(class) if target.offset & (class.bytes() - 1) == 0 => Ok(None),
             PageUse::Run { index: 0, .. } if target.offset == 0 => Ok(None),
-            PageUse::Slab(class) => {
+            PageUse::Slab(class) | PageUse::Fixed(class) => {
                 Err(FreeError::NotAnObject { addr, object_bytes: class.bytes() })
             }
             PageUse::Run { pages, .. } => {

@@ -30,15 +30,19 @@ mod atomic_batch;
 mod atomics;
 mod cache;
 mod calls;
+mod cells;
 mod client_options;
 mod connection;
 mod control;
 mod deadline;
 mod error;
+mod extents;
+mod fixed;
 mod free;
 mod keeper;
 mod object;
 mod outbox;
+mod pin;
 mod pool;
 mod remote;
 mod reservation;
@@ -55,9 +59,11 @@ mod value;
 pub use client_options::ClientOptions;
 pub use deadline::within;
 pub use error::{
-    AccessError, AllocError, DaemonError, FreeError, OpenError, OutOfMemory, RootError,
+    AccessError, AllocError, DaemonError, FreeError, NoCell, OpenError, OutOfMemory, RootError,
 };
+pub use extents::Extent;
 pub use object::Object;
+pub use pin::{Pin, PinError};
 pub use pool::{CompareAndSwap, Pool, ReadRequest, WriteRequest};
 pub use rackpool_model::{GlobalAddr, PageSize, RackId, RootUpdate};
 pub use rackpool_wire::bounds::OutOfBounds;

@@ -104,7 +104,7 @@ impl Thread {
         let size = self.connection.page_size;
         match known.page_use(size) {
             PageUse::Unused => None,
-            PageUse::Slab(class) => {
+            PageUse::Slab(class) | PageUse::Fixed(class) => {
                 let within = target.offset & (class.bytes() - 1);
                 let addr = GlobalAddr::from_raw(target.addr.raw() - within);
                 Some(Object::new(addr, class.bytes()))
@@ -142,14 +142,19 @@ impl Thread {
     /// Returns true if no program has the object. Returns false for an object in another rack and
     /// for one whose page is moving: this rack does not know its state.
     fn is_freed(&self, object: &Object, known: &Translation) -> bool {
-        let (Place::Local { frame, word }, PageUse::Slab(class)) =
-            (known.place, known.page_use(self.connection.page_size))
-        else {
+        let usage = known.page_use(self.connection.page_size);
+        let (Place::Local { frame, word }, Some(class)) = (known.place, usage.class()) else {
             return false;
         };
+        // Programs that have pinned a retired object still read it.
         let is_nobodys = self.check_allocated(object.addr, known, class).is_err()
-            || self.with_mark(object.addr, FrameWord { frame, word }, class, Mark::is_with_program)
-                == Some(false);
+            || matches!(usage, PageUse::Slab(_))
+                && self.with_mark(
+                    object.addr,
+                    FrameWord { frame, word },
+                    class,
+                    Mark::is_with_program,
+                ) == Some(false);
         // Bit and mark were read without a guard. They belong to this page only if its word is
         // unchanged.
         is_nobodys && self.is_there(known)
@@ -169,6 +174,12 @@ impl Thread {
             checked => checked?,
         }
         let object = self.object(addr)?;
+        let target = self.target(addr, 1)?;
+        let known = self.translate(&target, AccessIntent::Read)?;
+        // Programs that have pinned a fixed object still read it.
+        if matches!(known.page_use(self.connection.page_size), PageUse::Fixed(_)) {
+            return Ok(());
+        }
         // For an object of another rack this rack cannot tell whether it has been freed and
         // allocated again.
         if object.addr != addr || !self.is_local(addr)? {

@@ -6,7 +6,7 @@ use rackpool_ring::objects;
 use rackpool_sync::atomic::Ordering;
 use rackpool_wire::rack::{RackAnswer, RackRequest};
 
-use crate::connection::DaemonLink;
+use crate::connection::{DaemonLink, lock};
 use crate::thread::{Thread, access_error};
 use crate::{AccessError, DaemonError, FreeError};
 
@@ -59,7 +59,7 @@ impl Thread {
     }
 
     /// Notes an object in the outbox. Flushes the outbox first if it is full.
-    fn put_into_outbox(&mut self, object: u64) -> Result<(), DaemonError> {
+    pub(crate) fn put_into_outbox(&mut self, object: u64) -> Result<(), DaemonError> {
         if self.outbox == FULL {
             self.flush_outbox_if_possible()?;
         }
@@ -83,8 +83,8 @@ impl Thread {
         self.flush_outbox_if_possible()
     }
 
-    /// Notes an object in the outbox and clears the reservation record that names it. Flushes the
-    /// outbox at once, or when it holds a batch.
+    /// Notes an object in the outbox and clears the reservation record, or the owned cell, that
+    /// names it. Flushes the outbox at once, or when it holds a batch.
     pub(crate) fn give_back(
         &mut self,
         addr: GlobalAddr,
@@ -111,6 +111,7 @@ impl Thread {
         if let Some(record) = record {
             self.end_record(record);
         }
+        lock(&self.connection.owned).disown(&self.connection.file, addr);
         if !at_once {
             return Ok(());
         }

@@ -93,6 +93,10 @@ impl Pool {
         self.id
     }
 
+    pub(crate) const fn connection(&self) -> &Arc<Connection> {
+        &self.connection
+    }
+
     #[inline]
     pub(crate) fn with<R>(&self, work: impl FnOnce(&mut Thread) -> R) -> Result<R, DaemonError> {
         if self.permit.pool() != self.id.get() {

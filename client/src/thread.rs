@@ -359,6 +359,7 @@ pub(crate) fn access_error(answer: RackAnswer, addr: GlobalAddr) -> AccessError 
         | RackAnswer::DoneAt(_)
         | RackAnswer::OutOfMemory { .. }
         | RackAnswer::TooLarge { .. }
+        | RackAnswer::Extent { .. }
         | RackAnswer::Invalid => DaemonError::Protocol.into(),
     }
 }

@@ -18,6 +18,11 @@ pub(crate) struct Region<M>(pub(crate) M);
 pub(crate) trait HasMapping: Send + Sync {
     fn mapping(&self) -> &Mapping;
 
+    /// The bytes of the mapping, from its start, that are the region.
+    fn bytes(&self) -> u64 {
+        self.mapping().len()
+    }
+
     /// How a read's bulk data is stored. `Cached` by default, because a thread usually waits for
     /// the data.
     fn bulk(&self) -> Stores {
@@ -47,11 +52,16 @@ impl HasMapping for Arc<ClientFile> {
     fn mapping(&self) -> &Mapping {
         self.memory()
     }
+
+    /// A device allocates and pins all memory of a region, so the sparse arrays stay outside.
+    fn bytes(&self) -> u64 {
+        ClientFile::transfer_bytes(self.threads())
+    }
 }
 
 impl<M: HasMapping> Region<M> {
     fn out_of_range(&self, offset: u64, len: u64) -> OutOfRange {
-        OutOfRange { offset, len, region_len: self.0.mapping().len() }
+        OutOfRange { offset, len, region_len: self.0.bytes() }
     }
 
     fn cell(&self, offset: u64) -> Result<&AtomicU64, OutOfRange> {
@@ -61,7 +71,7 @@ impl<M: HasMapping> Region<M> {
 
 impl<M: HasMapping> MemoryRegion for Region<M> {
     fn len(&self) -> u64 {
-        self.0.mapping().len()
+        self.0.bytes()
     }
 
     fn base(&self) -> Option<NonNull<u8>> {

@@ -9,7 +9,7 @@ use rackpool_fabric::{DisconnectReason, EndpointId};
 use rackpool_model::{
     Access, ClientId, Epoch, FrameId, GlobalAddr, Incarnation, MemoryId, PageId, PageRange, RackId,
 };
-use rackpool_ring::client_file::{CELLS_PER_THREAD, ClientFile, RingKind};
+use rackpool_ring::client_file::{ArrayKind, CELLS_PER_THREAD, ClientFile, RingKind};
 use rackpool_ring::request::Request;
 use rackpool_rrpc::message::{self, Message};
 use rackpool_shm::metadata::PeerLog;
@@ -97,7 +97,7 @@ fn address(input: &mut Input<'_>) -> GlobalAddr {
 
 fn request(input: &mut Input<'_>) -> RackRequest {
     let (addr, len) = (address(input), input.number());
-    match input.below(9) {
+    match input.below(11) {
         0 => RackRequest::Translate {
             page: PageId(u32::try_from(len).unwrap_or(101)),
             access: if addr.raw() & 16 == 0 { Access::Read } else { Access::Write },
@@ -110,6 +110,15 @@ fn request(input: &mut Input<'_>) -> RackRequest {
         5 => RackRequest::Read { addr, len, data: input.number(), batch: input.number() },
         6 => RackRequest::Write { addr, len, data: input.number(), batch: input.number() },
         7 => RackRequest::CompareAndSwap { addr, expected: 0, new: len },
+        8 => RackRequest::RefillFixed {
+            bytes: u64::from(input.short() % 5000),
+            count: u64::from(input.byte()),
+        },
+        9 => RackRequest::Extend {
+            head: addr,
+            pages: u64::from(input.below(20)),
+            known: u64::from(input.below(4)),
+        },
         _ => RackRequest::FetchAndAdd { addr, delta: len },
     }
 }
@@ -150,7 +159,8 @@ impl Scenario {
         let file = client.file();
         self.begun += 1;
         let (code, arguments) = request.to_words();
-        let route = if code > 3 { RingKind::Remote } else { RingKind::Rack };
+        let is_here = matches!(code, 1..=3 | 9 | 10);
+        let route = if is_here { RingKind::Rack } else { RingKind::Remote };
         let entry =
             Request { code, cell, thread, call: self.begun, life: self.plane.life(), arguments };
         if !self.broken.contains(&id) {
@@ -217,13 +227,19 @@ impl Scenario {
     /// Writes an address, valid or not, into one of the places for objects.
     fn poke_slot(&mut self, input: &mut Input<'_>) {
         let (id, thread) = (client(input), u16::from(input.below(2)));
-        let (place, at, addr) = (input.below(3), usize::from(input.below(64)), address(input));
+        let (place, at, addr) = (input.below(5), usize::from(input.below(64)), address(input));
         let Some(client) = self.plane.client(id) else { return };
         let slot = client.file().thread(thread).unwrap();
         let cell = match place {
             0 => &slot.inbox[at],
             1 => &slot.outbox[at],
-            _ => &slot.magazines[at % 16][at],
+            2 => &slot.magazines[at % 16][at],
+            _ => {
+                let kind = if place == 3 { ArrayKind::Owned } else { ArrayKind::Pins };
+                client.file().array(kind).note(at, addr.raw());
+                self.is_honest = false;
+                return;
+            }
         };
         cell.store(addr.raw(), Ordering::Relaxed);
         self.is_honest = false;

@@ -71,7 +71,10 @@ impl Scenario {
             1 => u64::from(input.byte()) * 1000,
             _ => u64::from(input.short() % 4200),
         };
-        let Some(addr) = self.slab.alloc(bytes).unwrap() else { return };
+        let is_fixed = input.below(4) == 0;
+        let addr =
+            if is_fixed { self.slab.alloc_fixed(bytes) } else { self.slab.alloc(bytes) }.unwrap();
+        let Some(addr) = addr else { return };
         let length = match SizeClass::for_bytes(bytes, self.size) {
             Some(class) => class.bytes(),
             None => self.size.pages_for(bytes) * self.size.bytes(),

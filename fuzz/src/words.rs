@@ -63,7 +63,7 @@ fn header(raw: u64, size: PageSize) {
     let span = usage.span_bytes(size);
     match usage {
         PageUse::Unused => assert_eq!(span, 0),
-        PageUse::Slab(class) => {
+        PageUse::Slab(class) | PageUse::Fixed(class) => {
             assert_eq!(span, size.bytes());
             assert!(class.index() < SizeClass::count(size));
             assert!(u64::from(class.objects_per_page(size)) * class.bytes() <= size.bytes());

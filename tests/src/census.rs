@@ -2,11 +2,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use rackpool_client::{GlobalAddr, PageSize, RackId};
 use rackpool_model::{FrameId, PageState, PageWord, SizeClass};
 use rackpool_shm::directory::RackDirectory;
+use rackpool_shm::marks::{Mark, Marks};
 use rackpool_shm::metadata::{MetadataLayout, PageUse, RackMetadata};
 use rackpool_shm::{Mapping, file};
 
@@ -102,7 +104,9 @@ fn kept_of(pool: &TestPool, rack: RackId) -> Vec<(RackId, FrameId, Option<PageSt
         (frame, Some(PageState::Live)) => {
             let kind = metadata.header(frame).expect("a frame").kind();
             match PageUse::from_raw(kind, page_size) {
-                PageUse::Slab(class) => used(&metadata, frame, class).next().is_some(),
+                PageUse::Slab(class) | PageUse::Fixed(class) => {
+                    used(&metadata, frame, class).next().is_some()
+                }
                 _ => true,
             }
         }
@@ -113,6 +117,33 @@ fn kept_of(pool: &TestPool, rack: RackId) -> Vec<(RackId, FrameId, Option<PageSt
         (frame, PageWord::from_raw(word).state())
     });
     states.filter(is_kept).map(|(frame, state)| (rack, frame, state)).collect()
+}
+
+/// The number of retired objects, whose memory is not reused yet.
+#[must_use]
+pub fn retired(pool: &TestPool) -> usize {
+    let of_rack = |rack| {
+        let (metadata, page_size, frames) = metadata_of(pool, rack);
+        let path = RackDirectory::new(pool.dir(), rack).marks();
+        let file = file::open(&path).expect("a readable file").expect("the rack's marks");
+        let mapping = Mapping::new(&file, Marks::bytes(page_size, frames)).expect("a mapping");
+        let marks = Marks::new(Arc::new(mapping), page_size, frames).expect("a whole file");
+        let of_frame = |frame| {
+            let header = metadata.header(frame).expect("a frame");
+            let word = metadata.word(frame).expect("a frame").load(Ordering::Acquire);
+            let is_live = PageWord::from_raw(word).state() == Some(PageState::Live);
+            let PageUse::Fixed(class) = PageUse::from_raw(header.kind(), page_size) else {
+                return 0;
+            };
+            let is_retired = |index: &u64| {
+                let index = u32::try_from(*index).expect("a small page");
+                is_live && marks.of(frame, class, index).is_some_and(Mark::is_retired)
+            };
+            used(&metadata, frame, class).filter(is_retired).count()
+        };
+        (0..frames).map(FrameId).map(of_frame).sum::<usize>()
+    };
+    (0..pool.cluster.options().racks).map(RackId).map(of_rack).sum()
 }
 
 /// The state of each page that is not free, with its rack.
@@ -155,10 +186,13 @@ fn objects_of(pool: &TestPool, rack: RackId) -> Vec<(GlobalAddr, u64)> {
         let kind = metadata.header(frame).expect("a frame").kind();
         let addr = |offset| GlobalAddr::new(page, offset, page_size).expect("a small pool");
         match PageUse::from_raw(kind, page_size) {
+            // An extent is a part of its head.
+            PageUse::Run { index: 0, .. }
+                if metadata.header(frame).expect("a frame").owner().is_some() => {}
             PageUse::Run { index: 0, pages } => {
                 objects.push((addr(0), u64::from(pages) * page_size.bytes()));
             }
-            PageUse::Slab(class) => objects.extend(
+            PageUse::Slab(class) | PageUse::Fixed(class) => objects.extend(
                 used(&metadata, frame, class)
                     .map(|index| (addr(index * class.bytes()), class.bytes())),
             ),

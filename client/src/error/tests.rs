@@ -55,6 +55,12 @@ fn errors_of_accesses_say_what_to_do() {
              addresses that `alloc` returned, until they are freed";
         E::BeyondObject { .. } => E::BeyondObject { addr: ADDR, len: 100, available: 64 },
             "100 B at 0x200040 end past what is allocated there: access at most 64 B from there on";
+        E::NotOwned(_) => E::NotOwned(ADDR),
+            "this program does not own 0x200040: pass what `alloc_fixed` returned, until it is \
+             disowned, reserved or freed";
+        E::NotFixed(_) => E::NotFixed(ADDR),
+            "0x200040 is no fixed object of this rack: only what `alloc_fixed` returned here can be \
+             pinned";
         E::Empty => E::Empty,
             "an access of 0 B: give at least one byte";
         E::Misaligned(_) => E::Misaligned(ADDR),
@@ -125,6 +131,14 @@ fn errors_of_allocations_say_what_to_do() {
         "out of memory: no rack has room for 64 B, 7 frames side by side; rack 1 has 0 of 256 \
          frames free, 2 racks can't be reached: free objects, or add a rack or memory"
     );
+    texts! { NoCell:
+        NoCell::AllInUse { .. } => NoCell::AllInUse { most: 9 },
+            "this program has 9 objects that it owns, or pins: free, publish or disown some \
+             objects, or drop some pins";
+        NoCell::NoRoom => NoCell::NoRoom,
+            "the file system of the pool has no room for the notes of more objects: make it larger, \
+             or free some objects";
+    }
     texts! { AllocError:
         E::ZeroSize => E::ZeroSize,
             "an allocation of 0 B: ask for at least one byte";
@@ -134,6 +148,18 @@ fn errors_of_allocations_say_what_to_do() {
         E::OutOfMemory(_) => E::OutOfMemory(full.clone()),
             "out of memory: no rack has room for 64 B; rack 1 has 0 of 256 frames free, the 1 other \
              rack asked 3 of 512: free objects, or add a rack or memory";
+        E::RackFull { .. } => E::RackFull { bytes: 64, rack: RackId(1), frames: 256, free: 0 },
+            "rack 1 has no room for 64 B that keep their place (0 of 256 frames free), and no other \
+             rack is asked for them: free objects there, or give the rack more memory";
+        E::LargerThanPage { .. } => E::LargerThanPage { bytes: 5000, page_bytes: 4096 },
+            "a fixed object of 5000 B is larger than a page (4096 B): allocate a head with \
+             `alloc_fixed` and the rest with `alloc_extents`";
+        E::NotAHead(_) => E::NotAHead(ADDR),
+            "0x200040 is no fixed object of at least 64 B of this rack: extents belong to what \
+             `alloc_fixed` returned here";
+        E::NoCell(_) => E::NoCell(NoCell::AllInUse { most: 9 }),
+            "this program has 9 objects that it owns, or pins: free, publish or disown some \
+             objects, or drop some pins";
         E::TooManyReservations => E::TooManyReservations,
             "this thread has 16 reservations: publish or finish some";
         E::Access(_) => E::Access(AccessError::PageBusy(ADDR, RackId(0))),

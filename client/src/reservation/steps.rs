@@ -11,11 +11,7 @@ use crate::{AccessError, AllocError, FreeError, GlobalAddr};
 
 impl Thread {
     pub(super) fn reservation(&mut self, bytes: Option<u64>) -> Result<Reservation, AllocError> {
-        let record = self.reservations.take().ok_or(AllocError::TooManyReservations)?;
-        // The content of a left record has no meaning for the new reservation's object.
-        if let Some(left) = self.record(record).filter(|left| !left.is_free()) {
-            left.clear();
-        }
+        let record = self.free_record()?;
         let addr = match bytes {
             Some(bytes) => match self.alloc_noting(bytes, Some(record)) {
                 Ok(addr) => addr,
@@ -27,6 +23,25 @@ impl Thread {
             None => GlobalAddr::NULL,
         };
         Ok(self.reservation_in(record, addr, GlobalAddr::NULL))
+    }
+
+    /// Makes a reservation of an object that only this program knows.
+    pub(crate) fn reservation_of(&mut self, addr: GlobalAddr) -> Result<Reservation, AllocError> {
+        let record = self.free_record()?;
+        if let Some(record) = self.record(record) {
+            record.hold(addr.raw());
+        }
+        Ok(self.reservation_in(record, addr, GlobalAddr::NULL))
+    }
+
+    /// Takes a record in the state free.
+    fn free_record(&mut self) -> Result<u8, AllocError> {
+        let record = self.reservations.take().ok_or(AllocError::TooManyReservations)?;
+        // The content of a left record has no meaning for the new reservation's object.
+        if let Some(left) = self.record(record).filter(|left| !left.is_free()) {
+            left.clear();
+        }
+        Ok(record)
     }
 
     fn reservation_in(&mut self, record: u8, addr: GlobalAddr, place: GlobalAddr) -> Reservation {

@@ -16,6 +16,7 @@
 //! | [`lease`] | location leases: which racks may access a page one-sided |
 //! | [`publication`] | recovery of reservations: resolution of publications in doubt |
 //! | [`rack`] | everything a rack decides: owns the machines of exchanges, leases and swaps |
+//! | [`retirement`] | when the memory of retired objects is reused |
 //! | [`share`] | read-only replicas of shared pages |
 //! | [`swap`] | page swaps between two racks |
 //! | [`planted_bugs`] | bugs that the simulator's tests plant |
@@ -34,6 +35,7 @@ pub mod metadata;
 pub mod planted_bugs;
 pub mod publication;
 pub mod rack;
+pub mod retirement;
 pub mod share;
 pub mod swap;
 mod time;

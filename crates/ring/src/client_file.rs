@@ -15,6 +15,11 @@
 //! +-----------------------------+ page-aligned
 //! | data ring, 4 MiB            |
 //! +-----------------------------+
+//! | high-water marks            |
+//! +-----------------------------+ the following takes memory as it is used
+//! | owned array, 2^20 cells     |  fixed objects that the program has
+//! | pin array, 2^20 cells       |  fixed objects whose memory it uses
+//! +-----------------------------+
 //! ```
 
 use std::sync::Arc;
@@ -22,14 +27,16 @@ use std::sync::Arc;
 use rackpool_shm::access::AccessSlot;
 use rackpool_shm::access_samples::HeatSamples;
 use rackpool_shm::dirty_log::DirtyLog;
+use rackpool_shm::free_space::ON_DEMAND_BYTES;
 use rackpool_shm::superblock::{SUPERBLOCK_BYTES, Superblock};
 use rackpool_shm::window::ThreadOffsets;
-use rackpool_shm::{HeldView, Mapping, OutsideMapping, Shared};
+use rackpool_shm::{HeldView, Mapping, OutsideMapping, PopulateError, Shared};
 use rackpool_sync::atomic::AtomicU64;
 
 use crate::call::CallCell;
 use crate::request::{RequestRing, RingEntry, RingHeader};
 use crate::reservation::{RESERVATIONS, ReservationRecord};
+use crate::sparse_array::{ARRAY_CELLS, HighWater, SparseArray};
 
 /// Upper bound of the threads of one client that use the pool at the same time.
 pub const MAX_THREADS: u16 = 512;
@@ -44,6 +51,12 @@ pub const MAGAZINE: usize = 64;
 /// Number of size classes with a magazine: 16 B to 512 KiB.
 pub const MAGAZINE_CLASSES: usize = 16;
 const RING_ENTRIES: usize = 1024;
+/// Bytes of the page with the high-water marks of the sparse arrays.
+const MARKS_BYTES: u64 = 4096;
+/// Bytes of the cells of a sparse array.
+const ARRAY_BYTES: u64 = (ARRAY_CELLS * size_of::<AtomicU64>()) as u64;
+
+const _: () = assert!(2 * ARRAY_BYTES == ON_DEMAND_BYTES);
 const THREAD_SLOT_BYTES: u64 = 16 << 10;
 
 /// One thread's part of the client file. The arrays hold global addresses of objects, 0 for none.
@@ -83,6 +96,32 @@ pub enum RingKind {
     Remote,
 }
 
+/// Selects one of a client's two sparse arrays.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ArrayKind {
+    /// Fixed objects that the program has and has published nowhere. When the client dies, the
+    /// daemon frees them.
+    Owned,
+    /// Fixed objects whose memory must not be reused.
+    Pins,
+}
+
+/// The high-water marks of the sparse arrays.
+#[derive(Debug)]
+#[repr(C)]
+struct HighWaters([HighWater; 2]);
+
+// SAFETY: `repr(C)`, nothing but shared types.
+unsafe impl Shared for HighWaters {}
+
+/// The cells of a sparse array.
+#[derive(Debug)]
+#[repr(C)]
+struct ArrayCells([AtomicU64; ARRAY_CELLS]);
+
+// SAFETY: `repr(C)`, nothing but atomic integers.
+unsafe impl Shared for ArrayCells {}
+
 /// A request ring as laid out in the file.
 #[derive(Debug)]
 #[repr(C)]
@@ -102,6 +141,8 @@ pub struct ClientFile {
     /// Both rings are resolved once, because they are polled all the time.
     rack_ring: HeldView<RingArea>,
     remote_ring: HeldView<RingArea>,
+    high_waters: HeldView<HighWaters>,
+    arrays: [HeldView<ArrayCells>; 2],
 }
 
 impl ClientFile {
@@ -109,7 +150,17 @@ impl ClientFile {
     /// memory.
     #[must_use]
     pub const fn bytes(threads: u16) -> u64 {
+        Self::array_start(threads, ArrayKind::Pins) + ARRAY_BYTES
+    }
+
+    /// Length in bytes of the part that the fabric may access: all but the sparse arrays.
+    #[must_use]
+    pub const fn transfer_bytes(threads: u16) -> u64 {
         Self::data_start(threads) + DATA_BYTES
+    }
+
+    const fn array_start(threads: u16, kind: ArrayKind) -> u64 {
+        Self::transfer_bytes(threads) + MARKS_BYTES + kind as u64 * ARRAY_BYTES
     }
 
     const fn cells_start(threads: u16) -> u64 {
@@ -139,7 +190,10 @@ impl ClientFile {
         let memory = Arc::new(memory);
         let ring = |route| HeldView::new(&memory, Self::ring_start(threads, route));
         let (rack_ring, remote_ring) = (ring(RingKind::Rack)?, ring(RingKind::Remote)?);
-        Ok(Self { memory, threads, rack_ring, remote_ring })
+        let high_waters = HeldView::new(&memory, Self::transfer_bytes(threads))?;
+        let array = |kind| HeldView::new(&memory, Self::array_start(threads, kind));
+        let arrays = [array(ArrayKind::Owned)?, array(ArrayKind::Pins)?];
+        Ok(Self { memory, threads, rack_ring, remote_ring, high_waters, arrays })
     }
 
     /// Number of thread slots.
@@ -187,6 +241,25 @@ impl ClientFile {
         RequestRing::new(&ring.header, &ring.entries)
     }
 
+    /// One of the two sparse arrays.
+    #[inline]
+    #[must_use]
+    pub fn array(&self, kind: ArrayKind) -> SparseArray<'_> {
+        let HighWaters([owned, pins]) = &*self.high_waters;
+        let [owned_cells, pin_cells] = &self.arrays;
+        match kind {
+            ArrayKind::Owned => SparseArray::new(owned, &owned_cells.0),
+            ArrayKind::Pins => SparseArray::new(pins, &pin_cells.0),
+        }
+    }
+
+    /// Allocates the memory of a cell. Must be called before the cell is first written: where the
+    /// file system is full, the kernel would kill the process that writes.
+    pub fn reserve_cell(&self, kind: ArrayKind, index: usize) -> Result<(), PopulateError> {
+        let cell = Self::array_start(self.threads, kind) + index as u64 * 8;
+        self.memory.populate_part(cell, 8)
+    }
+
     /// Offset of the data ring in the file; its length is [`DATA_BYTES`].
     #[must_use]
     pub const fn data_offset(&self) -> u64 {
@@ -223,6 +296,11 @@ mod tests {
             assert_eq!(rack + ring, remote);
             assert!(remote + ring <= ClientFile::data_start(threads));
             assert_eq!(rack % 64, 0);
+            let owned = ClientFile::array_start(threads, ArrayKind::Owned);
+            let pins = ClientFile::array_start(threads, ArrayKind::Pins);
+            assert!(ClientFile::data_start(threads) + DATA_BYTES < owned);
+            assert_eq!((owned % 4096, pins - owned), (0, 8 << 20));
+            assert_eq!(ClientFile::bytes(threads) - owned, ON_DEMAND_BYTES);
         }
     }
 
@@ -234,7 +312,11 @@ mod tests {
         assert_eq!(ClientFile::ring_start(64, RingKind::Rack), 1_183_744);
         assert_eq!(ClientFile::ring_start(64, RingKind::Remote), 1_249_408);
         assert_eq!(ClientFile::data_start(64), 1_318_912);
-        assert_eq!(ClientFile::bytes(64), 5_513_216);
+        assert_eq!(ClientFile::transfer_bytes(64), 5_513_216);
+        assert_eq!(ClientFile::array_start(64, ArrayKind::Owned), 5_517_312);
+        assert_eq!(ClientFile::array_start(64, ArrayKind::Pins), 13_905_920);
+        assert_eq!(ClientFile::bytes(64), 22_294_528);
+        assert_eq!(size_of::<HighWaters>(), 128);
         assert_eq!(offset_of!(RingArea, entries), size_of::<RingHeader>());
         assert_eq!(size_of::<RingArea>(), 128 + 1024 * 64);
         assert_eq!(THREAD_SLOT_BYTES, 16_384);

@@ -26,5 +26,7 @@ pub mod magazine;
 #[cfg(not(loom))]
 pub mod magazines;
 pub mod objects;
+pub mod pins;
 pub mod request;
 pub mod reservation;
+pub mod sparse_array;

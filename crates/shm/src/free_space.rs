@@ -16,6 +16,10 @@ use rustix::fs::statvfs;
 use crate::directory::RackDirectory;
 use crate::host::HostFiles;
 
+/// Bytes at the end of a client's file that the client allocates as it uses them, with an error
+/// where there is no room. They are not claimed in advance.
+pub const ON_DEMAND_BYTES: u64 = 16 << 20;
+
 /// The room on the file system of a pool's folder.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Room {
@@ -89,25 +93,38 @@ impl fmt::Display for Room {
 #[must_use]
 pub fn bytes_of(pool: &Path) -> u64 {
     let racks = RackDirectory::all(pool);
-    racks.flat_map(|rack| files(rack.path())).fold(0, |all, file| all.saturating_add(file.len()))
+    racks.flat_map(|rack| files(rack.path())).fold(0, |all, file| all.saturating_add(file.bytes))
 }
 
 /// Bytes that the files of a rack have not allocated yet, out of their lengths. A link to memory
 /// elsewhere counts as nothing.
 pub(crate) fn claimed(rack: &Path) -> u64 {
-    let claim = |file: Metadata| file.len().saturating_sub(file.blocks().saturating_mul(512));
+    let claim = |file: RackFile| file.bytes.saturating_sub(file.allocated);
     files(rack).map(claim).fold(0, u64::saturating_add)
 }
 
+/// A file of a rack.
+struct RackFile {
+    /// Its length, less what it allocates on demand.
+    bytes: u64,
+    allocated: u64,
+}
+
 /// The files of a rack. A file that was removed meanwhile is skipped.
-fn files(rack: &Path) -> impl Iterator<Item = Metadata> + use<> {
+fn files(rack: &Path) -> impl Iterator<Item = RackFile> + use<> {
     let entries = std::fs::read_dir(rack).into_iter().flatten().flatten();
-    entries.filter_map(|entry| entry.metadata().ok().filter(Metadata::is_file))
+    entries.filter_map(|entry| {
+        let file = entry.metadata().ok().filter(Metadata::is_file)?;
+        let is_client = entry.file_name().to_str().and_then(RackDirectory::client_of).is_some();
+        let on_demand = if is_client { ON_DEMAND_BYTES } else { 0 };
+        let bytes = file.len().saturating_sub(on_demand);
+        Some(RackFile { bytes, allocated: file.blocks().saturating_mul(512) })
+    })
 }
 
 #[cfg(test)]
 mod tests {
-    use rackpool_model::RackId;
+    use rackpool_model::{ClientId, RackId};
 
     use super::*;
 
@@ -123,6 +140,8 @@ mod tests {
             std::fs::write(folder.metadata(), [1; 8192]).unwrap();
             std::os::unix::fs::symlink("/dev/zero", folder.path().join("link")).unwrap();
         }
+        let client = RackDirectory::new(pool.path(), RackId(0)).client(ClientId(7));
+        std::fs::File::create(client).unwrap().set_len(ON_DEMAND_BYTES).unwrap();
         std::fs::create_dir(pool.path().join("rack-x")).unwrap();
         std::fs::File::create(pool.path().join("rack-x/file")).unwrap().set_len(1 << 40).unwrap();
         let found = room();

@@ -10,6 +10,7 @@
 //! | [`directory`] | the paths of a rack's files |
 //! | [`dirty_log`] | the lines that a thread writes in dirty-logged pages |
 //! | [`mod@file`] | creating, opening and locking files |
+//! | [`extent_owner`] | the head that an extent belongs to |
 //! | [`folder`] | checks whether other users can replace the contents of a folder |
 //! | [`Front`] | the object of a kind that a thread used last |
 //! | [`HeldView`] | a checked view that keeps its mapping |
@@ -44,6 +45,8 @@ pub mod delay;
 #[cfg(not(loom))]
 pub mod directory;
 pub mod dirty_log;
+#[cfg(not(loom))]
+pub mod extent_owner;
 #[cfg(not(loom))]
 pub mod file;
 #[cfg(not(loom))]

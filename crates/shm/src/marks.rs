@@ -7,11 +7,15 @@
 use rackpool_model::ClientId;
 use rackpool_sync::atomic::{AtomicU16, Ordering};
 
+/// The mark of a retired object.
+const RETIRED: u16 = u16::MAX - 1;
+
 /// The holder of an object that no program has: a client, or the daemon on behalf of another rack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ObjectHolder(u16);
 
-/// The mark of one object: 0 while a program has it, else its [`ObjectHolder`].
+/// The mark of one object: 0 while a program has it, else its [`ObjectHolder`], or that it is
+/// retired.
 #[derive(Debug, Default)]
 #[repr(transparent)]
 pub struct Mark(AtomicU16);
@@ -24,11 +28,11 @@ impl ObjectHolder {
     /// The daemon, on behalf of another rack.
     pub const DAEMON: Self = Self(u16::MAX);
 
-    /// A client of the rack. Clients whose ids differ by a multiple of 65,534 share a number.
+    /// A client of the rack. Clients whose ids differ by a multiple of 65,533 share a number.
     #[must_use]
-    #[expect(clippy::cast_possible_truncation, reason = "less than 65,534")]
+    #[expect(clippy::cast_possible_truncation, reason = "less than 65,533")]
     pub const fn of(client: ClientId) -> Self {
-        Self(1 + (client.0 % (u16::MAX as u32 - 1)) as u16)
+        Self(1 + (client.0 % (RETIRED as u32 - 1)) as u16)
     }
 }
 
@@ -56,6 +60,18 @@ impl Mark {
     #[must_use]
     pub fn is_held_by(&self, holder: ObjectHolder) -> bool {
         self.0.load(Ordering::Acquire) == holder.0
+    }
+
+    /// Retires a fixed object that a program has: the object counts as free, and its memory is
+    /// reused once no pin names it. Returns false if no program had it. Only the daemon calls it.
+    pub fn retire(&self) -> bool {
+        self.0.compare_exchange(0, RETIRED, Ordering::AcqRel, Ordering::Acquire).is_ok()
+    }
+
+    /// Returns true if the object is retired.
+    #[must_use]
+    pub fn is_retired(&self) -> bool {
+        self.0.load(Ordering::Acquire) == RETIRED
     }
 
     /// Returns true if a program has the object.
@@ -204,11 +220,22 @@ mod tests {
 
     #[test]
     fn no_client_is_taken_for_a_program_or_the_daemon() {
-        for id in [0, 1, 65_532, 65_533, 65_534, u32::MAX] {
+        for id in [0, 1, 65_531, 65_532, 65_533, 65_534, u32::MAX] {
             let holder = ObjectHolder::of(ClientId(id));
-            assert!(holder.0 != 0 && holder != ObjectHolder::DAEMON, "client {id}");
+            assert!(!matches!(holder.0, 0 | RETIRED) && holder != ObjectHolder::DAEMON);
         }
-        assert_ne!(ObjectHolder::of(ClientId(0)), ObjectHolder::of(ClientId(65_533)));
+        assert_ne!(ObjectHolder::of(ClientId(0)), ObjectHolder::of(ClientId(65_532)));
+    }
+
+    #[test]
+    fn a_retired_object_is_nobodys() {
+        let mark = Mark::new();
+        assert!(mark.retire() && mark.is_retired() && !mark.retire());
+        let holder = ObjectHolder::of(ClientId(65_532));
+        assert!(!mark.is_with_program() && !mark.take_or_holds(holder));
+        assert!(!mark.take_or_holds(ObjectHolder::DAEMON));
+        mark.set(None);
+        assert!(mark.take(holder) && !mark.retire());
     }
 
     /// The offsets of docs/design/marks.md.

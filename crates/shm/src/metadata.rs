@@ -4,6 +4,7 @@
 use rackpool_model::{FrameId, MAX_RACKS, PageSize, RackId, SizeClass};
 use rackpool_sync::atomic::{AtomicU64, Ordering};
 
+use crate::extent_owner::ExtentOwner;
 use crate::mapping::{Mapping, OutsideMapping, PopulateError, Shared};
 use crate::published::PublishedCopy;
 use crate::superblock::{SUPERBLOCK_BYTES, Superblock};
@@ -22,6 +23,9 @@ pub enum PageUse {
     Unused,
     /// A slab: objects of one size class.
     Slab(SizeClass),
+    /// A fixed slab: objects of one size class that keep their place. The page neither moves nor is
+    /// shared.
+    Fixed(SizeClass),
     /// Page `index` of an object that takes `pages` whole pages.
     Run {
         /// Index of the page in the object, from 0.
@@ -35,13 +39,14 @@ pub enum PageUse {
 ///
 /// ```text
 ///   0  kind (8 bits), class (8), run pages (24), run index (24)
-///   8  bitmap of objects in use, for classes of at most 64 objects a page
+///   8  bitmap of objects in use, for classes of at most 64 objects a page;
+///      of the first page of a run: the owner, for an extent
 /// ```
 #[derive(Debug)]
 #[repr(C)]
 pub struct SlabHeader {
     kind: AtomicU64,
-    bitmap: AtomicU64,
+    second: AtomicU64,
 }
 
 // SAFETY: `repr(C)`, nothing but atomic integers.
@@ -113,6 +118,7 @@ pub struct RackMetadata {
 impl PageUse {
     const SLAB: u64 = 1;
     const RUN: u64 = 2;
+    const FIXED: u64 = 3;
     const RUN_MASK: u64 = (1 << 24) - 1;
     /// Number of pages of the largest object.
     pub const MAX_RUN: u32 = (1 << 24) - 1;
@@ -123,6 +129,7 @@ impl PageUse {
         match self {
             Self::Unused => 0,
             Self::Slab(class) => Self::SLAB | (u64::from(class.index()) << 8),
+            Self::Fixed(class) => Self::FIXED | (u64::from(class.index()) << 8),
             Self::Run { index, pages } => {
                 Self::RUN | (u64::from(pages) << 16) | (u64::from(index) << 40)
             }
@@ -141,8 +148,18 @@ impl PageUse {
         );
         match kind {
             Self::SLAB => SizeClass::from_index(class, page).map_or(Self::Unused, Self::Slab),
+            Self::FIXED => SizeClass::from_index(class, page).map_or(Self::Unused, Self::Fixed),
             Self::RUN if index < pages => Self::Run { index, pages },
             _ => Self::Unused,
+        }
+    }
+
+    /// Returns the size class of the page's objects; `None` for a page of a run or not in use.
+    #[must_use]
+    pub const fn class(self) -> Option<SizeClass> {
+        match self {
+            Self::Slab(class) | Self::Fixed(class) => Some(class),
+            Self::Run { .. } | Self::Unused => None,
         }
     }
 
@@ -152,7 +169,7 @@ impl PageUse {
     pub fn span_bytes(self, page: PageSize) -> u64 {
         match self {
             Self::Unused => 0,
-            Self::Slab(_) => page.bytes(),
+            Self::Slab(_) | Self::Fixed(_) => page.bytes(),
             Self::Run { index, pages } => u64::from(pages - index) * page.bytes(),
         }
     }
@@ -167,6 +184,18 @@ impl SlabHeader {
     /// Stores the use of the page.
     pub fn set_kind(&self, usage: PageUse) {
         self.kind.store(usage.to_raw(), Ordering::Release);
+    }
+
+    /// The owner of the run whose first page this is; `None` for a run that is no extent. Of other
+    /// pages the word is a bitmap.
+    #[must_use]
+    pub fn owner(&self) -> Option<ExtentOwner> {
+        ExtentOwner::from_raw(self.second.load(Ordering::Acquire))
+    }
+
+    /// Stores the owner of the run whose first page this will be.
+    pub fn set_owner(&self, owner: Option<ExtentOwner>) {
+        self.second.store(owner.map_or(0, ExtentOwner::to_raw), Ordering::Release);
     }
 }
 
@@ -375,7 +404,7 @@ impl RackMetadata {
 const _: () = {
     use std::mem::offset_of;
     assert!(size_of::<SlabHeader>() == 16);
-    assert!(offset_of!(SlabHeader, kind) == 0 && offset_of!(SlabHeader, bitmap) == 8);
+    assert!(offset_of!(SlabHeader, kind) == 0 && offset_of!(SlabHeader, second) == 8);
     assert!(size_of::<PeerLog>() == 320 && size_of::<PeerRecord>() == 640);
     assert!(offset_of!(PeerRecord, asked) == 0 && offset_of!(PeerRecord, served) == 320);
     assert!(offset_of!(PeerLog, sequence) == 0 && offset_of!(PeerLog, state) == 8);
@@ -393,8 +422,11 @@ mod tests {
     fn page_uses_survive_their_word() {
         let page = PageSize::DEFAULT;
         for index in 0..SizeClass::count(page) {
-            let usage = PageUse::Slab(SizeClass::from_index(index, page).unwrap());
-            assert_eq!(PageUse::from_raw(usage.to_raw(), page), usage);
+            let class = SizeClass::from_index(index, page).unwrap();
+            for usage in [PageUse::Slab(class), PageUse::Fixed(class)] {
+                assert_eq!(PageUse::from_raw(usage.to_raw(), page), usage);
+                assert_eq!((usage.class(), usage.span_bytes(page)), (Some(class), 2 << 20));
+            }
         }
         let run = PageUse::Run { index: PageUse::MAX_RUN - 1, pages: PageUse::MAX_RUN };
         assert_eq!(PageUse::from_raw(run.to_raw(), page), run);
@@ -438,5 +470,6 @@ mod tests {
         assert_eq!(run.to_raw(), 3 << 40 | 5 << 16 | 2);
         let class = SizeClass::from_index(7, PageSize::DEFAULT).unwrap();
         assert_eq!(PageUse::Slab(class).to_raw(), 7 << 8 | 1);
+        assert_eq!(PageUse::Fixed(class).to_raw(), 7 << 8 | 3);
     }
 }

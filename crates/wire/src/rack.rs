@@ -32,6 +32,23 @@ pub enum RackRequest {
         /// The most objects.
         count: u64,
     },
+    /// Put up to `count` free fixed objects of this rack into the thread's inbox.
+    RefillFixed {
+        /// The size of each object in bytes, rounded up to a size class; at most a page.
+        bytes: u64,
+        /// The most objects.
+        count: u64,
+    },
+    /// Name an extent of a head of this rack, or allocate one.
+    Extend {
+        /// The head.
+        head: GlobalAddr,
+        /// The most pages of a new extent. 0: allocate none.
+        pages: u64,
+        /// The number of the head's extents that the client knows. The daemon names the next one,
+        /// and allocates it if there is none; so a repeated request has the same answer.
+        known: u64,
+    },
     /// Free the objects in the thread's outbox.
     Release,
     /// Copy bytes from another rack into the data ring.
@@ -114,6 +131,13 @@ pub enum RackAnswer {
     /// The request is done. For an atomic: the value before; for an allocation or release: the
     /// number of objects.
     Done(u64),
+    /// An extent of a head.
+    Extent {
+        /// The address of its first byte.
+        addr: GlobalAddr,
+        /// The number of its pages.
+        pages: u32,
+    },
     /// The transfer was executed by the page's home, another rack.
     DoneAt(RackId),
     /// The page has moved or its lease has ended; the client must translate again.
@@ -169,6 +193,8 @@ impl RackRequest {
             Self::CompareAndSwap { addr, expected, new } => (6, [addr.raw(), expected, new, 0, 0]),
             Self::FetchAndAdd { addr, delta } => (7, [addr.raw(), delta, 0, 0, 0]),
             Self::Ping => (8, [0; 5]),
+            Self::RefillFixed { bytes, count } => (9, [bytes, count, 0, 0, 0]),
+            Self::Extend { head, pages, known } => (10, [head.raw(), pages, known, 0, 0]),
         }
     }
 
@@ -194,6 +220,8 @@ impl RackRequest {
             6 => Self::CompareAndSwap { addr, expected: second, new: third },
             7 => Self::FetchAndAdd { addr, delta: second },
             8 => Self::Ping,
+            9 => Self::RefillFixed { bytes: first, count: second },
+            10 => Self::Extend { head: addr, pages: second, known: third },
             _ => return None,
         })
     }
@@ -232,6 +260,7 @@ impl RackAnswer {
             }
             Self::DoneAt(home) => (13, [home.0 as u64, 0, 0, 0, 0]),
             Self::TooLarge { most } => (14, [most, 0, 0, 0, 0]),
+            Self::Extent { addr, pages } => (15, [addr.raw(), pages as u64, 0, 0, 0]),
         }
     }
 
@@ -272,6 +301,10 @@ impl RackAnswer {
             },
             13 => Self::DoneAt(rack()?),
             14 => Self::TooLarge { most: values[0] },
+            15 => Self::Extent {
+                addr: GlobalAddr::from_raw(values[0]),
+                pages: u32::try_from(values[1]).ok()?,
+            },
             _ => return None,
         })
     }
@@ -293,7 +326,7 @@ mod tests {
         }
 
         #[test]
-        fn answers_survive_their_words(status in 0_u32..15, values in any::<Values>()) {
+        fn answers_survive_their_words(status in 0_u32..16, values in any::<Values>()) {
             if let Some(answer) = RackAnswer::from_words(status, values) {
                 let (status, values) = answer.to_words();
                 prop_assert_eq!(RackAnswer::from_words(status, values), Some(answer));

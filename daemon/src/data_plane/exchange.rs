@@ -58,6 +58,7 @@ impl DataPlane {
     /// Continues the exchanges of an earlier daemon. Must be called before anything is served,
     /// after all client files were adopted.
     pub(crate) fn resume_exchanges(&mut self) -> Result<()> {
+        self.strike_free_owned();
         let metadata = &self.rack.metadata;
         let racks = (0..MAX_RACKS).map(RackId);
         let records = racks.map(|rack| Ok((rack, records::load(metadata.peer(rack)?))));

@@ -9,9 +9,9 @@ use rackpool_rrpc::RequestId;
 use rackpool_wire::peer::{PeerReply, PeerRequest};
 
 use super::DataPlane;
+use super::allocation::LEAVING_TIMEOUT;
 use super::atomics::Atomic;
 use super::leases::token;
-use super::requests::LEAVING_TIMEOUT;
 use super::swap::Work;
 use crate::data_plane::error::Result;
 
@@ -134,9 +134,9 @@ impl DataPlane {
             return Ok(false);
         }
         self.slab.close_empty_pages()?;
-        let reserves = self.reserve_for(bytes);
+        let reserves = self.reserve_for(bytes, false);
         let unshares = self.unshare_for(bytes);
-        Ok(reserves || unshares || self.slab.is_leaving() || self.is_copying())
+        Ok(reserves || unshares || self.frees_pages())
     }
 
     /// Retries the allocations of other racks that wait for a leaving page.

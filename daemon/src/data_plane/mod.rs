@@ -2,6 +2,7 @@
 //! request waits for another rack. The thread sleeps when there is nothing to do.
 
 mod active_set;
+mod allocation;
 mod atomics;
 mod clients;
 mod command;
@@ -20,6 +21,7 @@ mod reclaim;
 mod recovery;
 mod requests;
 mod reserve;
+mod retirement;
 mod share;
 mod sleep;
 mod stalled_transfers;
@@ -50,6 +52,7 @@ use crate::rack::Rack;
 use crate::region::Region;
 use crate::slab::Slab;
 use active_set::ActiveSet;
+use allocation::Starved;
 use clients::{Caller, Client, Clients};
 use exchange::Exchanges;
 use heat::Collector;
@@ -57,8 +60,8 @@ use home_requests::StarvedPeer;
 use idle::IdlePolicy;
 use leases::Leases;
 use peers::Peers;
-use requests::Starved;
 use reserve::Reserves;
+use retirement::Retiring;
 use share::Sharing;
 use stalled_transfers::Stalls;
 use swap::Swaps;
@@ -92,6 +95,7 @@ pub(crate) struct DataPlane {
     heat: Collector,
     exchanges: Exchanges,
     reserves: Option<Reserves>,
+    retiring: Retiring,
     starved: Vec<Starved>,
     starved_peers: Vec<StarvedPeer>,
     commands: Receiver<Command>,
@@ -181,6 +185,7 @@ impl DataPlane {
             heat: Collector::new(start, parts.swap.rules.pause),
             exchanges: Exchanges::default(),
             reserves: None,
+            retiring: Retiring::default(),
             starved: Vec::new(),
             starved_peers: Vec::new(),
             commands: parts.commands,

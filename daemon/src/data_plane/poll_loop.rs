@@ -238,6 +238,7 @@ impl DataPlane {
         self.drive_sharing(now);
         self.drive_machine(now)?;
         self.drive_waiters(now)?;
+        self.drive_retiring(now)?;
         self.feed_starved(now)?;
         self.feed_starved_peers()?;
         if now >= self.next_tick {
@@ -253,6 +254,7 @@ impl DataPlane {
     pub(super) fn has_deadlines(&self) -> bool {
         self.slab.is_leaving()
             || self.machine_has_deadlines()
+            || self.has_retiring()
             || !self.starved.is_empty()
             || !self.starved_peers.is_empty()
             || self.peers.has_deadlines()

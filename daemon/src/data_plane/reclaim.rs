@@ -56,6 +56,7 @@ impl DataPlane {
         if let Some(doorbell) = client.doorbell.take() {
             self.sleeper.unwatch(&doorbell)?;
         }
+        self.inherit(id, &file);
         self.drop_unposted_of(id)?;
         self.drop_unsent_of(id);
         self.fabric.unregister(region);
@@ -75,7 +76,7 @@ impl DataPlane {
     /// Forgets a gone client once everything that it held is reclaimed.
     pub(super) fn forget_if_returned(&mut self, id: ClientId) {
         let is_gone = self.clients.all.get(id).is_some_and(|client| client.gone);
-        if is_gone && !self.machine.returns_of(id) {
+        if is_gone && !self.machine.returns_of(id) && !self.retiring.has_estate_of(id) {
             self.clients.all.remove(id);
             self.notify(ControlNotification::Reclaimed(id));
         }

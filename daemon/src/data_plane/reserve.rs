@@ -64,13 +64,13 @@ impl DataPlane {
         self.order(frames.into_iter().map(Order::Reserve));
     }
 
-    /// Orders memory for an object of `bytes` bytes. Returns true if the object may fit once the
-    /// reserver has executed its orders.
-    pub(super) fn reserve_for(&mut self, bytes: u64) -> bool {
+    /// Orders memory for an object of `bytes` bytes, or for the longest run for a part of it. Returns
+    /// true if the object or part may fit once the reserver has executed its orders.
+    pub(super) fn reserve_for(&mut self, bytes: u64, in_parts: bool) -> bool {
         if self.reserves.is_none() {
             return false;
         }
-        let frames = self.slab.order_for(bytes);
+        let frames = self.slab.order_for(bytes, in_parts);
         self.order(frames.into_iter().map(Order::Reserve));
         self.slab.is_reserving()
     }

@@ -9,14 +9,14 @@ use rackpool_shm::metadata::{PageUse, RackMetadata};
 use rackpool_sync::atomic::Ordering;
 
 use super::moving::departed;
-use super::{FrameState, PageTable, Slab, SlabError};
+use super::{FrameState, PageTable, Slab, SlabError, SlabUse};
 
 /// An id that no page has.
 const NO_PAGE: PageId = PageId(0);
 
 impl Slab {
     /// Reads the metadata and completes the work of a daemon that was killed: leaving pages
-    /// continue to leave, uncommitted runs are undone.
+    /// continue to leave, uncommitted runs are undone, extents without a head are freed.
     pub(crate) fn adopt(
         metadata: Arc<RackMetadata>,
         marks: Marks,
@@ -33,7 +33,9 @@ impl Slab {
             ordered: BTreeMap::new(),
             free_since: BTreeMap::new(),
             borrowed: BTreeMap::new(),
-            partial: vec![Vec::new(); usize::from(SizeClass::count(page_size))],
+            partial: vec![Vec::new(); 2 * usize::from(SizeClass::count(page_size))],
+            extents: HashMap::new(),
+            newly_retired: Vec::new(),
             leaving: 0,
             newly_leaving: Vec::new(),
             allocated_bytes: 0,
@@ -65,6 +67,8 @@ impl Slab {
         for frame in (0..frames).map(FrameId) {
             slab.adopt_frame(frame)?;
         }
+        slab.adopt_extents()?;
+        slab.adopt_retired()?;
         Ok(slab)
     }
 
@@ -91,9 +95,10 @@ impl Slab {
         }
         let usage = PageUse::from_raw(self.metadata.header(frame)?.kind(), self.page_size);
         match (word.state(), usage) {
-            (Some(PageState::Live), PageUse::Slab(class)) => {
+            (Some(PageState::Live), PageUse::Slab(class) | PageUse::Fixed(class)) => {
                 self.count_objects(frame, class)?;
-                self.list(frame, class);
+                let is_fixed = matches!(usage, PageUse::Fixed(_));
+                self.list(frame, SlabUse { class, is_fixed });
             }
             // The swap continues, or the copies are revoked.
             (Some(PageState::Frozen | PageState::Shared), PageUse::Slab(class)) => {

@@ -8,6 +8,8 @@
 
 mod adopt;
 mod borrowed;
+mod extents;
+mod fixed;
 mod moving;
 mod object;
 mod reserve;
@@ -21,10 +23,11 @@ use rackpool_model::{
     FrameId, FrameWord, GlobalAddr, PageEvent, PageId, PageSize, PageState, PageWord, SizeClass,
 };
 use rackpool_shm::OutsideMapping;
-use rackpool_shm::marks::{Marks, ObjectHolder};
+use rackpool_shm::marks::{Mark, Marks, ObjectHolder};
 use rackpool_shm::metadata::{PageUse, RackMetadata};
 use rackpool_sync::atomic::{AtomicU64, Ordering};
 
+pub(crate) use extents::Extent;
 pub(crate) use moving::Contents;
 
 /// The frame of each page. Page `first + f` is found in frame `f` by arithmetic, as its page word
@@ -53,7 +56,7 @@ pub(crate) struct Candidate {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum CandidateKind {
-    Object { frame: FrameId, class: SizeClass, index: u32 },
+    Object { frame: FrameId, slab: SlabUse, index: u32 },
     Run { first: PageId, pages: u32 },
 }
 
@@ -78,11 +81,38 @@ pub(crate) enum NotFreed {
     Moving,
 }
 
+/// The use of a page of equal objects.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct SlabUse {
+    class: SizeClass,
+    /// Set if the objects keep their place.
+    is_fixed: bool,
+}
+
+impl SlabUse {
+    const fn of(usage: PageUse) -> Option<Self> {
+        match usage {
+            PageUse::Slab(class) => Some(Self { class, is_fixed: false }),
+            PageUse::Fixed(class) => Some(Self { class, is_fixed: true }),
+            PageUse::Run { .. } | PageUse::Unused => None,
+        }
+    }
+
+    const fn page_use(self) -> PageUse {
+        if self.is_fixed { PageUse::Fixed(self.class) } else { PageUse::Slab(self.class) }
+    }
+
+    /// Returns the index of the list of partial pages of this use.
+    const fn list(self) -> usize {
+        self.class.index() as usize * 2 + self.is_fixed as usize
+    }
+}
+
 /// The slot of an object in a page of its class.
 #[derive(Clone, Copy, Debug)]
 struct ObjectAt {
     frame: FrameId,
-    class: SizeClass,
+    slab: SlabUse,
     index: u32,
 }
 
@@ -114,8 +144,12 @@ pub(crate) struct Slab {
     free_since: BTreeMap<FrameId, Instant>,
     /// Frames of free pages that hold copies of other racks' pages, or receive them.
     borrowed: BTreeMap<FrameId, PageId>,
-    /// Frames of each class with free objects, the most recent last.
+    /// Frames with free objects by their use ([`SlabUse::list`]), the most recent last.
     partial: Vec<Vec<FrameId>>,
+    /// The extents of each head, in their order, by the head's offset in the frames.
+    extents: HashMap<u64, Vec<Extent>>,
+    /// Objects that were retired after the last [`Slab::take_newly_retired`].
+    newly_retired: Vec<GlobalAddr>,
     /// The number of frames whose page is leaving and that wait for their last user.
     leaving: usize,
     /// Those whose page began to leave after the last [`Slab::take_newly_leaving`].
@@ -179,7 +213,7 @@ impl Slab {
     /// The caller must note the object at its destination before it calls [`Self::commit`].
     pub(crate) fn peek(&self, bytes: u64) -> Result<Option<Candidate>, SlabError> {
         match SizeClass::for_bytes(bytes, self.page_size) {
-            Some(class) => self.peek_object(class),
+            Some(class) => self.peek_object(SlabUse { class, is_fixed: false }),
             None => Ok(self.peek_run(bytes)),
         }
     }
@@ -193,24 +227,25 @@ impl Slab {
         holder: Option<ObjectHolder>,
     ) -> Result<bool, SlabError> {
         match candidate.kind {
-            CandidateKind::Object { frame, class, index } => {
+            CandidateKind::Object { frame, slab, index } => {
                 let is_free = self.state(frame)? == Some(PageState::Free);
-                if is_free && !self.open_page(frame, class)? {
+                if is_free && !self.open_page(frame, slab)? {
                     return Ok(false);
                 }
-                if let Some(mark) = self.marks.of(frame, class, index)
+                if let Some(mark) = self.marks.of(frame, slab.class, index)
                     && self.lives()
                 {
                     mark.set(holder);
                 }
-                self.commit_object(frame, class, index)?;
+                self.commit_object(frame, slab, index)?;
             }
-            CandidateKind::Run { first, pages } => self.commit_run(first, pages)?,
+            CandidateKind::Run { first, pages } => self.commit_run(first, pages, None)?,
         }
         Ok(true)
     }
 
-    /// Returns true if the address is an object in use.
+    /// Returns true if the address is an object in use. A retired object is not, and an extent is a
+    /// part of its head.
     pub(crate) fn is_allocated(&self, addr: GlobalAddr) -> bool {
         let found = addr.page(self.page_size).and_then(|page| self.lookup(page));
         let Some(LocalPage { frame, word, usage }) = found else { return false };
@@ -218,20 +253,32 @@ impl Slab {
         word.is_readable()
             && match PageUse::from_raw(usage, self.page_size) {
                 PageUse::Unused => false,
-                PageUse::Run { index, .. } => index == 0 && offset == 0,
+                PageUse::Run { index, .. } => {
+                    index == 0 && offset == 0 && self.owner_of(frame).is_none()
+                }
                 PageUse::Slab(class) => self.object_is_used(frame, class, offset),
+                PageUse::Fixed(class) => {
+                    self.object_is_used(frame, class, offset) && !self.is_retired(addr)
+                }
             }
     }
 
-    /// Returns true if the object has the size of an allocation of `bytes` bytes. For an object of
-    /// another rack it returns true, because the object came for the same request.
-    pub(crate) fn fits(&self, addr: GlobalAddr, bytes: u64) -> bool {
+    /// Returns true if the object has the size of an allocation of `bytes` bytes, and is fixed if
+    /// `is_fixed`. For an object of another rack it returns true unless `is_fixed`, because the
+    /// object came for the same request.
+    pub(crate) fn fits(&self, addr: GlobalAddr, bytes: u64, is_fixed: bool) -> bool {
         let found = addr.page(self.page_size).and_then(|page| self.lookup(page));
-        let Some(LocalPage { usage, .. }) = found else { return true };
-        match PageUse::from_raw(usage, self.page_size) {
-            PageUse::Slab(class) => SizeClass::for_bytes(bytes, self.page_size) == Some(class),
+        let Some(LocalPage { usage, .. }) = found else { return !is_fixed };
+        let usage = PageUse::from_raw(usage, self.page_size);
+        match usage {
+            PageUse::Slab(class) | PageUse::Fixed(class) => {
+                SizeClass::for_bytes(bytes, self.page_size) == Some(class)
+                    && is_fixed == matches!(usage, PageUse::Fixed(_))
+            }
             PageUse::Run { pages, .. } => {
-                u64::from(pages) == self.page_size.pages_for(bytes) && self.is_allocated(addr)
+                !is_fixed
+                    && u64::from(pages) == self.page_size.pages_for(bytes)
+                    && self.is_allocated(addr)
             }
             PageUse::Unused => false,
         }
@@ -239,27 +286,26 @@ impl Slab {
 
     /// Returns true if [`Self::free`] would free the object.
     pub(crate) fn may_free(&self, addr: GlobalAddr, holder: ObjectHolder) -> bool {
-        let mark = |at: ObjectAt| self.marks.of(at.frame, at.class, at.index);
+        let is_free_to_take = |mark: &Mark, at: ObjectAt| {
+            mark.is_with_program() || !at.slab.is_fixed && mark.is_held_by(holder)
+        };
         self.is_allocated(addr)
-            && self
-                .object_at(addr)
-                .and_then(mark)
-                .is_none_or(|mark| mark.is_with_program() || mark.is_held_by(holder))
+            && self.object_at(addr).is_none_or(|at| {
+                let mark = self.marks.of(at.frame, at.slab.class, at.index);
+                mark.is_none_or(|mark| is_free_to_take(mark, at))
+            })
     }
 
     /// Returns where an object of up to a page is.
     fn object_at(&self, addr: GlobalAddr) -> Option<ObjectAt> {
         let LocalPage { frame, usage, .. } = self.lookup(addr.page(self.page_size)?)?;
-        match PageUse::from_raw(usage, self.page_size) {
-            PageUse::Slab(class) => {
-                let index = addr.offset(self.page_size) >> class.bits();
-                Some(ObjectAt { frame, class, index: u32::try_from(index).ok()? })
-            }
-            PageUse::Run { .. } | PageUse::Unused => None,
-        }
+        let slab = SlabUse::of(PageUse::from_raw(usage, self.page_size))?;
+        let index = addr.offset(self.page_size) >> slab.class.bits();
+        Some(ObjectAt { frame, slab, index: u32::try_from(index).ok()? })
     }
 
-    /// Frees an object that a program has, or that `holder` took from one.
+    /// Frees an object that a program has, or that `holder` took from one. A fixed object is
+    /// retired: the caller frees its memory by [`Self::free_retired`] when no pin names it.
     pub(crate) fn free(
         &mut self,
         addr: GlobalAddr,
@@ -275,19 +321,21 @@ impl Slab {
         if !word.is_writable() {
             return Ok(Err(NotFreed::Moving));
         }
-        if let Some(ObjectAt { frame, class, index }) = self.object_at(addr)
-            && let Some(mark) = self.marks.of(frame, class, index)
+        let at = self.object_at(addr);
+        if let Some(at) = at.filter(|at| at.slab.is_fixed) {
+            return Ok(self.retire(addr, at));
+        }
+        if let Some(ObjectAt { frame, slab, index }) = at
+            && let Some(mark) = self.marks.of(frame, slab.class, index)
             && self.lives()
             && !mark.take_or_holds(holder)
         {
             return Ok(Err(NotFreed::NotAllocated));
         }
-        match PageUse::from_raw(usage, self.page_size) {
-            PageUse::Slab(class) => {
-                self.free_object(frame, class, addr.offset(self.page_size))?;
-            }
-            PageUse::Run { pages, .. } => self.free_run(frame, pages)?,
-            PageUse::Unused => return Ok(Err(NotFreed::NotAllocated)),
+        match (at, PageUse::from_raw(usage, self.page_size)) {
+            (Some(at), _) => self.free_object(at)?,
+            (None, PageUse::Run { pages, .. }) => self.free_run(frame, pages)?,
+            (None, _) => return Ok(Err(NotFreed::NotAllocated)),
         }
         Ok(Ok(()))
     }

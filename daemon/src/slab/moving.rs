@@ -11,7 +11,7 @@ use rackpool_proto::swap::{Phase, Record};
 use rackpool_shm::metadata::{PageUse, RackMetadata};
 use rackpool_sync::atomic::Ordering;
 
-use super::{LocalPage, Slab, SlabError};
+use super::{LocalPage, Slab, SlabError, SlabUse};
 
 /// The header and the bitmap of a page, for its new home.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -144,7 +144,7 @@ impl Slab {
             }
             (_, Some(PageState::Live)) => {
                 if let Some(class) = self.class_of(frame)? {
-                    self.list(frame, class);
+                    self.list(frame, SlabUse { class, is_fixed: false });
                 }
             }
             _ => {}
@@ -158,11 +158,12 @@ impl Slab {
         }
     }
 
+    /// Returns the class of a page that may move and be shared.
     pub(super) fn class_of(&self, frame: FrameId) -> Result<Option<SizeClass>, SlabError> {
         let usage = PageUse::from_raw(self.metadata.header(frame)?.kind(), self.page_size);
         Ok(match usage {
             PageUse::Slab(class) => Some(class),
-            PageUse::Unused | PageUse::Run { .. } => None,
+            PageUse::Fixed(_) | PageUse::Unused | PageUse::Run { .. } => None,
         })
     }
 
@@ -173,17 +174,18 @@ impl Slab {
     /// Removes a frame from the lists, so that no object in it is allocated.
     fn unlist(&mut self, frame: FrameId) -> Result<(), SlabError> {
         if let Some(class) = self.class_of(frame)? {
-            self.partial[usize::from(class.index())].retain(|listed| *listed != frame);
+            let slab = SlabUse { class, is_fixed: false };
+            self.partial[slab.list()].retain(|listed| *listed != frame);
         }
         self.frames[Self::index(frame)].listed = false;
         Ok(())
     }
 
-    pub(super) fn list(&mut self, frame: FrameId, class: SizeClass) {
+    pub(super) fn list(&mut self, frame: FrameId, slab: SlabUse) {
         let state = &mut self.frames[Self::index(frame)];
         if state.free_objects > 0 && !state.listed {
             state.listed = true;
-            self.partial[usize::from(class.index())].push(frame);
+            self.partial[slab.list()].push(frame);
         }
     }
 
@@ -233,8 +235,8 @@ impl Slab {
         })
     }
 
-    /// Returns true if the page holds objects of up to a page. Pages of a run must stay adjacent
-    /// and never move.
+    /// Returns true if the page holds objects of up to a page that may move. Pages of a run must
+    /// stay adjacent and never move.
     pub(crate) fn is_of_objects(&self, page: PageId) -> bool {
         let frame = self.frame_of(page);
         frame.is_some_and(|frame| self.class_of(frame).is_ok_and(|class| class.is_some()))

@@ -1,33 +1,32 @@
 //! Objects of up to a page.
 
 use rackpool_model::{FrameId, PageEvent, PageId, SizeClass};
-use rackpool_shm::metadata::PageUse;
 use rackpool_sync::atomic::Ordering;
 
-use super::{Candidate, CandidateKind, Slab, SlabError};
+use super::{Candidate, CandidateKind, ObjectAt, Slab, SlabError, SlabUse};
 
 impl Slab {
-    /// Returns a free object of a page of this class, or the first object of a free page.
-    pub(super) fn peek_object(&self, class: SizeClass) -> Result<Option<Candidate>, SlabError> {
-        for frame in self.partial[usize::from(class.index())].iter().rev() {
-            if let Some(index) = self.first_free(*frame, class)? {
+    /// Returns a free object of a page of this use, or the first object of a free page.
+    pub(super) fn peek_object(&self, slab: SlabUse) -> Result<Option<Candidate>, SlabError> {
+        for frame in self.partial[slab.list()].iter().rev() {
+            if let Some(index) = self.first_free(*frame, slab.class)? {
                 let page = self.page_of(*frame)?;
-                return self.candidate_in(page, *frame, class, index).map(Some);
+                return self.candidate_in(page, *frame, slab, index).map(Some);
             }
         }
         let free = self.free_pages.first_key_value();
-        free.map(|(page, frame)| self.candidate_in(*page, *frame, class, 0)).transpose()
+        free.map(|(page, frame)| self.candidate_in(*page, *frame, slab, 0)).transpose()
     }
 
     fn candidate_in(
         &self,
         page: PageId,
         frame: FrameId,
-        class: SizeClass,
+        slab: SlabUse,
         index: u32,
     ) -> Result<Candidate, SlabError> {
-        let addr = self.address(page, u64::from(index) << class.bits())?;
-        Ok(Candidate { addr, kind: CandidateKind::Object { frame, class, index } })
+        let addr = self.address(page, u64::from(index) << slab.class.bits())?;
+        Ok(Candidate { addr, kind: CandidateKind::Object { frame, slab, index } })
     }
 
     fn first_free(&self, frame: FrameId, class: SizeClass) -> Result<Option<u32>, SlabError> {
@@ -44,20 +43,17 @@ impl Slab {
         Ok(None)
     }
 
-    /// Makes a free page a page of this class. The page word is stored last: until then the page is
+    /// Makes a free page a page of this use. The page word is stored last: until then the page is
     /// free. Returns false if there is no memory for its marks.
-    pub(super) fn open_page(
-        &mut self,
-        frame: FrameId,
-        class: SizeClass,
-    ) -> Result<bool, SlabError> {
+    pub(super) fn open_page(&mut self, frame: FrameId, slab: SlabUse) -> Result<bool, SlabError> {
+        let class = slab.class;
         if self.marks.reserve(frame, class).is_err_and(|error| !error.is_unsupported()) {
             return Ok(false);
         }
         let page = self.page_of(frame)?;
         self.free_pages.remove(&page);
         self.free_since.remove(&frame);
-        self.set_use(frame, PageUse::Slab(class))?;
+        self.set_use(frame, slab.page_use())?;
         for word in self.metadata.bitmap(frame, class)? {
             self.set(word, 0);
         }
@@ -66,27 +62,27 @@ impl Slab {
         state.free_objects = class.objects_per_page(self.page_size);
         state.hint = 0;
         state.listed = true;
-        self.partial[usize::from(class.index())].push(frame);
+        self.partial[slab.list()].push(frame);
         Ok(true)
     }
 
     pub(super) fn commit_object(
         &mut self,
         frame: FrameId,
-        class: SizeClass,
+        slab: SlabUse,
         index: u32,
     ) -> Result<(), SlabError> {
-        let bitmap = self.metadata.bitmap(frame, class)?;
+        let bitmap = self.metadata.bitmap(frame, slab.class)?;
         let word = &bitmap[index as usize / 64];
         let bits = word.load(Ordering::Relaxed) | (1 << (index % 64));
         self.set(word, bits);
-        self.allocated_bytes += class.bytes();
+        self.allocated_bytes += slab.class.bytes();
         let state = &mut self.frames[Self::index(frame)];
         state.hint = index / 64;
         state.free_objects = state.free_objects.saturating_sub(1);
         if state.free_objects == 0 && state.listed {
             state.listed = false;
-            self.partial[usize::from(class.index())].retain(|listed| *listed != frame);
+            self.partial[slab.list()].retain(|listed| *listed != frame);
         }
         Ok(())
     }
@@ -106,17 +102,9 @@ impl Slab {
             .is_some_and(|word| word.load(Ordering::Relaxed) & (1 << (index % 64)) != 0)
     }
 
-    pub(super) fn free_object(
-        &mut self,
-        frame: FrameId,
-        class: SizeClass,
-        offset: u64,
-    ) -> Result<(), SlabError> {
-        #[expect(
-            clippy::cast_possible_truncation,
-            reason = "objects of a page number at most 2^26"
-        )]
-        let index = (offset >> class.bits()) as u32;
+    pub(super) fn free_object(&mut self, at: ObjectAt) -> Result<(), SlabError> {
+        let ObjectAt { frame, slab, index } = at;
+        let class = slab.class;
         let word = &self.metadata.bitmap(frame, class)?[index as usize / 64];
         let bits = word.load(Ordering::Relaxed) & !(1 << (index % 64));
         self.set(word, bits);
@@ -125,42 +113,43 @@ impl Slab {
         state.free_objects += 1;
         state.hint = state.hint.min(index / 64);
         let empty = state.free_objects == class.objects_per_page(self.page_size);
-        let partial = &mut self.partial[usize::from(class.index())];
+        let partial = &mut self.partial[slab.list()];
         if !state.listed {
             state.listed = true;
             partial.push(frame);
         }
-        // One empty page of each class is kept, so that a program that allocates and frees around a
+        // One empty page of each use is kept, so that a program that allocates and frees around a
         // page boundary does not open and close pages all the time.
         if empty && partial.len() > 1 {
-            self.close_page(frame, class)?;
+            self.close_page(frame, slab)?;
         }
         Ok(())
     }
 
-    fn close_page(&mut self, frame: FrameId, class: SizeClass) -> Result<(), SlabError> {
-        self.partial[usize::from(class.index())].retain(|listed| *listed != frame);
+    fn close_page(&mut self, frame: FrameId, slab: SlabUse) -> Result<(), SlabError> {
+        self.partial[slab.list()].retain(|listed| *listed != frame);
         self.frames[Self::index(frame)].listed = false;
         self.leave(frame)
     }
 
-    /// Closes the empty pages that are kept for their class. Returns true if there were any.
+    /// Closes the empty pages that are kept for their use. Returns true if there were any.
     pub(crate) fn close_empty_pages(&mut self) -> Result<bool, SlabError> {
         let mut any = false;
-        for index in 0..self.partial.len() {
-            let class = u8::try_from(index)
-                .ok()
-                .and_then(|index| SizeClass::from_index(index, self.page_size));
-            let Some(class) = class else { continue };
-            let objects = class.objects_per_page(self.page_size);
+        let page_size = self.page_size;
+        let classes = (0..SizeClass::count(page_size))
+            .filter_map(|index| SizeClass::from_index(index, page_size));
+        for slab in
+            classes.flat_map(|class| [false, true].map(|is_fixed| SlabUse { class, is_fixed }))
+        {
+            let objects = slab.class.objects_per_page(page_size);
             let frames = &self.frames;
-            let empty: Vec<FrameId> = self.partial[index]
+            let empty: Vec<FrameId> = self.partial[slab.list()]
                 .iter()
                 .copied()
                 .filter(|frame| frames[Self::index(*frame)].free_objects == objects)
                 .collect();
             for frame in empty {
-                self.close_page(frame, class)?;
+                self.close_page(frame, slab)?;
                 any = true;
             }
         }

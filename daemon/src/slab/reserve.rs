@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use rackpool_model::{FrameId, PageId};
 
 use super::Slab;
+use super::run::longest_run;
 
 /// Number of frames that are tried for an object.
 const TRIES: usize = 8;
@@ -35,32 +36,26 @@ impl Slab {
 
     /// Takes frames to be allocated for an object of `bytes` bytes: some frames for an object of up
     /// to a page; for a larger one all frames without memory in the lowest run that is long enough.
-    pub(crate) fn order_for(&mut self, bytes: u64) -> Vec<FrameId> {
+    /// With `in_parts`, a shorter run is taken if none is long enough: the longest one.
+    pub(crate) fn order_for(&mut self, bytes: u64, in_parts: bool) -> Vec<FrameId> {
         let pages = self.page_size.pages_for(bytes);
         if pages <= 1 {
             // Several: one of them may still have memory, while the file system has no more.
             let first: Vec<PageId> = self.unreserved.keys().take(TRIES).copied().collect();
             return self.order(&first);
         }
-        let Ok(pages) = usize::try_from(pages) else { return Vec::new() };
+        let Ok(pages) = u32::try_from(pages) else { return Vec::new() };
         let mut all = self.free_pages.clone();
         all.extend(&self.unreserved);
         all.extend(self.ordered.iter().map(|(frame, page)| (*page, *frame)));
-        let mut run: Vec<(PageId, FrameId)> = Vec::new();
-        for (page, frame) in all {
-            let follows = run.last().is_none_or(|(before, beside)| {
-                before.0.checked_add(1) == Some(page.0) && beside.0.checked_add(1) == Some(frame.0)
-            });
-            if !follows {
-                run.clear();
+        match longest_run(all.into_iter(), pages) {
+            Some(run) if in_parts || run.pages == pages => {
+                let wanted: Vec<PageId> =
+                    (0..run.pages).map(|index| PageId(run.first.0 + index)).collect();
+                self.order(&wanted)
             }
-            run.push((page, frame));
-            if run.len() == pages {
-                let wanted: Vec<PageId> = run.into_iter().map(|(page, _)| page).collect();
-                return self.order(&wanted);
-            }
+            _ => Vec::new(),
         }
-        Vec::new()
     }
 
     fn order(&mut self, pages: &[PageId]) -> Vec<FrameId> {

@@ -7,6 +7,7 @@ use rackpool_sync::SplitMix64;
 
 use super::*;
 
+mod fixed;
 mod reserve;
 mod swaps;
 
@@ -233,7 +234,11 @@ fn a_daemon_killed_between_any_two_stores_loses_nothing() {
 /// Overwrites a page word and a slab header, and starts a daemon over them.
 fn damage(fixture: &mut Fixture, frame: u32, word: PageWord, usage: PageUse) {
     fixture.metadata.word(FrameId(frame)).unwrap().store(word.raw(), Ordering::Relaxed);
-    fixture.metadata.header(FrameId(frame)).unwrap().set_kind(usage);
+    let header = fixture.metadata.header(FrameId(frame)).unwrap();
+    header.set_kind(usage);
+    if matches!(usage, PageUse::Run { .. }) {
+        header.set_owner(None);
+    }
     fixture.restart();
 }
 

@@ -11,6 +11,7 @@ use rackpool_model::{
 };
 use rackpool_proto::lease::LeaseRules;
 use rackpool_ring::client_file::ClientFile;
+use rackpool_ring::sparse_array::ARRAY_CELLS;
 use rackpool_shm::Mapping;
 use rackpool_shm::memory::MemoryKind;
 use rackpool_shm::metadata::{MetadataLayout, RackMetadata};
@@ -153,6 +154,11 @@ impl ClientUnderTest {
         };
         // Only the fabric uses the data ring.
         wipe(&client.bytes, 0, client.file.data_offset())?;
+        // Without their high-water marks the sparse arrays are empty. Tests use their first cells.
+        let marks = ClientFile::transfer_bytes(threads);
+        wipe(&client.bytes, marks, marks + 8192)?;
+        let pins = marks + 4096 + (ARRAY_CELLS * size_of::<u64>()) as u64;
+        wipe(&client.bytes, pins, pins + 4096)?;
         Ok(client)
     }
 

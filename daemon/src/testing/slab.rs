@@ -57,7 +57,7 @@ impl SlabUnderTest {
         let page_size = self.layout().page_size();
         let (metadata, marks) = (Arc::clone(&self.metadata), self.marks.clone());
         self.slab = Slab::adopt(metadata, marks, page_size, self.first)?;
-        Ok(())
+        self.free_retired()
     }
 
     /// Allocates an object of at least `bytes` bytes, if there is room.
@@ -68,7 +68,29 @@ impl SlabUnderTest {
 
     /// Frees an object. Returns true if it was allocated.
     pub fn free(&mut self, addr: GlobalAddr) -> anyhow::Result<bool> {
-        Ok(self.slab.free(addr, ObjectHolder::DAEMON)?.is_ok())
+        let is_freed = self.slab.free(addr, ObjectHolder::DAEMON)?.is_ok();
+        self.free_retired()?;
+        Ok(is_freed)
+    }
+
+    /// Allocates a fixed object of at least `bytes` bytes, if there is room.
+    pub fn alloc_fixed(&mut self, bytes: u64) -> anyhow::Result<Option<GlobalAddr>> {
+        let Some(candidate) = self.slab.peek_fixed(bytes)? else { return Ok(None) };
+        Ok(self.slab.commit(candidate, None)?.then_some(candidate.addr))
+    }
+
+    /// Allocates an extent of up to `pages` pages for a head. Returns its pages, if there is room.
+    pub fn extend(&mut self, head: GlobalAddr, pages: u64) -> anyhow::Result<Option<u32>> {
+        if self.slab.extents_of(head).is_err() {
+            return Ok(None);
+        }
+        Ok(self.slab.extend(head, pages, true)?.map(|extent| extent.pages))
+    }
+
+    /// Frees the memory of the retired objects; no process pins any.
+    fn free_retired(&mut self) -> anyhow::Result<()> {
+        let retired = self.slab.take_newly_retired();
+        Ok(retired.into_iter().try_for_each(|addr| self.slab.free_retired(addr))?)
     }
 
     /// Returns true if the address is an allocated object.

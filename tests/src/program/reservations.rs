@@ -18,6 +18,7 @@ use super::{Arguments, say};
 /// |---|---|---|
 /// | `alloc BYTES` | allocates an object | the address |
 /// | `reservation BYTES` | makes the next reservation and writes its token | the address |
+/// | `own BYTES EXTENTS` | makes the next one of a fixed object with extents, and writes its token | the address |
 /// | `tombstone` | makes the next reservation, without an object | `ok` |
 /// | `take PLACE OBJECT` | borrows an object as the next reservation | `ok`, or `no` |
 /// | `publish N LINK EXPECTED REPLACED` | publishes reservation `N` | the link's earlier value |
@@ -51,6 +52,14 @@ fn answer(
             let addr = reservation.addr().raw();
             reservations.push(Some(reservation));
             format!("{addr:x}")
+        }
+        "own" => {
+            let head = pool.alloc_fixed(arguments.number("BYTES")?)?;
+            pool.alloc_extents(head, arguments.number("EXTENTS")?)?;
+            let reservation = pool.reserve_owned(head)?;
+            pool.write(head, &reservation.token().to_le_bytes())?;
+            reservations.push(Some(reservation));
+            format!("{:x}", head.raw())
         }
         "tombstone" => {
             reservations.push(Some(pool.tombstone()?));

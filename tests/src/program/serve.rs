@@ -4,17 +4,18 @@ use std::io::BufRead;
 use std::sync::Arc;
 
 use anyhow::bail;
-use rackpool_client::Pool;
+use rackpool_client::{Pin, Pool};
 
 use super::{Arguments, say};
 use crate::contents;
 
 /// `serve`: answers each line of the standard input with one line, until the input ends.
 pub(super) fn serve(pool: &Arc<Pool>) -> anyhow::Result<()> {
+    let mut pins = Vec::new();
     for line in std::io::stdin().lock().lines() {
         let words: Vec<String> = line?.split_whitespace().map(str::to_owned).collect();
         let mut arguments = Arguments(words.into_iter());
-        let answer = match answer(pool, &mut arguments) {
+        let answer = match answer(pool, &mut pins, &mut arguments) {
             Ok(answer) => answer,
             Err(error) => format!("error: {error:#}"),
         };
@@ -23,7 +24,11 @@ pub(super) fn serve(pool: &Arc<Pool>) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn answer(pool: &Arc<Pool>, arguments: &mut Arguments) -> anyhow::Result<String> {
+fn answer(
+    pool: &Arc<Pool>,
+    pins: &mut Vec<Pin<Arc<Pool>>>,
+    arguments: &mut Arguments,
+) -> anyhow::Result<String> {
     let command = arguments.text("a request")?;
     Ok(match command.as_str() {
         "alloc" => format!("{:x}", pool.alloc(arguments.number("BYTES")?)?.raw()),
@@ -61,6 +66,23 @@ fn answer(pool: &Arc<Pool>, arguments: &mut Arguments) -> anyhow::Result<String>
                 None => "ok".into(),
                 Some(at) => format!("differs at {at}"),
             }
+        }
+        // Allocates fixed objects that the program owns; answers with the last one.
+        "own" => {
+            let (count, bytes) = (arguments.number("COUNT")?, arguments.number("BYTES")?);
+            let mut last = 0;
+            for _ in 0..count {
+                last = pool.alloc_fixed(bytes)?.raw();
+            }
+            format!("{last:x}")
+        }
+        "pin" => {
+            pins.push(Pin::new(Arc::clone(pool), arguments.addr("ADDR")?)?);
+            "ok".into()
+        }
+        "unpin" => {
+            pins.clear();
+            "ok".into()
         }
         "local" => pool.is_local(arguments.addr("ADDR")?)?.to_string(),
         "root" => {

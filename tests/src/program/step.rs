@@ -7,7 +7,7 @@ use std::sync::Arc;
 use anyhow::{Context, bail};
 use nix::sys::signal::{Signal, raise};
 use nix::sys::{prctl, ptrace};
-use rackpool_client::{ClientOptions, GlobalAddr, Pool, PublishCas, PublishMode, Reservation};
+use rackpool_client::{ClientOptions, GlobalAddr, Pin, Pool, PublishCas, PublishMode, Reservation};
 use rackpool_kv::{Handle, Table};
 
 use super::store::value;
@@ -100,6 +100,8 @@ impl Scene {
                 self.reservations(operation)
             }
             "put" | "delete" | "compare" | "compact" => self.table(operation),
+            "fixed" | "fixed-refill" | "extents" | "free-head" | "pin" | "free-pinned"
+            | "reserve-owned" | "publish-owned" => self.fixed(operation),
             "ping" => {
                 let Self { pool, .. } = self;
                 let work: Work = Box::new(move || {
@@ -279,6 +281,50 @@ impl Scene {
                     let found = self.pool.publish(&mut reservation, &swap)?;
                     anyhow::ensure!(found == swap.expected, "somebody else changed the link");
                     kept((reservation, self.pool))
+                })
+            }
+        };
+        Ok(Prepared { objects: Vec::new(), work })
+    }
+
+    /// Operations on fixed objects. Nothing of what the client owns stays when it is killed.
+    fn fixed(self, operation: &str) -> anyhow::Result<Prepared> {
+        let (bytes, run) = (self.bytes, self.run);
+        let head = match operation {
+            "fixed-refill" => GlobalAddr::NULL,
+            _ => self.pool.alloc_fixed(bytes)?,
+        };
+        if matches!(operation, "free-head" | "publish-owned") {
+            self.pool.alloc_extents(head, run)?;
+        }
+        let pool = Arc::clone(&self.pool);
+        let work: Work = match operation {
+            "fixed" | "fixed-refill" => Box::new(move || kept((pool.alloc_fixed(bytes)?, pool))),
+            "extents" => Box::new(move || kept((pool.alloc_extents(head, run)?, pool))),
+            "pin" => Box::new(move || {
+                drop(pool.pin(head)?);
+                kept(pool)
+            }),
+            "free-head" => Box::new(move || {
+                pool.free(head)?;
+                kept(pool)
+            }),
+            "free-pinned" => {
+                let pin = Pin::new(Arc::clone(&pool), head)?;
+                Box::new(move || {
+                    pool.free(head)?;
+                    kept(pin)
+                })
+            }
+            "reserve-owned" => Box::new(move || kept((pool.reserve_owned(head)?, pool))),
+            _ => {
+                let mut reservation = pool.reserve_owned(head)?;
+                pool.write(head, &reservation.token().to_le_bytes())?;
+                let swap = self.swap(&reservation)?;
+                Box::new(move || {
+                    let found = pool.publish(&mut reservation, &swap)?;
+                    anyhow::ensure!(found == swap.expected, "somebody else changed the link");
+                    kept((reservation, pool))
                 })
             }
         };

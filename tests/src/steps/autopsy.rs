@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::sync::atomic::Ordering;
 
 use rackpool_client::GlobalAddr;
-use rackpool_ring::client_file::{CELLS_PER_THREAD, ClientFile, RingKind};
+use rackpool_ring::client_file::{ArrayKind, CELLS_PER_THREAD, ClientFile, RingKind};
 use rackpool_ring::request::Request;
 use rackpool_ring::reservation::ReservationRecord;
 use rackpool_shm::superblock::Superblock;
@@ -63,6 +63,7 @@ impl Body {
                 slot.inbox.iter().chain(&slot.outbox).chain(slot.magazines.iter().flatten());
             arrays.chain(slot.reservations.iter().filter_map(ReservationRecord::noted))
         });
+        let cells = cells.chain(self.0.array(ArrayKind::Owned).in_use());
         let objects = cells.map(|cell| cell.load(Ordering::Relaxed)).filter(|object| *object != 0);
         objects.map(GlobalAddr::from_raw).collect()
     }
@@ -98,6 +99,9 @@ impl Body {
                 }
             }
         }
+        let owned = self.0.array(ArrayKind::Owned).in_use().iter();
+        let left = owned.map(|cell| cell.load(Ordering::Relaxed)).filter(|object| *object != 0);
+        faults.extend(left.map(|object| format!("the owned array still has {object:x}")));
         for route in [RingKind::Rack, RingKind::Remote] {
             // Requests that the daemon had not taken; no other process reads them.
             self.0.ring(route).pop(usize::MAX, |request| {

@@ -58,6 +58,25 @@ pub const OPERATIONS: [(&str, Remains); 24] = [
     ("close", Remains::Nothing),
 ];
 
+/// Operations on fixed memory, which clients of a full rack can't carry out.
+pub const OWN_RACK: [(&str, Remains); 8] = [
+    ("fixed", Remains::Nothing),
+    ("fixed-refill", Remains::Nothing),
+    ("extents", Remains::Nothing),
+    ("free-head", Remains::Nothing),
+    ("pin", Remains::Nothing),
+    ("free-pinned", Remains::Nothing),
+    ("reserve-owned", Remains::Nothing),
+    ("publish-owned", Remains::Link),
+];
+
+/// All operations, each with the racks of its clients.
+pub fn operations() -> impl Iterator<Item = (&'static str, Remains, &'static [u16])> {
+    let everywhere = OPERATIONS.map(|(name, remains)| (name, remains, &[0, 1][..]));
+    let here = OWN_RACK.map(|(name, remains)| (name, remains, &[0][..]));
+    everywhere.into_iter().chain(here)
+}
+
 impl Remains {
     /// Returns true for operations that allocate.
     #[must_use]
@@ -104,12 +123,13 @@ pub struct Plan {
 const OFTEN: usize = 24;
 
 /// Functions through which objects and requests change owners.
-const CORE: [&str; 8] = [
+const CORE: [&str; 9] = [
     "rackpool_ring",
     "client5cache",
     "client4free",
     "client6outbox",
     "client5reservation",
+    "client5fixed",
     "5slab",
     "5plane",
     "6window",

@@ -12,9 +12,9 @@ fn only_frames_that_have_memory_are_given_away() {
     fixture.slab.reserve_on_demand();
     assert_eq!((fixture.slab.free_frames(), fixture.alloc(64)), (FRAMES, None));
     assert_eq!(fixture.slab.spare(), None, "no page comes into a frame without memory");
-    let ordered = fixture.slab.order_for(64);
+    let ordered = fixture.slab.order_for(64, false);
     assert!(!ordered.is_empty() && fixture.slab.is_reserving());
-    assert!(!fixture.slab.order_for(64).iter().any(|frame| ordered.contains(frame)));
+    assert!(!fixture.slab.order_for(64, false).iter().any(|frame| ordered.contains(frame)));
     assert_eq!(fixture.alloc(64), None);
     fixture.slab.reserved(ordered[0], false);
     assert_eq!(fixture.alloc(64), None, "there was no memory");
@@ -30,11 +30,11 @@ fn what_a_run_lacks_is_reserved() {
     let stock = fixture.slab.order_stock(2);
     stock.iter().for_each(|frame| fixture.slab.reserved(*frame, true));
     assert!(!fixture.slab.lacks_stock(2));
-    let rest = fixture.slab.order_for(5 * PAGE);
+    let rest = fixture.slab.order_for(5 * PAGE, false);
     assert_eq!(rest.len(), 3);
     rest.iter().for_each(|frame| fixture.slab.reserved(*frame, true));
     assert!(fixture.alloc(5 * PAGE).is_some());
-    assert!(fixture.slab.order_for(99 * PAGE).is_empty(), "more than there are");
+    assert!(fixture.slab.order_for(99 * PAGE, false).is_empty(), "more than there are");
 }
 
 #[test]

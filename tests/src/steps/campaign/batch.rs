@@ -9,7 +9,7 @@ use rackpool_client::GlobalAddr;
 use super::finding::Finding;
 use super::{EACH, Ground, RUN, Slot};
 use crate::steps::autopsy::Body;
-use crate::steps::plan::{Key, OPERATIONS, Remains, Task};
+use crate::steps::plan::{Key, Remains, Task, operations};
 use crate::steps::stock::{Grasp, Hand, Stock};
 use crate::steps::tracer::{At, Means, Target, Victim};
 
@@ -176,7 +176,7 @@ impl Ground {
     /// Starts a client and waits for its first mark. Only the calling thread can trace the client.
     pub(super) fn prepare(&self, index: usize, operation: &'static str) -> Prepared {
         let slot = &self.slots[index];
-        let known = OPERATIONS.iter().find(|(name, _)| *name == operation);
+        let known = operations().find(|(name, ..)| *name == operation);
         let remains = known.expect("a known operation").1;
         let mut victim = Victim::start(self.pool.dir(), slot.rack, &arguments(slot, operation));
         let objects = victim.wait_for_mark();

@@ -15,7 +15,7 @@ use rackpool_client::GlobalAddr;
 use rackpool_kv::{Table, TableOptions};
 
 use super::log::Log;
-use super::plan::{OPERATIONS, Plan};
+use super::plan::{Plan, operations};
 use super::symbols::Symbols;
 use super::tracer::Means;
 use crate::census::{self, Census};
@@ -172,7 +172,8 @@ impl Scene {
                 pool.client(rack, &["work", &(campaign.seed + u64::from(rack)).to_string()])
             })
             .collect();
-        let keys = [0, 1].into_iter().flat_map(|rack| OPERATIONS.map(|(name, _)| (name, rack)));
+        let keys =
+            operations().flat_map(|(name, _, racks)| racks.iter().map(move |rack| (name, *rack)));
         let plan = Mutex::new(Plan::new(campaign.seed, keys));
         let symbols = Symbols::of(&program("rackpool-test-client"));
         let mut scene = Self {
@@ -190,7 +191,7 @@ impl Scene {
         scene
     }
 
-    /// Starts a client that stops at its mark in one of [`OPERATIONS`]. Only the calling thread can
+    /// Starts a client that stops at its mark in one of [`operations`]. Only the calling thread can
     /// trace it.
     #[must_use]
     pub fn prepare(&self, slot: usize, operation: &'static str) -> Prepared {

@@ -115,7 +115,11 @@ impl Scene {
     }
 
     fn wait_for_newcomers(&self) -> Option<Finding> {
-        let gone = || self.before.newcomers_are_gone(&self.ground.pool);
+        // The memory of what they had is free once no pin is left.
+        let gone = || {
+            self.before.newcomers_are_gone(&self.ground.pool)
+                && census::retired(&self.ground.pool) == 0
+        };
         (!try_wait_until(self.timeout, gone)).then_some(Finding::Overdue)
     }
 

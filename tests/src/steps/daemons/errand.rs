@@ -13,11 +13,14 @@ use rackpool_testing::wait::{TIMEOUT, wait_until};
 
 /// Request, rack of the client, and rack of the daemon that is killed meanwhile. Rack 1 is full:
 /// its clients get objects from rack 0.
-pub(super) const ERRANDS: [(&str, u16, u16); 19] = [
+pub(super) const ERRANDS: [(&str, u16, u16); 22] = [
     ("refill", 0, 0),
     ("run", 0, 0),
     ("release", 0, 0),
     ("translate", 0, 0),
+    ("fixed", 0, 0),
+    ("extend", 0, 0),
+    ("free-head", 0, 0),
     ("open", 0, 0),
     ("close", 0, 0),
     ("reclaim", 0, 0),
@@ -114,6 +117,12 @@ fn prepare(pool: Pool, errand: &str) -> (Done, Vec<GlobalAddr>) {
             std::thread::scope(|scope| scope.spawn(|| written(&pool, BYTES)).join()).ok()
         }
         "read" | "write" | "add" => Some(written(&pool, BYTES)),
+        "extend" | "free-head" => {
+            let head = pool.alloc_fixed(BYTES).expect("room");
+            pool.write(head, &contents::of(head.raw(), LEN)).expect("an object in use");
+            pool.alloc_extents(head, PAGE).expect("room");
+            Some(head)
+        }
         "close" => {
             for bytes in [BYTES, BYTES * 2, RUN] {
                 pool.free(written(&pool, bytes)).expect("an object in use");
@@ -125,7 +134,7 @@ fn prepare(pool: Pool, errand: &str) -> (Done, Vec<GlobalAddr>) {
     if errand == "add" {
         done.counter = object;
         pool.write(object.expect("a counter"), &[0; 8]).expect("an object in use");
-    } else if errand != "release" {
+    } else if !matches!(errand, "release" | "free-head") {
         done.objects.extend(object.map(|addr| (addr, vec![addr.raw()])));
     }
     done.pool = Some(pool);
@@ -165,6 +174,20 @@ fn go_on(
             }
             Err(error) => panic!("{error}"),
         },
+        "fixed" => {
+            let addr = pool.alloc_fixed(BYTES).expect("room in the own rack");
+            done.objects.push((addr, Vec::new()));
+        }
+        "extend" => {
+            let extents = pool.alloc_extents(object, RUN).expect("room in the own rack");
+            assert_eq!(extents.iter().map(|extent| extent.bytes).sum::<u64>(), RUN);
+            assert_eq!(pool.extents(object).expect("a head"), extents, "each of them once");
+        }
+        "free-head" => {
+            pool.free(object).expect("an object in use");
+            // The daemon frees the memory before it serves these.
+            (0..2).for_each(|_| pool.ping().expect("a daemon that serves"));
+        }
         "translate" | "read" => {
             let mut found = [0; LEN];
             match pool.read(object, &mut found) {

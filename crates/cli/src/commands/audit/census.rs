@@ -8,7 +8,7 @@ use std::path::Path;
 use anyhow::Context;
 use rackpool_client::{GlobalAddr, PageSize, RackId};
 use rackpool_model::{FrameId, MAX_RACKS, PageState, PageWord, SizeClass};
-use rackpool_ring::client_file::{ClientFile, MAX_THREADS, ThreadSlot};
+use rackpool_ring::client_file::{ArrayKind, ClientFile, MAX_THREADS, ThreadSlot};
 use rackpool_shm::directory::RackDirectory;
 use rackpool_shm::metadata::{MetadataLayout, PageUse, RackMetadata};
 use rackpool_shm::superblock::{Geometry, Superblock};
@@ -56,10 +56,13 @@ impl RackFiles {
             }
             let addr = |offset| GlobalAddr::new(word.page(), offset, self.page_size);
             match PageUse::from_raw(self.metadata.header(frame)?.kind(), self.page_size) {
+                // An extent is a part of its head.
+                PageUse::Run { index: 0, .. } if self.metadata.header(frame)?.owner().is_some() => {
+                }
                 PageUse::Run { index: 0, pages } => {
                     objects.push((addr(0)?, u64::from(pages) * self.page_size.bytes()));
                 }
-                PageUse::Slab(class) => {
+                PageUse::Slab(class) | PageUse::Fixed(class) => {
                     for index in self.used(frame, class)? {
                         objects.push((addr(index * class.bytes())?, class.bytes()));
                     }
@@ -103,6 +106,7 @@ impl RackFiles {
             clients += 1;
             let slots = (0..client.threads()).filter_map(|thread| client.thread(thread).ok());
             slots.for_each(|slot| add_slot(notes, slot));
+            add(notes, client.array(ArrayKind::Owned).in_use());
         }
         Ok(clients)
     }

@@ -1,0 +1,92 @@
+//! Models of pins: a reader, a remover, and the daemon that reuses the object's memory. Run with
+//! `cargo x loom`.
+#![cfg(loom)]
+
+use loom::sync::Arc;
+use rackpool_ring::pins::{pin, pinned};
+use rackpool_ring::sparse_array::{HighWater, SparseArray};
+use rackpool_sync::atomic::{AtomicU64, Ordering};
+use rackpool_sync::barrier::{Barrier, heavy};
+
+const OBJECT: u64 = 64;
+const SEALED: u64 = 7;
+const REUSED: u64 = 9;
+
+#[derive(Default)]
+struct Rack {
+    high_water: HighWater,
+    cells: [AtomicU64; 2],
+    link: AtomicU64,
+    /// The object's bytes.
+    bytes: AtomicU64,
+}
+
+impl Rack {
+    fn new() -> Arc<Self> {
+        let rack = Self::default();
+        rack.link.store(OBJECT, Ordering::Relaxed);
+        rack.bytes.store(SEALED, Ordering::Relaxed);
+        Arc::new(rack)
+    }
+
+    fn pins(&self) -> SparseArray<'_> {
+        SparseArray::new(&self.high_water, &self.cells)
+    }
+
+    /// Pins the object in a cell, and reads it twice if the pin counts.
+    fn read(&self, cell: usize) {
+        if self.link.load(Ordering::Acquire) != OBJECT {
+            return;
+        }
+        assert!(pin(&self.pins(), cell, OBJECT, Barrier::Full));
+        if self.link.load(Ordering::Acquire) == OBJECT {
+            for _ in 0..2 {
+                let bytes = self.bytes.load(Ordering::Relaxed);
+                assert_eq!(bytes, SEALED, "the bytes of a pinned object were reused");
+            }
+        }
+        self.pins().clear(cell);
+    }
+
+    /// Unlinks the object, and reuses its memory if a scan after the barrier finds no pin. Returns
+    /// true if it did.
+    fn remove(&self) -> bool {
+        self.link.store(0, Ordering::Release);
+        heavy();
+        let is_pinned = pinned(&self.pins()).any(|object| object == OBJECT);
+        if !is_pinned {
+            self.bytes.store(REUSED, Ordering::Relaxed);
+        }
+        !is_pinned
+    }
+}
+
+#[test]
+fn the_bytes_of_a_pinned_object_are_not_reused() {
+    loom::model(|| {
+        let rack = Rack::new();
+        let reader = {
+            let rack = Arc::clone(&rack);
+            loom::thread::spawn(move || rack.read(0))
+        };
+        rack.remove();
+        reader.join().expect("the reader does not panic");
+        assert!(rack.remove(), "a pin outlives its reader");
+    });
+}
+
+/// Two threads of a client raise the high-water mark at the same time.
+#[test]
+fn the_pin_of_each_of_two_readers_counts() {
+    loom::model(|| {
+        let rack = Rack::new();
+        let readers = [1, 0].map(|cell| {
+            let rack = Arc::clone(&rack);
+            loom::thread::spawn(move || rack.read(cell))
+        });
+        rack.remove();
+        for reader in readers {
+            reader.join().expect("the reader does not panic");
+        }
+    });
+}

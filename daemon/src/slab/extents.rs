@@ -1,0 +1,129 @@
+//! Extents: runs of pages that belong to a fixed object, their *head*. The owner word in the slab
+//! header of a run's first page names the head; the map from heads to extents is derived from these
+//! words. An extent is freed with its head.
+
+use rackpool_model::{FrameId, GlobalAddr, PageState};
+use rackpool_shm::extent_owner::ExtentOwner;
+use rackpool_shm::metadata::PageUse;
+
+use super::run::longest_run;
+use super::{LocalPage, Slab, SlabError};
+
+/// An extent of a head.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Extent {
+    /// The address of the first page.
+    pub(crate) addr: GlobalAddr,
+    pub(crate) pages: u32,
+}
+
+/// The address is no fixed object in use that can have extents.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct NotAHead;
+
+impl Slab {
+    /// Returns the offset of a head in the frames; `None` if the object can't have extents.
+    fn place_of(&self, head: GlobalAddr) -> Option<u64> {
+        let LocalPage { frame, usage, .. } = self.lookup(head.page(self.page_size)?)?;
+        let PageUse::Fixed(class) = PageUse::from_raw(usage, self.page_size) else { return None };
+        if class.bytes() < ExtentOwner::HEAD_BYTES {
+            return None;
+        }
+        Some(u64::from(frame.0) * self.page_size.bytes() + head.offset(self.page_size))
+    }
+
+    /// Returns the owner of the run whose first page is in this frame.
+    pub(super) fn owner_of(&self, frame: FrameId) -> Option<ExtentOwner> {
+        self.metadata.header(frame).ok()?.owner()
+    }
+
+    /// Returns the extents of a head in use, in their order.
+    pub(crate) fn extents_of(&self, head: GlobalAddr) -> Result<&[Extent], NotAHead> {
+        let place = self.place_of(head).filter(|_| self.is_allocated(head)).ok_or(NotAHead)?;
+        Ok(self.extents.get(&place).map_or(&[], Vec::as_slice))
+    }
+
+    /// Allocates an extent of `pages` pages for a head in use. If no run of free pages is that long,
+    /// allocates the longest one if `in_parts`, else returns `None`, as without any free page. The
+    /// owner word is stored before the run is committed.
+    pub(crate) fn extend(
+        &mut self,
+        head: GlobalAddr,
+        pages: u64,
+        in_parts: bool,
+    ) -> Result<Option<Extent>, SlabError> {
+        let Some(place) = self.place_of(head) else { return Ok(None) };
+        let number = self.extents.get(&place).map_or(0, Vec::len);
+        let number = u32::try_from(number).unwrap_or(u32::MAX);
+        let Some(owner) = ExtentOwner::new(place, number) else { return Ok(None) };
+        let most = u32::try_from(pages).unwrap_or(u32::MAX).min(PageUse::MAX_RUN);
+        let free = self.free_pages.iter().map(|(page, frame)| (*page, *frame));
+        let run = longest_run(free, most).filter(|run| in_parts || run.pages == most);
+        let Some(run) = run else { return Ok(None) };
+        let extent = Extent { addr: self.address(run.first, 0)?, pages: run.pages };
+        self.commit_run(run.first, run.pages, Some(owner))?;
+        self.extents.entry(place).or_default().push(extent);
+        Ok(Some(extent))
+    }
+
+    /// Removes the extents of a head from the map.
+    pub(super) fn take_extents(&mut self, head: GlobalAddr) -> Vec<Extent> {
+        self.place_of(head).and_then(|place| self.extents.remove(&place)).unwrap_or_default()
+    }
+
+    /// Frees extents whose head is free.
+    pub(super) fn free_extents(&mut self, extents: Vec<Extent>) -> Result<(), SlabError> {
+        for Extent { addr, pages } in extents {
+            let frame = addr.page(self.page_size).and_then(|page| self.frame_of(page));
+            if let Some(frame) = frame {
+                self.free_run(frame, pages)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Derives the extents of each head from the owner words, and frees those whose head is not in
+    /// use.
+    pub(super) fn adopt_extents(&mut self) -> Result<(), SlabError> {
+        let mut found = Vec::new();
+        for frame in (0..self.metadata.frames()).map(FrameId) {
+            let PageUse::Run { index: 0, pages } = self.use_of(frame)? else { continue };
+            let page = self.page_of(frame)?;
+            let is_here = self.frame_of(page) == Some(frame);
+            if !is_here || self.state(frame)? != Some(PageState::Live) {
+                continue;
+            }
+            let Some(owner) = self.owner_of(frame) else { continue };
+            if self.is_head_in_use(owner.head())? {
+                let extent = Extent { addr: self.address(page, 0)?, pages };
+                found.push((owner.head(), owner.number(), extent));
+            } else {
+                self.free_run(frame, pages)?;
+            }
+        }
+        found.sort_unstable_by_key(|(place, number, _)| (*place, *number));
+        for (place, _, extent) in found {
+            self.extents.entry(place).or_default().push(extent);
+        }
+        Ok(())
+    }
+
+    /// Returns true if there is a head in use, which may be retired, at this offset in the frames.
+    fn is_head_in_use(&self, place: u64) -> Result<bool, SlabError> {
+        let bytes = self.page_size.bytes();
+        let frame = u32::try_from(place / bytes).map(FrameId);
+        let Ok(frame) = frame else { return Ok(false) };
+        if frame.0 >= self.metadata.frames() {
+            return Ok(false);
+        }
+        let page = self.page_of(frame)?;
+        let is_live =
+            self.frame_of(page) == Some(frame) && self.state(frame)? == Some(PageState::Live);
+        Ok(match self.use_of(frame)? {
+            PageUse::Fixed(class) if is_live && class.bytes() >= ExtentOwner::HEAD_BYTES => {
+                self.object_is_used(frame, class, place % bytes)
+            }
+            _ => false,
+        })
+    }
+}

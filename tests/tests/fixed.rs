@@ -1,0 +1,272 @@
+//! Fixed objects, their extents and pins: memory that keeps its place comes back when its program
+//! is killed, and is not reused while another program reads it.
+#![expect(clippy::unwrap_used, reason = "a test that can't go on has failed")]
+
+use std::collections::BTreeSet;
+use std::time::{Duration, Instant};
+
+use nix::sys::signal::Signal;
+use rackpool_client::{
+    AccessError, AllocError, Extent, FreeError, GlobalAddr, PinError, Pool, RackId,
+};
+use rackpool_testing::wait::{TIMEOUT, wait_until};
+use rackpool_tests::census;
+use rackpool_tests::client::{TestClient, parse_addr};
+use rackpool_tests::contents;
+use rackpool_tests::pool::{PAGE, TestPool};
+
+/// The most time until everything of a killed client is reclaimed.
+const RECLAIM: Duration = Duration::from_secs(1);
+
+fn refused(addr: GlobalAddr) -> Result<(), FreeError> {
+    Err(FreeError::NotAllocated(addr))
+}
+
+fn write(pool: &Pool, addr: GlobalAddr, bytes: u64, tag: u64) {
+    pool.write(addr, &contents::of(tag, usize::try_from(bytes).unwrap())).unwrap();
+}
+
+fn sum(extents: &[Extent]) -> u64 {
+    extents.iter().map(|extent| extent.bytes).sum()
+}
+
+/// A head with extents that hold a pattern, which stays when its program ends.
+fn written_head(pool: &Pool, bytes: u64) -> (GlobalAddr, Vec<Extent>) {
+    let head = pool.alloc_fixed(64).unwrap();
+    let extents = pool.alloc_extents(head, bytes).unwrap();
+    for Extent { addr, bytes } in &extents {
+        write(pool, *addr, *bytes, addr.raw());
+    }
+    pool.disown(head).unwrap();
+    (head, extents)
+}
+
+#[test]
+fn owned_objects_of_a_killed_client_come_back_within_a_second() {
+    let pool = TestPool::small();
+    let mut client = pool.client(0, &["serve"]);
+    let last = parse_addr(&client.ask("own 100000 64"));
+    assert!(pool.allocated()[0] >= 6_400_000);
+    let own = pool.open(0);
+    let began = Instant::now();
+    client.kill();
+    // Requests are served meanwhile.
+    let mut slowest = Duration::ZERO;
+    while pool.allocated()[0] > 0 && began.elapsed() < RECLAIM {
+        let asked = Instant::now();
+        own.ping().unwrap();
+        slowest = slowest.max(asked.elapsed());
+    }
+    pool.wait_allocated("all objects are back", Duration::ZERO, [0, 0]);
+    assert!(slowest < RECLAIM / 4, "a request waited for {slowest:?}");
+    assert_eq!(own.free(last), refused(last));
+    own.close();
+    wait_until("its file is gone", TIMEOUT, || census::client_files(&pool, 0) == 0);
+    census::wait_until_frames_are_free(&pool);
+}
+
+#[test]
+fn what_was_disowned_or_published_stays_and_a_reservation_comes_back() {
+    let mut pool = TestPool::small();
+    let own = pool.open(0);
+    let link = own.alloc(16).unwrap();
+    own.write(link, &[0; 16]).unwrap();
+    let (disowned, _) = written_head(&own, PAGE);
+    for is_daemon_killed in [false, true] {
+        let before = census::objects(&pool);
+        let mut client = pool.client(0, &["reservations"]);
+        let [published, _unpublished] =
+            [0; 2].map(|_| parse_addr(&client.ask(&format!("own 64 {}", 2 * PAGE))));
+        assert_eq!(client.ask(&format!("publish 0 {:x} 0 0", link.raw())), "0");
+        if is_daemon_killed {
+            pool.kill_daemon(0);
+        }
+        client.kill();
+        if is_daemon_killed {
+            pool.restart_daemon(0);
+        }
+        let expected: BTreeSet<_> = before.keys().copied().chain([published]).collect();
+        wait_until("only what is reachable is left", TIMEOUT, || {
+            census::objects(&pool).into_keys().collect::<BTreeSet<_>>() == expected
+        });
+        assert_eq!(sum(&own.extents(published).unwrap()), 2 * PAGE);
+        own.write(link, &[0; 8]).unwrap();
+        own.free(published).unwrap();
+    }
+    for addr in [disowned, link] {
+        own.free(addr).unwrap();
+    }
+    own.close();
+    pool.wait_allocated("all is freed", TIMEOUT, [0, 0]);
+}
+
+/// Allocates all memory of the rack and overwrites it, then frees it.
+fn use_all_memory(pool: &Pool) {
+    let head = pool.alloc_fixed(64).unwrap();
+    let mut pages = Vec::new();
+    while let Ok(addr) = pool.alloc_fixed(PAGE) {
+        pages.push(addr);
+    }
+    let small: Vec<_> = (0..64).map_while(|_| pool.alloc_fixed(64).ok()).collect();
+    for addr in &pages {
+        write(pool, *addr, PAGE, 0xbad);
+    }
+    for addr in pages.into_iter().chain(small).chain([head]) {
+        pool.free(addr).unwrap();
+    }
+}
+
+#[track_caller]
+fn check(reader: &mut TestClient, head: GlobalAddr, extents: &[Extent]) {
+    assert_eq!(reader.ask(&format!("check {:x} 64 {}", head.raw(), head.raw())), "ok");
+    for Extent { addr, bytes } in extents {
+        assert_eq!(reader.ask(&format!("check {:x} {bytes} {}", addr.raw(), addr.raw())), "ok");
+    }
+}
+
+#[test]
+fn bytes_of_a_pinned_object_are_reused_only_after_its_reader_has_ended() {
+    let mut pool = TestPool::small();
+    let own = pool.open(0);
+    let (head, extents) = written_head(&own, 5 * PAGE);
+    write(&own, head, 64, head.raw());
+    let mut reader = pool.client(0, &["serve"]);
+    assert_eq!(reader.ask(&format!("pin {:x}", head.raw())), "ok");
+    let taken = pool.allocated()[0];
+    own.free(head).unwrap();
+    assert_eq!(own.free(head), refused(head), "it is retired");
+    assert!(matches!(own.extents(head), Err(AllocError::NotAHead(_))));
+    use_all_memory(&own);
+    check(&mut reader, head, &extents);
+    // The mark and the pin outlive the daemon, and a stopped reader keeps its pin.
+    pool.kill_daemon(0);
+    reader.signal(Signal::SIGSTOP);
+    pool.restart_daemon(0);
+    assert_eq!(own.free(head), refused(head));
+    use_all_memory(&own);
+    reader.signal(Signal::SIGCONT);
+    check(&mut reader, head, &extents);
+    assert_eq!(census::retired(&pool), 1);
+    wait_until("the rest is free", TIMEOUT, || pool.allocated()[0] <= taken);
+    reader.kill();
+    own.close();
+    pool.wait_allocated("the reader has ended", RECLAIM, [0, 0]);
+    let next = pool.open(0);
+    let reused: BTreeSet<_> = (0..64).map(|_| next.alloc_fixed(64).unwrap()).collect();
+    assert!(reused.contains(&head), "the object's memory is not reused");
+}
+
+#[test]
+fn a_dropped_pin_keeps_nothing() {
+    let pool = TestPool::small();
+    let own = pool.open(0);
+    let (head, _) = written_head(&own, 3 * PAGE);
+    let pins = [own.pin(head).unwrap(), own.pin(head).unwrap()];
+    own.free(head).unwrap();
+    std::thread::sleep(Duration::from_millis(200));
+    assert_eq!(census::retired(&pool), 1, "two pins name it");
+    let [first, second] = pins;
+    drop(first);
+    std::thread::sleep(Duration::from_millis(200));
+    assert_eq!(census::retired(&pool), 1, "a pin names it");
+    drop(second);
+    pool.wait_allocated("no pin names it", RECLAIM, [0, 0]);
+}
+
+#[test]
+fn a_retired_object_is_freed_by_nobody_again() {
+    let mut pool = TestPool::small();
+    pool.wait_until_racks_meet();
+    let racks = [pool.open(0), pool.open(1)];
+    let (head, extents) = written_head(&racks[0], 2 * PAGE);
+    for extent in &extents {
+        assert_eq!(racks[0].free(extent.addr), refused(extent.addr), "it goes with its head");
+        assert_eq!(racks[1].free(extent.addr), refused(extent.addr), "it goes with its head");
+    }
+    let pin = racks[0].pin(head).unwrap();
+    racks[1].free(head).unwrap();
+    let program = pool.open(0);
+    for _ in 0..2 {
+        for free in [&racks[0], &racks[1], &program] {
+            assert_eq!(free.free(head), refused(head));
+        }
+        pool.kill_daemon(0);
+        pool.restart_daemon(0);
+        pool.wait_until_racks_serve();
+    }
+    drop(pin);
+    program.close();
+    racks.into_iter().for_each(Pool::close);
+    pool.wait_allocated("all is freed once", TIMEOUT, [0, 0]);
+}
+
+#[test]
+fn a_fragmented_rack_has_room_for_extents() {
+    let pool = TestPool::small();
+    let own = pool.open(0);
+    let pages: Vec<_> = std::iter::from_fn(|| own.alloc_fixed(PAGE).ok()).collect();
+    assert_eq!(pages.len(), 256);
+    for addr in pages.iter().step_by(2) {
+        own.free(*addr).unwrap();
+    }
+    // One free page has the head, and the others are no neighbours.
+    let head = own.alloc_fixed(64).unwrap();
+    let bytes = 127 * PAGE;
+    let extents = own.alloc_extents(head, bytes).unwrap();
+    assert_eq!((extents.len(), sum(&extents)), (127, bytes));
+    assert_eq!(own.extents(head).unwrap(), extents);
+    assert_eq!(own.alloc_extents(head, bytes).unwrap(), extents, "it has them already");
+    let distinct: BTreeSet<_> = extents.iter().map(|extent| extent.addr).collect();
+    assert_eq!(distinct.len(), 127);
+    let full = own.alloc_extents(head, bytes + 1);
+    assert!(matches!(full, Err(AllocError::RackFull { rack: RackId(0), free: 0, .. })), "{full:?}");
+    own.free(head).unwrap();
+    pages.iter().skip(1).step_by(2).for_each(|addr| own.free(*addr).unwrap());
+    let one = own.alloc_fixed(64).unwrap();
+    let whole = own.alloc_extents(one, 255 * PAGE).unwrap();
+    assert_eq!(sum(&whole), 255 * PAGE, "all frames but that of the head");
+    own.free(one).unwrap();
+    own.close();
+    pool.wait_allocated("all is freed", TIMEOUT, [0, 0]);
+}
+
+#[test]
+fn wrong_calls_are_refused_and_change_nothing() {
+    let pool = TestPool::small();
+    pool.wait_until_racks_meet();
+    let racks = [pool.open(0), pool.open(1)];
+    let own = &racks[0];
+    assert!(matches!(own.alloc_fixed(0), Err(AllocError::ZeroSize)));
+    let larger = own.alloc_fixed(PAGE + 1);
+    assert!(matches!(larger, Err(AllocError::LargerThanPage { page_bytes: PAGE, .. })));
+    let (movable, run) = (own.alloc(64).unwrap(), own.alloc(2 * PAGE).unwrap());
+    let (small, head) = (own.alloc_fixed(32).unwrap(), own.alloc_fixed(64).unwrap());
+    for addr in [movable, run, small, head.add(16).unwrap(), GlobalAddr::NULL] {
+        assert!(matches!(own.alloc_extents(addr, 1), Err(AllocError::NotAHead(_))), "{addr}");
+        assert!(matches!(own.extents(addr), Err(AllocError::NotAHead(_))), "{addr}");
+    }
+    assert!(matches!(racks[1].alloc_extents(head, 1), Err(AllocError::NotAHead(_))), "far");
+    assert!(matches!(own.alloc_extents(head, 0), Err(AllocError::ZeroSize)));
+    for addr in [movable, run, head.add(16).unwrap()] {
+        let told = own.pin(addr).err();
+        assert_eq!(told, Some(PinError::Access(AccessError::NotFixed(addr))), "{addr}");
+    }
+    let far = racks[1].pin(head).err();
+    assert_eq!(far, Some(PinError::Access(AccessError::NotFixed(head))), "of another rack");
+    for other in [movable, GlobalAddr::NULL] {
+        assert_eq!(own.disown(other), Err(AccessError::NotOwned(other)));
+        let told = own.reserve_owned(other).err();
+        assert_eq!(told, Some(AllocError::Access(AccessError::NotOwned(other))));
+    }
+    assert_eq!(racks[1].disown(head), Err(AccessError::NotOwned(head)), "of another program");
+    own.disown(head).unwrap();
+    assert_eq!(own.disown(head), Err(AccessError::NotOwned(head)), "no longer");
+    let inner = head.add(16).unwrap();
+    let told = own.free(inner);
+    assert_eq!(told, Err(FreeError::NotAnObject { addr: inner, object_bytes: 64 }));
+    for addr in [movable, run, small, head] {
+        own.free(addr).unwrap();
+    }
+    racks.into_iter().for_each(Pool::close);
+    pool.wait_allocated("all is freed", TIMEOUT, [0, 0]);
+}
