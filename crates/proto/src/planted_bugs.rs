@@ -216,10 +216,6 @@ pub enum Bug {
     TakeNotHereForNoObject,
     /// A rack that does not answer counts as a word without link and token.
     TakeSilenceForNoObject,
-    /// A publication that compares counts whatever the stamp is.
-    IgnoreStamp,
-    /// An aborted publication counts as published once its object is unlinked.
-    TakeAbortedForPublished,
     /// The replaced object is freed although the link is not settled.
     FreeBeforeSettled,
     /// A borrowed object is not put back.

@@ -171,13 +171,11 @@ impl<B: Bugs> Recovery<B> {
             // A changed owner word means that the object was published: another client found it by
             // its link and cleared the owner word, or has freed the object since.
             Step::Owner { linked } => {
-                let is_unpublished =
-                    is_token || is_aborted && !self.bugs.has(Bug::TakeAbortedForPublished);
-                self.decided(now, view, place, armed, linked || !is_unpublished);
+                self.decided(now, view, place, armed, linked || !(is_token || is_aborted));
             }
             Step::Stamp | Step::Swap(_) => {
                 let counts = matches!(armed.mode, ArmedMode::Compare(stamp)
-                    if seen == Seen::Word(stamp) || self.bugs.has(Bug::IgnoreStamp));
+                    if seen == Seen::Word(stamp));
                 let new = if counts { 0 } else { !armed.token };
                 let (addr, expected) = (GlobalAddr::from_raw(armed.object), armed.token);
                 let swap = Swap { addr, expected, new, then: Then::ReadLink };

@@ -1,7 +1,7 @@
 //! Words of objects, and the links to objects: how clients and the recovery of reservations access
 //! them, here and in other racks.
 
-use rackpool_model::{ClientId, FrameId, GlobalAddr, PageState, ReservationState};
+use rackpool_model::{Borrowed, ClientId, FrameId, GlobalAddr, PageState, ReservationState};
 use rackpool_proto::exchange::ClientThread;
 use rackpool_proto::planted_bugs::Bugs;
 use rackpool_proto::publication::{
@@ -375,7 +375,12 @@ impl<B: Bugs> World<B> {
         let is_held = states.any(|(gone, state)| {
             let held = match state {
                 ReservationState::Held(object) if !gone => object,
-                ReservationState::Borrowed(borrowed) if !gone => borrowed.object,
+                // Before the swap of the place the object may be another client's.
+                ReservationState::Borrowed(Borrowed { object, token, place })
+                    if !gone && self.true_word(GlobalAddr::from_raw(place)) == Some(token) =>
+                {
+                    object
+                }
                 _ => 0,
             };
             held == freed.raw()

@@ -6,7 +6,7 @@ use rackpool_sim::Bug;
 
 /// The bug, the first seed, and the number of seeds within which it must be found. Rare bugs do not
 /// begin at seed 0, which would take a minute.
-pub(crate) const PLANTED: [(Bug, u64, u64); 91] = [
+pub(crate) const PLANTED: [(Bug, u64, u64); 100] = [
     (Bug::ForgetOneLease, 0, 10),
     (Bug::ForgetEarlierLeases, 0, 40),
     (Bug::TakeAnyReturn, 110, 40),
@@ -93,6 +93,15 @@ pub(crate) const PLANTED: [(Bug, u64, u64); 91] = [
     (Bug::AllocateBeforeRecord, 0, 40),
     (Bug::KeepUnallocated, 280, 40),
     (Bug::RewriteValidRecord, 10, 20),
+    (Bug::ResolveUnderOperations, 40, 20),
+    (Bug::ResolveBeforeEarlierRequestsEnd, 0, 20),
+    (Bug::ReadOwnerBeforeLink, 0, 20),
+    (Bug::TakeNotHereForNoObject, 0, 20),
+    (Bug::TakeSilenceForNoObject, 0, 20),
+    (Bug::FreeBeforeSettled, 0, 20),
+    (Bug::ForgetBorrowed, 0, 20),
+    (Bug::PutBackPublished, 0, 20),
+    (Bug::ClearUndecided, 0, 10),
     (Bug::DenyLaterCallers, 0, 40),
     (Bug::ForgetEndedRequest, 0, 20),
     (Bug::TrustGuessOfTheDead, 0, 40),
