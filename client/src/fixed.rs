@@ -91,12 +91,14 @@ impl Pool {
     ///
     /// # Errors
     /// [`AllocError`]: `bytes` is 0 or more than a page, the own rack has no room
-    /// ([`AllocError::RackFull`]), the program owns too many objects, or the daemon does not answer.
+    /// ([`AllocError::RackFull`]), the program owns too many objects, or the daemon does not
+    /// answer.
     pub fn alloc_fixed(&self, bytes: u64) -> Result<GlobalAddr, AllocError> {
         self.with(|thread| thread.alloc_fixed(bytes))?
     }
 
-    /// Declares that the object stays if this program is killed, because other programs can find it.
+    /// Declares that the object stays if this program is killed, because other programs can find
+    /// it.
     ///
     /// A program that is killed between the store that makes the object reachable and this call
     /// leaves an address of free memory there. [`reserve_owned`](Self::reserve_owned) has no such
