@@ -115,8 +115,8 @@ pub enum AccessError {
         "{0} is no reservation that can be published (it was published, or is in doubt, or of another pool): finish it with the pool that made it and begin another"
     )]
     NotAReservation(GlobalAddr),
-    /// The object is not owned by this program: `alloc_fixed` did not return it, or it was disowned,
-    /// reserved or freed since.
+    /// The object is not owned by this program: `alloc_fixed` did not return it, or it was
+    /// disowned, reserved or freed since.
     #[error(
         "this program does not own {0}: pass what `alloc_fixed` returned, until it is disowned, reserved or freed"
     )]

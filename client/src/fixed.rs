@@ -59,11 +59,6 @@ impl Owned {
         Ok(())
     }
 
-    /// Returns true if the program has the object and it is noted here.
-    pub(crate) fn has(&self, addr: GlobalAddr) -> bool {
-        self.held.contains_key(&addr.raw())
-    }
-
     /// Removes the note of an object that the program has. Returns false if there is none.
     pub(crate) fn disown(&mut self, file: &ClientFile, addr: GlobalAddr) -> bool {
         let Some(cell) = self.held.remove(&addr.raw()) else { return false };
@@ -96,12 +91,14 @@ impl Pool {
     ///
     /// # Errors
     /// [`AllocError`]: `bytes` is 0 or more than a page, the own rack has no room
-    /// ([`AllocError::RackFull`]), the program owns too many objects, or the daemon does not answer.
+    /// ([`AllocError::RackFull`]), the program owns too many objects, or the daemon does not
+    /// answer.
     pub fn alloc_fixed(&self, bytes: u64) -> Result<GlobalAddr, AllocError> {
         self.with(|thread| thread.alloc_fixed(bytes))?
     }
 
-    /// Declares that the object stays if this program is killed, because other programs can find it.
+    /// Declares that the object stays if this program is killed, because other programs can find
+    /// it.
     ///
     /// A program that is killed between the store that makes the object reachable and this call
     /// leaves an address of free memory there. [`reserve_owned`](Self::reserve_owned) has no such
@@ -200,6 +197,7 @@ impl Thread {
     /// Returns to the daemon all free objects that this thread holds, and the fixed ones that the
     /// process holds. Returns true if there were any.
     pub(crate) fn free_memory(&mut self) -> Result<bool, DaemonError> {
+        self.check_exchanges()?;
         let stock = std::mem::take(&mut lock(&self.connection.owned).stock);
         let mut any = false;
         for (object, cell) in stock.into_iter().flatten() {
@@ -220,18 +218,23 @@ impl Thread {
     }
 
     fn reserve_owned(&mut self, addr: GlobalAddr) -> Result<Reservation, AllocError> {
-        if !lock(&self.connection.owned).has(addr) {
-            return Err(AccessError::NotOwned(addr).into());
+        // Another thread finds no object from here on.
+        let cell = lock(&self.connection.owned).held.remove(&addr.raw());
+        let cell = cell.ok_or(AccessError::NotOwned(addr))?;
+        let reservation = self.reservation_of(addr);
+        let mut owned = lock(&self.connection.owned);
+        if reservation.is_ok() {
+            // The record notes the object now. Armed records are resolved by their link, so an
+            // object that one names must be in no array.
+            owned.cells.give_back(&self.connection.file, cell);
+        } else {
+            owned.held.insert(addr.raw(), cell);
         }
-        let reservation = self.reservation_of(addr)?;
-        // The record notes the object now. Armed records are resolved by their link, so an object
-        // that one names must be in no array.
-        lock(&self.connection.owned).disown(&self.connection.file, addr);
-        Ok(reservation)
+        reservation
     }
 
-    /// Fails unless the address is the start of a fixed object in a page of this rack. What the
-    /// object was freed for since is not known here.
+    /// Fails unless the address is the start of a fixed object, free or in use, in a page of this
+    /// rack.
     pub(crate) fn check_fixed(&mut self, addr: GlobalAddr) -> Result<(), AccessError> {
         let target = self.target(addr, 1)?;
         let mut known = self.translate(&target, AccessIntent::Read)?;

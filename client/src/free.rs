@@ -115,8 +115,8 @@ impl Thread {
         })
     }
 
-    /// The size class of the object that starts at the target. Returns `None` for a fixed object and
-    /// for a run of pages, which no magazine takes.
+    /// The size class of the object that starts at the target. Returns `None` for a fixed object
+    /// and for a run of pages, which no magazine takes.
     fn class_at(
         &self,
         target: &Target,

@@ -50,7 +50,7 @@ impl Thread {
     }
 
     /// Fails while the daemon may still use this thread's inbox and outbox for an abandoned call.
-    fn check_exchanges(&mut self) -> Result<(), DaemonError> {
+    pub(crate) fn check_exchanges(&mut self) -> Result<(), DaemonError> {
         if self.calls.settle_exchanges(&self.connection) {
             return Ok(());
         }

@@ -78,7 +78,9 @@ fn the_bytes_of_a_pinned_object_are_not_reused() {
 /// Two threads of a client raise the high-water mark at the same time.
 #[test]
 fn the_pin_of_each_of_two_readers_counts() {
-    loom::model(|| {
+    let mut model = loom::model::Builder::new();
+    model.preemption_bound = Some(3);
+    model.check(|| {
         let rack = Rack::new();
         let readers = [1, 0].map(|cell| {
             let rack = Arc::clone(&rack);

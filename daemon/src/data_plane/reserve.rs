@@ -64,8 +64,8 @@ impl DataPlane {
         self.order(frames.into_iter().map(Order::Reserve));
     }
 
-    /// Orders memory for an object of `bytes` bytes, or for the longest run for a part of it. Returns
-    /// true if the object or part may fit once the reserver has executed its orders.
+    /// Orders memory for an object of `bytes` bytes or, with `in_parts`, for the longest run.
+    /// Returns true if it may fit once the reserver has executed its orders.
     pub(super) fn reserve_for(&mut self, bytes: u64, in_parts: bool) -> bool {
         if self.reserves.is_none() {
             return false;

@@ -43,9 +43,9 @@ impl Slab {
         Ok(self.extents.get(&place).map_or(&[], Vec::as_slice))
     }
 
-    /// Allocates an extent of `pages` pages for a head in use. If no run of free pages is that long,
-    /// allocates the longest one if `in_parts`, else returns `None`, as without any free page. The
-    /// owner word is stored before the run is committed.
+    /// Allocates an extent of `pages` pages for a head in use. If no run of free pages is that
+    /// long, allocates the longest one if `in_parts`, else returns `None`, as without any free
+    /// page. The owner word is stored before the run is committed.
     pub(crate) fn extend(
         &mut self,
         head: GlobalAddr,
