@@ -3,11 +3,11 @@
 use std::borrow::Borrow;
 
 use rackpool_model::GlobalAddr;
+use rackpool_ring::client_file::ArrayKind;
 use rackpool_ring::pins;
 
 use crate::connection::{Connection, lock};
 use crate::{AccessError, NoCell, Pool};
-use rackpool_ring::client_file::ArrayKind;
 
 /// The reason why an object was not pinned.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -78,6 +78,7 @@ impl<P: Borrow<Pool>> Pin<P> {
     }
 
     /// The address of the pinned object.
+    #[must_use]
     pub const fn addr(&self) -> GlobalAddr {
         self.addr
     }

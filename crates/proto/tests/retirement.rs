@@ -1,5 +1,4 @@
 //! The steps of retired objects.
-#![expect(clippy::unwrap_used, reason = "a test that can't go on has failed")]
 
 use std::time::Duration;
 
