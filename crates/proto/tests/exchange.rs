@@ -4,13 +4,14 @@
 #[macro_use]
 #[expect(unused_macros, reason = "other tests use the rest")]
 mod absent;
+mod members;
 
 use std::collections::{BTreeSet, VecDeque};
 use std::time::Duration;
 
 use rackpool_model::{
-    ClientId, FrameId, FrameWord, GlobalAddr, HeatRules, Incarnation, MemoryId, PageEvent, PageId,
-    PageRange, PageSize, PageWord, RackId,
+    ClientId, FrameId, FrameWord, GlobalAddr, HeatRules, MemoryId, PageEvent, PageId, PageRange,
+    PageSize, PageWord, RackId,
 };
 use rackpool_proto::exchange::{
     AskedRecord, AskedState, CallResult, Caller, ClientThread, ExchangeAction, ExchangeEvent,
@@ -26,7 +27,6 @@ use rackpool_proto::rack::{
 use rackpool_proto::share::ShareRules;
 use rackpool_proto::swap::{RECORD_WORDS, RECORDS, SwapRules};
 use rackpool_proto::{Located, Time};
-use rackpool_wire::metadata::Member;
 use rackpool_wire::peer::{PeerReply, PeerRequest};
 
 const OWN: RackId = RackId(0);
@@ -146,17 +146,7 @@ impl Rack {
     /// The metadata server names rack A, in which the first `count` pages from [`FAR`] were born.
     fn pages_of_a(&mut self, count: u32) {
         let pages = PageRange { first: FAR, count };
-        let a = Member {
-            rack: A,
-            incarnation: Incarnation(1),
-            memory: MEMORY,
-            alive: true,
-            pages,
-            free_frames: 0,
-            control_path: String::new(),
-            fabric_address: String::new(),
-        };
-        self.machine.members_changed(vec![a]);
+        self.machine.members_changed(vec![members::member(A, MEMORY, true, pages)]);
     }
 
     /// Handles an event and executes its actions on the memory. Returns the actions.

@@ -5,6 +5,7 @@
 #[macro_use]
 #[expect(unused_macros, reason = "other tests use the rest")]
 mod absent;
+mod members;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -23,7 +24,7 @@ use rackpool_proto::publication::{
     WordAccess, WordAnswer,
 };
 use rackpool_proto::rack::{
-    LineRules, PageWords, RackAction, RackEvent, RackMachine, RackMember, RackPast, RackRules,
+    LineRules, PageWords, RackAction, RackEvent, RackMachine, RackPast, RackRules,
 };
 use rackpool_proto::share::ShareRules;
 use rackpool_proto::swap::{RECORD_WORDS, RECORDS, SwapRules};
@@ -206,8 +207,7 @@ impl Rack {
     /// The metadata server names rack A, in which one page was born.
     fn a_is(&mut self, alive: bool) {
         let pages = PageRange { first: FAR, count: 1 };
-        let a = RackMember { rack: A, memory: MEMORY, alive, pages };
-        self.machine.members_changed(vec![a]);
+        self.machine.members_changed(vec![members::member(A, MEMORY, alive, pages)]);
     }
 
     fn step(&mut self, ms: u64, event: RecoveryEvent) {

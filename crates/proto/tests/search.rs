@@ -4,12 +4,13 @@
 
 #[macro_use]
 mod absent;
+mod members;
 
 use std::time::Duration;
 
 use rackpool_model::{
-    Access, ClientId, Epoch, FrameId, FrameWord, HeatRules, Incarnation, MemoryId, PageEvent,
-    PageId, PageRange, PageSize, PageWord, RackId,
+    Access, ClientId, Epoch, FrameId, FrameWord, HeatRules, MemoryId, PageEvent, PageId, PageRange,
+    PageSize, PageWord, RackId,
 };
 use rackpool_proto::exchange::{Caller, ExchangeIdentity, ExchangeRules};
 use rackpool_proto::lease::{EndpointToken, Lease, LeaseId, LeaseKind, LeaseRules};
@@ -79,17 +80,8 @@ struct Rack {
 
 fn member(rack: RackId, alive: bool) -> Member {
     let first = PageId(u32::from(rack.0) * 100);
-    let (memory, pages) = (MemoryId(rack.0.into()), PageRange { first, count: 16 });
-    Member {
-        rack,
-        incarnation: Incarnation(1),
-        memory,
-        alive,
-        pages,
-        free_frames: 0,
-        control_path: String::new(),
-        fabric_address: String::new(),
-    }
+    let pages = PageRange { first, count: 16 };
+    members::member(rack, MemoryId(rack.0.into()), alive, pages)
 }
 
 fn caller(call: u32) -> Caller {
