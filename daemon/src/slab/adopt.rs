@@ -11,9 +11,6 @@ use rackpool_sync::atomic::Ordering;
 use super::moving::departed;
 use super::{FrameState, PageTable, Slab, SlabError, SlabUse};
 
-/// An id that no page has.
-const NO_PAGE: PageId = PageId(0);
-
 impl Slab {
     /// Reads the metadata and completes the work of a daemon that was killed: leaving pages
     /// continue to leave, uncommitted runs are undone, extents without a head are freed.
@@ -85,7 +82,7 @@ impl Slab {
             self.arriving.insert(word.page());
             return Ok(());
         }
-        if word.page() == NO_PAGE || self.frame_of(word.page()) != Some(frame) {
+        if self.frame_of(word.page()) != Some(frame) {
             // An address in the page would mean two frames, or none.
             tracing::error!(
                 "{frame} names {}, which is not its page: the frame stays out of use",

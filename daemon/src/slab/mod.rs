@@ -30,6 +30,9 @@ use rackpool_sync::atomic::{AtomicU64, Ordering};
 pub(crate) use extents::Extent;
 pub(crate) use moving::Contents;
 
+/// An id that no page has. Only damaged page words name it.
+const NO_PAGE: PageId = PageId(0);
+
 /// The frame of each page. Page `first + f` is found in frame `f` by arithmetic, as its page word
 /// confirms; only pages that have come from elsewhere are in the map.
 #[derive(Debug)]
@@ -181,6 +184,9 @@ impl Slab {
 
     /// Returns the frame to which a page is bound, whether it is free or in use.
     fn frame_of(&self, page: PageId) -> Option<FrameId> {
+        if page == NO_PAGE {
+            return None;
+        }
         let native = self.native(page);
         let is_there = |frame| {
             let is_its =

@@ -246,3 +246,14 @@ fn an_extent_whose_owner_is_no_head_is_freed() {
         fixture.drain();
     }
 }
+
+#[test]
+fn a_damaged_page_word_that_names_no_page_is_no_extent() {
+    let mut fixture = Fixture::new();
+    let header = fixture.metadata.header(FrameId(3)).unwrap();
+    header.set_kind(PageUse::Run { index: 0, pages: 1 });
+    header.set_owner(rackpool_shm::extent_owner::ExtentOwner::new(0, 0));
+    fixture.metadata.word(FrameId(3)).unwrap().store(live(0).raw(), Ordering::Relaxed);
+    fixture.restart();
+    assert_eq!((fixture.slab.free_frames(), fixture.slab.allocated_bytes()), (FRAMES - 1, 0));
+}
