@@ -33,7 +33,7 @@ impl Address {
         self.0
     }
 
-    /// The address so many bytes further on.
+    /// Returns the address that lies `bytes` bytes behind this one.
     fn __add__(&self, bytes: &Bound<'_, PyAny>) -> PyResult<Self> {
         let sum = self.0.checked_add(unsigned("an offset", bytes)?);
         sum.map(Self)

@@ -9,7 +9,7 @@
 //! | state | invariant | left by |
 //! |---|---|---|
 //! | new | no barrier has followed the retirement yet | a scan |
-//! | pinned, until `t` | a scan found a pin, which counts or was about to be cleared | a scan after `t` |
+//! | pinned, until `t` | a scan found a pin, which counts or is being cleared | a scan after `t` |
 //! | free | a scan found no pin | - |
 //!
 //! A daemon that restarts reports all retired objects of its rack as new.
