@@ -17,6 +17,8 @@ use rackpool_tests::pool::{PAGE, TestPool};
 
 /// The most time until everything of a killed client is reclaimed.
 const RECLAIM: Duration = Duration::from_secs(1);
+/// A time in which the daemon looks at each retired object at least once: twice the longest pause.
+const LOOKED_AT: Duration = Duration::from_millis(200);
 
 fn refused(addr: GlobalAddr) -> Result<(), FreeError> {
     Err(FreeError::NotAllocated(addr))
@@ -161,10 +163,10 @@ fn a_dropped_pin_keeps_nothing() {
     let (head, _) = written_head(&own, 3 * PAGE);
     let (first, second) = (own.pin(head).unwrap(), own.pin(head).unwrap());
     own.free(head).unwrap();
-    std::thread::sleep(Duration::from_millis(200));
+    std::thread::sleep(LOOKED_AT);
     assert_eq!(census::retired(&pool), 1, "two pins name it");
     drop(first);
-    std::thread::sleep(Duration::from_millis(200));
+    std::thread::sleep(LOOKED_AT);
     assert_eq!(census::retired(&pool), 1, "a pin names it");
     drop(second);
     wait_until("no pin names it", RECLAIM, || census::retired(&pool) == 0);

@@ -73,13 +73,12 @@ impl PageWords for Memory {
     fn find(&self, page: PageId) -> Option<FrameWord> {
         let mut all =
             self.words.iter().map(|(frame, word)| FrameWord { frame: *frame, word: *word });
-        all.find(|found| found.word.page() == page)
+        all.find(|found| {
+            found.word.page() == page && found.word.state() != Some(PageState::Arriving)
+        })
     }
     fn word(&self, frame: FrameId) -> Option<PageWord> {
         self.words.get(&frame).copied()
-    }
-    fn is_arriving(&self, page: PageId) -> bool {
-        self.find(page).is_some_and(|found| found.word.state() == Some(PageState::Arriving))
     }
 }
 
@@ -240,6 +239,16 @@ fn with_replica() -> (Rack, Lease) {
     let published = rack.step(at(2), copied);
     assert!(matches!(published[..], [RackAction::PublishReplica { page: PAGE, ours: SPARE, .. }]));
     (rack, lease)
+}
+
+#[test]
+fn a_page_is_elsewhere_although_a_damaged_record_has_left_a_frame_arriving() {
+    let mut rack = Rack::new(true);
+    let arriving = PageWord::new(PageState::Arriving, Epoch::new(4), PAGE);
+    rack.memory.words.insert(FRAME, arriving);
+    let reply = rack.lend(at(10_000), Access::Read, false);
+    assert!(matches!(reply, LeaseReply::Refused(PageAccess::Elsewhere)), "{reply:?}");
+    assert!(!rack.machine.is_moving(&rack.memory, PAGE), "no swap brings it");
 }
 
 #[test]

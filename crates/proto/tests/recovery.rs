@@ -98,9 +98,6 @@ impl PageWords for Memory {
     fn word(&self, frame: FrameId) -> Option<PageWord> {
         (frame == FrameId(0)).then_some(self.word)
     }
-    fn is_arriving(&self, _: PageId) -> bool {
-        false
-    }
 }
 
 impl ReservationMemory for Memory {

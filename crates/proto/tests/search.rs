@@ -64,9 +64,6 @@ impl PageWords for Memory {
     fn word(&self, _: FrameId) -> Option<PageWord> {
         self.here
     }
-    fn is_arriving(&self, _: PageId) -> bool {
-        false
-    }
 }
 
 no_objects!(Memory);

@@ -192,11 +192,6 @@ impl PageWords for Memory {
     fn word(&self, frame: FrameId) -> Option<PageWord> {
         Self::word(self, frame)
     }
-
-    fn is_arriving(&self, page: PageId) -> bool {
-        let arrives = |word: PageWord| word.state() == Some(PageState::Arriving);
-        self.all().any(|FrameWord { word, .. }| word.page() == page && arrives(word))
-    }
 }
 
 impl PageWords for View<'_> {
@@ -206,10 +201,6 @@ impl PageWords for View<'_> {
 
     fn word(&self, frame: FrameId) -> Option<PageWord> {
         self.memory.word(frame)
-    }
-
-    fn is_arriving(&self, page: PageId) -> bool {
-        self.memory.is_arriving(page)
     }
 }
 

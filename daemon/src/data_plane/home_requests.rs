@@ -88,7 +88,7 @@ impl DataPlane {
         };
         // Wait until the page can be used here, or has moved.
         if reply == PeerReply::Busy
-            && let Some(page) = used.filter(|page| self.slab.is_moving(*page))
+            && let Some(page) = used.filter(|page| self.machine.is_moving(&self.slab, *page))
         {
             self.wait_to_serve(page, ask, request, until);
             return Ok(());

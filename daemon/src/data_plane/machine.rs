@@ -53,10 +53,6 @@ impl PageWords for Slab {
     fn word(&self, frame: FrameId) -> Option<PageWord> {
         self.word_of(frame)
     }
-
-    fn is_arriving(&self, page: PageId) -> bool {
-        Self::is_arriving(self, page)
-    }
 }
 
 impl PageWords for View<'_> {
@@ -66,10 +62,6 @@ impl PageWords for View<'_> {
 
     fn word(&self, frame: FrameId) -> Option<PageWord> {
         self.slab.word_of(frame)
-    }
-
-    fn is_arriving(&self, page: PageId) -> bool {
-        self.slab.is_arriving(page)
     }
 }
 

@@ -37,7 +37,6 @@ impl Slab {
             newly_leaving: Vec::new(),
             allocated_bytes: 0,
             departed: BTreeSet::new(),
-            arriving: BTreeSet::new(),
             #[cfg(test)]
             stores_left: std::cell::Cell::new(None),
             metadata,
@@ -79,7 +78,6 @@ impl Slab {
             return Ok(());
         }
         if word.state() == Some(PageState::Arriving) {
-            self.arriving.insert(word.page());
             return Ok(());
         }
         if self.frame_of(word.page()) != Some(frame) {

@@ -160,8 +160,6 @@ pub(crate) struct Slab {
     allocated_bytes: u64,
     /// Frames whose page has gone to another rack and that may still have readers.
     departed: BTreeSet<FrameId>,
-    /// Pages that are being copied into frames of this rack.
-    arriving: BTreeSet<PageId>,
     /// Number of stores to the metadata before this daemon is killed; `None`: it is not killed.
     #[cfg(test)]
     stores_left: std::cell::Cell<Option<u32>>,

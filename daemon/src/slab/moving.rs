@@ -100,9 +100,6 @@ impl Slab {
                 self.free_since.remove(&frame);
             }
             Some(PageState::Live) => self.unlist(frame)?,
-            Some(PageState::Arriving) => {
-                self.arriving.remove(&was.page());
-            }
             _ => {}
         }
         let goes = next.state() == Some(PageState::Leaving);
@@ -129,9 +126,6 @@ impl Slab {
                 self.departed.remove(&frame);
                 self.know_page(next.page(), frame);
                 self.free_pages.insert(next.page(), frame);
-            }
-            (_, Some(PageState::Arriving)) => {
-                self.arriving.insert(next.page());
             }
             (_, Some(PageState::Leaving)) => {
                 self.departed.insert(frame);
@@ -187,23 +181,6 @@ impl Slab {
             state.listed = true;
             self.partial[slab.list()].push(frame);
         }
-    }
-
-    /// Returns true if the page is between two homes (frozen, or arriving) or is shared with other
-    /// racks. Operations that wait for it can be executed here or elsewhere when the swap or the
-    /// sharing has ended.
-    pub(crate) fn is_moving(&self, page: PageId) -> bool {
-        match self.lookup(page) {
-            Some(LocalPage { word, .. }) => {
-                matches!(word.state(), Some(PageState::Frozen | PageState::Shared))
-            }
-            None => self.is_arriving(page),
-        }
-    }
-
-    /// Returns true if the page is being copied into a frame of this rack.
-    pub(crate) fn is_arriving(&self, page: PageId) -> bool {
-        self.arriving.contains(&page)
     }
 
     /// Returns the word of a frame; `None` if there is no such frame.

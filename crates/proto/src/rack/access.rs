@@ -77,7 +77,7 @@ impl<B: Bugs> RackMachine<B> {
         let Some(found) = words.find(page) else {
             return match page {
                 page if self.swap.is_lost(page) => PageAccess::Lost,
-                page if words.is_arriving(page) => PageAccess::Busy,
+                page if self.swap.is_arriving(page) => PageAccess::Busy,
                 _ => PageAccess::Elsewhere,
             };
         };
@@ -96,6 +96,18 @@ impl<B: Bugs> RackMachine<B> {
             }
             (Some(PageState::Free) | None, _) => PageAccess::Free,
             _ => PageAccess::Busy,
+        }
+    }
+
+    /// Returns true if the page is between two homes or shared. Operations that wait for it can be
+    /// executed here or elsewhere when the swap or the sharing has ended.
+    #[must_use]
+    pub fn is_moving(&self, words: &impl PageWords, page: PageId) -> bool {
+        match words.find(page) {
+            Some(found) => {
+                matches!(found.word.state(), Some(PageState::Frozen | PageState::Shared))
+            }
+            None => self.swap.is_arriving(page),
         }
     }
 

@@ -57,7 +57,7 @@ impl<M: RackMemory, B: Bugs> ObjectView for View<'_, M, B> {
             Some(Some(PageState::Live | PageState::Free) | None) => Place::Here,
             Some(Some(_)) => Place::Moving,
             None if self.swap.is_lost(page) => Place::Lost,
-            None if self.memory.is_arriving(page) => Place::Moving,
+            None if self.swap.is_arriving(page) => Place::Moving,
             None => Place::Elsewhere,
         }
     }

@@ -13,8 +13,6 @@ pub trait PageWords {
     fn find(&self, page: PageId) -> Option<FrameWord>;
     /// Returns the word of a frame; `None` if there is no such frame.
     fn word(&self, frame: FrameId) -> Option<PageWord>;
-    /// Returns true if the page is being copied into a frame of this rack.
-    fn is_arriving(&self, page: PageId) -> bool;
 }
 
 /// The rack's memory as its machine reads it. The machine changes nothing here: it emits actions,

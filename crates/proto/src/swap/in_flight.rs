@@ -1,7 +1,7 @@
 use rackpool_model::{FrameId, FrameWord, PageEvent, PageId, PageWord, RackId};
 use rackpool_wire::swap::{PageLife, SwapId};
 
-use super::{Frames, Record, Role};
+use super::{Frames, Phase, Record, Role};
 use crate::Time;
 
 /// A swap under way: its record, and the volatile state that a crash loses.
@@ -166,6 +166,16 @@ impl UnderWay {
     /// Returns true if this swap moves the page away.
     pub(super) fn gives(&self, page: PageId) -> bool {
         matches!(self.stage, Stage::Noted { record, .. } if record.out.page == page)
+    }
+
+    /// Returns true if this swap may bring the page here and has not made it writable yet.
+    pub(super) fn takes(&self, page: PageId) -> bool {
+        let Stage::Noted { record, step } = &self.stage else { return false };
+        let is_coming = match step {
+            Step::Prepare(_) | Step::InDoubt => true,
+            Step::Finish(finish) => record.phase == Phase::Committed && !finish.settled,
+        };
+        is_coming && record.incoming.page == page
     }
 
     pub(super) const fn is_in_doubt(&self) -> bool {

@@ -32,6 +32,14 @@ impl<B: Bugs> SwapPeer<B> {
         self.slots.iter().flatten().find(|swap| swap.gives(page)).map(|swap| swap.peer)
     }
 
+    /// Returns true if a swap under way may bring the page. A page word does not say so: a frame
+    /// whose record is damaged stays `Arriving`, while the page may come by another frame and leave
+    /// again.
+    #[must_use]
+    pub fn is_arriving(&self, page: PageId) -> bool {
+        self.slots.iter().flatten().any(|swap| swap.takes(page))
+    }
+
     /// Returns true if a request offers the page. It may still be used; if it is free, its frame
     /// may be taken by the swap at any time.
     #[must_use]

@@ -103,9 +103,10 @@ impl<B: Bugs> World<B> {
         requester: Requester,
     ) -> WordAnswer {
         let Some(page) = addr.page(PAGE) else { return WordAnswer::Invalid };
-        let memory = &self.racks[rack].memory;
-        let Some(found) = memory.find(page) else {
-            let arrives = rackpool_proto::rack::PageWords::is_arriving(memory, page);
+        let node = &self.racks[rack];
+        let Some(found) = node.memory.find(page) else {
+            let mut daemons = node.daemon.iter();
+            let arrives = daemons.any(|daemon| daemon.machine.swap().is_arriving(page));
             return if arrives { WordAnswer::Busy } else { WordAnswer::NotHere };
         };
         let reads = usage == WordUse::Atomic(WordAccess::Read);

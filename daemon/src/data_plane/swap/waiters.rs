@@ -140,7 +140,7 @@ impl DataPlane {
         let now = self.now();
         let (slab, machine) = (&self.slab, &self.machine);
         self.swaps.waiters.all.retain(|page, waiters| {
-            let moves = slab.is_moving(*page) && !machine.swap().is_lost(*page);
+            let moves = machine.is_moving(slab, *page) && !machine.swap().is_lost(*page);
             let [reads, writes] = [Access::Read, Access::Write]
                 .map(|access| machine.access(slab, *page, access) != PageAccess::Busy);
             let goes_on = |waiter: &mut Waiter| {
