@@ -21,7 +21,7 @@ use rackpool_testing::wait::{TIMEOUT, try_wait_until, wait_for, wait_until};
 
 /// The most instructions of a request that are executed one by one.
 const LONGEST: usize = 30_000;
-/// When rack 0 has fewer free pages, the campaign waits: a restarted daemon frees none for 2 s.
+/// When rack 0 has fewer free pages, the campaign waits: a restarted daemon frees none for a lease time.
 const FEW: u32 = 150;
 
 /// Results of a campaign without findings; a campaign with a finding panics instead.
@@ -84,9 +84,13 @@ pub fn run(rounds: usize, seed: u64) -> DaemonReport {
 
 impl Scene {
     fn new(seed: u64) -> Self {
-        // The pages of a killed daemon do not become free for 2.5 s; this memory suffices for some
-        // hundred rounds.
-        let pool = TestPool::with(|options| options.memory = 64 << 20);
+        let pool = TestPool::with(|options| {
+            // The pages of a killed daemon do not become free for a lease and its flight; this
+            // memory suffices for some hundred rounds.
+            options.memory = 64 << 20;
+            // A restarted daemon reclaims nothing for a lease time.
+            options.lease_ms = 1000;
+        });
         pool.wait_until_racks_meet();
         let racks = [pool.open(0), pool.open(1)];
         let link = [0, 1].map(|rack: usize| {
