@@ -21,7 +21,7 @@ use rackpool_testing::wait::{TIMEOUT, try_wait_until, wait_for, wait_until};
 
 /// The most instructions of a request that are executed one by one.
 const LONGEST: usize = 30_000;
-/// When rack 0 has fewer free pages, the campaign waits: a restarted daemon frees none for a lease time.
+/// When rack 0 has fewer free pages, the campaign waits: a restarted daemon frees none for a lease.
 const FEW: u32 = 150;
 
 /// Results of a campaign without findings; a campaign with a finding panics instead.
