@@ -85,6 +85,9 @@ pub(crate) struct Connection {
     /// The emulated extra latency of an access.
     pub(crate) latency: ExtraLatency,
     pub(crate) frames: Arc<Mapping>,
+    pub(crate) frames_file: OwnedFd,
+    /// The frames mapped for reading, from the first use on.
+    pub(crate) readable_frames: Mutex<Option<Arc<ReadOnlyMapping>>>,
     pub(crate) metadata: Arc<ReadOnlyMapping>,
     pub(crate) marks: Marks,
     /// The number that names this client in marks.
@@ -165,6 +168,8 @@ impl Connection {
             page_size: geometry.page_size,
             layout,
             frames: Arc::new(frames),
+            frames_file: welcome.frames,
+            readable_frames: Mutex::new(None),
             metadata: Arc::new(metadata),
             marks: Marks::new(Arc::new(marks), geometry.page_size, geometry.frames)
                 .map_err(protocol)?,

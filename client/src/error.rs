@@ -126,6 +126,9 @@ pub enum AccessError {
         "{0} is no fixed object of this rack: only what `alloc_fixed` returned here can be pinned"
     )]
     NotFixed(GlobalAddr),
+    /// This program writes the object in place.
+    #[error("{0} is being written in place by this program: drop its `PinnedBytesMut` first")]
+    BeingWritten(GlobalAddr),
     /// The daemon of the own rack did not serve the request.
     #[error(transparent)]
     Daemon(#[from] DaemonError),

@@ -4,7 +4,7 @@
 //! An object is noted in the array from the time it leaves the inbox until the program disowns it,
 //! reserves it, or frees it. In each case it is noted at its next place before the cell is cleared.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use rackpool_model::{GlobalAddr, SizeClass};
 use rackpool_ring::client_file::{ArrayKind, ClientFile, EXCHANGE};
@@ -17,8 +17,8 @@ use rackpool_wire::rack::{RackAnswer, RackRequest};
 use crate::cells::Cells;
 use crate::connection::lock;
 use crate::reservation::Reservation;
-use crate::thread::Thread;
-use crate::translation::Place;
+use crate::thread::{Target, Thread};
+use crate::translation::{Place, Translation};
 use crate::{AccessError, AllocError, DaemonError, NoCell, Pool};
 
 /// The most bytes that one refill brings, if that is more than one object.
@@ -30,6 +30,8 @@ pub(crate) struct Owned {
     cells: Cells,
     /// The cell of each object that the program has.
     held: HashMap<u64, usize>,
+    /// Those of them that the program writes in place.
+    written: HashSet<u64>,
     /// Objects that the program has not got yet, by the index of their class, with their cells.
     stock: Vec<Vec<(u64, usize)>>,
 }
@@ -37,7 +39,12 @@ pub(crate) struct Owned {
 impl Owned {
     /// The state of a new client.
     pub(crate) fn new() -> Self {
-        Self { cells: Cells::of(ArrayKind::Owned), held: HashMap::new(), stock: Vec::new() }
+        Self {
+            cells: Cells::of(ArrayKind::Owned),
+            held: HashMap::new(),
+            written: HashSet::new(),
+            stock: Vec::new(),
+        }
     }
 
     /// Hands out an object of this class.
@@ -57,6 +64,35 @@ impl Owned {
         }
         self.stock[class].push((object, cell));
         Ok(())
+    }
+
+    /// Returns true if the program writes the object in place.
+    pub(crate) fn is_written(&self, addr: GlobalAddr) -> bool {
+        self.written.contains(&addr.raw())
+    }
+
+    /// Notes that the program writes an object in place, which it must own.
+    pub(crate) fn begin_writing(&mut self, addr: GlobalAddr) -> Result<(), AccessError> {
+        if !self.held.contains_key(&addr.raw()) {
+            return Err(AccessError::NotOwned(addr));
+        }
+        if !self.written.insert(addr.raw()) {
+            return Err(AccessError::BeingWritten(addr));
+        }
+        Ok(())
+    }
+
+    /// Notes that the program no longer writes an object in place.
+    pub(crate) fn end_writing(&mut self, addr: GlobalAddr) {
+        self.written.remove(&addr.raw());
+    }
+
+    /// Takes the cell of an object that the program has and does not write in place.
+    fn take(&mut self, addr: GlobalAddr) -> Result<usize, AccessError> {
+        if self.is_written(addr) {
+            return Err(AccessError::BeingWritten(addr));
+        }
+        self.held.remove(&addr.raw()).ok_or(AccessError::NotOwned(addr))
     }
 
     /// Removes the note of an object that the program has. Returns false if there is none.
@@ -113,12 +149,15 @@ impl Pool {
     /// ```
     ///
     /// # Errors
-    /// [`AccessError::NotOwned`] if this program does not own the object.
+    /// [`AccessError::NotOwned`] if this program does not own the object,
+    /// [`AccessError::BeingWritten`] if it writes the object in place.
     pub fn disown(&self, addr: GlobalAddr) -> Result<(), AccessError> {
         self.with(|thread| {
             let connection = &thread.connection;
-            let is_owned = lock(&connection.owned).disown(&connection.file, addr);
-            if is_owned { Ok(()) } else { Err(AccessError::NotOwned(addr)) }
+            let mut owned = lock(&connection.owned);
+            let cell = owned.take(addr)?;
+            owned.cells.give_back(&connection.file, cell);
+            Ok(())
         })?
     }
 
@@ -138,7 +177,8 @@ impl Pool {
     /// ```
     ///
     /// # Errors
-    /// [`AllocError::TooManyReservations`], or [`AccessError::NotOwned`].
+    /// [`AllocError::TooManyReservations`], [`AccessError::NotOwned`], or
+    /// [`AccessError::BeingWritten`].
     pub fn reserve_owned(&self, addr: GlobalAddr) -> Result<Reservation, AllocError> {
         self.with(|thread| thread.reserve_owned(addr))?
     }
@@ -219,8 +259,7 @@ impl Thread {
 
     fn reserve_owned(&mut self, addr: GlobalAddr) -> Result<Reservation, AllocError> {
         // Another thread finds no object from here on.
-        let cell = lock(&self.connection.owned).held.remove(&addr.raw());
-        let cell = cell.ok_or(AccessError::NotOwned(addr))?;
+        let cell = lock(&self.connection.owned).take(addr)?;
         let reservation = self.reservation_of(addr);
         let mut owned = lock(&self.connection.owned);
         if reservation.is_ok() {
@@ -237,11 +276,7 @@ impl Thread {
     /// rack.
     pub(crate) fn check_fixed(&mut self, addr: GlobalAddr) -> Result<(), AccessError> {
         let target = self.target(addr, 1)?;
-        let mut known = self.translate(&target, AccessIntent::Read)?;
-        if !self.is_there(&known) {
-            self.forget(target.page);
-            known = self.translate(&target, AccessIntent::Read)?;
-        }
+        let known = self.translate_here(&target)?;
         match (known.place, known.page_use(self.connection.page_size)) {
             (Place::Local { .. }, PageUse::Fixed(class))
                 if target.offset & (class.bytes() - 1) == 0 =>
@@ -250,5 +285,16 @@ impl Thread {
             }
             _ => Err(AccessError::NotFixed(addr)),
         }
+    }
+
+    /// Translates like [`translate`](Self::translate) for reading. What was remembered counts only
+    /// while the page is still in its frame: the page may have been freed and used anew.
+    pub(crate) fn translate_here(&mut self, target: &Target) -> Result<Translation, AccessError> {
+        let known = self.translate(target, AccessIntent::Read)?;
+        if self.is_there(&known) {
+            return Ok(known);
+        }
+        self.forget(target.page);
+        self.translate(target, AccessIntent::Read)
     }
 }

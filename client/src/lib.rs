@@ -39,6 +39,7 @@ mod error;
 mod extents;
 mod fixed;
 mod free;
+mod in_place;
 mod keeper;
 mod object;
 mod outbox;
@@ -62,6 +63,7 @@ pub use error::{
     AccessError, AllocError, DaemonError, FreeError, NoCell, OpenError, OutOfMemory, RootError,
 };
 pub use extents::Extent;
+pub use in_place::{MapError, PinnedBytes, PinnedBytesMut};
 pub use object::Object;
 pub use pin::{Pin, PinError};
 pub use pool::{CompareAndSwap, Pool, ReadRequest, WriteRequest};

@@ -77,6 +77,10 @@ impl<P: Borrow<Pool>> Pin<P> {
         Ok(Self { pool, addr, cell })
     }
 
+    pub(crate) fn pool(&self) -> &Pool {
+        self.pool.borrow()
+    }
+
     /// The address of the pinned object.
     #[must_use]
     pub const fn addr(&self) -> GlobalAddr {

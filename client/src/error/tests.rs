@@ -61,6 +61,8 @@ fn errors_of_accesses_say_what_to_do() {
         E::NotFixed(_) => E::NotFixed(ADDR),
             "0x200040 is no fixed object of this rack: only what `alloc_fixed` returned here can be \
              pinned";
+        E::BeingWritten(_) => E::BeingWritten(ADDR),
+            "0x200040 is being written in place by this program: drop its `PinnedBytesMut` first";
         E::Empty => E::Empty,
             "an access of 0 B: give at least one byte";
         E::Misaligned(_) => E::Misaligned(ADDR),

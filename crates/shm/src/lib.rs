@@ -23,6 +23,7 @@
 //! | [`page_map`] | a table that caches what is known of pages |
 //! | [`permit`] | whether this process may still use a pool |
 //! | [`published`] | published copies of other racks' pages |
+//! | [`frame_bytes`] | bytes of frames as slices, for objects that are read in place |
 //! | [`free_space`] | whether the files fit on their file system |
 //! | [`access_samples`] | access samples of a thread |
 //! | [`superblock`] | the first page of a file, which describes the rest |
@@ -51,6 +52,8 @@ pub mod extent_owner;
 pub mod file;
 #[cfg(not(loom))]
 pub mod folder;
+#[cfg(not(loom))]
+pub mod frame_bytes;
 #[cfg(not(loom))]
 pub mod free_space;
 #[cfg(not(loom))]

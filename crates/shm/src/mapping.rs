@@ -5,7 +5,7 @@ use std::os::fd::AsFd;
 use std::ptr::NonNull;
 
 use rackpool_sync::atomic::{AtomicU16, AtomicU32, AtomicU64, Ordering};
-use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, munmap};
+use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, mmap_anonymous, munmap};
 
 use crate::copy::{Stores, copy_by, copy_in, copy_out};
 
@@ -59,6 +59,15 @@ unsafe impl Shared for crate::access::AccessSlot {}
 // SAFETY: an array of shared types is shared.
 unsafe impl<T: Shared, const N: usize> Shared for [T; N] {}
 
+/// A part of a file, to be mapped beside others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FilePart {
+    /// Offset of the first byte in the file; a multiple of the kernel's page size.
+    pub offset: u64,
+    /// Length in bytes; a multiple of the kernel's page size.
+    pub len: u64,
+}
+
 /// A file mapped for reading and writing.
 #[derive(Debug)]
 pub struct Mapping {
@@ -96,6 +105,40 @@ impl Mapping {
         }?;
         let base = NonNull::new(base.cast()).ok_or(std::io::ErrorKind::OutOfMemory)?;
         Ok(Self { base, len })
+    }
+
+    /// Maps parts of a file side by side, in their order. The file must contain them and never
+    /// become shorter.
+    pub(crate) fn side_by_side(file: impl AsFd, parts: &[FilePart]) -> std::io::Result<Self> {
+        Self::map_parts(file, parts, ProtFlags::READ | ProtFlags::WRITE)
+    }
+
+    fn map_parts(
+        file: impl AsFd,
+        parts: &[FilePart],
+        protection: ProtFlags,
+    ) -> std::io::Result<Self> {
+        let invalid = || std::io::Error::from(std::io::ErrorKind::InvalidInput);
+        let whole = parts.iter().try_fold(0_u64, |whole, part| whole.checked_add(part.len));
+        let whole = whole.and_then(|whole| usize::try_from(whole).ok()).ok_or_else(invalid)?;
+        let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
+        // SAFETY: a new mapping at an address of the kernel's choice touches no existing memory.
+        let base =
+            unsafe { mmap_anonymous(std::ptr::null_mut(), whole, ProtFlags::empty(), flags) }?;
+        let base = NonNull::new(base.cast()).ok_or(std::io::ErrorKind::OutOfMemory)?;
+        // From here on the whole range is unmapped if a part fails.
+        let mapping = Self { base, len: whole };
+        let mut start = 0;
+        for part in parts {
+            let len = usize::try_from(part.len).map_err(|_| invalid())?;
+            let at = mapping.at(start).as_ptr().cast();
+            let flags = MapFlags::SHARED | MapFlags::FIXED;
+            // SAFETY: the parts together are as long as `mapping`, which nothing uses yet, so each
+            // replaces a part of that mapping alone.
+            unsafe { mmap(at, len, protection, flags, file.as_fd(), part.offset) }?;
+            start += len;
+        }
+        Ok(mapping)
     }
 
     /// Mapped bytes.
@@ -177,6 +220,15 @@ impl Mapping {
         Ok(unsafe { std::slice::from_raw_parts(self.at(at).cast::<T>().as_ptr(), count) })
     }
 
+    /// The address of the first of `len` bytes at `offset`.
+    #[inline]
+    pub(crate) const fn bytes(&self, offset: u64, len: u64) -> Result<NonNull<u8>, OutsideMapping> {
+        match self.check(offset, len, 1) {
+            Ok(at) => Ok(self.at(at)),
+            Err(error) => Err(error),
+        }
+    }
+
     /// The address of the first byte. All bytes stay mapped until the mapping is dropped.
     #[must_use]
     pub const fn base(&self) -> NonNull<u8> {
@@ -229,6 +281,17 @@ impl ReadOnlyMapping {
     /// Maps `len` bytes of the file from its start.
     pub fn new(file: impl AsFd, len: u64) -> std::io::Result<Self> {
         Mapping::map(file, 0, len, ProtFlags::READ).map(Self)
+    }
+
+    /// Maps parts of a file side by side, as [`Mapping::side_by_side`] does.
+    pub(crate) fn side_by_side(file: impl AsFd, parts: &[FilePart]) -> std::io::Result<Self> {
+        Mapping::map_parts(file, parts, ProtFlags::READ).map(Self)
+    }
+
+    /// The address of the first of `len` bytes at `offset`.
+    #[inline]
+    pub(crate) const fn bytes(&self, offset: u64, len: u64) -> Result<NonNull<u8>, OutsideMapping> {
+        self.0.bytes(offset, len)
     }
 
     /// Mapped bytes.

@@ -11,6 +11,8 @@ pub(crate) mod lookahead;
 pub(crate) mod modify;
 #[warn(clippy::missing_errors_doc)]
 pub(crate) mod operations;
+#[warn(clippy::missing_errors_doc)]
+pub(crate) mod placed;
 pub(crate) mod round;
 #[warn(clippy::missing_errors_doc)]
 pub(crate) mod scan;

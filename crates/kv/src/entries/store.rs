@@ -125,7 +125,8 @@ impl<M: Memory> Handle<M> {
         result
     }
 
-    fn try_store(
+    /// Stores what `put` prepares if `mode` allows it. The caller discards `put` afterwards.
+    pub(crate) fn try_store(
         &mut self,
         put: &mut PendingPut<'_, M::Reservation>,
         mode: PutMode,

@@ -1,0 +1,124 @@
+//! Entries that are the start of a larger object, which their caller has made and finds again.
+
+use rackpool_client::GlobalAddr;
+
+use crate::entries::find::{Located, LookupIntent};
+use crate::entries::store::{PendingPut, PutMode};
+use crate::entry::{Form, Version};
+use crate::error::KvError;
+use crate::handle::Handle;
+use crate::layout::object::EntryObject;
+use crate::memory::Memory;
+
+/// Where the entry of a key lies, and which of the key's successive entries it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct EntryPlace {
+    /// The address of the object that the entry begins.
+    pub addr: GlobalAddr,
+    /// The version of the entry.
+    pub version: Version,
+}
+
+impl<M: Memory> Handle<M> {
+    /// The length in bytes of an entry without expiry: what [`insert_reserved`] writes to the start
+    /// of the object.
+    ///
+    /// [`insert_reserved`]: Self::insert_reserved
+    #[must_use]
+    pub const fn entry_bytes(key_len: usize, value_len: usize) -> usize {
+        EntryObject::HEADER + key_len + value_len
+    }
+
+    /// Reads the value of `key` into `value` like [`get`](Self::get), and returns where the entry
+    /// lies; `None` if the key is absent. Not for transactions: reads what is stored, not the
+    /// handle's view.
+    ///
+    /// ```
+    /// use rackpool_kv::{KvError, Memory, ReservedObject, Table};
+    ///
+    /// /// Stores an object of 4 KiB whose first bytes are the entry, and finds it by the key.
+    /// fn demo<M: Memory>(table: &Table<M>) -> Result<(), KvError<M::Error>> {
+    ///     let mut handle = table.handle();
+    ///     let object = table.memory().reserve(4096).map_err(KvError::Memory)?;
+    ///     let addr = object.addr();
+    ///     // The caller writes what follows the entry, before the object can be found.
+    ///     assert!(handle.insert_reserved(b"key", b"value", object)?);
+    ///     let mut value = Vec::new();
+    ///     let place = handle.get_placed(b"key", &mut value)?.expect("it was inserted");
+    ///     assert_eq!((place.addr, &value[..]), (addr, &b"value"[..]));
+    ///     assert!(handle.delete_placed(b"key", &place)?);
+    ///     Ok(())
+    /// }
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Handle::get`].
+    pub fn get_placed(
+        &mut self,
+        key: &[u8],
+        value: &mut Vec<u8>,
+    ) -> Result<Option<EntryPlace>, KvError<M::Error>> {
+        value.clear();
+        let Located::Live(slot) = self.locate(Self::hash(key)?, key, LookupIntent::Read)? else {
+            return Ok(None);
+        };
+        let Some(version) = self.version_at(&slot) else { return Ok(None) };
+        value.extend_from_slice(&self.scratch[slot.value]);
+        Ok(Some(EntryPlace { addr: slot.word.object().addr, version }))
+    }
+
+    /// Stores `value` under `key` if the key is absent, as the start of an object that the caller
+    /// has reserved and that is at least as long as the [entry](Self::entry_bytes) and aligned to
+    /// 64 bytes. Returns whether it stored the value. Ends the reservation in any case, and frees
+    /// the object if it was not stored. An entry that has expired counts as present.
+    ///
+    /// # Errors
+    /// As [`Handle::put`]. After [`KvError::OutcomeUnknown`] the object may have been stored.
+    pub fn insert_reserved(
+        &mut self,
+        key: &[u8],
+        value: &[u8],
+        reservation: M::Reservation,
+    ) -> Result<bool, KvError<M::Error>> {
+        let hash = match self.prepare_put(key, Form::PLAIN, value, 0) {
+            Ok(PendingPut { hash, .. }) => hash,
+            Err(error) => {
+                self.finish(reservation);
+                return Err(error);
+            }
+        };
+        EntryObject::encode(&mut self.staging, hash, key, Form::PLAIN, value, None);
+        let object = Some(self.write_object(Some(reservation), None)?);
+        let (form, lot, condition) = (Form::PLAIN, None, None);
+        let mut put = PendingPut { hash, key, form, value, lot, condition, object };
+        let result = self.try_store(&mut put, PutMode::IfAbsent);
+        self.discard(put);
+        Ok(result?.done)
+    }
+
+    /// Deletes `key` if its entry is the one at `place`. Returns whether it deleted the entry; the
+    /// object that the entry begins is then freed.
+    ///
+    /// # Errors
+    /// As [`Handle::delete`].
+    pub fn delete_placed(
+        &mut self,
+        key: &[u8],
+        place: &EntryPlace,
+    ) -> Result<bool, KvError<M::Error>> {
+        let hash = Self::hash(key)?;
+        loop {
+            let Located::Live(slot) = self.locate(hash, key, LookupIntent::Write)? else {
+                return Ok(false);
+            };
+            let is_it = slot.word.object().addr == place.addr
+                && self.version_at(&slot) == Some(place.version);
+            if !is_it {
+                return Ok(false);
+            }
+            if self.unlink(&slot)? {
+                return Ok(true);
+            }
+        }
+    }
+}
