@@ -119,6 +119,27 @@ fn kept_of(pool: &TestPool, rack: RackId) -> Vec<(RackId, FrameId, Option<PageSt
     states.filter(is_kept).map(|(frame, state)| (rack, frame, state)).collect()
 }
 
+/// The number of fixed objects in use, with those that programs own or have allocated ahead and
+/// those that are retired.
+#[must_use]
+pub fn fixed(pool: &TestPool) -> usize {
+    let of_rack = |rack| {
+        let (metadata, page_size, frames) = metadata_of(pool, rack);
+        let of_frame = |frame| {
+            let word = metadata.word(frame).expect("a frame").load(Ordering::Acquire);
+            let kind = metadata.header(frame).expect("a frame").kind();
+            match (PageWord::from_raw(word).state(), PageUse::from_raw(kind, page_size)) {
+                (Some(PageState::Live), PageUse::Fixed(class)) => {
+                    used(&metadata, frame, class).count()
+                }
+                _ => 0,
+            }
+        };
+        (0..frames).map(FrameId).map(of_frame).sum::<usize>()
+    };
+    (0..pool.cluster.options().racks).map(RackId).map(of_rack).sum()
+}
+
 /// The number of retired objects, whose memory is not reused yet.
 #[must_use]
 pub fn retired(pool: &TestPool) -> usize {

@@ -67,6 +67,15 @@ impl Version {
         let seed = u64::from(form.kind.0) << 56 ^ form.expires_ms;
         Self { lot, content: xxh3_64_with_seed(value, seed) }
     }
+
+    /// The version as bytes, to be compared with those of other versions.
+    #[must_use]
+    pub fn to_bytes(self) -> [u8; 12] {
+        let mut bytes = [0; 12];
+        bytes[..4].copy_from_slice(&self.lot.to_le_bytes());
+        bytes[4..].copy_from_slice(&self.content.to_le_bytes());
+        bytes
+    }
 }
 
 /// The decision of the closure passed to [`Handle::modify`](crate::Handle::modify).

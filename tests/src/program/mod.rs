@@ -3,6 +3,7 @@
 //! been printed.
 
 mod churn;
+mod objects;
 mod reservations;
 mod serve;
 pub mod step;
@@ -64,6 +65,7 @@ pub fn run(arguments: Vec<String>) -> anyhow::Result<()> {
         "churn" => churn::churn(&pool, &mut arguments),
         "refill" => churn::refill(&pool, &mut arguments),
         "serve" => serve::serve(&pool),
+        "objects" => objects::objects(&pool, &mut arguments),
         "reservations" => reservations::reservations(&pool),
         "mix" => reservations::mix(&pool, &mut arguments),
         "traffic" => traffic::traffic(&pool, &mut arguments),

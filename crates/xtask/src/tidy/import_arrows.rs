@@ -28,7 +28,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("kv-service", &["client", "kv", "access", "config", "metrics", "model", "output", "sync"]),
     ("fs", &["client", "kv"]),
     ("fuse", &["fs", "client", "config", "metrics", "output", "sync"]),
-    ("object", &["client"]),
+    ("objects", &["client", "kv"]),
     // It starts the servers as processes.
     ("cluster", &["model", "output", "shm"]),
     ("admin", &["access", "model", "output", "shm", "wire"]),

@@ -1,0 +1,95 @@
+use rackpool_client::{
+    AccessError, AllocError, DaemonError, FreeError, GlobalAddr, MapError, PinError, RootError,
+};
+use rackpool_kv::{KvError, PoolError};
+
+/// Why an operation of a store failed.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum StoreError {
+    /// The id is empty or longer than 64 bytes.
+    #[error("an id of {bytes} B: ids have 1 to 64 bytes")]
+    IdLength {
+        /// The length of the id in bytes.
+        bytes: usize,
+    },
+    /// There is a sealed object of this id.
+    #[error("there is an object of this id: objects do not change; delete it, or use another id")]
+    Exists,
+    /// The object and its metadata are longer than an object can be.
+    #[error("an object of {bytes} B in all: bytes and metadata have at most {max} B")]
+    TooLarge {
+        /// The requested length in bytes.
+        bytes: u64,
+        /// The most that an object can have.
+        max: u64,
+    },
+    /// The rack has room, but not in few enough pieces.
+    #[error(
+        "the rack has no room for {bytes} B in {most} pieces or fewer: delete objects or free other memory of the rack"
+    )]
+    Fragmented {
+        /// The length of the object and its metadata in bytes.
+        bytes: u64,
+        /// The most pieces that were allowed.
+        most: u64,
+    },
+    /// The object has another layout tag than the reader expects.
+    #[error(
+        "the object has layout tag {found:#x}, not {expected:#x}: read it with the program version that wrote it"
+    )]
+    LayoutTag {
+        /// The reader's tag.
+        expected: u64,
+        /// The object's tag.
+        found: u64,
+    },
+    /// The root of this name does not lead to a store.
+    #[error("{name:?} is no object store: choose another name")]
+    NotAStore {
+        /// The name of the root.
+        name: String,
+    },
+    /// The store was written by another version of this library.
+    #[error(
+        "the store has format {found}, this library reads {supported}: use the release that created it"
+    )]
+    Version {
+        /// The format of the store.
+        found: u32,
+        /// The format that this library reads.
+        supported: u32,
+    },
+    /// The bytes of the object are not those that were sealed.
+    #[error(
+        "the object at {addr} is damaged (its checksum is wrong): some program wrote to its memory. Delete it and store it again"
+    )]
+    Damaged {
+        /// The address of the object's head.
+        addr: GlobalAddr,
+    },
+    /// A table of the store failed.
+    #[error(transparent)]
+    Table(#[from] KvError<PoolError>),
+    /// An allocation failed.
+    #[error(transparent)]
+    Alloc(#[from] AllocError),
+    /// An access failed.
+    #[error(transparent)]
+    Access(#[from] AccessError),
+    /// The object could not be pinned.
+    #[error(transparent)]
+    Pin(#[from] PinError),
+    /// The object's memory could not be used in place.
+    #[error(transparent)]
+    Map(#[from] MapError),
+    /// Memory could not be freed.
+    #[error(transparent)]
+    Free(#[from] FreeError),
+    /// The root of the store could not be read or set.
+    #[error(transparent)]
+    Root(#[from] RootError),
+    /// The daemon of the own rack did not serve a request.
+    #[error(transparent)]
+    Daemon(#[from] DaemonError),
+}

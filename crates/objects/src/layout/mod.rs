@@ -1,0 +1,6 @@
+//! The bytes of a store in the pool. All numbers are little-endian.
+
+pub(crate) mod head;
+pub(crate) mod header;
+pub(crate) mod keys;
+pub(crate) mod registration;

@@ -1,0 +1,83 @@
+use rackpool_client::RackId;
+
+use crate::layout::header::RACKS;
+
+/// The racks that have replicas of one version of an object: the value of its registration.
+///
+/// ```text
+/// 0         12       16             48
+/// +---------+--------+--------------+
+/// | version | closed | bits of the  |
+/// |         |        | racks        |
+/// +---------+--------+--------------+
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Registration {
+    /// The version of the entry in the object table.
+    pub(crate) version: [u8; 12],
+    /// Set by a delete: no replica is registered any more.
+    pub(crate) is_closed: bool,
+    racks: [u8; RACK_BYTES],
+}
+
+const RACK_BYTES: usize = RACKS as usize / 8;
+
+impl Registration {
+    pub(crate) const VALUE: usize = 16 + RACK_BYTES;
+
+    /// A registration without replicas.
+    pub(crate) const fn new(version: [u8; 12]) -> Self {
+        Self { version, is_closed: false, racks: [0; RACK_BYTES] }
+    }
+
+    pub(crate) fn with(mut self, rack: RackId) -> Self {
+        if let Some(byte) = self.racks.get_mut(usize::from(rack.0 / 8)) {
+            *byte |= 1 << (rack.0 % 8);
+        }
+        self
+    }
+
+    pub(crate) const fn closed(mut self) -> Self {
+        self.is_closed = true;
+        self
+    }
+
+    /// The racks that have replicas.
+    pub(crate) fn racks(&self) -> impl Iterator<Item = RackId> {
+        let bits = self.racks;
+        let has = move |rack: &u16| bits[usize::from(rack / 8)] >> (rack % 8) & 1 == 1;
+        (0..RACKS).filter(has).map(RackId)
+    }
+
+    pub(crate) fn encode(&self) -> [u8; Self::VALUE] {
+        let mut value = [0; Self::VALUE];
+        value[..12].copy_from_slice(&self.version);
+        value[12] = self.is_closed.into();
+        value[16..].copy_from_slice(&self.racks);
+        value
+    }
+
+    /// `None` for bytes that no release writes.
+    pub(crate) fn decode(value: &[u8]) -> Option<Self> {
+        let value: &[u8; Self::VALUE] = value.try_into().ok()?;
+        let (version, rest) = value.split_first_chunk()?;
+        let (flags, racks) = rest.split_first_chunk::<4>()?;
+        Some(Self { version: *version, is_closed: flags[0] == 1, racks: racks.try_into().ok()? })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_registration_comes_back_as_it_went() {
+        let racks = [0, 7, 8, 255].map(RackId);
+        let registration = racks.into_iter().fold(Registration::new([9; 12]), Registration::with);
+        for registration in [registration, registration.closed()] {
+            assert_eq!(Registration::decode(&registration.encode()), Some(registration));
+            assert_eq!(registration.racks().collect::<Vec<_>>(), racks);
+        }
+        assert_eq!(Registration::decode(&[0; 47]), None);
+    }
+}

@@ -1,0 +1,64 @@
+//! An object store whose every byte is in the pool: sequences of bytes of any size that are written
+//! once, *sealed*, and from then on read in place.
+//!
+//! - [`Store`] is a named set of objects: open or create it, then create, put, get, list and delete
+//!   objects.
+//! - [`UnsealedObject`] is an object that its creator writes in place. If the creator is killed
+//!   before it has sealed the object, the pool takes the memory back.
+//! - [`View`] is a sealed object as a slice. A get of an object in the reader's rack copies nothing
+//!   and costs the same for each size. The view *pins* the memory: it stays until the last view is
+//!   dropped or its process ends, whoever deletes the object meanwhile.
+//!
+//! There is no server: programs in all racks work on the store by loads, stores and one-sided
+//! operations. The protocol and its correctness arguments are in `docs/design/objects.md`.
+//!
+//! ```no_run
+//! use std::sync::Arc;
+//! use rackpool_client::{ClientOptions, Pool, RackId};
+//! use rackpool_objects::{CreateOptions, Store};
+//!
+//! let pool = Arc::new(Pool::open(ClientOptions::new("/dev/shm/rackpool", RackId(0)))?);
+//! let store = Store::open_or_create(pool, "weights")?;
+//!
+//! let mut layer = store.create(b"layer-1", 100 << 20, &CreateOptions::default())?;
+//! layer.fill(7);
+//! layer.seal()?;
+//!
+//! let view = store.get(b"layer-1")?.expect("it was sealed");
+//! assert_eq!(view[12_345], 7);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! A module imports only from modules above its own in this table:
+//!
+//! | module | contains |
+//! |---|---|
+//! | `checksum` | the checksum of an object |
+//! | `error` | why an operation failed |
+//! | `layout` | the bytes of the store's header, of heads and of registrations |
+//! | `store` | [`Store`]: open and create; the handles of its tables |
+//! | `unsealed` | create, write, seal, abort |
+//! | `view` | [`View`] |
+//! | `replicas` | the registrations of replicas |
+//! | `get` | get, contains; the transfer of an object from another rack |
+//! | `delete` | delete |
+//! | `list` | list and stat |
+#![forbid(unsafe_code)]
+#![warn(clippy::missing_errors_doc)]
+
+mod checksum;
+mod delete;
+mod error;
+mod get;
+mod layout;
+mod list;
+mod replicas;
+mod store;
+mod unsealed;
+mod view;
+
+pub use error::StoreError;
+pub use list::{ObjectInfo, ObjectStat};
+pub use store::Store;
+pub use unsealed::{CreateOptions, UnsealedObject};
+pub use view::View;

@@ -1,0 +1,113 @@
+use rackpool_client::{GlobalAddr, RackId};
+
+use crate::error::StoreError;
+use crate::layout::head::{Head, HeadLayout};
+use crate::layout::keys::Keys;
+use crate::layout::registration::Registration;
+use crate::store::Store;
+
+/// An object of a store.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ObjectInfo {
+    /// The id.
+    pub id: Vec<u8>,
+    /// The length of the bytes.
+    pub bytes: u64,
+    /// The length of the metadata in bytes.
+    pub metadata_bytes: u64,
+    /// The number that names the layout of the bytes.
+    pub layout_tag: u64,
+    /// The checksum; see [`View::checksum`](crate::View::checksum).
+    pub checksum: u64,
+    /// When the object was sealed, in milliseconds since 1970 by the creator's clock.
+    pub created_ms: u64,
+    /// The rack in which the object was created.
+    pub rack: RackId,
+}
+
+/// An object and where it is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ObjectStat {
+    /// What the store says of the object.
+    pub info: ObjectInfo,
+    /// The address of its head.
+    pub addr: GlobalAddr,
+    /// The number of pieces in which its bytes lie.
+    pub pieces: u32,
+    /// About when a program of its rack last got the object, in milliseconds since 1970.
+    pub last_use_ms: u64,
+    /// The other racks that have replicas.
+    pub replicas: Vec<RackId>,
+}
+
+impl ObjectInfo {
+    fn of(id: &[u8], head: &Head) -> Self {
+        Self {
+            id: id.to_vec(),
+            bytes: head.bytes,
+            metadata_bytes: head.metadata.into(),
+            layout_tag: head.layout_tag,
+            checksum: head.checksum,
+            created_ms: head.created_ms,
+            rack: head.rack,
+        }
+    }
+}
+
+impl Store {
+    /// The sealed objects whose ids begin with `prefix`, in the order of their ids. Objects that are
+    /// sealed or deleted during the call may be missing. The call also removes registrations that a
+    /// program left that was killed in a delete.
+    ///
+    /// # Errors
+    /// That of the pool, or of a damaged table.
+    pub fn list(&self, prefix: &[u8]) -> Result<Vec<ObjectInfo>, StoreError> {
+        let mut objects = self.with(|handles| {
+            let (mut objects, mut registered) = (Vec::new(), Vec::new());
+            handles.objects.for_each(|key, value| {
+                let id = Keys::id_in(key).filter(|id| id.starts_with(prefix));
+                if let (Some(id), Some(head)) = (id, Head::decode(value)) {
+                    objects.push(ObjectInfo::of(id, &head));
+                }
+                registered.extend(Keys::registered_in(key));
+            })?;
+            for keys in registered {
+                handles.remove_orphan(&keys)?;
+            }
+            Ok(objects)
+        })?;
+        objects.sort_unstable_by(|a, b| a.id.cmp(&b.id));
+        Ok(objects)
+    }
+
+    /// What is known of an object; `None` if there is no sealed object of this id.
+    ///
+    /// # Errors
+    /// [`StoreError::IdLength`], or that of the pool.
+    pub fn stat(&self, id: &[u8]) -> Result<Option<ObjectStat>, StoreError> {
+        let keys = Keys::of(id)?;
+        self.with(|handles| {
+            loop {
+                let Some(object) = handles.find(keys.object())? else { return Ok(None) };
+                let at = object.place.addr.raw() + HeadLayout::of(id.len()).last_use();
+                let mut word = [0; 8];
+                let read = self.pool().read(GlobalAddr::from_raw(at), &mut word);
+                let key = keys.registration();
+                let registration = handles.value(key.object())?.and_then(Registration::decode);
+                let registration =
+                    registration.filter(|now| now.version == object.place.version.to_bytes());
+                if handles.find(keys.object())? != Some(object) {
+                    continue;
+                }
+                read?;
+                return Ok(Some(ObjectStat {
+                    info: ObjectInfo::of(id, &object.head),
+                    addr: object.place.addr,
+                    pieces: object.head.extents.max(1),
+                    last_use_ms: u64::from_le_bytes(word),
+                    replicas: registration.iter().flat_map(Registration::racks).collect(),
+                }));
+            }
+        })
+    }
+}

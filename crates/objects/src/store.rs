@@ -1,0 +1,196 @@
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use rackpool_client::{GlobalAddr, Pool, RackId};
+use rackpool_kv::{EntryPlace, Handle, Table, TableOptions};
+
+use crate::error::StoreError;
+use crate::layout::head::Head;
+use crate::layout::header::StoreHeader;
+
+/// A named set of objects in a pool. Cheap to clone; all clones and threads can use it at once.
+///
+/// All operations are linearizable among all programs in all racks: a sealed object is in the store
+/// until it is deleted, and a get returns an object that was in the store during the call.
+///
+/// ```no_run
+/// # use std::sync::Arc;
+/// # use rackpool_client::{ClientOptions, Pool, RackId};
+/// # use rackpool_objects::{CreateOptions, Store};
+/// # let pool = Arc::new(Pool::open(ClientOptions::new("/dev/shm/rackpool", RackId(0)))?);
+/// let store = Store::open_or_create(pool, "images")?;
+/// store.put(b"logo", &[7; 1000], &CreateOptions::default())?;
+/// assert!(store.contains(b"logo")?);
+/// assert!(store.delete(b"logo")?);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone)]
+pub struct Store {
+    pub(crate) shared: Arc<StoreState>,
+}
+
+/// What all clones of a store share.
+pub(crate) struct StoreState {
+    pub(crate) pool: Arc<Pool>,
+    header: GlobalAddr,
+    objects: Table<Arc<Pool>>,
+    /// The replica tables that were opened, by rack.
+    replicas: Mutex<HashMap<RackId, Table<Arc<Pool>>>>,
+    /// Handles that no thread uses at the moment.
+    handles: Mutex<Vec<Handles>>,
+}
+
+/// What one operation works with.
+#[derive(Debug)]
+pub(crate) struct Handles {
+    pub(crate) objects: Handle<Arc<Pool>>,
+    /// The replica table of the own rack, once it was needed.
+    pub(crate) replicas: Option<Handle<Arc<Pool>>>,
+    /// The value that was read last.
+    value: Vec<u8>,
+}
+
+/// The head of an object, as a table has it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct PlacedHead {
+    pub(crate) place: EntryPlace,
+    pub(crate) head: Head,
+}
+
+impl Handles {
+    /// The head of the object with this key in the object table.
+    pub(crate) fn find(&mut self, key: &[u8]) -> Result<Option<PlacedHead>, StoreError> {
+        find(&mut self.objects, key, &mut self.value)
+    }
+
+    /// The head of the replica with this key in this rack's replica table, as far as it was opened.
+    pub(crate) fn find_replica(&mut self, key: &[u8]) -> Result<Option<PlacedHead>, StoreError> {
+        match &mut self.replicas {
+            Some(replicas) => find(replicas, key, &mut self.value),
+            None => Ok(None),
+        }
+    }
+
+    /// The value of another entry of the object table.
+    pub(crate) fn value(&mut self, key: &[u8]) -> Result<Option<&[u8]>, StoreError> {
+        let is_present = self.objects.get(key, &mut self.value)?;
+        Ok(is_present.then_some(&self.value))
+    }
+}
+
+fn find(
+    table: &mut Handle<Arc<Pool>>,
+    key: &[u8],
+    value: &mut Vec<u8>,
+) -> Result<Option<PlacedHead>, StoreError> {
+    let Some(place) = table.get_placed(key, value)? else { return Ok(None) };
+    let head = Head::decode(value).ok_or(StoreError::Damaged { addr: place.addr })?;
+    Ok(Some(PlacedHead { place, head }))
+}
+
+/// Locks a mutex, poisoned or not: no holder leaves its contents half changed.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Store {
+    /// Opens the store of this name; `None` if there is none.
+    ///
+    /// # Errors
+    /// [`StoreError::NotAStore`] if the root of this name leads to something else,
+    /// [`StoreError::Version`], or that of the pool.
+    pub fn open(pool: Arc<Pool>, name: &str) -> Result<Option<Self>, StoreError> {
+        match pool.root(name)? {
+            Some(header) => Self::at(pool, header, name).map(Some),
+            None => Ok(None),
+        }
+    }
+
+    /// Opens the store of this name (1 to 255 bytes), or creates an empty one. The name is a root
+    /// of the pool. Concurrent calls all get the same store. A kill during the call may leak the
+    /// header, which takes 4 KiB; else the next call continues.
+    ///
+    /// # Errors
+    /// As [`Store::open`].
+    pub fn open_or_create(pool: Arc<Pool>, name: &str) -> Result<Self, StoreError> {
+        loop {
+            if let Some(header) = pool.root(name)? {
+                return Self::at(pool, header, name);
+            }
+            let header = pool.alloc(StoreHeader::BYTES as u64)?;
+            pool.write(header, &StoreHeader::encode())?;
+            match pool.set_root(name, None, Some(header)) {
+                Ok(root) if root.changed => {}
+                // Another program set the root first.
+                Ok(_) => pool.free(header)?,
+                // The root may have been set, so the header stays.
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+
+    fn at(pool: Arc<Pool>, header: GlobalAddr, name: &str) -> Result<Self, StoreError> {
+        let mut first = [0; StoreHeader::CHECKED];
+        pool.read(header, &mut first)?;
+        let Some(found) = StoreHeader::version(&first) else {
+            return Err(StoreError::NotAStore { name: name.into() });
+        };
+        if found != StoreHeader::VERSION {
+            return Err(StoreError::Version { found, supported: StoreHeader::VERSION });
+        }
+        let objects = table_at(&pool, StoreHeader::objects_at(header))?;
+        let (replicas, handles) = (Mutex::default(), Mutex::default());
+        Ok(Self { shared: Arc::new(StoreState { pool, header, objects, replicas, handles }) })
+    }
+
+    /// The pool of this store.
+    #[must_use]
+    pub fn pool(&self) -> &Arc<Pool> {
+        &self.shared.pool
+    }
+
+    /// Runs `work` with handles of the store's tables.
+    pub(crate) fn with<R>(
+        &self,
+        work: impl FnOnce(&mut Handles) -> Result<R, StoreError>,
+    ) -> Result<R, StoreError> {
+        let shared = &*self.shared;
+        let kept = lock(&shared.handles).pop();
+        let mut handles = kept.unwrap_or_else(|| Handles {
+            objects: shared.objects.handle(),
+            replicas: None,
+            value: Vec::new(),
+        });
+        if handles.replicas.is_none() {
+            let own = shared.pool.rack();
+            handles.replicas = lock(&shared.replicas).get(&own).map(Table::handle);
+        }
+        let result = work(&mut handles);
+        lock(&shared.handles).push(handles);
+        result
+    }
+
+    /// A handle of a rack's replica table, which is created if there is none.
+    pub(crate) fn replica_table(&self, rack: RackId) -> Result<Handle<Arc<Pool>>, StoreError> {
+        let shared = &*self.shared;
+        if let Some(table) = lock(&shared.replicas).get(&rack) {
+            return Ok(table.handle());
+        }
+        let table = table_at(&shared.pool, StoreHeader::replicas_at(shared.header, rack))?;
+        let handle = table.handle();
+        lock(&shared.replicas).insert(rack, table);
+        Ok(handle)
+    }
+}
+
+fn table_at(pool: &Arc<Pool>, word: GlobalAddr) -> Result<Table<Arc<Pool>>, StoreError> {
+    let options = TableOptions::for_pages(pool.page_bytes());
+    Ok(Table::open_or_create_at(Arc::clone(pool), word, &options)?)
+}
+
+impl fmt::Debug for Store {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Store").field("header", &self.shared.header).finish_non_exhaustive()
+    }
+}

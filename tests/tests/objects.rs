@@ -1,0 +1,262 @@
+//! The object store: objects of any size in both racks, and kills of their creators and readers.
+#![expect(clippy::unwrap_used, reason = "a test that can't go on has failed")]
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use rackpool_client::RackId;
+use rackpool_objects::{CreateOptions, Store, StoreError};
+use rackpool_testing::wait::{TIMEOUT, wait_until};
+use rackpool_tests::census;
+use rackpool_tests::client::TestClient;
+use rackpool_tests::contents;
+use rackpool_tests::pool::{PAGE, TestPool};
+
+const NAME: &str = "objects";
+
+fn store(pool: &TestPool, rack: u16) -> Store {
+    Store::open_or_create(Arc::new(pool.open(rack)), NAME).unwrap()
+}
+
+fn plain() -> CreateOptions<'static> {
+    CreateOptions::default()
+}
+
+fn bytes(tag: u64, len: u64) -> Vec<u8> {
+    contents::of(tag, usize::try_from(len).unwrap())
+}
+
+/// Waits until nothing of any object is left. No program may have the pool open.
+fn wait_until_nothing_is_left(pool: &TestPool) {
+    wait_until("no memory of objects is left", TIMEOUT, || census::fixed(pool) == 0);
+}
+
+#[test]
+fn objects_of_any_size_are_the_same_in_both_racks() {
+    let pool = TestPool::small();
+    pool.wait_until_racks_meet();
+    let stores = [store(&pool, 0), store(&pool, 1)];
+    let sizes = [0, 1, 64, 4096, PAGE - 200, PAGE, PAGE + 1, 5 * PAGE + 7];
+    for (tag, size) in (0..).zip(sizes) {
+        for creator in [0, 1] {
+            let id = format!("{size}-{creator}");
+            let metadata = bytes(tag + 100, size % 11);
+            let options = CreateOptions { metadata: &metadata, layout_tag: tag, ..plain() };
+            let expected = bytes(tag, size);
+            stores[creator].put(id.as_bytes(), &expected, &options).unwrap();
+            for reader in &stores {
+                // The second get of the other rack finds the replica.
+                for _ in 0..2 {
+                    let view = reader.get_as(id.as_bytes(), tag).unwrap().unwrap();
+                    assert!(view[..] == expected, "{id}");
+                    assert_eq!((view.metadata(), view.layout_tag()), (&metadata[..], tag));
+                    view.verify().unwrap();
+                }
+                let stat = reader.stat(id.as_bytes()).unwrap().unwrap();
+                assert_eq!((stat.info.bytes, usize::from(stat.info.rack.0)), (size, creator));
+            }
+            let other = RackId(u16::try_from(1 - creator).unwrap());
+            let stat = stores[0].stat(id.as_bytes()).unwrap().unwrap();
+            assert_eq!(stat.replicas, [other]);
+        }
+    }
+    assert_eq!(stores[1].list(b"").unwrap().len(), 2 * sizes.len());
+    assert_eq!(stores[0].list(b"64-").unwrap().len(), 2);
+    // Each is deleted by the rack that did not create it.
+    for size in sizes {
+        for (deleter, store) in stores.iter().enumerate() {
+            let id = format!("{size}-{}", 1 - deleter);
+            assert!(store.delete(id.as_bytes()).unwrap());
+            assert!(!store.delete(id.as_bytes()).unwrap());
+            for store in &stores {
+                assert!(store.get(id.as_bytes()).unwrap().is_none());
+                assert!(!store.contains(id.as_bytes()).unwrap());
+            }
+        }
+    }
+    drop(stores);
+    wait_until_nothing_is_left(&pool);
+}
+
+#[test]
+fn a_replica_is_read_again_without_a_transfer() {
+    let pool = TestPool::small();
+    pool.wait_until_racks_meet();
+    let stores = [store(&pool, 0), store(&pool, 1)];
+    stores[0].put(b"far", &bytes(3, 3 * PAGE), &plain()).unwrap();
+    let first = stores[1].get(b"far").unwrap().unwrap();
+    let second = stores[1].get(b"far").unwrap().unwrap();
+    assert_eq!(first.head(), second.head());
+    // So does another program of the rack.
+    let other = store(&pool, 1).get(b"far").unwrap().unwrap();
+    assert_eq!(other.head(), first.head());
+    let stat = stores[0].stat(b"far").unwrap().unwrap();
+    assert_ne!(stat.addr, first.head());
+    assert_eq!(stat.replicas, [RackId(1)]);
+}
+
+#[test]
+fn a_view_keeps_its_bytes_when_the_object_is_deleted_and_made_again() {
+    let pool = TestPool::small();
+    pool.wait_until_racks_meet();
+    let stores = [store(&pool, 0), store(&pool, 1)];
+    let mut views = Vec::new();
+    for tag in 0..10 {
+        stores[0].put(b"key", &bytes(tag, 2 * PAGE), &plain()).unwrap();
+        for store in &stores {
+            views.push((tag, store.get(b"key").unwrap().unwrap()));
+        }
+        assert!(stores[tag as usize % 2].delete(b"key").unwrap());
+    }
+    for (tag, view) in &views {
+        assert!(view[..] == bytes(*tag, 2 * PAGE), "{tag}");
+        view.verify().unwrap();
+    }
+}
+
+#[test]
+fn wrong_calls_are_refused_and_keep_nothing() {
+    let pool = TestPool::small();
+    pool.wait_until_racks_meet();
+    let stores = [store(&pool, 0), store(&pool, 1)];
+    for id in [&[][..], &[7; 65]] {
+        let told = stores[0].put(id, b"bytes", &plain());
+        assert!(matches!(told, Err(StoreError::IdLength { .. })), "{told:?}");
+        assert!(matches!(stores[0].get(id), Err(StoreError::IdLength { .. })));
+        assert!(matches!(stores[0].delete(id), Err(StoreError::IdLength { .. })));
+    }
+    let first = stores[0].create(b"twice", 64, &plain()).unwrap();
+    let second = stores[1].create(b"twice", 3 * PAGE, &plain()).unwrap();
+    assert!(stores[0].get(b"twice").unwrap().is_none(), "it is not sealed");
+    first.seal().unwrap();
+    assert!(matches!(second.seal(), Err(StoreError::Exists)));
+    assert!(matches!(stores[1].create(b"twice", 1, &plain()), Err(StoreError::Exists)));
+    assert_eq!(stores[1].get(b"twice").unwrap().unwrap().len(), 64);
+    let told = stores[1].get_as(b"twice", 5);
+    assert!(matches!(told, Err(StoreError::LayoutTag { expected: 5, found: 0 })), "{told:?}");
+    drop(stores[0].create(b"aborted", 5 * PAGE, &plain()).unwrap());
+    let told = stores[0].create(b"huge", u64::MAX, &plain());
+    assert!(matches!(told, Err(StoreError::TooLarge { .. })), "{told:?}");
+    let told = stores[0].create(b"large", 256 * PAGE, &plain());
+    assert!(matches!(told, Err(StoreError::Alloc(_))), "{told:?}");
+    assert!(stores[0].delete(b"twice").unwrap());
+    let other = pool.open(0).alloc(64).unwrap();
+    pool.open(0).set_root("no store", None, Some(other)).unwrap();
+    let told = Store::open(Arc::new(pool.open(0)), "no store");
+    assert!(matches!(told, Err(StoreError::NotAStore { .. })), "{told:?}");
+    assert!(Store::open(Arc::new(pool.open(0)), "none").unwrap().is_none());
+    pool.open(0).free(other).unwrap();
+    drop(stores);
+    wait_until_nothing_is_left(&pool);
+}
+
+#[test]
+fn a_full_rack_says_so_and_has_room_after_deletes() {
+    let pool = TestPool::small();
+    let store = store(&pool, 0);
+    let mut count = 0_u32;
+    let told = loop {
+        match store.put(&count.to_le_bytes(), &bytes(count.into(), 3 * PAGE), &plain()) {
+            Ok(()) => count += 1,
+            Err(error) => break error,
+        }
+    };
+    assert!(matches!(told, StoreError::Alloc(_)), "{told:?}");
+    assert!(count > 50, "{count}");
+    for number in (0..count).step_by(2) {
+        assert!(store.delete(&number.to_le_bytes()).unwrap());
+    }
+    // The room lies in pieces of three pages.
+    let large = bytes(7, 20 * PAGE);
+    wait_until("there is room", TIMEOUT, || store.put(b"large", &large, &plain()).is_ok());
+    let view = store.get(b"large").unwrap().unwrap();
+    assert!(store.stat(b"large").unwrap().unwrap().pieces > 1 && view.frames_offset().is_none());
+    assert!(view[..] == large);
+    view.verify().unwrap();
+    for number in (1..count).step_by(2) {
+        let view = store.get(&number.to_le_bytes()).unwrap().unwrap();
+        assert!(view[..] == bytes(number.into(), 3 * PAGE), "{number}");
+    }
+}
+
+#[test]
+fn what_a_killed_creator_has_not_sealed_comes_back() {
+    let pool = TestPool::small();
+    let own = store(&pool, 0);
+    let mut creator = pool.client(0, &["objects", NAME]);
+    for number in 0..20 {
+        let request = format!("create {number} {} {number}", number * PAGE / 2);
+        assert_eq!(creator.ask(&request), "ok");
+    }
+    assert_eq!(creator.ask("seal 3"), "ok");
+    creator.kill();
+    for number in 0..20_u64 {
+        let found = own.get(number.to_string().as_bytes()).unwrap();
+        match (number, found) {
+            (3, Some(view)) => assert!(view[..] == bytes(3, 3 * PAGE / 2)),
+            (3, None) => panic!("a sealed object is gone"),
+            (_, found) => assert!(found.is_none(), "{number} was not sealed"),
+        }
+    }
+    assert!(own.delete(b"3").unwrap());
+    drop(own);
+    wait_until_nothing_is_left(&pool);
+}
+
+#[test]
+fn a_killed_reader_keeps_nothing_and_a_living_one_its_bytes() {
+    let mut pool = TestPool::small();
+    pool.wait_until_racks_meet();
+    let own = store(&pool, 0);
+    own.put(b"read", &bytes(5, 20 * PAGE), &plain()).unwrap();
+    let mut readers = [0, 1].map(|rack| pool.client(rack, &["objects", NAME]));
+    for reader in &mut readers {
+        assert_eq!(reader.ask("get read 5"), "ok");
+    }
+    assert!(own.delete(b"read").unwrap());
+    for rack in [0, 1] {
+        pool.kill_daemon(rack);
+        pool.restart_daemon(rack);
+    }
+    pool.wait_until_racks_serve();
+    // All other memory is written.
+    let pages: Vec<_> = std::iter::from_fn(|| own.pool().alloc(PAGE).ok()).take(400).collect();
+    for page in &pages {
+        own.pool().write(*page, &bytes(9, PAGE)).unwrap();
+    }
+    for reader in &mut readers {
+        assert_eq!(reader.ask("get read 5"), "none");
+        assert_eq!(reader.ask("check read 5"), "ok");
+    }
+    pages.iter().for_each(|page| own.pool().free(*page).unwrap());
+    readers.into_iter().for_each(|mut reader| reader.kill());
+    drop(own);
+    wait_until_nothing_is_left(&pool);
+}
+
+#[test]
+fn programs_killed_at_any_time_leak_nothing() {
+    let pool = TestPool::small();
+    pool.wait_until_racks_meet();
+    for round in 0..20_u64 {
+        let mut clients: Vec<_> = [0, 1, 0]
+            .into_iter()
+            .map(|rack| {
+                let mut client = pool.client(rack, &["objects", NAME]);
+                assert_eq!(client.ask("churn shared"), "ok");
+                client
+            })
+            .collect();
+        std::thread::sleep(Duration::from_millis(20 + 7 * round));
+        clients.iter_mut().for_each(TestClient::kill);
+    }
+    let own = store(&pool, 0);
+    for object in own.list(b"").unwrap() {
+        let view = own.get(&object.id).unwrap().unwrap();
+        view.verify().unwrap();
+        assert!(own.delete(&object.id).unwrap());
+    }
+    assert_eq!(own.list(b"").unwrap(), []);
+    drop(own);
+    wait_until_nothing_is_left(&pool);
+}
