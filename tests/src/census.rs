@@ -119,25 +119,24 @@ fn kept_of(pool: &TestPool, rack: RackId) -> Vec<(RackId, FrameId, Option<PageSt
     states.filter(is_kept).map(|(frame, state)| (rack, frame, state)).collect()
 }
 
-/// The number of fixed objects in use, with those that programs own or have allocated ahead and
-/// those that are retired.
+/// The fixed objects in use with their racks, also those that programs own or have allocated ahead
+/// and those that are retired.
 #[must_use]
-pub fn fixed(pool: &TestPool) -> usize {
+pub fn fixed(pool: &TestPool) -> Vec<(RackId, GlobalAddr)> {
     let of_rack = |rack| {
         let (metadata, page_size, frames) = metadata_of(pool, rack);
         let of_frame = |frame| {
             let word = metadata.word(frame).expect("a frame").load(Ordering::Acquire);
+            let (page, state) = (PageWord::from_raw(word).page(), PageWord::from_raw(word).state());
             let kind = metadata.header(frame).expect("a frame").kind();
-            match (PageWord::from_raw(word).state(), PageUse::from_raw(kind, page_size)) {
-                (Some(PageState::Live), PageUse::Fixed(class)) => {
-                    used(&metadata, frame, class).count()
-                }
-                _ => 0,
-            }
+            let PageUse::Fixed(class) = PageUse::from_raw(kind, page_size) else { return vec![] };
+            let used = used(&metadata, frame, class).filter(|_| state == Some(PageState::Live));
+            let addr = |index| GlobalAddr::new(page, index * class.bytes(), page_size);
+            used.map(|index| (rack, addr(index).expect("a small pool"))).collect()
         };
-        (0..frames).map(FrameId).map(of_frame).sum::<usize>()
+        (0..frames).map(FrameId).flat_map(of_frame).collect::<Vec<_>>()
     };
-    (0..pool.cluster.options().racks).map(RackId).map(of_rack).sum()
+    (0..pool.cluster.options().racks).map(RackId).flat_map(of_rack).collect()
 }
 
 /// The number of retired objects, whose memory is not reused yet.

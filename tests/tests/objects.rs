@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use rackpool_client::RackId;
 use rackpool_objects::{CreateOptions, Store, StoreError};
-use rackpool_testing::wait::{TIMEOUT, wait_until};
+use rackpool_testing::wait::{TIMEOUT, try_wait_until, wait_until};
 use rackpool_tests::census;
 use rackpool_tests::client::TestClient;
 use rackpool_tests::contents;
@@ -28,7 +28,16 @@ fn bytes(tag: u64, len: u64) -> Vec<u8> {
 
 /// Waits until nothing of any object is left. No program may have the pool open.
 fn wait_until_nothing_is_left(pool: &TestPool) {
-    wait_until("no memory of objects is left", TIMEOUT, || census::fixed(pool) == 0);
+    if try_wait_until(TIMEOUT, || census::fixed(pool).is_empty()) {
+        return;
+    }
+    let reader = pool.open(0);
+    for (rack, addr) in census::fixed(pool) {
+        let mut head = [0; 128];
+        let read = reader.read(addr, &mut head);
+        eprintln!("{rack}, {addr}: {read:?} {}", head.escape_ascii());
+    }
+    panic!("memory of objects is left: {} are retired", census::retired(pool));
 }
 
 #[test]

@@ -31,11 +31,14 @@ impl Handles {
         self.change_registration(keys, place, |now| (!now.is_closed).then(|| now.with(rack)))
     }
 
-    /// Whether the registration of the object at `place` exists and is not closed.
+    /// Whether the registration of the object at `place` exists and is not closed, and the object
+    /// is in the store. Deletes that begin afterwards close the registration first.
     pub(crate) fn is_open(&mut self, keys: &Keys, place: &EntryPlace) -> Result<bool, StoreError> {
         let key = keys.registration();
         let now = self.value(key.object())?.and_then(Registration::decode);
-        Ok(now.is_some_and(|now| now.version == place.version.to_bytes() && !now.is_closed))
+        let is_open =
+            now.is_some_and(|now| now.version == place.version.to_bytes() && !now.is_closed);
+        Ok(is_open && self.is_linked(keys, place)?)
     }
 
     /// Closes the registration of the object at `place`.
@@ -88,7 +91,7 @@ impl Handles {
                 None => {
                     // What was found is of an older object only if this one is in the store after
                     // that: no registration is made for an object that is not.
-                    if self.find(keys.object())?.is_none_or(|now| now.place != *place) {
+                    if !self.is_linked(keys, place)? {
                         return Ok(Registered::Gone);
                     }
                     Registration::new(version)
@@ -97,9 +100,20 @@ impl Handles {
             let Some(new) = change(now) else { return Ok(Registered::Closed) };
             let stored = found.as_deref() == Some(&new.encode())
                 || self.objects.compare_and_put(key.object(), found.as_deref(), &new.encode())?;
-            if stored {
+            if !stored {
+                continue;
+            }
+            // A delete may have made, closed and removed a registration since it was found absent.
+            // A delete removes it only after the object.
+            if self.is_linked(keys, place)? {
                 return Ok(Registered::As(new));
             }
+            self.end_registration(keys, &new)?;
+            return Ok(Registered::Gone);
         }
+    }
+
+    fn is_linked(&mut self, keys: &Keys, place: &EntryPlace) -> Result<bool, StoreError> {
+        Ok(self.find(keys.object())?.is_some_and(|now| now.place == *place))
     }
 }
