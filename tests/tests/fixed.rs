@@ -3,11 +3,12 @@
 #![expect(clippy::unwrap_used, reason = "a test that can't go on has failed")]
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use nix::sys::signal::Signal;
 use rackpool_client::{
-    AccessError, AllocError, Extent, FreeError, GlobalAddr, PinError, Pool, RackId,
+    AccessError, AllocError, Extent, FreeError, GlobalAddr, MapError, Pin, PinError, Pool, RackId,
 };
 use rackpool_testing::wait::{TIMEOUT, wait_until};
 use rackpool_tests::census;
@@ -205,8 +206,10 @@ fn a_retired_object_is_freed_by_nobody_again() {
 fn a_fragmented_rack_has_room_for_extents() {
     let pool = TestPool::small();
     let own = pool.open(0);
-    let pages: Vec<_> = std::iter::from_fn(|| own.alloc_fixed(PAGE).ok()).collect();
+    let mut pages: Vec<_> = std::iter::from_fn(|| own.alloc_fixed(PAGE).ok()).collect();
     assert_eq!(pages.len(), 256);
+    // Refills bring pages in any order.
+    pages.sort_unstable();
     for addr in pages.iter().step_by(2) {
         own.free(*addr).unwrap();
     }
@@ -269,5 +272,53 @@ fn wrong_calls_are_refused_and_change_nothing() {
         own.free(addr).unwrap();
     }
     racks.into_iter().for_each(Pool::close);
+    pool.wait_allocated("all is freed", TIMEOUT, [0, 0]);
+}
+
+#[test]
+fn pinned_memory_is_a_slice_and_only_its_owner_writes_it() {
+    let pool = TestPool::small();
+    let [own, other] = [0, 0].map(|rack| Arc::new(pool.open(rack)));
+    let pin = |pool: &Arc<Pool>, addr| Pin::new(Arc::clone(pool), addr).unwrap();
+    let (bytes, head) = (5 * PAGE, own.alloc_fixed(256).unwrap());
+    let extents = own.alloc_extents(head, bytes).unwrap();
+    let foreign = own.alloc_fixed(64).unwrap();
+    let foreign_extents = own.alloc_extents(foreign, PAGE).unwrap();
+    let mut whole = pin(&own, head).map_extents_mut(&extents, bytes).unwrap();
+    assert_eq!(whole.len() as u64, bytes);
+    whole.copy_from_slice(&contents::of(7, usize::try_from(bytes).unwrap()));
+    let being_written = AccessError::BeingWritten(head);
+    let told = pin(&own, head).map_extents(&extents, bytes);
+    assert!(matches!(told, Err(MapError::Access(error)) if error == being_written));
+    let told = pin(&own, head).map_head_mut(0..64);
+    assert!(matches!(told, Err(MapError::Access(error)) if error == being_written));
+    assert_eq!(own.disown(head), Err(being_written.clone()));
+    assert_eq!(own.reserve_owned(head).err(), Some(AllocError::Access(being_written)));
+    let told = pin(&other, head).map_extents_mut(&extents, bytes);
+    assert!(matches!(told, Err(MapError::Access(AccessError::NotOwned(_)))), "{told:?}");
+    drop(whole);
+    let view = pin(&other, head).map_extents(&extents, bytes - 1).unwrap();
+    assert_eq!((view.len() as u64, contents::difference(7, &view)), (bytes - 1, None));
+    let at = view.frames_offset().unwrap();
+    let mut byte = [0; 8];
+    rustix::io::pread(other.frames_file(), &mut byte, at).unwrap();
+    assert_eq!(byte, view[..8]);
+    // Memory of other objects, and more than there is, is refused.
+    let inner = Extent { addr: extents[0].addr.add(PAGE).unwrap(), bytes: PAGE };
+    let longer = Extent { bytes: 6 * PAGE, ..extents[0] };
+    for wrong in [&foreign_extents[..], &[inner], &[longer], &[Extent { addr: head, bytes: 64 }]] {
+        let told = pin(&own, head).map_extents(wrong, wrong[0].bytes);
+        assert!(matches!(told, Err(MapError::NotItsMemory { .. })), "{told:?}");
+    }
+    let told = pin(&own, head).map_extents(&extents, bytes + 1);
+    assert!(matches!(told, Err(MapError::NotItsMemory { .. })), "{told:?}");
+    assert!(matches!(pin(&own, head).map_head(64..257), Err(MapError::NotItsMemory { .. })));
+    // The slice stays when the object is freed.
+    own.free(head).unwrap();
+    use_all_memory(&pool, &own);
+    assert_eq!(contents::difference(7, &view), None);
+    drop(view);
+    own.free(foreign).unwrap();
+    drop((own, other));
     pool.wait_allocated("all is freed", TIMEOUT, [0, 0]);
 }

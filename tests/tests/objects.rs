@@ -189,6 +189,27 @@ fn a_full_rack_says_so_and_has_room_after_deletes() {
 }
 
 #[test]
+fn a_delete_needs_every_rack_with_a_replica() {
+    let mut pool = TestPool::small();
+    pool.wait_until_racks_meet();
+    let own = store(&pool, 0);
+    own.put(b"key", &bytes(3, 2 * PAGE), &plain()).unwrap();
+    let mut reader = pool.client(1, &["objects", NAME]);
+    assert_eq!(reader.ask("get key 3"), "ok");
+    pool.kill_daemon(1);
+    let told = own.delete(b"key");
+    assert!(told.is_err(), "{told:?}");
+    assert_eq!(reader.ask("check key 3"), "ok");
+    assert!(own.get(b"key").unwrap().unwrap()[..] == bytes(3, 2 * PAGE));
+    pool.restart_daemon(1);
+    pool.wait_until_racks_serve();
+    assert_eq!(reader.ask("get key 3"), "ok");
+    assert!(own.delete(b"key").unwrap());
+    assert_eq!(reader.ask("get key 3"), "none");
+    assert_eq!(reader.ask("check key 3"), "ok");
+}
+
+#[test]
 fn what_a_killed_creator_has_not_sealed_comes_back() {
     let pool = TestPool::small();
     let own = store(&pool, 0);

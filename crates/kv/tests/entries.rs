@@ -10,7 +10,10 @@ mod support;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use rackpool_kv::{Entry, EntryChange, Form, KvError, Lookahead, ValueKind, now_ms};
+use rackpool_kv::{
+    Entry, EntryChange, Form, GlobalAddr, Handle, KvError, Lookahead, Memory, ReservedObject,
+    ValueKind, now_ms,
+};
 use support::heap::Heap;
 use support::small_table;
 
@@ -201,4 +204,39 @@ fn a_survey_visits_every_entry_once_and_reads_the_values_that_are_wanted() {
     others.sort();
     others.dedup();
     assert_eq!(others.len(), 150);
+}
+
+#[test]
+fn an_entry_begins_an_object_of_its_caller() {
+    let heap = Arc::new(Heap::new(4 << 20));
+    let table = small_table(&heap);
+    let mut handle = table.handle();
+    let place = |value: &[u8]| {
+        let object = heap.reserve(512).unwrap();
+        let addr = object.addr();
+        let mut handle = table.handle();
+        handle.insert_reserved(b"key", value, object).unwrap().then_some(addr)
+    };
+    let first = place(b"first").unwrap();
+    assert_eq!(place(b"second"), None, "the key is present");
+    let mut value = vec![7; 3];
+    let found = handle.get_placed(b"key", &mut value).unwrap().unwrap();
+    assert_eq!((found.addr, &value[..]), (first, &b"first"[..]));
+    // What lies behind the entry is its caller's.
+    let behind = GlobalAddr::from_raw(first.raw() + Handle::<Arc<Heap>>::entry_bytes(3, 5) as u64);
+    heap.write(behind, &[9; 100]).unwrap();
+    assert_eq!(handle.get_placed(b"key", &mut value).unwrap(), Some(found));
+    // Another entry of the key is not deleted in its place, whatever its value.
+    assert!(handle.delete(b"key").unwrap());
+    let second = place(b"first").unwrap();
+    assert!(!handle.delete_placed(b"key", &found).unwrap());
+    let found = handle.get_placed(b"key", &mut value).unwrap().unwrap();
+    assert_eq!(found.addr, second);
+    assert!(handle.delete_placed(b"key", &found).unwrap());
+    assert_eq!(handle.get_placed(b"key", &mut value).unwrap(), None);
+    assert!(value.is_empty() && !handle.delete_placed(b"key", &found).unwrap());
+    let too_long = vec![0; 1 << 17];
+    let object = heap.reserve(64).unwrap();
+    let told = handle.insert_reserved(&too_long, b"", object);
+    assert!(matches!(told, Err(KvError::KeyLength { .. })), "{told:?}");
 }

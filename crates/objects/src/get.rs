@@ -261,7 +261,7 @@ impl Store {
         let Some(replicas) = &mut handles.replicas else { return Ok(()) };
         let (addr, reservation) = (memory.addr(), memory.reserve()?);
         if !replicas.insert_reserved(keys.object(), &head.encode(), reservation)? {
-            return self.remove_abandoned(handles, keys, layout);
+            return self.remove_abandoned(handles, keys);
         }
         if handles.is_open(keys, &object.place)? {
             self.pool().write(at(addr, layout.ready()), &1_u64.to_le_bytes())?;
@@ -273,15 +273,15 @@ impl Store {
         }
     }
 
-    /// Removes a replica that is not registered, because the program that made it was killed.
-    fn remove_abandoned(
+    /// Removes the replica of this rack if it is not registered, because the program that made it
+    /// was killed.
+    pub(crate) fn remove_abandoned(
         &self,
         handles: &mut Handles,
         keys: &Keys,
-        layout: HeadLayout,
     ) -> Result<(), StoreError> {
         let Some(found) = handles.find_replica(keys.object())? else { return Ok(()) };
-        let mut words = [0; 16];
+        let (layout, mut words) = (HeadLayout::of(keys.id_len()), [0; 16]);
         self.pool().read(at(found.place.addr, layout.last_use()), &mut words)?;
         // If the replica was removed meanwhile, these are other words, and nothing is removed here.
         let [made, ready] = two_words(words);

@@ -55,9 +55,10 @@ impl ObjectInfo {
 }
 
 impl Store {
-    /// The sealed objects whose ids begin with `prefix`, in the order of their ids. Objects that are
-    /// sealed or deleted during the call may be missing. The call also removes registrations that a
-    /// program left that was killed in a delete.
+    /// The sealed objects whose ids begin with `prefix`, in the order of their ids. Objects that
+    /// are sealed or deleted during the call may be missing. The call also removes what killed
+    /// programs left: registrations of deleted objects, and replicas of the own rack that were
+    /// never registered.
     ///
     /// # Errors
     /// That of the pool, or of a damaged table.
@@ -73,6 +74,13 @@ impl Store {
             })?;
             for keys in registered {
                 handles.remove_orphan(&keys)?;
+            }
+            let mut replicas = Vec::new();
+            if let Some(table) = &mut handles.replicas {
+                table.for_each(|key, _| replicas.extend(Keys::id_in(key).map(Keys::of)))?;
+            }
+            for keys in replicas {
+                self.remove_abandoned(handles, &keys?)?;
             }
             Ok(objects)
         })?;

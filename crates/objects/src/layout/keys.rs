@@ -31,6 +31,11 @@ impl Keys {
         &self.bytes[..self.len]
     }
 
+    /// The length of the id in bytes.
+    pub(crate) const fn id_len(&self) -> usize {
+        self.len - 1
+    }
+
     /// The key of the object's registration.
     pub(crate) const fn registration(mut self) -> Self {
         self.bytes[0] = REGISTRATION;
