@@ -11,7 +11,7 @@ use rackpool_fabric::conformance::pair::{FRAMES_LEN, Pair, memory_of, ok, transf
 use rackpool_fabric::conformance::{Factory, Hardware, Node};
 use rackpool_fabric::{FabricError, MemoryRegion};
 use rackpool_fabric_verbs::{DeviceLimits, VerbsFabric, VerbsStartError};
-use rackpool_model::RackId;
+use rackpool_model::{Incarnation, RackId};
 
 /// Racks that use the device only up to these limits.
 struct Frugal(DeviceLimits);
@@ -21,17 +21,23 @@ const FRUGAL: Frugal = Frugal(DeviceLimits::LEAST);
 impl Frugal {
     fn open(
         &self,
-        rack: RackId,
+        (rack, incarnation): (RackId, Incarnation),
         frames: &Arc<dyn MemoryRegion>,
     ) -> Result<VerbsFabric, VerbsStartError> {
         let mut options = Verbs::options(rack, frames);
+        options.incarnation = incarnation;
         options.limits = self.0;
         VerbsFabric::new(options)
     }
 }
 
 impl Factory for Frugal {
-    fn start(&self, rack: RackId, frames_len: u64, _hardware: Hardware) -> Node {
+    fn start_incarnation(
+        &self,
+        rack: (RackId, Incarnation),
+        frames_len: u64,
+        _hardware: Hardware,
+    ) -> Node {
         let frames = self.memory(frames_len);
         let fabric = self.open(rack, &frames).unwrap();
         Node { fabric: Box::new(fabric), frames }
@@ -75,7 +81,9 @@ fn a_device_that_can_do_less_is_refused() {
         return;
     }
     let frames = Verbs.memory(4096);
-    let refusal = |limits| Frugal(limits).open(RackId(1), &frames).err().unwrap().to_string();
+    let refusal = |limits| {
+        Frugal(limits).open((RackId(1), Incarnation(1)), &frames).err().unwrap().to_string()
+    };
     let least = DeviceLimits::LEAST;
     let said = refusal(DeviceLimits { queue: least.queue - 1, ..least });
     let expected =

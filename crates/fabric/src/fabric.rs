@@ -74,7 +74,8 @@ impl Operation {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Event {
-    /// A [`Fabric::connect`] of this side succeeded.
+    /// A [`Fabric::connect`] of this side succeeded. No write of another incarnation of the rack
+    /// lands any more.
     Connected {
         /// The endpoint that `connect` returned.
         endpoint: EndpointId,
@@ -83,7 +84,8 @@ pub enum Event {
         /// The incarnation of its daemon.
         incarnation: Incarnation,
     },
-    /// A peer connected to this side.
+    /// A peer connected to this side. No write of another incarnation of the rack has landed since
+    /// the first of the peer's own could land, and none lands any more.
     Accepted {
         /// The new endpoint.
         endpoint: EndpointId,

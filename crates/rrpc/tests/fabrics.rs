@@ -31,10 +31,15 @@ impl Emulated {
 }
 
 impl Factory for Emulated {
-    fn start(&self, rack: RackId, frames_len: u64, hardware: Hardware) -> Node {
+    fn start_incarnation(
+        &self,
+        (rack, incarnation): (RackId, Incarnation),
+        frames_len: u64,
+        hardware: Hardware,
+    ) -> Node {
         let frames = FileMemory::anonymous(frames_len);
         let (listen, mapper) = (self.socket(rack), Arc::new(FileMapper));
-        let mut options = EmulatedOptions::new(rack, Incarnation(1), listen, mapper);
+        let mut options = EmulatedOptions::new(rack, incarnation, listen, mapper);
         options.exports = vec![ExportedRegion { fd: frames.share().unwrap(), len: frames.len() }];
         options.latency = hardware.latency;
         options.bandwidth_gbps = hardware.bandwidth_gbps;
@@ -58,9 +63,14 @@ impl Factory for Emulated {
 struct Tcp;
 
 impl Factory for Tcp {
-    fn start(&self, rack: RackId, frames_len: u64, _hardware: Hardware) -> Node {
+    fn start_incarnation(
+        &self,
+        (rack, incarnation): (RackId, Incarnation),
+        frames_len: u64,
+        _hardware: Hardware,
+    ) -> Node {
         let frames: Arc<dyn MemoryRegion> = Arc::new(FileMemory::anonymous(frames_len));
-        let mut options = TcpOptions::new(rack, Incarnation(1));
+        let mut options = TcpOptions::new(rack, incarnation);
         options.exports = vec![Arc::clone(&frames)];
         Node { fabric: Box::new(TcpFabric::new(options).unwrap()), frames }
     }

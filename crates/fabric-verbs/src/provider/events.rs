@@ -38,6 +38,7 @@ impl VerbsFabric {
                 let error = misbehaved("it wrote to the socket of the connection");
                 self.end(watch, DisconnectReason::Failed(error), events);
             }
+            Outcome::Superseded { watch } => self.end(watch, DisconnectReason::PeerGone, events),
             Outcome::Forgotten { endpoint, said_goodbye } => {
                 if let Some(open) = self.endpoints.remove(&endpoint) {
                     self.past += open.endpoint.metrics();

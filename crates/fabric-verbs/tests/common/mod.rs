@@ -59,9 +59,15 @@ impl Verbs {
 }
 
 impl Factory for Verbs {
-    fn start(&self, rack: RackId, frames_len: u64, _hardware: Hardware) -> Node {
+    fn start_incarnation(
+        &self,
+        (rack, incarnation): (RackId, Incarnation),
+        frames_len: u64,
+        _hardware: Hardware,
+    ) -> Node {
         let frames = self.memory(frames_len);
-        let fabric = VerbsFabric::new(Self::options(rack, &frames)).unwrap();
+        let options = VerbsOptions { incarnation, ..Self::options(rack, &frames) };
+        let fabric = VerbsFabric::new(options).unwrap();
         Node { fabric: Box::new(fabric), frames }
     }
 

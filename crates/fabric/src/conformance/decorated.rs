@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use rackpool_model::RackId;
+use rackpool_model::{Incarnation, RackId};
 
 use super::fault::{FaultFabric, Faults};
 use super::throttle::{Budget, ThrottleFabric};
@@ -14,10 +14,15 @@ use crate::MemoryRegion;
 pub struct Late<F>(pub F);
 
 impl<F: Factory> Factory for Late<F> {
-    fn start(&self, rack: RackId, frames_len: u64, hardware: Hardware) -> Node {
-        let Node { fabric, frames } = self.0.start(rack, frames_len, hardware);
+    fn start_incarnation(
+        &self,
+        rack: (RackId, Incarnation),
+        frames_len: u64,
+        hardware: Hardware,
+    ) -> Node {
+        let Node { fabric, frames } = self.0.start_incarnation(rack, frames_len, hardware);
         let longest_delay = Duration::from_micros(300);
-        let faults = Faults { seed: u64::from(rack.0), longest_delay, lose_at: None };
+        let faults = Faults { seed: u64::from(rack.0.0), longest_delay, lose_at: None };
         Node { fabric: Box::new(FaultFabric::new(fabric, faults)), frames }
     }
 
@@ -38,9 +43,14 @@ impl<F: Factory> Factory for Late<F> {
 pub struct Slow<F>(pub F);
 
 impl<F: Factory> Factory for Slow<F> {
-    fn start(&self, rack: RackId, frames_len: u64, hardware: Hardware) -> Node {
+    fn start_incarnation(
+        &self,
+        rack: (RackId, Incarnation),
+        frames_len: u64,
+        hardware: Hardware,
+    ) -> Node {
         // The decorated fabric runs at full speed.
-        let Node { fabric, frames } = self.0.start(rack, frames_len, Hardware::FAST);
+        let Node { fabric, frames } = self.0.start_incarnation(rack, frames_len, Hardware::FAST);
         let Hardware { latency, bandwidth_gbps } = hardware;
         let budget = Budget { latency, bandwidth_gbps };
         Node { fabric: Box::new(ThrottleFabric::new(fabric, budget)), frames }

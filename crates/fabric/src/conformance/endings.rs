@@ -1,8 +1,8 @@
 //! How connections fail and end.
 
-use rackpool_model::RackId;
+use rackpool_model::{Incarnation, RackId};
 
-use super::pair::{End, Pair, bytes_of, memory_of, ok, pattern, transfer, write};
+use super::pair::{End, FRAMES_LEN, Pair, bytes_of, memory_of, ok, pattern, transfer, write};
 use super::{Factory, Hardware};
 use crate::{DisconnectReason, ErrorClass, Event, FabricError, WorkRequest};
 
@@ -177,4 +177,60 @@ pub fn both_sides_may_connect(factory: &impl Factory) {
             assert_ne!(endpoint, end.endpoint, "it came through the other's connection");
         }
     }
+}
+
+/// An endpoint of a rack's other incarnation ends before a new incarnation is connected: no write
+/// of the replaced daemon, which may be stopped, lands after one of the new daemon.
+pub fn another_incarnation_of_the_peer_ends_the_endpoint(factory: &impl Factory) {
+    let life = |incarnation| {
+        let rack = (RackId(1), Incarnation(incarnation));
+        End::alone(factory.start_incarnation(rack, 4096, Hardware::FAST))
+    };
+    let is_connected = |event: &Event| matches!(event, Event::Connected { .. });
+    let mut b = End::alone(factory.start(RackId(2), FRAMES_LEN, Hardware::FAST));
+    let address = b.fabric().address();
+    // One endpoint that the earlier incarnation connected, one that it accepted.
+    let mut earlier = life(1);
+    earlier.endpoint = ok(earlier.fabric().connect(&address));
+    earlier.wait("the connection", is_connected);
+    b.wait("the earlier incarnation", |event| matches!(event, Event::Accepted { .. }));
+    let to_earlier = earlier.fabric().address();
+    let own = ok(b.fabric().connect(&to_earlier));
+    b.wait("the own connection", is_connected);
+    let list = ten_writes(factory, &mut earlier);
+    ok(earlier.post(&list[..1]));
+    ok(earlier.completed(0));
+    // These wait for a poll.
+    ok(earlier.post_only(&list[1..]));
+
+    let mut later = life(2);
+    later.endpoint = ok(later.fabric().connect(&address));
+    let endpoint = later.endpoint;
+    let is_later =
+        |event: &Event| matches!(event, Event::Connected { endpoint: id, .. } if *id == endpoint);
+    while !later.events.iter().any(is_later) {
+        later.poll();
+        b.poll();
+    }
+    let twos = vec![2; 10 * 4096];
+    let region = later.register(&memory_of(factory, &twos));
+    ok(later.post(&[write(20, transfer(region, 0, 0, 10 * 4096))]));
+    ok(later.completed(20));
+
+    let is_end = |event: &Event| matches!(event, Event::Disconnected { .. });
+    for _ in 0..2 {
+        earlier.wait("the ends", is_end);
+    }
+    assert!(bytes_of(&b.node.frames, 0, twos.len()) == twos, "a write of the earlier landed");
+    let mut ends = [0; 2].map(|_| match b.wait("the end", is_end) {
+        Event::Disconnected { endpoint, reason } => (endpoint, reason),
+        other => panic!("{other:?}"),
+    });
+    ends.sort_by_key(|(endpoint, _)| *endpoint != own);
+    assert_eq!(ends[0].0, own);
+    assert_ne!(ends[1].0, own);
+    assert!(ends.iter().all(|(_, reason)| *reason == DisconnectReason::PeerGone));
+    // The later incarnation is still served.
+    ok(later.post(&[write(21, transfer(region, 0, 0, 4096))]));
+    ok(later.completed(21));
 }

@@ -20,7 +20,7 @@ pub mod transfers;
 use std::sync::Arc;
 use std::time::Duration;
 
-use rackpool_model::RackId;
+use rackpool_model::{Incarnation, RackId};
 
 use crate::{Fabric, MemoryRegion};
 
@@ -28,7 +28,17 @@ use crate::{Fabric, MemoryRegion};
 pub trait Factory: Sync {
     /// Starts a fabric that exports `frames_len` zeroed bytes as its only region. A provider that
     /// models a network uses `hardware`; others ignore it.
-    fn start(&self, rack: RackId, frames_len: u64, hardware: Hardware) -> Node;
+    fn start(&self, rack: RackId, frames_len: u64, hardware: Hardware) -> Node {
+        self.start_incarnation((rack, Incarnation(1)), frames_len, hardware)
+    }
+
+    /// As `start`, for one of several incarnations of a rack.
+    fn start_incarnation(
+        &self,
+        rack: (RackId, Incarnation),
+        frames_len: u64,
+        hardware: Hardware,
+    ) -> Node;
 
     /// Creates memory that can be registered.
     fn memory(&self, len: u64) -> Arc<dyn MemoryRegion>;
@@ -89,7 +99,8 @@ macro_rules! conformance_tests {
                 death_of_the_peer_ends_everything, disconnect_tells_both_sides,
                 disconnect_fences_the_peer, an_ended_endpoint_is_refused,
                 connecting_to_nowhere_fails, addresses_of_others_are_refused,
-                a_connect_can_be_given_up, both_sides_may_connect
+                a_connect_can_be_given_up, both_sides_may_connect,
+                another_incarnation_of_the_peer_ends_the_endpoint
             ],
             losses: [at_every_step, by_death_at_every_step],
             rounds: [

@@ -34,6 +34,8 @@ enum Phase {
     Connecting,
     /// The peer.
     Talking,
+    /// The end of the endpoints of the rack's other incarnations. The peer has proved itself.
+    Succeeding,
     /// The other connections of its endpoint.
     Done,
 }
@@ -113,6 +115,10 @@ impl<T: Transport> Connection<T> {
         self.phase == Phase::Done
     }
 
+    pub(super) fn is_succeeding(&self) -> bool {
+        self.phase == Phase::Succeeding
+    }
+
     pub(super) fn is_dialing(&self) -> bool {
         self.phase == Phase::Dialing
     }
@@ -127,7 +133,7 @@ impl<T: Transport> Connection<T> {
         match self.phase {
             Phase::Connecting => Some(PollFlags::OUT),
             Phase::Talking => Some(PollFlags::IN),
-            Phase::Dialing | Phase::Done => None,
+            Phase::Dialing | Phase::Succeeding | Phase::Done => None,
         }
     }
 
@@ -170,11 +176,7 @@ impl<T: Transport> Connection<T> {
                 self.send(self.handshake.hello(), &[])?;
                 self.enter(Phase::Talking, 1);
             }
-            Phase::Talking if !flags.is_empty() => self.listen(transport).inspect_err(|error| {
-                if self.role() == Role::Acceptor {
-                    refuse::<T>(&self.stream, error);
-                }
-            })?,
+            Phase::Talking if !flags.is_empty() => self.listen_or_refuse(transport)?,
             _ => {}
         }
         if T::is_probing(&self.half) && !self.is_done() {
@@ -182,6 +184,17 @@ impl<T: Transport> Connection<T> {
             self.go_on(next, 0);
         }
         if self.give_up_at <= Instant::now() { Err(self.too_late()) } else { Ok(()) }
+    }
+
+    /// Goes on with the peer, which has proved itself: nothing of other incarnations of its rack is
+    /// left.
+    pub(super) fn succeed(&mut self, transport: &T) -> Result<(), FabricError> {
+        self.enter(Phase::Talking, 1);
+        if self.role() == Role::Initiator {
+            transport.offer(self)?;
+            self.enter(Phase::Talking, 1);
+        }
+        self.listen_or_refuse(transport)
     }
 
     fn dial(&mut self, transport: &T) -> Result<(), FabricError> {
@@ -193,8 +206,16 @@ impl<T: Transport> Connection<T> {
         Ok(())
     }
 
+    fn listen_or_refuse(&mut self, transport: &T) -> Result<(), FabricError> {
+        self.listen(transport).inspect_err(|error| {
+            if self.role() == Role::Acceptor {
+                refuse::<T>(&self.stream, error);
+            }
+        })
+    }
+
     fn listen(&mut self, transport: &T) -> Result<(), FabricError> {
-        while !self.is_done() {
+        while self.phase == Phase::Talking {
             let packet = match self.stream.receive(T::PROTOCOL)? {
                 Received::Packet(packet) => packet,
                 Received::Nothing => break,
@@ -207,13 +228,7 @@ impl<T: Transport> Connection<T> {
             }
             match step {
                 Step::Wait => {}
-                Step::Proven => {
-                    self.enter(Phase::Talking, 1);
-                    if self.role() == Role::Initiator {
-                        transport.offer(self)?;
-                        self.enter(Phase::Talking, 1);
-                    }
-                }
+                Step::Proven => self.enter(Phase::Succeeding, 1),
                 Step::Offer(content) => {
                     let next = transport.offered(self, &content)?;
                     // An acceptor that waits for the ready packet gets twice the time: it began
@@ -259,6 +274,10 @@ impl<T: Transport> Connection<T> {
             return error;
         }
         match (self.role(), self.phase) {
+            (_, Phase::Succeeding) => FabricError::local(
+                "end the endpoints of the rack's earlier daemon",
+                format!("one may still write after {HANDSHAKE_MS} ms"),
+            ),
             (Role::Acceptor, Phase::Done) => {
                 FabricError::misbehaved("it opened one channel of two")
             }

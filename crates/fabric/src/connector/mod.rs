@@ -6,6 +6,7 @@ mod connection;
 mod handle;
 mod source;
 mod stream;
+mod succession;
 mod transport;
 mod watched;
 
@@ -98,6 +99,12 @@ pub enum Outcome<T: Transport> {
         /// The number of the socket.
         watch: u64,
     },
+    /// Another incarnation of the peer's rack connects: end the endpoint. That connection waits for
+    /// [`Command::Forget`].
+    Superseded {
+        /// The number of its socket.
+        watch: u64,
+    },
     /// What was left of an endpoint is destroyed.
     Forgotten {
         /// The endpoint.
@@ -135,7 +142,6 @@ impl<T: Transport> Connector<T> {
             let watched: Vec<_> = self.watched.iter().map(|_| next()).collect();
 
             self.go_on(connections);
-            self.join();
             self.look_at_watched(&watched);
             self.accept_again_at = self.accept_again_at.filter(|at| *at > Instant::now());
             if !listener.is_empty() {
@@ -147,6 +153,8 @@ impl<T: Transport> Connector<T> {
             if !self.obey() {
                 return;
             }
+            self.let_succeed();
+            self.join();
         }
     }
 
@@ -262,12 +270,14 @@ impl<T: Transport> Connector<T> {
             let endpoint = first.and_then(Connection::endpoint);
             let source = first.map_or(Source::Unknown, Connection::source);
             let watched = first.filter(|_| T::WATCHES);
-            let socket = watched.map(|one| Arc::clone(&one.stream.socket));
+            let socket = watched.and_then(|one| Some((one.peer().ok()?, &one.stream.socket)));
+            let socket = socket.map(|(peer, socket)| (peer, Arc::clone(socket)));
             match (self.transport.establish(channels), endpoint) {
                 (Ok(link), _) => {
                     let watch = self.next_watch;
                     self.next_watch += 1;
-                    self.watched.extend(socket.map(|socket| Watched::new(watch, socket)));
+                    let watched = socket.map(|(peer, socket)| Watched::new(watch, peer, socket));
+                    self.watched.extend(watched);
                     self.transport.report(Outcome::Ready { endpoint, watch, link });
                 }
                 (Err(error), Some(endpoint)) => self.fail(endpoint, error),

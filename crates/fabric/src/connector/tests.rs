@@ -100,9 +100,16 @@ fn pair() -> (OwnedFd, OwnedFd) {
 
 /// A connector that does not run, with its reports.
 fn connector(rack: u16) -> (Connector<TestTransport>, Receiver<Outcome<TestTransport>>) {
+    connector_of(RackId(rack), Incarnation(1))
+}
+
+fn connector_of(
+    rack: RackId,
+    incarnation: Incarnation,
+) -> (Connector<TestTransport>, Receiver<Outcome<TestTransport>>) {
     let (outcomes, reports) = channel();
     let key = Some(FabricKey::new([7; 32])).into();
-    let identity = Identity { rack: RackId(rack), incarnation: Incarnation(1), key };
+    let identity = Identity { rack, incarnation, key };
     let connector = Connector {
         transport: TestTransport { identity, outcomes },
         listener: pair().0,
@@ -122,8 +129,9 @@ impl Connector<TestTransport> {
     fn round(&mut self) {
         let connections = std::mem::take(&mut self.connections);
         self.go_on(connections.into_iter().map(|one| (PollFlags::IN, one)).collect());
-        self.join();
         self.look_at_watched(&vec![PollFlags::IN; self.watched.len()]);
+        self.let_succeed();
+        self.join();
     }
 }
 
@@ -132,12 +140,17 @@ const ENDPOINT: EndpointId = EndpointId(4);
 /// An initiator and an acceptor whose connection exists.
 fn both() -> [(Connector<TestTransport>, Receiver<Outcome<TestTransport>>); 2] {
     let (mut one, mut two) = (connector(1), connector(2));
-    let (socket, peer) = pair();
-    one.0.connect(ENDPOINT, &"there").unwrap();
-    one.0.connections[0].stream = Stream::new(socket);
-    let accepted = Connection::accept(&two.0.transport, peer, None);
-    two.0.connections.push(accepted.map_err(|(_, error)| error).unwrap());
+    meet(&mut one.0, &mut two.0);
     [one, two]
+}
+
+/// Begins a connection.
+fn meet(one: &mut Connector<TestTransport>, two: &mut Connector<TestTransport>) {
+    let (socket, peer) = pair();
+    one.connect(ENDPOINT, &"there").unwrap();
+    one.connections[0].stream = Stream::new(socket);
+    let accepted = Connection::accept(&two.transport, peer, None);
+    two.connections.push(accepted.map_err(|(_, error)| error).unwrap());
 }
 
 #[test]
@@ -248,4 +261,73 @@ fn an_unauthenticated_peer_makes_room_before_one_that_has_proved_itself() {
         two.make_room();
         assert_eq!(two.connections.len(), left);
     }
+}
+
+#[test]
+fn a_later_incarnation_gets_no_offer_before_the_earlier_ones_endpoint_is_forgotten() {
+    let [(mut earlier, _first), (mut two, second)] = both();
+    for _ in 0..4 {
+        earlier.round();
+        two.round();
+    }
+    let Ok(Outcome::Ready { watch, .. }) = second.try_recv() else { panic!() };
+    let (mut later, third) = connector_of(RackId(1), Incarnation(2));
+    meet(&mut later, &mut two);
+    for _ in 0..4 {
+        later.round();
+        two.round();
+    }
+    let Ok(Outcome::Superseded { watch: superseded }) = second.try_recv() else { panic!() };
+    assert_eq!(superseded, watch);
+    assert!(second.try_recv().is_err(), "it is asked once");
+    assert!(two.connections[0].is_succeeding() && third.try_recv().is_err());
+    two.forget(watch);
+    for _ in 0..4 {
+        later.round();
+        two.round();
+    }
+    assert!(matches!(third.try_recv(), Ok(Outcome::Ready { .. })));
+    assert!(matches!(second.try_recv(), Ok(Outcome::Ready { watch: 1, .. })));
+}
+
+#[test]
+fn an_endpoint_that_does_not_end_in_time_fails_the_handshake_of_the_later_incarnation() {
+    let [(mut earlier, _first), (mut two, _second)] = both();
+    for _ in 0..4 {
+        earlier.round();
+        two.round();
+    }
+    let (mut later, third) = connector_of(RackId(1), Incarnation(2));
+    meet(&mut later, &mut two);
+    for _ in 0..4 {
+        later.round();
+        two.round();
+    }
+    two.connections[0].time_is_over();
+    two.round();
+    assert!(two.connections.is_empty());
+    later.round();
+    assert!(matches!(third.try_recv(), Ok(Outcome::Failed { .. })));
+}
+
+#[test]
+fn a_later_incarnation_ends_the_earlier_ones_handshake() {
+    let [(mut earlier, first), (mut two, second)] = both();
+    for _ in 0..2 {
+        earlier.round();
+        two.round();
+    }
+    assert!(two.connections[0].is_proven(), "it has this side's offer");
+    let (mut later, third) = connector_of(RackId(1), Incarnation(2));
+    meet(&mut later, &mut two);
+    for _ in 0..4 {
+        later.round();
+        two.round();
+    }
+    assert!(matches!(third.try_recv(), Ok(Outcome::Ready { .. })));
+    let Ok(Outcome::Ready { endpoint: None, .. }) = second.try_recv() else { panic!() };
+    earlier.round();
+    earlier.round();
+    assert!(first.try_recv().is_ok_and(|outcome| matches!(outcome, Outcome::Failed { .. })));
+    assert_eq!((two.connections.len(), two.watched.len()), (0, 1));
 }

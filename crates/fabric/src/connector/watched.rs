@@ -1,6 +1,7 @@
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
+use rackpool_model::{Incarnation, RackId};
 use rustix::event::PollFlags;
 
 use super::stream::{Received, Stream};
@@ -10,7 +11,11 @@ use crate::handshake::{Packet, Protocol};
 
 /// The socket of an endpoint, watched for a goodbye or the end of the peer.
 pub(super) struct Watched {
-    watch: u64,
+    pub(super) watch: u64,
+    /// The rack at the other end, and the incarnation of its daemon.
+    pub(super) peer: (RackId, Incarnation),
+    /// True once the owner was asked to end the endpoint for another incarnation of the rack.
+    pub(super) is_superseded: bool,
     stream: Stream,
     /// True once the end of the socket, or a violation, was reported.
     reported: bool,
@@ -18,8 +23,9 @@ pub(super) struct Watched {
 }
 
 impl Watched {
-    pub(super) const fn new(watch: u64, socket: Arc<OwnedFd>) -> Self {
-        Self { watch, stream: Stream::of(socket), reported: false, said_goodbye: false }
+    pub(super) const fn new(watch: u64, peer: (RackId, Incarnation), socket: Arc<OwnedFd>) -> Self {
+        let stream = Stream::of(socket);
+        Self { watch, peer, is_superseded: false, stream, reported: false, said_goodbye: false }
     }
 
     /// The socket to wait for.

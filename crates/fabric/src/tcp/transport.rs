@@ -150,7 +150,10 @@ impl Transport for TcpTransport {
             }
             Outcome::Abandoned { endpoint } => self.inbox.tell(InboxEvent::Abandoned { endpoint }),
             // Nothing is watched.
-            Outcome::Gone { .. } | Outcome::Broken { .. } | Outcome::Forgotten { .. } => {}
+            Outcome::Gone { .. }
+            | Outcome::Broken { .. }
+            | Outcome::Superseded { .. }
+            | Outcome::Forgotten { .. } => {}
         }
     }
 }

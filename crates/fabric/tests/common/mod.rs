@@ -50,9 +50,20 @@ impl Emulated {
 }
 
 impl Factory for Emulated {
-    fn start(&self, rack: RackId, frames_len: u64, hardware: Hardware) -> Node {
+    fn start_incarnation(
+        &self,
+        (rack, incarnation): (RackId, Incarnation),
+        frames_len: u64,
+        hardware: Hardware,
+    ) -> Node {
         let frames = FileMemory::anonymous(frames_len);
         let mut options = self.options(rack, &frames);
+        options.incarnation = incarnation;
+        if incarnation != Incarnation(1) {
+            // The first incarnation may still listen.
+            let name = format!("rack{}.{}.sock", rack.0, incarnation.0);
+            options.listen = self.directory.path().join(name);
+        }
         options.latency = hardware.latency;
         options.bandwidth_gbps = hardware.bandwidth_gbps;
         Node { fabric: Box::new(EmulatedFabric::new(options).unwrap()), frames: Arc::new(frames) }
@@ -88,9 +99,15 @@ impl Tcp {
 }
 
 impl Factory for Tcp {
-    fn start(&self, rack: RackId, frames_len: u64, _hardware: Hardware) -> Node {
+    fn start_incarnation(
+        &self,
+        (rack, incarnation): (RackId, Incarnation),
+        frames_len: u64,
+        _hardware: Hardware,
+    ) -> Node {
         let frames: Arc<dyn MemoryRegion> = Arc::new(FileMemory::anonymous(frames_len));
-        let options = self.options(rack, Arc::clone(&frames));
+        let mut options = self.options(rack, Arc::clone(&frames));
+        options.incarnation = incarnation;
         Node { fabric: Box::new(TcpFabric::new(options).unwrap()), frames }
     }
 

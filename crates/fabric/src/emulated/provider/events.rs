@@ -28,6 +28,12 @@ impl EmulatedFabric {
                     open.endpoint.close(reason, &mut self.regions, events);
                 }
             }
+            Outcome::Superseded { watch } => {
+                if let Some(open) = self.endpoints.values_mut().find(|open| open.watch == watch) {
+                    let reason = DisconnectReason::PeerGone;
+                    open.endpoint.close(reason, &mut self.regions, events);
+                }
+            }
             Outcome::Abandoned { .. } | Outcome::Forgotten { .. } => {}
         }
     }
