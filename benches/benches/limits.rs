@@ -7,13 +7,13 @@ use anyhow::Context;
 use rackpool_benches::page::Page;
 use rackpool_benches::table::Table;
 use rackpool_benches::{
-    alloc, clients, corun, fuse, idle, kills, kv, local, mixture, names, page, pauses, peers,
-    recovery, remote, rings, rrpc, service, sharing, steps, swap, tcp,
+    alloc, clients, corun, fuse, idle, kills, kv, local, mixture, names, objects, page, pauses,
+    peers, recovery, remote, rings, rrpc, service, sharing, steps, swap, tcp,
 };
 
 type Section = fn(&mut Table) -> anyhow::Result<()>;
 
-const SECTIONS: [(&str, Page, Section); 20] = [
+const SECTIONS: [(&str, Page, Section); 21] = [
     ("local", Page::Rack, local::run),
     ("alloc", Page::Rack, alloc::run),
     ("rings", Page::Rack, rings::run),
@@ -24,6 +24,7 @@ const SECTIONS: [(&str, Page, Section); 20] = [
     ("kills", Page::Rack, kills::run),
     ("kv", Page::Rack, kv::run),
     ("service", Page::Rack, service::run),
+    ("objects", Page::Rack, objects::run),
     ("remote", Page::Racks, remote::run),
     ("tcp", Page::Racks, tcp::run),
     ("rrpc", Page::Racks, rrpc::run),

@@ -24,6 +24,7 @@ pub mod local;
 pub mod measure;
 pub mod mixture;
 pub mod names;
+pub mod objects;
 mod outage;
 pub mod page;
 pub mod pauses;
