@@ -1,0 +1,6 @@
+//! An object store of the pool for clients of Apache Arrow's Plasma: `rackpool-plasma`.
+//!
+//! docs/design/plasma.md describes the layers and what happens at each crash.
+#![forbid(unsafe_code)]
+
+pub mod protocol;

@@ -1,0 +1,3 @@
+//! The `rackpool-plasma` program.
+
+fn main() {}
