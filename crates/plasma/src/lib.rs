@@ -3,4 +3,8 @@
 //! docs/design/plasma.md describes the layers and what happens at each crash.
 #![forbid(unsafe_code)]
 
+pub mod eviction;
+pub mod machine;
 pub mod protocol;
+#[cfg(any(test, feature = "testing"))]
+pub mod testing;

@@ -1,6 +1,8 @@
 //! The exchange between pyarrow 11's client and its own store, recorded byte by byte: one frame a
 //! line, in hexadecimal.
 
+#![allow(clippy::unwrap_used, reason = "a test")]
+
 use rackpool_plasma::protocol::reply::{Place, PlasmaError, Size};
 use rackpool_plasma::protocol::{
     Frame, FrameBuffer, FrameLimits, NewObject, ObjectId, ObjectInfo, Reply, Request, info,
