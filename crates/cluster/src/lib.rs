@@ -25,7 +25,7 @@ mod wait;
 pub use child::Child;
 pub use cluster::Cluster;
 pub use cluster_options::ClusterOptions;
-pub use pool_folder::{address_file, metadata_address, racks_in, unique_name};
+pub use pool_folder::{address_file, metadata_address, racks_in, remove_abandoned, unique_name};
 pub use program::find_program;
 pub use supervisor::Supervisor;
 pub use wait::wait_for;

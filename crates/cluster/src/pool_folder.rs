@@ -4,7 +4,7 @@ use std::fs::{File, TryLockError};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, bail};
 use rackpool_model::RackId;
@@ -19,6 +19,25 @@ pub fn unique_name() -> anyhow::Result<String> {
     let now = SystemTime::now().duration_since(UNIX_EPOCH)?.subsec_nanos();
     let number = STARTED.fetch_add(1, Ordering::Relaxed);
     Ok(format!("rackpool-{}-{now:x}-{number}", std::process::id()))
+}
+
+/// Removes the folders in `folder` whose names begin with `prefix` and whose pools do not run any
+/// more: what killed programs have left. A folder that is younger than a minute may be of a pool
+/// that just starts, and stays.
+pub fn remove_abandoned(folder: &Path, prefix: &str) {
+    const START: Duration = Duration::from_secs(60);
+
+    let Ok(entries) = std::fs::read_dir(folder) else { return };
+    for entry in entries.flatten() {
+        let name = entry.file_name();
+        let is_named = name.to_str().is_some_and(|name| name.starts_with(prefix));
+        let age = entry.metadata().and_then(|data| data.modified()).map(|made| made.elapsed());
+        let is_old = age.is_ok_and(|age| age.is_ok_and(|age| age > START));
+        // What can't be removed belongs to another user, or is being removed by another program.
+        if is_named && is_old && lock(&entry.path()).is_ok() {
+            let _ = std::fs::remove_dir_all(entry.path());
+        }
+    }
 }
 
 /// The file to which the metadata server of the pool in `dir` writes its address.

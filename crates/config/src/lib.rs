@@ -21,7 +21,7 @@ use entries::{Entry, File};
 pub use error::ConfigError;
 
 /// The sections that a file may have, one for each program.
-const SECTIONS: [&str; 5] = ["metaserver", "daemon", "rackpool", "kv", "fuse"];
+const SECTIONS: [&str; 6] = ["metaserver", "daemon", "rackpool", "kv", "fuse", "plasma"];
 
 /// The option that names the file.
 #[derive(Clone, Debug, Default, clap::Args)]

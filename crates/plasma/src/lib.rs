@@ -8,3 +8,7 @@ pub mod machine;
 pub mod protocol;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
+
+mod shell;
+
+pub use shell::{PlasmaOptions, run};

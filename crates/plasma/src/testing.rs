@@ -176,8 +176,11 @@ impl ObjectMemory for TestMemory {
             created_s: object.created_s,
             is_here: true,
             is_ours: !self.foreign.contains(id),
-            used_ms: object.used_ms,
         });
         sealed.collect()
+    }
+
+    fn used_ms(&mut self, id: &ObjectId) -> u64 {
+        self.sealed.get(id).map_or(0, |object| object.used_ms)
     }
 }

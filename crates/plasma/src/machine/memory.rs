@@ -47,8 +47,6 @@ pub struct Listed {
     pub is_here: bool,
     /// A service of this protocol made it.
     pub is_ours: bool,
-    /// When it was used last, in a time that only grows.
-    pub used_ms: u64,
 }
 
 /// The memory of objects. An object that was begun is held until it is sealed or aborted; a sealed
@@ -97,4 +95,7 @@ pub trait ObjectMemory {
 
     /// All sealed objects that are not demoted.
     fn list(&mut self) -> Vec<Listed>;
+
+    /// When a listed object was used last, about, in a time that only grows.
+    fn used_ms(&mut self, id: &ObjectId) -> u64;
 }

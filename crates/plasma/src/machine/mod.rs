@@ -109,7 +109,7 @@ impl Machine {
     #[must_use]
     pub fn new(capacity: u64, memory: &mut impl ObjectMemory) -> Self {
         Self {
-            table: ObjectTable::new(capacity, memory.list()),
+            table: ObjectTable::new(capacity, memory),
             clients: HashMap::new(),
             subscribers: BTreeSet::new(),
             waiting: HashMap::new(),

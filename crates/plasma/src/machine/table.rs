@@ -72,7 +72,7 @@ pub(super) struct ObjectTable {
 
 impl ObjectTable {
     /// A table of the objects that an earlier service of this rack has left.
-    pub(super) fn new(capacity: u64, mut listed: Vec<Listed>) -> Self {
+    pub(super) fn new(capacity: u64, memory: &mut impl ObjectMemory) -> Self {
         let mut table = Self {
             objects: HashMap::new(),
             unused: EvictionOrder::default(),
@@ -81,8 +81,9 @@ impl ObjectTable {
             evicted: 0,
             changes: Vec::new(),
         };
+        let mut listed = memory.list();
         listed.retain(|object| object.is_here && object.is_ours);
-        listed.sort_by_key(|object| object.used_ms);
+        listed.sort_by_cached_key(|object| memory.used_ms(&object.id));
         for Listed { id, size, created_s, .. } in listed {
             let object = Object {
                 place: Place { offset: 0, size },

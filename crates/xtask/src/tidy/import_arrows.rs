@@ -29,6 +29,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("fs", &["client", "kv"]),
     ("fuse", &["fs", "client", "config", "metrics", "output", "sync"]),
     ("objects", &["client", "kv"]),
+    ("plasma", &["client", "cluster", "objects", "config", "output", "sync"]),
     // It starts the servers as processes.
     ("cluster", &["model", "output", "shm"]),
     ("admin", &["access", "model", "output", "shm", "wire"]),
