@@ -3,6 +3,7 @@
 //! that were findings (named after what they found) are not touched.
 
 mod peers;
+mod plasma;
 
 use std::fs;
 use std::path::Path;
@@ -56,6 +57,7 @@ fn main() -> anyhow::Result<()> {
     traces()?;
     ordered()?;
     requests()?;
+    plasma::seeds()?;
     scrapes()?;
     replies()?;
     table()

@@ -24,6 +24,7 @@
 //! | [`volume`] | the pool, as the file system in it sees it |
 //! | [`trace`] | access traces |
 //! | [`resp`] | clients of the service that speaks Redis' protocol |
+//! | [`plasma`] | clients of the service that speaks Plasma's protocol |
 //! | [`reply`] | servers that `rackpool ycsb` measures |
 //! | [`scrape`] | clients of the metrics port |
 #![forbid(unsafe_code)]
@@ -41,6 +42,7 @@ mod memory;
 pub mod messages;
 pub mod ordered;
 pub mod plane;
+pub mod plasma;
 pub mod reply;
 pub mod resp;
 pub mod rrpc;
@@ -84,6 +86,7 @@ pub const TARGETS: &[Target] = &[
     Target { name: "volume", run: volume::volume },
     Target { name: "trace", run: trace::trace },
     Target { name: "resp", run: resp::resp },
+    Target { name: "plasma", run: plasma::plasma },
     Target { name: "replies", run: reply::replies },
     Target { name: "scrape", run: scrape::scrape },
 ];

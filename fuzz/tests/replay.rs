@@ -56,6 +56,7 @@ replays! {
     volume: 20_000,
     trace: 2_000,
     resp: 20_000,
+    plasma: 20_000,
     replies: 20_000,
     scrape: 20_000,
 }

@@ -6,6 +6,7 @@ mod invocation;
 mod lab;
 mod limit;
 mod manifest;
+mod plasma;
 mod python;
 mod runner;
 mod skipped;

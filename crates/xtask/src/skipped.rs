@@ -7,7 +7,7 @@ use std::fs::OpenOptions;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
-use crate::{abi, python};
+use crate::{abi, plasma, python};
 
 /// The variable through which tests learn where to note that they were skipped:
 /// `rackpool_testing::skip::VARIABLE`.
@@ -15,7 +15,7 @@ pub(crate) const VARIABLE: &str = "RACKPOOL_SKIPPED";
 
 /// What a reason begins with that no machine of ours can do away with, and where it is tested
 /// instead.
-const KNOWN: [(&str, &str); 11] = [
+const KNOWN: [(&str, &str); 12] = [
     ("RACKPOOL_RDMA_ADDRESS", "tested in the lab, whose machines have RDMA ports"),
     ("RACKPOOL_RDMA_FOLDER", "tested in the lab, whose machines share a folder"),
     ("conformance of dax", "tested in the lab, whose machines have such a device"),
@@ -25,6 +25,7 @@ const KNOWN: [(&str, &str); 11] = [
     ("this kernel knows no NUMA node", "tested in the lab, whose machines have two nodes"),
     (abi::NOT_COMPARED, "compared on Debian 12, which has a libclang that rdma-sys can use"),
     (python::NOT_TESTED, "tested on Debian 12 with access to PyPI"),
+    (plasma::NOT_RUN, "run on Debian 12 with access to PyPI"),
     ("cargo-deny is not installed", "checked by whoever changes a dependency: CONTRIBUTING.md"),
     ("advisories were NOT checked", "checked by whoever changes a dependency: CONTRIBUTING.md"),
 ];

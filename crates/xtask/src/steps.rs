@@ -8,6 +8,7 @@ use anyhow::{Context, Result, ensure};
 use crate::abi;
 use crate::invocation::Invocation;
 use crate::lab;
+use crate::plasma;
 use crate::python;
 use crate::runner::{Step, Work};
 use crate::tidy;
@@ -48,6 +49,7 @@ pub(crate) fn ci(root: &Path) -> Result<Vec<Step>> {
         advisories(root),
         abi::step(root),
         python::step(root)?,
+        plasma::step(root)?,
         lab(),
     ])
 }
