@@ -18,8 +18,8 @@ struct World {
 }
 
 /// A byte before each frame says who sends it, and what happens before. A request is written and
-/// read again as it was, and keeps no more than has arrived; so is a reply. Nothing stays of clients
-/// that have gone.
+/// read again as it was, and keeps no more than has arrived; so is a reply. Nothing stays of
+/// clients that have gone.
 pub fn plasma(bytes: &[u8]) {
     let mut memory = TestMemory::new(FILE);
     memory.demoted = Some(BTreeMap::new());
@@ -86,7 +86,7 @@ impl World {
             match self.machine.request(client, request.clone(), self.now, &mut self.memory) {
                 Progress::Again { at_ms } => {
                     assert!(at_ms > self.now.ms);
-                    // Half of its patience at once: a second are 500 attempts.
+                    // Half of its timeout at once: a second are 500 attempts.
                     self.now.ms = at_ms.max(self.now.ms + 500);
                 }
                 Progress::Done => break,

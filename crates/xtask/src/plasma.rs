@@ -1,5 +1,5 @@
-//! The tests of Plasma that pyarrow brings, against `rackpool-plasma`. pyarrow comes from PyPI into a
-//! virtual environment below cargo's target folder.
+//! The tests of Plasma that pyarrow brings, against `rackpool-plasma`. pyarrow comes from PyPI into
+//! a virtual environment below cargo's target folder.
 
 use std::env;
 use std::path::Path;

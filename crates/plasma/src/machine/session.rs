@@ -13,7 +13,7 @@ const LONGEST_LOOK_MS: u64 = 100;
 
 /// How long a create waits for memory that was freed, and the times between its attempts and its
 /// evictions.
-const CREATE_PATIENCE_MS: u64 = 1000;
+const CREATE_TIMEOUT_MS: u64 = 1000;
 const CREATE_RETRY_MS: u64 = 2;
 const CREATE_EVICTS_MS: u64 = 100;
 
@@ -55,7 +55,7 @@ pub(super) enum Attempt {
 
 impl PendingCreate {
     pub(super) const fn new(now: Now) -> Self {
-        Self { fails_ms: now.ms.saturating_add(CREATE_PATIENCE_MS), evicts_ms: now.ms }
+        Self { fails_ms: now.ms.saturating_add(CREATE_TIMEOUT_MS), evicts_ms: now.ms }
     }
 
     /// Decides after an attempt that has failed.

@@ -2,8 +2,8 @@
 //! values or an error. It allocates nothing.
 //!
 //! A table begins with the signed distance to its vtable, which is subtracted. The vtable has its
-//! own size, the size of the table and the offset of each field in the table, 2 bytes each. Strings,
-//! lists and tables are reached through unsigned offsets from the place of the offset.
+//! own size, the size of the table and the offset of each field in the table, 2 bytes each.
+//! Strings, lists and tables are reached through unsigned offsets from the place of the offset.
 
 /// Why bytes are no message of the protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -176,8 +176,8 @@ impl<'a> Table<'a> {
     /// The strings of a list; none if the list is absent.
     ///
     /// # Errors
-    /// If the list leads out of the bytes, or if its strings, of at least `least` bytes each, do not
-    /// fit the bytes side by side. So what a caller keeps of each is no more than what has arrived.
+    /// If the list leads out of the bytes, or if its strings, of at least `least` bytes each, do
+    /// not fit the bytes side by side. So what a caller keeps of each is no more than what arrived.
     pub fn strings(
         &self,
         index: usize,

@@ -70,8 +70,8 @@ const ABSENT: u64 = u64::MAX;
 /// Bytes of the structure that describes a place.
 const PLACE_BYTES: usize = 48;
 
-/// The structure that describes a place: file, offset and bytes of the data, offset and bytes of the
-/// metadata, device.
+/// The structure that describes a place: file, offset and bytes of the data, offset and bytes of
+/// the metadata, device.
 fn structure(place: Option<Place>) -> Vec<u8> {
     let absent = [0, 0, ABSENT, 0, 0];
     let words = place.map_or(absent, |Place { offset, size }| {

@@ -47,7 +47,8 @@ impl Listener {
     }
 }
 
-/// Listens at a new socket that other users cannot connect to: a client can write the rack's memory.
+/// Listens at a new socket that other users cannot connect to: a client can write the rack's
+/// memory.
 fn listen_at(path: &Path) -> anyhow::Result<UnixListener> {
     let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
     let socket = socket(AddressFamily::Unix, SockType::Stream, flags, None)?;

@@ -66,7 +66,7 @@ impl LookUps {
         self.answers.try_recv().ok()
     }
 
-    /// Notes that the answers were seen. Answers that come later make the descriptor readable again.
+    /// Notes that the answers were seen. Later answers make the descriptor readable again.
     pub(super) fn begin_reading(&self) {
         eventfd::drain(&*self.answered);
     }

@@ -6,8 +6,8 @@ use rackpool_client::RackId;
 use rackpool_config::ConfigFile;
 use rackpool_output::UsageError;
 
-/// Serves objects of a pool to clients of Apache Arrow's Plasma store, such as pyarrow up to version
-/// 11. Without --dir it starts a private pool, which ends with the service.
+/// Serves objects of a pool to clients of Apache Arrow's Plasma store, such as pyarrow up to
+/// version 11. Without --dir it starts a private pool, which ends with the service.
 #[derive(Clone, Debug, Parser)]
 #[command(name = "rackpool-plasma", version, disable_help_flag = true)]
 pub struct PlasmaOptions {

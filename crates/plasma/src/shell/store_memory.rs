@@ -32,7 +32,7 @@ enum Pinned {
     /// In place.
     View(View),
     /// A copy in consecutive pages of an object whose own pages are not. It is never sealed.
-    Copy(UnsealedObject, Size),
+    Copy(Box<UnsealedObject>, Size),
 }
 
 impl Pinned {
@@ -74,7 +74,7 @@ impl StoreMemory {
         let mut copy =
             self.stores.objects.create(&[COPY, &id.0].concat(), view.len() as u64, &options)?;
         copy.copy_from_slice(view);
-        Ok(Pinned::Copy(copy, size_of(view)))
+        Ok(Pinned::Copy(Box::new(copy), size_of(view)))
     }
 
     fn try_pin(&mut self, id: &ObjectId) -> Result<Option<Place>, StoreError> {
