@@ -33,6 +33,7 @@ pub mod leaks;
 pub mod locks;
 pub mod mount;
 pub mod mounts;
+pub mod plasma;
 pub mod pool;
 pub mod program;
 pub mod service;

@@ -4,6 +4,7 @@
 
 mod churn;
 mod objects;
+mod plasma;
 mod reservations;
 mod serve;
 pub mod step;
@@ -56,6 +57,7 @@ pub fn run(arguments: Vec<String>) -> anyhow::Result<()> {
     let options = ClientOptions::new(dir, rack);
     match command.as_str() {
         "step" => return step::step(options, &mut arguments),
+        "plasma" => return plasma::plasma(&mut arguments),
         "work" => return work::work(&options, &mut arguments),
         "swaps" => return swaps(options, &mut arguments),
         _ => {}
