@@ -177,7 +177,8 @@ impl<'a> Table<'a> {
     ///
     /// # Errors
     /// If the list leads out of the bytes, or if its strings, of at least `least` bytes each, do
-    /// not fit the bytes side by side. So what a caller keeps of each is no more than what arrived.
+    /// not fit the bytes side by side. So what a caller keeps of each is no more than what has
+    /// arrived.
     pub fn strings(
         &self,
         index: usize,

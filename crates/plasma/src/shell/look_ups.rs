@@ -4,6 +4,7 @@
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
 
 use rackpool_objects::{StoreError, View};
 use rackpool_sync::eventfd;
@@ -25,10 +26,12 @@ pub(super) enum Found {
 /// Questions to the pool, and its answers.
 #[derive(Debug)]
 pub(super) struct LookUps {
-    questions: Sender<ObjectId>,
+    /// `None` once the threads are to end.
+    questions: Option<Sender<ObjectId>>,
     answers: Receiver<(ObjectId, Found)>,
     /// Readable when there are answers.
     answered: Arc<OwnedFd>,
+    threads: Vec<JoinHandle<()>>,
 }
 
 impl LookUps {
@@ -38,10 +41,12 @@ impl LookUps {
         let (answer, answers) = channel();
         let asked = Arc::new(Mutex::new(asked));
         let answered = Arc::new(eventfd::new()?);
+        let mut threads = Vec::new();
         for number in 0..LOOK_UP_THREADS {
             let (asked, answer) = (Arc::clone(&asked), answer.clone());
             let (answered, stores) = (Arc::clone(&answered), stores.clone());
-            std::thread::Builder::new().name(format!("plasma-look-{number}")).spawn(move || {
+            let thread = std::thread::Builder::new().name(format!("plasma-look-{number}"));
+            threads.push(thread.spawn(move || {
                 loop {
                     let next = asked.lock().unwrap_or_else(PoisonError::into_inner).recv();
                     let Ok(id) = next else { return };
@@ -50,15 +55,17 @@ impl LookUps {
                     }
                     eventfd::signal(&*answered);
                 }
-            })?;
+            })?);
         }
-        Ok(Self { questions, answers, answered })
+        Ok(Self { questions: Some(questions), answers, answered, threads })
     }
 
     /// Asks for an object.
     pub(super) fn ask(&self, id: ObjectId) {
-        // The threads end only after this.
-        let _ = self.questions.send(id);
+        if let Some(questions) = &self.questions {
+            // The threads end only after this.
+            let _ = questions.send(id);
+        }
     }
 
     /// The next answer, if there is one.
@@ -66,9 +73,20 @@ impl LookUps {
         self.answers.try_recv().ok()
     }
 
-    /// Notes that the answers were seen. Later answers make the descriptor readable again.
+    /// Notes that the answers were seen. Later ones make the descriptor readable again.
     pub(super) fn begin_reading(&self) {
         eventfd::drain(&*self.answered);
+    }
+}
+
+/// A thread that looks up has the pool open, so it ends before the pool does.
+impl Drop for LookUps {
+    fn drop(&mut self) {
+        drop(self.questions.take());
+        for thread in self.threads.drain(..) {
+            // A thread that has panicked has said so.
+            let _ = thread.join();
+        }
     }
 }
 
