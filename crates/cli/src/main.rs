@@ -6,7 +6,8 @@ mod pool_arguments;
 
 use clap::{Parser, Subcommand};
 use commands::{
-    audit, credentials, demo, doctor, explain, heat, root, server, status, table, top, up, ycsb,
+    audit, credentials, demo, doctor, explain, heat, objects, root, server, status, table, top, up,
+    ycsb,
 };
 use rackpool_config::ConfigFile;
 
@@ -38,6 +39,8 @@ enum Command {
     Root(root::Options),
     /// List, create, measure or remove the tables of a pool.
     Table(table::Options),
+    /// List, show, read, store or remove the objects of an object store.
+    Objects(objects::Options),
     /// Count the allocated objects by owner: a root, a client, or none (leaked).
     Audit(audit::Options),
     /// Report this machine's memory, processors and fabrics, their cost, and what to set up.
@@ -67,6 +70,7 @@ fn run() -> anyhow::Result<()> {
         Command::Explain(options) => explain::run(&options),
         Command::Root(options) => root::run(&options),
         Command::Table(options) => table::run(&options),
+        Command::Objects(options) => objects::run(&options),
         Command::Audit(options) => audit::run(&options),
         Command::Doctor(options) => doctor::run(&options),
         Command::Credentials(options) => credentials::run(&options),

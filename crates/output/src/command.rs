@@ -26,7 +26,19 @@ pub enum OutputError {
 /// When the reader has gone, or the output can't be written.
 pub fn print(text: fmt::Arguments<'_>) -> Result<(), OutputError> {
     let mut output = io::stdout().lock();
-    let written = output.write_fmt(text).and_then(|()| output.flush());
+    result_of(output.write_fmt(text).and_then(|()| output.flush()))
+}
+
+/// Writes bytes of any kind to standard output.
+///
+/// # Errors
+/// As [`print`].
+pub fn print_bytes(bytes: &[u8]) -> Result<(), OutputError> {
+    let mut output = io::stdout().lock();
+    result_of(output.write_all(bytes).and_then(|()| output.flush()))
+}
+
+fn result_of(written: io::Result<()>) -> Result<(), OutputError> {
     written.map_err(|error| match error.kind() {
         io::ErrorKind::BrokenPipe => OutputError::ReaderGone,
         _ => OutputError::Refused(error),

@@ -18,7 +18,7 @@ mod queue;
 mod server;
 mod style;
 
-pub use command::{OutputError, print, run_command};
+pub use command::{OutputError, print, print_bytes, run_command};
 pub use failure::{UsageError, chain};
 pub use queue::{banner, flush, lost_lines, note};
 pub use server::run_server;

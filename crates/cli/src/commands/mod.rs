@@ -8,6 +8,7 @@ pub(crate) mod explain;
 pub(crate) mod heat;
 pub(crate) mod hot_pages;
 mod json;
+pub(crate) mod objects;
 pub(crate) mod root;
 mod roots;
 pub(crate) mod server;

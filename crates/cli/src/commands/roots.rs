@@ -135,7 +135,20 @@ pub(super) fn local_member(pool: &PoolStatus) -> Option<&Member> {
 
 /// Opens the pool through a daemon of this host.
 pub(super) fn open_pool(pool: &PoolStatus) -> anyhow::Result<Arc<Pool>> {
-    let member = local_member(pool).context(NO_LOCAL_RACK)?;
+    open_pool_at(local_member(pool).context(NO_LOCAL_RACK)?)
+}
+
+/// Opens the pool through the daemon of this rack, which must be on this host.
+pub(super) fn open_pool_in(pool: &PoolStatus, rack: RackId) -> anyhow::Result<Arc<Pool>> {
+    let own = own_addresses();
+    let member = pool.members.iter().find(|member| member.rack == rack);
+    let member = member.filter(|member| reach(pool, member, &own) == MemberReach::Here);
+    open_pool_at(member.with_context(|| {
+        format!("{rack} is not served on this host: `rackpool status` lists the racks")
+    })?)
+}
+
+fn open_pool_at(member: &Member) -> anyhow::Result<Arc<Pool>> {
     // For the main thread and one worker.
     let options = ClientOptions::with_socket(&member.control_path).threads(2);
     Ok(Arc::new(Pool::open(options)?))

@@ -40,8 +40,8 @@ const ALLOWED: &[(&str, &[&str])] = &[
     (
         "cli",
         &[
-            "admin", "cluster", "doctor", "report", "ycsb", "client", "kv", "fs", "access",
-            "config", "output", "ring", "shm", "sync", "trace", "wire", "model",
+            "admin", "cluster", "doctor", "report", "ycsb", "client", "kv", "fs", "objects",
+            "access", "config", "output", "ring", "shm", "sync", "trace", "wire", "model",
         ],
     ),
     ("sim", &["proto", "sync", "model", "wire"]),
