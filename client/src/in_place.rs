@@ -353,7 +353,11 @@ impl<P: Borrow<Pool>> DerefMut for PinnedBytesMut<P> {
 
 impl<P: Borrow<Pool>> Drop for PinnedBytesMut<P> {
     fn drop(&mut self) {
-        lock(&self.pin.pool().connection().owned).end_writing(self.pin.addr());
+        let connection = self.pin.pool().connection();
+        // A forked child has inherited the lock too, perhaps held by a thread of the parent.
+        if !connection.is_inherited() {
+            lock(&connection.owned).end_writing(self.pin.addr());
+        }
     }
 }
 
