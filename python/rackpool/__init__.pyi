@@ -7,6 +7,7 @@ __version__: str
 
 # An object with the buffer protocol. `typing` has no such type before Python 3.12.
 _Buffer = Any
+_Id = Union[bytes, bytearray, memoryview, str]
 _Default = TypeVar("_Default")
 _Path = Union[str, PathLike[str]]
 
@@ -90,7 +91,7 @@ class Pool:
     def ping(self) -> None:
         """Sends the rack daemon a request that it answers at once, and waits for the answer."""
     def close(self) -> None:
-        """Closes the pool and its tables. The objects stay allocated."""
+        """Closes the pool, its tables and its object stores. The objects stay."""
     def __enter__(self) -> Pool: ...
     def __exit__(
         self,
@@ -153,6 +154,141 @@ class Table:
     def __setitem__(self, key: _Buffer, value: _Buffer, /) -> None: ...
     def __delitem__(self, key: _Buffer, /) -> None: ...
 
+@final
+class ObjectStore:
+    """A named set of objects in the pool: bytes of any size that are written once, sealed, and then
+    read in place.
+
+    An id is 1 to 64 bytes, or a `str`, which stands for its UTF-8. Any thread of any process in any
+    rack may call any method.
+    """
+
+    def __new__(cls, pool: Pool, name: str, *, create: bool = True) -> ObjectStore: ...
+    @property
+    def name(self) -> str:
+        """The name of the root under which the store is found."""
+    def create(
+        self, id: _Id, size: int, metadata: _Buffer = b"", layout_tag: int = 0
+    ) -> UnsealedObject:
+        """Begins an object of `size` bytes in the own rack, whose contents are unspecified at first."""
+    def put(
+        self, id: _Id, buffer: _Buffer, metadata: _Buffer = b"", layout_tag: int = 0
+    ) -> None:
+        """Stores a copy of the bytes of a C-contiguous buffer as an object."""
+    def get(self, id: _Id, layout_tag: Optional[int] = None) -> Optional[View]:
+        """The object of this id as a view; `None` if there is no sealed object of this id.
+
+        An object of another rack is brought into this one. Raises `LayoutTag` if the object has
+        another tag than `layout_tag`.
+        """
+    def delete(self, id: _Id) -> bool:
+        """Removes the object of this id from all racks. Returns whether there was one.
+
+        The memory of each rack comes back with its last view.
+        """
+    def list(self, prefix: _Id = b"") -> list[ObjectInfo]:
+        """The sealed objects whose ids begin with `prefix`, in the order of their ids."""
+    def stat(self, id: _Id) -> Optional[ObjectStat]:
+        """What is known of an object; `None` if there is no sealed object of this id."""
+    def __contains__(self, id: _Id, /) -> bool: ...
+
+@final
+class UnsealedObject:
+    """An object that its creator writes in place, as a writable buffer, until it is sealed.
+
+    If it is dropped before, or its process is killed, its memory is freed. While a buffer of it
+    exists (a `memoryview`, an array), `seal` and `abort` raise `BufferError`.
+    """
+
+    def seal(self) -> None:
+        """Makes the object visible to all programs. Nobody changes it afterwards."""
+    def abort(self) -> None:
+        """Frees the object's memory."""
+    def __len__(self) -> int: ...
+    def __enter__(self) -> UnsealedObject: ...
+    def __exit__(
+        self,
+        kind: Optional[type[BaseException]],
+        value: Optional[BaseException],
+        traceback: Optional[TracebackType],
+    ) -> None:
+        """Seals the object, or aborts it after an exception."""
+    def __buffer__(self, flags: int, /) -> memoryview: ...
+    def __release_buffer__(self, buffer: memoryview, /) -> None: ...
+
+@final
+class View:
+    """A sealed object as a read-only buffer.
+
+    The bytes stay, and do not change, as long as the view or a buffer of it exists, whoever deletes
+    the object.
+    """
+
+    @property
+    def metadata(self) -> bytes:
+        """The metadata of the object."""
+    @property
+    def layout_tag(self) -> int:
+        """The number that names the layout of the bytes."""
+    @property
+    def checksum(self) -> int:
+        """The checksum of bytes and metadata, computed when the object was sealed."""
+    @property
+    def created_ms(self) -> int:
+        """When the object was sealed, in milliseconds since 1970 by the creator's clock."""
+    def verify(self) -> None:
+        """Computes the checksum of the bytes; raises `Damaged` if it is not that of the seal."""
+    def __len__(self) -> int: ...
+    def __buffer__(self, flags: int, /) -> memoryview: ...
+
+@final
+class ObjectInfo:
+    """An object of a store."""
+
+    @property
+    def id(self) -> bytes:
+        """The id."""
+    @property
+    def size(self) -> int:
+        """The length of the bytes."""
+    @property
+    def metadata_size(self) -> int:
+        """The length of the metadata in bytes."""
+    @property
+    def layout_tag(self) -> int:
+        """The number that names the layout of the bytes."""
+    @property
+    def checksum(self) -> int:
+        """The checksum of bytes and metadata."""
+    @property
+    def created_ms(self) -> int:
+        """When the object was sealed, in milliseconds since 1970 by the creator's clock."""
+    @property
+    def rack(self) -> int:
+        """The number of the rack in which the object was created."""
+    def __eq__(self, other: object, /) -> bool: ...
+
+@final
+class ObjectStat:
+    """An object and where it is."""
+
+    @property
+    def info(self) -> ObjectInfo:
+        """What the store says of the object."""
+    @property
+    def addr(self) -> Address:
+        """The address of its head."""
+    @property
+    def pieces(self) -> int:
+        """The number of pieces in which its bytes lie."""
+    @property
+    def last_use_ms(self) -> int:
+        """About when a program of its rack last got the object, in milliseconds since 1970."""
+    @property
+    def replicas(self) -> list[int]:
+        """The numbers of the other racks that have replicas."""
+    def __eq__(self, other: object, /) -> bool: ...
+
 class RackpoolError(Exception):
     """An operation on the pool failed. The message says what to do next."""
 
@@ -185,6 +321,12 @@ class Misaligned(RackpoolError):
 
 class OutOfMemory(RackpoolError):
     """No reachable rack has room."""
+
+class RackFull(RackpoolError):
+    """The own rack has no room for an object, whose bytes lie in no other."""
+
+class NoCell(RackpoolError):
+    """The program has too many views or unsealed objects."""
 
 class TooManyThreads(RackpoolError):
     """No thread slot became free in time."""
@@ -242,3 +384,24 @@ class NotATable(RackpoolError):
 
 class Corrupt(RackpoolError):
     """Bytes of the table are damaged."""
+
+class IdLength(RackpoolError):
+    """The id is empty or longer than 64 bytes."""
+
+class Exists(RackpoolError):
+    """There is a sealed object of this id."""
+
+class Fragmented(RackpoolError):
+    """The rack has room for the object, but in too many pieces."""
+
+class LayoutTag(RackpoolError):
+    """The object has another layout tag than the reader expects."""
+
+class NotAStore(RackpoolError):
+    """There is no object store of this name."""
+
+class Version(RackpoolError):
+    """The object store was written by another version of the library."""
+
+class Damaged(RackpoolError):
+    """The bytes of the object are not those that were sealed."""

@@ -4,6 +4,9 @@ use std::time::Duration;
 
 use pyo3::exceptions::{PyOverflowError, PyValueError};
 use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyString};
+
+use crate::bytes::unchanging;
 
 /// An `int` from 0 to 2^64 - 1. `what` names the argument in the error.
 pub(crate) fn unsigned(what: &str, value: &Bound<'_, PyAny>) -> PyResult<u64> {
@@ -21,6 +24,14 @@ pub(crate) fn word(what: &str, value: &Bound<'_, PyAny>) -> PyResult<u64> {
 /// An `int` from 0 to 65535.
 pub(crate) fn short(what: &str, value: &Bound<'_, PyAny>) -> PyResult<u16> {
     value.extract::<u16>().map_err(|error| out_of_range(what, value, error, "0 to 65535"))
+}
+
+/// The bytes of an id, or of the beginning of ids; a `str` stands for its UTF-8.
+pub(crate) fn id<'py>(value: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyBytes>> {
+    match value.cast::<PyString>() {
+        Ok(text) => text.encode_utf8(),
+        Err(_) => unchanging(value),
+    }
 }
 
 /// A time in seconds.

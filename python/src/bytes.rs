@@ -24,27 +24,34 @@ pub(crate) struct Writable<'py>(Bound<'py, PyAny>);
 
 impl<'py> Writable<'py> {
     pub(crate) fn new(buffer: &Bound<'py, PyAny>) -> PyResult<Self> {
-        let view = contiguous(buffer)?;
+        let view = flat(buffer)?;
         if view.getattr("readonly")?.is_truthy()? {
             return Err(PyTypeError::new_err(
                 "the buffer is read-only: pass a bytearray or another writable buffer",
             ));
         }
-        // A view without a byte can't be cast, and the pool refuses the access.
-        if view.getattr("nbytes")?.extract::<usize>()? == 0 {
-            return Ok(Self(view.into_any()));
-        }
-        view.call_method1("cast", ("B",)).map(Self)
+        Ok(Self(view))
     }
 
     pub(crate) fn len(&self) -> PyResult<usize> {
-        self.0.getattr("nbytes")?.extract()
+        len(&self.0)
     }
 
-    /// Copies as many bytes as the buffer has into it.
-    pub(crate) fn fill(&self, bytes: &Bound<'py, PyBytes>) -> PyResult<()> {
+    /// Copies as many bytes as the buffer has into it, from another buffer of bytes.
+    pub(crate) fn fill(&self, bytes: &Bound<'py, PyAny>) -> PyResult<()> {
         self.0.set_item(PySlice::full(self.0.py()), bytes)
     }
+}
+
+/// The length of a view in bytes.
+pub(crate) fn len(view: &Bound<'_, PyAny>) -> PyResult<usize> {
+    view.getattr("nbytes")?.extract()
+}
+
+/// A view of a C-contiguous buffer of any item type as bytes. A view without a byte can't be cast.
+pub(crate) fn flat<'py>(buffer: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+    let view = contiguous(buffer)?.into_any();
+    if len(&view)? == 0 { Ok(view) } else { view.call_method1("cast", ("B",)) }
 }
 
 fn contiguous<'py>(buffer: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyMemoryView>> {

@@ -5,8 +5,9 @@ use pyo3::create_exception;
 use pyo3::exceptions::{PyException, PyValueError};
 use pyo3::prelude::*;
 use rackpool_client as client;
-use rackpool_client::{AccessError, AllocError, DaemonError, FreeError};
+use rackpool_client::{AccessError, AllocError, DaemonError, FreeError, MapError, PinError};
 use rackpool_kv::PoolError;
+use rackpool_objects::StoreError;
 
 /// Declares the exceptions below `RackpoolError`, and adds all to the module.
 macro_rules! exceptions {
@@ -36,6 +37,8 @@ exceptions! {
     TooLarge: "The object is larger than any rack, or the entry than a page.";
     Misaligned: "The address of a word is not a multiple of 8.";
     OutOfMemory: "No reachable rack has room.";
+    RackFull: "The own rack has no room for an object, whose bytes lie in no other.";
+    NoCell: "The program has too many views or unsealed objects.";
     TooManyThreads: "No thread slot became free in time.";
     PageLost: "The contents of the page were lost with its rack's memory.";
     RackUnavailable: "The home rack of the address does not answer.";
@@ -54,6 +57,13 @@ exceptions! {
     TableFull: "The table is full at its maximum depth.";
     NotATable: "There is no table, or one of another format.";
     Corrupt: "Bytes of the table are damaged.";
+    IdLength: "The id is empty or longer than 64 bytes.";
+    Exists: "There is a sealed object of this id.";
+    Fragmented: "The rack has room for the object, but in too many pieces.";
+    LayoutTag: "The object has another layout tag than the reader expects.";
+    NotAStore: "There is no object store of this name.";
+    Version: "The object store was written by another version of the library.";
+    Damaged: "The bytes of the object are not those that were sealed.";
 }
 
 /// An error of the Rust library that has an exception.
@@ -110,6 +120,8 @@ impl Raise for AllocError {
             Self::ZeroSize => ZeroSize::new_err(text),
             Self::TooLarge { .. } => TooLarge::new_err(text),
             Self::OutOfMemory(_) => OutOfMemory::new_err(text),
+            Self::RackFull { .. } => RackFull::new_err(text),
+            Self::NoCell(_) => NoCell::new_err(text),
             Self::Access(error) => error.raise(py),
             Self::Daemon(error) => error.raise(py),
             _ => RackpoolError::new_err(text),
@@ -125,6 +137,25 @@ impl Raise for FreeError {
             Self::NotAllocated(_) => NotAllocated::new_err(text),
             Self::Access(error) => error.raise(py),
             _ => RackpoolError::new_err(text),
+        }
+    }
+}
+
+impl Raise for PinError {
+    fn raise(self, py: Python<'_>) -> PyErr {
+        match self {
+            Self::Access(error) => error.raise(py),
+            Self::NoCell(error) => NoCell::new_err(error.to_string()),
+            other => RackpoolError::new_err(other.to_string()),
+        }
+    }
+}
+
+impl Raise for MapError {
+    fn raise(self, py: Python<'_>) -> PyErr {
+        match self {
+            Self::Access(error) => error.raise(py),
+            other => RackpoolError::new_err(other.to_string()),
         }
     }
 }
@@ -168,6 +199,31 @@ impl Raise for KvError {
             Self::NotATable { .. } | Self::Version { .. } => NotATable::new_err(text),
             Self::Corrupt { .. } => Corrupt::new_err(text),
             Self::Option { .. } => PyValueError::new_err(text),
+            _ => RackpoolError::new_err(text),
+        }
+    }
+}
+
+impl Raise for StoreError {
+    fn raise(self, py: Python<'_>) -> PyErr {
+        let text = self.to_string();
+        match self {
+            Self::IdLength { .. } => IdLength::new_err(text),
+            Self::Exists => Exists::new_err(text),
+            Self::TooLarge { .. } => TooLarge::new_err(text),
+            Self::Fragmented { .. } => Fragmented::new_err(text),
+            Self::LayoutTag { .. } => LayoutTag::new_err(text),
+            Self::NotAStore { .. } => NotAStore::new_err(text),
+            Self::Version { .. } => Version::new_err(text),
+            Self::Damaged { .. } => Damaged::new_err(text),
+            Self::Table(error) => error.raise(py),
+            Self::Alloc(error) => error.raise(py),
+            Self::Access(error) => error.raise(py),
+            Self::Pin(error) => error.raise(py),
+            Self::Map(error) => error.raise(py),
+            Self::Free(error) => error.raise(py),
+            Self::Root(error) => error.raise(py),
+            Self::Daemon(error) => error.raise(py),
             _ => RackpoolError::new_err(text),
         }
     }

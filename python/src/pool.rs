@@ -154,7 +154,8 @@ impl Pool {
     ) -> PyResult<usize> {
         let buffer = Writable::new(buffer)?;
         let len = buffer.len()?;
-        buffer.fill(&self.read_bytes(py, addr.get(), len)?)?;
+        let bytes = self.read_bytes(py, addr.get(), len)?;
+        buffer.fill(&bytes)?;
         Ok(len)
     }
 
@@ -228,7 +229,7 @@ impl Pool {
         self.session.run(py, |pool| pool.ping())
     }
 
-    /// Closes the pool and its tables. The objects stay allocated.
+    /// Closes the pool, its tables and its object stores. The objects stay.
     fn close(&self, py: Python<'_>) {
         self.session.close(py);
     }

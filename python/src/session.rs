@@ -1,30 +1,43 @@
-//! The state that a Python `Pool` shares with its tables: the open pool and the tables' handles.
+//! The state that a Python `Pool` shares with its tables and object stores: the open pool, the
+//! tables' handles and the stores.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use pyo3::prelude::*;
 use rackpool_client::{DaemonError, Pool};
+use rackpool_objects::{Store, StoreError};
 
 use crate::errors::{KvError, Raise};
+use crate::process::Process;
 
 type Table = rackpool_kv::Table<Arc<Pool>>;
 pub(crate) type Handle = rackpool_kv::Handle<Arc<Pool>>;
 
 /// A pool that is open until it is closed. The Rust pool closes when its last reference goes:
-/// `close` drops those of the session and of the tables, a call in progress drops its own.
+/// `close` drops those of the session, its tables and its stores; a call in progress drops its own.
 #[derive(Debug)]
 pub(crate) struct Session {
     /// Locked only by threads that hold the GIL, and while they call nothing of Python: a
     /// finalizer could lock it again.
     open: Mutex<Option<Open>>,
+    process: Process,
 }
 
 #[derive(Debug)]
 struct Open {
     pool: Arc<Pool>,
-    tables: HashMap<TableId, OpenTable>,
-    next: TableId,
+    tables: HashMap<MemberId, OpenTable>,
+    stores: HashMap<MemberId, Store>,
+    next: MemberId,
+}
+
+impl Open {
+    fn next_id(&mut self) -> MemberId {
+        let id = self.next;
+        self.next = MemberId(id.0 + 1);
+        id
+    }
 }
 
 /// A table, and those of its handles that no call uses. Each call has a handle of its own.
@@ -34,15 +47,15 @@ struct OpenTable {
     idle: Vec<Handle>,
 }
 
-/// Names a table within its session.
+/// Names a table or a store within its session.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub(crate) struct TableId(u64);
+pub(crate) struct MemberId(u64);
 
 impl Session {
     pub(crate) fn new(pool: Pool) -> Arc<Self> {
-        let (tables, next) = (HashMap::new(), TableId::default());
-        let open = Open { pool: Arc::new(pool), tables, next };
-        Arc::new(Self { open: Mutex::new(Some(open)) })
+        let (tables, stores, next) = (HashMap::new(), HashMap::new(), MemberId::default());
+        let open = Open { pool: Arc::new(pool), tables, stores, next };
+        Arc::new(Self { open: Mutex::new(Some(open)), process: Process::own() })
     }
 
     fn open(&self) -> MutexGuard<'_, Option<Open>> {
@@ -69,10 +82,9 @@ impl Session {
     }
 
     /// Adds a table of this pool.
-    pub(crate) fn add_table(&self, py: Python<'_>, table: Table) -> PyResult<TableId> {
+    pub(crate) fn add_table(&self, py: Python<'_>, table: Table) -> PyResult<MemberId> {
         let added = self.open().as_mut().map(|open| {
-            let id = open.next;
-            open.next = TableId(id.0 + 1);
+            let id = open.next_id();
             open.tables.insert(id, OpenTable { table, idle: Vec::new() });
             id
         });
@@ -80,7 +92,7 @@ impl Session {
     }
 
     /// Removes a table that no Python object names any more.
-    pub(crate) fn remove_table(&self, id: TableId) {
+    pub(crate) fn remove_table(&self, id: MemberId) {
         let removed = self.open().as_mut().and_then(|open| open.tables.remove(&id));
         drop(removed);
     }
@@ -89,7 +101,7 @@ impl Session {
     pub(crate) fn run_table<T: Send>(
         &self,
         py: Python<'_>,
-        id: TableId,
+        id: MemberId,
         work: impl FnOnce(&mut Handle) -> Result<T, KvError> + Send,
     ) -> PyResult<T> {
         let handle = self.take_handle(id).ok_or_else(|| closed(py))?;
@@ -101,17 +113,52 @@ impl Session {
         result.map_err(|error| error.raise(py))
     }
 
-    fn take_handle(&self, id: TableId) -> Option<Handle> {
+    fn take_handle(&self, id: MemberId) -> Option<Handle> {
         let mut open = self.open();
         let table = open.as_mut()?.tables.get_mut(&id)?;
         Some(table.idle.pop().unwrap_or_else(|| table.table.handle()))
     }
 
-    fn return_handle(&self, id: TableId, handle: Handle) {
+    fn return_handle(&self, id: MemberId, handle: Handle) {
         let mut open = self.open();
         if let Some(table) = open.as_mut().and_then(|open| open.tables.get_mut(&id)) {
             table.idle.push(handle);
         }
+    }
+
+    /// Adds an object store of this pool.
+    pub(crate) fn add_store(&self, py: Python<'_>, store: Store) -> PyResult<MemberId> {
+        let added = self.open().as_mut().map(|open| {
+            let id = open.next_id();
+            open.stores.insert(id, store);
+            id
+        });
+        added.ok_or_else(|| closed(py))
+    }
+
+    /// Removes a store that no Python object names any more.
+    pub(crate) fn remove_store(&self, id: MemberId) {
+        let removed = self.open().as_mut().and_then(|open| open.stores.remove(&id));
+        drop(removed);
+    }
+
+    /// Calls `work` with an object store, without the GIL.
+    pub(crate) fn run_store<T: Send>(
+        &self,
+        py: Python<'_>,
+        id: MemberId,
+        work: impl FnOnce(&Store) -> Result<T, StoreError> + Send,
+    ) -> PyResult<T> {
+        let store = self.open().as_ref().and_then(|open| open.stores.get(&id).cloned());
+        let store = store.ok_or_else(|| closed(py))?;
+        // A child may have inherited a lock of the store that a thread of the parent holds.
+        self.process.check(py)?;
+        py.detach(move || work(&store)).map_err(|error| error.raise(py))
+    }
+
+    /// Raises `Closed` if the pool is closed.
+    pub(crate) fn check_open(&self, py: Python<'_>) -> PyResult<()> {
+        if self.is_closed() { Err(closed(py)) } else { Ok(()) }
     }
 
     /// Closes the pool; the second time does nothing. A call that other threads have begun goes on

@@ -11,7 +11,7 @@ use crate::bytes::unchanging;
 use crate::errors::{KvError, NotATable};
 use crate::items::{Items, Part};
 use crate::pool::Pool;
-use crate::session::{Handle, Session, TableId};
+use crate::session::{Handle, MemberId, Session};
 
 /// A hash table in the pool: keys and values are `bytes`. Any thread of any process in any rack may
 /// call any method.
@@ -26,7 +26,7 @@ pub(crate) struct Table {
 #[derive(Debug)]
 pub(crate) struct TableEntry {
     session: Arc<Session>,
-    id: TableId,
+    id: MemberId,
 }
 
 impl TableEntry {

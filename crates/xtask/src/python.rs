@@ -16,7 +16,7 @@ pub(crate) const MANIFEST: &str = "python/Cargo.toml";
 /// The versions of maturin, which builds the wheel, and of what the tests import.
 const REQUIREMENTS: &str = "python/tests/requirements.txt";
 /// Succeeds if this Python is not too old and makes virtual environments.
-const PROBE: &str = "import ensurepip, sys; sys.exit(sys.version_info < (3, 9))";
+const PROBE: &str = "import ensurepip, sys; sys.exit(sys.version_info < (3, 11))";
 /// The limit for the tests, in seconds: several times their duration.
 const LIMIT_S: &str = "150";
 
@@ -83,7 +83,7 @@ fn obstacle(root: &Path) -> Option<String> {
     let probe = Invocation::built("python3").with("-c").with(PROBE);
     if !probe.succeeds(root) {
         return Some(format!(
-            "{NOT_TESTED}: there is no python3 of version 3.9 or later with its module venv \
+            "{NOT_TESTED}: there is no python3 of version 3.11 or later with its module venv \
              (bash deploy/prepare.sh test)"
         ));
     }

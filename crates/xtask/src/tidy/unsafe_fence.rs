@@ -1,12 +1,21 @@
-//! Unsafe code is fenced: only five crates may contain it, and each gives the reason at its start.
+//! Unsafe code is fenced: only five crates and a module may contain it, and each gives the reason at
+//! its start.
 
 use super::Violation;
 use super::rust_source::{RustSource, is_name};
 use crate::tree::Tree;
 
-/// The folders of the crates that may hold unsafe code.
-const FENCED: &[&str] =
-    &["crates/shm", "crates/ring", "crates/fabric-verbs", "benches", "tests/abi"];
+/// The folders of the crates and modules that may hold unsafe code. Python's buffer protocol passes
+/// raw pointers to the class that exports memory, so no other crate can do that for the wheel.
+const FENCED: &[&str] = &[
+    "crates/shm",
+    "crates/ring",
+    "crates/fabric-verbs",
+    "benches",
+    "tests/abi",
+    OBJECTS_OF_PYTHON,
+];
+const OBJECTS_OF_PYTHON: &str = "python/src/objects";
 
 pub(super) fn check(tree: &Tree) -> Vec<Violation> {
     let mut violations = Vec::new();
@@ -27,13 +36,16 @@ pub(super) fn check(tree: &Tree) -> Vec<Violation> {
     violations
 }
 
-/// A crate with unsafe code must declare it: the workspace denies it elsewhere.
+/// A crate or module with unsafe code must declare it: it is denied elsewhere.
 fn check_opening(tree: &Tree, folder: &str) -> Option<Violation> {
-    let path = format!("{folder}/src/lib.rs");
+    let path = match folder {
+        OBJECTS_OF_PYTHON => format!("{folder}.rs"),
+        _ => format!("{folder}/src/lib.rs"),
+    };
     let file = tree.rust_files().find(|(file, _)| file.path == path);
     let opens = file.is_some_and(|(_, rust)| opens_with_reason(&rust.code));
-    let mend = "open it with #![expect(unsafe_code, reason = \"...\")]: the reason this crate has \
-                unsafe code";
+    let mend = "open it with #![expect(unsafe_code, reason = \"...\")]: the reason there is unsafe \
+                code";
     (!opens).then(|| Violation::new(path, 1, mend))
 }
 
@@ -97,6 +109,17 @@ mod tests {
             assert_eq!(found.len(), 1, "{text}");
             assert_eq!(found[0].path, "crates/ring/src/lib.rs");
         }
+    }
+
+    #[test]
+    fn a_fenced_module_opens_with_its_reason_and_its_crate_is_outside() {
+        let user = ("python/src/objects/export.rs", "unsafe fn f() {}\n");
+        assert_eq!(check(&Tree::of(&[user, ("python/src/objects.rs", OPENING)])), []);
+        let found = check(&Tree::of(&[user, ("python/src/lib.rs", OPENING)]));
+        assert_eq!(found.len(), 1);
+        assert_eq!(found[0].path, "python/src/objects.rs");
+        let other = ("python/src/pool.rs", "unsafe fn f() {}\n");
+        assert!(check(&Tree::of(&[other]))[0].to_string().contains("unsafe code outside"));
     }
 
     #[test]

@@ -1,0 +1,203 @@
+use std::sync::Arc;
+
+use pyo3::prelude::*;
+use pyo3::types::PyBytes;
+use rackpool_objects::{CreateOptions, Store};
+
+use super::{ObjectInfo, ObjectStat, UnsealedObject, View};
+use crate::arguments::{id, unsigned};
+use crate::bytes::{Writable, flat, len, unchanging};
+use crate::errors::NotAStore;
+use crate::pool::Pool;
+use crate::session::{MemberId, Session};
+
+/// A named set of objects in the pool: bytes of any size that are written once, sealed, and then
+/// read in place. An id is 1 to 64 bytes, or a `str`, which stands for its UTF-8. Any thread of any
+/// process in any rack may call any method.
+#[pyclass(frozen, module = "rackpool")]
+#[derive(Debug)]
+pub(crate) struct ObjectStore {
+    session: Arc<Session>,
+    id: MemberId,
+    name: String,
+}
+
+impl Drop for ObjectStore {
+    fn drop(&mut self) {
+        self.session.remove_store(self.id);
+    }
+}
+
+/// What an object has besides its bytes, in Python's types.
+struct Extras<'py> {
+    metadata: Option<Bound<'py, PyBytes>>,
+    layout_tag: u64,
+}
+
+impl<'py> Extras<'py> {
+    fn new(
+        metadata: Option<&Bound<'py, PyAny>>,
+        layout_tag: Option<&Bound<'py, PyAny>>,
+    ) -> PyResult<Self> {
+        let metadata = metadata.map(unchanging).transpose()?;
+        let layout_tag = layout_tag.map(|tag| unsigned("layout_tag", tag)).transpose()?;
+        Ok(Self { metadata, layout_tag: layout_tag.unwrap_or(0) })
+    }
+
+    fn options(&self) -> CreateOptions<'_> {
+        let metadata = self.metadata.as_ref().map_or(&[][..], |metadata| metadata.as_bytes());
+        CreateOptions { metadata, layout_tag: self.layout_tag, ..CreateOptions::default() }
+    }
+}
+
+impl ObjectStore {
+    fn run<T: Send>(
+        &self,
+        py: Python<'_>,
+        work: impl FnOnce(&Store) -> Result<T, rackpool_objects::StoreError> + Send,
+    ) -> PyResult<T> {
+        self.session.run_store(py, self.id, work)
+    }
+
+    fn begin(
+        &self,
+        py: Python<'_>,
+        id: &Bound<'_, PyBytes>,
+        size: u64,
+        extras: &Extras<'_>,
+    ) -> PyResult<UnsealedObject> {
+        let (id, options) = (id.as_bytes(), extras.options());
+        let object = self.run(py, |store| store.create(id, size, &options))?;
+        Ok(UnsealedObject::new(Arc::clone(&self.session), object))
+    }
+}
+
+#[pymethods]
+impl ObjectStore {
+    #[new]
+    #[pyo3(signature = (pool, name, *, create=true))]
+    fn new(py: Python<'_>, pool: &Pool, name: String, create: bool) -> PyResult<Self> {
+        let session = Arc::clone(&pool.session);
+        let found = session.run(py, |pool| {
+            let pool = Arc::clone(pool);
+            if create {
+                Store::open_or_create(pool, &name).map(Some)
+            } else {
+                Store::open(pool, &name)
+            }
+        })?;
+        let Some(store) = found else {
+            let text = format!("there is no object store `{name}`: create it, or check the name");
+            return Err(NotAStore::new_err(text));
+        };
+        let id = session.add_store(py, store)?;
+        Ok(Self { session, id, name })
+    }
+
+    /// The name of the root under which the store is found.
+    #[getter]
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Begins an object of `size` bytes in the own rack, whose contents are unspecified at first.
+    #[pyo3(
+        signature = (id, size, metadata=None, layout_tag=None),
+        text_signature = "($self, id, size, metadata=b'', layout_tag=0)"
+    )]
+    fn create<'py>(
+        &self,
+        py: Python<'py>,
+        id: &Bound<'py, PyAny>,
+        size: &Bound<'py, PyAny>,
+        metadata: Option<&Bound<'py, PyAny>>,
+        layout_tag: Option<&Bound<'py, PyAny>>,
+    ) -> PyResult<UnsealedObject> {
+        let (id, size) = (self::id(id)?, unsigned("size", size)?);
+        self.begin(py, &id, size, &Extras::new(metadata, layout_tag)?)
+    }
+
+    /// Stores a copy of the bytes of a C-contiguous buffer as an object.
+    #[pyo3(
+        signature = (id, buffer, metadata=None, layout_tag=None),
+        text_signature = "($self, id, buffer, metadata=b'', layout_tag=0)"
+    )]
+    fn put<'py>(
+        &self,
+        py: Python<'py>,
+        id: &Bound<'py, PyAny>,
+        buffer: &Bound<'py, PyAny>,
+        metadata: Option<&Bound<'py, PyAny>>,
+        layout_tag: Option<&Bound<'py, PyAny>>,
+    ) -> PyResult<()> {
+        let (id, extras) = (self::id(id)?, Extras::new(metadata, layout_tag)?);
+        if let Ok(bytes) = buffer.cast::<PyBytes>() {
+            let (id, bytes, options) = (id.as_bytes(), bytes.as_bytes(), extras.options());
+            return self.run(py, |store| store.put(id, bytes, &options));
+        }
+        // Other threads could change the bytes while the GIL is released: it is held for the copy.
+        let bytes = flat(buffer)?;
+        let len = len(&bytes)?;
+        let object = Bound::new(py, self.begin(py, &id, len as u64, &extras)?)?;
+        if len > 0 {
+            Writable::new(&object)?.fill(&bytes)?;
+        }
+        object.get().seal(py)
+    }
+
+    /// The object of this id as a view; `None` if there is no sealed object of this id. An object of
+    /// another rack is brought into this one. Raises `LayoutTag` if the object has another tag than
+    /// `layout_tag`.
+    #[pyo3(signature = (id, layout_tag=None))]
+    fn get(
+        &self,
+        py: Python<'_>,
+        id: &Bound<'_, PyAny>,
+        layout_tag: Option<&Bound<'_, PyAny>>,
+    ) -> PyResult<Option<View>> {
+        let id = self::id(id)?;
+        let layout_tag = layout_tag.map(|tag| unsigned("layout_tag", tag)).transpose()?;
+        let id = id.as_bytes();
+        let found = self.run(py, |store| match layout_tag {
+            Some(tag) => store.get_as(id, tag),
+            None => store.get(id),
+        })?;
+        Ok(found.map(View::new))
+    }
+
+    /// Whether there is a sealed object of this id.
+    fn __contains__(&self, py: Python<'_>, id: &Bound<'_, PyAny>) -> PyResult<bool> {
+        let id = self::id(id)?;
+        let id = id.as_bytes();
+        self.run(py, |store| store.contains(id))
+    }
+
+    /// Removes the object of this id from all racks. Returns whether there was one. The memory of
+    /// each rack comes back with its last view.
+    fn delete(&self, py: Python<'_>, id: &Bound<'_, PyAny>) -> PyResult<bool> {
+        let id = self::id(id)?;
+        let id = id.as_bytes();
+        self.run(py, |store| store.delete(id))
+    }
+
+    /// The sealed objects whose ids begin with `prefix`, in the order of their ids.
+    #[pyo3(signature = (prefix=None), text_signature = "($self, prefix=b'')")]
+    fn list(&self, py: Python<'_>, prefix: Option<&Bound<'_, PyAny>>) -> PyResult<Vec<ObjectInfo>> {
+        let prefix = prefix.map(self::id).transpose()?;
+        let prefix = prefix.as_ref().map_or(&[][..], |prefix| prefix.as_bytes());
+        let found = self.run(py, |store| store.list(prefix))?;
+        Ok(found.into_iter().map(ObjectInfo::from).collect())
+    }
+
+    /// What is known of an object; `None` if there is no sealed object of this id.
+    fn stat(&self, py: Python<'_>, id: &Bound<'_, PyAny>) -> PyResult<Option<ObjectStat>> {
+        let id = self::id(id)?;
+        let id = id.as_bytes();
+        let found = self.run(py, |store| store.stat(id))?;
+        Ok(found.map(ObjectStat::from))
+    }
+
+    fn __repr__(&self) -> String {
+        format!("<rackpool.ObjectStore {:?}>", self.name)
+    }
+}
