@@ -210,7 +210,7 @@ def test_a_context_seals_and_an_exception_aborts(cluster, store):
 
 def is_back(cluster, before):
     """Whether no large object is left. Programs that are open keep some small ones for reuse."""
-    return all(now < then + 4 * PAGE for now, then in zip(cluster.allocated(), before))
+    return all(used < then + 4 * PAGE for used, then in zip(cluster.allocated(), before))
 
 
 def settled(cluster):

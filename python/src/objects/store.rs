@@ -145,9 +145,9 @@ impl ObjectStore {
         object.get().seal(py)
     }
 
-    /// The object of this id as a view; `None` if there is no sealed object of this id. An object of
-    /// another rack is brought into this one. Raises `LayoutTag` if the object has another tag than
-    /// `layout_tag`.
+    /// The object of this id as a view; `None` if there is no sealed object of this id. An object
+    /// of another rack is brought into this one. Raises `LayoutTag` if the object has another tag
+    /// than `layout_tag`.
     #[pyo3(signature = (id, layout_tag=None))]
     fn get(
         &self,

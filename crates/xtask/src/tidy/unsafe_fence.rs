@@ -1,5 +1,5 @@
-//! Unsafe code is fenced: only five crates and a module may contain it, and each gives the reason at
-//! its start.
+//! Unsafe code is fenced: only five crates and a module may contain it, and each gives the reason
+//! at its start.
 
 use super::Violation;
 use super::rust_source::{RustSource, is_name};
