@@ -6,7 +6,7 @@ use crate::link::ServerLink;
 use crate::message::Node;
 use crate::rng::Rng;
 use crate::rules::{CLIENTS, FLIGHT, MICRO, MILLI, RACKS, STORM};
-use crate::world::{Event, World};
+use crate::world::{Event, RackNode, World};
 
 #[derive(Clone, Debug)]
 pub(crate) struct Weather {
@@ -119,6 +119,18 @@ impl Weather {
     }
 }
 
+impl<B> RackNode<B> {
+    /// Stops the rack. A stop of a stopped rack continues the first one, for events wait for the
+    /// later end of both.
+    fn stop(&mut self, now: u64, until: u64) {
+        self.paused_until = until;
+        match self.pauses.last_mut() {
+            Some((_, end)) if now <= *end => *end = until.max(*end),
+            _ => self.pauses.push((now, until)),
+        }
+    }
+}
+
 impl<B: Bugs> World<B> {
     pub(crate) fn fault(&mut self) {
         if self.now >= STORM || self.weather.kinds.is_empty() {
@@ -135,11 +147,7 @@ impl<B: Bugs> World<B> {
                 let client = self.rng.below(CLIENTS);
                 self.crash_client(client);
             }
-            Kind::RackPauses => {
-                let node = &mut self.racks[rack];
-                node.paused_until = until;
-                node.pauses.push((self.now, until));
-            }
+            Kind::RackPauses => self.racks[rack].stop(self.now, until),
             Kind::ServerPauses => self.server.paused_until = until,
             Kind::LinkIsCut => {
                 let mut node = || match self.rng.below(RACKS + 1) {
@@ -198,5 +206,25 @@ impl<B: Bugs> World<B> {
             self.racks[rack].paused_until = 0;
             self.start(Node::Rack(rack));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rackpool_proto::planted_bugs::Sound;
+
+    use super::*;
+
+    /// Regression of check C11: a rack that was stopped again while it was stopped counted as
+    /// stopped for the longer of both times.
+    #[test]
+    fn a_stop_of_a_stopped_rack_is_no_second_one() {
+        let mut world = World::new(0, Sound);
+        let rack = &mut world.racks[0];
+        for (now, until) in [(10, 20), (15, 30), (25, 28), (40, 50)] {
+            rack.stop(now, until);
+            assert_eq!(rack.paused_until, until);
+        }
+        assert_eq!(rack.pauses, [(10, 30), (40, 50)]);
     }
 }

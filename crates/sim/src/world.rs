@@ -74,7 +74,7 @@ pub(crate) struct RackNode<B> {
     pub(crate) life: u64,
     pub(crate) clock: Clock,
     pub(crate) paused_until: u64,
-    /// When it was stopped, and until when.
+    /// When it was stopped, and until when. No two of them overlap.
     pub(crate) pauses: Vec<(u64, u64)>,
     pub(crate) wake_at: u64,
     /// The number of actions after which the daemon dies.
