@@ -87,6 +87,8 @@ pub enum Bug {
     DenyWithoutEnding,
     /// A requester sends its request once and never repeats it.
     AskOnce,
+    /// A requester gives away its last free frame.
+    GiveLastFreeFrame,
     /// A restarted lease holder returns leases of its earlier incarnation, whose operations may
     /// still land.
     AnswerForTheDead,

@@ -17,7 +17,7 @@ mod served_swap;
 mod server;
 
 pub use event::{PeerAction, PeerEvent, Quiesce, SwapEvent};
-pub use frames::{Frames, Offered};
+pub use frames::Frames;
 pub use pages::Waits;
 pub use peer::SwapPeer;
 pub use record::{Phase, RECORD_WORDS, RECORDS, Record, Role, SwapRecordError};

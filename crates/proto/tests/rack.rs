@@ -88,8 +88,8 @@ impl RackMemory for Memory {
     fn spare(&self) -> Option<FrameId> {
         Some(SPARE)
     }
-    fn free_page_to_give(&self, _: &dyn Fn(PageId) -> bool) -> Option<PageId> {
-        None
+    fn free_pages(&self) -> impl Iterator<Item = PageId> {
+        std::iter::empty()
     }
     fn movable_pages(&self) -> impl Iterator<Item = PageId> {
         std::iter::empty()

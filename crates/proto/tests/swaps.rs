@@ -4,7 +4,7 @@ mod side;
 
 use std::time::Duration;
 
-use rackpool_model::{Epoch, FrameId, PageId, PageState, PageWord, RackId};
+use rackpool_model::{Epoch, FrameId, PageEvent, PageId, PageState, PageWord, RackId};
 use rackpool_proto::Time;
 use rackpool_proto::swap::{PeerAction, PeerEvent, Phase, Quiesce, RECORD_WORDS, SwapRules};
 use rackpool_wire::swap::{Between, PageLife, PrepareRefusal, SwapId, SwapMessage, ToServer};
@@ -235,11 +235,18 @@ fn a_page_that_is_hotter_at_home_stays_and_may_be_cached_when_it_is_mostly_read(
     assert_eq!(home.rack.under_way(), 0);
 }
 
+/// A requester with two free frames: pages 2 and 3.
+fn with_two_free_frames() -> Home {
+    let mut requester = Home::new();
+    requester.memory.words.insert(FrameId(2), PageWord::free(PageId(3)));
+    requester
+}
+
+const ENDS: PeerAction = PeerAction::TellServer(ToServer::Abort { swap: SWAP });
+
 /// The messages of a requester whose swap is granted, and whose offered page was cold when it was
 /// chosen and is hot now.
-fn says_at_the_beginning(gives: PageId) -> Vec<PeerAction> {
-    let mut requester = Home::new();
-    requester.memory.gives = gives;
+fn says_at_the_beginning(mut requester: Home) -> Vec<PeerAction> {
     requester.memory.heats = true;
     requester.begin(OFFERED)
 }
@@ -256,13 +263,31 @@ fn a_free_page_is_given_however_hot_it_was() {
         offered,
         live: false,
     };
-    assert_eq!(says_at_the_beginning(PageId(2)), [tells(offer)]);
+    assert_eq!(says_at_the_beginning(with_two_free_frames()), [tells(offer)]);
 }
 
 #[test]
 fn a_page_that_became_hot_since_it_was_offered_is_not_given() {
-    let end = PeerAction::TellServer(ToServer::Abort { swap: SWAP });
-    assert_eq!(says_at_the_beginning(PAGE), [end]);
+    assert_eq!(says_at_the_beginning(Home::new()), [ENDS]);
+}
+
+/// Regression: two requests at once each counted the free frame of the other as the one that stays.
+/// The rack gave away both, and from then on neither got nor gave a page.
+#[test]
+fn two_requests_at_once_do_not_give_away_the_last_free_frame() {
+    let mut requester = with_two_free_frames();
+    let (first, second) = (requester.request(OFFERED).0, requester.request(PageId(10)).0);
+    assert_eq!((first, second), (PageId(2), PAGE), "page 3 is the last free one");
+}
+
+#[test]
+fn a_free_page_that_became_the_last_one_since_it_was_offered_is_not_given() {
+    let mut requester = with_two_free_frames();
+    let (offered, nonce) = requester.request(OFFERED);
+    assert_eq!(offered, PageId(2));
+    let live = PageWord::free(PageId(3)).apply(PageEvent::Allocated).expect("a free page");
+    requester.memory.words.insert(FrameId(2), live);
+    assert_eq!(requester.granted(nonce), [ENDS]);
 }
 
 #[test]

@@ -198,15 +198,10 @@ impl<B: Bugs> World<B> {
         Ok(())
     }
 
-    /// Chooses a page, its home, and another rack. Both racks have a free frame, since a rack
-    /// without one neither requests nor gives; a rack with a damaged record may have lost its last.
+    /// Chooses a page, its home, and another rack. A rack with a damaged record may have no free
+    /// frame, and then neither requests nor gives; each other rack keeps one.
     fn choose_move(&mut self) -> Option<(PageId, usize, usize)> {
-        let whole = |rack: &usize| {
-            let mut words = self.racks[*rack].memory.all().map(|found| found.word.state());
-            !self.is_damaged(*rack)
-                && self.left_waiting(*rack) == 0
-                && words.any(|state| state == Some(PageState::Free))
-        };
+        let whole = |rack: &usize| !self.is_damaged(*rack) && self.left_waiting(*rack) == 0;
         let racks: Vec<usize> = (0..RACKS).filter(whole).collect();
         let mut pages = self.used();
         pages.retain(|page| !self.is_stuck(*page));

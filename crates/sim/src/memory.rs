@@ -209,10 +209,8 @@ impl RackMemory for View<'_> {
         self.free().next().map(|found| found.frame)
     }
 
-    fn free_page_to_give(&self, busy: &dyn Fn(PageId) -> bool) -> Option<PageId> {
-        let spares = self.free().count() > 1;
-        let mut free = self.free().map(|found| found.word.page()).rev();
-        free.find(|page| spares && !busy(*page))
+    fn free_pages(&self) -> impl Iterator<Item = PageId> {
+        self.free().map(|found| found.word.page()).rev()
     }
 
     fn movable_pages(&self) -> impl Iterator<Item = PageId> {

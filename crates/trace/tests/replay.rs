@@ -84,12 +84,12 @@ fn two_racks_that_take_turns_do_not_play_ping_pong() {
 }
 
 #[test]
-fn a_rack_without_a_frame_to_spare_keeps_nothing_that_it_asks_for() {
+fn a_rack_without_a_frame_to_spare_asks_for_nothing() {
     let mut trace = pool(0);
     uses(&mut trace, 0, 9, 10, 100);
     let outcome = run(&trace, Policy::DEFAULT);
-    assert_eq!((outcome.moves, outcome.local), (0, 0), "{outcome:?}");
-    assert!(outcome.refused.full + outcome.given_up > 0, "{outcome:?}");
+    assert_eq!((outcome.asked, outcome.moves, outcome.local), (0, 0, 0), "{outcome:?}");
+    assert!(outcome.refused.nothing_to_offer > 0, "{outcome:?}");
 }
 
 #[test]

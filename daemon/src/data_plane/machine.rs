@@ -70,8 +70,8 @@ impl RackMemory for View<'_> {
         self.slab.spare().filter(|_| self.may_copy)
     }
 
-    fn free_page_to_give(&self, busy: &dyn Fn(PageId) -> bool) -> Option<PageId> {
-        self.slab.free_page_to_give(busy)
+    fn free_pages(&self) -> impl Iterator<Item = PageId> {
+        self.slab.free_pages()
     }
 
     fn movable_pages(&self) -> impl Iterator<Item = PageId> {

@@ -103,7 +103,7 @@ impl DataPlane {
         reserves.next_release = now + RELEASE_EVERY;
         let stock = reserves.rules.stock;
         let mut pages = self.slab.free_for(now, long, stock, RELEASED_AT_ONCE);
-        pages.retain(|page| !self.swap_offers(*page));
+        pages.retain(|page| !self.machine.swap().may_use(*page));
         let frames = self.slab.order_release(&pages);
         self.order(frames.into_iter().map(Order::Release));
     }

@@ -194,10 +194,10 @@ impl Slab {
         self.free_pages.values().next_back().copied()
     }
 
-    /// Returns a free page that may be given away, unless it is the last one.
-    pub(crate) fn free_page_to_give(&self, busy: &dyn Fn(PageId) -> bool) -> Option<PageId> {
-        let spares = self.free_pages.len() > 1;
-        self.free_pages.keys().rev().find(|page| spares && !busy(**page)).copied()
+    /// Returns the free pages that a swap may take, the last one first, because runs are made of
+    /// the first ones.
+    pub(crate) fn free_pages(&self) -> impl Iterator<Item = PageId> {
+        self.free_pages.keys().rev().copied()
     }
 
     /// Returns live pages of objects among `count` frames from `first` on, wrapping around.

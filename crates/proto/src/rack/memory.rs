@@ -4,7 +4,7 @@ use crate::Time;
 use crate::exchange::ObjectMemory;
 use crate::heat::{Found, Heats};
 use crate::publication::ReservationMemory;
-use crate::swap::{Frames, Offered};
+use crate::swap::Frames;
 
 /// The pages of a rack and their words.
 pub trait PageWords {
@@ -20,9 +20,9 @@ pub trait PageWords {
 pub trait RackMemory: PageWords + ObjectMemory + ReservationMemory {
     /// Returns a free frame for an arriving page; `None` also while copies are not affordable.
     fn spare(&self) -> Option<FrameId>;
-    /// Returns a free page, other than the `busy` ones, that may be given away. The last free frame
-    /// stays.
-    fn free_page_to_give(&self, busy: &dyn Fn(PageId) -> bool) -> Option<PageId>;
+    /// Returns the free pages whose frames have no other use, those to be given away first at the
+    /// beginning.
+    fn free_pages(&self) -> impl Iterator<Item = PageId>;
     /// Returns live pages that may be given away, or a part of them.
     fn movable_pages(&self) -> impl Iterator<Item = PageId>;
     /// Returns true if the page may move at all.
@@ -60,18 +60,14 @@ impl<M: RackMemory> Frames for View<'_, M> {
         self.memory.spare()
     }
 
-    fn offer(&self, busy: &dyn Fn(PageId) -> bool) -> Option<Offered> {
-        if let Some(page) = self.memory.free_page_to_give(busy) {
-            return Some(Offered { page, hot: false });
-        }
-        // Without a spare frame the arriving page has no place.
-        self.memory.spare()?;
+    fn free_pages(&self) -> impl Iterator<Item = PageId> {
+        self.memory.free_pages()
+    }
+
+    fn coldest(&self, busy: &dyn Fn(PageId) -> bool) -> Option<PageId> {
         let movable = self.memory.movable_pages();
         let movable = movable.filter(|page| !busy(*page) && !self.stays(*page));
-        let (found, page) = movable
-            .map(|page| (self.heat(page), page))
-            .min_by_key(|(found, page)| (found.milli, *page))?;
-        Some(Offered { page, hot: found.hot })
+        movable.min_by_key(|page| (self.heat(*page).milli, *page))
     }
 
     fn heat(&self, page: PageId) -> Found {

@@ -60,7 +60,7 @@ impl<B: Bugs> RackMachine<B> {
         let Some(found) = self.holder.lease_until(now, page) else { return };
         let TimedLease { lease, until } = found;
         let swap = &self.swap;
-        let spare = memory.frame_for_replica(&|page| swap.is_busy(page) || swap.offers(page));
+        let spare = memory.frame_for_replica(&|page| swap.may_use(page));
         self.tell_copies(now, CopiesEvent::Leased { page, lease, until, spare });
     }
 

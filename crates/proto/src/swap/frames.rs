@@ -2,15 +2,6 @@ use rackpool_model::{FrameId, FrameWord, PageId, PageWord};
 
 use crate::heat::Found;
 
-/// A page that a rack offers for a hot one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Offered {
-    /// The page.
-    pub page: PageId,
-    /// Whether it is itself hot.
-    pub hot: bool,
-}
-
 /// The rack's memory as its machine reads it. The machine changes nothing here: it emits
 /// [`PeerAction::StoreWord`](super::PeerAction::StoreWord), and the shell executes all actions
 /// before the next event.
@@ -21,9 +12,10 @@ pub trait Frames {
     fn word(&self, frame: FrameId) -> Option<PageWord>;
     /// Returns a free frame.
     fn spare(&self) -> Option<FrameId>;
-    /// Returns a page to offer for a hot one, other than the `busy` ones: a free page if it is not
-    /// in the last free frame, else the coldest page that may move.
-    fn offer(&self, busy: &dyn Fn(PageId) -> bool) -> Option<Offered>;
+    /// Returns the free pages of this rack, those to be given away first at the beginning.
+    fn free_pages(&self) -> impl Iterator<Item = PageId>;
+    /// Returns the coldest page that may move, other than the `busy` ones.
+    fn coldest(&self, busy: &dyn Fn(PageId) -> bool) -> Option<PageId>;
     /// Returns the hotness of the page in this rack.
     fn heat(&self, page: PageId) -> Found;
     /// Returns true if the page rests, or must not move for another reason.

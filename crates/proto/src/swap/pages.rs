@@ -40,11 +40,11 @@ impl<B: Bugs> SwapPeer<B> {
         self.slots.iter().flatten().any(|swap| swap.takes(page))
     }
 
-    /// Returns true if a request offers the page. It may still be used; if it is free, its frame
-    /// may be taken by the swap at any time.
+    /// Returns true if a swap under way concerns the page or a request offers it. If the page is
+    /// free, a swap may take its frame at any time.
     #[must_use]
-    pub fn offers(&self, page: PageId) -> bool {
-        self.requests.values().any(|want| want.offered == page)
+    pub fn may_use(&self, page: PageId) -> bool {
+        self.is_busy(page) || self.requests.values().any(|want| want.offered == page)
     }
 
     /// Returns what committed swaps wait for.

@@ -32,16 +32,34 @@ impl<B: Bugs> SwapPeer<B> {
         if here || full || self.is_busy(page) || self.paused.contains_key(&page) {
             return;
         }
-        let busy = |page| self.is_busy(page) || self.requests.values().any(|w| w.offered == page);
-        let Some(offered) = frames.offer(&busy).filter(|offered| !offered.hot) else {
+        let Some(offered) = self.page_to_give(frames) else {
             self.paused.insert(page, self.now.after(self.rules.pause));
             self.actions.push_back(PeerAction::Record(SwapEvent::NoColdPage(page)));
             return;
         };
         let (nonce, until) = (self.number(), self.now.after(self.rules.want));
-        let offered = offered.page;
         let want = SwapRequest { offered, nonce, milli, read_hot, send_again: self.now, until };
         self.requests.insert(page, want);
+    }
+
+    /// Returns the page to offer for a hot one: a free page, else the coldest one.
+    fn page_to_give(&self, frames: &impl Frames) -> Option<PageId> {
+        let mut free = frames.free_pages().filter(|page| !self.may_use(*page));
+        let free = free.find(|page| self.has_free_page_beside(frames, *page));
+        free.or_else(|| {
+            // Without a spare frame the arriving page has no place.
+            frames.spare()?;
+            let coldest = frames.coldest(&|page| self.may_use(page))?;
+            (!frames.heat(coldest).hot).then_some(coldest)
+        })
+    }
+
+    /// Returns true if the rack has another free page that no swap or request may take. A rack
+    /// without a free frame has no place for a page that is exchanged for one in use, so it neither
+    /// requests a page nor gives one for a page in use.
+    fn has_free_page_beside(&self, frames: &impl Frames, page: PageId) -> bool {
+        let is_other = |other| other != page && !self.may_use(other);
+        self.bugs.has(Bug::GiveLastFreeFrame) || frames.free_pages().any(is_other)
     }
 
     pub(super) fn drive_requests(&mut self) {
@@ -90,8 +108,9 @@ impl<B: Bugs> SwapPeer<B> {
             let found = frames.find(page)?;
             let movable = match found.word.state() {
                 Some(PageState::Live) => !frames.heat(page).hot,
-                // A free page is unused, regardless of its remaining hotness.
-                Some(PageState::Free) => true,
+                // A free page is unused, regardless of its remaining hotness. Others may have been
+                // allocated since it was offered.
+                Some(PageState::Free) => self.has_free_page_beside(frames, page),
                 _ => false,
             };
             (movable && !self.is_busy(page)).then_some(found)

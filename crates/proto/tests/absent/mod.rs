@@ -80,11 +80,8 @@ macro_rules! no_moves {
             fn spare(&self) -> Option<rackpool_model::FrameId> {
                 None
             }
-            fn free_page_to_give(
-                &self,
-                _: &dyn Fn(rackpool_model::PageId) -> bool,
-            ) -> Option<rackpool_model::PageId> {
-                None
+            fn free_pages(&self) -> impl Iterator<Item = rackpool_model::PageId> {
+                std::iter::empty()
             }
             fn movable_pages(&self) -> impl Iterator<Item = rackpool_model::PageId> {
                 std::iter::empty()

@@ -9,8 +9,8 @@ use rackpool_proto::Time;
 use rackpool_proto::heat::Found;
 use rackpool_proto::planted_bugs::Sound;
 use rackpool_proto::swap::{
-    Frames, Offered, PeerAction, PeerEvent, Phase, Quiesce, RECORD_WORDS, RECORDS, Record,
-    SwapPeer, SwapRules,
+    Frames, PeerAction, PeerEvent, Phase, Quiesce, RECORD_WORDS, RECORDS, Record, SwapPeer,
+    SwapRules,
 };
 use rackpool_wire::swap::{Between, FromServer, PageLife, SwapId, SwapMessage, ToServer};
 
@@ -26,8 +26,13 @@ pub(crate) struct Memory {
     pub(crate) hot: bool,
     /// Its pages become hot while they are offered.
     pub(crate) heats: bool,
-    /// The page that it offers for a hot one.
-    pub(crate) gives: PageId,
+}
+
+impl Memory {
+    fn in_state(&self, state: PageState) -> impl Iterator<Item = PageId> {
+        let words = self.words.values().filter(move |word| word.state() == Some(state));
+        words.map(|word| word.page())
+    }
 }
 
 impl Frames for Memory {
@@ -45,8 +50,11 @@ impl Frames for Memory {
         let is_free = |word: &PageWord| word.state() == Some(PageState::Free);
         self.words.iter().find(|(_, word)| is_free(word)).map(|(frame, _)| *frame)
     }
-    fn offer(&self, _: &dyn Fn(PageId) -> bool) -> Option<Offered> {
-        Some(Offered { page: self.gives, hot: false })
+    fn free_pages(&self) -> impl Iterator<Item = PageId> {
+        self.in_state(PageState::Free)
+    }
+    fn coldest(&self, busy: &dyn Fn(PageId) -> bool) -> Option<PageId> {
+        self.in_state(PageState::Live).find(|page| !busy(*page))
     }
     fn heat(&self, _: PageId) -> Found {
         Found { milli: self.milli, hot: self.hot, read_hot: false, written: self.hot }
@@ -76,7 +84,7 @@ impl Home {
             Sound,
         );
         Self {
-            memory: Memory { words, milli: 1000, hot: false, heats: false, gives: PAGE },
+            memory: Memory { words, milli: 1000, hot: false, heats: false },
             records,
             rack,
             now: Time::ZERO,
@@ -114,12 +122,21 @@ impl Home {
 
     /// Requests a page; the metadata server grants the swap.
     pub(crate) fn begin(&mut self, page: PageId) -> Vec<PeerAction> {
+        let (_, nonce) = self.request(page);
+        self.memory.hot |= self.memory.heats;
+        self.granted(nonce)
+    }
+
+    /// Requests a page; returns the page that is offered for it, and the nonce.
+    pub(crate) fn request(&mut self, page: PageId) -> (PageId, u64) {
         let wants = self.step(PeerEvent::Heated { page, milli: 9000, read_hot: false });
         let [PeerAction::TellServer(ToServer::Request { nonce, offered, .. })] = wants[..] else {
             panic!("it wants nothing: {wants:?}");
         };
-        assert_eq!(offered, self.memory.gives);
-        self.memory.hot |= self.memory.heats;
+        (offered, nonce)
+    }
+
+    pub(crate) fn granted(&mut self, nonce: u64) -> Vec<PeerAction> {
         let begin = FromServer::Granted { swap: SWAP, nonce, home: REQUESTER };
         self.step(PeerEvent::ServerSent(begin))
     }

@@ -3,7 +3,7 @@ use std::collections::{BTreeSet, HashMap};
 use rackpool_model::{FrameId, FrameWord, PageEvent, PageId, PageState, PageWord};
 use rackpool_proto::Time;
 use rackpool_proto::heat::{Found, Heats};
-use rackpool_proto::swap::{Frames, Offered};
+use rackpool_proto::swap::Frames;
 
 /// The frames of one rack.
 #[derive(Debug)]
@@ -69,20 +69,16 @@ impl Frames for View<'_> {
         self.memory.free.first().copied()
     }
 
-    fn offer(&self, busy: &dyn Fn(PageId) -> bool) -> Option<Offered> {
-        let memory = self.memory;
-        // The last free frame is kept for a page that arrives.
-        if memory.free.len() > 1 {
-            let free = memory.free.iter().rev().filter_map(|frame| memory.word(*frame));
-            if let Some(word) = free.into_iter().find(|word| !busy(word.page())) {
-                return Some(Offered { page: word.page(), hot: false });
-            }
-        }
-        let live = memory.words.iter().filter(|word| word.state() == Some(PageState::Live));
+    fn free_pages(&self) -> impl Iterator<Item = PageId> {
+        let words = self.memory.free.iter().rev().filter_map(|frame| self.memory.word(*frame));
+        words.map(PageWord::page)
+    }
+
+    fn coldest(&self, busy: &dyn Fn(PageId) -> bool) -> Option<PageId> {
+        let live = self.memory.words.iter().filter(|word| word.state() == Some(PageState::Live));
         let movable = live.map(|word| word.page()).filter(|page| !busy(*page));
         let movable = movable.filter(|page| !self.stays(*page));
-        let page = movable.min_by_key(|page| (self.heat(*page).milli, *page))?;
-        Some(Offered { page, hot: self.heat(page).hot })
+        movable.min_by_key(|page| (self.heat(*page).milli, *page))
     }
 
     fn heat(&self, page: PageId) -> Found {

@@ -121,11 +121,6 @@ impl DataPlane {
         self.machine.swap().under_way() > 0
     }
 
-    /// Returns true if a swap may use the free page or its frame at any time.
-    pub(super) fn swap_offers(&self, page: PageId) -> bool {
-        self.machine.swap().offers(page) || self.machine.swap().is_busy(page)
-    }
-
     /// Takes a page's bytes from the bandwidth budget.
     pub(super) fn copied_bytes(&mut self, now: Instant) {
         self.swaps.budget.take(now, self.rack.geometry.page_size.bytes());

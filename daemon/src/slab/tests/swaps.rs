@@ -8,7 +8,7 @@ use rackpool_model::{FrameWord, Incarnation, PageId, PageWord, RackId};
 use rackpool_proto::Time;
 use rackpool_proto::heat::Found;
 use rackpool_proto::planted_bugs::Sound;
-use rackpool_proto::swap::{Frames, Offered, PeerAction, PeerEvent, Quiesce, SwapPeer, SwapRules};
+use rackpool_proto::swap::{Frames, PeerAction, PeerEvent, Quiesce, SwapPeer, SwapRules};
 use rackpool_wire::swap::{FromServer, SwapId, ToServer};
 
 use super::*;
@@ -19,7 +19,7 @@ const SIZE: u64 = 3000;
 /// The machine's view of the memory.
 struct View<'a> {
     slab: &'a Slab,
-    offered: PageId,
+    gives_free: bool,
 }
 
 impl Frames for View<'_> {
@@ -35,8 +35,12 @@ impl Frames for View<'_> {
         self.slab.spare()
     }
 
-    fn offer(&self, _: &dyn Fn(PageId) -> bool) -> Option<Offered> {
-        Some(Offered { page: self.offered, hot: false })
+    fn free_pages(&self) -> impl Iterator<Item = PageId> {
+        self.slab.free_pages().filter(|_| self.gives_free)
+    }
+
+    fn coldest(&self, _: &dyn Fn(PageId) -> bool) -> Option<PageId> {
+        self.slab.movable_pages(0, FRAMES).next()
     }
 
     fn heat(&self, _: PageId) -> Found {
@@ -52,7 +56,8 @@ struct Side {
     fixture: Fixture,
     first: u32,
     machine: SwapPeer,
-    offered: PageId,
+    /// Whether it gives a free page for a hot one.
+    gives_free: bool,
     lives: u64,
 }
 
@@ -60,7 +65,7 @@ impl Side {
     fn new(first: u32) -> Self {
         let fixture = Fixture::from_page(first);
         let machine = restore(&fixture, Time::ZERO, 1);
-        Self { fixture, first, machine, offered: PageId(first), lives: 1 }
+        Self { fixture, first, machine, gives_free: false, lives: 1 }
     }
 
     fn restart(&mut self, now: Time) {
@@ -161,8 +166,8 @@ impl Pair {
 
     fn step(&mut self, side: usize, event: PeerEvent) {
         let now = self.now;
-        let Side { fixture, machine, offered, .. } = &mut self.sides[side];
-        machine.handle(now, &View { slab: &fixture.slab, offered: *offered }, event);
+        let Side { fixture, machine, gives_free, .. } = &mut self.sides[side];
+        machine.handle(now, &View { slab: &fixture.slab, gives_free: *gives_free }, event);
         while let Some(action) = self.sides[side].machine.poll() {
             self.act(side, action);
             if self.sides[side].is_killed() {
@@ -196,7 +201,7 @@ fn pair(live: bool) -> (Pair, Vec<GlobalAddr>) {
     if live {
         held.extend((0..7).map(|_| sides[1].fixture.alloc(SIZE).unwrap()));
     } else {
-        sides[1].offered = PageId(507);
+        sides[1].gives_free = true;
     }
     let inputs = VecDeque::from([(
         1,
