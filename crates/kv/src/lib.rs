@@ -23,6 +23,7 @@
 //! | `memory` | the interface to the memory, its implementation by the pool, access to one word |
 //! | `layout` | the bytes of header, directory, segments, slots and objects |
 //! | `locks` | the bytes of locks and records of transactions |
+//! | `recent_use` | when keys were last used |
 //! | `handle` | [`Table`] and [`Handle`], and what a handle keeps in its own memory |
 //! | `objects` | objects between reservation and release: publish, resolve, free |
 //! | `segments` | find, freeze, split and reuse segments |
@@ -43,6 +44,7 @@ mod locks;
 mod memory;
 mod objects;
 pub mod ordered;
+mod recent_use;
 mod segments;
 pub mod sorted_set;
 mod transactions;
@@ -61,6 +63,7 @@ pub use lifecycle::walk::{TablePart, TableWalk};
 pub use memory::pool::PoolError;
 pub use memory::{CasError, CasRequest, Memory, ReservedObject, Roots};
 pub use rackpool_client::{GlobalAddr, PublishCas, PublishMode, ReadRequest, RootUpdate};
+pub use recent_use::RecentUse;
 pub use segments::spare::SegmentCounts;
 pub use transactions::optimistic::{Committer, Recovery, RecoveryStep};
 pub use transactions::transactor::{KeyChange, Transactor};

@@ -96,6 +96,9 @@ impl<M: Memory> Handle<M> {
         key: &[u8],
         intent: LookupIntent,
     ) -> Result<Located, KvError<M::Error>> {
+        if let Some(uses) = &self.recent_use {
+            uses.note(hash);
+        }
         match self.locate_raw(hash, key, intent)? {
             Located::Live(slot) if slot.form.kind == ValueKind::LOCK => {
                 self.look_through(slot, hash, key, intent)

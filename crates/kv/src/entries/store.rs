@@ -198,8 +198,43 @@ impl<M: Memory> Handle<M> {
         result
     }
 
-    /// Publishes a reservation into a slot; returns whether the slot still was `word`.
+    /// Publishes a reservation into a slot; returns whether the slot still was `word`. If the slot
+    /// has an object, its head is in the scratch buffer; that of a new object is in the staging
+    /// buffer.
     fn publish_slot(
+        &mut self,
+        reservation: &mut M::Reservation,
+        at: GlobalAddr,
+        word: SlotWord,
+        new: SlotWord,
+        mode: PublishMode,
+    ) -> Result<bool, KvError<M::Error>> {
+        let done = self.try_publish_slot(reservation, at, word, new, mode)?;
+        if done {
+            let growth =
+                self.object_bytes(new, &self.staging) - self.object_bytes(word, &self.scratch);
+            self.growth = self.growth.saturating_add(growth);
+        }
+        Ok(done)
+    }
+
+    /// The allocated size of the object of a slot, which begins with `head`, in bytes; 0 if the slot
+    /// has none.
+    fn object_bytes(&self, word: SlotWord, head: &[u8]) -> i64 {
+        if word.kind() != SlotKind::Live {
+            return 0;
+        }
+        let page_bytes = self.shared.memory.page_bytes();
+        let large = || {
+            let bytes = EntryObject::len_in(head).unwrap_or(0) as u64;
+            // A damaged object may claim any length.
+            bytes.checked_next_power_of_two().unwrap_or(page_bytes).min(page_bytes)
+        };
+        let bytes = word.object().whole_bytes().map_or_else(large, |bytes| bytes as u64);
+        i64::try_from(bytes).unwrap_or(i64::MAX)
+    }
+
+    fn try_publish_slot(
         &mut self,
         reservation: &mut M::Reservation,
         at: GlobalAddr,

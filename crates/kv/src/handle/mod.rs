@@ -17,6 +17,7 @@ use crate::handle::transaction_view::TransactionView;
 use crate::layout::segment::TableLayout;
 use crate::layout::slot::ObjectRef;
 use crate::memory::Memory;
+use crate::recent_use::RecentUse;
 
 /// State that all handles of a table share.
 #[derive(Debug)]
@@ -76,6 +77,10 @@ pub struct Handle<M> {
     /// transaction before it aborts it, in addition to the lock wait. It grows with each own commit
     /// that fails.
     pub(crate) grace: u64,
+    /// By how many bytes this handle has made the table's objects grow.
+    pub(crate) growth: i64,
+    /// Where the handle records which keys it looks for.
+    pub(crate) recent_use: Option<Arc<RecentUse>>,
 }
 
 impl<M: Memory> Handle<M> {
@@ -91,6 +96,8 @@ impl<M: Memory> Handle<M> {
             view: None,
             records: None,
             grace: 0,
+            growth: 0,
+            recent_use: None,
         }
     }
 
@@ -98,6 +105,20 @@ impl<M: Memory> Handle<M> {
     #[must_use]
     pub fn table(&self) -> Table<M> {
         Table { shared: Arc::clone(&self.shared) }
+    }
+
+    /// By how many bytes the changes of this handle have made the table's objects grow since the
+    /// last call: objects as allocated, without segments. What other handles do with the entries
+    /// meanwhile is not in it, nor is a change whose outcome is unknown.
+    pub fn take_growth(&mut self) -> i64 {
+        let records = self.records.as_mut().map_or(0, |records| records.take_growth());
+        std::mem::take(&mut self.growth).saturating_add(records)
+    }
+
+    /// Sets where this handle records which keys its operations look for, and returns what was set
+    /// before. Scans record nothing.
+    pub const fn record_use(&mut self, uses: Option<Arc<RecentUse>>) -> Option<Arc<RecentUse>> {
+        std::mem::replace(&mut self.recent_use, uses)
     }
 
     /// An upper bound of the number of pool allocations (objects, segments) that this handle could

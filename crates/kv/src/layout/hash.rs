@@ -51,6 +51,13 @@ impl KeyHash {
         (self.0 >> Self::FINGERPRINT_SHIFT) as u8
     }
 
+    /// The bucket of the hash among `buckets`, a power of two.
+    #[inline]
+    #[expect(clippy::cast_possible_truncation, reason = "the low bits are meant")]
+    pub(crate) const fn bucket_of(self, buckets: usize) -> usize {
+        (self.0 >> Self::FIRST_SHIFT) as usize & (buckets - 1)
+    }
+
     /// The main buckets: different, and both below `mains`, which is at least 2.
     #[inline]
     pub(crate) const fn mains(self, mains: u64) -> MainBuckets {

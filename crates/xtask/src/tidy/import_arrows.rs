@@ -24,7 +24,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("client", &["proto", "ring", "shm", "sync", "model", "wire"]),
     ("daemon", SHELL),
     ("metaserver", SHELL),
-    ("kv", &["client"]),
+    ("kv", &["client", "sync"]),
     ("kv-service", &["client", "kv", "access", "config", "metrics", "model", "output", "sync"]),
     ("fs", &["client", "kv"]),
     ("fuse", &["fs", "client", "config", "metrics", "output", "sync"]),
