@@ -41,6 +41,10 @@ pub const SYNTAX: Failure = said("ERR syntax error");
 pub const DAMAGED: Failure =
     said("ERR the value is damaged: some other program wrote it; delete or overwrite the key");
 
+/// The entries take more than the limit, and nothing could be evicted.
+pub const OVER_MEMORY_LIMIT: Failure =
+    said("OOM command not allowed when used memory > 'maxmemory'.");
+
 /// A failure with a constant text.
 #[must_use]
 pub const fn said(text: &'static str) -> Failure {

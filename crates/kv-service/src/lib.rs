@@ -9,6 +9,7 @@
 //! | [`server`] | connections and threads |
 //! | [`activity`] | a connection's fields in `CLIENT LIST` |
 //! | [`client_memory`], [`auth_throttle`] | limits on memory of clients and guesses of passwords |
+//! | [`memory_limit`] | the limit of the entries' memory, and eviction |
 //! | [`watches`] | the keys that `WATCH` observes |
 //! | [`sweep`] | removal of expired keys and of maps without a key |
 //!
@@ -22,6 +23,7 @@ pub mod collections;
 pub mod commands;
 pub mod failure;
 mod glob;
+pub mod memory_limit;
 mod metrics;
 mod number;
 mod open;

@@ -30,6 +30,11 @@ impl Source for ServiceMetrics {
             ),
             ("kv_auth_failures", "Wrong passwords.", all.auth_failures),
             ("kv_keys_expired", "Expired keys that this instance deleted.", all.expired),
+            (
+                "kv_keys_evicted",
+                "Keys that this instance deleted because the entries took more than its limit.",
+                all.keys_evicted,
+            ),
         ];
         for (name, help, value) in counters {
             page.counter(name, help, Unit::None, value)?;
@@ -41,6 +46,11 @@ impl Source for ServiceMetrics {
         let limit = shared.client_memory.limit() as u64;
         let help = "Memory that connections may hold together.";
         page.gauge("kv_client_memory_limit", help, Unit::Bytes, limit)?;
+        let help = "Memory that the entries may take in the pool (0: no limit).";
+        page.gauge("kv_memory_limit", help, Unit::Bytes, shared.memory.limit())?;
+        let help = "Memory that the entries take in the pool, as this instance estimates it (0: not \
+                    counted, since there is no limit).";
+        page.gauge("kv_memory", help, Unit::Bytes, shared.memory.used().unwrap_or(0))?;
         let threads = shared.threads() as u64;
         page.gauge("kv_threads", "Threads that serve connections.", Unit::None, threads)
     }

@@ -17,6 +17,7 @@ use rand::Rng;
 
 use crate::auth_throttle::AuthThrottle;
 use crate::client_memory::ClientMemory;
+use crate::memory_limit::{MemoryLimit, count, watch_memory};
 use crate::metrics::ServiceMetrics;
 use crate::open;
 use crate::server::{Acceptor, LONG_THREADS, Listeners, LongThread, Mailbox, Worker};
@@ -28,6 +29,9 @@ use crate::watches::Watches;
 
 /// The most open files that are not connections.
 const OTHER_FILES: u64 = 256;
+/// Threads with metrics that serve no connections: those for long commands, `kv-accept`,
+/// `kv-expiry` and `kv-memory`, in this order.
+const OTHER_THREADS: usize = LONG_THREADS + 3;
 /// The default of Redis.
 const DEFAULT_CLIENTS: u32 = 10_000;
 const DEFAULT_LISTEN: &str = "127.0.0.1:6379";
@@ -68,12 +72,13 @@ pub fn run(options: &ServiceOptions) -> anyhow::Result<()> {
         serves_any_user: options.any_user,
         max_clients: max_clients as usize,
         client_memory: ClientMemory::new(client_memory),
+        memory: MemoryLimit::new(options.max_memory.0, options.max_memory_policy),
         auth_throttle: AuthThrottle::new(Instant::now()),
         started: Instant::now(),
         run_id: format!("{:032x}{:08x}", rand::rng().random::<u128>(), std::process::id()),
         clients: ClientTable::default(),
         threads: threads.into(),
-        stats: (0..=usize::from(threads) + LONG_THREADS).map(|_| Stats::default()).collect(),
+        stats: (0..usize::from(threads) + OTHER_THREADS).map(|_| Stats::default()).collect(),
         reset: Mutex::default(),
         watches: Arc::default(),
         fatal: Mutex::new(None),
@@ -81,6 +86,10 @@ pub fn run(options: &ServiceOptions) -> anyhow::Result<()> {
         keyspace: Mutex::new(None),
         wants_memory: AtomicBool::new(false),
     });
+    if options.max_memory.0 != 0 {
+        // The limit holds from the first command on.
+        count(&[table.clone(), nodes.clone()], &shared.memory);
+    }
     if let Some(address) = options.metrics {
         rackpool_metrics::start(address, Arc::new(ServiceMetrics(Arc::clone(&shared))))?;
     }
@@ -126,6 +135,13 @@ impl Tables {
     fn store(&self) -> Store {
         Store::new(self.keys.handle(), self.nodes.handle(), Arc::clone(&self.watches))
     }
+
+    /// As [`store`](Self::store), for a thread that executes commands.
+    fn recording_store(&self, shared: &ServiceState) -> Store {
+        let mut store = self.store();
+        store.keys.record_use(Some(Arc::clone(&shared.memory.uses)));
+        store
+    }
 }
 
 /// Ends the service if its thread panics: otherwise the connections of that thread would hang.
@@ -154,14 +170,14 @@ fn start(shared: &Arc<ServiceState>, tables: &Tables) -> anyhow::Result<Running>
         .into_iter()
         .unzip();
     let mailboxes: Arc<[Mailbox]> = mailboxes.into();
-    let stores = std::array::from_fn(|_| tables.store());
+    let stores = std::array::from_fn(|_| tables.recording_store(shared));
     let (to_long, long_threads) = LongThread::prepare(stores, shared, &mailboxes);
     let mut threads = Vec::new();
     for (thread, poll) in polls.into_iter().enumerate() {
         let worker = Worker::new(
             poll,
             thread,
-            tables.store(),
+            tables.recording_store(shared),
             Arc::clone(shared),
             Arc::clone(&mailboxes),
             to_long.clone(),
@@ -184,8 +200,12 @@ fn start(shared: &Arc<ServiceState>, tables: &Tables) -> anyhow::Result<Running>
         }
     })?);
     let (keys, maps) = (tables.store(), tables.store());
-    threads.push(spawn("kv-expiry", shared, |shared| sweep_keys(keys, shared))?);
+    threads.push(spawn("kv-expiry", shared, move |shared| sweep_keys(keys, shared, place + 1))?);
     threads.push(spawn("kv-maps", shared, |shared| sweep_maps(maps, shared))?);
+    let (store, counted) = (tables.store(), [tables.keys.clone(), tables.nodes.clone()]);
+    threads.push(spawn("kv-memory", shared, move |shared| {
+        watch_memory(store, &counted, shared, place + 2);
+    })?);
     Ok(Running { mailboxes, threads })
 }
 

@@ -6,6 +6,8 @@ use rackpool_client::RackId;
 use rackpool_config::{ConfigFile, listen_address};
 use rackpool_model::ByteSize;
 
+use crate::memory_limit::EvictionPolicy;
+
 /// Serves a table in a pool over the Redis protocol.
 #[derive(Clone, Debug, Parser)]
 #[command(name = "rackpool-kv", version)]
@@ -41,6 +43,14 @@ pub struct ServiceOptions {
     /// bytes or like 512M. Above it the connections that hold the most are closed.
     #[arg(long, value_name = "SIZE", default_value = "1G")]
     pub max_client_memory: ByteSize,
+    /// Memory limit for the entries of the table in the pool, in bytes or like 512M; 0: no limit.
+    /// Each instance enforces its own limit against what all instances have stored.
+    #[arg(long, value_name = "SIZE", default_value = "0")]
+    pub max_memory: ByteSize,
+    /// What happens above --max-memory: commands that need memory fail, keys that were not used for
+    /// long through this instance are deleted, or keys that expire soon are.
+    #[arg(long, value_name = "POLICY", value_enum, default_value = "noeviction")]
+    pub max_memory_policy: EvictionPolicy,
     /// Password of the clients. Other users of the host can see it in the process list: prefer
     /// --password-file.
     #[arg(long, value_name = "PASSWORD", conflicts_with = "password_file")]

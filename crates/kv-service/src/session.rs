@@ -56,6 +56,8 @@ pub struct Transaction {
     args: Vec<Range<usize>>,
     /// The end of each command in `args`.
     ends: Vec<usize>,
+    /// A queued command fails when there is no memory.
+    pub needs_memory: bool,
     /// A command was refused, so `EXEC` will execute none.
     pub is_broken: bool,
 }

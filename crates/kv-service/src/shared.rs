@@ -13,6 +13,7 @@ use rackpool_sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use crate::activity::Activity;
 use crate::auth_throttle::AuthThrottle;
 use crate::client_memory::ClientMemory;
+use crate::memory_limit::{Evicted, MemoryLimit};
 use crate::server::Listeners;
 use crate::store::Keyspace;
 use crate::watches::Watches;
@@ -38,6 +39,8 @@ pub struct ServiceState {
     pub max_clients: usize,
     /// The memory that all connections hold together, and its limit.
     pub client_memory: ClientMemory,
+    /// The memory that the entries take in the pool, and its limit.
+    pub memory: MemoryLimit,
     /// Recent wrong passwords.
     pub auth_throttle: AuthThrottle,
     /// The longest possible value, in bytes.
@@ -51,7 +54,7 @@ pub struct ServiceState {
     /// The number of threads that serve connections.
     pub threads: usize,
     /// The metrics of each thread: first of the threads that serve connections, then of the threads
-    /// for long commands, then of the acceptor.
+    /// for long commands, then of the acceptor and of the threads that expire and evict keys.
     pub stats: Box<[Stats]>,
     /// The totals at the last reset.
     pub reset: Mutex<Totals>,
@@ -146,6 +149,16 @@ pub struct Stats {
     pub auth_failures: Counter,
     /// Expired keys that were deleted.
     pub expired: Counter,
+    /// Keys that were evicted.
+    pub keys_evicted: Counter,
+}
+
+impl Stats {
+    /// Counts evicted keys. Only the thread of these metrics may call this.
+    pub fn note_evicted(&self, Evicted { keys, expired }: Evicted) {
+        self.keys_evicted.add(keys);
+        self.expired.add(expired);
+    }
 }
 
 /// The sums of the metrics of all threads.
@@ -165,6 +178,8 @@ pub struct Totals {
     pub auth_failures: u64,
     /// As in [`Stats`].
     pub expired: u64,
+    /// As in [`Stats`].
+    pub keys_evicted: u64,
 }
 
 impl ServiceState {
@@ -207,6 +222,7 @@ impl ServiceState {
             evicted: now.evicted.wrapping_sub(before.evicted),
             auth_failures: now.auth_failures.wrapping_sub(before.auth_failures),
             expired: now.expired.wrapping_sub(before.expired),
+            keys_evicted: now.keys_evicted.wrapping_sub(before.keys_evicted),
         }
     }
 
@@ -226,6 +242,7 @@ impl ServiceState {
             evicted: sum.evicted.wrapping_add(stats.evicted.get()),
             auth_failures: sum.auth_failures.wrapping_add(stats.auth_failures.get()),
             expired: sum.expired.wrapping_add(stats.expired.get()),
+            keys_evicted: sum.keys_evicted.wrapping_add(stats.keys_evicted.get()),
         })
     }
 

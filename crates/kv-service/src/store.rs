@@ -9,6 +9,7 @@ use rackpool_kv::{Committer, Entry, EntryChange, Form, Handle, ValueKind, Versio
 
 use crate::collections::LargeMaps;
 use crate::failure::{DAMAGED, Failure, WRONG_TYPE};
+use crate::memory_limit::MemoryLimit;
 use crate::values::{self, LargeMap, SORTED_SET};
 use crate::watches::Watches;
 
@@ -25,6 +26,8 @@ pub struct Store {
     committer: Committer,
     /// Maps that no key names once the current transaction is committed; destroyed then.
     left: Vec<MapId>,
+    /// Growth of the tables that is not settled yet, in bytes.
+    growth: i64,
 }
 
 impl Store {
@@ -33,7 +36,14 @@ impl Store {
     #[must_use]
     pub fn new(keys: Handle<Arc<Pool>>, nodes: Handle<Arc<Pool>>, watches: Arc<Watches>) -> Self {
         let committer = Committer::new(rand::random(), 0);
-        Self { keys, maps: OrderedMaps::new(nodes), watches, committer, left: Vec::new() }
+        Self {
+            keys,
+            maps: OrderedMaps::new(nodes),
+            watches,
+            committer,
+            left: Vec::new(),
+            growth: 0,
+        }
     }
 
     /// Whether a transaction is in progress.
@@ -245,6 +255,41 @@ impl Store {
                 return Ok(());
             }
         }
+    }
+
+    /// Deletes a key if `is_wanted` returns true for its form, or for `None` if it has expired.
+    /// Returns whether the deleted key was present; `None` if nothing was deleted. To be called
+    /// outside of transactions.
+    pub fn evict(
+        &mut self,
+        key: &[u8],
+        is_wanted: impl Fn(Option<Form>) -> bool,
+    ) -> Result<Option<bool>, Failure> {
+        // The whole map of a collection is destroyed, as by `DEL`.
+        self.maps.limit_leaves(None);
+        let (mut was_present, mut map) = (false, None);
+        let deleted = self.keys.modify(key, |entry, _| {
+            was_present = entry.is_some();
+            map = entry.and_then(|entry| values::map_of(entry.form.kind, entry.value));
+            let is_wanted = is_wanted(entry.map(|entry| entry.form));
+            if is_wanted { EntryChange::Delete } else { EntryChange::Keep }
+        })?;
+        if !deleted {
+            return Ok(None);
+        }
+        self.note(key);
+        if let Some(map) = map {
+            self.leave(map)?;
+        }
+        Ok(Some(was_present))
+    }
+
+    /// Tells the limit by how much this thread's changes made the tables grow, if that is much or
+    /// if `all` is set.
+    #[inline]
+    pub fn settle(&mut self, memory: &MemoryLimit, all: bool) {
+        let more = self.keys.take_growth() + self.maps.handle_mut().take_growth();
+        self.growth = memory.settle(self.growth.saturating_add(more), all);
     }
 
     /// Changes an entry atomically, as [`Handle::modify`] does; returns the result of the last call

@@ -24,16 +24,17 @@ const MANY: usize = 10;
 const TICK: Duration = Duration::from_millis(100);
 
 /// Deletes expired keys until the service ends.
-pub fn sweep_keys(mut store: Store, shared: &ServiceState) {
+/// `thread` is the place of its metrics.
+pub fn sweep_keys(mut store: Store, shared: &ServiceState, thread: usize) {
     let mut sweep = Sweep::anywhere(&store);
     while !shared.has_to_end() {
         std::thread::sleep(TICK);
         match sweep.step(&mut store) {
-            // Only this thread adds to this counter, so it may be that of any thread.
-            Ok(expired) => shared.stats(0).expired.add(expired),
+            Ok(expired) => shared.stats(thread).expired.add(expired),
             Err(failure) if failure.is_forgotten() => shared.end(&failure.to_string()),
             Err(failure) => tracing::debug!("expired keys can't be deleted: {failure}"),
         }
+        store.settle(&shared.memory, true);
     }
 }
 
@@ -175,5 +176,6 @@ pub fn sweep_maps(mut store: Store, shared: &ServiceState) {
         if let Err(failure) = sweep.step(&mut store, wants_memory) {
             tracing::debug!("unused nodes of ordered maps can't be freed: {failure}");
         }
+        store.settle(&shared.memory, true);
     }
 }

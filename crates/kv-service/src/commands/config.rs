@@ -3,6 +3,7 @@ use super::subcommands::{help, unknown_subcommand};
 use super::{CommandResult, Context};
 use crate::failure::told;
 use crate::glob;
+use crate::memory_limit::EvictionPolicy;
 use crate::resp::{Args, Reply};
 use crate::shared::Password;
 
@@ -16,9 +17,9 @@ fn parameters(context: &Context<'_>) -> Vec<(&'static str, String)> {
         ("databases", "1".into()),
         ("io-threads", shared.threads().to_string()),
         ("maxclients", shared.max_clients.to_string()),
-        ("maxmemory", "0".into()),
+        ("maxmemory", shared.memory.limit().to_string()),
         ("maxmemory-clients", shared.client_memory.limit().to_string()),
-        ("maxmemory-policy", "noeviction".into()),
+        ("maxmemory-policy", shared.memory.policy().name().into()),
         ("port", shared.listen.map_or(0, |listen| listen.port()).to_string()),
         ("proto-max-bulk-len", shared.longest_entry.to_string()),
         // A client that may ask is authenticated.
@@ -27,6 +28,68 @@ fn parameters(context: &Context<'_>) -> Vec<(&'static str, String)> {
         ("timeout", "0".into()),
         ("unixsocket", shared.unix.as_ref().map_or_else(String::new, |p| p.display().to_string())),
     ]
+}
+
+/// Sets parameters: all of them, or none if one cannot be set.
+fn set(context: &Context<'_>, args: Args<'_>) -> CommandResult {
+    let memory = &context.shared.memory;
+    let (mut limit, mut policy) = (None, None);
+    let mut words = args.from(2);
+    while let (Some(name), Some(value)) = (words.next(), words.next()) {
+        let name = lower(name);
+        let refused = |why: String| {
+            told(format!("ERR CONFIG SET failed (possibly related to argument '{name}') - {why}"))
+        };
+        let is_repeated = match name.as_str() {
+            "maxmemory" => {
+                let bytes = memory_bytes(&lower(value));
+                let bytes = bytes.ok_or_else(|| refused("argument must be a memory value".into()));
+                limit.replace(bytes?).is_some()
+            }
+            "maxmemory-policy" => {
+                let named = EvictionPolicy::named(&lower(value));
+                let named = named.ok_or_else(|| {
+                    refused(format!(
+                        "argument(s) must be one of the \
+                    following: {}",
+                        EvictionPolicy::ALL.map(EvictionPolicy::name).join(", ")
+                    ))
+                });
+                policy.replace(named?).is_some()
+            }
+            _ if parameters(context).iter().any(|(known, _)| *known == name) => {
+                return Err(refused(
+                    "can't set immutable config: start rackpool-kv with other options".into(),
+                ));
+            }
+            _ => {
+                return Err(told(format!(
+                    "ERR Unknown option or number of arguments for CONFIG SET - '{name}'"
+                )));
+            }
+        };
+        if is_repeated {
+            return Err(refused("duplicate parameter".into()));
+        }
+    }
+    memory.set(limit.unwrap_or_else(|| memory.limit()), policy.unwrap_or_else(|| memory.policy()));
+    Ok(())
+}
+
+/// A number of bytes as Redis reads it: `k` is 1000 and `kb` 1024, in any case.
+fn memory_bytes(text: &str) -> Option<u64> {
+    let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+    let unit = match &text[digits.len()..] {
+        "" | "b" => 1,
+        "k" => 1000,
+        "kb" => 1 << 10,
+        "m" => 1_000_000,
+        "mb" => 1 << 20,
+        "g" => 1_000_000_000,
+        "gb" => 1 << 30,
+        _ => return None,
+    };
+    digits.parse::<u64>().ok()?.checked_mul(unit)
 }
 
 pub(super) fn config(
@@ -50,17 +113,9 @@ pub(super) fn config(
                 reply.text(&value);
             }
         }
-        ("set", 4..) => {
-            let name = lower(args.at(2));
-            let is_known = parameters(context).iter().any(|(known, _)| *known == name);
-            return Err(told(if is_known {
-                format!(
-                    "ERR CONFIG SET failed (possibly related to argument '{name}') - can't set \
-                     immutable config: start rackpool-kv with other options"
-                )
-            } else {
-                format!("ERR Unknown option or number of arguments for CONFIG SET - '{name}'")
-            }));
+        ("set", len @ 4..) if len.is_multiple_of(2) => {
+            set(context, args)?;
+            reply.simple("OK");
         }
         ("resetstat", 2) => {
             context.shared.reset_totals();
@@ -72,4 +127,19 @@ pub(super) fn config(
         _ => return Err(unknown_subcommand("config", args)),
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::memory_bytes;
+
+    #[test]
+    fn sizes_are_read_as_redis_reads_them() {
+        let read = ["0", "1024", "7b", "1k", "1kb", "2m", "2mb", "3g", "3gb"].map(memory_bytes);
+        let bytes = [0, 1024, 7, 1000, 1024, 2_000_000, 2 << 20, 3_000_000_000, 3 << 30];
+        assert_eq!(read, bytes.map(Some));
+        for text in ["", "b", "-1", "1.5g", "1 mb", "1tb", "20000000000gb", "mb1", "é"] {
+            assert_eq!(memory_bytes(text), None, "{text}");
+        }
+    }
 }

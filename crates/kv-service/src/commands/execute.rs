@@ -95,12 +95,16 @@ fn dispatch(
             return Err(said("ERR the transaction is too large: split it"));
         }
         transaction.push(args);
+        transaction.needs_memory |= command.needs_memory();
         context.session.activity.transaction(context.session.transaction.as_ref());
         reply.simple("QUEUED");
         return Ok(());
     }
     context.give_way_if(args.len() > MANY)?;
     let done = (command.run)(context, args, reply);
+    if !command.only_reads() {
+        context.store.settle(&context.shared.memory, false);
+    }
     // The thread that executes the command counts it.
     if !matches!(done, Err(Failure::Long)) {
         context.shared.stats(context.thread).commands.add(1);
@@ -123,8 +127,9 @@ fn refuse(context: &mut Context<'_>, args: Args<'_>, failure: Failure) -> Failur
     failure
 }
 
-/// The command of a request, if it exists, has allowed arguments, and the client is authenticated.
-fn admit(context: &Context<'_>, args: Args<'_>) -> Result<&'static Command, Failure> {
+/// The command of a request, if it exists, has allowed arguments, the client is authenticated, and
+/// there is memory for the command.
+fn admit(context: &mut Context<'_>, args: Args<'_>) -> Result<&'static Command, Failure> {
     let Some(command) = find(args.at(0)) else {
         context.session.activity.unknown();
         return Err(unknown(args));
@@ -138,6 +143,15 @@ fn admit(context: &Context<'_>, args: Args<'_>) -> Result<&'static Command, Fail
     }
     if !context.session.is_known && !command.needs_no_password {
         return Err(said("NOAUTH Authentication required."));
+    }
+    // As in Redis, whatever is queued needs memory, and `EXEC` if a queued command does.
+    let needs_memory = match &context.session.transaction {
+        None => command.needs_memory(),
+        Some(transaction) if command.name == "exec" => transaction.needs_memory,
+        Some(_) => !command.runs_at_once,
+    };
+    if needs_memory {
+        context.make_room()?;
     }
     Ok(command)
 }

@@ -62,7 +62,7 @@ fn write_section(
                 ("total_commands_processed", total.commands.to_string()),
                 ("total_error_replies", total.errors.to_string()),
                 ("expired_keys", total.expired.to_string()),
-                ("evicted_keys", "0".into()),
+                ("evicted_keys", total.keys_evicted.to_string()),
                 ("evicted_clients", total.evicted.to_string()),
                 ("rejected_connections", total.rejected.to_string()),
                 ("acl_access_denied_auth", total.auth_failures.to_string()),
@@ -142,7 +142,7 @@ fn server(context: &Context<'_>) -> Vec<(&'static str, String)> {
 }
 
 /// The memory in use, from the rack's daemon: the data is in the pool, and this process holds only
-/// connections' buffers.
+/// connections' buffers. `used_memory_dataset` is what is compared with `maxmemory`.
 fn memory(context: &Context<'_>) -> Vec<(&'static str, String)> {
     let mut lines = Vec::new();
     if let Ok(status) = context.shared.pool.rack_status() {
@@ -150,9 +150,12 @@ fn memory(context: &Context<'_>) -> Vec<(&'static str, String)> {
         lines.push(("used_memory", status.allocated_bytes.to_string()));
         lines.push(("total_system_memory", total.to_string()));
     }
+    if let Some(used) = context.shared.memory.used() {
+        lines.push(("used_memory_dataset", used.to_string()));
+    }
     lines.push(("mem_clients_normal", context.shared.client_memory.held().to_string()));
     lines.push(("maxmemory_clients", context.shared.client_memory.limit().to_string()));
-    lines.push(("maxmemory", "0".into()));
-    lines.push(("maxmemory_policy", "noeviction".into()));
+    lines.push(("maxmemory", context.shared.memory.limit().to_string()));
+    lines.push(("maxmemory_policy", context.shared.memory.policy().name().into()));
     lines
 }

@@ -35,7 +35,8 @@ use std::time::{Duration, Instant};
 use rackpool_kv::ordered::MapId;
 
 use crate::collections::{Edit, LargeMaps, Small};
-use crate::failure::{Failure, said};
+use crate::failure::{Failure, OVER_MEMORY_LIMIT, said};
+use crate::memory_limit::{Evictor, Room};
 use crate::resp::{Args, Reply};
 use crate::session::Session;
 use crate::shared::ServiceState;
@@ -49,6 +50,8 @@ type CommandResult = Result<(), Failure>;
 pub struct Context<'a> {
     /// The thread's access to the data.
     pub store: &'a mut Store,
+    /// The thread's search for keys to evict.
+    pub evictor: &'a mut Evictor,
     /// The session of the connection.
     pub session: &'a mut Session,
     /// State that all threads share.
@@ -133,6 +136,18 @@ impl Context<'_> {
     /// have changed anything before: another thread executes the command from the start.
     pub const fn give_way_if(&self, takes_long: bool) -> Result<(), Failure> {
         if takes_long && self.others_wait { Err(Failure::Long) } else { Ok(()) }
+    }
+
+    /// Evicts keys if the entries take more than the limit. Fails if nothing could be evicted.
+    fn make_room(&mut self) -> CommandResult {
+        if !self.shared.memory.is_exceeded() {
+            return Ok(());
+        }
+        let (room, evicted) = self.evictor.make_room(self.store, &self.shared.memory)?;
+        self.shared.stats(self.thread).note_evicted(evicted);
+        // An eviction is not limited.
+        self.limit_walks();
+        if room == Room::None { Err(OVER_MEMORY_LIMIT) } else { Ok(()) }
     }
 
     /// Limits the leaves of maps that the next command reads, if other connections wait.

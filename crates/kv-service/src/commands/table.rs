@@ -82,6 +82,18 @@ impl Command {
         if self.arity < 0 { count >= -self.arity } else { count == self.arity }
     }
 
+    /// Whether the command fails when there is no memory.
+    #[must_use]
+    pub fn needs_memory(&self) -> bool {
+        self.access == KeyAccess::Grows
+    }
+
+    /// Whether the command only reads.
+    #[must_use]
+    pub fn only_reads(&self) -> bool {
+        self.access == KeyAccess::Reads
+    }
+
     /// The flags in the answer of `COMMAND`.
     #[must_use]
     pub fn flags(&self) -> Vec<&'static str> {

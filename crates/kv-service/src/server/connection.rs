@@ -8,6 +8,7 @@ use super::stream::Stream;
 use crate::activity::OutputSpace;
 use crate::client_memory::ClientMemory;
 use crate::commands::{CommandOutcome, Context, execute};
+use crate::memory_limit::Evictor;
 use crate::resp::{
     Parsed, Reply, RequestLimits, RequestParser, UNAUTHENTICATED_REQUEST, first_key,
 };
@@ -33,6 +34,7 @@ pub(super) const AHEAD: usize = 32;
 #[derive(Debug)]
 pub(super) struct Desk {
     pub(super) store: Store,
+    pub(super) evictor: Evictor,
     pub(super) thread: usize,
     /// Spare input buffers.
     pub(super) inputs: Vec<Vec<u8>>,
@@ -286,6 +288,7 @@ impl Connection {
         let Self { session, input, parser, output, sent, looked, .. } = self;
         let mut context = Context {
             store: &mut desk.store,
+            evictor: &mut desk.evictor,
             session,
             shared,
             thread: desk.thread,

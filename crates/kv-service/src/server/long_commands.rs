@@ -3,6 +3,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use super::mailbox::Mailbox;
 use crate::commands::{CommandOutcome, Context, execute};
+use crate::memory_limit::Evictor;
 use crate::resp::Reply;
 use crate::session::{Session, Transaction};
 use crate::shared::ServiceState;
@@ -50,6 +51,7 @@ impl ToLong {
 pub struct LongThread {
     waiting: Arc<Mutex<Receiver<Long>>>,
     store: Store,
+    evictor: Evictor,
     /// The index of its metrics.
     thread: usize,
     shared: Arc<ServiceState>,
@@ -68,6 +70,7 @@ impl LongThread {
         let threads = stores.into_iter().zip(shared.threads()..).map(|(store, thread)| Self {
             waiting: Arc::clone(&waiting),
             store,
+            evictor: Evictor::default(),
             thread,
             shared: Arc::clone(shared),
             mailboxes: Arc::clone(mailboxes),
@@ -92,6 +95,7 @@ impl LongThread {
             let mut reply = Reply::new(&mut output, session.resp3);
             let mut context = Context {
                 store: &mut self.store,
+                evictor: &mut self.evictor,
                 session: &mut session,
                 shared: &self.shared,
                 thread: self.thread,

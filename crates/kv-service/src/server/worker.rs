@@ -14,6 +14,7 @@ use super::connection::{AHEAD, Connection, Desk, Next};
 use super::long_commands::{Long, LongCommandDone, ToLong};
 use super::mailbox::Mailbox;
 use super::stream::Stream;
+use crate::memory_limit::Evictor;
 use crate::session::Session;
 use crate::shared::{ClientEntry, ServiceState};
 use crate::store::Store;
@@ -81,6 +82,7 @@ impl Worker {
             poll,
             desk: Desk {
                 store,
+                evictor: Evictor::default(),
                 thread,
                 inputs: Vec::new(),
                 output: Vec::new(),

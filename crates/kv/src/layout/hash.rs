@@ -53,7 +53,6 @@ impl KeyHash {
 
     /// The bucket of the hash among `buckets`, a power of two.
     #[inline]
-    #[expect(clippy::cast_possible_truncation, reason = "the low bits are meant")]
     pub(crate) const fn bucket_of(self, buckets: usize) -> usize {
         (self.0 >> Self::FIRST_SHIFT) as usize & (buckets - 1)
     }
