@@ -16,7 +16,7 @@ const VALUE_BYTES: usize = 400;
 const ENTRY_BYTES: u64 = 512;
 /// The entries that the limit has room for.
 const FIT: u64 = LIMIT / ENTRY_BYTES;
-/// The entries of 16 KiB, which one thread stores beyond the limit before it settles, and a few.
+/// The entries of 16 KiB, by which the estimate of one thread is wrong, and a few.
 const BEYOND: u64 = (16 << 10) / ENTRY_BYTES + 4;
 
 fn limited(policy: &str) -> (TestPool, Service) {
@@ -49,8 +49,13 @@ fn exists(wire: &mut Wire, key: &str) -> bool {
 
 /// Stores keys of this prefix until one is refused; returns how many were stored.
 fn fill(wire: &mut Wire, prefix: &str) -> u64 {
+    fill_from(wire, prefix, 0)
+}
+
+/// As `fill`, from this number on.
+fn fill_from(wire: &mut Wire, prefix: &str, first: u64) -> u64 {
     let refused = (0..10 * FIT).find(|key| {
-        let answer = set(wire, &format!("{prefix}{key}"));
+        let answer = set(wire, &format!("{prefix}{}", first + key));
         assert!(answer == Answer::ok() || answer == oom(), "{answer:?}");
         answer == oom()
     });
@@ -63,7 +68,7 @@ fn without_eviction_commands_that_need_memory_fail_and_others_do_not() {
     let mut wire = service.wire();
     assert_eq!(wire.ask(&["SET", "number", "1"]), Answer::ok());
     let stored = fill(&mut wire, "k");
-    assert!((FIT - 4..FIT + BEYOND).contains(&stored), "{stored} of {FIT}");
+    assert!((FIT - BEYOND..FIT + BEYOND).contains(&stored), "{stored} of {FIT}");
 
     for words in [
         &["SET", "k0", "short"][..],
@@ -139,8 +144,11 @@ fn hot_keys_survive_under_lru_and_no_command_fails() {
     let Answer::Integer(keys) = wire.ask(&["DBSIZE"]) else { panic!("no DBSIZE") };
     let keys = u64::try_from(keys).expect("a count");
     assert!((FIT - FIT / 8..FIT + BEYOND).contains(&keys), "{keys} of {FIT}");
-    let evicted = info(&mut wire, "stats", "evicted_keys");
-    assert_eq!(evicted + keys, 60 * (FIT / 10) + 50, "{keys} are left");
+    wait_until("each key is there or was evicted", TIMEOUT, || {
+        let Answer::Integer(keys) = wire.ask(&["DBSIZE"]) else { panic!("no DBSIZE") };
+        let evicted = info(&mut wire, "stats", "evicted_keys");
+        u64::try_from(keys) == Ok(60 * (FIT / 10) + 50 - evicted)
+    });
     assert_eq!(wire.ask(&["CONFIG", "RESETSTAT"]), Answer::ok());
     assert_eq!(info(&mut wire, "stats", "evicted_keys"), 0);
     // What was stored last is there, and what was stored first is not.
@@ -193,15 +201,16 @@ fn keys_that_expire_soonest_go_first_and_others_never() {
     let count = |wire: &mut Wire, prefix: &str, many: u64| {
         (0..many).filter(|key| exists(wire, &format!("{prefix}{key}"))).count() as u64
     };
-    assert!(count(&mut wire, "soon", FIT / 4) <= FIT / 7);
+    assert!(count(&mut wire, "soon", FIT / 4) <= FIT / 6);
     assert!(count(&mut wire, "late", FIT / 4) >= FIT / 4 - FIT / 100);
     assert!(count(&mut wire, "last", FIT / 8) >= FIT / 8 - 1);
     // Keys without expiry push all others out, and then nothing is left that may be evicted.
-    let more = fill(&mut wire, "more");
-    assert!((FIT / 2 - 4..FIT / 2 + BEYOND).contains(&more), "{more}");
-    for prefix in ["soon", "late", "last"] {
-        assert_eq!(count(&mut wire, prefix, FIT / 4), 0, "{prefix}");
-    }
+    let mut more = 0;
+    wait_until("all keys with an expiry are gone", TIMEOUT, || {
+        more += fill_from(&mut wire, "more", more);
+        ["soon", "late", "last"].iter().all(|prefix| count(&mut wire, prefix, FIT / 4) == 0)
+    });
+    assert!((FIT / 2 - BEYOND..FIT / 2 + BEYOND).contains(&more), "{more}");
     assert_eq!(count(&mut wire, "kept", FIT / 2), FIT / 2);
     assert_eq!(count(&mut wire, "more", more), more);
     assert_eq!(set(&mut wire, "more"), oom());
@@ -214,15 +223,18 @@ fn keys_that_expire_soonest_go_first_and_others_never() {
 fn each_instance_counts_what_all_have_stored() {
     let pool = TestPool::start(64 << 20, PAGES);
     pool.wait_until_racks_meet();
-    let limit = LIMIT.to_string();
-    let [refuses, evicts] = [(0, "noeviction"), (1, "allkeys-lru")].map(|(rack, policy)| {
+    // The instance that refuses has the higher limit, so the other one has to evict.
+    let start = |rack, policy, limit: u64| {
+        let limit = limit.to_string();
         let options = ["--max-memory", &limit, "--max-memory-policy", policy, "--threads", "1"];
         Service::start(&pool, rack, &options)
-    });
+    };
+    let refuses = start(0, "noeviction", LIMIT + (64 << 10));
+    let evicts = start(1, "allkeys-lru", LIMIT);
     let (mut refuses, mut evicts) = (refuses.wire(), evicts.wire());
     // The instance that evicts is filled by the other one.
     let stored = fill(&mut refuses, "k");
-    assert!(stored >= FIT - 4, "{stored}");
+    assert!(stored >= FIT, "{stored}");
     wait_until("the other instance counts", TIMEOUT, || {
         info(&mut evicts, "stats", "evicted_keys") > 0
     });
@@ -242,8 +254,9 @@ fn each_instance_counts_what_all_have_stored() {
         let used = info(&mut evicts, "memory", "used_memory_dataset");
         used <= LIMIT + (32 << 10) && used >= LIMIT / 2
     });
-    let sizes = [&mut refuses, &mut evicts].map(|wire| wire.ask(&["DBSIZE"]));
-    assert_eq!(sizes[0], sizes[1]);
+    wait_until("both count the same keys", TIMEOUT, || {
+        refuses.ask(&["DBSIZE"]) == evicts.ask(&["DBSIZE"])
+    });
 }
 
 #[test]
@@ -279,8 +292,7 @@ fn the_limit_and_the_policy_change_while_the_service_runs() {
     assert_eq!(value(&mut wire, "maxmemory"), Some(Answer::text("1048576")));
     assert_eq!(value(&mut wire, "maxmemory-policy"), Some(Answer::text("allkeys-lru")));
     wait_until("keys are evicted without a command", TIMEOUT, || {
-        wire.ask(&["DBSIZE"]) == Answer::Integer(0)
-            || info(&mut wire, "stats", "evicted_keys") >= FIT - BEYOND
+        info(&mut wire, "stats", "evicted_keys") >= FIT - BEYOND
     });
     // Who watches a key notices its eviction.
     assert_eq!(wire.ask(&["CONFIG", "SET", "maxmemory", "1"]), Answer::ok());
