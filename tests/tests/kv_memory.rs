@@ -332,7 +332,7 @@ fn the_limit_and_the_policy_change_while_the_service_runs() {
 fn wrong_options_are_explained() {
     for (option, value, wanted) in [
         ("--max-memory", "plenty", "no size: write bytes, or a whole number with K, M, G or T"),
-        ("--max-memory", "-1", "--max-memory"),
+        ("--max-memory", "-1", "no size"),
         ("--max-memory", "1.5G", "no size"),
         (
             "--max-memory-policy",
@@ -341,7 +341,8 @@ fn wrong_options_are_explained() {
         ),
         ("--max-memory-policy", "", "[possible values: noeviction, allkeys-lru, volatile-ttl]"),
     ] {
-        let output = Command::new(program("rackpool-kv")).args([option, value]).output();
+        let argument = format!("{option}={value}");
+        let output = Command::new(program("rackpool-kv")).arg(argument).output();
         let output = output.expect("a program that starts");
         let text = String::from_utf8_lossy(&output.stderr).into_owned();
         assert!(!output.status.success() && text.contains(wanted), "{option} {value}: {text}");

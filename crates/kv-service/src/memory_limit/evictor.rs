@@ -11,9 +11,14 @@ use crate::store::Store;
 const LONGEST: Duration = Duration::from_millis(2);
 /// How long a thread that found nothing to evict does not search again for commands.
 const PAUSE: Duration = Duration::from_millis(100);
-/// The entries, and about the bytes, that one step of a scan reads.
+/// The most entries, and about the most bytes, that one step of a scan reads.
 const STRIDE: u64 = 64;
 const STRIDE_BYTES: u64 = 256 << 10;
+/// The fewest entries of a step.
+const LEAST_STRIDE: u64 = 4;
+/// The next step reads fewer entries if one took longer. In another rack an entry takes a round
+/// trip.
+const LONGEST_STEP: Duration = Duration::from_millis(1);
 
 /// Whether a command that needs memory may be executed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,9 +32,11 @@ pub enum Room {
 
 /// A thread's search for entries to evict: a walk through the table of keys, round after round,
 /// from a random position.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Evictor {
     round: Option<Round>,
+    /// The entries of the next step.
+    stride: u64,
     /// What the last step chose, the most urgent at the end.
     found: Vec<Candidate>,
     /// The policy by which it was chosen.
@@ -44,6 +51,12 @@ pub struct Evicted {
     pub keys: u64,
     /// Keys that had expired.
     pub expired: u64,
+}
+
+impl Default for Evictor {
+    fn default() -> Self {
+        Self { round: None, stride: STRIDE, found: Vec::new(), policy: None, pauses_until: None }
+    }
 }
 
 impl Evictor {
@@ -66,7 +79,8 @@ impl Evictor {
         Ok((Room::None, evicted))
     }
 
-    /// Evicts until the entries take no more than the limit, or for as long as `longest`.
+    /// Evicts until the entries take no more than the limit, or for as long as `longest`. What the
+    /// last step has found is evicted in any case.
     pub fn evict(
         &mut self,
         store: &mut Store,
@@ -87,7 +101,7 @@ impl Evictor {
                 Some(candidate) => delete(store, memory, policy, &candidate, &mut evicted),
                 None => self.search(store, memory, policy),
             };
-            if done.is_err() || begin.elapsed() > longest {
+            if done.is_err() || (self.found.is_empty() && begin.elapsed() > longest) {
                 break;
             }
         }
@@ -104,17 +118,19 @@ impl Evictor {
         policy: EvictionPolicy,
     ) -> Result<(), Failure> {
         let round = self.round.get_or_insert_with(|| Round::anywhere(&store.keys));
-        let mean_bytes = memory.mean_bytes.load(super::Relaxed).max(1);
-        let stride = (STRIDE_BYTES / mean_bytes).clamp(4, STRIDE);
-        let (found, now_ms) = (&mut self.found, now_ms());
+        let of_bytes = STRIDE_BYTES / memory.mean_bytes.load(super::Relaxed).max(1);
+        let stride = self.stride.min(of_bytes).max(LEAST_STRIDE);
+        let (found, now_ms, begin) = (&mut self.found, now_ms(), Instant::now());
         let scanned =
-            store.keys.scan(round.cursor(), stride.try_into().unwrap_or(4), |key, entry| {
+            store.keys.scan(round.cursor(), usize::try_from(stride).unwrap_or(1), |key, entry| {
                 let age = memory.uses.age(key);
                 if let Some(urgency) = policy.urgency(entry.form, age, now_ms) {
                     let expires_ms = entry.form.expires_ms;
                     found.push(Candidate { urgency, key: key.to_vec(), expires_ms });
                 }
             });
+        let is_long = begin.elapsed() > LONGEST_STEP;
+        self.stride = if is_long { (stride / 2).max(LEAST_STRIDE) } else { STRIDE.min(2 * stride) };
         match scanned {
             Ok(next) => {
                 round.go_on(next);
