@@ -252,7 +252,7 @@ fn each_instance_counts_what_all_have_stored() {
     }
     wait_until("the entries take no more than the limit and what was not settled", TIMEOUT, || {
         let used = info(&mut evicts, "memory", "used_memory_dataset");
-        used <= LIMIT + (32 << 10) && used >= LIMIT / 2
+        (LIMIT / 2..=LIMIT + (32 << 10)).contains(&used)
     });
     wait_until("both count the same keys", TIMEOUT, || {
         refuses.ask(&["DBSIZE"]) == evicts.ask(&["DBSIZE"])

@@ -218,8 +218,8 @@ impl<M: Memory> Handle<M> {
         Ok(done)
     }
 
-    /// The allocated size of the object of a slot, which begins with `head`, in bytes; 0 if the slot
-    /// has none.
+    /// The allocated size of the object of a slot, which begins with `head`, in bytes; 0 if the
+    /// slot has none.
     fn object_bytes(&self, word: SlotWord, head: &[u8]) -> i64 {
         if word.kind() != SlotKind::Live {
             return 0;
