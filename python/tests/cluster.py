@@ -16,6 +16,8 @@ import rackpool
 BINARIES = Path(os.environ.get("RACKPOOL_BINARIES", Path(__file__).parents[2] / "target" / "debug"))
 #: The page size: small, so that pages fill up and empty quickly.
 PAGE = 64 << 10
+#: The size of a large object, which takes six pages.
+LARGE = 5 * PAGE + 123
 #: How long anything may take, in seconds: more than a busy machine needs.
 TIMEOUT = 60.0
 
@@ -152,3 +154,20 @@ class Cluster:
                 process.kill()
                 process.wait()
         shutil.rmtree(self.dir, ignore_errors=True)
+
+
+def has_settled(cluster):
+    before = cluster.allocated()
+    time.sleep(0.3)
+    return cluster.allocated() == before
+
+
+def settled(cluster):
+    """The bytes in use, once nothing is on its way back."""
+    wait_until("nothing is freed", lambda: has_settled(cluster))
+    return cluster.allocated()
+
+
+def is_back(cluster, before):
+    """Whether no large object is left. Programs that are open keep some small ones for reuse."""
+    return all(used < then + 4 * PAGE for used, then in zip(cluster.allocated(), before))

@@ -10,7 +10,7 @@ import time
 import pytest
 
 import rackpool
-from cluster import wait_until
+from cluster import has_settled, wait_until
 
 
 def in_a_child(work):
@@ -299,9 +299,3 @@ while True:
             pool.free(addr)
         del table[b"acknowledged"], table[b"other"]
     wait_until("all is back", lambda: cluster.allocated() == before)
-
-
-def has_settled(cluster):
-    before = cluster.allocated()
-    time.sleep(0.3)
-    return cluster.allocated() == before
