@@ -36,6 +36,7 @@ pub mod mounts;
 pub mod plasma;
 pub mod pool;
 pub mod program;
+mod server_process;
 pub mod service;
 pub mod steps;
 pub mod swaps;

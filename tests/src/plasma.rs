@@ -6,7 +6,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::fs::FileExt;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::Child;
 use std::time::Duration;
 
 use rackpool_plasma::protocol::reply::Place;
@@ -21,6 +21,7 @@ use rustix::net::{
 
 use crate::client::program;
 use crate::pool::TestPool;
+use crate::server_process::ServerProcess;
 
 /// After this time a missing answer is an error.
 const SOCKET_TIMEOUT: Duration = Duration::from_secs(60);
@@ -34,8 +35,7 @@ pub const fn id(byte: u8) -> ObjectId {
 /// A server of Plasma's protocol; killed when dropped.
 #[derive(Debug)]
 pub struct PlasmaService {
-    process: Child,
-    command: Vec<String>,
+    process: ServerProcess,
     /// The socket on which it listens.
     pub socket: PathBuf,
 }
@@ -62,7 +62,7 @@ impl PlasmaService {
             "--stop-with-stdin".into(),
         ];
         command.extend(options.iter().map(|option| (*option).to_owned()));
-        let service = Self { process: run(&command), command, socket };
+        let service = Self { process: ServerProcess::start(command), socket };
         drop(service.client());
         service
     }
@@ -79,36 +79,18 @@ impl PlasmaService {
 
     /// The process.
     pub const fn process(&mut self) -> &mut Child {
-        &mut self.process
+        self.process.process()
     }
 
     /// Kills the service as `kill -9` does.
     pub fn kill(&mut self) {
-        self.process.kill().expect("a process to kill");
-        self.process.wait().expect("a process that ends");
+        self.process.kill();
     }
 
     /// Starts a killed service again.
     pub fn restart(&mut self) {
-        self.process = run(&self.command);
+        self.process.restart();
         drop(self.client());
-    }
-}
-
-fn run(command: &[String]) -> Child {
-    Command::new(&command[0])
-        .args(&command[1..])
-        .stdin(Stdio::piped())
-        .stdout(Stdio::null())
-        .spawn()
-        .expect("a program that starts")
-}
-
-impl Drop for PlasmaService {
-    fn drop(&mut self) {
-        // Both fail for a process that has ended.
-        let _ = self.process.kill();
-        let _ = self.process.wait();
     }
 }
 

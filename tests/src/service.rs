@@ -4,18 +4,18 @@ use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use crate::client::program;
 use crate::pool::TestPool;
+use crate::server_process::ServerProcess;
 use rackpool_testing::wait::{TIMEOUT, wait_for};
 
 /// A server of the Redis protocol on a Unix socket; killed when dropped.
 #[derive(Debug)]
 pub struct Service {
-    process: Child,
-    command: Vec<String>,
+    process: ServerProcess,
     /// The socket on which it listens.
     pub socket: PathBuf,
 }
@@ -53,8 +53,7 @@ impl Service {
     }
 
     fn spawn(command: Vec<String>, socket: PathBuf) -> Self {
-        let process = run(&command);
-        let service = Self { process, command, socket };
+        let service = Self { process: ServerProcess::start(command), socket };
         service.wait_until_served();
         service
     }
@@ -94,24 +93,24 @@ impl Service {
 
     /// Kills the server as `kill -9` does.
     pub fn kill(&mut self) {
-        self.process.kill().expect("a process to kill");
-        self.process.wait().expect("a process that ends");
+        self.process.kill();
     }
 
     /// Returns true once the server has ended.
     pub fn has_ended(&mut self) -> bool {
-        self.process.try_wait().expect("a process").is_some()
+        self.process.process().try_wait().expect("a process").is_some()
     }
 
     /// Closes the server's input, at which it ends, and waits until it has ended.
     pub fn stop(&mut self) {
-        drop(self.process.stdin.take());
-        self.process.wait().expect("a process that ends");
+        let process = self.process.process();
+        drop(process.stdin.take());
+        process.wait().expect("a process that ends");
     }
 
     /// Starts the server again.
     pub fn restart(&mut self) {
-        self.process = run(&self.command);
+        self.process.restart();
         self.wait_until_served();
     }
 
@@ -119,23 +118,6 @@ impl Service {
     #[must_use]
     pub fn wire(&self) -> Wire {
         Wire::try_open(&self.socket).expect("a service that listens")
-    }
-}
-
-fn run(command: &[String]) -> Child {
-    Command::new(&command[0])
-        .args(&command[1..])
-        .stdin(Stdio::piped())
-        .stdout(Stdio::null())
-        .spawn()
-        .expect("a program that starts")
-}
-
-impl Drop for Service {
-    fn drop(&mut self) {
-        // Both fail for a process that has ended.
-        let _ = self.process.kill();
-        let _ = self.process.wait();
     }
 }
 

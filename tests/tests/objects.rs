@@ -2,7 +2,6 @@
 #![expect(clippy::unwrap_used, reason = "a test that can't go on has failed")]
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use rackpool_client::RackId;
 use rackpool_objects::{CreateOptions, Store, StoreError};
@@ -269,7 +268,7 @@ fn a_killed_reader_keeps_nothing_and_a_living_one_its_bytes() {
 fn programs_killed_at_any_time_leak_nothing() {
     let pool = TestPool::small();
     pool.wait_until_racks_meet();
-    for round in 0..20_u64 {
+    for round in 0..20 {
         let mut clients: Vec<_> = [0, 1, 0]
             .into_iter()
             .map(|rack| {
@@ -278,7 +277,10 @@ fn programs_killed_at_any_time_leak_nothing() {
                 client
             })
             .collect();
-        std::thread::sleep(Duration::from_millis(20 + 7 * round));
+        // Each is killed somewhere behind its last line.
+        for client in &mut clients {
+            client.wait_for_lines(2 + 3 * round);
+        }
         clients.iter_mut().for_each(TestClient::kill);
     }
     let own = store(&pool, 0);

@@ -4,7 +4,6 @@
 
 use std::io::Read;
 use std::thread;
-use std::time::Duration;
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -98,8 +97,6 @@ fn a_client_that_waits_gets_what_a_client_of_another_rack_seals() {
     here.put(ONE, &large(1));
     assert_eq!(there.get(ONE, 10_000), Some(large(1)));
     let waiting = thread::spawn(move || (there.get(TWO, -1), there));
-    // It waits, and then asks in between only now and then.
-    thread::sleep(Duration::from_millis(300));
     here.put(TWO, &large(2));
     let (got, mut there) = waiting.join().unwrap();
     assert_eq!(got, Some(large(2)));

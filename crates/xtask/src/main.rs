@@ -13,6 +13,7 @@ mod skipped;
 mod steps;
 mod tidy;
 mod tree;
+mod virtual_environment;
 
 use std::env;
 use std::path::PathBuf;

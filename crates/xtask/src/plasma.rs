@@ -8,7 +8,8 @@ use anyhow::{Context, Result};
 
 use crate::invocation::Invocation;
 use crate::runner::{Step, Work};
-use crate::steps::build_tested;
+use crate::steps::{absolute_target, build_tested};
+use crate::virtual_environment::VirtualEnvironment;
 
 /// pyarrow, and what its tests import.
 const REQUIREMENTS: &str = "crates/plasma/tests/pyarrow/requirements.txt";
@@ -29,9 +30,9 @@ pub(crate) fn step(root: &Path) -> Result<Step> {
     let test = Invocation::built(own.to_string_lossy())
         .with("within")
         .with(LIMIT_S)
-        .with(tool(root, "python"))
+        .with(environment(root).tool("python"))
         .with(RUN)
-        .with(format!("{}/debug/rackpool-plasma", target(root)))
+        .with(format!("{}/debug/rackpool-plasma", absolute_target(root)))
         .env("PYTHONDONTWRITEBYTECODE", "1");
     let calls = vec![build_tested(), test];
     let Step { name, repeat, .. } = Step::run("plasma", calls.clone());
@@ -40,39 +41,13 @@ pub(crate) fn step(root: &Path) -> Result<Step> {
 
 /// Makes the virtual environment; the reason if that is not possible.
 fn obstacle(root: &Path) -> Option<String> {
-    let probe = Invocation::built("python3").with("-c").with(PROBE);
-    if !probe.succeeds(root) {
-        return Some(format!(
-            "{NOT_RUN}: pyarrow 11 needs a python3 of version 3.7 to 3.11 with its module venv"
-        ));
-    }
-    let environment = Invocation::built("python3").with("-m").with("venv").with(folder(root));
-    let packages = Invocation::built(tool(root, "pip"))
-        .with("install")
-        .with("--quiet")
-        .with("--disable-pip-version-check")
-        .with("--only-binary")
-        .with(":all:")
-        .with("-r")
-        .with(REQUIREMENTS);
-    let failed = [environment, packages].into_iter().find(|call| !call.succeeds(root))?;
-    Some(format!("{NOT_RUN}: `{failed}` fails; it needs PyPI or a mirror"))
+    const NEEDS: &str = "pyarrow 11 needs a python3 of version 3.7 to 3.11 with its module venv";
+    let reason = environment(root).obstacle(root, PROBE, NEEDS)?;
+    Some(format!("{NOT_RUN}: {reason}"))
 }
 
-/// A program of the virtual environment.
-fn tool(root: &Path, name: &str) -> String {
-    format!("{}/bin/{name}", folder(root))
-}
-
-/// The folder of the virtual environment.
-fn folder(root: &Path) -> String {
-    format!("{}/plasma/venv", target(root))
-}
-
-/// Cargo's target folder as an absolute path.
-fn target(root: &Path) -> String {
-    let target = env::var("CARGO_TARGET_DIR").unwrap_or_else(|_| "target".into());
-    root.join(target).to_string_lossy().into_owned()
+fn environment(root: &Path) -> VirtualEnvironment {
+    VirtualEnvironment::new(root, "plasma", REQUIREMENTS)
 }
 
 #[cfg(test)]

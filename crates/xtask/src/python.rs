@@ -9,7 +9,8 @@ use anyhow::{Context, Result};
 
 use crate::invocation::Invocation;
 use crate::runner::{Step, Work};
-use crate::steps::build_tested;
+use crate::steps::{absolute_target, build_tested};
+use crate::virtual_environment::VirtualEnvironment;
 
 /// The manifest of the package.
 pub(crate) const MANIFEST: &str = "python/Cargo.toml";
@@ -26,7 +27,7 @@ pub(crate) const NOT_TESTED: &str = "the Python wheel was NOT built and tested";
 /// The step of `cargo x ci`: lints, builds, installs and tests the wheel.
 pub(crate) fn step(root: &Path) -> Result<Step> {
     let own = env::current_exe().context("can't find this program's own file")?;
-    let target = target(root);
+    let target = absolute_target(root);
     let python = folder(root);
     let wheels = tested(root);
     let lint = Invocation::cargo("clippy --locked --all-targets --manifest-path")
@@ -35,8 +36,8 @@ pub(crate) fn step(root: &Path) -> Result<Step> {
         .with("-D")
         .with("warnings")
         .env("CARGO_TARGET_DIR", python.as_str())
-        .env("PYO3_PYTHON", tool(root, "python"));
-    let install = Invocation::built(tool(root, "pip"))
+        .env("PYO3_PYTHON", environment(root).tool("python"));
+    let install = Invocation::built(environment(root).tool("pip"))
         .with("install")
         .with("--quiet")
         .with("--force-reinstall")
@@ -50,7 +51,7 @@ pub(crate) fn step(root: &Path) -> Result<Step> {
     let test = Invocation::built(own.to_string_lossy())
         .with("within")
         .with(LIMIT_S)
-        .with(tool(root, "pytest"))
+        .with(environment(root).tool("pytest"))
         .with("-q")
         .with("-p")
         .with("no:cacheprovider")
@@ -73,47 +74,31 @@ pub(crate) fn wheel(root: &Path) -> Step {
     // `wheels` is where maturin puts wheels that `pip install ./python` builds.
     let wheels = format!("{}/dist", folder(root));
     let build = build(root, &wheels).with("--release");
-    Step::run("wheel", vec![environment(root), tools(root), build])
+    Step::run("wheel", environment(root).make().into_iter().chain([build]).collect())
 }
 
 /// Makes the virtual environment; the reason if that is not possible.
 fn obstacle(root: &Path) -> Option<String> {
+    const NEEDS: &str = "there is no python3 of version 3.11 or later with its module venv \
+                         (bash deploy/prepare.sh test)";
     // An older wheel may have a name that pip prefers. Without one there is no folder.
     let _ = fs::remove_dir_all(tested(root));
-    let probe = Invocation::built("python3").with("-c").with(PROBE);
-    if !probe.succeeds(root) {
-        return Some(format!(
-            "{NOT_TESTED}: there is no python3 of version 3.11 or later with its module venv \
-             (bash deploy/prepare.sh test)"
-        ));
-    }
-    let calls = [environment(root), tools(root)];
-    let failed = calls.into_iter().find(|call| !call.succeeds(root))?;
-    Some(format!("{NOT_TESTED}: `{failed}` fails; it needs PyPI or a mirror"))
+    let reason = environment(root).obstacle(root, PROBE, NEEDS)?;
+    Some(format!("{NOT_TESTED}: {reason}"))
 }
 
-fn environment(root: &Path) -> Invocation {
-    let folder = format!("{}/venv", folder(root));
-    Invocation::built("python3").with("-m").with("venv").with(folder)
-}
-
-fn tools(root: &Path) -> Invocation {
-    Invocation::built(tool(root, "pip"))
-        .with("install")
-        .with("--quiet")
-        .with("--disable-pip-version-check")
-        .with("-r")
-        .with(REQUIREMENTS)
+fn environment(root: &Path) -> VirtualEnvironment {
+    VirtualEnvironment::new(root, "python", REQUIREMENTS)
 }
 
 /// A call of maturin that puts a wheel into `wheels`.
 fn build(root: &Path, wheels: &str) -> Invocation {
-    Invocation::built(tool(root, "maturin"))
+    Invocation::built(environment(root).tool("maturin"))
         .with("build")
         .with("--manifest-path")
         .with(MANIFEST)
         .with("--interpreter")
-        .with(tool(root, "python"))
+        .with(environment(root).tool("python"))
         .with("--out")
         .with(wheels)
         .env("CARGO_TARGET_DIR", folder(root))
@@ -124,20 +109,9 @@ fn tested(root: &Path) -> String {
     format!("{}/tested", folder(root))
 }
 
-/// A program of the virtual environment.
-fn tool(root: &Path, name: &str) -> String {
-    format!("{}/venv/bin/{name}", folder(root))
-}
-
 /// The folder in cargo's target folder: other dependencies than the workspace's.
 fn folder(root: &Path) -> String {
-    format!("{}/python", target(root))
-}
-
-/// Cargo's target folder as an absolute path: maturin does not start cargo at the root.
-fn target(root: &Path) -> String {
-    let target = env::var("CARGO_TARGET_DIR").unwrap_or_else(|_| "target".into());
-    root.join(target).to_string_lossy().into_owned()
+    format!("{}/python", absolute_target(root))
 }
 
 #[cfg(test)]

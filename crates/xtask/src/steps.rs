@@ -262,6 +262,11 @@ fn target_dir() -> String {
     env::var("CARGO_TARGET_DIR").unwrap_or_else(|_| "target".into())
 }
 
+/// Cargo's target folder as an absolute path, for programs that do not start at the root.
+pub(crate) fn absolute_target(root: &Path) -> String {
+    root.join(target_dir()).to_string_lossy().into_owned()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -48,11 +48,12 @@ impl Held {
                 self.unsealed.remove(&id).context("it was not created here")?.seal()?;
                 "ok".into()
             }
-            // Puts, gets and deletes objects until the program is killed. Others do the same with
-            // the same ids.
+            // Puts, gets and deletes objects until the program is killed, and says a line before
+            // each step. Others do the same with the same ids.
             "churn" => {
                 say("ok")?;
                 for number in 0_u64.. {
+                    say(&number.to_string())?;
                     let name = format!("{id}-{}", number % 16);
                     let bytes = contents::of(number, 64 << (number % 12));
                     match self.store.put(name.as_bytes(), &bytes, &CreateOptions::default()) {

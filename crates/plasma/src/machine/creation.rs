@@ -9,6 +9,16 @@ use super::{ClientId, Machine, Now};
 use crate::protocol::reply::{Place, PlasmaError, Size};
 use crate::protocol::{NewObject, ObjectId, Reply, Request};
 
+/// An object that a client creates.
+#[derive(Clone, Copy)]
+struct Wanted {
+    client: ClientId,
+    id: ObjectId,
+    size: Size,
+    /// Other objects may be evicted for it.
+    evicts: bool,
+}
+
 /// The outcome of a request, or the time at which the request is to be executed again.
 type Outcome<T> = Result<T, u64>;
 
@@ -25,7 +35,8 @@ impl Machine {
             Request::Create { id, evicts, data, metadata, device } => {
                 // The rack has no memory of other devices.
                 let place = if device == 0 {
-                    self.create(client, id, Size { data, metadata }, evicts, now, memory)?
+                    let size = Size { data, metadata };
+                    self.create(Wanted { client, id, size, evicts }, now, memory)?
                 } else {
                     Err(PlasmaError::OutOfMemory)
                 };
@@ -46,16 +57,13 @@ impl Machine {
     /// Begins an object, which the client uses then.
     fn create(
         &mut self,
-        client: ClientId,
-        id: ObjectId,
-        size: Size,
-        evicts: bool,
+        wanted: Wanted,
         now: Now,
         memory: &mut impl ObjectMemory,
     ) -> Outcome<Result<Place, PlasmaError>> {
-        let created = self.try_create(client, id, size, evicts, now, memory);
+        let created = self.try_create(wanted, now, memory);
         if created.is_ok()
-            && let Some(session) = self.clients.get_mut(&client)
+            && let Some(session) = self.clients.get_mut(&wanted.client)
         {
             session.create = None;
         }
@@ -64,13 +72,11 @@ impl Machine {
 
     fn try_create(
         &mut self,
-        client: ClientId,
-        id: ObjectId,
-        size: Size,
-        evicts: bool,
+        wanted: Wanted,
         now: Now,
         memory: &mut impl ObjectMemory,
     ) -> Outcome<Result<Place, PlasmaError>> {
+        let Wanted { client, id, size, evicts } = wanted;
         if self.table.get(&id).is_some() || memory.contains(&id) {
             return Ok(Err(PlasmaError::ObjectExists));
         }
@@ -116,7 +122,7 @@ impl Machine {
     ) -> Outcome<PlasmaError> {
         let NewObject { id, data, metadata, digest } = *object;
         let size = Size { data: data.len() as u64, metadata: metadata.len() as u64 };
-        if let Err(error) = self.create(client, id, size, evicts, now, memory)? {
+        if let Err(error) = self.create(Wanted { client, id, size, evicts }, now, memory)? {
             return Ok(error);
         }
         memory.fill(&id, data, metadata);

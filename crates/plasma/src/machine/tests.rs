@@ -1,6 +1,7 @@
-use std::collections::{BTreeMap, BTreeSet};
+//! The machine over a memory in memory.
 
-use proptest::prelude::*;
+mod gets;
+mod random_steps;
 
 use super::*;
 use crate::protocol::NewObject;
@@ -278,88 +279,6 @@ fn a_disconnect_frees_what_the_client_has_not_sealed_and_drops_its_references() 
 }
 
 #[test]
-fn a_get_waits_for_the_seals_of_all_its_objects() {
-    let mut world = World::new();
-    let ids = vec![id(1), id(2), id(1)];
-    assert_eq!(world.request(TWO, Request::Get { ids, timeout_ms: -1 }), Progress::Done);
-    assert_eq!(world.replies(), []);
-    assert!(world.machine.is_waiting(TWO));
-    world.put(ONE, 1, 10);
-    assert!(world.machine.is_waiting(TWO));
-    world.create(ONE, 2, 20).unwrap();
-    world.request(ONE, Request::Seal { id: id(2), digest: [0; 8] });
-    let replies = world.replies();
-    let [(TWO, Reply::Get { objects, .. }), (ONE, Reply::Seal { .. })] = &replies[..] else {
-        panic!("{replies:?} is not the get's reply and the seal's")
-    };
-    let data: Vec<_> = objects.iter().map(|(_, place)| place.map(|p| p.size.data)).collect();
-    assert_eq!(data, [Some(10), Some(20), Some(10)]);
-    // The client uses both.
-    assert_eq!(world.evict(100), 0);
-}
-
-#[test]
-fn a_get_ends_at_its_timeout_with_what_there_is() {
-    let mut world = World::new();
-    world.put(ONE, 1, 10);
-    world.request(TWO, Request::Get { ids: vec![id(2), id(1)], timeout_ms: 10 });
-    assert_eq!(world.replies(), []);
-    let wakes = world.machine.wakes_ms().unwrap();
-    assert!(wakes <= 10, "{wakes}");
-    world.now.ms = 9;
-    world.machine.advance(world.now);
-    assert_eq!(world.replies(), []);
-    world.now.ms = 10;
-    world.machine.advance(world.now);
-    let replies = world.replies();
-    let [(TWO, Reply::Get { objects, .. })] = &replies[..] else {
-        panic!("{replies:?} is not the get's reply")
-    };
-    assert_eq!(objects[0], (id(2), None));
-    assert!(objects[1].1.is_some());
-    assert_eq!(world.machine.wakes_ms(), None);
-}
-
-#[test]
-fn a_get_without_time_waits_for_the_pool_s_answer_but_not_for_ever() {
-    let mut world = World::new();
-    world.memory.seal_elsewhere(id(7), Size { data: 5, metadata: 0 });
-    assert!(world.get(ONE, &[7])[0].is_some());
-    // A guest is not evicted, and does not count.
-    world.release(ONE, 7);
-    assert_eq!(world.evict(1), 0);
-    assert!(world.memory.pinned.is_empty());
-
-    world.request(ONE, Request::Get { ids: vec![id(8)], timeout_ms: 0 });
-    assert_eq!(world.effects(), [Effect::LookUp { ids: vec![id(8)] }]);
-    world.now.ms = session::LOOK_GRACE_MS;
-    world.machine.advance(world.now);
-    assert_eq!(world.effects().len(), 1, "a reply");
-    // The answer comes too late, and pins nothing.
-    world.memory.seal_elsewhere(id(8), Size { data: 5, metadata: 0 });
-    world.look_up(&id(8));
-    assert!(world.memory.pinned.is_empty() && world.effects().is_empty());
-}
-
-#[test]
-fn a_waiting_get_finds_what_another_program_seals() {
-    let mut world = World::new();
-    world.request(ONE, Request::Get { ids: vec![id(7)], timeout_ms: -1 });
-    assert_eq!(world.replies(), []);
-    world.memory.seal_elsewhere(id(7), Size { data: 5, metadata: 0 });
-    let mut looks = 0;
-    while world.machine.is_waiting(ONE) {
-        world.now.ms = world.machine.wakes_ms().unwrap();
-        world.machine.advance(world.now);
-        looks += 1;
-        if world.replies().len() == 1 {
-            break;
-        }
-    }
-    assert_eq!(looks, 1);
-}
-
-#[test]
 fn a_subscriber_is_told_what_is_here_then_each_seal_and_deletion() {
     let mut world = World::new();
     world.put(ONE, 1, 10);
@@ -403,23 +322,6 @@ fn an_object_that_another_program_deleted_is_absent_and_its_room_free() {
     assert_eq!(world.get(ONE, &[1]), [None]);
     world.create(ONE, 2, CAPACITY).unwrap();
     assert!(world.memory.pinned.is_empty());
-}
-
-#[test]
-fn a_demoted_object_comes_back_with_a_get() {
-    let mut world = World::new();
-    world.memory.demoted = Some(BTreeMap::new());
-    let object = NewObject { id: id(1), data: b"data", metadata: b"meta", digest: [1; 8] };
-    let reply = world.ask(ONE, Request::CreateAndSeal { object, evicts: true });
-    assert_eq!(reply, Reply::CreateAndSeal { error: PlasmaError::Ok });
-    assert_eq!(world.evict(1), 8);
-    assert!(world.memory.sealed.is_empty());
-    assert_eq!(world.create(ONE, 1, 10), Err(PlasmaError::ObjectExists));
-    let place = world.get(TWO, &[1])[0].unwrap();
-    assert_eq!(world.memory.contents(place), b"datameta");
-    world.release(TWO, 1);
-    assert_eq!((world.evict(1), world.delete(1)), (8, PlasmaError::Ok));
-    assert_eq!(world.get(TWO, &[1]), [None]);
 }
 
 #[test]
@@ -476,132 +378,4 @@ fn lists_have_sealed_and_unsealed_objects() {
     world.seal(ONE, 2);
     let Reply::List { objects } = world.ask(ONE, Request::List) else { panic!("no list") };
     assert_eq!((objects[1].construction_s, objects[1].created_s), (3, 1_000_005));
-}
-
-/// A step of a client.
-#[derive(Clone, Debug)]
-enum Step {
-    Create(u8, u64),
-    Put(u8, u8),
-    Seal(u8),
-    Abort(u8),
-    Get(Vec<u8>, i64),
-    Release(u8),
-    Delete(u8),
-    Evict(u64),
-    Reconnect,
-    Wait(u64),
-    Elsewhere(u8),
-    DeletedElsewhere(u8),
-}
-
-fn step() -> impl Strategy<Value = Step> {
-    let byte = 0_u8..6;
-    prop_oneof![
-        (byte.clone(), 0_u64..600).prop_map(|(byte, data)| Step::Create(byte, data)),
-        (byte.clone(), any::<u8>()).prop_map(|(byte, bytes)| Step::Put(byte, bytes)),
-        byte.clone().prop_map(Step::Seal),
-        byte.clone().prop_map(Step::Abort),
-        (prop::collection::vec(byte.clone(), 0..4), -1_i64..20).prop_map(|(b, t)| Step::Get(b, t)),
-        byte.clone().prop_map(Step::Release),
-        byte.clone().prop_map(Step::Delete),
-        (0_u64..500).prop_map(Step::Evict),
-        Just(Step::Reconnect),
-        (0_u64..1200).prop_map(Step::Wait),
-        byte.clone().prop_map(Step::Elsewhere),
-        byte.prop_map(Step::DeletedElsewhere),
-    ]
-}
-
-impl World {
-    fn step(&mut self, client: ClientId, step: Step) {
-        let data = [7; 256];
-        let request = match step {
-            Step::Create(byte, data) => {
-                Request::Create { id: id(byte), evicts: true, data, metadata: 1, device: 0 }
-            }
-            Step::Put(byte, bytes) => {
-                let data = &data[..usize::from(bytes)];
-                let object = NewObject { id: id(byte), data, metadata: b"m", digest: [0; 8] };
-                Request::CreateAndSeal { object, evicts: true }
-            }
-            Step::Seal(byte) => Request::Seal { id: id(byte), digest: [0; 8] },
-            Step::Abort(byte) => Request::Abort { id: id(byte) },
-            Step::Get(bytes, timeout_ms) => {
-                Request::Get { ids: bytes.into_iter().map(id).collect(), timeout_ms }
-            }
-            Step::Release(byte) => Request::Release { id: id(byte) },
-            Step::Delete(byte) => Request::Delete { ids: vec![id(byte)] },
-            Step::Evict(bytes) => Request::Evict { bytes },
-            Step::Reconnect => Request::Disconnect,
-            Step::Wait(ms) => {
-                self.now.ms += ms;
-                self.machine.advance(self.now);
-                return;
-            }
-            Step::Elsewhere(byte) => {
-                let is_free = !self.memory.unsealed.contains_key(&id(byte))
-                    && !self.memory.contains(&id(byte))
-                    && !self.memory.pinned.contains_key(&id(byte));
-                if is_free && self.memory.bytes.len() > 2000 {
-                    self.memory.seal_elsewhere(id(byte), Size { data: 0, metadata: 0 });
-                }
-                return;
-            }
-            Step::DeletedElsewhere(byte) => {
-                self.memory.delete(&id(byte));
-                return;
-            }
-        };
-        if self.machine.is_waiting(client) {
-            return;
-        }
-        loop {
-            match self.request(client, request.clone()) {
-                Progress::Again { at_ms } => self.now.ms = at_ms,
-                Progress::Violation(_) | Progress::Disconnect => {
-                    self.disconnect(client);
-                    self.machine.connect(client);
-                    return;
-                }
-                Progress::Done | Progress::NeedsDescriptor => return,
-            }
-        }
-    }
-}
-
-proptest! {
-    /// Whatever clients and other programs do: each request is replied to once, what a client uses
-    /// is pinned, and nothing stays of clients that have gone.
-    #[test]
-    fn nothing_is_left_of_clients_that_have_gone(
-        steps in prop::collection::vec((any::<bool>(), step()), 0..60),
-        demotes in any::<bool>(),
-    ) {
-        let mut world = World::new();
-        world.memory.demoted = demotes.then(BTreeMap::new);
-        for (is_one, step) in steps {
-            world.step(if is_one { ONE } else { TWO }, step);
-            world.replies();
-            let used: BTreeSet<_> = world.machine.clients.values().flat_map(|s| &s.uses).collect();
-            for id in used {
-                let object = world.machine.table.get(id).expect("an object that is used");
-                let users = world.machine.clients.values().filter(|s| s.uses.contains(id)).count();
-                assert_eq!(object.users as usize, users);
-                let holds =
-                    if object.is_sealed() { &world.memory.pinned } else { &world.memory.unsealed };
-                assert_eq!(holds[id].place, object.place);
-            }
-        }
-        world.disconnect(ONE);
-        world.disconnect(TWO);
-        world.replies();
-        assert!(world.memory.unsealed.is_empty(), "{:?}", world.memory.unsealed);
-        assert!(world.memory.pinned.is_empty(), "{:?}", world.memory.pinned);
-        assert!(world.machine.waiting.is_empty() && world.machine.looking.is_empty());
-        let text = world.machine.table.debug_text(0);
-        world.machine.connect(ONE);
-        world.evict(u64::MAX);
-        assert!(world.machine.table.debug_text(0).contains("\nused bytes: 0\nobjects: 0\n"), "{text}");
-    }
 }

@@ -9,7 +9,7 @@ use crate::protocol::FrameBuffer;
 
 /// Bytes that are received at once.
 const PIECE_BYTES: usize = 256 << 10;
-/// A client that has so many unread bytes of replies is not served until it reads.
+/// The most bytes of replies that a client may leave unread. Its requests wait until it reads.
 const MOST_UNREAD_BYTES: usize = 16 << 20;
 /// The most descriptors that a client may have sent without use.
 const MOST_DESCRIPTORS: usize = 4;
