@@ -20,7 +20,7 @@ pub struct Extent {
 impl Pool {
     /// Gives a fixed object of at least 64 B, the *head*, extents of `bytes` bytes in all, rounded
     /// up to whole pages, and returns them in their order. The memory need not lie side by side:
-    /// a rack with that many free pages has room.
+    /// a rack with one free page more has room (the last one stays for small movable objects).
     ///
     /// Extents that the head has already count. So a call that has failed can be repeated; else the
     /// caller frees the head, and its extents with it.

@@ -106,6 +106,25 @@ fn objects_of_any_size_come_back_in_both_racks() {
 }
 
 #[test]
+fn an_audit_finds_all_that_a_store_leads_to() {
+    let (pool, folder) = two_racks();
+    let source = folder.path().join("source");
+    fs::write(&source, contents::of(1, usize::try_from(3 * PAGE).unwrap())).unwrap();
+    good(&pool, &["put", "one", text(&source), "--rack", "0"]);
+    let target = folder.path().join("target");
+    good(&pool, &["get", "one", text(&target), "--rack", "1"]);
+    let audit = || {
+        let mut command = Command::new(program("rackpool"));
+        let output = command.args(["audit", "--json", "--dir"]).arg(pool.dir()).output().unwrap();
+        serde_json::from_slice::<serde_json::Value>(&output.stdout).unwrap()
+    };
+    assert_eq!(audit()["roots"][0]["content"], "store");
+    wait_until("what the commands held is back", TIMEOUT, || {
+        audit()["unreached"]["bytes"] == 0 && audit()["held_by_clients"]["bytes"] == 0
+    });
+}
+
+#[test]
 fn standard_input_is_stored_and_a_file_is_not_written_over() {
     let (pool, folder) = two_racks();
     let bytes = contents::of(7, 3 * usize::try_from(PAGE).unwrap());

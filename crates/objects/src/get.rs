@@ -194,8 +194,7 @@ impl Store {
             extents: u32::try_from(memory.extents.len()).unwrap_or(u32::MAX),
             ..found.head
         };
-        let pin = Pin::new(Arc::clone(self.pool()), memory.addr())?;
-        let view = View::new(self.map(pin, &head, layout)?, head);
+        let view = View::new(memory.map()?, head);
         // The view keeps the memory, whether it becomes a replica or not.
         self.with(|handles| self.publish(handles, keys, layout, found, &head, memory))?;
         Ok(Some(view))

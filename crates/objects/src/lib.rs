@@ -37,12 +37,13 @@
 //! | `error` | why an operation failed |
 //! | `layout` | the bytes of the store's header, of heads and of registrations |
 //! | `store` | [`Store`]: open and create; the handles of its tables |
-//! | `unsealed` | create, write, seal, abort |
 //! | `view` | [`View`] |
+//! | `unsealed` | create, write, seal, abort |
 //! | `replicas` | the registrations of replicas |
 //! | `get` | get, contains; the transfer of an object from another rack |
 //! | `delete` | delete |
 //! | `list` | list and stat |
+//! | `walk` | all pool objects of a store |
 #![forbid(unsafe_code)]
 #![warn(clippy::missing_errors_doc)]
 
@@ -56,9 +57,12 @@ mod replicas;
 mod store;
 mod unsealed;
 mod view;
+mod walk;
 
 pub use error::StoreError;
+pub use layout::header::begins_store;
 pub use list::{ObjectInfo, ObjectStat};
 pub use store::Store;
 pub use unsealed::{CreateOptions, UnsealedObject};
 pub use view::View;
+pub use walk::walk_store;

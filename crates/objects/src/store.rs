@@ -2,7 +2,7 @@ use std::collections::HashMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use rackpool_client::{GlobalAddr, Pool, RackId};
+use rackpool_client::{DaemonError, GlobalAddr, Pool, RackId};
 use rackpool_kv::{EntryPlace, Handle, Table, TableOptions};
 
 use crate::error::StoreError;
@@ -156,6 +156,10 @@ impl Store {
         work: impl FnOnce(&mut Handles) -> Result<R, StoreError>,
     ) -> Result<R, StoreError> {
         let shared = &*self.shared;
+        // In a forked child the locks may be held by threads of the parent.
+        if shared.pool.check_served() == Err(DaemonError::Inherited) {
+            return Err(DaemonError::Inherited.into());
+        }
         let kept = lock(&shared.handles).pop();
         let mut handles = kept.unwrap_or_else(|| Handles {
             objects: shared.objects.handle(),

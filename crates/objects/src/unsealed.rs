@@ -3,7 +3,7 @@
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 
-use rackpool_client::{Extent, GlobalAddr, Pin, PinnedBytesMut, Pool, Reservation};
+use rackpool_client::{Extent, GlobalAddr, Pin, PinnedBytes, PinnedBytesMut, Pool, Reservation};
 use rackpool_kv::now_ms;
 
 use crate::checksum::Checksum;
@@ -11,6 +11,7 @@ use crate::error::StoreError;
 use crate::layout::head::{Head, HeadLayout};
 use crate::layout::keys::Keys;
 use crate::store::Store;
+use crate::view::View;
 
 /// What an object has besides its bytes.
 #[derive(Clone, Copy, Debug, Default)]
@@ -37,7 +38,8 @@ pub struct CreateOptions<'a> {
 ///     for (at, byte) in object.iter_mut().enumerate() {
 ///         *byte = (at * at) as u8;
 ///     }
-///     object.seal()
+///     object.seal()?;
+///     Ok(())
 /// }
 /// ```
 #[derive(Debug)]
@@ -102,6 +104,17 @@ impl FixedMemory {
             pin.map_head_mut(body..body + self.len)?
         } else {
             pin.map_extents_mut(&self.extents, self.len)?
+        })
+    }
+
+    /// Pins the object, which this program owns, and maps its bytes and metadata for reading.
+    pub(crate) fn map(&self) -> Result<PinnedBytes<Arc<Pool>>, StoreError> {
+        let pin = Pin::new(Arc::clone(&self.pool), self.addr())?;
+        Ok(if self.extents.is_empty() {
+            let body = self.layout.body();
+            pin.map_head(body..body + self.len)?
+        } else {
+            pin.map_extents(&self.extents, self.len)?
         })
     }
 
@@ -206,34 +219,37 @@ impl Store {
         object[whole..].copy_from_slice(&bytes[whole..]);
         let rest = object.bytes.as_deref().and_then(|all| all.get(whole..)).unwrap_or_default();
         rest.chunks(Checksum::BLOCK).for_each(|block| checksum.add_block(block));
-        object.seal_with(checksum.finish())
+        object.seal_with(checksum.finish()).map(drop)
     }
 }
 
 impl UnsealedObject {
-    /// Makes the object visible to all programs. Nobody changes it afterwards.
+    /// Makes the object visible to all programs, and returns it as a view. Nobody changes it
+    /// afterwards. The view counts also if another program deletes the object at once.
     ///
     /// # Errors
     /// [`StoreError::Exists`] if another program sealed an object of this id first, or that of the
     /// pool; the object is then freed. After [`KvError::OutcomeUnknown`] the object may be visible.
     ///
     /// [`KvError::OutcomeUnknown`]: rackpool_kv::KvError::OutcomeUnknown
-    pub fn seal(self) -> Result<(), StoreError> {
+    pub fn seal(self) -> Result<View, StoreError> {
         let checksum = Checksum::of(self.bytes.as_deref().unwrap_or_default());
         self.seal_with(checksum)
     }
 
-    fn seal_with(self, checksum: u64) -> Result<(), StoreError> {
+    fn seal_with(self, checksum: u64) -> Result<View, StoreError> {
         let Self { store, keys, memory, mut head, bytes } = self;
         drop(bytes);
         (head.checksum, head.created_ms) = (checksum, now_ms());
         memory.write_words(head.created_ms)?;
+        // Pinned while this program owns it, so the pin counts.
+        let view = View::new(memory.map()?, head);
         let reservation = memory.reserve()?;
         let is_first = store.with(|handles| {
             let objects = &mut handles.objects;
             Ok(objects.insert_reserved(keys.object(), &head.encode(), reservation)?)
         })?;
-        if is_first { Ok(()) } else { Err(StoreError::Exists) }
+        if is_first { Ok(view) } else { Err(StoreError::Exists) }
     }
 
     /// The offset of the first byte in the rack's [frames file](Pool::frames_file), if the bytes

@@ -45,7 +45,8 @@ impl Slab {
 
     /// Allocates an extent of `pages` pages for a head in use. If no run of free pages is that
     /// long, allocates the longest one if `in_parts`, else returns `None`, as without any free
-    /// page. The owner word is stored before the run is committed.
+    /// page that [fixed memory may take](Self::pages_for_fixed). The owner word is stored before the
+    /// run is committed.
     pub(crate) fn extend(
         &mut self,
         head: GlobalAddr,
@@ -56,9 +57,10 @@ impl Slab {
         let number = self.extents.get(&place).map_or(0, Vec::len);
         let number = u32::try_from(number).unwrap_or(u32::MAX);
         let Some(owner) = ExtentOwner::new(place, number) else { return Ok(None) };
-        let most = u32::try_from(pages).unwrap_or(u32::MAX).min(PageUse::MAX_RUN);
+        let wanted = u32::try_from(pages).unwrap_or(u32::MAX).min(PageUse::MAX_RUN);
+        let most = u32::try_from(self.pages_for_fixed()).map_or(wanted, |most| wanted.min(most));
         let free = self.free_pages.iter().map(|(page, frame)| (*page, *frame));
-        let run = longest_run(free, most).filter(|run| in_parts || run.pages == most);
+        let run = longest_run(free, most).filter(|run| in_parts || run.pages == wanted);
         let Some(run) = run else { return Ok(None) };
         let extent = Extent { addr: self.address(run.first, 0)?, pages: run.pages };
         self.commit_run(run.first, run.pages, Some(owner))?;

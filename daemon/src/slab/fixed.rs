@@ -17,6 +17,12 @@ impl Slab {
         }
     }
 
+    /// The number of free pages that fixed memory may take. The last one stays for small movable
+    /// objects: without any, a program could not even unlink an object from a table to free it.
+    pub(super) fn pages_for_fixed(&self) -> u64 {
+        (self.free_pages.len() as u64).saturating_sub(1)
+    }
+
     /// Returns true if the address is a fixed object in use.
     pub(crate) fn is_fixed_object(&self, addr: GlobalAddr) -> bool {
         self.is_allocated(addr) && self.object_at(addr).is_some_and(|at| at.slab.is_fixed)

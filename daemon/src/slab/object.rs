@@ -14,6 +14,9 @@ impl Slab {
                 return self.candidate_in(page, *frame, slab, index).map(Some);
             }
         }
+        if slab.is_fixed && self.pages_for_fixed() == 0 {
+            return Ok(None);
+        }
         let free = self.free_pages.first_key_value();
         free.map(|(page, frame)| self.candidate_in(*page, *frame, slab, 0)).transpose()
     }

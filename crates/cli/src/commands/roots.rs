@@ -39,6 +39,8 @@ pub(super) enum Content {
     Table,
     /// A volume of files.
     Volume,
+    /// A store of objects.
+    Store,
     /// An object of a program's own.
     Other,
 }
@@ -49,6 +51,7 @@ impl Content {
         match self {
             Self::Table => "table",
             Self::Volume => "volume",
+            Self::Store => "store",
             Self::Other => "other",
         }
     }
@@ -59,6 +62,8 @@ impl Content {
             Self::Table
         } else if rackpool_fs::begins_volume(first) {
             Self::Volume
+        } else if rackpool_objects::begins_store(first) {
+            Self::Store
         } else {
             Self::Other
         }
@@ -191,6 +196,7 @@ mod tests {
     fn what_lies_somewhere_is_told_by_its_first_bytes() {
         assert_eq!(Content::of(b"rackp-kv"), Content::Table);
         assert_eq!(Content::of(b"rackp-fs"), Content::Volume);
+        assert_eq!(Content::of(b"rackp-ob"), Content::Store);
         assert_eq!(Content::of(b"rackpool"), Content::Other);
     }
 

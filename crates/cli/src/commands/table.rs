@@ -87,7 +87,7 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
 fn list(options: &Shown) -> anyhow::Result<()> {
     let server = options.which.server()?;
     let mut roots = look_at_roots(&server, &server.status()?)?;
-    roots.retain(|root| root.content != Ok(Content::Other));
+    roots.retain(|root| !matches!(root.content, Ok(Content::Store | Content::Other)));
     if options.json {
         outln!("{:#}", roots_as_json(&roots))?;
         return Ok(());
@@ -132,6 +132,10 @@ fn stat(options: &Stat) -> anyhow::Result<()> {
                 printable(name)
             )
         })?,
+        Content::Store => bail!(
+            "the root '{}' leads to a store of objects: `rackpool objects ls --store NAME` lists them",
+            printable(name)
+        ),
         Content::Other => {
             bail!(
                 "the root '{}' does not lead to a table: `rackpool table ls` lists the tables",
@@ -192,6 +196,10 @@ fn remove(options: &Named) -> anyhow::Result<()> {
         Content::Volume => bail!(
             "the root '{}' leads to a volume: remove its files in a mount; `rackpool root rm` removes \
              the name alone",
+            printable(name)
+        ),
+        Content::Store => bail!(
+            "the root '{}' leads to a store of objects: `rackpool objects ls --store NAME` lists them",
             printable(name)
         ),
         Content::Other => {

@@ -34,6 +34,12 @@ impl StoreHeader {
         ([m0, m1, m2, m3, m4, m5, m6, m7] == Self::MAGIC).then(|| u32::from_le_bytes(version))
     }
 
+    /// The tables that a header names.
+    pub(crate) fn tables(header: &[u8]) -> impl Iterator<Item = GlobalAddr> {
+        let words = header.get(64..).unwrap_or_default().as_chunks().0.iter();
+        words.map(|word| GlobalAddr::from_raw(u64::from_le_bytes(*word))).filter(|at| !at.is_null())
+    }
+
     /// The word of the object table.
     pub(crate) const fn objects_at(header: GlobalAddr) -> GlobalAddr {
         GlobalAddr::from_raw(header.raw() + 64)
@@ -43,6 +49,16 @@ impl StoreHeader {
     pub(crate) const fn replicas_at(header: GlobalAddr, rack: RackId) -> GlobalAddr {
         GlobalAddr::from_raw(header.raw() + 128 + 8 * rack.0 as u64)
     }
+}
+
+/// Whether `first` are the first bytes of a store.
+///
+/// ```
+/// assert!(rackpool_objects::begins_store(b"rackp-ob"));
+/// ```
+#[must_use]
+pub fn begins_store(first: &[u8; 8]) -> bool {
+    *first == StoreHeader::MAGIC
 }
 
 /// The most racks of a pool.
@@ -59,6 +75,7 @@ mod tests {
         let mut first = [0; StoreHeader::CHECKED];
         first.copy_from_slice(&bytes[..StoreHeader::CHECKED]);
         assert_eq!(StoreHeader::version(&first), Some(1));
+        assert_eq!(StoreHeader::tables(&bytes).count(), 0);
         first[0] = 0;
         assert_eq!(StoreHeader::version(&first), None);
     }

@@ -160,24 +160,14 @@ impl ObjectMemory for StoreMemory {
 
     fn seal(&mut self, id: &ObjectId) -> Result<(), SealError> {
         let Some(object) = self.unsealed.remove(id) else { return Err(SealError::Failed) };
-        let offset = object.frames_offset();
         match object.seal() {
-            Ok(()) => {}
-            Err(StoreError::Exists) => return Err(SealError::Exists),
-            Err(error) => {
-                log("sealed", id, &error);
-                return Err(SealError::Failed);
-            }
-        }
-        match self.stores.objects.get(&id.0) {
-            Ok(Some(view)) if view.frames_offset() == offset => {
+            Ok(view) => {
                 self.pinned.insert(*id, Pinned::View(view));
                 Ok(())
             }
-            // Another program has deleted it at once.
-            Ok(_) => Err(SealError::Failed),
+            Err(StoreError::Exists) => Err(SealError::Exists),
             Err(error) => {
-                log("pinned", id, &error);
+                log("sealed", id, &error);
                 Err(SealError::Failed)
             }
         }

@@ -163,6 +163,10 @@ fn follow(
         Content::Table => Table::walk(Arc::clone(pool), root.addr, |_, addr, _| visit(addr))
             .map(|walk| walk.unread),
         Content::Volume => rackpool_fs::walk_volume(pool, root.addr, visit),
+        Content::Store => {
+            return rackpool_objects::walk_store(pool, root.addr, visit)
+                .map_err(|error| chain(&error));
+        }
         // Only its program knows what the object leads to.
         Content::Other => {
             visit(root.addr);

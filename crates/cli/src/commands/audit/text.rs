@@ -23,6 +23,7 @@ pub(super) fn print(audit: &Audit, list: bool) -> anyhow::Result<()> {
         let what = match &root.content {
             Ok(Content::Table) => "a table".to_owned(),
             Ok(Content::Volume) => "a volume of files".to_owned(),
+            Ok(Content::Store) => "a store of objects".to_owned(),
             Ok(Content::Other) => "a program's own; only the object itself is counted".to_owned(),
             Err(why) => format!("unknown: {why}"),
         };
