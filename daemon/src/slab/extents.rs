@@ -45,8 +45,8 @@ impl Slab {
 
     /// Allocates an extent of `pages` pages for a head in use. If no run of free pages is that
     /// long, allocates the longest one if `in_parts`, else returns `None`, as without any free
-    /// page that [fixed memory may take](Self::pages_for_fixed). The owner word is stored before the
-    /// run is committed.
+    /// page that [fixed memory may take](Self::pages_for_fixed). The owner word is stored before
+    /// the run is committed.
     pub(crate) fn extend(
         &mut self,
         head: GlobalAddr,
