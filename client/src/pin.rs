@@ -3,11 +3,12 @@
 use std::borrow::Borrow;
 
 use rackpool_model::GlobalAddr;
-use rackpool_ring::client_file::ArrayKind;
+use rackpool_ring::client_file::{ArrayKind, RingKind};
 use rackpool_ring::pins;
+use rackpool_wire::rack::{RackAnswer, RackRequest};
 
 use crate::connection::{Connection, lock};
-use crate::{AccessError, NoCell, Pool};
+use crate::{AccessError, DaemonError, NoCell, Pool};
 
 /// The reason why an object was not pinned.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -120,5 +121,34 @@ impl Pool {
     /// or a daemon that is needed to find the object does not answer.
     pub fn pin(&self, addr: GlobalAddr) -> Result<Pin<&Self>, PinError> {
         Pin::new(self, addr)
+    }
+
+    /// Which of these fixed objects of the own rack a program pins now, this one included. The
+    /// daemon looks at the pins of all programs, five objects at a time. A pin that is made or
+    /// dropped during the call is seen or not.
+    ///
+    /// ```no_run
+    /// # use rackpool_client::{ClientOptions, Pool, RackId};
+    /// # let pool = Pool::open(ClientOptions::new("/dev/shm/rackpool", RackId(0)))?;
+    /// let objects = [pool.alloc_fixed(64)?, pool.alloc_fixed(64)?];
+    /// let pin = pool.pin(objects[1])?;
+    /// assert_eq!(pool.pinned(&objects)?, [false, true]);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`DaemonError`]: the daemon does not answer.
+    pub fn pinned(&self, objects: &[GlobalAddr]) -> Result<Vec<bool>, DaemonError> {
+        let mut pinned = Vec::with_capacity(objects.len());
+        for some in objects.chunks(RackRequest::PINNED) {
+            let mut asked = [GlobalAddr::NULL; RackRequest::PINNED];
+            asked[..some.len()].copy_from_slice(some);
+            let request = RackRequest::Pinned { objects: asked };
+            let answer =
+                self.with(|thread| thread.calls.ask(&thread.connection, request, RingKind::Rack))??;
+            let RackAnswer::Done(bits) = answer else { return Err(DaemonError::Protocol) };
+            pinned.extend((0..some.len()).map(|bit| bits >> bit & 1 == 1));
+        }
+        Ok(pinned)
     }
 }

@@ -97,7 +97,7 @@ fn address(input: &mut Input<'_>) -> GlobalAddr {
 
 fn request(input: &mut Input<'_>) -> RackRequest {
     let (addr, len) = (address(input), input.number());
-    match input.below(11) {
+    match input.below(12) {
         0 => RackRequest::Translate {
             page: PageId(u32::try_from(len).unwrap_or(101)),
             access: if addr.raw() & 16 == 0 { Access::Read } else { Access::Write },
@@ -118,6 +118,9 @@ fn request(input: &mut Input<'_>) -> RackRequest {
             head: addr,
             pages: u64::from(input.below(20)),
             known: u64::from(input.below(4)),
+        },
+        10 => RackRequest::Pinned {
+            objects: [addr, address(input), GlobalAddr::NULL, addr, address(input)],
         },
         _ => RackRequest::FetchAndAdd { addr, delta: len },
     }

@@ -1,7 +1,7 @@
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from os import PathLike
 from types import TracebackType
-from typing import Any, Optional, TypeVar, Union, final, overload
+from typing import Any, Literal, Optional, TypeVar, Union, final, overload
 
 __version__: str
 
@@ -190,6 +190,46 @@ class ObjectStore:
         """The sealed objects whose ids begin with `prefix`, in the order of their ids."""
     def stat(self, id: _Id) -> Optional[ObjectStat]:
         """What is known of an object; `None` if there is no sealed object of this id."""
+    def get_many(self, ids: Sequence[_Id]) -> list[Optional[View]]:
+        """For each id what `get` returns."""
+    def fetch(self, ids: Sequence[_Id]) -> list[bool]:
+        """Brings objects of other racks into this one. Returns for each id whether there is one."""
+    def wait(
+        self, ids: Sequence[_Id], count: Optional[int] = None, timeout: Optional[float] = None
+    ) -> list[bool]:
+        """Waits until there are sealed objects of `count` of the ids (default: all).
+
+        Returns after `timeout` seconds at the latest (default: waits as long as it takes), for each
+        id whether there was an object during the call. In asyncio: `await
+        asyncio.to_thread(store.wait, ids)`.
+        """
+    def evict(self, size: int) -> int:
+        """Evicts the objects of this rack that were unused for longest and are not viewed.
+
+        Returns how many bytes were evicted: `size` or a little more, or less if there is nothing
+        else.
+        """
+    def set_options(
+        self,
+        capacity: Optional[int] = None,
+        policy: Literal["keep", "lru"] = "keep",
+        time_to_live: Optional[float] = None,
+    ) -> None:
+        """Sets all options of the store.
+
+        `capacity` is the most memory in bytes that the store takes in each rack. `policy` says what
+        happens when there is no room: `"keep"` refuses new objects, `"lru"` evicts. `time_to_live`
+        is the time in seconds after which an object ends. `None`: no limit.
+        """
+    @property
+    def capacity(self) -> Optional[int]:
+        """The most memory in bytes that the store takes in each rack."""
+    @property
+    def policy(self) -> Literal["keep", "lru"]:
+        """What happens when there is no room for a new object."""
+    @property
+    def time_to_live(self) -> Optional[float]:
+        """The time in seconds after which an object ends."""
     def __contains__(self, id: _Id, /) -> bool: ...
 
 @final
@@ -393,6 +433,9 @@ class Exists(RackpoolError):
 
 class Fragmented(RackpoolError):
     """The rack has room for the object, but in too many pieces."""
+
+class StoreFull(RackpoolError):
+    """The capacity of the object store is reached, and nothing else may be evicted."""
 
 class LayoutTag(RackpoolError):
     """The object has another layout tag than the reader expects."""

@@ -60,6 +60,7 @@ exceptions! {
     IdLength: "The id is empty or longer than 64 bytes.";
     Exists: "There is a sealed object of this id.";
     Fragmented: "The rack has room for the object, but in too many pieces.";
+    StoreFull: "The capacity of the object store is reached, and nothing else may be evicted.";
     LayoutTag: "The object has another layout tag than the reader expects.";
     NotAStore: "There is no object store of this name.";
     Version: "The object store was written by another version of the library.";
@@ -212,6 +213,8 @@ impl Raise for StoreError {
             Self::Exists => Exists::new_err(text),
             Self::TooLarge { .. } => TooLarge::new_err(text),
             Self::Fragmented { .. } => Fragmented::new_err(text),
+            Self::StoreFull { .. } => StoreFull::new_err(text),
+            Self::Option { .. } => PyValueError::new_err(text),
             Self::LayoutTag { .. } => LayoutTag::new_err(text),
             Self::NotAStore { .. } => NotAStore::new_err(text),
             Self::Version { .. } => Version::new_err(text),

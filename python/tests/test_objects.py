@@ -1,7 +1,9 @@
 """Object stores: buffers of the pool's memory, views, replicas, errors."""
 
 import array
+import asyncio
 import gc
+import threading
 import time
 
 import pytest
@@ -371,3 +373,47 @@ def is_stored(store):
     except rackpool.RackFull:
         return False
     return True
+
+
+def test_waits_for_objects(store, far_store):
+    ids = [b"one", "two", b"three"]
+    assert store.wait(ids, timeout=0) == [False] * 3
+    assert store.wait([]) == [] and store.wait(ids, count=0) == [False] * 3
+    begin = time.monotonic()
+    assert far_store.wait(ids, 1, 0.12) == [False] * 3
+    assert 0.12 <= time.monotonic() - begin < 60
+    store.put("two", b"2")
+    assert far_store.wait(ids, count=1) == [False, True, False]
+    worker = threading.Thread(target=lambda: [time.sleep(0.2), far_store.put(b"one", b"1")])
+    worker.start()
+    assert store.wait(ids, 2) == [True, True, False]
+    worker.join()
+    store.put(b"three", b"3")
+    assert asyncio.run(asyncio.to_thread(far_store.wait, ids)) == [True] * 3
+    views = far_store.get_many(ids + ["none"])
+    assert [view and bytes(view) for view in views] == [b"1", b"2", b"3", None]
+    assert store.fetch(["one", "none"]) == [True, False]
+    with pytest.raises(ValueError, match="0 s or more"):
+        store.wait(ids, timeout=-1)
+    with pytest.raises(rackpool.IdLength):
+        store.wait([b""], timeout=0)
+
+
+def test_a_store_with_a_capacity_is_a_cache(store):
+    assert (store.capacity, store.policy, store.time_to_live) == (None, "keep", None)
+    store.set_options(capacity=4 * LARGE)
+    store.put("first", bytes(LARGE))
+    viewed = store.get("first")
+    with pytest.raises(rackpool.StoreFull, match="raise the capacity"):
+        store.put("huge", bytes(4 * LARGE))
+    store.set_options(4 * LARGE, "lru", 3600)
+    assert (store.capacity, store.policy, store.time_to_live) == (4 * LARGE, "lru", 3600.0)
+    for number in range(10):
+        store.put(f"more {number}", bytes(LARGE))
+    left = [info.id for info in store.list()]
+    assert b"first" in left and b"more 9" in left and len(left) <= 4
+    assert bytes(viewed) == bytes(LARGE)
+    assert store.evict(1) > 0 and len(store.list()) == len(left) - 1
+    for wrong in ({"capacity": 0}, {"policy": "fifo"}, {"time_to_live": 0.0}, {"capacity": -1}):
+        with pytest.raises(ValueError, match=next(iter(wrong)).replace("_", "[ _]")):
+            store.set_options(**wrong)

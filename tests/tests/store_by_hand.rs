@@ -197,3 +197,34 @@ fn an_id_that_is_not_printable_is_taken_as_it_is_shown() {
     assert_eq!(run(&pool, &["get", id]).stdout, b"bytes");
     assert_eq!(good(&pool, &["rm", id]), format!("removed the object '{id}'\n"));
 }
+
+#[test]
+fn the_options_of_a_store_are_shown_and_set() {
+    let (pool, _) = two_racks();
+    let shown = refused(&pool, 1, &["options", "--store", "cache"]);
+    assert!(shown.contains("no object store 'cache'"), "{shown}");
+    let wanted = ["options", "--store", "cache", "--capacity", "1M", "--policy", "lru"];
+    let shown = good(&pool, &wanted);
+    assert!(shown.contains("1 MiB a rack") && shown.contains("lru:"), "{shown}");
+    let shown = good(&pool, &["options", "--store", "cache", "--time-to-live", "90"]);
+    assert!(shown.contains("1 MiB a rack") && shown.contains("live  90 s"), "{shown}");
+    let shown = good(&pool, &["options", "--store", "cache", "--capacity", "none"]);
+    assert!(shown.contains("capacity      none") && shown.contains("lru:"), "{shown}");
+    let shown = refused(&pool, 1, &["options", "--store", "cache", "--capacity", "0"]);
+    assert!(shown.contains("capacity of a store: allowed are 1 B or more"), "{shown}");
+    refused(&pool, 2, &["options", "--store", "cache", "--policy", "fifo"]);
+
+    for id in ["first", "second"] {
+        let mut put = command(&pool, &["put", id, "-", "--store", "cache"]);
+        let mut child = put.stdin(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
+        child.stdin.take().unwrap().write_all(&contents::of(1, 100_000)).unwrap();
+        assert!(child.wait().unwrap().success());
+    }
+    let shown = good(&pool, &["evict", "64K", "--store", "cache"]);
+    assert!(shown.contains("evicted 128") && shown.contains("'cache' in rack 0"), "{shown}");
+    let output = run(&pool, &["evict", "1G", "--store", "cache"]);
+    let complained = String::from_utf8_lossy(&output.stderr);
+    assert!(complained.contains("nothing else can be evicted"), "{complained}");
+    assert_eq!(output.status.code(), Some(1));
+    wait_until("nothing is left", TIMEOUT, || census::fixed(&pool).is_empty());
+}

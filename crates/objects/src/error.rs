@@ -34,6 +34,27 @@ pub enum StoreError {
         /// The most pieces that were allowed.
         most: u64,
     },
+    /// The store's capacity in this rack is reached, and nothing can be evicted: the policy keeps
+    /// objects, or programs use them.
+    #[error(
+        "the store has a capacity of {capacity} B in this rack, of which {used} B are used, and nothing else may be evicted for {bytes} B more: delete objects, drop views, or raise the capacity"
+    )]
+    StoreFull {
+        /// The memory that the new object needs, in bytes.
+        bytes: u64,
+        /// The memory of the store in this rack, in bytes.
+        used: u64,
+        /// The capacity in bytes.
+        capacity: u64,
+    },
+    /// An option of a store has a value that is not allowed.
+    #[error("{name} of a store: allowed are {allowed}")]
+    Option {
+        /// The option.
+        name: &'static str,
+        /// The allowed values.
+        allowed: &'static str,
+    },
     /// The object has another layout tag than the reader expects.
     #[error(
         "the object has layout tag {found:#x}, not {expected:#x}: read it with the program version that wrote it"

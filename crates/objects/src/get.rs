@@ -23,7 +23,7 @@ const LONGEST_READ: usize = 4 << 20;
 
 /// Where a get looks for an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Source {
+pub(crate) enum Source {
     /// The object table.
     Objects,
     /// The replica table of this rack.
@@ -50,11 +50,13 @@ impl Store {
     pub fn get(&self, id: &[u8]) -> Result<Option<View>, StoreError> {
         let keys = Keys::of(id)?;
         let layout = HeadLayout::of(id.len());
+        let oldest = self.oldest_alive()?;
         loop {
             if let Some(view) = self.get_here(&keys, layout, Source::Replicas)? {
-                return Ok(Some(view));
+                return Ok((view.created_ms() >= oldest).then_some(view));
             }
-            let Some(found) = self.with(|handles| handles.find(keys.object()))? else {
+            let found = self.with(|handles| handles.find(keys.object()))?;
+            let Some(found) = found.filter(|found| found.head.created_ms >= oldest) else {
                 return Ok(None);
             };
             let got = match self.pool().is_local(found.place.addr) {
@@ -91,7 +93,9 @@ impl Store {
     /// [`StoreError::IdLength`], or that of the pool.
     pub fn contains(&self, id: &[u8]) -> Result<bool, StoreError> {
         let keys = Keys::of(id)?;
-        Ok(self.with(|handles| handles.find(keys.object()))?.is_some())
+        let oldest = self.oldest_alive()?;
+        let found = self.with(|handles| handles.find(keys.object()))?;
+        Ok(found.is_some_and(|found| found.head.created_ms >= oldest))
     }
 
     /// Whether the object table still leads to this head.
@@ -176,7 +180,7 @@ impl Store {
         layout: HeadLayout,
         found: &PlacedHead,
     ) -> Result<Option<View>, StoreError> {
-        let memory = FixedMemory::allocate(self.pool(), layout, found.head.len(), false)?;
+        let memory = self.allocate(layout, found.head.len(), false)?;
         let mut bytes = memory.map_mut()?;
         let transferred = self.transfer(found, layout, &mut bytes);
         // Bytes that were read while the object was in the store are its bytes.

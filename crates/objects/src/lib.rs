@@ -35,6 +35,7 @@
 //! |---|---|
 //! | `checksum` | the checksum of an object |
 //! | `error` | why an operation failed |
+//! | `options` | [`StoreOptions`] |
 //! | `layout` | the bytes of the store's header, of heads and of registrations |
 //! | `store` | [`Store`]: open and create; the handles of its tables |
 //! | `view` | [`View`] |
@@ -42,7 +43,10 @@
 //! | `replicas` | the registrations of replicas |
 //! | `get` | get, contains; the transfer of an object from another rack |
 //! | `delete` | delete |
+//! | `survey` | the memory of a store in the own rack, and what may be evicted of it |
+//! | `evict` | allocation of memory, capacity, eviction, time to live |
 //! | `list` | list and stat |
+//! | `wait` | calls for several objects |
 //! | `walk` | all pool objects of a store |
 #![forbid(unsafe_code)]
 #![warn(clippy::missing_errors_doc)]
@@ -50,18 +54,23 @@
 mod checksum;
 mod delete;
 mod error;
+mod evict;
 mod get;
 mod layout;
 mod list;
+mod options;
 mod replicas;
 mod store;
+mod survey;
 mod unsealed;
 mod view;
+mod wait;
 mod walk;
 
 pub use error::StoreError;
 pub use layout::header::begins_store;
 pub use list::{ObjectInfo, ObjectStat};
+pub use options::{EvictionPolicy, StoreOptions};
 pub use store::Store;
 pub use unsealed::{CreateOptions, UnsealedObject};
 pub use view::View;

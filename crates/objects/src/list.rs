@@ -63,11 +63,16 @@ impl Store {
     /// # Errors
     /// That of the pool, or of a damaged table.
     pub fn list(&self, prefix: &[u8]) -> Result<Vec<ObjectInfo>, StoreError> {
+        let oldest = self.oldest_alive()?;
+        if oldest > 0 {
+            self.sweep()?;
+        }
         let mut objects = self.with(|handles| {
             let (mut objects, mut registered) = (Vec::new(), Vec::new());
             handles.objects.for_each(|key, value| {
                 let id = Keys::id_in(key).filter(|id| id.starts_with(prefix));
-                if let (Some(id), Some(head)) = (id, Head::decode(value)) {
+                let head = Head::decode(value).filter(|head| head.created_ms >= oldest);
+                if let (Some(id), Some(head)) = (id, head) {
                     objects.push(ObjectInfo::of(id, &head));
                 }
                 registered.extend(Keys::registered_in(key));
@@ -94,9 +99,13 @@ impl Store {
     /// [`StoreError::IdLength`], or that of the pool.
     pub fn stat(&self, id: &[u8]) -> Result<Option<ObjectStat>, StoreError> {
         let keys = Keys::of(id)?;
+        let oldest = self.oldest_alive()?;
         self.with(|handles| {
             loop {
-                let Some(object) = handles.find(keys.object())? else { return Ok(None) };
+                let found = handles.find(keys.object())?;
+                let Some(object) = found.filter(|found| found.head.created_ms >= oldest) else {
+                    return Ok(None);
+                };
                 let at = object.place.addr.raw() + HeadLayout::of(id.len()).last_use();
                 let mut word = [0; 8];
                 let read = self.pool().read(GlobalAddr::from_raw(at), &mut word);

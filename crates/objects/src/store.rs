@@ -1,13 +1,19 @@
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 use rackpool_client::{DaemonError, GlobalAddr, Pool, RackId};
-use rackpool_kv::{EntryPlace, Handle, Table, TableOptions};
+use rackpool_kv::{EntryPlace, Handle, Table, TableOptions, now_ms};
 
 use crate::error::StoreError;
 use crate::layout::head::Head;
 use crate::layout::header::StoreHeader;
+use crate::options::StoreOptions;
+use crate::survey::Survey;
+
+/// The options are read again after this time.
+const OPTIONS_AGE: Duration = Duration::from_secs(1);
 
 /// A named set of objects in a pool. Cheap to clone; all clones and threads can use it at once.
 ///
@@ -39,6 +45,10 @@ pub(crate) struct StoreState {
     replicas: Mutex<HashMap<RackId, Table<Arc<Pool>>>>,
     /// Handles that no thread uses at the moment.
     handles: Mutex<Vec<Handles>>,
+    /// The options, and when they were read.
+    options: Mutex<(StoreOptions, Instant)>,
+    /// The memory of the store in the own rack. Whoever evicts holds the lock.
+    pub(crate) survey: Mutex<Survey>,
 }
 
 /// What one operation works with.
@@ -90,7 +100,7 @@ fn find(
 }
 
 /// Locks a mutex, poisoned or not: no holder leaves its contents half changed.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -107,19 +117,33 @@ impl Store {
         }
     }
 
-    /// Opens the store of this name (1 to 255 bytes), or creates an empty one. The name is a root
-    /// of the pool. Concurrent calls all get the same store. A kill during the call may leak the
-    /// header, which takes 4 KiB; else the next call continues.
+    /// Opens the store of this name (1 to 255 bytes), or creates an empty one with the default
+    /// options, which keep everything. The name is a root of the pool. Concurrent calls all get the
+    /// same store. A kill during the call may leak the header, which takes 4 KiB; else the next
+    /// call continues.
     ///
     /// # Errors
     /// As [`Store::open`].
     pub fn open_or_create(pool: Arc<Pool>, name: &str) -> Result<Self, StoreError> {
+        Self::open_or_create_with(pool, name, &StoreOptions::default())
+    }
+
+    /// As [`open_or_create`](Self::open_or_create), with options for the store if it is created.
+    ///
+    /// # Errors
+    /// As [`Store::open`], and [`StoreError::Option`].
+    pub fn open_or_create_with(
+        pool: Arc<Pool>,
+        name: &str,
+        options: &StoreOptions,
+    ) -> Result<Self, StoreError> {
+        options.check()?;
         loop {
             if let Some(header) = pool.root(name)? {
                 return Self::at(pool, header, name);
             }
             let header = pool.alloc(StoreHeader::BYTES as u64)?;
-            pool.write(header, &StoreHeader::encode())?;
+            pool.write(header, &StoreHeader::encode(options))?;
             match pool.set_root(name, None, Some(header)) {
                 Ok(root) if root.changed => {}
                 // Another program set the root first.
@@ -140,8 +164,60 @@ impl Store {
             return Err(StoreError::Version { found, supported: StoreHeader::VERSION });
         }
         let objects = table_at(&pool, StoreHeader::objects_at(header))?;
-        let (replicas, handles) = (Mutex::default(), Mutex::default());
-        Ok(Self { shared: Arc::new(StoreState { pool, header, objects, replicas, handles }) })
+        let options = Mutex::new((read_options(&pool, header)?, Instant::now()));
+        Ok(Self {
+            shared: Arc::new(StoreState {
+                pool,
+                header,
+                objects,
+                replicas: Mutex::default(),
+                handles: Mutex::default(),
+                options,
+                survey: Mutex::default(),
+            }),
+        })
+    }
+
+    /// The options of the store, as they were at most a second ago.
+    ///
+    /// # Errors
+    /// That of the pool.
+    pub fn options(&self) -> Result<StoreOptions, StoreError> {
+        let shared = &*self.shared;
+        self.check_not_inherited()?;
+        let mut options = lock(&shared.options);
+        if options.1.elapsed() > OPTIONS_AGE {
+            *options = (read_options(&shared.pool, shared.header)?, Instant::now());
+        }
+        Ok(options.0)
+    }
+
+    /// Changes the options of the store. Other programs see it within a second. Nothing is evicted
+    /// before the next object is created.
+    ///
+    /// # Errors
+    /// [`StoreError::Option`], or that of the pool.
+    pub fn set_options(&self, options: &StoreOptions) -> Result<(), StoreError> {
+        options.check()?;
+        let shared = &*self.shared;
+        self.check_not_inherited()?;
+        shared.pool.write(StoreHeader::options_at(shared.header), &options.to_bytes())?;
+        *lock(&shared.options) = (*options, Instant::now());
+        Ok(())
+    }
+
+    /// The oldest time of a seal, in milliseconds since 1970, whose object has not expired.
+    pub(crate) fn oldest_alive(&self) -> Result<u64, StoreError> {
+        let Some(live) = self.options()?.time_to_live else { return Ok(0) };
+        Ok(now_ms().saturating_sub(u64::try_from(live.as_millis()).unwrap_or(u64::MAX)))
+    }
+
+    /// In a forked child the locks may be held by threads of the parent.
+    fn check_not_inherited(&self) -> Result<(), StoreError> {
+        if self.shared.pool.check_served() == Err(DaemonError::Inherited) {
+            return Err(DaemonError::Inherited.into());
+        }
+        Ok(())
     }
 
     /// The pool of this store.
@@ -156,10 +232,7 @@ impl Store {
         work: impl FnOnce(&mut Handles) -> Result<R, StoreError>,
     ) -> Result<R, StoreError> {
         let shared = &*self.shared;
-        // In a forked child the locks may be held by threads of the parent.
-        if shared.pool.check_served() == Err(DaemonError::Inherited) {
-            return Err(DaemonError::Inherited.into());
-        }
+        self.check_not_inherited()?;
         let kept = lock(&shared.handles).pop();
         let mut handles = kept.unwrap_or_else(|| Handles {
             objects: shared.objects.handle(),
@@ -186,6 +259,12 @@ impl Store {
         lock(&shared.replicas).insert(rack, table);
         Ok(handle)
     }
+}
+
+fn read_options(pool: &Pool, header: GlobalAddr) -> Result<StoreOptions, StoreError> {
+    let mut bytes = [0; StoreOptions::BYTES];
+    pool.read(StoreHeader::options_at(header), &mut bytes)?;
+    Ok(StoreOptions::decode(&bytes))
 }
 
 fn table_at(pool: &Arc<Pool>, word: GlobalAddr) -> Result<Table<Arc<Pool>>, StoreError> {

@@ -158,8 +158,8 @@ impl Store {
     ///
     /// # Errors
     /// [`StoreError::Exists`] if there is a sealed object of this id, [`StoreError::IdLength`],
-    /// [`StoreError::TooLarge`], [`StoreError::Fragmented`], or that of the pool, such as a full
-    /// rack.
+    /// [`StoreError::TooLarge`], [`StoreError::StoreFull`], [`StoreError::Fragmented`], or that of
+    /// the pool, such as a full rack.
     pub fn create(
         &self,
         id: &[u8],
@@ -167,8 +167,12 @@ impl Store {
         options: &CreateOptions<'_>,
     ) -> Result<UnsealedObject, StoreError> {
         let keys = Keys::of(id)?;
-        if self.with(|handles| handles.find(keys.object()))?.is_some() {
-            return Err(StoreError::Exists);
+        let oldest = self.oldest_alive()?;
+        while let Some(object) = self.with(|handles| handles.find(keys.object()))? {
+            if object.head.created_ms >= oldest {
+                return Err(StoreError::Exists);
+            }
+            self.delete_version(&keys, &object.place)?;
         }
         let pool = &self.shared.pool;
         let max = pool.frames_bytes();
@@ -178,7 +182,7 @@ impl Store {
             return Err(StoreError::TooLarge { bytes: len, max });
         };
         let layout = HeadLayout::of(id.len());
-        let memory = FixedMemory::allocate(pool, layout, len, options.is_contiguous)?;
+        let memory = self.allocate(layout, len, options.is_contiguous)?;
         let head = Head {
             bytes,
             metadata,

@@ -95,6 +95,12 @@ pub enum RackRequest {
     },
     /// Answer at once, to measure the round trip.
     Ping,
+    /// Tell which of these fixed objects of this rack are pinned now: bit n of the answer's value
+    /// stands for the nth address. Null addresses are not pinned.
+    Pinned {
+        /// The objects.
+        objects: [GlobalAddr; Self::PINNED],
+    },
 }
 
 /// An answer of the daemon.
@@ -180,6 +186,9 @@ pub enum RackAnswer {
 }
 
 impl RackRequest {
+    /// The number of objects of [`RackRequest::Pinned`].
+    pub const PINNED: usize = 5;
+
     /// Encodes the request as the code and arguments of an entry.
     #[inline]
     #[must_use]
@@ -195,6 +204,9 @@ impl RackRequest {
             Self::Ping => (8, [0; 5]),
             Self::RefillFixed { bytes, count } => (9, [bytes, count, 0, 0, 0]),
             Self::Extend { head, pages, known } => (10, [head.raw(), pages, known, 0, 0]),
+            Self::Pinned { objects: [a, b, c, d, e] } => {
+                (11, [a.raw(), b.raw(), c.raw(), d.raw(), e.raw()])
+            }
         }
     }
 
@@ -222,6 +234,7 @@ impl RackRequest {
             8 => Self::Ping,
             9 => Self::RefillFixed { bytes: first, count: second },
             10 => Self::Extend { head: addr, pages: second, known: third },
+            11 => Self::Pinned { objects: arguments.map(GlobalAddr::from_raw) },
             _ => return None,
         })
     }

@@ -52,6 +52,10 @@ impl DataPlane {
                 self.clients.finish(caller, RackAnswer::Done(0));
                 Ok(())
             }
+            Some(RackRequest::Pinned { objects }) => {
+                self.clients.finish(caller, RackAnswer::Done(self.pinned_among(&objects)));
+                Ok(())
+            }
             None => {
                 self.clients.finish(caller, RackAnswer::Invalid);
                 Ok(())

@@ -92,6 +92,17 @@ impl DataPlane {
         Ok(())
     }
 
+    /// A bit for each of the objects that a client's array pins. A pin that is being made or
+    /// dropped meanwhile is found or not.
+    pub(super) fn pinned_among(&self, objects: &[GlobalAddr]) -> u64 {
+        let clients = self.clients.all.values().filter(|client| !client.gone);
+        let pins = clients.flat_map(|client| pinned(&client.file.array(ArrayKind::Pins)));
+        pins.fold(0, |found, pin| {
+            let same = (0..).zip(objects).filter(|(_, object)| object.raw() == pin);
+            same.fold(found, |found, (bit, _)| found | 1 << bit)
+        })
+    }
+
     /// A client has gone: the objects that it owned will be freed, in steps. Must be called before
     /// any object that its thread slots note is freed: an object that is noted there too, by a kill
     /// between two stores, is freed with those, and could be another client's by the time that its

@@ -1,15 +1,20 @@
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
+use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
-use rackpool_objects::{CreateOptions, Store};
+use rackpool_objects::{CreateOptions, EvictionPolicy, Store, StoreOptions};
 
 use super::{ObjectInfo, ObjectStat, UnsealedObject, View};
-use crate::arguments::{id, unsigned};
+use crate::arguments::{id, seconds, unsigned};
 use crate::bytes::{Writable, flat, len, unchanging};
 use crate::errors::NotAStore;
 use crate::pool::Pool;
 use crate::session::{MemberId, Session};
+
+/// A wait looks for signals, such as that of Ctrl-C, this often.
+const SIGNALS_EVERY: Duration = Duration::from_millis(50);
 
 /// A named set of objects in the pool: bytes of any size that are written once, sealed, and then
 /// read in place. An id is 1 to 64 bytes, or a `str`, which stands for its UTF-8. Any thread of any
@@ -197,7 +202,125 @@ impl ObjectStore {
         Ok(found.map(ObjectStat::from))
     }
 
+    /// For each id what `get` returns.
+    fn get_many(
+        &self,
+        py: Python<'_>,
+        ids: Vec<Bound<'_, PyAny>>,
+    ) -> PyResult<Vec<Option<View>>> {
+        let ids = all_ids(&ids)?;
+        let ids: Vec<&[u8]> = ids.iter().map(|id| id.as_bytes()).collect();
+        let found = self.run(py, |store| store.get_many(&ids))?;
+        Ok(found.into_iter().map(|view| view.map(View::new)).collect())
+    }
+
+    /// Brings objects of other racks into this one. Returns for each id whether there is one.
+    fn fetch(&self, py: Python<'_>, ids: Vec<Bound<'_, PyAny>>) -> PyResult<Vec<bool>> {
+        let ids = all_ids(&ids)?;
+        let ids: Vec<&[u8]> = ids.iter().map(|id| id.as_bytes()).collect();
+        self.run(py, |store| store.fetch(&ids))
+    }
+
+    /// Waits until there are sealed objects of `count` of the ids (default: all), at most for
+    /// `timeout` seconds. Returns for each id whether there was an object during the call. In
+    /// asyncio: `await asyncio.to_thread(store.wait, ids)`.
+    #[pyo3(signature = (ids, count=None, timeout=None))]
+    fn wait(
+        &self,
+        py: Python<'_>,
+        ids: Vec<Bound<'_, PyAny>>,
+        count: Option<&Bound<'_, PyAny>>,
+        timeout: Option<f64>,
+    ) -> PyResult<Vec<bool>> {
+        let ids = all_ids(&ids)?;
+        let ids: Vec<&[u8]> = ids.iter().map(|id| id.as_bytes()).collect();
+        let count = count.map(|count| unsigned("count", count)).transpose()?;
+        let count = count.and_then(|count| usize::try_from(count).ok()).unwrap_or(ids.len());
+        let timeout = timeout.map(|timeout| seconds("timeout", timeout)).transpose()?;
+        let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
+        let mut found = vec![false; ids.len()];
+        loop {
+            let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+            let pause = left.map_or(SIGNALS_EVERY, |left| left.min(SIGNALS_EVERY));
+            let (missing, at): (Vec<&[u8]>, Vec<usize>) =
+                ids.iter().zip(0..).filter(|(_, at)| !found[*at]).unzip();
+            let wanted = count.saturating_sub(found.len() - missing.len());
+            let new = self.run(py, |store| store.wait(&missing, wanted, pause))?;
+            for (at, is_new) in at.into_iter().zip(new) {
+                found[at] |= is_new;
+            }
+            let is_enough = found.iter().filter(|is_found| **is_found).count() >= count;
+            if is_enough || found.iter().all(|is_found| *is_found) || left == Some(Duration::ZERO) {
+                return Ok(found);
+            }
+            py.check_signals()?;
+        }
+    }
+
+    /// Evicts the objects of this rack that were unused for longest and are not viewed, until
+    /// `size` bytes are free again. Returns how many bytes were evicted.
+    fn evict(&self, py: Python<'_>, size: &Bound<'_, PyAny>) -> PyResult<u64> {
+        let size = unsigned("size", size)?;
+        self.run(py, |store| store.evict(size))
+    }
+
+    /// Sets all options of the store: the most memory in bytes that it takes in each rack; whether
+    /// it refuses new objects ("keep") or evicts ("lru") when there is no room; the time in seconds
+    /// after which an object ends. `None`: no limit.
+    #[pyo3(signature = (capacity=None, policy="keep", time_to_live=None))]
+    fn set_options(
+        &self,
+        py: Python<'_>,
+        capacity: Option<&Bound<'_, PyAny>>,
+        policy: &str,
+        time_to_live: Option<f64>,
+    ) -> PyResult<()> {
+        let options = StoreOptions {
+            capacity: capacity.map(|capacity| unsigned("capacity", capacity)).transpose()?,
+            policy: match policy {
+                KEEP => EvictionPolicy::Keep,
+                LRU => EvictionPolicy::Lru,
+                other => {
+                    let text = format!("policy is {other:?}: it must be {KEEP:?} or {LRU:?}");
+                    return Err(PyValueError::new_err(text));
+                }
+            },
+            time_to_live: time_to_live.map(|live| seconds("time_to_live", live)).transpose()?,
+        };
+        self.run(py, |store| store.set_options(&options))
+    }
+
+    /// The most memory in bytes that the store takes in each rack.
+    #[getter]
+    fn capacity(&self, py: Python<'_>) -> PyResult<Option<u64>> {
+        Ok(self.run(py, Store::options)?.capacity)
+    }
+
+    /// What happens when there is no room for a new object.
+    #[getter]
+    fn policy(&self, py: Python<'_>) -> PyResult<&'static str> {
+        Ok(match self.run(py, Store::options)?.policy {
+            EvictionPolicy::Keep => KEEP,
+            EvictionPolicy::Lru => LRU,
+        })
+    }
+
+    /// The time in seconds after which an object ends.
+    #[getter]
+    fn time_to_live(&self, py: Python<'_>) -> PyResult<Option<f64>> {
+        let live = self.run(py, Store::options)?.time_to_live;
+        Ok(live.map(|live| live.as_secs_f64()))
+    }
+
     fn __repr__(&self) -> String {
         format!("<rackpool.ObjectStore {:?}>", self.name)
     }
+}
+
+/// The names of the policies.
+const KEEP: &str = "keep";
+const LRU: &str = "lru";
+
+fn all_ids<'py>(ids: &[Bound<'py, PyAny>]) -> PyResult<Vec<Bound<'py, PyBytes>>> {
+    ids.iter().map(id).collect()
 }

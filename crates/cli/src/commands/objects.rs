@@ -1,8 +1,10 @@
-//! `rackpool objects`: lists, shows, reads, stores and removes objects of an object store.
+//! `rackpool objects`: lists, shows, reads, stores, removes and evicts objects of an object store,
+//! and shows and sets the options of the store.
 
 mod contents;
 mod id;
 mod json;
+mod settings;
 mod text;
 
 use std::path::{Path, PathBuf};
@@ -11,7 +13,7 @@ use std::sync::Arc;
 use anyhow::{Context, bail};
 use rackpool_client::Pool;
 use rackpool_kv::now_ms;
-use rackpool_model::RackId;
+use rackpool_model::{ByteSize, RackId};
 use rackpool_objects::Store;
 use rackpool_output::{UsageError, outln};
 use rackpool_wire::bounds::check_name;
@@ -39,6 +41,11 @@ enum Action {
     Put(Put),
     /// Remove objects from all racks.
     Rm(Rm),
+    /// Evict objects and replicas of a rack that were unused for longest and that no program uses.
+    Evict(Evict),
+    /// Show or set the options of a store: capacity, policy, time to live. Creates the store if
+    /// options are given and there is none.
+    Options(settings::Settings),
 }
 
 /// Which store, and from where.
@@ -110,6 +117,14 @@ struct Rm {
     which: WhichStore,
 }
 
+#[derive(Clone, Debug, clap::Args)]
+struct Evict {
+    /// Bytes to free, such as 64M or 1G.
+    bytes: ByteSize,
+    #[command(flatten)]
+    which: WhichStore,
+}
+
 /// Runs the chosen action.
 pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
     match &options.action {
@@ -118,6 +133,8 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
         Action::Get(Get { id, file, which }) => get(id, file, which),
         Action::Put(Put { id, file, which }) => contents::put(&which.open_or_create()?, id, file),
         Action::Rm(Rm { ids, which }) => remove(ids, which),
+        Action::Evict(Evict { bytes, which }) => evict(*bytes, which),
+        Action::Options(settings) => settings::run(settings),
     }
 }
 
@@ -199,6 +216,20 @@ fn remove(ids: &[Id], which: &WhichStore) -> anyhow::Result<()> {
     }
     if !missing.is_empty() {
         bail!(which.missing(&missing));
+    }
+    Ok(())
+}
+
+fn evict(wanted: ByteSize, which: &WhichStore) -> anyhow::Result<()> {
+    let store = which.open()?;
+    let evicted = ByteSize(store.evict(wanted.0)?);
+    outln!(
+        "evicted {evicted} of the store '{}' in {}",
+        printable(&which.store),
+        store.pool().rack()
+    )?;
+    if evicted.0 < wanted.0 {
+        bail!("nothing else can be evicted: programs use what is left in this rack");
     }
     Ok(())
 }

@@ -4,11 +4,16 @@ use rackpool_client::GlobalAddr;
 
 use crate::entries::find::{Located, LookupIntent};
 use crate::entries::store::{PendingPut, PutMode};
-use crate::entry::{Form, Version};
+use crate::entries::verify::Peek;
+use crate::entry::{Form, ValueKind, Version};
 use crate::error::KvError;
 use crate::handle::Handle;
+use crate::layout::bucket::{slot_addr, slots_in};
 use crate::layout::object::EntryObject;
+use crate::layout::segment::SegmentHeader;
+use crate::layout::slot::SlotKind;
 use crate::memory::Memory;
+use crate::memory::words::read_word;
 
 /// Where the entry of a key lies, and which of the key's successive entries it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -120,5 +125,48 @@ impl<M: Memory> Handle<M> {
                 return Ok(true);
             }
         }
+    }
+
+    /// Calls `visit` with key, value and place of each string whose object lies at an address for
+    /// which `wants` returns true. Reads no other object.
+    ///
+    /// For statistics and for searches whose results are checked again: entries that change during
+    /// the call, and damaged ones, may be left out; one may be visited twice if the table grows.
+    ///
+    /// # Errors
+    /// As [`Handle::scan`]. After an error the visit is incomplete.
+    pub fn for_each_placed(
+        &mut self,
+        wants: impl Fn(GlobalAddr) -> bool,
+        mut visit: impl FnMut(&[u8], &[u8], EntryPlace),
+    ) -> Result<(), KvError<M::Error>> {
+        let mut bytes = vec![0; self.shared.layout.shape.slots() * 8];
+        let mut at = 0;
+        while let Some(hash) = self.suffix_at(at) {
+            let segment = self.resolve(hash)?;
+            let first = slot_addr(segment.addr(), 0);
+            self.shared.memory.read(first, &mut bytes).map_err(KvError::Memory)?;
+            let tag = SegmentHeader::tag_addr(segment.addr());
+            if read_word(&self.shared.memory, tag)? != segment.tag(hash) {
+                self.refresh(hash, segment)?;
+                continue;
+            }
+            for (index, word) in slots_in(&bytes).enumerate() {
+                let addr = word.object().addr;
+                if word.kind() != SlotKind::Live || !wants(addr) {
+                    continue;
+                }
+                let slot = slot_addr(segment.addr(), index);
+                let Peek::Whole(parts, _) = self.peek(slot, word, segment, hash)? else { continue };
+                if parts.form.kind == ValueKind::STRING && !parts.form.is_over() {
+                    let value = &self.scratch[parts.value];
+                    let lot = EntryObject::lot_in(&self.scratch);
+                    let version = Version::of(lot, parts.form, value);
+                    visit(&self.scratch[parts.key], value, EntryPlace { addr, version });
+                }
+            }
+            at += self.suffixes_of(segment);
+        }
+        Ok(())
     }
 }

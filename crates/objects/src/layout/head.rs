@@ -112,6 +112,18 @@ impl HeadLayout {
         (self.ready() + 8).next_multiple_of(64)
     }
 
+    /// The memory that an object of `len` bytes takes, with its metadata: its head and its pages.
+    pub(crate) const fn memory_for(self, len: u64, page_bytes: u64) -> u64 {
+        let in_head = self.body().saturating_add(len);
+        if in_head <= page_bytes {
+            return in_head.next_power_of_two();
+        }
+        let pages = len.div_ceil(page_bytes);
+        let head = self.body().saturating_add(pages.saturating_mul(8));
+        let head = if head < page_bytes { head.next_power_of_two() } else { page_bytes };
+        head.saturating_add(pages.saturating_mul(page_bytes))
+    }
+
     /// The longest that `body` can be.
     pub(crate) const LARGEST_BODY: u64 = Self::of(LONGEST_ID).body();
 

@@ -1,31 +1,39 @@
 use rackpool_client::{GlobalAddr, RackId};
 
+use crate::options::StoreOptions;
+
 /// The header of a store, to which its root leads.
 ///
 /// ```text
-///  0       8         12   64             72    128
-/// +-------+---------+----+--------------+-----+-------------------------+
-/// | magic | version | 0  | object table |  0  | replica table of each   |
-/// |       |         |    |              |     | rack: 256 words         |
-/// +-------+---------+----+--------------+-----+-------------------------+
+///  0       8         12  16        40  64             72   128
+/// +-------+---------+---+---------+---+--------------+---+-----------------------+
+/// | magic | version | 0 | options | 0 | object table | 0 | replica table of each |
+/// |       |         |   |         |   |              |   | rack: 256 words       |
+/// +-------+---------+---+---------+---+--------------+---+-----------------------+
 /// ```
 ///
-/// The last two parts are words that the hash table keeps
-/// ([`open_or_create_at`](rackpool_kv::Table::open_or_create_at)).
+/// The options are three words: see [`StoreOptions::to_words`]. The tables are words that the hash
+/// table keeps ([`open_or_create_at`](rackpool_kv::Table::open_or_create_at)).
 pub(crate) struct StoreHeader;
 
 impl StoreHeader {
     pub(crate) const BYTES: usize = 128 + 8 * RACKS as usize;
     pub(crate) const CHECKED: usize = 16;
-    pub(crate) const VERSION: u32 = 1;
+    pub(crate) const VERSION: u32 = 2;
     const MAGIC: [u8; 8] = *b"rackp-ob";
 
     /// A header without tables.
-    pub(crate) fn encode() -> Vec<u8> {
+    pub(crate) fn encode(options: &StoreOptions) -> Vec<u8> {
         let mut bytes = vec![0; Self::BYTES];
         bytes[..8].copy_from_slice(&Self::MAGIC);
         bytes[8..12].copy_from_slice(&Self::VERSION.to_le_bytes());
+        bytes[16..40].copy_from_slice(&options.to_bytes());
         bytes
+    }
+
+    /// Where the options are.
+    pub(crate) const fn options_at(header: GlobalAddr) -> GlobalAddr {
+        GlobalAddr::from_raw(header.raw() + 16)
     }
 
     /// The version of the store that begins with these bytes; `None` if they begin no store.
@@ -70,11 +78,11 @@ mod tests {
 
     #[test]
     fn a_header_names_its_version() {
-        let bytes = StoreHeader::encode();
+        let bytes = StoreHeader::encode(&StoreOptions::default());
         assert_eq!(bytes.len(), 2176);
         let mut first = [0; StoreHeader::CHECKED];
         first.copy_from_slice(&bytes[..StoreHeader::CHECKED]);
-        assert_eq!(StoreHeader::version(&first), Some(1));
+        assert_eq!(StoreHeader::version(&first), Some(2));
         assert_eq!(StoreHeader::tables(&bytes).count(), 0);
         first[0] = 0;
         assert_eq!(StoreHeader::version(&first), None);

@@ -1,0 +1,201 @@
+//! Room for objects: capacity, eviction, time to live.
+
+use std::collections::HashSet;
+use std::time::{Duration, Instant};
+
+use rackpool_client::{AllocError, GlobalAddr};
+
+use crate::error::StoreError;
+use crate::get::Source;
+use crate::layout::head::HeadLayout;
+use crate::options::EvictionPolicy;
+use crate::store::{Store, lock};
+use crate::survey::{Candidate, Survey};
+use crate::unsealed::FixedMemory;
+
+/// The candidates whose pins are looked up with one request to the daemon.
+const BATCH: usize = 5;
+/// The time between two sweeps for expired objects by one program.
+const SWEEP_EVERY: Duration = Duration::from_secs(10);
+/// The most surveys of one eviction: 16,384 objects that can't be evicted were unused for longer
+/// than one that can.
+const MAX_SURVEYS: u32 = 16;
+
+/// Which objects may be evicted. Replicas and expired objects always may be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Objects {
+    Stay,
+    MayGo,
+}
+
+impl Store {
+    /// Evicts objects and replicas of this rack until `bytes` bytes of memory are free again, the
+    /// ones that were unused for longest first, whatever the policy of the store. Those that a
+    /// program of this rack has a view of stay. Returns how many bytes were evicted: fewer if there
+    /// is nothing else.
+    ///
+    /// # Errors
+    /// That of the pool.
+    pub fn evict(&self, bytes: u64) -> Result<u64, StoreError> {
+        self.options()?;
+        self.evict_some(&mut lock(&self.shared.survey), bytes, Objects::MayGo)
+    }
+
+    /// Allocates memory for an object or a replica. Evicts what it must and may.
+    pub(crate) fn allocate(
+        &self,
+        layout: HeadLayout,
+        len: u64,
+        is_contiguous: bool,
+    ) -> Result<FixedMemory, StoreError> {
+        let options = self.options()?;
+        let pool = self.pool();
+        let bytes = layout.memory_for(len, pool.page_bytes());
+        if options.time_to_live.is_some() {
+            self.sweep()?;
+        }
+        if let Some(capacity) = options.capacity {
+            self.make_room(bytes, capacity, options.policy)?;
+        }
+        loop {
+            match FixedMemory::allocate(pool, layout, len, is_contiguous) {
+                Err(
+                    full @ (StoreError::Alloc(AllocError::RackFull { .. })
+                    | StoreError::Fragmented { .. }),
+                ) => {
+                    let mut survey = lock(&self.shared.survey);
+                    if self.evict_some(&mut survey, bytes, objects_of(options.policy))? == 0 {
+                        return Err(full);
+                    }
+                }
+                done => {
+                    let memory = done?;
+                    lock(&self.shared.survey).grow(bytes);
+                    return Ok(memory);
+                }
+            }
+        }
+    }
+
+    /// Evicts until there is room for `bytes` more within the capacity.
+    fn make_room(
+        &self,
+        bytes: u64,
+        capacity: u64,
+        policy: EvictionPolicy,
+    ) -> Result<(), StoreError> {
+        let mut survey = lock(&self.shared.survey);
+        let excess = |survey: &Survey| survey.bytes.saturating_add(bytes).saturating_sub(capacity);
+        if (excess(&survey) > 0 || survey.bytes == 0) && survey.is_old() {
+            self.survey(&mut survey, |_| true)?;
+        }
+        let too_much = excess(&survey);
+        if too_much > 0 && bytes <= capacity {
+            self.evict_some(&mut survey, too_much, objects_of(policy))?;
+        }
+        if excess(&survey) > 0 {
+            return Err(StoreError::StoreFull { bytes, used: survey.bytes, capacity });
+        }
+        Ok(())
+    }
+
+    /// Evicts candidates until `wanted` bytes are free again. Surveys the rack when it has none
+    /// left.
+    fn evict_some(
+        &self,
+        survey: &mut Survey,
+        wanted: u64,
+        objects: Objects,
+    ) -> Result<u64, StoreError> {
+        let may_go = |candidate: &Candidate| {
+            let is_spared = objects == Objects::Stay && candidate.source == Source::Objects;
+            !is_spared || candidate.has_expired
+        };
+        let (mut freed, mut surveys, mut seen) = (0_u64, 0, HashSet::<GlobalAddr>::new());
+        while freed < wanted {
+            let some = survey.take(BATCH, may_go);
+            if some.is_empty() {
+                surveys += 1;
+                if surveys > MAX_SURVEYS {
+                    break;
+                }
+                self.survey(survey, |one| may_go(one) && !seen.contains(&one.place.addr))?;
+                if survey.candidates.is_empty() {
+                    break;
+                }
+                continue;
+            }
+            let heads: Vec<GlobalAddr> = some.iter().map(|one| one.place.addr).collect();
+            let pinned = self.pool().pinned(&heads)?;
+            seen.extend(&heads);
+            let mut some = some.into_iter().zip(pinned);
+            while freed < wanted
+                && let Some((one, is_pinned)) = some.next()
+            {
+                if !is_pinned && self.evict_one(&one)? {
+                    freed = freed.saturating_add(one.bytes);
+                    survey.shrink(one.bytes);
+                }
+            }
+            survey.candidates.extend(some.rev().map(|(one, _)| one));
+        }
+        Ok(freed)
+    }
+
+    /// Evicts a candidate, unless it was used or replaced since the survey. Returns whether it did.
+    fn evict_one(&self, candidate: &Candidate) -> Result<bool, StoreError> {
+        let Candidate { last_use_ms, has_expired, source, keys, place, .. } = candidate;
+        let layout = HeadLayout::of(keys.id_len());
+        let was_used = |head: GlobalAddr| {
+            let mut word = [0; 8];
+            let at = GlobalAddr::from_raw(head.raw().saturating_add(layout.last_use()));
+            // If it can't be read, it was replaced, or its rack is away.
+            self.pool().read(at, &mut word).is_err() || u64::from_le_bytes(word) > *last_use_ms
+        };
+        if !has_expired && was_used(place.addr) {
+            return Ok(false);
+        }
+        match source {
+            Source::Replicas => self.with(|handles| {
+                let Some(replicas) = &mut handles.replicas else { return Ok(false) };
+                Ok(replicas.delete_placed(keys.object(), place)?)
+            }),
+            Source::Objects if *has_expired => self.delete_version(keys, place),
+            Source::Objects => {
+                let replicas = self.replicas_of(keys, place)?;
+                Ok(!replicas.into_iter().any(was_used) && self.delete_version(keys, place)?)
+            }
+        }
+    }
+
+    /// Deletes the expired objects of this rack, unless this program did so a short time ago.
+    pub(crate) fn sweep(&self) -> Result<(), StoreError> {
+        let mut survey = lock(&self.shared.survey);
+        if survey.swept.is_some_and(|at| at.elapsed() < SWEEP_EVERY) {
+            return Ok(());
+        }
+        survey.swept = Some(Instant::now());
+        loop {
+            self.survey(&mut survey, |candidate| candidate.has_expired)?;
+            let expired = std::mem::take(&mut survey.candidates);
+            let mut deleted = 0;
+            for one in &expired {
+                if self.evict_one(one)? {
+                    survey.shrink(one.bytes);
+                    deleted += 1;
+                }
+            }
+            // There may be more than one survey keeps.
+            if deleted == 0 {
+                return Ok(());
+            }
+        }
+    }
+}
+
+const fn objects_of(policy: EvictionPolicy) -> Objects {
+    match policy {
+        EvictionPolicy::Keep => Objects::Stay,
+        EvictionPolicy::Lru => Objects::MayGo,
+    }
+}

@@ -1,0 +1,167 @@
+use std::collections::BinaryHeap;
+use std::time::{Duration, Instant};
+
+use rackpool_client::GlobalAddr;
+use rackpool_kv::EntryPlace;
+
+use crate::error::StoreError;
+use crate::get::Source;
+use crate::layout::head::{Head, HeadLayout};
+use crate::layout::keys::Keys;
+use crate::store::Store;
+
+/// The most candidates that a survey keeps.
+const CANDIDATES: usize = 1024;
+/// The shortest time between two surveys that look whether there is room, and the least multiple of
+/// a survey's duration.
+const AGE: Duration = Duration::from_secs(1);
+const REST: u32 = 20;
+
+/// An object or a replica of the own rack that may be evicted.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Candidate {
+    /// When it was last used, in milliseconds since 1970.
+    pub(crate) last_use_ms: u64,
+    pub(crate) has_expired: bool,
+    pub(crate) source: Source,
+    pub(crate) keys: Keys,
+    pub(crate) place: EntryPlace,
+    /// The memory of head and extents.
+    pub(crate) bytes: u64,
+}
+
+/// The memory of a store in the own rack, and what may be evicted of it.
+#[derive(Debug, Default)]
+pub(crate) struct Survey {
+    /// The memory at the last survey, and what this program has created and evicted since.
+    pub(crate) bytes: u64,
+    /// The end and the duration of the last survey.
+    last: Option<(Instant, Duration)>,
+    /// The most recently used ones first.
+    pub(crate) candidates: Vec<Candidate>,
+    /// When this program last deleted expired objects.
+    pub(crate) swept: Option<Instant>,
+}
+
+impl Survey {
+    /// Whether a new survey may find something else.
+    pub(crate) fn is_old(&self) -> bool {
+        self.last.is_none_or(|(end, took)| end.elapsed() >= AGE.max(REST * took))
+    }
+
+    /// Takes up to `count` of the candidates that were unused for longest and that `may_go`.
+    pub(crate) fn take(
+        &mut self,
+        count: usize,
+        may_go: impl Fn(&Candidate) -> bool,
+    ) -> Vec<Candidate> {
+        let mut taken = Vec::new();
+        for at in (0..self.candidates.len()).rev() {
+            if taken.len() == count {
+                break;
+            }
+            if may_go(&self.candidates[at]) {
+                taken.push(self.candidates.remove(at));
+            }
+        }
+        taken
+    }
+
+    /// Accounts for what was created.
+    pub(crate) const fn grow(&mut self, bytes: u64) {
+        self.bytes = self.bytes.saturating_add(bytes);
+    }
+
+    /// Accounts for what was evicted.
+    pub(crate) const fn shrink(&mut self, bytes: u64) {
+        self.bytes = self.bytes.saturating_sub(bytes);
+    }
+}
+
+impl Store {
+    /// Looks at all objects and replicas of the store in the own rack. Of those that `may_go`,
+    /// keeps as candidates those that were unused for longest.
+    pub(crate) fn survey(
+        &self,
+        survey: &mut Survey,
+        may_go: impl Fn(&Candidate) -> bool,
+    ) -> Result<(), StoreError> {
+        let (begin, oldest_alive) = (Instant::now(), self.oldest_alive()?);
+        let pool = self.pool();
+        let is_here = |addr| pool.is_local(addr).unwrap_or(false);
+        let (mut bytes, mut heap) = (0_u64, BinaryHeap::new());
+        let mut look = |source: Source, key: &[u8], value: &[u8], place: EntryPlace| {
+            let keys = Keys::id_in(key).and_then(|id| Keys::of(id).ok());
+            let (Some(keys), Some(head)) = (keys, Head::decode(value)) else { return };
+            let layout = HeadLayout::of(keys.id_len());
+            let memory = layout.memory_for(head.len(), pool.page_bytes());
+            bytes = bytes.saturating_add(memory);
+            let mut word = [0; 8];
+            let at = GlobalAddr::from_raw(place.addr.raw().saturating_add(layout.last_use()));
+            // Its page may have been freed since.
+            if pool.read(at, &mut word).is_err() {
+                return;
+            }
+            let (last_use_ms, has_expired) =
+                (u64::from_le_bytes(word), head.created_ms < oldest_alive);
+            let candidate =
+                Candidate { last_use_ms, has_expired, source, keys, place, bytes: memory };
+            if may_go(&candidate) {
+                heap.push(ByUse(candidate));
+            }
+            if heap.len() > CANDIDATES {
+                heap.pop();
+            }
+        };
+        self.with(|handles| {
+            let objects = &mut handles.objects;
+            objects.for_each_placed(is_here, |key, value, place| {
+                look(Source::Objects, key, value, place);
+            })?;
+            if let Some(replicas) = &mut handles.replicas {
+                replicas.for_each_placed(is_here, |key, value, place| {
+                    look(Source::Replicas, key, value, place);
+                })?;
+            }
+            Ok(())
+        })?;
+        survey.bytes = bytes;
+        // In the order of the uses, the last one first.
+        let sorted = heap.into_sorted_vec().into_iter().rev();
+        survey.candidates = sorted.map(|ByUse(candidate)| candidate).collect();
+        survey.last = Some((Instant::now(), begin.elapsed()));
+        Ok(())
+    }
+}
+
+/// Candidates in the order in which they are evicted: expired ones, then by their last use; of
+/// those used at the same time replicas first, since their objects stay.
+#[derive(Debug)]
+struct ByUse(Candidate);
+
+impl ByUse {
+    fn rank(&self) -> (bool, u64, bool, u64) {
+        let Candidate { last_use_ms, has_expired, source, place, .. } = &self.0;
+        (!*has_expired, *last_use_ms, *source == Source::Objects, place.addr.raw())
+    }
+}
+
+impl Ord for ByUse {
+    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
+        self.rank().cmp(&other.rank())
+    }
+}
+
+impl PartialOrd for ByUse {
+    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl PartialEq for ByUse {
+    fn eq(&self, other: &Self) -> bool {
+        self.cmp(other).is_eq()
+    }
+}
+
+impl Eq for ByUse {}
