@@ -68,13 +68,25 @@ impl Version {
         Self { lot, content: xxh3_64_with_seed(value, seed) }
     }
 
-    /// The version as bytes, to be compared with those of other versions.
+    /// The version as bytes, to be stored.
     #[must_use]
     pub fn to_bytes(self) -> [u8; 12] {
         let mut bytes = [0; 12];
         bytes[..4].copy_from_slice(&self.lot.to_le_bytes());
         bytes[4..].copy_from_slice(&self.content.to_le_bytes());
         bytes
+    }
+
+    /// The version that has these bytes.
+    ///
+    /// ```
+    /// use rackpool_kv::Version;
+    /// assert_eq!(Version::from_bytes([7; 12]).to_bytes(), [7; 12]);
+    /// ```
+    #[must_use]
+    pub const fn from_bytes(bytes: [u8; 12]) -> Self {
+        let [l0, l1, l2, l3, content @ ..] = bytes;
+        Self { lot: u32::from_le_bytes([l0, l1, l2, l3]), content: u64::from_le_bytes(content) }
     }
 }
 

@@ -1,11 +1,11 @@
 use rackpool_client::GlobalAddr;
-use rackpool_kv::EntryPlace;
 
 use crate::error::StoreError;
 use crate::layout::keys::Keys;
 use crate::layout::registration::Registration;
-use crate::replicas::Registered;
-use crate::store::Store;
+use crate::protocol;
+use crate::steps::Entries;
+use crate::store::{PlacedHead, Store};
 
 impl Store {
     /// Removes the object of this id from all racks. Returns whether there was one. The id is free
@@ -17,41 +17,30 @@ impl Store {
     pub fn delete(&self, id: &[u8]) -> Result<bool, StoreError> {
         let keys = Keys::of(id)?;
         let oldest = self.oldest_alive()?;
-        while let Some(object) = self.with(|handles| handles.find(keys.object()))? {
-            if self.delete_version(&keys, &object.place)? {
-                return Ok(object.head.created_ms >= oldest);
-            }
-        }
-        Ok(false)
+        let deleted =
+            self.with(|handles| protocol::delete(&mut Entries::new(self, handles, &keys)))?;
+        Ok(deleted.is_some_and(|object| object.head.created_ms >= oldest))
     }
 
-    /// Removes the object at this place from all racks. Returns whether it was there.
+    /// Removes exactly this object from all racks. Returns whether it was there.
     pub(crate) fn delete_version(
         &self,
         keys: &Keys,
-        place: &EntryPlace,
+        object: &PlacedHead,
     ) -> Result<bool, StoreError> {
-        self.with(|handles| {
-            let Registered::As(closed) = handles.close(keys, place)? else { return Ok(false) };
-            for rack in closed.racks() {
-                self.replica_table(rack)?.delete(keys.object())?;
-            }
-            let is_mine = handles.objects.delete_placed(keys.object(), place)?;
-            handles.end_registration(keys, &closed)?;
-            Ok(is_mine)
-        })
+        self.with(|handles| protocol::remove(&mut Entries::new(self, handles, keys), object))
     }
 
-    /// The heads of the replicas of the object at this place.
+    /// The heads of the replicas of an object.
     pub(crate) fn replicas_of(
         &self,
         keys: &Keys,
-        place: &EntryPlace,
+        object: &PlacedHead,
     ) -> Result<Vec<GlobalAddr>, StoreError> {
-        let key = keys.registration();
-        let registration =
-            self.with(|handles| Ok(handles.value(key.object())?.and_then(Registration::decode)))?;
-        let registration = registration.filter(|now| now.version == place.version.to_bytes());
+        let registration = self.with(|handles| {
+            let mut entries = Entries::new(self, handles, keys);
+            protocol::registration(&mut entries, object)
+        })?;
         let (mut heads, mut value) = (Vec::new(), Vec::new());
         for rack in registration.iter().flat_map(Registration::racks) {
             let replica = self.replica_table(rack)?.get_placed(keys.object(), &mut value)?;

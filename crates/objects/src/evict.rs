@@ -6,9 +6,9 @@ use std::time::{Duration, Instant};
 use rackpool_client::{AllocError, GlobalAddr};
 
 use crate::error::StoreError;
-use crate::get::Source;
 use crate::layout::head::HeadLayout;
 use crate::options::EvictionPolicy;
+use crate::protocol::Source;
 use crate::store::{Store, lock};
 use crate::survey::{Candidate, Survey};
 use crate::unsealed::FixedMemory;
@@ -119,13 +119,13 @@ impl Store {
                 if surveys > MAX_SURVEYS {
                     break;
                 }
-                self.survey(survey, |one| may_go(one) && !seen.contains(&one.place.addr))?;
+                self.survey(survey, |one| may_go(one) && !seen.contains(&one.object.place.addr))?;
                 if survey.candidates.is_empty() {
                     break;
                 }
                 continue;
             }
-            let heads: Vec<GlobalAddr> = some.iter().map(|one| one.place.addr).collect();
+            let heads: Vec<GlobalAddr> = some.iter().map(|one| one.object.place.addr).collect();
             let pinned = self.pool().pinned(&heads)?;
             seen.extend(&heads);
             let mut some = some.into_iter().zip(pinned);
@@ -144,7 +144,7 @@ impl Store {
 
     /// Evicts a candidate, unless it was used or replaced since the survey. Returns whether it did.
     fn evict_one(&self, candidate: &Candidate) -> Result<bool, StoreError> {
-        let Candidate { last_use_ms, has_expired, source, keys, place, .. } = candidate;
+        let Candidate { last_use_ms, has_expired, source, keys, object, .. } = candidate;
         let layout = HeadLayout::of(keys.id_len());
         let was_used = |head: GlobalAddr| {
             let mut word = [0; 8];
@@ -152,18 +152,18 @@ impl Store {
             // If it can't be read, it was replaced, or its rack is away.
             self.pool().read(at, &mut word).is_err() || u64::from_le_bytes(word) > *last_use_ms
         };
-        if !has_expired && was_used(place.addr) {
+        if !has_expired && was_used(object.place.addr) {
             return Ok(false);
         }
         match source {
             Source::Replicas => self.with(|handles| {
                 let Some(replicas) = &mut handles.replicas else { return Ok(false) };
-                Ok(replicas.delete_placed(keys.object(), place)?)
+                Ok(replicas.delete_placed(keys.object(), &object.place)?)
             }),
-            Source::Objects if *has_expired => self.delete_version(keys, place),
+            Source::Objects if *has_expired => self.delete_version(keys, object),
             Source::Objects => {
-                let replicas = self.replicas_of(keys, place)?;
-                Ok(!replicas.into_iter().any(was_used) && self.delete_version(keys, place)?)
+                let replicas = self.replicas_of(keys, object)?;
+                Ok(!replicas.into_iter().any(was_used) && self.delete_version(keys, object)?)
             }
         }
     }

@@ -40,7 +40,8 @@
 //! | `store` | [`Store`]: open and create; the handles of its tables |
 //! | `view` | [`View`] |
 //! | `unsealed` | create, write, seal, abort |
-//! | `replicas` | the registrations of replicas |
+//! | `protocol` | get and delete as steps on tables, registrations and heads |
+//! | `steps` | these steps in the pool |
 //! | `get` | get, contains; the transfer of an object from another rack |
 //! | `delete` | delete |
 //! | `survey` | the memory of a store in the own rack, and what may be evicted of it |
@@ -55,11 +56,14 @@ mod checksum;
 mod delete;
 mod error;
 mod evict;
+#[cfg(test)]
+mod exploration;
 mod get;
 mod layout;
 mod list;
 mod options;
-mod replicas;
+mod protocol;
+mod steps;
 mod store;
 mod survey;
 mod unsealed;

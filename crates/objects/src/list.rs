@@ -4,6 +4,8 @@ use crate::error::StoreError;
 use crate::layout::head::{Head, HeadLayout};
 use crate::layout::keys::Keys;
 use crate::layout::registration::Registration;
+use crate::protocol;
+use crate::steps::Entries;
 use crate::store::Store;
 
 /// An object of a store.
@@ -78,14 +80,14 @@ impl Store {
                 registered.extend(Keys::registered_in(key));
             })?;
             for keys in registered {
-                handles.remove_orphan(&keys)?;
+                protocol::remove_orphan(&mut Entries::new(self, handles, &keys))?;
             }
             let mut replicas = Vec::new();
             if let Some(table) = &mut handles.replicas {
                 table.for_each(|key, _| replicas.extend(Keys::id_in(key).map(Keys::of)))?;
             }
             for keys in replicas {
-                self.remove_abandoned(handles, &keys?)?;
+                protocol::remove_abandoned(&mut Entries::new(self, handles, &keys?))?;
             }
             Ok(objects)
         })?;
@@ -111,8 +113,7 @@ impl Store {
                 let read = self.pool().read(GlobalAddr::from_raw(at), &mut word);
                 let key = keys.registration();
                 let registration = handles.value(key.object())?.and_then(Registration::decode);
-                let registration =
-                    registration.filter(|now| now.version == object.place.version.to_bytes());
+                let registration = registration.filter(|now| now.version == object.place.version);
                 if handles.find(keys.object())? != Some(object) {
                     continue;
                 }

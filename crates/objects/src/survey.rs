@@ -5,10 +5,10 @@ use rackpool_client::GlobalAddr;
 use rackpool_kv::EntryPlace;
 
 use crate::error::StoreError;
-use crate::get::Source;
 use crate::layout::head::{Head, HeadLayout};
 use crate::layout::keys::Keys;
-use crate::store::Store;
+use crate::protocol::Source;
+use crate::store::{PlacedHead, Store};
 
 /// The most candidates that a survey keeps.
 const CANDIDATES: usize = 1024;
@@ -25,7 +25,7 @@ pub(crate) struct Candidate {
     pub(crate) has_expired: bool,
     pub(crate) source: Source,
     pub(crate) keys: Keys,
-    pub(crate) place: EntryPlace,
+    pub(crate) object: PlacedHead,
     /// The memory of head and extents.
     pub(crate) bytes: u64,
 }
@@ -104,8 +104,9 @@ impl Store {
             }
             let (last_use_ms, has_expired) =
                 (u64::from_le_bytes(word), head.created_ms < oldest_alive);
+            let object = PlacedHead { place, head };
             let candidate =
-                Candidate { last_use_ms, has_expired, source, keys, place, bytes: memory };
+                Candidate { last_use_ms, has_expired, source, keys, object, bytes: memory };
             if may_go(&candidate) {
                 heap.push(ByUse(candidate));
             }
@@ -141,8 +142,8 @@ struct ByUse(Candidate);
 
 impl ByUse {
     fn rank(&self) -> (bool, u64, bool, u64) {
-        let Candidate { last_use_ms, has_expired, source, place, .. } = &self.0;
-        (!*has_expired, *last_use_ms, *source == Source::Objects, place.addr.raw())
+        let Candidate { last_use_ms, has_expired, source, object, .. } = &self.0;
+        (!*has_expired, *last_use_ms, *source == Source::Objects, object.place.addr.raw())
     }
 }
 

@@ -172,7 +172,7 @@ impl Store {
             if object.head.created_ms >= oldest {
                 return Err(StoreError::Exists);
             }
-            self.delete_version(&keys, &object.place)?;
+            self.delete_version(&keys, &object)?;
         }
         let pool = &self.shared.pool;
         let max = pool.frames_bytes();

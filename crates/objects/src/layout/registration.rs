@@ -1,4 +1,5 @@
 use rackpool_client::RackId;
+use rackpool_kv::Version;
 
 use crate::layout::header::RACKS;
 
@@ -14,7 +15,7 @@ use crate::layout::header::RACKS;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Registration {
     /// The version of the entry in the object table.
-    pub(crate) version: [u8; 12],
+    pub(crate) version: Version,
     /// Set by a delete: no replica is registered any more.
     pub(crate) is_closed: bool,
     racks: [u8; RACK_BYTES],
@@ -26,7 +27,7 @@ impl Registration {
     pub(crate) const VALUE: usize = 16 + RACK_BYTES;
 
     /// A registration without replicas.
-    pub(crate) const fn new(version: [u8; 12]) -> Self {
+    pub(crate) const fn new(version: Version) -> Self {
         Self { version, is_closed: false, racks: [0; RACK_BYTES] }
     }
 
@@ -51,7 +52,7 @@ impl Registration {
 
     pub(crate) fn encode(&self) -> [u8; Self::VALUE] {
         let mut value = [0; Self::VALUE];
-        value[..12].copy_from_slice(&self.version);
+        value[..12].copy_from_slice(&self.version.to_bytes());
         value[12] = self.is_closed.into();
         value[16..].copy_from_slice(&self.racks);
         value
@@ -62,7 +63,11 @@ impl Registration {
         let value: &[u8; Self::VALUE] = value.try_into().ok()?;
         let (version, rest) = value.split_first_chunk()?;
         let (flags, racks) = rest.split_first_chunk::<4>()?;
-        Some(Self { version: *version, is_closed: flags[0] == 1, racks: racks.try_into().ok()? })
+        Some(Self {
+            version: Version::from_bytes(*version),
+            is_closed: flags[0] == 1,
+            racks: racks.try_into().ok()?,
+        })
     }
 }
 
@@ -72,8 +77,8 @@ mod tests {
 
     #[test]
     fn a_registration_comes_back_as_it_went() {
-        let racks = [0, 7, 8, 255].map(RackId);
-        let registration = racks.into_iter().fold(Registration::new([9; 12]), Registration::with);
+        let (racks, version) = ([0, 7, 8, 255].map(RackId), Version::from_bytes([9; 12]));
+        let registration = racks.into_iter().fold(Registration::new(version), Registration::with);
         for registration in [registration, registration.closed()] {
             assert_eq!(Registration::decode(&registration.encode()), Some(registration));
             assert_eq!(registration.racks().collect::<Vec<_>>(), racks);

@@ -1,0 +1,62 @@
+use std::cell::RefCell;
+
+use super::model::{Failure, Model, Run};
+use super::planted::Bug;
+use super::world::Outcome;
+use crate::protocol;
+
+/// What a program can do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Call {
+    /// Gets the object, reads it in place, and drops the view.
+    Get,
+    /// Puts an object into the own rack.
+    Put,
+    Delete,
+    /// Removes what killed programs left, as a list does.
+    List,
+    /// Uses memory of the own rack for something else.
+    Scribble,
+    /// Lets two seconds pass.
+    Tick,
+}
+
+impl Call {
+    /// Makes the call's steps that the run allows.
+    pub(super) fn execute(
+        self,
+        run: &RefCell<Run>,
+        rack: usize,
+        bug: Option<Bug>,
+    ) -> Result<Outcome, Failure> {
+        let mut model = Model::new(run, rack, bug);
+        Ok(match self {
+            Self::Get => {
+                let mut got = protocol::get(&mut model)?;
+                if let Some(got) = &mut got {
+                    got.pin.bytes = Some(got.head.checksum);
+                }
+                Outcome::Got(got.map(|got| got.head.checksum))
+            }
+            Self::Put => {
+                let memory = model.allocate()?;
+                Outcome::Put(model.seal(memory)?)
+            }
+            Self::Delete => Outcome::Deleted(protocol::delete(&mut model)?.is_some()),
+            Self::List => {
+                protocol::remove_orphan(&mut model)?;
+                protocol::remove_abandoned(&mut model)?;
+                Outcome::Nothing
+            }
+            Self::Scribble => {
+                let memory = model.allocate()?;
+                model.scribble(&memory)?;
+                Outcome::Nothing
+            }
+            Self::Tick => {
+                model.tick()?;
+                Outcome::Nothing
+            }
+        })
+    }
+}

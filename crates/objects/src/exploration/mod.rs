@@ -1,0 +1,26 @@
+//! Runs the functions of `protocol`, as they ship, in every order of their steps.
+//!
+//! A *scenario* is a few programs with a few calls each. The explorer follows every schedule: at
+//! each point any program makes its next step, or is killed. It checks each state and each result,
+//! and what is left when all programs have ended.
+//!
+//! A program is ordinary code, which can't be copied in the middle of a call. But all that it knows
+//! are the answers of its steps. So the explorer keeps these, and runs a call from its start for
+//! each step: the model repeats the answers, executes one more step, and refuses the next. Two
+//! schedules that lead to the same tables, memory and answers go on together.
+//!
+//! | module | contains |
+//! |---|---|
+//! | `world` | the tables, the registration and the memory of two racks, and what is checked |
+//! | `planted` | bugs that the exploration must find |
+//! | `model` | the steps of a program in a world |
+//! | `calls` | what a program can do |
+//! | `explorer` | all schedules of a scenario |
+//! | `tests` | the scenarios |
+
+mod calls;
+mod explorer;
+mod model;
+mod planted;
+mod tests;
+mod world;

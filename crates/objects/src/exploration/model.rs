@@ -1,0 +1,493 @@
+use std::cell::RefCell;
+
+use rackpool_client::{GlobalAddr, RackId};
+use rackpool_kv::EntryPlace;
+
+use super::planted::Bug;
+use super::world::{Entry, GARBAGE, RegistrationBytes, World, addr_of};
+use crate::layout::registration::Registration;
+use crate::protocol::{Replica, Source, Steps, Words};
+use crate::store::PlacedHead;
+
+/// The answer of a step: all that a program learns.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Answer {
+    Done,
+    Flag(bool),
+    Entry(Option<Entry>),
+    Registration(Option<RegistrationBytes>),
+    Words(u32, bool),
+    Cell(usize),
+    Bytes(u64),
+    CellAndBytes(usize, u64),
+    /// The page of the address is gone.
+    Gone,
+}
+
+/// Why a call ended without a result.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Failure {
+    /// The next step is not made yet.
+    Stopped,
+    /// An access to an address whose page is gone.
+    Gone,
+    /// Bytes with another checksum.
+    Damaged,
+}
+
+/// How many steps a call makes beyond those that it has answers of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Budget {
+    One,
+    All,
+}
+
+/// A call of a program in a world.
+#[derive(Debug)]
+pub(super) struct Run {
+    pub(super) world: World,
+    pub(super) program: usize,
+    /// The answers of the steps that the call has made.
+    pub(super) log: Vec<Answer>,
+    /// The name of the last one.
+    pub(super) last: &'static str,
+    /// How many of them were repeated.
+    at: usize,
+    budget: Budget,
+    has_stepped: bool,
+    pub(super) is_stopped: bool,
+    /// Whether a program with `PublishBeforeRegister` has published its replica.
+    early: Option<bool>,
+}
+
+impl Run {
+    pub(super) const fn new(
+        world: World,
+        program: usize,
+        log: Vec<Answer>,
+        budget: Budget,
+    ) -> Self {
+        let (last, at, has_stepped, is_stopped, early) = ("", 0, false, false, None);
+        Self { world, program, log, last, at, budget, has_stepped, is_stopped, early }
+    }
+
+    /// Makes a step. One that commutes with all steps of others (`is_local`) follows the one before
+    /// at once.
+    fn step(
+        &mut self,
+        name: &'static str,
+        is_local: bool,
+        work: impl FnOnce(&mut World, usize) -> Answer,
+    ) -> Result<Answer, Failure> {
+        if self.is_stopped {
+            return Err(Failure::Stopped);
+        }
+        if let Some(answer) = self.log.get(self.at) {
+            self.at += 1;
+            return Ok(answer.clone());
+        }
+        if self.has_stepped && self.budget == Budget::One && !is_local {
+            self.is_stopped = true;
+            return Err(Failure::Stopped);
+        }
+        self.world.begin_step(self.program);
+        let answer = work(&mut self.world, self.program);
+        self.world.check();
+        self.log.push(answer.clone());
+        (self.last, self.has_stepped) = (name, true);
+        self.at += 1;
+        Ok(answer)
+    }
+}
+
+/// A program of a rack, as the protocol sees it.
+#[derive(Debug)]
+pub(super) struct Model<'a> {
+    run: &'a RefCell<Run>,
+    rack: usize,
+    bug: Option<Bug>,
+    // What a program with a bug knows.
+    /// Whether a search of the object table, and of the replica table, is left out if it comes next.
+    skips: [bool; 2],
+    /// What the last search has found in the object table, and in the replica table.
+    found: [Option<PlacedHead>; 2],
+    /// The registration that was read or stored last.
+    registered: Option<RegistrationBytes>,
+    /// What it has pinned last.
+    pinned: Option<GlobalAddr>,
+    /// The memory of a copy that is not published.
+    copied: Option<usize>,
+    has_published: bool,
+    /// Whether a delete has removed the object, if it did so before its replicas.
+    removed_first: Option<bool>,
+}
+
+/// Memory of a program, which it frees.
+#[derive(Debug)]
+pub(super) struct ModelMemory<'a> {
+    run: &'a RefCell<Run>,
+    rack: usize,
+    pub(super) cell: usize,
+    is_owned: bool,
+}
+
+#[derive(Debug)]
+pub(super) struct ModelPin<'a> {
+    run: &'a RefCell<Run>,
+    addr: GlobalAddr,
+    /// The bytes of the object, if its program has a view of it.
+    pub(super) bytes: Option<u64>,
+}
+
+impl<'a> Model<'a> {
+    pub(super) const fn new(run: &'a RefCell<Run>, rack: usize, bug: Option<Bug>) -> Self {
+        let (skips, found, registered) = ([false; 2], [None; 2], None);
+        let (pinned, copied, has_published, removed_first) = (None, None, false, None);
+        Self {
+            run,
+            rack,
+            bug,
+            skips,
+            pinned,
+            found,
+            registered,
+            copied,
+            has_published,
+            removed_first,
+        }
+    }
+
+    fn has(&self, bug: Bug) -> bool {
+        self.bug == Some(bug)
+    }
+
+    pub(super) fn step(
+        &mut self,
+        name: &'static str,
+        work: impl FnOnce(&mut World, usize) -> Answer,
+    ) -> Result<Answer, Failure> {
+        self.skips = [false; 2];
+        match self.run.borrow_mut().step(name, false, work)? {
+            Answer::Gone => Err(Failure::Gone),
+            answer => Ok(answer),
+        }
+    }
+
+    fn flag(
+        &mut self,
+        name: &'static str,
+        work: impl FnOnce(&mut World, usize) -> bool,
+    ) -> Result<bool, Failure> {
+        let answer = self.step(name, |world, program| Answer::Flag(work(world, program)))?;
+        Ok(answer == Answer::Flag(true))
+    }
+
+    fn done(
+        &mut self,
+        name: &'static str,
+        work: impl FnOnce(&mut World, usize),
+    ) -> Result<(), Failure> {
+        self.step(name, |world, program| {
+            work(world, program);
+            Answer::Done
+        })?;
+        Ok(())
+    }
+
+    /// Allocates memory, whose contents are what they were.
+    pub(super) fn allocate(&mut self) -> Result<ModelMemory<'a>, Failure> {
+        let rack = self.rack;
+        let answer = self.step("allocate", |world, by| Answer::Cell(world.allocate(rack, by)))?;
+        let Answer::Cell(cell) = answer else { unreachable!("{answer:?}") };
+        Ok(ModelMemory { run: self.run, rack, cell, is_owned: true })
+    }
+
+    /// Publishes a new object in memory of this program.
+    pub(super) fn seal(&mut self, mut memory: ModelMemory<'a>) -> Result<bool, Failure> {
+        let cell = memory.cell;
+        let is_first = self.flag("publish an object", |world, by| {
+            let bytes = world.new_bytes();
+            world.write(cell, bytes, false);
+            world.insert(Source::Objects, cell, by)
+        })?;
+        memory.is_owned = false;
+        Ok(is_first)
+    }
+
+    /// Writes something into memory that is no object, such as a head that looks ready.
+    pub(super) fn scribble(&mut self, memory: &ModelMemory<'a>) -> Result<(), Failure> {
+        self.done("scribble", |world, _| world.write(memory.cell, GARBAGE, true))
+    }
+
+    pub(super) fn tick(&mut self) -> Result<(), Failure> {
+        self.done("two seconds pass", |world, _| world.tick())
+    }
+
+    /// The registration as a program stores it: one with `LeaveOpen` does not close it.
+    fn stored(&self, registration: &Registration) -> RegistrationBytes {
+        let mut stored = *registration;
+        stored.is_closed &= !self.has(Bug::LeaveOpen);
+        stored.encode()
+    }
+}
+
+impl<'a> Steps for Model<'a> {
+    type Error = Failure;
+    type Pin = ModelPin<'a>;
+    type Memory = ModelMemory<'a>;
+
+    fn rack(&self) -> RackId {
+        RackId(u16::try_from(self.rack).unwrap())
+    }
+
+    fn is_local(&self, head: &PlacedHead) -> Result<bool, Failure> {
+        Ok(self.run.borrow().world.rack_of(head.place.addr) == self.rack)
+    }
+
+    fn find(&mut self, source: Source) -> Result<Option<PlacedHead>, Failure> {
+        let (rack, last) = (self.rack, source as usize);
+        if std::mem::take(&mut self.skips[last]) {
+            return Ok(self.found[last]);
+        }
+        let name = ["search the object table", "search the replica table"][last];
+        let answer = self.step(name, |world, _| Answer::Entry(world.find(source, rack)))?;
+        let Answer::Entry(found) = answer else { unreachable!("{answer:?}") };
+        self.found[last] = found.map(|entry| entry.placed());
+        Ok(self.found[last])
+    }
+
+    fn remove(&mut self, source: Source, place: &EntryPlace) -> Result<bool, Failure> {
+        let rack = self.rack;
+        if source == Source::Replicas {
+            let is_any = self.has(Bug::RemoveAnyReplica);
+            return self.flag("remove a replica", |world, by| {
+                let place = match world.find(source, rack) {
+                    Some(entry) if is_any => entry.placed().place,
+                    _ => *place,
+                };
+                world.remove(source, rack, &place, by)
+            });
+        }
+        if let Some(removed) = self.removed_first.take() {
+            return Ok(removed);
+        }
+        if self.has(Bug::RemoveRegistrationFirst) {
+            let found = self.registered;
+            self.done("remove the registration", |world, _| {
+                if world.registration() == found {
+                    world.set_registration(None);
+                }
+            })?;
+        }
+        let is_any = self.has(Bug::RemoveAnyObject);
+        self.flag("remove the object", |world, by| {
+            let place = match world.find(source, rack) {
+                Some(entry) if is_any => entry.placed().place,
+                _ => *place,
+            };
+            world.remove(source, rack, &place, by)
+        })
+    }
+
+    fn open_replicas(&mut self) -> Result<bool, Failure> {
+        Ok(false)
+    }
+
+    fn insert_replica(&mut self, mut replica: Replica<ModelMemory<'a>>) -> Result<bool, Failure> {
+        let memory = &mut replica.memory;
+        let early = self.run.borrow_mut().early.take();
+        let is_inserted = match early {
+            Some(inserted) => inserted,
+            None => self.flag("publish a replica", |world, by| {
+                world.insert(Source::Replicas, memory.cell, by)
+            })?,
+        };
+        memory.is_owned = false;
+        self.has_published = is_inserted;
+        Ok(is_inserted)
+    }
+
+    fn remove_replica_of(&mut self, rack: RackId) -> Result<(), Failure> {
+        if self.has(Bug::RemoveObjectFirst)
+            && self.removed_first.is_none()
+            && let Some(object) = self.found[Source::Objects as usize]
+        {
+            self.removed_first = Some(self.remove(Source::Objects, &object.place)?);
+        }
+        self.done("remove the replica of a rack", |world, _| {
+            world.remove_replica(usize::from(rack.0));
+        })
+    }
+
+    fn registration(&mut self) -> Result<Option<Vec<u8>>, Failure> {
+        if self.has_published
+            && let Some(object) = self.found[Source::Objects as usize]
+            && (self.has(Bug::ReadyWithoutCheck) || self.has(Bug::ReadyWithoutRegistration))
+        {
+            self.skips[0] = self.has(Bug::ReadyWithoutCheck);
+            return Ok(Some(Registration::new(object.place.version).encode().to_vec()));
+        }
+        if self.has(Bug::PublishBeforeRegister)
+            && let Some(cell) = self.copied.take()
+        {
+            let inserted = self.flag("publish a ready replica", |world, by| {
+                let bytes = world.read(addr_of(cell));
+                world.write(cell, bytes, true);
+                world.insert(Source::Replicas, cell, by)
+            })?;
+            self.run.borrow_mut().early = Some(inserted);
+        }
+        let read = |world: &mut World, _| Answer::Registration(world.registration());
+        let answer = self.step("read the registration", read)?;
+        let Answer::Registration(found) = answer else { unreachable!("{answer:?}") };
+        self.registered = found;
+        self.skips[0] = self.has_published && self.has(Bug::ReadyWithoutSearch);
+        Ok(found.map(|bytes| bytes.to_vec()))
+    }
+
+    fn replace_registration(
+        &mut self,
+        found: Option<&[u8]>,
+        new: &Registration,
+    ) -> Result<bool, Failure> {
+        let is_any = self.has(Bug::ReplaceAnyRegistration);
+        let bytes = self.stored(new);
+        let is_stored = self.flag("store the registration", |world, _| {
+            let is_it = is_any || world.registration().as_ref().map(|now| &now[..]) == found;
+            if is_it {
+                world.set_registration(Some(bytes));
+            }
+            is_it
+        })?;
+        self.registered = Some(bytes);
+        self.skips[0] = is_stored && !new.is_closed && self.has(Bug::RegisterWithoutSearch);
+        Ok(is_stored)
+    }
+
+    fn remove_registration(&mut self, found: &Registration) -> Result<(), Failure> {
+        let is_any = self.has(Bug::RemoveAnyRegistration);
+        let found = self.stored(found);
+        self.done("remove the registration", |world, _| {
+            if is_any || world.registration() == Some(found) {
+                world.set_registration(None);
+            }
+        })
+    }
+
+    fn pin(&mut self, addr: GlobalAddr) -> Result<ModelPin<'a>, Failure> {
+        let pin = |world: &mut World, by| {
+            if world.is_gone(addr) {
+                return Answer::Gone;
+            }
+            world.pin(addr, by);
+            Answer::Done
+        };
+        let mut run = self.run.borrow_mut();
+        // Nobody but its program knows memory that it owns.
+        let is_local = run.world.is_owned(addr, run.program);
+        if run.step("pin", is_local, pin)? == Answer::Gone {
+            return Err(Failure::Gone);
+        }
+        self.skips = [self.has(Bug::PinWithoutSearch); 2];
+        self.pinned = Some(addr);
+        Ok(ModelPin { run: self.run, addr, bytes: None })
+    }
+
+    fn words(&mut self, addr: GlobalAddr) -> Result<Words, Failure> {
+        let read = |world: &mut World, _| match world.is_gone(addr) {
+            true => Answer::Gone,
+            false => {
+                let (idle, is_ready) = world.words(addr);
+                Answer::Words(idle, is_ready)
+            }
+        };
+        let answer = self.step("read the words", read);
+        self.skips = [answer.is_err() && self.has(Bug::FailWithoutSearch); 2];
+        let answer = answer?;
+        let Answer::Words(idle, is_ready) = answer else { unreachable!("{answer:?}") };
+        let idle = if self.has(Bug::KeepAbandoned) { 0 } else { idle };
+        let is_ready = is_ready || (self.has(Bug::UseUnready) && self.pinned == Some(addr));
+        Ok(Words { idle_ms: 1000 * u64::from(idle), is_ready })
+    }
+
+    fn set_used(&mut self, addr: GlobalAddr) -> Result<(), Failure> {
+        self.done("store the last use", |world, by| world.set_used(addr, by))
+    }
+
+    fn set_ready(&mut self, addr: GlobalAddr) -> Result<(), Failure> {
+        self.done("ready", |world, by| world.set_ready(addr, by))
+    }
+
+    fn copy(&mut self, object: &PlacedHead) -> Result<Replica<ModelMemory<'a>>, Failure> {
+        let (rack, from, bytes) = (self.rack, object.place.addr, object.head.checksum);
+        // No step of another program concerns both the memory here and the bytes there. So the
+        // allocation and the first read are one step, and so are the last read and the write.
+        let first = self.step("allocate and read the first piece", |world, by| {
+            match world.is_gone(from) {
+                true => Answer::Gone,
+                false => Answer::CellAndBytes(world.allocate(rack, by), world.read(from)),
+            }
+        })?;
+        let Answer::CellAndBytes(cell, first) = first else { unreachable!("{first:?}") };
+        let memory = ModelMemory { run: self.run, rack, cell, is_owned: true };
+        let last = self.step("read the last piece", |world, _| {
+            if world.is_gone(from) {
+                return Answer::Gone;
+            }
+            let last = world.read(from);
+            world.write(cell, last, false);
+            Answer::Bytes(last)
+        });
+        self.skips[0] = self.has(Bug::CopyWithoutSearch);
+        let Answer::Bytes(last) = last? else { unreachable!() };
+        if first != bytes || last != bytes {
+            return Err(Failure::Damaged);
+        }
+        self.copied = Some(cell);
+        Ok(Replica { addr: addr_of(cell), memory, head: object.head })
+    }
+}
+
+impl ModelPin<'_> {
+    fn unpin(&self) {
+        let unpin = |world: &mut World, by| {
+            // A view is read as long as it is pinned. Memory that was reused does not get its bytes
+            // back, so it is enough to look at them in the end.
+            if let Some(bytes) = self.bytes {
+                world.read_pinned(self.addr, bytes, by);
+            }
+            world.unpin(self.addr, by);
+            Answer::Done
+        };
+        // A drop has no result; a program that is stopped here is stopped at its next step too.
+        let _ = self.run.borrow_mut().step("unpin", false, unpin);
+    }
+}
+
+impl Drop for ModelPin<'_> {
+    fn drop(&mut self) {
+        self.unpin();
+    }
+}
+
+impl Drop for ModelMemory<'_> {
+    fn drop(&mut self) {
+        let mut run = self.run.borrow_mut();
+        let (cell, rack, early) = (self.cell, self.rack, run.early.take());
+        let place = addr_of(cell);
+        let _ = match early {
+            Some(true) => run.step("remove the replica", false, |world, by| {
+                let own = world.find(Source::Replicas, rack).map(|entry| entry.placed().place);
+                if let Some(own) = own.filter(|own| own.addr == place) {
+                    world.remove(Source::Replicas, rack, &own, by);
+                }
+                Answer::Done
+            }),
+            None if self.is_owned => run.step("free", false, |world, by| {
+                world.free(cell, by);
+                Answer::Done
+            }),
+            _ => Ok(Answer::Done),
+        };
+    }
+}

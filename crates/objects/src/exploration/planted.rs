@@ -1,0 +1,41 @@
+/// A mistake of a program. The model makes the steps that such a program would make, so that the
+/// product has no code for it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Bug {
+    /// Step 2: the program does not search after it has registered.
+    RegisterWithoutSearch,
+    /// Step 3 before step 1, and the replica is ready at once.
+    PublishBeforeRegister,
+    /// Step 4 is left out.
+    ReadyWithoutCheck,
+    /// Step 4: the program does not read the registration, and only searches.
+    ReadyWithoutRegistration,
+    /// Step 4: the program does not search, and only reads the registration.
+    ReadyWithoutSearch,
+    /// The registration is changed whatever it is by then.
+    ReplaceAnyRegistration,
+    /// A replica is removed whichever it is by then.
+    RemoveAnyReplica,
+    /// A replica that is not ready is never taken for abandoned.
+    KeepAbandoned,
+    /// A replica is used before it is ready.
+    UseUnready,
+    /// A delete removes the object before its replicas.
+    RemoveObjectFirst,
+    /// A delete leaves the registration open.
+    LeaveOpen,
+    /// A delete removes the registration before the object.
+    RemoveRegistrationFirst,
+    /// A delete removes the object whichever version it has by then.
+    RemoveAnyObject,
+    /// An orphan is removed whatever the registration is by then.
+    RemoveAnyRegistration,
+    /// A pin counts without a second search.
+    PinWithoutSearch,
+    /// Bytes from another rack count without a search after them.
+    CopyWithoutSearch,
+    /// An access that failed fails the call without a search: what it was for may be gone.
+    FailWithoutSearch,
+    /// The daemon reuses memory although it is pinned.
+    IgnorePins,
+}

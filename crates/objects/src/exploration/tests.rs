@@ -1,0 +1,135 @@
+use super::calls::Call::{Delete, Get, List, Put, Scribble, Tick};
+use super::explorer::{Program, Scenario};
+use super::planted::Bug;
+
+/// An object of rack 0.
+const PUT: &[Program] = &[(0, &[Put])];
+/// The same, with a replica in rack 1.
+const BROUGHT: &[Program] = &[(0, &[Put]), (1, &[Get])];
+
+const fn scenario(before: &'static [Program], programs: &'static [Program]) -> Scenario {
+    Scenario { before, programs, kills: 1, forgets_pages: false }
+}
+
+const BRING: Scenario = scenario(PUT, &[(1, &[Get]), (0, &[Delete]), (0, &[Tick])]);
+const SLOW_BRING: Scenario = scenario(PUT, &[(1, &[Get]), (0, &[Delete, Put]), (0, &[Tick])]);
+const LIST: Scenario = scenario(PUT, &[(1, &[Get]), (0, &[Delete]), (1, &[List]), (0, &[Tick])]);
+const READ: Scenario = scenario(PUT, &[(0, &[Get]), (0, &[Delete]), (0, &[Scribble, Put])]);
+const READ_REPLICA: Scenario =
+    scenario(BROUGHT, &[(1, &[Get]), (0, &[Delete]), (1, &[Scribble, Put])]);
+const TWO_DELETES: Scenario = scenario(BROUGHT, &[(0, &[Delete]), (1, &[Delete]), (0, &[Put])]);
+const OTHER_RACK: Scenario = scenario(PUT, &[(0, &[Get]), (1, &[Get]), (1, &[Delete, Put])]);
+const SLOW_DELETE: Scenario = scenario(PUT, &[(1, &[Get]), (0, &[Delete, Put]), (0, &[Delete])]);
+const TWO_BRING: Scenario = scenario(PUT, &[(1, &[Get]), (1, &[Get]), (0, &[Delete])]);
+
+/// Explores a scenario whose programs make no mistake, and checks that it has at least so many
+/// schedules.
+#[track_caller]
+fn is_sound(scenario: Scenario, least: u128) {
+    match scenario.explore(None) {
+        Ok(explored) => assert!(explored.schedules >= least, "only {explored:?}"),
+        Err(violation) => panic!("{violation}"),
+    }
+}
+
+/// The same, where freed memory can still be accessed, and where its page is gone.
+#[track_caller]
+fn is_sound_with_and_without_pages(scenario: Scenario, least: u128) {
+    is_sound(scenario, least);
+    is_sound(Scenario { forgets_pages: true, ..scenario }, least);
+}
+
+#[test]
+fn schedules_are_counted() {
+    let programs: &[Program] = &[(0, &[Tick, Tick, Tick]), (1, &[Tick, Tick])];
+    let scenario = Scenario { kills: 0, ..scenario(&[], programs) };
+    let explored = scenario.explore(None).unwrap();
+    // Two ticks among five; each pair of positions is one state.
+    assert_eq!((explored.schedules, explored.states), (10, 12));
+}
+
+#[test]
+fn a_program_brings_an_object_while_another_deletes_it() {
+    is_sound_with_and_without_pages(BRING, 30_000_000);
+}
+
+#[test]
+fn two_programs_bring_an_object_while_another_deletes_it() {
+    is_sound(TWO_BRING, 1_000_000_000_000);
+}
+
+#[test]
+fn an_object_is_made_again_while_a_slow_program_brings_the_first() {
+    is_sound_with_and_without_pages(SLOW_BRING, 80_000_000);
+}
+
+#[test]
+fn an_object_is_made_again_while_a_slow_program_deletes_the_first() {
+    is_sound(SLOW_DELETE, 1_000_000_000_000_000);
+}
+
+#[test]
+fn an_object_is_made_again_in_the_other_rack() {
+    is_sound_with_and_without_pages(OTHER_RACK, 30_000_000_000_000);
+}
+
+#[test]
+fn two_programs_delete_an_object() {
+    is_sound_with_and_without_pages(TWO_DELETES, 5_000_000);
+}
+
+#[test]
+fn a_list_runs_beside_a_get_and_a_delete() {
+    is_sound(LIST, 200_000_000_000);
+}
+
+/// A list failed if it met a replica that was not ready, and that was removed before its words were
+/// read.
+#[test]
+fn a_replica_that_goes_meanwhile_fails_no_list() {
+    let forgets = Scenario { forgets_pages: true, ..LIST };
+    is_sound(forgets, 200_000_000_000);
+    assert!(forgets.explore(Some(Bug::FailWithoutSearch)).is_err());
+}
+
+#[test]
+fn an_object_is_read_while_its_memory_is_freed_and_used_again() {
+    is_sound_with_and_without_pages(READ, 90_000_000);
+}
+
+#[test]
+fn a_replica_is_read_while_its_memory_is_freed_and_used_again() {
+    is_sound_with_and_without_pages(READ_REPLICA, 140_000_000);
+}
+
+#[test]
+fn planted_bugs_are_found() {
+    let planted = [
+        (Bug::RegisterWithoutSearch, BRING, "a registration has no object"),
+        (Bug::PublishBeforeRegister, BRING, "a replica is ready whose object is not linked"),
+        (Bug::ReadyWithoutCheck, BRING, "a replica is ready whose object is not linked"),
+        (Bug::ReadyWithoutRegistration, BRING, "a replica is ready whose object is not linked"),
+        (Bug::ReadyWithoutSearch, TWO_BRING, "a replica is ready whose object is not linked"),
+        (Bug::ReplaceAnyRegistration, BRING, "a replica is ready whose object is not linked"),
+        (Bug::RemoveAnyReplica, TWO_BRING, "removes a replica that another program has just made"),
+        (Bug::KeepAbandoned, BRING, "a replica that is not ready stays"),
+        (Bug::UseUnready, TWO_BRING, "Got(Some(1)) is wrong"),
+        (Bug::RemoveObjectFirst, BRING, "a replica is ready whose object is not linked"),
+        (Bug::LeaveOpen, BRING, "a replica is ready whose object is not linked"),
+        (Bug::RemoveRegistrationFirst, BRING, "a replica is ready whose object is not linked"),
+        (Bug::RemoveAnyObject, SLOW_DELETE, "a replica is ready whose object is not linked"),
+        (Bug::RemoveAnyRegistration, OTHER_RACK, "a replica is not registered"),
+        (Bug::PinWithoutSearch, READ, "a program uses memory that was reused or freed"),
+        (Bug::CopyWithoutSearch, SLOW_BRING, "Get fails: Damaged"),
+        (Bug::IgnorePins, BRING, "a program uses memory that was reused or freed"),
+    ];
+    for (bug, scenario, what) in planted {
+        match scenario.explore(Some(bug)) {
+            Ok(explored) => panic!("{bug:?} is not found in {explored:?}"),
+            Err(violation) => {
+                let violation = violation.to_string();
+                assert!(violation.contains(what), "{bug:?} is found by another check: {violation}");
+            }
+        }
+    }
+}

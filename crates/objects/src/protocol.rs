@@ -1,0 +1,318 @@
+//! The protocol of an object and its replicas: get, delete, and the removal of what killed programs
+//! left behind. `docs/design/objects.md` has the correctness argument; the module `exploration`
+//! runs these functions in every order.
+//!
+//! | call | steps | order that matters |
+//! |---|---|---|
+//! | [`get`] | search; [pin](Steps::pin); search again; for a replica: ready? | the second search comes after the pin |
+//! | [`get`] in another rack | [copy](Steps::copy); search again; pin; the steps below | the search comes after the last byte |
+//! | replica, 1 and 2 | [register](change_registration): store the bit of the rack; search | the object is linked after the bit is stored |
+//! | replica, 3 | [publish](Steps::insert_replica), not ready | |
+//! | replica, 4 | [registration open](is_open); search | both after step 3 |
+//! | replica, 5 | [ready](Steps::set_ready) | after step 4 |
+//! | [`delete`] | [close](change_registration) the registration; search; remove the replicas of its racks; the object; the registration | as named |
+//! | [`remove_abandoned`] | a replica that is not ready after a second: removed | |
+//! | [`remove_orphan`] | a registration of a version that is not linked: removed | the search comes after the registration was read |
+
+use rackpool_client::{GlobalAddr, RackId};
+use rackpool_kv::{EntryPlace, Version};
+
+use crate::layout::head::Head;
+use crate::layout::registration::Registration;
+use crate::store::PlacedHead;
+
+/// The time of an object's last use is stored anew if it is older than this, in milliseconds.
+const LAST_USE_MS: u64 = 1000;
+/// After this time, in milliseconds, a replica that is not ready is what a killed program left.
+const ABANDONED_MS: u64 = 1000;
+
+/// A table that leads to heads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Source {
+    /// The object table.
+    Objects,
+    /// The replica table of this rack.
+    Replicas,
+}
+
+/// The words of a head that change.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Words {
+    /// The time since the last use, in milliseconds; of a replica that is not ready, since it was
+    /// made.
+    pub(crate) idle_ms: u64,
+    pub(crate) is_ready: bool,
+}
+
+/// A pinned object.
+#[derive(Debug)]
+pub(crate) struct Pinned<P> {
+    pub(crate) pin: P,
+    pub(crate) head: Head,
+}
+
+/// A copy of an object in memory of this program, not ready and not published.
+#[derive(Debug)]
+pub(crate) struct Replica<M> {
+    /// Owns the memory, and frees it when it is dropped.
+    pub(crate) memory: M,
+    pub(crate) addr: GlobalAddr,
+    pub(crate) head: Head,
+}
+
+/// What the protocol does with the tables, registration and heads of one id. Except for `copy` each
+/// step takes effect at one point in time, before or after any step of another program.
+pub(crate) trait Steps {
+    type Error;
+    /// Keeps the memory of a head from being reused, until it is dropped.
+    type Pin;
+    type Memory;
+
+    /// The rack of this program.
+    fn rack(&self) -> RackId;
+
+    /// Whether a head is in this rack.
+    fn is_local(&self, head: &PlacedHead) -> Result<bool, Self::Error>;
+
+    /// Searches a table. There are no replicas until this program has opened the replica table.
+    fn find(&mut self, source: Source) -> Result<Option<PlacedHead>, Self::Error>;
+
+    /// Removes exactly this entry from a table, and frees its memory. Returns whether it did.
+    fn remove(&mut self, source: Source, place: &EntryPlace) -> Result<bool, Self::Error>;
+
+    /// Opens this rack's replica table. Returns false if it was open already.
+    fn open_replicas(&mut self) -> Result<bool, Self::Error>;
+
+    /// Publishes a replica in this rack's replica table, if there is none. Returns whether it did;
+    /// frees the memory if not.
+    fn insert_replica(&mut self, replica: Replica<Self::Memory>) -> Result<bool, Self::Error>;
+
+    /// Removes the replica of a rack, whichever it is, and frees its memory.
+    fn remove_replica_of(&mut self, rack: RackId) -> Result<(), Self::Error>;
+
+    /// The bytes of the registration.
+    fn registration(&mut self) -> Result<Option<Vec<u8>>, Self::Error>;
+
+    /// Replaces the registration if it is `found`. Returns whether it did.
+    fn replace_registration(
+        &mut self,
+        found: Option<&[u8]>,
+        new: &Registration,
+    ) -> Result<bool, Self::Error>;
+
+    /// Removes the registration if it is this one.
+    fn remove_registration(&mut self, found: &Registration) -> Result<(), Self::Error>;
+
+    /// Pins a head. Memory that was freed before may be reused all the same.
+    fn pin(&mut self, addr: GlobalAddr) -> Result<Self::Pin, Self::Error>;
+
+    /// Reads the words of a head.
+    fn words(&mut self, addr: GlobalAddr) -> Result<Words, Self::Error>;
+
+    /// Stores that a pinned head is used now.
+    fn set_used(&mut self, addr: GlobalAddr) -> Result<(), Self::Error>;
+
+    /// Makes a pinned replica ready.
+    fn set_ready(&mut self, addr: GlobalAddr) -> Result<(), Self::Error>;
+
+    /// Copies an object of another rack, piece by piece. The result, an error too, says something
+    /// of the object only if it is linked afterwards.
+    fn copy(&mut self, object: &PlacedHead) -> Result<Replica<Self::Memory>, Self::Error>;
+}
+
+type Got<S> = Option<Pinned<<S as Steps>::Pin>>;
+
+/// The object, pinned in this rack; `None` if there is none.
+pub(crate) fn get<S: Steps>(steps: &mut S) -> Result<Got<S>, S::Error> {
+    loop {
+        if let Some(replica) = steps.find(Source::Replicas)?
+            && let Some(got) = pin(steps, Source::Replicas, &replica)?
+        {
+            return Ok(Some(got));
+        }
+        let Some(object) = steps.find(Source::Objects)? else { return Ok(None) };
+        let got = match steps.is_local(&object) {
+            Ok(true) => pin(steps, Source::Objects, &object)?,
+            // Another program may have brought it already.
+            Ok(false) if steps.open_replicas()? => None,
+            Ok(false) => bring(steps, &object)?,
+            Err(error) if is_linked(steps, &object)? => return Err(error),
+            Err(_) => None,
+        };
+        if got.is_some() {
+            return Ok(got);
+        }
+    }
+}
+
+/// Pins what a search has found. `None` if it has changed meanwhile, or is not ready.
+fn pin<S: Steps>(steps: &mut S, source: Source, found: &PlacedHead) -> Result<Got<S>, S::Error> {
+    let addr = found.place.addr;
+    let pin = steps.pin(addr);
+    // A head is unlinked before it is freed, so the pin counts if the head is linked now. If it is
+    // not, its page may be used for something else.
+    if steps.find(source)? != Some(*found) {
+        return Ok(None);
+    }
+    let (pin, words) = (pin?, steps.words(addr)?);
+    if source == Source::Replicas && !words.is_ready {
+        return Ok(None);
+    }
+    if words.idle_ms > LAST_USE_MS {
+        steps.set_used(addr)?;
+    }
+    Ok(Some(Pinned { pin, head: found.head }))
+}
+
+/// Brings an object of another rack into this one, and makes the copy a replica. `None` if the
+/// object has changed meanwhile.
+fn bring<S: Steps>(steps: &mut S, object: &PlacedHead) -> Result<Got<S>, S::Error> {
+    let copy = steps.copy(object);
+    // Bytes that were read while the object was linked are its bytes.
+    if !is_linked(steps, object)? {
+        return Ok(None);
+    }
+    let copy = copy?;
+    // This program owns the copy, so the pin counts, whether a replica comes of it or not.
+    let got = Pinned { pin: steps.pin(copy.addr)?, head: copy.head };
+    publish(steps, object, copy)?;
+    Ok(Some(got))
+}
+
+/// Makes a pinned copy a replica, unless there is one or a delete has begun: then frees it.
+fn publish<S: Steps>(
+    steps: &mut S,
+    object: &PlacedHead,
+    copy: Replica<S::Memory>,
+) -> Result<(), S::Error> {
+    let (addr, rack) = (copy.addr, steps.rack());
+    let register = |now: Registration| (!now.is_closed).then(|| now.with(rack));
+    let Registered::As(_) = change_registration(steps, object, register)? else { return Ok(()) };
+    if !steps.insert_replica(copy)? {
+        return remove_abandoned(steps);
+    }
+    if is_open(steps, object)? {
+        return steps.set_ready(addr);
+    }
+    match steps.find(Source::Replicas)? {
+        Some(own) if own.place.addr == addr => steps.remove(Source::Replicas, &own.place).map(drop),
+        _ => Ok(()),
+    }
+}
+
+/// Removes the object from all racks. Returns it if there was one.
+pub(crate) fn delete<S: Steps>(steps: &mut S) -> Result<Option<PlacedHead>, S::Error> {
+    while let Some(object) = steps.find(Source::Objects)? {
+        if remove(steps, &object)? {
+            return Ok(Some(object));
+        }
+    }
+    Ok(None)
+}
+
+/// Removes exactly this object from all racks. Returns whether it did.
+pub(crate) fn remove<S: Steps>(steps: &mut S, object: &PlacedHead) -> Result<bool, S::Error> {
+    let close = |now: Registration| Some(now.closed());
+    let Registered::As(closed) = change_registration(steps, object, close)? else {
+        return Ok(false);
+    };
+    for rack in closed.racks() {
+        steps.remove_replica_of(rack)?;
+    }
+    let is_mine = steps.remove(Source::Objects, &object.place)?;
+    steps.remove_registration(&closed)?;
+    Ok(is_mine)
+}
+
+/// Removes the replica of this rack if the program that made it was killed before it was ready.
+pub(crate) fn remove_abandoned<S: Steps>(steps: &mut S) -> Result<(), S::Error> {
+    let Some(replica) = steps.find(Source::Replicas)? else { return Ok(()) };
+    // If the replica was removed meanwhile, these are other words, and nothing is removed here.
+    let words = steps.words(replica.place.addr);
+    let words = match words {
+        Err(_) if steps.find(Source::Replicas)? != Some(replica) => return Ok(()),
+        words => words?,
+    };
+    if !words.is_ready && words.idle_ms > ABANDONED_MS {
+        steps.remove(Source::Replicas, &replica.place)?;
+    }
+    Ok(())
+}
+
+/// Removes the registration of an object that is not linked any more. An object that was removed
+/// never comes back, so the registration names nothing.
+pub(crate) fn remove_orphan<S: Steps>(steps: &mut S) -> Result<(), S::Error> {
+    let found = steps.registration()?.as_deref().and_then(Registration::decode);
+    let Some(found) = found else { return Ok(()) };
+    let object = steps.find(Source::Objects)?;
+    if object.is_none_or(|object| object.place.version != found.version) {
+        steps.remove_registration(&found)?;
+    }
+    Ok(())
+}
+
+/// The result of a change of a registration.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Registered {
+    /// The registration is now this one.
+    As(Registration),
+    /// A delete has closed the registration.
+    Closed,
+    /// The object is not in the store any more.
+    Gone,
+}
+
+/// Changes the registration of an object by `change`, which returns `None` for a closed one.
+fn change_registration<S: Steps>(
+    steps: &mut S,
+    object: &PlacedHead,
+    change: impl Fn(Registration) -> Option<Registration>,
+) -> Result<Registered, S::Error> {
+    let version = object.place.version;
+    loop {
+        let found = steps.registration()?;
+        let now = match registration_of(version, found.as_deref()) {
+            Some(now) => now,
+            // What was found is of an older object only if this one is in the store after that: no
+            // registration is made for an object that is not.
+            None if !is_linked(steps, object)? => return Ok(Registered::Gone),
+            None => Registration::new(version),
+        };
+        let Some(new) = change(now) else { return Ok(Registered::Closed) };
+        let is_stored = found.as_deref() == Some(&new.encode())
+            || steps.replace_registration(found.as_deref(), &new)?;
+        if !is_stored {
+            continue;
+        }
+        // A delete may have made, closed and removed a registration since it was found absent. A
+        // delete removes it only after the object.
+        if is_linked(steps, object)? {
+            return Ok(Registered::As(new));
+        }
+        steps.remove_registration(&new)?;
+        return Ok(Registered::Gone);
+    }
+}
+
+/// The registration of an object, if there is one.
+pub(crate) fn registration<S: Steps>(
+    steps: &mut S,
+    object: &PlacedHead,
+) -> Result<Option<Registration>, S::Error> {
+    Ok(registration_of(object.place.version, steps.registration()?.as_deref()))
+}
+
+/// Whether the registration of the object is there and not closed, and the object is linked. Each
+/// delete that removes the object then closes the registration first, after this call began.
+fn is_open<S: Steps>(steps: &mut S, object: &PlacedHead) -> Result<bool, S::Error> {
+    let now = registration(steps, object)?;
+    Ok(now.is_some_and(|now| !now.is_closed) && is_linked(steps, object)?)
+}
+
+fn registration_of(version: Version, found: Option<&[u8]>) -> Option<Registration> {
+    found.and_then(Registration::decode).filter(|now| now.version == version)
+}
+
+fn is_linked<S: Steps>(steps: &mut S, object: &PlacedHead) -> Result<bool, S::Error> {
+    Ok(steps.find(Source::Objects)? == Some(*object))
+}
