@@ -1,7 +1,8 @@
 use std::cell::RefCell;
 
-use super::model::{Failure, Model, Run};
+use super::model::Model;
 use super::planted::Bug;
+use super::run::{Failure, Run};
 use super::world::Outcome;
 use crate::protocol;
 

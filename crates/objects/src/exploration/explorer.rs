@@ -6,8 +6,8 @@ use std::hash::Hash;
 use xxhash_rust::xxh3::Xxh3;
 
 use super::calls::Call;
-use super::model::{Answer, Budget, Run};
 use super::planted::Bug;
+use super::run::{Answer, Budget, Run};
 use super::world::{Outcome, RACKS, World};
 
 /// A program: its rack, and the calls that it makes one after the other.

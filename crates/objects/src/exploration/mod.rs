@@ -13,6 +13,7 @@
 //! |---|---|
 //! | `world` | the tables, the registration and the memory of two racks, and what is checked |
 //! | `planted` | bugs that the exploration must find |
+//! | `run` | a call that is repeated up to its last step, and makes one more |
 //! | `model` | the steps of a program in a world |
 //! | `calls` | what a program can do |
 //! | `explorer` | all schedules of a scenario |
@@ -22,5 +23,6 @@ mod calls;
 mod explorer;
 mod model;
 mod planted;
+mod run;
 mod tests;
 mod world;

@@ -4,101 +4,11 @@ use rackpool_client::{GlobalAddr, RackId};
 use rackpool_kv::EntryPlace;
 
 use super::planted::Bug;
-use super::world::{Entry, GARBAGE, RegistrationBytes, World, addr_of};
+use super::run::{Answer, Failure, Run};
+use super::world::{GARBAGE, RegistrationBytes, World, addr_of};
 use crate::layout::registration::Registration;
 use crate::protocol::{Replica, Source, Steps, Words};
 use crate::store::PlacedHead;
-
-/// The answer of a step: all that a program learns.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(super) enum Answer {
-    Done,
-    Flag(bool),
-    Entry(Option<Entry>),
-    Registration(Option<RegistrationBytes>),
-    Words(u32, bool),
-    Cell(usize),
-    Bytes(u64),
-    CellAndBytes(usize, u64),
-    /// The page of the address is gone.
-    Gone,
-}
-
-/// Why a call ended without a result.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Failure {
-    /// The next step is not made yet.
-    Stopped,
-    /// An access to an address whose page is gone.
-    Gone,
-    /// Bytes with another checksum.
-    Damaged,
-}
-
-/// How many steps a call makes beyond those that it has answers of.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Budget {
-    One,
-    All,
-}
-
-/// A call of a program in a world.
-#[derive(Debug)]
-pub(super) struct Run {
-    pub(super) world: World,
-    pub(super) program: usize,
-    /// The answers of the steps that the call has made.
-    pub(super) log: Vec<Answer>,
-    /// The name of the last one.
-    pub(super) last: &'static str,
-    /// How many of them were repeated.
-    at: usize,
-    budget: Budget,
-    has_stepped: bool,
-    pub(super) is_stopped: bool,
-    /// Whether a program with `PublishBeforeRegister` has published its replica.
-    early: Option<bool>,
-}
-
-impl Run {
-    pub(super) const fn new(
-        world: World,
-        program: usize,
-        log: Vec<Answer>,
-        budget: Budget,
-    ) -> Self {
-        let (last, at, has_stepped, is_stopped, early) = ("", 0, false, false, None);
-        Self { world, program, log, last, at, budget, has_stepped, is_stopped, early }
-    }
-
-    /// Makes a step. One that commutes with all steps of others (`is_local`) follows the one before
-    /// at once.
-    fn step(
-        &mut self,
-        name: &'static str,
-        is_local: bool,
-        work: impl FnOnce(&mut World, usize) -> Answer,
-    ) -> Result<Answer, Failure> {
-        if self.is_stopped {
-            return Err(Failure::Stopped);
-        }
-        if let Some(answer) = self.log.get(self.at) {
-            self.at += 1;
-            return Ok(answer.clone());
-        }
-        if self.has_stepped && self.budget == Budget::One && !is_local {
-            self.is_stopped = true;
-            return Err(Failure::Stopped);
-        }
-        self.world.begin_step(self.program);
-        let answer = work(&mut self.world, self.program);
-        self.world.check();
-        self.log.push(answer.clone());
-        (self.last, self.has_stepped) = (name, true);
-        self.at += 1;
-        Ok(answer)
-    }
-}
 
 /// A program of a rack, as the protocol sees it.
 #[derive(Debug)]

@@ -103,6 +103,18 @@ fn a_replica_is_read_while_its_memory_is_freed_and_used_again() {
 }
 
 #[test]
+fn a_list_runs_while_an_object_is_made_again() {
+    let programs: &[Program] = &[(1, &[Get]), (0, &[Delete, Put]), (1, &[List]), (0, &[Tick])];
+    is_sound(scenario(PUT, programs), 800_000_000_000);
+}
+
+#[test]
+fn a_list_takes_the_replica_of_a_slow_program_for_abandoned() {
+    let programs: &[Program] = &[(1, &[Get]), (1, &[Get]), (1, &[List]), (0, &[Tick])];
+    is_sound(scenario(PUT, programs), 40_000_000_000_000);
+}
+
+#[test]
 fn planted_bugs_are_found() {
     let planted = [
         (Bug::RegisterWithoutSearch, BRING, "a registration has no object"),
