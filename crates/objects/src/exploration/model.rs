@@ -17,7 +17,7 @@ pub(super) struct Model<'a> {
     rack: usize,
     bug: Option<Bug>,
     // What a program with a bug knows.
-    /// Whether a search of the object table, and of the replica table, is left out if it comes next.
+    /// Whether a search of the object table, and of the replica table, is left out if it is next.
     skips: [bool; 2],
     /// What the last search has found in the object table, and in the replica table.
     found: [Option<PlacedHead>; 2],

@@ -22,8 +22,8 @@ const OTHER_RACK: Scenario = scenario(PUT, &[(0, &[Get]), (1, &[Get]), (1, &[Del
 const SLOW_DELETE: Scenario = scenario(PUT, &[(1, &[Get]), (0, &[Delete, Put]), (0, &[Delete])]);
 const TWO_BRING: Scenario = scenario(PUT, &[(1, &[Get]), (1, &[Get]), (0, &[Delete])]);
 
-/// Explores a scenario whose programs make no mistake, and checks that it has at least so many
-/// schedules.
+/// Explores a scenario whose programs make no mistake, and checks that it has at least `least`
+/// schedules: far fewer mean that programs stop early.
 #[track_caller]
 fn is_sound(scenario: Scenario, least: u128) {
     match scenario.explore(None) {
@@ -50,7 +50,7 @@ fn schedules_are_counted() {
 
 #[test]
 fn a_program_brings_an_object_while_another_deletes_it() {
-    is_sound_with_and_without_pages(BRING, 30_000_000);
+    is_sound_with_and_without_pages(BRING, 1_000_000);
 }
 
 #[test]
@@ -60,27 +60,27 @@ fn two_programs_bring_an_object_while_another_deletes_it() {
 
 #[test]
 fn an_object_is_made_again_while_a_slow_program_brings_the_first() {
-    is_sound_with_and_without_pages(SLOW_BRING, 80_000_000);
+    is_sound_with_and_without_pages(SLOW_BRING, 1_000_000);
 }
 
 #[test]
 fn an_object_is_made_again_while_a_slow_program_deletes_the_first() {
-    is_sound(SLOW_DELETE, 1_000_000_000_000_000);
+    is_sound(SLOW_DELETE, 1_000_000_000_000);
 }
 
 #[test]
 fn an_object_is_made_again_in_the_other_rack() {
-    is_sound_with_and_without_pages(OTHER_RACK, 30_000_000_000_000);
+    is_sound_with_and_without_pages(OTHER_RACK, 1_000_000_000_000);
 }
 
 #[test]
 fn two_programs_delete_an_object() {
-    is_sound_with_and_without_pages(TWO_DELETES, 5_000_000);
+    is_sound_with_and_without_pages(TWO_DELETES, 1_000_000);
 }
 
 #[test]
 fn a_list_runs_beside_a_get_and_a_delete() {
-    is_sound(LIST, 200_000_000_000);
+    is_sound(LIST, 1_000_000_000);
 }
 
 /// A list failed if it met a replica that was not ready, and that was removed before its words were
@@ -88,30 +88,30 @@ fn a_list_runs_beside_a_get_and_a_delete() {
 #[test]
 fn a_replica_that_goes_meanwhile_fails_no_list() {
     let forgets = Scenario { forgets_pages: true, ..LIST };
-    is_sound(forgets, 200_000_000_000);
+    is_sound(forgets, 1_000_000_000);
     assert!(forgets.explore(Some(Bug::FailWithoutSearch)).is_err());
 }
 
 #[test]
 fn an_object_is_read_while_its_memory_is_freed_and_used_again() {
-    is_sound_with_and_without_pages(READ, 90_000_000);
+    is_sound_with_and_without_pages(READ, 1_000_000);
 }
 
 #[test]
 fn a_replica_is_read_while_its_memory_is_freed_and_used_again() {
-    is_sound_with_and_without_pages(READ_REPLICA, 140_000_000);
+    is_sound_with_and_without_pages(READ_REPLICA, 1_000_000);
 }
 
 #[test]
 fn a_list_runs_while_an_object_is_made_again() {
     let programs: &[Program] = &[(1, &[Get]), (0, &[Delete, Put]), (1, &[List]), (0, &[Tick])];
-    is_sound(scenario(PUT, programs), 800_000_000_000);
+    is_sound(scenario(PUT, programs), 1_000_000_000);
 }
 
 #[test]
 fn a_list_takes_the_replica_of_a_slow_program_for_abandoned() {
     let programs: &[Program] = &[(1, &[Get]), (1, &[Get]), (1, &[List]), (0, &[Tick])];
-    is_sound(scenario(PUT, programs), 40_000_000_000_000);
+    is_sound(scenario(PUT, programs), 1_000_000_000);
 }
 
 #[test]
