@@ -4,7 +4,7 @@ use super::model::Model;
 use super::planted::Bug;
 use super::run::{Failure, Run};
 use super::world::Outcome;
-use crate::protocol;
+use crate::protocol::{self, Source, Steps};
 
 /// What a program can do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -16,6 +16,8 @@ pub(super) enum Call {
     Delete,
     /// Removes what killed programs left, as a list does.
     List,
+    /// Evicts the replica of the own rack.
+    Evict,
     /// Uses memory of the own rack for something else.
     Scribble,
     /// Lets two seconds pass.
@@ -47,6 +49,12 @@ impl Call {
             Self::List => {
                 protocol::remove_orphan(&mut model)?;
                 protocol::remove_abandoned(&mut model)?;
+                Outcome::Nothing
+            }
+            Self::Evict => {
+                if let Some(replica) = model.find(Source::Replicas)? {
+                    model.remove(Source::Replicas, &replica.place)?;
+                }
                 Outcome::Nothing
             }
             Self::Scribble => {

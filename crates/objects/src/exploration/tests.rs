@@ -1,4 +1,4 @@
-use super::calls::Call::{Delete, Get, List, Put, Scribble, Tick};
+use super::calls::Call::{Delete, Evict, Get, List, Put, Scribble, Tick};
 use super::explorer::{Program, Scenario};
 use super::planted::Bug;
 
@@ -112,6 +112,14 @@ fn a_list_runs_while_an_object_is_made_again() {
 fn a_list_takes_the_replica_of_a_slow_program_for_abandoned() {
     let programs: &[Program] = &[(1, &[Get]), (1, &[Get]), (1, &[List]), (0, &[Tick])];
     is_sound(scenario(PUT, programs), 1_000_000_000);
+}
+
+#[test]
+fn a_replica_is_evicted_while_it_is_read_and_its_object_deleted() {
+    // An eviction may remove a replica that was made just now, and a clean-up may not.
+    let before: &[Program] = &[(0, &[Put]), (1, &[Get]), (0, &[Tick])];
+    let programs: &[Program] = &[(1, &[Get]), (1, &[Evict]), (0, &[Delete]), (1, &[Scribble])];
+    is_sound_with_and_without_pages(scenario(before, programs), 1_000_000);
 }
 
 #[test]
