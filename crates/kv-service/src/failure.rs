@@ -20,6 +20,10 @@ pub enum Failure {
     /// nothing; a thread for long commands executes it again. No client sees this.
     #[error("ERR the command takes long")]
     Long,
+    /// A large string is read or stored: the command's handler for large strings has to execute it,
+    /// from the start. No client sees this.
+    #[error("ERR string exceeds maximum allowed size (proto-max-bulk-len)")]
+    LargeString,
     /// Several elements of a large collection would change, which needs a transaction.
     #[error("ERR several elements of a large collection change in a transaction only")]
     Several,
@@ -70,6 +74,12 @@ impl Failure {
         matches!(self, Self::Long)
     }
 
+    /// Whether a value is too long for an entry.
+    #[must_use]
+    pub const fn is_of_length(&self) -> bool {
+        matches!(self, Self::LargeString | Self::Pool(KvError::TooLarge { .. }))
+    }
+
     /// Whether it is unknown if the change was made.
     #[must_use]
     pub const fn is_unknown(&self) -> bool {
@@ -93,7 +103,9 @@ impl Failure {
     pub const fn is_out_of_memory(&self) -> bool {
         matches!(
             self,
-            Self::Pool(KvError::Memory(PoolError::Alloc(AllocError::OutOfMemory { .. })))
+            Self::Pool(KvError::Memory(PoolError::Alloc(
+                AllocError::OutOfMemory { .. } | AllocError::RackFull { .. }
+            )))
         )
     }
 
@@ -133,6 +145,9 @@ fn pool_text(error: &KvError<PoolError>) -> String {
     match error {
         KvError::Memory(PoolError::Alloc(AllocError::OutOfMemory { .. })) => {
             format!("OOM command not allowed when the pool is full: {error}")
+        }
+        KvError::Memory(PoolError::Alloc(AllocError::RackFull { .. })) => {
+            format!("OOM command not allowed when the rack is full: {error}")
         }
         KvError::TableFull { .. } => format!("OOM command not allowed: {error}"),
         KvError::TooLarge { .. } => {

@@ -5,13 +5,15 @@
 //! | [`resp`] | the protocol |
 //! | [`commands`] | the commands |
 //! | [`store`], [`collections`] | a thread's access to the data |
-//! | [`values`] | the encoding of collections in the table |
+//! | [`texts`] | strings of any length |
+//! | [`values`] | the encoding of values in the table |
+//! | [`large`] | strings that are too long for an entry |
 //! | [`server`] | connections and threads |
 //! | [`activity`] | a connection's fields in `CLIENT LIST` |
 //! | [`client_memory`], [`auth_throttle`] | limits on memory of clients and guesses of passwords |
 //! | [`memory_limit`] | the limit of the entries' memory, and eviction |
 //! | [`watches`] | the keys that `WATCH` observes |
-//! | [`sweep`] | removal of expired keys and of maps without a key |
+//! | [`sweep`] | removal of expired keys, and of maps and strings without a key |
 //!
 //! `docs/design/kv-service.md` describes the layout of the data and the differences from Redis.
 #![forbid(unsafe_code)]
@@ -23,6 +25,7 @@ pub mod collections;
 pub mod commands;
 pub mod failure;
 mod glob;
+pub mod large;
 pub mod memory_limit;
 mod metrics;
 mod number;
@@ -35,6 +38,7 @@ pub mod session;
 pub mod shared;
 pub mod store;
 pub mod sweep;
+pub mod texts;
 pub mod values;
 pub mod watches;
 

@@ -17,6 +17,7 @@ use rand::Rng;
 
 use crate::auth_throttle::AuthThrottle;
 use crate::client_memory::ClientMemory;
+use crate::large::LargeStrings;
 use crate::memory_limit::{MemoryLimit, count, watch_memory};
 use crate::metrics::ServiceMetrics;
 use crate::open;
@@ -35,8 +36,9 @@ const OTHER_THREADS: usize = LONG_THREADS + 3;
 /// The default of Redis.
 const DEFAULT_CLIENTS: u32 = 10_000;
 const DEFAULT_LISTEN: &str = "127.0.0.1:6379";
-/// The space for key, header and condition in the page of an entry.
-const ENTRY_OVERHEAD: u64 = 64;
+/// The space of a page that key and value of an entry leave free: for its header, and for the lock
+/// of a transaction that replaces the value by a large string or back.
+const ENTRY_OVERHEAD: u64 = 512;
 
 /// Serves until a signal arrives, standard input ends, or the service fails.
 ///
@@ -61,8 +63,12 @@ pub fn run(options: &ServiceOptions) -> anyhow::Result<()> {
     let pool = open::pool(options, threads)?;
     let table = open::table(&pool, &options.table)?;
     let nodes = open::table(&pool, &format!("{}/nodes", options.table))?.with_records(&table);
+    let memory = MemoryLimit::new(options.max_memory.0, options.max_memory_policy);
+    let longest_entry = usize::try_from(pool.page_bytes().saturating_sub(ENTRY_OVERHEAD))?;
+    let arriving = Arc::clone(&memory.arriving);
+    let strings = Arc::new(LargeStrings::new(&nodes, longest_entry, arriving));
     let shared = Arc::new(ServiceState {
-        longest_entry: usize::try_from(pool.page_bytes().saturating_sub(ENTRY_OVERHEAD))?,
+        longest_entry,
         pool,
         table: options.table.clone(),
         listen: listeners.address(),
@@ -72,7 +78,7 @@ pub fn run(options: &ServiceOptions) -> anyhow::Result<()> {
         serves_any_user: options.any_user,
         max_clients: max_clients as usize,
         client_memory: ClientMemory::new(client_memory),
-        memory: MemoryLimit::new(options.max_memory.0, options.max_memory_policy),
+        memory,
         auth_throttle: AuthThrottle::new(Instant::now()),
         started: Instant::now(),
         run_id: format!("{:032x}{:08x}", rand::rng().random::<u128>(), std::process::id()),
@@ -93,7 +99,8 @@ pub fn run(options: &ServiceOptions) -> anyhow::Result<()> {
     if let Some(address) = options.metrics {
         rackpool_metrics::start(address, Arc::new(ServiceMetrics(Arc::clone(&shared))))?;
     }
-    let tables = Tables { keys: table, nodes, watches: Arc::clone(&shared.watches) };
+    let watches = Arc::clone(&shared.watches);
+    let tables = Tables { keys: table, nodes, strings, watches };
     let Running { mailboxes, threads } = start(&shared, &tables)?;
     announce(options, &shared);
     if options.stop_with_stdin {
@@ -127,13 +134,15 @@ fn require_loopback(address: SocketAddr) -> anyhow::Result<()> {
 struct Tables {
     keys: Table<Arc<Pool>>,
     nodes: Table<Arc<Pool>>,
+    strings: Arc<LargeStrings>,
     watches: Arc<Watches>,
 }
 
 impl Tables {
     /// A thread's access to the tables.
     fn store(&self) -> Store {
-        Store::new(self.keys.handle(), self.nodes.handle(), Arc::clone(&self.watches))
+        let (strings, watches) = (Arc::clone(&self.strings), Arc::clone(&self.watches));
+        Store::new(self.keys.handle(), self.nodes.handle(), strings, watches)
     }
 
     /// As [`store`](Self::store), for a thread that executes commands.

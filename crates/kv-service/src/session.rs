@@ -1,11 +1,12 @@
 //! The state of a connection that commands use.
 
+use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::Instant;
 
 use crate::activity::Activity;
-use crate::resp::Args;
+use crate::resp::{Args, LargeArgument};
 use crate::store::WatchedState;
 use crate::watches::Watches;
 
@@ -56,6 +57,8 @@ pub struct Transaction {
     args: Vec<Range<usize>>,
     /// The end of each command in `args`.
     ends: Vec<usize>,
+    /// The arguments that are in the pool, by the number of their command.
+    large: BTreeMap<usize, Vec<LargeArgument>>,
     /// A queued command fails when there is no memory.
     pub needs_memory: bool,
     /// A command was refused, so `EXEC` will execute none.
@@ -146,6 +149,9 @@ impl Transaction {
             self.bytes.extend_from_slice(argument);
             self.args.push(begin..self.bytes.len());
         }
+        if !args.large().is_empty() {
+            self.large.insert(self.ends.len(), args.large().to_vec());
+        }
         self.ends.push(self.args.len());
     }
 
@@ -161,7 +167,7 @@ impl Transaction {
         self.ends.is_empty()
     }
 
-    /// The memory that the commands take, in bytes.
+    /// The memory of this process that the commands take, in bytes.
     #[must_use]
     pub const fn bytes(&self) -> usize {
         self.bytes.len() + self.args.len() * size_of::<Range<usize>>()
@@ -170,8 +176,10 @@ impl Transaction {
     /// The commands in their order.
     pub fn commands(&self) -> impl Iterator<Item = Args<'_>> {
         let begins = std::iter::once(0).chain(self.ends.iter().copied());
-        begins.zip(&self.ends).map(|(begin, end)| {
-            Args::new(&self.bytes, self.args.get(begin..*end).unwrap_or_default())
+        begins.zip(&self.ends).enumerate().map(|(number, (begin, end))| {
+            let large = self.large.get(&number).map_or(&[][..], Vec::as_slice);
+            let ranges = self.args.get(begin..*end).unwrap_or_default();
+            Args::new(&self.bytes, ranges).with_large(large)
         })
     }
 }

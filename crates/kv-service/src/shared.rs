@@ -43,7 +43,7 @@ pub struct ServiceState {
     pub memory: MemoryLimit,
     /// Recent wrong passwords.
     pub auth_throttle: AuthThrottle,
-    /// The longest possible value, in bytes.
+    /// The most bytes of key and value in an entry; a longer string is a large one.
     pub longest_entry: usize,
     /// When the service was started.
     pub started: Instant,

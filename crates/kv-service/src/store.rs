@@ -9,8 +9,9 @@ use rackpool_kv::{Committer, Entry, EntryChange, Form, Handle, ValueKind, Versio
 
 use crate::collections::LargeMaps;
 use crate::failure::{DAMAGED, Failure, WRONG_TYPE};
+use crate::large::{self, LargeStrings, LargeValue, Nodes};
 use crate::memory_limit::MemoryLimit;
-use crate::values::{self, LargeMap, SORTED_SET};
+use crate::values::{self, LARGE_STRING, LargeMap, LargeString, Named, SORTED_SET};
 use crate::watches::Watches;
 
 /// One thread's access to the data.
@@ -18,14 +19,18 @@ use crate::watches::Watches;
 pub struct Store {
     /// The table of keys.
     pub keys: Handle<Arc<Pool>>,
-    /// The node table: the maps of large collections.
+    /// The node table: the maps of large collections, and large strings.
     pub maps: LargeMaps,
+    /// What large strings need.
+    pub strings: Arc<LargeStrings>,
     /// The watched keys of this instance.
     pub watches: Arc<Watches>,
     /// Commits transactions over both tables.
     committer: Committer,
-    /// Maps that no key names once the current transaction is committed; destroyed then.
-    left: Vec<MapId>,
+    /// What no key names once the current transaction is committed; destroyed then.
+    left: Vec<Named>,
+    /// Large strings that keys name once the current transaction is committed.
+    stored: Vec<Arc<LargeValue>>,
     /// Growth of the tables that is not settled yet, in bytes.
     growth: i64,
 }
@@ -34,14 +39,21 @@ impl Store {
     /// Access through a handle of the table of keys and one of the node table, which must be opened
     /// with the table of keys as its [`with_records`](rackpool_kv::Table::with_records) table.
     #[must_use]
-    pub fn new(keys: Handle<Arc<Pool>>, nodes: Handle<Arc<Pool>>, watches: Arc<Watches>) -> Self {
+    pub fn new(
+        keys: Handle<Arc<Pool>>,
+        nodes: Handle<Arc<Pool>>,
+        strings: Arc<LargeStrings>,
+        watches: Arc<Watches>,
+    ) -> Self {
         let committer = Committer::new(rand::random(), 0);
         Self {
             keys,
             maps: OrderedMaps::new(nodes),
+            strings,
             watches,
             committer,
             left: Vec::new(),
+            stored: Vec::new(),
             growth: 0,
         }
     }
@@ -55,6 +67,7 @@ impl Store {
     /// Begins a transaction. No other client sees its changes before the commit.
     pub fn begin(&mut self) {
         self.left.clear();
+        self.stored.clear();
         self.keys.begin();
         self.maps.handle_mut().begin();
     }
@@ -63,6 +76,7 @@ impl Store {
     /// cannot change it before the commit.
     pub fn insist(&mut self) -> Result<(), Failure> {
         self.left.clear();
+        self.stored.clear();
         let Self { keys, maps, committer, .. } = self;
         Ok(committer.insist(&mut [keys, maps.handle_mut()])?)
     }
@@ -72,20 +86,42 @@ impl Store {
     pub fn commit(&mut self) -> Result<bool, Failure> {
         let changed: Vec<Vec<u8>> = self.keys.changed_keys().map(<[u8]>::to_vec).collect();
         let Self { keys, maps, committer, .. } = self;
-        let done = committer.commit(&mut [keys, maps.handle_mut()])?;
+        let done = committer.commit(&mut [keys, maps.handle_mut()]).map_err(Failure::from);
+        if matches!(done, Ok(true)) || done.as_ref().is_err_and(Failure::is_unknown) {
+            // If the outcome is unknown, the sweep looks at the names.
+            self.stored.drain(..).for_each(|value| value.set_named());
+        }
+        self.stored.clear();
+        let done = done?;
         if done {
             changed.iter().for_each(|key| self.watches.note(key));
-            for map in std::mem::take(&mut self.left) {
-                // If this fails, the sweep destroys the map.
-                let _ = self.maps.map(map).destroy();
-            }
+            std::mem::take(&mut self.left).into_iter().for_each(|named| self.destroy(named));
         }
         Ok(done)
+    }
+
+    /// Destroys what no key names any more. If this fails, the sweep destroys it.
+    pub(crate) fn destroy(&mut self, named: Named) {
+        let _ = match named {
+            Named::Map(map) => self.maps.map(map).destroy().map(drop).map_err(Failure::from),
+            Named::String(id) => large::free(self.nodes(), id).map(drop),
+        };
+    }
+
+    /// Notes that the current transaction names a large string.
+    pub(crate) fn note_stored(&mut self, value: &Arc<LargeValue>) {
+        self.stored.push(Arc::clone(value));
+    }
+
+    /// The handle of the node table.
+    pub(crate) fn nodes(&mut self) -> &mut Nodes {
+        self.maps.handle_mut()
     }
 
     /// Ends a transaction without applying its changes. Returns whether all that it read was
     /// current at one point in time.
     pub fn roll_back(&mut self) -> Result<bool, Failure> {
+        self.stored.clear();
         self.keys.forget_changes();
         self.maps.handle_mut().forget_changes();
         let Self { keys, maps, committer, .. } = self;
@@ -100,17 +136,14 @@ impl Store {
         }
     }
 
-    /// Destroys a map that its key no longer names. In a transaction, the map is destroyed after
-    /// the commit; but if the transaction has read its elements, as part of the transaction, so
-    /// that an element added meanwhile makes it fail.
-    fn leave(&mut self, map: MapId) -> Result<(), Failure> {
-        if !self.keys.has_begun() {
-            // The change is made. If this fails, the sweep destroys the map.
-            let _ = self.maps.map(map).destroy();
-        } else if self.maps.has_read(map) {
-            self.maps.map(map).destroy()?;
-        } else {
-            self.left.push(map);
+    /// Destroys a map or a string that its key no longer names. In a transaction, it is destroyed
+    /// after the commit; but a map whose elements the transaction has read, as part of the
+    /// transaction, so that an element added meanwhile makes it fail.
+    fn leave(&mut self, named: Named) -> Result<(), Failure> {
+        match named {
+            _ if !self.keys.has_begun() => self.destroy(named),
+            Named::Map(map) if self.maps.has_read(map) => drop(self.maps.map(map).destroy()?),
+            named => self.left.push(named),
         }
         Ok(())
     }
@@ -127,6 +160,9 @@ impl Store {
         let large = match self.keys.read(key)? {
             None => return Ok(work(None)),
             Some(entry) if entry.form.kind == kind => return Ok(work(Some(entry.value))),
+            Some(entry) if entry.form.kind == LARGE_STRING && kind == ValueKind::STRING => {
+                return Err(Failure::LargeString);
+            }
             Some(entry) => values::large_map(entry),
         };
         match large {
@@ -164,8 +200,12 @@ impl Store {
     }
 
     /// Stores a value, replacing any other. The sweep destroys the map of a replaced collection.
+    /// [`Failure::LargeString`] if the value is too long for an entry.
     #[inline]
     pub fn put(&mut self, key: &[u8], form: Form, value: &[u8]) -> Result<(), Failure> {
+        if !self.strings.is_ordinary(key, value.len()) {
+            return Err(Failure::LargeString);
+        }
         if self.keys.has_begun() {
             return self.change_entry(key, |_, made| {
                 made.extend_from_slice(value);
@@ -174,14 +214,18 @@ impl Store {
         }
         self.keys.put_entry(key, form, value)?;
         self.watches.note(key);
+        if let Some(old) = self.keys.replaced().and_then(LargeString::of) {
+            self.destroy(Named::String(old.id));
+        }
         Ok(())
     }
 
     /// Deletes a key; returns whether it was present.
     pub fn delete(&mut self, key: &[u8]) -> Result<bool, Failure> {
-        let (mut was_there, mut large, mut map) = (false, None, None);
+        let (mut was_there, mut large, mut map, mut string) = (false, None, None, None);
         let deleted = self.keys.modify(key, |entry, _| {
             was_there = entry.is_some();
+            string = entry.and_then(LargeString::of);
             large = entry.and_then(values::large_map);
             map = entry.and_then(|entry| values::map_of(entry.form.kind, entry.value));
             EntryChange::Delete
@@ -194,6 +238,10 @@ impl Store {
             Err(failure) => return Err(failure),
         }
         self.note(key);
+        if let Some(string) = string {
+            self.leave(Named::String(string.id))?;
+            return Ok(was_there);
+        }
         if self.keys.has_begun() {
             return self.delete_map_of(was_there, large, map);
         }
@@ -227,7 +275,7 @@ impl Store {
                 // An element that is added meanwhile would count, so the commit must fail then.
                 self.maps.map(map).destroy()?;
             } else {
-                self.left.push(map);
+                self.left.push(Named::Map(map));
             }
         }
         Ok(was_there && !is_empty)
@@ -267,10 +315,10 @@ impl Store {
     ) -> Result<Option<bool>, Failure> {
         // The whole map of a collection is destroyed, as by `DEL`.
         self.maps.limit_leaves(None);
-        let (mut was_present, mut map) = (false, None);
+        let (mut was_present, mut named) = (false, None);
         let deleted = self.keys.modify(key, |entry, _| {
             was_present = entry.is_some();
-            map = entry.and_then(|entry| values::map_of(entry.form.kind, entry.value));
+            named = entry.and_then(|entry| values::named(entry.form.kind, entry.value));
             let is_wanted = is_wanted(entry.map(|entry| entry.form));
             if is_wanted { EntryChange::Delete } else { EntryChange::Keep }
         })?;
@@ -278,8 +326,8 @@ impl Store {
             return Ok(None);
         }
         self.note(key);
-        if let Some(map) = map {
-            self.leave(map)?;
+        if let Some(named) = named {
+            self.leave(named)?;
         }
         Ok(Some(was_present))
     }
@@ -293,7 +341,7 @@ impl Store {
     }
 
     /// Changes an entry atomically, as [`Handle::modify`] does; returns the result of the last call
-    /// of `decide`. If that is a failure, nothing changes. A map that the entry no longer names is
+    /// of `decide`. If that is a failure, nothing changes. What the entry no longer names is
     /// destroyed. `decide` sees an empty large collection as `None`.
     pub fn change<R>(
         &mut self,
@@ -327,11 +375,11 @@ impl Store {
     ) -> Result<R, Failure> {
         let (mut given, mut left) = (None, None);
         let changed = self.keys.modify(key, |entry, made| {
-            let old = entry.and_then(|entry| values::map_of(entry.form.kind, entry.value));
+            let old = entry.and_then(|entry| values::named(entry.form.kind, entry.value));
             match decide(entry, made) {
                 Ok((change, result)) => {
                     let new = match change {
-                        EntryChange::Put(form) => values::map_of(form.kind, made),
+                        EntryChange::Put(form) => values::named(form.kind, made),
                         EntryChange::Keep | EntryChange::Delete => None,
                     };
                     left = old.filter(|old| new != Some(*old));
@@ -347,8 +395,8 @@ impl Store {
         if changed {
             self.note(key);
         }
-        if let Some(map) = left.filter(|_| changed) {
-            self.leave(map)?;
+        if let Some(named) = left.filter(|_| changed) {
+            self.leave(named)?;
         }
         given.unwrap_or(Err(DAMAGED))
     }
@@ -440,6 +488,9 @@ pub fn value_of(entry: Option<Entry<'_>>, kind: ValueKind) -> Result<Option<&[u8
     match entry {
         None => Ok(None),
         Some(entry) if entry.form.kind == kind => Ok(Some(entry.value)),
+        Some(entry) if entry.form.kind == LARGE_STRING && kind == ValueKind::STRING => {
+            Err(Failure::LargeString)
+        }
         Some(_) => Err(WRONG_TYPE),
     }
 }

@@ -1,15 +1,15 @@
-//! Removal of expired keys and of maps that no key names.
+//! Removal of expired keys, and of maps and large strings that no key names.
 
 use std::time::{Duration, Instant};
 
-use rackpool_kv::ordered::{MapId, MapSweep, Swept};
+use rackpool_kv::ordered::{MapSweep, Swept};
 use rackpool_kv::{EntryChange, Recovery, RecoveryStep, Round};
 use rackpool_sync::atomic::Ordering;
 
 use crate::failure::Failure;
 use crate::shared::ServiceState;
 use crate::store::Store;
-use crate::values;
+use crate::values::{self, Named};
 
 /// The longest step while little is to be deleted, and while much is: 1 % and a quarter of the time
 /// between two steps.
@@ -42,8 +42,8 @@ pub fn sweep_keys(mut store: Store, shared: &ServiceState, thread: usize) {
 #[derive(Debug)]
 struct Sweep {
     round: Round,
-    /// Expired keys, and the maps that they named.
-    found: Vec<(Vec<u8>, Option<MapId>)>,
+    /// Expired keys, and what they named.
+    found: Vec<(Vec<u8>, Option<Named>)>,
 }
 
 impl Sweep {
@@ -62,7 +62,7 @@ impl Sweep {
             let scanned = store.keys.scan(self.round.cursor(), STRIDE, |key, entry| {
                 seen += 1;
                 if entry.form.is_over() {
-                    found.push((key.to_vec(), values::map_of(entry.form.kind, entry.value)));
+                    found.push((key.to_vec(), values::named(entry.form.kind, entry.value)));
                 }
             });
             // An entry that cannot be read or deleted must not stop the sweep at its place.
@@ -73,14 +73,14 @@ impl Sweep {
                     return Err(error.into());
                 }
             };
-            for (key, map) in &self.found {
+            for (key, named) in &self.found {
                 let done = store.keys.modify(key, |entry, _| {
                     if entry.is_none() { EntryChange::Delete } else { EntryChange::Keep }
                 })?;
                 deleted += usize::from(done);
-                if let Some(map) = map.filter(|_| done) {
-                    // Only this key ever named the map. If this fails, the other sweep destroys it.
-                    let _ = store.maps.map(map).destroy();
+                if let Some(named) = named.filter(|_| done) {
+                    // Only this key ever named it.
+                    store.destroy(named);
                 }
             }
             let limit = if deleted * MANY > seen { LONG } else { SHORT };
@@ -94,7 +94,7 @@ impl Sweep {
 /// The pause after a round, unless the pool is full.
 const REST: Duration = Duration::from_secs(5);
 
-/// A repeated walk through all maps and all records of transactions.
+/// A repeated walk through the node table and all records of transactions.
 #[derive(Debug)]
 struct MapsSweep {
     maps: MapSweep,
@@ -150,24 +150,29 @@ impl MapsSweep {
         }
         if deleted > 0 {
             tracing::debug!(
-                "freed {deleted} unused nodes of ordered maps and records of transactions"
+                "freed {deleted} unused nodes of ordered maps, strings and records of transactions"
             );
         }
         Ok(())
     }
 
-    /// Deletes the nodes of maps that no key names.
+    /// Deletes the nodes of maps, and large strings, that no key names.
     fn sweep_maps(&mut self, store: &mut Store) -> Result<Swept, Failure> {
         let Store { keys, maps, .. } = store;
-        self.maps.step(maps, STRIDE, |key, id| {
+        let mut swept = self.maps.step(maps, STRIDE, |key, id| {
             let entry = keys.read(key)?;
             let map = entry.and_then(|entry| values::map_of(entry.form.kind, entry.value));
             Ok::<_, Failure>(map == Some(id))
-        })
+        })?;
+        for key in self.maps.others() {
+            (swept.seen, swept.deleted) =
+                (swept.seen + 1, swept.deleted + u64::from(store.sweep_string(key)?));
+        }
+        Ok(swept)
     }
 }
 
-/// Deletes maps that no key names, and abandoned locks and records, until the service ends.
+/// Deletes maps and large strings that no key names, and abandoned locks and records, until the service ends.
 pub fn sweep_maps(mut store: Store, shared: &ServiceState) {
     let mut sweep = MapsSweep::new(&mut store);
     while !shared.has_to_end() {

@@ -11,10 +11,20 @@ pub struct ValueKind(pub u8);
 impl ValueKind {
     /// A byte string.
     pub const STRING: Self = Self(0);
+    /// The start of an object that owns extents: its value begins with the bytes that the object
+    /// and its extents take together, u64. Only [`Handle::insert_extended`] stores it.
+    ///
+    /// [`Handle::insert_extended`]: crate::Handle::insert_extended
+    pub const EXTENDED: Self = Self(0xfd);
     /// A lock of an optimistic transaction: the old and the new entry.
     pub(crate) const LOCK: Self = Self(0xff);
     /// The record of an optimistic transaction, which has its state.
     pub(crate) const RECORD: Self = Self(0xfe);
+
+    /// Whether an operation may store an entry of this kind with a value of its caller.
+    pub(crate) const fn is_free(self) -> bool {
+        self.0 < Self::EXTENDED.0
+    }
 
     /// Whether the kind is for the table's own entries.
     pub(crate) const fn is_reserved(self) -> bool {

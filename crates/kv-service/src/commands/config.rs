@@ -3,6 +3,7 @@ use super::subcommands::{help, unknown_subcommand};
 use super::{CommandResult, Context};
 use crate::failure::told;
 use crate::glob;
+use crate::large::MAX_STRING;
 use crate::memory_limit::EvictionPolicy;
 use crate::resp::{Args, Reply};
 use crate::shared::Password;
@@ -21,7 +22,7 @@ fn parameters(context: &Context<'_>) -> Vec<(&'static str, String)> {
         ("maxmemory-clients", shared.client_memory.limit().to_string()),
         ("maxmemory-policy", shared.memory.policy().name().into()),
         ("port", shared.listen.map_or(0, |listen| listen.port()).to_string()),
-        ("proto-max-bulk-len", shared.longest_entry.to_string()),
+        ("proto-max-bulk-len", MAX_STRING.to_string()),
         // A client that may ask is authenticated.
         ("requirepass", shared.password.as_ref().map_or_else(String::new, Password::shown)),
         ("save", String::new()),

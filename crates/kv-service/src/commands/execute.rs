@@ -64,6 +64,34 @@ pub fn execute(context: &mut Context<'_>, args: Args<'_>, reply: &mut Reply<'_>)
     CommandOutcome::Answered
 }
 
+/// Answers a request that was refused while its arguments arrived.
+pub fn refuse_arrived(context: &mut Context<'_>, failure: &Failure, reply: &mut Reply<'_>) {
+    context.session.break_transaction();
+    fail(context, failure, reply.len(), reply);
+}
+
+/// Executes a command, by its handler for large strings if one is an argument or is met.
+pub(super) fn run(
+    command: &Command,
+    context: &mut Context<'_>,
+    args: Args<'_>,
+    reply: &mut Reply<'_>,
+) -> Result<(), Failure> {
+    let begin = reply.len();
+    let done = if args.large().is_empty() {
+        (command.run)(context, args, reply)
+    } else {
+        Err(Failure::LargeString)
+    };
+    match (done, command.large) {
+        (Err(failure), Some(large)) if failure.is_of_length() => {
+            reply.truncate(begin);
+            large(context, args, reply)
+        }
+        (done, _) => done,
+    }
+}
+
 /// Replaces the answer written after the first `begin` bytes by an error. If the daemon has
 /// forgotten this client, it ends the service; if the pool is full, it makes the sweep hurry.
 pub(super) fn fail(context: &Context<'_>, failure: &Failure, begin: usize, reply: &mut Reply<'_>) {
@@ -101,7 +129,7 @@ fn dispatch(
         return Ok(());
     }
     context.give_way_if(args.len() > MANY)?;
-    let done = (command.run)(context, args, reply);
+    let done = run(command, context, args, reply);
     if !command.only_reads() {
         context.store.settle(&context.shared.memory, false);
     }

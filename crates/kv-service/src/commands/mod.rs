@@ -5,6 +5,7 @@
 //! | `table`, `subcommands` | the tables of commands, with what `COMMAND` and `HELP` return |
 //! | `execute` | the steps before and after each command |
 //! | `strings`, `numbers`, `hashes`, `sorted_sets` | the commands on values |
+//! | `large_strings` | the commands on strings of which one is too long for an entry |
 //! | `keys`, `expiry`, `scan` | the commands on keys |
 //! | `transactions`, `connection`, `client`, `introspection`, `info`, `config` | the others |
 
@@ -18,6 +19,7 @@ mod hashes;
 mod info;
 mod introspection;
 mod keys;
+mod large_strings;
 mod numbers;
 mod scan;
 mod sorted_sets;
@@ -26,7 +28,8 @@ mod subcommands;
 mod table;
 mod transactions;
 
-pub use execute::{CommandOutcome, execute};
+pub use execute::{CommandOutcome, execute, refuse_arrived};
+pub use large_strings::key_of_large;
 pub use subcommands::{Subcommand, name_at};
 pub use table::{COMMANDS, Command};
 
@@ -139,7 +142,7 @@ impl Context<'_> {
     }
 
     /// Evicts keys if the entries take more than the limit. Fails if nothing could be evicted.
-    fn make_room(&mut self) -> CommandResult {
+    pub(crate) fn make_room(&mut self) -> CommandResult {
         if !self.shared.memory.is_exceeded() {
             return Ok(());
         }

@@ -31,6 +31,16 @@ pub(super) fn incr(
     add(context, args.at(1), 1, reply)
 }
 
+/// A string that is too long for an entry is no integer.
+pub(super) fn not_an_integer(_: &mut Context<'_>, _: Args<'_>, _: &mut Reply<'_>) -> CommandResult {
+    Err(NOT_AN_INTEGER)
+}
+
+/// A string that is too long for an entry is no number.
+pub(super) fn not_a_float(_: &mut Context<'_>, _: Args<'_>, _: &mut Reply<'_>) -> CommandResult {
+    Err(NOT_A_FLOAT)
+}
+
 pub(super) fn decr(
     context: &mut Context<'_>,
     args: Args<'_>,

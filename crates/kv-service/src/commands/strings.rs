@@ -1,3 +1,5 @@
+use std::ops::Range;
+
 use rackpool_kv::{EntryChange, Form, ValueKind};
 
 use super::arguments::{integer, is, slice};
@@ -7,9 +9,7 @@ use crate::failure::{Failure, NOT_AN_INTEGER, SYNTAX, said, told};
 use crate::number::parse_integer;
 use crate::resp::{Args, Reply};
 use crate::store::value_of;
-
-/// The longest string that Redis allows, whatever the page size.
-const MAX_STRING: usize = 512 << 20;
+use crate::values::LARGE_STRING;
 
 pub(super) fn get(
     context: &mut Context<'_>,
@@ -21,7 +21,7 @@ pub(super) fn get(
 
 /// The condition under which `SET` stores.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum SetCondition {
+pub(super) enum SetCondition {
     Always,
     IfAbsent,
     IfPresent,
@@ -29,20 +29,40 @@ enum SetCondition {
 
 /// What `SET` does with the expiry.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Expiry {
+pub(super) enum Expiry {
     Never,
     Keep,
     At(u64),
 }
 
-struct SetOptions {
-    only: SetCondition,
-    expiry: Expiry,
-    gives_old: bool,
+pub(super) struct SetOptions {
+    pub(super) only: SetCondition,
+    pub(super) expiry: Expiry,
+    pub(super) gives_old: bool,
+}
+
+impl SetOptions {
+    /// Whether `SET` stores if there is an entry of this form; `None`: none.
+    pub(super) const fn allow(&self, old: Option<Form>) -> bool {
+        match self.only {
+            SetCondition::Always => true,
+            SetCondition::IfAbsent => old.is_none(),
+            SetCondition::IfPresent => old.is_some(),
+        }
+    }
+
+    /// The expiry of the new value.
+    pub(super) fn expires_ms(&self, old: Option<Form>) -> u64 {
+        match self.expiry {
+            Expiry::Never => 0,
+            Expiry::Keep => old.map_or(0, |form| form.expires_ms),
+            Expiry::At(ms) => ms,
+        }
+    }
 }
 
 /// An expiry that must be greater than 0.
-fn positive(number: &[u8], unit: ExpiryUnit, command: &str) -> Result<u64, Failure> {
+pub(super) fn positive(number: &[u8], unit: ExpiryUnit, command: &str) -> Result<u64, Failure> {
     let number = integer(number)?;
     let invalid = || told(format!("ERR invalid expire time in '{command}' command"));
     if number <= 0 {
@@ -63,7 +83,7 @@ fn expiry_option(word: &[u8]) -> Option<ExpiryUnit> {
     .find_map(|(name, unit)| is(word, name).then_some(unit))
 }
 
-fn set_options(args: Args<'_>) -> Result<SetOptions, Failure> {
+pub(super) fn set_options(args: Args<'_>) -> Result<SetOptions, Failure> {
     let mut options =
         SetOptions { only: SetCondition::Always, expiry: Expiry::Never, gives_old: false };
     let mut time: Option<(&[u8], ExpiryUnit)> = None;
@@ -118,20 +138,12 @@ pub(super) fn set(
         } else {
             None
         };
-        let wanted = match options.only {
-            SetCondition::Always => true,
-            SetCondition::IfAbsent => entry.is_none(),
-            SetCondition::IfPresent => entry.is_some(),
-        };
-        if !wanted {
+        let form = entry.map(|entry| entry.form);
+        if !options.allow(form) {
             return Ok((EntryChange::Keep, (old, false)));
         }
         made.extend_from_slice(value);
-        let expires_ms = match options.expiry {
-            Expiry::Never => 0,
-            Expiry::Keep => entry.map_or(0, |entry| entry.form.expires_ms),
-            Expiry::At(ms) => ms,
-        };
+        let expires_ms = options.expires_ms(form);
         Ok((EntryChange::Put(Form { kind: ValueKind::STRING, expires_ms }), (old, true)))
     })?;
     match (options.gives_old, done) {
@@ -214,11 +226,25 @@ pub(super) fn getdel(
     Ok(())
 }
 
-pub(super) fn getex(
-    context: &mut Context<'_>,
-    args: Args<'_>,
-    reply: &mut Reply<'_>,
-) -> CommandResult {
+/// The change of the expiry that `GETEX` asks for.
+#[derive(Clone, Copy)]
+pub(super) enum GetexChange<'a> {
+    Persist,
+    At(&'a [u8], ExpiryUnit),
+}
+
+impl GetexChange<'_> {
+    /// The new expiry; 0: none.
+    pub(super) fn expires_ms(self) -> Result<u64, Failure> {
+        match self {
+            Self::Persist => Ok(0),
+            Self::At(number, unit) => positive(number, unit, "getex"),
+        }
+    }
+}
+
+/// The options of `GETEX`; `None` if the expiry stays.
+pub(super) fn getex_change(args: Args<'_>) -> Result<Option<GetexChange<'_>>, Failure> {
     let mut time: Option<(&[u8], ExpiryUnit)> = None;
     let mut persists = false;
     let mut words = args.from(2);
@@ -235,13 +261,21 @@ pub(super) fn getex(
             return Err(SYNTAX);
         }
     }
+    let time = time.map(|(number, unit)| GetexChange::At(number, unit));
+    Ok(time.or(persists.then_some(GetexChange::Persist)))
+}
+
+pub(super) fn getex(
+    context: &mut Context<'_>,
+    args: Args<'_>,
+    reply: &mut Reply<'_>,
+) -> CommandResult {
+    let change = getex_change(args)?;
     // Redis checks the type of the value before the expiry.
     let is_there =
         context.store.with_value(args.at(1), ValueKind::STRING, |value| value.is_some())?;
-    let expiry = match time {
-        Some((number, unit)) if is_there => positive(number, unit, "getex")?,
-        None if persists && is_there => 0,
-        _ => return get(context, args, reply),
+    let Some(expiry) = change.filter(|_| is_there).map(GetexChange::expires_ms).transpose()? else {
+        return get(context, args, reply);
     };
     let value = context.store.change(args.at(1), |entry, made| {
         let Some(entry) = entry else { return Ok((EntryChange::Keep, None)) };
@@ -268,6 +302,9 @@ pub(super) fn mget(
         reply.array(args.len() - 1);
         for key in args.from(1) {
             let entry = context.store.keys.read(key)?;
+            if entry.is_some_and(|entry| entry.form.kind == LARGE_STRING) {
+                return Err(Failure::LargeString);
+            }
             let entry = entry.filter(|entry| entry.form.kind == ValueKind::STRING);
             reply.bulk_or_null(entry.map(|entry| entry.value));
             if reply.is_too_long() {
@@ -328,17 +365,21 @@ pub(super) fn getrange(
     };
     context.store.with_value(args.at(1), ValueKind::STRING, |value| {
         let value = value.unwrap_or_default();
-        // As in Redis: a range that is empty because both ends count from the end stays empty, and
-        // a `stop` before the start of the string selects its first byte.
-        let count = i64::try_from(value.len()).unwrap_or(i64::MAX);
-        let range = if start < 0 && stop < 0 && start > stop {
-            0..0
-        } else {
-            let stop = if stop < 0 { stop.saturating_add(count).max(0) } else { stop };
-            slice(start, stop, value.len())
-        };
-        reply.bulk(&value[range]);
+        reply.bulk(&value[getrange_of(start, stop, value.len())]);
     })
+}
+
+/// The part of a string of `len` bytes that `GETRANGE` gives.
+///
+/// As in Redis: a range that is empty because both ends count from the end stays empty, and a
+/// `stop` before the start of the string selects its first byte.
+pub(super) fn getrange_of(start: i64, stop: i64, len: usize) -> Range<usize> {
+    if start < 0 && stop < 0 && start > stop {
+        return 0..0;
+    }
+    let count = i64::try_from(len).unwrap_or(i64::MAX);
+    let stop = if stop < 0 { stop.saturating_add(count).max(0) } else { stop };
+    slice(start, stop, len)
 }
 
 pub(super) fn setrange(
@@ -351,15 +392,14 @@ pub(super) fn setrange(
     let value = args.at(3);
     let end = offset.saturating_add(value.len());
     // No buffer is allocated for a string that is longer than any entry.
-    let longest = context.shared.longest_entry.min(MAX_STRING);
+    let longest = context.shared.longest_entry;
     let len = context.store.change(args.at(1), |entry, made| {
         let old = value_of(entry, ValueKind::STRING)?.unwrap_or_default();
         if value.is_empty() {
             return Ok((EntryChange::Keep, old.len()));
         }
         if end > longest {
-            let text = "ERR string exceeds maximum allowed size (proto-max-bulk-len)";
-            return Err(said(text));
+            return Err(Failure::LargeString);
         }
         made.extend_from_slice(old);
         made.resize(made.len().max(end), 0);

@@ -1,8 +1,8 @@
 use std::sync::LazyLock;
 
 use super::{
-    Handler, client, config, connection, expiry, hashes, info, introspection, keys, numbers, scan,
-    sorted_sets as zsets, strings, transactions,
+    Handler, client, config, connection, expiry, hashes, info, introspection, keys,
+    large_strings as large, numbers, scan, sorted_sets as zsets, strings, transactions,
 };
 use crate::failure::{Failure, told};
 
@@ -30,6 +30,8 @@ pub struct Command {
     access: KeyAccess,
     /// Executes the command.
     pub run: Handler,
+    /// Executes the command if one of its strings is too long for an entry.
+    pub large: Option<Handler>,
 }
 
 /// The effect of a command on the data.
@@ -136,6 +138,11 @@ impl Command {
         self
     }
 
+    const fn or(mut self, large: Handler) -> Self {
+        self.large = Some(large);
+        self
+    }
+
     const fn of_many(mut self) -> Self {
         self.has_subcommands = true;
         self
@@ -169,6 +176,7 @@ const fn command(
         since,
         access,
         run,
+        large: None,
     }
 }
 
@@ -200,26 +208,26 @@ const SERVER_WRITE: Role = Role { group: "server", access: KeyAccess::Writes };
 /// All commands.
 #[rustfmt::skip]
 pub static COMMANDS: &[Command] = &[
-    command("get", "1.0.0", 2, STRING_READ, Keys::ONE, strings::get, "Gives the string of a key"),
-    command("set", "1.0.0", -3, STRING_GROWTH, Keys::ONE, strings::set, "Stores a string"),
-    command("setnx", "1.0.0", 3, STRING_GROWTH, Keys::ONE, strings::setnx, "Stores a string if the key is absent"),
-    command("setex", "2.0.0", 4, STRING_GROWTH, Keys::ONE, strings::setex, "Stores a string for some seconds"),
-    command("psetex", "2.6.0", 4, STRING_GROWTH, Keys::ONE, strings::psetex, "Stores a string for some milliseconds"),
-    command("getset", "1.0.0", 3, STRING_GROWTH, Keys::ONE, strings::getset, "Stores a string and gives the old one"),
-    command("getdel", "6.2.0", 2, STRING_WRITE, Keys::ONE, strings::getdel, "Deletes a key and gives its string"),
-    command("getex", "6.2.0", -2, STRING_WRITE, Keys::ONE, strings::getex, "Gives a string and sets its expiry"),
-    command("mget", "1.0.0", -2, STRING_READ, Keys::ALL, strings::mget, "Gives the strings of some keys"),
-    command("mset", "1.0.1", -3, STRING_GROWTH, Keys::PAIRS, strings::mset, "Stores some strings"),
-    command("append", "2.0.0", 3, STRING_GROWTH, Keys::ONE, strings::append, "Appends to a string"),
-    command("strlen", "2.2.0", 2, STRING_READ, Keys::ONE, strings::strlen, "Gives the length of a string"),
-    command("getrange", "2.4.0", 4, STRING_READ, Keys::ONE, strings::getrange, "Gives a part of a string"),
-    command("substr", "1.0.0", 4, STRING_READ, Keys::ONE, strings::getrange, "Gives a part of a string"),
-    command("setrange", "2.2.0", 4, STRING_GROWTH, Keys::ONE, strings::setrange, "Overwrites a part of a string"),
-    command("incr", "1.0.0", 2, STRING_GROWTH, Keys::ONE, numbers::incr, "Adds 1 to a number"),
-    command("decr", "1.0.0", 2, STRING_GROWTH, Keys::ONE, numbers::decr, "Subtracts 1 from a number"),
-    command("incrby", "1.0.0", 3, STRING_GROWTH, Keys::ONE, numbers::incrby, "Adds to a number"),
-    command("decrby", "1.0.0", 3, STRING_GROWTH, Keys::ONE, numbers::decrby, "Subtracts from a number"),
-    command("incrbyfloat", "2.6.0", 3, STRING_GROWTH, Keys::ONE, numbers::incrbyfloat, "Adds to a floating-point number"),
+    command("get", "1.0.0", 2, STRING_READ, Keys::ONE, strings::get, "Gives the string of a key").or(large::get),
+    command("set", "1.0.0", -3, STRING_GROWTH, Keys::ONE, strings::set, "Stores a string").or(large::set),
+    command("setnx", "1.0.0", 3, STRING_GROWTH, Keys::ONE, strings::setnx, "Stores a string if the key is absent").or(large::setnx),
+    command("setex", "2.0.0", 4, STRING_GROWTH, Keys::ONE, strings::setex, "Stores a string for some seconds").or(large::setex),
+    command("psetex", "2.6.0", 4, STRING_GROWTH, Keys::ONE, strings::psetex, "Stores a string for some milliseconds").or(large::psetex),
+    command("getset", "1.0.0", 3, STRING_GROWTH, Keys::ONE, strings::getset, "Stores a string and gives the old one").or(large::getset),
+    command("getdel", "6.2.0", 2, STRING_WRITE, Keys::ONE, strings::getdel, "Deletes a key and gives its string").or(large::getdel),
+    command("getex", "6.2.0", -2, STRING_WRITE, Keys::ONE, strings::getex, "Gives a string and sets its expiry").or(large::getex),
+    command("mget", "1.0.0", -2, STRING_READ, Keys::ALL, strings::mget, "Gives the strings of some keys").or(large::mget),
+    command("mset", "1.0.1", -3, STRING_GROWTH, Keys::PAIRS, strings::mset, "Stores some strings").or(large::mset),
+    command("append", "2.0.0", 3, STRING_GROWTH, Keys::ONE, strings::append, "Appends to a string").or(large::append),
+    command("strlen", "2.2.0", 2, STRING_READ, Keys::ONE, strings::strlen, "Gives the length of a string").or(large::strlen),
+    command("getrange", "2.4.0", 4, STRING_READ, Keys::ONE, strings::getrange, "Gives a part of a string").or(large::getrange),
+    command("substr", "1.0.0", 4, STRING_READ, Keys::ONE, strings::getrange, "Gives a part of a string").or(large::getrange),
+    command("setrange", "2.2.0", 4, STRING_GROWTH, Keys::ONE, strings::setrange, "Overwrites a part of a string").or(large::setrange),
+    command("incr", "1.0.0", 2, STRING_GROWTH, Keys::ONE, numbers::incr, "Adds 1 to a number").or(numbers::not_an_integer),
+    command("decr", "1.0.0", 2, STRING_GROWTH, Keys::ONE, numbers::decr, "Subtracts 1 from a number").or(numbers::not_an_integer),
+    command("incrby", "1.0.0", 3, STRING_GROWTH, Keys::ONE, numbers::incrby, "Adds to a number").or(numbers::not_an_integer),
+    command("decrby", "1.0.0", 3, STRING_GROWTH, Keys::ONE, numbers::decrby, "Subtracts from a number").or(numbers::not_an_integer),
+    command("incrbyfloat", "2.6.0", 3, STRING_GROWTH, Keys::ONE, numbers::incrbyfloat, "Adds to a floating-point number").or(numbers::not_a_float),
     command("del", "1.0.0", -2, KEY_WRITE, Keys::ALL, keys::del, "Deletes keys"),
     command("unlink", "4.0.0", -2, KEY_WRITE, Keys::ALL, keys::del, "Deletes keys"),
     command("exists", "1.0.0", -2, KEY_READ, Keys::ALL, keys::exists, "Counts which of some keys are there"),

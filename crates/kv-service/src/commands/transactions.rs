@@ -1,4 +1,4 @@
-use super::execute::fail;
+use super::execute::{self, fail};
 use super::table::find;
 use super::{CommandResult, Context, MANY};
 use crate::failure::{Failure, said};
@@ -112,7 +112,7 @@ fn run(
         for args in transaction.commands() {
             let begin = reply.len();
             let result = match find(args.at(0)) {
-                Some(command) => (command.run)(context, args, reply),
+                Some(command) => execute::run(command, context, args, reply),
                 None => Err(said("ERR unknown command")),
             };
             if let Err(failure) = result {

@@ -27,6 +27,8 @@ pub struct MemoryLimit {
     base: AtomicU64,
     /// By how many bytes this instance has made the entries grow since its start. It wraps around.
     growth: AtomicU64,
+    /// The memory of large strings that arrive and are in no table yet, in bytes.
+    pub arriving: Arc<AtomicU64>,
     /// The mean size of an entry at the last count, in bytes.
     mean_bytes: AtomicU64,
     /// When keys were last used through this instance.
@@ -46,6 +48,7 @@ impl MemoryLimit {
             is_counted: AtomicBool::new(false),
             base: AtomicU64::new(0),
             growth: AtomicU64::new(0),
+            arriving: Arc::default(),
             mean_bytes: AtomicU64::new(0),
             uses: Arc::new(RecentUse::new(buckets(limit))),
         };
@@ -71,13 +74,14 @@ impl MemoryLimit {
         EvictionPolicy::at(self.policy.load(Relaxed))
     }
 
-    /// The estimated bytes of all entries; `None` before the first count.
+    /// The estimated bytes of all entries and of what arrives; `None` before the first count.
     #[must_use]
     pub fn used(&self) -> Option<u64> {
         self.is_counted.load(Relaxed).then(|| {
             let used = self.base.load(Relaxed).wrapping_add(self.growth.load(Relaxed));
             // Changes by other instances may make the estimate negative.
-            if used.cast_signed() < 0 { 0 } else { used }
+            let used = if used.cast_signed() < 0 { 0 } else { used };
+            used.saturating_add(self.arriving.load(Relaxed))
         })
     }
 

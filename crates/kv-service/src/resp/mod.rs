@@ -5,9 +5,12 @@ mod length;
 mod lookahead;
 mod reply;
 mod request;
+mod views;
 
 pub use lookahead::first_key;
 pub use reply::Reply;
 pub use request::{
-    Args, Parsed, ProtocolError, RequestLimits, RequestParser, UNAUTHENTICATED_REQUEST,
+    Args, LargeArgument, LongArgument, Parsed, ProtocolError, RequestLimits, RequestParser,
+    UNAUTHENTICATED_REQUEST,
 };
+pub use views::Views;

@@ -2,22 +2,28 @@
 
 use std::io::Write;
 
+use super::Views;
+use crate::large::StringView;
 use crate::number::Decimal;
 
 /// The most bytes of answers that are kept for one connection.
 const MAX_WAITING: usize = 256 << 20;
 
+/// A shorter large string is copied into the answer.
+const COPIED: usize = 64 << 10;
+
 /// Writes answers in the protocol version that the client has chosen.
 #[derive(Debug)]
 pub struct Reply<'a> {
     out: &'a mut Vec<u8>,
+    views: &'a mut Views,
     resp3: bool,
 }
 
 impl<'a> Reply<'a> {
-    /// Appends to `out`.
-    pub const fn new(out: &'a mut Vec<u8>, resp3: bool) -> Self {
-        Self { out, resp3 }
+    /// Appends to `out`, and large strings to `views`.
+    pub const fn new(out: &'a mut Vec<u8>, views: &'a mut Views, resp3: bool) -> Self {
+        Self { out, views, resp3 }
     }
 
     /// Whether answers are written in version 3.
@@ -52,6 +58,20 @@ impl<'a> Reply<'a> {
     /// Truncates the output to `len` bytes.
     pub fn truncate(&mut self, len: usize) {
         self.out.truncate(len);
+        if !self.views.is_empty() {
+            self.views.truncate(len);
+        }
+    }
+
+    /// A bulk string that is sent from the memory of the pool.
+    pub fn view(&mut self, view: StringView) {
+        let bytes = view.as_slice();
+        if bytes.len() < COPIED {
+            return self.bulk(bytes);
+        }
+        self.header(b'$', i64::try_from(bytes.len()).unwrap_or(i64::MAX));
+        self.views.push(self.out.len(), view);
+        self.end();
     }
 
     /// A simple string such as `+OK`.
@@ -181,7 +201,7 @@ mod tests {
 
     fn written(resp3: bool, write: impl FnOnce(&mut Reply<'_>)) -> String {
         let mut out = Vec::new();
-        write(&mut Reply::new(&mut out, resp3));
+        write(&mut Reply::new(&mut out, &mut Views::default(), resp3));
         String::from_utf8(out).unwrap()
     }
 

@@ -1,9 +1,11 @@
 //! Requests, parsed in place.
 
 use std::ops::Range;
+use std::sync::Arc;
 
 use super::inline;
 use super::length::{self, LengthLine};
+use crate::large::LargeValue;
 
 /// The most arguments of a request.
 const MAX_ARGS: i64 = 1024 * 1024;
@@ -28,7 +30,7 @@ pub struct ProtocolError(String);
 /// The limits of a connection's requests.
 #[derive(Clone, Copy, Debug)]
 pub struct RequestLimits {
-    /// A longer argument cannot be part of any entry: its bytes are skipped as they arrive.
+    /// A longer argument is not kept in the input: its caller takes its bytes as they arrive.
     pub kept_bytes: usize,
     /// The client is not authenticated, so the lower limits hold.
     pub is_unauthenticated_peer: bool,
@@ -39,9 +41,9 @@ pub struct RequestLimits {
 pub enum Parsed {
     /// The request is incomplete.
     More,
-    /// The `len` bytes at `at` belong to an argument that is too long. The caller removes them from
-    /// the buffer and parses again.
-    Skip {
+    /// The `len` bytes at `at` belong to a [long argument](RequestParser::long). The caller takes
+    /// them, removes them from the buffer and parses again. The argument is then empty.
+    Part {
         /// The offset of these bytes.
         at: usize,
         /// Their number.
@@ -65,12 +67,32 @@ pub struct RequestParser {
     at: usize,
     /// The length of the argument at `at`, if its length line was parsed.
     bulk: Option<usize>,
-    /// The bytes still to skip of an argument that is too long.
-    skipping: usize,
-    /// The length of the longest argument that was skipped.
-    skipped: Option<usize>,
+    /// The length of the long argument that is being parsed.
+    long: usize,
+    /// Its bytes that have not arrived.
+    missing_of_long: usize,
     /// The arguments of an inline request, after removal of quotes and escapes.
     unquoted: Option<Vec<u8>>,
+}
+
+/// An argument that is too long to be kept in the input.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LongArgument {
+    /// The index of the argument.
+    pub index: usize,
+    /// Its length in bytes.
+    pub len: usize,
+    /// How many of its bytes have not been returned as a part yet.
+    pub missing: usize,
+}
+
+/// A long argument whose bytes are in the pool.
+#[derive(Clone, Debug)]
+pub struct LargeArgument {
+    /// The index of the argument.
+    pub index: usize,
+    /// Its bytes.
+    pub value: Arc<LargeValue>,
 }
 
 /// The arguments of a request.
@@ -78,6 +100,7 @@ pub struct RequestParser {
 pub struct Args<'a> {
     bytes: &'a [u8],
     ranges: &'a [Range<usize>],
+    large: &'a [LargeArgument],
 }
 
 impl RequestParser {
@@ -152,8 +175,7 @@ impl RequestParser {
                     self.at = next;
                     let len = usize::try_from(len).unwrap_or_default();
                     if len > limits.kept_bytes {
-                        self.skipping = len;
-                        self.skipped = self.skipped.max(Some(len));
+                        (self.long, self.missing_of_long) = (len, len);
                         self.bulk = Some(0);
                         0
                     } else {
@@ -167,13 +189,13 @@ impl RequestParser {
                 }
             },
         };
-        if self.skipping > 0 {
-            let there = bytes.len().saturating_sub(self.at).min(self.skipping);
+        if self.missing_of_long > 0 {
+            let there = bytes.len().saturating_sub(self.at).min(self.missing_of_long);
             if there == 0 {
                 return Ok(Some(Parsed::More));
             }
-            self.skipping -= there;
-            return Ok(Some(Parsed::Skip { at: self.at, len: there }));
+            self.missing_of_long -= there;
+            return Ok(Some(Parsed::Part { at: self.at, len: there }));
         }
         let end = self.at + len;
         if bytes.len() < end + 2 {
@@ -211,13 +233,15 @@ impl RequestParser {
     #[must_use]
     pub fn args<'a>(&'a self, bytes: &'a [u8]) -> Args<'a> {
         let bytes = self.unquoted.as_deref().unwrap_or(bytes);
-        Args { bytes, ranges: &self.args }
+        Args { bytes, ranges: &self.args, large: &[] }
     }
 
-    /// The length of the longest argument that was skipped; `None` if none was.
+    /// The long argument to which the part that was just returned belongs. The arguments before it
+    /// are [there](Self::args).
     #[must_use]
-    pub const fn skipped(&self) -> Option<usize> {
-        self.skipped
+    pub const fn long(&self) -> LongArgument {
+        let Self { long: len, missing_of_long: missing, .. } = *self;
+        LongArgument { index: self.args.len(), len, missing }
     }
 
     /// The bytes of the current argument that were announced and have not arrived.
@@ -242,8 +266,7 @@ impl RequestParser {
         self.missing = 0;
         self.at = 0;
         self.bulk = None;
-        self.skipping = 0;
-        self.skipped = None;
+        (self.long, self.missing_of_long) = (0, 0);
         self.unquoted = None;
     }
 }
@@ -294,7 +317,26 @@ impl<'a> Args<'a> {
     /// The arguments at these ranges of `bytes`.
     #[must_use]
     pub const fn new(bytes: &'a [u8], ranges: &'a [Range<usize>]) -> Self {
-        Self { bytes, ranges }
+        Self { bytes, ranges, large: &[] }
+    }
+
+    /// The same arguments, some of which are in the pool.
+    #[must_use]
+    pub const fn with_large(self, large: &'a [LargeArgument]) -> Self {
+        Self { large, ..self }
+    }
+
+    /// The arguments that are in the pool.
+    #[inline]
+    #[must_use]
+    pub const fn large(&self) -> &'a [LargeArgument] {
+        self.large
+    }
+
+    /// The bytes in the pool of the argument with this index; `None` if it is in the input.
+    #[must_use]
+    pub fn large_at(&self, index: usize) -> Option<&'a Arc<LargeValue>> {
+        self.large.iter().find(|large| large.index == index).map(|large| &large.value)
     }
 
     /// The number of arguments, including the command's name.
@@ -309,7 +351,8 @@ impl<'a> Args<'a> {
         self.ranges.is_empty()
     }
 
-    /// The argument with this index; 0 is the command's name. Empty if there is none.
+    /// The argument with this index; 0 is the command's name. Empty if there is none, or if it is in
+    /// the pool.
     #[inline]
     #[must_use]
     pub fn at(&self, index: usize) -> &'a [u8] {
@@ -367,23 +410,27 @@ mod tests {
     fn what_is_only_announced_costs_nothing() {
         let mut parser = RequestParser::default();
         let bytes = b"*2\r\n$4\r\nECHO\r\n$536870912\r\nxyz";
-        assert_eq!(parser.parse(bytes, LIMITS), Ok(Parsed::Skip { at: 26, len: 3 }));
+        assert_eq!(parser.parse(bytes, LIMITS), Ok(Parsed::Part { at: 26, len: 3 }));
+        let len = 512 << 20;
+        assert_eq!(parser.long(), LongArgument { index: 1, len, missing: len - 3 });
         assert_eq!(parser.parse(&bytes[..26], LIMITS), Ok(Parsed::More));
-        assert_eq!(parser.skipped(), Some(536_870_912));
         let announced = b"*1000000\r\n$3\r\nGET\r\n";
         assert_eq!(RequestParser::default().parse(announced, LIMITS), Ok(Parsed::More));
     }
 
     #[test]
-    fn a_skipped_argument_leaves_its_request_whole() {
+    fn a_request_is_whole_without_its_long_argument() {
         let mut parser = RequestParser::default();
         let mut bytes = b"*3\r\n$3\r\nSET\r\n$101\r\n".to_vec();
         bytes.extend([b'x'; 101]);
         bytes.extend(b"\r\n$1\r\nv\r\n");
-        let Ok(Parsed::Skip { at, len }) = parser.parse(&bytes, LIMITS) else { panic!("no skip") };
+        let Ok(Parsed::Part { at, len }) = parser.parse(&bytes, LIMITS) else { panic!("no part") };
+        assert_eq!(parser.long(), LongArgument { index: 1, len: 101, missing: 0 });
+        assert_eq!(parser.args(&bytes).from(0).collect::<Vec<_>>(), [b"SET"]);
         bytes.drain(at..at + len);
         assert_eq!(parser.parse(&bytes, LIMITS), Ok(Parsed::Whole { end: bytes.len() }));
-        assert_eq!((parser.skipped(), parser.args(&bytes).at(2)), (Some(101), &b"v"[..]));
+        let args = parser.args(&bytes);
+        assert_eq!((args.len(), args.at(1), args.at(2)), (3, &b""[..], &b"v"[..]));
     }
 
     #[test]

@@ -3,14 +3,15 @@ use std::time::Instant;
 
 use rackpool_kv::Lookahead;
 
+use super::arriving::Arriving;
 use super::input::{Filled, Input};
 use super::stream::Stream;
 use crate::activity::OutputSpace;
 use crate::client_memory::ClientMemory;
-use crate::commands::{CommandOutcome, Context, execute};
+use crate::commands::{CommandOutcome, Context, execute, refuse_arrived};
 use crate::memory_limit::Evictor;
 use crate::resp::{
-    Parsed, Reply, RequestLimits, RequestParser, UNAUTHENTICATED_REQUEST, first_key,
+    Parsed, Reply, RequestLimits, RequestParser, UNAUTHENTICATED_REQUEST, Views, first_key,
 };
 use crate::session::{Session, Transaction};
 use crate::shared::ServiceState;
@@ -25,6 +26,8 @@ const UNDONE: usize = 256 << 20;
 const UNAUTHENTICATED_BACKLOG: usize = 2 << 10;
 /// Waiting answers of at most this length are moved to a buffer of their own size.
 const SMALL: usize = 16 << 10;
+/// The most bytes of large strings that one connection is sent before others are served.
+const TURN: usize = 4 << 20;
 /// The most reads from a connection before other connections are served.
 const ROUNDS: usize = 4;
 /// The number of requests whose keys are prefetched before the first of them is executed.
@@ -52,9 +55,13 @@ pub(super) struct Connection {
     pub(super) session: Session,
     input: Input,
     parser: RequestParser,
+    /// The long arguments of the request that is being parsed.
+    arriving: Arriving,
     output: Vec<u8>,
     /// How much of `output` is sent.
     sent: usize,
+    /// Large strings between the bytes of `output`.
+    views: Views,
     /// The most bytes of answers that waited at once since the last turn.
     most: usize,
     /// How much of the input the lookahead has covered.
@@ -85,6 +92,15 @@ enum LongCommand {
     Away,
 }
 
+/// How far answers were sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Sent {
+    /// All, or what the socket accepts.
+    Enough,
+    /// As much as others can wait for: the socket may accept more.
+    Turn,
+}
+
 /// What the event loop does with a connection next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Next {
@@ -105,8 +121,10 @@ impl Connection {
             session,
             input: Input::default(),
             parser: RequestParser::default(),
+            arriving: Arriving::default(),
             output: Vec::new(),
             sent: 0,
+            views: Views::default(),
             most: 0,
             looked: 0,
             readable: true,
@@ -133,9 +151,10 @@ impl Connection {
     }
 
     /// Takes back the session and the answer of a long command.
-    pub(super) fn come_back(&mut self, session: Session, answer: Vec<u8>) {
+    pub(super) fn come_back(&mut self, session: Session, answer: Vec<u8>, views: Views) {
         self.session = session;
         self.long = LongCommand::None;
+        self.views.append(self.output.len(), views);
         if self.output.is_empty() {
             self.output = answer;
         } else {
@@ -154,7 +173,7 @@ impl Connection {
     }
 
     /// Whether answers wait that the socket did not accept.
-    pub(super) const fn needs_room(&self) -> bool {
+    pub(super) fn needs_room(&self) -> bool {
         self.waiting() > 0 && self.session.answers_at.is_none()
     }
 
@@ -204,7 +223,7 @@ impl Connection {
         self.release_output(&mut desk.output);
         let buffer = self.output.capacity();
         let most = std::mem::take(&mut self.most);
-        let output = OutputSpace { waiting: self.waiting(), buffer, most };
+        let output = OutputSpace { waiting: self.in_buffer(), buffer, most };
         self.session.activity.end(self.input.space(), output);
         let held = self.input.held() + buffer + self.parser.held() + self.session.held();
         self.hold(held, &shared.client_memory);
@@ -218,6 +237,7 @@ impl Connection {
         }
         let rest = self.output[self.sent..].to_vec();
         let mut buffer = std::mem::replace(&mut self.output, rest);
+        self.views.shift(self.sent);
         self.sent = 0;
         if buffer.capacity() <= BACKLOG && buffer.capacity() > spare.capacity() {
             buffer.clear();
@@ -231,7 +251,9 @@ impl Connection {
             Some(at) if desk.now < at => return Ok(Next::Wait),
             _ => self.session.answers_at = None,
         }
-        self.send()?;
+        if self.send()? == Sent::Turn {
+            return Ok(Next::Again);
+        }
         if self.has_long() {
             return Ok(Next::Wait);
         }
@@ -241,7 +263,9 @@ impl Connection {
                 if let Some(at) = self.session.answers_at {
                     return Ok(Next::At(at));
                 }
-                self.send()?;
+                if self.send()? == Sent::Turn {
+                    return Ok(Next::Again);
+                }
                 if self.has_long() {
                     return Ok(Next::Wait);
                 }
@@ -274,7 +298,12 @@ impl Connection {
     }
 
     /// The bytes that wait to be sent.
-    const fn waiting(&self) -> usize {
+    fn waiting(&self) -> usize {
+        waiting(&self.output, self.sent, &self.views)
+    }
+
+    /// Those of them that are in the buffer.
+    const fn in_buffer(&self) -> usize {
         self.output.len() - self.sent
     }
 
@@ -285,7 +314,7 @@ impl Connection {
             return false;
         }
         self.session.activity.begin(desk.now, self.input.space());
-        let Self { session, input, parser, output, sent, looked, .. } = self;
+        let Self { session, input, parser, arriving, output, sent, views, looked, .. } = self;
         let mut context = Context {
             store: &mut desk.store,
             evictor: &mut desk.evictor,
@@ -297,7 +326,7 @@ impl Connection {
         let mut long = None;
         let mut used = 0;
         let mut more = true;
-        while output.len() - *sent < backlog(context.session)
+        while waiting(output, *sent, views) < backlog(context.session)
             && !context.session.ends
             && context.session.answers_at.is_none()
         {
@@ -310,23 +339,29 @@ impl Connection {
                 *looked = used + look(bytes, context.store, &mut desk.lookahead).max(1);
                 context.store.keys.prefetch(&mut desk.lookahead);
             }
-            let mut reply = Reply::new(output, context.session.resp3);
+            let mut reply = Reply::new(output, views, context.session.resp3);
             match parser.parse(bytes, limits) {
                 Ok(Parsed::More) => {
                     more = false;
                     break;
                 }
-                Ok(Parsed::Skip { at, len }) => input.cut(used + at, len),
+                Ok(Parsed::Part { at, len }) => {
+                    let part = bytes.get(at..at + len).unwrap_or_default();
+                    arriving.take(&mut context, parser.args(bytes), parser.long(), part);
+                    input.cut(used + at, len);
+                }
                 Ok(Parsed::Whole { end }) => {
-                    if let Some(bytes) = parser.skipped() {
-                        context.session.break_transaction();
-                        reply.error(&too_long(bytes, shared.longest_entry));
-                    } else {
-                        let args = parser.args(bytes);
-                        if !args.is_empty()
-                            && execute(&mut context, args, &mut reply) == CommandOutcome::TakesLong
-                        {
-                            long = Some(Transaction::of(args));
+                    let large = if arriving.is_empty() { Ok(Vec::new()) } else { arriving.end() };
+                    match large {
+                        Err(failure) => refuse_arrived(&mut context, &failure, &mut reply),
+                        Ok(large) => {
+                            let args = parser.args(bytes).with_large(&large);
+                            if !args.is_empty()
+                                && execute(&mut context, args, &mut reply)
+                                    == CommandOutcome::TakesLong
+                            {
+                                long = Some(Transaction::of(args));
+                            }
                         }
                     }
                     parser.reset();
@@ -339,6 +374,7 @@ impl Connection {
                     reply.error(&format!("ERR {error}"));
                     context.session.ends = true;
                     *parser = RequestParser::default();
+                    *arriving = Arriving::default();
                 }
             }
         }
@@ -352,20 +388,33 @@ impl Connection {
         more
     }
 
-    /// Sends as much as the socket accepts.
-    fn send(&mut self) -> io::Result<()> {
-        self.most = self.most.max(self.waiting());
-        while self.waiting() > 0 {
-            match self.stream.write(&self.output[self.sent..]) {
+    /// Sends as much as the socket accepts, of large strings at most [`TURN`].
+    fn send(&mut self) -> io::Result<Sent> {
+        self.most = self.most.max(self.in_buffer());
+        let mut turn = TURN;
+        loop {
+            let end = self.views.first_at().unwrap_or(self.output.len());
+            let written = if self.sent < end {
+                self.stream.write(&self.output[self.sent..end])
+            } else if self.views.is_empty() {
+                break;
+            } else if turn == 0 {
+                return Ok(Sent::Turn);
+            } else {
+                self.views.send(&mut self.stream, turn)
+            };
+            match written {
                 Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
-                Ok(written) => self.sent += written,
+                Ok(written) if self.sent < end => self.sent += written,
+                Ok(written) => turn = turn.saturating_sub(written),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                     // Never copies more bytes than were sent.
-                    if self.sent >= self.waiting() {
+                    if self.sent >= self.in_buffer() {
                         self.output.drain(..self.sent);
+                        self.views.shift(self.sent);
                         self.sent = 0;
                     }
-                    return Ok(());
+                    return Ok(Sent::Enough);
                 }
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) => return Err(error),
@@ -373,8 +422,15 @@ impl Connection {
         }
         self.output.clear();
         self.sent = 0;
-        Ok(())
+        Ok(Sent::Enough)
     }
+}
+
+/// The bytes that wait to be sent.
+#[inline]
+fn waiting(output: &[u8], sent: usize, views: &Views) -> usize {
+    let in_buffer = output.len() - sent;
+    if views.is_empty() { in_buffer } else { in_buffer.saturating_add(views.waiting()) }
 }
 
 /// The bytes of waiting answers from which on a connection's next command is not executed.
@@ -391,11 +447,4 @@ fn look(bytes: &[u8], store: &Store, lookahead: &mut Lookahead) -> usize {
         at += end;
     }
     at
-}
-
-fn too_long(bytes: usize, most: usize) -> String {
-    format!(
-        "ERR string exceeds maximum allowed size (proto-max-bulk-len): {bytes} B, a value may have \
-         {most} B; a pool with larger pages allows more"
-    )
 }

@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use super::mailbox::Mailbox;
 use crate::commands::{CommandOutcome, Context, execute};
 use crate::memory_limit::Evictor;
-use crate::resp::Reply;
+use crate::resp::{Reply, Views};
 use crate::session::{Session, Transaction};
 use crate::shared::ServiceState;
 use crate::store::Store;
@@ -33,6 +33,8 @@ pub(super) struct LongCommandDone {
     pub(super) session: Session,
     /// The answer.
     pub(super) output: Vec<u8>,
+    /// The large strings in it.
+    pub(super) views: Views,
 }
 
 /// The channel to the threads for long commands. They end when all copies are dropped.
@@ -90,9 +92,9 @@ impl LongThread {
     }
 
     fn serve(&mut self, Long { thread, index, mut session, request }: Long) {
-        let mut output = Vec::new();
+        let (mut output, mut views) = (Vec::new(), Views::default());
         if let Some(args) = request.commands().next() {
-            let mut reply = Reply::new(&mut output, session.resp3);
+            let mut reply = Reply::new(&mut output, &mut views, session.resp3);
             let mut context = Context {
                 store: &mut self.store,
                 evictor: &mut self.evictor,
@@ -105,10 +107,8 @@ impl LongThread {
                 reply.error("ERR the command was not done: report this as a defect");
             }
         }
-        let posted = self
-            .mailboxes
-            .get(thread)
-            .map(|mailbox| mailbox.post_done(LongCommandDone { index, session, output }));
+        let done = LongCommandDone { index, session, output, views };
+        let posted = self.mailboxes.get(thread).map(|mailbox| mailbox.post_done(done));
         if let Some(Err(error)) = posted {
             tracing::warn!("a thread can't be woken: {error}");
         }

@@ -10,6 +10,7 @@
 //! | `worker` | the event loop |
 
 mod acceptor;
+mod arriving;
 mod connection;
 mod input;
 mod listeners;

@@ -15,6 +15,7 @@ use super::long_commands::{Long, LongCommandDone, ToLong};
 use super::mailbox::Mailbox;
 use super::stream::Stream;
 use crate::memory_limit::Evictor;
+use crate::resp::Views;
 use crate::session::Session;
 use crate::shared::{ClientEntry, ServiceState};
 use crate::store::Store;
@@ -180,7 +181,7 @@ impl Worker {
             let thread = self.desk.thread;
             if let Err(long) = self.to_long.post(Long { thread, index, session, request }) {
                 // The service is ending.
-                connection.come_back(long.session, Vec::new());
+                connection.come_back(long.session, Vec::new(), Views::default());
                 return self.close(index);
             }
         }
@@ -232,11 +233,12 @@ impl Worker {
     }
 
     /// Takes the result of a long command; drops it if its connection was closed meanwhile.
-    fn come_back(&mut self, LongCommandDone { index, mut session, output }: LongCommandDone) {
+    fn come_back(&mut self, done: LongCommandDone) {
+        let LongCommandDone { index, mut session, output, views } = done;
         let connection = self.connections.get_mut(index);
         match connection.filter(|connection| connection.session.id == session.id) {
             Some(connection) => {
-                connection.come_back(session, output);
+                connection.come_back(session, output, views);
                 self.ready.push(index);
             }
             None => session.forget_watched(&self.shared.watches),

@@ -1,4 +1,4 @@
-//! The encoding of collections in the table.
+//! The encoding of values in the table.
 //!
 //! A small collection is one value. A large one is an ordered map, whose id is the value. While a
 //! collection grows, its value has both: the id of the future map, then the elements.
@@ -12,7 +12,13 @@
 //! A growing collection that was created large has no elements after the id. It counts as an empty
 //! large collection.
 
+//!
+//! A string that is too long for an entry is named by one, of kind [`LARGE_STRING`].
+
 pub mod hash;
+mod large_string;
+
+pub use large_string::{LARGE_STRING, LargeString, StringId};
 
 use rackpool_kv::ordered::MapId;
 use rackpool_kv::{Entry, ValueKind};
@@ -77,6 +83,22 @@ pub fn map_of(kind: ValueKind, value: &[u8]) -> Option<MapId> {
     value.first_chunk().filter(|_| names_map(kind)).map(|id| MapId::from_bytes(*id))
 }
 
+/// What an entry names and what goes with its name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Named {
+    /// The map of a collection.
+    Map(MapId),
+    /// A large string.
+    String(StringId),
+}
+
+/// What a value of this kind names, if anything.
+#[must_use]
+pub fn named(kind: ValueKind, value: &[u8]) -> Option<Named> {
+    let string = || LargeString::decode(kind, value).map(|large| Named::String(large.id));
+    map_of(kind, value).map(Named::Map).or_else(string)
+}
+
 /// The map with the elements of a collection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LargeMap {
@@ -113,7 +135,7 @@ pub fn is_large(kind: ValueKind) -> bool {
 #[must_use]
 pub fn name(kind: ValueKind) -> &'static str {
     let is = |family: Family| [family.small, family.growing, family.large].contains(&kind);
-    if kind == ValueKind::STRING {
+    if kind == ValueKind::STRING || kind == LARGE_STRING {
         "string"
     } else if is(HASH) {
         "hash"
@@ -124,13 +146,15 @@ pub fn name(kind: ValueKind) -> &'static str {
     }
 }
 
-/// The answer of `OBJECT ENCODING` for a value that is not a string.
+/// The answer of `OBJECT ENCODING` for a value that is no string in an entry.
 #[must_use]
 pub fn encoding(kind: ValueKind) -> &'static str {
     if kind == HASH.large {
         "hashtable"
     } else if kind == SORTED_SET.large {
         "skiplist"
+    } else if kind == LARGE_STRING {
+        "raw"
     } else {
         "listpack"
     }

@@ -24,6 +24,29 @@ impl<M: Memory> Handle<M> {
         }
     }
 
+    /// As [`read`](Self::read), but returns also an entry that has expired and is still stored. Not
+    /// for transactions: reads what is stored, not the handle's view.
+    ///
+    /// # Errors
+    /// As [`Handle::read`].
+    pub fn read_stored(&mut self, key: &[u8]) -> Result<Option<Entry<'_>>, KvError<M::Error>> {
+        Ok(match self.locate(Self::hash(key)?, key, LookupIntent::Read)? {
+            Located::Live(slot) => {
+                Some(Entry { form: slot.form, value: &self.scratch[slot.value] })
+            }
+            Located::Absent(_) => None,
+        })
+    }
+
+    /// The entry that the last [`put_entry`](Self::put_entry) of this handle replaced, expired or
+    /// not; `None` if there was none, or within a transaction. To be called directly after it.
+    #[inline]
+    #[must_use]
+    pub fn replaced(&self) -> Option<Entry<'_>> {
+        let (form, value) = self.replaced.clone()?;
+        Some(Entry { form, value: self.scratch.get(value)? })
+    }
+
     /// The version of the entry of `key`; `None` if the key is absent or the entry has expired.
     ///
     /// # Errors
@@ -50,6 +73,7 @@ impl<M: Memory> Handle<M> {
     ) -> Result<bool, KvError<M::Error>> {
         Self::check_kind(form)?;
         if self.view.is_some() {
+            self.replaced = None;
             let was_present = self.cell(key)?.entry().is_some();
             return self.write_cell(key, form, value).map(|()| was_present);
         }
@@ -134,13 +158,13 @@ impl<M: Memory> Handle<M> {
         (!slot.form.is_over()).then(|| Version::of(slot.lot, slot.form, value))
     }
 
-    /// An error if the kind is reserved for the table's own entries.
+    /// An error if the kind has a meaning to the table.
     pub(crate) fn check_kind(form: Form) -> Result<(), KvError<M::Error>> {
-        if !form.kind.is_reserved() {
+        if form.kind.is_free() {
             return Ok(());
         }
         let value = form.kind.0.into();
-        Err(KvError::Option { name: "kind", value, allowed: "0 to 253" })
+        Err(KvError::Option { name: "kind", value, allowed: "0 to 252" })
     }
 
     /// The entry that a search just found, in the scratch buffer; `None` if it has expired.

@@ -85,16 +85,47 @@ impl<M: Memory> Handle<M> {
         value: &[u8],
         reservation: M::Reservation,
     ) -> Result<bool, KvError<M::Error>> {
-        let hash = match self.prepare_put(key, Form::PLAIN, value, 0) {
+        self.insert_object(key, Form::PLAIN, value, reservation)
+    }
+
+    /// As [`insert_reserved`](Self::insert_reserved), for an object with extents: the entry has the
+    /// kind [`ValueKind::EXTENDED`], and `value` begins with the bytes that the object and its
+    /// extents take together, u64, little-endian. [`Table::walk`](crate::Table::walk) and
+    /// [`take_growth`](Self::take_growth) count them.
+    ///
+    /// # Errors
+    /// As [`insert_reserved`](Self::insert_reserved).
+    pub fn insert_extended(
+        &mut self,
+        key: &[u8],
+        value: &[u8],
+        reservation: M::Reservation,
+    ) -> Result<bool, KvError<M::Error>> {
+        let form = Form { kind: ValueKind::EXTENDED, expires_ms: 0 };
+        self.insert_object(key, form, value, reservation)
+    }
+
+    fn insert_object(
+        &mut self,
+        key: &[u8],
+        form: Form,
+        value: &[u8],
+        reservation: M::Reservation,
+    ) -> Result<bool, KvError<M::Error>> {
+        let hash = match self.prepare_put(key, form, value, 0) {
             Ok(PendingPut { hash, .. }) => hash,
             Err(error) => {
                 self.finish(reservation);
                 return Err(error);
             }
         };
-        EntryObject::encode(&mut self.staging, hash, key, Form::PLAIN, value, None);
-        let object = Some(self.write_object(Some(reservation), None)?);
-        let (form, lot, condition) = (Form::PLAIN, None, None);
+        EntryObject::encode(&mut self.staging, hash, key, form, value, None);
+        let (mut object, reservation) = self.write_object(Some(reservation), None)?;
+        if form.kind == ValueKind::EXTENDED {
+            object = object.of_any_size();
+        }
+        let (lot, condition) = (None, None);
+        let object = Some((object, reservation));
         let mut put = PendingPut { hash, key, form, value, lot, condition, object };
         let result = self.try_store(&mut put, PutMode::IfAbsent);
         self.discard(put);

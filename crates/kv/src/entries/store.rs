@@ -134,6 +134,7 @@ impl<M: Memory> Handle<M> {
         let intent =
             if mode == PutMode::Always { LookupIntent::Replace } else { LookupIntent::Write };
         loop {
+            self.replaced = None;
             let located = self.locate(put.hash, put.key, intent)?;
             let (at, word, was_present) = match located {
                 Located::Live(slot) if mode.refuses(&slot) => {
@@ -143,7 +144,10 @@ impl<M: Memory> Handle<M> {
                     return Ok(PutOutcome { done: false, was_present: false });
                 }
                 Located::Live(slot) if !self.is_published(&slot)? => continue,
-                Located::Live(slot) => (slot.at, slot.word, !slot.form.is_over()),
+                Located::Live(slot) => {
+                    self.replaced = Some((slot.form, slot.value));
+                    (slot.at, slot.word, !slot.form.is_over())
+                }
                 Located::Absent(miss) => match miss.vacancy {
                     Some(vacancy) => (vacancy.at, vacancy.word, false),
                     None => {
@@ -226,6 +230,9 @@ impl<M: Memory> Handle<M> {
         }
         let page_bytes = self.shared.memory.page_bytes();
         let large = || {
+            if let Some(bytes) = EntryObject::extended_in(head) {
+                return bytes;
+            }
             let bytes = EntryObject::len_in(head).unwrap_or(0) as u64;
             // A damaged object may claim any length.
             bytes.checked_next_power_of_two().unwrap_or(page_bytes).min(page_bytes)

@@ -6,8 +6,10 @@ pub(crate) mod scan_batch;
 pub(crate) mod table;
 pub(crate) mod transaction_view;
 
+use std::ops::Range;
 use std::sync::Arc;
 
+use crate::entry::Form;
 #[cfg(doc)]
 use crate::error::KvError;
 use crate::handle::directory_cache::DirectoryCache;
@@ -69,6 +71,9 @@ pub struct Handle<M> {
     /// The entries that a step of a scan copied.
     pub(crate) batch: ScanBatch,
     pub(crate) unreclaimed: u64,
+    /// The form of the entry that the last put replaced, and the position of its value in the
+    /// scratch buffer.
+    pub(crate) replaced: Option<(Form, Range<usize>)>,
     /// The read set and write set of an optimistic transaction; `None` outside of one.
     pub(crate) view: Option<Box<TransactionView>>,
     /// A handle of the table with the transaction records; created at first use.
@@ -93,6 +98,7 @@ impl<M: Memory> Handle<M> {
             made: Vec::new(),
             batch: ScanBatch::default(),
             unreclaimed: 0,
+            replaced: None,
             view: None,
             records: None,
             grace: 0,

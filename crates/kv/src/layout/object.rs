@@ -183,6 +183,21 @@ impl EntryObject {
         Some(Self::lens(header).end())
     }
 
+    /// The offset of the value in an object of kind [`ValueKind::EXTENDED`] with this header.
+    pub(crate) fn extended_value_at(header: &[u8]) -> Option<usize> {
+        let header = header.first_chunk::<{ Self::HEADER }>()?;
+        let lens = Self::lens(header);
+        let is_extended = Self::kind_in(header) == ValueKind::EXTENDED && lens.value >= 8;
+        is_extended.then(|| lens.value_begin())
+    }
+
+    /// The bytes that the object, which `bytes` starts with, and its extents take together, if it
+    /// is of kind [`ValueKind::EXTENDED`].
+    pub(crate) fn extended_in(bytes: &[u8]) -> Option<u64> {
+        let value = bytes.get(Self::extended_value_at(bytes)?..)?;
+        value.first_chunk().map(|total| u64::from_le_bytes(*total))
+    }
+
     /// The parts of the object that `bytes` starts with; `None` if its length or check is wrong.
     #[inline]
     pub(crate) fn decode(bytes: &[u8]) -> Option<ObjectParts> {

@@ -186,6 +186,11 @@ impl ObjectRef {
         Some(Self { addr, class })
     }
 
+    /// The same object, of a size that only its header tells.
+    pub(crate) const fn of_any_size(self) -> Self {
+        Self { class: Self::LARGE, ..self }
+    }
+
     /// The number of bytes to read for the whole object; `None` if its header must be read first.
     #[inline]
     pub(crate) const fn whole_bytes(self) -> Option<usize> {

@@ -49,7 +49,7 @@ pub struct TableWalk {
 
 impl<M: Memory> Table<M> {
     /// Calls `visit` with each object of the table at `addr`, and with the object's size in bytes
-    /// if that is known. It only reads, and skips parts that it cannot read. If other clients use
+    /// if that is known; extents belong to their object. It only reads, and skips parts that it cannot read. If other clients use
     /// the table meanwhile, some objects are missed, visited twice, or freed before the visit.
     ///
     /// ```
@@ -170,13 +170,19 @@ impl<M: Memory> Table<M> {
         Ok(())
     }
 
-    /// The size of an object in bytes. The slot tells that of a small one.
+    /// The size of an object with its extents, in bytes. The slot tells that of a small one.
     fn entry_bytes(&self, object: ObjectRef) -> Option<u64> {
         if let Some(bytes) = object.whole_bytes() {
             return Some(bytes as u64);
         }
         let mut header = [0; EntryObject::HEADER];
         self.shared.memory.read(object.addr, &mut header).ok()?;
+        if let Some(at) = EntryObject::extended_value_at(&header) {
+            let total = GlobalAddr::from_raw(object.addr.raw().checked_add(at as u64)?);
+            let mut bytes = [0; 8];
+            self.shared.memory.read(total, &mut bytes).ok()?;
+            return Some(u64::from_le_bytes(bytes));
+        }
         EntryObject::len_in(&header)?.checked_next_power_of_two().map(|bytes| bytes as u64)
     }
 }

@@ -19,6 +19,8 @@ pub struct MapSweep {
     /// Maps that had an owner in this round.
     owned: HashSet<MapId>,
     found: Vec<(MapId, Vec<u8>)>,
+    /// The keys of the last step that are no node's.
+    others: Vec<Vec<u8>>,
 }
 
 /// The result of one step of a [`MapSweep`].
@@ -40,7 +42,14 @@ impl MapSweep {
     }
 
     fn of(round: Round) -> Self {
-        Self { round, owned: HashSet::new(), found: Vec::new() }
+        Self { round, owned: HashSet::new(), found: Vec::new(), others: Vec::new() }
+    }
+
+    /// The keys that the last step found and that are not those of nodes, which have 32 bytes: the
+    /// user of the node table has stored them.
+    #[must_use]
+    pub fn others(&self) -> &[Vec<u8>] {
+        &self.others
     }
 
     /// Looks at about `wanted` more nodes. Deletes those whose map has no root, or for which
@@ -57,9 +66,11 @@ impl MapSweep {
     ) -> Result<Swept, E> {
         let table = OrderedError::Table;
         self.found.clear();
-        let found = &mut self.found;
-        let note = |key: &[u8], _: crate::Entry<'_>| {
-            found.extend(parse_key(key).map(|(map, _)| (map, key.to_vec())));
+        self.others.clear();
+        let (found, others) = (&mut self.found, &mut self.others);
+        let note = |key: &[u8], _: crate::Entry<'_>| match parse_key(key) {
+            Some((map, _)) => found.push((map, key.to_vec())),
+            None => others.push(key.to_vec()),
         };
         let next = match maps.handle.scan(self.round.cursor(), wanted, note) {
             Ok(next) => next,
