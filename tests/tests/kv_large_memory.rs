@@ -36,7 +36,7 @@ fn a_service_stores_and_sends_a_very_large_string_without_holding_it() {
             }
         });
         let mut wires = services.each_ref().map(Service::wire);
-        assert_eq!(wires[0].ask(&[b"SET", b"k", &value[..]]), Answer::ok());
+        assert_eq!(wires[0].ask(&[&b"SET"[..], b"k", &value[..]]), Answer::ok());
         for wire in &mut wires {
             assert!(wire.ask(&["GET", "k"]) == Answer::Bulk(value.clone()), "other bytes");
         }

@@ -24,7 +24,7 @@ fn start(pool: &TestPool, rack: u16) -> Service {
 }
 
 fn set(wire: &mut Wire, key: &str, value: &[u8]) -> Answer {
-    wire.ask(&[b"SET", key.as_bytes(), value])
+    wire.ask(&[&b"SET"[..], key.as_bytes(), value])
 }
 
 /// The bytes of a string; they are compared without printing them.
@@ -112,16 +112,16 @@ fn every_command_on_strings_takes_large_ones() {
         let mut there = services[1 - at].wire();
         let bulk = |bytes: &[u8]| Answer::Bulk(bytes.to_vec());
         // `SET` with options, and what stores only under a condition.
-        assert_eq!(here.ask(&[b"SET", b"k", &value[..], b"XX"]), Answer::Null);
-        assert_eq!(here.ask(&[b"SET", b"k", &value[..], b"NX", b"EX", b"600"]), Answer::ok());
-        assert_eq!(here.ask(&[b"SET", b"k", &large(2)[..], b"NX"]), Answer::Null);
-        assert_eq!(here.ask(&[b"SETNX", b"k", &large(2)[..]]), Answer::Integer(0));
-        let answer = there.ask(&[b"SET", b"k", &large(2)[..], b"KEEPTTL", b"GET"]);
+        assert_eq!(here.ask(&[&b"SET"[..], b"k", &value[..], b"XX"]), Answer::Null);
+        assert_eq!(here.ask(&[&b"SET"[..], b"k", &value[..], b"NX", b"EX", b"600"]), Answer::ok());
+        assert_eq!(here.ask(&[&b"SET"[..], b"k", &large(2)[..], b"NX"]), Answer::Null);
+        assert_eq!(here.ask(&[&b"SETNX"[..], b"k", &large(2)[..]]), Answer::Integer(0));
+        let answer = there.ask(&[&b"SET"[..], b"k", &large(2)[..], b"KEEPTTL", b"GET"]);
         assert!(answer == bulk(&value));
         assert!(matches!(here.ask(&["TTL", "k"]), Answer::Integer(500..=600)));
         assert_eq!(there.ask(&["PERSIST", "k"]), Answer::Integer(1));
         assert!(here.ask(&["SET", "k", "short", "GET"]) == bulk(&large(2)));
-        assert!(here.ask(&[b"GETSET", b"k", &value[..]]) == Answer::text("short"));
+        assert!(here.ask(&[&b"GETSET"[..], b"k", &value[..]]) == Answer::text("short"));
         assert!(there.ask(&["GETEX", "k", "PX", "600000"]) == bulk(&value));
         assert!(matches!(here.ask(&["PTTL", "k"]), Answer::Integer(500_000..)));
         assert!(there.ask(&["GETEX", "k", "PERSIST"]) == bulk(&value));
@@ -133,7 +133,7 @@ fn every_command_on_strings_takes_large_ones() {
             let more = contents::of(9, more);
             expected.extend_from_slice(&more);
             let len = Answer::Integer(i64::try_from(expected.len()).expect("a length"));
-            assert_eq!(there.ask(&[b"APPEND", b"a", &more[..]]), len);
+            assert_eq!(there.ask(&[&b"APPEND"[..], b"a", &more[..]]), len);
             assert!(get(&mut here, "a") == expected);
         }
         for (offset, len) in [(0, 3), (PAGE - 1, 2), (expected.len() + 70_000, 3)] {
@@ -141,11 +141,11 @@ fn every_command_on_strings_takes_large_ones() {
             expected.resize(expected.len().max(offset + len), 0);
             expected[offset..offset + len].copy_from_slice(&more);
             let text = offset.to_string();
-            let answer = here.ask(&[b"SETRANGE", b"a", text.as_bytes(), &more[..]]);
+            let answer = here.ask(&[&b"SETRANGE"[..], b"a", text.as_bytes(), &more[..]]);
             assert_eq!(answer, Answer::Integer(i64::try_from(expected.len()).expect("a length")));
             assert!(get(&mut there, "a") == expected, "{offset}");
         }
-        assert_eq!(here.ask(&["SETRANGE", "far", &(3 * PAGE).to_string(), "x"]).clone(), {
+        assert_eq!(here.ask(&["SETRANGE", "far", &(3 * PAGE).to_string(), "x"]), {
             Answer::Integer(i64::try_from(3 * PAGE + 1).expect("a length"))
         });
         assert_error(&here.ask(&["SETRANGE", "far", "536870912", "x"]), "exceeds maximum");
@@ -161,10 +161,10 @@ fn every_command_on_strings_takes_large_ones() {
         assert_eq!(here.ask(&["DEL", "m1", "m2", "m3", "a", "far", "k"]), Answer::Integer(5));
         assert_eq!(there.ask(&["DBSIZE"]), Answer::Integer(0));
         // What does not fit is refused, and the connection goes on.
-        assert_error(&here.ask(&[b"ECHO", &value[..]]), "exceeds maximum");
-        assert_error(&here.ask(&[b"SET", &value[..], b"v"]), "exceeds maximum");
-        assert_error(&here.ask(&[b"HSET", b"h", b"f", &value[..]]), "exceeds maximum");
-        assert_error(&here.ask(&[b"SET", b"k", &value[..], b"nonsense"]), "syntax");
+        assert_error(&here.ask(&[&b"ECHO"[..], &value[..]]), "exceeds maximum");
+        assert_error(&here.ask(&[&b"SET"[..], &value[..], b"v"]), "exceeds maximum");
+        assert_error(&here.ask(&[&b"HSET"[..], b"h", b"f", &value[..]]), "exceeds maximum");
+        assert_error(&here.ask(&[&b"SET"[..], b"k", &value[..], b"nonsense"]), "syntax");
         assert_eq!(here.ask(&["DBSIZE"]), Answer::Integer(0));
     }
     services[1].stop();
@@ -294,7 +294,8 @@ fn what_is_announced_takes_no_memory_and_what_has_arrived_comes_back() {
     wait_until("they arrive", TIMEOUT, || free_frames(&pool) + 20 <= free);
     assert!(free_frames(&pool) + 60 > free, "more than twice the bytes are taken");
     drop((begun, silent));
-    wait_until("they are free", TIMEOUT, || free_frames(&pool) + 2 >= free);
+    // The service keeps some memory for heads.
+    wait_until("they are free", TIMEOUT, || free_frames(&pool) + 8 >= free);
     assert_eq!(wire.ask(&["EXISTS", "big"]), Answer::Integer(0));
     // A longer one than any string closes the connection, as Redis does.
     let mut greedy = announce(&service, "big", (512 << 20) + 1, 0);
@@ -324,8 +325,8 @@ fn a_killed_service_leaves_no_memory_of_a_string_that_it_was_storing() {
         let storing = std::thread::spawn({
             let values = values.clone();
             move || {
-                while let Ok(Answer::Simple(_)) = wire.try_ask(&[b"SET", b"k", &values[0][..]])
-                    && let Ok(Answer::Simple(_)) = wire.try_ask(&[b"SET", b"k", &values[1][..]])
+                while let Ok(Answer::Simple(_)) = wire.try_ask(&[&b"SET"[..], b"k", &values[0][..]])
+                    && let Ok(Answer::Simple(_)) = wire.try_ask(&[&b"SET"[..], b"k", &values[1][..]])
                 {
                 }
             }
@@ -384,7 +385,7 @@ fn a_full_rack_refuses_a_string_and_loses_nothing() {
         .count();
     assert!((4..=7).contains(&fits), "{fits} strings of 9 MiB fit into 64 MiB");
     // A command that replaces a string leaves it.
-    assert_error(&wire.ask(&[b"APPEND", b"k0", &value[..]]), "OOM ");
+    assert_error(&wire.ask(&[&b"APPEND"[..], b"k0", &value[..]]), "OOM ");
     assert!(get(&mut wire, "k0") == value);
     assert_eq!(wire.ask(&["EXISTS", &format!("k{fits}")]), Answer::Integer(0));
     assert_eq!(wire.ask(&["DEL", "k0"]), Answer::Integer(1));
@@ -416,8 +417,8 @@ fn the_memory_limit_counts_large_strings() {
     // What expires goes, too.
     assert_eq!(wire.ask(&["FLUSHDB"]), Answer::ok());
     let free = free_frames(&pool);
-    assert_eq!(wire.ask(&[b"SET", b"x", &value[..], b"PX", b"300"]), Answer::ok());
-    wait_until("it expires", TIMEOUT, || free_frames(&pool) + 2 >= free);
+    assert_eq!(wire.ask(&[&b"SET"[..], b"x", &value[..], b"PX", b"300"]), Answer::ok());
+    wait_until("it expires", TIMEOUT, || free_frames(&pool) + 8 >= free);
     assert_eq!(wire.ask(&["GET", "x"]), Answer::Null);
     assert_nothing_is_left(&pool, &mut service);
 }
@@ -426,7 +427,7 @@ fn the_memory_limit_counts_large_strings() {
 fn a_program_that_uses_the_table_finds_another_kind() {
     let pool = pool();
     let service = start(&pool, 0);
-    let value = contents::of(1, 2 * PAGE);
+    let value = contents::of(1, 20 * PAGE);
     assert_eq!(set(&mut service.wire(), "k", &value), Answer::ok());
     let client: std::sync::Arc<Pool> = pool.open(1).into();
     let addr = client.root("kv").expect("a pool").expect("a table");
@@ -436,7 +437,7 @@ fn a_program_that_uses_the_table_finds_another_kind() {
     // The sweep frees what a program has replaced.
     let free = free_frames(&pool);
     assert!(table.put(b"k", b"short").expect("a pool"));
-    let is_free = || free_frames(&pool) >= free + 2;
+    let is_free = || free_frames(&pool) >= free + 15;
     assert!(try_wait_until(Duration::from_secs(30), is_free), "{free} frames were free");
     assert_eq!(service.wire().ask(&["GET", "k"]), Answer::text("short"));
 }
