@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use rackpool_kv::{
     Entry, EntryChange, Form, GlobalAddr, Handle, KvError, Lookahead, Memory, ReservedObject,
-    ValueKind, now_ms,
+    Table, TablePart, ValueKind, now_ms,
 };
 use support::heap::Heap;
 use support::small_table;
@@ -239,4 +239,77 @@ fn an_entry_begins_an_object_of_its_caller() {
     let object = heap.reserve(64).unwrap();
     let told = handle.insert_reserved(&too_long, b"", object);
     assert!(matches!(told, Err(KvError::KeyLength { .. })), "{told:?}");
+}
+
+#[test]
+fn an_object_with_extents_counts_whole() {
+    const TOTAL: i64 = 300 << 20;
+    let heap = Arc::new(Heap::new(4 << 20));
+    let table = small_table(&heap);
+    let mut handle = table.handle();
+    let object = heap.reserve(256).unwrap();
+    let value = [&TOTAL.to_le_bytes()[..], b"rest"].concat();
+    assert!(handle.insert_extended(b"key", &value, object).unwrap());
+    assert_eq!(handle.take_growth(), TOTAL);
+    let sizes = || {
+        let mut sizes = Vec::new();
+        Table::walk(Arc::clone(&heap), table.addr(), |part, _, size| {
+            if part == TablePart::Entry {
+                sizes.push(size.unwrap());
+            }
+        })
+        .unwrap();
+        sizes
+    };
+    assert_eq!(sizes(), [TOTAL.cast_unsigned()]);
+    // It is found and scanned like any entry, and is no string.
+    let mut found = Vec::new();
+    let place = handle.get_placed(b"key", &mut found).unwrap().unwrap();
+    assert_eq!(found, value);
+    let told = handle.get(b"key", &mut found);
+    let kind = ValueKind::EXTENDED;
+    assert!(matches!(told, Err(KvError::OtherKind { found }) if found == kind), "{told:?}");
+    let mut seen = 0;
+    assert_eq!(handle.scan(0, 10, |key, entry| seen += key.len() + entry.value.len()).unwrap(), 0);
+    assert_eq!(seen, 3 + value.len());
+    // Nobody else stores such an entry.
+    let told = handle.put_entry(b"other", Form { kind, expires_ms: 0 }, &value);
+    assert!(matches!(told, Err(KvError::Option { .. })), "{told:?}");
+    assert!(handle.delete_placed(b"key", &place).unwrap());
+    assert_eq!((handle.take_growth(), sizes().len()), (-TOTAL, 0));
+}
+
+#[test]
+fn a_put_tells_what_it_replaced() {
+    let heap = Arc::new(Heap::new(4 << 20));
+    let mut handle = small_table(&heap).handle();
+    handle.put(b"key", b"first").unwrap();
+    assert_eq!(handle.replaced(), None);
+    handle.put_entry(b"key", Form { expires_ms: 1, ..OTHER }, b"second").unwrap();
+    let replaced = handle.replaced().unwrap();
+    assert_eq!((replaced.form, replaced.value), (Form::PLAIN, &b"first"[..]));
+    // Also an entry that has expired, which is still there for `read_stored`.
+    assert_eq!(handle.read(b"key").unwrap(), None);
+    assert_eq!(handle.read_stored(b"key").unwrap().unwrap().value, b"second");
+    assert!(!handle.put(b"key", b"third").unwrap());
+    let replaced = handle.replaced().unwrap();
+    assert_eq!((replaced.form.kind, replaced.value), (OTHER.kind, &b"second"[..]));
+    handle.put(b"another", b"").unwrap();
+    assert_eq!(handle.replaced(), None);
+}
+
+#[test]
+fn work_outside_of_a_transaction_is_done_at_once() {
+    let heap = Arc::new(Heap::new(4 << 20));
+    let table = small_table(&heap);
+    let mut handle = table.handle();
+    handle.begin();
+    handle.put(b"inside", b"1").unwrap();
+    assert!(handle.outside(|handle| handle.insert(b"outside", b"2")).unwrap());
+    assert!(handle.has_begun());
+    let mut other = table.handle();
+    let mut value = Vec::new();
+    assert!(other.get(b"outside", &mut value).unwrap());
+    assert!(!other.get(b"inside", &mut value).unwrap());
+    handle.cancel();
 }

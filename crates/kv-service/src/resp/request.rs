@@ -18,6 +18,9 @@ const UNAUTHENTICATED_ARGS: usize = 10;
 /// The most bytes of an unauthenticated peer's request.
 pub const UNAUTHENTICATED_REQUEST: usize = 4096;
 const UNAUTHENTICATED_BULK: i64 = 4096;
+/// Bytes of a long argument are returned once so many are there: with them its caller may take
+/// memory of the pool by pages.
+const PART: usize = 32 << 10;
 /// The most arguments for which capacity is kept between requests.
 const KEPT_ARGS: usize = 1024;
 
@@ -191,7 +194,7 @@ impl RequestParser {
         };
         if self.missing_of_long > 0 {
             let there = bytes.len().saturating_sub(self.at).min(self.missing_of_long);
-            if there == 0 {
+            if there < self.missing_of_long.min(PART) {
                 return Ok(Some(Parsed::More));
             }
             self.missing_of_long -= there;
@@ -409,10 +412,12 @@ mod tests {
     #[test]
     fn what_is_only_announced_costs_nothing() {
         let mut parser = RequestParser::default();
-        let bytes = b"*2\r\n$4\r\nECHO\r\n$536870912\r\nxyz";
-        assert_eq!(parser.parse(bytes, LIMITS), Ok(Parsed::Part { at: 26, len: 3 }));
+        let mut bytes = b"*2\r\n$4\r\nECHO\r\n$536870912\r\nxyz".to_vec();
+        assert_eq!(parser.parse(&bytes, LIMITS), Ok(Parsed::More));
+        bytes.resize(26 + PART, b'x');
+        assert_eq!(parser.parse(&bytes, LIMITS), Ok(Parsed::Part { at: 26, len: PART }));
         let len = 512 << 20;
-        assert_eq!(parser.long(), LongArgument { index: 1, len, missing: len - 3 });
+        assert_eq!(parser.long(), LongArgument { index: 1, len, missing: len - PART });
         assert_eq!(parser.parse(&bytes[..26], LIMITS), Ok(Parsed::More));
         let announced = b"*1000000\r\n$3\r\nGET\r\n";
         assert_eq!(RequestParser::default().parse(announced, LIMITS), Ok(Parsed::More));

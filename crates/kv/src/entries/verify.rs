@@ -255,8 +255,8 @@ impl<M: Memory> Handle<M> {
     fn large_bytes(&self) -> Option<usize> {
         let whole = EntryObject::len_in(&self.scratch)?;
         let fits = whole as u64 <= self.shared.memory.page_bytes();
-        let is_large = whole > ObjectRef::MAX_WHOLE
-            || EntryObject::extended_value_at(&self.scratch).is_some();
+        let is_large =
+            whole > ObjectRef::MAX_WHOLE || EntryObject::extended_value_at(&self.scratch).is_some();
         (fits && is_large).then_some(whole)
     }
 }

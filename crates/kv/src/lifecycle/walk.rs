@@ -178,10 +178,12 @@ impl<M: Memory> Table<M> {
         let mut header = [0; EntryObject::HEADER];
         self.shared.memory.read(object.addr, &mut header).ok()?;
         if let Some(at) = EntryObject::extended_value_at(&header) {
-            let total = GlobalAddr::from_raw(object.addr.raw().checked_add(at as u64)?);
-            let mut bytes = [0; 8];
-            self.shared.memory.read(total, &mut bytes).ok()?;
-            return Some(u64::from_le_bytes(bytes));
+            // Reads whole words, for which every object has room.
+            let skipped = at % 8;
+            let first = object.addr.raw().checked_add((at - skipped) as u64)?;
+            let mut words = [0; 16];
+            self.shared.memory.read(GlobalAddr::from_raw(first), &mut words).ok()?;
+            return words.get(skipped..)?.first_chunk().map(|total| u64::from_le_bytes(*total));
         }
         EntryObject::len_in(&header)?.checked_next_power_of_two().map(|bytes| bytes as u64)
     }
