@@ -172,7 +172,8 @@ impl MapsSweep {
     }
 }
 
-/// Deletes maps and large strings that no key names, and abandoned locks and records, until the service ends.
+/// Deletes maps and large strings that no key names, and abandoned locks and records, until the
+/// service ends.
 pub fn sweep_maps(mut store: Store, shared: &ServiceState) {
     let mut sweep = MapsSweep::new(&mut store);
     while !shared.has_to_end() {

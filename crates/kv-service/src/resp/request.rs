@@ -354,8 +354,8 @@ impl<'a> Args<'a> {
         self.ranges.is_empty()
     }
 
-    /// The argument with this index; 0 is the command's name. Empty if there is none, or if it is in
-    /// the pool.
+    /// The argument with this index; 0 is the command's name. Empty if there is none, or if it is
+    /// in the pool.
     #[inline]
     #[must_use]
     pub fn at(&self, index: usize) -> &'a [u8] {

@@ -11,7 +11,7 @@ use crate::client_memory::ClientMemory;
 use crate::commands::{CommandOutcome, Context, execute, refuse_arrived};
 use crate::memory_limit::Evictor;
 use crate::resp::{
-    Parsed, Reply, RequestLimits, RequestParser, UNAUTHENTICATED_REQUEST, Views, first_key,
+    Args, Parsed, Reply, RequestLimits, RequestParser, UNAUTHENTICATED_REQUEST, Views, first_key,
 };
 use crate::session::{Session, Transaction};
 use crate::shared::ServiceState;
@@ -351,19 +351,7 @@ impl Connection {
                     input.cut(used + at, len);
                 }
                 Ok(Parsed::Whole { end }) => {
-                    let large = if arriving.is_empty() { Ok(Vec::new()) } else { arriving.end() };
-                    match large {
-                        Err(failure) => refuse_arrived(&mut context, &failure, &mut reply),
-                        Ok(large) => {
-                            let args = parser.args(bytes).with_large(&large);
-                            if !args.is_empty()
-                                && execute(&mut context, args, &mut reply)
-                                    == CommandOutcome::TakesLong
-                            {
-                                long = Some(Transaction::of(args));
-                            }
-                        }
-                    }
+                    long = finish(&mut context, parser.args(bytes), arriving, &mut reply);
                     parser.reset();
                     used += end;
                     if long.is_some() {
@@ -431,6 +419,26 @@ impl Connection {
 fn waiting(output: &[u8], sent: usize, views: &Views) -> usize {
     let in_buffer = output.len() - sent;
     if views.is_empty() { in_buffer } else { in_buffer.saturating_add(views.waiting()) }
+}
+
+/// Executes a request that has arrived; returns it if a thread for long commands must do that.
+fn finish(
+    context: &mut Context<'_>,
+    args: Args<'_>,
+    arriving: &mut Arriving,
+    reply: &mut Reply<'_>,
+) -> Option<Transaction> {
+    let large = if arriving.is_empty() { Ok(Vec::new()) } else { arriving.end() };
+    let large = match large {
+        Ok(large) => large,
+        Err(failure) => {
+            refuse_arrived(context, &failure, reply);
+            return None;
+        }
+    };
+    let args = args.with_large(&large);
+    let is_long = !args.is_empty() && execute(context, args, reply) == CommandOutcome::TakesLong;
+    is_long.then(|| Transaction::of(args))
 }
 
 /// The bytes of waiting answers from which on a connection's next command is not executed.

@@ -34,8 +34,8 @@ impl<M: Memory> Handle<M> {
         }
     }
 
-    /// Runs `work` outside of the transaction in progress, if there is one: it reads what is stored,
-    /// and its changes are made at once.
+    /// Runs `work` outside of the transaction in progress, if there is one: it reads what is
+    /// stored, and its changes are made at once.
     pub fn outside<R>(&mut self, work: impl FnOnce(&mut Self) -> R) -> R {
         let view = self.view.take();
         let result = work(self);

@@ -49,8 +49,9 @@ pub struct TableWalk {
 
 impl<M: Memory> Table<M> {
     /// Calls `visit` with each object of the table at `addr`, and with the object's size in bytes
-    /// if that is known; extents belong to their object. It only reads, and skips parts that it cannot read. If other clients use
-    /// the table meanwhile, some objects are missed, visited twice, or freed before the visit.
+    /// if that is known; extents belong to their object. It only reads, and skips parts that it
+    /// cannot read. If other clients use the table meanwhile, some objects are missed, visited
+    /// twice, or freed before the visit.
     ///
     /// ```
     /// use rackpool_kv::{GlobalAddr, KvError, Memory, TablePart, Table};
