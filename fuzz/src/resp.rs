@@ -1,12 +1,17 @@
 //! Requests of clients that speak Redis' protocol.
 
-use rackpool_kv_service::resp::{Parsed, ProtocolError, RequestLimits, RequestParser, first_key};
+use rackpool_kv_service::resp::{
+    LongArgument, Parsed, ProtocolError, RequestLimits, RequestParser, first_key,
+};
 
 /// Bytes of an argument that a connection with these limits keeps.
 const KEPT: usize = 64;
 
 /// A client's requests, and the error that ends them.
-type Scenario = (Vec<(Vec<Vec<u8>>, Option<usize>)>, Option<ProtocolError>);
+type Scenario = (Vec<(Vec<Vec<u8>>, Vec<Long>)>, Option<ProtocolError>);
+
+/// The index of an argument that was longer than [`KEPT`], and its length in bytes.
+type Long = (usize, usize);
 
 /// The parsed requests, or the error, do not depend on the pieces in which the bytes arrive, and no
 /// request contains more than has arrived. The key that the lookahead finds is that of the first
@@ -34,19 +39,28 @@ pub fn resp(bytes: &[u8]) {
 /// Parses bytes that arrive in pieces of this length.
 fn scenario(bytes: &[u8], piece: usize, limits: RequestLimits) -> Scenario {
     let (mut parser, mut input, mut requests) = (RequestParser::default(), Vec::new(), Vec::new());
+    // The long arguments of the request, and the bytes of the last one that have come.
+    let (mut long, mut come): (Vec<Long>, usize) = (Vec::new(), 0);
     for piece in bytes.chunks(piece) {
         input.extend_from_slice(piece);
         loop {
             match parser.parse(&input, limits) {
                 Ok(Parsed::More) => break,
-                Ok(Parsed::Skip { at, len }) => {
+                Ok(Parsed::Part { at, len }) => {
                     assert!(len > 0);
+                    let LongArgument { index, len: whole, missing } = parser.long();
+                    if long.last() != Some(&(index, whole)) {
+                        long.push((index, whole));
+                        come = 0;
+                    }
+                    come += len;
+                    assert_eq!(come + missing, whole);
                     input.drain(at..at + len);
                 }
                 Ok(Parsed::Whole { end }) => {
                     let args = parser.args(&input);
                     let args = args.from(0).map(<[u8]>::to_vec).collect();
-                    requests.push((args, parser.skipped()));
+                    requests.push((args, std::mem::take(&mut long)));
                     parser.reset();
                     input.drain(..end);
                 }

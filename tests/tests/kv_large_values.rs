@@ -1,11 +1,13 @@
 //! Strings that are too long for an entry of the table: their contents, their memory, and kills.
 
+use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use rackpool_client::Pool;
 use rackpool_kv::{KvError, Table};
 use rackpool_testing::wait::{TIMEOUT, try_wait_until, wait_until};
+use rackpool_tests::client::program;
 use rackpool_tests::pool::TestPool;
 use rackpool_tests::service::{Answer, Service, Wire};
 use rackpool_tests::{census, contents};
@@ -420,6 +422,24 @@ fn the_memory_limit_counts_large_strings() {
     wait_until("it expires", TIMEOUT, || wire.ask(&["EXISTS", "x"]) == Answer::Integer(0));
     wait_until("its memory is free", TIMEOUT, || free_frames(&pool) + 8 >= free);
     assert_nothing_is_left(&pool, &mut service);
+}
+
+#[test]
+fn an_audit_reaches_every_large_string() {
+    let pool = pool();
+    let service = start(&pool, 0);
+    let value = contents::of(1, 9 * MIB);
+    for key in ["a", "b"] {
+        assert_eq!(set(&mut service.wire(), key, &value), Answer::ok());
+    }
+    let mut audit = Command::new(program("rackpool"));
+    audit.args(["audit", "--list", "--json", "--dir"]).arg(pool.dir()).stdin(Stdio::null());
+    let audit = audit.output().expect("a program");
+    let audit: serde_json::Value = serde_json::from_slice(&audit.stdout).expect("an audit");
+    // Extents belong to their heads, which the node table leads to.
+    let nodes = audit["roots"].as_array().and_then(|roots| roots.last()).expect("two roots");
+    assert_eq!((&nodes["name"], &nodes["unread"]), (&"kv/nodes".into(), &0.into()), "{audit}");
+    assert_eq!(audit["unreached"]["objects"], 0, "{audit}");
 }
 
 #[test]
