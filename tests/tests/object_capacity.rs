@@ -122,6 +122,8 @@ fn replicas_make_room_and_their_objects_stay() {
     wait_until("replicas have made room", TIMEOUT, || pool.status(1).free_frames > 200);
     let again = reader.get(b"3").unwrap().unwrap();
     assert_eq!(again.head(), viewed.head(), "a replica that is viewed stays");
+    // A program that has brought nothing itself evicts the replicas of others too.
+    assert!(store(&pool, 1, &small).evict(MEMORY).unwrap() >= MEMORY);
     // Objects of this store are kept, so there is room for no more of them than for replicas.
     let views: Vec<_> = (10..17).map(|n| reader.get(n.to_string().as_bytes()).unwrap()).collect();
     let told = put(&reader, "own", 1, LEN).unwrap_err();

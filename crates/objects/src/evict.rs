@@ -101,6 +101,9 @@ impl Store {
 
     /// Evicts candidates until `wanted` bytes are free again. Surveys the rack when it has none
     /// left.
+    ///
+    /// # Errors
+    /// Why a candidate could not be evicted, if the others were not enough.
     fn evict_some(
         &self,
         survey: &mut Survey,
@@ -112,6 +115,7 @@ impl Store {
             !is_spared || candidate.has_expired
         };
         let (mut freed, mut surveys, mut seen) = (0_u64, 0, HashSet::<GlobalAddr>::new());
+        let mut failed = None;
         while freed < wanted {
             let some = survey.take(BATCH, may_go);
             if some.is_empty() {
@@ -132,14 +136,25 @@ impl Store {
             while freed < wanted
                 && let Some((one, is_pinned)) = some.next()
             {
-                if !is_pinned && self.evict_one(&one)? {
-                    freed = freed.saturating_add(one.bytes);
-                    survey.shrink(one.bytes);
+                if is_pinned {
+                    continue;
+                }
+                match self.evict_one(&one) {
+                    Ok(true) => {
+                        freed = freed.saturating_add(one.bytes);
+                        survey.shrink(one.bytes);
+                    }
+                    Ok(false) => {}
+                    // Another one may do: the rack of a replica may be away.
+                    Err(error) => failed = Some(error),
                 }
             }
             survey.candidates.extend(some.rev().map(|(one, _)| one));
         }
-        Ok(freed)
+        match failed {
+            Some(error) if freed < wanted => Err(error),
+            _ => Ok(freed),
+        }
     }
 
     /// Evicts a candidate, unless it was used or replaced since the survey. Returns whether it did.

@@ -248,6 +248,17 @@ impl Store {
         result
     }
 
+    /// Opens the replica table of the own rack if there is one.
+    pub(crate) fn open_replicas_if_any(&self) -> Result<(), StoreError> {
+        let (pool, mut word) = (self.pool(), [0; 8]);
+        let own = pool.rack();
+        pool.read(StoreHeader::replicas_at(self.shared.header, own), &mut word)?;
+        if word != [0; 8] {
+            self.replica_table(own)?;
+        }
+        Ok(())
+    }
+
     /// A handle of a rack's replica table, which is created if there is none.
     pub(crate) fn replica_table(&self, rack: RackId) -> Result<Handle<Arc<Pool>>, StoreError> {
         let shared = &*self.shared;

@@ -203,11 +203,7 @@ impl ObjectStore {
     }
 
     /// For each id what `get` returns.
-    fn get_many(
-        &self,
-        py: Python<'_>,
-        ids: Vec<Bound<'_, PyAny>>,
-    ) -> PyResult<Vec<Option<View>>> {
+    fn get_many(&self, py: Python<'_>, ids: Vec<Bound<'_, PyAny>>) -> PyResult<Vec<Option<View>>> {
         let ids = all_ids(&ids)?;
         let ids: Vec<&[u8]> = ids.iter().map(|id| id.as_bytes()).collect();
         let found = self.run(py, |store| store.get_many(&ids))?;

@@ -102,7 +102,7 @@ impl UnsealedObject {
     pub(super) fn seal(&self, py: Python<'_>) -> PyResult<()> {
         self.session.check_open(py)?;
         let object = self.take(py)?;
-        py.detach(move || object.seal()).map_err(|error| error.raise(py))
+        py.detach(move || object.seal().map(drop)).map_err(|error| error.raise(py))
     }
 
     /// Frees the object's memory.
