@@ -46,14 +46,17 @@ fn assert_error(answer: &Answer, part: &str) {
 /// Ends a service and waits until no fixed memory is in use: large strings have no other.
 #[track_caller]
 fn assert_nothing_is_left(pool: &TestPool, service: &mut Service) {
-    // The sweep of a service that was killed before may still have to look at markers.
-    let is_free = || {
-        let (free, total) = (free_frames(pool), 2 * (64 << 20) / PAGE);
-        free + 64 > total
-    };
-    wait_until("frames are free again", Duration::from_secs(60), is_free);
-    service.stop();
-    wait_until("no fixed memory is in use", TIMEOUT, || census::fixed(pool).is_empty());
+    let start = Instant::now();
+    loop {
+        service.stop();
+        if try_wait_until(Duration::from_secs(3), || census::fixed(pool).is_empty()) {
+            return;
+        }
+        // What a kill left between marker and name stays for 30 s; then a sweep frees it.
+        assert!(start.elapsed() < Duration::from_secs(120), "fixed memory is in use");
+        service.restart();
+        std::thread::sleep(Duration::from_secs(10));
+    }
 }
 
 fn free_frames(pool: &TestPool) -> usize {
