@@ -32,7 +32,7 @@ pub fn print(text: fmt::Arguments<'_>) -> Result<(), OutputError> {
 /// Writes bytes of any kind to standard output.
 ///
 /// # Errors
-/// As [`print`].
+/// As [`print()`].
 pub fn print_bytes(bytes: &[u8]) -> Result<(), OutputError> {
     let mut output = io::stdout().lock();
     result_of(output.write_all(bytes).and_then(|()| output.flush()))
