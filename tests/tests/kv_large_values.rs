@@ -1,12 +1,13 @@
 //! Strings that are too long for an entry of the table: their contents, their memory, and kills.
 
 use std::process::{Command, Stdio};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use rackpool_client::Pool;
 use rackpool_kv::{KvError, Table};
-use rackpool_testing::wait::{TIMEOUT, try_wait_until, wait_until};
+use rackpool_testing::wait::{TIMEOUT, wait_until};
 use rackpool_tests::client::program;
 use rackpool_tests::pool::TestPool;
 use rackpool_tests::service::{Answer, Service, Wire};
@@ -46,17 +47,17 @@ fn assert_error(answer: &Answer, part: &str) {
 /// Ends a service and waits until no fixed memory is in use: large strings have no other.
 #[track_caller]
 fn assert_nothing_is_left(pool: &TestPool, service: &mut Service) {
-    let start = Instant::now();
-    loop {
-        service.stop();
-        if try_wait_until(Duration::from_secs(3), || census::fixed(pool).is_empty()) {
-            return;
-        }
-        // What a kill left between marker and name stays for 30 s; then a sweep frees it.
-        assert!(start.elapsed() < Duration::from_secs(120), "fixed memory is in use");
-        service.restart();
-        std::thread::sleep(Duration::from_secs(10));
-    }
+    // The node table has a head, and maybe a marker, for each string. A marker that a kill left
+    // stays for 30 s; then the sweep removes it with its string.
+    let own = Arc::new(pool.open(0));
+    let nodes = own.root("kv/nodes").expect("a pool that serves").expect("the service's table");
+    let mut nodes = Table::open(own, nodes).expect("the service's table").handle();
+    wait_until("no string is left", Duration::from_secs(120), || {
+        nodes.count().expect("a readable table") == 0
+    });
+    drop(nodes);
+    service.stop();
+    wait_until("no fixed memory is in use", TIMEOUT, || census::fixed(pool).is_empty());
 }
 
 fn free_frames(pool: &TestPool) -> usize {
@@ -326,19 +327,22 @@ fn a_killed_service_leaves_no_memory_of_a_string_that_it_was_storing() {
     assert_eq!(set(&mut service.wire(), "k", &values[0]), Answer::ok());
     for round in 0..6 {
         let mut wire = service.wire();
-        let values = &values;
-        let storing = std::thread::spawn({
-            let values = values.clone();
-            move || {
-                while let Ok(Answer::Simple(_)) = wire.try_ask(&[&b"SET"[..], b"k", &values[0][..]])
-                    && let Ok(Answer::Simple(_)) =
-                        wire.try_ask(&[&b"SET"[..], b"k", &values[1][..]])
-                {}
-            }
+        let stored = AtomicUsize::new(0);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                for value in values.iter().cycle() {
+                    match wire.try_ask(&[&b"SET"[..], b"k", &value[..]]) {
+                        Ok(Answer::Simple(_)) => stored.fetch_add(1, Ordering::Relaxed),
+                        _ => break,
+                    };
+                }
+            });
+            // The service is killed somewhere in the next one.
+            wait_until("strings are stored", TIMEOUT, || {
+                stored.load(Ordering::Relaxed) > 3 + 2 * round
+            });
+            service.kill();
         });
-        std::thread::sleep(Duration::from_millis(40 + 13 * round));
-        service.kill();
-        storing.join().expect("a client");
         service.restart();
         let found = get(&mut service.wire(), "k");
         assert!(values.contains(&found), "round {round}: {} B", found.len());
@@ -354,12 +358,16 @@ fn a_reader_that_goes_lets_go_of_a_deleted_string() {
     let (mut wire, mut reader) = (service.wire(), service.wire());
     let value = contents::of(1, 12 * MIB);
     let free = free_frames(&pool);
-    assert_eq!(set(&mut wire, "k", &value), Answer::ok());
+    for key in ["k", "other"] {
+        assert_eq!(set(&mut wire, key, &value), Answer::ok());
+    }
     reader.request(&["GET", "k"]).expect("a service");
     wait_until("the answer begins", TIMEOUT, || reader.has_come());
-    assert_eq!(wire.ask(&["DEL", "k"]), Answer::Integer(1));
-    // Its memory stays for the reader.
-    std::thread::sleep(Duration::from_millis(300));
+    for key in ["k", "other"] {
+        assert_eq!(wire.ask(&["DEL", key]), Answer::Integer(1));
+    }
+    // The memory of the one stays for the reader; that of the other, deleted later, comes back.
+    wait_until("the other is free", TIMEOUT, || free_frames(&pool) + 48 + 8 >= free);
     assert!(free_frames(&pool) + 40 < free, "{} of {free} frames", free_frames(&pool));
     drop(reader);
     wait_until("it is free", TIMEOUT, || free_frames(&pool) + 8 >= free);

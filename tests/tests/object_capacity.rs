@@ -35,9 +35,14 @@ fn has(store: &Store, id: &str) -> bool {
     store.contains(id.as_bytes()).unwrap()
 }
 
-/// Uses are recorded once a second.
-fn let_uses_be_recorded() {
-    thread::sleep(Duration::from_millis(1100));
+/// Gets the object until the use is recorded, which happens at most once a second.
+fn use_now(store: &Store, id: &str) {
+    let last_use = || store.stat(id.as_bytes()).unwrap().unwrap().last_use_ms;
+    let before = last_use();
+    wait_until("the use is recorded", TIMEOUT, || {
+        drop(store.get(id.as_bytes()).unwrap().unwrap());
+        last_use() > before
+    });
 }
 
 fn wait_until_nothing_is_left(pool: &TestPool) {
@@ -52,8 +57,7 @@ fn what_was_unused_for_longest_makes_room() {
         put(&store, &number.to_string(), number, LEN).unwrap();
     }
     let viewed = store.get(b"1").unwrap().unwrap();
-    let_uses_be_recorded();
-    drop(store.get(b"0").unwrap().unwrap());
+    use_now(&store, "0");
     for number in 8..14 {
         put(&store, &number.to_string(), number, LEN).unwrap();
     }
@@ -170,7 +174,6 @@ fn an_object_that_another_rack_uses_is_not_evicted_before_one_that_nobody_uses()
         put(&own, &number.to_string(), number, LEN).unwrap();
     }
     let far = store(&pool, 1, &cache(4 * MEMORY));
-    let_uses_be_recorded();
     let view = far.get(b"0").unwrap().unwrap();
     for number in 4..7 {
         put(&own, &number.to_string(), number, LEN).unwrap();
@@ -262,7 +265,7 @@ fn waits_end_with_enough_objects_or_with_the_time() {
         });
         let all = scope.spawn(|| stores[1].wait(&ids, usize::MAX, Duration::MAX).unwrap());
         put(&stores[0], "2", 2, LEN).unwrap();
-        thread::sleep(Duration::from_millis(20));
+        assert_eq!(stores[1].wait(&ids, 2, limit).unwrap(), [false, false, true, false]);
         assert!(waiting.iter().all(|thread| !thread.is_finished()), "one is not two");
         put(&stores[1], "1", 1, 10).unwrap();
         for thread in waiting {

@@ -37,7 +37,7 @@ impl Store {
     /// # Errors
     /// That of the pool.
     pub fn evict(&self, bytes: u64) -> Result<u64, StoreError> {
-        self.options()?;
+        self.check_not_inherited()?;
         self.evict_some(&mut lock(&self.shared.survey), bytes, Objects::MayGo)
     }
 

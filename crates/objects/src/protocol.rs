@@ -2,17 +2,18 @@
 //! left behind. `docs/design/objects.md` has the correctness argument; the module `exploration`
 //! runs these functions in every order.
 //!
-//! | call | steps | order that matters |
-//! |---|---|---|
-//! | [`get`] | search; [pin](Steps::pin); search again; for a replica: ready? | the second search comes after the pin |
-//! | [`get`] in another rack | [copy](Steps::copy); search again; pin; the steps below | the search comes after the last byte |
-//! | replica, 1 and 2 | [register](change_registration): store the bit of the rack; search | the object is linked after the bit is stored |
-//! | replica, 3 | [publish](Steps::insert_replica), not ready | |
-//! | replica, 4 | [registration open](is_open); search | both after step 3 |
-//! | replica, 5 | [ready](Steps::set_ready) | after step 4 |
-//! | [`delete`] | [close](change_registration) the registration; search; remove the replicas of its racks; the object; the registration | as named |
-//! | [`remove_abandoned`] | a replica that is not ready after a second: removed | |
-//! | [`remove_orphan`] | a registration of a version that is not linked: removed | the search comes after the registration was read |
+//! | call | steps, in the order that matters |
+//! |---|---|
+//! | [`get`] | search; [pin](Steps::pin); search again; a replica: is it ready? |
+//! | [`get`] elsewhere | [copy](Steps::copy); search again; pin; make a replica |
+//! | replica, 1 and 2 | store the rack's bit in the registration; search |
+//! | replica, 3 | [publish](Steps::insert_replica), not ready |
+//! | replica, 4 | is the [registration open](is_open)? search |
+//! | replica, 5 | [ready](Steps::set_ready) |
+//! | [`delete`] | close the registration; search; remove the replicas of its racks; |
+//! | | remove the object; remove the registration |
+//! | [`remove_abandoned`] | removes a replica that is not ready after a second |
+//! | [`remove_orphan`] | reads the registration; search; removes it if its version is not linked |
 
 use rackpool_client::{GlobalAddr, RackId};
 use rackpool_kv::{EntryPlace, Version};

@@ -213,7 +213,7 @@ impl Store {
     }
 
     /// In a forked child the locks may be held by threads of the parent.
-    fn check_not_inherited(&self) -> Result<(), StoreError> {
+    pub(crate) fn check_not_inherited(&self) -> Result<(), StoreError> {
         if self.shared.pool.check_served() == Err(DaemonError::Inherited) {
             return Err(DaemonError::Inherited.into());
         }

@@ -30,7 +30,7 @@ pub struct LargeValue {
     state: Mutex<ValueState>,
 }
 
-/// Who has the memory of a [`LargeValue`].
+/// The owner of the memory of a [`LargeValue`].
 #[derive(Debug)]
 enum ValueState {
     /// This process owns it. Left by [`LargeValue::publish`]. A kill gives it back to the rack.

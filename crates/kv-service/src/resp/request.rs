@@ -18,8 +18,8 @@ const UNAUTHENTICATED_ARGS: usize = 10;
 /// The most bytes of an unauthenticated peer's request.
 pub const UNAUTHENTICATED_REQUEST: usize = 4096;
 const UNAUTHENTICATED_BULK: i64 = 4096;
-/// Bytes of a long argument are returned once so many are there: with them its caller may take
-/// memory of the pool by pages.
+/// The decoder returns a long argument in parts of at least this number of bytes. The caller stores
+/// each part in the pool's memory, which it allocates by pages.
 const PART: usize = 32 << 10;
 /// The most arguments for which capacity is kept between requests.
 const KEPT_ARGS: usize = 1024;
