@@ -8,6 +8,7 @@ use std::time::Duration;
 use rackpool_client::{GlobalAddr, Pool, RackId};
 use rackpool_kv::Table;
 use rackpool_model::{FrameId, PageWord, SizeClass};
+use rackpool_objects::{CreateOptions, Store};
 use rackpool_ring::call::Answer;
 use rackpool_ring::client_file::{ClientFile, RingKind};
 use rackpool_ring::request::Request;
@@ -15,6 +16,7 @@ use rackpool_shm::metadata::RackMetadata;
 use rackpool_testing::wait::{TIMEOUT, wait_until};
 use rackpool_tests::census::{self, Census};
 use rackpool_tests::contents;
+use rackpool_tests::program::step::store::STORE;
 use rackpool_tests::program::store::value;
 use rackpool_tests::steps::autopsy::Body;
 use rackpool_tests::steps::campaign::{Campaign, Finding, Killed, Prepared, Scene};
@@ -255,6 +257,50 @@ fn a_damaged_entry_and_one_without_a_table_are_found() {
     assert!(found.iter().any(is_damage), "{found:?}");
     assert!(found.iter().any(|f| matches!(f, Finding::Entries { .. })), "{found:?}");
     assert!(found.contains(&Finding::Leaked { addr, bytes: ENTRY }), "{found:?}");
+}
+
+/// An object with other bytes than its creator's, one that nobody sealed, an entry that is left
+/// when all objects are deleted, and memory of an object that no table leads to.
+#[test]
+fn what_is_wrong_in_the_object_store_is_found() {
+    let mut scene = scene();
+    let own = Arc::new(scene.pool().open(0));
+    let store = Store::open(Arc::clone(&own), STORE).expect("a store").expect("the scene's store");
+    for id in ["7-100", "unsealed-7-100"] {
+        store.put(id.as_bytes(), &[1; 100], &CreateOptions::default()).expect("room");
+    }
+    let header = own.root(STORE).expect("a pool that serves").expect("the scene's store");
+    let mut word = [0; 8];
+    own.read(header.add(64).expect("an address"), &mut word).expect("an object in use");
+    let table = GlobalAddr::from_raw(u64::from_le_bytes(word));
+    let mut entries = Table::open(Arc::clone(&own), table).expect("a table").handle();
+    entries.put(b"left", b"over").expect("room");
+    let lost = own.alloc_fixed(2048).expect("room");
+    own.disown(lost).expect("an object of this client");
+    drop((entries, store, own));
+    let found = scene.look(&[]);
+    let torn = |id: &str| Finding::Torn(format!("the object {id}"));
+    for wanted in [torn("7-100"), torn("unsealed-7-100")] {
+        assert!(found.contains(&wanted), "{wanted}: {found:?}");
+    }
+    assert!(found.contains(&Finding::Leaked { addr: lost, bytes: 2048 }), "{found:?}");
+    let is_stale = |f: &Finding| matches!(f, Finding::Stale { table: of, .. } if *of == table);
+    assert!(found.iter().any(is_stale) && found.len() == 4, "{found:?}");
+}
+
+/// A client that gets an object leaves it in the store.
+#[test]
+fn an_object_that_a_reader_has_taken_away_is_found() {
+    let mut scene = scene();
+    let client = scene.prepare(0, "store-get");
+    let addr = client.objects[0];
+    let own = Arc::new(scene.pool().open(0));
+    let store = Store::open(own, STORE).expect("a store").expect("the scene's store");
+    let listed = store.list(b"").expect("a store");
+    assert!(store.delete(&listed[0].id).expect("a store") && listed.len() == 1, "{listed:?}");
+    drop(store);
+    let found = scene.look(&[at_its_mark(client)]);
+    assert!(found.len() == 1 && is_free(&found[0], addr), "{found:?}");
 }
 
 #[test]

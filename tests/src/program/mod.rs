@@ -54,9 +54,9 @@ pub fn run(arguments: Vec<String>) -> anyhow::Result<()> {
     let dir = arguments.text("DIR")?;
     let rack = RackId(u16::try_from(arguments.number("RACK")?)?);
     let command = arguments.text("COMMAND")?;
-    let options = ClientOptions::new(dir, rack);
+    let options = ClientOptions::new(&dir, rack);
     match command.as_str() {
-        "step" => return step::step(options, &mut arguments),
+        "step" => return step::step(dir.into(), options, &mut arguments),
         "plasma" => return plasma::plasma(&mut arguments),
         "work" => return work::work(&options, &mut arguments),
         "swaps" => return swaps(options, &mut arguments),

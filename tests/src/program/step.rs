@@ -1,7 +1,10 @@
 //! One operation between two marks (stops), so that a tracer can kill the program at any
 //! instruction.
 
+pub mod store;
+
 use std::any::Any;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use anyhow::{Context, bail};
@@ -47,7 +50,11 @@ struct Prepared {
 /// `step OPERATION BYTES RUN LINK TABLE`: prepares an operation, prints `ready ADDR...` with the
 /// program's objects, stops, carries the operation out, and stops again. Once resumed it prints
 /// `brought ADDR...` with the object that the operation allocated, and stops for the last time.
-pub(super) fn step(options: ClientOptions, arguments: &mut Arguments) -> anyhow::Result<()> {
+pub(super) fn step(
+    dir: PathBuf,
+    options: ClientOptions,
+    arguments: &mut Arguments,
+) -> anyhow::Result<()> {
     // The parent may end without killing this process.
     prctl::set_pdeathsig(Signal::SIGKILL)?;
     let operation = arguments.text("OPERATION")?;
@@ -60,6 +67,7 @@ pub(super) fn step(options: ClientOptions, arguments: &mut Arguments) -> anyhow:
         Prepared { objects: Vec::new(), work }
     } else {
         let scene = Scene {
+            dir,
             pool: Arc::new(Pool::open(options)?),
             bytes: arguments.number("BYTES")?,
             run: arguments.number("RUN")?,
@@ -83,6 +91,8 @@ pub(super) fn step(options: ClientOptions, arguments: &mut Arguments) -> anyhow:
 }
 
 struct Scene {
+    /// The pool's folder.
+    dir: PathBuf,
     pool: Arc<Pool>,
     bytes: u64,
     run: u64,
@@ -102,6 +112,7 @@ impl Scene {
             "put" | "delete" | "compare" | "compact" => self.table(operation),
             "fixed" | "fixed-refill" | "extents" | "free-head" | "pin" | "free-pinned"
             | "reserve-owned" | "publish-owned" => self.fixed(operation),
+            name if name.starts_with("store-") => self.store(name),
             "ping" => {
                 let Self { pool, .. } = self;
                 let work: Work = Box::new(move || {

@@ -27,6 +27,10 @@ pub enum Remains {
     Link,
     /// Only the entries of the table.
     Table,
+    /// Only objects of the store, the client's among them or not.
+    Store,
+    /// Only objects of the store, the client's among them.
+    Stored,
 }
 
 /// The operations of `rackpool-test-client step`, and what may stay in use after a kill inside
@@ -58,8 +62,9 @@ pub const OPERATIONS: [(&str, Remains); 24] = [
     ("close", Remains::Nothing),
 ];
 
-/// Operations on fixed memory, which clients of a full rack can't carry out.
-pub const OWN_RACK: [(&str, Remains); 8] = [
+/// Operations on fixed memory and on objects of a store, which clients of a full rack can't carry
+/// out.
+pub const OWN_RACK: [(&str, Remains); 17] = [
     ("fixed", Remains::Nothing),
     ("fixed-refill", Remains::Nothing),
     ("extents", Remains::Nothing),
@@ -68,6 +73,15 @@ pub const OWN_RACK: [(&str, Remains); 8] = [
     ("free-pinned", Remains::Nothing),
     ("reserve-owned", Remains::Nothing),
     ("publish-owned", Remains::Link),
+    ("store-create", Remains::Nothing),
+    ("store-create-large", Remains::Nothing),
+    ("store-seal", Remains::Store),
+    ("store-seal-large", Remains::Store),
+    ("store-get", Remains::Stored),
+    ("store-get-large", Remains::Stored),
+    ("store-far-get", Remains::Stored),
+    ("store-delete-large", Remains::Store),
+    ("store-far-delete", Remains::Store),
 ];
 
 /// All operations, each with the racks of its clients.

@@ -42,6 +42,11 @@ impl Account {
         bytes
     }
 
+    /// Returns true if a party has named the object.
+    pub(super) fn is_named(&self, addr: GlobalAddr) -> bool {
+        self.named.contains_key(&addr)
+    }
+
     /// Names the objects that killed clients of one size had in hand, in the order in which the
     /// clients were killed, and returns them. An object of a `doubtful` client may have been freed,
     /// and since then be in another client's hand.

@@ -14,7 +14,7 @@ use crate::steps::stock::{Grasp, Hand, Stock};
 use crate::steps::tracer::{At, Means, Target, Victim};
 
 /// The most instructions of an operation that are executed one by one.
-const LONGEST: usize = 30_000;
+const LONGEST: usize = 200_000;
 /// One in this number of clients killed in `alloc` is followed to the end of its operation.
 const FOLLOWED: u32 = 4;
 

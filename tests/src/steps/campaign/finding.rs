@@ -37,6 +37,13 @@ pub enum Finding {
         /// Entries in the tables.
         entries: usize,
     },
+    /// An entry is left in a table of the store, and all objects were deleted.
+    Stale {
+        /// The entry.
+        addr: GlobalAddr,
+        /// The table.
+        table: GlobalAddr,
+    },
     /// A fault in the file of an ended client, after everything it held was reclaimed.
     Body(String),
     /// `alloc` did not follow the order in which objects change owners.
@@ -67,6 +74,9 @@ impl fmt::Display for Finding {
             Self::Torn(what) => write!(f, "torn: {what}"),
             Self::Entries { objects, entries } => {
                 write!(f, "{objects} objects of the size of entries, and {entries} entries")
+            }
+            Self::Stale { addr, table } => {
+                write!(f, "{addr} is left in the table {table} of a store without objects")
             }
             Self::Body(what) => write!(f, "the file of one that has ended: {what}"),
             Self::Hand(what) => write!(f, "{what}"),

@@ -6,6 +6,7 @@ mod batch;
 mod finding;
 mod oracle;
 mod report;
+mod store;
 
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -84,7 +85,7 @@ struct Ground {
 /// The pool, its workers and its expected contents.
 #[derive(Debug)]
 pub struct Scene {
-    /// Objects that fill rack 1.
+    /// Objects that fill rack 1, and those that keep pages for heads in it.
     fillers: Vec<GlobalAddr>,
     /// What was in use before the first kill, without the tables.
     before: Census,
@@ -163,7 +164,8 @@ impl Scene {
                 }
             })
             .collect();
-        let fillers = fill(&racks[1]);
+        let kept = store::keep_pages(&pool, &racks[1]);
+        let fillers = [fill(&racks[1]), kept].concat();
         drop(racks);
         assert_eq!(pool.status(1).free_frames, 0, "clients of rack 1 have to go to rack 0");
         let before = Census::of(&pool);
@@ -188,6 +190,7 @@ impl Scene {
             ground: Ground { plan, symbols, slots, means: campaign.means, pool },
         };
         scene.make_tables();
+        scene.make_store();
         scene
     }
 
@@ -233,6 +236,7 @@ impl Scene {
             assert!(worker.finish(), "a client that worked on has failed");
         }
         assert_eq!(self.destroy_tables(), []);
+        self.destroy_store();
         let pool = &self.ground.pool;
         let own = pool.open(0);
         for slot in &self.ground.slots {

@@ -1,0 +1,161 @@
+//! The object store of a campaign: after each batch the objects in it are whole, everything that it
+//! has in use can be reached from its tables, and nothing of it stays when its objects are deleted.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use rackpool_client::{GlobalAddr, Pool};
+use rackpool_kv::{Table, TablePart};
+use rackpool_objects::{Store, StoreError};
+use rackpool_testing::wait::{TIMEOUT, wait_until};
+
+use super::account::Account;
+use super::finding::Finding;
+use super::{Killed, Scene};
+use crate::census;
+use crate::pool::{PAGE, TestPool};
+use crate::program::step::store::{SMALL, STORE, contents_of, id, put_in_rack_1};
+use crate::steps::plan::Remains;
+
+/// Bytes of the head of an object of [`SMALL`] bytes.
+const HEAD: u64 = 256;
+/// Pages of rack 1 that hold the heads of objects. A client allocates up to 64 ahead; a batch has
+/// 16 clients with objects of rack 1.
+const PAGES: u64 = 8;
+/// Offsets of the words in a store's header that lead to the object table and to the replica tables
+/// of the racks 0 and 1: docs/design/objects.md.
+const TABLES: [u64; 3] = [64, 128, 136];
+
+/// Has rack 1 keep pages for the heads of objects: allocates an object in each page that stays. The
+/// rest of the rack may then be filled. Returns the objects.
+pub(super) fn keep_pages(pool: &TestPool, own: &Pool) -> Vec<GlobalAddr> {
+    let heads = (0..PAGES * PAGE / HEAD).map(|_| own.alloc_fixed(HEAD).expect("an empty rack"));
+    let mut kept = BTreeMap::new();
+    for head in heads.collect::<Vec<_>>() {
+        let first = *kept.entry(head.raw() / PAGE).or_insert(head);
+        if first != head {
+            own.free(head).expect("an object of this client");
+        }
+    }
+    let kept: Vec<_> = kept.into_values().collect();
+    kept.iter().for_each(|head| own.disown(*head).expect("an object of this client"));
+    wait_until("what was freed may be used", TIMEOUT, || census::retired(pool) == 0);
+    kept
+}
+
+impl Scene {
+    /// Creates the store with all of its tables.
+    pub(super) fn make_store(&self) {
+        let own = Arc::new(self.ground.pool.open(0));
+        let store = Store::open_or_create(own, STORE).expect("room for a store");
+        let id = id(0, SMALL);
+        put_in_rack_1(self.ground.pool.dir(), &id).expect("room for an object");
+        drop(store.get(id.as_bytes()).expect("an object of rack 1"));
+        assert!(store.delete(id.as_bytes()).expect("an object of rack 1"));
+    }
+
+    /// Checks the contents of all objects of the store. A program that was killed in a delete may
+    /// have left a registration, which the listing removes.
+    pub(super) fn check_store(&self) -> Vec<Finding> {
+        let store = self.store();
+        let refused = |error: StoreError| Finding::Refused(format!("the store: {error}"));
+        let objects = match store.list(b"") {
+            Ok(objects) => objects,
+            Err(error) => return vec![refused(error)],
+        };
+        let check = |id: &[u8]| {
+            let shown = id.escape_ascii();
+            match store.get(id) {
+                Ok(Some(view)) if contents_of(id).as_deref() == Some(&view) => None,
+                Ok(Some(_)) => Some(Finding::Torn(format!("the object {shown}"))),
+                Ok(None) => Some(Finding::Torn(format!("the object {shown} is only listed"))),
+                Err(error) => Some(refused(error)),
+            }
+        };
+        objects.iter().filter_map(|object| check(&object.id)).collect()
+    }
+
+    /// Names everything that the tables of the store lead to, and finds objects that must be among
+    /// that and are not.
+    pub(super) fn name_store(&self, killed: &[Killed], account: &mut Account) {
+        let own = Arc::new(self.ground.pool.open(0));
+        let header = header(&own);
+        account.name(header, "the header of the store");
+        for table in tables(&own, header) {
+            let named = Table::walk(Arc::clone(&own), table, |part, addr, _| {
+                account.name(addr, format!("the store, as {part:?}"));
+            });
+            match named {
+                Ok(walk) if walk.unread == 0 && walk.is_complete => {}
+                other => {
+                    account.findings.push(Finding::Torn(format!("a table of the store: {other:?}")))
+                }
+            }
+        }
+        for client in killed.iter().filter(|client| client.remains == Remains::Stored) {
+            for addr in &client.objects {
+                if !account.is_named(*addr) {
+                    let whose = format!("{client:?}");
+                    account.findings.push(Finding::Free { addr: *addr, whose });
+                }
+            }
+        }
+    }
+
+    /// Deletes all objects of the store. Nothing may be left in its tables.
+    pub(super) fn clear_store(&self) -> Vec<Finding> {
+        let store = self.store();
+        let clear = || {
+            for object in store.list(b"")? {
+                store.delete(&object.id)?;
+            }
+            Ok::<_, StoreError>(())
+        };
+        if let Err(error) = clear() {
+            return vec![Finding::Refused(format!("the store: {error}"))];
+        }
+        let own = store.pool();
+        let mut findings = Vec::new();
+        for table in tables(own, header(own)) {
+            let walked = Table::walk(Arc::clone(own), table, |part, addr, _| {
+                if part == TablePart::Entry {
+                    findings.push(Finding::Stale { addr, table });
+                }
+            });
+            findings.extend(walked.err().map(|error| Finding::Torn(format!("{table}: {error}"))));
+        }
+        findings
+    }
+
+    /// Frees the tables and the header of the empty store.
+    pub(super) fn destroy_store(&self) {
+        let own = Arc::new(self.ground.pool.open(0));
+        let header = header(&own);
+        for table in tables(&own, header) {
+            let table = Table::open(Arc::clone(&own), table).expect("a table of the store");
+            table.destroy().expect("a table that nobody uses");
+        }
+        own.set_root(STORE, Some(header), None).expect("the root of the store");
+        own.free(header).expect("an object in use");
+    }
+
+    fn store(&self) -> Store {
+        let own = Arc::new(self.ground.pool.open(0));
+        Store::open(own, STORE).expect("a store").expect("the store of the scene")
+    }
+}
+
+fn header(own: &Pool) -> GlobalAddr {
+    own.root(STORE).expect("a pool that serves").expect("the store of the scene")
+}
+
+/// The tables of the store that were created.
+fn tables(own: &Pool, header: GlobalAddr) -> Vec<GlobalAddr> {
+    let table = |offset| {
+        let mut word = [0; 8];
+        own.read(header.add(offset).expect("an address in the header"), &mut word)
+            .expect("an object in use");
+        GlobalAddr::from_raw(u64::from_le_bytes(word))
+    };
+    TABLES.map(table).into_iter().filter(|table| !table.is_null()).collect()
+}
