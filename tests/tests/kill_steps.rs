@@ -3,11 +3,14 @@
 
 use std::time::Duration;
 
+use rackpool_tests::client::program;
 use rackpool_tests::pool::TestPool;
 use rackpool_tests::steps::campaign::{Campaign, Report};
 use rackpool_tests::steps::daemons;
+use rackpool_tests::steps::executable::Executable;
 use rackpool_tests::steps::plan::operations;
-use rackpool_tests::steps::tracer::{At, Means, Victim, may_trace};
+use rackpool_tests::steps::symbols::Symbols;
+use rackpool_tests::steps::tracer::{At, Means, Target, Victim, may_trace};
 
 /// Distinct instructions of the product at which each operation is killed, from each rack.
 const LEAST: usize = 3;
@@ -51,9 +54,44 @@ fn a_client_killed_at_any_time_inside_any_operation_harms_nobody_and_leaves_noth
 fn a_client_that_is_let_run_for_a_time_gets_on() {
     let pool = TestPool::small();
     let arguments = ["ping", "64", "1", "0", "0"].map(str::to_owned);
-    let mut victim = Victim::start(pool.dir(), 0, &arguments);
+    let client = Executable::open(&program("rackpool-test-client"));
+    let mut victim = Victim::start(&client, pool.dir(), 0, &arguments);
     assert!(victim.wait_for_mark().is_empty());
     assert_eq!(victim.run_for(Duration::from_secs(1)), At::Mark);
+}
+
+/// Regression: a build replaced the client in the middle of a campaign. Breakpoints at offsets of
+/// the old program changed instructions of the new one, which ended by SIGSEGV.
+#[test]
+fn a_client_that_is_built_anew_while_it_is_traced_is_started_as_it_was() {
+    let pool = TestPool::small();
+    let built = program("rackpool-test-client");
+    // A link of this test's own to the client's file. A build, too, removes the link.
+    let folder = tempfile::tempdir_in(built.parent().expect("a folder")).expect("a folder");
+    let path = folder.path().join("client");
+    std::fs::hard_link(&built, &path).expect("a link in one file system");
+    let client = Executable::open(&path);
+    let symbols = Symbols::of(&client.path());
+    let start = || {
+        let arguments = ["ping", "64", "1", "0", "0"].map(str::to_owned);
+        let mut victim = Victim::start(&client, pool.dir(), 0, &arguments);
+        assert!(victim.wait_for_mark().is_empty());
+        victim
+    };
+    let mut before = start();
+    std::fs::remove_file(&path).expect("a file to remove");
+    std::fs::write(&path, "another build").expect("a folder to write to");
+    let mut after = start();
+    if may_trace() == Means::Times {
+        assert_eq!(after.run_for(Duration::from_secs(1)), At::Mark);
+        return;
+    }
+    while !symbols.is_product(before.at()) {
+        assert_eq!(before.step(), At::Step);
+    }
+    let at = before.at();
+    assert_eq!(after.run_to(Target { step: 0, at, times: 1, more: 0 }), At::Step);
+    assert_eq!(after.at(), at);
 }
 
 #[test]

@@ -13,12 +13,14 @@
 //! | [`autopsy`] | checks of a killed client's file |
 //! | [`stock`] | the object that a stopped client's `alloc` has in hand, from its file |
 //! | [`tracer`] | stepping and killing |
+//! | [`executable`] | one build of a program, however often it is started |
 //! | [`log`] | unexpected messages of the daemons |
 //! | [`symbols`] | which instructions are the product's own |
 
 pub mod autopsy;
 pub mod campaign;
 pub mod daemons;
+pub mod executable;
 pub mod log;
 pub mod plan;
 pub mod stock;

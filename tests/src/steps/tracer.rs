@@ -12,7 +12,8 @@ use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid;
 use rackpool_client::GlobalAddr;
 
-use crate::client::{parse_addr, program};
+use super::executable::Executable;
+use crate::client::parse_addr;
 use rackpool_testing::skipped;
 
 /// How programs are killed.
@@ -87,10 +88,10 @@ pub struct Victim {
 }
 
 impl Victim {
-    /// Starts `rackpool-test-client` with these arguments.
+    /// Starts `client`, a `rackpool-test-client`, with these arguments.
     #[must_use]
-    pub fn start(dir: &Path, rack: u16, arguments: &[String]) -> Self {
-        let mut process = Command::new(program("rackpool-test-client"))
+    pub fn start(client: &Executable, dir: &Path, rack: u16, arguments: &[String]) -> Self {
+        let mut process = Command::new(client.path())
             .arg(dir)
             .arg(rack.to_string())
             .arg("step")

@@ -178,7 +178,8 @@ impl Ground {
         let slot = &self.slots[index];
         let known = operations().find(|(name, ..)| *name == operation);
         let remains = known.expect("a known operation").1;
-        let mut victim = Victim::start(self.pool.dir(), slot.rack, &arguments(slot, operation));
+        let (dir, arguments) = (self.pool.dir(), arguments(slot, operation));
+        let mut victim = Victim::start(&self.client, dir, slot.rack, &arguments);
         let objects = victim.wait_for_mark();
         let body = Body::among(&victim.mapped_files());
         let bytes = if remains == Remains::RunInHand { RUN } else { slot.bytes };

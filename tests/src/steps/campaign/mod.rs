@@ -15,6 +15,7 @@ use crate::program::step::SEGMENT;
 use rackpool_client::GlobalAddr;
 use rackpool_kv::{Table, TableOptions};
 
+use super::executable::Executable;
 use super::log::Log;
 use super::plan::{Plan, operations};
 use super::symbols::Symbols;
@@ -76,6 +77,8 @@ struct Slot {
 #[derive(Debug)]
 struct Ground {
     plan: Mutex<Plan>,
+    /// The program of the clients, whose symbols are `symbols`.
+    client: Executable,
     symbols: Symbols,
     slots: Vec<Slot>,
     means: Means,
@@ -177,7 +180,8 @@ impl Scene {
         let keys =
             operations().flat_map(|(name, _, racks)| racks.iter().map(move |rack| (name, *rack)));
         let plan = Mutex::new(Plan::new(campaign.seed, keys));
-        let symbols = Symbols::of(&program("rackpool-test-client"));
+        let client = Executable::open(&program("rackpool-test-client"));
+        let symbols = Symbols::of(&client.path());
         let mut scene = Self {
             fillers,
             before,
@@ -187,7 +191,7 @@ impl Scene {
             slowest: Duration::ZERO,
             in_hand: 0,
             followed: 0,
-            ground: Ground { plan, symbols, slots, means: campaign.means, pool },
+            ground: Ground { plan, client, symbols, slots, means: campaign.means, pool },
         };
         scene.make_tables();
         scene.make_store();
