@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use rackpool_client::Pool;
 use rackpool_kv::{KvError, Table};
-use rackpool_testing::wait::{TIMEOUT, wait_until};
+use rackpool_testing::wait::{TIMEOUT, try_wait_until, wait_until};
 use rackpool_tests::client::program;
 use rackpool_tests::pool::TestPool;
 use rackpool_tests::service::{Answer, Service, Wire};
