@@ -182,8 +182,7 @@ impl<B: Bugs> RackMachine<B> {
             if let Some(action) = self.actions.pop_front() {
                 if let RackAction::StoreWord(frame, word) = action {
                     self.dirty.word_stored(frame, word);
-                    self.exchanges.page_changed(word.page());
-                    self.recovery.page_changed(word.page());
+                    self.page_changed(word.page());
                 }
                 return Some(action);
             }
@@ -191,15 +190,28 @@ impl<B: Bugs> RackMachine<B> {
                 self.step(now, memory, event);
             } else if !self.look_at_quiesces(now, memory)
                 && !self.relieve(now, memory)
-                && !self.look_at_exchanges(now, memory)
-                && !self.look_at_recovery(now, memory)
+                && !self.look_at_due(now, memory)
             {
-                if core::mem::take(&mut self.is_due_stale) {
-                    self.due = self.next_deadline();
-                }
                 return None;
             }
         }
+    }
+
+    /// Does a part of what is due for exchanges and the recovery. Returns true if there was
+    /// anything. The shell polls in every round: nothing is walked before the first deadline.
+    fn look_at_due(&mut self, now: Time, memory: &impl RackMemory) -> bool {
+        if core::mem::take(&mut self.is_due_stale) {
+            self.due = self.next_deadline();
+        }
+        self.due.is_some_and(|due| now >= due)
+            && (self.look_at_exchanges(now, memory) || self.look_at_recovery(now, memory))
+    }
+
+    /// A page word has changed: exchanges and the recovery look at the page again.
+    fn page_changed(&mut self, page: PageId) {
+        self.exchanges.page_changed(page);
+        self.recovery.page_changed(page);
+        self.is_due_stale = true;
     }
 
     fn next_deadline(&self) -> Option<Time> {

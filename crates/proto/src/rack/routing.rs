@@ -240,10 +240,7 @@ impl<B: Bugs> RackMachine<B> {
                 self.replica_wanted(now, memory, page);
             }
             // No word changes.
-            SwapEvent::Lost(page) => {
-                self.exchanges.page_changed(page);
-                self.recovery.page_changed(page);
-            }
+            SwapEvent::Lost(page) => self.page_changed(page),
             SwapEvent::Thawed(_)
             | SwapEvent::Aborted(_)
             | SwapEvent::NoColdPage(_)
