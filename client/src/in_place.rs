@@ -82,8 +82,10 @@ pub struct PinnedBytes<P: Borrow<Pool>> {
 /// ```
 #[derive(Debug)]
 pub struct PinnedBytesMut<P: Borrow<Pool>> {
-    pin: Pin<P>,
-    bytes: FrameBytesMut,
+    pub(crate) pin: Pin<P>,
+    pub(crate) bytes: FrameBytesMut,
+    /// Where the bytes lie, one part after the other.
+    pub(crate) memory: Vec<Extent>,
     frames_offset: Option<u64>,
 }
 
@@ -145,7 +147,10 @@ impl<P: Borrow<Pool>> Pin<P> {
     /// As [`map_head`](Self::map_head), and [`AccessError::NotOwned`].
     pub fn map_head_mut(self, range: Range<u64>) -> Result<PinnedBytesMut<P>, MapError> {
         let parts = self.head_parts(&range)?;
-        self.map_mut(parts, range.end.saturating_sub(range.start))
+        let bytes = range.end.saturating_sub(range.start);
+        let addr = self.addr();
+        let addr = addr.add(range.start).map_err(|_| AccessError::InvalidAddress(addr))?;
+        self.map_mut(parts, vec![Extent { addr, bytes }], bytes)
     }
 
     /// As [`map_extents`](Self::map_extents), for writing.
@@ -158,7 +163,7 @@ impl<P: Borrow<Pool>> Pin<P> {
         bytes: u64,
     ) -> Result<PinnedBytesMut<P>, MapError> {
         let parts = self.extent_parts(extents, bytes)?;
-        self.map_mut(parts, bytes)
+        self.map_mut(parts, extents.to_vec(), bytes)
     }
 
     fn connection(&self) -> &Connection {
@@ -218,7 +223,12 @@ impl<P: Borrow<Pool>> Pin<P> {
         Ok(PinnedBytes { pin: self, bytes, frames_offset })
     }
 
-    fn map_mut(self, parts: Parts, bytes: u64) -> Result<PinnedBytesMut<P>, MapError> {
+    fn map_mut(
+        self,
+        parts: Parts,
+        memory: Vec<Extent>,
+        bytes: u64,
+    ) -> Result<PinnedBytesMut<P>, MapError> {
         let connection = self.connection();
         let (len, frames_offset) = (slice_len(bytes)?, parts.single());
         let bytes = match frames_offset {
@@ -231,7 +241,7 @@ impl<P: Borrow<Pool>> Pin<P> {
             }
         };
         lock(&connection.owned).begin_writing(self.addr())?;
-        Ok(PinnedBytesMut { pin: self, bytes, frames_offset })
+        Ok(PinnedBytesMut { pin: self, bytes, memory, frames_offset })
     }
 }
 

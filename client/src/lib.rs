@@ -38,6 +38,7 @@ mod deadline;
 mod error;
 mod extents;
 mod fixed;
+mod fixed_read;
 mod free;
 mod in_place;
 mod keeper;

@@ -17,7 +17,7 @@ use crate::translation::Place;
 use crate::{AccessError, DaemonError, GlobalAddr};
 
 /// Largest piece in bytes: long enough that the cost of its request is small in comparison.
-const PIECE: usize = 64 << 10;
+pub(crate) const PIECE: usize = 64 << 10;
 
 /// Pieces that find no room in the data ring are halved down to this size (bytes). Writes in a page
 /// that moves use pieces of this size from the start.
@@ -29,7 +29,7 @@ const WORD: u64 = 8;
 
 /// Rate in bytes per second below which a transfer counts as stuck. It extends the timeout of large
 /// transfers.
-const SLOWEST: usize = 16 << 20;
+pub(crate) const SLOWEST: usize = 16 << 20;
 
 /// A transfer within one page of another rack.
 #[derive(Debug)]

@@ -3,6 +3,8 @@
 
 #[path = "leases/dirty_logged.rs"]
 mod dirty_logged;
+#[path = "leases/fixed_reads.rs"]
+mod fixed_reads;
 #[path = "leases/moving.rs"]
 mod moving;
 #[path = "leases/standstill.rs"]

@@ -97,7 +97,7 @@ fn address(input: &mut Input<'_>) -> GlobalAddr {
 
 fn request(input: &mut Input<'_>) -> RackRequest {
     let (addr, len) = (address(input), input.number());
-    match input.below(12) {
+    match input.below(13) {
         0 => RackRequest::Translate {
             page: PageId(u32::try_from(len).unwrap_or(101)),
             access: if addr.raw() & 16 == 0 { Access::Read } else { Access::Write },
@@ -121,6 +121,13 @@ fn request(input: &mut Input<'_>) -> RackRequest {
         },
         10 => RackRequest::Pinned {
             objects: [addr, address(input), GlobalAddr::NULL, addr, address(input)],
+        },
+        11 => RackRequest::ReadInto {
+            addr,
+            len,
+            head: address(input),
+            into: address(input),
+            batch: input.number(),
         },
         _ => RackRequest::FetchAndAdd { addr, delta: len },
     }

@@ -3,29 +3,60 @@ use xxhash_rust::xxh3::{Xxh3, xxh3_64};
 /// The checksum of an object: XXH3-64 over the XXH3-64 of each block, as little-endian words. Block
 /// after block can be checked while it is still in the processor's cache.
 #[derive(Clone)]
-pub(crate) struct Checksum(Xxh3);
+pub(crate) struct Checksum {
+    blocks: Xxh3,
+    /// The block that has begun, of which `begun_bytes` are known.
+    begun: Xxh3,
+    begun_bytes: usize,
+}
 
 impl Checksum {
     /// The length of a block in bytes. The last block may be shorter.
     pub(crate) const BLOCK: usize = 64 << 10;
 
     pub(crate) fn new() -> Self {
-        Self(Xxh3::new())
+        Self { blocks: Xxh3::new(), begun: Xxh3::new(), begun_bytes: 0 }
     }
 
-    /// Appends one block.
-    pub(crate) fn add_block(&mut self, block: &[u8]) {
-        self.0.update(&xxh3_64(block).to_le_bytes());
+    /// Appends bytes. Whole blocks cost least.
+    pub(crate) fn update(&mut self, mut bytes: &[u8]) {
+        while !bytes.is_empty() {
+            let (now, rest) = bytes.split_at(bytes.len().min(Self::BLOCK - self.begun_bytes));
+            if now.len() == Self::BLOCK {
+                self.add_block(xxh3_64(now));
+            } else {
+                self.begun.update(now);
+                self.begun_bytes += now.len();
+                if self.begun_bytes == Self::BLOCK {
+                    self.end_block();
+                }
+            }
+            bytes = rest;
+        }
     }
 
-    pub(crate) fn finish(&self) -> u64 {
-        self.0.digest()
+    pub(crate) fn finish(mut self) -> u64 {
+        if self.begun_bytes > 0 {
+            self.end_block();
+        }
+        self.blocks.digest()
+    }
+
+    fn end_block(&mut self) {
+        let block = self.begun.digest();
+        self.add_block(block);
+        self.begun.reset();
+        self.begun_bytes = 0;
+    }
+
+    fn add_block(&mut self, block: u64) {
+        self.blocks.update(&block.to_le_bytes());
     }
 
     /// The checksum of these bytes.
     pub(crate) fn of(bytes: &[u8]) -> u64 {
         let mut checksum = Self::new();
-        bytes.chunks(Self::BLOCK).for_each(|block| checksum.add_block(block));
+        bytes.chunks(Self::BLOCK).for_each(|block| checksum.add_block(xxh3_64(block)));
         checksum.finish()
     }
 }
@@ -48,5 +79,15 @@ mod tests {
         assert_ne!(Checksum::of(&swapped), checksum);
         assert_ne!(Checksum::of(&bytes[..bytes.len() - 1]), checksum);
         assert_eq!(Checksum::of(&[]), Checksum::new().finish());
+    }
+
+    #[test]
+    fn it_does_not_depend_on_the_parts_in_which_bytes_come() {
+        let bytes: Vec<u8> = (0..5 * Checksum::BLOCK / 2).map(|at| (at % 251) as u8).collect();
+        for part in [1000, Checksum::BLOCK - 1, Checksum::BLOCK, Checksum::BLOCK + 1, bytes.len()] {
+            let mut checksum = Checksum::new();
+            bytes.chunks(part).for_each(|part| checksum.update(part));
+            assert_eq!(checksum.finish(), Checksum::of(&bytes), "parts of {part} B");
+        }
     }
 }

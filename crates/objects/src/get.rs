@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 
-use rackpool_client::{Extent, GlobalAddr, Pin, PinnedBytes, Pool};
+use rackpool_client::{Extent, GlobalAddr, Pin, PinnedBytes, PinnedBytesMut, Pool};
 
+use crate::checksum::Checksum;
 use crate::error::StoreError;
 use crate::layout::head::{Head, HeadLayout};
 use crate::layout::keys::Keys;
@@ -11,9 +12,6 @@ use crate::protocol::{self, Pinned};
 use crate::steps::{Entries, at};
 use crate::store::{PlacedHead, Store};
 use crate::view::View;
-
-/// The longest read of a transfer in bytes, after which the next part of the object is read.
-const LONGEST_READ: usize = 4 << 20;
 
 impl Store {
     /// The object of this id as a slice of this rack's memory; `None` if there is no sealed object
@@ -104,32 +102,29 @@ impl Store {
         extents.collect::<Option<_>>().ok_or(StoreError::Damaged { addr })
     }
 
-    /// Reads the bytes of an object of another rack, which may be freed meanwhile.
+    /// Reads the bytes of an object of another rack, which may be freed meanwhile. Returns their
+    /// checksum.
     pub(crate) fn transfer(
         &self,
         found: &PlacedHead,
         layout: HeadLayout,
-        bytes: &mut [u8],
-    ) -> Result<(), StoreError> {
+        bytes: &mut PinnedBytesMut<Arc<Pool>>,
+    ) -> Result<u64, StoreError> {
         let (addr, head) = (found.place.addr, &found.head);
         let extents = if head.extents == 0 {
             vec![Extent { addr: at(addr, layout.body()), bytes: head.len() }]
         } else {
             self.read_extents(addr, head, layout)?
         };
-        let mut rest = bytes;
+        let (mut checksum, mut done) = (Checksum::new(), 0);
         for extent in extents {
-            let len = usize::try_from(extent.bytes).unwrap_or(usize::MAX).min(rest.len());
-            let (mut part, after) = rest.split_at_mut(len);
-            let mut from = extent.addr;
-            while !part.is_empty() {
-                let len = part.len().min(LONGEST_READ);
-                let (into, after) = part.split_at_mut(len);
-                self.pool().read(from, into)?;
-                (from, part) = (at(from, len as u64), after);
+            let rest = bytes.len() - done;
+            let len = usize::try_from(extent.bytes).unwrap_or(usize::MAX).min(rest);
+            if len > 0 {
+                bytes.read_from(done, extent.addr, len, |piece| checksum.update(piece))?;
             }
-            rest = after;
+            done += len;
         }
-        if rest.is_empty() { Ok(()) } else { Err(StoreError::Damaged { addr }) }
+        if done == bytes.len() { Ok(checksum.finish()) } else { Err(StoreError::Damaged { addr }) }
     }
 }

@@ -5,7 +5,6 @@ use std::sync::Arc;
 use rackpool_client::{GlobalAddr, Pin, Pool, RackId};
 use rackpool_kv::{EntryPlace, now_ms};
 
-use crate::checksum::Checksum;
 use crate::error::StoreError;
 use crate::layout::head::{Head, HeadLayout};
 use crate::layout::keys::Keys;
@@ -121,8 +120,7 @@ impl Steps for Entries<'_> {
         let pool = self.store.pool();
         let memory = self.store.allocate(self.layout, object.head.len(), false)?;
         let mut bytes = memory.map_mut()?;
-        self.store.transfer(object, self.layout, &mut bytes)?;
-        if Checksum::of(&bytes) != object.head.checksum {
+        if self.store.transfer(object, self.layout, &mut bytes)? != object.head.checksum {
             return Err(StoreError::Damaged { addr: object.place.addr });
         }
         drop(bytes);

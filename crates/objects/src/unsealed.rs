@@ -212,17 +212,12 @@ impl Store {
     ) -> Result<(), StoreError> {
         let mut object = self.create(id, bytes.len() as u64, options)?;
         let mut checksum = Checksum::new();
-        // Blocks that lie in the bytes are hashed at their source; the last one may go on into the
-        // metadata.
-        let whole = bytes.len() - bytes.len() % Checksum::BLOCK;
-        let blocks = bytes[..whole].chunks(Checksum::BLOCK);
+        let blocks = bytes.chunks(Checksum::BLOCK);
         for (into, block) in object.chunks_mut(Checksum::BLOCK).zip(blocks) {
             into.copy_from_slice(block);
-            checksum.add_block(block);
+            checksum.update(block);
         }
-        object[whole..].copy_from_slice(&bytes[whole..]);
-        let rest = object.bytes.as_deref().and_then(|all| all.get(whole..)).unwrap_or_default();
-        rest.chunks(Checksum::BLOCK).for_each(|block| checksum.add_block(block));
+        checksum.update(options.metadata);
         object.seal_with(checksum.finish()).map(drop)
     }
 }

@@ -77,6 +77,20 @@ pub enum RackRequest {
         /// out of order.
         batch: u64,
     },
+    /// Copy bytes from another rack into fixed memory of this one. Until the request has ended,
+    /// the memory is not reused, even if the head is freed.
+    ReadInto {
+        /// The source address.
+        addr: GlobalAddr,
+        /// The number of bytes; they lie within one page, at the source and at the destination.
+        len: u64,
+        /// The fixed object to which the destination belongs.
+        head: GlobalAddr,
+        /// The destination: bytes of the head, or of one of its extents.
+        into: GlobalAddr,
+        /// As in [`Self::Read`].
+        batch: u64,
+    },
     /// Compare and swap 8 bytes in another rack.
     CompareAndSwap {
         /// The address, aligned to 8 bytes.
@@ -207,6 +221,9 @@ impl RackRequest {
             Self::Pinned { objects: [a, b, c, d, e] } => {
                 (11, [a.raw(), b.raw(), c.raw(), d.raw(), e.raw()])
             }
+            Self::ReadInto { addr, len, head, into, batch } => {
+                (12, [addr.raw(), len, head.raw(), into.raw(), batch])
+            }
         }
     }
 
@@ -214,7 +231,7 @@ impl RackRequest {
     #[inline]
     #[must_use]
     pub fn from_words(code: u8, arguments: Arguments) -> Option<Self> {
-        let [first, second, third, fourth, ..] = arguments;
+        let [first, second, third, fourth, fifth] = arguments;
         let addr = GlobalAddr::from_raw(first);
         Some(match code {
             1 => {
@@ -235,6 +252,10 @@ impl RackRequest {
             9 => Self::RefillFixed { bytes: first, count: second },
             10 => Self::Extend { head: addr, pages: second, known: third },
             11 => Self::Pinned { objects: arguments.map(GlobalAddr::from_raw) },
+            12 => {
+                let (head, into) = (GlobalAddr::from_raw(third), GlobalAddr::from_raw(fourth));
+                Self::ReadInto { addr, len: second, head, into, batch: fifth }
+            }
             _ => return None,
         })
     }

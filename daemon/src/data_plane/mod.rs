@@ -33,7 +33,7 @@ use std::sync::Arc;
 use std::sync::mpsc::Receiver;
 use std::time::{Duration, Instant};
 
-use rackpool_fabric::{Event, Fabric, MemoryRegion, RemoteRegion};
+use rackpool_fabric::{Event, Fabric, MemoryRegion, RegionId, RemoteRegion};
 use rackpool_proto::exchange::ExchangeIdentity;
 use rackpool_proto::lease::LeaseRules;
 use rackpool_proto::rack::{RackMachine, RackRules};
@@ -88,6 +88,8 @@ pub(crate) struct DataPlane {
     leases: Leases,
     lease_rules: LeaseRules,
     transfers: Transfers,
+    /// The region of this rack's frames.
+    frames: RegionId,
     transfer_numbers: TransferNumbers,
     stalls: Stalls,
     swaps: Swaps,
@@ -178,6 +180,7 @@ impl DataPlane {
             leases: Leases::default(),
             lease_rules: parts.lease_rules,
             transfers: Transfers::default(),
+            frames,
             transfer_numbers: TransferNumbers::default(),
             stalls: Stalls::default(),
             swaps,

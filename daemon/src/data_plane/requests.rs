@@ -12,7 +12,7 @@ use super::DataPlane;
 use super::allocation::Demand;
 use super::clients::Caller;
 use super::swap::Work;
-use super::transfers::Wanted;
+use super::transfers::{Buffer, Wanted};
 use crate::data_plane::error::Result;
 use crate::slab::LocalPage;
 
@@ -38,11 +38,18 @@ impl DataPlane {
             }
             Some(RackRequest::Release) => self.release(caller),
             Some(RackRequest::Read { addr, len, data, batch }) => {
-                let wanted = Wanted { addr, len, data, batch, is_read: true };
+                let buffer = Buffer::DataRing(data);
+                let wanted = Wanted { addr, len, buffer, batch, is_read: true };
                 self.start_transfer(caller, &wanted)
             }
             Some(RackRequest::Write { addr, len, data, batch }) => {
-                let wanted = Wanted { addr, len, data, batch, is_read: false };
+                let buffer = Buffer::DataRing(data);
+                let wanted = Wanted { addr, len, buffer, batch, is_read: false };
+                self.start_transfer(caller, &wanted)
+            }
+            Some(RackRequest::ReadInto { addr, len, head, into, batch }) => {
+                let buffer = Buffer::Fixed { head, addr: into };
+                let wanted = Wanted { addr, len, buffer, batch, is_read: true };
                 self.start_transfer(caller, &wanted)
             }
             Some(

@@ -83,6 +83,8 @@ impl DataPlane {
         let clients = self.clients.all.values().filter(|client| !client.gone);
         let found: BTreeSet<u64> = clients
             .flat_map(|client| pinned(&client.file.array(ArrayKind::Pins)))
+            // A transfer may land after its client has given it up, or has gone.
+            .chain(self.transfers.heads().map(GlobalAddr::raw))
             .filter(is_of_scan)
             .collect();
         let is_pinned = |addr: GlobalAddr| found.contains(&addr.raw());

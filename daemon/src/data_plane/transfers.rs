@@ -1,10 +1,13 @@
 //! One-sided transfers for clients, directly between a page of another rack and the client's data
-//! ring. All transfers of a poll round to one rack are posted as one list.
+//! ring, or from such a page into fixed memory of this rack. All transfers of a poll round to one
+//! rack are posted as one list.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
 
-use rackpool_fabric::{EndpointId, ErrorClass, FabricError, Operation, RemoteRegion, Transfer};
+use rackpool_fabric::{
+    EndpointId, ErrorClass, FabricError, Operation, RegionId, RemoteRegion, Transfer,
+};
 use rackpool_model::{Access, ClientId, GlobalAddr, PageId, RackId};
 use rackpool_ring::client_file::DATA_BYTES;
 use rackpool_ring::request::Request;
@@ -30,10 +33,21 @@ struct OnTheWay {
     batch: u64,
     home: RackId,
     endpoint: EndpointId,
+    /// The fixed object that it writes, or to whose extents.
+    head: Option<GlobalAddr>,
     /// When it was requested, if it is timed.
     since: Option<Instant>,
     /// The rack, if it was cut off because this transfer did not end.
     given_up: Option<RackId>,
+}
+
+/// This rack's side of a transfer.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Buffer {
+    /// The offset in the client's data ring.
+    DataRing(u64),
+    /// An address in fixed memory of this rack, and the head to which it belongs.
+    Fixed { head: GlobalAddr, addr: GlobalAddr },
 }
 
 /// A client's transfer request.
@@ -41,8 +55,7 @@ struct OnTheWay {
 pub(super) struct Wanted {
     pub(super) addr: GlobalAddr,
     pub(super) len: u64,
-    /// Offset in the client's data ring.
-    pub(super) data: u64,
+    pub(super) buffer: Buffer,
     pub(super) batch: u64,
     pub(super) is_read: bool,
 }
@@ -53,15 +66,19 @@ impl Wanted {
     }
 }
 
-/// A checked transfer request: its place in the page and in the client's file.
+/// A checked transfer request: its place in the page and in this rack.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Within {
     pub(super) page: PageId,
     /// Offset in the page.
     pub(super) offset: u64,
     pub(super) len: u32,
-    /// Offset in the client's file.
+    /// The client's file or the frames.
+    local: RegionId,
+    /// Offset in that region.
     pub(super) local_offset: u64,
+    /// The head whose memory it writes.
+    head: Option<GlobalAddr>,
 }
 
 /// A transfer that a lease permits.
@@ -98,6 +115,11 @@ impl Transfers {
     pub(super) fn on_their_way(&self) -> impl Iterator<Item = Progress> {
         let all = self.on_the_way.iter();
         all.map(|(id, transfer)| Progress { id: *id, ended: 0, endpoint: transfer.endpoint })
+    }
+
+    /// Returns the fixed objects whose memory transfers in flight write.
+    pub(super) fn heads(&self) -> impl Iterator<Item = GlobalAddr> {
+        self.on_the_way.values().filter_map(|transfer| transfer.head)
     }
 
     /// Marks the endpoint's transfers: clients do not repeat them when they end with an error.
@@ -144,7 +166,7 @@ impl DataPlane {
         over: Option<EndpointId>,
     ) -> Result<()> {
         let page = within.page;
-        match self.transfer_request(caller, within, access) {
+        match self.transfer_request(within, access) {
             // The transfer could overtake those on the other endpoint.
             Ok(LeasedTransfer { endpoint, .. }) if over.is_some_and(|over| over != endpoint) => {
                 self.operation_ended(page, endpoint, access);
@@ -157,7 +179,7 @@ impl DataPlane {
                     Ok(()) => {
                         let since =
                             self.transfer_numbers.drawn().is_multiple_of(TIMED).then(Instant::now);
-                        let given_up = None;
+                        let (head, given_up) = (within.head, None);
                         self.transfers.on_the_way.insert(
                             id,
                             OnTheWay {
@@ -167,6 +189,7 @@ impl DataPlane {
                                 batch,
                                 home,
                                 endpoint,
+                                head,
                                 since,
                                 given_up,
                             },
@@ -213,29 +236,36 @@ impl DataPlane {
         self.clients.finish(caller, answer);
     }
 
-    /// Checks a transfer request, and returns its place in the page and in the client's file.
+    /// Checks a transfer request, and returns its place in the page and in this rack.
     fn within(&self, caller: Caller, wanted: &Wanted) -> Result<Within, RackAnswer> {
-        let Wanted { addr, len, data, .. } = *wanted;
+        let Wanted { addr, len, buffer, .. } = *wanted;
         let client = self.client(caller).ok_or(RackAnswer::Invalid)?;
         let page_size = self.rack.geometry.page_size;
         let page = addr.page(page_size).ok_or(RackAnswer::Invalid)?;
         let offset = addr.offset(page_size);
         let in_page = len > 0 && len <= page_size.bytes() - offset;
-        let in_ring = data <= DATA_BYTES && len <= DATA_BYTES - data;
-        let len = u32::try_from(len).ok().filter(|_| in_page && in_ring);
-        let len = len.ok_or(RackAnswer::Invalid)?;
-        Ok(Within { page, offset, len, local_offset: client.file.data_offset() + data })
+        let len = u32::try_from(len).ok().filter(|_| in_page).ok_or(RackAnswer::Invalid)?;
+        let (local, local_offset, head) = match buffer {
+            Buffer::DataRing(data) => {
+                let in_ring = data <= DATA_BYTES && u64::from(len) <= DATA_BYTES - data;
+                let at = in_ring.then(|| client.file.data_offset() + data);
+                (client.region, at, None)
+            }
+            Buffer::Fixed { head, addr } => {
+                (self.frames, self.slab.fixed_place(head, addr, len), Some(head))
+            }
+        };
+        let local_offset = local_offset.ok_or(RackAnswer::Invalid)?;
+        Ok(Within { page, offset, len, local, local_offset, head })
     }
 
     /// Begins an operation under the page's lease, and returns the transfer to post.
     fn transfer_request(
         &mut self,
-        caller: Caller,
         within: Within,
         access: Access,
     ) -> Result<LeasedTransfer, RackAnswer> {
-        let Within { page, offset, len, local_offset } = within;
-        let local = self.client(caller).ok_or(RackAnswer::Invalid)?.region;
+        let Within { page, offset, len, local, local_offset, .. } = within;
         let page_size = self.rack.geometry.page_size;
         let now = self.cached_now();
         // Last, because an operation that was begun must be ended.
@@ -258,7 +288,8 @@ impl DataPlane {
     /// A transfer has ended.
     pub(super) fn transferred(&mut self, id: u64, result: Result<(), FabricError>) -> Result<()> {
         let Some(transfer) = self.transfers.on_the_way.remove(&id) else { return Ok(()) };
-        let OnTheWay { caller, page, access, batch, home, endpoint, since, given_up } = transfer;
+        let OnTheWay { caller, page, access, batch, home, endpoint, since, given_up, .. } =
+            transfer;
         if let (Some(since), Ok(())) = (since, &result) {
             self.metrics.remote_times.record(since.elapsed());
         }

@@ -2,7 +2,7 @@
 //! header of a run's first page names the head; the map from heads to extents is derived from these
 //! words. An extent is freed with its head.
 
-use rackpool_model::{FrameId, GlobalAddr, PageState};
+use rackpool_model::{FrameId, GlobalAddr, PageId, PageState};
 use rackpool_shm::extent_owner::ExtentOwner;
 use rackpool_shm::metadata::PageUse;
 
@@ -41,6 +41,28 @@ impl Slab {
     pub(crate) fn extents_of(&self, head: GlobalAddr) -> Result<&[Extent], NotAHead> {
         let place = self.place_of(head).filter(|_| self.is_allocated(head)).ok_or(NotAHead)?;
         Ok(self.extents.get(&place).map_or(&[], Vec::as_slice))
+    }
+
+    /// Returns the offset in the frames of `len` bytes of a head in use, or of one of its extents.
+    /// `None` if the bytes are not that, or do not lie within one page.
+    pub(crate) fn fixed_place(&self, head: GlobalAddr, addr: GlobalAddr, len: u32) -> Option<u64> {
+        let object = self.place_of(head).filter(|_| self.is_allocated(head))?;
+        let page = addr.page(self.page_size)?;
+        let LocalPage { frame, usage, .. } = self.lookup(page)?;
+        let start = u64::from(frame.0) * self.page_size.bytes();
+        let place = start + addr.offset(self.page_size);
+        let end = place + u64::from(len);
+        let is_its = match PageUse::from_raw(usage, self.page_size) {
+            PageUse::Fixed(class) => {
+                object >= start && place >= object && end <= object + class.bytes()
+            }
+            PageUse::Run { index, .. } => {
+                let first = self.find(PageId(page.0.checked_sub(index)?))?;
+                self.owner_of(first.frame).is_some_and(|owner| owner.head() == object)
+            }
+            PageUse::Slab(_) | PageUse::Unused => false,
+        };
+        (is_its && end <= start + self.page_size.bytes()).then_some(place)
     }
 
     /// Allocates an extent of `pages` pages for a head in use. If no run of free pages is that

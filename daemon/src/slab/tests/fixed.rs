@@ -259,3 +259,29 @@ fn a_damaged_page_word_that_names_no_page_is_no_extent() {
     fixture.restart();
     assert_eq!((fixture.slab.free_frames(), fixture.slab.allocated_bytes()), (FRAMES - 1, 0));
 }
+
+#[test]
+fn bytes_of_fixed_memory_have_a_place_if_they_belong_to_the_head() {
+    let mut fixture = Fixture::new();
+    let (head, other) = (fixture.alloc_fixed(64).unwrap(), fixture.alloc_fixed(64).unwrap());
+    let (run, movable) = (fixture.alloc(2 * PAGE).unwrap(), fixture.alloc(64).unwrap());
+    assert_eq!((fixture.extend(head, 3), fixture.extend(other, 1)), (vec![3], vec![1]));
+    let [extent, others] =
+        [head, other].map(|head| fixture.slab.extents_of(head).unwrap()[0].addr);
+    let at = |addr: GlobalAddr, offset| addr.add(offset).unwrap();
+    let frame = fixture.slab.find(page_of(extent)).unwrap().frame;
+    let start = u64::from(frame.0) * PAGE;
+    let place = |addr, len| fixture.slab.fixed_place(head, addr, len);
+    assert_eq!(place(extent, 1), Some(start));
+    assert_eq!(place(at(extent, 2 * PAGE + 5), 64), Some(start + 2 * PAGE + 5));
+    let whole = u32::try_from(PAGE).unwrap();
+    assert_eq!(place(at(extent, PAGE), whole), Some(start + PAGE));
+    assert_eq!(place(at(extent, 1), whole), None, "two pages");
+    assert_eq!((place(head, 64).is_some(), place(head, 65)), (true, None));
+    for addr in [other, others, run, movable, at(extent, 3 * PAGE), GlobalAddr::NULL] {
+        assert_eq!(place(addr, 8), None, "{addr}");
+    }
+    for no_head in [extent, run, movable, GlobalAddr::NULL, at(head, 8)] {
+        assert_eq!(fixture.slab.fixed_place(no_head, extent, 8), None, "{no_head}");
+    }
+}

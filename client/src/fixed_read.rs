@@ -1,0 +1,343 @@
+//! Reads into fixed memory that the program owns. Bytes of another rack go straight to their place:
+//! the daemon reads them one-sided, and this program copies nothing.
+
+use std::borrow::Borrow;
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use rackpool_model::GlobalAddr;
+use rackpool_ring::client_file::{CELLS_PER_THREAD, RingKind};
+use rackpool_shm::access::AccessIntent;
+use rackpool_shm::frame_bytes::FrameBytesMut;
+use rackpool_wire::rack::{RackAnswer, RackRequest};
+
+use crate::calls::{Ended, Outcome, PostedCall};
+use crate::deadline::Deadline;
+use crate::remote::{PIECE, SLOWEST};
+use crate::thread::{Thread, access_error};
+use crate::transfer::Bytes;
+use crate::translation::Place;
+use crate::{AccessError, Extent, PinnedBytesMut, Pool};
+
+/// The most pieces in flight. The thread's other cells serve a piece that has to be read otherwise.
+const IN_FLIGHT: usize = CELLS_PER_THREAD / 2;
+
+/// A part of a read that lies within one page, at its source and at its destination.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Piece {
+    from: GlobalAddr,
+    into: GlobalAddr,
+    /// Offset of the destination in the bytes of the object.
+    at: usize,
+    len: usize,
+}
+
+/// A piece, and its call if it was posted.
+struct PieceInFlight {
+    piece: Piece,
+    posted: Option<PostedCall>,
+}
+
+impl<P: Borrow<Pool>> PinnedBytesMut<P> {
+    /// Reads `len` bytes at `from`, in any rack, into these bytes from offset `at` on, and calls
+    /// `on_read` with one piece after the other, in their order, while later ones are on their way.
+    /// Bytes of another rack are not copied on their way by this program.
+    ///
+    /// ```no_run
+    /// # use rackpool_client::{ClientOptions, Pool, RackId};
+    /// # let pool = Pool::open(ClientOptions::new("/dev/shm/rackpool", RackId(0)))?;
+    /// # let (from, len) = (pool.alloc(64)?, 100 << 20);
+    /// let head = pool.alloc_fixed(64)?;
+    /// let extents = pool.alloc_extents(head, len as u64)?;
+    /// let mut bytes = pool.pin(head)?.map_extents_mut(&extents, len as u64)?;
+    /// let mut zeros = 0;
+    /// bytes.read_from(0, from, len, |piece| {
+    ///     zeros += piece.iter().filter(|byte| **byte == 0).count();
+    /// })?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`AccessError`], as [`Pool::read`]; [`AccessError::BeyondObject`] if these bytes end before
+    /// `at + len`. Any part of the range may have changed then.
+    ///
+    /// # Panics
+    /// If `on_read` uses a pool.
+    pub fn read_from(
+        &mut self,
+        at: usize,
+        from: GlobalAddr,
+        len: usize,
+        mut on_read: impl FnMut(&[u8]),
+    ) -> Result<(), AccessError> {
+        if len == 0 {
+            return Err(AccessError::Empty);
+        }
+        let Self { pin, bytes, memory, .. } = self;
+        let (head, available) = (pin.addr(), bytes.as_slice().len().saturating_sub(at));
+        if len > available {
+            let (len, available) = (len as u64, available as u64);
+            return Err(AccessError::BeyondObject { addr: head, len, available });
+        }
+        pin.pool().with(|thread| {
+            thread.check(from, len)?;
+            let page_bytes = thread.connection.page_size.bytes();
+            let pieces = pieces(memory, page_bytes, at, from, len)?;
+            thread.read_pieces(head, bytes, pieces, &mut on_read)
+        })?
+    }
+}
+
+/// Cuts a read into pieces. `memory` is where the destination's bytes lie, one after the other.
+fn pieces(
+    memory: &[Extent],
+    page_bytes: u64,
+    at: usize,
+    from: GlobalAddr,
+    len: usize,
+) -> Result<VecDeque<Piece>, AccessError> {
+    let (mut pieces, mut done, mut skipped) = (VecDeque::new(), 0, 0);
+    for extent in memory {
+        let start = skipped;
+        skipped += extent.bytes;
+        while done < len && ((at + done) as u64) < skipped {
+            let beyond = |addr| move |_| AccessError::InvalidAddress(addr);
+            let here = from.add(done as u64).map_err(beyond(from))?;
+            let offset = (at + done) as u64 - start;
+            let into = extent.addr.add(offset).map_err(beyond(extent.addr))?;
+            let to_page_end = |addr: GlobalAddr| page_bytes - addr.raw() % page_bytes;
+            let most = to_page_end(here).min(to_page_end(into)).min(extent.bytes - offset);
+            let piece = usize::try_from(most).unwrap_or(usize::MAX).min(PIECE).min(len - done);
+            pieces.push_back(Piece { from: here, into, at: at + done, len: piece });
+            done += piece;
+        }
+    }
+    Ok(pieces)
+}
+
+impl Thread {
+    fn read_pieces(
+        &mut self,
+        head: GlobalAddr,
+        bytes: &mut FrameBytesMut,
+        mut pieces: VecDeque<Piece>,
+        on_read: &mut impl FnMut(&[u8]),
+    ) -> Result<(), AccessError> {
+        let len: usize = pieces.iter().map(|piece| piece.len).sum();
+        let copying = Duration::from_secs((len / SLOWEST) as u64);
+        let deadline = Deadline::after(self.connection.request_timeout() + copying);
+        let mut in_flight = VecDeque::with_capacity(IN_FLIGHT);
+        let mut failed = None;
+        self.batch += 1;
+        loop {
+            if failed.is_none() {
+                failed = self.post_pieces(head, &mut pieces, &mut in_flight, &deadline).err();
+            }
+            let Some(PieceInFlight { piece, posted }) = in_flight.pop_front() else {
+                return failed.map_or(Ok(()), Err);
+            };
+            let is_read = posted.map_or(Ok(false), |posted| self.is_read(piece, posted, &deadline));
+            if failed.is_some() {
+                continue;
+            }
+            let range = piece.at..piece.at + piece.len;
+            let read = match is_read {
+                Ok(true) => Ok(()),
+                // Another rack's page that has moved, or a page of this rack.
+                Ok(false) => {
+                    let into = &mut bytes.as_mut_slice()[range.clone()];
+                    self.transfer(piece.from, Bytes::Read(into))
+                }
+                Err(error) => Err(error),
+            };
+            match read {
+                Ok(()) => on_read(&bytes.as_slice()[range]),
+                Err(error) => failed = Some(error),
+            }
+        }
+    }
+
+    /// Posts the next pieces. After an error those that were posted are in flight.
+    fn post_pieces(
+        &mut self,
+        head: GlobalAddr,
+        pieces: &mut VecDeque<Piece>,
+        in_flight: &mut VecDeque<PieceInFlight>,
+        deadline: &Deadline<'_>,
+    ) -> Result<(), AccessError> {
+        let before = in_flight.len();
+        let mut staged = Ok(());
+        while in_flight.len() < IN_FLIGHT && self.calls.is_available(&self.connection) {
+            let Some(piece) = pieces.pop_front() else { break };
+            match self.stage_piece_of(head, piece, deadline) {
+                Ok(posted) => in_flight.push_back(PieceInFlight { piece, posted }),
+                Err(error) => {
+                    staged = Err(error);
+                    break;
+                }
+            }
+        }
+        let is_any_staged = in_flight.range(before..).any(|one| one.posted.is_some());
+        if is_any_staged
+            && let Err(error) = self.calls.flush(&self.connection, RingKind::Remote, deadline)
+        {
+            for PieceInFlight { posted, .. } in in_flight.drain(before..) {
+                if let Some(posted) = posted {
+                    self.calls.unstage(&self.connection, posted);
+                }
+            }
+            return Err(error.into());
+        }
+        staged
+    }
+
+    /// Stages the call for a piece; `None` if its page is not in another rack.
+    fn stage_piece_of(
+        &mut self,
+        head: GlobalAddr,
+        piece: Piece,
+        deadline: &Deadline<'_>,
+    ) -> Result<Option<PostedCall>, AccessError> {
+        let target = self.target(piece.from, piece.len)?;
+        let translation = self.translate(&target, AccessIntent::Read)?;
+        let Place::Remote { .. } = translation.place else { return Ok(None) };
+        let (len, batch) = (piece.len as u64, self.batch);
+        let request =
+            RackRequest::ReadInto { addr: piece.from, len, head, into: piece.into, batch };
+        let posted =
+            self.calls.stage(&self.connection, request, RingKind::Remote, None, deadline)?;
+        Ok(Some(posted))
+    }
+
+    /// Waits for a posted piece. Returns false if it has to be read otherwise.
+    fn is_read(
+        &mut self,
+        piece: Piece,
+        posted: PostedCall,
+        deadline: &Deadline<'_>,
+    ) -> Result<bool, AccessError> {
+        let Ended { outcome, .. } = self.calls.wait(&self.connection, posted, deadline)?;
+        match outcome {
+            Outcome::Answered(RackAnswer::Done(_) | RackAnswer::DoneAt(_)) => Ok(true),
+            Outcome::Answered(RackAnswer::Moved) | Outcome::Lost => Ok(false),
+            Outcome::Answered(refusal) => Err(access_error(refusal, piece.from)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use rackpool_model::{PageSize, RackId};
+    use rackpool_shm::metadata::PageUse;
+
+    use super::*;
+    use crate::testing::Bench;
+
+    const PAGE: u64 = PageSize::DEFAULT.bytes();
+    const KIB: usize = 1 << 10;
+
+    const fn addr(raw: u64) -> GlobalAddr {
+        GlobalAddr::from_raw(raw)
+    }
+
+    #[test]
+    fn a_read_is_cut_where_pages_and_extents_end() {
+        let memory = [
+            Extent { addr: addr(8 * PAGE), bytes: PAGE },
+            Extent { addr: addr(20 * PAGE), bytes: 2 * PAGE },
+        ];
+        let from = addr(3 * PAGE - 100);
+        let start = usize::try_from(PAGE).unwrap() - 40 * KIB;
+        let cut = pieces(&memory, PAGE, start, from, 300 * KIB).unwrap();
+        let piece = |from, into, at, len| Piece { from: addr(from), into: addr(into), at, len };
+        let first = [
+            piece(3 * PAGE - 100, 9 * PAGE - 40 * 1024, start, 100),
+            piece(3 * PAGE, 9 * PAGE - 40 * 1024 + 100, start + 100, 40 * KIB - 100),
+            piece(3 * PAGE + 40 * 1024 - 100, 20 * PAGE, start + 40 * KIB, PIECE),
+        ];
+        assert_eq!(cut.range(..3).copied().collect::<Vec<_>>(), first);
+        let mut at = start;
+        for piece in &cut {
+            assert_eq!((piece.at, piece.from), (at, from.add((at - start) as u64).unwrap()));
+            assert!((1..=PIECE).contains(&piece.len));
+            at += piece.len;
+        }
+        assert_eq!(at, start + 300 * KIB);
+    }
+
+    #[test]
+    fn pieces_are_passed_on_in_order_and_one_that_is_refused_is_read_otherwise() {
+        let mut bench = Bench::new();
+        let len = 20 * PIECE;
+        let connection = Arc::clone(&bench.connection);
+        let mut asked = 0;
+        bench.serve(move |_, request| match request {
+            RackRequest::Translate { .. } => {
+                let usage = PageUse::Run { index: 0, pages: 1 }.to_raw();
+                Some(RackAnswer::Remote { home: RackId(1), usage })
+            }
+            RackRequest::ReadInto { addr, len, into, .. } => {
+                asked += 1;
+                if asked == 5 {
+                    return Some(RackAnswer::Moved);
+                }
+                // Each byte is the number of its piece, here and below.
+                let number = (addr.raw() - 3 * PAGE) / PIECE as u64;
+                let bytes = vec![u8::try_from(number).unwrap(); usize::try_from(len).unwrap()];
+                connection.frames.write(into.raw() - PAGE, &bytes).unwrap();
+                Some(RackAnswer::DoneAt(RackId(1)))
+            }
+            RackRequest::Read { addr, len, data, .. } => {
+                let number = (addr.raw() - 3 * PAGE) / PIECE as u64;
+                let bytes = vec![u8::try_from(number).unwrap(); usize::try_from(len).unwrap()];
+                let file = &connection.file;
+                file.memory().write(file.data_offset() + data, &bytes).unwrap();
+                Some(RackAnswer::Done(0))
+            }
+            _ => None,
+        });
+        let mut thread = bench.thread();
+        let memory = [Extent { addr: addr(PAGE), bytes: PAGE }];
+        let cut = pieces(&memory, PAGE, 0, addr(3 * PAGE), len).unwrap();
+        let mut bytes = FrameBytesMut::within(&bench.connection.frames, 0, len).unwrap();
+        let mut read = Vec::new();
+        let on_read = &mut |piece: &[u8]| {
+            assert!(piece.iter().all(|byte| *byte == piece[0]), "a piece is mixed");
+            read.push((piece[0], piece.len()));
+        };
+        thread.read_pieces(addr(PAGE), &mut bytes, cut, on_read).unwrap();
+        assert_eq!(read, (0..20).map(|number| (number, PIECE)).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn after_an_error_the_pieces_in_flight_are_waited_for() {
+        let mut bench = Bench::new();
+        let mut asked = 0;
+        bench.serve(move |_, request| match request {
+            RackRequest::Translate { .. } => {
+                let usage = PageUse::Run { index: 0, pages: 1 }.to_raw();
+                Some(RackAnswer::Remote { home: RackId(1), usage })
+            }
+            RackRequest::ReadInto { .. } => {
+                asked += 1;
+                let is_lost = asked == 2;
+                Some(if is_lost { RackAnswer::PageLost } else { RackAnswer::DoneAt(RackId(1)) })
+            }
+            RackRequest::Ping => Some(RackAnswer::Done(asked)),
+            _ => None,
+        });
+        let mut thread = bench.thread();
+        let memory = [Extent { addr: addr(PAGE), bytes: PAGE }];
+        let cut = pieces(&memory, PAGE, 0, addr(3 * PAGE), 20 * PIECE).unwrap();
+        let mut bytes = FrameBytesMut::within(&bench.connection.frames, 0, 20 * PIECE).unwrap();
+        let mut read = 0;
+        let failed = thread.read_pieces(addr(PAGE), &mut bytes, cut, &mut |_| read += 1);
+        assert_eq!(failed, Err(AccessError::PageLost(addr(3 * PAGE + PIECE as u64))));
+        assert_eq!(read, 1);
+        assert!(thread.calls.settle(&bench.connection), "no call is abandoned");
+        let cells = (0..CELLS_PER_THREAD).map(|_| thread.calls.reserve(&bench.connection));
+        assert_eq!(cells.filter(Result::is_ok).count(), CELLS_PER_THREAD);
+    }
+}
