@@ -4,6 +4,7 @@
 //! An object is noted in the array from the time it leaves the inbox until the program disowns it,
 //! reserves it, or frees it. In each case it is noted at its next place before the cell is cleared.
 
+use std::borrow::Borrow;
 use std::collections::{HashMap, HashSet};
 
 use rackpool_model::{GlobalAddr, SizeClass};
@@ -19,7 +20,7 @@ use crate::connection::lock;
 use crate::reservation::Reservation;
 use crate::thread::{Target, Thread};
 use crate::translation::{Place, Translation};
-use crate::{AccessError, AllocError, DaemonError, NoCell, Pool};
+use crate::{AccessError, AllocError, DaemonError, NoCell, PinnedBytesMut, Pool};
 
 /// The most bytes that one refill brings, if that is more than one object.
 const REFILL_BYTES: u64 = 1 << 20;
@@ -92,6 +93,11 @@ impl Owned {
         if self.is_written(addr) {
             return Err(AccessError::BeingWritten(addr));
         }
+        self.take_written(addr)
+    }
+
+    /// Takes the cell of an object that the program has.
+    fn take_written(&mut self, addr: GlobalAddr) -> Result<usize, AccessError> {
         self.held.remove(&addr.raw()).ok_or(AccessError::NotOwned(addr))
     }
 
@@ -180,7 +186,33 @@ impl Pool {
     /// [`AllocError::TooManyReservations`], [`AccessError::NotOwned`], or
     /// [`AccessError::BeingWritten`].
     pub fn reserve_owned(&self, addr: GlobalAddr) -> Result<Reservation, AllocError> {
-        self.with(|thread| thread.reserve_owned(addr))?
+        self.with(|thread| thread.reserve_owned(addr, Owned::take))?
+    }
+
+    /// As [`reserve_owned`](Self::reserve_owned), of the object of `bytes`, which this program goes
+    /// on writing after it has linked the object. Those who find it must find out which of its
+    /// bytes count, for example from a word that is stored when all are there.
+    ///
+    /// ```no_run
+    /// # use rackpool_client::{ClientOptions, Pool, RackId};
+    /// # let pool = Pool::open(ClientOptions::new("/dev/shm/rackpool", RackId(0)))?;
+    /// let head = pool.alloc_fixed(64)?;
+    /// let mut bytes = pool.pin(head)?.map_head_mut(0..64)?;
+    /// let reservation = pool.reserve_written(&bytes)?;
+    /// // Here the head is linked like any reservation.
+    /// bytes[..32].fill(7);
+    /// # pool.finish(reservation)?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`AllocError::TooManyReservations`], or [`AccessError::NotOwned`] if the object was reserved
+    /// before.
+    pub fn reserve_written<P: Borrow<Self>>(
+        &self,
+        bytes: &PinnedBytesMut<P>,
+    ) -> Result<Reservation, AllocError> {
+        self.with(|thread| thread.reserve_owned(bytes.head(), Owned::take_written))?
     }
 }
 
@@ -257,9 +289,13 @@ impl Thread {
         AllocError::RackFull { bytes, rack: self.connection.rack, frames, free }
     }
 
-    fn reserve_owned(&mut self, addr: GlobalAddr) -> Result<Reservation, AllocError> {
+    fn reserve_owned(
+        &mut self,
+        addr: GlobalAddr,
+        take: impl FnOnce(&mut Owned, GlobalAddr) -> Result<usize, AccessError>,
+    ) -> Result<Reservation, AllocError> {
         // Another thread finds no object from here on.
-        let cell = lock(&self.connection.owned).take(addr)?;
+        let cell = take(&mut lock(&self.connection.owned), addr)?;
         let reservation = self.reservation_of(addr);
         let mut owned = lock(&self.connection.owned);
         if reservation.is_ok() {

@@ -229,6 +229,13 @@ impl<P: Borrow<Pool>> Pin<P> {
         memory: Vec<Extent>,
         bytes: u64,
     ) -> Result<PinnedBytesMut<P>, MapError> {
+        let (bytes, frames_offset) = self.writable(parts, bytes)?;
+        lock(&self.connection().owned).begin_writing(self.addr())?;
+        Ok(PinnedBytesMut { pin: self, bytes, memory, frames_offset })
+    }
+
+    /// The bytes of these parts, and the offset of the first one if they are consecutive.
+    fn writable(&self, parts: Parts, bytes: u64) -> Result<(FrameBytesMut, Option<u64>), MapError> {
         let connection = self.connection();
         let (len, frames_offset) = (slice_len(bytes)?, parts.single());
         let bytes = match frames_offset {
@@ -240,8 +247,7 @@ impl<P: Borrow<Pool>> Pin<P> {
                     .map_err(|source| MapError::System { extents: parts.len(), source })?
             }
         };
-        lock(&connection.owned).begin_writing(self.addr())?;
-        Ok(PinnedBytesMut { pin: self, bytes, memory, frames_offset })
+        Ok((bytes, frames_offset))
     }
 }
 
@@ -342,6 +348,20 @@ impl<P: Borrow<Pool>> PinnedBytesMut<P> {
     #[must_use]
     pub const fn frames_offset(&self) -> Option<u64> {
         self.frames_offset
+    }
+}
+
+impl<P: Borrow<Pool>> PinnedBytesMut<P> {
+    /// The first `bytes` bytes of these extents of the object side by side, instead of the bytes of
+    /// the object itself. The object may have been [published](Pool::reserve_written) meanwhile.
+    ///
+    /// # Errors
+    /// As [`Pin::map_extents_mut`]; this value is dropped then.
+    pub fn map_extents_mut(mut self, extents: &[Extent], bytes: u64) -> Result<Self, MapError> {
+        let parts = self.pin.extent_parts(extents, bytes)?;
+        (self.bytes, self.frames_offset) = self.pin.writable(parts, bytes)?;
+        self.memory = extents.to_vec();
+        Ok(self)
     }
 }
 

@@ -93,11 +93,17 @@ impl TestClient {
         }
     }
 
+    /// Sends a line to the client.
+    #[track_caller]
+    pub fn say(&mut self, request: &str) {
+        let stdin = self.process.stdin.as_mut().expect("a piped input");
+        writeln!(stdin, "{request}").expect("a client that listens");
+    }
+
     /// Sends a line to the client and returns its answer.
     #[track_caller]
     pub fn ask(&mut self, request: &str) -> String {
-        let stdin = self.process.stdin.as_mut().expect("a piped input");
-        writeln!(stdin, "{request}").expect("a client that listens");
+        self.say(request);
         self.next_line(TIMEOUT).expect("a client that answers")
     }
 

@@ -104,6 +104,57 @@ fn a_replica_is_read_again_without_a_transfer() {
 }
 
 #[test]
+fn programs_of_a_rack_that_get_an_object_at_the_same_time_share_one_transfer() {
+    let pool = TestPool::small();
+    pool.wait_until_racks_meet();
+    let own = store(&pool, 0);
+    // Many more pieces than searches of the four programs.
+    let len = 100 * PAGE;
+    for id in ["once", "shared"] {
+        own.put(id.as_bytes(), &bytes(6, len), &plain()).unwrap();
+    }
+    let transfers = |work: &dyn Fn()| {
+        let before = pool.status(1).remote_operations;
+        work();
+        pool.status(1).remote_operations - before
+    };
+    let stores = [0; 4].map(|_| store(&pool, 1));
+    let once = transfers(&|| drop(stores[0].get(b"once").unwrap().unwrap()));
+    let shared = transfers(&|| {
+        std::thread::scope(|scope| {
+            let gets = stores.each_ref().map(|store| scope.spawn(|| store.get(b"shared").unwrap()));
+            let views = gets.map(|get| get.join().unwrap().unwrap());
+            assert!(views.iter().all(|view| view[..] == bytes(6, len)));
+            assert!(views.iter().all(|view| view.head() == views[0].head()));
+        });
+    });
+    assert!(once >= 100, "{once} operations for 100 pages");
+    assert!(shared < 2 * once, "{shared} operations by four programs, {once} by one");
+}
+
+#[test]
+fn a_get_goes_on_when_the_program_that_brings_the_object_is_killed() {
+    let pool = TestPool::small();
+    pool.wait_until_racks_meet();
+    let (own, reader) = (store(&pool, 0), store(&pool, 1));
+    for round in 0..10 {
+        own.put(b"far", &bytes(round, 40 * PAGE), &plain()).unwrap();
+        let mut first = pool.client(1, &["objects", NAME]);
+        let before = pool.status(1).remote_operations;
+        first.say(&format!("get far {round}"));
+        wait_until("it brings the object", TIMEOUT, || {
+            pool.status(1).remote_operations > before + 10
+        });
+        first.kill();
+        let view = reader.get(b"far").unwrap().unwrap();
+        assert!(view[..] == bytes(round, 40 * PAGE), "round {round}");
+        assert!(own.delete(b"far").unwrap());
+    }
+    drop((own, reader));
+    wait_until_nothing_is_left(&pool);
+}
+
+#[test]
 fn a_view_keeps_its_bytes_when_the_object_is_deleted_and_made_again() {
     let pool = TestPool::small();
     pool.wait_until_racks_meet();

@@ -41,16 +41,35 @@ impl Store {
         self.evict_some(&mut lock(&self.shared.survey), bytes, Objects::MayGo)
     }
 
-    /// Allocates memory for an object or a replica. Evicts what it must and may.
+    /// Allocates memory for an object. Evicts what it must and may.
     pub(crate) fn allocate(
         &self,
         layout: HeadLayout,
         len: u64,
         is_contiguous: bool,
     ) -> Result<FixedMemory, StoreError> {
+        self.with_room(layout, len, || {
+            let mut memory = FixedMemory::head(self.pool(), layout, len, is_contiguous)?;
+            memory.allocate_extents()?;
+            Ok(memory)
+        })
+    }
+
+    /// Allocates the extents of a head, and what it has besides. Evicts what it must and may.
+    pub(crate) fn allocate_extents(&self, memory: &mut FixedMemory) -> Result<(), StoreError> {
+        self.with_room(memory.layout, memory.len, || memory.allocate_extents())
+    }
+
+    /// Makes room in the store for an object of `len` bytes, and repeats `allocate` as long as
+    /// something can be evicted for it.
+    fn with_room<R>(
+        &self,
+        layout: HeadLayout,
+        len: u64,
+        mut allocate: impl FnMut() -> Result<R, StoreError>,
+    ) -> Result<R, StoreError> {
         let options = self.options()?;
-        let pool = self.pool();
-        let bytes = layout.memory_for(len, pool.page_bytes());
+        let bytes = layout.memory_for(len, self.pool().page_bytes());
         if options.time_to_live.is_some() {
             self.sweep()?;
         }
@@ -58,7 +77,7 @@ impl Store {
             self.make_room(bytes, capacity, options.policy)?;
         }
         loop {
-            match FixedMemory::allocate(pool, layout, len, is_contiguous) {
+            match allocate() {
                 Err(
                     full @ (StoreError::Alloc(AllocError::RackFull { .. })
                     | StoreError::Fragmented { .. }),
@@ -69,9 +88,9 @@ impl Store {
                     }
                 }
                 done => {
-                    let memory = done?;
+                    let done = done?;
                     lock(&self.shared.survey).grow(bytes);
-                    return Ok(memory);
+                    return Ok(done);
                 }
             }
         }

@@ -13,6 +13,10 @@ use crate::steps::{Entries, at};
 use crate::store::{PlacedHead, Store};
 use crate::view::View;
 
+/// The longest read of a transfer in bytes. At 16 MiB/s it takes a quarter of the time after which
+/// a replica that does not grow counts as abandoned.
+const LONGEST_READ: usize = 4 << 20;
+
 impl Store {
     /// The object of this id as a slice of this rack's memory; `None` if there is no sealed object
     /// of this id. An object that is in this rack is not copied. An object of another rack is
@@ -103,12 +107,13 @@ impl Store {
     }
 
     /// Reads the bytes of an object of another rack, which may be freed meanwhile. Returns their
-    /// checksum.
+    /// checksum. Calls `grown` now and then.
     pub(crate) fn transfer(
         &self,
         found: &PlacedHead,
         layout: HeadLayout,
         bytes: &mut PinnedBytesMut<Arc<Pool>>,
+        mut grown: impl FnMut() -> Result<(), StoreError>,
     ) -> Result<u64, StoreError> {
         let (addr, head) = (found.place.addr, &found.head);
         let extents = if head.extents == 0 {
@@ -119,11 +124,14 @@ impl Store {
         let (mut checksum, mut done) = (Checksum::new(), 0);
         for extent in extents {
             let rest = bytes.len() - done;
-            let len = usize::try_from(extent.bytes).unwrap_or(usize::MAX).min(rest);
-            if len > 0 {
-                bytes.read_from(done, extent.addr, len, |piece| checksum.update(piece))?;
+            let end = done + usize::try_from(extent.bytes).unwrap_or(usize::MAX).min(rest);
+            let mut from = extent.addr;
+            while done < end {
+                let len = (end - done).min(LONGEST_READ);
+                bytes.read_from(done, from, len, |piece| checksum.update(piece))?;
+                grown()?;
+                (done, from) = (done + len, at(from, len as u64));
             }
-            done += len;
         }
         if done == bytes.len() { Ok(checksum.finish()) } else { Err(StoreError::Damaged { addr }) }
     }

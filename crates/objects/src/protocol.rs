@@ -5,14 +5,16 @@
 //! | call | steps, in the order that matters |
 //! |---|---|
 //! | [`get`] | search; [pin](Steps::pin); search again; a replica: is it ready? |
-//! | [`get`] elsewhere | [copy](Steps::copy); search again; pin; make a replica |
+//! | [`get`] elsewhere | [allocate](Steps::allocate); pin; replica 1 to 3; [fill](Steps::fill); |
+//! | | search again; replica 4 and 5 |
 //! | replica, 1 and 2 | store the rack's bit in the registration; search |
 //! | replica, 3 | [publish](Steps::insert_replica), not ready |
 //! | replica, 4 | is the [registration open](is_open)? search |
 //! | replica, 5 | [ready](Steps::set_ready) |
+//! | [`get`] beside it | [waits](Steps::wait) for the replica that is being filled |
 //! | [`delete`] | close the registration; search; remove the replicas of its racks; |
 //! | | remove the object; remove the registration |
-//! | [`remove_abandoned`] | removes a replica that is not ready after a second |
+//! | [`remove_abandoned`] | removes a replica that is not ready and has not grown for a second |
 //! | [`remove_orphan`] | reads the registration; search; removes it if its version is not linked |
 
 use rackpool_client::{GlobalAddr, RackId};
@@ -24,7 +26,8 @@ use crate::store::PlacedHead;
 
 /// The time of an object's last use is stored anew if it is older than this, in milliseconds.
 const LAST_USE_MS: u64 = 1000;
-/// After this time, in milliseconds, a replica that is not ready is what a killed program left.
+/// After this time without progress, in milliseconds, a replica that is not ready is what a killed
+/// program left.
 const ABANDONED_MS: u64 = 1000;
 
 /// A table that leads to heads.
@@ -39,10 +42,19 @@ pub(crate) enum Source {
 /// The words of a head that change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Words {
-    /// The time since the last use, in milliseconds; of a replica that is not ready, since it was
-    /// made.
+    /// The time of the last use, in milliseconds since 1970.
+    pub(crate) last_use_ms: u64,
+    /// The time since then; of a replica that is not ready, since it has grown.
     pub(crate) idle_ms: u64,
-    pub(crate) is_ready: bool,
+    /// The number of extents of a replica that is ready.
+    pub(crate) ready: Option<u32>,
+}
+
+impl Words {
+    /// Of a replica: whether a program is filling it.
+    pub(crate) const fn is_brought(&self) -> bool {
+        self.ready.is_none() && self.idle_ms <= ABANDONED_MS
+    }
 }
 
 /// A pinned object.
@@ -52,17 +64,18 @@ pub(crate) struct Pinned<P> {
     pub(crate) head: Head,
 }
 
-/// A copy of an object in memory of this program, not ready and not published.
+/// A copy of an object that is being made. Only this program writes it.
 #[derive(Debug)]
 pub(crate) struct Replica<M> {
-    /// Owns the memory, and frees it when it is dropped.
+    /// Owns the memory until it is published, and frees it when it is dropped before.
     pub(crate) memory: M,
     pub(crate) addr: GlobalAddr,
+    /// Its extents are known when it is filled.
     pub(crate) head: Head,
 }
 
-/// What the protocol does with the tables, registration and heads of one id. Except for `copy` each
-/// step takes effect at one point in time, before or after any step of another program.
+/// What the protocol does with the tables, registration and heads of one id. Except for `fill` and
+/// `wait` each step takes effect at one point in time, before or after any step of another program.
 pub(crate) trait Steps {
     type Error;
     /// Keeps the memory of a head from being reused, until it is dropped.
@@ -84,9 +97,12 @@ pub(crate) trait Steps {
     /// Opens this rack's replica table. Returns false if it was open already.
     fn open_replicas(&mut self) -> Result<bool, Self::Error>;
 
+    /// Allocates a head in this rack for a copy of an object, not ready.
+    fn allocate(&mut self, object: &PlacedHead) -> Result<Replica<Self::Memory>, Self::Error>;
+
     /// Publishes a replica in this rack's replica table, if there is none. Returns whether it did;
     /// frees the memory if not.
-    fn insert_replica(&mut self, replica: Replica<Self::Memory>) -> Result<bool, Self::Error>;
+    fn insert_replica(&mut self, replica: &mut Replica<Self::Memory>) -> Result<bool, Self::Error>;
 
     /// Removes the replica of a rack, whichever it is, and frees its memory.
     fn remove_replica_of(&mut self, rack: RackId) -> Result<(), Self::Error>;
@@ -114,11 +130,20 @@ pub(crate) trait Steps {
     fn set_used(&mut self, addr: GlobalAddr) -> Result<(), Self::Error>;
 
     /// Makes a pinned replica ready.
-    fn set_ready(&mut self, addr: GlobalAddr) -> Result<(), Self::Error>;
+    fn set_ready(&mut self, replica: &Replica<Self::Memory>) -> Result<(), Self::Error>;
 
-    /// Copies an object of another rack, piece by piece. The result, an error too, says something
-    /// of the object only if it is linked afterwards.
-    fn copy(&mut self, object: &PlacedHead) -> Result<Replica<Self::Memory>, Self::Error>;
+    /// Allocates the extents of a pinned replica and copies an object of another rack into it,
+    /// piece by piece. The result, an error too, says something of the object only if it is linked
+    /// afterwards.
+    fn fill(
+        &mut self,
+        replica: &mut Replica<Self::Memory>,
+        object: &PlacedHead,
+    ) -> Result<(), Self::Error>;
+
+    /// Waits until this replica is ready, is not in the replica table, or has not grown for
+    /// a second.
+    fn wait(&mut self, replica: &PlacedHead) -> Result<(), Self::Error>;
 }
 
 type Got<S> = Option<Pinned<<S as Steps>::Pin>>;
@@ -126,19 +151,26 @@ type Got<S> = Option<Pinned<<S as Steps>::Pin>>;
 /// The object, pinned in this rack; `None` if there is none.
 pub(crate) fn get<S: Steps>(steps: &mut S) -> Result<Got<S>, S::Error> {
     loop {
-        if let Some(replica) = steps.find(Source::Replicas)?
-            && let Some(got) = pin(steps, Source::Replicas, &replica)?
+        let replica = steps.find(Source::Replicas)?;
+        if let Some(replica) = &replica
+            && let Some(got) = pin(steps, Source::Replicas, replica)?
         {
             return Ok(Some(got));
         }
         let Some(object) = steps.find(Source::Objects)? else { return Ok(None) };
-        let got = match steps.is_local(&object) {
-            Ok(true) => pin(steps, Source::Objects, &object)?,
+        let got = match (steps.is_local(&object), replica) {
+            (Ok(true), _) => pin(steps, Source::Objects, &object)?,
             // Another program may have brought it already.
-            Ok(false) if steps.open_replicas()? => None,
-            Ok(false) => bring(steps, &object)?,
-            Err(error) if is_linked(steps, &object)? => return Err(error),
-            Err(_) => None,
+            (Ok(false), None) if steps.open_replicas()? => None,
+            (Ok(false), None) => bring(steps, &object)?,
+            // Another program brings it, or has been killed.
+            (Ok(false), Some(replica)) => {
+                steps.wait(&replica)?;
+                remove_abandoned(steps)?;
+                None
+            }
+            (Err(error), _) if is_linked(steps, &object)? => return Err(error),
+            (Err(_), _) => None,
         };
         if got.is_some() {
             return Ok(got);
@@ -155,50 +187,75 @@ fn pin<S: Steps>(steps: &mut S, source: Source, found: &PlacedHead) -> Result<Go
     if steps.find(source)? != Some(*found) {
         return Ok(None);
     }
-    let (pin, words) = (pin?, steps.words(addr)?);
-    if source == Source::Replicas && !words.is_ready {
-        return Ok(None);
+    let (pin, words, mut head) = (pin?, steps.words(addr)?, found.head);
+    if source == Source::Replicas {
+        let Some(extents) = words.ready else { return Ok(None) };
+        head.extents = extents;
     }
     if words.idle_ms > LAST_USE_MS {
         steps.set_used(addr)?;
     }
-    Ok(Some(Pinned { pin, head: found.head }))
+    Ok(Some(Pinned { pin, head }))
 }
 
 /// Brings an object of another rack into this one, and makes the copy a replica. `None` if the
-/// object has changed meanwhile.
+/// object has changed meanwhile, or another program brings it.
 fn bring<S: Steps>(steps: &mut S, object: &PlacedHead) -> Result<Got<S>, S::Error> {
-    let copy = steps.copy(object);
+    let mut replica = steps.allocate(object)?;
+    let addr = replica.addr;
+    // This program owns the memory, so the pin counts, whether a replica comes of it or not.
+    let pin = steps.pin(addr)?;
+    let is_published = match publish(steps, object, &mut replica)? {
+        Published::Here => true,
+        // A delete has begun. If it does not end, each program gets a copy of its own.
+        Published::Closed => false,
+        Published::Other | Published::Gone => return Ok(None),
+    };
+    let filled = steps.fill(&mut replica, object);
+    if is_published && filled.is_ok() && is_open(steps, object)? {
+        steps.set_ready(&replica)?;
+        return Ok(Some(Pinned { pin, head: replica.head }));
+    }
+    if is_published
+        && let Some(own) = steps.find(Source::Replicas)?
+        && own.place.addr == addr
+    {
+        steps.remove(Source::Replicas, &own.place)?;
+    }
     // Bytes that were read while the object was linked are its bytes.
     if !is_linked(steps, object)? {
         return Ok(None);
     }
-    let copy = copy?;
-    // This program owns the copy, so the pin counts, whether a replica comes of it or not.
-    let got = Pinned { pin: steps.pin(copy.addr)?, head: copy.head };
-    publish(steps, object, copy)?;
-    Ok(Some(got))
+    filled?;
+    Ok(Some(Pinned { pin, head: replica.head }))
 }
 
-/// Makes a pinned copy a replica, unless there is one or a delete has begun: then frees it.
+/// Whether a replica was published.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Published {
+    Here,
+    /// There is another replica.
+    Other,
+    /// A delete has closed the registration.
+    Closed,
+    /// The object is not in the store any more.
+    Gone,
+}
+
+/// Registers a replica and publishes it, not ready.
 fn publish<S: Steps>(
     steps: &mut S,
     object: &PlacedHead,
-    copy: Replica<S::Memory>,
-) -> Result<(), S::Error> {
-    let (addr, rack) = (copy.addr, steps.rack());
+    replica: &mut Replica<S::Memory>,
+) -> Result<Published, S::Error> {
+    let rack = steps.rack();
     let register = |now: Registration| (!now.is_closed).then(|| now.with(rack));
-    let Registered::As(_) = change_registration(steps, object, register)? else { return Ok(()) };
-    if !steps.insert_replica(copy)? {
-        return remove_abandoned(steps);
-    }
-    if is_open(steps, object)? {
-        return steps.set_ready(addr);
-    }
-    match steps.find(Source::Replicas)? {
-        Some(own) if own.place.addr == addr => steps.remove(Source::Replicas, &own.place).map(drop),
-        _ => Ok(()),
-    }
+    Ok(match change_registration(steps, object, register)? {
+        Registered::As(_) if steps.insert_replica(replica)? => Published::Here,
+        Registered::As(_) => Published::Other,
+        Registered::Closed => Published::Closed,
+        Registered::Gone => Published::Gone,
+    })
 }
 
 /// Removes the object from all racks. Returns it if there was one.
@@ -234,7 +291,7 @@ pub(crate) fn remove_abandoned<S: Steps>(steps: &mut S) -> Result<(), S::Error> 
         Err(_) if steps.find(Source::Replicas)? != Some(replica) => return Ok(()),
         words => words?,
     };
-    if !words.is_ready && words.idle_ms > ABANDONED_MS {
+    if words.ready.is_none() && !words.is_brought() {
         steps.remove(Source::Replicas, &replica.place)?;
     }
     Ok(())

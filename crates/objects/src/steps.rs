@@ -1,8 +1,9 @@
 //! The steps of the protocol, in the tables and the memory of the pool.
 
 use std::sync::Arc;
+use std::time::Instant;
 
-use rackpool_client::{GlobalAddr, Pin, Pool, RackId};
+use rackpool_client::{GlobalAddr, Pin, PinnedBytesMut, Pool, RackId};
 use rackpool_kv::{EntryPlace, now_ms};
 
 use crate::error::StoreError;
@@ -12,6 +13,7 @@ use crate::layout::registration::Registration;
 use crate::protocol::{Replica, Source, Steps, Words};
 use crate::store::{Handles, PlacedHead, Store};
 use crate::unsealed::FixedMemory;
+use crate::wait::Pauses;
 
 /// What a store has of one id.
 pub(crate) struct Entries<'a> {
@@ -19,6 +21,15 @@ pub(crate) struct Entries<'a> {
     handles: &'a mut Handles,
     keys: &'a Keys,
     layout: HeadLayout,
+}
+
+/// The memory of a replica that is being filled.
+#[derive(Debug)]
+pub(crate) struct Filled {
+    /// `None` after an error.
+    bytes: Option<PinnedBytesMut<Arc<Pool>>>,
+    /// Dropped last: memory that is being written is not freed.
+    memory: FixedMemory,
 }
 
 impl<'a> Entries<'a> {
@@ -30,7 +41,7 @@ impl<'a> Entries<'a> {
 impl Steps for Entries<'_> {
     type Error = StoreError;
     type Pin = Pin<Arc<Pool>>;
-    type Memory = FixedMemory;
+    type Memory = Filled;
 
     fn rack(&self) -> RackId {
         self.store.pool().rack()
@@ -64,9 +75,19 @@ impl Steps for Entries<'_> {
         Ok(!was_open)
     }
 
-    fn insert_replica(&mut self, replica: Replica<FixedMemory>) -> Result<bool, StoreError> {
+    fn allocate(&mut self, object: &PlacedHead) -> Result<Replica<Filled>, StoreError> {
+        let memory = FixedMemory::head(self.store.pool(), self.layout, object.head.len(), false)?;
+        memory.write_words(now_ms())?;
+        let head = Head { rack: self.rack(), extents: 0, ..object.head };
+        let (addr, bytes) = (memory.addr(), Some(memory.map_head_mut()?));
+        Ok(Replica { memory: Filled { bytes, memory }, addr, head })
+    }
+
+    fn insert_replica(&mut self, replica: &mut Replica<Filled>) -> Result<bool, StoreError> {
         let Some(table) = &mut self.handles.replicas else { return Ok(false) };
-        let reservation = replica.memory.reserve()?;
+        let Filled { bytes, memory } = &mut replica.memory;
+        let Some(bytes) = bytes else { return Ok(false) };
+        let reservation = memory.reserve_written(bytes)?;
         Ok(table.insert_reserved(self.keys.object(), &replica.head.encode(), reservation)?)
     }
 
@@ -100,11 +121,7 @@ impl Steps for Entries<'_> {
     }
 
     fn words(&mut self, addr: GlobalAddr) -> Result<Words, StoreError> {
-        let mut words = [0; 16];
-        self.store.pool().read(at(addr, self.layout.last_use()), &mut words)?;
-        let word =
-            |at: usize| words[at..].first_chunk().map_or(0, |word| u64::from_le_bytes(*word));
-        Ok(Words { idle_ms: now_ms().saturating_sub(word(0)), is_ready: word(8) == 1 })
+        self.store.words_of(addr, self.layout)
     }
 
     fn set_used(&mut self, addr: GlobalAddr) -> Result<(), StoreError> {
@@ -112,23 +129,73 @@ impl Steps for Entries<'_> {
         Ok(self.store.pool().write(at, &now_ms().to_le_bytes())?)
     }
 
-    fn set_ready(&mut self, addr: GlobalAddr) -> Result<(), StoreError> {
-        Ok(self.store.pool().write(at(addr, self.layout.ready()), &1_u64.to_le_bytes())?)
+    fn set_ready(&mut self, replica: &Replica<Filled>) -> Result<(), StoreError> {
+        let ready = u64::from(replica.head.extents) + 1;
+        let at = at(replica.addr, self.layout.ready());
+        Ok(self.store.pool().write(at, &ready.to_le_bytes())?)
     }
 
-    fn copy(&mut self, object: &PlacedHead) -> Result<Replica<FixedMemory>, StoreError> {
+    fn fill(
+        &mut self,
+        replica: &mut Replica<Filled>,
+        object: &PlacedHead,
+    ) -> Result<(), StoreError> {
+        let Replica { memory: Filled { bytes, memory }, addr, head } = replica;
+        let Some(head_bytes) = bytes.take() else {
+            return Err(StoreError::Damaged { addr: *addr });
+        };
+        self.store.allocate_extents(memory)?;
+        memory.write_words(now_ms())?;
+        head.extents = u32::try_from(memory.extents.len()).unwrap_or(u32::MAX);
+        let bytes = bytes.insert(memory.map_extents_mut(head_bytes)?);
+        let last_use = at(*addr, self.layout.last_use());
         let pool = self.store.pool();
-        let memory = self.store.allocate(self.layout, object.head.len(), false)?;
-        let mut bytes = memory.map_mut()?;
-        if self.store.transfer(object, self.layout, &mut bytes)? != object.head.checksum {
+        let grown = || Ok(pool.write(last_use, &now_ms().to_le_bytes())?);
+        let checksum = self.store.transfer(object, self.layout, bytes, grown)?;
+        if checksum != object.head.checksum {
             return Err(StoreError::Damaged { addr: object.place.addr });
         }
-        drop(bytes);
-        memory.write_words(now_ms())?;
-        let extents = u32::try_from(memory.extents.len()).unwrap_or(u32::MAX);
-        let head = Head { rack: pool.rack(), extents, ..object.head };
-        Ok(Replica { addr: memory.addr(), memory, head })
+        Ok(())
     }
+
+    fn wait(&mut self, replica: &PlacedHead) -> Result<(), StoreError> {
+        let mut pauses = Pauses::default();
+        loop {
+            let look = Instant::now();
+            // If the replica is gone, these are other words, or none.
+            let words = self.words(replica.place.addr);
+            if self.find(Source::Replicas)? != Some(*replica) {
+                return Ok(());
+            }
+            let words = words?;
+            if !words.is_brought() {
+                return Ok(());
+            }
+            std::thread::sleep(pauses.next(look.elapsed()));
+        }
+    }
+}
+
+impl Store {
+    /// Reads the words of a head that change.
+    pub(crate) fn words_of(
+        &self,
+        addr: GlobalAddr,
+        layout: HeadLayout,
+    ) -> Result<Words, StoreError> {
+        let mut words = [0; 16];
+        self.pool().read(at(addr, layout.last_use()), &mut words)?;
+        let word =
+            |at: usize| words[at..].first_chunk().map_or(0, |word| u64::from_le_bytes(*word));
+        let last_use_ms = word(0);
+        let idle_ms = now_ms().saturating_sub(last_use_ms);
+        Ok(Words { last_use_ms, idle_ms, ready: ready(word(8)) })
+    }
+}
+
+/// What the word of a replica says: 0, or 1 and the number of its extents.
+fn ready(word: u64) -> Option<u32> {
+    u32::try_from(word).unwrap_or(u32::MAX).checked_sub(1)
 }
 
 /// The address `offset` bytes behind another one. Addresses are less than 2^62.

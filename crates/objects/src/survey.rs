@@ -1,7 +1,6 @@
 use std::collections::BinaryHeap;
 use std::time::{Duration, Instant};
 
-use rackpool_client::GlobalAddr;
 use rackpool_kv::EntryPlace;
 
 use crate::error::StoreError;
@@ -95,16 +94,16 @@ impl Store {
             let keys = Keys::id_in(key).and_then(|id| Keys::of(id).ok());
             let (Some(keys), Some(head)) = (keys, Head::decode(value)) else { return };
             let layout = HeadLayout::of(keys.id_len());
-            let memory = layout.memory_for(head.len(), pool.page_bytes());
-            bytes = bytes.saturating_add(memory);
-            let mut word = [0; 8];
-            let at = GlobalAddr::from_raw(place.addr.raw().saturating_add(layout.last_use()));
             // Its page may have been freed since.
-            if pool.read(at, &mut word).is_err() {
+            let Ok(words) = self.words_of(place.addr, layout) else { return };
+            // The program that brings it has accounted for it, and may have allocated nothing yet.
+            let is_brought = source == Source::Replicas && words.is_brought();
+            if is_brought {
                 return;
             }
-            let (last_use_ms, has_expired) =
-                (u64::from_le_bytes(word), head.created_ms < oldest_alive);
+            let memory = layout.memory_for(head.len(), pool.page_bytes());
+            bytes = bytes.saturating_add(memory);
+            let (last_use_ms, has_expired) = (words.last_use_ms, head.created_ms < oldest_alive);
             let object = PlacedHead { place, head };
             let candidate =
                 Candidate { last_use_ms, has_expired, source, keys, object, bytes: memory };

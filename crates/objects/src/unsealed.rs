@@ -60,15 +60,19 @@ pub(crate) struct FixedMemory {
     pool: Arc<Pool>,
     /// `None` once it belongs to a reservation.
     head: Option<GlobalAddr>,
+    addr: GlobalAddr,
     pub(crate) layout: HeadLayout,
+    /// The most extents; 0 if the bytes are in the head.
+    pieces: u64,
     pub(crate) extents: Vec<Extent>,
     /// The length of the object in bytes.
-    len: u64,
+    pub(crate) len: u64,
 }
 
 impl FixedMemory {
-    /// Allocates memory for an object with `len` bytes and metadata, in the own rack.
-    pub(crate) fn allocate(
+    /// Allocates the head of an object with `len` bytes and metadata, in the own rack. It has room
+    /// for the bytes or for the words of the extents.
+    pub(crate) fn head(
         pool: &Arc<Pool>,
         layout: HeadLayout,
         len: u64,
@@ -80,31 +84,45 @@ impl FixedMemory {
         let in_head = layout.body().checked_add(len).filter(|bytes| *bytes <= page_bytes);
         let pieces = len.div_ceil(page_bytes).min(if is_contiguous { 1 } else { most });
         let head = pool.alloc_fixed(in_head.unwrap_or(layout.body() + 8 * pieces))?;
+        let pieces = if in_head.is_some() { 0 } else { pieces };
         let (pool, extents) = (Arc::clone(pool), Vec::new());
-        let mut memory = Self { pool, head: Some(head), layout, extents, len };
-        if in_head.is_none() {
-            memory.extents = memory.pool.alloc_extents(head, len)?;
-            if memory.extents.len() as u64 > pieces {
-                return Err(StoreError::Fragmented { bytes: len, most: pieces });
-            }
+        Ok(Self { pool, head: Some(head), addr: head, layout, pieces, extents, len })
+    }
+
+    /// Allocates the extents that the bytes need. Those of an earlier call that has failed count.
+    pub(crate) fn allocate_extents(&mut self) -> Result<(), StoreError> {
+        if self.pieces > 0 {
+            self.extents = self.pool.alloc_extents(self.addr, self.len)?;
         }
-        Ok(memory)
+        if self.extents.len() as u64 > self.pieces {
+            return Err(StoreError::Fragmented { bytes: self.len, most: self.pieces });
+        }
+        Ok(())
     }
 
     /// The address of the head.
-    pub(crate) fn addr(&self) -> GlobalAddr {
-        self.head.unwrap_or(GlobalAddr::NULL)
+    pub(crate) const fn addr(&self) -> GlobalAddr {
+        self.addr
+    }
+
+    /// Maps the object's bytes if they are in the head, else none of them, for writing.
+    pub(crate) fn map_head_mut(&self) -> Result<PinnedBytesMut<Arc<Pool>>, StoreError> {
+        let pin = Pin::new(Arc::clone(&self.pool), self.addr)?;
+        let (body, len) = (self.layout.body(), if self.pieces == 0 { self.len } else { 0 });
+        Ok(pin.map_head_mut(body..body + len)?)
+    }
+
+    /// Maps all of the object's bytes instead of those in the head, for writing.
+    pub(crate) fn map_extents_mut(
+        &self,
+        head: PinnedBytesMut<Arc<Pool>>,
+    ) -> Result<PinnedBytesMut<Arc<Pool>>, StoreError> {
+        Ok(if self.pieces == 0 { head } else { head.map_extents_mut(&self.extents, self.len)? })
     }
 
     /// Maps the object's bytes and metadata for writing.
     pub(crate) fn map_mut(&self) -> Result<PinnedBytesMut<Arc<Pool>>, StoreError> {
-        let pin = Pin::new(Arc::clone(&self.pool), self.addr())?;
-        Ok(if self.extents.is_empty() {
-            let body = self.layout.body();
-            pin.map_head_mut(body..body + self.len)?
-        } else {
-            pin.map_extents_mut(&self.extents, self.len)?
-        })
+        self.map_extents_mut(self.map_head_mut()?)
     }
 
     /// Pins the object, which this program owns, and maps its bytes and metadata for reading.
@@ -138,6 +156,16 @@ impl FixedMemory {
     /// Gives the memory to a reservation, whose end decides about it.
     pub(crate) fn reserve(mut self) -> Result<Reservation, StoreError> {
         let reservation = self.pool.reserve_owned(self.addr())?;
+        self.head = None;
+        Ok(reservation)
+    }
+
+    /// The same for memory that goes on being written through `bytes`, its mapping.
+    pub(crate) fn reserve_written(
+        &mut self,
+        bytes: &PinnedBytesMut<Arc<Pool>>,
+    ) -> Result<Reservation, StoreError> {
+        let reservation = self.pool.reserve_written(bytes)?;
         self.head = None;
         Ok(reservation)
     }

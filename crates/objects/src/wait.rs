@@ -12,6 +12,27 @@ const LONGEST_PAUSE: Duration = Duration::from_millis(1);
 /// A pause is at least this many times as long as the look before it.
 const REST: u32 = 9;
 
+/// The growing pauses between looks at memory that another program will change.
+#[derive(Debug)]
+pub(crate) struct Pauses {
+    next: Duration,
+}
+
+impl Default for Pauses {
+    fn default() -> Self {
+        Self { next: FIRST_PAUSE }
+    }
+}
+
+impl Pauses {
+    /// The pause after a look that has taken this time.
+    pub(crate) fn next(&mut self, look: Duration) -> Duration {
+        let pause = self.next.max(REST * look);
+        self.next = LONGEST_PAUSE.min(2 * self.next);
+        pause
+    }
+}
+
 impl Store {
     /// Gets several objects: for each id what [`get`](Self::get) returns.
     ///
@@ -56,7 +77,7 @@ impl Store {
         timeout: Duration,
     ) -> Result<Vec<bool>, StoreError> {
         let deadline = Instant::now().checked_add(timeout);
-        let (wanted, mut pause) = (count.min(ids.len()), FIRST_PAUSE);
+        let (wanted, mut pauses) = (count.min(ids.len()), Pauses::default());
         let mut found = vec![false; ids.len()];
         loop {
             let begin = Instant::now();
@@ -68,9 +89,8 @@ impl Store {
             if is_over || found.iter().filter(|is_found| **is_found).count() >= wanted {
                 return Ok(found);
             }
-            let rest = pause.max(REST * begin.elapsed());
+            let rest = pauses.next(begin.elapsed());
             std::thread::sleep(left.map_or(rest, |left| left.min(rest)));
-            pause = LONGEST_PAUSE.min(2 * pause);
         }
     }
 }

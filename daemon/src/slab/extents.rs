@@ -43,10 +43,13 @@ impl Slab {
         Ok(self.extents.get(&place).map_or(&[], Vec::as_slice))
     }
 
-    /// Returns the offset in the frames of `len` bytes of a head in use, or of one of its extents.
-    /// `None` if the bytes are not that, or do not lie within one page.
+    /// Returns the offset in the frames of `len` bytes of a head in use, which may be retired, or
+    /// of one of its extents. `None` if the bytes are not that, or do not lie within one page.
     pub(crate) fn fixed_place(&self, head: GlobalAddr, addr: GlobalAddr, len: u32) -> Option<u64> {
-        let object = self.place_of(head).filter(|_| self.is_allocated(head))?;
+        let object = self.place_of(head)?;
+        if !self.is_head_in_use(object).ok()? {
+            return None;
+        }
         let page = addr.page(self.page_size)?;
         let LocalPage { frame, usage, .. } = self.lookup(page)?;
         let start = u64::from(frame.0) * self.page_size.bytes();

@@ -42,7 +42,7 @@ impl Call {
                 Outcome::Got(got.map(|got| got.head.checksum))
             }
             Self::Put => {
-                let memory = model.allocate()?;
+                let memory = model.take_memory()?;
                 Outcome::Put(model.seal(memory)?)
             }
             Self::Delete => Outcome::Deleted(protocol::delete(&mut model)?.is_some()),
@@ -58,7 +58,7 @@ impl Call {
                 Outcome::Nothing
             }
             Self::Scribble => {
-                let memory = model.allocate()?;
+                let memory = model.take_memory()?;
                 model.scribble(&memory)?;
                 Outcome::Nothing
             }

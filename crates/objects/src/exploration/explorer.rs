@@ -135,20 +135,26 @@ impl Explorer<'_> {
         if let Some(what) = &state.world.violation {
             return Err(what.clone());
         }
-        let mut schedules = 0_u128;
+        let (mut schedules, mut is_any_waiting, mut has_moved) = (0_u128, false, false);
         for program in 0..state.positions.len() {
             if !state.is_running(program, self.scenario) {
                 continue;
             }
-            let (next, step) = self.step(state, program);
-            schedules = schedules.saturating_add(self.follow_to(&next, program, step)?);
+            if let Some((next, step)) = self.step(state, program) {
+                has_moved = true;
+                schedules = schedules.saturating_add(self.follow_to(&next, program, step)?);
+            } else {
+                is_any_waiting = true;
+            }
             // A kill before the first step of a call is one after the last step of another.
             if state.kills > 0 && !state.positions[program].log.is_empty() {
                 let next = state.kill(program);
                 schedules = schedules.saturating_add(self.follow_to(&next, program, "killed")?);
             }
         }
-        if schedules == 0 {
+        if is_any_waiting && !has_moved {
+            schedules = schedules.saturating_add(self.let_time_pass(state)?);
+        } else if schedules == 0 {
             let mut world = state.world.clone();
             if state.kills == self.scenario.kills {
                 // Nobody has to clean up after programs that were not killed.
@@ -175,8 +181,20 @@ impl Explorer<'_> {
         Ok(schedules)
     }
 
-    /// Makes the next step of a program.
-    fn step(&self, state: &State, program: usize) -> (State, &'static str) {
+    /// All programs wait, perhaps for one that was killed.
+    fn let_time_pass(&mut self, state: &State) -> Result<u128, String> {
+        let mut next = state.clone();
+        next.world.tick();
+        let mut running =
+            (0..next.positions.len()).filter(|program| next.is_running(*program, self.scenario));
+        if running.all(|program| self.step(&next, program).is_none()) {
+            return Err("programs wait for ever".to_owned());
+        }
+        self.follow_to(&next, state.positions.len(), "two seconds pass")
+    }
+
+    /// Makes the next step of a program; `None` if it waits.
+    fn step(&self, state: &State, program: usize) -> Option<(State, &'static str)> {
         let (rack, calls) = self.scenario.programs[program];
         let mut next = state.clone();
         let position = &mut next.positions[program];
@@ -185,6 +203,9 @@ impl Explorer<'_> {
         let call = calls[position.calls];
         let result = call.execute(&run, rack, self.bug);
         let run = run.into_inner();
+        if run.is_waiting {
+            return None;
+        }
         next.world = run.world;
         if run.is_stopped {
             position.log = run.log;
@@ -195,7 +216,7 @@ impl Explorer<'_> {
                 Err(failure) => next.world.violate(format!("{call:?} fails: {failure:?}")),
             }
         }
-        (next, run.last)
+        Some((next, run.last))
     }
 }
 

@@ -25,9 +25,11 @@ pub(super) struct Model<'a> {
     registered: Option<RegistrationBytes>,
     /// What it has pinned last.
     pinned: Option<GlobalAddr>,
-    /// The memory of a copy that is not published.
-    copied: Option<usize>,
+    /// Memory for a copy that is not published, and the bytes of the object.
+    allocated: Option<(usize, u64)>,
     has_published: bool,
+    /// Whether the search after a copy is left out when it is next.
+    skips_link: bool,
     /// Whether a delete has removed the object, if it did so before its replicas.
     removed_first: Option<bool>,
 }
@@ -47,12 +49,14 @@ pub(super) struct ModelPin<'a> {
     addr: GlobalAddr,
     /// The bytes of the object, if its program has a view of it.
     pub(super) bytes: Option<u64>,
+    /// Whether its program has a bug and did not pin.
+    is_left_out: bool,
 }
 
 impl<'a> Model<'a> {
     pub(super) const fn new(run: &'a RefCell<Run>, rack: usize, bug: Option<Bug>) -> Self {
         let (skips, found, registered) = ([false; 2], [None; 2], None);
-        let (pinned, copied, has_published, removed_first) = (None, None, false, None);
+        let (pinned, allocated, has_published, removed_first) = (None, None, false, None);
         Self {
             run,
             rack,
@@ -61,8 +65,9 @@ impl<'a> Model<'a> {
             pinned,
             found,
             registered,
-            copied,
+            allocated,
             has_published,
+            skips_link: false,
             removed_first,
         }
     }
@@ -105,7 +110,7 @@ impl<'a> Model<'a> {
     }
 
     /// Allocates memory, whose contents are what they were.
-    pub(super) fn allocate(&mut self) -> Result<ModelMemory<'a>, Failure> {
+    pub(super) fn take_memory(&mut self) -> Result<ModelMemory<'a>, Failure> {
         let rack = self.rack;
         let answer = self.step("allocate", |world, by| Answer::Cell(world.allocate(rack, by)))?;
         let Answer::Cell(cell) = answer else { unreachable!("{answer:?}") };
@@ -118,7 +123,7 @@ impl<'a> Model<'a> {
         let is_first = self.flag("publish an object", |world, by| {
             let bytes = world.new_bytes();
             world.write(cell, bytes, false);
-            world.insert(Source::Objects, cell, by)
+            world.insert(Source::Objects, cell, bytes, by)
         })?;
         memory.is_owned = false;
         Ok(is_first)
@@ -156,7 +161,8 @@ impl<'a> Steps for Model<'a> {
 
     fn find(&mut self, source: Source) -> Result<Option<PlacedHead>, Failure> {
         let (rack, last) = (self.rack, source as usize);
-        if std::mem::take(&mut self.skips[last]) {
+        let skips_link = source == Source::Objects && std::mem::take(&mut self.skips_link);
+        if std::mem::take(&mut self.skips[last]) || skips_link {
             return Ok(self.found[last]);
         }
         let name = ["search the object table", "search the replica table"][last];
@@ -168,6 +174,9 @@ impl<'a> Steps for Model<'a> {
 
     fn remove(&mut self, source: Source, place: &EntryPlace) -> Result<bool, Failure> {
         let rack = self.rack;
+        if source == Source::Replicas && self.has(Bug::LeaveUnready) && self.has_published {
+            return Ok(false);
+        }
         if source == Source::Replicas {
             let is_any = self.has(Bug::RemoveAnyReplica);
             return self.flag("remove a replica", |world, by| {
@@ -203,17 +212,35 @@ impl<'a> Steps for Model<'a> {
         Ok(false)
     }
 
-    fn insert_replica(&mut self, mut replica: Replica<ModelMemory<'a>>) -> Result<bool, Failure> {
-        let memory = &mut replica.memory;
+    fn allocate(&mut self, object: &PlacedHead) -> Result<Replica<ModelMemory<'a>>, Failure> {
+        let (rack, is_stale) = (self.rack, self.has(Bug::LeaveWords));
+        let answer = self.step("allocate", |world, by| {
+            let cell = world.allocate(rack, by);
+            if !is_stale {
+                world.write(cell, GARBAGE, false);
+            }
+            Answer::Cell(cell)
+        })?;
+        let Answer::Cell(cell) = answer else { unreachable!("{answer:?}") };
+        let memory = ModelMemory { run: self.run, rack, cell, is_owned: true };
+        self.allocated = Some((cell, object.head.checksum));
+        Ok(Replica { addr: addr_of(cell), memory, head: object.head })
+    }
+
+    fn insert_replica(&mut self, replica: &mut Replica<ModelMemory<'a>>) -> Result<bool, Failure> {
+        let (memory, bytes) = (&mut replica.memory, replica.head.checksum);
         let early = self.run.borrow_mut().early.take();
         let is_inserted = match early {
             Some(inserted) => inserted,
             None => self.flag("publish a replica", |world, by| {
-                world.insert(Source::Replicas, memory.cell, by)
+                world.insert(Source::Replicas, memory.cell, bytes, by)
             })?,
         };
         memory.is_owned = false;
         self.has_published = is_inserted;
+        if is_inserted && self.has(Bug::ReadyBeforeFilled) {
+            self.set_ready(replica)?;
+        }
         Ok(is_inserted)
     }
 
@@ -238,12 +265,11 @@ impl<'a> Steps for Model<'a> {
             return Ok(Some(Registration::new(object.place.version).encode().to_vec()));
         }
         if self.has(Bug::PublishBeforeRegister)
-            && let Some(cell) = self.copied.take()
+            && let Some((cell, bytes)) = self.allocated.take()
         {
             let inserted = self.flag("publish a ready replica", |world, by| {
-                let bytes = world.read(addr_of(cell));
                 world.write(cell, bytes, true);
-                world.insert(Source::Replicas, cell, by)
+                world.insert(Source::Replicas, cell, bytes, by)
             })?;
             self.run.borrow_mut().early = Some(inserted);
         }
@@ -285,11 +311,15 @@ impl<'a> Steps for Model<'a> {
     }
 
     fn pin(&mut self, addr: GlobalAddr) -> Result<ModelPin<'a>, Failure> {
+        let own = self.allocated.map(|(cell, _)| addr_of(cell));
+        let is_left_out = self.has(Bug::FillWithoutPin) && own == Some(addr);
         let pin = |world: &mut World, by| {
             if world.is_gone(addr) {
                 return Answer::Gone;
             }
-            world.pin(addr, by);
+            if !is_left_out {
+                world.pin(addr, by);
+            }
             Answer::Done
         };
         let mut run = self.run.borrow_mut();
@@ -298,9 +328,10 @@ impl<'a> Steps for Model<'a> {
         if run.step("pin", is_local, pin)? == Answer::Gone {
             return Err(Failure::Gone);
         }
+        drop(run);
         self.skips = [self.has(Bug::PinWithoutSearch); 2];
         self.pinned = Some(addr);
-        Ok(ModelPin { run: self.run, addr, bytes: None })
+        Ok(ModelPin { run: self.run, addr, bytes: None, is_left_out })
     }
 
     fn words(&mut self, addr: GlobalAddr) -> Result<Words, Failure> {
@@ -317,49 +348,61 @@ impl<'a> Steps for Model<'a> {
         let Answer::Words(idle, is_ready) = answer else { unreachable!("{answer:?}") };
         let idle = if self.has(Bug::KeepAbandoned) { 0 } else { idle };
         let is_ready = is_ready || (self.has(Bug::UseUnready) && self.pinned == Some(addr));
-        Ok(Words { idle_ms: 1000 * u64::from(idle), is_ready })
+        let (last_use_ms, idle_ms) = (0, 1000 * u64::from(idle));
+        Ok(Words { last_use_ms, idle_ms, ready: is_ready.then_some(0) })
     }
 
     fn set_used(&mut self, addr: GlobalAddr) -> Result<(), Failure> {
         self.done("store the last use", |world, by| world.set_used(addr, by))
     }
 
-    fn set_ready(&mut self, addr: GlobalAddr) -> Result<(), Failure> {
-        self.done("ready", |world, by| world.set_ready(addr, by))
+    fn set_ready(&mut self, replica: &Replica<ModelMemory<'a>>) -> Result<(), Failure> {
+        self.done("ready", |world, by| world.set_ready(replica.addr, by))
     }
 
-    fn copy(&mut self, object: &PlacedHead) -> Result<Replica<ModelMemory<'a>>, Failure> {
-        let (rack, from, bytes) = (self.rack, object.place.addr, object.head.checksum);
-        // No step of another program concerns both the memory here and the bytes there. So the
-        // allocation and the first read are one step, and so are the last read and the write.
-        let first = self.step("allocate and read the first piece", |world, by| {
-            match world.is_gone(from) {
-                true => Answer::Gone,
-                false => Answer::CellAndBytes(world.allocate(rack, by), world.read(from)),
-            }
-        })?;
-        let Answer::CellAndBytes(cell, first) = first else { unreachable!("{first:?}") };
-        let memory = ModelMemory { run: self.run, rack, cell, is_owned: true };
-        let last = self.step("read the last piece", |world, _| {
+    fn fill(
+        &mut self,
+        replica: &mut Replica<ModelMemory<'a>>,
+        object: &PlacedHead,
+    ) -> Result<(), Failure> {
+        let (into, from, bytes) = (replica.addr, object.place.addr, object.head.checksum);
+        let first = self.step("read the first piece", |world, _| match world.is_gone(from) {
+            true => Answer::Gone,
+            false => Answer::Bytes(world.read(from)),
+        });
+        self.skips_link = self.has(Bug::CopyWithoutSearch);
+        let first = first?;
+        // A piece is read and written in one step: no step of another program concerns both.
+        let last = self.step("read the last piece", |world, by| {
             if world.is_gone(from) {
                 return Answer::Gone;
             }
             let last = world.read(from);
-            world.write(cell, last, false);
+            world.fill(into, last, by);
             Answer::Bytes(last)
-        });
-        self.skips[0] = self.has(Bug::CopyWithoutSearch);
-        let Answer::Bytes(last) = last? else { unreachable!() };
-        if first != bytes || last != bytes {
+        })?;
+        if first != Answer::Bytes(bytes) || last != Answer::Bytes(bytes) {
             return Err(Failure::Damaged);
         }
-        self.copied = Some(cell);
-        Ok(Replica { addr: addr_of(cell), memory, head: object.head })
+        Ok(())
+    }
+
+    fn wait(&mut self, replica: &PlacedHead) -> Result<(), Failure> {
+        let (rack, waits_forever) = (self.rack, self.has(Bug::WaitForKilled));
+        self.skips = [false; 2];
+        self.run.borrow_mut().wait("wait for a replica", |world| {
+            let found = world.find(Source::Replicas, rack).map(|entry| entry.placed());
+            let (idle, is_ready) = world.words(replica.place.addr);
+            found != Some(*replica) || is_ready || (idle > 1 && !waits_forever)
+        })
     }
 }
 
 impl ModelPin<'_> {
     fn unpin(&self) {
+        if self.is_left_out {
+            return;
+        }
         let unpin = |world: &mut World, by| {
             // A view is read as long as it is pinned. Memory that was reused does not get its bytes
             // back, so it is enough to look at them in the end.

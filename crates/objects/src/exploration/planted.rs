@@ -4,6 +4,8 @@
 pub(super) enum Bug {
     /// Step 2: the program does not search after it has registered.
     RegisterWithoutSearch,
+    /// The words of a replica are those that an earlier use of its memory has left.
+    LeaveWords,
     /// Step 3 before step 1, and the replica is ready at once.
     PublishBeforeRegister,
     /// Step 4 is left out.
@@ -20,6 +22,14 @@ pub(super) enum Bug {
     KeepAbandoned,
     /// A replica is used before it is ready.
     UseUnready,
+    /// A replica is made ready when it is published.
+    ReadyBeforeFilled,
+    /// A replica is filled that is not pinned.
+    FillWithoutPin,
+    /// A replica that can't be made ready is not removed.
+    LeaveUnready,
+    /// A program waits also for a replica that does not grow.
+    WaitForKilled,
     /// A delete removes the object before its replicas.
     RemoveObjectFirst,
     /// A delete leaves the registration open.

@@ -10,7 +10,6 @@ pub(super) enum Answer {
     Words(u32, bool),
     Cell(usize),
     Bytes(u64),
-    CellAndBytes(usize, u64),
     /// The page of the address is gone.
     Gone,
 }
@@ -47,6 +46,8 @@ pub(super) struct Run {
     budget: Budget,
     has_stepped: bool,
     pub(super) is_stopped: bool,
+    /// Whether it was stopped because it waits for another program.
+    pub(super) is_waiting: bool,
     /// Whether a program with `PublishBeforeRegister` has published its replica.
     pub(super) early: Option<bool>,
 }
@@ -58,8 +59,32 @@ impl Run {
         log: Vec<Answer>,
         budget: Budget,
     ) -> Self {
-        let (last, at, has_stepped, is_stopped, early) = ("", 0, false, false, None);
-        Self { world, program, log, last, at, budget, has_stepped, is_stopped, early }
+        Self {
+            world,
+            program,
+            log,
+            last: "",
+            at: 0,
+            budget,
+            has_stepped: false,
+            is_stopped: false,
+            is_waiting: false,
+            early: None,
+        }
+    }
+
+    /// Makes a step that is possible only when `is_over`.
+    pub(super) fn wait(
+        &mut self,
+        name: &'static str,
+        is_over: impl FnOnce(&World) -> bool,
+    ) -> Result<(), Failure> {
+        let is_next =
+            self.at == self.log.len() && !(self.has_stepped && self.budget == Budget::One);
+        if !self.is_stopped && is_next && !is_over(&self.world) {
+            (self.is_stopped, self.is_waiting) = (true, true);
+        }
+        self.step(name, false, |_, _| Answer::Done).map(drop)
     }
 
     /// Makes a step. One that commutes with all steps of others (`is_local`) follows the one before

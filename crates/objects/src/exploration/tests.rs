@@ -20,6 +20,7 @@ const READ_REPLICA: Scenario =
 const TWO_DELETES: Scenario = scenario(BROUGHT, &[(0, &[Delete]), (1, &[Delete]), (0, &[Put])]);
 const OTHER_RACK: Scenario = scenario(PUT, &[(0, &[Get]), (1, &[Get]), (1, &[Delete, Put])]);
 const SLOW_DELETE: Scenario = scenario(PUT, &[(1, &[Get]), (0, &[Delete, Put]), (0, &[Delete])]);
+const REUSE: Scenario = scenario(PUT, &[(1, &[Scribble]), (1, &[Get]), (0, &[Delete])]);
 const TWO_BRING: Scenario = scenario(PUT, &[(1, &[Get]), (1, &[Get]), (0, &[Delete])]);
 
 /// Explores a scenario whose programs make no mistake, and checks that it has at least `least`
@@ -131,13 +132,18 @@ fn planted_bugs_are_found() {
         (Bug::ReadyWithoutRegistration, BRING, "a replica is ready whose object is not linked"),
         (Bug::ReadyWithoutSearch, TWO_BRING, "a replica is ready whose object is not linked"),
         (Bug::ReplaceAnyRegistration, BRING, "a replica is ready whose object is not linked"),
+        (Bug::LeaveWords, REUSE, "a replica is ready without its bytes"),
+        (Bug::ReadyBeforeFilled, BRING, "a replica is ready without its bytes"),
+        (Bug::FillWithoutPin, BRING, "a program uses memory that was reused or freed"),
+        (Bug::LeaveUnready, SLOW_BRING, "a replica that is not ready stays"),
+        (Bug::WaitForKilled, TWO_BRING, "programs wait for ever"),
         (Bug::RemoveAnyReplica, TWO_BRING, "removes a replica that another program has just made"),
         (Bug::KeepAbandoned, BRING, "a replica that is not ready stays"),
-        (Bug::UseUnready, TWO_BRING, "Got(Some(1)) is wrong"),
+        (Bug::UseUnready, TWO_BRING, "the bytes of a pinned object are others"),
         (Bug::RemoveObjectFirst, BRING, "a replica is ready whose object is not linked"),
         (Bug::LeaveOpen, BRING, "a replica is ready whose object is not linked"),
         (Bug::RemoveRegistrationFirst, BRING, "a replica is ready whose object is not linked"),
-        (Bug::RemoveAnyObject, SLOW_DELETE, "a replica is ready whose object is not linked"),
+        (Bug::RemoveAnyObject, SLOW_DELETE, "a registration has no object"),
         (Bug::RemoveAnyRegistration, OTHER_RACK, "a replica is not registered"),
         (Bug::PinWithoutSearch, READ, "a program uses memory that was reused or freed"),
         (Bug::CopyWithoutSearch, SLOW_BRING, "Get fails: Damaged"),

@@ -45,6 +45,7 @@ pub(super) struct Entry {
 #[derive(Clone, Copy, Debug, Hash)]
 struct ReplicaEntry {
     entry: Entry,
+    /// When its memory was allocated.
     made: u32,
     by: usize,
 }
@@ -201,8 +202,12 @@ impl World {
     pub(super) fn check(&mut self) {
         for ReplicaEntry { entry, .. } in self.replicas.into_iter().flatten() {
             let is_linked = self.object.is_some_and(|object| object.bytes == entry.bytes);
-            if self.cells[entry.cell].is_ready && !is_linked {
+            let Cell { is_ready, bytes, .. } = self.cells[entry.cell];
+            if is_ready && !is_linked {
                 self.violate("a replica is ready whose object is not linked");
+            }
+            if is_ready && bytes != entry.bytes {
+                self.violate("a replica is ready without its bytes");
             }
         }
     }
@@ -216,9 +221,10 @@ impl World {
         }
     }
 
-    /// Publishes memory of a program, which it frees if there is an entry.
-    pub(super) fn insert(&mut self, source: Source, cell: usize, by: usize) -> bool {
-        let Cell { rack, bytes, used: made, .. } = self.cells[cell];
+    /// Publishes memory of a program for an object with these bytes, or frees it if there is an
+    /// entry.
+    pub(super) fn insert(&mut self, source: Source, cell: usize, bytes: u64, by: usize) -> bool {
+        let Cell { rack, used: made, .. } = self.cells[cell];
         if self.find(source, rack).is_some() {
             self.free(cell, by);
             return false;
@@ -312,6 +318,14 @@ impl World {
     pub(super) fn write(&mut self, cell: usize, bytes: u64, is_ready: bool) {
         let used = self.now;
         self.cells[cell] = Cell { bytes, used, is_ready, ..self.cells[cell] };
+    }
+
+    /// Writes bytes of another rack into memory that a program has pinned.
+    pub(super) fn fill(&mut self, addr: GlobalAddr, bytes: u64, program: usize) {
+        let (at, now) = (cell_of(addr), self.now);
+        self.check_pinned(at, program);
+        let cell = &mut self.cells[at];
+        (cell.bytes, cell.used) = (bytes, now);
     }
 
     /// Frees memory that a program has.

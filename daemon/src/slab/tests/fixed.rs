@@ -266,8 +266,7 @@ fn bytes_of_fixed_memory_have_a_place_if_they_belong_to_the_head() {
     let (head, other) = (fixture.alloc_fixed(64).unwrap(), fixture.alloc_fixed(64).unwrap());
     let (run, movable) = (fixture.alloc(2 * PAGE).unwrap(), fixture.alloc(64).unwrap());
     assert_eq!((fixture.extend(head, 3), fixture.extend(other, 1)), (vec![3], vec![1]));
-    let [extent, others] =
-        [head, other].map(|head| fixture.slab.extents_of(head).unwrap()[0].addr);
+    let [extent, others] = [head, other].map(|head| fixture.slab.extents_of(head).unwrap()[0].addr);
     let at = |addr: GlobalAddr, offset| addr.add(offset).unwrap();
     let frame = fixture.slab.find(page_of(extent)).unwrap().frame;
     let start = u64::from(frame.0) * PAGE;
