@@ -103,6 +103,12 @@ impl<M: HasMapping> MemoryRegion for Region<M> {
         Ok(())
     }
 
+    fn compare_exchange(&self, offset: u64, current: u64, new: u64) -> Result<u64, OutOfRange> {
+        let cell = self.cell(offset)?;
+        let found = cell.compare_exchange(current, new, Ordering::AcqRel, Ordering::Acquire);
+        Ok(found.unwrap_or_else(|other| other))
+    }
+
     fn full_fence(&self) {
         fence(Ordering::SeqCst);
     }

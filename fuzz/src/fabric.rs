@@ -46,6 +46,12 @@ impl MemoryRegion for Words {
         Ok(())
     }
 
+    fn compare_exchange(&self, offset: u64, current: u64, new: u64) -> Result<u64, OutOfRange> {
+        let cell = self.word(offset)?;
+        let found = cell.compare_exchange(current, new, Ordering::AcqRel, Ordering::Acquire);
+        Ok(found.unwrap_or_else(|other| other))
+    }
+
     /// One thread plays both ends, so no fence is needed.
     fn full_fence(&self) {}
 }

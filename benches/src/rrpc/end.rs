@@ -75,6 +75,13 @@ impl MemoryRegion for Mapped {
         Ok(())
     }
 
+    fn compare_exchange(&self, offset: u64, current: u64, new: u64) -> Result<u64, OutOfRange> {
+        let cell = self.0.view::<AtomicU64>(offset).map_err(|_| self.outside(offset, 8))?;
+        let found =
+            cell.compare_exchange(current, new, WordOrdering::AcqRel, WordOrdering::Acquire);
+        Ok(found.unwrap_or_else(|other| other))
+    }
+
     fn full_fence(&self) {
         fence(WordOrdering::SeqCst);
     }

@@ -14,5 +14,5 @@ mod verbs_with_faults {
 }
 
 mod verbs_throttled {
-    rackpool_fabric::conformance_tests!(crate::Slow(crate::Verbs), if crate::is_there());
+    rackpool_fabric::conformance_tests!(crate::Slow::new(crate::Verbs), if crate::is_there());
 }

@@ -48,6 +48,11 @@ pub trait MemoryRegion: Send + Sync {
     /// [`load`](Self::load).
     fn store(&self, offset: u64, value: u64) -> Result<(), OutOfRange>;
 
+    /// Replaces the word at `offset`, a multiple of 8, with `new` if it is `current`, atomically with
+    /// respect to every process that maps the memory. Returns the word found, with acquire and
+    /// release ordering.
+    fn compare_exchange(&self, offset: u64, current: u64, new: u64) -> Result<u64, OutOfRange>;
+
     /// A sequentially consistent fence: if two threads each write one word, execute the fence and
     /// read the other's word, at least one of them sees the other's write.
     fn full_fence(&self);

@@ -29,9 +29,9 @@ mod tcp_with_faults {
 }
 
 mod emulated_throttled {
-    rackpool_fabric::conformance_tests!(crate::Slow(crate::common::Emulated::new()));
+    rackpool_fabric::conformance_tests!(crate::Slow::new(crate::common::Emulated::new()));
 }
 
 mod tcp_throttled {
-    rackpool_fabric::conformance_tests!(crate::Slow(crate::common::Tcp::default()));
+    rackpool_fabric::conformance_tests!(crate::Slow::new(crate::common::Tcp::default()));
 }

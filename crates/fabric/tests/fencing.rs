@@ -49,6 +49,9 @@ impl MemoryRegion for Gated {
     fn store(&self, offset: u64, value: u64) -> Result<(), OutOfRange> {
         self.inner.store(offset, value)
     }
+    fn compare_exchange(&self, offset: u64, current: u64, new: u64) -> Result<u64, OutOfRange> {
+        self.inner.compare_exchange(offset, current, new)
+    }
     fn full_fence(&self) {
         self.inner.full_fence();
     }

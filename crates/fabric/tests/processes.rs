@@ -88,6 +88,24 @@ fn a_killed_peer_is_noticed_at_once_and_nothing_is_left_open() {
 }
 
 #[test]
+fn what_a_killed_peer_had_charged_to_the_card_passes() {
+    let (test, mut end, mut peer) = start(Hardware::FAST);
+    peer.0.kill().unwrap();
+    peer.0.wait().unwrap();
+    end.wait("the end", |event| matches!(event, Event::Disconnected { .. }));
+    let mut other = End::alone(test.start(RackId(3), 4096, Hardware::FAST));
+    other.endpoint = ok(other.node.fabric.connect(&end.node.fabric.address()));
+    other.wait("the connection", |event| matches!(event, Event::Connected { .. }));
+    let region = other.register(&memory_of(&test, &[1; 64]));
+    ok(other.post(&[write(1, transfer(region, 0, 0, 64))]));
+    // A full queue of writes of 256 KiB takes 21 ms.
+    let queued = Duration::from_millis(21);
+    let due = other.node.fabric.next_completion().unwrap();
+    assert!(due <= queued + Duration::from_millis(1), "due in {due:?}");
+    ok(other.completed(1));
+}
+
+#[test]
 fn a_stopped_peer_cannot_write_after_the_fence() {
     let (mut fenced_stopped, mut fenced_later) = (0, 0);
     // Continues beyond 8 rounds if no peer was stopped between two copies: on a busy host, most are

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use common::rack::{connect_failed, failed, rack, raise_file_limit, still_serves};
 use common::{Emulated, packets};
 use rackpool_fabric::conformance::memory::FileMemory;
-use rackpool_fabric::conformance::pair::ok;
+use rackpool_fabric::conformance::pair::{memory_of, ok, read, transfer, write};
 use rackpool_fabric::{ErrorClass, Event, FabricError, MemoryRegion};
 use rackpool_model::RackId;
 use rackpool_testing::log;
@@ -24,6 +24,8 @@ use rustix::net::{
 
 // From docs/design/fabric.md.
 const LINK_LEN: u64 = 0x0020_3000;
+const CARD_LEN: u64 = 4096;
+const SEALED: SealFlags = SealFlags::SHRINK.union(SealFlags::GROW);
 const INITIATOR_TAIL: u64 = 0x1180;
 const INITIATOR_HEAD: u64 = 0x1200;
 const INITIATOR_RING: u64 = 0x3000;
@@ -97,21 +99,22 @@ fn offer() -> Vec<u8> {
 struct Offer {
     link: OwnedFd,
     wake: OwnedFd,
+    card: OwnedFd,
     page: OwnedFd,
 }
 
 impl Offer {
     fn new(link_len: u64, seals: SealFlags) -> Self {
-        let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
-        let link = rustix::fs::memfd_create("link", flags).unwrap();
-        rustix::fs::ftruncate(&link, link_len).unwrap();
-        rustix::fs::fcntl_add_seals(&link, seals).unwrap();
+        let link = memfd(link_len, seals);
         let wake = eventfd(0, EventfdFlags::NONBLOCK).unwrap();
-        Self { link, wake, page: FileMemory::anonymous(4096).share().unwrap() }
+        let card = memfd(CARD_LEN, SEALED);
+        ok(memory(&card, CARD_LEN).store(0, u64::from_le_bytes(*b"rackcard")));
+        ok(memory(&card, CARD_LEN).store(8, 80));
+        Self { link, wake, card, page: FileMemory::anonymous(4096).share().unwrap() }
     }
 
     fn good() -> Self {
-        let offer = Self::new(LINK_LEN, SealFlags::SHRINK | SealFlags::GROW);
+        let offer = Self::new(LINK_LEN, SEALED);
         let memory = offer.memory();
         ok(memory.store(0, u64::from_le_bytes(*b"racklink")));
         ok(memory.store(8, 1));
@@ -120,12 +123,24 @@ impl Offer {
     }
 
     fn memory(&self) -> FileMemory {
-        FileMemory::new(self.link.try_clone().unwrap(), LINK_LEN)
+        memory(&self.link, LINK_LEN)
     }
 
-    fn fds(&self) -> [BorrowedFd<'_>; 3] {
-        [self.link.as_fd(), self.wake.as_fd(), self.page.as_fd()]
+    fn fds(&self) -> [BorrowedFd<'_>; 4] {
+        [self.link.as_fd(), self.wake.as_fd(), self.card.as_fd(), self.page.as_fd()]
     }
+}
+
+fn memfd(len: u64, seals: SealFlags) -> OwnedFd {
+    let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+    let fd = rustix::fs::memfd_create("offered", flags).unwrap();
+    rustix::fs::ftruncate(&fd, len).unwrap();
+    rustix::fs::fcntl_add_seals(&fd, seals).unwrap();
+    fd
+}
+
+fn memory(fd: &OwnedFd, len: u64) -> FileMemory {
+    FileMemory::new(fd.try_clone().unwrap(), len)
 }
 
 /// Waits for the log line that refuses an unauthenticated peer, which is this process.
@@ -169,23 +184,29 @@ fn descriptors_are_checked() {
     let test = Emulated::new();
     let mut end = rack(&test);
     let good = Offer::good();
-    let sealed = SealFlags::SHRINK | SealFlags::GROW;
     let unsealed = Offer::new(LINK_LEN, SealFlags::GROW);
-    let short = Offer::new(LINK_LEN - 4096, sealed);
-    let empty = Offer::new(LINK_LEN, sealed);
+    let short = Offer::new(LINK_LEN - 4096, SEALED);
+    let empty = Offer::new(LINK_LEN, SEALED);
     let blocking = eventfd(0, EventfdFlags::empty()).unwrap();
     let small = FileMemory::anonymous(4095).share().unwrap();
-    let [link, wake, page] = good.fds();
+    let slow = Offer::good();
+    ok(memory(&slow.card, CARD_LEN).store(8, u64::MAX));
+    let blank = memfd(CARD_LEN, SEALED);
+    let [link, wake, card, page] = good.fds();
     for (fds, expected) in [
         (&[][..], "fewer descriptors"),
-        (&[link, wake][..], "fewer descriptors"),
-        (&[link, wake, page, page][..], "more descriptors"),
+        (&[link, wake, card][..], "fewer descriptors"),
+        (&[link, wake, card, page, page][..], "more descriptors"),
         (&unsealed.fds()[..], "not sealed"),
         (&short.fds()[..], "link memory has"),
         (&empty.fds()[..], "no header"),
-        (&[wake, link, page][..], "no memfd"),
-        (&[link, blocking.as_fd(), page][..], "may block"),
-        (&[link, wake, small.as_fd()][..], "not there"),
+        (&[wake, link, card, page][..], "no memfd"),
+        (&[link, blocking.as_fd(), card, page][..], "may block"),
+        (&[link, wake, page, page][..], "card is not sealed"),
+        (&[link, wake, link, page][..], "card has"),
+        (&[link, wake, blank.as_fd(), page][..], "card has no header"),
+        (&slow.fds()[..], "slower than any"),
+        (&[link, wake, card, small.as_fd()][..], "not there"),
     ] {
         let unauthenticated_peer = UnauthenticatedPeer::connect(&test);
         unauthenticated_peer.offer(fds);
@@ -225,6 +246,25 @@ fn a_broken_ring_ends_its_endpoint_only() {
         assert_eq!(end.events, []);
     }
     still_serves(&test, &mut end);
+}
+
+#[test]
+fn a_card_that_is_busy_for_ever_delays_nobody() {
+    let test = Emulated::new();
+    let mut end = rack(&test);
+    let unauthenticated_peer = UnauthenticatedPeer::connect(&test);
+    let offer = Offer::good();
+    for direction in [0x80, 0x100] {
+        ok(memory(&offer.card, CARD_LEN).store(direction, u64::MAX));
+    }
+    unauthenticated_peer.offer(&offer.fds());
+    let accepted = |event: &Event| matches!(event, Event::Accepted { .. });
+    let Event::Accepted { endpoint, .. } = end.wait("the peer", accepted) else { panic!() };
+    end.endpoint = endpoint;
+    let region = end.register(&memory_of(&test, &[7; 64]));
+    ok(end.post(&[write(1, transfer(region, 0, 0, 64)), read(2, transfer(region, 0, 0, 64))]));
+    ok(end.completed(1));
+    ok(end.completed(2));
 }
 
 #[test]

@@ -106,9 +106,9 @@ mod tcp_with_faults {
 }
 
 mod emulated_throttled {
-    crate::rrpc_tests!(crate::Slow(crate::Emulated::new()));
+    crate::rrpc_tests!(crate::Slow::new(crate::Emulated::new()));
 }
 
 mod tcp_throttled {
-    crate::rrpc_tests!(crate::Slow(crate::Tcp));
+    crate::rrpc_tests!(crate::Slow::new(crate::Tcp));
 }

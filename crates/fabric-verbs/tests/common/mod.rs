@@ -128,6 +128,12 @@ impl MemoryRegion for Memory {
         Ok(())
     }
 
+    fn compare_exchange(&self, offset: u64, current: u64, new: u64) -> Result<u64, OutOfRange> {
+        let cell = self.word(offset)?;
+        let found = cell.compare_exchange(current, new, Ordering::AcqRel, Ordering::Acquire);
+        Ok(found.unwrap_or_else(|other| other))
+    }
+
     fn full_fence(&self) {
         fence(Ordering::SeqCst);
     }

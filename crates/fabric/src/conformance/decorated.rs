@@ -6,7 +6,7 @@ use std::time::Duration;
 use rackpool_model::{Incarnation, RackId};
 
 use super::fault::{FaultFabric, Faults};
-use super::throttle::{Budget, ThrottleFabric};
+use super::throttle::{Cards, ThrottleFabric};
 use super::{Factory, Hardware, Node};
 use crate::MemoryRegion;
 
@@ -40,7 +40,17 @@ impl<F: Factory> Factory for Late<F> {
 }
 
 /// Fabrics of another factory, throttled to the hardware to be modelled.
-pub struct Slow<F>(pub F);
+pub struct Slow<F> {
+    inner: F,
+    cards: Arc<Cards>,
+}
+
+impl<F> Slow<F> {
+    /// Decorates a factory. The fabrics that it starts share the cards of their racks.
+    pub fn new(inner: F) -> Self {
+        Self { inner, cards: Arc::default() }
+    }
+}
 
 impl<F: Factory> Factory for Slow<F> {
     fn start_incarnation(
@@ -50,18 +60,18 @@ impl<F: Factory> Factory for Slow<F> {
         hardware: Hardware,
     ) -> Node {
         // The decorated fabric runs at full speed.
-        let Node { fabric, frames } = self.0.start_incarnation(rack, frames_len, Hardware::FAST);
-        let Hardware { latency, bandwidth_gbps } = hardware;
-        let budget = Budget { latency, bandwidth_gbps };
-        Node { fabric: Box::new(ThrottleFabric::new(fabric, budget)), frames }
+        let Node { fabric, frames } =
+            self.inner.start_incarnation(rack, frames_len, Hardware::FAST);
+        let fabric = ThrottleFabric::new(fabric, rack.0, hardware, Arc::clone(&self.cards));
+        Node { fabric: Box::new(fabric), frames }
     }
 
     fn memory(&self, len: u64) -> Arc<dyn MemoryRegion> {
-        self.0.memory(len)
+        self.inner.memory(len)
     }
 
     fn nowhere(&self) -> String {
-        self.0.nowhere()
+        self.inner.nowhere()
     }
 
     fn models_time(&self) -> bool {

@@ -95,6 +95,21 @@ impl MemoryRegion for FileMemory {
         self.write(offset, &value.to_le_bytes())
     }
 
+    /// Atomic among the threads of this process only.
+    fn compare_exchange(&self, offset: u64, current: u64, new: u64) -> Result<u64, OutOfRange> {
+        self.check(offset, 8, 8)?;
+        let _words = WORDS.write().unwrap_or_else(PoisonError::into_inner);
+        let mut word = [0; 8];
+        let done = rustix::io::pread(&self.fd, &mut word, offset);
+        assert_eq!(done, Ok(word.len()), "reading a file of a test");
+        let found = u64::from_le_bytes(word);
+        if found == current {
+            let done = rustix::io::pwrite(&self.fd, &new.to_le_bytes(), offset);
+            assert_eq!(done, Ok(word.len()), "writing a file of a test");
+        }
+        Ok(found)
+    }
+
     fn full_fence(&self) {
         fence(Ordering::SeqCst);
     }

@@ -55,7 +55,7 @@ pub trait Factory: Sync {
 pub struct Hardware {
     /// Time from the last byte on the wire to its arrival.
     pub latency: Duration,
-    /// Bandwidth of each direction, in Gbit/s.
+    /// Bandwidth of each direction of a rack, in Gbit/s; greater than 0.
     pub bandwidth_gbps: f64,
 }
 
@@ -89,7 +89,8 @@ macro_rules! conformance_tests {
                 a_list_is_taken_whole_or_not_at_all, completions_come_exactly_once,
                 a_full_queue_says_retry, words_are_moved_whole,
                 words_between_ragged_ends_are_moved_whole, regions_leave_when_idle,
-                time_is_at_least_what_the_model_says
+                time_is_at_least_what_the_model_says,
+                racks_that_read_the_same_rack_share_its_card
             ],
             messages: [
                 order_and_content, sizes_that_cannot_be, a_full_ring_says_retry_and_recovers,

@@ -7,28 +7,35 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::os::fd::BorrowedFd;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use rackpool_model::RackId;
+
+use super::Hardware;
 use super::held::Held;
 use crate::{
     DeviceCounters, EndpointId, Event, Fabric, FabricError, MemoryRegion, Operation, RegionId,
     Unsent, WorkRequest,
 };
 
-/// The latency and bandwidth of a modelled wire.
-#[derive(Clone, Copy, Debug)]
-pub struct Budget {
-    /// Time between the last byte leaving and its arrival.
-    pub latency: Duration,
-    /// Bandwidth of each direction of an endpoint, in Gbit/s; greater than 0.
-    pub bandwidth_gbps: f64,
+/// The modelled cards of the racks of one process, which their throttled fabrics share.
+#[derive(Debug, Default)]
+pub struct Cards(Mutex<BTreeMap<RackId, Card>>);
+
+/// The times until which the directions of a rack's card are busy with earlier bytes.
+#[derive(Debug, Default)]
+struct Card {
+    transmit: Option<Instant>,
+    receive: Option<Instant>,
 }
 
-/// A fabric that is limited to a budget.
+/// A fabric that is limited to modelled hardware.
 pub struct ThrottleFabric<F> {
     inner: F,
-    budget: Budget,
+    rack: RackId,
+    hardware: Hardware,
+    cards: Arc<Cards>,
     endpoints: BTreeMap<EndpointId, Wire>,
     held: Held,
     events: Vec<Event>,
@@ -37,9 +44,7 @@ pub struct ThrottleFabric<F> {
 /// The modelled wire of an endpoint.
 #[derive(Default)]
 struct Wire {
-    /// Time until which the direction is busy with earlier bytes.
-    outgoing: Option<Instant>,
-    incoming: Option<Instant>,
+    peer: Option<RackId>,
     /// Due times of the requests that the decorated fabric has not completed, the oldest request
     /// first.
     due: VecDeque<Instant>,
@@ -47,37 +52,64 @@ struct Wire {
     in_flight: usize,
 }
 
-impl Budget {
-    /// The arrival time of `bytes` bytes that are sent now; updates `busy`.
-    fn due(&self, busy: &mut Option<Instant>, bytes: usize, now: Instant) -> Instant {
-        #[expect(clippy::cast_precision_loss, reason = "sizes below 2^32")]
-        let seconds = bytes as f64 * 8.0 / (self.bandwidth_gbps * 1e9);
-        // Durations above a year are cut to a year, so that the addition cannot overflow.
-        let on_wire = Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX).min(NEVER);
-        let last = busy.map_or(now, |busy| busy.max(now)) + on_wire;
-        *busy = Some(last);
-        last + self.latency
+impl Cards {
+    /// Charges bytes to the card that transmits and to the one that receives. Returns the time at
+    /// which both have passed them.
+    fn charge(&self, from: RackId, to: RackId, on_wire: Duration, now: Instant) -> Instant {
+        let mut cards = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let pass = |busy: &mut Option<Instant>| {
+            let end = busy.map_or(now, |busy| busy.max(now)) + on_wire;
+            *busy = Some(end);
+            end
+        };
+        let sent = pass(&mut cards.entry(from).or_default().transmit);
+        let received = pass(&mut cards.entry(to).or_default().receive);
+        sent.max(received)
     }
 }
 
+/// Durations above a year are cut to a year, so that additions to the present cannot overflow.
 const NEVER: Duration = Duration::from_secs(365 * 24 * 3600);
 
 impl<F: Fabric> ThrottleFabric<F> {
-    /// Decorates `inner` with `budget`.
-    pub const fn new(inner: F, budget: Budget) -> Self {
-        Self { inner, budget, endpoints: BTreeMap::new(), held: Held::new(), events: Vec::new() }
+    /// Decorates the fabric of a rack.
+    pub const fn new(inner: F, rack: RackId, hardware: Hardware, cards: Arc<Cards>) -> Self {
+        Self {
+            inner,
+            rack,
+            hardware,
+            cards,
+            endpoints: BTreeMap::new(),
+            held: Held::new(),
+            events: Vec::new(),
+        }
+    }
+
+    /// The time at which bytes from or to a peer arrive that are put on the wire now.
+    fn due(&self, endpoint: EndpointId, is_read: bool, bytes: usize, now: Instant) -> Instant {
+        let peer = self.endpoints.get(&endpoint).and_then(|wire| wire.peer);
+        let peer = peer.unwrap_or(self.rack);
+        let (from, to) = if is_read { (peer, self.rack) } else { (self.rack, peer) };
+        #[expect(clippy::cast_precision_loss, reason = "sizes below 2^32")]
+        let seconds = bytes as f64 * 8.0 / (self.hardware.bandwidth_gbps * 1e9);
+        let on_wire = Duration::try_from_secs_f64(seconds).unwrap_or(NEVER).min(NEVER);
+        self.cards.charge(from, to, on_wire, now) + self.hardware.latency
     }
 
     fn learn(&mut self, event: Event, now: Instant, events: &mut Vec<Event>) {
         match &event {
+            Event::Connected { endpoint, peer, .. } | Event::Accepted { endpoint, peer, .. } => {
+                self.endpoints.entry(*endpoint).or_default().peer = Some(*peer);
+                events.push(event);
+            }
             Event::Completed { endpoint, result, .. } => {
                 let wire = self.endpoints.entry(*endpoint).or_default();
                 let due = wire.due.pop_front().filter(|_| result.is_ok()).unwrap_or(now);
                 self.held.hold(event, due);
             }
             Event::Message { endpoint, bytes } => {
-                let wire = self.endpoints.entry(*endpoint).or_default();
-                let due = self.budget.due(&mut wire.incoming, bytes.len(), now);
+                // Comes from the peer, as the bytes of a read do.
+                let due = self.due(*endpoint, true, bytes.len(), now);
                 self.held.hold(event, due);
             }
             Event::Disconnected { endpoint, reason } => {
@@ -129,15 +161,13 @@ impl<F: Fabric> Fabric for ThrottleFabric<F> {
         }
         self.inner.post(endpoint, list)?;
         let now = Instant::now();
+        let due = list.iter().map(|request| {
+            let is_read = matches!(request.operation, Operation::Read(_));
+            self.due(endpoint, is_read, request.operation.transfer().len as usize, now)
+        });
+        let due: Vec<Instant> = due.collect();
         let wire = self.endpoints.entry(endpoint).or_default();
-        for request in list {
-            let bytes = request.operation.transfer().len as usize;
-            let direction = match request.operation {
-                Operation::Read(_) => &mut wire.incoming,
-                Operation::Write(_) => &mut wire.outgoing,
-            };
-            wire.due.push_back(self.budget.due(direction, bytes, now));
-        }
+        wire.due.extend(due);
         wire.in_flight += list.len();
         Ok(())
     }
@@ -199,7 +229,7 @@ impl<F: Fabric> Fabric for ThrottleFabric<F> {
     }
 
     fn description(&self) -> String {
-        let Budget { latency, bandwidth_gbps } = self.budget;
+        let Hardware { latency, bandwidth_gbps } = self.hardware;
         format!("{}; held to {latency:?} and {bandwidth_gbps} Gbit/s", self.inner.description())
     }
 }

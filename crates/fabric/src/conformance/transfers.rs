@@ -3,7 +3,9 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::pair::{FRAMES_LEN, Pair, bytes_of, memory_of, ok, pattern, read, transfer, write};
+use rackpool_model::RackId;
+
+use super::pair::{End, FRAMES_LEN, Pair, bytes_of, memory_of, ok, pattern, read, transfer, write};
 use super::{Factory, Hardware};
 use crate::{ErrorClass, Event, FabricError, RegionId, RemoteRegion, WorkRequest};
 
@@ -239,4 +241,34 @@ pub fn time_is_at_least_what_the_model_says(factory: &impl Factory) {
     ok(pair.a.send(&[1; 10_000]));
     pair.b.wait("the message", |event| matches!(event, Event::Message { .. }));
     assert!(start.elapsed() >= latency + Duration::from_micros(100));
+}
+
+/// Racks that read the same rack wait for each other, since its card transmits all their bytes.
+pub fn racks_that_read_the_same_rack_share_its_card(factory: &impl Factory) {
+    const READERS: u16 = 3;
+    if !factory.models_time() {
+        return;
+    }
+    let hardware = Hardware { latency: Duration::from_millis(5), bandwidth_gbps: 0.8 };
+    let mut root = End::alone(factory.start(RackId(1), FRAMES_LEN, hardware));
+    let address = root.fabric().address();
+    let mut readers: Vec<(End, RegionId)> = (0..READERS)
+        .map(|reader| {
+            let mut end = End::alone(factory.start(RackId(2 + reader), FRAMES_LEN, hardware));
+            end.endpoint = ok(end.fabric().connect(&address));
+            end.wait("the connection", |event| matches!(event, Event::Connected { .. }));
+            root.wait("a reader", |event| matches!(event, Event::Accepted { .. }));
+            let region = end.register(&factory.memory(1 << 20));
+            (end, region)
+        })
+        .collect();
+    let start = Instant::now();
+    for (end, region) in &mut readers {
+        ok(end.post(&[read(1, transfer(*region, 0, 0, 1 << 20))]));
+    }
+    // At 0.8 Gbit/s 1 MiB takes 10.4 ms.
+    for (earlier, (end, _)) in (1..).zip(&mut readers) {
+        ok(end.completed(1));
+        assert!(start.elapsed() >= hardware.latency + Duration::from_millis(10) * earlier);
+    }
 }

@@ -12,8 +12,8 @@ use rustix::net::{
 use crate::FabricError;
 use crate::handshake::{MAX_EXPORTS, Protocol};
 
-/// Descriptors that a peer may send: the exported regions and two more.
-const MAX_FDS: usize = MAX_EXPORTS + 2;
+/// Descriptors that a peer may send: the exported regions and three more.
+const MAX_FDS: usize = MAX_EXPORTS + 3;
 
 /// The socket of a handshake, and what it received of the next packet.
 #[derive(Debug)]

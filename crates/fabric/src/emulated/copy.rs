@@ -111,6 +111,10 @@ mod tests {
             Ok(())
         }
 
+        fn compare_exchange(&self, _: u64, _: u64, _: u64) -> Result<u64, OutOfRange> {
+            Ok(0)
+        }
+
         fn full_fence(&self) {}
     }
 

@@ -1,8 +1,7 @@
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-use rustix::fs::{MemfdFlags, SealFlags};
-
+use super::memfd;
 use crate::{FabricError, MemoryRegion, OutOfRange};
 
 /// Size of one message ring, in bytes.
@@ -15,7 +14,6 @@ const LAYOUT: u64 = 1;
 const INITIATOR_WORDS_AT: u64 = 0x1000;
 const ACCEPTOR_WORDS_AT: u64 = 0x2000;
 const FIRST_RING_AT: u64 = 0x3000;
-const SEALS: SealFlags = SealFlags::SHRINK.union(SealFlags::GROW);
 
 /// One end of a link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -74,30 +72,15 @@ impl Side {
     }
 }
 
-/// Creates a link memory: zeroed, and sealed so that neither side can take pages from the other.
+/// Creates a link memory.
 pub(super) fn create_memory() -> Result<OwnedFd, FabricError> {
-    let make = || -> rustix::io::Result<OwnedFd> {
-        let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
-        let fd = rustix::fs::memfd_create("rackpool-link", flags)?;
-        rustix::fs::ftruncate(&fd, LINK_BYTES)?;
-        rustix::fs::fcntl_add_seals(&fd, SEALS | SealFlags::SEAL)?;
-        Ok(fd)
-    };
-    make().map_err(|errno| FabricError::local("create the memory of a link", errno))
+    memfd::create("rackpool-link", LINK_BYTES)
+        .map_err(|errno| FabricError::local("create the memory of a link", errno))
 }
 
 /// Checks that a descriptor from a peer is a link memory that cannot shrink.
 pub(super) fn check_memory(fd: &OwnedFd) -> Result<(), FabricError> {
-    let seals = rustix::fs::fcntl_get_seals(fd)
-        .map_err(|_| FabricError::misbehaved("its link memory is no memfd"))?;
-    if !seals.contains(SEALS) {
-        return Err(FabricError::misbehaved("its link memory is not sealed"));
-    }
-    let size = rustix::fs::fstat(fd).map_or(0, |stat| stat.st_size);
-    if u64::try_from(size).ok() != Some(LINK_BYTES) {
-        return Err(FabricError::misbehaved(format!("its link memory has {size} B")));
-    }
-    Ok(())
+    memfd::check(fd, "link memory", LINK_BYTES)
 }
 
 impl From<OutOfRange> for FabricError {

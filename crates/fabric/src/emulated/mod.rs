@@ -2,12 +2,14 @@
 //!
 //! `docs/design/fabric.md` describes the formats, the states and the crashes.
 
+mod card;
 mod copy;
 mod endpoint;
 #[cfg(feature = "fuzzing")]
 pub mod fuzzing;
 mod link;
 mod listener;
+mod memfd;
 mod model;
 mod peer;
 mod provider;
@@ -15,6 +17,7 @@ mod ring;
 mod sleep;
 mod socket;
 mod transport;
+mod wire;
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -56,7 +59,8 @@ pub struct EmulatedOptions {
     /// Time from the last byte on the wire to the arrival of a message or the completion of an
     /// operation, at most 10 s. The bytes of an operation are in place after half of it.
     pub latency: Duration,
-    /// Bandwidth of each direction of a link, in Gbit/s: [`MIN_BANDWIDTH_GBPS`] or more.
+    /// Bandwidth of each direction of the rack's card, in Gbit/s: [`MIN_BANDWIDTH_GBPS`] or more.
+    /// All bytes that the rack exchanges with others share it, whichever side posts.
     pub bandwidth_gbps: f64,
     /// The memory that peers may access; the frames first.
     pub exports: Vec<ExportedRegion>,

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use rustix::fs::{FileType, OFlags};
 
 use super::Mapper;
+use super::card::Card;
 use crate::handshake::Reader;
 use crate::{FabricError, MemoryRegion};
 
@@ -12,6 +13,7 @@ pub(super) struct PeerMemory {
     pub(super) regions: Vec<Arc<dyn MemoryRegion>>,
     /// Wakes the thread that polls the peer's fabric.
     pub(super) wake: OwnedFd,
+    pub(super) card: Card,
 }
 
 impl PeerMemory {
@@ -26,6 +28,7 @@ impl PeerMemory {
         reader.end()?;
         let wake = next_fd(&mut fds)?;
         check_wake(&wake)?;
+        let card = Card::of_peer(mapper, next_fd(&mut fds)?)?;
         let mut regions = Vec::with_capacity(lens.len());
         for len in lens {
             let fd = next_fd(&mut fds)?;
@@ -35,7 +38,7 @@ impl PeerMemory {
         if fds.next().is_some() {
             return Err(FabricError::misbehaved("it sent more descriptors than it announced"));
         }
-        Ok(Self { regions, wake })
+        Ok(Self { regions, wake, card })
     }
 }
 

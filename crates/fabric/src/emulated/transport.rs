@@ -26,6 +26,8 @@ pub(super) struct EmulatedTransport {
     pub(super) mapper: Arc<dyn Mapper>,
     /// Wakes the thread that polls the fabric.
     pub(super) wake: Arc<OwnedFd>,
+    /// The memory of the rack's card.
+    pub(super) card: OwnedFd,
     pub(super) outcomes: Sender<Outcome<Self>>,
     /// Removed with the connector.
     pub(super) _socket_file: SocketFile,
@@ -67,6 +69,7 @@ impl EmulatedTransport {
         let regions: Vec<u64> = self.exports.iter().map(|export| export.len).collect();
         let mut fds: Vec<_> = memory.iter().map(|memory| memory.as_fd()).collect();
         fds.push(self.wake.as_fd());
+        fds.push(self.card.as_fd());
         fds.extend(self.exports.iter().map(|export| export.fd.as_fd()));
         connection.send_offer(self, encode_regions(&regions), &fds)
     }

@@ -58,6 +58,16 @@ impl MemoryRegion for Ram {
         self.write(offset, &value.to_le_bytes())
     }
 
+    fn compare_exchange(&self, offset: u64, current: u64, new: u64) -> Result<u64, OutOfRange> {
+        self.with(offset, 8, |bytes| {
+            let found = bytes.try_into().map_or(0, u64::from_le_bytes);
+            if found == current {
+                bytes.copy_from_slice(&new.to_le_bytes());
+            }
+            found
+        })
+    }
+
     fn full_fence(&self) {}
 }
 

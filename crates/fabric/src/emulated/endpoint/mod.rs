@@ -7,11 +7,13 @@ use std::sync::Arc;
 
 use rackpool_sync::Awaited;
 
+use super::card::Card;
 use super::link::{SharedLink, Word};
-use super::model::{Clock, Speed, Wire};
+use super::model::Clock;
 use super::ring::{Receiver, Sender};
 use super::sleep::Sleep;
 use super::transport::Established;
+use super::wire::Wire;
 use crate::regions::Regions;
 use crate::{DisconnectReason, EndpointId, Event, FabricError, MemoryRegion, Operation, RegionId};
 
@@ -90,7 +92,11 @@ impl Pending {
 }
 
 impl Endpoint {
-    pub(super) fn new(id: EndpointId, speed: Speed, established: Established) -> Self {
+    pub(super) fn new(
+        id: EndpointId,
+        (latency_ns, own): (u64, Arc<Card>),
+        established: Established,
+    ) -> Self {
         Self {
             id,
             link: established.link,
@@ -98,7 +104,7 @@ impl Endpoint {
             sender: Sender::new(),
             receiver: Receiver::new(),
             sleep: Sleep::new(established.theirs.wake),
-            wire: Wire::new(speed),
+            wire: Wire::new(latency_ns, own, established.theirs.card),
             queue: VecDeque::new(),
             moved: VecDeque::new(),
             operations: 0,

@@ -1,6 +1,7 @@
 use super::{Endpoint, Pending, QUEUE_DEPTH, Work};
-use crate::emulated::model::{Clock, Direction};
+use crate::emulated::model::Clock;
 use crate::emulated::ring::entry_bytes;
+use crate::emulated::wire::Flow;
 use crate::region::fits;
 use crate::regions::Regions;
 use crate::{DisconnectReason, FabricError, MAX_MESSAGE, Operation, Unsent, WorkRequest};
@@ -25,12 +26,12 @@ impl Endpoint {
             self.check(&request.operation, regions)?;
         }
         for &WorkRequest { id, operation } in list {
-            let direction = match operation {
-                Operation::Read(_) => Direction::In,
-                Operation::Write(_) => Direction::Out,
+            let flow = match operation {
+                Operation::Read(_) => Flow::In,
+                Operation::Write(_) => Flow::Out,
             };
             let transfer = operation.transfer();
-            let due_ns = self.wire.schedule(clock.now_ns(), direction, transfer.len.into());
+            let due_ns = self.wire.schedule(clock.now_ns(), flow, transfer.len.into());
             regions.begin(transfer.local);
             self.queue.push_back(Pending { due_ns, work: Work::Copy { id, operation, done: 0 } });
         }
@@ -48,7 +49,7 @@ impl Endpoint {
         if let Err(error) = self.check_open().and_then(|()| self.check_room(&message)) {
             return Err(Unsent { error, message });
         }
-        let due_ns = self.wire.schedule(clock.now_ns(), Direction::Out, message.len() as u64);
+        let due_ns = self.wire.schedule(clock.now_ns(), Flow::Out, message.len() as u64);
         if !self.queue.is_empty() {
             self.sender.reserve(entry_bytes(&message));
             self.queue.push_back(Pending { due_ns, work: Work::Message(message) });

@@ -1,3 +1,5 @@
+use std::sync::Arc;
+
 use super::{EmulatedFabric, Open};
 use crate::connector::{Command, Outcome};
 use crate::emulated::endpoint::Endpoint;
@@ -64,7 +66,8 @@ impl EmulatedFabric {
                 endpoint
             }
         };
-        let open = Open { endpoint: Endpoint::new(endpoint, self.speed, established), watch };
+        let own = (self.latency_ns, Arc::clone(&self.card));
+        let open = Open { endpoint: Endpoint::new(endpoint, own, established), watch };
         self.endpoints.insert(endpoint, open);
     }
 }

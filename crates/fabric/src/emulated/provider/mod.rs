@@ -9,9 +9,10 @@ use std::sync::Arc;
 use std::sync::mpsc::channel;
 
 use super::EmulatedOptions;
+use super::card::Card;
 use super::endpoint::Endpoint;
 use super::listener::SocketFile;
-use super::model::Speed;
+use super::model;
 use super::transport::EmulatedTransport;
 use crate::connector::{ConnectorHandle, Outcomes};
 use crate::handshake::{Identity, MAX_EXPORTS};
@@ -28,7 +29,8 @@ const SCHEME: &str = "emulated:";
 pub struct EmulatedFabric {
     address: String,
     description: String,
-    speed: Speed,
+    latency_ns: u64,
+    card: Arc<Card>,
     regions: Regions,
     next_endpoint: u64,
     connecting: BTreeSet<EndpointId>,
@@ -49,7 +51,8 @@ struct Open {
 impl EmulatedFabric {
     /// Starts to listen. A connection counts as accepted when `poll` reports it.
     pub fn new(options: EmulatedOptions) -> Result<Self, FabricStartError> {
-        let speed = Speed::new(options.latency, options.bandwidth_gbps)?;
+        let latency_ns = model::latency_ns(options.latency)?;
+        let ps_per_byte = model::ps_per_byte(options.bandwidth_gbps)?;
         let path = std::path::absolute(&options.listen)
             .map_err(|source| system("find the path", &options.listen, source))?;
         let Some(text) = path.to_str() else {
@@ -69,6 +72,8 @@ impl EmulatedFabric {
         let wake = rackpool_sync::eventfd::new()
             .map_err(|error| system("create an eventfd", &path, error))?;
         let wake = Arc::new(wake);
+        let (card_memory, card) = Card::create(&*options.mapper, ps_per_byte)
+            .map_err(|error| system("create the card's memory", &path, error))?;
         let (listener, socket_file) = SocketFile::bind(&path)?;
         let (outcomes, receiver) = channel();
         // Peers are authenticated by their user: there is no key.
@@ -78,6 +83,7 @@ impl EmulatedFabric {
             exports: options.exports,
             mapper: options.mapper,
             wake: Arc::clone(&wake),
+            card: card_memory,
             outcomes,
             _socket_file: socket_file,
         };
@@ -89,7 +95,8 @@ impl EmulatedFabric {
                 "emulated: racks on this host through shared memory, {:?} latency, {} Gbit/s",
                 options.latency, options.bandwidth_gbps
             ),
-            speed,
+            latency_ns,
+            card: Arc::new(card),
             regions: Regions::default(),
             next_endpoint: 0,
             connecting: BTreeSet::new(),

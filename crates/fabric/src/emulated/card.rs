@@ -1,0 +1,141 @@
+//! The modelled network card of a rack: two budgets of time on the wire, one for each direction.
+//!
+//! The card lies in memory that every peer of the rack maps, because the poster of an operation
+//! charges both cards: a read takes transmit time of the rack that is read, though that rack's
+//! processor takes no part.
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+use super::model::{passed_by, transfer_ns};
+use super::peer::map;
+use super::{Mapper, memfd, model};
+use crate::{FabricError, MemoryRegion, OutOfRange};
+
+const CARD_BYTES: u64 = 4096;
+const MAGIC: u64 = u64::from_le_bytes(*b"rackcard");
+const PS_PER_BYTE_AT: u64 = 8;
+
+/// A direction of a card. Its value is the offset of its word: the time, in ns of CLOCK_MONOTONIC,
+/// until which the bytes charged so far occupy the direction. Words are two cache lines apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u64)]
+pub(super) enum Direction {
+    Transmit = 0x080,
+    Receive = 0x100,
+}
+
+/// The card of this rack or of a peer.
+pub(super) struct Card {
+    memory: Arc<dyn MemoryRegion>,
+    ps_per_byte: u64,
+}
+
+impl Card {
+    /// Creates the card of this rack. The descriptor is for its peers.
+    pub(super) fn create(mapper: &dyn Mapper, ps_per_byte: u64) -> io::Result<(OwnedFd, Self)> {
+        let fd = memfd::create("rackpool-card", CARD_BYTES)?;
+        let memory = mapper.map(fd.try_clone()?, CARD_BYTES)?;
+        let header = [(0, MAGIC), (PS_PER_BYTE_AT, ps_per_byte)];
+        for (offset, value) in header {
+            memory.store(offset, value).map_err(io::Error::other)?;
+        }
+        Ok((fd, Self { memory, ps_per_byte }))
+    }
+
+    /// Checks and maps the card of a peer.
+    pub(super) fn of_peer(mapper: &dyn Mapper, fd: OwnedFd) -> Result<Self, FabricError> {
+        memfd::check(&fd, "card", CARD_BYTES)?;
+        let memory = map(mapper, fd, CARD_BYTES)?;
+        if memory.load(0)? != MAGIC {
+            return Err(FabricError::misbehaved("its card has no header"));
+        }
+        let ps_per_byte = memory.load(PS_PER_BYTE_AT)?;
+        if ps_per_byte > model::MAX_PS_PER_BYTE {
+            return Err(FabricError::misbehaved("its card is slower than any"));
+        }
+        Ok(Self { memory, ps_per_byte })
+    }
+
+    pub(super) const fn ps_per_byte(&self) -> u64 {
+        self.ps_per_byte
+    }
+
+    /// Charges bytes to a direction. Returns the time, in ns, by which the direction has passed
+    /// them after all bytes that were charged before.
+    ///
+    /// The word only ever names a time, so a process that is killed after its charge leaves nothing
+    /// to undo: the time passes.
+    pub(super) fn charge(&self, direction: Direction, now_ns: u64, bytes: u64) -> u64 {
+        // Cannot fail, because the card was accessible when the endpoint was created.
+        self.try_charge(direction, now_ns, bytes).unwrap_or(now_ns)
+    }
+
+    fn try_charge(&self, direction: Direction, now_ns: u64, bytes: u64) -> Result<u64, OutOfRange> {
+        let (at, cost_ns) = (direction as u64, transfer_ns(bytes, self.ps_per_byte));
+        let mut busy_until_ns = self.memory.load(at)?;
+        loop {
+            let end_ns = passed_by(busy_until_ns, now_ns, cost_ns);
+            let found = self.memory.compare_exchange(at, busy_until_ns, end_ns)?;
+            if found == busy_until_ns {
+                return Ok(end_ns);
+            }
+            busy_until_ns = found;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::conformance::memory::FileMapper;
+
+    /// 100 Gbit/s: 1250 B take 100 ns.
+    const PS_PER_BYTE: u64 = 80;
+
+    fn card() -> (OwnedFd, Card) {
+        Card::create(&FileMapper, PS_PER_BYTE).unwrap()
+    }
+
+    #[test]
+    fn all_that_map_a_card_share_each_direction() {
+        let (fd, own) = card();
+        let peers = [0; 7].map(|_| Card::of_peer(&FileMapper, fd.try_clone().unwrap()).unwrap());
+        for (served, peer) in (1..).zip(&peers) {
+            assert_eq!(peer.charge(Direction::Transmit, 1000, 1250), 1000 + served * 100);
+        }
+        assert_eq!(own.charge(Direction::Transmit, 1000, 1250), 1000 + 800);
+        assert_eq!(own.charge(Direction::Receive, 1000, 1250), 1100, "full duplex");
+        assert_eq!(peers[0].charge(Direction::Transmit, 9000, 1250), 9100, "nothing is saved up");
+    }
+
+    #[test]
+    fn charges_of_several_threads_are_all_counted() {
+        let (fd, own) = card();
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                let peer = Card::of_peer(&FileMapper, fd.try_clone().unwrap()).unwrap();
+                scope.spawn(move || {
+                    for _ in 0..500 {
+                        peer.charge(Direction::Transmit, 0, 1250);
+                    }
+                });
+            }
+        });
+        assert_eq!(own.charge(Direction::Transmit, 0, 0), 2000 * 100);
+    }
+
+    #[test]
+    fn a_card_that_cannot_be_is_refused() {
+        let (fd, own) = card();
+        let check = || Card::of_peer(&FileMapper, fd.try_clone().unwrap()).map(|_| ());
+        check().unwrap();
+        own.memory.store(PS_PER_BYTE_AT, u64::MAX).unwrap();
+        assert!(check().unwrap_err().to_string().contains("slower"));
+        own.memory.store(0, 0).unwrap();
+        assert!(check().unwrap_err().to_string().contains("no header"));
+        let link = memfd::create("rackpool-test", 2 * CARD_BYTES).unwrap();
+        assert!(Card::of_peer(&FileMapper, link).is_err());
+    }
+}
