@@ -14,6 +14,7 @@
 //! | [`exchange`] | objects that racks allocate in and return to each other, exactly once |
 //! | [`heat`] | hotness of pages in a rack |
 //! | [`lease`] | location leases: which racks may access a page one-sided |
+//! | [`multicast`] | an object that is copied from one rack to many, in blocks |
 //! | [`publication`] | recovery of reservations: resolution of publications in doubt |
 //! | [`rack`] | everything a rack decides: owns the machines of exchanges, leases and swaps |
 //! | [`retirement`] | when the memory of retired objects is reused |
@@ -32,6 +33,7 @@ pub mod lease;
 mod location;
 pub mod membership;
 pub mod metadata;
+pub mod multicast;
 pub mod planted_bugs;
 pub mod publication;
 pub mod rack;

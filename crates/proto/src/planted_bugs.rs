@@ -1,4 +1,5 @@
-//! Bugs that the simulator's tests plant, to check that the simulator finds them.
+//! Bugs that tests plant, to check that the simulator, or the world of `tests/multicast.rs`, finds
+//! them.
 //!
 //! Each machine has a type parameter that says which bugs it has. Everywhere else it is [`Sound`],
 //! which has none, so the compiler removes the code of the bugs.
@@ -226,6 +227,16 @@ pub enum Bug {
     PutBackPublished,
     /// A record is cleared before its object is noted elsewhere.
     ClearUndecided,
+    /// A member of a multicast sets the bit of a block when it begins to read it.
+    CountBlockBeforeBytes,
+    /// Calls, plans and reports of an earlier epoch count.
+    TakeAnyEpoch,
+    /// A member of a multicast goes on reading after it has been called to a new epoch.
+    ReadWhileWedged,
+    /// A multicast to be visible together is published when the first rack is complete.
+    ShowEarly,
+    /// A member resumes from blocks of whatever object had the id before.
+    ResumeAnyVersion,
 }
 
 /// Selects the planted bugs of a machine.
