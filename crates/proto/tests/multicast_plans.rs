@@ -281,6 +281,21 @@ fn nobody_speaks_for_a_coordinator() {
 }
 
 #[test]
+fn a_plan_for_another_group_is_ignored() {
+    let mut machine = participant(1, 3, &[]);
+    step(&mut machine, 0, from(0, MulticastMessage::Wedge(epoch(1, 0))));
+    let more_blocks = [survivor(0, &[0, 1, 2, 3, 4, 5]), survivor(1, &[])];
+    let more_blocks = Plan::new(Schedule::Chain, &more_blocks, &BTreeSet::new()).unwrap();
+    for plan in [more_blocks, plan_of(4)] {
+        assert!(!plan.fits(&group(3, Visibility::Each)));
+        let plan = MulticastMessage::Plan(epoch(1, 0), plan);
+        assert_eq!(step(&mut machine, 1, from(0, plan)), []);
+    }
+    let plan = MulticastMessage::Plan(epoch(1, 0), plan_of(3));
+    assert_ne!(step(&mut machine, 2, from(0, plan)), []);
+}
+
+#[test]
 fn a_map_ignores_what_the_object_does_not_have() {
     let map = BlockMap::from_words(70, &[u64::MAX, u64::MAX, 7]);
     assert_eq!((map.count(), map.words()), (70, &[u64::MAX, 63][..]));

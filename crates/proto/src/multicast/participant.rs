@@ -132,7 +132,9 @@ impl<B: Bugs> Participant<B> {
                 self.take_over();
             }
             MulticastMessage::Plan(epoch, plan) if epoch.coordinator == from => {
-                self.member.plan(now, epoch, &plan);
+                if plan.fits(&self.group) {
+                    self.member.plan(now, epoch, &plan);
+                }
             }
             MulticastMessage::End(epoch, result) if epoch.coordinator == from => {
                 self.member.end(now, epoch, result);

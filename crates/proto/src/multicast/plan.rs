@@ -7,7 +7,7 @@ use rackpool_model::RackId;
 
 use super::block_map::BlockMap;
 use super::schedule::{Schedule, Shape};
-use super::{Block, GroupMember};
+use super::{Block, Group, GroupMember};
 
 /// A rack that takes part in an epoch, and what it had when the epoch began.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -91,6 +91,19 @@ impl Plan {
     #[must_use]
     pub fn members(&self) -> &[GroupMember] {
         &self.members
+    }
+
+    /// Returns true if the plan is one for racks and blocks of this group. A plan of another process
+    /// may be for none.
+    #[must_use]
+    pub fn fits(&self, group: &Group) -> bool {
+        let racks: BTreeSet<_> = group.members.iter().map(|member| member.rack).collect();
+        let named: BTreeSet<_> = self.members.iter().map(|member| member.rack).collect();
+        let fetched = self.fetches.iter().map(|fetch| fetch.block);
+        named.len() == self.members.len()
+            && named.is_subset(&racks)
+            && self.fetches.iter().all(|fetch| named.contains(&fetch.from))
+            && self.missing.iter().copied().chain(fetched).all(|block| block.0 < group.blocks)
     }
 
     /// What a rack with this block map reads, in order. Blocks of the map are left out: whatever a
