@@ -6,8 +6,8 @@ mod pool_arguments;
 
 use clap::{Parser, Subcommand};
 use commands::{
-    audit, credentials, demo, doctor, explain, heat, objects, root, server, status, table, top, up,
-    ycsb,
+    audit, cast, credentials, demo, doctor, explain, heat, objects, root, server, status, table,
+    top, up, ycsb,
 };
 use rackpool_config::ConfigFile;
 
@@ -43,6 +43,8 @@ enum Command {
     Objects(objects::Options),
     /// Count the allocated objects by owner: a root, a client, or none (leaked).
     Audit(audit::Options),
+    /// Show how an object would be copied to many racks: who reads which block from whom, and when.
+    Cast(cast::Options),
     /// Report this machine's memory, processors and fabrics, their cost, and what to set up.
     Doctor(doctor::Options),
     /// Create credentials for a pool that spans hosts.
@@ -72,6 +74,7 @@ fn run() -> anyhow::Result<()> {
         Command::Table(options) => table::run(&options),
         Command::Objects(options) => objects::run(&options),
         Command::Audit(options) => audit::run(&options),
+        Command::Cast(options) => cast::run(&options),
         Command::Doctor(options) => doctor::run(&options),
         Command::Credentials(options) => credentials::run(&options),
         Command::Ycsb(options) => ycsb::run(&options),

@@ -48,8 +48,8 @@ pub trait MemoryRegion: Send + Sync {
     /// [`load`](Self::load).
     fn store(&self, offset: u64, value: u64) -> Result<(), OutOfRange>;
 
-    /// Replaces the word at `offset`, a multiple of 8, with `new` if it is `current`, atomically with
-    /// respect to every process that maps the memory. Returns the word found, with acquire and
+    /// Replaces the word at `offset`, a multiple of 8, with `new` if it is `current`. Returns the
+    /// word found. The step is atomic for every process that maps the memory, with acquire and
     /// release ordering.
     fn compare_exchange(&self, offset: u64, current: u64, new: u64) -> Result<u64, OutOfRange>;
 

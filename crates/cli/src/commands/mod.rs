@@ -1,6 +1,7 @@
 //! The commands of `rackpool`.
 
 pub(crate) mod audit;
+pub(crate) mod cast;
 pub(crate) mod credentials;
 pub(crate) mod demo;
 pub(crate) mod doctor;

@@ -93,8 +93,8 @@ impl Plan {
         &self.members
     }
 
-    /// Returns true if the plan is one for racks and blocks of this group. A plan of another process
-    /// may be for none.
+    /// Returns true if the plan is one for racks and blocks of this group. A plan that another
+    /// process sent may be for none.
     #[must_use]
     pub fn fits(&self, group: &Group) -> bool {
         let racks: BTreeSet<_> = group.members.iter().map(|member| member.rack).collect();

@@ -41,7 +41,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
         "cli",
         &[
             "admin", "cluster", "doctor", "report", "ycsb", "client", "kv", "fs", "objects",
-            "access", "config", "output", "ring", "shm", "sync", "trace", "wire", "model",
+            "access", "config", "output", "proto", "ring", "shm", "sync", "trace", "wire", "model",
         ],
     ),
     ("sim", &["proto", "sync", "model", "wire"]),
