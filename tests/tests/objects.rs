@@ -2,9 +2,10 @@
 #![expect(clippy::unwrap_used, reason = "a test that can't go on has failed")]
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use rackpool_client::RackId;
-use rackpool_objects::{CreateOptions, Store, StoreError};
+use rackpool_objects::{CreateOptions, Store, StoreError, StoreEvent, Subscription};
 use rackpool_testing::wait::{TIMEOUT, try_wait_until, wait_until};
 use rackpool_tests::census;
 use rackpool_tests::client::TestClient;
@@ -130,6 +131,51 @@ fn programs_of_a_rack_that_get_an_object_at_the_same_time_share_one_transfer() {
     });
     assert!(once >= 100, "{once} operations for 100 pages");
     assert!(shared < 2 * once, "{shared} operations by four programs, {once} by one");
+}
+
+/// What a subscription tells until it finds nothing for a moment: `+` and `-` before the ids.
+fn told(subscription: &mut Subscription) -> Vec<String> {
+    let next = || subscription.next(Duration::from_millis(20)).unwrap();
+    let named = |sign, id: &[u8]| format!("{sign}{}", id.escape_ascii());
+    std::iter::from_fn(next)
+        .map(|event| match event {
+            StoreEvent::Sealed(info) => named('+', &info.id),
+            StoreEvent::Deleted(id) => named('-', &id),
+        })
+        .collect()
+}
+
+#[test]
+fn a_subscriber_is_told_of_what_is_there_and_of_each_change() {
+    let pool = TestPool::small();
+    pool.wait_until_racks_meet();
+    let (own, other) = (store(&pool, 0), store(&pool, 1));
+    own.put(b"x/1", &[1], &plain()).unwrap();
+    own.put(b"y", &[1], &plain()).unwrap();
+    let (mut some, mut all) = (other.subscribe(b"x/"), other.subscribe(b""));
+    assert_eq!(
+        (told(&mut some), told(&mut all)),
+        (vec!["+x/1".into()], vec!["+x/1".into(), "+y".into()])
+    );
+    let unsealed = own.create(b"x/0", 10, &plain()).unwrap();
+    assert!(told(&mut some).is_empty(), "it is not sealed");
+    unsealed.seal().unwrap();
+    other.put(b"x/2", &[2], &plain()).unwrap();
+    assert_eq!(told(&mut some), ["+x/0", "+x/2"]);
+    // Deleted and made again: both are told, although the id was there at each look.
+    assert!(own.delete(b"x/1").unwrap() && own.delete(b"y").unwrap());
+    own.put(b"x/1", &[3], &plain()).unwrap();
+    assert_eq!(told(&mut some), ["-x/1", "+x/1"]);
+    assert_eq!(told(&mut all), ["-x/1", "-y", "+x/0", "+x/1", "+x/2"]);
+    assert!(told(&mut some).is_empty());
+    // What a program has sealed stays when it is killed, and the rest was never there.
+    let mut client = pool.client(0, &["objects", NAME]);
+    for id in ["x/3", "x/4"] {
+        assert_eq!(client.ask(&format!("create {id} 100 7")), "ok");
+    }
+    assert_eq!(client.ask("seal x/3"), "ok");
+    client.kill();
+    assert_eq!(told(&mut some), ["+x/3"]);
 }
 
 #[test]

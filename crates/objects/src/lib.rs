@@ -48,6 +48,7 @@
 //! | `evict` | allocation of memory, capacity, eviction, time to live |
 //! | `list` | list and stat |
 //! | `wait` | calls for several objects |
+//! | `subscription` | [`Subscription`]: what is sealed and deleted |
 //! | `walk` | all pool objects of a store |
 #![forbid(unsafe_code)]
 #![warn(clippy::missing_errors_doc)]
@@ -65,6 +66,7 @@ mod options;
 mod protocol;
 mod steps;
 mod store;
+mod subscription;
 mod survey;
 mod unsealed;
 mod view;
@@ -76,6 +78,7 @@ pub use layout::header::begins_store;
 pub use list::{ObjectInfo, ObjectStat};
 pub use options::{EvictionPolicy, StoreOptions};
 pub use store::Store;
+pub use subscription::{StoreEvent, Subscription};
 pub use unsealed::{CreateOptions, UnsealedObject};
 pub use view::View;
 pub use walk::walk_store;

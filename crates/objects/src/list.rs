@@ -43,7 +43,7 @@ pub struct ObjectStat {
 }
 
 impl ObjectInfo {
-    fn of(id: &[u8], head: &Head) -> Self {
+    pub(crate) fn of(id: &[u8], head: &Head) -> Self {
         Self {
             id: id.to_vec(),
             bytes: head.bytes,
