@@ -28,7 +28,7 @@
 //! | `objects` | objects between reservation and release: publish, resolve, free |
 //! | `segments` | find, freeze, split and reuse segments |
 //! | `entries` | find, verify, store, compare, modify and scan entries, also through locks |
-//! | `lifecycle` | create, open, destroy and walk a whole table |
+//! | `lifecycle` | create, open, destroy, remove and walk a whole table |
 //! | `transactions` | [`Committer`] and [`Transactor`], their commit and recovery |
 //! | [`ordered`] | B-link trees on a table |
 //! | [`sorted_set`] | sorted sets on ordered maps |

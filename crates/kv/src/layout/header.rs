@@ -72,6 +72,8 @@ impl TableHeader {
     /// The length of the part before the first spare-segment block, in bytes.
     pub(crate) const FIXED: usize = 64;
     pub(crate) const MAGIC: u64 = u64::from_le_bytes(*b"rackp-kv");
+    /// The magic number of a table without entries that is being removed.
+    pub(crate) const REMOVED: u64 = u64::from_le_bytes(*b"rackp-kx");
     const VERSION: u32 = 6;
     const CHECKED: usize = 24;
     const DIRECTORY: std::ops::Range<usize> = 16..24;
@@ -133,24 +135,46 @@ impl TableHeader {
         if word_at(bytes, 0) != Self::MAGIC {
             return Err(KvError::NotATable { addr });
         }
+        let (layout, check) = (Self::decode_fields(addr, bytes)?, word_at(bytes, 3));
+        // Without a directory, `Begun` and `Complete` have the same check.
+        let stages = [CreationStage::Begun, CreationStage::HasDirectory, CreationStage::Complete];
+        let mut stages = stages
+            .into_iter()
+            .filter(|stage| *stage == CreationStage::Begun || !layout.directory.is_null());
+        match stages.find(|stage| Self::check_of(bytes, *stage) == check) {
+            Some(stage) => Ok(DecodedHeader { layout, stage }),
+            None => Err(KvError::Corrupt { what: "table header", addr }),
+        }
+    }
+
+    /// As [`decode`](Self::decode), of a table that is being removed: its directory may be gone.
+    pub(crate) fn decode_removed<E>(
+        addr: GlobalAddr,
+        bytes: &[u8; Self::FIXED],
+    ) -> Result<DecodedHeader, KvError<E>> {
+        let mut open = *bytes;
+        open[..8].copy_from_slice(&Self::MAGIC.to_le_bytes());
+        let layout = Self::decode_fields(addr, bytes)?;
+        let is_begun = Self::check_of(&open, CreationStage::Begun) == word_at(bytes, 3);
+        let stage = if is_begun { CreationStage::Begun } else { CreationStage::Complete };
+        Ok(DecodedHeader { layout, stage })
+    }
+
+    fn decode_fields<E>(
+        addr: GlobalAddr,
+        bytes: &[u8; Self::FIXED],
+    ) -> Result<TableLayout, KvError<E>> {
         let [_, _, _, _, _, _, _, _, v0, v1, v2, v3, max_depth, segment_bits, ..] = *bytes;
         let found = u32::from_le_bytes([v0, v1, v2, v3]);
         if found != Self::VERSION {
             return Err(KvError::Version { addr, found, supported: Self::VERSION });
         }
-        let damaged = KvError::Corrupt { what: "table header", addr };
         let directory = GlobalAddr::from_raw(word_at(bytes, 2));
-        // Without a directory, `Begun` and `Complete` have the same check.
-        let stages = [CreationStage::Begun, CreationStage::HasDirectory, CreationStage::Complete];
-        let mut stages = stages
-            .into_iter()
-            .filter(|stage| *stage == CreationStage::Begun || !directory.is_null());
-        let stage = stages.find(|stage| Self::check_of(bytes, *stage) == word_at(bytes, 3));
-        let (Some(stage), true) = (stage, max_depth <= crate::TableOptions::MAX_DEPTH) else {
-            return Err(damaged);
+        let shape = SegmentShape::new(segment_bits);
+        let Some(shape) = shape.filter(|_| max_depth <= crate::TableOptions::MAX_DEPTH) else {
+            return Err(KvError::Corrupt { what: "table header", addr });
         };
-        let shape = SegmentShape::new(segment_bits).ok_or(damaged)?;
-        Ok(DecodedHeader { layout: TableLayout { addr, directory, max_depth, shape }, stage })
+        Ok(TableLayout { addr, directory, max_depth, shape })
     }
 }
 

@@ -35,6 +35,7 @@ impl SegmentRef {
     const DEPTH_SHIFT: u32 = 42;
     const LIFE_SHIFT: u32 = 47;
     const ADDR_MASK: u64 = (1 << Self::DEPTH_SHIFT) - 1;
+    const REMOVED_DEPTH: u64 = 0x1f;
 
     /// `None` if the word cannot encode the address.
     pub(crate) const fn new(addr: GlobalAddr, depth: u8, life: SegmentLife) -> Option<Self> {
@@ -74,6 +75,17 @@ impl SegmentRef {
     #[inline]
     pub(crate) const fn life(self) -> SegmentLife {
         SegmentLife::from_bits(self.0 >> Self::LIFE_SHIFT)
+    }
+
+    /// The entry while its segment is removed with the table, by the reservation with this token: a
+    /// depth that no segment has, and the other bits of the token.
+    pub(crate) const fn removed_by(token: u64) -> u64 {
+        token | Self::REMOVED_DEPTH << Self::DEPTH_SHIFT
+    }
+
+    /// Whether this is such an entry.
+    pub(crate) const fn is_removed(self) -> bool {
+        self.depth() as u64 == Self::REMOVED_DEPTH
     }
 
     /// The segment's tag during this life; `hash` is that of any key that belongs to the segment.

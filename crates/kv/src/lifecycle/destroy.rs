@@ -263,7 +263,10 @@ impl<M: Memory> Handle<M> {
         }
     }
 
-    fn read_slots(&self, segment: SegmentRef) -> Result<Vec<SlotWord>, KvError<M::Error>> {
+    pub(crate) fn read_slots(
+        &self,
+        segment: SegmentRef,
+    ) -> Result<Vec<SlotWord>, KvError<M::Error>> {
         let mut bytes = vec![0; self.shared.layout.shape.slots() * 8];
         let addr: GlobalAddr = slot_addr(segment.addr(), 0);
         self.shared.memory.read(addr, &mut bytes).map_err(KvError::Memory)?;
