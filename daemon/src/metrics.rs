@@ -68,9 +68,30 @@ impl RackMetrics {
             Unit::Bytes,
             allocated,
         )?;
+        self.show_fixed(page)?;
         page.gauge("clients", "Connected clients.", Unit::None, get(&metrics.clients))?;
         let help = "Whether the metadata server has this rack as a member: 1 or 0.";
         page.gauge("member", help, Unit::None, get(&metrics.is_member))
+    }
+
+    fn show_fixed(&self, page: &mut Page<'_>) -> fmt::Result {
+        let fixed = &self.metrics.fixed;
+        let gauges = [
+            ("fixed_objects", "Fixed objects in use.", Unit::None, &fixed.objects),
+            ("fixed", "Fixed objects, without extents.", Unit::Bytes, &fixed.object_bytes),
+            ("extents", "Extents of fixed objects.", Unit::None, &fixed.extents),
+            ("extents", "Extents of fixed objects.", Unit::Bytes, &fixed.extent_bytes),
+            (
+                "retired_objects",
+                "Fixed objects that were freed and that programs still pin.",
+                Unit::None,
+                &fixed.retired,
+            ),
+            ("retired", "Retired objects with their extents.", Unit::Bytes, &fixed.retired_bytes),
+        ];
+        gauges
+            .into_iter()
+            .try_for_each(|(name, help, unit, gauge)| page.gauge(name, help, unit, get(gauge)))
     }
 
     fn show_requests(&self, page: &mut Page<'_>) -> fmt::Result {

@@ -164,6 +164,20 @@ class ObjectStore:
     """
 
     def __new__(cls, pool: Pool, name: str, *, create: bool = True) -> ObjectStore: ...
+    @staticmethod
+    def remove(pool: Pool, name: str) -> bool:
+        """Removes the store of this name with all its objects. Returns whether there was one.
+
+        Takes three seconds and more. Other programs that have it open get `Removed`; views stay
+        valid. After an error or a kill call it again.
+        """
+    def stats(self) -> dict[str, int]:
+        """What this program has done with the store through this object: counters by their names.
+
+        `local_gets`, `far_gets` (of objects of other racks), `absent_gets`, `transfers`,
+        `transferred_bytes`, `seals`, `sealed_bytes`, `deletes`, `evictions`, `evicted_bytes`,
+        `waits`, `waited_us`. Gets from afar without a transfer found a replica.
+        """
     @property
     def name(self) -> str:
         """The name of the root under which the store is found."""
@@ -442,6 +456,12 @@ class LayoutTag(RackpoolError):
 
 class NotAStore(RackpoolError):
     """There is no object store of this name."""
+
+class Removed(RackpoolError):
+    """The object store was removed, or its removal has begun."""
+
+class RemovalUnderWay(RackpoolError):
+    """Another program removes the object store."""
 
 class Version(RackpoolError):
     """The object store was written by another version of the library."""

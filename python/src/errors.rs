@@ -63,6 +63,8 @@ exceptions! {
     StoreFull: "The capacity of the object store is reached, and nothing else may be evicted.";
     LayoutTag: "The object has another layout tag than the reader expects.";
     NotAStore: "There is no object store of this name.";
+    Removed: "The object store was removed, or its removal has begun.";
+    RemovalUnderWay: "Another program removes the object store.";
     Version: "The object store was written by another version of the library.";
     Damaged: "The bytes of the object are not those that were sealed.";
 }
@@ -217,6 +219,8 @@ impl Raise for StoreError {
             Self::Option { .. } => PyValueError::new_err(text),
             Self::LayoutTag { .. } => LayoutTag::new_err(text),
             Self::NotAStore { .. } => NotAStore::new_err(text),
+            Self::Removed => Removed::new_err(text),
+            Self::RemovalUnderWay => RemovalUnderWay::new_err(text),
             Self::Version { .. } => Version::new_err(text),
             Self::Damaged { .. } => Damaged::new_err(text),
             Self::Table(error) => error.raise(py),

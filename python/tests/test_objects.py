@@ -417,3 +417,21 @@ def test_a_store_with_a_capacity_is_a_cache(store):
     for wrong in ({"capacity": 0}, {"policy": "fifo"}, {"time_to_live": 0.0}, {"capacity": -1}):
         with pytest.raises(ValueError, match=next(iter(wrong)).replace("_", "[ _]")):
             store.set_options(**wrong)
+
+
+def test_a_store_is_removed_and_counts_what_it_did(pool, far):
+    own = rackpool.ObjectStore(pool, "python-removed")
+    reader = rackpool.ObjectStore(far, "python-removed")
+    own.put(b"id", contents(LARGE))
+    view = reader.get(b"id")
+    assert reader.get(b"id") is not None and reader.get(b"none") is None
+    counted = reader.stats()
+    assert (counted["transfers"], counted["transferred_bytes"]) == (1, LARGE)
+    assert (counted["far_gets"], counted["local_gets"], counted["absent_gets"]) == (2, 0, 1)
+    assert (own.stats()["seals"], own.stats()["sealed_bytes"]) == (1, LARGE)
+    assert rackpool.ObjectStore.remove(pool, "python-removed")
+    assert not rackpool.ObjectStore.remove(pool, "python-removed")
+    for store in (own, reader):
+        with pytest.raises(rackpool.Removed, match="create it anew"):
+            store.get(b"id")
+    assert bytes(view) == contents(LARGE)

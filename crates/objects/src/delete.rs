@@ -19,7 +19,9 @@ impl Store {
         let oldest = self.oldest_alive()?;
         let deleted =
             self.with(|handles| protocol::delete(&mut Entries::new(self, handles, &keys)))?;
-        Ok(deleted.is_some_and(|object| object.head.created_ms >= oldest))
+        let is_deleted = deleted.is_some_and(|object| object.head.created_ms >= oldest);
+        self.shared.counters.deletes.add(is_deleted.into());
+        Ok(is_deleted)
     }
 
     /// Removes exactly this object from all racks. Returns whether it was there.

@@ -71,6 +71,16 @@ pub enum StoreError {
         /// The name of the root.
         name: String,
     },
+    /// The store was removed since it was opened, or its removal has begun.
+    #[error(
+        "the store was removed, or its removal has begun: create it anew, or complete the removal with `Store::remove` or `rackpool objects remove-store`"
+    )]
+    Removed,
+    /// Another program removes the store at this moment.
+    #[error(
+        "another program removes the store: wait until it is done, or, if that program has ended, try again in a few seconds"
+    )]
+    RemovalUnderWay,
     /// The store was written by another version of this library.
     #[error(
         "the store has format {found}, this library reads {supported}: use the release that created it"

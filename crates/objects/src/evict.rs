@@ -37,7 +37,7 @@ impl Store {
     /// # Errors
     /// That of the pool.
     pub fn evict(&self, bytes: u64) -> Result<u64, StoreError> {
-        self.check_not_inherited()?;
+        self.check_in_use()?;
         self.evict_some(&mut lock(&self.shared.survey), bytes, Objects::MayGo)
     }
 
@@ -161,7 +161,7 @@ impl Store {
                 match self.evict_one(&one) {
                     Ok(true) => {
                         freed = freed.saturating_add(one.bytes);
-                        survey.shrink(one.bytes);
+                        self.count_eviction(survey, one.bytes);
                     }
                     Ok(false) => {}
                     // Another one may do: the rack of a replica may be away.
@@ -176,9 +176,17 @@ impl Store {
         }
     }
 
+    fn count_eviction(&self, survey: &mut Survey, bytes: u64) {
+        survey.shrink(bytes);
+        self.shared.counters.evictions.add(1);
+        self.shared.counters.evicted_bytes.add(bytes);
+    }
+
     /// Evicts a candidate, unless it was used or replaced since the survey. Returns whether it did.
     fn evict_one(&self, candidate: &Candidate) -> Result<bool, StoreError> {
         let Candidate { last_use_ms, has_expired, source, keys, object, .. } = candidate;
+        // The survey may have taken long.
+        self.check_in_use()?;
         let layout = HeadLayout::of(keys.id_len());
         let was_used = |head: GlobalAddr| {
             let mut word = [0; 8];
@@ -215,7 +223,7 @@ impl Store {
             let mut deleted = 0;
             for one in &expired {
                 if self.evict_one(one)? {
-                    survey.shrink(one.bytes);
+                    self.count_eviction(&mut survey, one.bytes);
                     deleted += 1;
                 }
             }

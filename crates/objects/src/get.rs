@@ -39,10 +39,15 @@ impl Store {
         let oldest = self.oldest_alive()?;
         // An object that has expired is not brought from another rack.
         if oldest > 0 && !self.contains(id)? {
+            self.shared.counters.absent_gets.add(1);
             return Ok(None);
         }
-        let got = self.with(|handles| protocol::get(&mut Entries::new(self, handles, &keys)))?;
-        let got = got.filter(|got| got.head.created_ms >= oldest);
+        let got = self.with(|handles| {
+            let mut entries = Entries::new(self, handles, &keys);
+            let got = protocol::get(&mut entries)?.filter(|got| got.head.created_ms >= oldest);
+            entries.count_get(got.is_some());
+            Ok(got)
+        })?;
         let layout = HeadLayout::of(id.len());
         let view = |Pinned { pin, head }| Ok(View::new(self.map(pin, &head, layout)?, head));
         got.map(view).transpose()
@@ -89,7 +94,7 @@ impl Store {
     }
 
     /// Reads the list of extents of a head.
-    fn read_extents(
+    pub(crate) fn read_extents(
         &self,
         addr: GlobalAddr,
         head: &Head,

@@ -36,6 +36,7 @@
 //! | `checksum` | the checksum of an object |
 //! | `error` | why an operation failed |
 //! | `options` | [`StoreOptions`] |
+//! | `stats` | [`StoreStats`] |
 //! | `layout` | the bytes of the store's header, of heads and of registrations |
 //! | `store` | [`Store`]: open and create; the handles of its tables |
 //! | `view` | [`View`] |
@@ -47,6 +48,8 @@
 //! | `survey` | the memory of a store in the own rack, and what may be evicted of it |
 //! | `evict` | allocation of memory, capacity, eviction, time to live |
 //! | `list` | list and stat |
+//! | `explain`, `usage` | what is known of an id; what a store takes in each rack |
+//! | `remove` | removal of a whole store |
 //! | `wait` | calls for several objects |
 //! | `subscription` | [`Subscription`]: what is sealed and deleted |
 //! | `walk` | all pool objects of a store |
@@ -57,6 +60,7 @@ mod checksum;
 mod delete;
 mod error;
 mod evict;
+mod explain;
 #[cfg(test)]
 mod exploration;
 mod get;
@@ -64,21 +68,27 @@ mod layout;
 mod list;
 mod options;
 mod protocol;
+mod remove;
+mod stats;
 mod steps;
 mod store;
 mod subscription;
 mod survey;
 mod unsealed;
+mod usage;
 mod view;
 mod wait;
 mod walk;
 
 pub use error::StoreError;
+pub use explain::{ExplainedObject, ExplainedRegistration, ExplainedReplica, Explanation};
 pub use layout::header::begins_store;
 pub use list::{ObjectInfo, ObjectStat};
 pub use options::{EvictionPolicy, StoreOptions};
+pub use stats::StoreStats;
 pub use store::Store;
 pub use subscription::{StoreEvent, Subscription};
 pub use unsealed::{CreateOptions, UnsealedObject};
+pub use usage::{RackUsage, StoreUsage, UsageOrder, UsedObject};
 pub use view::View;
 pub use walk::walk_store;

@@ -80,6 +80,7 @@ impl Store {
                 registered.extend(Keys::registered_in(key));
             })?;
             for keys in registered {
+                self.check_in_use()?;
                 protocol::remove_orphan(&mut Entries::new(self, handles, &keys))?;
             }
             let mut replicas = Vec::new();
@@ -87,6 +88,7 @@ impl Store {
                 table.for_each(|key, _| replicas.extend(Keys::id_in(key).map(Keys::of)))?;
             }
             for keys in replicas {
+                self.check_in_use()?;
                 protocol::remove_abandoned(&mut Entries::new(self, handles, &keys?))?;
             }
             Ok(objects)

@@ -141,6 +141,9 @@ pub(crate) trait Steps {
         object: &PlacedHead,
     ) -> Result<(), Self::Error>;
 
+    /// Called after a step that may take long. Fails if the tables may be gone.
+    fn check_in_use(&mut self) -> Result<(), Self::Error>;
+
     /// Waits until this replica is ready, is not in the replica table, or has not grown for
     /// a second.
     fn wait(&mut self, replica: &PlacedHead) -> Result<(), Self::Error>;
@@ -212,6 +215,7 @@ fn bring<S: Steps>(steps: &mut S, object: &PlacedHead) -> Result<Got<S>, S::Erro
         Published::Other | Published::Gone => return Ok(None),
     };
     let filled = steps.fill(&mut replica, object);
+    steps.check_in_use()?;
     if is_published && filled.is_ok() && is_open(steps, object)? {
         steps.set_ready(&replica)?;
         return Ok(Some(Pinned { pin, head: replica.head }));

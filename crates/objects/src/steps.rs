@@ -21,6 +21,10 @@ pub(crate) struct Entries<'a> {
     handles: &'a mut Handles,
     keys: &'a Keys,
     layout: HeadLayout,
+    /// Where the search that was successful last found something.
+    found_in: Source,
+    /// Whether an object was brought from another rack.
+    has_copied: bool,
 }
 
 /// The memory of a replica that is being filled.
@@ -34,7 +38,20 @@ pub(crate) struct Filled {
 
 impl<'a> Entries<'a> {
     pub(crate) const fn new(store: &'a Store, handles: &'a mut Handles, keys: &'a Keys) -> Self {
-        Self { store, handles, keys, layout: HeadLayout::of(keys.id_len()) }
+        let layout = HeadLayout::of(keys.id_len());
+        Self { store, handles, keys, layout, found_in: Source::Objects, has_copied: false }
+    }
+
+    /// Counts a get that these steps were made for.
+    pub(crate) fn count_get(&self, is_there: bool) {
+        let counters = &self.store.shared.counters;
+        let is_far = self.has_copied || self.found_in == Source::Replicas;
+        let counter = match is_there {
+            false => &counters.absent_gets,
+            true if is_far => &counters.far_gets,
+            true => &counters.local_gets,
+        };
+        counter.add(1);
     }
 }
 
@@ -52,10 +69,14 @@ impl Steps for Entries<'_> {
     }
 
     fn find(&mut self, source: Source) -> Result<Option<PlacedHead>, StoreError> {
-        match source {
+        let found = match source {
             Source::Objects => self.handles.find(self.keys.object()),
             Source::Replicas => self.handles.find_replica(self.keys.object()),
+        }?;
+        if found.is_some() {
+            self.found_in = source;
         }
+        Ok(found)
     }
 
     fn remove(&mut self, source: Source, place: &EntryPlace) -> Result<bool, StoreError> {
@@ -155,13 +176,21 @@ impl Steps for Entries<'_> {
         if checksum != object.head.checksum {
             return Err(StoreError::Damaged { addr: object.place.addr });
         }
+        self.has_copied = true;
+        self.store.shared.counters.transfers.add(1);
+        self.store.shared.counters.transferred_bytes.add(object.head.len());
         Ok(())
+    }
+
+    fn check_in_use(&mut self) -> Result<(), StoreError> {
+        self.store.check_in_use()
     }
 
     fn wait(&mut self, replica: &PlacedHead) -> Result<(), StoreError> {
         let mut pauses = Pauses::default();
         loop {
             let look = Instant::now();
+            self.check_in_use()?;
             // If the replica is gone, these are other words, or none.
             let words = self.words(replica.place.addr);
             if self.find(Source::Replicas)? != Some(*replica) {

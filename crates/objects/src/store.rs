@@ -3,17 +3,18 @@ use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use rackpool_client::{DaemonError, GlobalAddr, Pool, RackId};
+use rackpool_client::{AccessError, DaemonError, GlobalAddr, Pool, RackId};
 use rackpool_kv::{EntryPlace, Handle, Table, TableOptions, now_ms};
 
 use crate::error::StoreError;
 use crate::layout::head::Head;
-use crate::layout::header::StoreHeader;
+use crate::layout::header::{StoreHeader, StorePhase, StorePrefix};
 use crate::options::StoreOptions;
+use crate::stats::{Counters, StoreStats};
 use crate::survey::Survey;
 
-/// The options are read again after this time.
-const OPTIONS_AGE: Duration = Duration::from_secs(1);
+/// Options and phase are read again after this time.
+pub(crate) const OPTIONS_AGE: Duration = Duration::from_secs(1);
 
 /// A named set of objects in a pool. Cheap to clone; all clones and threads can use it at once.
 ///
@@ -40,6 +41,10 @@ pub struct Store {
 pub(crate) struct StoreState {
     pub(crate) pool: Arc<Pool>,
     header: GlobalAddr,
+    /// The stamp of the header.
+    stamp: u64,
+    /// Whether this handle is for the removal of the store.
+    removes: bool,
     objects: Table<Arc<Pool>>,
     /// The replica tables that were opened, by rack.
     replicas: Mutex<HashMap<RackId, Table<Arc<Pool>>>>,
@@ -49,6 +54,7 @@ pub(crate) struct StoreState {
     options: Mutex<(StoreOptions, Instant)>,
     /// The memory of the store in the own rack. Whoever evicts holds the lock.
     pub(crate) survey: Mutex<Survey>,
+    pub(crate) counters: Counters,
 }
 
 /// What one operation works with.
@@ -109,7 +115,8 @@ impl Store {
     ///
     /// # Errors
     /// [`StoreError::NotAStore`] if the root of this name leads to something else,
-    /// [`StoreError::Version`], or that of the pool.
+    /// [`StoreError::Version`], [`StoreError::Removed`] if a removal of the store is not complete,
+    /// or that of the pool.
     pub fn open(pool: Arc<Pool>, name: &str) -> Result<Option<Self>, StoreError> {
         match pool.root(name)? {
             Some(header) => Self::at(pool, header, name).map(Some),
@@ -120,10 +127,11 @@ impl Store {
     /// Opens the store of this name (1 to 255 bytes), or creates an empty one with the default
     /// options, which keep everything. The name is a root of the pool. Concurrent calls all get the
     /// same store. A kill during the call may leak the header, which takes 4 KiB; else the next
-    /// call continues.
+    /// call continues. If a program was killed while it removed a store of this name, the call
+    /// completes the removal first.
     ///
     /// # Errors
-    /// As [`Store::open`].
+    /// As [`Store::open`], and as [`Store::remove`] instead of [`StoreError::Removed`].
     pub fn open_or_create(pool: Arc<Pool>, name: &str) -> Result<Self, StoreError> {
         Self::open_or_create_with(pool, name, &StoreOptions::default())
     }
@@ -140,14 +148,26 @@ impl Store {
         options.check()?;
         loop {
             if let Some(header) = pool.root(name)? {
-                return Self::at(pool, header, name);
+                match Self::at(Arc::clone(&pool), header, name) {
+                    // A program was killed while it removed the store.
+                    Err(StoreError::Removed) => drop(Self::remove(Arc::clone(&pool), name)?),
+                    opened => return opened,
+                }
+                continue;
             }
-            let header = pool.alloc(StoreHeader::BYTES as u64)?;
-            pool.write(header, &StoreHeader::encode(options))?;
+            let seat = pool.alloc(StoreHeader::SEAT_BYTES)?;
+            let header = match pool.alloc(StoreHeader::BYTES as u64) {
+                Ok(header) => header,
+                Err(full) => {
+                    pool.free(seat)?;
+                    return Err(full.into());
+                }
+            };
+            pool.write(header, &StoreHeader::encode(options, seat, rand::random()))?;
             match pool.set_root(name, None, Some(header)) {
                 Ok(root) if root.changed => {}
                 // Another program set the root first.
-                Ok(_) => pool.free(header)?,
+                Ok(_) => [header, seat].into_iter().try_for_each(|addr| pool.free(addr))?,
                 // The root may have been set, so the header stays.
                 Err(error) => return Err(error.into()),
             }
@@ -155,25 +175,38 @@ impl Store {
     }
 
     fn at(pool: Arc<Pool>, header: GlobalAddr, name: &str) -> Result<Self, StoreError> {
-        let mut first = [0; StoreHeader::CHECKED];
-        pool.read(header, &mut first)?;
-        let Some(found) = StoreHeader::version(&first) else {
-            return Err(StoreError::NotAStore { name: name.into() });
-        };
-        if found != StoreHeader::VERSION {
-            return Err(StoreError::Version { found, supported: StoreHeader::VERSION });
+        let prefix = read_prefix(&pool, header)?;
+        let prefix = prefix.ok_or_else(|| StoreError::NotAStore { name: name.into() })?;
+        if prefix.version != StoreHeader::VERSION {
+            let (found, supported) = (prefix.version, StoreHeader::VERSION);
+            return Err(StoreError::Version { found, supported });
         }
+        if prefix.phase != Some(StorePhase::InUse) {
+            return Err(StoreError::Removed);
+        }
+        Self::with_prefix(pool, header, &prefix, false)
+    }
+
+    /// The store with this header. If it is for the removal of the store, its phase is not checked.
+    pub(crate) fn with_prefix(
+        pool: Arc<Pool>,
+        header: GlobalAddr,
+        prefix: &StorePrefix,
+        removes: bool,
+    ) -> Result<Self, StoreError> {
         let objects = table_at(&pool, StoreHeader::objects_at(header))?;
-        let options = Mutex::new((read_options(&pool, header)?, Instant::now()));
         Ok(Self {
             shared: Arc::new(StoreState {
                 pool,
                 header,
+                stamp: prefix.stamp,
+                removes,
                 objects,
                 replicas: Mutex::default(),
                 handles: Mutex::default(),
-                options,
+                options: Mutex::new((prefix.options, Instant::now())),
                 survey: Mutex::default(),
+                counters: Counters::default(),
             }),
         })
     }
@@ -181,13 +214,13 @@ impl Store {
     /// The options of the store, as they were at most a second ago.
     ///
     /// # Errors
-    /// That of the pool.
+    /// [`StoreError::Removed`], or that of the pool.
     pub fn options(&self) -> Result<StoreOptions, StoreError> {
         let shared = &*self.shared;
         self.check_not_inherited()?;
         let mut options = lock(&shared.options);
         if options.1.elapsed() > OPTIONS_AGE {
-            *options = (read_options(&shared.pool, shared.header)?, Instant::now());
+            *options = (shared.read_options()?, Instant::now());
         }
         Ok(options.0)
     }
@@ -200,7 +233,7 @@ impl Store {
     pub fn set_options(&self, options: &StoreOptions) -> Result<(), StoreError> {
         options.check()?;
         let shared = &*self.shared;
-        self.check_not_inherited()?;
+        self.check_in_use()?;
         shared.pool.write(StoreHeader::options_at(shared.header), &options.to_bytes())?;
         *lock(&shared.options) = (*options, Instant::now());
         Ok(())
@@ -212,12 +245,33 @@ impl Store {
         Ok(now_ms().saturating_sub(u64::try_from(live.as_millis()).unwrap_or(u64::MAX)))
     }
 
+    /// Fails if the store was removed a second ago or earlier. Each operation calls this before it
+    /// begins, and again after steps that may take long, such as the transfer of an object: so the
+    /// program that removes the store knows when nobody uses its tables any more.
+    pub(crate) fn check_in_use(&self) -> Result<(), StoreError> {
+        self.options().map(drop)
+    }
+
     /// In a forked child the locks may be held by threads of the parent.
     pub(crate) fn check_not_inherited(&self) -> Result<(), StoreError> {
         if self.shared.pool.check_served() == Err(DaemonError::Inherited) {
             return Err(DaemonError::Inherited.into());
         }
         Ok(())
+    }
+
+    /// What this program has done with the store through this handle and its clones.
+    ///
+    /// ```no_run
+    /// # use rackpool_objects::Store;
+    /// fn share_of_transfers(store: &Store) -> f64 {
+    ///     let stats = store.stats();
+    ///     stats.transfers as f64 / (stats.local_gets + stats.far_gets) as f64
+    /// }
+    /// ```
+    #[must_use]
+    pub fn stats(&self) -> StoreStats {
+        self.shared.counters.stats()
     }
 
     /// The pool of this store.
@@ -250,13 +304,17 @@ impl Store {
 
     /// Opens the replica table of the own rack if there is one.
     pub(crate) fn open_replicas_if_any(&self) -> Result<(), StoreError> {
-        let (pool, mut word) = (self.pool(), [0; 8]);
-        let own = pool.rack();
-        pool.read(StoreHeader::replicas_at(self.shared.header, own), &mut word)?;
-        if word != [0; 8] {
-            self.replica_table(own)?;
-        }
-        Ok(())
+        self.replica_table_if_any(self.pool().rack()).map(drop)
+    }
+
+    /// A handle of a rack's replica table; `None` if there is none.
+    pub(crate) fn replica_table_if_any(
+        &self,
+        rack: RackId,
+    ) -> Result<Option<Handle<Arc<Pool>>>, StoreError> {
+        let mut word = [0; 8];
+        self.pool().read(StoreHeader::replicas_at(self.shared.header, rack), &mut word)?;
+        (word != [0; 8]).then(|| self.replica_table(rack)).transpose()
     }
 
     /// A handle of a rack's replica table, which is created if there is none.
@@ -272,10 +330,29 @@ impl Store {
     }
 }
 
-fn read_options(pool: &Pool, header: GlobalAddr) -> Result<StoreOptions, StoreError> {
-    let mut bytes = [0; StoreOptions::BYTES];
-    pool.read(StoreHeader::options_at(header), &mut bytes)?;
-    Ok(StoreOptions::decode(&bytes))
+impl StoreState {
+    /// Reads the options. The memory of a store that was removed may be used for anything.
+    fn read_options(&self) -> Result<StoreOptions, StoreError> {
+        let prefix = match read_prefix(&self.pool, self.header) {
+            Err(StoreError::Access(AccessError::NotAllocated(_))) => None,
+            read => read?,
+        };
+        let ours = prefix.filter(|prefix| {
+            let is_in_use = self.removes || prefix.phase == Some(StorePhase::InUse);
+            prefix.stamp == self.stamp && is_in_use
+        });
+        Ok(ours.ok_or(StoreError::Removed)?.options)
+    }
+}
+
+/// Reads the first part of a header; `None` if there is no store.
+pub(crate) fn read_prefix(
+    pool: &Pool,
+    header: GlobalAddr,
+) -> Result<Option<StorePrefix>, StoreError> {
+    let mut bytes = [0; StorePrefix::BYTES];
+    pool.read(header, &mut bytes)?;
+    Ok(StorePrefix::decode(&bytes))
 }
 
 fn table_at(pool: &Arc<Pool>, word: GlobalAddr) -> Result<Table<Arc<Pool>>, StoreError> {

@@ -267,6 +267,7 @@ impl UnsealedObject {
     fn seal_with(self, checksum: u64) -> Result<View, StoreError> {
         let Self { store, keys, memory, mut head, bytes } = self;
         drop(bytes);
+        store.check_in_use()?;
         (head.checksum, head.created_ms) = (checksum, now_ms());
         memory.write_words(head.created_ms)?;
         // Pinned while this program owns it, so the pin counts.
@@ -276,7 +277,12 @@ impl UnsealedObject {
             let objects = &mut handles.objects;
             Ok(objects.insert_reserved(keys.object(), &head.encode(), reservation)?)
         })?;
-        if is_first { Ok(view) } else { Err(StoreError::Exists) }
+        if !is_first {
+            return Err(StoreError::Exists);
+        }
+        store.shared.counters.seals.add(1);
+        store.shared.counters.sealed_bytes.add(head.len());
+        Ok(view)
     }
 
     /// The offset of the first byte in the rack's [frames file](Pool::frames_file), if the bytes

@@ -76,7 +76,20 @@ impl Store {
         count: usize,
         timeout: Duration,
     ) -> Result<Vec<bool>, StoreError> {
-        let deadline = Instant::now().checked_add(timeout);
+        let begin = Instant::now();
+        let found = self.wait_until(ids, count, begin.checked_add(timeout));
+        let waited = u64::try_from(begin.elapsed().as_micros()).unwrap_or(u64::MAX);
+        self.shared.counters.waits.add(1);
+        self.shared.counters.waited_us.add(waited);
+        found
+    }
+
+    fn wait_until(
+        &self,
+        ids: &[&[u8]],
+        count: usize,
+        deadline: Option<Instant>,
+    ) -> Result<Vec<bool>, StoreError> {
         let (wanted, mut pauses) = (count.min(ids.len()), Pauses::default());
         let mut found = vec![false; ids.len()];
         loop {

@@ -3,10 +3,10 @@ use std::sync::Arc;
 use rackpool_client::{AccessError, GlobalAddr, Pool};
 use rackpool_kv::Table;
 
-use crate::layout::header::StoreHeader;
+use crate::layout::header::{StoreHeader, StorePrefix};
 
 /// Calls `visit` with the address of each pool object that the store at `addr` leads to: its
-/// header, its tables and the heads of its objects and replicas. Extents belong to their heads.
+/// header, its seat, its tables and the heads of its objects and replicas. Extents belong to their heads.
 /// Only reads. Returns the number of parts that could not be read.
 ///
 /// ```no_run
@@ -31,6 +31,8 @@ pub fn walk_store(
     let mut header = vec![0; StoreHeader::BYTES];
     pool.read(addr, &mut header)?;
     visit(addr);
+    let prefix = header.first_chunk().and_then(StorePrefix::decode);
+    prefix.map(|prefix| GlobalAddr::from_raw(prefix.seat)).into_iter().for_each(&mut visit);
     let mut unread = 0;
     for table in StoreHeader::tables(&header) {
         let walk = Table::walk(Arc::clone(pool), table, |_, addr, _| visit(addr));

@@ -166,6 +166,23 @@ pub struct ShareStatus {
     pub reads: u64,
 }
 
+/// What fixed memory takes in a rack.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Encode, Decode)]
+pub struct FixedStatus {
+    /// Fixed objects in use: those of object stores, and others.
+    pub objects: u64,
+    /// Their bytes, without extents.
+    pub object_bytes: u64,
+    /// Extents of these objects.
+    pub extents: u64,
+    /// The bytes of the extents.
+    pub extent_bytes: u64,
+    /// Objects that were freed and whose memory programs still read.
+    pub retired: u64,
+    /// The memory of retired objects, with their extents.
+    pub retired_bytes: u64,
+}
+
 /// The rack's metrics.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Encode, Decode)]
 pub struct RackStatus {
@@ -181,6 +198,8 @@ pub struct RackStatus {
     pub other_free_frames: u64,
     /// Bytes in objects handed out, including those in clients' magazines.
     pub allocated_bytes: u64,
+    /// Fixed memory, which is a part of these bytes.
+    pub fixed: FixedStatus,
     /// Connected clients.
     pub clients: u32,
     /// Bytes of rack metadata for each frame, without the bitmaps of slab objects.

@@ -331,6 +331,7 @@ fn status(control: &Control) -> RackStatus {
         other_frames: get(&metrics.other_frames),
         other_free_frames: get(&metrics.other_free_frames),
         allocated_bytes: get(&metrics.allocated_bytes),
+        fixed: metrics.fixed.status(),
         clients: narrow(get(&metrics.clients)),
         metadata_bytes_per_frame: MetadataLayout::BYTES_PER_FRAME,
         remote_operations: get(&metrics.remote_operations),

@@ -11,6 +11,7 @@ pub(crate) use rackpool_proto::Located;
 use rackpool_ring::client_file::ClientFile;
 use rackpool_rrpc::Thresholds;
 use rackpool_sync::atomic::{AtomicU64, Ordering};
+use rackpool_wire::control::FixedStatus;
 use rackpool_wire::history::{PageHeat, PageHistory};
 use rackpool_wire::metadata::Member;
 use rackpool_wire::swap::{FromServer, ToServer};
@@ -18,6 +19,7 @@ use tokio::sync::oneshot;
 
 use super::share::ShareMetrics;
 use super::swap::SwapMetrics;
+use crate::slab::FixedUse;
 
 /// A command of the control plane.
 #[derive(Debug)]
@@ -79,6 +81,7 @@ pub(crate) struct PlaneMetrics {
     pub(crate) other_frames: AtomicU64,
     pub(crate) other_free_frames: AtomicU64,
     pub(crate) allocated_bytes: AtomicU64,
+    pub(crate) fixed: FixedMetrics,
     pub(crate) clients: AtomicU64,
     /// 1 while the daemon is registered and the metadata server answers, else 0. Written by the
     /// link.
@@ -110,6 +113,41 @@ pub(crate) struct PlaneMetrics {
     /// Thresholds for each connected rack. The data plane writes the map while connections of the
     /// control plane read it; a write waits at most while a reader copies a few entries.
     thresholds: DashMap<RackId, Thresholds>,
+}
+
+/// What fixed memory takes: see [`FixedUse`].
+#[derive(Debug, Default)]
+pub(crate) struct FixedMetrics {
+    pub(crate) objects: AtomicU64,
+    pub(crate) object_bytes: AtomicU64,
+    pub(crate) extents: AtomicU64,
+    pub(crate) extent_bytes: AtomicU64,
+    pub(crate) retired: AtomicU64,
+    pub(crate) retired_bytes: AtomicU64,
+}
+
+impl FixedMetrics {
+    /// Sets all of them.
+    pub(crate) fn set(&self, found: FixedUse) {
+        set(&self.objects, found.objects);
+        set(&self.object_bytes, found.object_bytes);
+        set(&self.extents, found.extents);
+        set(&self.extent_bytes, found.extent_bytes);
+        set(&self.retired, found.retired);
+        set(&self.retired_bytes, found.retired_bytes);
+    }
+
+    /// The same for a report.
+    pub(crate) fn status(&self) -> FixedStatus {
+        FixedStatus {
+            objects: get(&self.objects),
+            object_bytes: get(&self.object_bytes),
+            extents: get(&self.extents),
+            extent_bytes: get(&self.extent_bytes),
+            retired: get(&self.retired),
+            retired_bytes: get(&self.retired_bytes),
+        }
+    }
 }
 
 impl PlaneMetrics {

@@ -217,6 +217,7 @@ impl DataPlane {
         set(&self.metrics.other_frames, others.frames);
         set(&self.metrics.other_free_frames, others.free);
         set(&self.metrics.allocated_bytes, self.slab.allocated_bytes());
+        self.metrics.fixed.set(self.slab.fixed_use());
     }
 
     fn publish_requests(&self) {

@@ -9,7 +9,7 @@ use rackpool_shm::metadata::{PageUse, RackMetadata};
 use rackpool_sync::atomic::Ordering;
 
 use super::moving::departed;
-use super::{FrameState, PageTable, Slab, SlabError, SlabUse};
+use super::{FixedUse, FrameState, PageTable, Slab, SlabError, SlabUse};
 
 impl Slab {
     /// Reads the metadata and completes the work of a daemon that was killed: leaving pages
@@ -36,6 +36,7 @@ impl Slab {
             leaving: 0,
             newly_leaving: Vec::new(),
             allocated_bytes: 0,
+            fixed: FixedUse::default(),
             departed: BTreeSet::new(),
             #[cfg(test)]
             stores_left: std::cell::Cell::new(None),
@@ -93,7 +94,10 @@ impl Slab {
             (Some(PageState::Live), PageUse::Slab(class) | PageUse::Fixed(class)) => {
                 self.count_objects(frame, class)?;
                 let is_fixed = matches!(usage, PageUse::Fixed(_));
-                self.list(frame, SlabUse { class, is_fixed });
+                let slab = SlabUse { class, is_fixed };
+                let free = self.frames[Self::index(frame)].free_objects;
+                self.fixed.add_objects(slab, class.objects_per_page(self.page_size) - free);
+                self.list(frame, slab);
             }
             // The swap continues, or the copies are revoked.
             (Some(PageState::Frozen | PageState::Shared), PageUse::Slab(class)) => {

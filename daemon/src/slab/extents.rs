@@ -68,6 +68,13 @@ impl Slab {
         (is_its && end <= start + self.page_size.bytes()).then_some(place)
     }
 
+    /// Returns the bytes of the extents of a fixed object, which may be retired.
+    pub(super) fn extent_bytes_of(&self, head: GlobalAddr) -> u64 {
+        let extents = self.place_of(head).and_then(|place| self.extents.get(&place));
+        let pages = extents.into_iter().flatten().map(|extent| u64::from(extent.pages));
+        pages.sum::<u64>() * self.page_size.bytes()
+    }
+
     /// Allocates an extent of `pages` pages for a head in use. If no run of free pages is that
     /// long, allocates the longest one if `in_parts`, else returns `None`, as without any free
     /// page that [fixed memory may take](Self::pages_for_fixed). The owner word is stored before
@@ -89,6 +96,7 @@ impl Slab {
         let Some(run) = run else { return Ok(None) };
         let extent = Extent { addr: self.address(run.first, 0)?, pages: run.pages };
         self.commit_run(run.first, run.pages, Some(owner))?;
+        self.fixed.add_extent(u64::from(run.pages) * self.page_size.bytes());
         self.extents.entry(place).or_default().push(extent);
         Ok(Some(extent))
     }
@@ -101,6 +109,7 @@ impl Slab {
     /// Frees extents whose head is free.
     pub(super) fn free_extents(&mut self, extents: Vec<Extent>) -> Result<(), SlabError> {
         for Extent { addr, pages } in extents {
+            self.fixed.remove_extent(u64::from(pages) * self.page_size.bytes());
             let frame = addr.page(self.page_size).and_then(|page| self.frame_of(page));
             if let Some(frame) = frame {
                 self.free_run(frame, pages)?;
@@ -130,6 +139,7 @@ impl Slab {
         }
         found.sort_unstable_by_key(|(place, number, _)| (*place, *number));
         for (place, _, extent) in found {
+            self.fixed.add_extent(u64::from(extent.pages) * self.page_size.bytes());
             self.extents.entry(place).or_default().push(extent);
         }
         Ok(())

@@ -7,6 +7,58 @@ use rackpool_sync::atomic::Ordering;
 
 use super::{Candidate, NotFreed, ObjectAt, Slab, SlabError, SlabUse};
 
+/// What fixed memory takes. Objects are heads too; retired ones are among them, with their extents.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct FixedUse {
+    pub(crate) objects: u64,
+    pub(crate) object_bytes: u64,
+    pub(crate) extents: u64,
+    pub(crate) extent_bytes: u64,
+    /// Objects that were freed and whose memory is not reused yet: programs pin them, or no scan
+    /// has looked yet.
+    pub(crate) retired: u64,
+    /// The memory of retired objects, with their extents.
+    pub(crate) retired_bytes: u64,
+}
+
+impl FixedUse {
+    /// Counts objects, if the use is fixed.
+    pub(super) fn add_objects(&mut self, slab: SlabUse, count: u32) {
+        if slab.is_fixed {
+            self.objects += u64::from(count);
+            self.object_bytes += u64::from(count) * slab.class.bytes();
+        }
+    }
+
+    /// Discounts an object, if the use is fixed.
+    pub(super) const fn remove_object(&mut self, slab: SlabUse) {
+        if slab.is_fixed {
+            self.objects -= 1;
+            self.object_bytes -= slab.class.bytes();
+        }
+    }
+
+    pub(super) const fn add_extent(&mut self, bytes: u64) {
+        self.extents += 1;
+        self.extent_bytes += bytes;
+    }
+
+    pub(super) const fn remove_extent(&mut self, bytes: u64) {
+        self.extents -= 1;
+        self.extent_bytes -= bytes;
+    }
+
+    const fn add_retired(&mut self, bytes: u64) {
+        self.retired += 1;
+        self.retired_bytes += bytes;
+    }
+
+    const fn remove_retired(&mut self, bytes: u64) {
+        self.retired -= 1;
+        self.retired_bytes -= bytes;
+    }
+}
+
 impl Slab {
     /// Returns a free fixed object of at least `bytes` bytes, or `None` when the rack has no room
     /// for it or it is larger than a page. As [`Self::peek`], it is noted before it is committed.
@@ -36,8 +88,13 @@ impl Slab {
         if self.lives() && !mark.retire() {
             return Err(NotFreed::NotAllocated);
         }
-        self.newly_retired.push(addr);
+        self.note_retired(addr, at.slab.class);
         Ok(())
+    }
+
+    fn note_retired(&mut self, addr: GlobalAddr, class: SizeClass) {
+        self.fixed.add_retired(class.bytes() + self.extent_bytes_of(addr));
+        self.newly_retired.push(addr);
     }
 
     /// Returns true if the object at this address is retired.
@@ -66,6 +123,7 @@ impl Slab {
         if !is_used || !self.is_retired(addr) {
             return Ok(());
         }
+        self.fixed.remove_retired(at.slab.class.bytes() + self.extent_bytes_of(addr));
         let extents = self.take_extents(addr);
         self.free_object(at)?;
         self.free_extents(extents)
@@ -80,16 +138,17 @@ impl Slab {
             if !is_here || self.state(frame)? != Some(PageState::Live) {
                 continue;
             }
+            let mut found = Vec::new();
             for (word, first) in self.metadata.bitmap(frame, class)?.iter().zip((0..).step_by(64)) {
                 let bits = word.load(Ordering::Relaxed);
                 for index in (0..64).filter(|bit| bits >> bit & 1 == 1).map(|bit| first + bit) {
                     // Bits after the last object have no mark.
                     if self.marks.of(frame, class, index).is_some_and(|mark| mark.is_retired()) {
-                        let addr = self.address(page, u64::from(index) << class.bits())?;
-                        self.newly_retired.push(addr);
+                        found.push(self.address(page, u64::from(index) << class.bits())?);
                     }
                 }
             }
+            found.into_iter().for_each(|addr| self.note_retired(addr, class));
         }
         Ok(())
     }

@@ -28,6 +28,7 @@ use rackpool_shm::metadata::{PageUse, RackMetadata};
 use rackpool_sync::atomic::{AtomicU64, Ordering};
 
 pub(crate) use extents::Extent;
+pub(crate) use fixed::FixedUse;
 pub(crate) use moving::Contents;
 
 /// An id that no page has. Only damaged page words name it.
@@ -158,6 +159,8 @@ pub(crate) struct Slab {
     /// Those whose page began to leave after the last [`Slab::take_newly_leaving`].
     newly_leaving: Vec<FrameId>,
     allocated_bytes: u64,
+    /// What fixed memory takes, which is a part of these bytes.
+    fixed: FixedUse,
     /// Frames whose page has gone to another rack and that may still have readers.
     departed: BTreeSet<FrameId>,
     /// Number of stores to the metadata before this daemon is killed; `None`: it is not killed.
@@ -211,6 +214,11 @@ impl Slab {
     /// Returns the bytes of all objects in use.
     pub(crate) const fn allocated_bytes(&self) -> u64 {
         self.allocated_bytes
+    }
+
+    /// Returns what fixed memory takes.
+    pub(crate) const fn fixed_use(&self) -> FixedUse {
+        self.fixed
     }
 
     /// Returns a free object of at least `bytes` bytes, or `None` when the rack has no room for it.

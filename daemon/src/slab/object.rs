@@ -80,6 +80,7 @@ impl Slab {
         let bits = word.load(Ordering::Relaxed) | (1 << (index % 64));
         self.set(word, bits);
         self.allocated_bytes += slab.class.bytes();
+        self.fixed.add_objects(slab, 1);
         let state = &mut self.frames[Self::index(frame)];
         state.hint = index / 64;
         state.free_objects = state.free_objects.saturating_sub(1);
@@ -112,6 +113,7 @@ impl Slab {
         let bits = word.load(Ordering::Relaxed) & !(1 << (index % 64));
         self.set(word, bits);
         self.allocated_bytes -= class.bytes();
+        self.fixed.remove_object(slab);
         let state = &mut self.frames[Self::index(frame)];
         state.free_objects += 1;
         state.hint = state.hint.min(index / 64);

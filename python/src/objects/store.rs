@@ -1,3 +1,4 @@
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -97,6 +98,19 @@ impl ObjectStore {
         };
         let id = session.add_store(py, store)?;
         Ok(Self { session, id, name })
+    }
+
+    /// Removes the store of this name with all its objects. Returns whether there was one. Takes
+    /// three seconds and more. Other programs that have it open get `Removed`; views stay valid.
+    /// After an error or a kill call it again.
+    #[staticmethod]
+    fn remove(py: Python<'_>, pool: &Pool, name: &str) -> PyResult<bool> {
+        pool.session.run(py, |pool| Store::remove(Arc::clone(pool), name))
+    }
+
+    /// What this program has done with the store through this object: counters by their names.
+    fn stats(&self, py: Python<'_>) -> PyResult<HashMap<&'static str, u64>> {
+        Ok(self.run(py, |store| Ok(store.stats()))?.named().into_iter().collect())
     }
 
     /// The name of the root under which the store is found.

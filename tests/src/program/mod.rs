@@ -68,6 +68,7 @@ pub fn run(arguments: Vec<String>) -> anyhow::Result<()> {
         "refill" => churn::refill(&pool, &mut arguments),
         "serve" => serve::serve(&pool),
         "objects" => objects::objects(&pool, &mut arguments),
+        "remove-store" => objects::remove(&pool, &mut arguments),
         "reservations" => reservations::reservations(&pool),
         "mix" => reservations::mix(&pool, &mut arguments),
         "traffic" => traffic::traffic(&pool, &mut arguments),

@@ -30,6 +30,12 @@ pub(super) fn objects(pool: &Arc<Pool>, arguments: &mut Arguments) -> anyhow::Re
     Ok(())
 }
 
+/// `remove-store NAME`: removes a store, and says a line before it begins and one when it is done.
+pub(super) fn remove(pool: &Arc<Pool>, arguments: &mut Arguments) -> anyhow::Result<()> {
+    say("begins")?;
+    say(&Store::remove(Arc::clone(pool), &arguments.text("NAME")?)?.to_string())
+}
+
 impl Held {
     fn answer(&mut self, arguments: &mut Arguments) -> anyhow::Result<String> {
         let command = arguments.text("a request")?;

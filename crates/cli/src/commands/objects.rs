@@ -1,11 +1,13 @@
 //! `rackpool objects`: lists, shows, reads, stores, removes and evicts objects of an object store,
-//! and shows and sets the options of the store.
+//! shows and sets the options of the store, and removes it.
 
 mod contents;
+mod explain;
 mod id;
 mod json;
 mod settings;
 mod text;
+mod top;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -35,6 +37,11 @@ enum Action {
     Ls(Ls),
     /// Show what is known of an object, with its replicas and the time of its last use.
     Stat(Stat),
+    /// Explain where an object lies, who reads it, and why it may be absent: extents, replicas,
+    /// registration, pins, expiry.
+    Explain(Stat),
+    /// Show live what the store takes in each rack, and its largest objects or the last used ones.
+    Top(top::Options),
     /// Write the bytes of an object to a file, or to standard output.
     Get(Get),
     /// Store a file, or standard input, as an object. Creates the store if there is none.
@@ -46,6 +53,9 @@ enum Action {
     /// Show or set the options of a store: capacity, policy, time to live. Creates the store if
     /// options are given and there is none.
     Options(settings::Settings),
+    /// Remove a store: its objects in all racks, its tables and its name. Programs that use it get
+    /// errors. Takes some seconds; repeat it after an error or a kill.
+    RemoveStore(RemoveStore),
 }
 
 /// Which store, and from where.
@@ -125,16 +135,32 @@ struct Evict {
     which: WhichStore,
 }
 
+#[derive(Clone, Debug, clap::Args)]
+struct RemoveStore {
+    /// Name of the store.
+    name: String,
+    /// Rack of this host through which the store is removed [default: the first one].
+    #[arg(long, value_name = "RACK")]
+    rack: Option<u16>,
+    #[command(flatten)]
+    which: WhichPool,
+}
+
 /// Runs the chosen action.
 pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
     match &options.action {
         Action::Ls(Ls { prefix, shown }) => list(prefix, shown),
         Action::Stat(Stat { id, shown }) => stat(id, shown),
+        Action::Explain(Stat { id, shown: Shown { which, json } }) => {
+            explain::run(id, which, *json)
+        }
+        Action::Top(options) => top::run(options),
         Action::Get(Get { id, file, which }) => get(id, file, which),
         Action::Put(Put { id, file, which }) => contents::put(&which.open_or_create()?, id, file),
         Action::Rm(Rm { ids, which }) => remove(ids, which),
         Action::Evict(Evict { bytes, which }) => evict(*bytes, which),
         Action::Options(settings) => settings::run(settings),
+        Action::RemoveStore(RemoveStore { name, rack, which }) => remove_store(name, *rack, which),
     }
 }
 
@@ -156,12 +182,7 @@ impl WhichStore {
     }
 
     fn pool(&self) -> anyhow::Result<Arc<Pool>> {
-        check_name(&self.store).map_err(UsageError::new)?;
-        let status = self.which.server()?.status()?;
-        match self.rack {
-            Some(rack) => open_pool_in(&status, RackId(rack)),
-            None => open_pool(&status),
-        }
+        pool_of(&self.store, self.rack, &self.which)
     }
 
     /// The error for ids of which there is no object.
@@ -172,6 +193,16 @@ impl WhichStore {
         anyhow::anyhow!(
             "the store '{store}' has no object {ids}: `rackpool objects ls` lists its objects"
         )
+    }
+}
+
+/// Opens the pool for a store, through a rack of this host.
+fn pool_of(store: &str, rack: Option<u16>, which: &WhichPool) -> anyhow::Result<Arc<Pool>> {
+    check_name(store).map_err(UsageError::new)?;
+    let status = which.server()?.status()?;
+    match rack {
+        Some(rack) => open_pool_in(&status, RackId(rack)),
+        None => open_pool(&status),
     }
 }
 
@@ -217,6 +248,16 @@ fn remove(ids: &[Id], which: &WhichStore) -> anyhow::Result<()> {
     if !missing.is_empty() {
         bail!(which.missing(&missing));
     }
+    Ok(())
+}
+
+fn remove_store(name: &str, rack: Option<u16>, which: &WhichPool) -> anyhow::Result<()> {
+    let shown = printable(name);
+    let is_removed = Store::remove(pool_of(name, rack, which)?, name);
+    if !is_removed.with_context(|| format!("the store '{shown}' is not removed completely"))? {
+        bail!("the pool has no object store '{shown}': `rackpool root ls` lists all roots");
+    }
+    outln!("removed the store '{shown}'")?;
     Ok(())
 }
 

@@ -40,8 +40,8 @@ struct Ls {
 struct Rm {
     /// Name to remove.
     name: String,
-    /// Remove the name even if it leads to a table. The memory of the table is then leaked: it
-    /// stays allocated, and no name reaches it.
+    /// Remove the name even if it leads to a table or an object store, whose memory is then leaked:
+    /// it stays allocated, and no name reaches it.
     #[arg(long)]
     keep_memory: bool,
     #[command(flatten)]
@@ -92,13 +92,17 @@ fn remove(options: &Rm) -> anyhow::Result<()> {
     let server = options.which.server()?;
     let pool = server.status()?;
     let addr = address_of(&pool, name)?;
-    let is_table =
-        || open_pool(&pool).is_ok_and(|own| content_of(&own, addr) == Ok(Content::Table));
-    if !options.keep_memory && is_table() {
+    let content = || open_pool(&pool).ok().and_then(|own| content_of(&own, addr).ok());
+    let command = match if options.keep_memory { None } else { content() } {
+        Some(Content::Table) => Some(("a table", "table rm")),
+        Some(Content::Store) => Some(("a store of objects", "objects remove-store")),
+        Some(Content::Volume | Content::Other) | None => None,
+    };
+    if let Some((what, command)) = command {
         let name = printable(name);
         bail!(UsageError::new(format!(
-            "the root '{name}' leads to a table: remove the table and its memory with `rackpool table \
-             rm`, or only the name with --keep-memory"
+            "the root '{name}' leads to {what}: remove it and its memory with `rackpool {command}`, or \
+             only the name with --keep-memory"
         )));
     }
     remove_root(&server, &pool, name, addr)?;

@@ -199,7 +199,7 @@ fn remove(options: &Named) -> anyhow::Result<()> {
             printable(name)
         ),
         Content::Store => bail!(
-            "the root '{}' leads to a store of objects: `rackpool objects ls --store NAME` lists them",
+            "the root '{}' leads to a store of objects: `rackpool objects remove-store` removes it",
             printable(name)
         ),
         Content::Other => {

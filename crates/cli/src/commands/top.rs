@@ -39,7 +39,8 @@ pub(crate) struct Options {
     pub(crate) json: bool,
 }
 
-fn interval(text: &str) -> Result<f64, String> {
+/// Parses an interval in seconds.
+pub(super) fn interval(text: &str) -> Result<f64, String> {
     match text.parse::<f64>() {
         Ok(seconds) if (0.1..=3600.0).contains(&seconds) => Ok(seconds),
         _ => Err("give a number of seconds from 0.1 to 3600".into()),
@@ -151,10 +152,10 @@ const fn change(sort: &mut Sort, key: Key) {
 }
 
 /// The terminal's alternate screen; dropping it switches back.
-struct Screen(console::Term);
+pub(super) struct Screen(console::Term);
 
 impl Screen {
-    fn open() -> std::io::Result<Self> {
+    pub(super) fn open() -> std::io::Result<Self> {
         let mut term = console::Term::stdout();
         term.write_all(b"\x1b[?1049h\x1b[?25l\x1b[H\x1b[2J")?;
         Ok(Self(term))
@@ -169,7 +170,7 @@ impl Screen {
     }
 
     /// Redraws line by line, without clearing first, to avoid flicker.
-    fn show(&mut self, text: &str) -> std::io::Result<()> {
+    pub(super) fn show(&mut self, text: &str) -> std::io::Result<()> {
         let mut bytes = String::from("\x1b[H");
         let lines = text.lines().take(self.size().1.max(1));
         let lines: Vec<&str> = lines.collect();

@@ -387,6 +387,10 @@ impl<'a> Steps for Model<'a> {
         Ok(())
     }
 
+    fn check_in_use(&mut self) -> Result<(), Failure> {
+        Ok(())
+    }
+
     fn wait(&mut self, replica: &PlacedHead) -> Result<(), Failure> {
         let (rack, waits_forever) = (self.rack, self.has(Bug::WaitForKilled));
         self.skips = [false; 2];

@@ -5,29 +5,33 @@ use crate::options::StoreOptions;
 /// The header of a store, to which its root leads.
 ///
 /// ```text
-///  0       8         12  16        40  64             72   128
-/// +-------+---------+---+---------+---+--------------+---+-----------------------+
-/// | magic | version | 0 | options | 0 | object table | 0 | replica table of each |
-/// |       |         |   |         |   |              |   | rack: 256 words       |
-/// +-------+---------+---+---------+---+--------------+---+-----------------------+
+///  0       8         12  16        40      48     56      64             72   128
+/// +-------+---------+---+---------+-------+------+-------+--------------+---+-----------------------+
+/// | magic | version | 0 | options | phase | seat | stamp | object table | 0 | replica table of each |
+/// |       |         |   |         |       |      |       |              |   | rack: 256 words       |
+/// +-------+---------+---+---------+-------+------+-------+--------------+---+-----------------------+
 /// ```
 ///
-/// The options are three words: see [`StoreOptions::to_words`]. The tables are words that the hash
-/// table keeps ([`open_or_create_at`](rackpool_kv::Table::open_or_create_at)).
+/// The options are three words: see [`StoreOptions::to_words`]. The seat is an object of 64 B that
+/// the program borrows which removes the store. The stamp is random and tells the store from others
+/// that had this memory before or have it afterwards. The tables are words that the hash table
+/// keeps ([`open_or_create_at`](rackpool_kv::Table::open_or_create_at)).
 pub(crate) struct StoreHeader;
 
 impl StoreHeader {
     pub(crate) const BYTES: usize = 128 + 8 * RACKS as usize;
-    pub(crate) const CHECKED: usize = 16;
-    pub(crate) const VERSION: u32 = 2;
+    pub(crate) const SEAT_BYTES: u64 = 64;
+    pub(crate) const VERSION: u32 = 3;
     const MAGIC: [u8; 8] = *b"rackp-ob";
 
     /// A header without tables.
-    pub(crate) fn encode(options: &StoreOptions) -> Vec<u8> {
+    pub(crate) fn encode(options: &StoreOptions, seat: GlobalAddr, stamp: u64) -> Vec<u8> {
         let mut bytes = vec![0; Self::BYTES];
         bytes[..8].copy_from_slice(&Self::MAGIC);
         bytes[8..12].copy_from_slice(&Self::VERSION.to_le_bytes());
         bytes[16..40].copy_from_slice(&options.to_bytes());
+        bytes[48..56].copy_from_slice(&seat.raw().to_le_bytes());
+        bytes[56..64].copy_from_slice(&stamp.to_le_bytes());
         bytes
     }
 
@@ -36,15 +40,19 @@ impl StoreHeader {
         GlobalAddr::from_raw(header.raw() + 16)
     }
 
-    /// The version of the store that begins with these bytes; `None` if they begin no store.
-    pub(crate) fn version(bytes: &[u8; Self::CHECKED]) -> Option<u32> {
-        let [m0, m1, m2, m3, m4, m5, m6, m7, version @ .., _, _, _, _] = *bytes;
-        ([m0, m1, m2, m3, m4, m5, m6, m7] == Self::MAGIC).then(|| u32::from_le_bytes(version))
+    /// The word with the phase.
+    pub(crate) const fn phase_at(header: GlobalAddr) -> GlobalAddr {
+        GlobalAddr::from_raw(header.raw() + 40)
+    }
+
+    /// The word with the seat.
+    pub(crate) const fn seat_at(header: GlobalAddr) -> GlobalAddr {
+        GlobalAddr::from_raw(header.raw() + 48)
     }
 
     /// The tables that a header names.
     pub(crate) fn tables(header: &[u8]) -> impl Iterator<Item = GlobalAddr> {
-        let words = header.get(64..).unwrap_or_default().as_chunks().0.iter();
+        let words = header.get(StorePrefix::BYTES..).unwrap_or_default().as_chunks().0.iter();
         words.map(|word| GlobalAddr::from_raw(u64::from_le_bytes(*word))).filter(|at| !at.is_null())
     }
 
@@ -56,6 +64,73 @@ impl StoreHeader {
     /// The word of a rack's replica table.
     pub(crate) const fn replicas_at(header: GlobalAddr, rack: RackId) -> GlobalAddr {
         GlobalAddr::from_raw(header.raw() + 128 + 8 * rack.0 as u64)
+    }
+}
+
+/// How far the removal of a store has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum StorePhase {
+    /// The store is used. Left by a removal, for ever.
+    InUse,
+    /// No operation succeeds any more; objects are deleted. Left once there are none. After a kill
+    /// the next removal continues.
+    Emptying,
+    /// There are no objects; the tables are removed, the object table last. After a kill the next
+    /// removal continues.
+    Empty,
+}
+
+impl StorePhase {
+    pub(crate) const fn to_word(self) -> u64 {
+        match self {
+            Self::InUse => 0,
+            Self::Emptying => 1,
+            Self::Empty => 2,
+        }
+    }
+
+    /// `None` for a word that no release writes.
+    const fn of(word: u64) -> Option<Self> {
+        match word {
+            0 => Some(Self::InUse),
+            1 => Some(Self::Emptying),
+            2 => Some(Self::Empty),
+            _ => None,
+        }
+    }
+}
+
+/// The first part of a header, without the tables.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct StorePrefix {
+    pub(crate) version: u32,
+    pub(crate) options: StoreOptions,
+    /// `None` if it is unknown to this release, or damaged.
+    pub(crate) phase: Option<StorePhase>,
+    /// The seat's address, or the token of the program that removes the store.
+    pub(crate) seat: u64,
+    pub(crate) stamp: u64,
+}
+
+impl StorePrefix {
+    pub(crate) const BYTES: usize = 64;
+
+    /// `None` if these bytes begin no store.
+    pub(crate) fn decode(bytes: &[u8; Self::BYTES]) -> Option<Self> {
+        let word = |at: usize| {
+            let word = bytes.get(at..at + 8).and_then(<[u8]>::first_chunk);
+            word.map(|word| u64::from_le_bytes(*word))
+        };
+        let (magic, rest) = bytes.split_first_chunk::<8>()?;
+        let version = u32::from_le_bytes(*rest.first_chunk()?);
+        let options = bytes.get(16..40)?.first_chunk()?;
+        (*magic == StoreHeader::MAGIC).then_some(Self {
+            version,
+            options: StoreOptions::decode(options),
+            phase: StorePhase::of(word(40)?),
+            seat: word(48)?,
+            stamp: word(56)?,
+        })
     }
 }
 
@@ -77,14 +152,23 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_header_names_its_version() {
-        let bytes = StoreHeader::encode(&StoreOptions::default());
+    fn a_header_comes_back_as_it_went() {
+        let (seat, options) = (GlobalAddr::from_raw(640), StoreOptions::default());
+        let mut bytes = StoreHeader::encode(&options, seat, 7);
         assert_eq!(bytes.len(), 2176);
-        let mut first = [0; StoreHeader::CHECKED];
-        first.copy_from_slice(&bytes[..StoreHeader::CHECKED]);
-        assert_eq!(StoreHeader::version(&first), Some(2));
         assert_eq!(StoreHeader::tables(&bytes).count(), 0);
-        first[0] = 0;
-        assert_eq!(StoreHeader::version(&first), None);
+        let prefix = |bytes: &[u8]| StorePrefix::decode(bytes.first_chunk().unwrap());
+        let found = prefix(&bytes).unwrap();
+        let phase = Some(StorePhase::InUse);
+        let expected = StorePrefix { version: 3, options, phase, seat: 640, stamp: 7 };
+        assert_eq!(found, expected);
+        for phase in [StorePhase::InUse, StorePhase::Emptying, StorePhase::Empty] {
+            bytes[40..48].copy_from_slice(&phase.to_word().to_le_bytes());
+            assert_eq!(prefix(&bytes).unwrap().phase, Some(phase));
+        }
+        bytes[40] = 3;
+        assert_eq!(prefix(&bytes).unwrap().phase, None);
+        bytes[0] = 0;
+        assert_eq!(prefix(&bytes), None);
     }
 }

@@ -97,6 +97,29 @@ fn extents_belong_to_their_head_and_are_freed_with_it() {
 }
 
 #[test]
+fn what_fixed_memory_takes_is_counted_and_derived_again_after_a_restart() {
+    let mut fixture = Fixture::new();
+    let (head, other) = (fixture.alloc_fixed(64).unwrap(), fixture.alloc_fixed(256).unwrap());
+    fixture.alloc(64).unwrap();
+    assert_eq!(fixture.extend(head, 3), [3]);
+    assert_eq!(fixture.extend(head, 2), [2]);
+    let (objects, object_bytes, extents, extent_bytes) = (2, 64 + 256, 2, 5 * PAGE);
+    let both = FixedUse { objects, object_bytes, extents, extent_bytes, ..FixedUse::default() };
+    assert_eq!(fixture.slab.fixed_use(), both);
+    fixture.free(head).unwrap();
+    let one_retired = FixedUse { retired: 1, retired_bytes: 64 + 5 * PAGE, ..both };
+    assert_eq!(fixture.slab.fixed_use(), one_retired);
+    fixture.restart();
+    assert_eq!(fixture.slab.fixed_use(), one_retired);
+    fixture.free_retired();
+    let left = FixedUse { objects: 1, object_bytes: 256, ..FixedUse::default() };
+    assert_eq!(fixture.slab.fixed_use(), left);
+    fixture.free(other).unwrap();
+    fixture.free_retired();
+    assert_eq!(fixture.slab.fixed_use(), FixedUse::default());
+}
+
+#[test]
 fn only_fixed_objects_of_64_bytes_have_extents() {
     let mut fixture = Fixture::new();
     let (small, movable) = (fixture.alloc_fixed(32).unwrap(), fixture.alloc(64).unwrap());

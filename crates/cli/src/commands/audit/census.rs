@@ -1,7 +1,7 @@
 //! The objects in use in a rack, read from its daemon's files: docs/design/rack-memory.md. It only
 //! reads.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::Read;
 use std::path::Path;
 
@@ -9,6 +9,7 @@ use anyhow::Context;
 use rackpool_client::{GlobalAddr, PageSize, RackId};
 use rackpool_model::{FrameId, MAX_RACKS, PageState, PageWord, SizeClass};
 use rackpool_ring::client_file::{ArrayKind, ClientFile, MAX_THREADS, ThreadSlot};
+use rackpool_ring::pins;
 use rackpool_shm::directory::RackDirectory;
 use rackpool_shm::metadata::{MetadataLayout, PageUse, RackMetadata};
 use rackpool_shm::superblock::{Geometry, Superblock};
@@ -21,7 +22,7 @@ const NOTHING_ASKED: u64 = 0;
 const SUPERBLOCK: usize = 4096;
 
 /// The files of a rack on this host.
-pub(super) struct RackFiles {
+pub(in crate::commands) struct RackFiles {
     rack: RackId,
     directory: RackDirectory,
     metadata: RackMetadata,
@@ -30,7 +31,7 @@ pub(super) struct RackFiles {
 
 impl RackFiles {
     /// Opens the files in the folder of the daemon's socket.
-    pub(super) fn open(rack: RackId, control_path: &str) -> anyhow::Result<Self> {
+    pub(in crate::commands) fn open(rack: RackId, control_path: &str) -> anyhow::Result<Self> {
         let pool =
             Path::new(control_path).ancestors().nth(2).context("a socket without a folder")?;
         let directory = RackDirectory::new(pool, rack);
@@ -42,8 +43,10 @@ impl RackFiles {
         Ok(Self { rack, directory, metadata, page_size: geometry.page_size })
     }
 
-    /// Appends the objects in use, with the size of each in bytes.
+    /// Appends the objects in use, with the size of each in bytes. An object with extents has
+    /// their bytes too.
     pub(super) fn add_objects(&self, objects: &mut Vec<(GlobalAddr, u64)>) -> anyhow::Result<()> {
+        let (first, mut extents) = (objects.len(), BTreeMap::<GlobalAddr, u64>::new());
         for frame in (0..self.metadata.frames()).map(FrameId) {
             let word = PageWord::from_raw(self.metadata.word(frame)?.load(Ordering::Acquire));
             // A page that is being swapped counts at its old home until the swap is complete.
@@ -56,11 +59,14 @@ impl RackFiles {
             }
             let addr = |offset| GlobalAddr::new(word.page(), offset, self.page_size);
             match PageUse::from_raw(self.metadata.header(frame)?.kind(), self.page_size) {
-                // An extent is a part of its head.
-                PageUse::Run { index: 0, .. } if self.metadata.header(frame)?.owner().is_some() => {
-                }
                 PageUse::Run { index: 0, pages } => {
-                    objects.push((addr(0)?, u64::from(pages) * self.page_size.bytes()));
+                    let bytes = u64::from(pages) * self.page_size.bytes();
+                    match self.metadata.header(frame)?.owner() {
+                        Some(owner) => {
+                            *extents.entry(self.head_at(owner.head())?).or_default() += bytes;
+                        }
+                        None => objects.push((addr(0)?, bytes)),
+                    }
                 }
                 PageUse::Slab(class) | PageUse::Fixed(class) => {
                     for index in self.used(frame, class)? {
@@ -70,7 +76,48 @@ impl RackFiles {
                 PageUse::Run { .. } | PageUse::Unused => {}
             }
         }
+        for (addr, bytes) in objects.iter_mut().skip(first) {
+            *bytes += extents.remove(addr).unwrap_or(0);
+        }
         Ok(())
+    }
+
+    /// Returns the address of a head, from its offset in the frames.
+    fn head_at(&self, place: u64) -> anyhow::Result<GlobalAddr> {
+        let frame = FrameId(u32::try_from(place / self.page_size.bytes())?);
+        let word = PageWord::from_raw(self.metadata.word(frame)?.load(Ordering::Acquire));
+        Ok(GlobalAddr::new(word.page(), place % self.page_size.bytes(), self.page_size)?)
+    }
+
+    /// Returns for each of these fixed objects that programs of the rack pin the pids of these
+    /// programs.
+    pub(in crate::commands) fn pins_of(
+        &self,
+        objects: &BTreeSet<GlobalAddr>,
+    ) -> anyhow::Result<BTreeMap<GlobalAddr, BTreeSet<u64>>> {
+        let mut pinned = BTreeMap::<GlobalAddr, BTreeSet<u64>>::new();
+        for client in self.client_files()? {
+            let Ok(superblock) = client.superblock() else { continue };
+            let pid = superblock.owner().pid;
+            for object in pins::pinned(&client.array(ArrayKind::Pins)).map(GlobalAddr::from_raw) {
+                if objects.contains(&object) {
+                    pinned.entry(object).or_default().insert(pid);
+                }
+            }
+        }
+        Ok(pinned)
+    }
+
+    /// Maps the files of the rack's clients.
+    fn client_files(&self) -> anyhow::Result<Vec<ClientFile>> {
+        let entries = std::fs::read_dir(self.directory.path())
+            .with_context(|| self.directory.path().display().to_string())?;
+        let is_client = |name: &std::ffi::OsStr| {
+            name.to_str().is_some_and(|name| RackDirectory::client_of(name).is_some())
+        };
+        let entries = entries.flatten().filter(|entry| is_client(&entry.file_name()));
+        // A client, and its file, may go at any time.
+        Ok(entries.filter_map(|entry| client_file(&entry.path()).ok()).collect())
     }
 
     fn used(&self, frame: FrameId, class: SizeClass) -> anyhow::Result<impl Iterator<Item = u64>> {
@@ -95,14 +142,7 @@ impl RackFiles {
             }
         }
         let mut clients = 0;
-        let entries = std::fs::read_dir(self.directory.path())
-            .with_context(|| self.directory.path().display().to_string())?;
-        for entry in entries.flatten() {
-            if entry.file_name().to_str().and_then(RackDirectory::client_of).is_none() {
-                continue;
-            }
-            // A client, and its file, may go at any time.
-            let Ok(client) = client_file(&entry.path()) else { continue };
+        for client in self.client_files()? {
             clients += 1;
             let slots = (0..client.threads()).filter_map(|thread| client.thread(thread).ok());
             slots.for_each(|slot| add_slot(notes, slot));

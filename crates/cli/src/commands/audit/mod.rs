@@ -2,7 +2,7 @@
 //! compares them with the objects in use in the racks of this host. It only reads.
 
 mod account;
-mod census;
+pub(super) mod census;
 mod json;
 mod text;
 

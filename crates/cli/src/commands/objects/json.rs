@@ -21,7 +21,8 @@ pub(super) fn stat(found: &ObjectStat) -> Value {
     value
 }
 
-fn object(info: &ObjectInfo) -> Value {
+/// What the store says of an object.
+pub(super) fn object(info: &ObjectInfo) -> Value {
     json!({
         "id": Bytes(info.id.clone()).to_string(),
         "bytes": info.bytes,

@@ -54,8 +54,13 @@ pub(super) fn stat(found: &ObjectStat, now_ms: u64) -> anyhow::Result<()> {
 }
 
 /// The time since `then_ms` in the largest unit of which there is one.
-fn age(then_ms: u64, now_ms: u64) -> String {
-    let seconds = now_ms.saturating_sub(then_ms) / 1000;
+pub(super) fn age(then_ms: u64, now_ms: u64) -> String {
+    in_one_unit(now_ms.saturating_sub(then_ms))
+}
+
+/// A time in milliseconds, in the largest unit of which there is one.
+pub(super) fn in_one_unit(ms: u64) -> String {
+    let seconds = ms / 1000;
     match seconds {
         0..60 => format!("{seconds} s"),
         60..3600 => format!("{} min", seconds / 60),
