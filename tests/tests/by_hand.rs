@@ -1,5 +1,5 @@
-//! The commands with which an operator inspects and repairs a pool: `rackpool root`, `table` and
-//! `audit`.
+//! The commands with which an operator inspects and repairs a pool: `rackpool root`, `table`,
+//! `audit`, and how it watches and removes object stores.
 #![expect(clippy::unwrap_used, reason = "a test that can't go on has failed")]
 
 use std::collections::BTreeSet;
@@ -9,9 +9,11 @@ use std::sync::{Arc, Barrier};
 use rackpool_client::{AccessError, GlobalAddr};
 use rackpool_fs::{Caller, Ino, NewNode, Volume};
 use rackpool_kv::{Table, TableOptions};
+use rackpool_objects::Store;
 use rackpool_shm::memory::MemoryKind;
 use rackpool_testing::wait::{TIMEOUT, wait_until};
 use rackpool_tests::client::program;
+use rackpool_tests::contents;
 use rackpool_tests::pool::{PAGE, TestPool};
 use rackpool_tests::service::Service;
 
@@ -299,4 +301,60 @@ fn clients_of_two_racks_that_create_a_table_at_the_same_time_share_it() {
         rackpool(&pool, &["table", "rm", &name]).unwrap();
     }
     pool.wait_allocated("no second table is left", TIMEOUT, before);
+}
+
+#[test]
+fn a_store_is_watched_explained_and_removed() {
+    let pool = TestPool::small();
+    pool.wait_until_racks_meet();
+    let folder = tempfile::tempdir().unwrap();
+    let good = |arguments: &[&str]| rackpool(&pool, arguments).unwrap();
+    let refused = |arguments: &[&str]| rackpool(&pool, arguments).unwrap_err();
+    let path = |name: &str| folder.path().join(name).display().to_string();
+    let bytes = contents::of(1, usize::try_from(5 * PAGE).unwrap());
+    std::fs::write(path("bytes"), bytes).unwrap();
+    good(&["objects", "put", "large", &path("bytes")]);
+    good(&["objects", "get", "large", "--rack", "1", &path("got")]);
+    let status = parsed(&pool, &["status"]);
+    assert_eq!(status["object_stores"], serde_json::json!(["objects"]), "{status}");
+    wait_until("the daemon has published its counts", TIMEOUT, || {
+        let status = parsed(&pool, &["status"]);
+        let fixed = &status["racks"][0]["metrics"]["fixed"];
+        fixed["extent_bytes"] == 5 * PAGE && fixed["objects"].as_u64() > Some(0)
+    });
+    assert!(good(&["status"]).contains("object stores    1: 'objects'\n"));
+    // This process has a view, which pins the object.
+    let own = Store::open(Arc::new(pool.open(0)), "objects").unwrap().unwrap();
+    let view = own.get(b"large").unwrap().unwrap();
+    let known = parsed(&pool, &["objects", "explain", "large"]);
+    let object = &known["object"];
+    assert_eq!(object["pinned_by"], serde_json::json!([std::process::id()]), "{known}");
+    assert_eq!((&object["rack"], &object["expired"]), (&0.into(), &false.into()), "{known}");
+    let extents = object["extents"].as_array().unwrap();
+    let bytes: u64 = extents.iter().map(|extent| extent["bytes"].as_u64().unwrap()).sum();
+    assert_eq!(bytes, 5 * PAGE, "{known}");
+    assert_eq!(known["registration"]["open"], true, "{known}");
+    let replica = &known["replicas"][0];
+    assert_eq!((&replica["rack"], &replica["ready"]), (&1.into(), &true.into()), "{known}");
+    assert_eq!(replica["pinned_by"], serde_json::json!([]), "{known}");
+    let shown = good(&["objects", "explain", "large"]);
+    assert!(shown.contains(&format!("pinned by    pid {}\n", std::process::id())), "{shown}");
+    good(&["objects", "options", "--policy", "lru", "--time-to-live", "9000"]);
+    let absent = good(&["objects", "explain", "never"]);
+    assert!(absent.contains("was never sealed") && absent.contains("was evicted"), "{absent}");
+    let look = parsed(&pool, &["objects", "top", "--once", "--interval", "0.1"]);
+    assert_eq!(look["objects"][0]["id"], "large", "{look}");
+    let [own_rack, other] = [0, 1].map(|rack| &look["racks"][rack]);
+    assert_eq!((&own_rack["objects"], &other["replicas"]), (&1.into(), &1.into()), "{look}");
+    assert!(own_rack["object_bytes"].as_u64() > Some(5 * PAGE), "{look}");
+    assert!(good(&["objects", "top", "--interval", "0.1"]).contains("  large\n"));
+    // Extents count in an audit.
+    let audit = parsed(&pool, &["audit"]);
+    assert!(audit["roots"][0]["bytes"].as_u64() > Some(10 * PAGE), "{audit}");
+    assert!(refused(&["root", "rm", "objects"]).contains("objects remove-store"));
+    drop(view);
+    assert_eq!(good(&["objects", "remove-store", "objects"]), "removed the store 'objects'\n");
+    assert!(own.get(b"large").is_err());
+    let told = refused(&["objects", "remove-store", "objects"]);
+    assert!(told.contains("no object store 'objects'"), "{told}");
 }

@@ -388,6 +388,24 @@ fn a_killed_reader_keeps_nothing_and_a_living_one_its_bytes() {
 }
 
 #[test]
+fn a_store_counts_what_its_program_did() {
+    let pool = TestPool::small();
+    pool.wait_until_racks_meet();
+    let (own, other) = (store(&pool, 0), store(&pool, 1));
+    own.put(b"id", &bytes(1, 1000), &plain()).unwrap();
+    for reader in [&own, &other, &other] {
+        assert!(reader.get(b"id").unwrap().is_some());
+    }
+    assert!(other.clone().get(b"none").unwrap().is_none());
+    assert!(own.delete(b"id").unwrap() && !own.delete(b"id").unwrap());
+    let (own, other) = (own.stats(), other.stats());
+    assert_eq!((own.seals, own.sealed_bytes, own.local_gets, own.deletes), (1, 1000, 1, 1));
+    assert_eq!((own.far_gets, own.transfers), (0, 0));
+    assert_eq!((other.far_gets, other.local_gets, other.absent_gets), (2, 0, 1));
+    assert_eq!((other.transfers, other.transferred_bytes), (1, 1000));
+}
+
+#[test]
 fn programs_killed_at_any_time_leak_nothing() {
     let pool = TestPool::small();
     pool.wait_until_racks_meet();

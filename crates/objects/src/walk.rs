@@ -6,8 +6,8 @@ use rackpool_kv::Table;
 use crate::layout::header::{StoreHeader, StorePrefix};
 
 /// Calls `visit` with the address of each pool object that the store at `addr` leads to: its
-/// header, its seat, its tables and the heads of its objects and replicas. Extents belong to their heads.
-/// Only reads. Returns the number of parts that could not be read.
+/// header, its seat, its tables and the heads of its objects and replicas. Extents belong to their
+/// heads. Only reads. Returns the number of parts that could not be read.
 ///
 /// ```no_run
 /// # use std::sync::Arc;

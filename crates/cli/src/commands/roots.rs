@@ -2,10 +2,11 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use rackpool_admin::{MemberReach, MetadataServer, own_addresses, reach};
-use rackpool_client::{ClientOptions, Pool};
+use rackpool_client::{ClientOptions, Pool, within};
 use rackpool_model::{GlobalAddr, PageSize, RackId};
 use rackpool_output::chain;
 use rackpool_wire::metadata::{Member, PoolStatus};
@@ -164,6 +165,31 @@ pub(super) fn content_of(pool: &Pool, addr: GlobalAddr) -> Result<Content, Strin
     let mut first = [0; 8];
     pool.read(addr, &mut first).map_err(|error| chain(&error))?;
     Ok(Content::of(&first))
+}
+
+/// The most roots that [`stores_of`] reads, and the time for each.
+const MOST_ROOTS: usize = 256;
+const ROOT_WITHIN: Duration = Duration::from_millis(100);
+/// After this time the remaining roots are not read.
+const ROOTS_WITHIN: Duration = Duration::from_secs(1);
+
+/// The names of the roots that lead to object stores. `None` if no rack of this host can be used,
+/// or if it can't be found out within about a second.
+pub(super) fn stores_of(pool: &PoolStatus) -> Option<Vec<String>> {
+    if pool.roots.len() > MOST_ROOTS {
+        return None;
+    }
+    let (reader, begin) = (open_pool(pool).ok()?, Instant::now());
+    let mut stores = Vec::new();
+    for (name, addr) in &pool.roots {
+        if begin.elapsed() > ROOTS_WITHIN {
+            return None;
+        }
+        if within(ROOT_WITHIN, || content_of(&reader, *addr)) == Ok(Content::Store) {
+            stores.push(name.clone());
+        }
+    }
+    Some(stores)
 }
 
 /// Why only the metadata server can be asked.

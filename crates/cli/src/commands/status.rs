@@ -7,6 +7,7 @@ use rackpool_model::ByteSize;
 use rackpool_output::{OutputError, outln};
 use rackpool_wire::control::RackStatus;
 
+use super::roots::{printable, stores_of};
 use crate::pool_arguments::WhichPool;
 
 /// Which pool is shown.
@@ -25,8 +26,9 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
     let server = options.which.server()?;
     let (pool, address) = (server.status()?, server.address());
     let racks = look_at_racks(&pool, 0);
+    let stores = stores_of(&pool);
     if options.json {
-        outln!("{:#}", json::status(address, &pool, &racks))?;
+        outln!("{:#}", json::status(address, &pool, &racks, stores.as_deref()))?;
         return Ok(());
     }
     outln!("metadata server  {address}, store of {}", ByteSize(pool.store_bytes))?;
@@ -37,6 +39,9 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
     }
     for (name, addr) in &pool.roots {
         outln!("root             {name} = {addr}")?;
+    }
+    if let Some(stores) = stores.filter(|stores| !stores.is_empty()) {
+        outln!("{}", object_stores(&stores))?;
     }
     outln!()?;
     outln!(
@@ -97,6 +102,9 @@ fn print_details(rack: u16, status: &RackStatus) -> Result<(), OutputError> {
     outln!("rack {rack}: {}", requests(status))?;
     outln!("rack {rack}: {}", swaps(status))?;
     outln!("rack {rack}: {}", sharing(status))?;
+    if let Some(fixed) = fixed(status) {
+        outln!("rack {rack}: {fixed}")?;
+    }
     if let Some(device) = device(status) {
         outln!("rack {rack}: {device}")?;
     }
@@ -111,6 +119,31 @@ fn print_details(rack: u16, status: &RackStatus) -> Result<(), OutputError> {
 #[expect(clippy::cast_precision_loss, reason = "a number for people")]
 fn each(count: u64, of: u64) -> f64 {
     count as f64 / of.max(1) as f64
+}
+
+/// The names of the first object stores, and how many there are.
+fn object_stores(stores: &[String]) -> String {
+    const NAMED: usize = 8;
+    let names: Vec<String> =
+        stores.iter().take(NAMED).map(|name| format!("'{}'", printable(name))).collect();
+    let more = if stores.len() > NAMED { ", ..." } else { "" };
+    format!("object stores    {}: {}{more}", stores.len(), names.join(", "))
+}
+
+/// Describes fixed memory, which is that of object stores, if there is any.
+fn fixed(status: &RackStatus) -> Option<String> {
+    let fixed = &status.fixed;
+    (fixed.objects > 0).then(|| {
+        format!(
+            "fixed memory: {} in {} objects and {} extents; of these {} in {} that were freed and are \
+             still read",
+            ByteSize(fixed.object_bytes + fixed.extent_bytes),
+            fixed.objects,
+            fixed.extents,
+            ByteSize(fixed.retired_bytes),
+            fixed.retired
+        )
+    })
 }
 
 /// Describes the work requests of the fabric's device, or the frames of its sockets.
@@ -172,6 +205,8 @@ fn sharing(status: &RackStatus) -> String {
 
 #[cfg(test)]
 mod tests {
+    use rackpool_wire::control::FixedStatus;
+
     use super::*;
 
     #[test]
@@ -191,6 +226,25 @@ mod tests {
         let status = RackStatus { fabric: "tcp: 127.0.0.1:7".into(), ..status };
         let text = device(&status).unwrap();
         assert_eq!(text, "frames to the sockets: 100, 2.5 a write, 12.5 an answer");
+    }
+
+    #[test]
+    fn stores_and_fixed_memory_are_shown_in_short() {
+        let stores: Vec<String> = (0..10).map(|number| format!("s{number}")).collect();
+        assert_eq!(object_stores(&stores[..2]), "object stores    2: 's0', 's1'");
+        let all = object_stores(&stores);
+        assert!(all.starts_with("object stores    10: ") && all.ends_with("'s7', ..."), "{all}");
+        assert_eq!(fixed(&RackStatus::default()), None);
+        let memory = FixedStatus {
+            objects: 3,
+            object_bytes: 1 << 10,
+            extents: 2,
+            extent_bytes: 3 << 10,
+            retired: 1,
+            retired_bytes: 2 << 10,
+        };
+        let text = fixed(&RackStatus { fixed: memory, ..RackStatus::default() }).unwrap();
+        assert!(text.starts_with("fixed memory: 4 KiB in 3 objects and 2 extents"), "{text}");
     }
 
     #[test]

@@ -6,10 +6,11 @@ use crate::options::StoreOptions;
 ///
 /// ```text
 ///  0       8         12  16        40      48     56      64             72   128
-/// +-------+---------+---+---------+-------+------+-------+--------------+---+-----------------------+
-/// | magic | version | 0 | options | phase | seat | stamp | object table | 0 | replica table of each |
-/// |       |         |   |         |       |      |       |              |   | rack: 256 words       |
-/// +-------+---------+---+---------+-------+------+-------+--------------+---+-----------------------+
+/// +-------+---------+---+---------+-------+------+-------+--------------+---+---------------+
+/// | magic | version | 0 | options | phase | seat | stamp | object table | 0 | replica table |
+/// |       |         |   |         |       |      |       |              |   | of each rack: |
+/// |       |         |   |         |       |      |       |              |   | 256 words     |
+/// +-------+---------+---+---------+-------+------+-------+--------------+---+---------------+
 /// ```
 ///
 /// The options are three words: see [`StoreOptions::to_words`]. The seat is an object of 64 B that

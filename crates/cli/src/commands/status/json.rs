@@ -6,7 +6,12 @@ use rackpool_wire::metadata::PoolStatus;
 use serde_json::{Value, json};
 
 /// `rackpool status --json`.
-pub(super) fn status(address: &str, pool: &PoolStatus, racks: &[RackLook]) -> Value {
+pub(super) fn status(
+    address: &str,
+    pool: &PoolStatus,
+    racks: &[RackLook],
+    stores: Option<&[String]>,
+) -> Value {
     let roots =
         pool.roots.iter().map(|(name, addr)| json!({"name": name, "address": addr.to_string()}));
     json!({
@@ -15,6 +20,7 @@ pub(super) fn status(address: &str, pool: &PoolStatus, racks: &[RackLook]) -> Va
         "lease_ms": pool.lease_ms,
         "lost_pages": pool.lost_pages,
         "roots": roots.collect::<Vec<_>>(),
+        "object_stores": stores,
         "racks": racks.iter().map(rack).collect::<Vec<_>>(),
     })
 }
@@ -43,6 +49,14 @@ fn metrics(status: &RackStatus) -> Value {
         "frames": status.frames,
         "free_frames": status.free_frames,
         "allocated_bytes": status.allocated_bytes,
+        "fixed": {
+            "objects": status.fixed.objects,
+            "object_bytes": status.fixed.object_bytes,
+            "extents": status.fixed.extents,
+            "extent_bytes": status.fixed.extent_bytes,
+            "retired": status.fixed.retired,
+            "retired_bytes": status.fixed.retired_bytes,
+        },
         "clients": status.clients,
         "metadata_bytes_per_frame": status.metadata_bytes_per_frame,
         "requests": status.requests,
