@@ -152,10 +152,7 @@ fn a_table_is_made_listed_measured_and_removed_with_its_memory() {
     }
 
     let refused = rackpool(&pool, &["root", "rm", "words"]).unwrap_err();
-    assert!(
-        refused.contains("remove the table and its memory with `rackpool table rm`"),
-        "{refused}"
-    );
+    assert!(refused.contains("remove it and its memory with `rackpool table rm`"), "{refused}");
     let said = rackpool(&pool, &["table", "rm", "words"]).unwrap();
     assert!(
         said.starts_with("removed the table 'words': 10") && !said.contains("not freed"),

@@ -299,7 +299,8 @@ fn objects_of_a_pool_without_room_can_be_deleted() {
                 ids.extend(is_stored.then_some(id));
                 is_stored
             });
-            assert!(count.count() > 0);
+            // The largest may have left no page but the last one.
+            assert!(count.count() > 0 || number > 0);
         }
     }
     // No rack has a page left but the last one, which small objects may have.
