@@ -83,7 +83,8 @@ mod tests {
 
     #[test]
     fn it_does_not_depend_on_the_parts_in_which_bytes_come() {
-        let bytes: Vec<u8> = (0..5 * Checksum::BLOCK / 2).map(|at| (at % 251) as u8).collect();
+        let bytes: Vec<u8> =
+            (0..5 * Checksum::BLOCK / 2).map(|at| u8::try_from(at % 251).unwrap()).collect();
         for part in [1000, Checksum::BLOCK - 1, Checksum::BLOCK, Checksum::BLOCK + 1, bytes.len()] {
             let mut checksum = Checksum::new();
             bytes.chunks(part).for_each(|part| checksum.update(part));

@@ -10,7 +10,7 @@ use crate::layout::keys::Keys;
 use crate::layout::registration::Registration;
 use crate::list::{ObjectInfo, ObjectStat};
 use crate::options::StoreOptions;
-use crate::steps::at;
+use crate::protocol::Words;
 use crate::store::{PlacedHead, Store};
 
 /// What is known of an id: see [`Store::explain`].
@@ -70,8 +70,8 @@ pub struct ExplainedReplica {
     pub rack: RackId,
     /// The address of its head.
     pub addr: GlobalAddr,
-    /// Whether readers use it. It becomes ready when it is registered; a replica that is not ready
-    /// after a second was left by a program that was killed.
+    /// Whether readers use it. It is not ready while a program brings the bytes, or after such a
+    /// program was killed.
     pub is_ready: bool,
     /// About when a program of its rack last got it, in milliseconds since 1970.
     pub last_use_ms: u64,
@@ -142,7 +142,7 @@ impl Store {
                 info: ObjectInfo::of(id, &head),
                 addr: place.addr,
                 pieces: head.extents.max(1),
-                last_use_ms: words.map_or(0, |(last_use_ms, _)| last_use_ms),
+                last_use_ms: words.map_or(0, |words| words.last_use_ms),
                 replicas,
             },
             extents: extents.unwrap_or_default(),
@@ -170,15 +170,8 @@ impl Store {
         let Some(mut table) = self.replica_table_if_any(rack)? else { return Ok(None) };
         let mut value = Vec::new();
         let Some(place) = table.get_placed(keys.object(), &mut value)? else { return Ok(None) };
-        let (last_use_ms, ready) = self.words_of(place.addr, layout)?;
-        Ok(Some(ExplainedReplica { rack, addr: place.addr, is_ready: ready == 1, last_use_ms }))
-    }
-
-    /// The time of the last use, and whether a replica is ready.
-    fn words_of(&self, addr: GlobalAddr, layout: HeadLayout) -> Result<(u64, u64), StoreError> {
-        let mut words = [[0; 8]; 2];
-        self.pool().read(at(addr, layout.last_use()), words.as_flattened_mut())?;
-        let [last_use_ms, ready] = words.map(u64::from_le_bytes);
-        Ok((last_use_ms, ready))
+        let Words { last_use_ms, ready, .. } = self.words_of(place.addr, layout)?;
+        let is_ready = ready.is_some();
+        Ok(Some(ExplainedReplica { rack, addr: place.addr, is_ready, last_use_ms }))
     }
 }
