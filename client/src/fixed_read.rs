@@ -32,10 +32,19 @@ struct Piece {
     len: usize,
 }
 
-/// A piece, and its call if it was posted.
+/// A piece of which the daemon was asked, or will be.
 struct PieceInFlight {
     piece: Piece,
-    posted: Option<PostedCall>,
+    state: PieceState,
+    /// Whether its page was looked up again after a refusal.
+    is_repeated: bool,
+}
+
+enum PieceState {
+    Posted(PostedCall),
+    Read,
+    /// The page has moved or its lease has ended, or it is in this rack.
+    Refused,
 }
 
 impl<P: Borrow<Pool>> PinnedBytesMut<P> {
@@ -127,34 +136,35 @@ impl Thread {
         let copying = Duration::from_secs((len / SLOWEST) as u64);
         let deadline = Deadline::after(self.connection.request_timeout() + copying);
         let mut in_flight = VecDeque::with_capacity(IN_FLIGHT);
-        let mut failed = None;
-        self.batch += 1;
-        loop {
-            if failed.is_none() {
-                failed = self.post_pieces(head, &mut pieces, &mut in_flight, &deadline).err();
+        let done = loop {
+            if let Err(error) = self.post_pieces(head, &mut pieces, &mut in_flight, &deadline) {
+                break Err(error);
             }
-            let Some(PieceInFlight { piece, posted }) = in_flight.pop_front() else {
-                return failed.map_or(Ok(()), Err);
-            };
-            let is_read = posted.map_or(Ok(false), |posted| self.is_read(piece, posted, &deadline));
-            if failed.is_some() {
+            let Some(oldest) = in_flight.front_mut() else { break Ok(()) };
+            if let Err(error) = self.collect_piece(oldest, &deadline) {
+                break Err(error);
+            }
+            if matches!(oldest.state, PieceState::Refused) && !oldest.is_repeated {
+                if let Err(error) = self.repeat_pieces(head, &mut in_flight, &deadline) {
+                    break Err(error);
+                }
                 continue;
             }
+            let Some(PieceInFlight { piece, state, .. }) = in_flight.pop_front() else { continue };
             let range = piece.at..piece.at + piece.len;
-            let read = match is_read {
-                Ok(true) => Ok(()),
-                // Another rack's page that has moved, or a page of this rack.
-                Ok(false) => {
-                    let into = &mut bytes.as_mut_slice()[range.clone()];
-                    self.transfer(piece.from, Bytes::Read(into))
+            if matches!(state, PieceState::Refused) {
+                let into = &mut bytes.as_mut_slice()[range.clone()];
+                if let Err(error) = self.transfer(piece.from, Bytes::Read(into)) {
+                    break Err(error);
                 }
-                Err(error) => Err(error),
-            };
-            match read {
-                Ok(()) => on_read(&bytes.as_slice()[range]),
-                Err(error) => failed = Some(error),
             }
+            on_read(&bytes.as_slice()[range]);
+        };
+        for one in &mut in_flight {
+            // The error that ended the read counts.
+            let _ = self.collect_piece(one, &deadline);
         }
+        done
     }
 
     /// Posts the next pieces. After an error those that were posted are in flight.
@@ -166,29 +176,77 @@ impl Thread {
         deadline: &Deadline<'_>,
     ) -> Result<(), AccessError> {
         let before = in_flight.len();
-        let mut staged = Ok(());
-        while in_flight.len() < IN_FLIGHT && self.calls.is_available(&self.connection) {
-            let Some(piece) = pieces.pop_front() else { break };
-            match self.stage_piece_of(head, piece, deadline) {
-                Ok(posted) => in_flight.push_back(PieceInFlight { piece, posted }),
+        while in_flight.len() < IN_FLIGHT
+            && let Some(piece) = pieces.pop_front()
+        {
+            let state = PieceState::Refused;
+            in_flight.push_back(PieceInFlight { piece, state, is_repeated: false });
+        }
+        self.batch += 1;
+        self.stage_pieces(head, in_flight, before, deadline)
+    }
+
+    /// Looks up the pages of refused pieces again, and posts the pieces once more. All others have
+    /// ended before: the daemon refuses what follows a refused request of a batch.
+    fn repeat_pieces(
+        &mut self,
+        head: GlobalAddr,
+        in_flight: &mut VecDeque<PieceInFlight>,
+        deadline: &Deadline<'_>,
+    ) -> Result<(), AccessError> {
+        for one in in_flight.iter_mut() {
+            self.collect_piece(one, deadline)?;
+        }
+        for one in in_flight.iter_mut().filter(|one| matches!(one.state, PieceState::Refused)) {
+            let target = self.target(one.piece.from, one.piece.len)?;
+            self.forget(target.page);
+            one.is_repeated = true;
+        }
+        self.batch += 1;
+        self.stage_pieces(head, in_flight, 0, deadline)
+    }
+
+    /// Stages and posts the refused pieces from the given one on, if their pages are in another
+    /// rack.
+    fn stage_pieces(
+        &mut self,
+        head: GlobalAddr,
+        in_flight: &mut VecDeque<PieceInFlight>,
+        from: usize,
+        deadline: &Deadline<'_>,
+    ) -> Result<(), AccessError> {
+        let (mut staged, mut failed) = (Vec::new(), None);
+        for (index, one) in in_flight.iter_mut().enumerate().skip(from) {
+            if !matches!(one.state, PieceState::Refused)
+                || !self.calls.is_available(&self.connection)
+            {
+                continue;
+            }
+            match self.stage_piece_of(head, one.piece, deadline) {
+                Ok(Some(posted)) => {
+                    one.state = PieceState::Posted(posted);
+                    staged.push(index);
+                }
+                Ok(None) => one.is_repeated = true,
                 Err(error) => {
-                    staged = Err(error);
+                    failed = Some(error);
                     break;
                 }
             }
         }
-        let is_any_staged = in_flight.range(before..).any(|one| one.posted.is_some());
-        if is_any_staged
+        if !staged.is_empty()
             && let Err(error) = self.calls.flush(&self.connection, RingKind::Remote, deadline)
         {
-            for PieceInFlight { posted, .. } in in_flight.drain(before..) {
-                if let Some(posted) = posted {
+            for index in staged {
+                let one = &mut in_flight[index];
+                let state = std::mem::replace(&mut one.state, PieceState::Refused);
+                if let PieceState::Posted(posted) = state {
                     self.calls.unstage(&self.connection, posted);
                 }
             }
             return Err(error.into());
         }
-        staged
+        failed.map_or(Ok(()), Err)
     }
 
     /// Stages the call for a piece; `None` if its page is not in another rack.
@@ -209,18 +267,27 @@ impl Thread {
         Ok(Some(posted))
     }
 
-    /// Waits for a posted piece. Returns false if it has to be read otherwise.
-    fn is_read(
+    /// Waits for a piece if it was posted.
+    fn collect_piece(
         &mut self,
-        piece: Piece,
-        posted: PostedCall,
+        one: &mut PieceInFlight,
         deadline: &Deadline<'_>,
-    ) -> Result<bool, AccessError> {
+    ) -> Result<(), AccessError> {
+        let posted = match std::mem::replace(&mut one.state, PieceState::Refused) {
+            PieceState::Posted(posted) => posted,
+            state => {
+                one.state = state;
+                return Ok(());
+            }
+        };
         let Ended { outcome, .. } = self.calls.wait(&self.connection, posted, deadline)?;
         match outcome {
-            Outcome::Answered(RackAnswer::Done(_) | RackAnswer::DoneAt(_)) => Ok(true),
-            Outcome::Answered(RackAnswer::Moved) | Outcome::Lost => Ok(false),
-            Outcome::Answered(refusal) => Err(access_error(refusal, piece.from)),
+            Outcome::Answered(RackAnswer::Done(_) | RackAnswer::DoneAt(_)) => {
+                one.state = PieceState::Read;
+                Ok(())
+            }
+            Outcome::Answered(RackAnswer::Moved) | Outcome::Lost => Ok(()),
+            Outcome::Answered(refusal) => Err(access_error(refusal, one.piece.from)),
         }
     }
 }
@@ -280,7 +347,8 @@ mod tests {
             }
             RackRequest::ReadInto { addr, len, into, .. } => {
                 asked += 1;
-                if asked == 5 {
+                // The fifth piece is refused twice, then it is read otherwise.
+                if asked == 5 || addr.raw() == 3 * PAGE + 4 * PIECE as u64 {
                     return Some(RackAnswer::Moved);
                 }
                 // Each byte is the number of its piece, here and below.
