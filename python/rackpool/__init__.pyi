@@ -217,6 +217,8 @@ class ObjectStore:
         id whether there was an object during the call. In asyncio: `await
         asyncio.to_thread(store.wait, ids)`.
         """
+    def subscribe(self, prefix: _Id = b"") -> Subscription:
+        """Subscribes to the objects whose ids begin with `prefix`."""
     def evict(self, size: int) -> int:
         """Evicts the objects of this rack that were unused for longest and are not viewed.
 
@@ -341,6 +343,38 @@ class ObjectStat:
     @property
     def replicas(self) -> list[int]:
         """The numbers of the other racks that have replicas."""
+    def __eq__(self, other: object, /) -> bool: ...
+
+@final
+class Subscription(Iterator[StoreEvent]):
+    """Tells which objects a store has under a prefix: first those that are there, then each change.
+
+    An iteration does not end. An object that is sealed and deleted between two looks is not told
+    of. One thread at a time uses a subscription; another one gets a `RuntimeError`.
+    """
+
+    def next(self, timeout: Optional[float] = None) -> Optional[StoreEvent]:
+        """The next change; `None` if there was none for `timeout` seconds.
+
+        Without a timeout it waits as long as it takes. In asyncio: `await
+        asyncio.to_thread(subscription.next)`.
+        """
+    def __iter__(self) -> Subscription: ...
+    def __next__(self) -> StoreEvent: ...
+
+@final
+class StoreEvent:
+    """A change of a store."""
+
+    @property
+    def kind(self) -> Literal["sealed", "deleted"]:
+        """`"deleted"`: the object was deleted or evicted, or has expired."""
+    @property
+    def id(self) -> bytes:
+        """The id of the object."""
+    @property
+    def info(self) -> Optional[ObjectInfo]:
+        """What the store says of a sealed object; `None` for one that is gone."""
     def __eq__(self, other: object, /) -> bool: ...
 
 class RackpoolError(Exception):

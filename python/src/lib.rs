@@ -35,5 +35,7 @@ fn _rackpool(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<objects::View>()?;
     module.add_class::<objects::ObjectInfo>()?;
     module.add_class::<objects::ObjectStat>()?;
+    module.add_class::<objects::Subscription>()?;
+    module.add_class::<objects::StoreEvent>()?;
     errors::add_to(module)
 }

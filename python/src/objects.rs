@@ -16,10 +16,12 @@
 mod export;
 mod info;
 mod store;
+mod subscription;
 mod unsealed;
 mod view;
 
 pub(crate) use info::{ObjectInfo, ObjectStat};
 pub(crate) use store::ObjectStore;
+pub(crate) use subscription::{StoreEvent, Subscription};
 pub(crate) use unsealed::UnsealedObject;
 pub(crate) use view::View;

@@ -1,12 +1,13 @@
 //! The state that a Python `Pool` shares with its tables and object stores: the open pool, the
-//! tables' handles and the stores.
+//! tables' handles, the stores and their subscriptions.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 use rackpool_client::{DaemonError, Pool};
-use rackpool_objects::{Store, StoreError};
+use rackpool_objects::{Store, StoreError, Subscription};
 
 use crate::errors::{KvError, Raise};
 use crate::process::Process;
@@ -15,7 +16,8 @@ type Table = rackpool_kv::Table<Arc<Pool>>;
 pub(crate) type Handle = rackpool_kv::Handle<Arc<Pool>>;
 
 /// A pool that is open until it is closed. The Rust pool closes when its last reference goes:
-/// `close` drops those of the session, its tables and its stores; a call in progress drops its own.
+/// `close` drops those of the session, its tables, stores and subscriptions; a call in progress
+/// drops its own.
 #[derive(Debug)]
 pub(crate) struct Session {
     /// Locked only by threads that hold the GIL, and while they call nothing of Python: a
@@ -29,6 +31,8 @@ struct Open {
     pool: Arc<Pool>,
     tables: HashMap<MemberId, OpenTable>,
     stores: HashMap<MemberId, Store>,
+    /// `None`: a call uses the subscription.
+    subscriptions: HashMap<MemberId, Option<Subscription>>,
     next: MemberId,
 }
 
@@ -47,14 +51,19 @@ struct OpenTable {
     idle: Vec<Handle>,
 }
 
-/// Names a table or a store within its session.
+/// Names a table, a store or a subscription within its session.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct MemberId(u64);
 
 impl Session {
     pub(crate) fn new(pool: Pool) -> Arc<Self> {
-        let (tables, stores, next) = (HashMap::new(), HashMap::new(), MemberId::default());
-        let open = Open { pool: Arc::new(pool), tables, stores, next };
+        let open = Open {
+            pool: Arc::new(pool),
+            tables: HashMap::new(),
+            stores: HashMap::new(),
+            subscriptions: HashMap::new(),
+            next: MemberId::default(),
+        };
         Arc::new(Self { open: Mutex::new(Some(open)), process: Process::own() })
     }
 
@@ -154,6 +163,55 @@ impl Session {
         // A child may have inherited a lock of the store that a thread of the parent holds.
         self.process.check(py)?;
         py.detach(move || work(&store)).map_err(|error| error.raise(py))
+    }
+
+    /// Adds a subscription to a store of this pool.
+    pub(crate) fn add_subscription(
+        &self,
+        py: Python<'_>,
+        subscription: Subscription,
+    ) -> PyResult<MemberId> {
+        let added = self.open().as_mut().map(|open| {
+            let id = open.next_id();
+            open.subscriptions.insert(id, Some(subscription));
+            id
+        });
+        added.ok_or_else(|| closed(py))
+    }
+
+    /// Removes a subscription that no Python object names any more.
+    pub(crate) fn remove_subscription(&self, id: MemberId) {
+        let removed = self.open().as_mut().and_then(|open| open.subscriptions.remove(&id));
+        drop(removed);
+    }
+
+    /// Calls `work` with a subscription, without the GIL. Raises `RuntimeError` while a call of
+    /// another thread uses it.
+    pub(crate) fn run_subscription<T: Send>(
+        &self,
+        py: Python<'_>,
+        id: MemberId,
+        work: impl FnOnce(&mut Subscription) -> Result<T, StoreError> + Send,
+    ) -> PyResult<T> {
+        self.check_open(py)?;
+        // A child may have inherited a lock of the store that a thread of the parent holds.
+        self.process.check(py)?;
+        let taken = self.open().as_mut().and_then(|open| open.subscriptions.get_mut(&id)?.take());
+        let mut taken = taken.ok_or_else(|| {
+            PyRuntimeError::new_err(
+                "another thread waits for this subscription: subscribe once for each thread",
+            )
+        })?;
+        let (result, taken) = py.detach(move || (work(&mut taken), taken));
+        self.return_subscription(id, taken);
+        result.map_err(|error| error.raise(py))
+    }
+
+    fn return_subscription(&self, id: MemberId, taken: Subscription) {
+        let mut open = self.open();
+        if let Some(place) = open.as_mut().and_then(|open| open.subscriptions.get_mut(&id)) {
+            *place = Some(taken);
+        }
     }
 
     /// Raises `Closed` if the pool is closed.

@@ -7,7 +7,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 use rackpool_objects::{CreateOptions, EvictionPolicy, Store, StoreOptions};
 
-use super::{ObjectInfo, ObjectStat, UnsealedObject, View};
+use super::{ObjectInfo, ObjectStat, Subscription, UnsealedObject, View};
 use crate::arguments::{id, seconds, unsigned};
 use crate::bytes::{Writable, flat, len, unchanging};
 use crate::errors::NotAStore;
@@ -15,7 +15,7 @@ use crate::pool::Pool;
 use crate::session::{MemberId, Session};
 
 /// A wait looks for signals, such as that of Ctrl-C, this often.
-const SIGNALS_EVERY: Duration = Duration::from_millis(50);
+pub(super) const SIGNALS_EVERY: Duration = Duration::from_millis(50);
 
 /// A named set of objects in the pool: bytes of any size that are written once, sealed, and then
 /// read in place. An id is 1 to 64 bytes, or a `str`, which stands for its UTF-8. Any thread of any
@@ -265,6 +265,18 @@ impl ObjectStore {
             }
             py.check_signals()?;
         }
+    }
+
+    /// Subscribes to the objects whose ids begin with `prefix`.
+    #[pyo3(signature = (prefix=None), text_signature = "($self, prefix=b'')")]
+    fn subscribe(
+        &self,
+        py: Python<'_>,
+        prefix: Option<&Bound<'_, PyAny>>,
+    ) -> PyResult<Subscription> {
+        let prefix = prefix.map(self::id).transpose()?;
+        let prefix = prefix.as_ref().map_or(&[][..], |prefix| prefix.as_bytes());
+        Subscription::new(py, &self.session, self.id, prefix)
     }
 
     /// Evicts the objects of this rack that were unused for longest and are not viewed, until
