@@ -639,6 +639,12 @@ fn the_demo_writes_its_report() {
     }
     assert!(page.contains("rackpool-kv in every rack"), "{page}");
     assert!(page.contains("Equal racks may differ several times"), "{page}");
+    for size in ["1 KiB", "64 KiB", "1 MiB", "16 MiB"] {
+        let is_told = |line: &str| line.trim_start().starts_with(&format!("{size}  put "));
+        assert!(said.lines().any(is_told), "{size}: {said}");
+        assert!(page.contains(&format!("{size}: put ")), "{size}: {page}");
+    }
+    assert!(report.join("objects.svg").exists() && results.contains("\"later_get_ns\""));
     let mount_left_out = said.contains("left out  the mount");
     assert!(page.contains("rackpool-fuse in every rack") != mount_left_out, "{said}");
     let has_redis = Command::new("redis-server").arg("--version").output().is_ok();

@@ -4,6 +4,7 @@ use rackpool_ycsb::WorkloadResult;
 use serde::{Deserialize, Serialize};
 
 use super::companions::Companions;
+use super::objects::Objects;
 use super::redis::Redis;
 use super::swap_runs::{Ablation, HeatMap};
 
@@ -29,6 +30,9 @@ pub struct DemoRun {
     /// Results of the key-value service and the mount, if they were run.
     #[serde(default)]
     pub companions: Option<Companions>,
+    /// Times of objects, if they were measured.
+    #[serde(default)]
+    pub objects: Option<Objects>,
     /// The same workloads through Redis, if that was tried.
     #[serde(default)]
     pub redis: Option<Redis>,

@@ -16,6 +16,7 @@ mod font;
 mod frame;
 mod html;
 mod machine;
+mod objects;
 mod palette;
 mod plot;
 mod redis;
@@ -34,6 +35,7 @@ pub use companions::{Companions, MountStep};
 pub use demo_run::DemoRun;
 pub use error::ReportError;
 pub use machine::facts as machine_facts;
+pub use objects::{ObjectTimes, Objects};
 pub use redis::Redis;
 pub use swap_runs::{Ablation, AblationRun, HeatCell, HeatMap, HeatRow};
 

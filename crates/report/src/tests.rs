@@ -26,6 +26,7 @@ fn demo(operations: u64) -> DemoRun {
         ablation: Some(ablation(&session.workloads)),
         heat: Some(heat()),
         companions: Some(companions(&session.workloads)),
+        objects: Some(objects()),
         redis: Some(redis(&session.workloads)),
         results: session.workloads,
         notes: vec!["A note of this run.".into()],
@@ -80,6 +81,22 @@ fn companions(results: &[WorkloadResult]) -> Companions {
         service: vec![results[0].clone()],
         mount: vec![MountStep { what, bytes: 64 << 20, files: 1, seconds: 0.5 }],
         left_out: vec!["nothing but this".into()],
+    }
+}
+
+/// Objects whose gets cost the same for each size, but for the first one from afar.
+fn objects() -> Objects {
+    let times = |shift: u32, put_ns, first_get_ns| ObjectTimes {
+        bytes: 1 << shift,
+        objects: 1 << (24 - shift),
+        put_ns,
+        get_ns: 900,
+        first_get_ns,
+        later_get_ns: 1300,
+    };
+    Objects {
+        setting: "rack 0 puts <objects>, rack 1 gets them".into(),
+        sizes: vec![times(10, 12_000, 25_000), times(24, 4_100_000, 9_200_000)],
     }
 }
 
@@ -169,7 +186,7 @@ fn companions_are_shown_with_what_was_left_out() {
 #[test]
 fn swaps_are_told_in_words_too() {
     let run = demo(1000);
-    let [.., ablation, heat] = Plot::of(&run).try_into().map(|all: [Plot<'_>; 6]| all).unwrap();
+    let [.., ablation, heat, _] = Plot::of(&run).try_into().map(|all: [Plot<'_>; 7]| all).unwrap();
     let (ablation, heat) = (ablation.caption(), heat.caption());
     assert!(
         ablation.contains("uniform: ") && ablation.contains("with swaps (+50 %)"),
@@ -181,6 +198,26 @@ fn swaps_are_told_in_words_too() {
     for text in ["home: rack 0", "home: rack 1", "523", "cold", "from 4"] {
         assert!(drawing.contains(&format!(">\n{text}\n</text>")), "{text}");
     }
+}
+
+#[test]
+fn objects_are_drawn_and_told_by_size() {
+    let run = demo(100);
+    let caption = Plot::of(&run).last().unwrap().caption();
+    let told = [
+        "1 KiB: put 12.0 µs, get 900 ns; in another rack the first get 25.0 µs, later ones 1.30 µs",
+        "16 MiB: put 4.10 ms, get 900 ns; in another rack the first get 9.20 ms, later ones 1.30 µs",
+    ];
+    assert_eq!(caption, format!("Median times of objects by size. {}.", told.join(". ")));
+    let faces = font::Faces::load().unwrap();
+    let drawing = render::svg(Plot::Objects(run.objects.as_ref().unwrap()), &faces).unwrap();
+    let texts = [("16 MiB", 1), ("16,384 objects", 1), ("1 object", 1), ("9.20 ms", 1)];
+    for (text, count) in [&texts[..], &[("900 ns", 2), ("1.30 µs", 2), ("put", 1)]].concat() {
+        assert_eq!(drawing.matches(&format!(">\n{text}\n</text>")).count(), count, "{text}");
+    }
+    assert!(drawing.contains("rack 0 puts &lt;objects&gt;"), "{drawing}");
+    let without = DemoRun { objects: None, ..run };
+    assert_eq!(Plot::of(&without).len(), 6);
 }
 
 /// Writes to `RACKPOOL_REPORT_DIR`, if it is set, for inspection.
@@ -205,11 +242,11 @@ fn a_report_holds_everything_and_links_to_nothing() {
     {
         assert!(page.contains(text), "{text}");
     }
-    assert_eq!(page.matches("<svg role=\"img\"").count(), 6);
+    assert_eq!(page.matches("<svg role=\"img\"").count(), 7);
     assert!(page.contains("prefers-color-scheme: dark") && page.contains("rackpool demo --report"));
     assert!(!page.contains("Not clean"));
 
-    assert_eq!(paths.plots.len(), 12);
+    assert_eq!(paths.plots.len(), 14);
     for plot in &paths.plots {
         let bytes = std::fs::read(plot).unwrap();
         let start: &[u8] =
@@ -223,7 +260,7 @@ fn a_report_holds_everything_and_links_to_nothing() {
 #[test]
 fn every_plot_names_every_workload() {
     let faces = font::Faces::load().unwrap();
-    let run = DemoRun { ablation: None, heat: None, ..demo(2000) };
+    let run = DemoRun { ablation: None, heat: None, objects: None, ..demo(2000) };
     for plot in Plot::of(&run) {
         let drawing = render::svg(plot, &faces).unwrap();
         for name in ["A", "B", "C", "D", "F"] {

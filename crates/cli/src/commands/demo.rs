@@ -5,6 +5,7 @@ mod detach;
 mod heat;
 mod leftovers;
 mod mount;
+mod objects;
 mod redis;
 mod redis_server;
 mod service;
@@ -19,7 +20,7 @@ use rackpool_model::{ByteSize, RackId};
 use rackpool_output::clock::utc;
 use rackpool_output::numbers::{counted, grouped, latency, rounded};
 use rackpool_output::{Style, UsageError, outln};
-use rackpool_report::{Ablation, Companions, DemoRun, HeatMap, Redis};
+use rackpool_report::{Ablation, Companions, DemoRun, HeatMap, Objects, Redis};
 use rackpool_ycsb::{Place, PoolStores, Progress, WorkloadResult, render};
 
 use leftovers::Leftovers;
@@ -89,7 +90,8 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
     drop(stores);
     outln!("{}", render(&session, Style::of_stdout()))?;
     let mut problems = session.problems();
-    let companions = companions(options, &cluster, &leftovers)?;
+    let mut companions = companions(options, &cluster, &leftovers)?;
+    let objects = objects(options, &cluster, &mut companions.left_out)?;
     problems.extend(companions.service.iter().flat_map(WorkloadResult::problems));
     cluster.stop()?;
     let redis = through_redis(options, &leftovers)?;
@@ -103,6 +105,7 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
         results: session.phases().cloned().collect(),
         ablation,
         heat,
+        objects,
         companions: Some(companions),
         redis: Some(redis),
         notes: notes(),
@@ -168,6 +171,28 @@ fn companions(
         }
     }
     Ok(shown)
+}
+
+/// Puts and gets objects in two racks of the same pool.
+fn objects(
+    options: &Options,
+    cluster: &Cluster,
+    left_out: &mut Vec<String>,
+) -> anyhow::Result<Option<Objects>> {
+    if options.racks < 2 {
+        return Ok(None);
+    }
+    outln!("objects, read in place in two racks; every byte is checked (medians) ...\n")?;
+    let before = left_out.len();
+    let objects = objects::run(cluster, left_out)?;
+    for times in &objects.sizes {
+        outln!("  {:>7}  {}", times.size(), times.times())?;
+    }
+    for why in &left_out[before..] {
+        outln!("  left out  {why}")?;
+    }
+    outln!()?;
+    Ok((!objects.sizes.is_empty()).then_some(objects))
 }
 
 /// Runs the workload with and without swaps.

@@ -3,6 +3,7 @@
 mod ablation;
 mod distribution;
 mod heat_map;
+mod objects;
 mod percentiles;
 mod throughput;
 mod timeline;
@@ -12,6 +13,7 @@ use plotters_backend::DrawingBackend;
 
 use super::canvas::{Canvas, Error};
 use super::demo_run::DemoRun;
+use super::objects::Objects;
 use super::palette;
 use super::swap_runs::{Ablation, HeatMap};
 use rackpool_ycsb::WorkloadResult;
@@ -26,6 +28,7 @@ pub(super) enum Plot<'a> {
     Timeline(&'a [WorkloadResult]),
     Ablation(&'a Ablation),
     HeatMap(&'a HeatMap),
+    Objects(&'a Objects),
 }
 
 impl<'a> Plot<'a> {
@@ -40,6 +43,7 @@ impl<'a> Plot<'a> {
         ];
         plots.extend(run.ablation.as_ref().map(Self::Ablation));
         plots.extend(run.heat.as_ref().map(Self::HeatMap));
+        plots.extend(run.objects.as_ref().map(Self::Objects));
         plots
     }
 
@@ -52,6 +56,7 @@ impl<'a> Plot<'a> {
             Self::Timeline(_) => "throughput-over-time",
             Self::Ablation(_) => "swap-ablation",
             Self::HeatMap(_) => "heat-of-pages",
+            Self::Objects(_) => "objects",
         }
     }
 
@@ -64,6 +69,7 @@ impl<'a> Plot<'a> {
             Self::Timeline(results) => timeline::caption(results),
             Self::Ablation(ablation) => ablation::caption(ablation),
             Self::HeatMap(map) => heat_map::caption(map),
+            Self::Objects(objects) => objects::caption(objects),
         }
     }
 
@@ -72,6 +78,7 @@ impl<'a> Plot<'a> {
         match self {
             Self::Percentiles(results) => (WIDTH, percentiles::height(results)),
             Self::HeatMap(map) => (WIDTH, heat_map::height(map)),
+            Self::Objects(objects) => (WIDTH, objects::height(objects)),
             _ => (WIDTH, 440),
         }
     }
@@ -89,6 +96,7 @@ impl<'a> Plot<'a> {
             Self::Timeline(results) => timeline::draw(results, canvas),
             Self::Ablation(ablation) => ablation::draw(ablation, canvas),
             Self::HeatMap(map) => heat_map::draw(map, canvas),
+            Self::Objects(objects) => objects::draw(objects, canvas),
         }?;
         canvas.present()
     }
