@@ -11,7 +11,7 @@ use rackpool_objects::{CreateOptions, Store, StoreError};
 use rackpool_report::{ObjectTimes, Objects};
 
 /// Sizes in bytes, and number of objects of each.
-const SIZES: [(usize, usize); 4] = [(1 << 10, 255), (64 << 10, 63), (1 << 20, 15), (16 << 20, 5)];
+const SIZES: [(usize, usize); 4] = [(1 << 10, 127), (64 << 10, 63), (1 << 20, 15), (16 << 20, 5)];
 /// The least number of gets of each size in a rack, but for first gets.
 const GETS: usize = 250;
 /// The distance of the beginnings of two objects in the bytes that all objects of a size are cut
