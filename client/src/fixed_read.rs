@@ -83,7 +83,7 @@ impl<P: Borrow<Pool>> PinnedBytesMut<P> {
             return Err(AccessError::Empty);
         }
         let Self { pin, bytes, memory, .. } = self;
-        let (head, available) = (pin.addr(), bytes.as_slice().len().saturating_sub(at));
+        let (head, available) = (pin.addr(), bytes.len().saturating_sub(at));
         if len > available {
             let (len, available) = (len as u64, available as u64);
             return Err(AccessError::BeyondObject { addr: head, len, available });
@@ -153,12 +153,12 @@ impl Thread {
             let Some(PieceInFlight { piece, state, .. }) = in_flight.pop_front() else { continue };
             let range = piece.at..piece.at + piece.len;
             if matches!(state, PieceState::Refused) {
-                let into = &mut bytes.as_mut_slice()[range.clone()];
-                if let Err(error) = self.transfer(piece.from, Bytes::Read(into)) {
+                let into = Bytes::Read(bytes.part(range.clone()));
+                if let Err(error) = self.transfer(piece.from, into) {
                     break Err(error);
                 }
             }
-            on_read(&bytes.as_slice()[range]);
+            on_read(bytes.part(range));
         };
         for one in &mut in_flight {
             // The error that ended the read counts.
@@ -186,8 +186,8 @@ impl Thread {
         self.stage_pieces(head, in_flight, before, deadline)
     }
 
-    /// Looks up the pages of refused pieces again, and posts the pieces once more. All others have
-    /// ended before: the daemon refuses what follows a refused request of a batch.
+    /// Looks up the pages of refused pieces again, and posts these pieces once more: all at once,
+    /// since the daemon refuses what follows a refused request of a batch.
     fn repeat_pieces(
         &mut self,
         head: GlobalAddr,

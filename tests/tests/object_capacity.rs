@@ -165,6 +165,31 @@ fn a_cache_without_a_capacity_takes_what_the_rack_has() {
     wait_until_nothing_is_left(&pool);
 }
 
+/// Regression: the head of a replica was refused where each page of the rack was in use.
+#[test]
+fn a_get_evicts_replicas_for_the_head_of_another_one() {
+    let pool = TestPool::small();
+    pool.wait_until_racks_meet();
+    let [own, reader] = [0, 1].map(|rack| store(&pool, rack, &StoreOptions::default()));
+    // Each fills its head, which takes a page.
+    let len = PAGE - 300;
+    let count = 20_u64;
+    for number in 0..count {
+        put(&own, &number.to_string(), number, len).unwrap();
+    }
+    drop(reader.get(b"0").unwrap().unwrap());
+    let other = pool.open(1);
+    let mut rest: Vec<_> = std::iter::from_fn(|| other.alloc_fixed(PAGE).ok()).collect();
+    let room = rest.split_off(rest.len() - 5);
+    room.into_iter().for_each(|addr| other.free(addr).unwrap());
+    wait_until("there is some room", TIMEOUT, || pool.status(1).free_frames >= 5);
+    for number in 0..count {
+        let view = reader.get(number.to_string().as_bytes()).unwrap().unwrap();
+        assert_eq!(contents::difference(number, &view), None, "{number}");
+    }
+    rest.into_iter().for_each(|addr| other.free(addr).unwrap());
+}
+
 #[test]
 fn an_object_that_another_rack_uses_is_not_evicted_before_one_that_nobody_uses() {
     let pool = TestPool::small();

@@ -60,13 +60,22 @@ impl Store {
         self.with_room(memory.layout, memory.len, || memory.allocate_extents())
     }
 
-    /// Makes room in the store for an object of `len` bytes, and repeats `allocate` as long as
-    /// something can be evicted for it.
+    /// Allocates the head of a replica of `len` bytes. It counts when its extents are allocated.
+    pub(crate) fn allocate_head(
+        &self,
+        layout: HeadLayout,
+        len: u64,
+    ) -> Result<FixedMemory, StoreError> {
+        let allocate = || FixedMemory::head(self.pool(), layout, len, false);
+        self.evicting(layout.body(), self.options()?.policy, allocate)
+    }
+
+    /// Makes room in the store for an object of `len` bytes, and allocates what it needs.
     fn with_room<R>(
         &self,
         layout: HeadLayout,
         len: u64,
-        mut allocate: impl FnMut() -> Result<R, StoreError>,
+        allocate: impl FnMut() -> Result<R, StoreError>,
     ) -> Result<R, StoreError> {
         let options = self.options()?;
         let bytes = layout.memory_for(len, self.pool().page_bytes());
@@ -76,6 +85,18 @@ impl Store {
         if let Some(capacity) = options.capacity {
             self.make_room(bytes, capacity, options.policy)?;
         }
+        let allocated = self.evicting(bytes, options.policy, allocate)?;
+        lock(&self.shared.survey).grow(bytes);
+        Ok(allocated)
+    }
+
+    /// Repeats `allocate` as long as something can be evicted for it.
+    fn evicting<R>(
+        &self,
+        bytes: u64,
+        policy: EvictionPolicy,
+        mut allocate: impl FnMut() -> Result<R, StoreError>,
+    ) -> Result<R, StoreError> {
         loop {
             match allocate() {
                 Err(
@@ -83,15 +104,11 @@ impl Store {
                     | StoreError::Fragmented { .. }),
                 ) => {
                     let mut survey = lock(&self.shared.survey);
-                    if self.evict_some(&mut survey, bytes, objects_of(options.policy))? == 0 {
+                    if self.evict_some(&mut survey, bytes, objects_of(policy))? == 0 {
                         return Err(full);
                     }
                 }
-                done => {
-                    let done = done?;
-                    lock(&self.shared.survey).grow(bytes);
-                    return Ok(done);
-                }
+                done => return done,
             }
         }
     }

@@ -97,7 +97,7 @@ impl Steps for Entries<'_> {
     }
 
     fn allocate(&mut self, object: &PlacedHead) -> Result<Replica<Filled>, StoreError> {
-        let memory = FixedMemory::head(self.store.pool(), self.layout, object.head.len(), false)?;
+        let memory = self.store.allocate_head(self.layout, object.head.len())?;
         memory.write_words(now_ms())?;
         let head = Head { rack: self.rack(), extents: 0, ..object.head };
         let (addr, bytes) = (memory.addr(), Some(memory.map_head_mut()?));

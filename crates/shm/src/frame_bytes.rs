@@ -12,6 +12,7 @@
 //! any mapped file. `docs/semantics/objects.md` says so, and how readers find it.
 
 use std::io;
+use std::ops::Range;
 use std::os::fd::AsFd;
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -94,6 +95,30 @@ impl FrameBytesMut {
         unsafe { std::slice::from_raw_parts(self.first.as_ptr(), self.len) }
     }
 
+    /// Some of the bytes, while the daemon may be writing others.
+    ///
+    /// # Panics
+    /// If the range goes past the end.
+    #[must_use]
+    pub fn part(&mut self, range: Range<usize>) -> &mut [u8] {
+        assert!(range.start <= range.end && range.end <= self.len, "{range:?} of {} B", self.len);
+        // SAFETY: the range lies in the bytes; otherwise as in `as_mut_slice`. Bytes outside of the
+        // range are in no slice.
+        unsafe { std::slice::from_raw_parts_mut(self.first.as_ptr().add(range.start), range.len()) }
+    }
+
+    /// The number of bytes.
+    #[must_use]
+    pub const fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether there are no bytes.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
     /// The bytes, to be written.
     #[inline]
     #[must_use]
@@ -134,6 +159,10 @@ mod tests {
         assert!(readable.as_slice() == expected && writable.as_slice() == expected);
         writable.as_mut_slice()[4096 + 7] = 9;
         assert_eq!(readable.as_slice()[4096 + 7], 9);
+        assert_eq!(writable.part(4096 + 7..4096 + 9), [9, 0]);
+        writable.part(8192..8194).copy_from_slice(&[5, 6]);
+        assert_eq!(readable.as_slice()[8191..8195], [0, 5, 6, 1]);
+        assert_eq!((writable.part(9..9).len(), writable.len()), (0, 3 << 12));
         let mut byte = [0];
         whole.read(7, &mut byte).unwrap();
         assert_eq!(byte, [9]);
