@@ -173,7 +173,8 @@ fn a_get_evicts_replicas_for_the_head_of_another_one() {
     let [own, reader] = [0, 1].map(|rack| store(&pool, rack, &StoreOptions::default()));
     // Each fills its head, which takes a page.
     let len = PAGE - 300;
-    let count = 20_u64;
+    // More than a program allocates ahead.
+    let count = 60_u64;
     for number in 0..count {
         put(&own, &number.to_string(), number, len).unwrap();
     }
