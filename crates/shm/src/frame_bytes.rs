@@ -102,9 +102,10 @@ impl FrameBytesMut {
     #[must_use]
     pub fn part(&mut self, range: Range<usize>) -> &mut [u8] {
         assert!(range.start <= range.end && range.end <= self.len, "{range:?} of {} B", self.len);
-        // SAFETY: the range lies in the bytes; otherwise as in `as_mut_slice`. Bytes outside of the
-        // range are in no slice.
-        unsafe { std::slice::from_raw_parts_mut(self.first.as_ptr().add(range.start), range.len()) }
+        // SAFETY: the range lies in the bytes.
+        let first = unsafe { self.first.add(range.start) };
+        // SAFETY: as in `as_mut_slice`. Bytes outside of the range are in no slice.
+        unsafe { std::slice::from_raw_parts_mut(first.as_ptr(), range.len()) }
     }
 
     /// The number of bytes.
