@@ -22,8 +22,9 @@ const HEAD: u64 = 256;
 /// Pages of rack 1 that hold the heads of objects. A client allocates up to 64 ahead; a batch has
 /// 16 clients with objects of rack 1.
 const PAGES: u64 = 8;
-/// Offsets of the words in a store's header that lead to the object table and to the replica tables
-/// of the racks 0 and 1: docs/design/objects.md.
+/// Offsets of the words in a store's header that lead to its seat, to the object table and to the
+/// replica tables of the racks 0 and 1: docs/design/objects.md.
+const SEAT: u64 = 48;
 const TABLES: [u64; 3] = [64, 128, 136];
 
 /// Has rack 1 keep pages for the heads of objects: allocates an object in each page that stays. The
@@ -81,6 +82,7 @@ impl Scene {
         let own = Arc::new(self.ground.pool.open(0));
         let header = header(&own);
         account.name(header, "the header of the store");
+        account.name(word(&own, header, SEAT), "the seat of the store");
         for table in tables(&own, header) {
             let named = Table::walk(Arc::clone(&own), table, |part, addr, _| {
                 account.name(addr, format!("the store, as {part:?}"));
@@ -127,16 +129,10 @@ impl Scene {
         findings
     }
 
-    /// Frees the tables and the header of the empty store.
+    /// Removes the store.
     pub(super) fn destroy_store(&self) {
         let own = Arc::new(self.ground.pool.open(0));
-        let header = header(&own);
-        for table in tables(&own, header) {
-            let table = Table::open(Arc::clone(&own), table).expect("a table of the store");
-            table.destroy().expect("a table that nobody uses");
-        }
-        own.set_root(STORE, Some(header), None).expect("the root of the store");
-        own.free(header).expect("an object in use");
+        assert!(Store::remove(own, STORE).expect("a store that nobody uses"));
     }
 
     fn store(&self) -> Store {
@@ -151,11 +147,14 @@ fn header(own: &Pool) -> GlobalAddr {
 
 /// The tables of the store that were created.
 fn tables(own: &Pool, header: GlobalAddr) -> Vec<GlobalAddr> {
-    let table = |offset| {
-        let mut word = [0; 8];
-        own.read(header.add(offset).expect("an address in the header"), &mut word)
-            .expect("an object in use");
-        GlobalAddr::from_raw(u64::from_le_bytes(word))
-    };
-    TABLES.map(table).into_iter().filter(|table| !table.is_null()).collect()
+    let tables = TABLES.map(|offset| word(own, header, offset));
+    tables.into_iter().filter(|table| !table.is_null()).collect()
+}
+
+/// The address in a word of the header.
+fn word(own: &Pool, header: GlobalAddr, offset: u64) -> GlobalAddr {
+    let mut word = [0; 8];
+    own.read(header.add(offset).expect("an address in the header"), &mut word)
+        .expect("an object in use");
+    GlobalAddr::from_raw(u64::from_le_bytes(word))
 }
