@@ -3,7 +3,6 @@
 
 use std::sync::Arc;
 use std::thread;
-use std::time::Duration;
 
 use rackpool_objects::{CreateOptions, Store, StoreError};
 use rackpool_testing::wait::{TIMEOUT, wait_until};
@@ -15,8 +14,6 @@ const NAME: &str = "removed";
 /// The memory of a store's header and of its seat.
 const HEADER: u64 = 4096;
 const SEAT: u64 = 64;
-/// Until programs notice a removal, it only waits.
-const GRACE: Duration = Duration::from_secs(3);
 
 fn store(pool: &TestPool, rack: u16, name: &str) -> Store {
     Store::open_or_create(Arc::new(pool.open(rack)), name).unwrap()
@@ -106,11 +103,15 @@ fn a_removal_that_was_killed_anywhere_is_completed_and_leaks_nothing() {
     });
     let told = Store::remove(Arc::new(pool.open(0)), &names[7]).unwrap_err();
     assert!(matches!(told, StoreError::RemovalUnderWay), "{told:?}");
-    // The first one while it waits, the others while they delete and free.
+    // The first one while it waits, the others while they delete and free: each after something
+    // else was freed.
     removers[0].kill();
-    thread::sleep(GRACE);
+    let mut left = census::objects(&pool).len();
     for remover in &mut removers[1..] {
-        thread::sleep(Duration::from_millis(3));
+        wait_until("something is freed", TIMEOUT, || {
+            let before = std::mem::replace(&mut left, census::objects(&pool).len());
+            left < before || remover.has_ended()
+        });
         remover.kill();
     }
     // Those that were killed between the removal of the root and their end.

@@ -18,7 +18,7 @@ use super::{Arguments, say};
 /// |---|---|---|
 /// | `alloc BYTES` | allocates an object | the address |
 /// | `reservation BYTES` | makes the next reservation and writes its token | the address |
-/// | `own BYTES EXTENTS` | the next has a fixed object with extents; writes its token | the address |
+/// | `own BYTES EXTENTS` | as `reservation`, of a fixed object with extents | the address |
 /// | `tombstone` | makes the next reservation, without an object | `ok` |
 /// | `take PLACE OBJECT` | borrows an object as the next reservation | `ok`, or `no` |
 /// | `publish N LINK EXPECTED REPLACED` | publishes reservation `N` | the link's earlier value |
