@@ -43,7 +43,8 @@ enum Command {
     Objects(objects::Options),
     /// Count the allocated objects by owner: a root, a client, or none (leaked).
     Audit(audit::Options),
-    /// Show how an object would be copied to many racks: who reads which block from whom, and when.
+    /// Show the plan by which an object is copied to many racks: source, reader and step of each
+    /// block.
     Cast(cast::Options),
     /// Report this machine's memory, processors and fabrics, their cost, and what to set up.
     Doctor(doctor::Options),

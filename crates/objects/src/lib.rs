@@ -7,7 +7,7 @@
 //!   before it has sealed the object, the pool takes the memory back.
 //! - [`View`] is a sealed object as a slice. A get of an object in the reader's rack copies nothing
 //!   and costs the same for each size. The view *pins* the memory: it stays until the last view is
-//!   dropped or its process ends, whoever deletes the object meanwhile.
+//!   dropped or its process ends, even if a program deletes the object meanwhile.
 //!
 //! There is no server: programs in all racks work on the store by loads, stores and one-sided
 //! operations. The protocol and its correctness arguments are in `docs/design/objects.md`.

@@ -52,7 +52,7 @@ pub(crate) struct StoreState {
     handles: Mutex<Vec<Handles>>,
     /// The options, and when they were read.
     options: Mutex<(StoreOptions, Instant)>,
-    /// The memory of the store in the own rack. Whoever evicts holds the lock.
+    /// The memory of the store in the own rack. An eviction holds the lock.
     pub(crate) survey: Mutex<Survey>,
     pub(crate) counters: Counters,
 }

@@ -23,9 +23,10 @@ pub enum StoreEvent {
 
 /// Tells which objects a store has under a prefix: first those that are there, then each change.
 ///
-/// It compares what the store has with what it has told before. So no change is lost whoever is
-/// killed, and nothing of a subscription is left in the store. An object that is sealed and deleted
-/// between two looks is not told of. One that was deleted and made again is told of as both.
+/// A subscription compares the entries of the object table with those that it has reported. So a
+/// kill of any program loses no change, and a subscription leaves nothing in the store. An object
+/// that is sealed and deleted between two looks is not reported. One that was deleted and made
+/// again is reported as both.
 #[derive(Debug)]
 pub struct Subscription {
     store: Store,

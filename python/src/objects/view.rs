@@ -9,7 +9,7 @@ use crate::errors::Raise;
 use crate::process::Process;
 
 /// A sealed object as a read-only buffer. The bytes stay, and do not change, as long as the view or
-/// a buffer of it exists, whoever deletes the object.
+/// a buffer of it exists, even if a program deletes the object.
 #[pyclass(frozen, module = "rackpool")]
 #[derive(Debug)]
 pub(crate) struct View {

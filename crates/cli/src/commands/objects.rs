@@ -37,8 +37,8 @@ enum Action {
     Ls(Ls),
     /// Show what is known of an object, with its replicas and the time of its last use.
     Stat(Stat),
-    /// Explain where an object lies, who reads it, and why it may be absent: extents, replicas,
-    /// registration, pins, expiry.
+    /// Explain where an object lies, which programs pin it, and why it may be absent: extents,
+    /// replicas, registration, expiry.
     Explain(Stat),
     /// Show live what the store takes in each rack, and its largest objects or the last used ones.
     Top(top::Options),

@@ -1,11 +1,12 @@
-//! The coordinator of a group: begins epochs and says how the multicast has ended.
+//! The coordinator of a group: begins epochs and says how the multicast has ended. The table of
+//! its states, with what ends each, is in docs/design/multicast.md.
 //!
-//! | state | invariant | left by |
-//! |---|---|---|
-//! | collecting | each survivor that has answered is wedged, with the map that it reported | all have answered, or the grace time is over: running, or ended if no plan completes them |
-//! | running | the plan follows from the maps; each survivor is told it with each of its reports until it has begun | a survivor is lost, stuck or silent: collecting in a new epoch; all are complete: publishing (together) or ended |
-//! | publishing | every survivor is complete | the object is visible: ended |
-//! | ended | every rack that reports is told how it ended | - |
+//! | state | invariant |
+//! |---|---|
+//! | collecting | each survivor that has answered is wedged, with the map that it reported |
+//! | running | the plan follows from the maps; a survivor is told it until it has begun |
+//! | publishing | every survivor is complete |
+//! | ended | every rack that reports is told how the multicast ended |
 //!
 //! A coordinator that hears of a later epoch stops: another rack coordinates. A kill leaves
 //! nothing: the lowest surviving rack begins a later epoch.

@@ -1,14 +1,15 @@
-//! A member: reads the blocks that the plan of the epoch names.
+//! A member: reads the blocks that the plan of the epoch names. The table of its states, with what
+//! a kill leaves in each, is in docs/design/multicast.md.
 //!
-//! | state | invariant | left by | a kill leaves |
-//! |---|---|---|---|
-//! | wedged | begins no read; one of an earlier epoch may be under way | a plan: receiving, verifying or complete | the map: bits whose bytes are there |
-//! | receiving | at most one read and one look under way; the list has what the map lacks | the last block: verifying; a source that can't be read: stuck | the same; the block under way is read again |
-//! | stuck | begins no read | a new epoch: wedged | the same |
-//! | verifying | the map is full | the checksum: complete or failed | a full map, verified again |
-//! | complete | the bytes have the object's checksum | `End`: ended; a new epoch: wedged | the same |
-//! | failed | the bytes are not the object's | `End`: ended | the same |
-//! | ended | no read under way; a coordinator that asks is told the result | - | - |
+//! | state | invariant |
+//! |---|---|
+//! | wedged | begins no read; one of an earlier epoch may be under way |
+//! | receiving | at most one read and one look under way; the list has what the map lacks |
+//! | stuck | begins no read, because a source can't be read |
+//! | verifying | the map is full |
+//! | complete | the bytes have the object's checksum |
+//! | failed | the bytes have another checksum |
+//! | ended | no read under way; coordinators that ask are told the result |
 
 mod receiving;
 

@@ -1,7 +1,7 @@
 //! A rack of a group: its member, and the coordinator while this rack is the one.
 //!
-//! The root begins as coordinator. Later it is the lowest surviving rack, in rank order, that each
-//! survivor sees: whoever finds all racks before it lost begins a later epoch.
+//! The root begins as coordinator. A rack that finds all racks of lower rank lost becomes the
+//! coordinator and begins a later epoch.
 
 use alloc::collections::BTreeSet;
 

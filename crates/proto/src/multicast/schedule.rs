@@ -1,5 +1,5 @@
-//! Who sends which block to whom at which step. After RDMC ("RDMC: A Reliable RDMA Multicast for
-//! Large Objects", section 4.4), completed where the paper is silent.
+//! Schedules: the sender and the receiver of each block in each step. After RDMC ("RDMC: A
+//! Reliable RDMA Multicast for Large Objects", section 4.4), completed where the paper is silent.
 //!
 //! Steps order transfers; they are no times. A transfer begins as soon as its sender has the block
 //! and both sides have ended their transfers of earlier steps.
@@ -10,9 +10,9 @@
 //! |---|---|---|
 //! | sequential | the root sends block `j mod B` to member `1 + floor(j / B)` | `B (n - 1)` |
 //! | chain | member i sends block `j - i` to `i + 1` | `B + n - 2` |
-//! | binomial tree | in stage `s = floor(j / B)` each `i < 2^s` sends block `j - s B` to `i + 2^s` | `B ceil(log2 n)` |
-//! | binomial pipeline | the `pipeline` module | `B + l - 1`, or `B + l` if n is no power of two |
-//! | hybrid | a pipeline among the leaders of pods, one inside each pod: the `hybrid` module | as the pods say |
+//! | binomial tree | stage `s = floor(j / B)`: `i < 2^s` sends `j - s B` to `i + 2^s` | `B ceil(log2 n)` |
+//! | binomial pipeline | module `pipeline` | `B + l - 1`; `B + l` if n is no power of two |
+//! | hybrid | module `hybrid`: a pipeline among the leaders of pods, one in each | as the pods say |
 
 mod hybrid;
 mod pipeline;

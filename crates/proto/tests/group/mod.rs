@@ -1,7 +1,6 @@
 //! A small world of 3 to 8 racks: programs that run the machine of a multicast, memory that other
 //! racks read, messages that are late or lost, kills, pauses and links that fail. A run follows
 //! from its seed.
-#![allow(dead_code, reason = "each test uses its part")]
 
 pub(crate) mod memory;
 mod shell;

@@ -1,4 +1,5 @@
-//! `rackpool objects explain`: where an object lies, who reads it, and why it may be absent.
+//! `rackpool objects explain`: where an object lies, which programs pin it, and why it may be
+//! absent.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -41,7 +42,7 @@ fn heads_of(known: &Explanation) -> Vec<(RackId, GlobalAddr)> {
     object.chain(known.replicas.iter().map(|replica| (replica.rack, replica.addr))).collect()
 }
 
-/// Looks up who pins these heads, in the client files of the racks of this host.
+/// Looks up the programs that pin these heads, in the client files of the racks of this host.
 fn pins_of(pool: &PoolStatus, heads: &[(RackId, GlobalAddr)]) -> BTreeMap<GlobalAddr, Pins> {
     let own = own_addresses();
     let find = |rack: RackId, addr: GlobalAddr| -> Pins {
