@@ -49,7 +49,8 @@ fn owned_objects_of_a_killed_client_come_back_within_a_second() {
     let pool = TestPool::small();
     let mut client = pool.client(0, &["serve"]);
     let last = parse_addr(&client.ask("own 100000 64"));
-    assert!(pool.allocated()[0] >= 6_400_000);
+    // The daemon publishes its counts after it has answered.
+    wait_until("they are counted", TIMEOUT, || pool.allocated()[0] >= 6_400_000);
     let own = pool.open(0);
     let began = Instant::now();
     client.kill();

@@ -304,7 +304,9 @@ fn objects_of_a_pool_without_room_can_be_deleted() {
         }
     }
     // No rack has a page left but the last one, which small objects may have.
-    assert!((0..2).all(|rack| pool.status(rack).free_frames <= 1));
+    wait_until("both racks are full", TIMEOUT, || {
+        (0..2).all(|rack| pool.status(rack).free_frames <= 1)
+    });
     for (id, store) in ids.iter().zip(stores.iter().cycle()) {
         assert!(store.delete(id.as_bytes()).unwrap(), "{id}");
     }

@@ -79,8 +79,10 @@ fn a_page_that_two_racks_read_is_copied_until_somebody_writes(fabric: FabricKind
     read_until_copied(&pool, [&home, &user], objects[0]);
     let seen = both(&pool);
     assert!(seen.begun > 0 && seen.made > 0, "{seen:?}");
-    let now = [0, 1].map(|rack| pool.status(rack).free_frames);
-    assert_eq!(now.iter().sum::<u32>(), free.iter().sum::<u32>(), "frames of copies are free");
+    let free = free.iter().sum::<u32>();
+    wait_until("frames of copies count as free", TIMEOUT, || {
+        [0, 1].iter().map(|rack| pool.status(*rack).free_frames).sum::<u32>() == free
+    });
 
     // A local write, a remote write, and an atomic: each is visible at once in both racks.
     let word = objects[1];
