@@ -219,6 +219,23 @@ class ObjectStore:
         """
     def subscribe(self, prefix: _Id = b"") -> Subscription:
         """Subscribes to the objects whose ids begin with `prefix`."""
+    def cast(
+        self,
+        id: _Id,
+        racks: Sequence[int],
+        visible: Literal["each", "together"] = "each",
+        schedule: Literal["pipeline", "chain", "tree", "sequential"] = "pipeline",
+        block_size: Optional[int] = None,
+    ) -> Optional[dict[int, Optional[str]]]:
+        """Copies an object into other racks, in each of which `rackpool agent` must run.
+
+        Takes little longer than one copy. Programs may use a copy as soon as its rack has the whole
+        object (`"each"`), or not before all racks have it (`"together"`). `block_size` is a
+        multiple of 65536. Returns for each rack `None`, or why it did not get the object; `None` if
+        there is no object of this id.
+        """
+    def cast_racks(self) -> list[int]:
+        """The racks that agents serve."""
     def evict(self, size: int) -> int:
         """Evicts the objects of this rack that were unused for longest and are not viewed.
 

@@ -13,6 +13,7 @@
     reason = "Python's buffer protocol passes a structure with a raw pointer to the bytes"
 )]
 
+mod cast;
 mod export;
 mod info;
 mod store;

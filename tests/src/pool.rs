@@ -218,10 +218,12 @@ impl TestPool {
 
     /// As [`Self::wait_until_racks_meet`], for racks that hold objects.
     pub fn wait_until_racks_serve(&self) {
-        let racks = [self.open(0), self.open(1)];
-        for (own, other) in [(&racks[0], &racks[1]), (&racks[1], &racks[0])] {
+        let racks: Vec<_> = (0..self.cluster.options().racks).map(|rack| self.open(rack)).collect();
+        for other in &racks {
             let addr = other.alloc(16).expect("an empty rack");
-            wait_for("the racks meet", TIMEOUT, || own.is_local(addr).ok());
+            for own in racks.iter().filter(|own| own.rack() != other.rack()) {
+                wait_for("the racks meet", TIMEOUT, || own.is_local(addr).ok());
+            }
             other.free(addr).expect("an object in use");
         }
         racks.into_iter().for_each(Pool::close);

@@ -6,8 +6,8 @@ mod pool_arguments;
 
 use clap::{Parser, Subcommand};
 use commands::{
-    audit, cast, credentials, demo, doctor, explain, heat, objects, root, server, status, table,
-    top, up, ycsb,
+    agent, audit, cast, credentials, demo, doctor, explain, heat, objects, root, server, status,
+    table, top, up, ycsb,
 };
 use rackpool_config::ConfigFile;
 
@@ -43,9 +43,10 @@ enum Command {
     Objects(objects::Options),
     /// Count the allocated objects by owner: a root, a client, or none (leaked).
     Audit(audit::Options),
-    /// Show the plan by which an object is copied to many racks: source, reader and step of each
-    /// block.
+    /// Copy an object into many racks at once, or show by which plan.
     Cast(cast::Options),
+    /// Take part in casts for a rack: receive objects, and pass them on.
+    Agent(agent::Options),
     /// Report this machine's memory, processors and fabrics, their cost, and what to set up.
     Doctor(doctor::Options),
     /// Create credentials for a pool that spans hosts.
@@ -76,6 +77,7 @@ fn run() -> anyhow::Result<()> {
         Command::Objects(options) => objects::run(&options),
         Command::Audit(options) => audit::run(&options),
         Command::Cast(options) => cast::run(&options),
+        Command::Agent(options) => agent::run(&options),
         Command::Doctor(options) => doctor::run(&options),
         Command::Credentials(options) => credentials::run(&options),
         Command::Ycsb(options) => ycsb::run(&options),

@@ -23,7 +23,7 @@ impl Checksum {
         while !bytes.is_empty() {
             let (now, rest) = bytes.split_at(bytes.len().min(Self::BLOCK - self.begun_bytes));
             if now.len() == Self::BLOCK {
-                self.add_block(xxh3_64(now));
+                self.add_block(Self::of_block(now));
             } else {
                 self.begun.update(now);
                 self.begun_bytes += now.len();
@@ -55,8 +55,18 @@ impl Checksum {
 
     /// The checksum of these bytes.
     pub(crate) fn of(bytes: &[u8]) -> u64 {
+        Self::of_blocks(bytes.chunks(Self::BLOCK).map(Self::of_block))
+    }
+
+    /// The hash of one block, of which the checksum is made.
+    pub(crate) fn of_block(block: &[u8]) -> u64 {
+        xxh3_64(block)
+    }
+
+    /// The checksum of bytes whose blocks have these hashes.
+    pub(crate) fn of_blocks(hashes: impl Iterator<Item = u64>) -> u64 {
         let mut checksum = Self::new();
-        bytes.chunks(Self::BLOCK).for_each(|block| checksum.add_block(xxh3_64(block)));
+        hashes.for_each(|hash| checksum.add_block(hash));
         checksum.finish()
     }
 }

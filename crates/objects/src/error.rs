@@ -2,6 +2,9 @@ use rackpool_client::{
     AccessError, AllocError, DaemonError, FreeError, GlobalAddr, MapError, PinError, RootError,
 };
 use rackpool_kv::{KvError, PoolError};
+use rackpool_wire::CodecError;
+
+use crate::cast::CastFailure;
 
 /// Why an operation of a store failed.
 #[derive(Debug, thiserror::Error)]
@@ -99,6 +102,12 @@ pub enum StoreError {
         /// The address of the object's head.
         addr: GlobalAddr,
     },
+    /// A cast did not bring the object into this rack.
+    #[error("the cast did not bring the object into this rack: {0}")]
+    Cast(CastFailure),
+    /// A record of a cast is not one of this release.
+    #[error(transparent)]
+    Record(#[from] CodecError),
     /// A table of the store failed.
     #[error(transparent)]
     Table(#[from] KvError<PoolError>),

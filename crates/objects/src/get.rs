@@ -9,7 +9,7 @@ use crate::error::StoreError;
 use crate::layout::head::{Head, HeadLayout};
 use crate::layout::keys::Keys;
 use crate::protocol::{self, Pinned};
-use crate::steps::{Entries, at};
+use crate::steps::{Entries, Fill, at};
 use crate::store::{PlacedHead, Store};
 use crate::view::View;
 
@@ -35,20 +35,28 @@ impl Store {
     /// the wrong checksum, or that of the pool: the own rack has no room for the object, the
     /// program has too many pins, or the object's rack does not answer.
     pub fn get(&self, id: &[u8]) -> Result<Option<View>, StoreError> {
-        let keys = Keys::of(id)?;
+        self.get_filled(&Keys::of(id)?, None)
+    }
+
+    /// The same, with another way to bring bytes from other racks.
+    pub(crate) fn get_filled(
+        &self,
+        keys: &Keys,
+        filler: Option<&mut dyn Fill>,
+    ) -> Result<Option<View>, StoreError> {
         let oldest = self.oldest_alive()?;
         // An object that has expired is not brought from another rack.
-        if oldest > 0 && !self.contains(id)? {
+        if oldest > 0 && !self.contains_by(keys)? {
             self.shared.counters.absent_gets.add(1);
             return Ok(None);
         }
         let got = self.with(|handles| {
-            let mut entries = Entries::new(self, handles, &keys);
+            let mut entries = Entries::new(self, handles, keys).with_filler(filler);
             let got = protocol::get(&mut entries)?.filter(|got| got.head.created_ms >= oldest);
             entries.count_get(got.is_some());
             Ok(got)
         })?;
-        let layout = HeadLayout::of(id.len());
+        let layout = HeadLayout::of(keys.id_len());
         let view = |Pinned { pin, head }| Ok(View::new(self.map(pin, &head, layout)?, head));
         got.map(view).transpose()
     }
@@ -72,7 +80,10 @@ impl Store {
     /// # Errors
     /// [`StoreError::IdLength`], or that of the pool.
     pub fn contains(&self, id: &[u8]) -> Result<bool, StoreError> {
-        let keys = Keys::of(id)?;
+        self.contains_by(&Keys::of(id)?)
+    }
+
+    fn contains_by(&self, keys: &Keys) -> Result<bool, StoreError> {
         let oldest = self.oldest_alive()?;
         let found = self.with(|handles| handles.find(keys.object()))?;
         Ok(found.is_some_and(|found| found.head.created_ms >= oldest))
@@ -111,6 +122,19 @@ impl Store {
         extents.collect::<Option<_>>().ok_or(StoreError::Damaged { addr })
     }
 
+    /// Where the bytes of the object at `addr` lie, one piece after the other.
+    pub(crate) fn pieces(
+        &self,
+        addr: GlobalAddr,
+        head: &Head,
+        layout: HeadLayout,
+    ) -> Result<Vec<Extent>, StoreError> {
+        if head.extents == 0 {
+            return Ok(vec![Extent { addr: at(addr, layout.body()), bytes: head.len() }]);
+        }
+        self.read_extents(addr, head, layout)
+    }
+
     /// Reads the bytes of an object of another rack, which may be freed meanwhile. Returns their
     /// checksum. Calls `grown` now and then.
     pub(crate) fn transfer(
@@ -120,12 +144,8 @@ impl Store {
         bytes: &mut PinnedBytesMut<Arc<Pool>>,
         mut grown: impl FnMut() -> Result<(), StoreError>,
     ) -> Result<u64, StoreError> {
-        let (addr, head) = (found.place.addr, &found.head);
-        let extents = if head.extents == 0 {
-            vec![Extent { addr: at(addr, layout.body()), bytes: head.len() }]
-        } else {
-            self.read_extents(addr, head, layout)?
-        };
+        let addr = found.place.addr;
+        let extents = self.pieces(addr, &found.head, layout)?;
         let (mut checksum, mut done) = (Checksum::new(), 0);
         for extent in extents {
             let rest = bytes.len() - done;

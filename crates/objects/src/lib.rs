@@ -52,10 +52,12 @@
 //! | `remove` | removal of a whole store |
 //! | `wait` | calls for several objects |
 //! | `subscription` | [`Subscription`]: what is sealed and deleted |
+//! | `cast` | [`Store::cast`]: copies an object into many racks; [`CastAgent`] |
 //! | `walk` | all pool objects of a store |
 #![forbid(unsafe_code)]
 #![warn(clippy::missing_errors_doc)]
 
+mod cast;
 mod checksum;
 mod delete;
 mod error;
@@ -80,6 +82,10 @@ mod view;
 mod wait;
 mod walk;
 
+pub use cast::{
+    AgentEvent, CastAgent, CastFailure, CastOptions, CastProgress, CastReport, CastSchedule,
+    CastVisibility,
+};
 pub use error::StoreError;
 pub use explain::{ExplainedObject, ExplainedRegistration, ExplainedReplica, Explanation};
 pub use layout::header::begins_store;

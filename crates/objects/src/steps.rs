@@ -21,10 +21,29 @@ pub(crate) struct Entries<'a> {
     handles: &'a mut Handles,
     keys: &'a Keys,
     layout: HeadLayout,
+    filler: Option<&'a mut dyn Fill>,
     /// Where the search that was successful last found something.
     found_in: Source,
     /// Whether an object was brought from another rack.
     has_copied: bool,
+}
+
+/// Brings the bytes of an object in another way than by a read of its rack.
+pub(crate) trait Fill {
+    /// Fills the memory of a replica. Returns the checksum of the bytes.
+    fn fill(&mut self, object: &PlacedHead, into: Filling<'_>) -> Result<u64, StoreError>;
+}
+
+/// A replica that is being filled.
+pub(crate) struct Filling<'a> {
+    /// The address of its head.
+    pub(crate) addr: GlobalAddr,
+    /// The number of its extents.
+    pub(crate) extents: u32,
+    pub(crate) bytes: &'a mut PinnedBytesMut<Arc<Pool>>,
+    /// To be called at least every 500 ms: programs that wait see that the replica is not
+    /// abandoned.
+    pub(crate) grown: &'a mut dyn FnMut() -> Result<(), StoreError>,
 }
 
 /// The memory of a replica that is being filled.
@@ -39,7 +58,13 @@ pub(crate) struct Filled {
 impl<'a> Entries<'a> {
     pub(crate) const fn new(store: &'a Store, handles: &'a mut Handles, keys: &'a Keys) -> Self {
         let layout = HeadLayout::of(keys.id_len());
-        Self { store, handles, keys, layout, found_in: Source::Objects, has_copied: false }
+        let (filler, found_in) = (None, Source::Objects);
+        Self { store, handles, keys, layout, filler, found_in, has_copied: false }
+    }
+
+    /// The same, with another way to bring bytes from other racks.
+    pub(crate) fn with_filler(self, filler: Option<&'a mut (dyn Fill + '_)>) -> Self {
+        Self { filler: filler.map(|filler| filler as &mut dyn Fill), ..self }
     }
 
     /// Counts a get that these steps were made for.
@@ -171,8 +196,14 @@ impl Steps for Entries<'_> {
         let bytes = bytes.insert(memory.map_extents_mut(head_bytes)?);
         let last_use = at(*addr, self.layout.last_use());
         let pool = self.store.pool();
-        let grown = || Ok(pool.write(last_use, &now_ms().to_le_bytes())?);
-        let checksum = self.store.transfer(object, self.layout, bytes, grown)?;
+        let mut grown = || Ok(pool.write(last_use, &now_ms().to_le_bytes())?);
+        let checksum = match &mut self.filler {
+            Some(filler) => {
+                let (addr, extents) = (*addr, head.extents);
+                filler.fill(object, Filling { addr, extents, bytes, grown: &mut grown })?
+            }
+            None => self.store.transfer(object, self.layout, bytes, grown)?,
+        };
         if checksum != object.head.checksum {
             return Err(StoreError::Damaged { addr: object.place.addr });
         }

@@ -174,6 +174,25 @@ impl Store {
         }
     }
 
+    /// The store whose header is at this address and has this stamp.
+    pub(crate) fn at_header(
+        pool: Arc<Pool>,
+        header: GlobalAddr,
+        stamp: u64,
+    ) -> Result<Self, StoreError> {
+        let prefix = read_prefix(&pool, header)?;
+        let ours = prefix.filter(|prefix| {
+            let is_in_use = prefix.phase == Some(StorePhase::InUse);
+            prefix.version == StoreHeader::VERSION && prefix.stamp == stamp && is_in_use
+        });
+        Self::with_prefix(pool, header, &ours.ok_or(StoreError::Removed)?, false)
+    }
+
+    /// The address of the header, and its stamp.
+    pub(crate) fn header(&self) -> (GlobalAddr, u64) {
+        (self.shared.header, self.shared.stamp)
+    }
+
     fn at(pool: Arc<Pool>, header: GlobalAddr, name: &str) -> Result<Self, StoreError> {
         let prefix = read_prefix(&pool, header)?;
         let prefix = prefix.ok_or_else(|| StoreError::NotAStore { name: name.into() })?;

@@ -57,6 +57,17 @@ impl View {
         self.bytes.head()
     }
 
+    /// The number of extents of this copy; 0 if the bytes are in the head.
+    pub(crate) const fn extents(&self) -> u32 {
+        self.head.extents
+    }
+
+    /// Whether this is a copy of the object with this head.
+    pub(crate) fn is_copy_of(&self, object: &Head) -> bool {
+        let (rack, extents) = (self.head.rack, self.head.extents);
+        self.head == Head { rack, extents, ..*object }
+    }
+
     /// The offset of the first byte in the rack's [frames file](Pool::frames_file), if the bytes
     /// are consecutive there. The metadata follow directly.
     #[must_use]

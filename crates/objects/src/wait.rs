@@ -11,23 +11,31 @@ const FIRST_PAUSE: Duration = Duration::from_micros(20);
 const LONGEST_PAUSE: Duration = Duration::from_millis(1);
 /// A pause is at least this many times as long as the look before it.
 const REST: u32 = 9;
+/// The same of a program that takes part in something short.
+const BUSY_REST: u32 = 1;
 
 /// The growing pauses between looks at memory that another program will change.
 #[derive(Debug)]
 pub(crate) struct Pauses {
     next: Duration,
+    rest: u32,
 }
 
 impl Default for Pauses {
     fn default() -> Self {
-        Self { next: FIRST_PAUSE }
+        Self { next: FIRST_PAUSE, rest: REST }
     }
 }
 
 impl Pauses {
+    /// Pauses that leave half of a core to others, not nine tenths.
+    pub(crate) const fn busy() -> Self {
+        Self { next: FIRST_PAUSE, rest: BUSY_REST }
+    }
+
     /// The pause after a look that has taken this time.
     pub(crate) fn next(&mut self, look: Duration) -> Duration {
-        let pause = self.next.max(REST * look);
+        let pause = self.next.max(self.rest * look);
         self.next = LONGEST_PAUSE.min(2 * self.next);
         pause
     }

@@ -27,19 +27,20 @@ pub mod schedule;
 
 use core::time::Duration;
 
+use bincode::{Decode, Encode};
 use rackpool_model::RackId;
 
 /// A block of the object: bytes `number * block size` and following.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Encode, Decode)]
 pub struct Block(pub u32);
 
 /// The version of an object: another one for each object that ever had the same id.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Encode, Decode)]
 pub struct Version(pub u64);
 
 /// An epoch of a group: the time in which one plan holds. The later of two epochs is the greater
 /// one; two coordinators never begin the same.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Encode, Decode)]
 pub struct Epoch {
     /// Counts the epochs.
     pub number: u32,
@@ -48,7 +49,7 @@ pub struct Epoch {
 }
 
 /// When programs may see the object in a member's rack.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Encode, Decode)]
 pub enum Visibility {
     /// In each rack as soon as the rack is complete.
     Each,
@@ -57,7 +58,7 @@ pub enum Visibility {
 }
 
 /// A rack of a group.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Encode, Decode)]
 pub struct GroupMember {
     /// The rack.
     pub rack: RackId,
@@ -67,7 +68,7 @@ pub struct GroupMember {
 }
 
 /// One multicast, the same for all that take part.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
 pub struct Group {
     /// The racks in rank order, each once; the root first.
     pub members: alloc::vec::Vec<GroupMember>,

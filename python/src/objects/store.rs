@@ -1,13 +1,14 @@
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
+use rackpool_client::RackId;
 use rackpool_objects::{CreateOptions, EvictionPolicy, Store, StoreOptions};
 
-use super::{ObjectInfo, ObjectStat, Subscription, UnsealedObject, View};
+use super::{ObjectInfo, ObjectStat, Subscription, UnsealedObject, View, cast};
 use crate::arguments::{id, seconds, unsigned};
 use crate::bytes::{Writable, flat, len, unchanging};
 use crate::errors::NotAStore;
@@ -277,6 +278,30 @@ impl ObjectStore {
         let prefix = prefix.map(self::id).transpose()?;
         let prefix = prefix.as_ref().map_or(&[][..], |prefix| prefix.as_bytes());
         Subscription::new(py, &self.session, self.id, prefix)
+    }
+
+    /// Copies an object into other racks, in each of which an agent runs. Returns for each rack
+    /// `None`, or why it did not get the object; `None` if there is no object of this id.
+    #[pyo3(signature = (id, racks, visible="each", schedule="pipeline", block_size=None))]
+    fn cast(
+        &self,
+        py: Python<'_>,
+        id: &Bound<'_, PyAny>,
+        racks: Vec<u16>,
+        visible: &str,
+        schedule: &str,
+        block_size: Option<&Bound<'_, PyAny>>,
+    ) -> PyResult<Option<BTreeMap<u16, Option<String>>>> {
+        let (id, options) = (self::id(id)?, cast::options(visible, schedule, block_size)?);
+        let racks: Vec<_> = racks.into_iter().map(RackId).collect();
+        let report = self.run(py, |store| store.cast(id.as_bytes(), &racks, &options, |_| ()))?;
+        Ok(report.map(cast::results))
+    }
+
+    /// The racks that agents serve.
+    fn cast_racks(&self, py: Python<'_>) -> PyResult<Vec<u16>> {
+        let racks = self.run(py, Store::cast_racks)?;
+        Ok(racks.into_iter().map(|rack| rack.0).collect())
     }
 
     /// Evicts the objects of this rack that were unused for longest and are not viewed, until

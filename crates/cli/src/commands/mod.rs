@@ -1,5 +1,6 @@
 //! The commands of `rackpool`.
 
+pub(crate) mod agent;
 pub(crate) mod audit;
 pub(crate) mod cast;
 pub(crate) mod credentials;

@@ -22,7 +22,8 @@ use rackpool_wire::bounds::check_name;
 
 use super::roots::{open_pool, open_pool_in, printable};
 use crate::pool_arguments::WhichPool;
-use id::{Bytes, Id};
+use id::Bytes;
+pub(super) use id::Id;
 
 /// What is done.
 #[derive(Clone, Debug, clap::Args)]
@@ -60,7 +61,7 @@ enum Action {
 
 /// Which store, and from where.
 #[derive(Clone, Debug, clap::Args)]
-struct WhichStore {
+pub(super) struct WhichStore {
     /// Name of the store.
     #[arg(long, value_name = "NAME", default_value = "objects")]
     store: String,
@@ -146,6 +147,11 @@ struct RemoveStore {
     which: WhichPool,
 }
 
+/// An id as `ls` shows it.
+pub(super) fn printable_id(id: Vec<u8>) -> String {
+    Bytes(id).to_string()
+}
+
 /// Runs the chosen action.
 pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
     match &options.action {
@@ -166,7 +172,7 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
 
 impl WhichStore {
     /// Opens the store.
-    fn open(&self) -> anyhow::Result<Store> {
+    pub(super) fn open(&self) -> anyhow::Result<Store> {
         Store::open(self.pool()?, &self.store)?.with_context(|| {
             format!(
                 "the pool has no object store '{}': `rackpool root ls` lists all roots, `rackpool \
@@ -186,7 +192,7 @@ impl WhichStore {
     }
 
     /// The error for ids of which there is no object.
-    fn missing(&self, ids: &[&Id]) -> anyhow::Error {
+    pub(super) fn missing(&self, ids: &[&Id]) -> anyhow::Error {
         let ids: Vec<String> = ids.iter().map(|id| format!("'{id}'")).collect();
         let ids = ids.join(", ");
         let store = printable(&self.store);

@@ -146,12 +146,17 @@ pub(super) fn open_pool(pool: &PoolStatus) -> anyhow::Result<Arc<Pool>> {
 
 /// Opens the pool through the daemon of this rack, which must be on this host.
 pub(super) fn open_pool_in(pool: &PoolStatus, rack: RackId) -> anyhow::Result<Arc<Pool>> {
+    open_pool_at(member_here(pool, rack)?)
+}
+
+/// The rack's entry, if the rack is on this host.
+pub(super) fn member_here(pool: &PoolStatus, rack: RackId) -> anyhow::Result<&Member> {
     let own = own_addresses();
     let member = pool.members.iter().find(|member| member.rack == rack);
     let member = member.filter(|member| reach(pool, member, &own) == MemberReach::Here);
-    open_pool_at(member.with_context(|| {
+    member.with_context(|| {
         format!("{rack} is not served on this host: `rackpool status` lists the racks")
-    })?)
+    })
 }
 
 fn open_pool_at(member: &Member) -> anyhow::Result<Arc<Pool>> {
@@ -193,7 +198,8 @@ pub(super) fn stores_of(pool: &PoolStatus) -> Option<Vec<String>> {
 }
 
 /// Why only the metadata server can be asked.
-const NO_LOCAL_RACK: &str = "no rack of the pool is served on this host: ask on the host of a rack";
+pub(super) const NO_LOCAL_RACK: &str =
+    "no rack of the pool is served on this host: ask on the host of a rack";
 
 /// The output of `rackpool root ls --json`: docs/design/seeing.md.
 pub(super) fn roots_as_json(roots: &[Root]) -> Value {

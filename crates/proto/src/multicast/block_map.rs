@@ -3,6 +3,8 @@
 use alloc::vec;
 use alloc::vec::Vec;
 
+use bincode::{Decode, Encode};
+
 use super::Block;
 
 /// Blocks of a word of the map.
@@ -10,7 +12,7 @@ pub const WORD_BLOCKS: u32 = 64;
 
 /// The blocks of one object that a rack has. In memory it is an array of words, block 0 in the
 /// lowest bit of the first. A rack sets a bit after the bytes of the block are in their place.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
 pub struct BlockMap {
     blocks: u32,
     words: Vec<u64>,

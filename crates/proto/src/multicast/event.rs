@@ -2,6 +2,7 @@
 
 use alloc::collections::BTreeMap;
 
+use bincode::{Decode, Encode};
 use rackpool_model::RackId;
 
 use super::block_map::BlockMap;
@@ -81,7 +82,7 @@ pub enum MulticastAction {
 }
 
 /// Why a rack does not get the object.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Encode, Decode, thiserror::Error)]
 pub enum Failure {
     /// The rack has ended.
     #[error("the rack or its program has ended")]
@@ -101,7 +102,7 @@ pub enum Failure {
 }
 
 /// A message between a coordinator and a member.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
 pub enum MulticastMessage {
     /// Coordinator to member: enter a new epoch. Begin no read until its plan.
     Wedge(Epoch),
@@ -116,7 +117,7 @@ pub enum MulticastMessage {
 }
 
 /// The state of a member, for its coordinator.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
 pub enum Status {
     /// It begins no read until a plan comes, and none is under way. It has these blocks.
     Wedged(BlockMap),

@@ -3,6 +3,7 @@
 use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
 
+use bincode::{Decode, Encode};
 use rackpool_model::RackId;
 
 use super::block_map::BlockMap;
@@ -19,7 +20,7 @@ pub struct Survivor {
 }
 
 /// One read of a member: a block, and the rack that has it or will get it earlier.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Encode, Decode)]
 pub struct Receive {
     /// The block.
     pub block: Block,
@@ -28,7 +29,7 @@ pub struct Receive {
 }
 
 /// The transfers of an epoch. A member derives its own from the plan and its block map.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
 pub struct Plan {
     schedule: Schedule,
     /// The racks in rank order. The first is the epoch's root: it has every block, or fetches what
@@ -43,7 +44,7 @@ pub struct Plan {
 }
 
 /// No plan completes the survivors.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Encode, Decode, thiserror::Error)]
 pub enum PlanError {
     /// A block is in no survivor that the epoch's root can read.
     #[error("no reachable rack has block {}", block.0)]

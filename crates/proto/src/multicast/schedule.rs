@@ -20,10 +20,12 @@ mod pipeline;
 use alloc::vec;
 use alloc::vec::Vec;
 
+use bincode::{Decode, Encode};
+
 use super::Block;
 
 /// A schedule.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Encode, Decode)]
 pub enum Schedule {
     /// The root sends everything to one member after the other.
     Sequential,

@@ -28,7 +28,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("kv-service", &["client", "kv", "access", "config", "metrics", "model", "output", "sync"]),
     ("fs", &["client", "kv"]),
     ("fuse", &["fs", "client", "config", "metrics", "output", "sync"]),
-    ("objects", &["client", "kv", "sync"]),
+    ("objects", &["client", "kv", "proto", "sync", "wire"]),
     ("plasma", &["client", "cluster", "objects", "config", "output", "sync"]),
     // It starts the servers as processes.
     ("cluster", &["model", "output", "shm"]),

@@ -26,23 +26,18 @@ pub(super) fn shape(plan: &[String], pods: &[u16]) -> Result<Shape, String> {
              are shown, choose fewer blocks"
         ));
     }
-    let named = Schedule::ALL.into_iter().find(|one| one.name() == schedule);
-    let Some(named) = named else {
-        let names = Schedule::ALL.map(Schedule::name).join(", ");
-        return Err(format!("'{schedule}' is no schedule: choose one of {names}"));
-    };
-    match (named, pods) {
+    match (super::schedule(schedule)?, pods) {
         (Schedule::Hybrid, []) => {
             Err("the hybrid schedule needs --pods, the number of racks of each pod".into())
         }
-        (Schedule::Hybrid, pods) => {
+        (named @ Schedule::Hybrid, pods) => {
             let sum: u64 = pods.iter().map(|pod| u64::from(*pod)).sum();
             if pods.contains(&0) || sum != u64::from(racks) {
                 return Err(format!("--pods has {sum} racks, --plan {racks}; no pod may be empty"));
             }
             Ok(Shape::in_pods(named, pods, blocks))
         }
-        (_, []) => Ok(Shape::new(named, racks, blocks)),
+        (named, []) => Ok(Shape::new(named, racks, blocks)),
         (_, _) => Err(format!("--pods is for the hybrid schedule, not for {schedule}")),
     }
 }

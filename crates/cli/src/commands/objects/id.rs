@@ -9,15 +9,15 @@ const LONGEST: usize = 64;
 /// Bytes that name an object, or begin its name. Printable characters stand for themselves, `\\`
 /// for a backslash, `\xNN` for the byte NN.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Bytes(pub(super) Vec<u8>);
+pub(in crate::commands) struct Bytes(pub(in crate::commands) Vec<u8>);
 
 /// The id of an object: 1 to 64 bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Id(pub(super) Bytes);
+pub(in crate::commands) struct Id(pub(in crate::commands) Bytes);
 
 /// The text is not an id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub(super) enum IdError {
+pub(in crate::commands) enum IdError {
     #[error("write a backslash as \\\\ and any other byte as \\xNN, with two hexadecimal digits")]
     Escape,
     #[error("an id of {bytes} B: ids have 1 to {LONGEST} bytes")]

@@ -1,0 +1,259 @@
+//! Agents: programs that take part in casts for their racks.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use rackpool_client::{GlobalAddr, Pool, RackId};
+use rackpool_kv::now_ms;
+
+use super::board::{Board, Key};
+use super::options::CastFailure;
+use super::records::{AgentRecord, CastNumber, CastRecord, Place};
+use super::session::{Has, Receiving, Session};
+use crate::error::StoreError;
+use crate::layout::head::Head;
+use crate::layout::keys::Keys;
+use crate::steps::{Fill, Filling};
+use crate::store::{PlacedHead, Store};
+use crate::wait::Pauses;
+
+/// The pause between two records that say that the agent lives.
+const SIGN: Duration = Duration::from_secs(1);
+/// The pause between two looks for casts that have been given up.
+const SWEEP: Duration = Duration::from_secs(10);
+/// The most casts that an agent takes part in at the same time. The others wait.
+const MOST_CASTS: u16 = 16;
+
+/// Takes part in casts for the rack of its pool: receives objects, and passes their blocks on.
+///
+/// One agent in each rack is enough. If there are several, any of them takes a cast.
+///
+/// ```no_run
+/// # use std::sync::Arc;
+/// # use std::sync::atomic::AtomicBool;
+/// # use rackpool_client::{ClientOptions, Pool, RackId};
+/// use rackpool_objects::CastAgent;
+/// let pool = Arc::new(Pool::open(ClientOptions::new("/dev/shm/rackpool", RackId(1)))?);
+/// let is_stopped = AtomicBool::new(false);
+/// CastAgent::new(pool).serve(&is_stopped, |event| println!("{event:?}"))?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug)]
+pub struct CastAgent {
+    pool: Arc<Pool>,
+}
+
+/// What an agent has done.
+#[derive(Debug)]
+pub enum AgentEvent {
+    /// The rack has an object that was cast.
+    Received {
+        /// The id of the object.
+        id: Vec<u8>,
+        /// Its length in bytes, with its metadata.
+        bytes: u64,
+        /// The time from the invitation.
+        took: Duration,
+    },
+    /// The rack did not get an object.
+    Failed {
+        /// The id of the object, if it is known.
+        id: Option<Vec<u8>>,
+        /// The reason.
+        error: StoreError,
+    },
+}
+
+impl CastAgent {
+    /// The threads that use an agent's pool at the same time, for
+    /// [`ClientOptions::threads`](rackpool_client::ClientOptions::threads).
+    pub const THREADS: u16 = 1 + MOST_CASTS;
+
+    /// An agent for the rack of this pool.
+    #[must_use]
+    pub const fn new(pool: Arc<Pool>) -> Self {
+        Self { pool }
+    }
+
+    /// Serves until `is_stopped`, and until the casts that have begun are over. Several casts run
+    /// at the same time. `told` is called with what became of each, and with errors, such as a rack
+    /// that is away, after which the agent tries again.
+    ///
+    /// # Errors
+    /// That of a pool that can't be used any more.
+    pub fn serve(
+        &self,
+        is_stopped: &AtomicBool,
+        told: impl Fn(AgentEvent) + Sync,
+    ) -> Result<(), StoreError> {
+        let (rack, running, told) = (self.pool.rack(), &AtomicUsize::new(0), &told);
+        let mut board = Board::open(&self.pool)?;
+        let served = std::thread::scope(|scope| {
+            let (mut pauses, begin) = (Pauses::default(), Instant::now());
+            let mut rounds = Rounds { sign_at: begin, sweep_at: begin };
+            while !is_stopped.load(Ordering::Relaxed) {
+                let look = Instant::now();
+                let running_now = running.load(Ordering::Relaxed);
+                let most = usize::from(MOST_CASTS).saturating_sub(running_now);
+                let casts = match rounds.begin(&mut board, rack, most) {
+                    Ok(casts) => casts,
+                    Err(error) => {
+                        self.pool.check_served()?;
+                        told(AgentEvent::Failed { id: None, error });
+                        std::thread::sleep(SIGN);
+                        continue;
+                    }
+                };
+                if casts.is_empty() {
+                    std::thread::sleep(pauses.next(look.elapsed()));
+                    continue;
+                }
+                pauses = Pauses::default();
+                for cast in casts {
+                    running.fetch_add(1, Ordering::Relaxed);
+                    scope.spawn(move || {
+                        self.join(cast).map(told);
+                        running.fetch_sub(1, Ordering::Relaxed);
+                    });
+                }
+            }
+            Ok(())
+        });
+        // Nobody waits for this rack from now on.
+        served.and(board.remove(Key::Agent(rack)))
+    }
+
+    /// Takes part in a cast, to its end. `None` if it is over already.
+    fn join(&self, cast: CastNumber) -> Option<AgentEvent> {
+        let begin = Instant::now();
+        let record =
+            Board::open(&self.pool).and_then(|mut board| board.read::<CastRecord>(Key::Cast(cast)));
+        let record = match record {
+            Ok(Some(Ok(record))) if record.is_valid() => record,
+            Ok(None | Some(Ok(_))) => return None,
+            // Another release: the root sees that nobody answers for this rack.
+            Ok(Some(Err(error))) => {
+                return Some(AgentEvent::Failed { id: None, error: error.into() });
+            }
+            Err(error) => return Some(AgentEvent::Failed { id: None, error }),
+        };
+        let id = record.id.clone();
+        Some(match self.receive(cast, record) {
+            Ok(bytes) => AgentEvent::Received { id, bytes, took: begin.elapsed() },
+            Err(error) => AgentEvent::Failed { id: Some(id), error },
+        })
+    }
+
+    /// Receives an object, passes it on until the cast is over, and returns its length.
+    fn receive(&self, cast: CastNumber, record: CastRecord) -> Result<u64, StoreError> {
+        let mut member = Member { cast, record, store: None, session: None };
+        let received = member.receive(&self.pool);
+        // A rack whose part in the multicast has ended needs to say no more.
+        let has_ended = member.session.as_ref().is_some_and(|session| session.result().is_some());
+        if let Err(error) = &received
+            && !has_ended
+        {
+            let place = match error {
+                StoreError::Cast(CastFailure::Deleted) => Place::Deleted,
+                error => Place::Refused(error.to_string()),
+            };
+            Board::open(&self.pool)?.write(Key::Place(cast, self.pool.rack()), &place)?;
+        }
+        received
+    }
+}
+
+/// What an agent does now and then.
+struct Rounds {
+    sign_at: Instant,
+    sweep_at: Instant,
+}
+
+impl Rounds {
+    /// Says that the agent lives, and returns up to `most` casts that it is to join.
+    fn begin(
+        &mut self,
+        board: &mut Board,
+        rack: RackId,
+        most: usize,
+    ) -> Result<Vec<CastNumber>, StoreError> {
+        let now = Instant::now();
+        if now >= self.sign_at {
+            board.write(Key::Agent(rack), &AgentRecord { seen_ms: now_ms() })?;
+            self.sign_at = now + SIGN;
+        }
+        if now >= self.sweep_at {
+            board.sweep()?;
+            self.sweep_at = now + SWEEP;
+        }
+        board.take_invitations(rack, most)
+    }
+}
+
+/// This rack's part in a cast.
+struct Member {
+    cast: CastNumber,
+    record: CastRecord,
+    store: Option<Store>,
+    session: Option<Session>,
+}
+
+impl Member {
+    /// Gets the object as any program does, but for the way its bytes come.
+    fn receive(&mut self, pool: &Arc<Pool>) -> Result<u64, StoreError> {
+        let deleted = StoreError::Cast(CastFailure::Deleted);
+        let store = Store::at_header(Arc::clone(pool), self.record.store, self.record.stamp)?;
+        self.store = Some(store.clone());
+        let Some(head) = Head::decode(&self.record.head) else { return Err(deleted) };
+        let id = self.record.id.clone();
+        let keys = Keys::of(&id)?;
+        let Some(view) = store.get_filled(&keys, Some(self))? else { return Err(deleted) };
+        if self.session.is_none() {
+            // It was in this rack already.
+            if !view.is_copy_of(&head) {
+                return Err(deleted);
+            }
+            self.begin(view.head(), view.extents(), Has::Everything)?;
+        }
+        if let Some(session) = &mut self.session
+            && session.result().is_none()
+        {
+            // The view keeps the bytes while others read them.
+            session.run(None, &mut |_| ())?;
+        }
+        if let Some(session) = &mut self.session {
+            session.tell_shown()?;
+        }
+        Ok(head.len())
+    }
+
+    fn begin(
+        &mut self,
+        head: GlobalAddr,
+        extents: u32,
+        has: Has,
+    ) -> Result<&mut Session, StoreError> {
+        let deleted = StoreError::Cast(CastFailure::Deleted);
+        let store = self.store.as_ref().ok_or(deleted)?;
+        let session = Session::new(store, self.cast, self.record.clone(), (head, extents), has)?;
+        Ok(self.session.insert(session))
+    }
+}
+
+impl Fill for Member {
+    fn fill(&mut self, object: &PlacedHead, into: Filling<'_>) -> Result<u64, StoreError> {
+        if object.place.version.to_bytes() != self.record.version {
+            return Err(StoreError::Cast(CastFailure::Deleted));
+        }
+        let Filling { addr, extents, bytes, grown } = into;
+        let session = self.begin(addr, extents, Has::Nothing)?;
+        let receiving = Receiving { bytes, grown, grown_at: Instant::now() };
+        session.run(Some(receiving), &mut |_| ())?;
+        match session.result() {
+            Some(Err(failure)) => Err(StoreError::Cast(failure.into())),
+            // The machine has compared the checksum.
+            Some(Ok(())) | None => Ok(object.head.checksum),
+        }
+    }
+}

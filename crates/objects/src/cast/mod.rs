@@ -1,0 +1,27 @@
+//! Casts: an object is copied into many racks at once, for little more than the time of one copy.
+//! The machine is `rackpool_proto::multicast`; this is its shell. See docs/design/multicast.md.
+//!
+//! | module | contains |
+//! |---|---|
+//! | `options` | [`CastOptions`], [`CastReport`] |
+//! | `records` | what programs write on the board |
+//! | `board` | the table of the pool that programs of different racks exchange records in |
+//! | `block_hashes` | the checksum of an object whose blocks come in any order |
+//! | `copy` | the bytes and the block map of a rack, and those of its peers |
+//! | `session` | runs the machine of one rack in one cast |
+//! | `root` | [`Store::cast`](crate::Store::cast) |
+//! | `agent` | [`CastAgent`]: takes part for its rack |
+
+mod agent;
+mod block_hashes;
+mod board;
+mod copy;
+mod options;
+mod records;
+mod root;
+mod session;
+
+pub use agent::{AgentEvent, CastAgent};
+pub use options::{
+    CastFailure, CastOptions, CastProgress, CastReport, CastSchedule, CastVisibility,
+};

@@ -1,0 +1,100 @@
+//! What programs write on the board. Records of other programs are untrusted.
+
+use std::collections::BTreeSet;
+
+use bincode::{Decode, Encode};
+use rackpool_client::{GlobalAddr, RackId};
+use rackpool_proto::multicast::Group;
+use rackpool_proto::multicast::event::MulticastMessage;
+
+use crate::layout::head::Head;
+
+/// The number of a cast, chosen at random. It is also the version of the multicast: a block map
+/// that begins with it belongs to this cast.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Encode, Decode)]
+pub(super) struct CastNumber(pub(super) u64);
+
+/// An agent that serves a rack.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Encode, Decode)]
+pub(super) struct AgentRecord {
+    /// When the agent wrote this, in milliseconds since 1970.
+    pub(super) seen_ms: u64,
+}
+
+/// The casts that an agent is to join.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Encode, Decode)]
+pub(super) struct Inbox {
+    pub(super) casts: Vec<CastNumber>,
+}
+
+/// What is cast, and to whom.
+#[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
+pub(super) struct CastRecord {
+    /// The header of the store, and its stamp.
+    pub(super) store: GlobalAddr,
+    pub(super) stamp: u64,
+    pub(super) id: Vec<u8>,
+    /// The version of the object's entry.
+    pub(super) version: [u8; 12],
+    /// The value of the object's entry.
+    pub(super) head: [u8; Head::VALUE],
+    pub(super) block_bytes: u64,
+    pub(super) group: Group,
+    /// A rack that gives no sign for this time, in milliseconds, is taken for lost.
+    pub(super) patience_ms: u64,
+}
+
+impl CastRecord {
+    /// The racks and the number of blocks, if they can be ones of this object.
+    pub(super) fn is_valid(&self) -> bool {
+        let Some(head) = Head::decode(&self.head) else { return false };
+        let racks: BTreeSet<_> = self.group.members.iter().map(|member| member.rack).collect();
+        let blocks = head.len().div_ceil(self.block_bytes.max(1)).max(1);
+        racks.len() == self.group.members.len()
+            && !racks.is_empty()
+            && u64::from(self.group.blocks) == blocks
+            && self.block_bytes.is_multiple_of(BLOCK_UNIT)
+            && self.block_bytes > 0
+    }
+
+    /// The rack that the cast began in.
+    pub(super) fn root(&self) -> Option<RackId> {
+        self.group.members.first().map(|member| member.rack)
+    }
+}
+
+/// Blocks of a cast are multiples of the blocks that the object's checksum is made of.
+pub(super) const BLOCK_UNIT: u64 = crate::checksum::Checksum::BLOCK as u64;
+
+/// Where a rack receives an object, or why it does not.
+#[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
+pub(super) enum Place {
+    Here {
+        /// The head of the rack's copy, and the number of its extents.
+        head: GlobalAddr,
+        extents: u32,
+        /// The rack's block map.
+        map: GlobalAddr,
+    },
+    /// The cast has ended, and programs of the rack may use the object.
+    Shown,
+    /// The object was deleted, or is another one by now.
+    Deleted,
+    /// The rack takes no part, for this reason.
+    Refused(String),
+}
+
+/// The last message of one rack to another.
+#[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
+pub(super) struct Mail {
+    /// Counts the messages to this rack.
+    pub(super) number: u64,
+    pub(super) message: MulticastMessage,
+}
+
+/// The last sign of life of a rack's program in a cast.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Encode, Decode)]
+pub(super) struct Alive {
+    /// When it was given, in milliseconds since 1970.
+    pub(super) at_ms: u64,
+}
