@@ -24,6 +24,7 @@ pub mod local;
 pub mod measure;
 pub mod mixture;
 pub mod names;
+pub mod object_count;
 pub mod objects;
 mod outage;
 pub mod page;
