@@ -61,7 +61,7 @@ pub fn run(table: &mut Table) -> anyhow::Result<()> {
     let pages = before - pool.rack_status()?.free_frames;
     #[expect(clippy::cast_precision_loss, reason = "far below 2^52 bytes")]
     let each = (u64::from(pages) * page_bytes) as f64 / count as f64;
-    let detail = format!("{each:.0} B of pages, of which {BYTES} B are the object's");
+    let detail = format!("{each:.0} B of pages each");
     table.at_most("memory above the bytes", each - BYTES as f64, 200.0, "B", &detail);
     table.figure("put", put / 1e3, "us", "one program");
 
