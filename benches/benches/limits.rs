@@ -7,13 +7,14 @@ use anyhow::Context;
 use rackpool_benches::page::Page;
 use rackpool_benches::table::Table;
 use rackpool_benches::{
-    alloc, clients, corun, fuse, idle, kills, kv, local, mixture, names, objects, page, pauses,
-    peers, recovery, remote, rings, rrpc, service, sharing, steps, swap, tcp,
+    alloc, clients, corun, fuse, idle, kills, kv, local, mixture, names, object_count, object_tcp,
+    objects, page, pauses, peers, plasma, recovery, remote, rings, rrpc, service, sharing, steps,
+    swap, tcp,
 };
 
 type Section = fn(&mut Table) -> anyhow::Result<()>;
 
-const SECTIONS: [(&str, Page, Section); 21] = [
+const SECTIONS: [(&str, Page, Section); 24] = [
     ("local", Page::Rack, local::run),
     ("alloc", Page::Rack, alloc::run),
     ("rings", Page::Rack, rings::run),
@@ -25,6 +26,9 @@ const SECTIONS: [(&str, Page, Section); 21] = [
     ("kv", Page::Rack, kv::run),
     ("service", Page::Rack, service::run),
     ("objects", Page::Rack, objects::run),
+    ("object-count", Page::Rack, object_count::run),
+    ("plasma", Page::Rack, plasma::run),
+    ("object-tcp", Page::Racks, object_tcp::run),
     ("remote", Page::Racks, remote::run),
     ("tcp", Page::Racks, tcp::run),
     ("rrpc", Page::Racks, rrpc::run),
@@ -63,6 +67,9 @@ fn run() -> anyhow::Result<(usize, usize)> {
         Some(clients::ARGUMENT) => return clients::be_client(arguments).map(|()| (0, 0)),
         Some(fuse::ARGUMENT) => return fuse::be_peer(arguments).map(|()| (0, 0)),
         Some(kills::ARGUMENT) => return kills::be_victim(arguments).map(|()| (0, 0)),
+        Some(object_count::ARGUMENT) => {
+            return object_count::be_creator(arguments).map(|()| (0, 0));
+        }
         Some(corun::ARGUMENT) => return corun::be_co_runner(arguments).map(|()| (0, 0)),
         _ => {}
     }

@@ -49,7 +49,7 @@ pub fn run(table: &mut Table) -> anyhow::Result<()> {
     let shared = near.alloc(64)?;
     let socket = dir.join("kv.sock");
     let service = service::Server::start(
-        &service::program()?,
+        &service::program("rackpool-kv")?,
         &["--rack", "0", "--dir", path(&dir)?, "--unix", path(&socket)?],
         socket.clone(),
     )?;

@@ -132,14 +132,14 @@ fn key(number: usize) -> String {
     format!("user{number:020}")
 }
 
-/// The path of the built service.
-pub(crate) fn program() -> anyhow::Result<PathBuf> {
+/// The path of a built service.
+pub(crate) fn program(name: &str) -> anyhow::Result<PathBuf> {
     let own = std::env::current_exe()?;
-    let found = own.ancestors().skip(1).take(3).map(|dir| dir.join("rackpool-kv"));
+    let found = own.ancestors().skip(1).take(3).map(|dir| dir.join(name));
     found
         .into_iter()
         .find(|path| path.is_file())
-        .context("rackpool-kv is not built: cargo build --release")
+        .with_context(|| format!("{name} is not built: cargo build --release --bins"))
 }
 
 /// Runs the section.
@@ -153,7 +153,7 @@ pub fn run(table: &mut Table) -> anyhow::Result<()> {
     let sockets = ["kv.sock", "redis.sock"].map(|name| dir.join(name));
     let [own, other] = sockets.each_ref().map(|path| path.display().to_string());
     let words = ["--dir", &pool_dir, "--rack", "0", "--unix", &own, "--threads", "1"];
-    let mut ours = Server::start(&program()?, &words, sockets[0].clone())?;
+    let mut ours = Server::start(&program("rackpool-kv")?, &words, sockets[0].clone())?;
     let words = ["--port", "0", "--unixsocket", &other, "--save", "", "--dir", &pool_dir];
     let redis = Server::start(Path::new("redis-server"), &words, sockets[1].clone())?;
 

@@ -363,6 +363,33 @@ impl<P: Borrow<Pool>> PinnedBytesMut<P> {
         self.memory = extents.to_vec();
         Ok(self)
     }
+
+    /// Copies `from` to these bytes, from offset `at` on, past the processor's caches: faster for
+    /// bytes that the caches can't hold, and slower for a reader that follows at once. `from` is in
+    /// the caches afterwards, as far as it fits.
+    ///
+    /// ```no_run
+    /// # use rackpool_client::{ClientOptions, Pool, RackId};
+    /// # let pool = Pool::open(ClientOptions::new("/dev/shm/rackpool", RackId(0)))?;
+    /// # let (head, samples) = (pool.alloc_fixed(64)?, vec![7; 100 << 20]);
+    /// let extents = pool.alloc_extents(head, 100 << 20)?;
+    /// let mut bytes = pool.pin(head)?.map_extents_mut(&extents, 100 << 20)?;
+    /// bytes.copy_past_caches(0, &samples)?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`AccessError::BeyondObject`] if these bytes end before the end of the copy; nothing is
+    /// copied then.
+    pub fn copy_past_caches(&mut self, at: usize, from: &[u8]) -> Result<(), AccessError> {
+        let available = self.bytes.len().saturating_sub(at);
+        if from.len() > available {
+            let (len, available) = (from.len() as u64, available as u64);
+            return Err(AccessError::BeyondObject { addr: self.head(), len, available });
+        }
+        self.bytes.copy_past_caches(at, from);
+        Ok(())
+    }
 }
 
 impl<P: Borrow<Pool>> Deref for PinnedBytesMut<P> {

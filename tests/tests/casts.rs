@@ -22,7 +22,7 @@ use rackpool_tests::pool::{PAGE, TestPool};
 
 const RACKS: u16 = 4;
 const MIB: usize = 1 << 20;
-/// The patience of casts one of whose programs is killed: longer than others pause.
+/// The grace period of casts one of whose programs is killed: longer than others pause.
 const KILLED: Duration = Duration::from_secs(8);
 
 /// One test at a time: each has many processes, which must not be taken for lost.
@@ -136,7 +136,7 @@ fn with_agents(pool: &TestPool, racks: &[u16], test: impl FnOnce()) {
 
 /// Options with which no rack of a busy machine is taken for lost.
 fn patient() -> CastOptions {
-    CastOptions { patience: Duration::from_secs(60), ..CastOptions::default() }
+    CastOptions { grace: Duration::from_secs(60), ..CastOptions::default() }
 }
 
 fn all_but(root: u16) -> Vec<RackId> {
@@ -284,7 +284,7 @@ fn an_agent_that_is_killed_delays_the_others_and_leaves_nothing() {
     {
         let id = format!("object-{round}");
         put(&root, id.as_bytes(), &expected);
-        let options = CastOptions { visible, patience: KILLED, ..patient() };
+        let options = CastOptions { visible, grace: KILLED, ..patient() };
         let report = std::thread::scope(|scope| {
             let report = scope.spawn(|| cast(&root, id.as_bytes(), &all_but(0), &options));
             wait_until_it_comes(&pool, 2);
@@ -313,7 +313,7 @@ fn a_cast_whose_program_is_killed_ends_and_can_be_repeated() {
     let agents = agents(&pool, &[1, 2, 3]);
     let (root, expected) = (store(&pool, 0), bytes(1, 8 * MIB));
     put(&root, b"object", &expected);
-    let arguments = ["cast", "object", "--block", "128K", "--patience", "8"];
+    let arguments = ["cast", "object", "--block", "128K", "--grace", "8"];
     let mut caster = Process::start(&pool, 0, &arguments);
     wait_until_it_comes(&pool, 3);
     caster.kill();

@@ -287,7 +287,12 @@ fn pinned_memory_is_a_slice_and_only_its_owner_writes_it() {
     let foreign_extents = own.alloc_extents(foreign, PAGE).unwrap();
     let mut whole = pin(&own, head).map_extents_mut(&extents, bytes).unwrap();
     assert_eq!(whole.len() as u64, bytes);
-    whole.copy_from_slice(&contents::of(7, usize::try_from(bytes).unwrap()));
+    let contents = contents::of(7, usize::try_from(bytes).unwrap());
+    let (first, rest) = contents.split_at(1001);
+    whole[..first.len()].copy_from_slice(first);
+    whole.copy_past_caches(first.len(), rest).unwrap();
+    let beyond = AccessError::BeyondObject { addr: head, len: 2, available: 1 };
+    assert_eq!(whole.copy_past_caches(contents.len() - 1, &[0; 2]), Err(beyond));
     let being_written = AccessError::BeingWritten(head);
     let told = pin(&own, head).map_extents(&extents, bytes);
     assert!(matches!(told, Err(MapError::Access(error)) if error == being_written));

@@ -45,7 +45,8 @@ fn objects_of_any_size_are_the_same_in_both_racks() {
     let pool = TestPool::small();
     pool.wait_until_racks_meet();
     let stores = [store(&pool, 0), store(&pool, 1)];
-    let sizes = [0, 1, 64, 4096, PAGE - 200, PAGE, PAGE + 1, 5 * PAGE + 7];
+    // The last one is put past the caches.
+    let sizes = [0, 1, 64, 4096, PAGE - 200, PAGE, PAGE + 1, 5 * PAGE + 7, (4 << 20) + 7];
     for (tag, size) in (0..).zip(sizes) {
         for creator in [0, 1] {
             let id = format!("{size}-{creator}");

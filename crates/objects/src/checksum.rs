@@ -1,12 +1,14 @@
-use xxhash_rust::xxh3::{Xxh3, xxh3_64};
+use std::hash::Hasher;
+
+use twox_hash::XxHash3_64;
 
 /// The checksum of an object: XXH3-64 over the XXH3-64 of each block, as little-endian words. Block
 /// after block can be checked while it is still in the processor's cache.
 #[derive(Clone)]
 pub(crate) struct Checksum {
-    blocks: Xxh3,
+    blocks: XxHash3_64,
     /// The block that has begun, of which `begun_bytes` are known.
-    begun: Xxh3,
+    begun: XxHash3_64,
     begun_bytes: usize,
 }
 
@@ -15,7 +17,7 @@ impl Checksum {
     pub(crate) const BLOCK: usize = 64 << 10;
 
     pub(crate) fn new() -> Self {
-        Self { blocks: Xxh3::new(), begun: Xxh3::new(), begun_bytes: 0 }
+        Self { blocks: XxHash3_64::new(), begun: XxHash3_64::new(), begun_bytes: 0 }
     }
 
     /// Appends bytes. Whole blocks cost least.
@@ -25,7 +27,7 @@ impl Checksum {
             if now.len() == Self::BLOCK {
                 self.add_block(Self::of_block(now));
             } else {
-                self.begun.update(now);
+                self.begun.write(now);
                 self.begun_bytes += now.len();
                 if self.begun_bytes == Self::BLOCK {
                     self.end_block();
@@ -39,18 +41,17 @@ impl Checksum {
         if self.begun_bytes > 0 {
             self.end_block();
         }
-        self.blocks.digest()
+        self.blocks.finish()
     }
 
     fn end_block(&mut self) {
-        let block = self.begun.digest();
-        self.add_block(block);
-        self.begun.reset();
+        let begun = std::mem::replace(&mut self.begun, XxHash3_64::new());
+        self.add_block(begun.finish());
         self.begun_bytes = 0;
     }
 
     fn add_block(&mut self, block: u64) {
-        self.blocks.update(&block.to_le_bytes());
+        self.blocks.write(&block.to_le_bytes());
     }
 
     /// The checksum of these bytes.
@@ -60,7 +61,7 @@ impl Checksum {
 
     /// The hash of one block, of which the checksum is made.
     pub(crate) fn of_block(block: &[u8]) -> u64 {
-        xxh3_64(block)
+        XxHash3_64::oneshot(block)
     }
 
     /// The checksum of bytes whose blocks have these hashes.
@@ -89,6 +90,25 @@ mod tests {
         assert_ne!(Checksum::of(&swapped), checksum);
         assert_ne!(Checksum::of(&bytes[..bytes.len() - 1]), checksum);
         assert_eq!(Checksum::of(&[]), Checksum::new().finish());
+    }
+
+    /// What programs of an earlier build have stored.
+    #[test]
+    fn its_value_is_fixed() {
+        let bytes: Vec<u8> =
+            (0..5 * Checksum::BLOCK / 2).map(|at| u8::try_from(at % 251).unwrap()).collect();
+        assert_eq!(Checksum::of(&[]), 0x2d06_8005_38d3_94c2);
+        assert_eq!(Checksum::of(&bytes[..1000]), 0x4d00_8c8e_78d6_acdc);
+        assert_eq!(Checksum::of(&bytes), 0x6c49_f17b_d5f0_1c80);
+    }
+
+    #[test]
+    fn both_implementations_of_the_hash_agree() {
+        let bytes: Vec<u8> = (0..9000_u32).map(|at| ((at * at) >> 7).to_le_bytes()[0]).collect();
+        for len in (0..2100).chain([4096, 8191, 9000]) {
+            let expected = xxhash_rust::xxh3::xxh3_64(&bytes[..len]);
+            assert_eq!(XxHash3_64::oneshot(&bytes[..len]), expected, "{len} B");
+        }
     }
 
     #[test]

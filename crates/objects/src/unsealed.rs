@@ -13,6 +13,13 @@ use crate::layout::keys::Keys;
 use crate::store::Store;
 use crate::view::View;
 
+/// From this length on (bytes) a put copies past the processor's caches: source and object together
+/// would displace what else is there.
+const PAST_CACHES: usize = 4 << 20;
+/// What such a put copies, and then reads again for the checksum, at a time in bytes. It stays in a
+/// core's second-level cache; less is copied more slowly.
+const LONG_UNIT: usize = 4 * Checksum::BLOCK;
+
 /// What an object has besides its bytes.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct CreateOptions<'a> {
@@ -228,7 +235,7 @@ impl Store {
         Ok(UnsealedObject { store: self.clone(), keys, memory, head, bytes: Some(mapped) })
     }
 
-    /// Stores a copy of `bytes` as an object. Copies and computes the checksum block by block.
+    /// Stores a copy of `bytes` as an object. The checksum is computed from what was just copied.
     ///
     /// # Errors
     /// As [`Store::create`].
@@ -240,10 +247,16 @@ impl Store {
     ) -> Result<(), StoreError> {
         let mut object = self.create(id, bytes.len() as u64, options)?;
         let mut checksum = Checksum::new();
-        let blocks = bytes.chunks(Checksum::BLOCK);
-        for (into, block) in object.chunks_mut(Checksum::BLOCK).zip(blocks) {
-            into.copy_from_slice(block);
-            checksum.update(block);
+        let is_long = bytes.len() >= PAST_CACHES;
+        let unit = if is_long { LONG_UNIT } else { Checksum::BLOCK };
+        let mut at = 0;
+        for part in bytes.chunks(unit) {
+            match &mut object.bytes {
+                Some(into) if is_long => into.copy_past_caches(at, part)?,
+                _ => object[at..at + part.len()].copy_from_slice(part),
+            }
+            checksum.update(part);
+            at += part.len();
         }
         checksum.update(options.metadata);
         object.seal_with(checksum.finish()).map(drop)

@@ -214,13 +214,7 @@ unsafe fn stream_out(from: *const u8, to: *mut u8, len: usize) {
 #[cfg(target_arch = "x86_64")]
 #[cold]
 unsafe fn stream<const PAST: bool>(from: *const u8, to: *mut u8, len: usize) {
-    use std::arch::x86_64::{
-        __m128i, _MM_HINT_NTA, _mm_loadu_si128, _mm_prefetch, _mm_sfence, _mm_storeu_si128,
-        _mm_stream_si128,
-    };
-    const LINE: usize = 64;
-    /// Prefetch distance in bytes.
-    const AHEAD: usize = 8 * LINE;
+    use std::arch::x86_64::{_MM_HINT_NTA, _mm_prefetch};
     let head = to.align_offset(LINE).min(len);
     let lines = (len - head) / LINE;
     // SAFETY: the first part of what the caller promised.
@@ -229,25 +223,11 @@ unsafe fn stream<const PAST: bool>(from: *const u8, to: *mut u8, len: usize) {
         let at = head + line * LINE;
         // SAFETY: a hint; the processor does not access an address past the end.
         unsafe { _mm_prefetch::<_MM_HINT_NTA>(from.wrapping_add(at + AHEAD).cast()) };
-        for part in (at..at + LINE).step_by(size_of::<__m128i>()) {
-            // SAFETY: within `len`.
-            let source = unsafe { from.add(part) };
-            // SAFETY: within `len`; unaligned loads are allowed.
-            let bytes = unsafe { _mm_loadu_si128(source.cast()) };
-            // SAFETY: within `len`.
-            let target = unsafe { to.add(part) };
-            if PAST {
-                // SAFETY: within `len`, and aligned, as `head` made it.
-                unsafe { _mm_stream_si128(target.cast(), bytes) };
-            } else {
-                // SAFETY: within `len`.
-                unsafe { _mm_storeu_si128(target.cast(), bytes) };
-            }
-        }
+        // SAFETY: within `len`, and aligned, as `head` made it.
+        unsafe { copy_line::<PAST>(from.wrapping_add(at), to.wrapping_add(at)) };
     }
     if PAST {
-        // SAFETY: part of every x86-64. Before it, these stores are not ordered with others.
-        unsafe { _mm_sfence() };
+        order_stores();
     }
     let done = head + lines * LINE;
     // SAFETY: within `len`.
@@ -256,12 +236,95 @@ unsafe fn stream<const PAST: bool>(from: *const u8, to: *mut u8, len: usize) {
     unsafe { copy_nonoverlapping(source, target, len - done) };
 }
 
+/// The parts that [`copy_past`] copies side by side. On an AMD EPYC 64 MiB took 9.9 ms in one part
+/// after the other, 8.5 ms in four and 9.0 ms in eight.
+#[cfg(target_arch = "x86_64")]
+const PARTS: usize = 4;
+
+/// Copies with stores that bypass the caches. The source is in the caches afterwards as far as it
+/// fits, for a caller that reads it again. The copy is complete in program order when the function
+/// returns.
+///
+/// # Safety
+/// As [`copy_many`].
+#[cfg(target_arch = "x86_64")]
+pub(crate) unsafe fn copy_past(from: *const u8, to: *mut u8, len: usize) {
+    use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+    let head = to.align_offset(LINE).min(len);
+    let part = (len - head) / LINE / PARTS * LINE;
+    // SAFETY: the first part of what the caller promised.
+    unsafe { copy_nonoverlapping(from, to, head) };
+    for offset in (head..head + part).step_by(LINE) {
+        for at in (0..PARTS).map(|number| offset + number * part) {
+            // SAFETY: a hint; the processor does not access an address past the end.
+            unsafe { _mm_prefetch::<_MM_HINT_T0>(from.wrapping_add(at + AHEAD).cast()) };
+            // SAFETY: within `len`, and aligned, as `head` made it.
+            unsafe { copy_line::<true>(from.wrapping_add(at), to.wrapping_add(at)) };
+        }
+    }
+    order_stores();
+    let done = head + PARTS * part;
+    // SAFETY: within `len`.
+    let (source, target) = unsafe { (from.add(done), to.wrapping_add(done)) };
+    // SAFETY: the last part of what the caller promised.
+    unsafe { copy_nonoverlapping(source, target, len - done) };
+}
+
+/// The length of a cache line in bytes.
+#[cfg(target_arch = "x86_64")]
+const LINE: usize = 64;
+/// Prefetch distance in bytes.
+#[cfg(target_arch = "x86_64")]
+const AHEAD: usize = 8 * LINE;
+
+/// Copies a line, with stores that bypass the caches if `PAST`.
+///
+/// # Safety
+/// As [`copy_many`] for the length of a line; `to` must be aligned to it.
+#[cfg(target_arch = "x86_64")]
+#[inline]
+unsafe fn copy_line<const PAST: bool>(from: *const u8, to: *mut u8) {
+    use std::arch::x86_64::{__m128i, _mm_loadu_si128, _mm_storeu_si128, _mm_stream_si128};
+    for part in (0..LINE).step_by(size_of::<__m128i>()) {
+        // SAFETY: within the line.
+        let source = unsafe { from.add(part) };
+        // SAFETY: within the line; unaligned loads are allowed.
+        let bytes = unsafe { _mm_loadu_si128(source.cast()) };
+        // SAFETY: within the line.
+        let target = unsafe { to.add(part) };
+        if PAST {
+            // SAFETY: within the line, and aligned, as the caller promises.
+            unsafe { _mm_stream_si128(target.cast(), bytes) };
+        } else {
+            // SAFETY: within the line.
+            unsafe { _mm_storeu_si128(target.cast(), bytes) };
+        }
+    }
+}
+
+/// Orders stores that bypass the caches before later stores.
+#[cfg(target_arch = "x86_64")]
+fn order_stores() {
+    // SAFETY: part of every x86-64. Before it, these stores are not ordered with others.
+    unsafe { std::arch::x86_64::_mm_sfence() };
+}
+
 /// Copies with cached stores: this architecture offers no others here.
 ///
 /// # Safety
 /// As [`copy_many`].
 #[cfg(not(target_arch = "x86_64"))]
 unsafe fn stream<const PAST: bool>(from: *const u8, to: *mut u8, len: usize) {
+    // SAFETY: the caller's promise.
+    unsafe { copy_nonoverlapping(from, to, len) }
+}
+
+/// Copies with cached stores: this architecture offers no others here.
+///
+/// # Safety
+/// As [`copy_many`].
+#[cfg(not(target_arch = "x86_64"))]
+pub(crate) unsafe fn copy_past(from: *const u8, to: *mut u8, len: usize) {
     // SAFETY: the caller's promise.
     unsafe { copy_nonoverlapping(from, to, len) }
 }
@@ -311,6 +374,21 @@ mod tests {
                     assert_eq!(back[1..=len], source, "out: {len} B, shifted by {shift}, {time}");
                     assert_eq!((back[0], back[len + 1]), (0xdd, 0xdd), "{len} B: beside it");
                 }
+            }
+        }
+    }
+    #[test]
+    fn a_copy_past_the_caches_is_whole_and_changes_nothing_beside() {
+        let lens = (0..2 * PARTS * LINE).chain([4096, (64 << 10) - 1, 64 << 10, (64 << 10) + 777]);
+        for len in lens {
+            for shift in [0, 1, 17, 63] {
+                let source = pattern(len);
+                let mut memory = vec![0xee; len + 128];
+                let at = memory.as_ptr().align_offset(LINE) + shift;
+                // SAFETY: `len` bytes are there on both sides.
+                unsafe { copy_past(source.as_ptr(), memory[at..].as_mut_ptr(), len) };
+                assert_eq!(memory[at..at + len], source, "{len} B, shifted by {shift}");
+                assert!(memory[..at].iter().chain(&memory[at + len..]).all(|b| *b == 0xee));
             }
         }
     }

@@ -17,6 +17,7 @@ use std::os::fd::AsFd;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
+use crate::copy::copy_past;
 use crate::mapping::{FilePart, Mapping, OutsideMapping, ReadOnlyMapping};
 
 /// Consecutive bytes for reading.
@@ -106,6 +107,17 @@ impl FrameBytesMut {
         let first = unsafe { self.first.add(range.start) };
         // SAFETY: as in `as_mut_slice`. Bytes outside of the range are in no slice.
         unsafe { std::slice::from_raw_parts_mut(first.as_ptr(), range.len()) }
+    }
+
+    /// Copies `from` to these bytes, from offset `at` on, with stores that bypass the caches.
+    /// `from` is in the caches afterwards, as far as it fits.
+    ///
+    /// # Panics
+    /// If the range goes past the end.
+    pub fn copy_past_caches(&mut self, at: usize, from: &[u8]) {
+        let into = self.part(at..at.saturating_add(from.len()));
+        // SAFETY: both slices have this length, and the one that is written overlaps no other.
+        unsafe { copy_past(from.as_ptr(), into.as_mut_ptr(), from.len()) };
     }
 
     /// The number of bytes.

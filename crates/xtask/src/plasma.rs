@@ -50,6 +50,11 @@ fn environment(root: &Path) -> VirtualEnvironment {
     VirtualEnvironment::new(root, "plasma", REQUIREMENTS)
 }
 
+/// The environment of the benchmark, apart from that of the tests: these replace Plasma's store.
+pub(crate) fn environment_of_peer(root: &Path) -> VirtualEnvironment {
+    VirtualEnvironment::new(root, "peers/plasma", REQUIREMENTS)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

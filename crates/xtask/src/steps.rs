@@ -239,12 +239,18 @@ pub(crate) fn bench(root: &Path, arguments: &[String]) -> Vec<Step> {
         );
         calls.push(peers("build --locked --release"));
     }
+    if names.iter().any(|name| name == PLASMA) {
+        calls.extend(plasma::environment_of_peer(root).make());
+    }
     calls.push(run);
     vec![Step::run("bench", calls)]
 }
 
 /// The benchmarks that compare rackpool with other systems; no other command builds these.
 const PEERS: &str = "peers";
+/// The benchmark that compares `rackpool-plasma` with Plasma's own store. It needs an old Python
+/// and PyPI, so a run of all benchmarks uses the environment that a run of this one has made.
+const PLASMA: &str = "plasma";
 /// Where the benchmarks find the pages that they write: `rackpool_benches::page::VARIABLE`.
 const PAGES: &str = "RACKPOOL_BENCH_PAGES";
 const PEERS_MANIFEST: &str = "benches/peers/Cargo.toml";
@@ -295,6 +301,9 @@ mod tests {
             bench_line(&["local", "swap", "--", "--quick"]),
             format!("{build}{bench} -- 'local|swap' --quick")
         );
+        let plasma = bench_line(&["plasma"]);
+        assert!(plasma.contains("/peers/plasma/venv") && plasma.contains(" && cargo bench "));
+        assert!(!bench_line(&[]).contains("venv"));
         let limits = "cargo bench -p rackpool-benches --bench limits";
         let pages = "RACKPOOL_BENCH_PAGES=/root/docs";
         assert_eq!(bench_line(&["--write", "kv"]), format!("{build}{pages} {limits} -- kv"));

@@ -24,7 +24,7 @@ pub struct CastOptions {
     /// A rack that gives no sign for this time is taken for lost; 3 s unless set. So much is lost
     /// for each kill of a program that takes part. On overloaded hosts a longer time loses fewer
     /// racks.
-    pub patience: Duration,
+    pub grace: Duration,
 }
 
 impl Default for CastOptions {
@@ -34,7 +34,7 @@ impl Default for CastOptions {
             visible: CastVisibility::Each,
             block_bytes: None,
             pods: Vec::new(),
-            patience: MulticastRules::DEFAULT.grace,
+            grace: MulticastRules::DEFAULT.grace,
         }
     }
 }

@@ -41,7 +41,7 @@ pub(super) struct CastRecord {
     pub(super) block_bytes: u64,
     pub(super) group: Group,
     /// A rack that gives no sign for this time, in milliseconds, is taken for lost.
-    pub(super) patience_ms: u64,
+    pub(super) grace_ms: u64,
 }
 
 impl CastRecord {

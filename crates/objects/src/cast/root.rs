@@ -96,7 +96,7 @@ impl Store {
                 head: object.head.encode(),
                 block_bytes,
                 group,
-                patience_ms: u64::try_from(options.patience.as_millis()).unwrap_or(u64::MAX),
+                grace_ms: u64::try_from(options.grace.as_millis()).unwrap_or(u64::MAX),
             };
             board.write(Key::Alive(cast, own), &Alive { at_ms: now_ms() })?;
             board.write(Key::Cast(cast), &record)?;

@@ -99,7 +99,7 @@ impl Session {
         let (own, group) = (pool.rack(), record.group.clone());
         let full = Stored { version: group.version, map: BlockMap::full(group.blocks) };
         let stored = (has == Has::Everything).then_some(full);
-        let grace = Duration::from_millis(record.patience_ms);
+        let grace = Duration::from_millis(record.grace_ms);
         let rules = MulticastRules { grace, ..MulticastRules::DEFAULT };
         let participant = Participant::new(Time::ZERO, own, group, stored, rules, Sound);
         let map = StoredMap::new(pool, cast, participant.map())?;

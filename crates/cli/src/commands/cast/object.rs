@@ -34,7 +34,7 @@ pub(super) struct ObjectOptions {
     block: Option<ByteSize>,
     /// Seconds without a sign after which a rack is taken for lost.
     #[arg(long, value_name = "SECONDS", default_value_t = 3, conflicts_with = "plan")]
-    patience: u64,
+    grace: u64,
     /// Print JSON. docs/design/seeing.md describes the format.
     #[arg(long, conflicts_with = "plan")]
     json: bool,
@@ -72,7 +72,7 @@ impl FromStr for Racks {
 
 /// Runs the command.
 pub(super) fn run(id: &Id, options: &ObjectOptions, pods: &[u16]) -> anyhow::Result<()> {
-    let ObjectOptions { to, visible, schedule, block, patience, json, which } = options;
+    let ObjectOptions { to, visible, schedule, block, grace, json, which } = options;
     let store = which.open()?;
     let own = store.pool().rack();
     let racks: Vec<_> = match to {
@@ -92,7 +92,7 @@ pub(super) fn run(id: &Id, options: &ObjectOptions, pods: &[u16]) -> anyhow::Res
         },
         block_bytes: block.map(|bytes| bytes.0),
         pods: pods_of(own, &racks, pods, *schedule)?,
-        patience: Duration::from_secs(*patience),
+        grace: Duration::from_secs(*grace),
     };
     let mut bar = Bar::new(racks.len(), ProgressDrawTarget::stderr());
     let report = store.cast(&id.0.0, &racks, &options, |progress| bar.tell(progress))?;
