@@ -6,12 +6,15 @@ use std::time::Instant;
 use rackpool_client::{GlobalAddr, Pin, PinnedBytesMut, Pool, RackId};
 use rackpool_kv::{EntryPlace, now_ms};
 
+use crate::chain;
 use crate::error::StoreError;
-use crate::layout::head::{Head, HeadLayout};
+use crate::layout::filling::Filling;
+use crate::layout::head::{Head, HeadLayout, at};
 use crate::layout::keys::Keys;
 use crate::layout::registration::Registration;
 use crate::protocol::{Replica, Source, Steps, Words};
 use crate::store::{Handles, PlacedHead, Store};
+use crate::transfer::{PoolTransfer, Progress};
 use crate::unsealed::FixedMemory;
 use crate::wait::Pauses;
 
@@ -151,15 +154,17 @@ impl Steps for Entries<'_> {
     }
 
     fn set_ready(&mut self, replica: &Replica<Filled>) -> Result<(), StoreError> {
-        let ready = u64::from(replica.head.extents) + 1;
-        let at = at(replica.addr, self.layout.ready());
-        Ok(self.store.pool().write(at, &ready.to_le_bytes())?)
+        let len = replica.head.len();
+        let word = Filling::of(replica.head.extents, len, len).ready().encode();
+        let at = at(replica.addr, self.layout.filling());
+        Ok(self.store.pool().write(at, &word.to_le_bytes())?)
     }
 
     fn fill(
         &mut self,
         replica: &mut Replica<Filled>,
         object: &PlacedHead,
+        source: Option<RackId>,
     ) -> Result<(), StoreError> {
         let Replica { memory: Filled { bytes, memory }, addr, head } = replica;
         let Some(head_bytes) = bytes.take() else {
@@ -168,17 +173,18 @@ impl Steps for Entries<'_> {
         self.store.allocate_extents(memory)?;
         memory.write_words(now_ms())?;
         head.extents = u32::try_from(memory.extents.len()).unwrap_or(u32::MAX);
+        let progress = Progress::begin(&head_bytes, self.layout, head.extents, head.len())?;
         let bytes = bytes.insert(memory.map_extents_mut(head_bytes)?);
-        let last_use = at(*addr, self.layout.last_use());
-        let pool = self.store.pool();
-        let grown = || Ok(pool.write(last_use, &now_ms().to_le_bytes())?);
-        let checksum = self.store.transfer(object, self.layout, bytes, grown)?;
-        if checksum != object.head.checksum {
+        let mut transfer =
+            PoolTransfer::new(self.store, self.keys, object, source, bytes, progress);
+        if !chain::bring(&mut transfer)? {
             return Err(StoreError::Damaged { addr: object.place.addr });
         }
         self.has_copied = true;
-        self.store.shared.counters.transfers.add(1);
-        self.store.shared.counters.transferred_bytes.add(object.head.len());
+        let counters = &self.store.shared.counters;
+        counters.transfers.add(1);
+        counters.transferred_bytes.add(object.head.len());
+        counters.chained_bytes.add(transfer.followed);
         Ok(())
     }
 
@@ -212,22 +218,22 @@ impl Store {
         addr: GlobalAddr,
         layout: HeadLayout,
     ) -> Result<Words, StoreError> {
+        let (last_use_ms, filling) = self.filling_of(addr, layout)?;
+        let idle_ms = now_ms().saturating_sub(last_use_ms);
+        let ready = filling.extents.filter(|_| filling.is_ready);
+        Ok(Words { last_use_ms, idle_ms, ready })
+    }
+
+    /// Reads the time of a head's last use, and how far it is filled if it is that of a replica.
+    pub(crate) fn filling_of(
+        &self,
+        addr: GlobalAddr,
+        layout: HeadLayout,
+    ) -> Result<(u64, Filling), StoreError> {
         let mut words = [0; 16];
         self.pool().read(at(addr, layout.last_use()), &mut words)?;
         let word =
             |at: usize| words[at..].first_chunk().map_or(0, |word| u64::from_le_bytes(*word));
-        let last_use_ms = word(0);
-        let idle_ms = now_ms().saturating_sub(last_use_ms);
-        Ok(Words { last_use_ms, idle_ms, ready: ready(word(8)) })
+        Ok((word(0), Filling::decode(word(8))))
     }
-}
-
-/// What the word of a replica says: 0, or 1 and the number of its extents.
-fn ready(word: u64) -> Option<u32> {
-    u32::try_from(word).unwrap_or(u32::MAX).checked_sub(1)
-}
-
-/// The address `offset` bytes behind another one. Addresses are less than 2^62.
-pub(crate) const fn at(addr: GlobalAddr, offset: u64) -> GlobalAddr {
-    GlobalAddr::from_raw(addr.raw().saturating_add(offset))
 }
