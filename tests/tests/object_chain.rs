@@ -29,7 +29,6 @@ fn racks(count: u16, memory: u64) -> (TestPool, Vec<Store>) {
         options.memory = memory;
         options.page_size = 1 << 20;
         options.bandwidth_gbps = 2.0;
-        options.lease_ms = 20_000;
     });
     let stores: Vec<Store> = (0..count).map(|rack| store(&pool, rack)).collect();
     for owner in &stores {
@@ -108,9 +107,9 @@ fn racks_that_get_an_object_at_the_same_time_form_a_chain() {
         assert!(store.get(b"again").unwrap().is_some());
     }
     assert!(stores[2].stats().chained_bytes >= LEN);
-    // An object of less than 1 MiB comes from its own rack.
+    // An object of less than 4 MiB comes from its own rack.
     let before = stores[2].stats().chained_bytes;
-    put(&stores[0], "short", 3, (1 << 20) - 1);
+    put(&stores[0], "short", 3, (4 << 20) - 1);
     for store in &stores[1..3] {
         assert!(store.get(b"short").unwrap().is_some());
     }
@@ -182,4 +181,21 @@ fn a_get_goes_on_when_the_replica_before_it_is_evicted_or_deleted() {
     }
     drop(stores);
     wait_until_nothing_is_left(&pool);
+}
+
+#[test]
+fn a_get_goes_on_when_the_rack_before_it_goes_away() {
+    let (mut pool, stores) = racks(3, LEN + (16 << 20));
+    put(&stores[0], "far", 1, LEN);
+    drop(stores[1].get(b"far").unwrap().unwrap());
+    thread::scope(|scope| {
+        let get = scope.spawn(|| stores[2].get(b"far").unwrap().unwrap());
+        wait_until("it brings the object", TIMEOUT, || filled(&stores[0], "far", 2) > LEN / 8);
+        pool.kill_daemon(1);
+        // It goes on when the lease of that rack has ended.
+        wait_until("it is brought", TIMEOUT, || get.is_finished());
+        assert_eq!(contents::difference(1, &get.join().unwrap()), None);
+    });
+    let chained = stores[2].stats().chained_bytes;
+    assert!((1..LEN).contains(&chained), "{chained} B came from the replica");
 }
