@@ -10,8 +10,8 @@ use crate::{AccessError, DaemonError, MapError, Pin, PinError, PinnedBytesMut, P
 
 /// Words of an object whose other bytes this program [writes in place](PinnedBytesMut). To store
 /// them takes an instruction each and no request, so it is possible where the pool can't be used,
-/// such as in `on_read` of [`PinnedBytesMut::read_from`]. The object is pinned as long as this value
-/// exists.
+/// such as in `on_read` of [`PinnedBytesMut::read_from`]. The object is pinned as long as this
+/// value exists.
 ///
 /// ```no_run
 /// # use std::sync::Arc;

@@ -1,6 +1,7 @@
 //! How the bytes of an object come along a chain: the racks that bring it, of which each reads the
 //! replica of the one that joined before it, though that rack is still filling it. So the rack of
-//! the object serves one of them, however many there are: see `docs/design/objects.md`.
+//! the object serves one of them, however many there are: see
+//! `docs/design/object-chains.md`.
 //!
 //! The bytes of a replica are a hint. Nothing keeps its memory while another rack reads it; the
 //! checksum decides whether they are the object's.

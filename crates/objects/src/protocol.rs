@@ -30,9 +30,9 @@ const LAST_USE_MS: u64 = 1000;
 /// After this time without progress, in milliseconds, a replica that is not ready is what a killed
 /// program left.
 const ABANDONED_MS: u64 = 1000;
-/// The shortest object, in bytes, that racks bring from each other's replicas. To join a chain takes
-/// about 20 accesses to other racks, and to find the source 25: for this length some hundredths of
-/// the time of a get.
+/// The shortest object, in bytes, that racks bring from each other's replicas. To join a chain
+/// takes about 20 accesses to other racks, and to find the source 25: for this length some
+/// hundredths of the time of a get.
 pub(crate) const CHAIN_BYTES: u64 = 4 << 20;
 
 /// A table that leads to heads.

@@ -19,8 +19,8 @@ use crate::wait::Pauses;
 /// replica is still there.
 const LONGEST_READ: u64 = 4 << 20;
 /// After this time without a sign of life the program that fills the source counts as gone. A
-/// program gives such a sign each millisecond or so; a busy host may let it wait for a core for some
-/// tens of them.
+/// program gives such a sign each millisecond or so; a busy host may let it wait for a core for
+/// some tens of them.
 const SILENT: Duration = Duration::from_millis(100);
 /// After this time a source that does not grow is left, though its program lives: it may wait for
 /// this one. If it waits for a program that was killed, it has left that one by then, and goes on.

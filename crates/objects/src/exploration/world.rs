@@ -14,7 +14,8 @@ pub(super) const GARBAGE: u64 = 63;
 
 pub(super) type RegistrationBytes = [u8; Registration::VALUE];
 
-/// Three racks with the tables of one id. Objects are told apart by their bytes, which are a number.
+/// Three racks with the tables of one id. Objects are told apart by their bytes, which are a
+/// number.
 #[derive(Clone, Debug, Default, Hash)]
 pub(super) struct World {
     /// In seconds.
