@@ -162,11 +162,9 @@ impl Thread {
             on_read(bytes.part(range));
         };
         for one in &mut in_flight {
-            match self.collect_piece(one, &deadline) {
-                // The piece may still land: that counts more than why the read has ended.
-                Err(error @ AccessError::Daemon(_)) => done = Err(error),
-                // The error that ended the read counts.
-                Err(_) | Ok(()) => {}
+            // The error that ended the read counts, unless a piece may still land.
+            if let Err(error @ AccessError::Daemon(_)) = self.collect_piece(one, &deadline) {
+                done = Err(error);
             }
         }
         done
