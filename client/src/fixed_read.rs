@@ -68,10 +68,11 @@ impl<P: Borrow<Pool>> PinnedBytesMut<P> {
     ///
     /// # Errors
     /// [`AccessError`], as [`Pool::read`]; [`AccessError::BeyondObject`] if these bytes end before
-    /// `at + len`. Any part of the range may have changed then.
+    /// `at + len`. Any part of the range may have changed then, and after [`AccessError::Daemon`]
+    /// it may go on changing as long as the object is pinned.
     ///
     /// # Panics
-    /// If `on_read` uses a pool.
+    /// If `on_read` uses a pool. It may store [words](PinnedBytesMut::words) of the object.
     pub fn read_from(
         &mut self,
         at: usize,
@@ -136,7 +137,7 @@ impl Thread {
         let copying = Duration::from_secs((len / SLOWEST) as u64);
         let deadline = Deadline::after(self.connection.request_timeout() + copying);
         let mut in_flight = VecDeque::with_capacity(IN_FLIGHT);
-        let done = loop {
+        let mut done = loop {
             if let Err(error) = self.post_pieces(head, &mut pieces, &mut in_flight, &deadline) {
                 break Err(error);
             }
@@ -161,8 +162,10 @@ impl Thread {
             on_read(bytes.part(range));
         };
         for one in &mut in_flight {
-            // The error that ended the read counts.
-            let _ = self.collect_piece(one, &deadline);
+            // The error that ended the read counts, unless a piece may still land.
+            if let Err(error @ AccessError::Daemon(_)) = self.collect_piece(one, &deadline) {
+                done = Err(error);
+            }
         }
         done
     }

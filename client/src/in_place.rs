@@ -16,7 +16,7 @@ use rackpool_shm::metadata::PageUse;
 use crate::connection::{Connection, lock};
 use crate::thread::Thread;
 use crate::translation::Place;
-use crate::{AccessError, DaemonError, Extent, Pin, Pool};
+use crate::{AccessError, DaemonError, Extent, NoCell, Pin, Pool};
 
 /// The kernel maps files in units of this many bytes.
 const KERNEL_PAGE: u64 = 4096;
@@ -36,6 +36,9 @@ pub enum MapError {
         /// The length in bytes.
         bytes: u64,
     },
+    /// The program has too many pins, or the file system has no room for more.
+    #[error(transparent)]
+    NoCell(#[from] NoCell),
     /// The kernel refused to map the extents side by side.
     #[error(
         "the kernel can't map {extents} extents side by side ({source}): free memory of the rack, so that new objects lie in one piece"
@@ -259,7 +262,7 @@ fn slice_len(bytes: u64) -> Result<usize, MapError> {
 
 impl Thread {
     /// The offset of a fixed object of this rack in the frames, and its length in bytes.
-    fn fixed_place(&mut self, addr: GlobalAddr) -> Result<(u64, u64), MapError> {
+    pub(crate) fn fixed_place(&mut self, addr: GlobalAddr) -> Result<(u64, u64), MapError> {
         let target = self.target(addr, 1)?;
         let known = self.translate_here(&target)?;
         match (known.place, known.page_use(self.connection.page_size)) {

@@ -82,6 +82,10 @@ impl<P: Borrow<Pool>> Pin<P> {
         self.pool.borrow()
     }
 
+    pub(crate) const fn shared_pool(&self) -> &P {
+        &self.pool
+    }
+
     /// The address of the pinned object.
     #[must_use]
     pub const fn addr(&self) -> GlobalAddr {

@@ -175,8 +175,9 @@ class ObjectStore:
         """What this program has done with the store through this object: counters by their names.
 
         `local_gets`, `far_gets` (of objects of other racks), `absent_gets`, `transfers`,
-        `transferred_bytes`, `seals`, `sealed_bytes`, `deletes`, `evictions`, `evicted_bytes`,
-        `waits`, `waited_us`. Gets from afar without a transfer found a replica.
+        `transferred_bytes`, `chained_bytes` (those that came from replicas in other racks), `seals`,
+        `sealed_bytes`, `deletes`, `evictions`, `evicted_bytes`, `waits`, `waited_us`. Gets from afar
+        without a transfer found a replica.
         """
     @property
     def name(self) -> str:

@@ -328,3 +328,50 @@ fn pinned_memory_is_a_slice_and_only_its_owner_writes_it() {
     drop((own, other));
     pool.wait_allocated("all is freed", TIMEOUT, [0, 0]);
 }
+
+#[test]
+fn words_of_an_object_are_stored_while_its_bytes_are_read() {
+    let pool = TestPool::small();
+    pool.wait_until_racks_meet();
+    let [own, other] = [0, 1].map(|rack| Arc::new(pool.open(rack)));
+    let from = other.alloc(PAGE).unwrap();
+    write(&other, from, PAGE, 5);
+    let head = own.alloc_fixed(256).unwrap();
+    let extents = own.alloc_extents(head, PAGE).unwrap();
+    let pin = || Pin::new(Arc::clone(&own), head).unwrap();
+    let mut bytes = pin().map_extents_mut(&extents, PAGE).unwrap();
+    let (words, mut done) = (bytes.words(8).unwrap(), 0);
+    let len = usize::try_from(PAGE).unwrap();
+    bytes
+        .read_from(0, from, len, |piece| {
+            done += piece.len() as u64;
+            words.store([done, 3]);
+        })
+        .unwrap();
+    assert_eq!(contents::difference(5, &bytes), None);
+    let mut found = [0; 24];
+    own.read(head, &mut found).unwrap();
+    assert_eq!(found[8..], [PAGE.to_le_bytes(), 3_u64.to_le_bytes()].concat());
+    // Only aligned words of the head that are not among the bytes.
+    for (offset, is_there) in [(0, true), (240, true), (4, false), (248, false), (u64::MAX, false)]
+    {
+        let told = bytes.words::<2>(offset);
+        let is_refused = matches!(told, Err(MapError::NotItsMemory { .. }));
+        assert!(told.is_ok() == is_there && is_refused != is_there, "{offset}: {told:?}");
+    }
+    // The words keep the object's memory when the bytes are given back.
+    drop(bytes);
+    let bytes = pin().map_head_mut(64..128).unwrap();
+    let is_free = |offset| bytes.words::<1>(offset).is_ok();
+    assert_eq!([56, 64, 120, 128].map(is_free), [true, false, false, true]);
+    drop(bytes);
+    own.free(head).unwrap();
+    use_all_memory(&pool, &own);
+    words.store([7, 9]);
+    let view = pool.status(0);
+    assert!(view.fixed.retired > 0, "{view:?}");
+    drop(words);
+    other.free(from).unwrap();
+    drop((own, other));
+    pool.wait_allocated("all is freed", TIMEOUT, [0, 0]);
+}

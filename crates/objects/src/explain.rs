@@ -10,7 +10,6 @@ use crate::layout::keys::Keys;
 use crate::layout::registration::Registration;
 use crate::list::{ObjectInfo, ObjectStat};
 use crate::options::StoreOptions;
-use crate::protocol::Words;
 use crate::store::{PlacedHead, Store};
 
 /// What is known of an id: see [`Store::explain`].
@@ -73,6 +72,8 @@ pub struct ExplainedReplica {
     /// Whether readers use it. It is not ready while a program brings the bytes, or after such a
     /// program was killed.
     pub is_ready: bool,
+    /// How many bytes of the object and its metadata it has, from the first one on.
+    pub filled_bytes: u64,
     /// About when a program of its rack last got it, in milliseconds since 1970.
     pub last_use_ms: u64,
 }
@@ -170,8 +171,9 @@ impl Store {
         let Some(mut table) = self.replica_table_if_any(rack)? else { return Ok(None) };
         let mut value = Vec::new();
         let Some(place) = table.get_placed(keys.object(), &mut value)? else { return Ok(None) };
-        let Words { last_use_ms, ready, .. } = self.words_of(place.addr, layout)?;
-        let is_ready = ready.is_some();
-        Ok(Some(ExplainedReplica { rack, addr: place.addr, is_ready, last_use_ms }))
+        let (last_use_ms, filling) = self.filling_of(place.addr, layout)?;
+        let filled_bytes = Head::decode(&value).map_or(0, |head| filling.bytes(head.len()));
+        let (addr, is_ready) = (place.addr, filling.is_ready);
+        Ok(Some(ExplainedReplica { rack, addr, is_ready, filled_bytes, last_use_ms }))
     }
 }

@@ -2,20 +2,15 @@
 
 use std::sync::Arc;
 
-use rackpool_client::{Extent, GlobalAddr, Pin, PinnedBytes, PinnedBytesMut, Pool};
+use rackpool_client::{Extent, GlobalAddr, Pin, PinnedBytes, Pool};
 
-use crate::checksum::Checksum;
 use crate::error::StoreError;
-use crate::layout::head::{Head, HeadLayout};
+use crate::layout::head::{Head, HeadLayout, at};
 use crate::layout::keys::Keys;
 use crate::protocol::{self, Pinned};
-use crate::steps::{Entries, Fill, at};
-use crate::store::{PlacedHead, Store};
+use crate::steps::{Entries, Fill};
+use crate::store::Store;
 use crate::view::View;
-
-/// The longest read of a transfer in bytes. At 16 MiB/s it takes a quarter of the time after which
-/// a replica that does not grow counts as abandoned.
-const LONGEST_READ: usize = 4 << 20;
 
 impl Store {
     /// The object of this id as a slice of this rack's memory; `None` if there is no sealed object
@@ -120,44 +115,5 @@ impl Store {
         let words = list.as_chunks().0.iter().map(|word| u64::from_le_bytes(*word));
         let extents = words.map(|word| HeadLayout::decode_extent(word, page_bytes));
         extents.collect::<Option<_>>().ok_or(StoreError::Damaged { addr })
-    }
-
-    /// Where the bytes of the object at `addr` lie, one piece after the other.
-    pub(crate) fn pieces(
-        &self,
-        addr: GlobalAddr,
-        head: &Head,
-        layout: HeadLayout,
-    ) -> Result<Vec<Extent>, StoreError> {
-        if head.extents == 0 {
-            return Ok(vec![Extent { addr: at(addr, layout.body()), bytes: head.len() }]);
-        }
-        self.read_extents(addr, head, layout)
-    }
-
-    /// Reads the bytes of an object of another rack, which may be freed meanwhile. Returns their
-    /// checksum. Calls `grown` now and then.
-    pub(crate) fn transfer(
-        &self,
-        found: &PlacedHead,
-        layout: HeadLayout,
-        bytes: &mut PinnedBytesMut<Arc<Pool>>,
-        mut grown: impl FnMut() -> Result<(), StoreError>,
-    ) -> Result<u64, StoreError> {
-        let addr = found.place.addr;
-        let extents = self.pieces(addr, &found.head, layout)?;
-        let (mut checksum, mut done) = (Checksum::new(), 0);
-        for extent in extents {
-            let rest = bytes.len() - done;
-            let end = done + usize::try_from(extent.bytes).unwrap_or(usize::MAX).min(rest);
-            let mut from = extent.addr;
-            while done < end {
-                let len = (end - done).min(LONGEST_READ);
-                bytes.read_from(done, from, len, |piece| checksum.update(piece))?;
-                grown()?;
-                (done, from) = (done + len, at(from, len as u64));
-            }
-        }
-        if done == bytes.len() { Ok(checksum.finish()) } else { Err(StoreError::Damaged { addr }) }
     }
 }

@@ -42,8 +42,10 @@
 //! | `view` | [`View`] |
 //! | `unsealed` | create, write, seal, abort |
 //! | `protocol` | get and delete as steps on tables, registrations and heads |
-//! | `steps` | these steps in the pool |
-//! | `get` | get, contains; the transfer of an object from another rack |
+//! | `chain` | how the bytes of an object come from other racks |
+//! | `transfer` | its steps in the pool |
+//! | `steps` | the steps of `protocol` in the pool |
+//! | `get` | get and contains |
 //! | `delete` | delete |
 //! | `survey` | the memory of a store in the own rack, and what may be evicted of it |
 //! | `evict` | allocation of memory, capacity, eviction, time to live |
@@ -58,6 +60,7 @@
 #![warn(clippy::missing_errors_doc)]
 
 mod cast;
+mod chain;
 mod checksum;
 mod delete;
 mod error;
@@ -76,6 +79,7 @@ mod steps;
 mod store;
 mod subscription;
 mod survey;
+mod transfer;
 mod unsealed;
 mod usage;
 mod view;

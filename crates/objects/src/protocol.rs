@@ -5,10 +5,11 @@
 //! | call | steps, in the order that matters |
 //! |---|---|
 //! | [`get`] | search; [pin](Steps::pin); search again; a replica: is it ready? |
-//! | [`get`] elsewhere | [allocate](Steps::allocate); pin; replica 1 to 3; [fill](Steps::fill); |
-//! | | search again; replica 4 and 5 |
+//! | [`get`] elsewhere | [allocate](Steps::allocate); pin; replica 1 to 3; join the chain; |
+//! | | [fill](Steps::fill); search again; replica 4 and 5 |
 //! | replica, 1 and 2 | store the rack's bit in the registration; search |
 //! | replica, 3 | [publish](Steps::insert_replica), not ready |
+//! | join the chain | name the rack in the registration, as the last one; search |
 //! | replica, 4 | is the [registration open](is_open)? search |
 //! | replica, 5 | [ready](Steps::set_ready) |
 //! | [`get`] beside it | [waits](Steps::wait) for the replica that is being filled |
@@ -29,6 +30,10 @@ const LAST_USE_MS: u64 = 1000;
 /// After this time without progress, in milliseconds, a replica that is not ready is what a killed
 /// program left.
 const ABANDONED_MS: u64 = 1000;
+/// The shortest object, in bytes, that racks bring from each other's replicas. To join a chain
+/// takes about 20 accesses to other racks, and to find the source 25: for this length some
+/// hundredths of the time of a get.
+pub(crate) const CHAIN_BYTES: u64 = 4 << 20;
 
 /// A table that leads to heads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -133,12 +138,13 @@ pub(crate) trait Steps {
     fn set_ready(&mut self, replica: &Replica<Self::Memory>) -> Result<(), Self::Error>;
 
     /// Allocates the extents of a pinned replica and copies an object of another rack into it,
-    /// piece by piece. The result, an error too, says something of the object only if it is linked
-    /// afterwards.
+    /// piece by piece, from the replica of the rack `source` as far as that goes. The result, an
+    /// error too, says something of the object only if it is linked afterwards.
     fn fill(
         &mut self,
         replica: &mut Replica<Self::Memory>,
         object: &PlacedHead,
+        source: Option<RackId>,
     ) -> Result<(), Self::Error>;
 
     /// Called after a step that may take long. Fails if the tables may be gone.
@@ -214,7 +220,8 @@ fn bring<S: Steps>(steps: &mut S, object: &PlacedHead) -> Result<Got<S>, S::Erro
         Published::Closed => false,
         Published::Other | Published::Gone => return Ok(None),
     };
-    let filled = steps.fill(&mut replica, object);
+    let source = if is_published { join(steps, object)? } else { None };
+    let filled = steps.fill(&mut replica, object, source);
     steps.check_in_use()?;
     if is_published && filled.is_ok() && is_open(steps, object)? {
         steps.set_ready(&replica)?;
@@ -255,10 +262,25 @@ fn publish<S: Steps>(
     let rack = steps.rack();
     let register = |now: Registration| (!now.is_closed).then(|| now.with(rack));
     Ok(match change_registration(steps, object, register)? {
-        Registered::As(_) if steps.insert_replica(replica)? => Published::Here,
-        Registered::As(_) => Published::Other,
+        Registered::As { .. } if steps.insert_replica(replica)? => Published::Here,
+        Registered::As { .. } => Published::Other,
         Registered::Closed => Published::Closed,
         Registered::Gone => Published::Gone,
+    })
+}
+
+/// Makes this rack, whose replica is published, the last one of the chain that brings the object.
+/// Returns the rack that was the last one: its replica was published before.
+fn join<S: Steps>(steps: &mut S, object: &PlacedHead) -> Result<Option<RackId>, S::Error> {
+    if object.head.len() < CHAIN_BYTES {
+        return Ok(None);
+    }
+    let rack = steps.rack();
+    let join = |now: Registration| (!now.is_closed).then(|| now.with_last(rack));
+    Ok(match change_registration(steps, object, join)? {
+        Registered::As { before, .. } => before.last.filter(|last| *last != rack),
+        // A delete has begun. The next step of the replica finds out.
+        Registered::Closed | Registered::Gone => None,
     })
 }
 
@@ -275,7 +297,7 @@ pub(crate) fn delete<S: Steps>(steps: &mut S) -> Result<Option<PlacedHead>, S::E
 /// Removes exactly this object from all racks. Returns whether it did.
 pub(crate) fn remove<S: Steps>(steps: &mut S, object: &PlacedHead) -> Result<bool, S::Error> {
     let close = |now: Registration| Some(now.closed());
-    let Registered::As(closed) = change_registration(steps, object, close)? else {
+    let Registered::As { now: closed, .. } = change_registration(steps, object, close)? else {
         return Ok(false);
     };
     for rack in closed.racks() {
@@ -316,8 +338,8 @@ pub(crate) fn remove_orphan<S: Steps>(steps: &mut S) -> Result<(), S::Error> {
 /// The result of a change of a registration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Registered {
-    /// The registration is now this one.
-    As(Registration),
+    /// The registration was changed.
+    As { before: Registration, now: Registration },
     /// A delete has closed the registration.
     Closed,
     /// The object is not in the store any more.
@@ -333,25 +355,25 @@ fn change_registration<S: Steps>(
     let version = object.place.version;
     loop {
         let found = steps.registration()?;
-        let now = match registration_of(version, found.as_deref()) {
-            Some(now) => now,
+        let before = match registration_of(version, found.as_deref()) {
+            Some(before) => before,
             // What was found is of an older object only if this one is in the store after that: no
             // registration is made for an object that is not.
             None if !is_linked(steps, object)? => return Ok(Registered::Gone),
             None => Registration::new(version),
         };
-        let Some(new) = change(now) else { return Ok(Registered::Closed) };
-        let is_stored = found.as_deref() == Some(&new.encode())
-            || steps.replace_registration(found.as_deref(), &new)?;
+        let Some(now) = change(before) else { return Ok(Registered::Closed) };
+        let is_stored = found.as_deref() == Some(&now.encode())
+            || steps.replace_registration(found.as_deref(), &now)?;
         if !is_stored {
             continue;
         }
         // A delete may have made, closed and removed a registration since it was found absent. A
         // delete removes it only after the object.
         if is_linked(steps, object)? {
-            return Ok(Registered::As(new));
+            return Ok(Registered::As { before, now });
         }
-        steps.remove_registration(&new)?;
+        steps.remove_registration(&now)?;
         return Ok(Registered::Gone);
     }
 }

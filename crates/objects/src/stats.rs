@@ -18,6 +18,8 @@ pub struct StoreStats {
     pub transfers: u64,
     /// Their bytes, with metadata.
     pub transferred_bytes: u64,
+    /// Those of them that came from replicas in other racks instead of the objects' own racks.
+    pub chained_bytes: u64,
     /// Objects that were sealed.
     pub seals: u64,
     /// Their bytes, with metadata.
@@ -41,10 +43,10 @@ impl StoreStats {
     /// ```
     /// # use rackpool_objects::StoreStats;
     /// let names = StoreStats::default().named().map(|(name, _)| name);
-    /// assert_eq!((names[0], names[11]), ("local_gets", "waited_us"));
+    /// assert_eq!((names[0], names[12]), ("local_gets", "waited_us"));
     /// ```
     #[must_use]
-    pub fn named(&self) -> [(&'static str, u64); 12] {
+    pub fn named(&self) -> [(&'static str, u64); 13] {
         let waited_us = u64::try_from(self.waited.as_micros()).unwrap_or(u64::MAX);
         [
             ("local_gets", self.local_gets),
@@ -52,6 +54,7 @@ impl StoreStats {
             ("absent_gets", self.absent_gets),
             ("transfers", self.transfers),
             ("transferred_bytes", self.transferred_bytes),
+            ("chained_bytes", self.chained_bytes),
             ("seals", self.seals),
             ("sealed_bytes", self.sealed_bytes),
             ("deletes", self.deletes),
@@ -71,6 +74,7 @@ pub(crate) struct Counters {
     pub(crate) absent_gets: Counter,
     pub(crate) transfers: Counter,
     pub(crate) transferred_bytes: Counter,
+    pub(crate) chained_bytes: Counter,
     pub(crate) seals: Counter,
     pub(crate) sealed_bytes: Counter,
     pub(crate) deletes: Counter,
@@ -102,6 +106,7 @@ impl Counters {
             absent_gets: self.absent_gets.get(),
             transfers: self.transfers.get(),
             transferred_bytes: self.transferred_bytes.get(),
+            chained_bytes: self.chained_bytes.get(),
             seals: self.seals.get(),
             sealed_bytes: self.sealed_bytes.get(),
             deletes: self.deletes.get(),

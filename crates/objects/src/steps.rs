@@ -6,12 +6,15 @@ use std::time::Instant;
 use rackpool_client::{GlobalAddr, Pin, PinnedBytesMut, Pool, RackId};
 use rackpool_kv::{EntryPlace, now_ms};
 
+use crate::chain;
 use crate::error::StoreError;
-use crate::layout::head::{Head, HeadLayout};
+use crate::layout::filling::Filling;
+use crate::layout::head::{Head, HeadLayout, at};
 use crate::layout::keys::Keys;
 use crate::layout::registration::Registration;
 use crate::protocol::{Replica, Source, Steps, Words};
 use crate::store::{Handles, PlacedHead, Store};
+use crate::transfer::{PoolTransfer, Progress};
 use crate::unsealed::FixedMemory;
 use crate::wait::Pauses;
 
@@ -28,22 +31,22 @@ pub(crate) struct Entries<'a> {
     has_copied: bool,
 }
 
-/// Brings the bytes of an object in another way than by a read of its rack.
+/// Brings the bytes of an object in another way than by reads of its rack or of a chain.
 pub(crate) trait Fill {
-    /// Fills the memory of a replica. Returns the checksum of the bytes.
-    fn fill(&mut self, object: &PlacedHead, into: Filling<'_>) -> Result<u64, StoreError>;
+    /// Fills the memory of a replica. Returns whether the bytes have the object's checksum.
+    fn fill(&mut self, object: &PlacedHead, into: ReplicaMemory<'_>) -> Result<bool, StoreError>;
 }
 
-/// A replica that is being filled.
-pub(crate) struct Filling<'a> {
+/// The memory of a replica that is to be filled.
+pub(crate) struct ReplicaMemory<'a> {
     /// The address of its head.
     pub(crate) addr: GlobalAddr,
     /// The number of its extents.
     pub(crate) extents: u32,
     pub(crate) bytes: &'a mut PinnedBytesMut<Arc<Pool>>,
-    /// To be called at least every 500 ms: programs that wait see that the replica is not
-    /// abandoned.
-    pub(crate) grown: &'a mut dyn FnMut() -> Result<(), StoreError>,
+    /// Stores how many bytes are there, from the first one on. To be called at least every 500 ms:
+    /// programs that wait see that the replica is not abandoned.
+    pub(crate) grown: &'a mut dyn FnMut(u64),
 }
 
 /// The memory of a replica that is being filled.
@@ -176,15 +179,17 @@ impl Steps for Entries<'_> {
     }
 
     fn set_ready(&mut self, replica: &Replica<Filled>) -> Result<(), StoreError> {
-        let ready = u64::from(replica.head.extents) + 1;
-        let at = at(replica.addr, self.layout.ready());
-        Ok(self.store.pool().write(at, &ready.to_le_bytes())?)
+        let len = replica.head.len();
+        let word = Filling::of(replica.head.extents, len, len).ready().encode();
+        let at = at(replica.addr, self.layout.filling());
+        Ok(self.store.pool().write(at, &word.to_le_bytes())?)
     }
 
     fn fill(
         &mut self,
         replica: &mut Replica<Filled>,
         object: &PlacedHead,
+        source: Option<RackId>,
     ) -> Result<(), StoreError> {
         let Replica { memory: Filled { bytes, memory }, addr, head } = replica;
         let Some(head_bytes) = bytes.take() else {
@@ -193,23 +198,31 @@ impl Steps for Entries<'_> {
         self.store.allocate_extents(memory)?;
         memory.write_words(now_ms())?;
         head.extents = u32::try_from(memory.extents.len()).unwrap_or(u32::MAX);
+        let progress = Progress::begin(&head_bytes, self.layout, head.extents, head.len())?;
         let bytes = bytes.insert(memory.map_extents_mut(head_bytes)?);
-        let last_use = at(*addr, self.layout.last_use());
-        let pool = self.store.pool();
-        let mut grown = || Ok(pool.write(last_use, &now_ms().to_le_bytes())?);
-        let checksum = match &mut self.filler {
+        let mut followed = 0;
+        let is_right = match &mut self.filler {
             Some(filler) => {
                 let (addr, extents) = (*addr, head.extents);
-                filler.fill(object, Filling { addr, extents, bytes, grown: &mut grown })?
+                let grown = &mut |done| progress.store(done);
+                filler.fill(object, ReplicaMemory { addr, extents, bytes, grown })?
             }
-            None => self.store.transfer(object, self.layout, bytes, grown)?,
+            None => {
+                let mut transfer =
+                    PoolTransfer::new(self.store, self.keys, object, source, bytes, progress);
+                let is_right = chain::bring(&mut transfer)?;
+                followed = transfer.followed;
+                is_right
+            }
         };
-        if checksum != object.head.checksum {
+        if !is_right {
             return Err(StoreError::Damaged { addr: object.place.addr });
         }
         self.has_copied = true;
-        self.store.shared.counters.transfers.add(1);
-        self.store.shared.counters.transferred_bytes.add(object.head.len());
+        let counters = &self.store.shared.counters;
+        counters.transfers.add(1);
+        counters.transferred_bytes.add(object.head.len());
+        counters.chained_bytes.add(followed);
         Ok(())
     }
 
@@ -243,22 +256,22 @@ impl Store {
         addr: GlobalAddr,
         layout: HeadLayout,
     ) -> Result<Words, StoreError> {
+        let (last_use_ms, filling) = self.filling_of(addr, layout)?;
+        let idle_ms = now_ms().saturating_sub(last_use_ms);
+        let ready = filling.extents.filter(|_| filling.is_ready);
+        Ok(Words { last_use_ms, idle_ms, ready })
+    }
+
+    /// Reads the time of a head's last use, and how far it is filled if it is that of a replica.
+    pub(crate) fn filling_of(
+        &self,
+        addr: GlobalAddr,
+        layout: HeadLayout,
+    ) -> Result<(u64, Filling), StoreError> {
         let mut words = [0; 16];
         self.pool().read(at(addr, layout.last_use()), &mut words)?;
         let word =
             |at: usize| words[at..].first_chunk().map_or(0, |word| u64::from_le_bytes(*word));
-        let last_use_ms = word(0);
-        let idle_ms = now_ms().saturating_sub(last_use_ms);
-        Ok(Words { last_use_ms, idle_ms, ready: ready(word(8)) })
+        Ok((word(0), Filling::decode(word(8))))
     }
-}
-
-/// What the word of a replica says: 0, or 1 and the number of its extents.
-fn ready(word: u64) -> Option<u32> {
-    u32::try_from(word).unwrap_or(u32::MAX).checked_sub(1)
-}
-
-/// The address `offset` bytes behind another one. Addresses are less than 2^62.
-pub(crate) const fn at(addr: GlobalAddr, offset: u64) -> GlobalAddr {
-    GlobalAddr::from_raw(addr.raw().saturating_add(offset))
 }

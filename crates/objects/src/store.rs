@@ -95,7 +95,8 @@ impl Handles {
     }
 }
 
-fn find(
+/// The head with this key in a table.
+pub(crate) fn find(
     table: &mut Handle<Arc<Pool>>,
     key: &[u8],
     value: &mut Vec<u8>,

@@ -5,11 +5,10 @@ use std::collections::BTreeMap;
 use rackpool_client::{GlobalAddr, RackId};
 
 use crate::error::StoreError;
-use crate::layout::head::{Head, HeadLayout};
+use crate::layout::head::{Head, HeadLayout, at};
 use crate::layout::header::RACKS;
 use crate::layout::keys::Keys;
 use crate::list::ObjectInfo;
-use crate::steps::at;
 use crate::store::Store;
 
 /// What a store takes in all racks: see [`Store::usage`].

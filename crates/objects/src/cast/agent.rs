@@ -14,7 +14,7 @@ use super::session::{Has, Receiving, Session};
 use crate::error::StoreError;
 use crate::layout::head::Head;
 use crate::layout::keys::Keys;
-use crate::steps::{Fill, Filling};
+use crate::steps::{Fill, ReplicaMemory};
 use crate::store::{PlacedHead, Store};
 use crate::wait::Pauses;
 
@@ -242,18 +242,18 @@ impl Member {
 }
 
 impl Fill for Member {
-    fn fill(&mut self, object: &PlacedHead, into: Filling<'_>) -> Result<u64, StoreError> {
+    fn fill(&mut self, object: &PlacedHead, into: ReplicaMemory<'_>) -> Result<bool, StoreError> {
         if object.place.version.to_bytes() != self.record.version {
             return Err(StoreError::Cast(CastFailure::Deleted));
         }
-        let Filling { addr, extents, bytes, grown } = into;
+        let ReplicaMemory { addr, extents, bytes, grown } = into;
         let session = self.begin(addr, extents, Has::Nothing)?;
         let receiving = Receiving { bytes, grown, grown_at: Instant::now() };
         session.run(Some(receiving), &mut |_| ())?;
         match session.result() {
             Some(Err(failure)) => Err(StoreError::Cast(failure.into())),
             // The machine has compared the checksum.
-            Some(Ok(())) | None => Ok(object.head.checksum),
+            Some(Ok(())) | None => Ok(true),
         }
     }
 }

@@ -2,13 +2,14 @@
 
 use std::sync::Arc;
 
-use rackpool_client::{AccessError, Extent, GlobalAddr, PinnedBytesMut, Pool};
+use rackpool_client::{AccessError, GlobalAddr, PinnedBytesMut, Pool};
 use rackpool_proto::multicast::block_map::BlockMap;
 
 use super::block_hashes::BlockHashes;
 use super::records::CastNumber;
 use crate::error::StoreError;
-use crate::steps::at;
+use crate::layout::head::at;
+use crate::transfer::Memory;
 
 const WORD: u64 = 8;
 
@@ -60,7 +61,7 @@ impl Drop for StoredMap {
 /// Where a peer has the object's bytes and its block map.
 #[derive(Debug)]
 pub(super) struct Peer {
-    pub(super) pieces: Vec<Extent>,
+    pub(super) memory: Memory,
     pub(super) map: GlobalAddr,
 }
 
@@ -80,38 +81,33 @@ impl Peer {
         Some(CastNumber(u64::from_le_bytes(number)))
     }
 
-    /// Reads `len` bytes of the object from `offset` on into their place. Returns whether the peer
-    /// could be read.
+    /// Reads the bytes of the object from `start` up to `end` into their place. Returns whether the
+    /// peer could be read.
     ///
     /// # Errors
     /// That of a read whose end is not known. Its bytes may come later, whatever they are by then,
     /// so nobody may rely on the memory any more.
     pub(super) fn read(
         &self,
-        offset: usize,
-        len: usize,
+        start: u64,
+        end: u64,
         into: &mut PinnedBytesMut<Arc<Pool>>,
         hashes: &mut BlockHashes,
     ) -> Result<bool, AccessError> {
-        let (mut start, end, mut hashed) = (0_usize, offset + len, offset);
-        for piece in &self.pieces {
-            let bytes = usize::try_from(piece.bytes).unwrap_or(usize::MAX);
-            let next = start.saturating_add(bytes);
-            let (from, to) = (offset.max(start), end.min(next));
-            if from < to {
-                let addr = at(piece.addr, (from - start) as u64);
-                let read = into.read_from(from, addr, to - from, |bytes| {
-                    hashes.add(hashed, bytes);
-                    hashed += bytes.len();
-                });
-                match read {
-                    Ok(()) => {}
-                    Err(error @ AccessError::Daemon(_)) => return Err(error),
-                    Err(_) => return Ok(false),
-                }
+        let mut done = usize::try_from(start).unwrap_or(usize::MAX);
+        for part in self.memory.parts(start, end) {
+            let len = usize::try_from(part.bytes).unwrap_or(usize::MAX);
+            let mut hashed = done;
+            let read = into.read_from(done, part.addr, len, |bytes| {
+                hashes.add(hashed, bytes);
+                hashed += bytes.len();
+            });
+            match read {
+                Ok(()) => done = hashed,
+                Err(error @ AccessError::Daemon(_)) => return Err(error),
+                Err(_) => return Ok(false),
             }
-            start = next;
         }
-        Ok(hashed == end)
+        Ok(done as u64 == end)
     }
 }

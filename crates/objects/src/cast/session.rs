@@ -24,13 +24,15 @@ use super::records::{Alive, CastNumber, CastRecord, Mail, Place};
 use crate::error::StoreError;
 use crate::layout::head::{Head, HeadLayout};
 use crate::store::Store;
+use crate::transfer::Memory;
 use crate::wait::Pauses;
 
 /// The pause between two looks for messages while blocks come.
 const LOOK_FOR_MESSAGES: Duration = Duration::from_millis(5);
-/// The pause between two looks for messages of racks other than the coordinator, for refusals, and
-/// between two stores of the last use of a replica.
+/// The pause between two looks for messages of racks other than the coordinator, and for refusals.
 const BEAT: Duration = Duration::from_millis(100);
+/// The pause between two counts of the bytes that are there, for racks that follow this one.
+const COUNT: Duration = Duration::from_millis(5);
 /// The pause between two signs of life of a program, and between two looks for those of others.
 const ALIVE: Duration = Duration::from_millis(500);
 
@@ -73,8 +75,8 @@ struct Mailbox {
 /// The memory that a rack receives an object into.
 pub(super) struct Receiving<'a> {
     pub(super) bytes: &'a mut PinnedBytesMut<Arc<Pool>>,
-    /// Tells programs of the rack that the replica grows.
-    pub(super) grown: &'a mut dyn FnMut() -> Result<(), StoreError>,
+    /// Tells others how many bytes are there, from the first one on.
+    pub(super) grown: &'a mut dyn FnMut(u64),
     pub(super) grown_at: Instant,
 }
 
@@ -175,9 +177,11 @@ impl Session {
     ) -> Result<(), StoreError> {
         let now = Instant::now();
         if let Some(into) = into
-            && now.duration_since(into.grown_at) > BEAT
+            && now.duration_since(into.grown_at) > COUNT
         {
-            (into.grown)()?;
+            let blocks =
+                self.participant.map().missing().next().map_or(u64::MAX, |block| block.0.into());
+            (into.grown)(blocks.saturating_mul(self.record.block_bytes).min(self.head.len()));
             into.grown_at = now;
         }
         if now >= self.mail.look_at {
@@ -301,9 +305,9 @@ impl Session {
             };
             let Ok(Place::Here { head, extents, map }) = place else { return Ok(None) };
             let layout = HeadLayout::of(self.record.id.len());
-            let copy = Head { extents, ..self.head };
-            let Ok(pieces) = self.store.pieces(head, &copy, layout) else { return Ok(None) };
-            self.peers.insert(from, Peer { pieces, map });
+            let memory = Memory::of(&self.store, layout, head, &self.head, extents);
+            let Ok(memory) = memory else { return Ok(None) };
+            self.peers.insert(from, Peer { memory, map });
         }
         let Some(peer) = self.peers.get(&from) else { return Ok(None) };
         let found = peer.look(self.store.pool(), word);
@@ -320,11 +324,8 @@ impl Session {
     ) -> Result<Option<Version>, StoreError> {
         let Some(peer) = self.peers.get(&from) else { return Ok(None) };
         let start = u64::from(block.0).saturating_mul(self.record.block_bytes);
-        let bytes = self.record.block_bytes.min(self.head.len().saturating_sub(start));
-        // Both fit: the object is mapped.
-        let (start, bytes) = (usize::try_from(start), usize::try_from(bytes));
-        let (Ok(start), Ok(bytes)) = (start, bytes) else { return Ok(None) };
-        if bytes > 0 && !peer.read(start, bytes, into.bytes, &mut self.hashes)? {
+        let end = start.saturating_add(self.record.block_bytes).min(self.head.len());
+        if start < end && !peer.read(start, end, into.bytes, &mut self.hashes)? {
             return Ok(None);
         }
         Ok(peer.cast(self.store.pool()).map(|cast| Version(cast.0)))

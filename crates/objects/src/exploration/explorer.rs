@@ -23,6 +23,8 @@ pub(super) struct Scenario {
     pub(super) kills: u32,
     /// Whether accesses to freed memory fail, as if its page was gone.
     pub(super) forgets_pages: bool,
+    /// Whether racks bring the object along a chain.
+    pub(super) has_chains: bool,
 }
 
 /// How much was explored.
@@ -78,6 +80,7 @@ impl Scenario {
     pub(super) fn explore(&self, bug: Option<Bug>) -> Result<Explored, Violation> {
         let mut world = World::new(self.programs.len() + 1);
         world.forgets_pages = self.forgets_pages;
+        world.has_chains = self.has_chains;
         for (rack, calls) in self.before {
             for call in *calls {
                 world = self.run_alone(world, *rack, *call, None);

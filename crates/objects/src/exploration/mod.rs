@@ -11,10 +11,11 @@
 //!
 //! | module | contains |
 //! |---|---|
-//! | `world` | the tables, the registration and the memory of two racks, and what is checked |
+//! | `world` | the tables, the registration and the memory of three racks, and what is checked |
 //! | `planted` | bugs that the exploration must find |
 //! | `run` | a call that is repeated up to its last step, and makes one more |
 //! | `model` | the steps of a program in a world |
+//! | `transfer` | those of a transfer from another rack |
 //! | `calls` | what a program can do |
 //! | `explorer` | all schedules of a scenario |
 //! | `tests` | the scenarios |
@@ -25,4 +26,5 @@ mod model;
 mod planted;
 mod run;
 mod tests;
+mod transfer;
 mod world;

@@ -5,7 +5,9 @@ use rackpool_kv::EntryPlace;
 
 use super::planted::Bug;
 use super::run::{Answer, Failure, Run};
+use super::transfer::ModelTransfer;
 use super::world::{GARBAGE, RegistrationBytes, World, addr_of};
+use crate::chain;
 use crate::layout::registration::Registration;
 use crate::protocol::{Replica, Source, Steps, Words};
 use crate::store::PlacedHead;
@@ -13,7 +15,7 @@ use crate::store::PlacedHead;
 /// A program of a rack, as the protocol sees it.
 #[derive(Debug)]
 pub(super) struct Model<'a> {
-    run: &'a RefCell<Run>,
+    pub(super) run: &'a RefCell<Run>,
     rack: usize,
     bug: Option<Bug>,
     // What a program with a bug knows.
@@ -72,7 +74,7 @@ impl<'a> Model<'a> {
         }
     }
 
-    fn has(&self, bug: Bug) -> bool {
+    pub(super) fn has(&self, bug: Bug) -> bool {
         self.bug == Some(bug)
     }
 
@@ -97,7 +99,7 @@ impl<'a> Model<'a> {
         Ok(answer == Answer::Flag(true))
     }
 
-    fn done(
+    pub(super) fn done(
         &mut self,
         name: &'static str,
         work: impl FnOnce(&mut World, usize),
@@ -364,27 +366,15 @@ impl<'a> Steps for Model<'a> {
         &mut self,
         replica: &mut Replica<ModelMemory<'a>>,
         object: &PlacedHead,
+        source: Option<RackId>,
     ) -> Result<(), Failure> {
-        let (into, from, bytes) = (replica.addr, object.place.addr, object.head.checksum);
-        let first = self.step("read the first piece", |world, _| match world.is_gone(from) {
-            true => Answer::Gone,
-            false => Answer::Bytes(world.read(from)),
-        });
-        self.skips_link = self.has(Bug::CopyWithoutSearch);
-        let first = first?;
-        // A piece is read and written in one step: no step of another program concerns both.
-        let last = self.step("read the last piece", |world, by| {
-            if world.is_gone(from) {
-                return Answer::Gone;
-            }
-            let last = world.read(from);
-            world.fill(into, last, by);
-            Answer::Bytes(last)
-        })?;
-        if first != Answer::Bytes(bytes) || last != Answer::Bytes(bytes) {
-            return Err(Failure::Damaged);
+        let mut transfer = ModelTransfer::new(self, replica.addr, object);
+        if let Some(rack) = source {
+            transfer.open(rack)?;
         }
-        Ok(())
+        let is_right = chain::bring(&mut transfer);
+        self.skips_link = self.has(Bug::CopyWithoutSearch);
+        if is_right? { Ok(()) } else { Err(Failure::Damaged) }
     }
 
     fn check_in_use(&mut self) -> Result<(), Failure> {

@@ -46,6 +46,14 @@ pub(super) enum Bug {
     CopyWithoutSearch,
     /// An access that failed fails the call without a search: what it was for may be gone.
     FailWithoutSearch,
+    /// A piece is counted before it is there.
+    CountBeforeBytes,
+    /// Bytes from a replica are taken for the object's, so a wrong checksum ends the get.
+    TrustReplica,
+    /// The checksum is not compared.
+    IgnoreChecksum,
+    /// A program waits also for a source that does not grow.
+    WaitForSource,
     /// The daemon reuses memory although it is pinned.
     IgnorePins,
 }

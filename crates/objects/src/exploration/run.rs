@@ -10,6 +10,8 @@ pub(super) enum Answer {
     Words(u32, bool),
     Cell(usize),
     Bytes(u64),
+    /// How many pieces a replica has; `None` if it is gone.
+    Pieces(Option<usize>),
     /// The page of the address is gone.
     Gone,
 }

@@ -8,7 +8,12 @@ const PUT: &[Program] = &[(0, &[Put])];
 const BROUGHT: &[Program] = &[(0, &[Put]), (1, &[Get])];
 
 const fn scenario(before: &'static [Program], programs: &'static [Program]) -> Scenario {
-    Scenario { before, programs, kills: 1, forgets_pages: false }
+    Scenario { before, programs, kills: 1, forgets_pages: false, has_chains: false }
+}
+
+/// The same with an object that is brought along a chain.
+const fn chained(before: &'static [Program], programs: &'static [Program]) -> Scenario {
+    Scenario { has_chains: true, ..scenario(before, programs) }
 }
 
 const BRING: Scenario = scenario(PUT, &[(1, &[Get]), (0, &[Delete]), (0, &[Tick])]);
@@ -22,6 +27,13 @@ const OTHER_RACK: Scenario = scenario(PUT, &[(0, &[Get]), (1, &[Get]), (1, &[Del
 const SLOW_DELETE: Scenario = scenario(PUT, &[(1, &[Get]), (0, &[Delete, Put]), (0, &[Delete])]);
 const REUSE: Scenario = scenario(PUT, &[(1, &[Scribble]), (1, &[Get]), (0, &[Delete])]);
 const TWO_BRING: Scenario = scenario(PUT, &[(1, &[Get]), (1, &[Get]), (0, &[Delete])]);
+const CHAIN: Scenario = chained(PUT, &[(1, &[Get]), (2, &[Get])]);
+const CHAIN_DELETE: Scenario =
+    chained(BROUGHT, &[(2, &[Get]), (0, &[Delete, Put]), (1, &[Scribble])]);
+/// As [`BROUGHT`], two seconds ago: a replica that was made just now is not evicted.
+const BROUGHT_BEFORE: &[Program] = &[(0, &[Put]), (1, &[Get]), (0, &[Tick])];
+const EVICTED_SOURCE: Scenario =
+    chained(BROUGHT_BEFORE, &[(2, &[Get]), (1, &[Evict]), (1, &[Scribble])]);
 
 /// Explores a scenario whose programs make no mistake, and checks that it has at least `least`
 /// schedules: far fewer mean that programs stop early.
@@ -117,10 +129,28 @@ fn a_list_takes_the_replica_of_a_slow_program_for_abandoned() {
 
 #[test]
 fn a_replica_is_evicted_while_it_is_read_and_its_object_deleted() {
-    // An eviction may remove a replica that was made just now, and a clean-up may not.
-    let before: &[Program] = &[(0, &[Put]), (1, &[Get]), (0, &[Tick])];
     let programs: &[Program] = &[(1, &[Get]), (1, &[Evict]), (0, &[Delete]), (1, &[Scribble])];
-    is_sound_with_and_without_pages(scenario(before, programs), 1_000_000);
+    is_sound_with_and_without_pages(scenario(BROUGHT_BEFORE, programs), 1_000_000);
+}
+
+#[test]
+fn two_racks_bring_an_object_along_a_chain() {
+    is_sound(CHAIN, 1_000_000);
+}
+
+#[test]
+fn an_object_is_made_again_while_a_rack_brings_the_first_along_a_chain() {
+    is_sound_with_and_without_pages(CHAIN_DELETE, 1_000_000);
+}
+
+#[test]
+fn the_source_of_a_rack_is_evicted_and_its_memory_used_again() {
+    is_sound_with_and_without_pages(EVICTED_SOURCE, 1_000_000);
+}
+
+#[test]
+fn two_racks_are_the_sources_of_each_other() {
+    is_sound(chained(BROUGHT_BEFORE, &[(2, &[Get]), (1, &[Evict, Get])]), 1_000_000);
 }
 
 #[test]
@@ -147,6 +177,10 @@ fn planted_bugs_are_found() {
         (Bug::RemoveAnyRegistration, OTHER_RACK, "a replica is not registered"),
         (Bug::PinWithoutSearch, READ, "a program uses memory that was reused or freed"),
         (Bug::CopyWithoutSearch, SLOW_BRING, "Get fails: Damaged"),
+        (Bug::CountBeforeBytes, CHAIN, "a replica counts a piece that it does not have"),
+        (Bug::TrustReplica, EVICTED_SOURCE, "Get fails: Damaged"),
+        (Bug::IgnoreChecksum, EVICTED_SOURCE, "a replica is ready without its bytes"),
+        (Bug::WaitForSource, CHAIN, "programs wait for ever"),
         (Bug::IgnorePins, BRING, "a program uses memory that was reused or freed"),
     ];
     for (bug, scenario, what) in planted {

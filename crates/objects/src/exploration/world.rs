@@ -3,16 +3,19 @@ use rackpool_kv::{EntryPlace, Version};
 
 use crate::layout::head::Head;
 use crate::layout::registration::Registration;
-use crate::protocol::Source;
+use crate::protocol::{CHAIN_BYTES, Source};
 use crate::store::PlacedHead;
 
-pub(super) const RACKS: usize = 2;
+pub(super) const RACKS: usize = 3;
+/// The pieces in which an object is brought.
+pub(super) const PIECES: usize = 2;
 /// The bytes of memory that no object has.
 pub(super) const GARBAGE: u64 = 63;
 
 pub(super) type RegistrationBytes = [u8; Registration::VALUE];
 
-/// Two racks with the tables of one id. Objects are told apart by their bytes, which are a number.
+/// Three racks with the tables of one id. Objects are told apart by their bytes, which are a
+/// number.
 #[derive(Clone, Debug, Default, Hash)]
 pub(super) struct World {
     /// In seconds.
@@ -25,6 +28,8 @@ pub(super) struct World {
     /// How often each table has published: the replica tables, then the object table.
     versions: [u32; RACKS + 1],
     calls: Vec<Witness>,
+    /// Whether objects are so long that racks bring them along a chain.
+    pub(super) has_chains: bool,
     /// Whether the page of freed memory is gone, so that accesses to it fail.
     pub(super) forgets_pages: bool,
     /// Whether memory is reused although it is pinned.
@@ -40,6 +45,7 @@ pub(super) struct Entry {
     version: u32,
     bytes: u64,
     rack: u16,
+    is_long: bool,
 }
 
 #[derive(Clone, Copy, Debug, Hash)]
@@ -57,9 +63,12 @@ struct Cell {
     state: CellState,
     /// How often it was allocated.
     life: u32,
-    bytes: u64,
+    pieces: [u64; PIECES],
     used: u32,
     is_ready: bool,
+    /// How many pieces were written since a program began to fill it, and how many its head counts.
+    written: usize,
+    counted: usize,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -104,7 +113,7 @@ pub(super) enum Outcome {
 impl Entry {
     pub(super) fn placed(&self) -> PlacedHead {
         let head = Head {
-            bytes: 1,
+            bytes: if self.is_long { CHAIN_BYTES } else { 1 },
             metadata: 0,
             layout_tag: 0,
             checksum: self.bytes,
@@ -202,12 +211,15 @@ impl World {
     pub(super) fn check(&mut self) {
         for ReplicaEntry { entry, .. } in self.replicas.into_iter().flatten() {
             let is_linked = self.object.is_some_and(|object| object.bytes == entry.bytes);
-            let Cell { is_ready, bytes, .. } = self.cells[entry.cell];
+            let Cell { is_ready, pieces, written, counted, .. } = self.cells[entry.cell];
             if is_ready && !is_linked {
                 self.violate("a replica is ready whose object is not linked");
             }
-            if is_ready && bytes != entry.bytes {
+            if is_ready && pieces != [entry.bytes; PIECES] {
                 self.violate("a replica is ready without its bytes");
+            }
+            if counted > written {
+                self.violate("a replica counts a piece that it does not have");
             }
         }
     }
@@ -232,7 +244,7 @@ impl World {
         let version = &mut self.versions[if source == Source::Replicas { rack } else { RACKS }];
         *version += 1;
         let (version, rack_id) = (*version, u16::try_from(rack).unwrap());
-        let entry = Entry { cell, version, bytes, rack: rack_id };
+        let entry = Entry { cell, version, bytes, rack: rack_id, is_long: self.has_chains };
         if self.cells[cell].state != CellState::Owned(by) {
             self.violate("memory is published that its program does not have");
         }
@@ -301,8 +313,9 @@ impl World {
         let is_free = |cell: &Cell| cell.rack == rack && cell.state == CellState::Free;
         let cell = self.cells.iter().position(is_free).unwrap_or_else(|| {
             let state = CellState::Free;
-            let (life, bytes, used, is_ready) = (0, GARBAGE, 0, false);
-            self.cells.push(Cell { rack, state, life, bytes, used, is_ready });
+            let (life, used, is_ready, written, counted) = (0, 0, false, 0, 0);
+            let pieces = [GARBAGE; PIECES];
+            self.cells.push(Cell { rack, state, life, pieces, used, is_ready, written, counted });
             self.cells.len() - 1
         });
         self.cells[cell].state = CellState::Owned(program);
@@ -316,16 +329,29 @@ impl World {
     }
 
     pub(super) fn write(&mut self, cell: usize, bytes: u64, is_ready: bool) {
-        let used = self.now;
-        self.cells[cell] = Cell { bytes, used, is_ready, ..self.cells[cell] };
+        let (pieces, used, written, counted) = ([bytes; PIECES], self.now, 0, 0);
+        self.cells[cell] = Cell { pieces, used, is_ready, written, counted, ..self.cells[cell] };
     }
 
-    /// Writes bytes of another rack into memory that a program has pinned.
-    pub(super) fn fill(&mut self, addr: GlobalAddr, bytes: u64, program: usize) {
+    /// Writes the next piece of another rack into memory that a program has pinned.
+    pub(super) fn fill(&mut self, addr: GlobalAddr, piece: usize, bytes: u64, program: usize) {
         let (at, now) = (cell_of(addr), self.now);
         self.check_pinned(at, program);
         let cell = &mut self.cells[at];
-        (cell.bytes, cell.used) = (bytes, now);
+        (cell.pieces[piece], cell.written, cell.used) = (bytes, piece + 1, now);
+    }
+
+    /// Stores how many pieces of a replica are there, for a program that fills it.
+    pub(super) fn count(&mut self, addr: GlobalAddr, pieces: usize, program: usize) {
+        self.check_pinned(cell_of(addr), program);
+        self.cells[cell_of(addr)].counted = pieces;
+    }
+
+    /// How many pieces the replica of a rack has that is at `place`; `None` if it is not there.
+    pub(super) fn counted(&self, rack: usize, place: &PlacedHead) -> Option<usize> {
+        let entry = self.find(Source::Replicas, rack).filter(|entry| entry.placed() == *place)?;
+        let Cell { is_ready, counted, .. } = self.cells[entry.cell];
+        Some(if is_ready { PIECES } else { counted })
     }
 
     /// Frees memory that a program has.
@@ -388,14 +414,14 @@ impl World {
         }
     }
 
-    pub(super) fn read(&self, addr: GlobalAddr) -> u64 {
-        self.cells[cell_of(addr)].bytes
+    pub(super) fn read(&self, addr: GlobalAddr, piece: usize) -> u64 {
+        self.cells[cell_of(addr)].pieces[piece]
     }
 
     /// Reads pinned memory, which must have these bytes.
     pub(super) fn read_pinned(&mut self, addr: GlobalAddr, bytes: u64, program: usize) {
         self.check_pinned(cell_of(addr), program);
-        if self.read(addr) != bytes {
+        if self.cells[cell_of(addr)].pieces != [bytes; PIECES] {
             self.violate("the bytes of a pinned object are others");
         }
     }

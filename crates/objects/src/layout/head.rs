@@ -76,15 +76,17 @@ impl Head {
 /// Where the parts of a head lie behind its entry, as offsets from its address.
 ///
 /// ```text
-/// +-------+----------+-------+------------------------------------------+
-/// | entry | last use | ready | bytes and metadata, or a word per extent |
-/// +-------+----------+-------+------------------------------------------+
+/// +-------+----------+---------+------------------------------------------+
+/// | entry | last use | filling | bytes and metadata, or a word per extent |
+/// +-------+----------+---------+------------------------------------------+
 ///         next multiple of 8  next multiple of 64
 /// ```
 ///
-/// `last use` is a time in milliseconds since 1970. `ready` is 1 in the head of a replica that is
-/// registered, and not used otherwise. The word of an extent has the page of its address in the
-/// upper 40 bits and its number of pages in the lower 24.
+/// `last use` is a time in milliseconds since 1970. `filling` is a [`Filling`] in the head of a
+/// replica, and not used otherwise. The word of an extent has the page of its address in the upper
+/// 40 bits and its number of pages in the lower 24.
+///
+/// [`Filling`]: crate::layout::filling::Filling
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct HeadLayout {
     entry: u64,
@@ -103,13 +105,13 @@ impl HeadLayout {
         self.entry.next_multiple_of(8)
     }
 
-    pub(crate) const fn ready(self) -> u64 {
+    pub(crate) const fn filling(self) -> u64 {
         self.last_use() + 8
     }
 
     /// Where the bytes or the words of the extents begin.
     pub(crate) const fn body(self) -> u64 {
-        (self.ready() + 8).next_multiple_of(64)
+        (self.filling() + 8).next_multiple_of(64)
     }
 
     /// The memory that an object of `len` bytes takes, with its metadata: its head and its pages.
@@ -141,6 +143,11 @@ impl HeadLayout {
         let addr = GlobalAddr::from_raw((word >> Self::PAGE_BITS).checked_mul(page_bytes)?);
         Some(Extent { addr, bytes: pages.checked_mul(page_bytes)? })
     }
+}
+
+/// The address `offset` bytes behind another one. Addresses are less than 2^62.
+pub(crate) const fn at(addr: GlobalAddr, offset: u64) -> GlobalAddr {
+    GlobalAddr::from_raw(addr.raw().saturating_add(offset))
 }
 
 #[cfg(test)]
@@ -179,8 +186,8 @@ mod tests {
         for id_len in 1..=LONGEST_ID {
             let layout = HeadLayout::of(id_len);
             assert!(layout.last_use() >= layout.entry && layout.last_use().is_multiple_of(8));
-            assert_eq!(layout.ready(), layout.last_use() + 8);
-            assert!(layout.body() >= layout.ready() + 8 && layout.body().is_multiple_of(64));
+            assert_eq!(layout.filling(), layout.last_use() + 8);
+            assert!(layout.body() >= layout.filling() + 8 && layout.body().is_multiple_of(64));
         }
         // An object of 100 B with an id of 20 B takes 256 B.
         assert_eq!(HeadLayout::of(20).body(), 128);

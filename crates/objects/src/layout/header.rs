@@ -22,7 +22,7 @@ pub(crate) struct StoreHeader;
 impl StoreHeader {
     pub(crate) const BYTES: usize = 128 + 8 * RACKS as usize;
     pub(crate) const SEAT_BYTES: u64 = 64;
-    pub(crate) const VERSION: u32 = 3;
+    pub(crate) const VERSION: u32 = 4;
     const MAGIC: [u8; 8] = *b"rackp-ob";
 
     /// A header without tables.
@@ -161,7 +161,7 @@ mod tests {
         let prefix = |bytes: &[u8]| StorePrefix::decode(bytes.first_chunk().unwrap());
         let found = prefix(&bytes).unwrap();
         let phase = Some(StorePhase::InUse);
-        let expected = StorePrefix { version: 3, options, phase, seat: 640, stamp: 7 };
+        let expected = StorePrefix { version: 4, options, phase, seat: 640, stamp: 7 };
         assert_eq!(found, expected);
         for phase in [StorePhase::InUse, StorePhase::Emptying, StorePhase::Empty] {
             bytes[40..48].copy_from_slice(&phase.to_word().to_le_bytes());

@@ -82,7 +82,8 @@ fn lines(
     };
     lines.push(format!("registration {registration}"));
     for replica in &known.replicas {
-        let state = if replica.is_ready { "ready" } else { "not ready" };
+        let filled = format!("{} there, not ready", ByteSize(replica.filled_bytes));
+        let state = if replica.is_ready { "ready" } else { &filled };
         lines.push(format!(
             "replica      at {} in {}, {state}, last use {} ago, pinned by {}",
             replica.addr,
@@ -214,6 +215,7 @@ fn as_json(id: &Id, known: &Explanation, pins: &BTreeMap<GlobalAddr, Pins>) -> V
             "rack": replica.rack.0,
             "address": replica.addr.to_string(),
             "ready": replica.is_ready,
+            "filled_bytes": replica.filled_bytes,
             "last_use": iso(replica.last_use_ms),
             "pinned_by": pids(&replica.addr),
         })
