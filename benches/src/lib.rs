@@ -12,6 +12,7 @@
 #![expect(unsafe_code, reason = "calls the allocator that the cache is compared with")]
 
 pub mod alloc;
+pub mod casts;
 pub mod clients;
 pub mod corun;
 mod cpu;
