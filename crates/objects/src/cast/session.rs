@@ -161,16 +161,20 @@ impl Session {
         progress: &mut dyn FnMut(CastProgress),
     ) -> Result<(), StoreError> {
         loop {
-            self.act(&mut into)?;
+            let has_done_all = self.act(&mut into)?;
             if self.result.is_some() || self.is_shown && into.is_some() {
                 return Ok(());
             }
-            self.step(&mut into, progress)?;
+            self.look_around(&mut into, progress)?;
+            if has_done_all {
+                self.wait();
+            }
         }
     }
 
-    /// Reads messages if it is time, and waits if there is nothing to do.
-    fn step(
+    /// Does what is due: counts bytes, reads messages, gives a sign of life, tells the machine that
+    /// its deadline has passed.
+    fn look_around(
         &mut self,
         into: &mut Option<Receiving<'_>>,
         progress: &mut dyn FnMut(CastProgress),
@@ -197,17 +201,18 @@ impl Session {
             self.alive_at = now + ALIVE;
         }
         let time = self.time();
-        match self.participant.deadline() {
-            Some(deadline) if deadline <= time => {
-                self.participant.handle(time, MulticastEvent::DeadlinePassed);
-            }
-            deadline => {
-                let until_look = self.mail.look_at.saturating_duration_since(Instant::now());
-                let until_deadline = deadline.map_or(ALIVE, |deadline| deadline.since(time));
-                std::thread::sleep(until_look.min(until_deadline));
-            }
+        if self.participant.deadline().is_some_and(|deadline| deadline <= time) {
+            self.participant.handle(time, MulticastEvent::DeadlinePassed);
         }
         Ok(())
+    }
+
+    /// Waits until something is due.
+    fn wait(&self) {
+        let until_look = self.mail.look_at.saturating_duration_since(Instant::now());
+        let deadline = self.participant.deadline();
+        let until_deadline = deadline.map_or(ALIVE, |deadline| deadline.since(self.time()));
+        std::thread::sleep(until_look.min(until_deadline));
     }
 
     /// Says that programs of this rack may use the object.
@@ -239,18 +244,19 @@ impl Session {
         Time::ZERO.after(self.begin.elapsed())
     }
 
-    /// Executes what the machine asks for, until it is time to look for messages.
-    fn act(&mut self, into: &mut Option<Receiving<'_>>) -> Result<(), StoreError> {
+    /// Executes what the machine asks for, until it is time to look for messages. Returns whether
+    /// it asks for nothing else.
+    fn act(&mut self, into: &mut Option<Receiving<'_>>) -> Result<bool, StoreError> {
         let until = Instant::now() + LOOK_FOR_MESSAGES;
         while let Some(action) = self.participant.poll() {
             if let Some(event) = self.execute(action, into)? {
                 self.participant.handle(self.time(), event);
             }
             if self.is_shown && into.is_some() || Instant::now() >= until {
-                break;
+                return Ok(false);
             }
         }
-        Ok(())
+        Ok(true)
     }
 
     fn execute(
