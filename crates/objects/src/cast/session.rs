@@ -165,21 +165,21 @@ impl Session {
             if self.result.is_some() || self.is_shown && into.is_some() {
                 return Ok(());
             }
-            self.look_around(&mut into, progress)?;
-            if has_done_all {
+            let is_news = self.look_around(&mut into, progress)?;
+            if has_done_all && !is_news {
                 self.wait();
             }
         }
     }
 
     /// Does what is due: counts bytes, reads messages, gives a sign of life, tells the machine that
-    /// its deadline has passed.
+    /// its deadline has passed. Returns whether the machine was told something.
     fn look_around(
         &mut self,
         into: &mut Option<Receiving<'_>>,
         progress: &mut dyn FnMut(CastProgress),
-    ) -> Result<(), StoreError> {
-        let now = Instant::now();
+    ) -> Result<bool, StoreError> {
+        let (now, mut is_news) = (Instant::now(), false);
         if let Some(into) = into
             && now.duration_since(into.grown_at) > COUNT
         {
@@ -189,8 +189,8 @@ impl Session {
             into.grown_at = now;
         }
         if now >= self.mail.look_at {
-            let has_read = self.read_messages(progress)?;
-            if has_read {
+            is_news = self.read_messages(progress)?;
+            if is_news {
                 self.mail.pauses = Pauses::busy();
             }
             self.mail.look_at = Instant::now() + self.mail.pauses.next(now.elapsed());
@@ -203,8 +203,9 @@ impl Session {
         let time = self.time();
         if self.participant.deadline().is_some_and(|deadline| deadline <= time) {
             self.participant.handle(time, MulticastEvent::DeadlinePassed);
+            is_news = true;
         }
-        Ok(())
+        Ok(is_news)
     }
 
     /// Waits until something is due.
