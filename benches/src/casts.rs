@@ -66,14 +66,15 @@ impl Drop for Stop<'_> {
 
 fn measure(table: &mut Table, stores: &[Store]) -> anyhow::Result<()> {
     let (bytes, racks) = (vec![7; BYTES], usize::from(RACKS));
-    let (mut gets, mut casts, mut crowds) = (Vec::new(), [Vec::new(), Vec::new()], Vec::new());
+    let (mut gets, mut casts, mut gets_of_many) =
+        (Vec::new(), [Vec::new(), Vec::new()], Vec::new());
     // The first round opens tables and connections.
     for round in 0..=ROUNDS {
         let get = with_object(&stores[0], &bytes, || get_s(&stores[1..2]))?;
-        let crowd = with_object(&stores[0], &bytes, || get_s(&stores[1..racks]))?;
+        let get_of_many = with_object(&stores[0], &bytes, || get_s(&stores[1..racks]))?;
         if round > 0 {
             gets.push(get);
-            crowds.push(crowd / get);
+            gets_of_many.push(get_of_many / get);
         }
         for (group, casts) in GROUPS.into_iter().zip(&mut casts) {
             let options = CastOptions::default();
@@ -94,7 +95,7 @@ fn measure(table: &mut Table, stores: &[Store]) -> anyhow::Result<()> {
         let detail = format!("{:.0} against {:.0} ms", ratio * get * 1e3, get * 1e3);
         table.at_most(&format!("a cast in a group of {group}"), ratio, limit, "x", &detail);
     }
-    let ratio = median(crowds);
+    let ratio = median(gets_of_many);
     let detail = format!("{:.0} against {:.0} ms", ratio * get * 1e3, get * 1e3);
     table.figure(&format!("gets of {} racks at once", RACKS - 1), ratio, "x", &detail);
     schedules(table, &stores[0], &bytes)
