@@ -293,8 +293,9 @@ impl ObjectStore {
         block_size: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<Option<BTreeMap<u16, Option<String>>>> {
         let (id, options) = (self::id(id)?, cast::options(visible, schedule, block_size)?);
+        let id = id.as_bytes();
         let racks: Vec<_> = racks.into_iter().map(RackId).collect();
-        let report = self.run(py, |store| store.cast(id.as_bytes(), &racks, &options, |_| ()))?;
+        let report = self.run(py, |store| store.cast(id, &racks, &options, |_| ()))?;
         Ok(report.map(cast::results))
     }
 

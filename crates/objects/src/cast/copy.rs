@@ -68,10 +68,12 @@ pub(super) struct Peer {
 impl Peer {
     /// The cast that the peer's map is of, and a word of it. `None` if the peer can't be read.
     pub(super) fn look(&self, pool: &Pool, index: u32) -> Option<(CastNumber, u64)> {
-        // The number is read after the word. Another number tells of other memory by then.
-        let mut word = [0; 8];
-        pool.read(at(self.map, WORD * (1 + u64::from(index))), &mut word).ok()?;
-        Some((self.cast(pool)?, u64::from_le_bytes(word)))
+        // One read, since a link that blocks fill makes each of them wait. It may be torn if the map
+        // is freed meanwhile; the number is read again after the block.
+        let mut words = vec![0; 8 * (2 + index as usize)];
+        pool.read(self.map, &mut words).ok()?;
+        let (number, word) = (words.first_chunk()?, words.last_chunk()?);
+        Some((CastNumber(u64::from_le_bytes(*number)), u64::from_le_bytes(*word)))
     }
 
     /// The cast that the peer's map is of.

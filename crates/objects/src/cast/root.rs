@@ -168,7 +168,7 @@ fn block_bytes(
     match options.block_bytes {
         Some(bytes) if bytes == 0 || !bytes.is_multiple_of(BLOCK_UNIT) => {
             let allowed = "multiples of 64 KiB";
-            Err(StoreError::Option { name: "the block size of a cast", allowed })
+            Err(StoreError::Option { name: "the block size for casts", allowed })
         }
         Some(bytes) => Ok(bytes.max(least)),
         None => {

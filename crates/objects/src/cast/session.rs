@@ -28,13 +28,16 @@ use crate::transfer::Memory;
 use crate::wait::Pauses;
 
 /// The pause between two looks for messages while blocks come.
-const LOOK_FOR_MESSAGES: Duration = Duration::from_millis(5);
+const LOOK_FOR_MESSAGES: Duration = Duration::from_millis(100);
 /// The pause between two looks for messages of racks other than the coordinator, and for refusals.
 const BEAT: Duration = Duration::from_millis(100);
 /// The pause between two counts of the bytes that are there, for racks that follow this one.
 const COUNT: Duration = Duration::from_millis(5);
+/// The pause between two reports of a rack. The board lies behind a link that blocks fill, so a
+/// report takes some hundredths of that.
+const REPORT: Duration = Duration::from_millis(300);
 /// The pause between two signs of life of a program, and between two looks for those of others.
-const ALIVE: Duration = Duration::from_millis(500);
+const ALIVE: Duration = Duration::from_secs(1);
 
 /// A rack's part in a cast.
 pub(super) struct Session {
@@ -53,6 +56,8 @@ pub(super) struct Session {
     hashes: BlockHashes,
     mail: Mailbox,
     alive_at: Instant,
+    /// When a block was read last; `None` once there is no other.
+    read_at: Option<Instant>,
     /// The last sign of life of each rack before this one, and when it was new.
     signs: HashMap<RackId, (u64, Instant)>,
     is_shown: bool,
@@ -102,7 +107,7 @@ impl Session {
         let full = Stored { version: group.version, map: BlockMap::full(group.blocks) };
         let stored = (has == Has::Everything).then_some(full);
         let grace = Duration::from_millis(record.grace_ms);
-        let rules = MulticastRules { grace, ..MulticastRules::DEFAULT };
+        let rules = MulticastRules { grace, beat: REPORT, ..MulticastRules::DEFAULT };
         let participant = Participant::new(Time::ZERO, own, group, stored, rules, Sound);
         let map = StoredMap::new(pool, cast, participant.map())?;
         let mut board = Board::open(pool)?;
@@ -131,6 +136,7 @@ impl Session {
             hashes: BlockHashes::new(usize::try_from(head.len()).unwrap_or(usize::MAX)),
             mail,
             alive_at: now,
+            read_at: None,
             signs: HashMap::new(),
             is_shown: false,
             result: None,
@@ -193,7 +199,9 @@ impl Session {
             if is_news {
                 self.mail.pauses = Pauses::busy();
             }
-            self.mail.look_at = Instant::now() + self.mail.pauses.next(now.elapsed());
+            let pause = self.mail.pauses.next(now.elapsed());
+            let is_reading = self.read_at.is_some_and(|at| at.elapsed() < LOOK_FOR_MESSAGES);
+            self.mail.look_at = Instant::now() + if is_reading { LOOK_FOR_MESSAGES } else { pause };
         }
         if now >= self.alive_at {
             self.board.write(Key::Alive(self.cast, self.own), &Alive { at_ms: now_ms() })?;
@@ -277,6 +285,7 @@ impl Session {
                 return Ok(Some(MulticastEvent::Looked { from, word, found }));
             }
             MulticastAction::Read { from, block } => {
+                self.read_at = Some(Instant::now());
                 let found = match into {
                     Some(into) => self.read(from, block, into)?,
                     None => None,
@@ -287,6 +296,7 @@ impl Session {
                 self.map.set(self.participant.map(), BlockMap::word_of(block))?;
             }
             MulticastAction::Verify => {
+                (self.read_at, self.mail.look_at) = (None, Instant::now());
                 // A program that receives nothing has a copy that was verified before.
                 let is_right = into
                     .as_ref()
