@@ -68,8 +68,8 @@ pub(super) struct Peer {
 impl Peer {
     /// The cast that the peer's map is of, and a word of it. `None` if the peer can't be read.
     pub(super) fn look(&self, pool: &Pool, index: u32) -> Option<(CastNumber, u64)> {
-        // One read, since a link that blocks fill makes each of them wait. It may be torn if the map
-        // is freed meanwhile; the number is read again after the block.
+        // One read, since each waits for the blocks on the link. It may be torn if the map is freed
+        // meanwhile; the number is read again after the block.
         let mut words = vec![0; 8 * (2 + index as usize)];
         pool.read(self.map, &mut words).ok()?;
         let (number, word) = (words.first_chunk()?, words.last_chunk()?);
