@@ -86,7 +86,7 @@ fn agents(pool: &TestPool, racks: &[u16]) -> Vec<Process> {
     agents
 }
 
-/// Waits until a rack has received more than this of an object that is being cast.
+/// Waits until a rack has allocated memory for an object that is being cast.
 fn wait_until_it_comes(pool: &TestPool, rack: u16) {
     let before = pool.status(rack).free_frames;
     let is_coming = || pool.status(rack).free_frames + 8 < before;

@@ -1,4 +1,4 @@
-//! Casts: an object is copied into many racks at once, for little more than the time of one copy.
+//! Casts: an object is copied into many racks at once. Racks pass on what they have received.
 //! The machine is `rackpool_proto::multicast`; this is its shell. See docs/design/multicast.md.
 //!
 //! | module | contains |

@@ -29,10 +29,11 @@ const BYTES_PER_SECOND: u64 = 25_000_000_000 / 8;
 const MOST_BLOCKS: u64 = 4096;
 
 impl Store {
-    /// Copies an object into other racks, in each of which an agent must run. Takes little longer
-    /// than one copy, since racks that have received a block pass it on. Returns what became of
-    /// each rack; `None` if there is no object of this id. A rack that fails does not disturb the
-    /// others. A rack that is named twice counts once; one that has the object already is done.
+    /// Copies an object into other racks, in each of which an agent must run. Racks pass on the
+    /// blocks that they have received, so this rack's link carries the object about once. Returns
+    /// what became of each rack; `None` if there is no object of this id. A rack that fails does
+    /// not disturb the others. A rack that is named twice counts once; one that has the object
+    /// already is done.
     ///
     /// ```no_run
     /// # use rackpool_client::RackId;

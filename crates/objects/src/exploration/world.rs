@@ -28,7 +28,7 @@ pub(super) struct World {
     /// How often each table has published: the replica tables, then the object table.
     versions: [u32; RACKS + 1],
     calls: Vec<Witness>,
-    /// Whether objects are so long that racks bring them along a chain.
+    /// Whether the model's objects have at least `CHAIN_BYTES`, so that a get joins a chain.
     pub(super) has_chains: bool,
     /// Whether the page of freed memory is gone, so that accesses to it fail.
     pub(super) forgets_pages: bool,

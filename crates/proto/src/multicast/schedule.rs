@@ -10,9 +10,9 @@
 //! |---|---|---|
 //! | sequential | the root sends block `j mod B` to member `1 + floor(j / B)` | `B (n - 1)` |
 //! | chain | member i sends block `j - i` to `i + 1` | `B + n - 2` |
-//! | binomial tree | stage `s = floor(j / B)`: `i < 2^s` sends `j - s B` to `i + 2^s` | `B ceil(log2 n)` |
-//! | binomial pipeline | module `pipeline` | `B + l - 1`; `B + l` if n is no power of two |
-//! | hybrid | module `hybrid`: a pipeline among the leaders of pods, one in each | as the pods say |
+//! | tree | `i < 2^s` sends `j - s B` to `i + 2^s`, with `s = floor(j / B)` | `B ceil(log2 n)` |
+//! | pipeline | module `pipeline` | `B + l - 1`; `B + l` if n is no power of two |
+//! | hybrid | module `hybrid`: a pipeline of the pods' leaders, one in each pod | by the pods |
 
 mod hybrid;
 mod pipeline;
