@@ -230,8 +230,8 @@ class ObjectStore:
     ) -> Optional[dict[int, Optional[str]]]:
         """Copies an object into other racks, in each of which `rackpool agent` must run.
 
-        Racks pass on the blocks that they have. Programs may use a copy as soon as its rack has the whole
-        object (`"each"`), or not before all racks have it (`"together"`). `block_size` is a
+        Racks pass on the blocks that they have. Programs may use a copy as soon as its rack has the
+        whole object (`"each"`), or not before all racks have it (`"together"`). `block_size` is a
         multiple of 65536. Returns for each rack `None`, or why it did not get the object; `None` if
         there is no object of this id.
         """
