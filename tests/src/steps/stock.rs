@@ -78,29 +78,26 @@ impl Stock {
     #[must_use]
     pub fn hand(&self, mark: &Self) -> Hand {
         let mut given = 0;
-        let mut is_answered = false;
         for ((call, brought), (before, _)) in self.answers.iter().zip(&mark.answers) {
             match call.wrapping_sub(*before) {
                 0 => {}
-                1 => {
-                    is_answered = true;
-                    given += brought;
-                }
+                1 => given += brought,
                 _ => return Hand::Unknown,
             }
         }
         if !mark.arrived.is_empty() {
             return Hand::Unknown;
         }
-        // Objects that arrive before the answer still belong to the daemon.
-        let noted =
-            if is_answered { self.kept.union(&self.arrived).count() } else { self.kept.len() };
+        // Objects that arrive before the answer that brings them still belong to the daemon. An
+        // answer that brings none, such as that no memory is left, is followed by another request.
+        let has_come = given > 0;
+        let noted = if has_come { self.kept.union(&self.arrived).count() } else { self.kept.len() };
         let count = |number: usize| i64::try_from(number).unwrap_or(i64::MAX);
         let given = i64::try_from(given).unwrap_or(i64::MAX);
         match count(mark.kept.len()).saturating_add(given) - count(noted) {
             0 => Hand::Empty,
             1 => match mark.kept.difference(&self.kept).next() {
-                Some(taken) if !is_answered => Hand::Has(GlobalAddr::from_raw(*taken)),
+                Some(taken) if !has_come => Hand::Has(GlobalAddr::from_raw(*taken)),
                 _ => Hand::HasOne,
             },
             other => Hand::Wrong(other),
@@ -166,6 +163,7 @@ mod tests {
         for instant in [
             stock(&[], &[], (7, 9)),
             stock(&[], &[64, 128], (7, 9)),
+            stock(&[], &[64, 128], (8, 0)),
             stock(&[], &[64, 128], (8, 2)),
             stock(&[64], &[64, 128], (8, 2)),
             stock(&[64, 128], &[], (8, 2)),
