@@ -16,14 +16,29 @@ use crate::{FabricError, MemoryRegion, OutOfRange};
 const CARD_BYTES: u64 = 4096;
 const MAGIC: u64 = u64::from_le_bytes(*b"rackcard");
 const PS_PER_BYTE_AT: u64 = 8;
+/// Bytes of a packet, the largest of RoCE.
+const PACKET_BYTES: u64 = 4096;
 
-/// A direction of a card. Its value is the offset of its word: the time, in ns of CLOCK_MONOTONIC,
-/// until which the bytes charged so far occupy the direction. Words are two cache lines apart.
+/// A direction of a card. Its value is the offset of two words, each a time in ns of
+/// CLOCK_MONOTONIC: until when all bytes charged so far occupy the direction, and until when those
+/// of short operations alone would. Directions are two cache lines apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u64)]
 pub(super) enum Direction {
     Transmit = 0x080,
     Receive = 0x100,
+}
+
+impl Direction {
+    /// The word of all bytes.
+    const fn all(self) -> u64 {
+        self as u64
+    }
+
+    /// The word of the bytes of short operations.
+    const fn short(self) -> u64 {
+        self as u64 + 8
+    }
 }
 
 /// The card of this rack or of a peer.
@@ -63,9 +78,10 @@ impl Card {
     }
 
     /// Charges bytes to a direction. Returns the time, in ns, by which the direction has passed
-    /// them after all bytes that were charged before.
+    /// them. Packets of different queue pairs take turns: an operation of at most a packet waits
+    /// for others of this kind and for one packet, longer ones wait for all that came before.
     ///
-    /// The word only ever names a time, so a process that is killed after its charge leaves nothing
+    /// The words only ever name times, so a process that is killed after its charge leaves nothing
     /// to undo: the time passes.
     pub(super) fn charge(&self, direction: Direction, now_ns: u64, bytes: u64) -> u64 {
         // Cannot fail, because the card was accessible when the endpoint was created.
@@ -73,7 +89,18 @@ impl Card {
     }
 
     fn try_charge(&self, direction: Direction, now_ns: u64, bytes: u64) -> Result<u64, OutOfRange> {
-        let (at, cost_ns) = (direction as u64, transfer_ns(bytes, self.ps_per_byte));
+        let cost_ns = transfer_ns(bytes, self.ps_per_byte);
+        let after_all_ns = self.add(direction.all(), now_ns, cost_ns)?;
+        if bytes > PACKET_BYTES {
+            return Ok(after_all_ns);
+        }
+        let packet_ns = transfer_ns(PACKET_BYTES, self.ps_per_byte);
+        let after_short_ns = self.add(direction.short(), now_ns, cost_ns)?;
+        Ok(after_all_ns.min(after_short_ns.saturating_add(packet_ns)))
+    }
+
+    /// Adds to the time until which a direction is occupied, and returns that time.
+    fn add(&self, at: u64, now_ns: u64, cost_ns: u64) -> Result<u64, OutOfRange> {
         let mut busy_until_ns = self.memory.load(at)?;
         loop {
             let end_ns = passed_by(busy_until_ns, now_ns, cost_ns);
@@ -108,6 +135,25 @@ mod tests {
         assert_eq!(own.charge(Direction::Transmit, 1000, 1250), 1000 + 800);
         assert_eq!(own.charge(Direction::Receive, 1000, 1250), 1100, "full duplex");
         assert_eq!(peers[0].charge(Direction::Transmit, 9000, 1250), 9100, "nothing is saved up");
+    }
+
+    #[test]
+    fn a_short_operation_waits_for_one_packet_of_longer_ones() {
+        let (_fd, card) = card();
+        let packet_ns = transfer_ns(PACKET_BYTES, PS_PER_BYTE);
+        let long_ns = card.charge(Direction::Transmit, 0, 1 << 20);
+        assert_eq!(card.charge(Direction::Transmit, 0, 1250), packet_ns + 100);
+        assert_eq!(card.charge(Direction::Transmit, 0, 1250), packet_ns + 200);
+        let after_all_ns = card.charge(Direction::Transmit, 0, PACKET_BYTES + 1);
+        let own_ns = transfer_ns(PACKET_BYTES + 1, PS_PER_BYTE);
+        assert_eq!(after_all_ns, long_ns + 200 + own_ns, "the longer ones make room for them");
+    }
+
+    #[test]
+    fn short_operations_alone_do_not_exceed_the_bandwidth() {
+        let (_fd, card) = card();
+        let ends = (0..1000).map(|_| card.charge(Direction::Receive, 0, 1250));
+        assert!(ends.eq((1..=1000).map(|count| count * 100)));
     }
 
     #[test]

@@ -7,9 +7,9 @@ use std::time::{Duration, Instant};
 use rackpool_client::{GlobalAddr, Pool, RackId};
 use rackpool_kv::now_ms;
 
-use super::board::{Board, Key};
+use super::board::{Boards, Key};
 use super::options::CastFailure;
-use super::records::{AgentRecord, CastNumber, CastRecord, Place};
+use super::records::{AgentRecord, CastNumber, CastRecord, Invitation, Outcome};
 use super::session::{Has, Receiving, Session};
 use crate::error::StoreError;
 use crate::layout::head::Head;
@@ -88,15 +88,15 @@ impl CastAgent {
         told: impl Fn(AgentEvent) + Sync,
     ) -> Result<(), StoreError> {
         let (rack, running, told) = (self.pool.rack(), &AtomicUsize::new(0), &told);
-        let mut board = Board::open(&self.pool)?;
+        let mut boards = Boards::open(&self.pool)?;
         let served = std::thread::scope(|scope| {
-            let (mut pauses, begin) = (Pauses::default(), Instant::now());
+            let (mut pauses, begin) = (Pauses::busy(), Instant::now());
             let mut rounds = Rounds { sign_at: begin, sweep_at: begin };
             while !is_stopped.load(Ordering::Relaxed) {
                 let look = Instant::now();
                 let running_now = running.load(Ordering::Relaxed);
                 let most = usize::from(MOST_CASTS).saturating_sub(running_now);
-                let casts = match rounds.begin(&mut board, rack, most) {
+                let casts = match rounds.begin(&mut boards, rack, most) {
                     Ok(casts) => casts,
                     Err(error) => {
                         self.pool.check_served()?;
@@ -109,11 +109,12 @@ impl CastAgent {
                     std::thread::sleep(pauses.next(look.elapsed()));
                     continue;
                 }
-                pauses = Pauses::default();
-                for cast in casts {
+                pauses = Pauses::busy();
+                for invitation in casts {
                     running.fetch_add(1, Ordering::Relaxed);
+                    let boards = boards.clone();
                     scope.spawn(move || {
-                        self.join(cast).map(told);
+                        self.join(boards, invitation).map(told);
                         running.fetch_sub(1, Ordering::Relaxed);
                     });
                 }
@@ -121,16 +122,14 @@ impl CastAgent {
             Ok(())
         });
         // Nobody waits for this rack from now on.
-        served.and(board.remove(Key::Agent(rack)))
+        served.and(boards.remove(Key::Agent(rack)))
     }
 
     /// Takes part in a cast, to its end. `None` if it is over already.
-    fn join(&self, cast: CastNumber) -> Option<AgentEvent> {
-        let begin = Instant::now();
-        let record =
-            Board::open(&self.pool).and_then(|mut board| board.read::<CastRecord>(Key::Cast(cast)));
-        let record = match record {
-            Ok(Some(Ok(record))) if record.is_valid() => record,
+    fn join(&self, mut boards: Boards, invitation: Invitation) -> Option<AgentEvent> {
+        let (begin, Invitation { cast, root }) = (Instant::now(), invitation);
+        let record = match boards.read::<CastRecord>(Key::Cast { cast, root }) {
+            Ok(Some(Ok(record))) if record.is_valid() && record.root() == Some(root) => record,
             Ok(None | Some(Ok(_))) => return None,
             // Another release: the root sees that nobody answers for this rack.
             Ok(Some(Err(error))) => {
@@ -139,26 +138,32 @@ impl CastAgent {
             Err(error) => return Some(AgentEvent::Failed { id: None, error }),
         };
         let id = record.id.clone();
-        Some(match self.receive(cast, record) {
+        Some(match self.receive(boards, invitation, record) {
             Ok(bytes) => AgentEvent::Received { id, bytes, took: begin.elapsed() },
             Err(error) => AgentEvent::Failed { id: Some(id), error },
         })
     }
 
     /// Receives an object, passes it on until the cast is over, and returns its length.
-    fn receive(&self, cast: CastNumber, record: CastRecord) -> Result<u64, StoreError> {
-        let mut member = Member { cast, record, store: None, session: None };
+    fn receive(
+        &self,
+        mut boards: Boards,
+        Invitation { cast, root }: Invitation,
+        record: CastRecord,
+    ) -> Result<u64, StoreError> {
+        let mut member =
+            Member { cast, record, boards: boards.clone(), store: None, session: None };
         let received = member.receive(&self.pool);
         // A rack whose part in the multicast has ended needs to say no more.
         let has_ended = member.session.as_ref().is_some_and(|session| session.result().is_some());
         if let Err(error) = &received
             && !has_ended
         {
-            let place = match error {
-                StoreError::Cast(CastFailure::Deleted) => Place::Deleted,
-                error => Place::Refused(error.to_string()),
+            let outcome = match error {
+                StoreError::Cast(CastFailure::Deleted) => Outcome::Deleted,
+                error => Outcome::Refused(error.to_string()),
             };
-            Board::open(&self.pool)?.write(Key::Place(cast, self.pool.rack()), &place)?;
+            boards.write(Key::Outcome { cast, of: self.pool.rack(), root }, &outcome)?;
         }
         received
     }
@@ -174,20 +179,20 @@ impl Rounds {
     /// Says that the agent lives, and returns up to `most` casts that it is to join.
     fn begin(
         &mut self,
-        board: &mut Board,
+        boards: &mut Boards,
         rack: RackId,
         most: usize,
-    ) -> Result<Vec<CastNumber>, StoreError> {
+    ) -> Result<Vec<Invitation>, StoreError> {
         let now = Instant::now();
         if now >= self.sign_at {
-            board.write(Key::Agent(rack), &AgentRecord { seen_ms: now_ms() })?;
+            boards.write(Key::Agent(rack), &AgentRecord { seen_ms: now_ms() })?;
             self.sign_at = now + SIGN;
         }
         if now >= self.sweep_at {
-            board.sweep()?;
+            boards.sweep()?;
             self.sweep_at = now + SWEEP;
         }
-        board.take_invitations(rack, most)
+        boards.take_invitations(most)
     }
 }
 
@@ -195,6 +200,7 @@ impl Rounds {
 struct Member {
     cast: CastNumber,
     record: CastRecord,
+    boards: Boards,
     store: Option<Store>,
     session: Option<Session>,
 }
@@ -236,7 +242,8 @@ impl Member {
     ) -> Result<&mut Session, StoreError> {
         let deleted = StoreError::Cast(CastFailure::Deleted);
         let store = self.store.as_ref().ok_or(deleted)?;
-        let session = Session::new(store, self.cast, self.record.clone(), (head, extents), has)?;
+        let (boards, record) = (self.boards.clone(), self.record.clone());
+        let session = Session::new(store, boards, self.cast, record, (head, extents), has)?;
         Ok(self.session.insert(session))
     }
 }

@@ -4,8 +4,8 @@
 //! | module | contains |
 //! |---|---|
 //! | `options` | [`CastOptions`], [`CastReport`] |
-//! | `records` | what programs write on the board |
-//! | `board` | the table of the pool that programs of different racks exchange records in |
+//! | `records` | what programs write on boards |
+//! | `board` | the tables of the pool that programs of different racks exchange records in |
 //! | `block_hashes` | the checksum of an object whose blocks come in any order |
 //! | `copy` | the bytes and the block map of a rack, and those of its peers |
 //! | `session` | runs the machine of one rack in one cast |

@@ -1,11 +1,10 @@
-//! What programs write on the board. Records of other programs are untrusted.
+//! What programs write on boards. Records of other programs are untrusted.
 
 use std::collections::BTreeSet;
 
 use bincode::{Decode, Encode};
 use rackpool_client::{GlobalAddr, RackId};
 use rackpool_proto::multicast::Group;
-use rackpool_proto::multicast::event::MulticastMessage;
 
 use crate::layout::head::Head;
 
@@ -24,7 +23,14 @@ pub(super) struct AgentRecord {
 /// The casts that an agent is to join.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Encode, Decode)]
 pub(super) struct Inbox {
-    pub(super) casts: Vec<CastNumber>,
+    pub(super) invitations: Vec<Invitation>,
+}
+
+/// A cast, and the rack that it began in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Encode, Decode)]
+pub(super) struct Invitation {
+    pub(super) cast: CastNumber,
+    pub(super) root: RackId,
 }
 
 /// What is cast, and to whom.
@@ -66,30 +72,25 @@ impl CastRecord {
 /// Blocks of a cast are multiples of the blocks that the object's checksum is made of.
 pub(super) const BLOCK_UNIT: u64 = crate::checksum::Checksum::BLOCK as u64;
 
-/// Where a rack receives an object, or why it does not.
+/// Where a rack receives an object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Encode, Decode)]
+pub(super) struct Place {
+    /// The head of the rack's copy, and the number of its extents.
+    pub(super) head: GlobalAddr,
+    pub(super) extents: u32,
+    /// The rack's block map.
+    pub(super) map: GlobalAddr,
+}
+
+/// What a rack tells the root besides the messages of the machine.
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
-pub(super) enum Place {
-    Here {
-        /// The head of the rack's copy, and the number of its extents.
-        head: GlobalAddr,
-        extents: u32,
-        /// The rack's block map.
-        map: GlobalAddr,
-    },
+pub(super) enum Outcome {
     /// The cast has ended, and programs of the rack may use the object.
     Shown,
-    /// The object was deleted, or is another one by now.
+    /// The object was deleted, or is another one by now. The rack takes no part.
     Deleted,
     /// The rack takes no part, for this reason.
     Refused(String),
-}
-
-/// The last message of one rack to another.
-#[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
-pub(super) struct Mail {
-    /// Counts the messages to this rack.
-    pub(super) number: u64,
-    pub(super) message: MulticastMessage,
 }
 
 /// The last sign of life of a rack's program in a cast.

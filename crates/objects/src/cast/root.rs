@@ -9,7 +9,7 @@ use rackpool_proto::multicast::block_size;
 use rackpool_proto::multicast::schedule::Shape;
 use rackpool_proto::multicast::{Group, GroupMember, Version};
 
-use super::board::{Board, Key};
+use super::board::{Boards, Key};
 use super::options::{
     CastFailure, CastOptions, CastProgress, CastReport, CastSchedule, CastVisibility,
 };
@@ -65,12 +65,13 @@ impl Store {
         let begin = Instant::now();
         let keys = Keys::of(id)?;
         let Some((view, object)) = self.get_placed(id, &keys)? else { return Ok(None) };
-        let mut board = Board::open(self.pool())?;
+        let mut boards = Boards::open(self.pool())?;
+        boards.sweep()?;
         let own = self.pool().rack();
         let mut results = BTreeMap::new();
         let mut targets = Vec::new();
         for rack in racks.iter().copied().collect::<BTreeSet<_>>() {
-            let failure = match board.has_agent(rack)? {
+            let failure = match boards.has_agent(rack)? {
                 _ if rack == own => Ok(()),
                 Ok(true) => {
                     targets.push(rack);
@@ -99,11 +100,11 @@ impl Store {
                 group,
                 grace_ms: u64::try_from(options.grace.as_millis()).unwrap_or(u64::MAX),
             };
-            board.write(Key::Alive(cast, own), &Alive { at_ms: now_ms() })?;
-            board.write(Key::Cast(cast), &record)?;
+            boards.write(Key::Alive(cast, own), &Alive { at_ms: now_ms() })?;
+            boards.write(Key::Cast { cast, root: own }, &record)?;
+            targets.iter().try_for_each(|rack| boards.invite(*rack, cast))?;
             let copy = (view.head(), view.extents());
-            let mut session = Session::new(self, cast, record, copy, Has::Everything)?;
-            targets.iter().try_for_each(|rack| board.invite(*rack, cast))?;
+            let mut session = Session::new(self, boards, cast, record, copy, Has::Everything)?;
             session.run(None, &mut progress)?;
             let taken_over = || targets.iter().map(|rack| (*rack, Err(CastFailure::TakenOver)));
             let mut report = session.report().unwrap_or_else(|| taken_over().collect());
@@ -128,7 +129,7 @@ impl Store {
     /// # Errors
     /// That of the pool.
     pub fn cast_racks(&self) -> Result<BTreeSet<RackId>, StoreError> {
-        Board::open(self.pool())?.agents()
+        Boards::open(self.pool())?.agents()
     }
 
     /// An object in this rack, and its entry in the object table.

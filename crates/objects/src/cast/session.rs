@@ -17,32 +17,27 @@ use rackpool_proto::multicast::{Block, MulticastRules, Version};
 use rackpool_proto::planted_bugs::Sound;
 
 use super::block_hashes::BlockHashes;
-use super::board::{Board, Key};
+use super::board::{Boards, Key};
 use super::copy::{Peer, StoredMap};
 use super::options::{CastFailure, CastProgress};
-use super::records::{Alive, CastNumber, CastRecord, Mail, Place};
+use super::records::{Alive, CastNumber, CastRecord, Outcome, Place};
 use crate::error::StoreError;
 use crate::layout::head::{Head, HeadLayout};
 use crate::store::Store;
 use crate::transfer::Memory;
 use crate::wait::Pauses;
 
-/// The pause between two looks for messages while blocks come.
-const LOOK_FOR_MESSAGES: Duration = Duration::from_millis(100);
-/// The pause between two looks for messages of racks other than the coordinator, and for refusals.
-const BEAT: Duration = Duration::from_millis(100);
 /// The pause between two counts of the bytes that are there, for racks that follow this one.
 const COUNT: Duration = Duration::from_millis(5);
-/// The pause between two reports of a rack. The board lies behind a link that blocks fill, so a
-/// report takes some hundredths of that.
-const REPORT: Duration = Duration::from_millis(300);
 /// The pause between two signs of life of a program, and between two looks for those of others.
 const ALIVE: Duration = Duration::from_secs(1);
 
 /// A rack's part in a cast.
 pub(super) struct Session {
     store: Store,
-    board: Board,
+    boards: Boards,
+    /// The rack that the cast began in.
+    root: RackId,
     cast: CastNumber,
     record: CastRecord,
     /// The object.
@@ -54,10 +49,10 @@ pub(super) struct Session {
     map: StoredMap,
     peers: HashMap<RackId, Peer>,
     hashes: BlockHashes,
-    mail: Mailbox,
+    /// When messages are read next, and the pause after that.
+    look_at: Instant,
+    pauses: Pauses,
     alive_at: Instant,
-    /// When a block was read last; `None` once there is no other.
-    read_at: Option<Instant>,
     /// The last sign of life of each rack before this one, and when it was new.
     signs: HashMap<RackId, (u64, Instant)>,
     is_shown: bool,
@@ -65,16 +60,6 @@ pub(super) struct Session {
     report: Option<BTreeMap<RackId, Result<(), Failure>>>,
     /// Racks that take no part, and why.
     refusals: BTreeMap<RackId, CastFailure>,
-}
-
-/// What was read and written of messages.
-struct Mailbox {
-    /// The number of the last message of and to each rack.
-    read: HashMap<RackId, u64>,
-    written: HashMap<RackId, u64>,
-    look_at: Instant,
-    look_at_all: Instant,
-    pauses: Pauses,
 }
 
 /// The memory that a rack receives an object into.
@@ -93,9 +78,10 @@ pub(super) enum Has {
 }
 
 impl Session {
-    /// Takes part with the copy at `head`, and says so on the board.
+    /// Takes part with this copy, its head and number of extents, and says so on the own board.
     pub(super) fn new(
         store: &Store,
+        mut boards: Boards,
         cast: CastNumber,
         record: CastRecord,
         copy: (GlobalAddr, u32),
@@ -107,23 +93,19 @@ impl Session {
         let full = Stored { version: group.version, map: BlockMap::full(group.blocks) };
         let stored = (has == Has::Everything).then_some(full);
         let grace = Duration::from_millis(record.grace_ms);
-        let rules = MulticastRules { grace, beat: REPORT, ..MulticastRules::DEFAULT };
+        let rules = MulticastRules { grace, ..MulticastRules::DEFAULT };
+        let root = record.root().unwrap_or(own);
+        boards.open_all(group.members.iter().map(|member| member.rack))?;
         let participant = Participant::new(Time::ZERO, own, group, stored, rules, Sound);
         let map = StoredMap::new(pool, cast, participant.map())?;
-        let mut board = Board::open(pool)?;
-        let place = Place::Here { head: copy.0, extents: copy.1, map: map.addr() };
-        board.write(Key::Place(cast, own), &place)?;
+        boards.write(Key::Alive(cast, own), &Alive { at_ms: now_ms() })?;
+        let place = Place { head: copy.0, extents: copy.1, map: map.addr() };
+        boards.write(Key::Place(cast, own), &place)?;
         let now = Instant::now();
-        let mail = Mailbox {
-            read: HashMap::new(),
-            written: HashMap::new(),
-            look_at: now,
-            look_at_all: now,
-            pauses: Pauses::busy(),
-        };
         Ok(Self {
             store: store.clone(),
-            board,
+            boards,
+            root,
             cast,
             record,
             head,
@@ -134,9 +116,9 @@ impl Session {
             map,
             peers: HashMap::new(),
             hashes: BlockHashes::new(usize::try_from(head.len()).unwrap_or(usize::MAX)),
-            mail,
-            alive_at: now,
-            read_at: None,
+            look_at: now,
+            pauses: Pauses::busy(),
+            alive_at: now + ALIVE,
             signs: HashMap::new(),
             is_shown: false,
             result: None,
@@ -194,17 +176,15 @@ impl Session {
             (into.grown)(blocks.saturating_mul(self.record.block_bytes).min(self.head.len()));
             into.grown_at = now;
         }
-        if now >= self.mail.look_at {
+        if now >= self.look_at {
             is_news = self.read_messages(progress)?;
             if is_news {
-                self.mail.pauses = Pauses::busy();
+                self.pauses = Pauses::busy();
             }
-            let pause = self.mail.pauses.next(now.elapsed());
-            let is_reading = self.read_at.is_some_and(|at| at.elapsed() < LOOK_FOR_MESSAGES);
-            self.mail.look_at = Instant::now() + if is_reading { LOOK_FOR_MESSAGES } else { pause };
+            self.look_at = Instant::now() + self.pauses.next(now.elapsed());
         }
         if now >= self.alive_at {
-            self.board.write(Key::Alive(self.cast, self.own), &Alive { at_ms: now_ms() })?;
+            self.boards.write(Key::Alive(self.cast, self.own), &Alive { at_ms: now_ms() })?;
             self.look_for_signs()?;
             self.alive_at = now + ALIVE;
         }
@@ -218,7 +198,7 @@ impl Session {
 
     /// Waits until something is due.
     fn wait(&self) {
-        let until_look = self.mail.look_at.saturating_duration_since(Instant::now());
+        let until_look = self.look_at.saturating_duration_since(Instant::now());
         let deadline = self.participant.deadline();
         let until_deadline = deadline.map_or(ALIVE, |deadline| deadline.since(self.time()));
         std::thread::sleep(until_look.min(until_deadline));
@@ -226,7 +206,8 @@ impl Session {
 
     /// Says that programs of this rack may use the object.
     pub(super) fn tell_shown(&mut self) -> Result<(), StoreError> {
-        self.board.write(Key::Place(self.cast, self.own), &Place::Shown)
+        let key = Key::Outcome { cast: self.cast, of: self.own, root: self.root };
+        self.boards.write(key, &Outcome::Shown)
     }
 
     /// Waits until programs of these racks may use the object, at most for the grace time.
@@ -235,12 +216,12 @@ impl Session {
         racks: impl IntoIterator<Item = RackId>,
     ) -> Result<(), StoreError> {
         let until = Instant::now() + self.rules.grace;
-        for rack in racks {
+        for of in racks {
+            let key = Key::Outcome { cast: self.cast, of, root: self.root };
             let mut pauses = Pauses::busy();
             loop {
                 let look = Instant::now();
-                let place = self.board.read::<Place>(Key::Place(self.cast, rack))?;
-                if !matches!(place, Some(Ok(Place::Here { .. }))) || look >= until {
+                if self.boards.read::<Outcome>(key)?.is_some() || look >= until {
                     break;
                 }
                 std::thread::sleep(pauses.next(look.elapsed()));
@@ -253,10 +234,10 @@ impl Session {
         Time::ZERO.after(self.begin.elapsed())
     }
 
-    /// Executes what the machine asks for, until it is time to look for messages. Returns whether
-    /// it asks for nothing else.
+    /// Executes what the machine asks for, until it is time to look around. Returns whether it asks
+    /// for nothing else.
     fn act(&mut self, into: &mut Option<Receiving<'_>>) -> Result<bool, StoreError> {
-        let until = Instant::now() + LOOK_FOR_MESSAGES;
+        let until = Instant::now() + COUNT;
         while let Some(action) = self.participant.poll() {
             if let Some(event) = self.execute(action, into)? {
                 self.participant.handle(self.time(), event);
@@ -275,17 +256,14 @@ impl Session {
     ) -> Result<Option<MulticastEvent>, StoreError> {
         match action {
             MulticastAction::Send(to, message) => {
-                let number = self.mail.written.entry(to).or_default();
-                *number += 1;
                 let key = Key::Message { cast: self.cast, from: self.own, to };
-                self.board.write(key, &Mail { number: *number, message })?;
+                self.boards.write(key, &message)?;
             }
             MulticastAction::Look { from, word } => {
                 let found = self.look(from, word)?;
                 return Ok(Some(MulticastEvent::Looked { from, word, found }));
             }
             MulticastAction::Read { from, block } => {
-                self.read_at = Some(Instant::now());
                 let found = match into {
                     Some(into) => self.read(from, block, into)?,
                     None => None,
@@ -296,7 +274,6 @@ impl Session {
                 self.map.set(self.participant.map(), BlockMap::word_of(block))?;
             }
             MulticastAction::Verify => {
-                (self.read_at, self.mail.look_at) = (None, Instant::now());
                 // A program that receives nothing has a copy that was verified before.
                 let is_right = into
                     .as_ref()
@@ -315,12 +292,12 @@ impl Session {
     /// Reads a word of a peer's block map.
     fn look(&mut self, from: RackId, word: u32) -> Result<Option<(Version, u64)>, StoreError> {
         if !self.peers.contains_key(&from) {
-            let place = self.board.read::<Place>(Key::Place(self.cast, from))?;
+            let place = self.boards.read::<Place>(Key::Place(self.cast, from))?;
             let Some(place) = place else {
                 // It has not begun yet.
                 return Ok(Some((self.record.group.version, 0)));
             };
-            let Ok(Place::Here { head, extents, map }) = place else { return Ok(None) };
+            let Ok(Place { head, extents, map }) = place else { return Ok(None) };
             let layout = HeadLayout::of(self.record.id.len());
             let memory = Memory::of(&self.store, layout, head, &self.head, extents);
             let Ok(memory) = memory else { return Ok(None) };
@@ -353,34 +330,16 @@ impl Session {
         &mut self,
         progress: &mut dyn FnMut(CastProgress),
     ) -> Result<bool, StoreError> {
-        let now = Instant::now();
-        let coordinator = match self.participant.epoch() {
-            epoch if epoch.number > 0 => Some(epoch.coordinator),
-            _ => self.record.root(),
-        };
-        let reads_all = coordinator == Some(self.own) || now >= self.mail.look_at_all;
-        let is_beat = now >= self.mail.look_at_all;
-        if is_beat {
-            self.mail.look_at_all = now + BEAT;
-        }
         let mut has_read = false;
-        let racks: Vec<_> = self.record.group.members.iter().map(|member| member.rack).collect();
-        for from in racks {
-            if from == self.own || !reads_all && coordinator != Some(from) {
-                continue;
-            }
+        let racks = self.record.group.members.iter().map(|member| member.rack);
+        for from in racks.filter(|rack| *rack != self.own).collect::<Vec<_>>() {
             let key = Key::Message { cast: self.cast, from, to: self.own };
-            let last = self.mail.read.get(&from).copied();
-            match self.board.read::<Mail>(key)? {
-                Some(Ok(Mail { number, message })) if Some(number) != last => {
-                    self.mail.read.insert(from, number);
-                    self.tell_progress(from, &message, progress);
-                    self.participant.handle(self.time(), MulticastEvent::Message(from, message));
-                    has_read = true;
-                }
-                _ => {}
+            if let Some(Ok(message)) = self.boards.take::<MulticastMessage>(key)? {
+                self.tell_progress(from, &message, progress);
+                self.participant.handle(self.time(), MulticastEvent::Message(from, message));
+                has_read = true;
             }
-            if is_beat {
+            if self.root == self.own {
                 self.read_refusal(from)?;
             }
         }
@@ -392,7 +351,7 @@ impl Session {
     fn look_for_signs(&mut self) -> Result<(), StoreError> {
         let racks = self.record.group.members.iter().map(|member| member.rack);
         for rack in racks.take_while(|rack| *rack != self.own).collect::<Vec<_>>() {
-            let found = self.board.read::<Alive>(Key::Alive(self.cast, rack))?;
+            let found = self.boards.read::<Alive>(Key::Alive(self.cast, rack))?;
             let sign = found.and_then(Result::ok).map_or(0, |alive| alive.at_ms);
             let now = Instant::now();
             let (last, since) = self.signs.entry(rack).or_insert((sign, now));
@@ -407,11 +366,12 @@ impl Session {
 
     /// Notes why a rack takes no part, or no longer, if it says so.
     fn read_refusal(&mut self, rack: RackId) -> Result<(), StoreError> {
-        let failure = match self.board.read::<Place>(Key::Place(self.cast, rack))? {
-            Some(Ok(Place::Refused(why))) => CastFailure::Refused(why),
-            Some(Ok(Place::Deleted)) => CastFailure::Deleted,
+        let key = Key::Outcome { cast: self.cast, of: rack, root: self.root };
+        let failure = match self.boards.read::<Outcome>(key)? {
+            Some(Ok(Outcome::Refused(why))) => CastFailure::Refused(why),
+            Some(Ok(Outcome::Deleted)) => CastFailure::Deleted,
             Some(Err(error)) => CastFailure::OtherRelease(error.to_string()),
-            Some(Ok(Place::Here { .. } | Place::Shown)) | None => return Ok(()),
+            Some(Ok(Outcome::Shown)) | None => return Ok(()),
         };
         if self.refusals.insert(rack, failure).is_none() {
             self.participant.handle(self.time(), MulticastEvent::RackLost(rack));
