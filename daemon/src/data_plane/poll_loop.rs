@@ -25,6 +25,9 @@ pub(super) const ROUND: usize = 32;
 /// Rounds between two checks of the control plane's commands, about a microsecond. A check costs as
 /// much as polling one client's rings.
 const COMMANDS_EVERY: u32 = 16;
+/// While the next completion is further away than this, other threads get the core: several times
+/// the cost of yielding it.
+const DISTANT: Duration = Duration::from_micros(50);
 
 impl DataPlane {
     /// Runs until the control plane sends `Stop`.
@@ -66,9 +69,14 @@ impl DataPlane {
                 self.keep_stock();
             }
             self.release_frames();
-            if busy || self.rrpc.has_gathered() || self.fabric.next_completion().is_some() {
+            let is_working = busy || self.rrpc.has_gathered();
+            let completion = if is_working { None } else { self.fabric.next_completion() };
+            if is_working || completion.is_some() {
                 let has_copied = std::mem::take(&mut self.has_copied_chunk);
                 self.idle_policy.worked(has_copied);
+                if completion.is_some_and(|until| until > DISTANT) {
+                    std::thread::yield_now();
+                }
                 continue;
             }
             if self.idle_policy.keeps_polling(Instant::now) {
