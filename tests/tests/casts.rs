@@ -78,12 +78,16 @@ impl Drop for Process {
     }
 }
 
-/// Starts an agent process in each of these racks.
+/// Starts an agent process in each of these racks, one after the other.
 fn agents(pool: &TestPool, racks: &[u16]) -> Vec<Process> {
-    let agents = racks.iter().map(|rack| Process::start(pool, *rack, &["agent"])).collect();
-    let (root, expected) = (store(pool, 0), racks.iter().map(|rack| RackId(*rack)).collect());
-    wait_until("the agents serve", TIMEOUT, || root.cast_racks().unwrap() == expected);
-    agents
+    let root = store(pool, 0);
+    let start = |rack: &u16| {
+        let agent = Process::start(pool, *rack, &["agent"]);
+        let is_there = || root.cast_racks().unwrap().contains(&RackId(*rack));
+        wait_until("the agent serves", TIMEOUT, is_there);
+        agent
+    };
+    racks.iter().map(start).collect()
 }
 
 /// Waits until a rack has allocated memory for an object that is being cast.
@@ -372,6 +376,56 @@ fn a_daemon_that_is_killed_during_a_cast_delays_it() {
     drop(agents);
 }
 
+/// A daemon ends during a cast, and is away during the next one. Then its rack begins anew with
+/// empty memory.
+#[test]
+fn a_rack_that_is_gone_fails_alone_and_may_come_back_without_its_memory() {
+    for gone in [3, 1] {
+        let _alone = alone();
+        let mut pool = pool_with(|options| {
+            options.bandwidth_gbps = 1.0;
+            options.memory = 64 << 20;
+            options.lease_ms = 5_000;
+        });
+        let agents = agents(&pool, &[1, 2, 3]);
+        let (root, expected) = (store(&pool, 0), bytes(1, 8 * MIB));
+        put(&root, b"object", &expected);
+        put(&root, b"another", &expected);
+        let report = std::thread::scope(|scope| {
+            let report = scope.spawn(|| cast(&root, b"object", &all_but(0), &patient()));
+            wait_until_it_comes(&pool, 2);
+            pool.kill_daemon(gone);
+            report.join().unwrap()
+        });
+        let others: Vec<_> = all_but(0).into_iter().filter(|rack| rack.0 != gone).collect();
+        for rack in &others {
+            // The registration of the object's replicas may lie in the rack that is gone.
+            match &report.racks[rack] {
+                Ok(()) => check(&pool, &[*rack], b"object", &expected),
+                Err(CastFailure::Refused(why)) => {
+                    assert!(why.contains(&format!("rack {gone} does not answer")), "{why}");
+                }
+                Err(other) => panic!("{rack}: {other}"),
+            }
+        }
+        let report = cast(&root, b"another", &all_but(0), &patient());
+        assert!(report.racks[&RackId(gone)].is_err(), "{report:?}");
+        assert!(others.iter().all(|rack| report.racks[rack].is_ok()), "{report:?}");
+        check(&pool, &others, b"another", &expected);
+        assert_eq!(root.cast_racks().unwrap(), others.iter().copied().collect());
+
+        drop(agents);
+        std::fs::remove_dir_all(pool.rack_dir(gone)).unwrap();
+        pool.restart_daemon(gone);
+        let agents = self::agents(&pool, &[1, 2, 3]);
+        let new = Store::open_or_create(Arc::new(pool.open(0)), "new").unwrap();
+        put(&new, b"object", &expected);
+        let report = cast(&new, b"object", &all_but(0), &patient());
+        assert!(report.is_complete(), "{report:?}");
+        drop(agents);
+    }
+}
+
 #[test]
 fn garbage_on_boards_harms_no_agent() {
     let _alone = alone();
@@ -380,7 +434,7 @@ fn garbage_on_boards_harms_no_agent() {
         let (root, expected) = (store(&pool, 0), bytes(1, MIB));
         let reader = Arc::new(pool.open(0));
         let options = TableOptions::for_pages(reader.page_bytes());
-        let mut boards = [".casts", ".casts-0", ".casts-1"].map(|name| {
+        let mut boards = [".casts-0", ".casts-1"].map(|name| {
             Table::open_or_create(Arc::clone(&reader), name, &options).unwrap().handle()
         });
         let mut random = 1_u64;
@@ -390,8 +444,10 @@ fn garbage_on_boards_harms_no_agent() {
             let garbage = bytes(random, len);
             let (kind, cast) =
                 (b"daimopt"[usize::try_from(round % 7).unwrap()], round.to_le_bytes());
-            // Keys of agents and inboxes have a rack, the others a cast.
-            for key in [[&[kind][..], &cast].concat(), vec![kind, 1, 0], vec![kind]] {
+            // Agents have no number in their keys, and messages a rack besides that of their cast.
+            for key in
+                [vec![kind], [&[kind][..], &cast].concat(), [&[kind][..], &cast, &[1, 0]].concat()]
+            {
                 for board in &mut boards {
                     board.put(&key, &garbage).unwrap();
                 }
@@ -405,7 +461,7 @@ fn garbage_on_boards_harms_no_agent() {
         assert!(report.is_complete(), "{report:?}");
         check(&pool, &all_but(0), b"object", &expected);
         // What is no sign of life of a cast goes.
-        let [_, _, of_agent] = &mut boards;
+        let [_, of_agent] = &mut boards;
         wait_until("the garbage is swept", TIMEOUT, || {
             let mut casts = 0;
             of_agent

@@ -11,7 +11,7 @@ const FIRST_PAUSE: Duration = Duration::from_micros(20);
 const LONGEST_PAUSE: Duration = Duration::from_millis(1);
 /// A pause is at least this many times as long as the look before it.
 const REST: u32 = 9;
-/// The same of a program that takes part in something short.
+/// The same for looks that others wait for.
 const BUSY_REST: u32 = 1;
 
 /// The growing pauses between looks at memory that another program will change.
@@ -28,7 +28,7 @@ impl Default for Pauses {
 }
 
 impl Pauses {
-    /// Pauses that leave half of a core to others, not nine tenths.
+    /// Pauses between looks that others wait for: they leave half of a core, not nine tenths.
     pub(crate) const fn busy() -> Self {
         Self { next: FIRST_PAUSE, rest: BUSY_REST }
     }

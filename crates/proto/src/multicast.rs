@@ -93,16 +93,17 @@ pub struct MulticastRules {
     /// The interval at which a member repeats its report, and a coordinator its call to a new
     /// epoch.
     pub beat: Duration,
-    /// A member without a report for this time has failed. Longer than a read that fails.
+    /// A member without a report for this time has failed. Longer than an access to a rack that has
+    /// ended takes to fail, which is some leases of the pool.
     pub grace: Duration,
 }
 
 impl MulticastRules {
-    /// Looks after 20 us to 1 ms; a report each 100 ms; a member is given up after 3 s.
+    /// Looks after 20 us to 1 ms; a report each 100 ms; a member is given up after 10 s.
     pub const DEFAULT: Self = Self {
         first_look: Duration::from_micros(20),
         longest_look: Duration::from_millis(1),
         beat: Duration::from_millis(100),
-        grace: Duration::from_secs(3),
+        grace: Duration::from_secs(10),
     };
 }

@@ -252,14 +252,15 @@ fn a_silent_rack_is_given_up_and_the_others_get_the_object() {
     let again = step(&mut root, 150, MulticastEvent::DeadlinePassed);
     assert!(again.contains(&send(2, MulticastMessage::Wedge(epoch(1, 0)))), "{again:?}");
     assert!(!again.contains(&send(1, MulticastMessage::Wedge(epoch(1, 0)))), "{again:?}");
-    let planned = step(&mut root, 3000, MulticastEvent::DeadlinePassed);
+    let grace = u64::try_from(RULES.grace.as_millis()).unwrap();
+    let planned = step(&mut root, grace, MulticastEvent::DeadlinePassed);
     let is_plan = |action: &MulticastAction| {
         matches!(action, MulticastAction::Send(RackId(1), MulticastMessage::Plan(..)))
     };
     assert!(planned.iter().any(is_plan), "{planned:?}");
-    step(&mut root, 3001, MulticastEvent::Verified(true));
+    step(&mut root, grace + 1, MulticastEvent::Verified(true));
     let complete = MulticastMessage::Report(epoch(1, 0), Status::Complete);
-    let end = step(&mut root, 3002, from(1, complete));
+    let end = step(&mut root, grace + 2, from(1, complete));
     let results = [Ok(()), Ok(()), Err(Failure::Silent)];
     let results = (0..).map(RackId).zip(results).collect();
     assert!(end.contains(&MulticastAction::Report(results)), "{end:?}");

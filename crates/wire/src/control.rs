@@ -192,7 +192,9 @@ pub struct RackStatus {
     pub frames: u32,
     /// Frames that hold no page.
     pub free_frames: u32,
-    /// Frames of all other racks that are alive, as the metadata server last reported.
+    /// The other racks that are alive, as the metadata server last reported.
+    pub other_racks: Vec<RackId>,
+    /// Frames of these racks.
     pub other_frames: u64,
     /// The free ones of them.
     pub other_free_frames: u64,

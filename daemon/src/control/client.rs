@@ -328,6 +328,7 @@ fn status(control: &Control) -> RackStatus {
         pid: std::process::id(),
         frames: control.rack.geometry.frames,
         free_frames: narrow(get(&metrics.free_frames)),
+        other_racks: metrics.other_racks(),
         other_frames: get(&metrics.other_frames),
         other_free_frames: get(&metrics.other_free_frames),
         allocated_bytes: get(&metrics.allocated_bytes),

@@ -1,7 +1,7 @@
 //! Messages between the control plane and the data plane, and the metrics that they share.
 
 use std::os::fd::OwnedFd;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use dashmap::DashMap;
 use rackpool_fabric::DeviceCounters;
@@ -110,6 +110,9 @@ pub(crate) struct PlaneMetrics {
     pub(crate) device_completions: AtomicU64,
     pub(crate) device_signalled: AtomicU64,
     pub(crate) device_inlined: AtomicU64,
+    /// The other racks that are alive. The data plane writes the list when the members of the pool
+    /// change.
+    other_racks: Mutex<Vec<RackId>>,
     /// Thresholds for each connected rack. The data plane writes the map while connections of the
     /// control plane read it; a write waits at most while a reader copies a few entries.
     thresholds: DashMap<RackId, Thresholds>,
@@ -168,6 +171,16 @@ impl PlaneMetrics {
         set(&self.device_completions, metrics.completions);
         set(&self.device_signalled, metrics.signalled);
         set(&self.device_inlined, metrics.inlined);
+    }
+
+    /// Stores which other racks are alive.
+    pub(crate) fn note_other_racks(&self, racks: Vec<RackId>) {
+        *self.other_racks.lock().unwrap_or_else(PoisonError::into_inner) = racks;
+    }
+
+    /// Returns the other racks that are alive.
+    pub(crate) fn other_racks(&self) -> Vec<RackId> {
+        self.other_racks.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Stores the thresholds for requests to a rack.

@@ -433,6 +433,9 @@ impl DataPlane {
             // The metadata has no exchange record for such a rack.
             tracing::error!("{rack} is left alone: racks are numbered 0 to {}", MAX_RACKS - 1);
         }
+        let own = self.rack.geometry.rack;
+        let others = members.iter().filter(|member| member.alive && member.rack != own);
+        self.metrics.note_other_racks(others.map(|member| member.rack).collect());
         self.machine.members_changed(members);
         self.run_machine()?;
         self.drive_peers(self.now())

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use rackpool_client::{GlobalAddr, Pool, RackId};
 use rackpool_kv::now_ms;
 
-use super::board::{Boards, Key};
+use super::board::{Boards, Key, is_of_another_rack};
 use super::options::CastFailure;
 use super::records::{AgentRecord, CastNumber, CastRecord, Invitation, Outcome};
 use super::session::{Has, Receiving, Session};
@@ -19,7 +19,7 @@ use crate::store::{PlacedHead, Store};
 use crate::wait::Pauses;
 
 /// The pause between two records that say that the agent lives.
-const SIGN: Duration = Duration::from_secs(1);
+const HEARTBEAT: Duration = Duration::from_secs(1);
 /// The pause between two looks for casts that have been given up.
 const SWEEP: Duration = Duration::from_secs(10);
 /// The most casts that an agent takes part in at the same time. The others wait.
@@ -91,7 +91,8 @@ impl CastAgent {
         let mut boards = Boards::open(&self.pool)?;
         let served = std::thread::scope(|scope| {
             let (mut pauses, begin) = (Pauses::busy(), Instant::now());
-            let mut rounds = Rounds { sign_at: begin, sweep_at: begin };
+            let inbox = Key::Inbox(rack, rand::random());
+            let mut rounds = Rounds { inbox, record_at: begin, sweep_at: begin };
             while !is_stopped.load(Ordering::Relaxed) {
                 let look = Instant::now();
                 let running_now = running.load(Ordering::Relaxed);
@@ -101,7 +102,7 @@ impl CastAgent {
                     Err(error) => {
                         self.pool.check_served()?;
                         told(AgentEvent::Failed { id: None, error });
-                        std::thread::sleep(SIGN);
+                        std::thread::sleep(HEARTBEAT);
                         continue;
                     }
                 };
@@ -171,12 +172,13 @@ impl CastAgent {
 
 /// What an agent does now and then.
 struct Rounds {
-    sign_at: Instant,
+    inbox: Key,
+    record_at: Instant,
     sweep_at: Instant,
 }
 
 impl Rounds {
-    /// Says that the agent lives, and returns up to `most` casts that it is to join.
+    /// Writes that the agent lives, and returns up to `most` casts that it is to join.
     fn begin(
         &mut self,
         boards: &mut Boards,
@@ -184,15 +186,20 @@ impl Rounds {
         most: usize,
     ) -> Result<Vec<Invitation>, StoreError> {
         let now = Instant::now();
-        if now >= self.sign_at {
-            boards.write(Key::Agent(rack), &AgentRecord { seen_ms: now_ms() })?;
-            self.sign_at = now + SIGN;
+        let Key::Inbox(_, inbox) = self.inbox else { return Ok(Vec::new()) };
+        if now >= self.record_at {
+            boards.write(Key::Agent(rack), &AgentRecord { seen_ms: now_ms(), inbox })?;
+            self.record_at = now + HEARTBEAT;
         }
         if now >= self.sweep_at {
             boards.sweep()?;
             self.sweep_at = now + SWEEP;
         }
-        boards.take_invitations(most)
+        let taken = boards.take_invitations(self.inbox, most);
+        if taken.as_ref().is_err_and(is_of_another_rack) {
+            (self.inbox, self.record_at) = (Key::Inbox(rack, rand::random()), now);
+        }
+        taken
     }
 }
 

@@ -1,33 +1,34 @@
 //! Boards: tables of the pool in which programs of different racks exchange records. Each rack has
-//! one, whose table its own programs create, so that they look for news in their own memory.
+//! one. Its programs create it, so it lies in the memory of the rack, and a look that finds no
+//! record reads no other rack. A record lies in the memory of the rack that wrote it.
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use bincode::{Decode, Encode};
-use rackpool_client::{Pool, RackId};
-use rackpool_kv::{Handle, Table, TableOptions, now_ms};
+use rackpool_client::{AccessError, Pool, RackId};
+use rackpool_kv::{Handle, KvError, PoolError, Table, TableOptions, now_ms};
 use rackpool_wire::CodecError;
 
+use super::options::CastFailure;
 use super::records::{AgentRecord, Alive, CastNumber, Inbox, Invitation};
 use crate::error::StoreError;
 
-/// The root of the pool that names the table of agents. That of a rack's board has the rack's
-/// number after it.
-const ROOT: &str = ".casts";
+/// The root of the pool that names a rack's board begins with this; the rack's number follows.
+const ROOT: &str = ".casts-";
 /// An agent whose record is older than this, in milliseconds, has ended. It writes a record each
 /// second; the rest is for clocks of hosts that differ, and for busy hosts.
 const AGENT_AGE_MS: u64 = 15_000;
-/// The records of a cast without a sign of life for this time, in milliseconds, are removed.
+/// The records of a cast without a heartbeat for this time, in milliseconds, are removed.
 const CAST_AGE_MS: u64 = 60_000;
 
 /// The key of a record, and the rack whose board has it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Key {
-    /// In the table of agents.
     Agent(RackId),
-    Inbox(RackId),
+    /// The inbox of this number of a rack's agent.
+    Inbox(RackId, u64),
     Cast {
         cast: CastNumber,
         root: RackId,
@@ -47,31 +48,31 @@ pub(super) enum Key {
 }
 
 impl Key {
-    /// The rack whose board has the record; `None` for the table of agents.
-    const fn board(self) -> Option<RackId> {
+    /// The rack whose board has the record.
+    const fn rack(self) -> RackId {
         match self {
-            Self::Agent(_) => None,
-            Self::Inbox(rack)
+            Self::Agent(rack)
+            | Self::Inbox(rack, _)
             | Self::Cast { root: rack, .. }
             | Self::Place(_, rack)
             | Self::Message { to: rack, .. }
             | Self::Outcome { root: rack, .. }
-            | Self::Alive(_, rack) => Some(rack),
+            | Self::Alive(_, rack) => rack,
         }
     }
 
     fn to_bytes(self) -> Vec<u8> {
-        let (kind, cast, rack) = match self {
-            Self::Agent(rack) => (b'a', None, Some(rack)),
-            Self::Inbox(_) => (b'i', None, None),
-            Self::Cast { cast, .. } => (b'd', Some(cast), None),
-            Self::Place(cast, _) => (b'p', Some(cast), None),
-            Self::Message { cast, from, .. } => (b'm', Some(cast), Some(from)),
-            Self::Outcome { cast, of, .. } => (b'o', Some(cast), Some(of)),
-            Self::Alive(cast, _) => (b't', Some(cast), None),
+        let (kind, number, rack) = match self {
+            Self::Agent(_) => (b'a', None, None),
+            Self::Inbox(_, number) => (b'i', Some(number), None),
+            Self::Cast { cast, .. } => (b'd', Some(cast.0), None),
+            Self::Place(cast, _) => (b'p', Some(cast.0), None),
+            Self::Message { cast, from, .. } => (b'm', Some(cast.0), Some(from)),
+            Self::Outcome { cast, of, .. } => (b'o', Some(cast.0), Some(of)),
+            Self::Alive(cast, _) => (b't', Some(cast.0), None),
         };
         let mut bytes = vec![kind];
-        bytes.extend(cast.into_iter().flat_map(|cast| cast.0.to_le_bytes()));
+        bytes.extend(number.into_iter().flat_map(u64::to_le_bytes));
         bytes.extend(rack.into_iter().flat_map(|rack| rack.0.to_le_bytes()));
         bytes
     }
@@ -85,28 +86,17 @@ impl Key {
             _ => None,
         }
     }
-
-    /// The rack of an agent's key.
-    fn agent_in(key: &[u8]) -> Option<RackId> {
-        match key {
-            [b'a', low, high] => Some(RackId(u16::from_le_bytes([*low, *high]))),
-            _ => None,
-        }
-    }
 }
 
 /// A record, or why its bytes are none.
 type Found<T> = Option<Result<T, CodecError>>;
 
-/// The tables that were opened: the boards of racks, and that of agents.
-type Tables = BTreeMap<Option<RackId>, Table<Arc<Pool>>>;
-
 /// The boards of a pool, opened when they are first used. Each thread has its own handles.
 #[derive(Debug)]
 pub(super) struct Boards {
     pool: Arc<Pool>,
-    tables: Arc<Mutex<Tables>>,
-    handles: BTreeMap<Option<RackId>, Handle<Arc<Pool>>>,
+    tables: Arc<Mutex<BTreeMap<RackId, Table<Arc<Pool>>>>>,
+    handles: BTreeMap<RackId, Handle<Arc<Pool>>>,
     value: Vec<u8>,
 }
 
@@ -119,30 +109,38 @@ impl Clone for Boards {
 }
 
 impl Boards {
-    /// Opens the board of the own rack, which is created if there is none.
+    /// Opens the board of the own rack. It is created if there is none, or if its memory was lost.
     pub(super) fn open(pool: &Arc<Pool>) -> Result<Self, StoreError> {
-        let mut boards = Self {
+        let (name, options) = (root_of(pool.rack()), TableOptions::for_pages(pool.page_bytes()));
+        let own = loop {
+            match Table::open_or_create(Arc::clone(pool), &name, &options) {
+                Err(KvError::Memory(PoolError::Access(AccessError::PageLost(_)))) => {
+                    if let Some(lost) = pool.root(&name)? {
+                        pool.set_root(&name, Some(lost), None)?;
+                    }
+                }
+                opened => break opened?,
+            }
+        };
+        Ok(Self {
             pool: Arc::clone(pool),
-            tables: Arc::default(),
+            tables: Arc::new(Mutex::new(BTreeMap::from([(pool.rack(), own)]))),
             handles: BTreeMap::new(),
             value: Vec::new(),
-        };
-        boards.open_all([pool.rack()])?;
-        Ok(boards)
+        })
     }
 
-    /// Opens the boards of these racks, so that no later step has to ask for them.
-    pub(super) fn open_all(
-        &mut self,
-        racks: impl IntoIterator<Item = RackId>,
-    ) -> Result<(), StoreError> {
-        racks.into_iter().try_for_each(|rack| self.board(Some(rack)).map(drop))
+    /// Opens the board of a rack, so that no later step has to ask the metadata server for it.
+    ///
+    /// # Errors
+    /// [`CastFailure::NoAgent`] if the rack has none.
+    pub(super) fn open_of(&mut self, rack: RackId) -> Result<(), StoreError> {
+        self.board(rack).map(drop)
     }
 
-    /// The board of a rack, or the table of agents.
     fn board(
         &mut self,
-        rack: Option<RackId>,
+        rack: RackId,
     ) -> Result<(&mut Handle<Arc<Pool>>, &mut Vec<u8>), StoreError> {
         let handle = match self.handles.entry(rack) {
             Entry::Occupied(handle) => handle.into_mut(),
@@ -150,7 +148,11 @@ impl Boards {
                 let mut tables = self.tables.lock().unwrap_or_else(PoisonError::into_inner);
                 let table = match tables.entry(rack) {
                     Entry::Occupied(table) => table.into_mut(),
-                    Entry::Vacant(vacant) => vacant.insert(open(&self.pool, rack)?),
+                    Entry::Vacant(vacant) => {
+                        let root = self.pool.root(&root_of(rack))?;
+                        let addr = root.ok_or(StoreError::Cast(CastFailure::NoAgent))?;
+                        vacant.insert(Table::open(Arc::clone(&self.pool), addr)?)
+                    }
                 };
                 vacant.insert(table.handle())
             }
@@ -159,13 +161,13 @@ impl Boards {
     }
 
     pub(super) fn read<T: Decode<()>>(&mut self, key: Key) -> Result<Found<T>, StoreError> {
-        let (board, value) = self.board(key.board())?;
+        let (board, value) = self.board(key.rack())?;
         let is_there = board.get(&key.to_bytes(), value)?;
         Ok(is_there.then(|| rackpool_wire::decode(value)))
     }
 
     pub(super) fn write<T: Encode>(&mut self, key: Key, record: &T) -> Result<(), StoreError> {
-        let (board, _) = self.board(key.board())?;
+        let (board, _) = self.board(key.rack())?;
         board.put(&key.to_bytes(), &rackpool_wire::encode(record)?)?;
         Ok(())
     }
@@ -173,7 +175,7 @@ impl Boards {
     /// Reads a record and removes it, unless another one takes its place meanwhile. As long as
     /// there is none, a look takes only the memory of the table.
     pub(super) fn take<T: Decode<()>>(&mut self, key: Key) -> Result<Found<T>, StoreError> {
-        let (board, value) = self.board(key.board())?;
+        let (board, value) = self.board(key.rack())?;
         let bytes = key.to_bytes();
         if !board.get(&bytes, value)? {
             return Ok(None);
@@ -183,16 +185,16 @@ impl Boards {
     }
 
     pub(super) fn remove(&mut self, key: Key) -> Result<(), StoreError> {
-        let (board, _) = self.board(key.board())?;
+        let (board, _) = self.board(key.rack())?;
         board.delete(&key.to_bytes())?;
         Ok(())
     }
 
-    /// Asks the agent of a rack to join a cast of this one.
-    pub(super) fn invite(&mut self, rack: RackId, cast: CastNumber) -> Result<(), StoreError> {
-        let (key, root) = (Key::Inbox(rack), self.pool.rack());
-        let (board, value) = self.board(key.board())?;
-        let key = key.to_bytes();
+    /// Asks the agent that has this inbox to join a cast of the own rack.
+    pub(super) fn invite(&mut self, inbox: Key, cast: CastNumber) -> Result<(), StoreError> {
+        let root = self.pool.rack();
+        let (board, value) = self.board(inbox.rack())?;
+        let key = inbox.to_bytes();
         loop {
             let is_there = board.get(&key, value)?;
             let found = is_there.then(|| value.clone());
@@ -206,11 +208,14 @@ impl Boards {
         }
     }
 
-    /// Takes up to `most` of the invitations to the own rack.
-    pub(super) fn take_invitations(&mut self, most: usize) -> Result<Vec<Invitation>, StoreError> {
-        let key = Key::Inbox(self.pool.rack());
-        let (board, value) = self.board(key.board())?;
-        let key = key.to_bytes();
+    /// Takes up to `most` of the invitations in an inbox of the own rack.
+    pub(super) fn take_invitations(
+        &mut self,
+        inbox: Key,
+        most: usize,
+    ) -> Result<Vec<Invitation>, StoreError> {
+        let (board, value) = self.board(inbox.rack())?;
+        let key = inbox.to_bytes();
         if most == 0 || !board.get(&key, value)? {
             return Ok(Vec::new());
         }
@@ -227,34 +232,55 @@ impl Boards {
 
     /// The racks that agents serve.
     pub(super) fn agents(&mut self) -> Result<BTreeSet<RackId>, StoreError> {
-        let (mut racks, now) = (BTreeSet::new(), now_ms());
-        self.board(None)?.0.for_each(|key, value| {
-            let record = rackpool_wire::decode::<AgentRecord>(value);
-            let is_alive = record.is_ok_and(|record| is_young(record, now));
-            racks.extend(Key::agent_in(key).filter(|_| is_alive));
-        })?;
+        let alive = self.pool.rack_status()?.other_racks;
+        let mut racks = BTreeSet::new();
+        for rack in alive.into_iter().chain([self.pool.rack()]) {
+            if self.inbox_of(rack)?.is_ok() {
+                racks.insert(rack);
+            }
+        }
         Ok(racks)
     }
 
-    /// Whether an agent serves a rack; the error if it is of another release.
-    pub(super) fn has_agent(
+    /// The inbox of the agent that serves a rack, or why the rack can't take part.
+    pub(super) fn inbox_of(
         &mut self,
         rack: RackId,
-    ) -> Result<Result<bool, CodecError>, StoreError> {
-        let found = self.read::<AgentRecord>(Key::Agent(rack))?;
+    ) -> Result<Result<Key, CastFailure>, StoreError> {
         let now = now_ms();
-        Ok(found.transpose().map(|found| found.is_some_and(|record| is_young(record, now))))
+        Ok(match self.read::<AgentRecord>(Key::Agent(rack)) {
+            Ok(Some(Ok(AgentRecord { seen_ms, inbox })))
+                if now.saturating_sub(seen_ms) < AGENT_AGE_MS =>
+            {
+                Ok(Key::Inbox(rack, inbox))
+            }
+            Ok(Some(Err(error))) => Err(CastFailure::OtherRelease(error.to_string())),
+            Ok(Some(Ok(_)) | None) | Err(StoreError::Cast(CastFailure::NoAgent)) => {
+                Err(CastFailure::NoAgent)
+            }
+            Err(error) if is_of_another_rack(&error) => {
+                Err(CastFailure::Refused(error.to_string()))
+            }
+            Err(error) => return Err(error),
+        })
     }
 
-    /// Removes the records of casts that show no sign of life any more from the own rack's board.
+    /// Removes the records of casts without a new heartbeat from the own rack's board.
+    /// If a record lies in a rack that is away, some stay until a later sweep.
     pub(super) fn sweep(&mut self) -> Result<(), StoreError> {
-        let own = self.pool.rack();
-        let (board, _) = self.board(Some(own))?;
+        match self.sweep_all() {
+            Err(error) if is_of_another_rack(&error) => Ok(()),
+            swept => swept,
+        }
+    }
+
+    fn sweep_all(&mut self) -> Result<(), StoreError> {
+        let (board, _) = self.board(self.pool.rack())?;
         let (mut keys, mut alive) = (Vec::new(), BTreeSet::new());
         board.for_each(|key, _| {
             keys.extend(Key::cast_in(key).map(|cast| (cast, key.to_vec())));
         })?;
-        // Read afterwards: a sign of life is the first record of a cast that the own rack writes.
+        // Read afterwards: a heartbeat is the first record of a cast that the own rack writes.
         // Messages that came before it are repeated.
         let now = now_ms();
         board.for_each(|key, value| {
@@ -270,15 +296,22 @@ impl Boards {
     }
 }
 
-/// Opens the board of a rack, or the table of agents; creates it if there is none.
-fn open(pool: &Arc<Pool>, rack: Option<RackId>) -> Result<Table<Arc<Pool>>, StoreError> {
-    let root = rack.map_or_else(|| ROOT.into(), |rack| format!("{ROOT}-{}", rack.0));
-    let options = TableOptions::for_pages(pool.page_bytes());
-    Ok(Table::open_or_create(Arc::clone(pool), &root, &options)?)
+fn root_of(rack: RackId) -> String {
+    format!("{ROOT}{}", rack.0)
 }
 
-fn is_young(record: AgentRecord, now: u64) -> bool {
-    now.saturating_sub(record.seen_ms) < AGENT_AGE_MS
+/// Returns true if an access to a board failed because another rack is away or has lost its memory:
+/// the one that has the board, or the one that wrote the record, in whose memory the record lies.
+pub(super) const fn is_of_another_rack(error: &StoreError) -> bool {
+    let StoreError::Table(error) = error else { return false };
+    match error {
+        KvError::OutcomeUnknown => true,
+        KvError::Memory(PoolError::Access(error)) => matches!(
+            error,
+            AccessError::RackUnavailable(_) | AccessError::PageLost(_) | AccessError::PageBusy(..)
+        ),
+        _ => false,
+    }
 }
 
 #[cfg(test)]
@@ -288,6 +321,7 @@ mod tests {
     #[test]
     fn keys_of_a_board_differ_and_name_their_cast() {
         let (cast, own, other) = (CastNumber(0x0102), RackId(7), RackId(8));
+        let inbox = Key::Inbox(own, 0x0102);
         let of_cast = [
             Key::Cast { cast, root: own },
             Key::Place(cast, own),
@@ -298,12 +332,10 @@ mod tests {
             Key::Alive(cast, own),
         ];
         let keys: Vec<_> =
-            of_cast.into_iter().chain([Key::Inbox(own)]).map(Key::to_bytes).collect();
+            of_cast.into_iter().chain([Key::Agent(own), inbox]).map(Key::to_bytes).collect();
         assert_eq!(keys.iter().collect::<BTreeSet<_>>().len(), keys.len());
-        assert!(of_cast.iter().all(|key| key.board() == Some(own)));
+        assert!(of_cast.iter().all(|key| key.rack() == own));
         assert!(of_cast.iter().all(|key| Key::cast_in(&key.to_bytes()) == Some(cast)));
-        let others = [Key::Agent(own), Key::Inbox(own)].map(Key::to_bytes);
-        assert!(others.iter().all(|key| Key::cast_in(key).is_none()));
-        assert_eq!(others.map(|key| Key::agent_in(&key)), [Some(own), None]);
+        assert!([Key::Agent(own), inbox].iter().all(|key| Key::cast_in(&key.to_bytes()).is_none()));
     }
 }

@@ -21,9 +21,9 @@ pub struct CastOptions {
     /// Racks with much bandwidth among them, for the hybrid schedule. A rack that is in none of
     /// them is alone.
     pub pods: Vec<Vec<RackId>>,
-    /// A rack that gives no sign for this time is taken for lost; 3 s unless set. So much is lost
-    /// for each kill of a program that takes part. On overloaded hosts a longer time loses fewer
-    /// racks.
+    /// A rack whose program reports nothing for this time is taken for lost; 10 s unless set. A
+    /// killed program delays the cast by this time. Less than an access to a rack that has ended
+    /// takes to fail, some leases of the pool, loses racks that wait for such an access.
     pub grace: Duration,
 }
 

@@ -18,6 +18,9 @@ pub(super) struct CastNumber(pub(super) u64);
 pub(super) struct AgentRecord {
     /// When the agent wrote this, in milliseconds since 1970.
     pub(super) seen_ms: u64,
+    /// The number of its inbox, chosen at random. It takes another one if the inbox can't be read,
+    /// because the rack that wrote the last invitation is away.
+    pub(super) inbox: u64,
 }
 
 /// The casts that an agent is to join.
@@ -46,7 +49,7 @@ pub(super) struct CastRecord {
     pub(super) head: [u8; Head::VALUE],
     pub(super) block_bytes: u64,
     pub(super) group: Group,
-    /// A rack that gives no sign for this time, in milliseconds, is taken for lost.
+    /// A rack whose program reports nothing for this time, in milliseconds, is taken for lost.
     pub(super) grace_ms: u64,
 }
 
@@ -93,9 +96,9 @@ pub(super) enum Outcome {
     Refused(String),
 }
 
-/// The last sign of life of a rack's program in a cast.
+/// The last heartbeat of a rack's program in a cast.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Encode, Decode)]
 pub(super) struct Alive {
-    /// When it was given, in milliseconds since 1970.
+    /// When it was written, in milliseconds since 1970.
     pub(super) at_ms: u64,
 }

@@ -9,7 +9,7 @@ use rackpool_proto::multicast::block_size;
 use rackpool_proto::multicast::schedule::Shape;
 use rackpool_proto::multicast::{Group, GroupMember, Version};
 
-use super::board::{Boards, Key};
+use super::board::{Boards, Key, is_of_another_rack};
 use super::options::{
     CastFailure, CastOptions, CastProgress, CastReport, CastSchedule, CastVisibility,
 };
@@ -69,18 +69,19 @@ impl Store {
         boards.sweep()?;
         let own = self.pool().rack();
         let mut results = BTreeMap::new();
-        let mut targets = Vec::new();
+        let (mut targets, mut inboxes) = (Vec::new(), Vec::new());
         for rack in racks.iter().copied().collect::<BTreeSet<_>>() {
-            let failure = match boards.has_agent(rack)? {
-                _ if rack == own => Ok(()),
-                Ok(true) => {
+            if rack == own {
+                results.insert(rack, Ok(()));
+                continue;
+            }
+            match boards.inbox_of(rack)? {
+                Ok(inbox) => {
                     targets.push(rack);
-                    continue;
+                    inboxes.push(inbox);
                 }
-                Ok(false) => Err(CastFailure::NoAgent),
-                Err(error) => Err(CastFailure::OtherRelease(error.to_string())),
-            };
-            results.insert(rack, failure);
+                Err(failure) => drop(results.insert(rack, Err(failure))),
+            }
         }
         let members = members(own, &targets, &options.pods);
         let block_bytes = block_bytes(&members, object.head.len(), options)?;
@@ -102,7 +103,13 @@ impl Store {
             };
             boards.write(Key::Alive(cast, own), &Alive { at_ms: now_ms() })?;
             boards.write(Key::Cast { cast, root: own }, &record)?;
-            targets.iter().try_for_each(|rack| boards.invite(*rack, cast))?;
+            for inbox in inboxes {
+                match boards.invite(inbox, cast) {
+                    // The session finds that the rack is away.
+                    Err(error) if is_of_another_rack(&error) => {}
+                    invited => invited?,
+                }
+            }
             let copy = (view.head(), view.extents());
             let mut session = Session::new(self, boards, cast, record, copy, Has::Everything)?;
             session.run(None, &mut progress)?;
@@ -124,7 +131,7 @@ impl Store {
         Ok(Some(CastReport { racks: results, bytes, blocks, block_bytes, took }))
     }
 
-    /// The racks that agents serve.
+    /// The racks that agents serve. A rack that is away is not among them.
     ///
     /// # Errors
     /// That of the pool.

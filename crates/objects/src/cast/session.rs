@@ -1,6 +1,6 @@
 //! Runs the machine of one rack in one cast.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -17,7 +17,7 @@ use rackpool_proto::multicast::{Block, MulticastRules, Version};
 use rackpool_proto::planted_bugs::Sound;
 
 use super::block_hashes::BlockHashes;
-use super::board::{Boards, Key};
+use super::board::{Boards, Key, is_of_another_rack};
 use super::copy::{Peer, StoredMap};
 use super::options::{CastFailure, CastProgress};
 use super::records::{Alive, CastNumber, CastRecord, Outcome, Place};
@@ -29,8 +29,8 @@ use crate::wait::Pauses;
 
 /// The pause between two counts of the bytes that are there, for racks that follow this one.
 const COUNT: Duration = Duration::from_millis(5);
-/// The pause between two signs of life of a program, and between two looks for those of others.
-const ALIVE: Duration = Duration::from_secs(1);
+/// The pause between two heartbeats of a program, and between two looks for those of others.
+const HEARTBEAT: Duration = Duration::from_secs(1);
 
 /// A rack's part in a cast.
 pub(super) struct Session {
@@ -48,13 +48,15 @@ pub(super) struct Session {
     participant: Participant<Sound>,
     map: StoredMap,
     peers: HashMap<RackId, Peer>,
+    /// Racks whose records can't be read or written.
+    away: BTreeSet<RackId>,
     hashes: BlockHashes,
     /// When messages are read next, and the pause after that.
     look_at: Instant,
     pauses: Pauses,
     alive_at: Instant,
-    /// The last sign of life of each rack before this one, and when it was new.
-    signs: HashMap<RackId, (u64, Instant)>,
+    /// The last heartbeat of each rack before this one, and when it was new.
+    heartbeats: HashMap<RackId, (u64, Instant)>,
     is_shown: bool,
     result: Option<Result<(), Failure>>,
     report: Option<BTreeMap<RackId, Result<(), Failure>>>,
@@ -95,14 +97,14 @@ impl Session {
         let grace = Duration::from_millis(record.grace_ms);
         let rules = MulticastRules { grace, ..MulticastRules::DEFAULT };
         let root = record.root().unwrap_or(own);
-        boards.open_all(group.members.iter().map(|member| member.rack))?;
+        let racks: Vec<_> = group.members.iter().map(|member| member.rack).collect();
         let participant = Participant::new(Time::ZERO, own, group, stored, rules, Sound);
         let map = StoredMap::new(pool, cast, participant.map())?;
         boards.write(Key::Alive(cast, own), &Alive { at_ms: now_ms() })?;
         let place = Place { head: copy.0, extents: copy.1, map: map.addr() };
         boards.write(Key::Place(cast, own), &place)?;
         let now = Instant::now();
-        Ok(Self {
+        let mut session = Self {
             store: store.clone(),
             boards,
             root,
@@ -115,16 +117,22 @@ impl Session {
             participant,
             map,
             peers: HashMap::new(),
+            away: BTreeSet::new(),
             hashes: BlockHashes::new(usize::try_from(head.len()).unwrap_or(usize::MAX)),
             look_at: now,
             pauses: Pauses::busy(),
-            alive_at: now + ALIVE,
-            signs: HashMap::new(),
+            alive_at: now + HEARTBEAT,
+            heartbeats: HashMap::new(),
             is_shown: false,
             result: None,
             report: None,
             refusals: BTreeMap::new(),
-        })
+        };
+        for rack in racks {
+            let opened = session.boards.open_of(rack);
+            session.of_rack(rack, opened)?;
+        }
+        Ok(session)
     }
 
     /// What became of the racks, if this rack was the coordinator at the end.
@@ -160,7 +168,7 @@ impl Session {
         }
     }
 
-    /// Does what is due: counts bytes, reads messages, gives a sign of life, tells the machine that
+    /// Does what is due: counts bytes, reads messages, writes a heartbeat, tells the machine that
     /// its deadline has passed. Returns whether the machine was told something.
     fn look_around(
         &mut self,
@@ -185,8 +193,8 @@ impl Session {
         }
         if now >= self.alive_at {
             self.boards.write(Key::Alive(self.cast, self.own), &Alive { at_ms: now_ms() })?;
-            self.look_for_signs()?;
-            self.alive_at = now + ALIVE;
+            self.look_for_heartbeats()?;
+            self.alive_at = now + HEARTBEAT;
         }
         let time = self.time();
         if self.participant.deadline().is_some_and(|deadline| deadline <= time) {
@@ -200,14 +208,15 @@ impl Session {
     fn wait(&self) {
         let until_look = self.look_at.saturating_duration_since(Instant::now());
         let deadline = self.participant.deadline();
-        let until_deadline = deadline.map_or(ALIVE, |deadline| deadline.since(self.time()));
+        let until_deadline = deadline.map_or(HEARTBEAT, |deadline| deadline.since(self.time()));
         std::thread::sleep(until_look.min(until_deadline));
     }
 
     /// Says that programs of this rack may use the object.
     pub(super) fn tell_shown(&mut self) -> Result<(), StoreError> {
         let key = Key::Outcome { cast: self.cast, of: self.own, root: self.root };
-        self.boards.write(key, &Outcome::Shown)
+        let written = self.boards.write(key, &Outcome::Shown);
+        self.of_rack(self.root, written).map(drop)
     }
 
     /// Waits until programs of these racks may use the object, at most for the grace time.
@@ -221,13 +230,32 @@ impl Session {
             let mut pauses = Pauses::busy();
             loop {
                 let look = Instant::now();
-                if self.boards.read::<Outcome>(key)?.is_some() || look >= until {
+                let found = self.boards.read::<Outcome>(key);
+                let is_waiting = matches!(self.of_rack(of, found)?, Some(None));
+                if !is_waiting || look >= until {
                     break;
                 }
                 std::thread::sleep(pauses.next(look.elapsed()));
             }
         }
         Ok(())
+    }
+
+    /// What an access to a record has brought that concerns this rack. `None` if the rack is away,
+    /// which is then lost to the cast: each further access would wait for it.
+    fn of_rack<T>(
+        &mut self,
+        rack: RackId,
+        found: Result<T, StoreError>,
+    ) -> Result<Option<T>, StoreError> {
+        match found {
+            Err(error) if is_of_another_rack(&error) => {
+                self.away.insert(rack);
+                self.participant.handle(self.time(), MulticastEvent::RackLost(rack));
+                Ok(None)
+            }
+            found => found.map(Some),
+        }
     }
 
     fn time(&self) -> Time {
@@ -256,8 +284,11 @@ impl Session {
     ) -> Result<Option<MulticastEvent>, StoreError> {
         match action {
             MulticastAction::Send(to, message) => {
-                let key = Key::Message { cast: self.cast, from: self.own, to };
-                self.boards.write(key, &message)?;
+                if !self.away.contains(&to) {
+                    let key = Key::Message { cast: self.cast, from: self.own, to };
+                    let written = self.boards.write(key, &message);
+                    self.of_rack(to, written)?;
+                }
             }
             MulticastAction::Look { from, word } => {
                 let found = self.look(from, word)?;
@@ -292,7 +323,11 @@ impl Session {
     /// Reads a word of a peer's block map.
     fn look(&mut self, from: RackId, word: u32) -> Result<Option<(Version, u64)>, StoreError> {
         if !self.peers.contains_key(&from) {
-            let place = self.boards.read::<Place>(Key::Place(self.cast, from))?;
+            if self.away.contains(&from) {
+                return Ok(None);
+            }
+            let place = self.boards.read::<Place>(Key::Place(self.cast, from));
+            let Some(place) = self.of_rack(from, place)? else { return Ok(None) };
             let Some(place) = place else {
                 // It has not begun yet.
                 return Ok(Some((self.record.group.version, 0)));
@@ -331,32 +366,40 @@ impl Session {
         progress: &mut dyn FnMut(CastProgress),
     ) -> Result<bool, StoreError> {
         let mut has_read = false;
-        let racks = self.record.group.members.iter().map(|member| member.rack);
-        for from in racks.filter(|rack| *rack != self.own).collect::<Vec<_>>() {
+        for from in self.others() {
             let key = Key::Message { cast: self.cast, from, to: self.own };
-            if let Some(Ok(message)) = self.boards.take::<MulticastMessage>(key)? {
+            let taken = self.boards.take::<MulticastMessage>(key);
+            if let Some(Some(Ok(message))) = self.of_rack(from, taken)? {
                 self.tell_progress(from, &message, progress);
                 self.participant.handle(self.time(), MulticastEvent::Message(from, message));
                 has_read = true;
             }
-            if self.root == self.own {
+            if self.root == self.own && !self.refusals.contains_key(&from) {
                 self.read_refusal(from)?;
             }
         }
         Ok(has_read)
     }
 
-    /// Tells the machine which racks before this one give no sign of life: if they are all lost,
-    /// this rack coordinates. Messages that they left were read before.
-    fn look_for_signs(&mut self) -> Result<(), StoreError> {
+    /// The racks of the group that this one can exchange records with.
+    fn others(&self) -> Vec<RackId> {
         let racks = self.record.group.members.iter().map(|member| member.rack);
-        for rack in racks.take_while(|rack| *rack != self.own).collect::<Vec<_>>() {
-            let found = self.boards.read::<Alive>(Key::Alive(self.cast, rack))?;
-            let sign = found.and_then(Result::ok).map_or(0, |alive| alive.at_ms);
+        racks.filter(|rack| *rack != self.own && !self.away.contains(rack)).collect()
+    }
+
+    /// Tells the machine which racks before this one have no new heartbeat: if they are all lost,
+    /// this rack coordinates. Messages that they left were read before.
+    fn look_for_heartbeats(&mut self) -> Result<(), StoreError> {
+        let racks = self.record.group.members.iter().map(|member| member.rack);
+        let before: BTreeSet<_> = racks.take_while(|rack| *rack != self.own).collect();
+        for rack in self.others().into_iter().filter(|rack| before.contains(rack)) {
+            let found = self.boards.read::<Alive>(Key::Alive(self.cast, rack));
+            let Some(found) = self.of_rack(rack, found)? else { continue };
+            let at_ms = found.and_then(Result::ok).map_or(0, |alive| alive.at_ms);
             let now = Instant::now();
-            let (last, since) = self.signs.entry(rack).or_insert((sign, now));
-            if *last != sign {
-                (*last, *since) = (sign, now);
+            let (last, since) = self.heartbeats.entry(rack).or_insert((at_ms, now));
+            if *last != at_ms {
+                (*last, *since) = (at_ms, now);
             } else if now.duration_since(*since) > self.rules.grace {
                 self.participant.handle(self.time(), MulticastEvent::RackLost(rack));
             }
@@ -367,15 +410,16 @@ impl Session {
     /// Notes why a rack takes no part, or no longer, if it says so.
     fn read_refusal(&mut self, rack: RackId) -> Result<(), StoreError> {
         let key = Key::Outcome { cast: self.cast, of: rack, root: self.root };
-        let failure = match self.boards.read::<Outcome>(key)? {
+        let found = self.boards.read::<Outcome>(key);
+        let Some(found) = self.of_rack(rack, found)? else { return Ok(()) };
+        let failure = match found {
             Some(Ok(Outcome::Refused(why))) => CastFailure::Refused(why),
             Some(Ok(Outcome::Deleted)) => CastFailure::Deleted,
             Some(Err(error)) => CastFailure::OtherRelease(error.to_string()),
             Some(Ok(Outcome::Shown)) | None => return Ok(()),
         };
-        if self.refusals.insert(rack, failure).is_none() {
-            self.participant.handle(self.time(), MulticastEvent::RackLost(rack));
-        }
+        self.refusals.insert(rack, failure);
+        self.participant.handle(self.time(), MulticastEvent::RackLost(rack));
         Ok(())
     }
 

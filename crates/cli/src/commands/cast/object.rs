@@ -32,8 +32,8 @@ pub(super) struct ObjectOptions {
     /// Size of a block, a multiple of 64K [default: by number of racks and size of the object].
     #[arg(long, value_name = "SIZE", conflicts_with = "plan")]
     block: Option<ByteSize>,
-    /// Seconds without a sign after which a rack is taken for lost.
-    #[arg(long, value_name = "SECONDS", default_value_t = 3, conflicts_with = "plan")]
+    /// Seconds without a report after which a rack is taken for lost.
+    #[arg(long, value_name = "SECONDS", default_value_t = 10, conflicts_with = "plan")]
     grace: u64,
     /// Print JSON. docs/design/seeing.md describes the format.
     #[arg(long, conflicts_with = "plan")]
