@@ -91,7 +91,9 @@ impl Card {
     fn try_charge(&self, direction: Direction, now_ns: u64, bytes: u64) -> Result<u64, OutOfRange> {
         let cost_ns = transfer_ns(bytes, self.ps_per_byte);
         let after_all_ns = self.add(direction.all(), now_ns, cost_ns)?;
-        if bytes > PACKET_BYTES {
+        let is_idle = after_all_ns == now_ns.saturating_add(cost_ns);
+        if bytes > PACKET_BYTES || is_idle {
+            // One short operation that the second word lacks is shorter than the packet below.
             return Ok(after_all_ns);
         }
         let packet_ns = transfer_ns(PACKET_BYTES, self.ps_per_byte);
