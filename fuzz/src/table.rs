@@ -230,6 +230,10 @@ impl Memory for Heap {
         matches!(error, HeapError::Outside(_))
     }
 
+    fn is_lost(&self, _: &HeapError) -> bool {
+        false
+    }
+
     fn page_bytes(&self) -> u64 {
         PAGE_BYTES
     }

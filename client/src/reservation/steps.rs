@@ -200,6 +200,11 @@ impl Thread {
             Err(FreeError::NotAllocated(_) | FreeError::NotAnObject { .. }) => {
                 self.end_record(reservation.record);
             }
+            // Its memory is lost, so there is nothing to free either.
+            Err(FreeError::Access(AccessError::PageLost(_))) => {
+                self.end_record(reservation.record);
+                return Ok(());
+            }
             // An object that could not be noted elsewhere goes back when the program ends.
             Err(_) => self.leave_record(reservation.record),
             Ok(()) => {}

@@ -50,6 +50,7 @@ pub mod sorted_set;
 mod transactions;
 
 pub use entries::lookahead::Lookahead;
+pub use entries::lost::LostEntry;
 pub use entries::placed::EntryPlace;
 pub use entries::round::Round;
 pub use entry::{Entry, EntryChange, Form, ValueKind, Version, now_ms};

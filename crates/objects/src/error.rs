@@ -133,3 +133,14 @@ pub enum StoreError {
     #[error(transparent)]
     Daemon(#[from] DaemonError),
 }
+
+impl StoreError {
+    /// Whether the memory of an entry is lost with that of its rack.
+    pub(crate) const fn is_lost(&self) -> bool {
+        matches!(
+            self,
+            Self::Access(AccessError::PageLost(_))
+                | Self::Table(KvError::Memory(PoolError::Access(AccessError::PageLost(_))))
+        )
+    }
+}

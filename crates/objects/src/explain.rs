@@ -19,6 +19,9 @@ pub struct Explanation {
     pub object: Option<ExplainedObject>,
     /// The entry that names the racks with replicas, if there is one.
     pub registration: Option<ExplainedRegistration>,
+    /// Why the object or the registration could not be looked for, if so: a rack is away, or has
+    /// lost its memory.
+    pub unread: Vec<String>,
     /// The replicas, by rack.
     pub replicas: Vec<ExplainedReplica>,
     /// Racks whose replicas could not be looked at, and why.
@@ -78,6 +81,22 @@ pub struct ExplainedReplica {
     pub last_use_ms: u64,
 }
 
+/// What was found; nothing, and why, if it could not be looked for.
+fn or_unread<T>(
+    what: &str,
+    unread: &mut Vec<String>,
+    found: Result<Option<T>, StoreError>,
+) -> Result<Option<T>, StoreError> {
+    match found {
+        Ok(found) => Ok(found),
+        Err(StoreError::Removed) => Err(StoreError::Removed),
+        Err(error) => {
+            unread.push(format!("{what}: {error}"));
+            Ok(None)
+        }
+    }
+}
+
 impl Store {
     /// What is known of an id: where its object and its replicas are, and how far a delete has
     /// come. Changes that other programs make meanwhile may be seen in part.
@@ -95,11 +114,14 @@ impl Store {
     pub fn explain(&self, id: &[u8]) -> Result<Explanation, StoreError> {
         let (keys, options) = (Keys::of(id)?, self.options()?);
         let layout = HeadLayout::of(id.len());
-        let found = self.with(|handles| handles.find(keys.object()))?;
+        let mut unread = Vec::new();
+        let found = self.with(|handles| handles.find(keys.object()));
+        let found = or_unread("the object", &mut unread, found)?;
         let registration = self.with(|handles| {
             let found = handles.value(keys.registration().object())?;
             Ok(found.and_then(Registration::decode))
-        })?;
+        });
+        let registration = or_unread("the registration", &mut unread, registration)?;
         let is_current =
             |now: &Registration| found.is_some_and(|object| object.place.version == now.version);
         let racks: Vec<RackId> = registration.iter().flat_map(Registration::racks).collect();
@@ -121,7 +143,7 @@ impl Store {
             is_current: current,
             racks,
         });
-        Ok(Explanation { object, registration, replicas, unknown, options })
+        Ok(Explanation { object, registration, unread, replicas, unknown, options })
     }
 
     fn explain_object(

@@ -49,6 +49,7 @@
 //! | `delete` | delete |
 //! | `survey` | the memory of a store in the own rack, and what may be evicted of it |
 //! | `evict` | allocation of memory, capacity, eviction, time to live |
+//! | `repair` | what is left of objects whose memory is lost |
 //! | `list` | list and stat |
 //! | `explain`, `usage` | what is known of an id; what a store takes in each rack |
 //! | `remove` | removal of a whole store |
@@ -74,6 +75,7 @@ mod list;
 mod options;
 mod protocol;
 mod remove;
+mod repair;
 mod stats;
 mod steps;
 mod store;

@@ -1,4 +1,7 @@
-use rackpool_client::{GlobalAddr, RackId};
+use std::sync::Arc;
+
+use rackpool_client::{GlobalAddr, Pool, RackId};
+use rackpool_kv::Handle;
 
 use crate::error::StoreError;
 use crate::layout::head::{Head, HeadLayout};
@@ -56,11 +59,29 @@ impl ObjectInfo {
     }
 }
 
+/// Calls `visit` with all entries of a table, but for those whose memory is lost.
+fn visit_all(
+    table: &mut Handle<Arc<Pool>>,
+    visit: impl FnMut(&[u8], &[u8]),
+) -> Result<(), StoreError> {
+    let visited = table.for_each(visit).map_err(StoreError::from);
+    match visited {
+        // All others were visited, unless a part of the table itself is lost.
+        Err(error) if error.is_lost() => Ok(table.lost_entries().map(drop)?),
+        visited => visited,
+    }
+}
+
+/// What is lost is left to a repair.
+fn but_lost(cleaned: Result<(), StoreError>) -> Result<(), StoreError> {
+    cleaned.or_else(|error| if error.is_lost() { Ok(()) } else { Err(error) })
+}
+
 impl Store {
     /// The sealed objects whose ids begin with `prefix`, in the order of their ids. Objects that
-    /// are sealed or deleted during the call may be missing. The call also removes what killed
-    /// programs left: registrations of deleted objects, and replicas of the own rack that were
-    /// never registered.
+    /// are sealed or deleted during the call may be missing, and those whose memory is lost are.
+    /// The call also removes what killed programs left: registrations of deleted objects, and
+    /// replicas of the own rack that were never registered.
     ///
     /// # Errors
     /// That of the pool, or of a damaged table.
@@ -71,7 +92,7 @@ impl Store {
         }
         let mut objects = self.with(|handles| {
             let (mut objects, mut registered) = (Vec::new(), Vec::new());
-            handles.objects.for_each(|key, value| {
+            visit_all(&mut handles.objects, |key, value| {
                 let id = Keys::id_in(key).filter(|id| id.starts_with(prefix));
                 let head = Head::decode(value).filter(|head| head.created_ms >= oldest);
                 if let (Some(id), Some(head)) = (id, head) {
@@ -81,15 +102,15 @@ impl Store {
             })?;
             for keys in registered {
                 self.check_in_use()?;
-                protocol::remove_orphan(&mut Entries::new(self, handles, &keys))?;
+                but_lost(protocol::remove_orphan(&mut Entries::new(self, handles, &keys)))?;
             }
             let mut replicas = Vec::new();
             if let Some(table) = &mut handles.replicas {
-                table.for_each(|key, _| replicas.extend(Keys::id_in(key).map(Keys::of)))?;
+                visit_all(table, |key, _| replicas.extend(Keys::id_in(key).map(Keys::of)))?;
             }
             for keys in replicas {
                 self.check_in_use()?;
-                protocol::remove_abandoned(&mut Entries::new(self, handles, &keys?))?;
+                but_lost(protocol::remove_abandoned(&mut Entries::new(self, handles, &keys?)))?;
             }
             Ok(objects)
         })?;

@@ -122,6 +122,13 @@ pub(crate) trait Steps {
         new: &Registration,
     ) -> Result<bool, Self::Error>;
 
+    /// Whether the step has failed because the memory of an entry is lost with that of its rack.
+    fn is_lost(error: &Self::Error) -> bool;
+
+    /// Stores a closed registration of this version in the place of one whose memory is lost, with
+    /// all racks that have a replica table. Does nothing if there is none.
+    fn replace_lost_registration(&mut self, version: Version) -> Result<(), Self::Error>;
+
     /// Removes the registration if it is this one.
     fn remove_registration(&mut self, found: &Registration) -> Result<(), Self::Error>;
 
@@ -216,14 +223,15 @@ fn bring<S: Steps>(steps: &mut S, object: &PlacedHead) -> Result<Got<S>, S::Erro
     let pin = steps.pin(addr)?;
     let is_published = match publish(steps, object, &mut replica)? {
         Published::Here => true,
-        // A delete has begun. If it does not end, each program gets a copy of its own.
+        // A delete has begun, or a rack is away. Until that ends each program gets its own copy.
         Published::Closed => false,
         Published::Other | Published::Gone => return Ok(None),
     };
     let source = if is_published { join(steps, object)? } else { None };
     let filled = steps.fill(&mut replica, object, source);
     steps.check_in_use()?;
-    if is_published && filled.is_ok() && is_open(steps, object)? {
+    // What can't be read may be closed.
+    if is_published && filled.is_ok() && is_open(steps, object).unwrap_or(false) {
         steps.set_ready(&replica)?;
         return Ok(Some(Pinned { pin, head: replica.head }));
     }
@@ -247,7 +255,7 @@ enum Published {
     Here,
     /// There is another replica.
     Other,
-    /// A delete has closed the registration.
+    /// A delete has closed the registration, or it can't be read.
     Closed,
     /// The object is not in the store any more.
     Gone,
@@ -261,7 +269,13 @@ fn publish<S: Steps>(
 ) -> Result<Published, S::Error> {
     let rack = steps.rack();
     let register = |now: Registration| (!now.is_closed).then(|| now.with(rack));
-    Ok(match change_registration(steps, object, register)? {
+    let registered = match change_registration(steps, object, register) {
+        Ok(registered) => registered,
+        // The rack that stored it last is away, or has lost its memory. It may be closed.
+        Err(_) if is_linked(steps, object)? => Registered::Closed,
+        Err(_) => Registered::Gone,
+    };
+    Ok(match registered {
         Registered::As { .. } if steps.insert_replica(replica)? => Published::Here,
         Registered::As { .. } => Published::Other,
         Registered::Closed => Published::Closed,
@@ -277,10 +291,10 @@ fn join<S: Steps>(steps: &mut S, object: &PlacedHead) -> Result<Option<RackId>, 
     }
     let rack = steps.rack();
     let join = |now: Registration| (!now.is_closed).then(|| now.with_last(rack));
-    Ok(match change_registration(steps, object, join)? {
-        Registered::As { before, .. } => before.last.filter(|last| *last != rack),
-        // A delete has begun. The next step of the replica finds out.
-        Registered::Closed | Registered::Gone => None,
+    Ok(match change_registration(steps, object, join) {
+        Ok(Registered::As { before, .. }) => before.last.filter(|last| *last != rack),
+        // A delete has begun, or a rack has gone. The next step of the replica finds out.
+        Ok(Registered::Closed | Registered::Gone) | Err(_) => None,
     })
 }
 
@@ -304,7 +318,8 @@ pub(crate) fn remove<S: Steps>(steps: &mut S, object: &PlacedHead) -> Result<boo
         steps.remove_replica_of(rack)?;
     }
     let is_mine = steps.remove(Source::Objects, &object.place)?;
-    steps.remove_registration(&closed)?;
+    // The delete has taken effect. A registration that can't be removed now is an orphan.
+    let _ = steps.remove_registration(&closed);
     Ok(is_mine)
 }
 
@@ -333,6 +348,23 @@ pub(crate) fn remove_orphan<S: Steps>(steps: &mut S) -> Result<(), S::Error> {
         steps.remove_registration(&found)?;
     }
     Ok(())
+}
+
+/// Stores a registration for the object if the one that it had is lost. Any rack may have a
+/// replica, and a delete may have begun; so it is closed.
+pub(crate) fn restore_registration<S: Steps>(steps: &mut S) -> Result<(), S::Error> {
+    let object = match steps.find(Source::Objects) {
+        // Its memory is lost too.
+        Err(error) if S::is_lost(&error) => return Ok(()),
+        found => found?,
+    };
+    match (steps.registration(), object) {
+        (Err(error), Some(object)) if S::is_lost(&error) => {
+            steps.replace_lost_registration(object.place.version)
+        }
+        (Err(error), None) if S::is_lost(&error) => Ok(()),
+        (found, _) => found.map(drop),
+    }
 }
 
 /// The result of a change of a registration.
@@ -373,7 +405,7 @@ fn change_registration<S: Steps>(
         if is_linked(steps, object)? {
             return Ok(Registered::As { before, now });
         }
-        steps.remove_registration(&now)?;
+        let _ = steps.remove_registration(&now);
         return Ok(Registered::Gone);
     }
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use rackpool_client::{GlobalAddr, Pool, PublishCas, PublishMode, RackId, Reservation};
+use rackpool_client::{AccessError, GlobalAddr, Pool, PublishCas, PublishMode, RackId, Reservation};
 use rackpool_kv::{KvError, PoolError, Table};
 
 use crate::error::StoreError;
@@ -127,7 +127,9 @@ fn remove_parts(
     if prefix.phase != Some(StorePhase::Empty) {
         set(StorePhase::Emptying)?;
         std::thread::sleep(GRACE);
-        Store::with_prefix(Arc::clone(pool), header, prefix, true)?.delete_all()?;
+        let store = Store::with_prefix(Arc::clone(pool), header, prefix, true)?;
+        store.repair()?;
+        store.delete_all()?;
         set(StorePhase::Empty)?;
     }
     let replicas = (0..RACKS).map(|rack| StoreHeader::replicas_at(header, RackId(rack)));
@@ -140,6 +142,10 @@ fn remove_table(pool: &Arc<Pool>, at: GlobalAddr) -> Result<(), StoreError> {
         match Table::remove_at(Arc::clone(pool), at) {
             Err(KvError::<PoolError>::InUse { .. }) if begin.elapsed() < RESOLVED_WITHIN => {
                 std::thread::sleep(PAUSE);
+            }
+            // Its rack has lost its memory. What it had in other racks is lost with it.
+            Err(KvError::Memory(PoolError::Access(AccessError::PageLost(_)))) => {
+                return Ok(pool.write(at, &[0; 8])?);
             }
             removed => return Ok(removed?),
         }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use rackpool_client::{GlobalAddr, Pin, PinnedBytesMut, Pool, RackId};
-use rackpool_kv::{EntryPlace, now_ms};
+use rackpool_kv::{EntryPlace, Version, now_ms};
 
 use crate::chain;
 use crate::error::StoreError;
@@ -119,7 +119,7 @@ impl Steps for Entries<'_> {
     fn open_replicas(&mut self) -> Result<bool, StoreError> {
         let was_open = self.handles.replicas.is_some();
         if !was_open {
-            self.handles.replicas = Some(self.store.replica_table(self.rack())?);
+            self.handles.replicas = Some(self.store.own_replica_table()?);
         }
         Ok(!was_open)
     }
@@ -141,8 +141,13 @@ impl Steps for Entries<'_> {
     }
 
     fn remove_replica_of(&mut self, rack: RackId) -> Result<(), StoreError> {
-        self.store.replica_table(rack)?.delete(self.keys.object())?;
-        Ok(())
+        match self.store.replica_table_if_any(rack) {
+            Ok(None) => Ok(()),
+            Ok(Some(mut table)) => Ok(table.delete(self.keys.object()).map(drop)?),
+            Err(error) => Err(error),
+        }
+        // What is lost with its rack's memory is gone.
+        .or_else(|error| if error.is_lost() { Ok(()) } else { Err(error) })
     }
 
     fn registration(&mut self) -> Result<Option<Vec<u8>>, StoreError> {
@@ -157,6 +162,18 @@ impl Steps for Entries<'_> {
     ) -> Result<bool, StoreError> {
         let key = self.keys.registration();
         Ok(self.handles.objects.compare_and_put(key.object(), found, &new.encode())?)
+    }
+
+    fn is_lost(error: &StoreError) -> bool {
+        error.is_lost()
+    }
+
+    fn replace_lost_registration(&mut self, version: Version) -> Result<(), StoreError> {
+        let key = self.keys.registration();
+        let racks = self.store.racks_with_replicas()?.into_iter();
+        let new = racks.fold(Registration::new(version).closed(), Registration::with);
+        self.handles.objects.replace_unreadable(key.object(), &new.encode())?;
+        Ok(())
     }
 
     fn remove_registration(&mut self, found: &Registration) -> Result<(), StoreError> {

@@ -324,7 +324,13 @@ impl Store {
 
     /// Opens the replica table of the own rack if there is one.
     pub(crate) fn open_replicas_if_any(&self) -> Result<(), StoreError> {
-        self.replica_table_if_any(self.pool().rack()).map(drop)
+        let mut word = [0; 8];
+        let at = StoreHeader::replicas_at(self.shared.header, self.pool().rack());
+        self.pool().read(at, &mut word)?;
+        if word != [0; 8] {
+            self.own_replica_table()?;
+        }
+        Ok(())
     }
 
     /// A handle of a rack's replica table; `None` if there is none.
@@ -332,13 +338,17 @@ impl Store {
         &self,
         rack: RackId,
     ) -> Result<Option<Handle<Arc<Pool>>>, StoreError> {
+        let shared = &*self.shared;
         let mut word = [0; 8];
-        self.pool().read(StoreHeader::replicas_at(self.shared.header, rack), &mut word)?;
-        (word != [0; 8]).then(|| self.replica_table(rack)).transpose()
+        shared.pool.read(StoreHeader::replicas_at(shared.header, rack), &mut word)?;
+        let addr = GlobalAddr::from_raw(u64::from_le_bytes(word));
+        // A rack that has lost its memory makes a new table.
+        lock(&shared.replicas).retain(|known, table| *known != rack || table.addr() == addr);
+        (!addr.is_null()).then(|| self.replica_table(rack)).transpose()
     }
 
     /// A handle of a rack's replica table, which is created if there is none.
-    pub(crate) fn replica_table(&self, rack: RackId) -> Result<Handle<Arc<Pool>>, StoreError> {
+    fn replica_table(&self, rack: RackId) -> Result<Handle<Arc<Pool>>, StoreError> {
         let shared = &*self.shared;
         if let Some(table) = lock(&shared.replicas).get(&rack) {
             return Ok(table.handle());
@@ -347,6 +357,23 @@ impl Store {
         let handle = table.handle();
         lock(&shared.replicas).insert(rack, table);
         Ok(handle)
+    }
+
+    /// A handle of the own rack's replica table. It is created if there is none, or if its memory
+    /// was lost, and the replicas with it.
+    pub(crate) fn own_replica_table(&self) -> Result<Handle<Arc<Pool>>, StoreError> {
+        let (pool, rack) = (self.pool(), self.pool().rack());
+        let at = StoreHeader::replicas_at(self.shared.header, rack);
+        loop {
+            let mut word = [0; 8];
+            pool.read(at, &mut word)?;
+            match self.replica_table(rack) {
+                Err(error) if error.is_lost() => {
+                    pool.compare_and_swap(at, u64::from_le_bytes(word), 0)?;
+                }
+                opened => return opened,
+            }
+        }
     }
 }
 

@@ -189,7 +189,8 @@ impl Drop for FixedMemory {
 
 impl Store {
     /// Begins an object of `bytes` bytes in the own rack. The id has 1 to 64 bytes. Any number of
-    /// programs can create objects of one id; the first one to seal it succeeds.
+    /// programs can create objects of one id; the first one to seal it succeeds. The id of an
+    /// object whose memory was lost is free.
     ///
     /// # Errors
     /// [`StoreError::Exists`] if there is a sealed object of this id, [`StoreError::IdLength`],
@@ -203,7 +204,9 @@ impl Store {
     ) -> Result<UnsealedObject, StoreError> {
         let keys = Keys::of(id)?;
         let oldest = self.oldest_alive()?;
-        while let Some(object) = self.with(|handles| handles.find(keys.object()))? {
+        while let Some(object) =
+            self.repairing(|| self.with(|handles| handles.find(keys.object())))?
+        {
             if object.head.created_ms >= oldest {
                 return Err(StoreError::Exists);
             }

@@ -200,6 +200,10 @@ impl Memory for RecordedPool {
         self.pool.is_unallocated(error)
     }
 
+    fn is_lost(&self, error: &PoolError) -> bool {
+        self.pool.is_lost(error)
+    }
+
     fn page_bytes(&self) -> u64 {
         Memory::page_bytes(&*self.pool)
     }

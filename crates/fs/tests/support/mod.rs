@@ -188,6 +188,10 @@ impl Memory for TestVolumeMemory {
         self.heap.is_unallocated(error)
     }
 
+    fn is_lost(&self, _: &HeapError) -> bool {
+        false
+    }
+
     fn page_bytes(&self) -> u64 {
         self.heap.page_bytes()
     }

@@ -21,7 +21,7 @@ pub(crate) enum LookupIntent {
     Read,
     /// Change the slot: it was not frozen when it was read.
     Write,
-    /// As `Write`, but also find a slot with a damaged object that may be this key's.
+    /// As `Write`, but also find a slot with a damaged or lost object that may be this key's.
     Replace,
 }
 
@@ -35,6 +35,15 @@ pub(crate) struct LiveSlot {
     pub(crate) form: Form,
     /// The lot of the object, which distinguishes versions of the entry.
     pub(crate) lot: u32,
+    /// Whether the entry can't be read. It may be the key's.
+    pub(crate) is_damaged: bool,
+}
+
+impl LiveSlot {
+    /// A slot whose entry can't be read.
+    pub(crate) fn damaged(at: GlobalAddr, word: SlotWord) -> Self {
+        Self { at, word, value: 0..0, form: Form::default(), lot: 0, is_damaged: true }
+    }
 }
 
 /// The first empty slot of a key's path.
@@ -78,6 +87,14 @@ enum PathProbe {
     Stale,
     /// This slot, which may be the key's, points to bytes that are no object.
     Damaged(LiveSlot),
+    /// This slot, which may be the key's, points to memory that is lost.
+    Lost(LiveSlot),
+}
+
+impl PathProbe {
+    const fn of((slot, is_lost): (LiveSlot, bool)) -> Self {
+        if is_lost { Self::Lost(slot) } else { Self::Damaged(slot) }
+    }
 }
 
 /// After this number of attempts undecodable bytes are damage and not a race.
@@ -133,14 +150,16 @@ impl<M: Memory> Handle<M> {
                     self.refresh(hash, segment)?;
                     continue;
                 }
-                PathProbe::Damaged(slot) => {
+                PathProbe::Damaged(_) if damaged < MAX_DAMAGED => {
                     damaged += 1;
-                    if !self.confirm(hash, segment)? || damaged <= MAX_DAMAGED {
+                    continue;
+                }
+                PathProbe::Damaged(slot) | PathProbe::Lost(slot) => {
+                    if !self.confirm(hash, segment)? {
                         continue;
                     }
                     if intent != LookupIntent::Replace {
-                        let addr = slot.word.object().addr;
-                        return Err(KvError::Corrupt { what: "entry", addr });
+                        return Err(self.damage_at(slot.word.object().addr));
                     }
                     (slot.word.is_frozen(), Located::Live(slot))
                 }
@@ -187,10 +206,9 @@ impl<M: Memory> Handle<M> {
                         SlotCheck::Changed => return Ok(PathProbe::Changed),
                         SlotCheck::Stale => return Ok(PathProbe::Stale),
                         // The key may be in a later slot.
-                        SlotCheck::Damaged => {
-                            let form = Form::default();
-                            let slot = LiveSlot { at, word, value: 0..0, form, lot: 0 };
-                            damaged = damaged.or(Some(slot));
+                        check @ (SlotCheck::Damaged | SlotCheck::Lost) => {
+                            let is_lost = matches!(check, SlotCheck::Lost);
+                            damaged.get_or_insert((LiveSlot::damaged(at, word), is_lost));
                         }
                     }
                     continue;
@@ -199,8 +217,8 @@ impl<M: Memory> Handle<M> {
                     SlotKind::Live => {}
                     SlotKind::Dead => dead = true,
                     SlotKind::Empty(life) if life == segment.life() => {
-                        if let Some(slot) = damaged {
-                            return Ok(PathProbe::Damaged(slot));
+                        if let Some(damaged) = damaged {
+                            return Ok(PathProbe::of(damaged));
                         }
                         let vacancy = Some(Vacancy { at, word });
                         return Ok(PathProbe::Absent(Miss { segment, vacancy, dead, frozen }));
@@ -214,10 +232,17 @@ impl<M: Memory> Handle<M> {
         if tag != segment.tag(hash) {
             return Ok(PathProbe::Stale);
         }
-        if let Some(slot) = damaged {
-            return Ok(PathProbe::Damaged(slot));
+        if let Some(damaged) = damaged {
+            return Ok(PathProbe::of(damaged));
         }
         Ok(PathProbe::Absent(Miss { segment, vacancy: None, dead, frozen }))
+    }
+
+    /// The error of an access to a damaged entry: that of its memory, if it is lost.
+    #[cold]
+    pub(crate) fn damage_at(&self, addr: GlobalAddr) -> KvError<M::Error> {
+        let lost = self.shared.memory.read(addr, &mut [0; 8]).err();
+        lost.map_or(KvError::Corrupt { what: "entry", addr }, KvError::Memory)
     }
 
     /// Reads all buckets of a path in one batch.

@@ -8,6 +8,8 @@ pub(crate) mod lock;
 pub(crate) mod look_through;
 pub(crate) mod lookahead;
 #[warn(clippy::missing_errors_doc)]
+pub(crate) mod lost;
+#[warn(clippy::missing_errors_doc)]
 pub(crate) mod modify;
 #[warn(clippy::missing_errors_doc)]
 pub(crate) mod operations;

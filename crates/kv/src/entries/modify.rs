@@ -1,3 +1,5 @@
+use rackpool_client::GlobalAddr;
+
 use crate::entries::find::{LiveSlot, Located, LookupIntent, Miss};
 use crate::entries::store::PutMode;
 use crate::entry::{Entry, EntryChange, Form, Version};
@@ -5,6 +7,7 @@ use crate::error::KvError;
 use crate::handle::Handle;
 use crate::layout::condition::Condition;
 use crate::layout::hash::KeyHash;
+use crate::layout::slot::SlotWord;
 use crate::memory::Memory;
 
 impl<M: Memory> Handle<M> {
@@ -202,13 +205,27 @@ impl<M: Memory> Handle<M> {
         form: Form,
         value: &[u8],
     ) -> Result<bool, KvError<M::Error>> {
+        match miss.vacancy {
+            Some(vacancy) => self.put_into((vacancy.at, vacancy.word), key, form, value),
+            None => {
+                self.make_room(miss, Self::hash(key)?)?;
+                Ok(false)
+            }
+        }
+    }
+
+    /// Stores a key into a slot that is its own, and whose word was read; returns whether the word
+    /// was unchanged.
+    pub(crate) fn put_into(
+        &mut self,
+        (at, word): (GlobalAddr, SlotWord),
+        key: &[u8],
+        form: Form,
+        value: &[u8],
+    ) -> Result<bool, KvError<M::Error>> {
         let mut put = self.prepare_put(key, form, value, 0)?;
-        let Some(vacancy) = miss.vacancy else {
-            self.make_room(miss, put.hash)?;
-            return Ok(false);
-        };
         self.write_put(&mut put, None)?;
-        let result = self.link(vacancy.at, vacancy.word, &mut put);
+        let result = self.link(at, word, &mut put);
         if matches!(result, Ok(true))
             && let Some((_, reservation)) = put.object.take()
         {

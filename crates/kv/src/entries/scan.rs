@@ -35,7 +35,7 @@ impl<M: Memory> Handle<M> {
     pub fn for_each(&mut self, visit: impl FnMut(&[u8], &[u8])) -> Result<(), KvError<M::Error>> {
         match self.walk(visit)? {
             None => Ok(()),
-            Some(addr) => Err(KvError::Corrupt { what: "entry", addr }),
+            Some(addr) => Err(self.damage_at(addr)),
         }
     }
 
@@ -348,15 +348,23 @@ impl<M: Memory> Handle<M> {
                 if now.is_frozen() {
                     return Ok(None);
                 }
+                // A split that can't read an entry takes it into the lower half. Its memory may come
+                // back.
+                let depth = segment.depth();
+                if parts.hash.suffix(depth) != hash.suffix(depth) {
+                    return Ok(Some(true));
+                }
                 self.copy_parts(parts, batch)
             }
             Peek::Changed => Ok(None),
             Peek::Stale => Ok(Some(false)),
-            Peek::Damaged if batch.passes => {
+            Peek::Damaged if !batch.passes => {
+                Err(KvError::Corrupt { what: "entry", addr: word.object().addr })
+            }
+            Peek::Damaged | Peek::Lost => {
                 batch.damaged = Some(word.object().addr);
                 Ok(Some(true))
             }
-            Peek::Damaged => Err(KvError::Corrupt { what: "entry", addr: word.object().addr }),
         }
     }
 

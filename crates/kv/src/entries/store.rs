@@ -177,7 +177,11 @@ impl<M: Memory> Handle<M> {
         let Err(error) = cleared else { return Ok(true) };
         // Another client may have freed the object, and its page may be gone.
         let now = SlotWord::from_raw(read_word(&self.shared.memory, slot.at)?);
-        if now.is_unchanged(slot.word) { Err(error) } else { Ok(false) }
+        match error {
+            _ if !now.is_unchanged(slot.word) => Ok(false),
+            KvError::Memory(lost) if self.shared.memory.is_lost(&lost) => Ok(true),
+            error => Err(error),
+        }
     }
 
     /// Swaps the slot at `at` from `word` to a pointer to the written object; returns whether the

@@ -25,6 +25,8 @@ pub(crate) enum SlotCheck {
     Stale,
     /// The slot did not change, but points to bytes that are no object.
     Damaged,
+    /// The slot did not change, but the memory of its object is lost.
+    Lost,
 }
 
 /// The result of reading an object.
@@ -34,6 +36,8 @@ pub(crate) enum Peek {
     Changed,
     Stale,
     Damaged,
+    /// The slot did not change, but the memory of its object is lost.
+    Lost,
 }
 
 /// The result of reading an object's header.
@@ -73,12 +77,13 @@ impl<M: Memory> Handle<M> {
             Peek::Whole(parts, now) if self.scratch[parts.key.clone()] == *key => {
                 let lot = EntryObject::lot_in(&self.scratch);
                 let (value, form) = (parts.value, parts.form);
-                SlotCheck::Same(LiveSlot { at, word: now, value, form, lot })
+                SlotCheck::Same(LiveSlot { at, word: now, value, form, lot, is_damaged: false })
             }
             Peek::Whole(_, now) => SlotCheck::OtherKey(now),
             Peek::Changed => SlotCheck::Changed,
             Peek::Stale => SlotCheck::Stale,
             Peek::Damaged => SlotCheck::Damaged,
+            Peek::Lost => SlotCheck::Lost,
         })
     }
 
@@ -109,7 +114,12 @@ impl<M: Memory> Handle<M> {
             if let Err(error) = read {
                 // Another client may have freed the object, and its page, before this read.
                 let gone = self.was_replaced(at, word, hash, segment)?;
-                return if gone { Ok(Peek::Changed) } else { Err(KvError::Memory(error)) };
+                return match gone {
+                    true => Ok(Peek::Changed),
+                    // The slot was read just now, so it is the object that is lost.
+                    false if self.shared.memory.is_lost(&error) => Ok(Peek::Lost),
+                    false => Err(KvError::Memory(error)),
+                };
             }
             let now = SlotWord::from_raw(word_at(&now, 0));
             if word_at(&life, 0) != segment.tag(hash) {
@@ -201,7 +211,11 @@ impl<M: Memory> Handle<M> {
         ]);
         if let Err(error) = read {
             let gone = self.was_replaced(at, word, hash, segment)?;
-            return if gone { Ok(Some(Glance::Changed)) } else { Err(KvError::Memory(error)) };
+            return match gone {
+                true => Ok(Some(Glance::Changed)),
+                false if self.shared.memory.is_lost(&error) => Ok(Some(Glance::Unclear)),
+                false => Err(KvError::Memory(error)),
+            };
         }
         let now = SlotWord::from_raw(word_at(&now, 0));
         Ok(if word_at(&life, 0) != segment.tag(hash) {

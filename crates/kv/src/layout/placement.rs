@@ -5,7 +5,8 @@ use crate::layout::slot::SlotWord;
 /// An entry that moves from a frozen segment to a new one.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Moving {
-    pub(crate) hash: KeyHash,
+    /// `None` if the memory of its object is lost.
+    pub(crate) hash: Option<KeyHash>,
     pub(crate) word: SlotWord,
     /// Its slot in the old segment.
     pub(crate) index: usize,
@@ -17,7 +18,7 @@ pub(crate) struct Moving {
 /// All entries start at their old positions, so each has a slot. Then each entry moves to the first
 /// empty slot of its path until none can move. Every move brings an entry nearer to the start of
 /// its path, so the loop terminates. An entry that is not in its path is damaged and keeps its
-/// slot.
+/// slot, and so does one whose object is lost.
 pub(crate) fn place(shape: SegmentShape, moving: &[Moving]) -> Vec<usize> {
     let mut taken = vec![false; shape.slots()];
     let mut places: Vec<usize> = moving.iter().map(|entry| entry.index).collect();
@@ -26,7 +27,8 @@ pub(crate) fn place(shape: SegmentShape, moving: &[Moving]) -> Vec<usize> {
     while moved {
         moved = false;
         for (entry, index) in moving.iter().zip(&mut places) {
-            let path = shape.path(entry.hash);
+            let Some(hash) = entry.hash else { continue };
+            let path = shape.path(hash);
             let at = path.slots().position(|slot| slot == *index).unwrap_or(0);
             let better = path.slots().take(at).find(|slot| !taken[*slot]);
             if let Some(better) = better {
@@ -55,16 +57,16 @@ mod tests {
                 let path = shape.path(hash);
                 let Some(index) = path.slots().find(|slot| !taken[*slot]) else { break };
                 taken[index] = true;
-                moving.push(Moving { hash, word: SlotWord::from_raw(0), index });
+                moving.push(Moving { hash: Some(hash), word: SlotWord::from_raw(0), index });
             }
-            moving.retain(|entry| entry.hash.suffix(1) == 1);
+            moving.retain(|entry| entry.hash.is_some_and(|hash| hash.suffix(1) == 1));
             let places = place(shape, &moving);
             let mut used = vec![false; shape.slots()];
             for place in &places {
                 assert!(!std::mem::replace(&mut used[*place], true), "two entries in one slot");
             }
             for (entry, place) in moving.iter().zip(&places) {
-                let path = shape.path(entry.hash);
+                let path = shape.path(entry.hash.unwrap());
                 assert!(path.slots().take_while(|slot| slot != place).all(|slot| used[slot]));
             }
         }

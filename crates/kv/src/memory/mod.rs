@@ -122,6 +122,10 @@ pub trait Memory: Send + Sync {
     /// was there has been freed. An implementation returns false when in doubt.
     fn is_unallocated(&self, error: &Self::Error) -> bool;
 
+    /// Whether `error` proves that the accessed memory is gone with its contents, and will never be
+    /// allocated again. An implementation returns false when in doubt.
+    fn is_lost(&self, error: &Self::Error) -> bool;
+
     /// The page size in bytes, which is the largest object.
     fn page_bytes(&self) -> u64;
 
@@ -285,6 +289,10 @@ impl<M: Memory + ?Sized> Memory for Arc<M> {
 
     fn is_unallocated(&self, error: &Self::Error) -> bool {
         (**self).is_unallocated(error)
+    }
+
+    fn is_lost(&self, error: &Self::Error) -> bool {
+        (**self).is_lost(error)
     }
 
     fn page_bytes(&self) -> u64 {

@@ -126,6 +126,10 @@ impl Memory for Pool {
         matches!(error, PoolError::Access(NotAllocated(_) | BeyondObject { .. }))
     }
 
+    fn is_lost(&self, error: &PoolError) -> bool {
+        matches!(error, PoolError::Access(AccessError::PageLost(_)))
+    }
+
     fn page_bytes(&self) -> u64 {
         Self::page_bytes(self)
     }

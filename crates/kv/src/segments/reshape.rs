@@ -1,6 +1,6 @@
 use std::time::Instant;
 
-use rackpool_client::ReadRequest;
+use rackpool_client::{GlobalAddr, ReadRequest};
 
 use crate::error::KvError;
 use crate::handle::Handle;
@@ -283,6 +283,7 @@ impl<M: Memory> Handle<M> {
         let live: Vec<_> =
             slots.iter().enumerate().filter(|(_, slot)| slot.kind() == SlotKind::Live).collect();
         let mut bytes = vec![0; live.len() * EntryObject::HEADER];
+        let mut lost = Vec::new();
         for (batch, bytes) in live.chunks(BATCH).zip(bytes.chunks_mut(BATCH * EntryObject::HEADER))
         {
             let mut reads: Vec<ReadRequest<'_>> = batch
@@ -290,19 +291,47 @@ impl<M: Memory> Handle<M> {
                 .zip(bytes.chunks_exact_mut(EntryObject::HEADER))
                 .map(|((_, slot), into)| ReadRequest { addr: slot.object().addr, into })
                 .collect();
-            self.shared.memory.read_batch(&mut reads).map_err(KvError::Memory)?;
+            match self.shared.memory.read_batch(&mut reads) {
+                Ok(()) => {}
+                Err(error) if self.shared.memory.is_lost(&error) => {
+                    lost.extend(self.read_all_but_lost(&mut reads)?);
+                }
+                Err(error) => return Err(KvError::Memory(error)),
+            }
         }
         let mut moving = Vec::with_capacity(live.len());
         let mut unsettled = Vec::new();
         for ((index, slot), head) in live.iter().zip(bytes.chunks_exact(EntryObject::HEADER)) {
             let (object, owner) = (slot.object(), EntryObject::owner_in(head));
+            if lost.contains(&object.addr) {
+                moving.push(Moving { hash: None, word: **slot, index: *index });
+                continue;
+            }
             if owner != 0 {
                 let condition = self.read_condition(object, head)?;
                 unsettled.push(Unsettled { entry: moving.len(), object, owner, condition });
             }
-            moving.push(Moving { hash: EntryObject::hash_in(head), word: **slot, index: *index });
+            let hash = Some(EntryObject::hash_in(head));
+            moving.push(Moving { hash, word: **slot, index: *index });
         }
         Ok(LiveEntries { moving, unsettled })
+    }
+
+    /// Makes these reads one by one. Returns the addresses whose memory is lost.
+    fn read_all_but_lost(
+        &self,
+        reads: &mut [ReadRequest<'_>],
+    ) -> Result<Vec<GlobalAddr>, KvError<M::Error>> {
+        let memory = &self.shared.memory;
+        let mut lost = Vec::new();
+        for ReadRequest { addr, into } in reads {
+            match memory.read(*addr, into) {
+                Ok(()) => {}
+                Err(error) if memory.is_lost(&error) => lost.push(*addr),
+                Err(error) => return Err(KvError::Memory(error)),
+            }
+        }
+        Ok(lost)
     }
 
     /// The condition of the object with the header `head`, if it has one.
@@ -322,6 +351,8 @@ impl<M: Memory> Handle<M> {
     /// Whether the hash of an entry matches the segment's suffix and the slot's fingerprint.
     fn belongs(segment: SegmentRef, hash: KeyHash, entry: &Moving) -> bool {
         let depth = segment.depth();
-        entry.hash.suffix(depth) == hash.suffix(depth) && entry.word.may_hold(entry.hash)
+        entry.hash.is_some_and(|found| {
+            found.suffix(depth) == hash.suffix(depth) && entry.word.may_hold(found)
+        })
     }
 }

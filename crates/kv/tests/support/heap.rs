@@ -1,7 +1,7 @@
 //! A table's memory in one process, word by word, which detects misuse.
 
-use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 
 use rackpool_kv::{CasError, GlobalAddr, Memory, PublishCas, PublishMode, ReadRequest};
@@ -25,6 +25,8 @@ pub enum HeapError {
     Away,
     #[error("nothing is allocated at {0:#x}")]
     Gone(u64),
+    #[error("the memory at {0:#x} is lost")]
+    Lost(u64),
 }
 
 /// Freed memory is poisoned, except its first word, and reused at once, last freed first. Writing
@@ -52,6 +54,7 @@ pub struct Heap {
     pub troubles: Troubles,
     /// The number of segments of small tables that can still be allocated.
     pub segments_left: AtomicU64,
+    has_lost: AtomicBool,
 }
 
 #[derive(Debug)]
@@ -68,6 +71,8 @@ struct State {
     used: u64,
     free: BTreeMap<u64, Vec<u64>>,
     live: BTreeMap<u64, u64>,
+    /// Lines that are lost.
+    lost: BTreeSet<u64>,
 }
 
 impl Heap {
@@ -87,6 +92,7 @@ impl Heap {
             closes: false,
             troubles: Troubles::default(),
             segments_left: AtomicU64::new(u64::MAX),
+            has_lost: AtomicBool::new(false),
         }
     }
 
@@ -118,6 +124,17 @@ impl Heap {
 
     fn is_closed(&self, addr: u64) -> bool {
         self.closes && self.owners[Self::index(addr, LINE)].load(Ordering::Acquire) == 0
+    }
+
+    /// From now on the line at this address is lost.
+    pub fn lose(&self, addr: GlobalAddr) {
+        self.state.lock().unwrap().lost.insert(addr.raw());
+        self.has_lost.store(true, Ordering::Release);
+    }
+
+    fn is_lost(&self, addr: u64) -> bool {
+        let line = addr / LINE * LINE;
+        self.has_lost.load(Ordering::Acquire) && self.state.lock().unwrap().lost.contains(&line)
     }
 
     /// A scheduling point; `operation` says whether a memory operation begins.
@@ -216,6 +233,9 @@ impl Heap {
         let mut state = self.state.lock().unwrap();
         let size = state.live.remove(&addr);
         let size = size.unwrap_or_else(|| panic!("free of {addr:#x}, which is not allocated"));
+        if state.lost.contains(&addr) {
+            return;
+        }
         for line in (addr..addr + size).step_by(LINE as usize) {
             self.owners[Self::index(line, LINE)].store(0, Ordering::Release);
         }
@@ -408,6 +428,9 @@ impl Memory for Heap {
         if self.is_closed(at) {
             return Err(HeapError::Gone(at));
         }
+        if self.is_lost(at) {
+            return Err(HeapError::Lost(at));
+        }
         for bytes in into.chunks_mut(8) {
             let word = self.words[Self::index(at, 8)].load(Ordering::Acquire).to_le_bytes();
             bytes.copy_from_slice(&word[..bytes.len()]);
@@ -458,6 +481,9 @@ impl Memory for Heap {
         if self.is_closed(addr.raw()) {
             return Err(CasError::Failed(HeapError::Gone(addr.raw())));
         }
+        if self.is_lost(addr.raw()) {
+            return Err(CasError::Failed(HeapError::Lost(addr.raw())));
+        }
         let place = &self.words[Self::index(addr.raw(), 8)];
         // A swap that fails changes nothing, wherever it goes. The owner is read before the word,
         // since another thread may change the word and free the memory at any time.
@@ -477,6 +503,10 @@ impl Memory for Heap {
 
     fn is_unallocated(&self, error: &HeapError) -> bool {
         matches!(error, HeapError::Gone(_))
+    }
+
+    fn is_lost(&self, error: &HeapError) -> bool {
+        matches!(error, HeapError::Lost(_))
     }
 
     fn page_bytes(&self) -> u64 {

@@ -3,7 +3,7 @@ use std::cell::RefCell;
 use super::model::Model;
 use super::planted::Bug;
 use super::run::{Failure, Run};
-use super::world::Outcome;
+use super::world::{Outcome, World};
 use crate::protocol::{self, Source, Steps};
 
 /// What a program can do.
@@ -22,6 +22,14 @@ pub(super) enum Call {
     Scribble,
     /// Lets two seconds pass.
     Tick,
+    /// The rack of the registration goes away, and comes back.
+    Away,
+    Back,
+    /// The memory of the registration is lost with that of its rack, or that of the object.
+    LoseRegistration,
+    LoseObject,
+    /// Removes what is left of lost entries.
+    Repair,
 }
 
 impl Call {
@@ -33,9 +41,16 @@ impl Call {
         bug: Option<Bug>,
     ) -> Result<Outcome, Failure> {
         let mut model = Model::new(run, rack, bug);
+        match self.steps(&mut model) {
+            Err(Failure::Unreadable(_)) => Ok(Outcome::Failed { is_get: self == Self::Get }),
+            made => made,
+        }
+    }
+
+    fn steps(self, model: &mut Model<'_>) -> Result<Outcome, Failure> {
         Ok(match self {
             Self::Get => {
-                let mut got = protocol::get(&mut model)?;
+                let mut got = protocol::get(model)?;
                 if let Some(got) = &mut got {
                     got.pin.bytes = Some(got.head.checksum);
                 }
@@ -45,10 +60,10 @@ impl Call {
                 let memory = model.take_memory()?;
                 Outcome::Put(model.seal(memory)?)
             }
-            Self::Delete => Outcome::Deleted(protocol::delete(&mut model)?.is_some()),
+            Self::Delete => Outcome::Deleted(protocol::delete(model)?.is_some()),
             Self::List => {
-                protocol::remove_orphan(&mut model)?;
-                protocol::remove_abandoned(&mut model)?;
+                protocol::remove_orphan(model)?;
+                protocol::remove_abandoned(model)?;
                 Outcome::Nothing
             }
             Self::Evict => {
@@ -64,6 +79,16 @@ impl Call {
             }
             Self::Tick => {
                 model.tick()?;
+                Outcome::Nothing
+            }
+            Self::Away => model.trouble("the rack goes away", World::go_away)?,
+            Self::Back => model.trouble("the rack comes back", World::come_back)?,
+            Self::LoseRegistration => {
+                model.trouble("the registration is lost", World::lose_registration)?
+            }
+            Self::LoseObject => model.trouble("the object is lost", World::lose_object)?,
+            Self::Repair => {
+                model.repair()?;
                 Outcome::Nothing
             }
         })

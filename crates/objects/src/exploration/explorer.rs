@@ -117,6 +117,9 @@ impl Scenario {
     /// Removes what killed programs left, checks the rest, and deletes the object.
     fn check_end(&self, mut world: World, bug: Option<Bug>) -> Option<String> {
         world.tick();
+        for call in [Call::Back, Call::Repair] {
+            world = self.run_alone(world, 0, call, bug);
+        }
         for rack in 0..RACKS {
             world = self.run_alone(world, rack, Call::List, bug);
         }
@@ -159,7 +162,7 @@ impl Explorer<'_> {
             schedules = schedules.saturating_add(self.let_time_pass(state)?);
         } else if schedules == 0 {
             let mut world = state.world.clone();
-            if state.kills == self.scenario.kills {
+            if state.kills == self.scenario.kills && !world.troubles.were_any {
                 // Nobody has to clean up after programs that were not killed.
                 world.check_rest();
             }

@@ -12,6 +12,7 @@
 //! | module | contains |
 //! |---|---|
 //! | `world` | the tables, the registration and the memory of three racks, and what is checked |
+//! | `trouble` | racks that are away or have lost their memory |
 //! | `planted` | bugs that the exploration must find |
 //! | `run` | a call that is repeated up to its last step, and makes one more |
 //! | `model` | the steps of a program in a world |
@@ -27,4 +28,5 @@ mod planted;
 mod run;
 mod tests;
 mod transfer;
+mod trouble;
 mod world;

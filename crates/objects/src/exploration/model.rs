@@ -1,15 +1,16 @@
 use std::cell::RefCell;
 
 use rackpool_client::{GlobalAddr, RackId};
-use rackpool_kv::EntryPlace;
+use rackpool_kv::{EntryPlace, Version};
 
 use super::planted::Bug;
 use super::run::{Answer, Failure, Run};
 use super::transfer::ModelTransfer;
-use super::world::{GARBAGE, RegistrationBytes, World, addr_of};
+use super::trouble::{Trouble, Troubles};
+use super::world::{GARBAGE, Outcome, RACKS, RegistrationBytes, World, addr_of};
 use crate::chain;
 use crate::layout::registration::Registration;
-use crate::protocol::{Replica, Source, Steps, Words};
+use crate::protocol::{Replica, Source, Steps, Words, restore_registration};
 use crate::store::PlacedHead;
 
 /// A program of a rack, as the protocol sees it.
@@ -86,6 +87,7 @@ impl<'a> Model<'a> {
         self.skips = [false; 2];
         match self.run.borrow_mut().step(name, false, work)? {
             Answer::Gone => Err(Failure::Gone),
+            Answer::Unreadable(trouble) => Err(Failure::Unreadable(trouble)),
             answer => Ok(answer),
         }
     }
@@ -122,18 +124,59 @@ impl<'a> Model<'a> {
     /// Publishes a new object in memory of this program.
     pub(super) fn seal(&mut self, mut memory: ModelMemory<'a>) -> Result<bool, Failure> {
         let cell = memory.cell;
-        let is_first = self.flag("publish an object", |world, by| {
+        let answer = self.step("publish an object", |world, by| {
+            if let Some(trouble) = world.trouble_of(Source::Objects) {
+                return Answer::Unreadable(trouble);
+            }
             let bytes = world.new_bytes();
             world.write(cell, bytes, false);
-            world.insert(Source::Objects, cell, bytes, by)
+            Answer::Flag(world.insert(Source::Objects, cell, bytes, by))
         })?;
         memory.is_owned = false;
-        Ok(is_first)
+        Ok(answer == Answer::Flag(true))
     }
 
     /// Writes something into memory that is no object, such as a head that looks ready.
     pub(super) fn scribble(&mut self, memory: &ModelMemory<'a>) -> Result<(), Failure> {
         self.done("scribble", |world, _| world.write(memory.cell, GARBAGE, true))
+    }
+
+    /// What a store does after a rack has lost its memory, for the id of the model.
+    pub(super) fn repair(&mut self) -> Result<(), Failure> {
+        let answer = self.step("look for lost entries", |world, _| {
+            let Troubles { registration, is_object_lost, .. } = world.troubles;
+            Answer::Words(u32::from(registration == Some(Trouble::Lost)), is_object_lost)
+        })?;
+        let Answer::Words(is_lost, is_object_lost) = answer else { unreachable!("{answer:?}") };
+        let registration = (is_lost == 1).then_some(Trouble::Lost);
+        let noted = Troubles { registration, is_object_lost, were_any: true };
+        if !noted.are_any() {
+            return Ok(());
+        }
+        if !self.has(Bug::RepairKeepsReplicas) {
+            for rack in 0..RACKS {
+                let is_absent = match self.find(Source::Objects) {
+                    Ok(found) => found.is_none(),
+                    Err(error) if Self::is_lost(&error) => true,
+                    Err(error) => return Err(error),
+                };
+                if is_absent {
+                    self.remove_replica_of(RackId(u16::try_from(rack).unwrap()))?;
+                }
+            }
+        }
+        if !self.has(Bug::RepairDropsRegistration) {
+            restore_registration(self)?;
+        }
+        self.done("remove the lost entries", |world, _| world.remove_lost(noted))
+    }
+
+    pub(super) fn trouble(
+        &mut self,
+        name: &'static str,
+        make: impl FnOnce(&mut World),
+    ) -> Result<Outcome, Failure> {
+        self.done(name, |world, _| make(world)).map(|()| Outcome::Nothing)
     }
 
     pub(super) fn tick(&mut self) -> Result<(), Failure> {
@@ -168,7 +211,10 @@ impl<'a> Steps for Model<'a> {
             return Ok(self.found[last]);
         }
         let name = ["search the object table", "search the replica table"][last];
-        let answer = self.step(name, |world, _| Answer::Entry(world.find(source, rack)))?;
+        let answer = self.step(name, |world, _| match world.trouble_of(source) {
+            Some(trouble) => Answer::Unreadable(trouble),
+            None => Answer::Entry(world.find(source, rack)),
+        })?;
         let Answer::Entry(found) = answer else { unreachable!("{answer:?}") };
         self.found[last] = found.map(|entry| entry.placed());
         Ok(self.found[last])
@@ -275,7 +321,12 @@ impl<'a> Steps for Model<'a> {
             })?;
             self.run.borrow_mut().early = Some(inserted);
         }
-        let read = |world: &mut World, _| Answer::Registration(world.registration());
+        let takes_lost_for_absent = self.has(Bug::TakeLostForAbsent);
+        let read = |world: &mut World, _| match world.troubles.registration {
+            Some(Trouble::Lost) if takes_lost_for_absent => Answer::Registration(None),
+            Some(trouble) => Answer::Unreadable(trouble),
+            None => Answer::Registration(world.registration()),
+        };
         let answer = self.step("read the registration", read)?;
         let Answer::Registration(found) = answer else { unreachable!("{answer:?}") };
         self.registered = found;
@@ -290,13 +341,21 @@ impl<'a> Steps for Model<'a> {
     ) -> Result<bool, Failure> {
         let is_any = self.has(Bug::ReplaceAnyRegistration);
         let bytes = self.stored(new);
-        let is_stored = self.flag("store the registration", |world, _| {
-            let is_it = is_any || world.registration().as_ref().map(|now| &now[..]) == found;
+        let takes_lost_for_absent = self.has(Bug::TakeLostForAbsent);
+        let answer = self.step("store the registration", |world, _| {
+            let now = match world.troubles.registration {
+                Some(Trouble::Lost) if takes_lost_for_absent => None,
+                Some(trouble) => return Answer::Unreadable(trouble),
+                None => world.registration(),
+            };
+            let is_it = is_any || now.as_ref().map(|now| &now[..]) == found;
             if is_it {
                 world.set_registration(Some(bytes));
+                world.troubles.registration = None;
             }
-            is_it
+            Answer::Flag(is_it)
         })?;
+        let is_stored = answer == Answer::Flag(true);
         self.registered = Some(bytes);
         self.skips[0] = is_stored && !new.is_closed && self.has(Bug::RegisterWithoutSearch);
         Ok(is_stored)
@@ -305,10 +364,27 @@ impl<'a> Steps for Model<'a> {
     fn remove_registration(&mut self, found: &Registration) -> Result<(), Failure> {
         let is_any = self.has(Bug::RemoveAnyRegistration);
         let found = self.stored(found);
-        self.done("remove the registration", |world, _| {
+        self.step("remove the registration", |world, _| {
+            if let Some(trouble) = world.troubles.registration {
+                return Answer::Unreadable(trouble);
+            }
             if is_any || world.registration() == Some(found) {
                 world.set_registration(None);
             }
+            Answer::Done
+        })?;
+        Ok(())
+    }
+
+    fn is_lost(error: &Failure) -> bool {
+        *error == Failure::Unreadable(Trouble::Lost)
+    }
+
+    fn replace_lost_registration(&mut self, version: Version) -> Result<(), Failure> {
+        let is_open = self.has(Bug::RepairReopens);
+        self.done("replace the lost registration", |world, _| {
+            let new = Registration::new(version);
+            world.replace_lost_registration(if is_open { new } else { new.closed() });
         })
     }
 

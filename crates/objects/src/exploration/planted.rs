@@ -54,6 +54,14 @@ pub(super) enum Bug {
     IgnoreChecksum,
     /// A program waits also for a source that does not grow.
     WaitForSource,
+    /// A registration whose memory is lost counts as absent.
+    TakeLostForAbsent,
+    /// A repair leaves the replicas of objects that are lost.
+    RepairKeepsReplicas,
+    /// A repair removes a lost registration although its object is there.
+    RepairDropsRegistration,
+    /// A repair stores a lost registration anew as an open one.
+    RepairReopens,
     /// The daemon reuses memory although it is pinned.
     IgnorePins,
 }

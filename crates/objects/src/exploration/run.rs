@@ -1,3 +1,4 @@
+use super::trouble::Trouble;
 use super::world::{Entry, RegistrationBytes, World};
 
 /// The answer of a step: all that a program learns.
@@ -14,6 +15,8 @@ pub(super) enum Answer {
     Pieces(Option<usize>),
     /// The page of the address is gone.
     Gone,
+    /// The rack of the entry is away, or has lost its memory.
+    Unreadable(Trouble),
 }
 
 /// Why a call ended without a result.
@@ -23,6 +26,8 @@ pub(super) enum Failure {
     Stopped,
     /// An access to an address whose page is gone.
     Gone,
+    /// An access to an entry whose rack is away, or has lost its memory.
+    Unreadable(Trouble),
     /// Bytes with another checksum.
     Damaged,
 }

@@ -1,4 +1,6 @@
-use super::calls::Call::{Delete, Evict, Get, List, Put, Scribble, Tick};
+use super::calls::Call::{
+    Away, Back, Delete, Evict, Get, List, LoseObject, LoseRegistration, Put, Repair, Scribble, Tick,
+};
 use super::explorer::{Program, Scenario};
 use super::planted::Bug;
 
@@ -34,6 +36,12 @@ const CHAIN_DELETE: Scenario =
 const BROUGHT_BEFORE: &[Program] = &[(0, &[Put]), (1, &[Get]), (0, &[Tick])];
 const EVICTED_SOURCE: Scenario =
     chained(BROUGHT_BEFORE, &[(2, &[Get]), (1, &[Evict]), (1, &[Scribble])]);
+
+const AWAY: Scenario = scenario(BROUGHT, &[(2, &[Get]), (0, &[Delete]), (1, &[Away, Back])]);
+const LOST_REGISTRATION: Scenario =
+    scenario(BROUGHT, &[(2, &[Get]), (0, &[Delete]), (1, &[LoseRegistration, Repair])]);
+const LOST_OBJECT: Scenario =
+    scenario(BROUGHT, &[(1, &[Get]), (0, &[LoseObject]), (2, &[Repair, Put]), (1, &[Delete])]);
 
 /// Explores a scenario whose programs make no mistake, and checks that it has at least `least`
 /// schedules: far fewer mean that programs stop early.
@@ -153,6 +161,27 @@ fn two_racks_are_the_sources_of_each_other() {
     is_sound(chained(BROUGHT_BEFORE, &[(2, &[Get]), (1, &[Evict, Get])]), 1_000_000);
 }
 
+/// The registration lies in the rack that stored it last. While that one was away, nobody in a rack
+/// without replica could get the object.
+#[test]
+fn a_get_needs_no_registration() {
+    is_sound(AWAY, 1_000_000);
+}
+
+#[test]
+fn a_registration_is_lost_while_a_rack_brings_the_object() {
+    is_sound(LOST_REGISTRATION, 1_000_000);
+    let repairs: &[Program] = &[(2, &[Get]), (0, &[LoseRegistration, Repair]), (1, &[Repair])];
+    is_sound(scenario(BROUGHT, repairs), 1_000_000);
+}
+
+#[test]
+fn an_object_is_lost_and_made_again() {
+    is_sound(LOST_OBJECT, 1_000_000);
+    let both: &[Program] = &[(2, &[Get]), (0, &[LoseRegistration, LoseObject, Repair, Put])];
+    is_sound(scenario(BROUGHT, both), 10_000);
+}
+
 #[test]
 fn planted_bugs_are_found() {
     let planted = [
@@ -179,6 +208,10 @@ fn planted_bugs_are_found() {
         (Bug::CopyWithoutSearch, SLOW_BRING, "Get fails: Damaged"),
         (Bug::CountBeforeBytes, CHAIN, "a replica counts a piece that it does not have"),
         (Bug::TrustReplica, EVICTED_SOURCE, "Get fails: Damaged"),
+        (Bug::TakeLostForAbsent, LOST_REGISTRATION, "a replica is not registered"),
+        (Bug::RepairKeepsReplicas, LOST_OBJECT, "a replica is ready whose object is not linked"),
+        (Bug::RepairDropsRegistration, LOST_REGISTRATION, "a replica is not registered"),
+        (Bug::RepairReopens, LOST_REGISTRATION, "a replica is ready whose object is not linked"),
         (Bug::IgnoreChecksum, EVICTED_SOURCE, "a replica is ready without its bytes"),
         (Bug::WaitForSource, CHAIN, "programs wait for ever"),
         (Bug::IgnorePins, BRING, "a program uses memory that was reused or freed"),

@@ -6,6 +6,8 @@ use crate::layout::registration::Registration;
 use crate::protocol::{CHAIN_BYTES, Source};
 use crate::store::PlacedHead;
 
+use super::trouble::Troubles;
+
 pub(super) const RACKS: usize = 3;
 /// The pieces in which an object is brought.
 pub(super) const PIECES: usize = 2;
@@ -28,6 +30,7 @@ pub(super) struct World {
     /// How often each table has published: the replica tables, then the object table.
     versions: [u32; RACKS + 1],
     calls: Vec<Witness>,
+    pub(super) troubles: Troubles,
     /// Whether the model's objects have at least `CHAIN_BYTES`, so that a get joins a chain.
     pub(super) has_chains: bool,
     /// Whether the page of freed memory is gone, so that accesses to it fail.
@@ -99,6 +102,10 @@ struct Witness {
     was_absent: bool,
     /// The objects that this call has removed.
     removed: u32,
+    /// Whether an entry could not be read at some time during the call, and whether the object was
+    /// lost.
+    has_trouble: bool,
+    has_lost: bool,
 }
 
 /// What a call has returned.
@@ -108,6 +115,10 @@ pub(super) enum Outcome {
     Deleted(bool),
     Put(bool),
     Nothing,
+    /// An entry could not be read. A get fails only if that is the object.
+    Failed {
+        is_get: bool,
+    },
 }
 
 impl Entry {
@@ -169,11 +180,27 @@ impl World {
     /// Notes for each call which object is linked now.
     fn witness(&mut self) {
         for call in self.calls.iter_mut().filter(|call| call.is_begun) {
+            call.has_trouble |= self.troubles.are_any();
+            call.has_lost |= self.troubles.is_object_lost;
             match self.object {
                 Some(object) => call.linked |= 1 << object.bytes,
                 None => call.was_absent = true,
             }
         }
+    }
+
+    /// To be called when troubles have changed.
+    pub(super) fn note_troubles(&mut self) {
+        self.troubles.were_any = true;
+        self.witness();
+    }
+
+    /// Removes an object whose memory is lost.
+    pub(super) fn forget_object(&mut self) {
+        if let Some(object) = self.object.take() {
+            self.cells[object.cell].state = CellState::Free;
+        }
+        self.witness();
     }
 
     /// Checks that a call could have taken effect at one time between its first and last step.
@@ -183,8 +210,11 @@ impl World {
             Outcome::Deleted(true) => 1,
             _ => 0,
         };
-        let is_right = call.removed == removed
+        let has_failed = matches!(outcome, Outcome::Failed { .. });
+        let is_right = (call.removed == removed || has_failed)
             && match outcome {
+                Outcome::Failed { is_get: true } => call.has_lost,
+                Outcome::Failed { is_get: false } => call.has_trouble,
                 Outcome::Got(Some(bytes)) => call.linked >> bytes & 1 == 1,
                 Outcome::Got(None) | Outcome::Deleted(false) => call.was_absent,
                 Outcome::Put(false) => call.linked != 0,
@@ -386,7 +416,10 @@ impl World {
 
     /// Whether an access to this address fails.
     pub(super) fn is_gone(&self, addr: GlobalAddr) -> bool {
-        self.forgets_pages && self.cells[cell_of(addr)].state == CellState::Free
+        let cell = cell_of(addr);
+        let is_lost = self.troubles.is_object_lost
+            && self.object.is_some_and(|object| object.cell == cell);
+        is_lost || self.forgets_pages && self.cells[cell].state == CellState::Free
     }
 
     pub(super) fn rack_of(&self, addr: GlobalAddr) -> usize {

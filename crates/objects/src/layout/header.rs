@@ -20,7 +20,8 @@ use crate::options::StoreOptions;
 pub(crate) struct StoreHeader;
 
 impl StoreHeader {
-    pub(crate) const BYTES: usize = 128 + 8 * RACKS as usize;
+    pub(crate) const BYTES: usize = Self::REPLICAS + 8 * RACKS as usize;
+    const REPLICAS: usize = 128;
     pub(crate) const SEAT_BYTES: u64 = 64;
     pub(crate) const VERSION: u32 = 4;
     const MAGIC: [u8; 8] = *b"rackp-ob";
@@ -57,6 +58,12 @@ impl StoreHeader {
         words.map(|word| GlobalAddr::from_raw(u64::from_le_bytes(*word))).filter(|at| !at.is_null())
     }
 
+    /// The racks whose replica tables a header names.
+    pub(crate) fn racks(header: &[u8]) -> impl Iterator<Item = RackId> {
+        let words = header.get(Self::REPLICAS..).unwrap_or_default().as_chunks::<8>().0.iter();
+        (0..RACKS).zip(words).filter(|(_, word)| **word != [0; 8]).map(|(rack, _)| RackId(rack))
+    }
+
     /// The word of the object table.
     pub(crate) const fn objects_at(header: GlobalAddr) -> GlobalAddr {
         GlobalAddr::from_raw(header.raw() + 64)
@@ -64,7 +71,7 @@ impl StoreHeader {
 
     /// The word of a rack's replica table.
     pub(crate) const fn replicas_at(header: GlobalAddr, rack: RackId) -> GlobalAddr {
-        GlobalAddr::from_raw(header.raw() + 128 + 8 * rack.0 as u64)
+        GlobalAddr::from_raw(header.raw() + Self::REPLICAS as u64 + 8 * rack.0 as u64)
     }
 }
 
@@ -158,6 +165,12 @@ mod tests {
         let mut bytes = StoreHeader::encode(&options, seat, 7);
         assert_eq!(bytes.len(), 2176);
         assert_eq!(StoreHeader::tables(&bytes).count(), 0);
+        let mut with_tables = bytes.clone();
+        for (rack, at) in [(0, 128), (255, 2168)] {
+            assert_eq!(StoreHeader::replicas_at(seat, RackId(rack)).raw(), 640 + at);
+            with_tables[usize::try_from(at).unwrap()] = 1;
+        }
+        assert!(StoreHeader::racks(&with_tables).eq([0, 255].map(RackId)));
         let prefix = |bytes: &[u8]| StorePrefix::decode(bytes.first_chunk().unwrap());
         let found = prefix(&bytes).unwrap();
         let phase = Some(StorePhase::InUse);

@@ -66,9 +66,12 @@ fn lines(
     let pinned_by = |addr: &GlobalAddr| pins.get(addr).map_or_else(|| "not known".into(), pids);
     let mut lines = match &known.object {
         Some(object) => object_lines(id, object, &pinned_by(&object.stat.addr), now_ms),
-        None => absence(id, known),
+        None if known.unread.is_empty() => absence(id, known),
+        None => vec![format!("object       '{id}' is not known to be in the store")],
     };
+    lines.extend(known.unread.iter().map(|why| format!("not read     {why}")));
     let registration = match &known.registration {
+        None if !known.unread.is_empty() => "not known".into(),
         None => "none: no rack has asked for a replica".into(),
         Some(now) if !now.is_current => {
             "of an object that is deleted: the next `ls` removes it".into()
@@ -232,6 +235,7 @@ fn as_json(id: &Id, known: &Explanation, pins: &BTreeMap<GlobalAddr, Pins>) -> V
         "id": id.to_string(),
         "object": object,
         "registration": registration,
+        "unread": known.unread,
         "replicas": known.replicas.iter().map(replica).collect::<Vec<_>>(),
         "not_looked_at": unknown.collect::<Vec<_>>(),
     })
