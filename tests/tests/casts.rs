@@ -90,11 +90,27 @@ fn agents(pool: &TestPool, racks: &[u16]) -> Vec<Process> {
     racks.iter().map(start).collect()
 }
 
-/// Waits until a rack has allocated memory for an object that is being cast.
-fn wait_until_it_comes(pool: &TestPool, rack: u16) {
-    let before = pool.status(rack).free_frames;
-    let is_coming = || pool.status(rack).free_frames + 8 < before;
-    wait_until("the object comes", TIMEOUT, is_coming);
+/// Checks that no object is left, nor a part of one. The boards are removed, since they lie in fixed
+/// memory as objects do.
+#[track_caller]
+fn nothing_is_left(pool: &TestPool) {
+    let client = pool.open(0);
+    for board in (0..RACKS).map(|rack| format!(".casts-{rack}")) {
+        if client.root(&board).unwrap().is_some() {
+            let mut command = Command::new(program("rackpool"));
+            let removal = command.args(["table", "rm", &board, "--dir"]).arg(pool.dir());
+            assert!(removal.stdout(Stdio::null()).status().unwrap().success());
+        }
+    }
+    wait_until("nothing of an object is left", TIMEOUT, || census::fixed(pool).is_empty());
+}
+
+/// Waits until a rack brings an object that is being cast.
+fn wait_until_it_comes(root: &Store, id: &[u8], rack: u16) {
+    wait_until("the object comes", TIMEOUT, || {
+        let replicas = root.explain(id).unwrap().replicas;
+        replicas.iter().any(|replica| replica.rack == RackId(rack))
+    });
 }
 
 fn store(pool: &TestPool, rack: u16) -> Store {
@@ -291,7 +307,7 @@ fn an_agent_that_is_killed_delays_the_others_and_leaves_nothing() {
         let options = CastOptions { visible, grace: KILLED, ..patient() };
         let report = std::thread::scope(|scope| {
             let report = scope.spawn(|| cast(&root, id.as_bytes(), &all_but(0), &options));
-            wait_until_it_comes(&pool, 2);
+            wait_until_it_comes(&root, id.as_bytes(), 2);
             agents[1].kill();
             report.join().unwrap()
         });
@@ -307,7 +323,7 @@ fn an_agent_that_is_killed_delays_the_others_and_leaves_nothing() {
         agents[1] = Process::start(&pool, 2, &["agent"]);
     }
     drop((root, agents));
-    wait_until("nothing of an object is left", TIMEOUT, || census::fixed(&pool).is_empty());
+    nothing_is_left(&pool);
 }
 
 #[test]
@@ -319,7 +335,7 @@ fn a_cast_whose_program_is_killed_ends_and_can_be_repeated() {
     put(&root, b"object", &expected);
     let arguments = ["cast", "object", "--block", "128K", "--grace", "8"];
     let mut caster = Process::start(&pool, 0, &arguments);
-    wait_until_it_comes(&pool, 3);
+    wait_until_it_comes(&root, b"object", 3);
     caster.kill();
     // Gets wait for the rack's cast to end, and then bring the object themselves.
     for rack in 1..RACKS {
@@ -329,7 +345,7 @@ fn a_cast_whose_program_is_killed_ends_and_can_be_repeated() {
     assert!(report.is_complete(), "{report:?}");
     assert!(root.delete(b"object").unwrap());
     drop((root, agents));
-    wait_until("nothing of an object is left", TIMEOUT, || census::fixed(&pool).is_empty());
+    nothing_is_left(&pool);
 }
 
 #[test]
@@ -341,7 +357,7 @@ fn an_object_that_is_deleted_meanwhile_is_in_no_rack() {
     put(&root, b"object", &bytes(1, 8 * MIB));
     let report = std::thread::scope(|scope| {
         let report = scope.spawn(|| cast(&root, b"object", &all_but(0), &patient()));
-        wait_until_it_comes(&pool, 2);
+        wait_until_it_comes(&root, b"object", 2);
         assert!(other.delete(b"object").unwrap());
         report.join().unwrap()
     });
@@ -351,7 +367,7 @@ fn an_object_that_is_deleted_meanwhile_is_in_no_rack() {
         assert!(store(&pool, rack.0).get(b"object").unwrap().is_none());
     }
     drop((root, other, agents));
-    wait_until("nothing of an object is left", TIMEOUT, || census::fixed(&pool).is_empty());
+    nothing_is_left(&pool);
 }
 
 #[test]
@@ -363,7 +379,7 @@ fn a_daemon_that_is_killed_during_a_cast_delays_it() {
     put(&root, b"object", &expected);
     let report = std::thread::scope(|scope| {
         let report = scope.spawn(|| cast(&root, b"object", &all_but(0), &patient()));
-        wait_until_it_comes(&pool, 2);
+        wait_until_it_comes(&root, b"object", 2);
         pool.kill_daemon(3);
         pool.restart_daemon(3);
         report.join().unwrap()
@@ -393,7 +409,7 @@ fn a_rack_that_is_gone_fails_alone_and_may_come_back_without_its_memory() {
         put(&root, b"another", &expected);
         let report = std::thread::scope(|scope| {
             let report = scope.spawn(|| cast(&root, b"object", &all_but(0), &patient()));
-            wait_until_it_comes(&pool, 2);
+            wait_until_it_comes(&root, b"object", 2);
             pool.kill_daemon(gone);
             report.join().unwrap()
         });
@@ -403,7 +419,7 @@ fn a_rack_that_is_gone_fails_alone_and_may_come_back_without_its_memory() {
             match &report.racks[rack] {
                 Ok(()) => check(&pool, &[*rack], b"object", &expected),
                 Err(CastFailure::Refused(why)) => {
-                    assert!(why.contains(&format!("rack {gone} does not answer")), "{why}");
+                    assert!(why.contains("a rack is away that is needed"), "{why}");
                 }
                 Err(other) => panic!("{rack}: {other}"),
             }

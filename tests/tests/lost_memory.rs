@@ -1,6 +1,7 @@
 //! A rack comes back without its memory. Tables and stores lose what was there, and nothing else.
 #![expect(clippy::unwrap_used, reason = "a test that can't go on has failed")]
 
+use std::process::Command;
 use std::sync::Arc;
 
 use rackpool_admin::MetadataServer;
@@ -8,6 +9,7 @@ use rackpool_client::{AccessError, Pool, RackId};
 use rackpool_kv::{Handle, KvError, PoolError, Table, TableOptions};
 use rackpool_objects::{CreateOptions, Store, StoreError};
 use rackpool_testing::wait::{TIMEOUT, wait_for, wait_until};
+use rackpool_tests::client::program;
 use rackpool_tests::contents;
 use rackpool_tests::pool::TestPool;
 
@@ -40,6 +42,15 @@ fn lose_memory(pool: &mut TestPool, others: &[&Pool]) {
             other.read(fresh, &mut [0; 8]).is_ok()
         });
     }
+}
+
+/// What `rackpool` says.
+#[track_caller]
+fn rackpool(pool: &TestPool, arguments: &[&str]) -> String {
+    let mut command = Command::new(program("rackpool"));
+    let done = command.args(arguments).arg("--dir").arg(pool.dir()).output().unwrap();
+    assert!(done.status.success(), "{done:?}");
+    String::from_utf8(done.stdout).unwrap()
 }
 
 fn is_lost(error: &KvError<PoolError>) -> bool {
@@ -91,9 +102,12 @@ fn a_table_loses_only_the_entries_of_the_rack() {
     // The table grows.
     (4000..40_000).for_each(|key| put(&mut handle, key, key));
     assert!((4000..40_000).all(|key| get(&mut handle, key).unwrap() == Some(key)));
-    let lost = handle.lost_entries().unwrap();
-    assert!((1..2000).contains(&lost.len()), "{}", lost.len());
-    assert_eq!(handle.remove_lost(&lost).unwrap(), lost.len() as u64);
+    let lost = handle.lost_entries().unwrap().len();
+    assert!((1..2000).contains(&lost), "{lost}");
+    let said = rackpool(&pool, &["table", "repair", "t"]);
+    assert!(said.starts_with(&format!("removed {lost} lost entries of the table 't'")), "{said}");
+    let said = rackpool(&pool, &["table", "repair", "t"]);
+    assert!(said.starts_with("the table 't' has no lost entries"), "{said}");
     assert!((9..2000).all(|key| get(&mut handle, key).unwrap().is_none()));
     assert_eq!(handle.count().unwrap(), 38_001);
     assert_eq!(handle.unreclaimed(), 0);
@@ -175,6 +189,14 @@ fn a_store_with_lost_objects_can_be_removed() {
         put_object(&here, "kept", 100);
         check_object(&there, "kept", 100);
     }
+    lose_memory(&mut pool, &[here.pool()]);
+    let known = rackpool(&pool, &["objects", "explain", "lost-0", "--store", "store"]);
+    assert!(known.contains("not read     the object: "), "{known}");
+    let said = rackpool(&pool, &["objects", "repair", "--store", "store"]);
+    // The objects, and the registration of the one that the rack had brought.
+    assert!(said.starts_with("removed 21 lost entries of the store 'store'"), "{said}");
+    assert!(here.get(b"lost-0").unwrap().is_none());
+    check_object(&here, "kept", 100);
     lose_memory(&mut pool, &[here.pool()]);
     assert!(Store::remove(Arc::clone(here.pool()), "store").unwrap());
     assert!(here.pool().root("store").unwrap().is_none());

@@ -102,6 +102,11 @@ pub enum StoreError {
         /// The address of the object's head.
         addr: GlobalAddr,
     },
+    /// A copy from another rack is this program's own.
+    #[error(
+        "the copy can't be shared with other programs of the rack: a delete of the object began and did not end, or a rack is away that is needed to register the copy: repeat the delete, or start that rack"
+    )]
+    NotShared,
     /// A cast did not bring the object into this rack.
     #[error("the cast did not bring the object into this rack: {0}")]
     Cast(CastFailure),

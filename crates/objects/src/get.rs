@@ -9,7 +9,7 @@ use crate::layout::head::{Head, HeadLayout, at};
 use crate::layout::keys::Keys;
 use crate::protocol::{self, Pinned};
 use crate::steps::{Entries, Fill};
-use crate::store::Store;
+use crate::store::{PlacedHead, Store};
 use crate::view::View;
 
 impl Store {
@@ -82,6 +82,15 @@ impl Store {
         let oldest = self.oldest_alive()?;
         let found = self.with(|handles| handles.find(keys.object()))?;
         Ok(found.is_some_and(|found| found.head.created_ms >= oldest))
+    }
+
+    /// Whether this head in the own rack is what other programs of the rack find under the id.
+    pub(crate) fn is_shared(&self, keys: &Keys, head: GlobalAddr) -> Result<bool, StoreError> {
+        self.with(|handles| {
+            let is_it = |found: Option<PlacedHead>| found.is_some_and(|it| it.place.addr == head);
+            let key = keys.object();
+            Ok(is_it(handles.find_replica(key)?) || is_it(handles.find(key)?))
+        })
     }
 
     /// Maps a pinned object for reading.

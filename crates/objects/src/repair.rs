@@ -61,7 +61,8 @@ impl Store {
                     break;
                 }
             }
-            Ok(handles.objects.remove_lost(&lost)?)
+            handles.objects.remove_lost(&lost)?;
+            Ok(lost.len() as u64)
         })
     }
 

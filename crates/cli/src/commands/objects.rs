@@ -1,5 +1,5 @@
 //! `rackpool objects`: lists, shows, reads, stores, removes and evicts objects of an object store,
-//! shows and sets the options of the store, and removes it.
+//! shows and sets the options of the store, repairs it, and removes it.
 
 mod contents;
 mod explain;
@@ -17,6 +17,7 @@ use rackpool_client::Pool;
 use rackpool_kv::now_ms;
 use rackpool_model::{ByteSize, RackId};
 use rackpool_objects::Store;
+use rackpool_output::numbers::counted;
 use rackpool_output::{UsageError, outln};
 use rackpool_wire::bounds::check_name;
 
@@ -54,6 +55,9 @@ enum Action {
     /// Show or set the options of a store: capacity, policy, time to live. Creates the store if
     /// options are given and there is none.
     Options(settings::Settings),
+    /// Remove what is left of objects whose memory was lost with that of their rack. Programs that
+    /// create or delete objects do so too when they meet such an object.
+    Repair(Repair),
     /// Remove a store: its objects in all racks, its tables and its name. Programs that use it get
     /// errors. Takes some seconds; repeat it after an error or a kill.
     RemoveStore(RemoveStore),
@@ -137,6 +141,12 @@ struct Evict {
 }
 
 #[derive(Clone, Debug, clap::Args)]
+struct Repair {
+    #[command(flatten)]
+    which: WhichStore,
+}
+
+#[derive(Clone, Debug, clap::Args)]
 struct RemoveStore {
     /// Name of the store.
     name: String,
@@ -166,6 +176,7 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
         Action::Rm(Rm { ids, which }) => remove(ids, which),
         Action::Evict(Evict { bytes, which }) => evict(*bytes, which),
         Action::Options(settings) => settings::run(settings),
+        Action::Repair(Repair { which }) => repair(which),
         Action::RemoveStore(RemoveStore { name, rack, which }) => remove_store(name, *rack, which),
     }
 }
@@ -253,6 +264,19 @@ fn remove(ids: &[Id], which: &WhichStore) -> anyhow::Result<()> {
     }
     if !missing.is_empty() {
         bail!(which.missing(&missing));
+    }
+    Ok(())
+}
+
+fn repair(which: &WhichStore) -> anyhow::Result<()> {
+    let lost = which.open()?.repair()?;
+    let store = printable(&which.store);
+    match lost {
+        0 => outln!("the store '{store}' has no lost entries")?,
+        lost => {
+            let lost = counted(lost, "lost entry", "lost entries");
+            outln!("removed {lost} of the store '{store}': lost objects count as absent now")?;
+        }
     }
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! `rackpool table`: lists, creates, measures and removes tables.
+//! `rackpool table`: lists, creates, measures, repairs and removes tables.
 
 mod json;
 mod measured;
@@ -8,6 +8,7 @@ use std::sync::Arc;
 use anyhow::{Context, bail};
 use rackpool_kv::{Destroyed, KvError, Table, TableOptions};
 use rackpool_model::ByteSize;
+use rackpool_output::numbers::counted;
 use rackpool_output::{UsageError, outln};
 use rackpool_wire::bounds::check_name;
 
@@ -31,6 +32,9 @@ enum Action {
     Create(Create),
     /// Show a table's entries, bytes and segments, and the racks of its pages.
     Stat(Stat),
+    /// Remove the entries whose memory was lost with that of their rack. Until then reads of their
+    /// keys fail, and so may reads of some absent keys.
+    Repair(Named),
     /// Remove a table: first its name, then its memory. Stop all programs that use it before.
     Rm(Named),
 }
@@ -80,6 +84,7 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
         Action::Ls(options) => list(options),
         Action::Create(options) => create(options),
         Action::Stat(options) => stat(options),
+        Action::Repair(options) => repair(options),
         Action::Rm(options) => remove(options),
     }
 }
@@ -183,6 +188,36 @@ fn lost(name: &str, why: &str) -> anyhow::Error {
         "the table '{}' can't be read: {why}. If it is lost, `rackpool root rm` removes its name",
         printable(name)
     )
+}
+
+fn repair(options: &Named) -> anyhow::Result<()> {
+    let Named { name, which } = options;
+    let status = which.server()?.status()?;
+    let addr = address_of(&status, name)?;
+    let pool = open_pool(&status)?;
+    let shown = printable(name);
+    match content_of(&pool, addr).map_err(|why| lost(name, &why))? {
+        Content::Table => {}
+        Content::Store => bail!(
+            "the root '{shown}' leads to a store of objects: `rackpool objects repair --store NAME` \
+             repairs it"
+        ),
+        Content::Volume | Content::Other => {
+            bail!(
+                "the root '{shown}' does not lead to a table: `rackpool table ls` lists the tables"
+            )
+        }
+    }
+    let mut table = Table::open(pool, addr)?.handle();
+    let lost = table.lost_entries()?;
+    match table.remove_lost(&lost)? {
+        0 => outln!("the table '{shown}' has no lost entries")?,
+        removed => {
+            let removed = counted(removed, "lost entry", "lost entries");
+            outln!("removed {removed} of the table '{shown}': their keys are absent now")?;
+        }
+    }
+    Ok(())
 }
 
 fn remove(options: &Named) -> anyhow::Result<()> {

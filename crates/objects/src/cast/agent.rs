@@ -155,10 +155,14 @@ impl CastAgent {
         let mut member =
             Member { cast, record, boards: boards.clone(), store: None, session: None };
         let received = member.receive(&self.pool);
-        // A rack whose part in the multicast has ended needs to say no more.
-        let has_ended = member.session.as_ref().is_some_and(|session| session.result().is_some());
+        // If the multicast has failed here, its coordinator knows it.
+        let has_failed = member
+            .session
+            .as_ref()
+            .and_then(Session::result)
+            .is_some_and(|result| result.is_err());
         if let Err(error) = &received
-            && !has_ended
+            && !has_failed
         {
             let outcome = match error {
                 StoreError::Cast(CastFailure::Deleted) => Outcome::Deleted,
@@ -234,6 +238,9 @@ impl Member {
         {
             // The view keeps the bytes while others read them.
             session.run(None, &mut |_| ())?;
+        }
+        if !store.is_shared(&keys, view.head())? {
+            return Err(StoreError::NotShared);
         }
         if let Some(session) = &mut self.session {
             session.tell_shown()?;

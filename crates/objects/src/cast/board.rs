@@ -1,6 +1,7 @@
 //! Boards: tables of the pool in which programs of different racks exchange records. Each rack has
 //! one. Its programs create it, so it lies in the memory of the rack, and a look that finds no
-//! record reads no other rack. A record lies in the memory of the rack that wrote it.
+//! record reads no other rack. A record lies in the memory of the rack that wrote it. Neither moves
+//! to another rack.
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
@@ -13,6 +14,7 @@ use rackpool_wire::CodecError;
 
 use super::options::CastFailure;
 use super::records::{AgentRecord, Alive, CastNumber, Inbox, Invitation};
+use super::unmoved::UnmovedMemory;
 use crate::error::StoreError;
 
 /// The root of the pool that names a rack's board begins with this; the rack's number follows.
@@ -95,8 +97,8 @@ type Found<T> = Option<Result<T, CodecError>>;
 #[derive(Debug)]
 pub(super) struct Boards {
     pool: Arc<Pool>,
-    tables: Arc<Mutex<BTreeMap<RackId, Table<Arc<Pool>>>>>,
-    handles: BTreeMap<RackId, Handle<Arc<Pool>>>,
+    tables: Arc<Mutex<BTreeMap<RackId, Table<UnmovedMemory>>>>,
+    handles: BTreeMap<RackId, Handle<UnmovedMemory>>,
     value: Vec<u8>,
 }
 
@@ -113,7 +115,7 @@ impl Boards {
     pub(super) fn open(pool: &Arc<Pool>) -> Result<Self, StoreError> {
         let (name, options) = (root_of(pool.rack()), TableOptions::for_pages(pool.page_bytes()));
         let own = loop {
-            match Table::open_or_create(Arc::clone(pool), &name, &options) {
+            match Table::open_or_create(UnmovedMemory(Arc::clone(pool)), &name, &options) {
                 Err(KvError::Memory(PoolError::Access(AccessError::PageLost(_)))) => {
                     if let Some(lost) = pool.root(&name)? {
                         pool.set_root(&name, Some(lost), None)?;
@@ -141,7 +143,7 @@ impl Boards {
     fn board(
         &mut self,
         rack: RackId,
-    ) -> Result<(&mut Handle<Arc<Pool>>, &mut Vec<u8>), StoreError> {
+    ) -> Result<(&mut Handle<UnmovedMemory>, &mut Vec<u8>), StoreError> {
         let handle = match self.handles.entry(rack) {
             Entry::Occupied(handle) => handle.into_mut(),
             Entry::Vacant(vacant) => {
@@ -151,7 +153,7 @@ impl Boards {
                     Entry::Vacant(vacant) => {
                         let root = self.pool.root(&root_of(rack))?;
                         let addr = root.ok_or(StoreError::Cast(CastFailure::NoAgent))?;
-                        vacant.insert(Table::open(Arc::clone(&self.pool), addr)?)
+                        vacant.insert(Table::open(UnmovedMemory(Arc::clone(&self.pool)), addr)?)
                     }
                 };
                 vacant.insert(table.handle())

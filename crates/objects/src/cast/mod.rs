@@ -5,6 +5,7 @@
 //! |---|---|
 //! | `options` | [`CastOptions`], [`CastReport`] |
 //! | `records` | what programs write on boards |
+//! | `unmoved` | memory of the own rack that stays there |
 //! | `board` | the tables of the pool that programs of different racks exchange records in |
 //! | `block_hashes` | the checksum of an object whose blocks come in any order |
 //! | `copy` | the bytes and the block map of a rack, and those of its peers |
@@ -20,6 +21,7 @@ mod options;
 mod records;
 mod root;
 mod session;
+mod unmoved;
 
 pub use agent::{AgentEvent, CastAgent};
 pub use options::{

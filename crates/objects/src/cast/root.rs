@@ -11,7 +11,7 @@ use rackpool_proto::multicast::{Group, GroupMember, Version};
 
 use super::board::{Boards, Key, is_of_another_rack};
 use super::options::{
-    CastFailure, CastOptions, CastProgress, CastReport, CastSchedule, CastVisibility,
+    CastFailure, CastOptions, CastProgress, CastReport, CastSchedule,
 };
 use super::records::{Alive, BLOCK_UNIT, CastNumber, CastRecord};
 use super::session::{Has, Session};
@@ -116,10 +116,10 @@ impl Store {
             let taken_over = || targets.iter().map(|rack| (*rack, Err(CastFailure::TakenOver)));
             let mut report = session.report().unwrap_or_else(|| taken_over().collect());
             report.remove(&own);
-            if options.visible == CastVisibility::Together {
-                // They show it when they read of the end.
-                let done = report.iter().filter(|(_, result)| result.is_ok());
-                session.wait_until_shown(done.map(|(rack, _)| *rack))?;
+            let done = report.iter().filter(|(_, result)| result.is_ok());
+            let done: Vec<_> = done.map(|(rack, _)| *rack).collect();
+            for (rack, failure) in session.wait_until_shown(done)? {
+                report.insert(rack, Err(failure));
             }
             // Racks may have received an object that was deleted meanwhile; it is in none of them.
             if self.with(|handles| handles.find(keys.object()))? != Some(object) {

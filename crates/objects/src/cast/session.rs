@@ -15,6 +15,7 @@ use rackpool_proto::multicast::member::Stored;
 use rackpool_proto::multicast::participant::Participant;
 use rackpool_proto::multicast::{Block, MulticastRules, Version};
 use rackpool_proto::planted_bugs::Sound;
+use rackpool_wire::CodecError;
 
 use super::block_hashes::BlockHashes;
 use super::board::{Boards, Key, is_of_another_rack};
@@ -219,26 +220,32 @@ impl Session {
         self.of_rack(self.root, written).map(drop)
     }
 
-    /// Waits until programs of these racks may use the object, at most for the grace time.
+    /// Waits until programs of these racks may use the object, at most for the grace time. Returns
+    /// the racks in which they may not.
     pub(super) fn wait_until_shown(
         &mut self,
         racks: impl IntoIterator<Item = RackId>,
-    ) -> Result<(), StoreError> {
+    ) -> Result<BTreeMap<RackId, CastFailure>, StoreError> {
         let until = Instant::now() + self.rules.grace;
+        let mut failures = BTreeMap::new();
         for of in racks {
             let key = Key::Outcome { cast: self.cast, of, root: self.root };
             let mut pauses = Pauses::busy();
             loop {
                 let look = Instant::now();
                 let found = self.boards.read::<Outcome>(key);
-                let is_waiting = matches!(self.of_rack(of, found)?, Some(None));
+                let found = self.of_rack(of, found)?;
+                let is_waiting = matches!(found, Some(None));
+                if let Some(failure) = found.flatten().and_then(failure_of) {
+                    failures.insert(of, failure);
+                }
                 if !is_waiting || look >= until {
                     break;
                 }
                 std::thread::sleep(pauses.next(look.elapsed()));
             }
         }
-        Ok(())
+        Ok(failures)
     }
 
     /// What an access to a record has brought that concerns this rack. `None` if the rack is away,
@@ -411,13 +418,8 @@ impl Session {
     fn read_refusal(&mut self, rack: RackId) -> Result<(), StoreError> {
         let key = Key::Outcome { cast: self.cast, of: rack, root: self.root };
         let found = self.boards.read::<Outcome>(key);
-        let Some(found) = self.of_rack(rack, found)? else { return Ok(()) };
-        let failure = match found {
-            Some(Ok(Outcome::Refused(why))) => CastFailure::Refused(why),
-            Some(Ok(Outcome::Deleted)) => CastFailure::Deleted,
-            Some(Err(error)) => CastFailure::OtherRelease(error.to_string()),
-            Some(Ok(Outcome::Shown)) | None => return Ok(()),
-        };
+        let found = self.of_rack(rack, found)?;
+        let Some(failure) = found.flatten().and_then(failure_of) else { return Ok(()) };
         self.refusals.insert(rack, failure);
         self.participant.handle(self.time(), MulticastEvent::RackLost(rack));
         Ok(())
@@ -436,5 +438,15 @@ impl Session {
             _ => return,
         };
         progress(CastProgress { rack, blocks, of_blocks });
+    }
+}
+
+/// Why a rack does not have the object, if it says so.
+fn failure_of(outcome: Result<Outcome, CodecError>) -> Option<CastFailure> {
+    match outcome {
+        Ok(Outcome::Shown) => None,
+        Ok(Outcome::Refused(why)) => Some(CastFailure::Refused(why)),
+        Ok(Outcome::Deleted) => Some(CastFailure::Deleted),
+        Err(error) => Some(CastFailure::OtherRelease(error.to_string())),
     }
 }
