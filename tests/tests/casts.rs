@@ -90,8 +90,8 @@ fn agents(pool: &TestPool, racks: &[u16]) -> Vec<Process> {
     racks.iter().map(start).collect()
 }
 
-/// Checks that no object is left, nor a part of one. The boards are removed, since they lie in fixed
-/// memory as objects do.
+/// Checks that no object is left, nor a part of one. Removes the boards, which lie in fixed memory
+/// as objects do.
 #[track_caller]
 fn nothing_is_left(pool: &TestPool) {
     let client = pool.open(0);

@@ -147,7 +147,7 @@ fn a_lost_entry_costs_only_its_key_and_may_be_replaced_or_deleted() {
     }
     assert_eq!(perform(&mut handle, 7, Op::Put(70)), Answer::Bool(true));
     assert_eq!(perform(&mut handle, 9, Op::Delete), Answer::Bool(true));
-    // The table grows all the same. A key that was lost stays so, or counts as absent after a split.
+    // The table grows. A key that was lost stays so, or counts as absent after a split.
     for key in 100..400 {
         assert_eq!(perform(&mut handle, key, Op::Put(key)), Answer::Bool(false));
     }

@@ -3,7 +3,9 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use rackpool_client::{AccessError, GlobalAddr, Pool, PublishCas, PublishMode, RackId, Reservation};
+use rackpool_client::{
+    AccessError, GlobalAddr, Pool, PublishCas, PublishMode, RackId, Reservation,
+};
 use rackpool_kv::{KvError, PoolError, Table};
 
 use crate::error::StoreError;

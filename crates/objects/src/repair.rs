@@ -113,8 +113,7 @@ impl Store {
         replicas: &mut Handle<Arc<Pool>>,
         keys: &Keys,
     ) -> Result<(), StoreError> {
-        let found =
-            self.with(|handles| Entries::new(self, handles, keys).find(Source::Objects));
+        let found = self.with(|handles| Entries::new(self, handles, keys).find(Source::Objects));
         match found {
             Ok(Some(_)) => return Ok(()),
             Err(error) if !error.is_lost() => return Err(error),

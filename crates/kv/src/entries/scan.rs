@@ -348,8 +348,7 @@ impl<M: Memory> Handle<M> {
                 if now.is_frozen() {
                     return Ok(None);
                 }
-                // A split that can't read an entry takes it into the lower half. Its memory may come
-                // back.
+                // A split takes a lost entry into the lower half, and its memory may come back.
                 let depth = segment.depth();
                 if parts.hash.suffix(depth) != hash.suffix(depth) {
                     return Ok(Some(true));

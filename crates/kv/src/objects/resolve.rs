@@ -24,7 +24,7 @@ impl<M: Memory> Handle<M> {
         let decision = match read_word(memory, unlinked) {
             Ok(stamp) if stamp == condition.stamp => 0,
             Ok(_) => !owner,
-            // Nothing shows any more what was replaced. Aborted, the object stands for what is lost.
+            // Nothing shows what was replaced. Aborted, the object stands for what is lost.
             Err(KvError::Memory(error)) if memory.is_lost(&error) => !owner,
             Err(error) => {
                 let now = read_word(memory, object)?;

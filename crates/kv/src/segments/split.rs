@@ -85,8 +85,7 @@ impl<M: Memory> Handle<M> {
         let depth = segment.depth();
         let (lower, upper) = (KeyHash::from_raw(hash.suffix(depth)), Self::upper_of(segment, hash));
         // A lost entry goes to the lower half: in both it would take twice the slots at each split.
-        let is_upper =
-            |entry: &Moving| entry.hash.is_some_and(|hash| hash.raw() >> depth & 1 == 1);
+        let is_upper = |entry: &Moving| entry.hash.is_some_and(|hash| hash.raw() >> depth & 1 == 1);
         loop {
             let beside = match self.look_beside(segment, hash)? {
                 Beside::Late => return Ok(()),

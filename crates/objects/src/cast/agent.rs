@@ -156,11 +156,8 @@ impl CastAgent {
             Member { cast, record, boards: boards.clone(), store: None, session: None };
         let received = member.receive(&self.pool);
         // If the multicast has failed here, its coordinator knows it.
-        let has_failed = member
-            .session
-            .as_ref()
-            .and_then(Session::result)
-            .is_some_and(|result| result.is_err());
+        let has_failed =
+            member.session.as_ref().and_then(Session::result).is_some_and(|result| result.is_err());
         if let Err(error) = &received
             && !has_failed
         {

@@ -10,9 +10,7 @@ use rackpool_proto::multicast::schedule::Shape;
 use rackpool_proto::multicast::{Group, GroupMember, Version};
 
 use super::board::{Boards, Key, is_of_another_rack};
-use super::options::{
-    CastFailure, CastOptions, CastProgress, CastReport, CastSchedule,
-};
+use super::options::{CastFailure, CastOptions, CastProgress, CastReport, CastSchedule};
 use super::records::{Alive, BLOCK_UNIT, CastNumber, CastRecord};
 use super::session::{Has, Session};
 use crate::error::StoreError;

@@ -230,16 +230,24 @@ impl Session {
         let mut failures = BTreeMap::new();
         for of in racks {
             let key = Key::Outcome { cast: self.cast, of, root: self.root };
-            let mut pauses = Pauses::busy();
+            let (mut pauses, mut look_at) = (Pauses::busy(), Instant::now() + HEARTBEAT);
             loop {
                 let look = Instant::now();
                 let found = self.boards.read::<Outcome>(key);
-                let found = self.of_rack(of, found)?;
-                let is_waiting = matches!(found, Some(None));
-                if let Some(failure) = found.flatten().and_then(failure_of) {
-                    failures.insert(of, failure);
+                if let Some(outcome) = self.of_rack(of, found)?.flatten() {
+                    failures.extend(failure_of(outcome).map(|failure| (of, failure)));
+                    break;
                 }
-                if !is_waiting || look >= until {
+                if look >= look_at {
+                    let alive = self.boards.read::<Alive>(Key::Alive(self.cast, of));
+                    self.of_rack(of, alive)?;
+                    look_at = Instant::now() + HEARTBEAT;
+                }
+                if self.away.contains(&of) {
+                    failures.insert(of, CastFailure::Multicast(Failure::Lost));
+                    break;
+                }
+                if look >= until {
                     break;
                 }
                 std::thread::sleep(pauses.next(look.elapsed()));

@@ -48,7 +48,11 @@ impl Memory for UnmovedMemory {
         Memory::tombstone(&*self.0)
     }
 
-    fn take(&self, place: GlobalAddr, object: GlobalAddr) -> Result<Option<Reservation>, PoolError> {
+    fn take(
+        &self,
+        place: GlobalAddr,
+        object: GlobalAddr,
+    ) -> Result<Option<Reservation>, PoolError> {
         Memory::take(&*self.0, place, object)
     }
 

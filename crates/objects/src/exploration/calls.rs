@@ -3,7 +3,8 @@ use std::cell::RefCell;
 use super::model::Model;
 use super::planted::Bug;
 use super::run::{Failure, Run};
-use super::world::{Outcome, World};
+use super::witness::Outcome;
+use super::world::World;
 use crate::protocol::{self, Source, Steps};
 
 /// What a program can do.

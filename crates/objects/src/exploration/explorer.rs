@@ -8,7 +8,8 @@ use xxhash_rust::xxh3::Xxh3;
 use super::calls::Call;
 use super::planted::Bug;
 use super::run::{Answer, Budget, Run};
-use super::world::{Outcome, RACKS, World};
+use super::witness::Outcome;
+use super::world::{RACKS, World};
 
 /// A program: its rack, and the calls that it makes one after the other.
 pub(super) type Program = (usize, &'static [Call]);

@@ -12,6 +12,7 @@
 //! | module | contains |
 //! |---|---|
 //! | `world` | the tables, the registration and the memory of three racks, and what is checked |
+//! | `witness` | what a call may return |
 //! | `trouble` | racks that are away or have lost their memory |
 //! | `planted` | bugs that the exploration must find |
 //! | `run` | a call that is repeated up to its last step, and makes one more |
@@ -29,4 +30,5 @@ mod run;
 mod tests;
 mod transfer;
 mod trouble;
+mod witness;
 mod world;

@@ -6,11 +6,11 @@ use rackpool_kv::{EntryPlace, Version};
 use super::planted::Bug;
 use super::run::{Answer, Failure, Run};
 use super::transfer::ModelTransfer;
-use super::trouble::{Trouble, Troubles};
-use super::world::{GARBAGE, Outcome, RACKS, RegistrationBytes, World, addr_of};
+use super::trouble::Trouble;
+use super::world::{GARBAGE, RegistrationBytes, World, addr_of};
 use crate::chain;
 use crate::layout::registration::Registration;
-use crate::protocol::{Replica, Source, Steps, Words, restore_registration};
+use crate::protocol::{Replica, Source, Steps, Words};
 use crate::store::PlacedHead;
 
 /// A program of a rack, as the protocol sees it.
@@ -139,44 +139,6 @@ impl<'a> Model<'a> {
     /// Writes something into memory that is no object, such as a head that looks ready.
     pub(super) fn scribble(&mut self, memory: &ModelMemory<'a>) -> Result<(), Failure> {
         self.done("scribble", |world, _| world.write(memory.cell, GARBAGE, true))
-    }
-
-    /// What a store does after a rack has lost its memory, for the id of the model.
-    pub(super) fn repair(&mut self) -> Result<(), Failure> {
-        let answer = self.step("look for lost entries", |world, _| {
-            let Troubles { registration, is_object_lost, .. } = world.troubles;
-            Answer::Words(u32::from(registration == Some(Trouble::Lost)), is_object_lost)
-        })?;
-        let Answer::Words(is_lost, is_object_lost) = answer else { unreachable!("{answer:?}") };
-        let registration = (is_lost == 1).then_some(Trouble::Lost);
-        let noted = Troubles { registration, is_object_lost, were_any: true };
-        if !noted.are_any() {
-            return Ok(());
-        }
-        if !self.has(Bug::RepairKeepsReplicas) {
-            for rack in 0..RACKS {
-                let is_absent = match self.find(Source::Objects) {
-                    Ok(found) => found.is_none(),
-                    Err(error) if Self::is_lost(&error) => true,
-                    Err(error) => return Err(error),
-                };
-                if is_absent {
-                    self.remove_replica_of(RackId(u16::try_from(rack).unwrap()))?;
-                }
-            }
-        }
-        if !self.has(Bug::RepairDropsRegistration) {
-            restore_registration(self)?;
-        }
-        self.done("remove the lost entries", |world, _| world.remove_lost(noted))
-    }
-
-    pub(super) fn trouble(
-        &mut self,
-        name: &'static str,
-        make: impl FnOnce(&mut World),
-    ) -> Result<Outcome, Failure> {
-        self.done(name, |world, _| make(world)).map(|()| Outcome::Nothing)
     }
 
     pub(super) fn tick(&mut self) -> Result<(), Failure> {

@@ -1,8 +1,14 @@
 //! Racks that are away or have lost their memory: entries that can't be read.
 
+use rackpool_client::RackId;
+
+use super::model::Model;
+use super::planted::Bug;
+use super::run::{Answer, Failure};
+use super::witness::Outcome;
 use super::world::{RACKS, World};
 use crate::layout::registration::Registration;
-use crate::protocol::Source;
+use crate::protocol::{Source, Steps, restore_registration};
 
 /// Why an entry can't be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -67,7 +73,7 @@ impl World {
     pub(super) fn replace_lost_registration(&mut self, mut new: Registration) {
         if self.troubles.registration == Some(Trouble::Lost) {
             for rack in 0..RACKS {
-                new = new.with(rackpool_client::RackId(u16::try_from(rack).unwrap()));
+                new = new.with(RackId(u16::try_from(rack).unwrap()));
             }
             self.set_registration(Some(new.encode()));
             self.set_registration_trouble(None);
@@ -86,5 +92,45 @@ impl World {
             self.troubles.is_object_lost = false;
             self.forget_object();
         }
+    }
+}
+
+impl Model<'_> {
+    /// What a store does after a rack has lost its memory, for the id of the model.
+    pub(super) fn repair(&mut self) -> Result<(), Failure> {
+        let answer = self.step("look for lost entries", |world, _| {
+            let Troubles { registration, is_object_lost, .. } = world.troubles;
+            Answer::Words(u32::from(registration == Some(Trouble::Lost)), is_object_lost)
+        })?;
+        let Answer::Words(is_lost, is_object_lost) = answer else { unreachable!("{answer:?}") };
+        let registration = (is_lost == 1).then_some(Trouble::Lost);
+        let noted = Troubles { registration, is_object_lost, were_any: true };
+        if !noted.are_any() {
+            return Ok(());
+        }
+        if !self.has(Bug::RepairKeepsReplicas) {
+            for rack in 0..RACKS {
+                let is_absent = match self.find(Source::Objects) {
+                    Ok(found) => found.is_none(),
+                    Err(error) if Self::is_lost(&error) => true,
+                    Err(error) => return Err(error),
+                };
+                if is_absent {
+                    self.remove_replica_of(RackId(u16::try_from(rack).unwrap()))?;
+                }
+            }
+        }
+        if !self.has(Bug::RepairDropsRegistration) {
+            restore_registration(self)?;
+        }
+        self.done("remove the lost entries", |world, _| world.remove_lost(noted))
+    }
+
+    pub(super) fn trouble(
+        &mut self,
+        name: &'static str,
+        make: impl FnOnce(&mut World),
+    ) -> Result<Outcome, Failure> {
+        self.done(name, |world, _| make(world)).map(|()| Outcome::Nothing)
     }
 }

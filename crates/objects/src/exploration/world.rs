@@ -1,12 +1,12 @@
 use rackpool_client::{GlobalAddr, RackId};
 use rackpool_kv::{EntryPlace, Version};
 
+use super::trouble::Troubles;
+use super::witness::{Outcome, Witness};
 use crate::layout::head::Head;
 use crate::layout::registration::Registration;
 use crate::protocol::{CHAIN_BYTES, Source};
 use crate::store::PlacedHead;
-
-use super::trouble::Troubles;
 
 pub(super) const RACKS: usize = 3;
 /// The pieces in which an object is brought.
@@ -90,35 +90,6 @@ struct Pin {
     program: usize,
     cell: usize,
     life: u32,
-}
-
-/// What was true during the present call of a program.
-#[derive(Clone, Copy, Debug, Default, Hash)]
-struct Witness {
-    is_begun: bool,
-    /// The bytes of the objects that were linked at some time during the call, as bits.
-    linked: u64,
-    /// Whether no object was linked at some time during the call.
-    was_absent: bool,
-    /// The objects that this call has removed.
-    removed: u32,
-    /// Whether an entry could not be read at some time during the call, and whether the object was
-    /// lost.
-    has_trouble: bool,
-    has_lost: bool,
-}
-
-/// What a call has returned.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Outcome {
-    Got(Option<u64>),
-    Deleted(bool),
-    Put(bool),
-    Nothing,
-    /// An entry could not be read. A get fails only if that is the object.
-    Failed {
-        is_get: bool,
-    },
 }
 
 impl Entry {
@@ -206,21 +177,7 @@ impl World {
     /// Checks that a call could have taken effect at one time between its first and last step.
     pub(super) fn end_call(&mut self, program: usize, outcome: Outcome) {
         let call = std::mem::take(&mut self.calls[program]);
-        let removed = match outcome {
-            Outcome::Deleted(true) => 1,
-            _ => 0,
-        };
-        let has_failed = matches!(outcome, Outcome::Failed { .. });
-        let is_right = (call.removed == removed || has_failed)
-            && match outcome {
-                Outcome::Failed { is_get: true } => call.has_lost,
-                Outcome::Failed { is_get: false } => call.has_trouble,
-                Outcome::Got(Some(bytes)) => call.linked >> bytes & 1 == 1,
-                Outcome::Got(None) | Outcome::Deleted(false) => call.was_absent,
-                Outcome::Put(false) => call.linked != 0,
-                Outcome::Deleted(true) | Outcome::Put(true) | Outcome::Nothing => true,
-            };
-        if !is_right {
+        if !call.allows(outcome) {
             self.violate(format!("{outcome:?} is wrong during a call with {call:?}"));
         }
     }
@@ -417,8 +374,8 @@ impl World {
     /// Whether an access to this address fails.
     pub(super) fn is_gone(&self, addr: GlobalAddr) -> bool {
         let cell = cell_of(addr);
-        let is_lost = self.troubles.is_object_lost
-            && self.object.is_some_and(|object| object.cell == cell);
+        let is_lost =
+            self.troubles.is_object_lost && self.object.is_some_and(|object| object.cell == cell);
         is_lost || self.forgets_pages && self.cells[cell].state == CellState::Free
     }
 
