@@ -85,16 +85,12 @@ enum PathProbe {
     Changed,
     /// The segment's memory has been reused in another life.
     Stale,
-    /// This slot, which may be the key's, points to bytes that are no object.
-    Damaged(LiveSlot),
-    /// This slot, which may be the key's, points to memory that is lost.
-    Lost(LiveSlot),
-}
-
-impl PathProbe {
-    const fn of((slot, is_lost): (LiveSlot, bool)) -> Self {
-        if is_lost { Self::Lost(slot) } else { Self::Damaged(slot) }
-    }
+    /// This slot, which may be the key's, points to bytes that are no object, or to memory that is
+    /// lost.
+    Damaged {
+        slot: LiveSlot,
+        is_lost: bool,
+    },
 }
 
 /// After this number of attempts undecodable bytes are damage and not a race.
@@ -150,12 +146,10 @@ impl<M: Memory> Handle<M> {
                     self.refresh(hash, segment)?;
                     continue;
                 }
-                PathProbe::Damaged(_) if damaged < MAX_DAMAGED => {
+                PathProbe::Damaged { slot, is_lost } => {
                     damaged += 1;
-                    continue;
-                }
-                PathProbe::Damaged(slot) | PathProbe::Lost(slot) => {
-                    if !self.confirm(hash, segment)? {
+                    let may_be_race = damaged <= MAX_DAMAGED && !is_lost;
+                    if !self.confirm(hash, segment)? || may_be_race {
                         continue;
                     }
                     if intent != LookupIntent::Replace {
@@ -217,8 +211,8 @@ impl<M: Memory> Handle<M> {
                     SlotKind::Live => {}
                     SlotKind::Dead => dead = true,
                     SlotKind::Empty(life) if life == segment.life() => {
-                        if let Some(damaged) = damaged {
-                            return Ok(PathProbe::of(damaged));
+                        if let Some((slot, is_lost)) = damaged {
+                            return Ok(PathProbe::Damaged { slot, is_lost });
                         }
                         let vacancy = Some(Vacancy { at, word });
                         return Ok(PathProbe::Absent(Miss { segment, vacancy, dead, frozen }));
@@ -232,8 +226,8 @@ impl<M: Memory> Handle<M> {
         if tag != segment.tag(hash) {
             return Ok(PathProbe::Stale);
         }
-        if let Some(damaged) = damaged {
-            return Ok(PathProbe::of(damaged));
+        if let Some((slot, is_lost)) = damaged {
+            return Ok(PathProbe::Damaged { slot, is_lost });
         }
         Ok(PathProbe::Absent(Miss { segment, vacancy: None, dead, frozen }))
     }
