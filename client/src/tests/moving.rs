@@ -219,6 +219,18 @@ fn what_can_not_be_noted_is_written_by_the_daemon() {
     assert_eq!(script.count(is_write), 2, "it is closed");
 }
 
+/// The result of a call that asks until its time is over. On a busy machine the last question may
+/// find no time for an answer.
+fn answered<T>(mut call: impl FnMut() -> Result<T, AccessError>) -> Result<T, AccessError> {
+    for _ in 0..2 {
+        match call() {
+            Err(AccessError::Daemon(DaemonError::Unavailable)) => {}
+            told => return told,
+        }
+    }
+    call()
+}
+
 #[test]
 fn a_daemon_that_lets_writers_into_a_frozen_page_is_asked_seldom_and_not_for_ever() {
     let (bench, script, mut thread) = begin(Box::new(|_| Some(RackAnswer::Moved)));
@@ -226,10 +238,10 @@ fn a_daemon_that_lets_writers_into_a_frozen_page_is_asked_seldom_and_not_for_eve
     script.translations(&[local(live(0)); 10_000]);
     let began = Instant::now();
     let busy = AccessError::PageBusy(FIRST, RackId(0));
-    assert_eq!(write(&mut thread, FIRST, 1), Err(busy.clone()));
+    assert_eq!(answered(|| write(&mut thread, FIRST, 1)), Err(busy.clone()));
     assert!(began.elapsed() >= TIMEOUT && began.elapsed() < 10 * TIMEOUT);
     let atomic = AtomicOperation::FetchAndAdd { delta: 1 };
-    assert_eq!(thread.atomic(FIRST, atomic), Err(busy));
+    assert_eq!(answered(|| thread.atomic(FIRST, atomic)), Err(busy));
     let asked = script.count(for_writing);
     assert!(asked < 1000, "{asked} questions");
 }
