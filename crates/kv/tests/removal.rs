@@ -71,6 +71,17 @@ fn what_a_killed_remover_left_is_removed_by_the_next() {
     }
 }
 
+/// No scan visits them, and nobody can read their keys.
+#[test]
+fn a_table_with_lost_entries_is_removed() {
+    let (heap, place) = heap();
+    fill(&heap, place, 0..60);
+    let entries = heap.live_of(64).into_iter().filter(|addr| *addr != place.raw());
+    entries.take(5).for_each(|addr| heap.lose(GlobalAddr::from_raw(addr)));
+    remove(&heap, place);
+    assert_eq!(heap.live(), [PLACE]);
+}
+
 #[test]
 fn a_table_whose_creator_was_killed_is_removed() {
     let create = |heap: &Arc<Heap>, place| fill(heap, place, 0..30);

@@ -27,11 +27,12 @@ impl<M: Memory> Handle<M> {
     /// disappears during the call may be visited or not; one that disappears and reappears may be
     /// visited twice.
     ///
-    /// If entries are damaged, all others are visited before the call fails.
+    /// If entries are damaged, or their memory is lost, all others are visited before the call
+    /// fails.
     ///
     /// # Errors
-    /// [`KvError::Corrupt`] for a damaged entry, or the memory's own error, after which the visit
-    /// is incomplete.
+    /// [`KvError::Corrupt`] for a damaged entry; the memory's own error for a lost one. After
+    /// another error of the memory the visit is incomplete.
     pub fn for_each(&mut self, visit: impl FnMut(&[u8], &[u8])) -> Result<(), KvError<M::Error>> {
         match self.walk(visit)? {
             None => Ok(()),
@@ -65,9 +66,9 @@ impl<M: Memory> Handle<M> {
     ///
     /// A cursor is valid for any handle, at any time. A key that is present throughout the scan is
     /// visited at least once; it may be visited twice if the table grows meanwhile. A step visits
-    /// about `wanted` entries, at most those of one segment. Damaged entries are skipped. If a step
-    /// fails, [`scan_past`](Self::scan_past) returns the cursor behind the segment at which it
-    /// failed.
+    /// about `wanted` entries, at most those of one segment. Damaged entries are skipped, and those
+    /// whose memory is lost. If a step fails, [`scan_past`](Self::scan_past) returns the cursor
+    /// behind the segment at which it failed.
     ///
     /// ```
     /// use rackpool_kv::{Entry, Handle, KvError, Memory};

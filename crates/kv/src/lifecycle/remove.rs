@@ -2,12 +2,10 @@
 
 use rackpool_client::{GlobalAddr, PublishCas, PublishMode};
 
-use crate::entries::find::LiveSlot;
-use crate::entries::verify::Peek;
 use crate::error::KvError;
 use crate::handle::Handle;
 use crate::handle::table::Table;
-use crate::layout::bucket::{slot_addr, word_at};
+use crate::layout::bucket::word_at;
 use crate::layout::header::{CreationStage, DecodedHeader, TableHeader};
 use crate::layout::segment::{SegmentRef, TableLayout};
 use crate::layout::slot::SlotKind;
@@ -84,19 +82,13 @@ impl<M: Memory> Handle<M> {
                 break;
             }
         }
+        // No scan visits the entries whose memory is lost.
+        let lost = self.lost_entries()?;
+        self.remove_lost(&lost)?;
         let in_use = KvError::InUse { addr: self.shared.layout.addr };
         let mut at = 0;
         while let Some(hash) = self.suffix_at(at) {
             let segment = self.resolve(hash)?;
-            // No scan visits the entries whose memory is lost.
-            for (index, word) in self.read_slots(segment)?.into_iter().enumerate() {
-                let at = slot_addr(segment.addr(), index);
-                if word.kind() == SlotKind::Live
-                    && matches!(self.peek(at, word, segment, hash)?, Peek::Lost)
-                {
-                    self.unlink(&LiveSlot::damaged(at, word))?;
-                }
-            }
             // A mark is the evidence of a deletion whose client was killed.
             let slots = self.read_slots(segment)?;
             if slots.iter().any(|slot| slot.kind() == SlotKind::Live || slot.is_marked()) {
