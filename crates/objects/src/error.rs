@@ -149,3 +149,8 @@ impl StoreError {
         )
     }
 }
+
+/// The same result, but what is lost needs no work.
+pub(crate) fn but_lost(done: Result<(), StoreError>) -> Result<(), StoreError> {
+    done.or_else(|error| if error.is_lost() { Ok(()) } else { Err(error) })
+}

@@ -3,7 +3,7 @@ use std::sync::Arc;
 use rackpool_client::{GlobalAddr, Pool, RackId};
 use rackpool_kv::Handle;
 
-use crate::error::StoreError;
+use crate::error::{StoreError, but_lost};
 use crate::layout::head::{Head, HeadLayout};
 use crate::layout::keys::Keys;
 use crate::layout::registration::Registration;
@@ -70,11 +70,6 @@ fn visit_all(
         Err(error) if error.is_lost() => Ok(table.lost_entries().map(drop)?),
         visited => visited,
     }
-}
-
-/// What is lost is left to a repair.
-fn but_lost(cleaned: Result<(), StoreError>) -> Result<(), StoreError> {
-    cleaned.or_else(|error| if error.is_lost() { Ok(()) } else { Err(error) })
 }
 
 impl Store {

@@ -405,6 +405,7 @@ fn change_registration<S: Steps>(
         if is_linked(steps, object)? {
             return Ok(Registered::As { before, now });
         }
+        // If that fails, the registration is an orphan.
         let _ = steps.remove_registration(&now);
         return Ok(Registered::Gone);
     }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use rackpool_client::{Pool, RackId};
 use rackpool_kv::Handle;
 
-use crate::error::StoreError;
+use crate::error::{StoreError, but_lost};
 use crate::layout::header::StoreHeader;
 use crate::layout::keys::Keys;
 use crate::protocol::{self, Source, Steps as _};
@@ -14,6 +14,15 @@ use crate::store::Store;
 
 /// About the number of entries that are looked at between two steps of a scan.
 const STEP: usize = 256;
+
+/// The ids of one step of a scan, whose cursor is 0 at its end.
+fn next_ids(table: &mut Handle<Arc<Pool>>, cursor: &mut u64) -> Result<Vec<Keys>, StoreError> {
+    let mut found = Vec::new();
+    *cursor = table.scan(*cursor, STEP, |key, _| {
+        found.extend(Keys::id_in(key).and_then(|id| Keys::of(id).ok()));
+    })?;
+    Ok(found)
+}
 
 impl Store {
     /// Removes what is left of objects whose memory is lost with that of its rack; their ids are
@@ -41,20 +50,13 @@ impl Store {
             return Ok(0);
         }
         for rack in self.racks_with_replicas()? {
-            match self.remove_replicas_of_lost(rack) {
-                // They are lost with their table.
-                Err(error) if error.is_lost() => {}
-                removed => removed?,
-            }
+            // They may be lost with their table.
+            but_lost(self.remove_replicas_of_lost(rack))?;
         }
         self.with(|handles| {
             let mut cursor = 0;
             loop {
-                let mut found: Vec<Keys> = Vec::new();
-                cursor = handles.objects.scan(cursor, STEP, |key, _| {
-                    found.extend(Keys::id_in(key).and_then(|id| Keys::of(id).ok()));
-                })?;
-                for keys in found {
+                for keys in next_ids(&mut handles.objects, &mut cursor)? {
                     protocol::restore_registration(&mut Entries::new(self, handles, &keys))?;
                 }
                 if cursor == 0 {
@@ -91,12 +93,9 @@ impl Store {
         let Some(mut table) = self.replica_table_if_any(rack)? else { return Ok(()) };
         let mut cursor = 0;
         loop {
-            let mut found: Vec<Keys> = Vec::new();
-            cursor = table.scan(cursor, STEP, |key, _| {
-                found.extend(Keys::id_in(key).and_then(|id| Keys::of(id).ok()));
-            })?;
+            let ids = next_ids(&mut table, &mut cursor)?;
             self.check_in_use()?;
-            for keys in found {
+            for keys in ids {
                 self.remove_if_lost(&mut table, &keys)?;
             }
             if cursor == 0 {

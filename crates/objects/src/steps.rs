@@ -7,7 +7,7 @@ use rackpool_client::{GlobalAddr, Pin, PinnedBytesMut, Pool, RackId};
 use rackpool_kv::{EntryPlace, Version, now_ms};
 
 use crate::chain;
-use crate::error::StoreError;
+use crate::error::{StoreError, but_lost};
 use crate::layout::filling::Filling;
 use crate::layout::head::{Head, HeadLayout, at};
 use crate::layout::keys::Keys;
@@ -141,13 +141,13 @@ impl Steps for Entries<'_> {
     }
 
     fn remove_replica_of(&mut self, rack: RackId) -> Result<(), StoreError> {
-        match self.store.replica_table_if_any(rack) {
-            Ok(None) => Ok(()),
-            Ok(Some(mut table)) => Ok(table.delete(self.keys.object()).map(drop)?),
-            Err(error) => Err(error),
-        }
-        // What is lost with its rack's memory is gone.
-        .or_else(|error| if error.is_lost() { Ok(()) } else { Err(error) })
+        let remove = || {
+            if let Some(mut table) = self.store.replica_table_if_any(rack)? {
+                table.delete(self.keys.object())?;
+            }
+            Ok(())
+        };
+        but_lost(remove())
     }
 
     fn registration(&mut self) -> Result<Option<Vec<u8>>, StoreError> {
