@@ -326,6 +326,31 @@ fn an_agent_that_is_killed_delays_the_others_and_leaves_nothing() {
     nothing_is_left(&pool);
 }
 
+/// For some seconds after its end, casts take the killed agent for alive.
+#[test]
+fn an_agent_takes_the_invitations_of_the_one_that_was_killed_before_it() {
+    let _alone = alone();
+    let pool = pool();
+    let mut agents = agents(&pool, &[1, 2]);
+    let (root, expected) = (store(&pool, 0), bytes(1, MIB));
+    put(&root, b"object", &expected);
+    agents[1].kill();
+    let report = std::thread::scope(|scope| {
+        let report = scope.spawn(|| cast(&root, b"object", &[RackId(1), RackId(2)], &patient()));
+        let reader = Arc::new(pool.open(0));
+        let addr = reader.root(".casts-2").unwrap().expect("a board");
+        let mut board = Table::open(reader, addr).unwrap().handle();
+        wait_until("the rack is invited", TIMEOUT, || {
+            let mut is_invited = false;
+            board.for_each(|key, _| is_invited |= key.starts_with(b"i")).unwrap();
+            is_invited
+        });
+        agents[1] = Process::start(&pool, 2, &["agent"]);
+        report.join().unwrap()
+    });
+    assert!(report.is_complete(), "{report:?}");
+}
+
 #[test]
 fn a_cast_whose_program_is_killed_ends_and_can_be_repeated() {
     let _alone = alone();

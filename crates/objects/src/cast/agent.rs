@@ -89,9 +89,10 @@ impl CastAgent {
     ) -> Result<(), StoreError> {
         let (rack, running, told) = (self.pool.rack(), &AtomicUsize::new(0), &told);
         let mut boards = Boards::open(&self.pool)?;
+        // Casts may still invite an agent that was killed: its invitations are this one's.
+        let inbox = boards.inbox_left(rack).unwrap_or(Key::Inbox(rack, rand::random()));
         let served = std::thread::scope(|scope| {
             let (mut pauses, begin) = (Pauses::busy(), Instant::now());
-            let inbox = Key::Inbox(rack, rand::random());
             let mut rounds = Rounds { inbox, record_at: begin, sweep_at: begin };
             while !is_stopped.load(Ordering::Relaxed) {
                 let look = Instant::now();

@@ -244,6 +244,12 @@ impl Boards {
         Ok(racks)
     }
 
+    /// The inbox that the record of an agent names, however old the record is.
+    pub(super) fn inbox_left(&mut self, rack: RackId) -> Option<Key> {
+        let record = self.read::<AgentRecord>(Key::Agent(rack)).ok()??.ok()?;
+        Some(Key::Inbox(rack, record.inbox))
+    }
+
     /// The inbox of the agent that serves a rack, or why the rack can't take part.
     pub(super) fn inbox_of(
         &mut self,
