@@ -9,6 +9,8 @@ use crate::store::Store;
 
 /// How long a command evicts before it is executed.
 const LONGEST: Duration = Duration::from_millis(2);
+/// The fewest steps of the walk before an eviction gives up, however long it was kept from its core.
+const LEAST_SEARCHES: u32 = 4;
 /// How long a thread that found nothing to evict does not search again for commands.
 const PAUSE: Duration = Duration::from_millis(100);
 /// The most entries, and about the most bytes, that one step of a scan reads.
@@ -80,7 +82,8 @@ impl Evictor {
     }
 
     /// Evicts until the entries take no more than the limit, or for as long as `longest`. What the
-    /// last step has found is evicted in any case.
+    /// last step has found is evicted in any case. Another thread may have evicted all of that, so
+    /// a few more steps are made before the call ends without result.
     pub fn evict(
         &mut self,
         store: &mut Store,
@@ -88,7 +91,7 @@ impl Evictor {
         longest: Duration,
     ) -> Result<Evicted, Failure> {
         let (begin, policy) = (Instant::now(), memory.policy());
-        let mut evicted = Evicted::default();
+        let (mut evicted, mut searches) = (Evicted::default(), 0);
         if self.policy != Some(policy) {
             self.found.clear();
             self.policy = Some(policy);
@@ -99,9 +102,14 @@ impl Evictor {
         while memory.is_exceeded() && policy != EvictionPolicy::NoEviction {
             done = match self.found.pop() {
                 Some(candidate) => delete(store, memory, policy, &candidate, &mut evicted),
-                None => self.search(store, memory, policy),
+                None => {
+                    searches += 1;
+                    self.search(store, memory, policy)
+                }
             };
-            if done.is_err() || (self.found.is_empty() && begin.elapsed() > longest) {
+            let has_tried = evicted != Evicted::default() || searches >= LEAST_SEARCHES;
+            let is_over = self.found.is_empty() && has_tried && begin.elapsed() > longest;
+            if done.is_err() || is_over {
                 break;
             }
         }
