@@ -4,10 +4,12 @@
 use std::borrow::Borrow;
 use std::ops::{Deref, DerefMut, Range};
 use std::os::fd::{AsFd, BorrowedFd};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use rackpool_model::{FrameId, GlobalAddr};
 use rackpool_shm::ReadOnlyMapping;
+use rackpool_shm::directory::RackDirectory;
 use rackpool_shm::extent_owner::ExtentOwner;
 use rackpool_shm::frame_bytes::{FrameBytes, FrameBytesMut};
 use rackpool_shm::mapping::FilePart;
@@ -427,6 +429,15 @@ impl Pool {
     #[must_use]
     pub fn frames_file(&self) -> BorrowedFd<'_> {
         self.connection().frames_file.as_fd()
+    }
+
+    /// The folder on a disk of this rack for what programs move out of its memory; `None` if the
+    /// daemon was started without one (`--spill-dir`). It is empty when the memory is new, and
+    /// private to this user.
+    #[must_use]
+    pub fn spill_folder(&self) -> Option<PathBuf> {
+        let rack = self.connection().options.socket.parent()?;
+        std::fs::read_link(RackDirectory::at(rack).spill()).ok()
     }
 
     /// The length of the [frames file](Self::frames_file) in bytes.

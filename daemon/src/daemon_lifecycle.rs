@@ -41,6 +41,7 @@ use crate::priority::Priority;
 use crate::rack::{Rack, describe};
 use crate::reserver::{self, ReserveRules};
 use crate::slab::Slab;
+use crate::spill_folder;
 use crate::wake_latency::WakeLatency;
 
 /// The operator is warned when the credentials expire within this time.
@@ -171,6 +172,8 @@ async fn serve(
     // this process to stop.
     let mut interrupt = signal(SignalKind::interrupt())?;
     let mut terminate = signal(SignalKind::terminate())?;
+    let spill = options.spill_dir.as_deref();
+    let _spill = spill_folder::prepare(spill, &rack.directory, rack.geometry.memory)?;
     let listener = control::bind(&rack.directory.control_socket())?;
     let (ended, mut plane_ended) = async_mpsc::channel(1);
     let (thread, priority) = start(plane, placement.clone(), options.nice, ended)?;

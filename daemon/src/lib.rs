@@ -26,6 +26,7 @@ mod rack;
 mod region;
 mod reserver;
 mod slab;
+mod spill_folder;
 mod swap_options;
 #[cfg(feature = "testing")]
 pub mod testing;

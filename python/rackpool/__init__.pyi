@@ -246,20 +246,21 @@ class ObjectStore:
     def set_options(
         self,
         capacity: Optional[int] = None,
-        policy: Literal["keep", "lru"] = "keep",
+        policy: Literal["keep", "lru", "spill"] = "keep",
         time_to_live: Optional[float] = None,
     ) -> None:
         """Sets all options of the store.
 
         `capacity` is the most memory in bytes that the store takes in each rack. `policy` says what
-        happens when there is no room: `"keep"` refuses new objects, `"lru"` evicts. `time_to_live`
-        is the time in seconds after which an object ends. `None`: no limit.
+        happens when there is no room: `"keep"` refuses new objects, `"lru"` deletes old ones,
+        `"spill"` moves them to files of the rack's daemon (`--spill-dir`); the next get brings them
+        back. `time_to_live` is the time in seconds after which an object ends. `None`: no limit.
         """
     @property
     def capacity(self) -> Optional[int]:
         """The most memory in bytes that the store takes in each rack."""
     @property
-    def policy(self) -> Literal["keep", "lru"]:
+    def policy(self) -> Literal["keep", "lru", "spill"]:
         """What happens when there is no room for a new object."""
     @property
     def time_to_live(self) -> Optional[float]:
@@ -340,6 +341,9 @@ class ObjectInfo:
     @property
     def rack(self) -> int:
         """The number of the rack in which the object was created."""
+    @property
+    def is_spilled(self) -> bool:
+        """Whether its bytes are in a file of the rack."""
     def __eq__(self, other: object, /) -> bool: ...
 
 @final
@@ -502,6 +506,15 @@ class Fragmented(RackpoolError):
 
 class StoreFull(RackpoolError):
     """The capacity of the object store is reached, and nothing else may be evicted."""
+
+class NoSpillFolder(RackpoolError):
+    """The rack has no folder for objects that are moved out of memory."""
+
+class SpillFile(RackpoolError):
+    """A file of a spilled object could not be written or read."""
+
+class NotRestored(RackpoolError):
+    """The object is in a file of another rack, and no program there brings it back."""
 
 class LayoutTag(RackpoolError):
     """The object has another layout tag than the reader expects."""

@@ -61,6 +61,9 @@ exceptions! {
     Exists: "There is a sealed object of this id.";
     Fragmented: "The rack has room for the object, but in too many pieces.";
     StoreFull: "The capacity of the object store is reached, and nothing else may be evicted.";
+    NoSpillFolder: "The rack has no folder for objects that are moved out of memory.";
+    SpillFile: "A file of a spilled object could not be written or read.";
+    NotRestored: "The object is in a file of another rack, and no program there brings it back.";
     LayoutTag: "The object has another layout tag than the reader expects.";
     NotAStore: "There is no object store of this name.";
     Removed: "The object store was removed, or its removal has begun.";
@@ -217,12 +220,15 @@ impl Raise for StoreError {
             Self::Fragmented { .. } => Fragmented::new_err(text),
             Self::StoreFull { .. } => StoreFull::new_err(text),
             Self::Option { .. } => PyValueError::new_err(text),
+            Self::NoSpillFolder { .. } => NoSpillFolder::new_err(text),
+            Self::SpillFile { .. } => SpillFile::new_err(text),
+            Self::NotRestored { .. } => NotRestored::new_err(text),
             Self::LayoutTag { .. } => LayoutTag::new_err(text),
             Self::NotAStore { .. } => NotAStore::new_err(text),
             Self::Removed => Removed::new_err(text),
             Self::RemovalUnderWay => RemovalUnderWay::new_err(text),
             Self::Version { .. } => Version::new_err(text),
-            Self::Damaged { .. } => Damaged::new_err(text),
+            Self::Damaged { .. } | Self::DamagedFile { .. } => Damaged::new_err(text),
             Self::Table(error) => error.raise(py),
             Self::Alloc(error) => error.raise(py),
             Self::Access(error) => error.raise(py),

@@ -242,6 +242,35 @@ fn an_entry_begins_an_object_of_its_caller() {
 }
 
 #[test]
+fn an_entry_is_replaced_only_if_it_is_the_one_at_its_place() {
+    let heap = Arc::new(Heap::new(4 << 20));
+    let table = small_table(&heap);
+    let mut handle = table.handle();
+    let mut value = Vec::new();
+    assert!(handle.insert_reserved(b"key", b"first", heap.reserve(512).unwrap()).unwrap());
+    let first = handle.get_placed(b"key", &mut value).unwrap().unwrap();
+    // By an entry of its own, and by one that begins an object of the caller.
+    assert!(handle.replace_placed(b"key", &first, b"stub", None).unwrap());
+    let stub = handle.get_placed(b"key", &mut value).unwrap().unwrap();
+    assert_eq!(value, b"stub");
+    let object = heap.reserve(512).unwrap();
+    let addr = object.addr();
+    assert!(handle.replace_placed(b"key", &stub, b"second", Some(object)).unwrap());
+    let second = handle.get_placed(b"key", &mut value).unwrap().unwrap();
+    assert_eq!((second.addr, &value[..]), (addr, &b"second"[..]));
+    for gone in [first, stub] {
+        let object = heap.reserve(512).unwrap();
+        assert!(!handle.replace_placed(b"key", &gone, b"third", Some(object)).unwrap());
+        assert!(!handle.replace_placed(b"key", &gone, b"third", None).unwrap());
+    }
+    assert_eq!(handle.get_placed(b"key", &mut value).unwrap(), Some(second));
+    assert!(!handle.replace_placed(b"absent", &second, b"", None).unwrap());
+    assert!(handle.delete_placed(b"key", &second).unwrap());
+    // What was not published, and what was replaced, is free again.
+    assert!(!handle.replace_placed(b"key", &second, b"", None).unwrap());
+}
+
+#[test]
 fn an_object_with_extents_counts_whole() {
     const TOTAL: i64 = 300 << 20;
     let heap = Arc::new(Heap::new(4 << 20));

@@ -1,5 +1,8 @@
+use std::path::PathBuf;
+
 use rackpool_client::{
-    AccessError, AllocError, DaemonError, FreeError, GlobalAddr, MapError, PinError, RootError,
+    AccessError, AllocError, DaemonError, FreeError, GlobalAddr, MapError, PinError, RackId,
+    RootError,
 };
 use rackpool_kv::{KvError, PoolError};
 use rackpool_wire::CodecError;
@@ -107,6 +110,41 @@ pub enum StoreError {
         "the copy can't be shared with other programs of the rack: a delete of the object began and did not end, or a rack is away that is needed to register the copy: repeat the delete, or start that rack"
     )]
     NotShared,
+    /// The policy of the store is to spill, and the rack has no folder for it.
+    #[error(
+        "{rack} has no folder for objects that are moved out of memory: start its daemon with --spill-dir, as it was when objects were spilled, or set another policy"
+    )]
+    NoSpillFolder {
+        /// The rack.
+        rack: RackId,
+    },
+    /// A file of a spilled object could not be written or read.
+    #[error("{path}: {source}: make room on the disk, or mend it; objects in memory are not affected", path = path.display())]
+    SpillFile {
+        /// The file, or its folder.
+        path: PathBuf,
+        /// The error of the operating system.
+        source: std::io::Error,
+    },
+    /// The file of a spilled object does not have the bytes that were sealed.
+    #[error(
+        "{path} is damaged (its checksum is wrong): the disk or some program changed it. Delete the object and store it again",
+        path = path.display()
+    )]
+    DamagedFile {
+        /// The file.
+        path: PathBuf,
+    },
+    /// The object is in a file of another rack, and no program there brings it back.
+    #[error(
+        "the object is in a file of {rack}, which is not restored: {why}. Start `rackpool agent` in that rack, or get the object there"
+    )]
+    NotRestored {
+        /// The rack of the file.
+        rack: RackId,
+        /// The reason.
+        why: String,
+    },
     /// A cast did not bring the object into this rack.
     #[error("the cast did not bring the object into this rack: {0}")]
     Cast(CastFailure),

@@ -30,7 +30,8 @@ enum Objects {
 
 impl Store {
     /// Evicts objects and replicas of this rack until `bytes` bytes of memory are free again, the
-    /// ones that were unused for longest first, whatever the policy of the store. Those that a
+    /// ones that were unused for longest first, whatever the policy of the store. Under the policy
+    /// [`Spill`](EvictionPolicy::Spill) objects move to files, else they are deleted. Those that a
     /// program of this rack has a view of stay. Returns how many bytes were evicted: fewer if there
     /// is nothing else.
     ///
@@ -79,7 +80,7 @@ impl Store {
     ) -> Result<R, StoreError> {
         let options = self.options()?;
         let bytes = layout.memory_for(len, self.pool().page_bytes());
-        if options.time_to_live.is_some() {
+        if options.time_to_live.is_some() || options.policy == EvictionPolicy::Spill {
             self.sweep()?;
         }
         if let Some(capacity) = options.capacity {
@@ -181,6 +182,12 @@ impl Store {
                         self.count_eviction(survey, one.bytes);
                     }
                     Ok(false) => {}
+                    // It is the same with others.
+                    Err(
+                        error @ (StoreError::NoSpillFolder { .. } | StoreError::SpillFile { .. }),
+                    ) => {
+                        return Err(error);
+                    }
                     // Another one may do: the rack of a replica may be away.
                     Err(error) => failed = Some(error),
                 }
@@ -214,6 +221,7 @@ impl Store {
         if !has_expired && was_used(object.place.addr) {
             return Ok(false);
         }
+        let policy = self.options()?.policy;
         match source {
             Source::Replicas => self.with(|handles| {
                 let Some(replicas) = &mut handles.replicas else { return Ok(false) };
@@ -222,12 +230,19 @@ impl Store {
             Source::Objects if *has_expired => self.delete_version(keys, object),
             Source::Objects => {
                 let replicas = self.replicas_of(keys, object)?;
-                Ok(!replicas.into_iter().any(was_used) && self.delete_version(keys, object)?)
+                if replicas.into_iter().any(was_used) {
+                    return Ok(false);
+                }
+                match policy {
+                    EvictionPolicy::Spill => self.spill(keys, object),
+                    EvictionPolicy::Keep | EvictionPolicy::Lru => self.delete_version(keys, object),
+                }
             }
         }
     }
 
-    /// Deletes the expired objects of this rack, unless this program did so a short time ago.
+    /// Deletes the expired objects of this rack, and files that are not used any more, unless this
+    /// program did so a short time ago.
     pub(crate) fn sweep(&self) -> Result<(), StoreError> {
         let mut survey = lock(&self.shared.survey);
         if survey.swept.is_some_and(|at| at.elapsed() < SWEEP_EVERY) {
@@ -246,7 +261,7 @@ impl Store {
             }
             // There may be more than one survey keeps.
             if deleted == 0 {
-                return Ok(());
+                return self.sweep_files();
             }
         }
     }
@@ -255,6 +270,6 @@ impl Store {
 const fn objects_of(policy: EvictionPolicy) -> Objects {
     match policy {
         EvictionPolicy::Keep => Objects::Stay,
-        EvictionPolicy::Lru => Objects::MayGo,
+        EvictionPolicy::Lru | EvictionPolicy::Spill => Objects::MayGo,
     }
 }

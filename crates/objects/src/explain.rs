@@ -35,9 +35,10 @@ pub struct Explanation {
 pub struct ExplainedObject {
     /// What [`Store::stat`] returns. The last use is 0 if the object's rack does not answer.
     pub stat: ObjectStat,
-    /// Where the bytes lie; empty if they are in the head, or if its rack does not answer.
+    /// Where the bytes lie; empty if they are in the head or in a file, or if its rack does not
+    /// answer.
     pub extents: Vec<Extent>,
-    /// The memory of the object, head and extents, in bytes.
+    /// The memory of the object, head and extents, in bytes; 0 if it is in a file.
     pub memory_bytes: u64,
     /// When the object expires or has expired, in milliseconds since 1970; `None` if it never does.
     pub expires_ms: Option<u64>,
@@ -157,19 +158,19 @@ impl Store {
         let layout = HeadLayout::of(id.len());
         let live = options.time_to_live.map(|live| u64::try_from(live.as_millis()));
         let expires = |live| head.created_ms.saturating_add(live);
-        let words = self.words_of(place.addr, layout);
+        let last_use_ms = self.last_use_of(found, layout);
         let extents = self.extents_of(place.addr, &head, layout);
-        let unread = words.as_ref().err().or(extents.as_ref().err()).map(ToString::to_string);
+        let unread = last_use_ms.as_ref().err().or(extents.as_ref().err()).map(ToString::to_string);
         ExplainedObject {
             stat: ObjectStat {
                 info: ObjectInfo::of(id, &head),
                 addr: place.addr,
-                pieces: head.extents.max(1),
-                last_use_ms: words.map_or(0, |words| words.last_use_ms),
+                pieces: head.pieces(),
+                last_use_ms: last_use_ms.unwrap_or(0),
                 replicas,
             },
             extents: extents.unwrap_or_default(),
-            memory_bytes: layout.memory_for(head.len(), self.pool().page_bytes()),
+            memory_bytes: head.memory(layout, self.pool().page_bytes()),
             expires_ms: live.map(|live| expires(live.unwrap_or(u64::MAX))),
             unread,
         }

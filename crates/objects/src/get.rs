@@ -15,7 +15,8 @@ use crate::view::View;
 impl Store {
     /// The object of this id as a slice of this rack's memory; `None` if there is no sealed object
     /// of this id. An object that is in this rack is not copied. An object of another rack is
-    /// brought into this one, where later gets of all programs find it.
+    /// brought into this one, where later gets of all programs find it. An object that was moved to
+    /// a file comes back into memory.
     ///
     /// ```no_run
     /// # use rackpool_objects::{Store, StoreError};
@@ -28,7 +29,9 @@ impl Store {
     /// # Errors
     /// [`StoreError::IdLength`], [`StoreError::Damaged`] if bytes that came from another rack have
     /// the wrong checksum, or that of the pool: the own rack has no room for the object, the
-    /// program has too many pins, or the object's rack does not answer.
+    /// program has too many pins, or the object's rack does not answer. Of an object in a file also
+    /// [`StoreError::SpillFile`], [`StoreError::DamagedFile`], [`StoreError::NoSpillFolder`], and in
+    /// another rack [`StoreError::NotRestored`].
     pub fn get(&self, id: &[u8]) -> Result<Option<View>, StoreError> {
         self.get_filled(&Keys::of(id)?, None)
     }
@@ -94,7 +97,7 @@ impl Store {
     }
 
     /// Maps a pinned object for reading.
-    fn map(
+    pub(crate) fn map(
         &self,
         pin: Pin<Arc<Pool>>,
         head: &Head,

@@ -49,6 +49,7 @@
 //! | `delete` | delete |
 //! | `survey` | the memory of a store in the own rack, and what may be evicted of it |
 //! | `evict` | allocation of memory, capacity, eviction, time to live |
+//! | `spill` | objects that make room move to files, and come back |
 //! | `repair` | what is left of objects whose memory is lost |
 //! | `list` | list and stat |
 //! | `explain`, `usage` | what is known of an id; what a store takes in each rack |
@@ -76,6 +77,7 @@ mod options;
 mod protocol;
 mod remove;
 mod repair;
+mod spill;
 mod stats;
 mod steps;
 mod store;

@@ -7,6 +7,7 @@ use crate::error::{StoreError, but_lost};
 use crate::layout::head::{Head, HeadLayout};
 use crate::layout::keys::Keys;
 use crate::layout::registration::Registration;
+use crate::options::EvictionPolicy;
 use crate::protocol;
 use crate::steps::Entries;
 use crate::store::Store;
@@ -28,6 +29,8 @@ pub struct ObjectInfo {
     pub created_ms: u64,
     /// The rack in which the object was created.
     pub rack: RackId,
+    /// Whether its bytes are in a file of the rack. The next get brings them back.
+    pub is_spilled: bool,
 }
 
 /// An object and where it is.
@@ -37,9 +40,10 @@ pub struct ObjectStat {
     pub info: ObjectInfo,
     /// The address of its head.
     pub addr: GlobalAddr,
-    /// The number of pieces in which its bytes lie.
+    /// The number of pieces in which its bytes lie; 0 if they are in a file.
     pub pieces: u32,
-    /// About when a program of its rack last got the object, in milliseconds since 1970.
+    /// About when a program of its rack last got the object, in milliseconds since 1970; 0 if it is
+    /// in a file.
     pub last_use_ms: u64,
     /// The other racks that have replicas.
     pub replicas: Vec<RackId>,
@@ -55,6 +59,7 @@ impl ObjectInfo {
             checksum: head.checksum,
             created_ms: head.created_ms,
             rack: head.rack,
+            is_spilled: head.is_spilled(),
         }
     }
 }
@@ -82,7 +87,7 @@ impl Store {
     /// That of the pool, or of a damaged table.
     pub fn list(&self, prefix: &[u8]) -> Result<Vec<ObjectInfo>, StoreError> {
         let oldest = self.oldest_alive()?;
-        if oldest > 0 {
+        if oldest > 0 || self.options()?.policy == EvictionPolicy::Spill {
             self.sweep()?;
         }
         let mut objects = self.with(|handles| {
@@ -126,21 +131,18 @@ impl Store {
                 let Some(object) = found.filter(|found| found.head.created_ms >= oldest) else {
                     return Ok(None);
                 };
-                let at = object.place.addr.raw() + HeadLayout::of(id.len()).last_use();
-                let mut word = [0; 8];
-                let read = self.pool().read(GlobalAddr::from_raw(at), &mut word);
+                let last_use_ms = self.last_use_of(&object, HeadLayout::of(id.len()));
                 let key = keys.registration();
                 let registration = handles.value(key.object())?.and_then(Registration::decode);
                 let registration = registration.filter(|now| now.version == object.place.version);
                 if handles.find(keys.object())? != Some(object) {
                     continue;
                 }
-                read?;
                 return Ok(Some(ObjectStat {
                     info: ObjectInfo::of(id, &object.head),
                     addr: object.place.addr,
-                    pieces: object.head.extents.max(1),
-                    last_use_ms: u64::from_le_bytes(word),
+                    pieces: object.head.pieces(),
+                    last_use_ms: last_use_ms?,
                     replicas: registration.iter().flat_map(Registration::racks).collect(),
                 }));
             }

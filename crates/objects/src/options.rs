@@ -41,6 +41,10 @@ pub enum EvictionPolicy {
     /// The objects of the rack that were unused for longest, and that no program has a view of, are
     /// deleted.
     Lru,
+    /// The objects of the rack that were unused for longest, and that no program has a view of,
+    /// move to files of the rack (`rackpool-daemon --spill-dir`). They stay in the store; the next
+    /// get brings them back into memory.
+    Spill,
 }
 
 impl StoreOptions {
@@ -63,12 +67,13 @@ impl StoreOptions {
     }
 
     /// The capacity (2^64 - 1: none), the time to live in milliseconds (0: none) and the policy (0
-    /// keep, 1 least recently used).
+    /// keep, 1 least recently used, 2 spill).
     pub(crate) fn to_words(self) -> [u64; 3] {
         let live = self.time_to_live.map_or(0, |live| live.as_millis());
         let policy = match self.policy {
             EvictionPolicy::Keep => 0,
             EvictionPolicy::Lru => 1,
+            EvictionPolicy::Spill => 2,
         };
         let live = u64::try_from(live).unwrap_or(u64::MAX);
         [self.capacity.unwrap_or(Self::NO_CAPACITY), live, policy]
@@ -89,7 +94,11 @@ impl StoreOptions {
             .map(|at| bytes[at..].first_chunk().map_or(0, |word| u64::from_le_bytes(*word)));
         Self {
             capacity: (capacity != Self::NO_CAPACITY).then_some(capacity),
-            policy: if policy == 1 { EvictionPolicy::Lru } else { EvictionPolicy::Keep },
+            policy: match policy {
+                1 => EvictionPolicy::Lru,
+                2 => EvictionPolicy::Spill,
+                _ => EvictionPolicy::Keep,
+            },
             time_to_live: (live > 0).then(|| Duration::from_millis(live)),
         }
     }
@@ -105,6 +114,7 @@ mod tests {
         for options in [
             StoreOptions::default(),
             StoreOptions { capacity: Some(1), policy: lru, ..StoreOptions::default() },
+            StoreOptions { policy: EvictionPolicy::Spill, ..StoreOptions::default() },
             StoreOptions {
                 capacity: Some(u64::MAX - 1),
                 policy: EvictionPolicy::Keep,

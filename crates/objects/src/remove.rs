@@ -12,6 +12,7 @@ use crate::error::StoreError;
 use crate::layout::header::{RACKS, StoreHeader, StorePhase, StorePrefix};
 use crate::layout::keys::Keys;
 use crate::protocol;
+use crate::spill;
 use crate::steps::Entries;
 use crate::store::{OPTIONS_AGE, Store, read_prefix};
 
@@ -66,6 +67,7 @@ impl Store {
             Ok(Some(found)) if found == header => {
                 remove_parts(&pool, header, &prefix).and_then(|()| {
                     pool.set_root(name, Some(header), None)?;
+                    spill::remove_all_files(&pool, header, prefix.stamp);
                     Ok(true)
                 })
             }

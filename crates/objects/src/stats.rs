@@ -31,6 +31,14 @@ pub struct StoreStats {
     pub evictions: u64,
     /// Their memory in bytes.
     pub evicted_bytes: u64,
+    /// Objects that were moved to files.
+    pub spills: u64,
+    /// Their bytes, with metadata.
+    pub spilled_bytes: u64,
+    /// Objects that were brought back from files.
+    pub restores: u64,
+    /// Their bytes, with metadata.
+    pub restored_bytes: u64,
     /// Calls of [`wait`](crate::Store::wait).
     pub waits: u64,
     /// The time that they took.
@@ -43,10 +51,10 @@ impl StoreStats {
     /// ```
     /// # use rackpool_objects::StoreStats;
     /// let names = StoreStats::default().named().map(|(name, _)| name);
-    /// assert_eq!((names[0], names[12]), ("local_gets", "waited_us"));
+    /// assert_eq!((names[0], names[16]), ("local_gets", "waited_us"));
     /// ```
     #[must_use]
-    pub fn named(&self) -> [(&'static str, u64); 13] {
+    pub fn named(&self) -> [(&'static str, u64); 17] {
         let waited_us = u64::try_from(self.waited.as_micros()).unwrap_or(u64::MAX);
         [
             ("local_gets", self.local_gets),
@@ -60,6 +68,10 @@ impl StoreStats {
             ("deletes", self.deletes),
             ("evictions", self.evictions),
             ("evicted_bytes", self.evicted_bytes),
+            ("spills", self.spills),
+            ("spilled_bytes", self.spilled_bytes),
+            ("restores", self.restores),
+            ("restored_bytes", self.restored_bytes),
             ("waits", self.waits),
             ("waited_us", waited_us),
         ]
@@ -80,6 +92,10 @@ pub(crate) struct Counters {
     pub(crate) deletes: Counter,
     pub(crate) evictions: Counter,
     pub(crate) evicted_bytes: Counter,
+    pub(crate) spills: Counter,
+    pub(crate) spilled_bytes: Counter,
+    pub(crate) restores: Counter,
+    pub(crate) restored_bytes: Counter,
     pub(crate) waits: Counter,
     pub(crate) waited_us: Counter,
 }
@@ -112,6 +128,10 @@ impl Counters {
             deletes: self.deletes.get(),
             evictions: self.evictions.get(),
             evicted_bytes: self.evicted_bytes.get(),
+            spills: self.spills.get(),
+            spilled_bytes: self.spilled_bytes.get(),
+            restores: self.restores.get(),
+            restored_bytes: self.restored_bytes.get(),
             waits: self.waits.get(),
             waited: Duration::from_micros(self.waited_us.get()),
         }

@@ -6,13 +6,15 @@ use std::time::Instant;
 use rackpool_client::{GlobalAddr, Pin, PinnedBytesMut, Pool, RackId};
 use rackpool_kv::{EntryPlace, Version, now_ms};
 
+use crate::cast;
 use crate::chain;
 use crate::error::{StoreError, but_lost};
 use crate::layout::filling::Filling;
-use crate::layout::head::{Head, HeadLayout, at};
+use crate::layout::head::{FileNumber, Head, HeadLayout, at};
 use crate::layout::keys::Keys;
 use crate::layout::registration::Registration;
-use crate::protocol::{Replica, Source, Steps, Words};
+use crate::protocol::{Loaded, Replica, Saved, Source, Steps, Words};
+use crate::spill::LockedFile;
 use crate::store::{Handles, PlacedHead, Store};
 use crate::transfer::{PoolTransfer, Progress};
 use crate::unsealed::FixedMemory;
@@ -87,6 +89,7 @@ impl Steps for Entries<'_> {
     type Error = StoreError;
     type Pin = Pin<Arc<Pool>>;
     type Memory = Filled;
+    type File = LockedFile;
 
     fn rack(&self) -> RackId {
         self.store.pool().rack()
@@ -126,7 +129,7 @@ impl Steps for Entries<'_> {
 
     fn allocate(&mut self, object: &PlacedHead) -> Result<Replica<Filled>, StoreError> {
         let memory = self.store.allocate_head(self.layout, object.head.len())?;
-        memory.write_words(now_ms())?;
+        memory.write_words(now_ms(), 0)?;
         let head = Head { rack: self.rack(), extents: 0, ..object.head };
         let (addr, bytes) = (memory.addr(), Some(memory.map_head_mut()?));
         Ok(Replica { memory: Filled { bytes, memory }, addr, head })
@@ -213,8 +216,8 @@ impl Steps for Entries<'_> {
             return Err(StoreError::Damaged { addr: *addr });
         };
         self.store.allocate_extents(memory)?;
-        memory.write_words(now_ms())?;
-        head.extents = u32::try_from(memory.extents.len()).unwrap_or(u32::MAX);
+        memory.write_words(now_ms(), 0)?;
+        head.extents = memory.extents_len();
         let progress = Progress::begin(&head_bytes, self.layout, head.extents, head.len())?;
         let bytes = bytes.insert(memory.map_extents_mut(head_bytes)?);
         let mut followed = 0;
@@ -241,6 +244,88 @@ impl Steps for Entries<'_> {
         counters.transferred_bytes.add(object.head.len());
         counters.chained_bytes.add(followed);
         Ok(())
+    }
+
+    fn save(
+        &mut self,
+        pin: Pin<Arc<Pool>>,
+        object: &PlacedHead,
+    ) -> Result<Option<Saved<LockedFile>>, StoreError> {
+        let last_use_ms = self.words(object.place.addr)?.last_use_ms;
+        if let Some(number) = self.file_of(object)?
+            && self.store.spill_folder()?.has(self.keys, number, object.head.len())
+        {
+            return Ok(Some(Saved { number, new_file: None }));
+        }
+        let bytes = self.store.map(pin, &object.head, self.layout)?;
+        let (number, file) = self.store.write_file(self.keys, object, &bytes)?;
+        if self.words(object.place.addr)?.last_use_ms > last_use_ms {
+            self.delete_file(number);
+            return Ok(None);
+        }
+        Ok(Some(Saved { number, new_file: Some(file) }))
+    }
+
+    fn replace_by_stub(
+        &mut self,
+        object: &PlacedHead,
+        file: FileNumber,
+    ) -> Result<bool, StoreError> {
+        let (key, stub) = (self.keys.object(), object.head.encode_stub(file));
+        Ok(self.handles.objects.replace_placed(key, &object.place, &stub, None)?)
+    }
+
+    fn load(&mut self, stub: &PlacedHead) -> Result<Option<Loaded<Self>>, StoreError> {
+        let Some(number) = stub.head.file else { return Ok(None) };
+        let mut file = self.store.lock_file(self.keys, number)?;
+        if self.find(Source::Objects)? != Some(*stub) {
+            return Ok(None);
+        }
+        let memory = self.store.read_file(self.keys, &stub.head, number, &mut file)?;
+        let addr = memory.addr();
+        // This program owns the memory, so the pin counts, whether it is published or not.
+        let pin = self.pin(addr)?;
+        let head = Head { extents: memory.extents_len(), file: None, ..stub.head };
+        let memory = Filled { bytes: None, memory };
+        Ok(Some(Loaded { object: Replica { memory, addr, head }, pin, file }))
+    }
+
+    fn replace_stub(
+        &mut self,
+        stub: &PlacedHead,
+        loaded: &mut Replica<Filled>,
+    ) -> Result<bool, StoreError> {
+        let reservation = loaded.memory.memory.reserve()?;
+        let (key, head) = (self.keys.object(), loaded.head.encode());
+        let objects = &mut self.handles.objects;
+        let is_replaced = objects.replace_placed(key, &stub.place, &head, Some(reservation))?;
+        if is_replaced {
+            self.store.shared.counters.restores.add(1);
+            self.store.shared.counters.restored_bytes.add(stub.head.len());
+        }
+        Ok(is_replaced)
+    }
+
+    fn ask_to_restore(&mut self, stub: &PlacedHead) -> Result<(), StoreError> {
+        cast::ask_to_restore(self.store, self.handles, self.keys, stub)
+    }
+
+    fn file_of(&mut self, found: &PlacedHead) -> Result<Option<FileNumber>, StoreError> {
+        if found.head.is_spilled() {
+            return Ok(found.head.file);
+        }
+        let mut word = [0; 8];
+        self.store.pool().read(at(found.place.addr, self.layout.filling()), &mut word)?;
+        Ok(FileNumber::new(u64::from_le_bytes(word)))
+    }
+
+    fn lock_unused(&mut self, file: FileNumber) -> Result<Option<LockedFile>, StoreError> {
+        self.store.lock_unused_file(self.keys, file)
+    }
+
+    fn delete_file(&mut self, file: FileNumber) {
+        // A file that can't be removed now is removed by a later sweep.
+        let _ = self.store.spill_folder().map(|folder| folder.delete(self.keys, file));
     }
 
     fn check_in_use(&mut self) -> Result<(), StoreError> {
@@ -277,6 +362,18 @@ impl Store {
         let idle_ms = now_ms().saturating_sub(last_use_ms);
         let ready = filling.extents.filter(|_| filling.is_ready);
         Ok(Words { last_use_ms, idle_ms, ready })
+    }
+
+    /// Reads the time of an object's last use; 0 if it is in a file.
+    pub(crate) fn last_use_of(
+        &self,
+        object: &PlacedHead,
+        layout: HeadLayout,
+    ) -> Result<u64, StoreError> {
+        if object.head.is_spilled() {
+            return Ok(0);
+        }
+        Ok(self.words_of(object.place.addr, layout)?.last_use_ms)
     }
 
     /// Reads the time of a head's last use, and how far it is filled if it is that of a replica.

@@ -3,12 +3,13 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, Instant};
 
-use rackpool_kv::EntryPlace;
+use rackpool_kv::Version;
 
 use crate::error::StoreError;
 use crate::layout::head::Head;
 use crate::layout::keys::Keys;
 use crate::list::ObjectInfo;
+use crate::options::EvictionPolicy;
 use crate::store::Store;
 use crate::wait::Pauses;
 
@@ -26,17 +27,34 @@ pub enum StoreEvent {
 /// A subscription compares the entries of the object table with those that it has reported. So a
 /// kill of any program loses no change, and a subscription leaves nothing in the store. An object
 /// that is sealed and deleted between two looks is not reported. One that was deleted and made
-/// again is reported as both.
+/// again is reported as both. One that moves to a file or back is not reported.
 #[derive(Debug)]
 pub struct Subscription {
     store: Store,
     prefix: Vec<u8>,
-    /// The entry of each object that it has told of.
-    told: BTreeMap<Vec<u8>, EntryPlace>,
+    /// The objects that it has told of.
+    told: BTreeMap<Vec<u8>, Told>,
     events: VecDeque<StoreEvent>,
 }
 
-type Found = BTreeMap<Vec<u8>, (EntryPlace, ObjectInfo)>;
+/// What tells an object from the next one of its id.
+#[derive(Clone, Copy, Debug)]
+struct Told {
+    version: Version,
+    created_ms: u64,
+    checksum: u64,
+}
+
+impl Told {
+    /// Whether the entries are of one object, in a store whose objects move to files or not: each
+    /// move makes another entry.
+    fn is_same(&self, other: &Self, moves: bool) -> bool {
+        let sealed = |told: &Self| (told.created_ms, told.checksum);
+        self.version == other.version || moves && sealed(self) == sealed(other)
+    }
+}
+
+type Found = BTreeMap<Vec<u8>, (Told, ObjectInfo)>;
 
 impl Store {
     /// Subscribes to the objects whose ids begin with `prefix`.
@@ -70,7 +88,9 @@ impl Store {
                     let id = Keys::id_in(key).filter(|id| id.starts_with(prefix));
                     let head = Head::decode(value).filter(|head| head.created_ms >= oldest);
                     if let (Some(id), Some(head)) = (id, head) {
-                        found.insert(id.to_vec(), (place, ObjectInfo::of(id, &head)));
+                        let Head { created_ms, checksum, .. } = head;
+                        let told = Told { version: place.version, created_ms, checksum };
+                        found.insert(id.to_vec(), (told, ObjectInfo::of(id, &head)));
                     }
                 },
             )?;
@@ -110,12 +130,14 @@ impl Subscription {
     /// Queues what has changed since the last look: what is gone, then what is new.
     fn look(&mut self) -> Result<(), StoreError> {
         let found = self.store.found_under(&self.prefix)?;
-        let is_as_told =
-            |id: &Vec<u8>, told: &EntryPlace| found.get(id).is_some_and(|(place, _)| place == told);
+        let moves = self.store.options()?.policy == EvictionPolicy::Spill;
+        let is_as_told = |id: &Vec<u8>, told: &Told| {
+            found.get(id).is_some_and(|(now, _)| now.is_same(told, moves))
+        };
         let gone = self.told.extract_if(.., |id, told| !is_as_told(id, told));
         self.events.extend(gone.map(|(id, _)| StoreEvent::Deleted(id)));
-        for (id, (place, info)) in found {
-            if self.told.insert(id, place).is_none() {
+        for (id, (told, info)) in found {
+            if self.told.insert(id, told).is_none() {
                 self.events.push_back(StoreEvent::Sealed(info));
             }
         }

@@ -93,6 +93,10 @@ impl Store {
         let mut look = |source: Source, key: &[u8], value: &[u8], place: EntryPlace| {
             let keys = Keys::id_in(key).and_then(|id| Keys::of(id).ok());
             let (Some(keys), Some(head)) = (keys, Head::decode(value)) else { return };
+            // It takes no memory but that of its entry.
+            if head.is_spilled() {
+                return;
+            }
             let layout = HeadLayout::of(keys.id_len());
             // Its page may have been freed since.
             let Ok(words) = self.words_of(place.addr, layout) else { return };

@@ -107,6 +107,11 @@ impl FixedMemory {
         Ok(())
     }
 
+    /// The number of extents.
+    pub(crate) fn extents_len(&self) -> u32 {
+        u32::try_from(self.extents.len()).unwrap_or(u32::MAX)
+    }
+
     /// The address of the head.
     pub(crate) const fn addr(&self) -> GlobalAddr {
         self.addr
@@ -143,10 +148,11 @@ impl FixedMemory {
         })
     }
 
-    /// Writes what lies behind the entry: the words that change, and those of the extents.
-    pub(crate) fn write_words(&self, last_use_ms: u64) -> Result<(), StoreError> {
+    /// Writes what lies behind the entry: the words `last use` and `filling`, and those of the
+    /// extents.
+    pub(crate) fn write_words(&self, last_use_ms: u64, filling: u64) -> Result<(), StoreError> {
         let (addr, page_bytes) = (self.addr().raw(), self.pool.page_bytes());
-        let words = [last_use_ms.to_le_bytes(), [0; 8]].concat();
+        let words = [last_use_ms, filling].map(u64::to_le_bytes).concat();
         self.pool.write(GlobalAddr::from_raw(addr + self.layout.last_use()), &words)?;
         let mut list = Vec::with_capacity(8 * self.extents.len());
         for extent in &self.extents {
@@ -161,7 +167,7 @@ impl FixedMemory {
     }
 
     /// Gives the memory to a reservation, whose end decides about it.
-    pub(crate) fn reserve(mut self) -> Result<Reservation, StoreError> {
+    pub(crate) fn reserve(&mut self) -> Result<Reservation, StoreError> {
         let reservation = self.pool.reserve_owned(self.addr())?;
         self.head = None;
         Ok(reservation)
@@ -228,7 +234,8 @@ impl Store {
             checksum: 0,
             created_ms: 0,
             rack: pool.rack(),
-            extents: u32::try_from(memory.extents.len()).unwrap_or(u32::MAX),
+            extents: memory.extents_len(),
+            file: None,
         };
         let mut mapped = memory.map_mut()?;
         // `bytes` is less than the length of the mapping.
@@ -281,11 +288,11 @@ impl UnsealedObject {
     }
 
     fn seal_with(self, checksum: u64) -> Result<View, StoreError> {
-        let Self { store, keys, memory, mut head, bytes } = self;
+        let Self { store, keys, mut memory, mut head, bytes } = self;
         drop(bytes);
         store.check_in_use()?;
         (head.checksum, head.created_ms) = (checksum, now_ms());
-        memory.write_words(head.created_ms)?;
+        memory.write_words(head.created_ms, 0)?;
         // Pinned while this program owns it, so the pin counts.
         let view = View::new(memory.map()?, head);
         let reservation = memory.reserve()?;

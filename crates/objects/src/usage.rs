@@ -2,14 +2,15 @@
 
 use std::collections::BTreeMap;
 
-use rackpool_client::{GlobalAddr, RackId};
+use rackpool_client::RackId;
+use rackpool_kv::EntryPlace;
 
 use crate::error::StoreError;
-use crate::layout::head::{Head, HeadLayout, at};
+use crate::layout::head::{Head, HeadLayout};
 use crate::layout::header::RACKS;
 use crate::layout::keys::Keys;
 use crate::list::ObjectInfo;
-use crate::store::Store;
+use crate::store::{PlacedHead, Store};
 
 /// What a store takes in all racks: see [`Store::usage`].
 #[derive(Clone, Debug, Default)]
@@ -29,6 +30,10 @@ pub struct RackUsage {
     pub objects: u64,
     /// Their memory, heads and extents, in bytes.
     pub object_bytes: u64,
+    /// Those of the objects that are in files, and take no memory.
+    pub spilled: u64,
+    /// The length of their files in bytes.
+    pub spilled_bytes: u64,
     /// Replicas of objects of other racks.
     pub replicas: u64,
     /// Their memory in bytes.
@@ -75,16 +80,18 @@ impl Store {
         self.check_in_use()?;
         let page_bytes = self.pool().page_bytes();
         let (mut usage, mut first) = (StoreUsage::default(), BTreeMap::new());
-        let mut visit = |key: &[u8], value: &[u8], addr: GlobalAddr| {
+        let mut visit = |key: &[u8], value: &[u8], place: EntryPlace| {
             let (Some(id), Some(head)) = (Keys::id_in(key), Head::decode(value)) else { return };
             let layout = HeadLayout::of(id.len());
             let rack = usage.racks.entry(head.rack).or_default();
             rack.objects += 1;
-            rack.object_bytes += layout.memory_for(head.len(), page_bytes);
-            let mut word = [0; 8];
+            rack.object_bytes += head.memory(layout, page_bytes);
+            if head.is_spilled() {
+                rack.spilled += 1;
+                rack.spilled_bytes += head.len();
+            }
             // Its page may have been freed since, and its rack may be away.
-            let read = self.pool().read(at(addr, layout.last_use()), &mut word);
-            let last_use_ms = read.map_or(0, |()| u64::from_le_bytes(word));
+            let last_use_ms = self.last_use_of(&PlacedHead { place, head }, layout).unwrap_or(0);
             let rank = match order {
                 UsageOrder::Size => u64::MAX - head.len(),
                 UsageOrder::LastUse => u64::MAX - last_use_ms,
@@ -97,8 +104,7 @@ impl Store {
         };
         self.with(|handles| {
             let objects = &mut handles.objects;
-            Ok(objects
-                .for_each_placed(|_| true, |key, value, place| visit(key, value, place.addr))?)
+            Ok(objects.for_each_placed(|_| true, &mut visit)?)
         })?;
         let object = |((_, id), (head, last_use_ms)): ((u64, Vec<u8>), (Head, u64))| UsedObject {
             info: ObjectInfo::of(&id, &head),

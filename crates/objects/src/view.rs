@@ -64,8 +64,8 @@ impl View {
 
     /// Whether this is a copy of the object with this head.
     pub(crate) fn is_copy_of(&self, object: &Head) -> bool {
-        let (rack, extents) = (self.head.rack, self.head.extents);
-        self.head == Head { rack, extents, ..*object }
+        let Head { rack, extents, file, .. } = self.head;
+        self.head == Head { rack, extents, file, ..*object }
     }
 
     /// The offset of the first byte in the rack's [frames file](Pool::frames_file), if the bytes

@@ -15,6 +15,12 @@ impl RackDirectory {
         Self(pool.join(format!("rack-{}", rack.0)))
     }
 
+    /// The rack's folder at this path.
+    #[must_use]
+    pub fn at(path: &Path) -> Self {
+        Self(path.to_path_buf())
+    }
+
     /// The folders of all racks in a pool's folder.
     pub fn all(pool: &Path) -> impl Iterator<Item = Self> + use<> {
         let entries = std::fs::read_dir(pool).into_iter().flatten().flatten();
@@ -64,6 +70,12 @@ impl RackDirectory {
     #[must_use]
     pub fn client_of(name: &str) -> Option<ClientId> {
         name.strip_prefix("client-")?.parse().ok().map(ClientId)
+    }
+
+    /// A link to the folder for files of spilled objects, if the rack has one.
+    #[must_use]
+    pub fn spill(&self) -> PathBuf {
+        self.0.join("spill")
     }
 
     /// The daemon's socket for clients.

@@ -96,6 +96,7 @@ impl Memory {
         let page_size = PlaneUnderTest::page_size().bytes();
         let rack = Arc::new(Rack::open(&DaemonOptions {
             release_free_after_s: None,
+            spill_dir: None,
             metrics: None,
             config: ConfigFile::default(),
             credentials: None,

@@ -20,6 +20,8 @@ pub(crate) struct ObjectInfo {
     created_ms: u64,
     /// The number of the rack in which the object was created.
     rack: u16,
+    /// Whether its bytes are in a file of the rack.
+    is_spilled: bool,
 }
 
 /// An object and where it is.
@@ -30,9 +32,10 @@ pub(crate) struct ObjectStat {
     info: ObjectInfo,
     /// The address of its head.
     addr: Address,
-    /// The number of pieces in which its bytes lie.
+    /// The number of pieces in which its bytes lie; 0 if they are in a file.
     pieces: u32,
-    /// About when a program of its rack last got the object, in milliseconds since 1970.
+    /// About when a program of its rack last got the object, in milliseconds since 1970; 0 if it is
+    /// in a file.
     last_use_ms: u64,
     /// The numbers of the other racks that have replicas.
     replicas: Vec<u16>,
@@ -48,6 +51,7 @@ impl From<rackpool_objects::ObjectInfo> for ObjectInfo {
             checksum: info.checksum,
             created_ms: info.created_ms,
             rack: info.rack.0,
+            is_spilled: info.is_spilled,
         }
     }
 }

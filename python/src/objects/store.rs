@@ -313,8 +313,8 @@ impl ObjectStore {
     }
 
     /// Sets all options of the store: the most memory in bytes that it takes in each rack; whether
-    /// it refuses new objects ("keep") or evicts ("lru") when there is no room; the time in seconds
-    /// after which an object ends. `None`: no limit.
+    /// it refuses new objects ("keep"), deletes old ones ("lru") or moves them to files ("spill")
+    /// when there is no room; the time in seconds after which an object ends. `None`: no limit.
     #[pyo3(signature = (capacity=None, policy="keep", time_to_live=None))]
     fn set_options(
         &self,
@@ -328,8 +328,10 @@ impl ObjectStore {
             policy: match policy {
                 KEEP => EvictionPolicy::Keep,
                 LRU => EvictionPolicy::Lru,
+                SPILL => EvictionPolicy::Spill,
                 other => {
-                    let text = format!("policy is {other:?}: it must be {KEEP:?} or {LRU:?}");
+                    let known = format!("{KEEP:?}, {LRU:?} or {SPILL:?}");
+                    let text = format!("policy is {other:?}: it must be {known}");
                     return Err(PyValueError::new_err(text));
                 }
             },
@@ -350,6 +352,7 @@ impl ObjectStore {
         Ok(match self.run(py, Store::options)?.policy {
             EvictionPolicy::Keep => KEEP,
             EvictionPolicy::Lru => LRU,
+            EvictionPolicy::Spill => SPILL,
         })
     }
 
@@ -368,6 +371,7 @@ impl ObjectStore {
 /// The names of the policies.
 const KEEP: &str = "keep";
 const LRU: &str = "lru";
+const SPILL: &str = "spill";
 
 fn all_ids<'py>(ids: &[Bound<'py, PyAny>]) -> PyResult<Vec<Bound<'py, PyBytes>>> {
     ids.iter().map(id).collect()

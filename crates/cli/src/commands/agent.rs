@@ -1,4 +1,4 @@
-//! `rackpool agent`: takes part in casts for a rack.
+//! `rackpool agent`: takes part in casts for a rack, and brings its objects back from files.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -49,7 +49,7 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
     })
 }
 
-/// Tells what became of a cast. That nobody reads it ends no cast.
+/// Tells what became of a request. That nobody reads it ends no cast.
 fn tell(event: AgentEvent) {
     let _ = match event {
         AgentEvent::Received { id, bytes, took } => outln!(
@@ -58,8 +58,14 @@ fn tell(event: AgentEvent) {
             ByteSize(bytes),
             took.as_secs_f64() * 1e3
         ),
+        AgentEvent::Restored { id, bytes, took } => outln!(
+            "brought the object '{}', {}, back into memory in {:.1} ms",
+            printable_id(id),
+            ByteSize(bytes),
+            took.as_secs_f64() * 1e3
+        ),
         AgentEvent::Failed { id: Some(id), error } => {
-            outln!("did not receive the object '{}': {}", printable_id(id), chain(&error))
+            outln!("did not bring the object '{}': {}", printable_id(id), chain(&error))
         }
         AgentEvent::Failed { id: None, error } => outln!("{}", chain(&error)),
     };

@@ -2,7 +2,7 @@
 
 use rackpool_client::GlobalAddr;
 
-use crate::entries::find::{Located, LookupIntent};
+use crate::entries::find::{LiveSlot, Located, LookupIntent};
 use crate::entries::store::{PendingPut, PutMode};
 use crate::entries::verify::Peek;
 use crate::entry::{Form, ValueKind, Version};
@@ -112,6 +112,20 @@ impl<M: Memory> Handle<M> {
         value: &[u8],
         reservation: M::Reservation,
     ) -> Result<bool, KvError<M::Error>> {
+        let mut put = self.placed_put(key, form, value, reservation)?;
+        let result = self.try_store(&mut put, PutMode::IfAbsent);
+        self.discard(put);
+        Ok(result?.done)
+    }
+
+    /// Writes an entry to the start of an object that the caller has reserved.
+    fn placed_put<'a>(
+        &mut self,
+        key: &'a [u8],
+        form: Form,
+        value: &'a [u8],
+        reservation: M::Reservation,
+    ) -> Result<PendingPut<'a, M::Reservation>, KvError<M::Error>> {
         let hash = match self.prepare_put(key, form, value, 0) {
             Ok(PendingPut { hash, .. }) => hash,
             Err(error) => {
@@ -125,11 +139,15 @@ impl<M: Memory> Handle<M> {
             object = object.of_any_size();
         }
         let (lot, condition) = (None, None);
-        let object = Some((object, reservation));
-        let mut put = PendingPut { hash, key, form, value, lot, condition, object };
-        let result = self.try_store(&mut put, PutMode::IfAbsent);
-        self.discard(put);
-        Ok(result?.done)
+        Ok(PendingPut {
+            hash,
+            key,
+            form,
+            value,
+            lot,
+            condition,
+            object: Some((object, reservation)),
+        })
     }
 
     /// Deletes `key` if its entry is the one at `place`. Returns whether it deleted the entry; the
@@ -147,15 +165,62 @@ impl<M: Memory> Handle<M> {
             let Located::Live(slot) = self.locate(hash, key, LookupIntent::Write)? else {
                 return Ok(false);
             };
-            let is_it = slot.word.object().addr == place.addr
-                && self.version_at(&slot) == Some(place.version);
-            if !is_it {
+            if !self.is_at(&slot, place) {
                 return Ok(false);
             }
             if self.unlink(&slot)? {
                 return Ok(true);
             }
         }
+    }
+
+    /// Replaces the entry of `key` if it is the one at `place`. Returns whether it did; the object
+    /// of the former entry is then freed. With a reservation the new entry begins that object, as
+    /// after [`insert_reserved`](Self::insert_reserved); the call ends the reservation in any case.
+    ///
+    /// # Errors
+    /// As [`Handle::put`]. After [`KvError::OutcomeUnknown`] the entry may have been replaced.
+    pub fn replace_placed(
+        &mut self,
+        key: &[u8],
+        place: &EntryPlace,
+        value: &[u8],
+        reservation: Option<M::Reservation>,
+    ) -> Result<bool, KvError<M::Error>> {
+        let mut put = match reservation {
+            Some(reservation) => self.placed_put(key, Form::PLAIN, value, reservation)?,
+            None => self.prepare_put(key, Form::PLAIN, value, 0)?,
+        };
+        let result = self.try_replace(&mut put, place);
+        self.discard(put);
+        result
+    }
+
+    fn try_replace(
+        &mut self,
+        put: &mut PendingPut<'_, M::Reservation>,
+        place: &EntryPlace,
+    ) -> Result<bool, KvError<M::Error>> {
+        while let Located::Live(slot) = self.locate(put.hash, put.key, LookupIntent::Write)?
+            && self.is_at(&slot, place)
+        {
+            if !self.is_published(&slot)? {
+                continue;
+            }
+            self.write_put(put, None)?;
+            if self.link(slot.at, slot.word, put)? {
+                if let Some((_, reservation)) = put.object.take() {
+                    self.finish(reservation);
+                }
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// Whether the entry that a search just found is the one at `place`.
+    fn is_at(&self, slot: &LiveSlot, place: &EntryPlace) -> bool {
+        slot.word.object().addr == place.addr && self.version_at(slot) == Some(place.version)
     }
 
     /// Calls `visit` with key, value and place of each string whose object lies at an address for

@@ -1,4 +1,5 @@
-//! Agents: programs that take part in casts for their racks.
+//! Agents: programs that do something for others in their racks: they take part in casts, and bring
+//! objects back from files.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -9,7 +10,9 @@ use rackpool_kv::now_ms;
 
 use super::board::{Boards, Key, is_of_another_rack};
 use super::options::CastFailure;
-use super::records::{AgentRecord, CastNumber, CastRecord, Invitation, Outcome};
+use super::records::{
+    AgentRecord, CastNumber, CastRecord, Invitation, Outcome, Request, RestoreRequest,
+};
 use super::session::{Has, Receiving, Session};
 use crate::error::StoreError;
 use crate::layout::head::Head;
@@ -22,12 +25,13 @@ use crate::wait::Pauses;
 const HEARTBEAT: Duration = Duration::from_secs(1);
 /// The pause between two looks for casts that have been given up.
 const SWEEP: Duration = Duration::from_secs(10);
-/// The most casts that an agent takes part in at the same time. The others wait.
-const MOST_CASTS: u16 = 16;
+/// The most requests that an agent works on at the same time. The others wait.
+const MOST_REQUESTS: u16 = 16;
 
-/// Takes part in casts for the rack of its pool: receives objects, and passes their blocks on.
+/// Takes part in casts for the rack of its pool: receives objects, and passes their blocks on. It
+/// also brings objects of the rack back from files that programs of other racks get.
 ///
-/// One agent in each rack is enough. If there are several, any of them takes a cast.
+/// One agent in each rack is enough. If there are several, any of them takes a request.
 ///
 /// ```no_run
 /// # use std::sync::Arc;
@@ -56,7 +60,16 @@ pub enum AgentEvent {
         /// The time from the invitation.
         took: Duration,
     },
-    /// The rack did not get an object.
+    /// An object was brought back from a file, for a program of another rack.
+    Restored {
+        /// The id of the object.
+        id: Vec<u8>,
+        /// Its length in bytes, with its metadata.
+        bytes: u64,
+        /// The time from the request.
+        took: Duration,
+    },
+    /// The rack did not get an object, or could not bring it back.
     Failed {
         /// The id of the object, if it is known.
         id: Option<Vec<u8>>,
@@ -68,7 +81,7 @@ pub enum AgentEvent {
 impl CastAgent {
     /// The threads that use an agent's pool at the same time, for
     /// [`ClientOptions::threads`](rackpool_client::ClientOptions::threads).
-    pub const THREADS: u16 = 1 + MOST_CASTS;
+    pub const THREADS: u16 = 1 + MOST_REQUESTS;
 
     /// An agent for the rack of this pool.
     #[must_use]
@@ -76,8 +89,8 @@ impl CastAgent {
         Self { pool }
     }
 
-    /// Serves until `is_stopped`, and until the casts that have begun are over. Several casts run
-    /// at the same time. `told` is called with what became of each, and with errors, such as a rack
+    /// Serves until `is_stopped`, and until what has begun is over. Several casts run at the same
+    /// time. `told` is called with what became of each, and with errors, such as a rack
     /// that is away, after which the agent tries again.
     ///
     /// # Errors
@@ -97,9 +110,9 @@ impl CastAgent {
             while !is_stopped.load(Ordering::Relaxed) {
                 let look = Instant::now();
                 let running_now = running.load(Ordering::Relaxed);
-                let most = usize::from(MOST_CASTS).saturating_sub(running_now);
-                let casts = match rounds.begin(&mut boards, rack, most) {
-                    Ok(casts) => casts,
+                let most = usize::from(MOST_REQUESTS).saturating_sub(running_now);
+                let requests = match rounds.begin(&mut boards, rack, most) {
+                    Ok(requests) => requests,
                     Err(error) => {
                         self.pool.check_served()?;
                         told(AgentEvent::Failed { id: None, error });
@@ -107,16 +120,19 @@ impl CastAgent {
                         continue;
                     }
                 };
-                if casts.is_empty() {
+                if requests.is_empty() {
                     std::thread::sleep(pauses.next(look.elapsed()));
                     continue;
                 }
                 pauses = Pauses::busy();
-                for invitation in casts {
+                for request in requests {
                     running.fetch_add(1, Ordering::Relaxed);
                     let boards = boards.clone();
                     scope.spawn(move || {
-                        self.join(boards, invitation).map(told);
+                        match request {
+                            Request::Join(invitation) => self.join(boards, invitation).map(told),
+                            Request::Restore(request) => self.restore(boards, request).map(told),
+                        };
                         running.fetch_sub(1, Ordering::Relaxed);
                     });
                 }
@@ -125,6 +141,28 @@ impl CastAgent {
         });
         // Nobody waits for this rack from now on.
         served.and(boards.remove(Key::Agent(rack)))
+    }
+
+    /// Brings an object back from a file. `None` if there is no such object any more.
+    fn restore(&self, mut boards: Boards, request: RestoreRequest) -> Option<AgentEvent> {
+        let begin = Instant::now();
+        let RestoreRequest { number, from, store, stamp, id } = request;
+        let store = Store::at_header(Arc::clone(&self.pool), store, stamp);
+        let got = store.and_then(|store| store.get(&id));
+        let outcome = match &got {
+            Ok(Some(_)) => Outcome::Shown,
+            Ok(None) => Outcome::Deleted,
+            Err(error) => Outcome::Refused(error.to_string()),
+        };
+        let answer = Key::Outcome { cast: number, of: self.pool.rack(), root: from };
+        let told = boards.write(answer, &outcome);
+        match got.and_then(|view| told.map(|()| view)) {
+            Ok(view) => {
+                let bytes = view?.len() as u64;
+                Some(AgentEvent::Restored { id, bytes, took: begin.elapsed() })
+            }
+            Err(error) => Some(AgentEvent::Failed { id: Some(id), error }),
+        }
     }
 
     /// Takes part in a cast, to its end. `None` if it is over already.
@@ -180,13 +218,13 @@ struct Rounds {
 }
 
 impl Rounds {
-    /// Writes that the agent lives, and returns up to `most` casts that it is to join.
+    /// Writes that the agent lives, and returns up to `most` requests.
     fn begin(
         &mut self,
         boards: &mut Boards,
         rack: RackId,
         most: usize,
-    ) -> Result<Vec<Invitation>, StoreError> {
+    ) -> Result<Vec<Request>, StoreError> {
         let now = Instant::now();
         let Key::Inbox(_, inbox) = self.inbox else { return Ok(Vec::new()) };
         if now >= self.record_at {
@@ -197,7 +235,7 @@ impl Rounds {
             boards.sweep()?;
             self.sweep_at = now + SWEEP;
         }
-        let taken = boards.take_invitations(self.inbox, most);
+        let taken = boards.take_requests(self.inbox, most);
         if taken.as_ref().is_err_and(is_of_another_rack) {
             (self.inbox, self.record_at) = (Key::Inbox(rack, rand::random()), now);
         }

@@ -13,7 +13,7 @@ use rackpool_kv::{Handle, KvError, PoolError, Table, TableOptions, now_ms};
 use rackpool_wire::CodecError;
 
 use super::options::CastFailure;
-use super::records::{AgentRecord, Alive, CastNumber, Inbox, Invitation};
+use super::records::{AgentRecord, Alive, CastNumber, Inbox, Request};
 use super::unmoved::UnmovedMemory;
 use crate::error::StoreError;
 
@@ -192,9 +192,8 @@ impl Boards {
         Ok(())
     }
 
-    /// Asks the agent that has this inbox to join a cast of the own rack.
-    pub(super) fn invite(&mut self, inbox: Key, cast: CastNumber) -> Result<(), StoreError> {
-        let root = self.pool.rack();
+    /// Asks the agent that has this inbox to do something.
+    pub(super) fn ask(&mut self, inbox: Key, request: &Request) -> Result<(), StoreError> {
         let (board, value) = self.board(inbox.rack())?;
         let key = inbox.to_bytes();
         loop {
@@ -202,7 +201,7 @@ impl Boards {
             let found = is_there.then(|| value.clone());
             let decoded = found.as_deref().map(rackpool_wire::decode::<Inbox>);
             let mut inbox = decoded.and_then(Result::ok).unwrap_or_default();
-            inbox.invitations.push(Invitation { cast, root });
+            inbox.requests.push(request.clone());
             let new = rackpool_wire::encode(&inbox)?;
             if board.compare_and_put(&key, found.as_deref(), &new)? {
                 return Ok(());
@@ -210,23 +209,23 @@ impl Boards {
         }
     }
 
-    /// Takes up to `most` of the invitations in an inbox of the own rack.
-    pub(super) fn take_invitations(
+    /// Takes up to `most` of the requests in an inbox of the own rack.
+    pub(super) fn take_requests(
         &mut self,
         inbox: Key,
         most: usize,
-    ) -> Result<Vec<Invitation>, StoreError> {
+    ) -> Result<Vec<Request>, StoreError> {
         let (board, value) = self.board(inbox.rack())?;
         let key = inbox.to_bytes();
         if most == 0 || !board.get(&key, value)? {
             return Ok(Vec::new());
         }
-        let mut taken = rackpool_wire::decode::<Inbox>(value).unwrap_or_default().invitations;
+        let mut taken = rackpool_wire::decode::<Inbox>(value).unwrap_or_default().requests;
         let rest = taken.split_off(taken.len().min(most));
         let is_taken = if rest.is_empty() {
             board.compare_and_delete(&key, value)?
         } else {
-            let rest = rackpool_wire::encode(&Inbox { invitations: rest })?;
+            let rest = rackpool_wire::encode(&Inbox { requests: rest })?;
             board.compare_and_put(&key, Some(value), &rest)?
         };
         Ok(if is_taken { taken } else { Vec::new() })

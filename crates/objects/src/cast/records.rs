@@ -23,10 +23,30 @@ pub(super) struct AgentRecord {
     pub(super) inbox: u64,
 }
 
-/// The casts that an agent is to join.
+/// What an agent is to do.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Encode, Decode)]
 pub(super) struct Inbox {
-    pub(super) invitations: Vec<Invitation>,
+    pub(super) requests: Vec<Request>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
+pub(super) enum Request {
+    /// Join a cast.
+    Join(Invitation),
+    /// Bring an object back into memory that is in a file of the agent's rack.
+    Restore(RestoreRequest),
+}
+
+/// A spilled object, and who wants it. The answer is an [`Outcome`] on the board of that rack.
+#[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
+pub(super) struct RestoreRequest {
+    /// Chosen at random, as that of a cast: the answer is kept as long as the asking program lives.
+    pub(super) number: CastNumber,
+    pub(super) from: RackId,
+    /// The header of the store, and its stamp.
+    pub(super) store: GlobalAddr,
+    pub(super) stamp: u64,
+    pub(super) id: Vec<u8>,
 }
 
 /// A cast, and the rack that it began in.
@@ -88,7 +108,8 @@ pub(super) struct Place {
 /// What a rack tells the root besides the messages of the machine.
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
 pub(super) enum Outcome {
-    /// The cast has ended, and programs of the rack may use the object.
+    /// The cast has ended, and programs of the rack may use the object; or it was brought back from
+    /// a file.
     Shown,
     /// The object was deleted, or is another one by now. The rack takes no part.
     Deleted,

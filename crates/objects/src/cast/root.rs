@@ -11,7 +11,7 @@ use rackpool_proto::multicast::{Group, GroupMember, Version};
 
 use super::board::{Boards, Key, is_of_another_rack};
 use super::options::{CastFailure, CastOptions, CastProgress, CastReport, CastSchedule};
-use super::records::{Alive, BLOCK_UNIT, CastNumber, CastRecord};
+use super::records::{Alive, BLOCK_UNIT, CastNumber, CastRecord, Invitation, Request};
 use super::session::{Has, Session};
 use crate::error::StoreError;
 use crate::layout::keys::Keys;
@@ -101,8 +101,9 @@ impl Store {
             };
             boards.write(Key::Alive(cast, own), &Alive { at_ms: now_ms() })?;
             boards.write(Key::Cast { cast, root: own }, &record)?;
+            let invitation = Request::Join(Invitation { cast, root: own });
             for inbox in inboxes {
-                match boards.invite(inbox, cast) {
+                match boards.ask(inbox, &invitation) {
                     // The session finds that the rack is away.
                     Err(error) if is_of_another_rack(&error) => {}
                     invited => invited?,
@@ -144,8 +145,8 @@ impl Store {
             let Some(object) = self.with(|handles| handles.find(keys.object()))? else {
                 return Ok(None);
             };
-            // Another object may have been stored under the id since.
-            if view.is_copy_of(&object.head) {
+            // Another object may have been stored under the id since, or it was moved to a file.
+            if view.is_copy_of(&object.head) && !object.head.is_spilled() {
                 return Ok(Some((view, object)));
             }
         }

@@ -19,6 +19,10 @@ pub(super) enum Call {
     List,
     /// Evicts the replica of the own rack.
     Evict,
+    /// Moves the object to a file, if it is in this rack.
+    Spill,
+    /// Removes files that no entry names.
+    Sweep,
     /// Uses memory of the own rack for something else.
     Scribble,
     /// Lets two seconds pass.
@@ -43,6 +47,7 @@ impl Call {
     ) -> Result<Outcome, Failure> {
         let mut model = Model::new(run, rack, bug);
         match self.steps(&mut model) {
+            Err(Failure::Spilled) => Ok(Outcome::NotRestored),
             Err(Failure::Unreadable(_)) => Ok(Outcome::Failed { is_get: self == Self::Get }),
             made => made,
         }
@@ -71,6 +76,19 @@ impl Call {
                 if let Some(replica) = model.find(Source::Replicas)? {
                     model.remove(Source::Replicas, &replica.place)?;
                 }
+                Outcome::Nothing
+            }
+            Self::Spill => {
+                if let Some(object) = model.find(Source::Objects)?
+                    && !object.head.is_spilled()
+                    && model.is_local(&object)?
+                {
+                    protocol::spill(model, &object)?;
+                }
+                Outcome::Nothing
+            }
+            Self::Sweep => {
+                model.sweep_files()?;
                 Outcome::Nothing
             }
             Self::Scribble => {

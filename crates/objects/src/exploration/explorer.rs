@@ -121,12 +121,15 @@ impl Scenario {
         for call in [Call::Back, Call::Repair] {
             world = self.run_alone(world, 0, call, bug);
         }
+        world = self.run_alone(world, 0, Call::Sweep, bug);
         for rack in 0..RACKS {
             world = self.run_alone(world, rack, Call::List, bug);
         }
         world.check_rest();
+        world.check_files();
         world = self.run_alone(world, 0, Call::Delete, bug);
         world.check_empty();
+        world.check_files();
         world.violation
     }
 }

@@ -13,10 +13,12 @@
 //! |---|---|
 //! | `world` | the tables, the registration and the memory of three racks, and what is checked |
 //! | `witness` | what a call may return |
+//! | `files` | the files of spilled objects |
 //! | `trouble` | racks that are away or have lost their memory |
 //! | `planted` | bugs that the exploration must find |
 //! | `run` | a call that is repeated up to its last step, and makes one more |
 //! | `model` | the steps of a program in a world |
+//! | `held` | the pins, memory and locks that a program holds |
 //! | `transfer` | those of a transfer from another rack |
 //! | `calls` | what a program can do |
 //! | `explorer` | all schedules of a scenario |
@@ -24,6 +26,8 @@
 
 mod calls;
 mod explorer;
+mod files;
+mod held;
 mod model;
 mod planted;
 mod run;

@@ -3,14 +3,17 @@ use std::cell::RefCell;
 use rackpool_client::{GlobalAddr, RackId};
 use rackpool_kv::{EntryPlace, Version};
 
+use super::files::number;
+use super::held::{ModelFile, ModelMemory, ModelPin};
 use super::planted::Bug;
 use super::run::{Answer, Failure, Run};
 use super::transfer::ModelTransfer;
 use super::trouble::Trouble;
 use super::world::{GARBAGE, RegistrationBytes, World, addr_of};
 use crate::chain;
+use crate::layout::head::FileNumber;
 use crate::layout::registration::Registration;
-use crate::protocol::{Replica, Source, Steps, Words};
+use crate::protocol::{Loaded, Replica, Saved, Source, Steps, Words};
 use crate::store::PlacedHead;
 
 /// A program of a rack, as the protocol sees it.
@@ -35,25 +38,8 @@ pub(super) struct Model<'a> {
     skips_link: bool,
     /// Whether a delete has removed the object, if it did so before its replicas.
     removed_first: Option<bool>,
-}
-
-/// Memory of a program, which it frees.
-#[derive(Debug)]
-pub(super) struct ModelMemory<'a> {
-    run: &'a RefCell<Run>,
-    rack: usize,
-    pub(super) cell: usize,
-    is_owned: bool,
-}
-
-#[derive(Debug)]
-pub(super) struct ModelPin<'a> {
-    run: &'a RefCell<Run>,
-    addr: GlobalAddr,
-    /// The bytes of the object, if its program has a view of it.
-    pub(super) bytes: Option<u64>,
-    /// Whether its program has a bug and did not pin.
-    is_left_out: bool,
+    /// A file that is written after the stub is published.
+    pub(super) unwritten: Option<(usize, u64)>,
 }
 
 impl<'a> Model<'a> {
@@ -72,6 +58,7 @@ impl<'a> Model<'a> {
             has_published,
             skips_link: false,
             removed_first,
+            unwritten: None,
         }
     }
 
@@ -79,12 +66,22 @@ impl<'a> Model<'a> {
         self.bug == Some(bug)
     }
 
+    /// A program with this bug leaves out the next search of the object table.
+    pub(super) fn skip_search(&mut self, bug: Bug) {
+        self.skips[0] = self.has(bug);
+    }
+
+    /// A search is left out only if it is next.
+    pub(super) fn begin_step(&mut self) {
+        self.skips = [false; 2];
+    }
+
     pub(super) fn step(
         &mut self,
         name: &'static str,
         work: impl FnOnce(&mut World, usize) -> Answer,
     ) -> Result<Answer, Failure> {
-        self.skips = [false; 2];
+        self.begin_step();
         match self.run.borrow_mut().step(name, false, work)? {
             Answer::Gone => Err(Failure::Gone),
             Answer::Unreadable(trouble) => Err(Failure::Unreadable(trouble)),
@@ -92,7 +89,7 @@ impl<'a> Model<'a> {
         }
     }
 
-    fn flag(
+    pub(super) fn flag(
         &mut self,
         name: &'static str,
         work: impl FnOnce(&mut World, usize) -> bool,
@@ -157,6 +154,7 @@ impl<'a> Steps for Model<'a> {
     type Error = Failure;
     type Pin = ModelPin<'a>;
     type Memory = ModelMemory<'a>;
+    type File = ModelFile<'a>;
 
     fn rack(&self) -> RackId {
         RackId(u16::try_from(self.rack).unwrap())
@@ -260,6 +258,9 @@ impl<'a> Steps for Model<'a> {
             && let Some(object) = self.found[Source::Objects as usize]
         {
             self.removed_first = Some(self.remove(Source::Objects, &object.place)?);
+        }
+        if self.has(Bug::SpillKeepsReplicas) {
+            return Ok(());
         }
         self.done("remove the replica of a rack", |world, _| {
             world.remove_replica(usize::from(rack.0));
@@ -415,6 +416,50 @@ impl<'a> Steps for Model<'a> {
         if is_right? { Ok(()) } else { Err(Failure::Damaged) }
     }
 
+    fn save(
+        &mut self,
+        pin: ModelPin<'a>,
+        object: &PlacedHead,
+    ) -> Result<Option<Saved<ModelFile<'a>>>, Failure> {
+        self.save_to_file(&pin, object).map(Some)
+    }
+
+    fn replace_by_stub(&mut self, object: &PlacedHead, file: FileNumber) -> Result<bool, Failure> {
+        self.publish_stub(object, file)
+    }
+
+    fn load(&mut self, stub: &PlacedHead) -> Result<Option<Loaded<Self>>, Failure> {
+        self.load_from_file(stub)
+    }
+
+    fn replace_stub(
+        &mut self,
+        stub: &PlacedHead,
+        loaded: &mut Replica<ModelMemory<'a>>,
+    ) -> Result<bool, Failure> {
+        self.publish_restored(stub, &mut loaded.memory)
+    }
+
+    /// Nobody restores it: a get of its rack is another call.
+    fn ask_to_restore(&mut self, stub: &PlacedHead) -> Result<(), Failure> {
+        let is_waiting = self.flag("ask for the object", |world, _| {
+            world.find(Source::Objects, 0).is_some_and(|entry| entry.placed() == *stub)
+        })?;
+        if is_waiting { Err(Failure::Spilled) } else { Ok(()) }
+    }
+
+    fn file_of(&mut self, found: &PlacedHead) -> Result<Option<FileNumber>, Failure> {
+        self.file_named_by(found)
+    }
+
+    fn lock_unused(&mut self, file: FileNumber) -> Result<Option<ModelFile<'a>>, Failure> {
+        self.try_lock(file)
+    }
+
+    fn delete_file(&mut self, file: FileNumber) {
+        let _ = self.done("remove the file", |world, _| world.delete_file(number(file)));
+    }
+
     fn check_in_use(&mut self) -> Result<(), Failure> {
         Ok(())
     }
@@ -427,52 +472,5 @@ impl<'a> Steps for Model<'a> {
             let (idle, is_ready) = world.words(replica.place.addr);
             found != Some(*replica) || is_ready || (idle > 1 && !waits_forever)
         })
-    }
-}
-
-impl ModelPin<'_> {
-    fn unpin(&self) {
-        if self.is_left_out {
-            return;
-        }
-        let unpin = |world: &mut World, by| {
-            // A view is read as long as it is pinned. Memory that was reused does not get its bytes
-            // back, so it is enough to look at them in the end.
-            if let Some(bytes) = self.bytes {
-                world.read_pinned(self.addr, bytes, by);
-            }
-            world.unpin(self.addr, by);
-            Answer::Done
-        };
-        // A drop has no result; a program that is stopped here is stopped at its next step too.
-        let _ = self.run.borrow_mut().step("unpin", false, unpin);
-    }
-}
-
-impl Drop for ModelPin<'_> {
-    fn drop(&mut self) {
-        self.unpin();
-    }
-}
-
-impl Drop for ModelMemory<'_> {
-    fn drop(&mut self) {
-        let mut run = self.run.borrow_mut();
-        let (cell, rack, early) = (self.cell, self.rack, run.early.take());
-        let place = addr_of(cell);
-        let _ = match early {
-            Some(true) => run.step("remove the replica", false, |world, by| {
-                let own = world.find(Source::Replicas, rack).map(|entry| entry.placed().place);
-                if let Some(own) = own.filter(|own| own.addr == place) {
-                    world.remove(Source::Replicas, rack, &own, by);
-                }
-                Answer::Done
-            }),
-            None if self.is_owned => run.step("free", false, |world, by| {
-                world.free(cell, by);
-                Answer::Done
-            }),
-            _ => Ok(Answer::Done),
-        };
     }
 }

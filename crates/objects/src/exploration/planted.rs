@@ -62,6 +62,16 @@ pub(super) enum Bug {
     RepairDropsRegistration,
     /// A repair stores a lost registration anew as an open one.
     RepairReopens,
+    /// A spill leaves the replicas.
+    SpillKeepsReplicas,
+    /// A stub is published before its file is written.
+    StubBeforeFile,
+    /// An object from a file replaces the entry whichever it is by then.
+    RestoreAnyVersion,
+    /// A sweep removes a file that another program has locked.
+    SweepWithoutLock,
+    /// A sweep does not search again after it has read which file the object names.
+    SweepWithoutSearch,
     /// The daemon reuses memory although it is pinned.
     IgnorePins,
 }

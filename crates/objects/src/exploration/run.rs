@@ -30,6 +30,8 @@ pub(super) enum Failure {
     Unreadable(Trouble),
     /// Bytes with another checksum.
     Damaged,
+    /// The object is in a file of another rack.
+    Spilled,
 }
 
 /// How many steps a call makes beyond those that it has answers of.
@@ -86,12 +88,22 @@ impl Run {
         name: &'static str,
         is_over: impl FnOnce(&World) -> bool,
     ) -> Result<(), Failure> {
+        self.wait_for(name, is_over, |_, _| Answer::Done).map(drop)
+    }
+
+    /// The same, with work to do then.
+    pub(super) fn wait_for(
+        &mut self,
+        name: &'static str,
+        is_over: impl FnOnce(&World) -> bool,
+        work: impl FnOnce(&mut World, usize) -> Answer,
+    ) -> Result<Answer, Failure> {
         let is_next =
             self.at == self.log.len() && !(self.has_stepped && self.budget == Budget::One);
         if !self.is_stopped && is_next && !is_over(&self.world) {
             (self.is_stopped, self.is_waiting) = (true, true);
         }
-        self.step(name, false, |_, _| Answer::Done).map(drop)
+        self.step(name, false, work)
     }
 
     /// Makes a step. One that commutes with all steps of others (`is_local`) follows the one before

@@ -1,5 +1,6 @@
 use super::calls::Call::{
-    Away, Back, Delete, Evict, Get, List, LoseObject, LoseRegistration, Put, Repair, Scribble, Tick,
+    Away, Back, Delete, Evict, Get, List, LoseObject, LoseRegistration, Put, Repair, Scribble,
+    Spill, Sweep, Tick,
 };
 use super::explorer::{Program, Scenario};
 use super::planted::Bug;
@@ -42,6 +43,15 @@ const LOST_REGISTRATION: Scenario =
     scenario(BROUGHT, &[(2, &[Get]), (0, &[Delete]), (1, &[LoseRegistration, Repair])]);
 const LOST_OBJECT: Scenario =
     scenario(BROUGHT, &[(1, &[Get]), (0, &[LoseObject]), (2, &[Repair, Put]), (1, &[Delete])]);
+
+/// An object of rack 0 that is in a file, and one that was brought back from it.
+const SPILLED: &[Program] = &[(0, &[Put, Spill])];
+const RESTORED: &[Program] = &[(0, &[Put, Spill, Get])];
+const SPILL: Scenario = scenario(PUT, &[(0, &[Spill]), (0, &[Get]), (0, &[Sweep])]);
+const SPILL_BROUGHT: Scenario = scenario(BROUGHT, &[(0, &[Spill]), (1, &[Get]), (0, &[Get])]);
+const SPILL_DELETE: Scenario = scenario(PUT, &[(0, &[Spill]), (0, &[Get]), (1, &[Delete, Put])]);
+const RESTORE_DELETE: Scenario = scenario(SPILLED, &[(0, &[Get]), (0, &[Delete, Put])]);
+const SPILL_AGAIN: Scenario = scenario(RESTORED, &[(0, &[Sweep]), (0, &[Spill]), (0, &[Scribble])]);
 
 /// Explores a scenario whose programs make no mistake, and checks that it has at least `least`
 /// schedules: far fewer mean that programs stop early.
@@ -183,6 +193,35 @@ fn an_object_is_lost_and_made_again() {
 }
 
 #[test]
+fn an_object_is_read_while_it_moves_to_a_file() {
+    is_sound_with_and_without_pages(SPILL, 1_000_000);
+    is_sound_with_and_without_pages(SPILL_AGAIN, 1_000);
+    let two: &[Program] = &[(0, &[Spill]), (0, &[Spill, Get])];
+    is_sound(scenario(PUT, two), 1_000_000);
+}
+
+#[test]
+fn an_object_with_replicas_moves_to_a_file() {
+    is_sound_with_and_without_pages(SPILL_BROUGHT, 1_000_000);
+    let in_both: &[Program] = &[(0, &[Spill]), (1, &[Get]), (2, &[Get])];
+    is_sound(scenario(PUT, in_both), 1_000_000);
+}
+
+#[test]
+fn an_object_is_deleted_while_it_moves_to_a_file_or_back() {
+    is_sound_with_and_without_pages(SPILL_DELETE, 1_000_000);
+    is_sound_with_and_without_pages(RESTORE_DELETE, 1_000);
+    let far: &[Program] = &[(0, &[Get]), (1, &[Delete, Put]), (0, &[Sweep])];
+    is_sound(scenario(SPILLED, far), 1_000_000);
+}
+
+#[test]
+fn programs_bring_an_object_back_at_the_same_time() {
+    let programs: &[Program] = &[(0, &[Get]), (0, &[Get]), (0, &[Spill]), (1, &[Get])];
+    is_sound(scenario(SPILLED, programs), 1_000_000);
+}
+
+#[test]
 fn planted_bugs_are_found() {
     let planted = [
         (Bug::RegisterWithoutSearch, BRING, "a registration has no object"),
@@ -214,6 +253,11 @@ fn planted_bugs_are_found() {
         (Bug::RepairReopens, LOST_REGISTRATION, "a replica is ready whose object is not linked"),
         (Bug::IgnoreChecksum, EVICTED_SOURCE, "a replica is ready without its bytes"),
         (Bug::WaitForSource, CHAIN, "programs wait for ever"),
+        (Bug::SpillKeepsReplicas, SPILL_BROUGHT, "a replica is ready whose object is in a file"),
+        (Bug::StubBeforeFile, SPILL, "Get fails: Damaged"),
+        (Bug::RestoreAnyVersion, RESTORE_DELETE, "an object is replaced by another one"),
+        (Bug::SweepWithoutLock, SPILL, "the file of a spilled object is removed"),
+        (Bug::SweepWithoutSearch, SPILL_AGAIN, "the file of a spilled object is removed"),
         (Bug::IgnorePins, BRING, "a program uses memory that was reused or freed"),
     ];
     for (bug, scenario, what) in planted {

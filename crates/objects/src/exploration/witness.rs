@@ -12,6 +12,8 @@ pub(super) struct Witness {
     /// lost.
     pub(super) has_trouble: bool,
     pub(super) has_lost: bool,
+    /// Whether the object was in a file at some time during the call.
+    pub(super) was_spilled: bool,
 }
 
 /// What a call has returned.
@@ -25,6 +27,8 @@ pub(super) enum Outcome {
     Failed {
         is_get: bool,
     },
+    /// The object is in a file of another rack.
+    NotRestored,
 }
 
 impl Witness {
@@ -39,6 +43,7 @@ impl Witness {
             && match outcome {
                 Outcome::Failed { is_get: true } => self.has_lost,
                 Outcome::Failed { is_get: false } => self.has_trouble,
+                Outcome::NotRestored => self.was_spilled,
                 Outcome::Got(Some(bytes)) => self.linked >> bytes & 1 == 1,
                 Outcome::Got(None) | Outcome::Deleted(false) => self.was_absent,
                 Outcome::Put(false) => self.linked != 0,

@@ -1,9 +1,10 @@
 use rackpool_client::{GlobalAddr, RackId};
 use rackpool_kv::{EntryPlace, Version};
 
+use super::files::SpillFile;
 use super::trouble::Troubles;
 use super::witness::{Outcome, Witness};
-use crate::layout::head::Head;
+use crate::layout::head::{FileNumber, Head};
 use crate::layout::registration::Registration;
 use crate::protocol::{CHAIN_BYTES, Source};
 use crate::store::PlacedHead;
@@ -22,13 +23,14 @@ pub(super) type RegistrationBytes = [u8; Registration::VALUE];
 pub(super) struct World {
     /// In seconds.
     now: u32,
-    object: Option<Entry>,
+    pub(super) object: Option<Entry>,
     registration: Option<RegistrationBytes>,
     replicas: [Option<ReplicaEntry>; RACKS],
-    cells: Vec<Cell>,
+    pub(super) cells: Vec<Cell>,
     pins: Vec<Pin>,
+    pub(super) files: Vec<SpillFile>,
     /// How often each table has published: the replica tables, then the object table.
-    versions: [u32; RACKS + 1],
+    pub(super) versions: [u32; RACKS + 1],
     calls: Vec<Witness>,
     pub(super) troubles: Troubles,
     /// Whether the model's objects have at least `CHAIN_BYTES`, so that a get joins a chain.
@@ -44,11 +46,13 @@ pub(super) struct World {
 /// What a search finds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Entry {
-    cell: usize,
-    version: u32,
-    bytes: u64,
-    rack: u16,
-    is_long: bool,
+    pub(super) cell: usize,
+    pub(super) version: u32,
+    pub(super) bytes: u64,
+    pub(super) rack: u16,
+    pub(super) is_long: bool,
+    /// The file of a spilled object, which has no cell; else 0.
+    pub(super) file: usize,
 }
 
 #[derive(Clone, Copy, Debug, Hash)]
@@ -61,21 +65,23 @@ struct ReplicaEntry {
 
 /// Memory for a head and its bytes.
 #[derive(Clone, Debug, Hash)]
-struct Cell {
+pub(super) struct Cell {
     rack: usize,
-    state: CellState,
+    pub(super) state: CellState,
     /// How often it was allocated.
     life: u32,
     pieces: [u64; PIECES],
     used: u32,
     is_ready: bool,
+    /// The file that has the same bytes, or 0.
+    pub(super) file: usize,
     /// How many pieces were written since a program began to fill it, and how many its head counts.
     written: usize,
     counted: usize,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-enum CellState {
+pub(super) enum CellState {
     Free,
     /// By a program.
     Owned(usize),
@@ -102,6 +108,7 @@ impl Entry {
             created_ms: 0,
             rack: RackId(self.rack),
             extents: 0,
+            file: FileNumber::new(self.file as u64),
         };
         PlacedHead { place: self.place(), head }
     }
@@ -121,7 +128,7 @@ pub(super) fn addr_of(cell: usize) -> GlobalAddr {
     GlobalAddr::from_raw(64 * (cell as u64 + 1))
 }
 
-fn cell_of(addr: GlobalAddr) -> usize {
+pub(super) fn cell_of(addr: GlobalAddr) -> usize {
     usize::try_from(addr.raw() / 64 - 1).unwrap()
 }
 
@@ -149,10 +156,11 @@ impl World {
     }
 
     /// Notes for each call which object is linked now.
-    fn witness(&mut self) {
+    pub(super) fn witness(&mut self) {
         for call in self.calls.iter_mut().filter(|call| call.is_begun) {
             call.has_trouble |= self.troubles.are_any();
             call.has_lost |= self.troubles.is_object_lost;
+            call.was_spilled |= self.object.is_some_and(|object| object.file > 0);
             match self.object {
                 Some(object) => call.linked |= 1 << object.bytes,
                 None => call.was_absent = true,
@@ -168,7 +176,7 @@ impl World {
 
     /// Removes an object whose memory is lost.
     pub(super) fn forget_object(&mut self) {
-        if let Some(object) = self.object.take() {
+        if let Some(object) = self.object.take().filter(|object| object.file == 0) {
             self.cells[object.cell].state = CellState::Free;
         }
         self.witness();
@@ -186,6 +194,7 @@ impl World {
     pub(super) fn kill(&mut self, program: usize) {
         self.calls[program] = Witness::default();
         self.pins.retain(|pin| pin.program != program);
+        self.unlock_all(program);
         for cell in 0..self.cells.len() {
             if self.cells[cell].state == CellState::Owned(program) {
                 self.retire(cell);
@@ -199,6 +208,9 @@ impl World {
         for ReplicaEntry { entry, .. } in self.replicas.into_iter().flatten() {
             let is_linked = self.object.is_some_and(|object| object.bytes == entry.bytes);
             let Cell { is_ready, pieces, written, counted, .. } = self.cells[entry.cell];
+            if is_ready && self.is_spilled() {
+                self.violate("a replica is ready whose object is in a file");
+            }
             if is_ready && !is_linked {
                 self.violate("a replica is ready whose object is not linked");
             }
@@ -231,7 +243,8 @@ impl World {
         let version = &mut self.versions[if source == Source::Replicas { rack } else { RACKS }];
         *version += 1;
         let (version, rack_id) = (*version, u16::try_from(rack).unwrap());
-        let entry = Entry { cell, version, bytes, rack: rack_id, is_long: self.has_chains };
+        let entry =
+            Entry { cell, version, bytes, rack: rack_id, is_long: self.has_chains, file: 0 };
         if self.cells[cell].state != CellState::Owned(by) {
             self.violate("memory is published that its program does not have");
         }
@@ -260,7 +273,9 @@ impl World {
                 self.object = None;
                 self.calls[program].removed += 1;
                 self.witness();
-                self.retire(entry.cell);
+                if entry.file == 0 {
+                    self.retire(entry.cell);
+                }
             }
             Source::Replicas => self.clean_replica(rack, program),
         }
@@ -300,9 +315,19 @@ impl World {
         let is_free = |cell: &Cell| cell.rack == rack && cell.state == CellState::Free;
         let cell = self.cells.iter().position(is_free).unwrap_or_else(|| {
             let state = CellState::Free;
-            let (life, used, is_ready, written, counted) = (0, 0, false, 0, 0);
+            let (life, used, is_ready, file, written, counted) = (0, 0, false, 0, 0, 0);
             let pieces = [GARBAGE; PIECES];
-            self.cells.push(Cell { rack, state, life, pieces, used, is_ready, written, counted });
+            self.cells.push(Cell {
+                rack,
+                state,
+                life,
+                pieces,
+                used,
+                is_ready,
+                file,
+                written,
+                counted,
+            });
             self.cells.len() - 1
         });
         self.cells[cell].state = CellState::Owned(program);
@@ -316,8 +341,9 @@ impl World {
     }
 
     pub(super) fn write(&mut self, cell: usize, bytes: u64, is_ready: bool) {
-        let (pieces, used, written, counted) = ([bytes; PIECES], self.now, 0, 0);
-        self.cells[cell] = Cell { pieces, used, is_ready, written, counted, ..self.cells[cell] };
+        let (pieces, used, file, written, counted) = ([bytes; PIECES], self.now, 0, 0, 0);
+        self.cells[cell] =
+            Cell { pieces, used, is_ready, file, written, counted, ..self.cells[cell] };
     }
 
     /// Writes the next piece of another rack into memory that a program has pinned.
@@ -349,7 +375,7 @@ impl World {
         self.retire(cell);
     }
 
-    fn retire(&mut self, cell: usize) {
+    pub(super) fn retire(&mut self, cell: usize) {
         if matches!(self.cells[cell].state, CellState::Free | CellState::Retired) {
             self.violate("memory is freed twice");
         }
@@ -396,7 +422,7 @@ impl World {
     }
 
     /// Checks that memory which a program uses is what the program has pinned.
-    fn check_pinned(&mut self, cell: usize, program: usize) {
+    pub(super) fn check_pinned(&mut self, cell: usize, program: usize) {
         let Cell { life, state, .. } = self.cells[cell];
         let is_pinned = self.pins.contains(&Pin { program, cell, life });
         if !is_pinned || state == CellState::Free {
@@ -452,7 +478,8 @@ impl World {
                 self.violate("a replica is not registered");
             }
         }
-        let linked = self.object.iter().count() + self.replicas.iter().flatten().count();
+        let objects = self.object.iter().filter(|object| object.file == 0);
+        let linked = objects.count() + self.replicas.iter().flatten().count();
         let kept = self.cells.iter().filter(|cell| cell.state != CellState::Free);
         if kept.count() != linked || !self.pins.is_empty() {
             self.violate("memory or a pin was left behind");

@@ -1,19 +1,25 @@
+use std::num::NonZeroU64;
+
 use rackpool_client::{Extent, GlobalAddr, RackId};
 
 use crate::layout::keys::LONGEST_ID;
 
+/// The number of a file with the bytes of an object.
+pub(crate) type FileNumber = NonZeroU64;
+
 /// What the entry of an object says, which begins the object's *head*.
 ///
 /// ```text
-///        0     8      16         24        32         36     40
-///       +-----+------+----------+---------+----------+------+
-/// value | len | tag  | checksum | created | metadata | rest |
-///       +-----+------+----------+---------+----------+------+
+///        0     8      16         24        32         36     40     48
+///       +-----+------+----------+---------+----------+------+------+
+/// value | len | tag  | checksum | created | metadata | rest | file |
+///       +-----+------+----------+---------+----------+------+------+
 /// ```
 ///
 /// `len` is the length of the bytes, `metadata` that of the metadata, which follow the bytes
 /// directly. `created` is a time in milliseconds since 1970. `rest` has the rack in its upper 10
-/// bits and the number of extents in its lower 22.
+/// bits and the number of extents in its lower 22. `file` is there only if the bytes are in a file
+/// of the rack instead of its memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Head {
     pub(crate) bytes: u64,
@@ -23,14 +29,20 @@ pub(crate) struct Head {
     pub(crate) created_ms: u64,
     /// The rack of this head.
     pub(crate) rack: RackId,
-    /// The number of extents; 0 if the bytes are in the head.
+    /// The number of extents; 0 if the bytes are in the head, or in a file.
     pub(crate) extents: u32,
+    /// The file with the bytes of a spilled object.
+    pub(crate) file: Option<FileNumber>,
 }
 
 impl Head {
+    /// The length of the value in bytes, of an object whose bytes are in memory.
     pub(crate) const VALUE: usize = 40;
+    /// The same for a spilled object.
+    pub(crate) const STUB: usize = 48;
     const EXTENT_BITS: u32 = 22;
 
+    /// The value of an object whose bytes are in memory.
     pub(crate) fn encode(&self) -> [u8; Self::VALUE] {
         let mut value = [0; Self::VALUE];
         let rest = u32::from(self.rack.0) << Self::EXTENT_BITS | self.extents;
@@ -43,9 +55,21 @@ impl Head {
         value
     }
 
+    /// The value of a spilled object.
+    pub(crate) fn encode_stub(&self, file: FileNumber) -> [u8; Self::STUB] {
+        let mut value = [0; Self::STUB];
+        value[..Self::VALUE].copy_from_slice(&Self { extents: 0, ..*self }.encode());
+        value[Self::VALUE..].copy_from_slice(&file.get().to_le_bytes());
+        value
+    }
+
     /// `None` for bytes that no release writes.
     pub(crate) fn decode(value: &[u8]) -> Option<Self> {
-        let value: &[u8; Self::VALUE] = value.try_into().ok()?;
+        let file = match value.len() {
+            Self::VALUE => None,
+            Self::STUB => Some(FileNumber::new(u64::from_le_bytes(*value.last_chunk()?))?),
+            _ => return None,
+        };
         let word = |at: usize| {
             value
                 .get(at..at + 8)
@@ -63,8 +87,24 @@ impl Head {
             metadata,
             rack: RackId(u16::try_from(rest >> Self::EXTENT_BITS).ok()?),
             extents: rest & ((1 << Self::EXTENT_BITS) - 1),
+            file,
         };
         head.bytes.checked_add(u64::from(metadata)).map(|_| head)
+    }
+
+    /// Whether the bytes are in a file of the rack.
+    pub(crate) const fn is_spilled(&self) -> bool {
+        self.file.is_some()
+    }
+
+    /// The memory of the head and its extents in bytes.
+    pub(crate) const fn memory(&self, layout: HeadLayout, page_bytes: u64) -> u64 {
+        if self.is_spilled() { 0 } else { layout.memory_for(self.len(), page_bytes) }
+    }
+
+    /// The number of pieces of memory that the bytes lie in.
+    pub(crate) fn pieces(&self) -> u32 {
+        if self.is_spilled() { 0 } else { self.extents.max(1) }
     }
 
     /// The length of bytes and metadata together.
@@ -83,7 +123,7 @@ impl Head {
 /// ```
 ///
 /// `last use` is a time in milliseconds since 1970. `filling` is a [`Filling`] in the head of a
-/// replica, and not used otherwise. The word of an extent has the page of its address in the upper
+/// replica; in that of an object, the number of a file of the rack that has the same bytes, or 0. The word of an extent has the page of its address in the upper
 /// 40 bits and its number of pages in the lower 24.
 ///
 /// [`Filling`]: crate::layout::filling::Filling
@@ -164,9 +204,14 @@ mod tests {
             created_ms: 5,
             rack: RackId(255),
             extents: (1 << 22) - 1,
+            file: None,
         };
         assert_eq!(Head::decode(&head.encode()), Some(head));
         assert_eq!(Head::decode(&head.encode()[1..]), None);
+        let file = FileNumber::new(7).unwrap();
+        let stub = head.encode_stub(file);
+        assert_eq!(Head::decode(&stub), Some(Head { extents: 0, file: Some(file), ..head }));
+        assert_eq!(Head::decode(&[&head.encode()[..], &[0; 8]].concat()), None);
         let overflows = Head { bytes: u64::MAX, ..head };
         assert_eq!(Head::decode(&overflows.encode()), None);
     }

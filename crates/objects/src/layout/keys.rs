@@ -9,7 +9,7 @@ const OBJECT: u8 = b'o';
 const REGISTRATION: u8 = b'r';
 
 /// The keys of one id: the id behind a byte that names the kind of the entry.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Keys {
     bytes: [u8; 1 + LONGEST_ID],
     len: usize,
@@ -29,6 +29,10 @@ impl Keys {
     /// The key of the object.
     pub(crate) fn object(&self) -> &[u8] {
         &self.bytes[..self.len]
+    }
+
+    pub(crate) fn id(&self) -> &[u8] {
+        &self.bytes[1..self.len]
     }
 
     /// The length of the id in bytes.

@@ -141,7 +141,7 @@ fn object_lines(id: &Id, object: &ExplainedObject, pinned: &str, now_ms: u64) ->
     ];
     if let Some(why) = unread {
         lines.push(format!("not read     last use and extents: {why}"));
-    } else {
+    } else if !stat.info.is_spilled {
         lines.push(format!(
             "last use     {} UTC, {} ago, to a second",
             utc_millis(stat.last_use_ms),
@@ -159,6 +159,10 @@ fn object_lines(id: &Id, object: &ExplainedObject, pinned: &str, now_ms: u64) ->
     }
     lines.push(format!("pinned by    {pinned}"));
     match extents.as_slice() {
+        [] if stat.info.is_spilled => lines.push(format!(
+            "extents      none: the bytes are in a file of {}, and the next get brings them back",
+            stat.info.rack
+        )),
         [] if unread.is_none() => lines.push("extents      none: the bytes are in the head".into()),
         extents => {
             for extent in extents {

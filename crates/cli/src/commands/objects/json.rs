@@ -16,7 +16,7 @@ pub(super) fn stat(found: &ObjectStat) -> Value {
     let mut value = object(&found.info);
     value["address"] = found.addr.to_string().into();
     value["pieces"] = found.pieces.into();
-    value["last_use"] = iso(found.last_use_ms).into();
+    value["last_use"] = (found.last_use_ms > 0).then(|| iso(found.last_use_ms)).into();
     value["replicas"] = found.replicas.iter().map(|rack| rack.0).collect();
     value
 }
@@ -31,5 +31,6 @@ pub(super) fn object(info: &ObjectInfo) -> Value {
         "checksum": hex(info.checksum),
         "created": iso(info.created_ms),
         "rack": info.rack.0,
+        "is_spilled": info.is_spilled,
     })
 }

@@ -17,9 +17,9 @@ pub(super) struct Settings {
     /// The most memory that objects and replicas of the store take in each rack, such as 64G.
     #[arg(long, value_name = "BYTES|none")]
     capacity: Option<OrNone<ByteSize>>,
-    /// What happens when there is no room: `keep` refuses new objects, `lru` evicts those that were
-    /// unused for longest.
-    #[arg(long, value_name = "keep|lru")]
+    /// What happens when there is no room: `keep` refuses new objects, `lru` deletes those that were
+    /// unused for longest, `spill` moves them to files (`rackpool-daemon --spill-dir`).
+    #[arg(long, value_name = "keep|lru|spill")]
     policy: Option<Policy>,
     /// The time after which an object ends, in seconds.
     #[arg(long, value_name = "SECONDS|none")]
@@ -44,6 +44,7 @@ impl<T: FromStr> FromStr for OrNone<T> {
 enum Policy {
     Keep,
     Lru,
+    Spill,
 }
 
 /// Sets the options that are given, and shows all.
@@ -54,6 +55,7 @@ pub(super) fn run(settings: &Settings) -> anyhow::Result<()> {
         policy: match policy {
             Some(Policy::Keep) => EvictionPolicy::Keep,
             Some(Policy::Lru) => EvictionPolicy::Lru,
+            Some(Policy::Spill) => EvictionPolicy::Spill,
             None => before.policy,
         },
         time_to_live: time_to_live
@@ -72,6 +74,7 @@ pub(super) fn run(settings: &Settings) -> anyhow::Result<()> {
     let policy = match policy {
         EvictionPolicy::Keep => "keep: new objects are refused when there is no room",
         EvictionPolicy::Lru => "lru: objects that were unused for longest make room",
+        EvictionPolicy::Spill => "spill: objects that were unused for longest move to files",
     };
     outln!("store         '{}'", printable(&which.store))?;
     outln!("capacity      {}", Shown(capacity.map(|bytes| format!("{} a rack", ByteSize(bytes)))))?;

@@ -13,19 +13,21 @@ pub(super) fn list(objects: &[ObjectInfo], now_ms: u64) -> anyhow::Result<()> {
     let ids: Vec<String> = objects.iter().map(|info| Bytes(info.id.clone()).to_string()).collect();
     let width = ids.iter().map(|id| id.chars().count()).max().unwrap_or(0).clamp(2, 40);
     outln!(
-        "{:width$}  {:>10}  {:>10}  {:<8}  {:>8}  CHECKSUM",
+        "{:width$}  {:>10}  {:>10}  {:<8}  {:<6}  {:>8}  CHECKSUM",
         "ID",
         "SIZE",
         "METADATA",
         "RACK",
+        "IN",
         "AGE"
     )?;
     for (id, info) in ids.iter().zip(objects) {
         outln!(
-            "{id:width$}  {:>10}  {:>10}  {:<8}  {:>8}  {:016x}",
+            "{id:width$}  {:>10}  {:>10}  {:<8}  {:<6}  {:>8}  {:016x}",
             ByteSize(info.bytes).to_string(),
             ByteSize(info.metadata_bytes).to_string(),
             info.rack.to_string(),
+            if info.is_spilled { "file" } else { "memory" },
             age(info.created_ms, now_ms),
             info.checksum
         )?;
@@ -37,13 +39,17 @@ pub(super) fn list(objects: &[ObjectInfo], now_ms: u64) -> anyhow::Result<()> {
 pub(super) fn stat(found: &ObjectStat, now_ms: u64) -> anyhow::Result<()> {
     let ObjectStat { info, addr, pieces, last_use_ms, replicas } = found;
     let replicas: Vec<String> = replicas.iter().map(ToString::to_string).collect();
-    let pieces = counted((*pieces).into(), "piece", "pieces");
+    let place = match info.is_spilled {
+        true => "in a file".into(),
+        false => format!("in {}", counted((*pieces).into(), "piece", "pieces")),
+    };
     outln!("object       '{}' at {addr} in {}", Bytes(info.id.clone()), info.rack)?;
-    outln!("bytes        {} ({}) in {pieces}", ByteSize(info.bytes), grouped(info.bytes))?;
+    outln!("bytes        {} ({}) {place}", ByteSize(info.bytes), grouped(info.bytes))?;
     outln!("metadata     {}", ByteSize(info.metadata_bytes))?;
     outln!("layout tag   {:#x}", info.layout_tag)?;
     outln!("checksum     {:016x}", info.checksum)?;
-    for (name, time) in [("created", info.created_ms), ("last use", *last_use_ms)] {
+    let times = [("created", info.created_ms), ("last use", *last_use_ms)];
+    for (name, time) in times.into_iter().filter(|(_, time)| *time > 0) {
         outln!("{name:<12} {} UTC, {} ago", utc_millis(time), age(time, now_ms))?;
     }
     outln!(

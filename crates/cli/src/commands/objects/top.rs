@@ -158,17 +158,18 @@ fn text(store: &str, before: &Look, now: &Look, now_ms: u64) -> String {
     lines.push(format!("store '{}', capacity {capacity}", printable(store)));
     lines.push(String::new());
     lines.push(format!(
-        "{:<8} {:>9} {:>10} {:>9} {:>10} {:>6} {:>10} {:>12}",
-        "rack", "objects", "memory", "replicas", "memory", "full", "objects/s", "memory/s"
+        "{:<8} {:>9} {:>10} {:>9} {:>10} {:>10} {:>6} {:>10} {:>12}",
+        "rack", "objects", "memory", "replicas", "memory", "files", "full", "objects/s", "memory/s"
     ));
     for (rack, usage, rate) in racks(before, now) {
         lines.push(format!(
-            "{:<8} {:>9} {:>10} {:>9} {:>10} {:>6} {:>10} {:>12}",
+            "{:<8} {:>9} {:>10} {:>9} {:>10} {:>10} {:>6} {:>10} {:>12}",
             rack.to_string(),
             usage.objects,
             ByteSize(usage.object_bytes).to_string(),
             usage.replicas,
             ByteSize(usage.replica_bytes).to_string(),
+            ByteSize(usage.spilled_bytes).to_string(),
             full(memory(&usage), now.options.capacity),
             format!("{:+.1}", rate.objects),
             signed(rate.bytes),
@@ -221,6 +222,8 @@ fn as_json(store: &str, before: &Look, now: &Look) -> Value {
             "object_bytes": usage.object_bytes,
             "replicas": usage.replicas,
             "replica_bytes": usage.replica_bytes,
+            "spilled": usage.spilled,
+            "spilled_bytes": usage.spilled_bytes,
             "objects_per_second": rate.objects,
             "bytes_per_second": rate.bytes,
         })
@@ -271,8 +274,8 @@ mod tests {
             let line = shown.lines().find(|line| line.starts_with(rack)).unwrap().to_owned();
             line.split_whitespace().map(str::to_owned).collect::<Vec<_>>().join(" ")
         };
-        assert_eq!(row("rack 0"), "rack 0 16 16 MiB 0 0 B 25 % +2.0 +2 MiB");
-        assert_eq!(row("rack 1"), "rack 1 0 0 B 0 0 B 0 % -2.0 -2 MiB");
+        assert_eq!(row("rack 0"), "rack 0 16 16 MiB 0 0 B 0 B 25 % +2.0 +2 MiB");
+        assert_eq!(row("rack 1"), "rack 1 0 0 B 0 0 B 0 B 0 % -2.0 -2 MiB");
         let value = as_json("x", &before, &now);
         assert_eq!(value["racks"][1]["objects_per_second"], -2.0);
         assert_eq!(full(1, None), "-");

@@ -1,6 +1,6 @@
-//! The protocol of an object and its replicas: get, delete, and the removal of what killed programs
-//! left behind. `docs/design/objects.md` has the correctness argument; the module `exploration`
-//! runs these functions in every order.
+//! The protocol of an object and its replicas: get, delete, spill, and the removal of what killed
+//! programs left behind. `docs/design/objects.md` and `docs/design/spill.md` have the correctness
+//! argument; the module `exploration` runs these functions in every order.
 //!
 //! | call | steps, in the order that matters |
 //! |---|---|
@@ -18,149 +18,23 @@
 //! | [`remove_abandoned`] | removes a replica that is not ready and has not grown for a second |
 //! | [`remove_orphan`] | reads the registration; search; removes it if its version is not linked |
 
-use rackpool_client::{GlobalAddr, RackId};
-use rackpool_kv::{EntryPlace, Version};
+mod spill;
+mod steps;
 
-use crate::layout::head::Head;
+use rackpool_client::RackId;
+use rackpool_kv::Version;
+
+pub(crate) use self::spill::{remove_unused_file, spill};
+pub(crate) use self::steps::{Loaded, Pinned, Replica, Saved, Source, Steps, Words};
 use crate::layout::registration::Registration;
 use crate::store::PlacedHead;
 
 /// The time of an object's last use is stored anew if it is older than this, in milliseconds.
 const LAST_USE_MS: u64 = 1000;
-/// After this time without progress, in milliseconds, a replica that is not ready is what a killed
-/// program left.
-const ABANDONED_MS: u64 = 1000;
 /// The shortest object, in bytes, that racks bring from each other's replicas. To join a chain
 /// takes about 20 accesses to other racks, and to find the source 25: for this length some
 /// hundredths of the time of a get.
 pub(crate) const CHAIN_BYTES: u64 = 4 << 20;
-
-/// A table that leads to heads.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Source {
-    /// The object table.
-    Objects,
-    /// The replica table of this rack.
-    Replicas,
-}
-
-/// The words of a head that change.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Words {
-    /// The time of the last use, in milliseconds since 1970.
-    pub(crate) last_use_ms: u64,
-    /// The time since then; of a replica that is not ready, since it has grown.
-    pub(crate) idle_ms: u64,
-    /// The number of extents of a replica that is ready.
-    pub(crate) ready: Option<u32>,
-}
-
-impl Words {
-    /// Of a replica: whether a program is filling it.
-    pub(crate) const fn is_brought(&self) -> bool {
-        self.ready.is_none() && self.idle_ms <= ABANDONED_MS
-    }
-}
-
-/// A pinned object.
-#[derive(Debug)]
-pub(crate) struct Pinned<P> {
-    pub(crate) pin: P,
-    pub(crate) head: Head,
-}
-
-/// A copy of an object that is being made. Only this program writes it.
-#[derive(Debug)]
-pub(crate) struct Replica<M> {
-    /// Owns the memory until it is published, and frees it when it is dropped before.
-    pub(crate) memory: M,
-    pub(crate) addr: GlobalAddr,
-    /// Its extents are known when it is filled.
-    pub(crate) head: Head,
-}
-
-/// What the protocol does with the tables, registration and heads of one id. Except for `fill` and
-/// `wait` each step takes effect at one point in time, before or after any step of another program.
-pub(crate) trait Steps {
-    type Error;
-    /// Keeps the memory of a head from being reused, until it is dropped.
-    type Pin;
-    type Memory;
-
-    /// The rack of this program.
-    fn rack(&self) -> RackId;
-
-    /// Whether a head is in this rack.
-    fn is_local(&self, head: &PlacedHead) -> Result<bool, Self::Error>;
-
-    /// Searches a table. There are no replicas until this program has opened the replica table.
-    fn find(&mut self, source: Source) -> Result<Option<PlacedHead>, Self::Error>;
-
-    /// Removes exactly this entry from a table, and frees its memory. Returns whether it did.
-    fn remove(&mut self, source: Source, place: &EntryPlace) -> Result<bool, Self::Error>;
-
-    /// Opens this rack's replica table. Returns false if it was open already.
-    fn open_replicas(&mut self) -> Result<bool, Self::Error>;
-
-    /// Allocates a head in this rack for a copy of an object, not ready.
-    fn allocate(&mut self, object: &PlacedHead) -> Result<Replica<Self::Memory>, Self::Error>;
-
-    /// Publishes a replica in this rack's replica table, if there is none. Returns whether it did;
-    /// frees the memory if not.
-    fn insert_replica(&mut self, replica: &mut Replica<Self::Memory>) -> Result<bool, Self::Error>;
-
-    /// Removes the replica of a rack, whichever it is, and frees its memory.
-    fn remove_replica_of(&mut self, rack: RackId) -> Result<(), Self::Error>;
-
-    /// The bytes of the registration.
-    fn registration(&mut self) -> Result<Option<Vec<u8>>, Self::Error>;
-
-    /// Replaces the registration if it is `found`. Returns whether it did.
-    fn replace_registration(
-        &mut self,
-        found: Option<&[u8]>,
-        new: &Registration,
-    ) -> Result<bool, Self::Error>;
-
-    /// Whether the step has failed because the memory of an entry is lost with that of its rack.
-    fn is_lost(error: &Self::Error) -> bool;
-
-    /// Stores a closed registration of this version in the place of one whose memory is lost, with
-    /// all racks that have a replica table. Does nothing if there is none.
-    fn replace_lost_registration(&mut self, version: Version) -> Result<(), Self::Error>;
-
-    /// Removes the registration if it is this one.
-    fn remove_registration(&mut self, found: &Registration) -> Result<(), Self::Error>;
-
-    /// Pins a head. Memory that was freed before may be reused all the same.
-    fn pin(&mut self, addr: GlobalAddr) -> Result<Self::Pin, Self::Error>;
-
-    /// Reads the words of a head.
-    fn words(&mut self, addr: GlobalAddr) -> Result<Words, Self::Error>;
-
-    /// Stores that a pinned head is used now.
-    fn set_used(&mut self, addr: GlobalAddr) -> Result<(), Self::Error>;
-
-    /// Makes a pinned replica ready.
-    fn set_ready(&mut self, replica: &Replica<Self::Memory>) -> Result<(), Self::Error>;
-
-    /// Allocates the extents of a pinned replica and copies an object of another rack into it,
-    /// piece by piece, from the replica of the rack `source` as far as that goes. The result, an
-    /// error too, says something of the object only if it is linked afterwards.
-    fn fill(
-        &mut self,
-        replica: &mut Replica<Self::Memory>,
-        object: &PlacedHead,
-        source: Option<RackId>,
-    ) -> Result<(), Self::Error>;
-
-    /// Called after a step that may take long. Fails if the tables may be gone.
-    fn check_in_use(&mut self) -> Result<(), Self::Error>;
-
-    /// Waits until this replica is ready, is not in the replica table, or has not grown for
-    /// a second.
-    fn wait(&mut self, replica: &PlacedHead) -> Result<(), Self::Error>;
-}
 
 type Got<S> = Option<Pinned<<S as Steps>::Pin>>;
 
@@ -174,6 +48,12 @@ pub(crate) fn get<S: Steps>(steps: &mut S) -> Result<Got<S>, S::Error> {
             return Ok(Some(got));
         }
         let Some(object) = steps.find(Source::Objects)? else { return Ok(None) };
+        if object.head.is_spilled() {
+            match spill::restore(steps, &object)? {
+                None => continue,
+                got => return Ok(got),
+            }
+        }
         let got = match (steps.is_local(&object), replica) {
             (Ok(true), _) => pin(steps, Source::Objects, &object)?,
             // Another program may have brought it already.
@@ -310,17 +190,32 @@ pub(crate) fn delete<S: Steps>(steps: &mut S) -> Result<Option<PlacedHead>, S::E
 
 /// Removes exactly this object from all racks. Returns whether it did.
 pub(crate) fn remove<S: Steps>(steps: &mut S, object: &PlacedHead) -> Result<bool, S::Error> {
+    let Some(closed) = unreplicate(steps, object)? else { return Ok(false) };
+    // If it is another object by now, this is its file, or none, and this program removes neither.
+    let file = if object.head.rack == steps.rack() { steps.file_of(object) } else { Ok(None) };
+    let is_mine = steps.remove(Source::Objects, &object.place)?;
+    // The delete has taken effect. A registration that can't be removed now is an orphan.
+    let _ = steps.remove_registration(&closed);
+    if is_mine && let Ok(Some(file)) = file {
+        steps.delete_file(file);
+    }
+    Ok(is_mine)
+}
+
+/// Closes the registration of an object and removes its replicas: none becomes ready afterwards.
+/// Returns the registration; `None` if the object is not in the store any more.
+fn unreplicate<S: Steps>(
+    steps: &mut S,
+    object: &PlacedHead,
+) -> Result<Option<Registration>, S::Error> {
     let close = |now: Registration| Some(now.closed());
     let Registered::As { now: closed, .. } = change_registration(steps, object, close)? else {
-        return Ok(false);
+        return Ok(None);
     };
     for rack in closed.racks() {
         steps.remove_replica_of(rack)?;
     }
-    let is_mine = steps.remove(Source::Objects, &object.place)?;
-    // The delete has taken effect. A registration that can't be removed now is an orphan.
-    let _ = steps.remove_registration(&closed);
-    Ok(is_mine)
+    Ok(Some(closed))
 }
 
 /// Removes the replica of this rack if the program that made it was killed before it was ready.

@@ -1,0 +1,338 @@
+//! Objects that move to files of their rack when there is no room, and come back.
+#![expect(clippy::unwrap_used, reason = "a test that can't go on has failed")]
+
+use std::fs;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use rackpool_admin::MetadataServer;
+use rackpool_objects::{
+    CastAgent, CreateOptions, EvictionPolicy, Store, StoreError, StoreEvent, StoreOptions,
+};
+use rackpool_testing::wait::{TIMEOUT, wait_until};
+use rackpool_tests::census;
+use rackpool_tests::contents;
+use rackpool_tests::pool::{PAGE, TestPool};
+
+const NAME: &str = "spilled";
+const METADATA: &[u8] = b"more";
+/// The length of most objects, without metadata: together they take two pages.
+const LEN: u64 = 2 * PAGE - METADATA.len() as u64;
+/// The memory of such an object with its head.
+const MEMORY: u64 = 2 * PAGE + 256;
+
+/// A pool whose racks have a folder for files, on a disk.
+struct Spilling {
+    pool: TestPool,
+    disk: tempfile::TempDir,
+}
+
+impl Spilling {
+    fn start() -> Self {
+        let disk = tempfile::tempdir().unwrap();
+        let dir = disk.path().to_str().unwrap().to_owned();
+        let pool = TestPool::with(|options| options.daemon_arguments.push(("--spill-dir", dir)));
+        pool.wait_until_racks_meet();
+        Self { pool, disk }
+    }
+
+    fn store(&self, rack: u16) -> Store {
+        store(&self.pool, rack, NAME)
+    }
+
+    /// The files of objects in a rack.
+    fn files(&self, rack: u16) -> Vec<PathBuf> {
+        let in_folder = |path: PathBuf| fs::read_dir(path).into_iter().flatten().flatten();
+        let memories = in_folder(self.disk.path().join(format!("rack-{rack}")));
+        let stores = memories.flat_map(|memory| in_folder(memory.path()));
+        stores.flat_map(|store| in_folder(store.path())).map(|file| file.path()).collect()
+    }
+
+    fn wait_until_nothing_is_left(&self) {
+        wait_until("nothing of any object is left", TIMEOUT, || {
+            census::fixed(&self.pool).is_empty()
+        });
+        assert_eq!(self.files(0), [PathBuf::new(); 0]);
+    }
+}
+
+/// Stops an agent when it is dropped, also by a test that fails.
+struct Stop<'a>(&'a AtomicBool);
+
+impl Drop for Stop<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+fn store(pool: &TestPool, rack: u16, name: &str) -> Store {
+    let policy = EvictionPolicy::Spill;
+    let options = StoreOptions { capacity: Some(8 * MEMORY), policy, ..StoreOptions::default() };
+    Store::open_or_create_with(Arc::new(pool.open(rack)), name, &options).unwrap()
+}
+
+fn put(store: &Store, number: u64) -> Result<(), StoreError> {
+    let bytes = contents::of(number, usize::try_from(LEN).unwrap());
+    let options = CreateOptions { metadata: METADATA, ..CreateOptions::default() };
+    store.put(number.to_string().as_bytes(), &bytes, &options)
+}
+
+/// Stores as many objects as the store's capacity has room for, and moves all to files.
+fn spill(store: &Store, numbers: std::ops::Range<u64>) {
+    for number in numbers {
+        put(store, number).unwrap();
+    }
+    assert!(store.evict(u64::MAX).unwrap() > 0);
+    assert!(store.list(b"").unwrap().iter().all(|object| object.is_spilled));
+}
+
+#[track_caller]
+fn check(store: &Store, number: u64) {
+    let view = store.get(number.to_string().as_bytes()).unwrap().unwrap();
+    assert_eq!(contents::difference(number, &view), None);
+    assert_eq!(view.metadata(), METADATA);
+    view.verify().unwrap();
+}
+
+#[test]
+fn objects_that_make_room_move_to_files_and_come_back() {
+    let spilling = Spilling::start();
+    let store = spilling.store(0);
+    for number in 0..14 {
+        put(&store, number).unwrap();
+    }
+    let in_files =
+        |store: &Store| store.list(b"").unwrap().iter().filter(|object| object.is_spilled).count();
+    assert_eq!((store.list(b"").unwrap().len(), in_files(&store)), (14, 6));
+    assert_eq!(spilling.files(0).len(), 6);
+    let usage = store.usage(0, rackpool_objects::UsageOrder::Size).unwrap();
+    let rack = usage.racks[&store.pool().rack()];
+    assert_eq!((rack.objects, rack.spilled, rack.spilled_bytes), (14, 6, 12 * PAGE));
+    assert_eq!(rack.object_bytes, 8 * MEMORY);
+    // Each get moves others, of which most have a file already.
+    for _ in 0..2 {
+        for number in 0..14 {
+            assert!(store.contains(number.to_string().as_bytes()).unwrap());
+            check(&store, number);
+        }
+    }
+    assert_eq!(spilling.files(0).len(), 14);
+    let stats = store.stats();
+    assert_eq!(stats.spilled_bytes, stats.spills * 2 * PAGE);
+    assert_eq!(stats.restores, stats.spills - 6);
+    for number in 0..14 {
+        assert!(store.delete(number.to_string().as_bytes()).unwrap());
+        assert!(!store.contains(number.to_string().as_bytes()).unwrap());
+    }
+    drop(store);
+    spilling.wait_until_nothing_is_left();
+}
+
+#[test]
+fn a_viewed_object_stays_in_memory() {
+    let spilling = Spilling::start();
+    let store = spilling.store(0);
+    for number in 0..4 {
+        put(&store, number).unwrap();
+    }
+    let view = store.get(b"1").unwrap().unwrap();
+    assert_eq!(store.evict(u64::MAX).unwrap(), 3 * MEMORY);
+    assert!(!store.stat(b"1").unwrap().unwrap().info.is_spilled);
+    assert_eq!(contents::difference(1, &view), None);
+    let stat = store.stat(b"2").unwrap().unwrap();
+    assert_eq!((stat.info.is_spilled, stat.pieces, stat.last_use_ms), (true, 0, 0));
+    let known = store.explain(b"2").unwrap().object.unwrap();
+    assert_eq!((known.memory_bytes, known.extents.len(), known.unread), (0, 0, None));
+}
+
+#[test]
+fn programs_that_want_the_same_object_bring_it_back_once() {
+    let spilling = Spilling::start();
+    let store = spilling.store(0);
+    spill(&store, 0..6);
+    let restores = store.stats().restores;
+    std::thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| (0..6).for_each(|number| check(&store, number)));
+        }
+    });
+    assert_eq!(store.stats().restores, restores + 6);
+}
+
+#[test]
+fn the_agent_brings_objects_back_for_other_racks() {
+    let spilling = Spilling::start();
+    let (near, far) = (spilling.store(0), spilling.store(1));
+    spill(&near, 0..6);
+    let told = far.get(b"0").unwrap_err();
+    assert!(matches!(told, StoreError::NotRestored { rack, .. } if rack == near.pool().rack()));
+    assert!(told.to_string().contains("rackpool agent"), "{told}");
+    assert!(far.contains(b"0").unwrap());
+    let agent = CastAgent::new(Arc::new(spilling.pool.open(0)));
+    let is_stopped = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let served = scope.spawn(|| agent.serve(&is_stopped, |_| ()));
+        let stop = Stop(&is_stopped);
+        wait_until("the agent serves", TIMEOUT, || {
+            far.cast_racks().unwrap().contains(&near.pool().rack())
+        });
+        for number in 0..6 {
+            check(&far, number);
+        }
+        // What the agent can't bring back is told with the reason.
+        put(&near, 6).unwrap();
+        near.evict(u64::MAX).unwrap();
+        assert!(near.stat(b"6").unwrap().unwrap().info.is_spilled);
+        spilling.files(0).iter().for_each(|file| fs::write(file, b"short").unwrap());
+        let told = far.get(b"6").unwrap_err().to_string();
+        assert!(told.contains("failed to fill whole buffer"), "{told}");
+        drop(stop);
+        served.join().unwrap().unwrap();
+    });
+}
+
+#[test]
+fn files_survive_the_daemon_and_go_with_the_memory() {
+    let mut spilling = Spilling::start();
+    spill(&spilling.store(0), 0..6);
+    spilling.pool.kill_daemon(0);
+    spilling.pool.restart_daemon(0);
+    check(&spilling.store(0), 3);
+    assert_eq!(spilling.files(0).len(), 6);
+    spilling.pool.kill_daemon(0);
+    fs::remove_dir_all(spilling.pool.rack_dir(0)).unwrap();
+    let address = spilling.pool.cluster.metadata_address().to_owned();
+    wait_until("the lease runs out", TIMEOUT, || {
+        let status = MetadataServer::at(&address).status();
+        status.is_ok_and(|pool| pool.members.iter().any(|member| !member.alive))
+    });
+    spilling.pool.restart_daemon(0);
+    assert_eq!(spilling.files(0).len(), 0);
+}
+
+#[test]
+fn without_a_folder_the_store_says_how_to_get_one() {
+    let pool = TestPool::small();
+    let store = store(&pool, 0, NAME);
+    let told = (0..20).map(|number| put(&store, number)).find_map(Result::err).unwrap();
+    assert!(matches!(told, StoreError::NoSpillFolder { .. }), "{told}");
+    assert!(told.to_string().contains("--spill-dir"), "{told}");
+    assert_eq!(store.list(b"").unwrap().len(), 8);
+    (0..8).for_each(|number| check(&store, number));
+}
+
+#[test]
+fn a_disk_that_fails_loses_nothing() {
+    let spilling = Spilling::start();
+    let store = spilling.store(0);
+    for number in 0..8 {
+        put(&store, number).unwrap();
+    }
+    let rack = store.pool().spill_folder().unwrap();
+    fs::remove_dir_all(&rack).unwrap();
+    fs::write(&rack, b"no folder").unwrap();
+    let told = put(&store, 8).unwrap_err();
+    assert!(matches!(told, StoreError::SpillFile { .. }), "{told}");
+    assert!(told.to_string().contains("make room on the disk"), "{told}");
+    assert_eq!(store.list(b"").unwrap().len(), 8);
+    (0..8).for_each(|number| check(&store, number));
+    fs::remove_file(&rack).unwrap();
+    fs::create_dir(&rack).unwrap();
+    put(&store, 8).unwrap();
+    (0..9).for_each(|number| check(&store, number));
+}
+
+#[test]
+fn a_damaged_or_missing_file_is_told_and_its_id_can_be_used_again() {
+    let spilling = Spilling::start();
+    let store = spilling.store(0);
+    spill(&store, 0..2);
+    let file_of = |id: &str| {
+        let prefix = format!("{:02x}.", id.as_bytes()[0]);
+        let is_its =
+            |path: &PathBuf| path.file_name().unwrap().to_str().unwrap().starts_with(&prefix);
+        spilling.files(0).into_iter().find(is_its).unwrap()
+    };
+    let mut bytes = fs::read(file_of("0")).unwrap();
+    bytes[1000] ^= 1;
+    fs::write(file_of("0"), bytes).unwrap();
+    let told = store.get(b"0").unwrap_err();
+    assert!(matches!(&told, StoreError::DamagedFile { path } if *path == file_of("0")), "{told}");
+    fs::remove_file(file_of("1")).unwrap();
+    let told = store.get(b"1").unwrap_err();
+    assert!(matches!(told, StoreError::SpillFile { .. }), "{told}");
+    for number in 0..2_u64 {
+        assert!(matches!(put(&store, number), Err(StoreError::Exists)));
+        assert!(store.delete(number.to_string().as_bytes()).unwrap());
+        put(&store, number).unwrap();
+        check(&store, number);
+    }
+}
+
+#[test]
+fn files_that_nothing_names_are_removed() {
+    let spilling = Spilling::start();
+    let (near, far) = (spilling.store(0), spilling.store(1));
+    spill(&near, 0..3);
+    let files = spilling.files(0);
+    let folder = files[0].parent().unwrap();
+    // As a program leaves it that was killed before it published the stub.
+    fs::write(folder.join("30.00000000000000ff"), b"bytes").unwrap();
+    fs::write(folder.join("ff.00000000000000ff"), b"bytes").unwrap();
+    assert!(far.delete(b"1").unwrap());
+    assert_eq!(spilling.files(0).len(), 5);
+    drop(spilling.store(0).list(b"").unwrap());
+    let mut left = spilling.files(0);
+    left.sort();
+    let mut named: Vec<_> =
+        files.into_iter().filter(|file| !file.to_str().unwrap().contains("/31.")).collect();
+    named.sort();
+    assert_eq!(left, named);
+    check(&near, 0);
+    // The other rack can't remove the files of a store, but any store of this one does.
+    drop((near, far));
+    assert!(Store::remove(Arc::new(spilling.pool.open(1)), NAME).unwrap());
+    assert_eq!(spilling.files(0).len(), 2);
+    drop(store(&spilling.pool, 0, "another").list(b"").unwrap());
+    spilling.wait_until_nothing_is_left();
+}
+
+#[test]
+fn a_move_is_no_event_and_an_expired_object_leaves_no_file() {
+    let spilling = Spilling::start();
+    let store = spilling.store(0);
+    let mut events = store.subscribe(b"");
+    spill(&store, 0..3);
+    for _ in 0..3 {
+        let event = events.next(TIMEOUT).unwrap();
+        assert!(matches!(event, Some(StoreEvent::Sealed(_))), "{event:?}");
+    }
+    (0..3).for_each(|number| check(&store, number));
+    assert!(store.evict(u64::MAX).unwrap() > 0);
+    assert_eq!(events.next(Duration::from_millis(50)).unwrap(), None);
+    let live = Some(Duration::from_millis(1));
+    store.set_options(&StoreOptions { time_to_live: live, ..store.options().unwrap() }).unwrap();
+    // Another program, since each sweeps each ten seconds.
+    assert!(spilling.store(0).list(b"").unwrap().is_empty());
+    assert!(store.get(b"0").unwrap().is_none());
+    drop((store, events));
+    spilling.wait_until_nothing_is_left();
+}
+
+#[test]
+fn objects_of_any_size_come_back() {
+    let spilling = Spilling::start();
+    let store = spilling.store(0);
+    for (number, len) in
+        [0, 1, 100, PAGE - 1, PAGE, 3 * PAGE + 7, 12 * PAGE].into_iter().enumerate()
+    {
+        let bytes = contents::of(number as u64, usize::try_from(len).unwrap());
+        let id = [number as u8; 64];
+        store.put(&id, &bytes, &CreateOptions::default()).unwrap();
+        store.evict(u64::MAX).unwrap();
+        assert!(store.stat(&id).unwrap().unwrap().info.is_spilled);
+        assert_eq!(*store.get(&id).unwrap().unwrap(), bytes[..]);
+    }
+}
