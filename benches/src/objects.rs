@@ -1,14 +1,16 @@
 //! Objects of a store: gets of any size in the own rack, puts against a plain copy, and transfers
-//! from another rack against the fabric's bandwidth.
+//! from another rack against the fabric's bandwidth; moves to files and back against plain reads and
+//! writes of files.
 
 use std::hint::black_box;
+use std::io::Read;
 use std::sync::Arc;
 use std::time::Instant;
 
 use anyhow::Context;
 use rackpool_client::{ClientOptions, Pool, RackId};
 use rackpool_cluster::{Cluster, ClusterOptions};
-use rackpool_objects::{CreateOptions, Store};
+use rackpool_objects::{CreateOptions, EvictionPolicy, Store, StoreOptions};
 
 use crate::measure::{in_turn, median};
 use crate::table::Table;
@@ -26,6 +28,8 @@ pub fn run(table: &mut Table) -> anyhow::Result<()> {
     let mut options = ClusterOptions::ephemeral()?;
     options.memory = 3 << 30;
     options.bandwidth_gbps = GBPS;
+    let disk = tempfile::tempdir()?;
+    options.daemon_arguments.push(("--spill-dir", disk.path().display().to_string()));
     let cluster = Cluster::start(options)?;
     let dir = cluster.options().dir.clone();
     let open = |rack| {
@@ -36,6 +40,7 @@ pub fn run(table: &mut Table) -> anyhow::Result<()> {
     gets(table, &own)?;
     puts(table, &own)?;
     transfers(table, &own, &far)?;
+    files(table, &own)?;
     drop((own, far));
     cluster.stop()
 }
@@ -114,6 +119,63 @@ fn transfers(table: &mut Table, own: &Store, far: &Store) -> anyhow::Result<()> 
         let detail = format!("{:.2} ms against {:.2} ms", middle * 1e3, ideal * 1e3);
         let name = format!("{name}: share of the fabric's bandwidth");
         table.at_least(&name, 100.0 * ideal / middle, 90.0, "%", &detail);
+    }
+    Ok(())
+}
+
+/// Moves an object to a file and back, against copies between memory and a file on the same disk.
+/// Both use the kernel's page cache.
+fn files(table: &mut Table, store: &Store) -> anyhow::Result<()> {
+    table.section("an object of 64 MiB and a file, against plain reads and writes");
+    store.set_options(&StoreOptions { policy: EvictionPolicy::Spill, ..store.options()? })?;
+    let source = vec![7; 64 << 20];
+    let folder = store.pool().spill_folder().context("the daemon has a folder for files")?;
+    let path = folder.join("plain");
+    let mut failed = None;
+    let mut timed = |work: &mut dyn FnMut() -> anyhow::Result<f64>| {
+        work().unwrap_or_else(|error| {
+            failed = failed.take().or(Some(error));
+            f64::NAN
+        })
+    };
+    let mut spill = || {
+        store.delete(b"spilled")?;
+        store.put(b"spilled", &source, &CreateOptions::default())?;
+        let began = Instant::now();
+        anyhow::ensure!(store.evict(u64::MAX)? > 0, "it is the only object");
+        Ok(began.elapsed().as_secs_f64() * 1e3)
+    };
+    let mut write = || {
+        let _ = std::fs::remove_file(&path);
+        let began = Instant::now();
+        std::fs::write(&path, black_box(&source))?;
+        Ok(began.elapsed().as_secs_f64() * 1e3)
+    };
+    let mut restore = || {
+        anyhow::ensure!(store.evict(u64::MAX)? > 0, "it is the only object");
+        let began = Instant::now();
+        let view = store.get(b"spilled")?.context("the object is in the store")?;
+        black_box(view.first());
+        Ok(began.elapsed().as_secs_f64() * 1e3)
+    };
+    let mut into = vec![0; source.len()];
+    let mut read = || {
+        let mut file = std::fs::File::open(&path)?;
+        let began = Instant::now();
+        file.read_exact(black_box(&mut into))?;
+        Ok(began.elapsed().as_secs_f64() * 1e3)
+    };
+    let timed = std::cell::RefCell::new(&mut timed);
+    let mut pairs = Vec::new();
+    pairs.push(in_turn(|| timed.borrow_mut()(&mut spill), || timed.borrow_mut()(&mut write)));
+    drop(store.get(b"spilled")?);
+    pairs.push(in_turn(|| timed.borrow_mut()(&mut restore), || timed.borrow_mut()(&mut read)));
+    if let Some(error) = failed {
+        return Err(error);
+    }
+    for (name, pair) in ["spill", "restore"].iter().zip(pairs) {
+        let detail = format!("{:.1} ms against {:.1} ms", pair.ours, pair.peer);
+        table.at_most(&format!("{name}, with checksum"), pair.ratio, 1.5, "x", &detail);
     }
     Ok(())
 }

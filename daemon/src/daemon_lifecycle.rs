@@ -24,6 +24,7 @@ use rackpool_shm::memory::MemoryKind;
 use rackpool_shm::superblock::{FileKind, SuperblockError};
 use rackpool_sync::eventfd;
 use rackpool_wire::metadata::{MetadataReply, MetadataRequest, RackAnnouncement};
+use tokio::net::UnixListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc as async_mpsc;
 
@@ -41,7 +42,7 @@ use crate::priority::Priority;
 use crate::rack::{Rack, describe};
 use crate::reserver::{self, ReserveRules};
 use crate::slab::Slab;
-use crate::spill_folder;
+use crate::spill_folder::{self, SpillFolder};
 use crate::wake_latency::WakeLatency;
 
 /// The operator is warned when the credentials expire within this time.
@@ -172,9 +173,7 @@ async fn serve(
     // this process to stop.
     let mut interrupt = signal(SignalKind::interrupt())?;
     let mut terminate = signal(SignalKind::terminate())?;
-    let spill = options.spill_dir.as_deref();
-    let _spill = spill_folder::prepare(spill, &rack.directory, rack.geometry.memory)?;
-    let listener = control::bind(&rack.directory.control_socket())?;
+    let (_spill_folder, listener) = admit_clients(options, &rack)?;
     let (ended, mut plane_ended) = async_mpsc::channel(1);
     let (thread, priority) = start(plane, placement.clone(), options.nice, ended)?;
     // This thread receives the metadata server's messages, for which swaps wait. A refusal is not
@@ -223,6 +222,16 @@ async fn end_lost_lease(
         let dead = RackAnnouncement { incarnation, ..announcement.clone() };
         MetadataLink::leave(metadata_server, &dead).await;
     }
+}
+
+/// Prepares the rack's folder for files, and then the socket by which programs find the rack.
+fn admit_clients(
+    options: &DaemonOptions,
+    rack: &Rack,
+) -> anyhow::Result<(Option<SpillFolder>, UnixListener)> {
+    let (dir, memory) = (options.spill_dir.as_deref(), rack.geometry.memory);
+    let spill_folder = spill_folder::prepare(dir, &rack.directory, memory)?;
+    Ok((spill_folder, control::bind(&rack.directory.control_socket())?))
 }
 
 /// Starts the reserver thread if the kind of memory has its frames' memory allocated on demand.

@@ -48,7 +48,8 @@ pub struct DaemonOptions {
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(1..=31_536_000))]
     pub release_free_after_s: Option<u32>,
     /// Folder on a disk for the objects that stores with the policy spill move out of memory. The
-    /// rack's files are in its subfolder rack-N. Give each pool a folder of its own [default: none].
+    /// rack's files are in its subfolder rack-N. Each pool needs a folder of its own [default:
+    /// none].
     #[arg(long, value_name = "DIR")]
     pub spill_dir: Option<PathBuf>,
     /// NUMA node of the data plane's thread and of the clients' files: a number, auto (the node of

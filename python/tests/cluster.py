@@ -100,6 +100,7 @@ class Cluster:
             "memory": self.memory,
             "page-size": PAGE,
             "memory-kind": self.kind,
+            "spill-dir": self.dir / "disk",
             "lease-ms": self.lease_ms,
             "swap": "off",
             "nice": 0,

@@ -419,6 +419,22 @@ def test_a_store_with_a_capacity_is_a_cache(store):
             store.set_options(**wrong)
 
 
+def test_objects_move_to_files_and_come_back(store, far_store):
+    store.set_options(policy="spill")
+    assert store.policy == "spill"
+    store.put("id", contents(LARGE), metadata=b"more")
+    assert store.evict(LARGE) > 0
+    (info,) = store.list()
+    assert info.is_spilled and "id" in store and store.stat("id").pieces == 0
+    # No agent runs in its rack.
+    with pytest.raises(rackpool.NotRestored, match="rackpool agent"):
+        far_store.get("id")
+    view = store.get("id")
+    assert bytes(view) == contents(LARGE) and bytes(view.metadata) == b"more"
+    assert not store.list()[0].is_spilled
+    assert bytes(far_store.get("id")) == contents(LARGE)
+
+
 def test_a_store_is_removed_and_counts_what_it_did(pool, far):
     own = rackpool.ObjectStore(pool, "python-removed")
     reader = rackpool.ObjectStore(far, "python-removed")

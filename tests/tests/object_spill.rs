@@ -54,7 +54,7 @@ impl Spilling {
         wait_until("nothing of any object is left", TIMEOUT, || {
             census::fixed(&self.pool).is_empty()
         });
-        assert_eq!(self.files(0), [PathBuf::new(); 0]);
+        assert_eq!(self.files(0), Vec::<PathBuf>::new());
     }
 }
 
@@ -325,11 +325,10 @@ fn a_move_is_no_event_and_an_expired_object_leaves_no_file() {
 fn objects_of_any_size_come_back() {
     let spilling = Spilling::start();
     let store = spilling.store(0);
-    for (number, len) in
-        [0, 1, 100, PAGE - 1, PAGE, 3 * PAGE + 7, 12 * PAGE].into_iter().enumerate()
-    {
-        let bytes = contents::of(number as u64, usize::try_from(len).unwrap());
-        let id = [number as u8; 64];
+    let sizes = [0, 1, 100, PAGE - 1, PAGE, 3 * PAGE + 7, 12 * PAGE];
+    for (number, len) in (1_u8..).zip(sizes) {
+        let bytes = contents::of(number.into(), usize::try_from(len).unwrap());
+        let id = [number; 64];
         store.put(&id, &bytes, &CreateOptions::default()).unwrap();
         store.evict(u64::MAX).unwrap();
         assert!(store.stat(&id).unwrap().unwrap().info.is_spilled);

@@ -29,9 +29,9 @@ impl Store {
     /// # Errors
     /// [`StoreError::IdLength`], [`StoreError::Damaged`] if bytes that came from another rack have
     /// the wrong checksum, or that of the pool: the own rack has no room for the object, the
-    /// program has too many pins, or the object's rack does not answer. Of an object in a file also
-    /// [`StoreError::SpillFile`], [`StoreError::DamagedFile`], [`StoreError::NoSpillFolder`], and in
-    /// another rack [`StoreError::NotRestored`].
+    /// program has too many pins, or the object's rack does not answer. For an object in a file
+    /// also [`StoreError::SpillFile`], [`StoreError::DamagedFile`], [`StoreError::NoSpillFolder`],
+    /// and in another rack [`StoreError::NotRestored`].
     pub fn get(&self, id: &[u8]) -> Result<Option<View>, StoreError> {
         self.get_filled(&Keys::of(id)?, None)
     }

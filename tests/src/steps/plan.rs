@@ -31,6 +31,8 @@ pub enum Remains {
     Store,
     /// Only objects of the store, the client's among them.
     Stored,
+    /// Only objects of the store whose objects move to files, the client's among them.
+    Moved,
 }
 
 /// The operations of `rackpool-test-client step`, and what may stay in use after a kill inside
@@ -64,7 +66,7 @@ pub const OPERATIONS: [(&str, Remains); 24] = [
 
 /// Operations on fixed memory and on objects of a store, which clients of a full rack can't carry
 /// out.
-pub const OWN_RACK: [(&str, Remains); 17] = [
+pub const OWN_RACK: [(&str, Remains); 19] = [
     ("fixed", Remains::Nothing),
     ("fixed-refill", Remains::Nothing),
     ("extents", Remains::Nothing),
@@ -82,6 +84,8 @@ pub const OWN_RACK: [(&str, Remains); 17] = [
     ("store-far-get", Remains::Stored),
     ("store-delete-large", Remains::Store),
     ("store-far-delete", Remains::Store),
+    ("store-spill", Remains::Moved),
+    ("store-restore-large", Remains::Moved),
 ];
 
 /// All operations, each with the racks of its clients.

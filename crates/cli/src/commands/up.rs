@@ -7,6 +7,7 @@ use rackpool_cluster::{Cluster, ClusterOptions, Supervisor};
 use rackpool_model::{ByteSize, FabricKind};
 use rackpool_output::numbers::counted;
 use rackpool_output::{UsageError, banner};
+use rackpool_shm::folder;
 use rackpool_shm::memory::MemoryKind;
 
 use super::hot_pages::HotPages;
@@ -28,6 +29,10 @@ pub(crate) struct Options {
     /// device; requires --racks 1).
     #[arg(long, default_value = "tmpfs")]
     pub(crate) memory_kind: MemoryKind,
+    /// Folder on a disk for the objects that stores with the policy spill move out of memory
+    /// [default: none].
+    #[arg(long, value_name = "DIR")]
+    pub(crate) spill_dir: Option<PathBuf>,
     /// Extra latency of each local access in nanoseconds, to emulate CXL memory. The Rcmp paper's
     /// emulation adds about 50.
     #[arg(long, default_value_t = 0)]
@@ -128,6 +133,11 @@ fn cluster_options(options: &Options) -> anyhow::Result<ClusterOptions> {
     cluster.bandwidth_gbps = options.bandwidth_gbps;
     cluster.lease_ms = options.lease_ms;
     cluster.daemon_arguments = options.hot_pages.arguments().map_err(UsageError::new)?;
+    if let Some(dir) = &options.spill_dir {
+        let dir = std::path::absolute(dir)?;
+        folder::require_text(&dir).map_err(UsageError::new)?;
+        cluster.daemon_arguments.push(("--spill-dir", dir.display().to_string()));
+    }
     cluster.daemon_arguments.extend(options.nice.map(|nice| ("--nice", nice.to_string())));
     let bound = options.wake_latency_us.map(|bound| ("--wake-latency-us", bound.to_string()));
     cluster.daemon_arguments.extend(bound);

@@ -9,7 +9,8 @@ use crate::store::Store;
 
 /// How long a command evicts before it is executed.
 const LONGEST: Duration = Duration::from_millis(2);
-/// The fewest steps of the walk before an eviction gives up, however long it was kept from its core.
+/// The fewest steps of the walk before an eviction gives up, however long it was kept from its
+/// core.
 const LEAST_SEARCHES: u32 = 4;
 /// How long a thread that found nothing to evict does not search again for commands.
 const PAUSE: Duration = Duration::from_millis(100);

@@ -50,7 +50,7 @@ fn wait(
 ) -> Result<(), StoreError> {
     let Key::Outcome { of: rack, .. } = answer else { return Ok(()) };
     let not_restored = |why: String| StoreError::NotRestored { rack, why };
-    let (mut ask_at, mut patience, mut look_at) = (Instant::now(), ASK_AGAIN, Instant::now());
+    let (mut ask_at, mut pause, mut look_at) = (Instant::now(), ASK_AGAIN, Instant::now());
     let (mut pauses, request) = (Pauses::default(), Request::Restore(request));
     loop {
         let now = Instant::now();
@@ -64,7 +64,7 @@ fn wait(
             boards.write(of_own, &Alive { at_ms: now_ms() })?;
             if now >= ask_at {
                 boards.ask(inbox, &request)?;
-                (ask_at, patience) = (now + patience, 2 * patience);
+                (ask_at, pause) = (now + pause, 2 * pause);
             }
             look_at = now + LOOK;
         }

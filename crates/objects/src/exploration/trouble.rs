@@ -6,7 +6,7 @@ use super::model::Model;
 use super::planted::Bug;
 use super::run::{Answer, Failure};
 use super::witness::Outcome;
-use super::world::{RACKS, World};
+use super::world::{CellState, RACKS, World};
 use crate::layout::registration::Registration;
 use crate::protocol::{Source, Steps, restore_registration};
 
@@ -78,6 +78,14 @@ impl World {
             self.set_registration(Some(new.encode()));
             self.set_registration_trouble(None);
         }
+    }
+
+    /// Removes an object whose memory is lost.
+    fn forget_object(&mut self) {
+        if let Some(object) = self.object.take().filter(|object| object.file == 0) {
+            self.cells[object.cell].state = CellState::Free;
+        }
+        self.witness();
     }
 
     /// Removes the entries that are lost, of those that a repair has noted.

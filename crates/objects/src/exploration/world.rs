@@ -174,14 +174,6 @@ impl World {
         self.witness();
     }
 
-    /// Removes an object whose memory is lost.
-    pub(super) fn forget_object(&mut self) {
-        if let Some(object) = self.object.take().filter(|object| object.file == 0) {
-            self.cells[object.cell].state = CellState::Free;
-        }
-        self.witness();
-    }
-
     /// Checks that a call could have taken effect at one time between its first and last step.
     pub(super) fn end_call(&mut self, program: usize, outcome: Outcome) {
         let call = std::mem::take(&mut self.calls[program]);

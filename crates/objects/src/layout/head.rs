@@ -123,8 +123,9 @@ impl Head {
 /// ```
 ///
 /// `last use` is a time in milliseconds since 1970. `filling` is a [`Filling`] in the head of a
-/// replica; in that of an object, the number of a file of the rack that has the same bytes, or 0. The word of an extent has the page of its address in the upper
-/// 40 bits and its number of pages in the lower 24.
+/// replica; in that of an object, the number of a file of the rack that has the same bytes, or 0.
+/// The word of an extent has the page of its address in the upper 40 bits and its number of pages
+/// in the lower 24.
 ///
 /// [`Filling`]: crate::layout::filling::Filling
 #[derive(Clone, Copy, Debug)]

@@ -206,7 +206,7 @@ mod tests {
     #[test]
     fn bytes_come_back_with_their_checksum() {
         let (_top, folder, keys) = folder();
-        let bytes: Vec<u8> = (0..PART + 1000).map(|at| (at % 251) as u8).collect();
+        let bytes = (0..=250).cycle().take(PART + 1000).collect::<Vec<u8>>();
         let (number, mut file) = folder.create(&keys).unwrap();
         let checksum = file.write(&bytes).unwrap();
         assert_eq!(checksum, Checksum::of(&bytes));

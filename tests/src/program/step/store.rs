@@ -15,6 +15,8 @@ use crate::pool::PAGE;
 
 /// The store's name.
 pub const STORE: &str = "objects";
+/// The name of the store whose objects move to files.
+pub const SPILLING: &str = "spilling";
 /// Bytes of objects without extents. Those of the other rack have no others, since it has no free
 /// page.
 pub const SMALL: u64 = 40;
@@ -68,7 +70,9 @@ fn addr_of(store: &Store, id: &str) -> anyhow::Result<GlobalAddr> {
 
 impl Scene {
     pub(super) fn store(self, operation: &str) -> anyhow::Result<Prepared> {
-        let store = Store::open(Arc::clone(&self.pool), STORE)?.context("there is no store")?;
+        let moves = ["store-spill", "store-restore-large"].contains(&operation);
+        let name = if moves { SPILLING } else { STORE };
+        let store = Store::open(Arc::clone(&self.pool), name)?.context("there is no store")?;
         let is_large = operation.ends_with("-large");
         let bytes = if is_large { LARGE } else { SMALL };
         let id = id(std::process::id().into(), bytes);
@@ -86,6 +90,22 @@ impl Scene {
                 object.copy_from_slice(&contents);
                 Box::new(move || {
                     object.seal()?;
+                    kept(store)
+                })
+            }
+            // All objects that other clients do not use at the moment move too.
+            "store-spill" => {
+                put(&store, &id)?;
+                Box::new(move || {
+                    store.evict(u64::MAX)?;
+                    kept(store)
+                })
+            }
+            "store-restore-large" => {
+                put(&store, &id)?;
+                store.evict(u64::MAX)?;
+                Box::new(move || {
+                    drop(store.get(id.as_bytes())?.context("it was stored")?);
                     kept(store)
                 })
             }

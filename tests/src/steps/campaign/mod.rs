@@ -83,6 +83,8 @@ struct Ground {
     slots: Vec<Slot>,
     means: Means,
     pool: TestPool,
+    /// Has the files of objects.
+    disk: tempfile::TempDir,
 }
 
 /// The pool, its workers and its expected contents.
@@ -143,7 +145,10 @@ impl Scene {
     /// Creates the pool, its objects and its workers.
     #[must_use]
     pub fn new(campaign: Campaign) -> Self {
+        let disk = tempfile::tempdir().expect("a folder");
+        let spill_dir = disk.path().display().to_string();
         let pool = TestPool::with(|options| {
+            options.daemon_arguments.push(("--spill-dir", spill_dir));
             options.memory = 64 << 20;
             // No daemon ends here, so no operation waits for a lease to expire. With a long lease a
             // machine that stalls for some seconds does not make one rack take the other for dead.
@@ -191,10 +196,10 @@ impl Scene {
             slowest: Duration::ZERO,
             in_hand: 0,
             followed: 0,
-            ground: Ground { plan, client, symbols, slots, means: campaign.means, pool },
+            ground: Ground { plan, client, symbols, slots, means: campaign.means, pool, disk },
         };
         scene.make_tables();
-        scene.make_store();
+        scene.make_stores();
         scene
     }
 
@@ -240,7 +245,7 @@ impl Scene {
             assert!(worker.finish(), "a client that worked on has failed");
         }
         assert_eq!(self.destroy_tables(), []);
-        self.destroy_store();
+        self.destroy_stores();
         let pool = &self.ground.pool;
         let own = pool.open(0);
         for slot in &self.ground.slots {

@@ -37,11 +37,11 @@ impl Scene {
         }
         findings.extend(self.check_tables());
         findings.extend(self.destroy_tables());
-        findings.extend(self.check_store());
+        findings.extend(self.check_stores(killed));
         self.wait_for_requests_of_the_dead();
         findings.extend(self.wait_for_newcomers());
         findings.extend(self.check_objects(killed, held));
-        findings.extend(self.clear_store());
+        findings.extend(self.clear_stores());
         findings.extend(self.check_metrics());
         findings.extend(self.log.odd(&self.ground.pool).into_iter().map(Finding::Log));
         self.make_tables();
@@ -62,7 +62,7 @@ impl Scene {
         for (addr, worker) in held {
             account.name(addr, worker);
         }
-        self.name_store(killed, &mut account);
+        self.name_stores(killed, &mut account);
         let own = self.ground.pool.open(0);
         let mut to_free = Vec::new();
         for link in self.ground.slots.iter().flat_map(|slot| slot.links) {

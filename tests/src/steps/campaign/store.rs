@@ -1,12 +1,14 @@
-//! The object store of a campaign: after each batch the objects in it are whole, everything that it
-//! has in use can be reached from its tables, and nothing of it stays when its objects are deleted.
+//! The object stores of a campaign: after each batch the objects in them are whole, everything that
+//! they have in use can be reached from their tables, and nothing of them stays when their objects
+//! are deleted. One of them moves its objects to files.
 
 use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use rackpool_client::{GlobalAddr, Pool};
 use rackpool_kv::{Table, TablePart};
-use rackpool_objects::{Store, StoreError};
+use rackpool_objects::{EvictionPolicy, Store, StoreError, StoreOptions};
 use rackpool_testing::wait::{TIMEOUT, wait_until};
 
 use super::account::Account;
@@ -14,7 +16,7 @@ use super::finding::Finding;
 use super::{Killed, Scene};
 use crate::census;
 use crate::pool::{PAGE, TestPool};
-use crate::program::step::store::{SMALL, STORE, contents_of, id, put_in_rack_1};
+use crate::program::step::store::{SMALL, SPILLING, STORE, contents_of, id, put_in_rack_1};
 use crate::steps::plan::Remains;
 
 /// Bytes of the head of an object of [`SMALL`] bytes.
@@ -45,9 +47,11 @@ pub(super) fn keep_pages(pool: &TestPool, own: &Pool) -> Vec<GlobalAddr> {
 }
 
 impl Scene {
-    /// Creates the store with all of its tables.
-    pub(super) fn make_store(&self) {
+    /// Creates the stores with all of their tables.
+    pub(super) fn make_stores(&self) {
         let own = Arc::new(self.ground.pool.open(0));
+        let options = StoreOptions { policy: EvictionPolicy::Spill, ..StoreOptions::default() };
+        Store::open_or_create_with(Arc::clone(&own), SPILLING, &options).expect("room for a store");
         let store = Store::open_or_create(own, STORE).expect("room for a store");
         let id = id(0, SMALL);
         put_in_rack_1(self.ground.pool.dir(), &id).expect("room for an object");
@@ -55,14 +59,26 @@ impl Scene {
         assert!(store.delete(id.as_bytes()).expect("an object of rack 1"));
     }
 
-    /// Checks the contents of all objects of the store. A program that was killed in a delete may
-    /// have left a registration, which the listing removes.
-    pub(super) fn check_store(&self) -> Vec<Finding> {
-        let store = self.store();
+    /// Checks the contents of all objects, and that none has gone that moved to a file or back.
+    pub(super) fn check_stores(&self, killed: &[Killed]) -> Vec<Finding> {
+        let (mut findings, _) = self.check_store(STORE);
+        let (of_files, found) = self.check_store(SPILLING);
+        findings.extend(of_files);
+        let moved = killed.iter().filter(|client| client.remains == Remains::Moved).count();
+        if found != moved {
+            findings.push(Finding::Torn(format!("{found} of {moved} objects that moved")));
+        }
+        findings
+    }
+
+    /// Checks the contents of all objects of a store, and returns their number. A program that was
+    /// killed in a delete may have left a registration, which the listing removes.
+    fn check_store(&self, name: &str) -> (Vec<Finding>, usize) {
+        let store = self.store(name);
         let refused = |error: StoreError| Finding::Refused(format!("the store: {error}"));
         let objects = match store.list(b"") {
             Ok(objects) => objects,
-            Err(error) => return vec![refused(error)],
+            Err(error) => return (vec![refused(error)], 0),
         };
         let check = |id: &[u8]| {
             let shown = id.escape_ascii();
@@ -73,24 +89,27 @@ impl Scene {
                 Err(error) => Some(refused(error)),
             }
         };
-        objects.iter().filter_map(|object| check(&object.id)).collect()
+        (objects.iter().filter_map(|object| check(&object.id)).collect(), objects.len())
     }
 
-    /// Names everything that the tables of the store lead to, and finds objects that must be among
+    /// Names everything that the tables of the stores lead to, and finds objects that must be among
     /// that and are not.
-    pub(super) fn name_store(&self, killed: &[Killed], account: &mut Account) {
+    pub(super) fn name_stores(&self, killed: &[Killed], account: &mut Account) {
         let own = Arc::new(self.ground.pool.open(0));
-        let header = header(&own);
-        account.name(header, "the header of the store");
-        account.name(word(&own, header, SEAT), "the seat of the store");
-        for table in tables(&own, header) {
-            let named = Table::walk(Arc::clone(&own), table, |part, addr, _| {
-                account.name(addr, format!("the store, as {part:?}"));
-            });
-            match named {
-                Ok(walk) if walk.unread == 0 && walk.is_complete => {}
-                other => {
-                    account.findings.push(Finding::Torn(format!("a table of the store: {other:?}")))
+        for store in [STORE, SPILLING] {
+            let header = header(&own, store);
+            account.name(header, format!("the header of {store}"));
+            account.name(word(&own, header, SEAT), format!("the seat of {store}"));
+            for table in tables(&own, header) {
+                let named = Table::walk(Arc::clone(&own), table, |part, addr, _| {
+                    account.name(addr, format!("{store}, as {part:?}"));
+                });
+                match named {
+                    Ok(walk) if walk.unread == 0 && walk.is_complete => {}
+                    other => {
+                        let torn = format!("a table of {store}: {other:?}");
+                        account.findings.push(Finding::Torn(torn));
+                    }
                 }
             }
         }
@@ -104,9 +123,16 @@ impl Scene {
         }
     }
 
-    /// Deletes all objects of the store. Nothing may be left in its tables.
-    pub(super) fn clear_store(&self) -> Vec<Finding> {
-        let store = self.store();
+    /// Deletes all objects of the stores. Nothing may be left in their tables, and no file.
+    pub(super) fn clear_stores(&self) -> Vec<Finding> {
+        let mut findings = [STORE, SPILLING].map(|name| self.clear_store(name)).concat();
+        let files = folders_in(self.ground.disk.path(), 3).into_iter();
+        findings.extend(files.map(|file| Finding::Torn(format!("{} is left", file.display()))));
+        findings
+    }
+
+    fn clear_store(&self, name: &str) -> Vec<Finding> {
+        let store = self.store(name);
         let clear = || {
             for object in store.list(b"")? {
                 store.delete(&object.id)?;
@@ -118,7 +144,7 @@ impl Scene {
         }
         let own = store.pool();
         let mut findings = Vec::new();
-        for table in tables(own, header(own)) {
+        for table in tables(own, header(own, name)) {
             let walked = Table::walk(Arc::clone(own), table, |part, addr, _| {
                 if part == TablePart::Entry {
                     findings.push(Finding::Stale { addr, table });
@@ -129,20 +155,32 @@ impl Scene {
         findings
     }
 
-    /// Removes the store.
-    pub(super) fn destroy_store(&self) {
-        let own = Arc::new(self.ground.pool.open(0));
-        assert!(Store::remove(own, STORE).expect("a store that nobody uses"));
+    /// Removes the stores.
+    pub(super) fn destroy_stores(&self) {
+        for name in [STORE, SPILLING] {
+            let own = Arc::new(self.ground.pool.open(0));
+            assert!(Store::remove(own, name).expect("a store that nobody uses"));
+        }
     }
 
-    fn store(&self) -> Store {
+    fn store(&self, name: &str) -> Store {
         let own = Arc::new(self.ground.pool.open(0));
-        Store::open(own, STORE).expect("a store").expect("the store of the scene")
+        Store::open(own, name).expect("a store").expect("the store of the scene")
     }
 }
 
-fn header(own: &Pool) -> GlobalAddr {
-    own.root(STORE).expect("a pool that serves").expect("the store of the scene")
+/// What lies `depth` folders below a folder.
+fn folders_in(folder: &Path, depth: usize) -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
+    let paths = entries.map(|entry| entry.path());
+    match depth {
+        0 => paths.collect(),
+        _ => paths.flat_map(|path| folders_in(&path, depth - 1)).collect(),
+    }
+}
+
+fn header(own: &Pool, store: &str) -> GlobalAddr {
+    own.root(store).expect("a pool that serves").expect("the store of the scene")
 }
 
 /// The tables of the store that were created.

@@ -17,8 +17,8 @@ pub(super) struct Settings {
     /// The most memory that objects and replicas of the store take in each rack, such as 64G.
     #[arg(long, value_name = "BYTES|none")]
     capacity: Option<OrNone<ByteSize>>,
-    /// What happens when there is no room: `keep` refuses new objects, `lru` deletes those that were
-    /// unused for longest, `spill` moves them to files (`rackpool-daemon --spill-dir`).
+    /// What happens when there is no room: `keep` refuses new objects, `lru` deletes those that
+    /// were unused for longest, `spill` moves them to files (`rackpool-daemon --spill-dir`).
     #[arg(long, value_name = "keep|lru|spill")]
     policy: Option<Policy>,
     /// The time after which an object ends, in seconds.
