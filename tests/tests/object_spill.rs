@@ -130,6 +130,24 @@ fn objects_that_make_room_move_to_files_and_come_back() {
     spilling.wait_until_nothing_is_left();
 }
 
+/// A stub needs memory too.
+#[test]
+fn a_full_rack_has_room_on_its_disk() {
+    let spilling = Spilling::start();
+    let store = spilling.store(0);
+    store.set_options(&StoreOptions { capacity: None, ..store.options().unwrap() }).unwrap();
+    let options = spilling.pool.cluster.options();
+    let number = 3 * options.memory / (2 * PAGE);
+    (0..number).for_each(|number| put(&store, number).unwrap());
+    assert_eq!(store.list(b"").unwrap().len() as u64, number);
+    (0..number).for_each(|number| check(&store, number));
+    // With room for many small ones too.
+    for small in 0..2000_u64 {
+        store.put(&small.to_le_bytes(), b"small", &CreateOptions::default()).unwrap();
+    }
+    assert_eq!(store.list(b"").unwrap().len() as u64, number + 2000);
+}
+
 #[test]
 fn a_viewed_object_stays_in_memory() {
     let spilling = Spilling::start();
@@ -329,9 +347,12 @@ fn objects_of_any_size_come_back() {
     for (number, len) in (1_u8..).zip(sizes) {
         let bytes = contents::of(number.into(), usize::try_from(len).unwrap());
         let id = [number; 64];
-        store.put(&id, &bytes, &CreateOptions::default()).unwrap();
+        let options = CreateOptions { is_contiguous: true, ..CreateOptions::default() };
+        store.put(&id, &bytes, &options).unwrap();
         store.evict(u64::MAX).unwrap();
         assert!(store.stat(&id).unwrap().unwrap().info.is_spilled);
-        assert_eq!(*store.get(&id).unwrap().unwrap(), bytes[..]);
+        let view = store.get(&id).unwrap().unwrap();
+        assert_eq!(*view, bytes[..]);
+        assert!(view.frames_offset().is_some(), "it is in one piece again");
     }
 }

@@ -119,7 +119,10 @@ pub enum StoreError {
         rack: RackId,
     },
     /// A file of a spilled object could not be written or read.
-    #[error("{path}: {source}: make room on the disk, or mend it; objects in memory are not affected", path = path.display())]
+    #[error(
+        "{path}, a file for objects that are moved out of memory: {source}: make room on the disk or mend it, or delete the object if its file is gone",
+        path = path.display()
+    )]
     SpillFile {
         /// The file, or its folder.
         path: PathBuf,
@@ -178,6 +181,11 @@ pub enum StoreError {
 }
 
 impl StoreError {
+    /// Whether the rack has no folder for files, or its disk has failed.
+    pub(crate) const fn is_of_disk(&self) -> bool {
+        matches!(self, Self::NoSpillFolder { .. } | Self::SpillFile { .. })
+    }
+
     /// Whether the memory of an entry is lost with that of its rack.
     pub(crate) const fn is_lost(&self) -> bool {
         matches!(

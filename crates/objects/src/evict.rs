@@ -80,7 +80,7 @@ impl Store {
     ) -> Result<R, StoreError> {
         let options = self.options()?;
         let bytes = layout.memory_for(len, self.pool().page_bytes());
-        if options.time_to_live.is_some() || options.policy == EvictionPolicy::Spill {
+        if options.time_to_live.is_some() {
             self.sweep()?;
         }
         if let Some(capacity) = options.capacity {
@@ -183,17 +183,14 @@ impl Store {
                     }
                     Ok(false) => {}
                     // It is the same with others.
-                    Err(
-                        error @ (StoreError::NoSpillFolder { .. } | StoreError::SpillFile { .. }),
-                    ) => {
-                        return Err(error);
-                    }
+                    Err(error) if error.is_of_disk() => return Err(error),
                     // Another one may do: the rack of a replica may be away.
                     Err(error) => failed = Some(error),
                 }
             }
             survey.candidates.extend(some.rev().map(|(one, _)| one));
         }
+        self.sweep_files(survey)?;
         match failed {
             Some(error) if freed < wanted => Err(error),
             _ => Ok(freed),
@@ -241,8 +238,7 @@ impl Store {
         }
     }
 
-    /// Deletes the expired objects of this rack, and files that are not used any more, unless this
-    /// program did so a short time ago.
+    /// Deletes the expired objects of this rack, unless this program did so a short time ago.
     pub(crate) fn sweep(&self) -> Result<(), StoreError> {
         let mut survey = lock(&self.shared.survey);
         if survey.swept.is_some_and(|at| at.elapsed() < SWEEP_EVERY) {
@@ -261,7 +257,7 @@ impl Store {
             }
             // There may be more than one survey keeps.
             if deleted == 0 {
-                return self.sweep_files();
+                return Ok(());
             }
         }
     }

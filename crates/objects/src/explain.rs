@@ -182,7 +182,8 @@ impl Store {
         head: &Head,
         layout: HeadLayout,
     ) -> Result<Vec<Extent>, StoreError> {
-        if head.extents == 0 { Ok(Vec::new()) } else { self.read_extents(addr, head, layout) }
+        let has_none = head.extents == 0 || head.is_spilled();
+        if has_none { Ok(Vec::new()) } else { self.read_extents(addr, head, layout) }
     }
 
     fn replica_in(

@@ -7,10 +7,9 @@ use crate::error::{StoreError, but_lost};
 use crate::layout::head::{Head, HeadLayout};
 use crate::layout::keys::Keys;
 use crate::layout::registration::Registration;
-use crate::options::EvictionPolicy;
 use crate::protocol;
 use crate::steps::Entries;
-use crate::store::Store;
+use crate::store::{Store, lock};
 
 /// An object of a store.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -87,9 +86,10 @@ impl Store {
     /// That of the pool, or of a damaged table.
     pub fn list(&self, prefix: &[u8]) -> Result<Vec<ObjectInfo>, StoreError> {
         let oldest = self.oldest_alive()?;
-        if oldest > 0 || self.options()?.policy == EvictionPolicy::Spill {
+        if oldest > 0 {
             self.sweep()?;
         }
+        self.sweep_files(&mut lock(&self.shared.survey))?;
         let mut objects = self.with(|handles| {
             let (mut objects, mut registered) = (Vec::new(), Vec::new());
             visit_all(&mut handles.objects, |key, value| {

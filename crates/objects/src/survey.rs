@@ -40,6 +40,8 @@ pub(crate) struct Survey {
     pub(crate) candidates: Vec<Candidate>,
     /// When this program last deleted expired objects.
     pub(crate) swept: Option<Instant>,
+    /// The end and the duration of its last sweep of files.
+    pub(crate) files_swept: Option<(Instant, Duration)>,
 }
 
 impl Survey {

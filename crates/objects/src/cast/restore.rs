@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use rackpool_client::RackId;
 use rackpool_kv::now_ms;
 
 use super::board::{Boards, Key};
@@ -25,46 +26,44 @@ pub(crate) fn ask_to_restore(
     keys: &Keys,
     stub: &PlacedHead,
 ) -> Result<(), StoreError> {
-    let (own, rack) = (store.pool().rack(), stub.head.rack);
-    let number = CastNumber(rand::random());
-    let (of_own, answer) =
-        (Key::Alive(number, own), Key::Outcome { cast: number, of: rack, root: own });
     let ((header, stamp), id) = (store.header(), keys.id().to_vec());
-    let request = RestoreRequest { number, from: own, store: header, stamp, id };
+    let (number, from) = (CastNumber(rand::random()), store.pool().rack());
+    let request = RestoreRequest { number, from, store: header, stamp, id };
     let mut boards = Boards::open(store.pool())?;
-    let is_waited_for =
-        |handles: &mut Handles| Ok::<_, StoreError>(handles.find(keys.object())? == Some(*stub));
-    let restored = wait(store, handles, &mut boards, (request, of_own, answer), is_waited_for);
-    // A sweep removes it if this fails, and an answer that comes now.
-    let _ = boards.remove(of_own);
+    let restored = wait(&mut boards, stub.head.rack, &request, || {
+        store.check_in_use()?;
+        Ok(handles.find(keys.object())? == Some(*stub))
+    });
+    // An answer that comes now is swept after that.
+    let _ = boards.remove(Key::Alive(number, from));
     restored
 }
 
-/// Asks, and waits for the answer or until the object is not waited for any more.
+/// Asks the agent of a rack, and waits for its answer or until the object `is_in_file` no more.
 fn wait(
-    store: &Store,
-    handles: &mut Handles,
     boards: &mut Boards,
-    (request, of_own, answer): (RestoreRequest, Key, Key),
-    is_waited_for: impl Fn(&mut Handles) -> Result<bool, StoreError>,
+    rack: RackId,
+    request: &RestoreRequest,
+    mut is_in_file: impl FnMut() -> Result<bool, StoreError>,
 ) -> Result<(), StoreError> {
-    let Key::Outcome { of: rack, .. } = answer else { return Ok(()) };
+    let RestoreRequest { number, from, .. } = *request;
+    let answer = Key::Outcome { cast: number, of: rack, root: from };
     let not_restored = |why: String| StoreError::NotRestored { rack, why };
-    let (mut ask_at, mut pause, mut look_at) = (Instant::now(), ASK_AGAIN, Instant::now());
-    let (mut pauses, request) = (Pauses::default(), Request::Restore(request));
+    let request = Request::Restore(request.clone());
+    let (mut look_at, mut ask_at, mut until_next) = (Instant::now(), Instant::now(), ASK_AGAIN);
+    let mut pauses = Pauses::default();
     loop {
         let now = Instant::now();
         if now >= look_at {
-            store.check_in_use()?;
-            if !is_waited_for(handles)? {
+            if !is_in_file()? {
                 return Ok(());
             }
             let inbox = boards.inbox_of(rack)?.map_err(|why| not_restored(why.to_string()))?;
             // The answer is kept as long as this is written.
-            boards.write(of_own, &Alive { at_ms: now_ms() })?;
+            boards.write(Key::Alive(number, from), &Alive { at_ms: now_ms() })?;
             if now >= ask_at {
                 boards.ask(inbox, &request)?;
-                (ask_at, pause) = (now + pause, 2 * pause);
+                (ask_at, until_next) = (now + until_next, 2 * until_next);
             }
             look_at = now + LOOK;
         }

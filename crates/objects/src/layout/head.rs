@@ -29,7 +29,8 @@ pub(crate) struct Head {
     pub(crate) created_ms: u64,
     /// The rack of this head.
     pub(crate) rack: RackId,
-    /// The number of extents; 0 if the bytes are in the head, or in a file.
+    /// The number of extents; 0 if the bytes are in the head. That of a spilled object is what it
+    /// had before.
     pub(crate) extents: u32,
     /// The file with the bytes of a spilled object.
     pub(crate) file: Option<FileNumber>,
@@ -58,7 +59,7 @@ impl Head {
     /// The value of a spilled object.
     pub(crate) fn encode_stub(&self, file: FileNumber) -> [u8; Self::STUB] {
         let mut value = [0; Self::STUB];
-        value[..Self::VALUE].copy_from_slice(&Self { extents: 0, ..*self }.encode());
+        value[..Self::VALUE].copy_from_slice(&self.encode());
         value[Self::VALUE..].copy_from_slice(&file.get().to_le_bytes());
         value
     }
@@ -211,7 +212,7 @@ mod tests {
         assert_eq!(Head::decode(&head.encode()[1..]), None);
         let file = FileNumber::new(7).unwrap();
         let stub = head.encode_stub(file);
-        assert_eq!(Head::decode(&stub), Some(Head { extents: 0, file: Some(file), ..head }));
+        assert_eq!(Head::decode(&stub), Some(Head { file: Some(file), ..head }));
         assert_eq!(Head::decode(&[&head.encode()[..], &[0; 8]].concat()), None);
         let overflows = Head { bytes: u64::MAX, ..head };
         assert_eq!(Head::decode(&overflows.encode()), None);

@@ -4,7 +4,8 @@
 mod folder;
 
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use rackpool_client::{AccessError, GlobalAddr, Pool};
 use rackpool_kv::now_ms;
@@ -17,7 +18,13 @@ use crate::layout::keys::Keys;
 use crate::protocol;
 use crate::steps::Entries;
 use crate::store::{PlacedHead, Store, read_prefix};
+use crate::survey::Survey;
 use crate::unsealed::FixedMemory;
+
+/// The shortest time between two sweeps of files by one program, and the least multiple of a
+/// sweep's duration.
+const SWEEP_EVERY: Duration = Duration::from_secs(10);
+const SWEEP_REST: u32 = 20;
 
 /// An error of a file.
 fn of_file(path: impl Into<PathBuf>) -> impl FnOnce(io::Error) -> StoreError {
@@ -88,7 +95,13 @@ impl Store {
         number: FileNumber,
         file: &mut LockedFile,
     ) -> Result<FixedMemory, StoreError> {
-        let memory = self.allocate(HeadLayout::of(keys.id_len()), stub.len(), false)?;
+        let allocate =
+            |is_contiguous| self.allocate(HeadLayout::of(keys.id_len()), stub.len(), is_contiguous);
+        // In one piece if it was, and if that can be had: some programs can use only such objects.
+        let memory = match allocate(stub.extents <= 1) {
+            Err(StoreError::Fragmented { .. }) => allocate(false),
+            allocated => allocated,
+        }?;
         let checksum = file.read(&mut memory.map_mut()?).map_err(of_file(file.path()))?;
         if checksum != stub.checksum {
             return Err(StoreError::DamagedFile { path: file.path().to_path_buf() });
@@ -111,20 +124,25 @@ impl Store {
     }
 
     /// Deletes spilled objects of this rack that have expired, and removes files that no entry
-    /// names, and those of stores that are gone. What the disk refuses is left to a later sweep.
-    pub(crate) fn sweep_files(&self) -> Result<(), StoreError> {
-        match self.sweep_all_files() {
-            Err(StoreError::SpillFile { .. }) => Ok(()),
-            swept => swept,
+    /// names, and those of stores that are gone, unless this program did so a short time ago. What
+    /// the disk refuses is left to a later sweep.
+    pub(crate) fn sweep_files(&self, survey: &mut Survey) -> Result<(), StoreError> {
+        let Some(rack) = self.pool().spill_folder() else { return Ok(()) };
+        let pause = |took: Duration| SWEEP_EVERY.max(SWEEP_REST * took);
+        if survey.files_swept.is_some_and(|(end, took)| end.elapsed() < pause(took)) {
+            return Ok(());
         }
+        let begin = Instant::now();
+        let swept = self.sweep_folder(&rack);
+        survey.files_swept = Some((Instant::now(), begin.elapsed()));
+        swept.or_else(|error| if error.is_of_disk() { Ok(()) } else { Err(error) })
     }
 
-    fn sweep_all_files(&self) -> Result<(), StoreError> {
-        let Some(rack) = self.pool().spill_folder() else { return Ok(()) };
+    fn sweep_folder(&self, rack: &Path) -> Result<(), StoreError> {
         let oldest = self.oldest_alive()?;
         let (header, stamp) = self.header();
-        let folder = SpillFolder::of(&rack, header, stamp);
-        for (keys, number) in folder.files().map_err(of_file(&rack))? {
+        let folder = SpillFolder::of(rack, header, stamp);
+        for (keys, number) in folder.files().map_err(of_file(rack))? {
             self.check_in_use()?;
             let found = self.with(|handles| handles.find(keys.object()))?;
             if let Some(object) = found.filter(|found| found.head.file == Some(number))
@@ -137,11 +155,11 @@ impl Store {
                 protocol::remove_unused_file(&mut entries, number)
             })?;
         }
-        for entry in std::fs::read_dir(&rack).map_err(of_file(&rack))?.flatten() {
+        for entry in std::fs::read_dir(rack).map_err(of_file(rack))?.flatten() {
             let name = entry.file_name();
             let Some(of) = name.to_str().and_then(SpillFolder::store_of) else { continue };
             if of != self.header() && self.is_gone(of)? {
-                SpillFolder::of(&rack, of.0, of.1).delete_all().map_err(of_file(entry.path()))?;
+                SpillFolder::of(rack, of.0, of.1).delete_all().map_err(of_file(entry.path()))?;
             }
         }
         Ok(())
