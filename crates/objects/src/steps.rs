@@ -281,7 +281,7 @@ impl Steps for Entries<'_> {
         if self.find(Source::Objects)? != Some(*stub) {
             return Ok(None);
         }
-        let memory = self.store.read_file(self.keys, &stub.head, number, &mut file)?;
+        let memory = self.store.read_file(self.keys, &stub.head, &mut file)?;
         let addr = memory.addr();
         // This program owns the memory, so the pin counts, whether it is published or not.
         let pin = self.pin(addr)?;
@@ -290,18 +290,22 @@ impl Steps for Entries<'_> {
         Ok(Some(Loaded { object: Replica { memory, addr, head }, pin, file }))
     }
 
-    fn replace_stub(
+    fn replace_by_copy(
         &mut self,
-        stub: &PlacedHead,
-        loaded: &mut Replica<Filled>,
+        found: &PlacedHead,
+        copy: &mut Replica<Filled>,
     ) -> Result<bool, StoreError> {
-        let reservation = loaded.memory.memory.reserve()?;
-        let (key, head) = (self.keys.object(), loaded.head.encode());
+        // Nobody writes it any more.
+        drop(copy.memory.bytes.take());
+        let memory = &mut copy.memory.memory;
+        memory.write_words(now_ms(), found.head.file.map_or(0, FileNumber::get))?;
+        let (key, head) = (self.keys.object(), copy.head.encode());
+        let reservation = memory.reserve()?;
         let objects = &mut self.handles.objects;
-        let is_replaced = objects.replace_placed(key, &stub.place, &head, Some(reservation))?;
-        if is_replaced {
+        let is_replaced = objects.replace_placed(key, &found.place, &head, Some(reservation))?;
+        if is_replaced && found.head.is_spilled() {
             self.store.shared.counters.restores.add(1);
-            self.store.shared.counters.restored_bytes.add(stub.head.len());
+            self.store.shared.counters.restored_bytes.add(found.head.len());
         }
         Ok(is_replaced)
     }

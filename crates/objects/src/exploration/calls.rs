@@ -21,6 +21,8 @@ pub(super) enum Call {
     Evict,
     /// Moves the object to a file, if it is in this rack.
     Spill,
+    /// Moves the object of another rack into this one.
+    Adopt,
     /// Removes files that no entry names.
     Sweep,
     /// Uses memory of the own rack for something else.
@@ -84,6 +86,15 @@ impl Call {
                     && model.is_local(&object)?
                 {
                     protocol::spill(model, &object)?;
+                }
+                Outcome::Nothing
+            }
+            Self::Adopt => {
+                if let Some(object) = model.find(Source::Objects)?
+                    && !object.head.is_spilled()
+                    && !model.is_local(&object)?
+                {
+                    protocol::adopt(model, &object)?;
                 }
                 Outcome::Nothing
             }

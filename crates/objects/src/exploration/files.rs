@@ -86,15 +86,15 @@ impl World {
         true
     }
 
-    /// Replaces a stub, or any entry, by memory of a program, or frees the memory.
-    pub(super) fn replace_stub(
+    /// Replaces this entry, or any one, by memory of a program, or frees the memory.
+    pub(super) fn replace_by_copy(
         &mut self,
-        stub: &PlacedHead,
+        found: &PlacedHead,
         is_any: bool,
         (cell, bytes): (usize, u64),
         program: usize,
     ) -> bool {
-        let is_it = |entry: &Entry| entry.placed() == *stub || is_any;
+        let is_it = |entry: &Entry| entry.placed() == *found || is_any;
         let Some(entry) = self.object.filter(is_it) else {
             self.free(cell, program);
             return false;
@@ -107,7 +107,8 @@ impl World {
         }
         let version = self.next_version();
         self.cells[cell].state = CellState::Linked;
-        self.object = Some(Entry { cell, version, bytes, file: 0, ..entry });
+        let rack = u16::try_from(self.cells[cell].rack).unwrap();
+        self.object = Some(Entry { cell, version, bytes, rack, file: 0, ..entry });
         self.witness();
         true
     }
@@ -225,15 +226,15 @@ impl<'a> Model<'a> {
         Ok(Some(Loaded { object: Replica { memory, addr, head }, pin, file }))
     }
 
-    pub(super) fn publish_restored(
+    pub(super) fn publish_copy(
         &mut self,
-        stub: &PlacedHead,
+        found: &PlacedHead,
         memory: &mut ModelMemory<'a>,
     ) -> Result<bool, Failure> {
-        let (cell, bytes) = (memory.cell, stub.head.checksum);
+        let (cell, bytes) = (memory.cell, found.head.checksum);
         let is_any = self.has(Bug::RestoreAnyVersion);
-        let is_replaced = self.flag("replace the stub", |world, by| {
-            world.replace_stub(stub, is_any, (cell, bytes), by)
+        let is_replaced = self.flag("replace the entry by a copy", |world, by| {
+            world.replace_by_copy(found, is_any, (cell, bytes), by)
         })?;
         memory.is_owned = false;
         Ok(is_replaced)

@@ -432,12 +432,12 @@ impl<'a> Steps for Model<'a> {
         self.load_from_file(stub)
     }
 
-    fn replace_stub(
+    fn replace_by_copy(
         &mut self,
-        stub: &PlacedHead,
-        loaded: &mut Replica<ModelMemory<'a>>,
+        found: &PlacedHead,
+        copy: &mut Replica<ModelMemory<'a>>,
     ) -> Result<bool, Failure> {
-        self.publish_restored(stub, &mut loaded.memory)
+        self.publish_copy(found, &mut copy.memory)
     }
 
     /// Nobody restores it: a get of its rack is another call.

@@ -1,6 +1,6 @@
 use super::calls::Call::{
-    Away, Back, Delete, Evict, Get, List, LoseObject, LoseRegistration, Put, Repair, Scribble,
-    Spill, Sweep, Tick,
+    Adopt, Away, Back, Delete, Evict, Get, List, LoseObject, LoseRegistration, Put, Repair,
+    Scribble, Spill, Sweep, Tick,
 };
 use super::explorer::{Program, Scenario};
 use super::planted::Bug;
@@ -52,6 +52,8 @@ const SPILL_BROUGHT: Scenario = scenario(BROUGHT, &[(0, &[Spill]), (1, &[Get]), 
 const SPILL_DELETE: Scenario = scenario(PUT, &[(0, &[Spill]), (0, &[Get]), (1, &[Delete, Put])]);
 const RESTORE_DELETE: Scenario = scenario(SPILLED, &[(0, &[Get]), (0, &[Delete, Put])]);
 const SPILL_AGAIN: Scenario = scenario(RESTORED, &[(0, &[Sweep]), (0, &[Spill]), (0, &[Scribble])]);
+
+const ADOPT: Scenario = scenario(PUT, &[(1, &[Adopt]), (0, &[Get]), (0, &[Delete, Put])]);
 
 /// Explores a scenario whose programs make no mistake, and checks that it has at least `least`
 /// schedules: far fewer mean that programs stop early.
@@ -222,6 +224,17 @@ fn programs_bring_an_object_back_at_the_same_time() {
 }
 
 #[test]
+fn an_object_moves_to_another_rack() {
+    is_sound_with_and_without_pages(ADOPT, 1_000_000);
+    let with_replicas: &[Program] = &[(1, &[Adopt]), (1, &[Get]), (2, &[Get])];
+    is_sound_with_and_without_pages(scenario(BROUGHT, with_replicas), 1_000_000);
+    let two: &[Program] = &[(1, &[Adopt]), (2, &[Adopt]), (0, &[Get, Scribble])];
+    is_sound_with_and_without_pages(scenario(PUT, two), 1_000_000);
+    let with_file: &[Program] = &[(1, &[Adopt]), (0, &[Spill]), (0, &[Sweep])];
+    is_sound(scenario(RESTORED, with_file), 1_000_000);
+}
+
+#[test]
 fn planted_bugs_are_found() {
     let planted = [
         (Bug::RegisterWithoutSearch, BRING, "a registration has no object"),
@@ -256,6 +269,7 @@ fn planted_bugs_are_found() {
         (Bug::SpillKeepsReplicas, SPILL_BROUGHT, "a replica is ready whose object is in a file"),
         (Bug::StubBeforeFile, SPILL, "Get fails: Damaged"),
         (Bug::RestoreAnyVersion, RESTORE_DELETE, "an object is replaced by another one"),
+        (Bug::RestoreAnyVersion, ADOPT, "an object is replaced by another one"),
         (Bug::SweepWithoutLock, SPILL, "the file of a spilled object is removed"),
         (Bug::SweepWithoutSearch, SPILL_AGAIN, "the file of a spilled object is removed"),
         (Bug::IgnorePins, BRING, "a program uses memory that was reused or freed"),

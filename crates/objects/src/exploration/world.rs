@@ -66,7 +66,7 @@ struct ReplicaEntry {
 /// Memory for a head and its bytes.
 #[derive(Clone, Debug, Hash)]
 pub(super) struct Cell {
-    rack: usize,
+    pub(super) rack: usize,
     pub(super) state: CellState,
     /// How often it was allocated.
     life: u32,

@@ -24,7 +24,7 @@ mod steps;
 use rackpool_client::RackId;
 use rackpool_kv::Version;
 
-pub(crate) use self::spill::{remove_unused_file, spill};
+pub(crate) use self::spill::{adopt, remove_unused_file, spill};
 pub(crate) use self::steps::{Loaded, Pinned, Replica, Saved, Source, Steps, Words};
 use crate::layout::registration::Registration;
 use crate::store::PlacedHead;

@@ -1,11 +1,13 @@
-//! Objects whose bytes are in a file of their rack: `docs/design/spill.md`.
+//! Objects that move to a file of their rack and back, or to another rack: `docs/design/spill.md`.
 //!
 //! | call | steps, in the order that matters |
 //! |---|---|
 //! | [`spill`] | pin; search; [save](Steps::save); close the registration; search; remove the |
 //! | | replicas of its racks; [replace by a stub](Steps::replace_by_stub); remove the registration |
-//! | [`restore`] | [load](Steps::load); [replace the stub](Steps::replace_stub) |
+//! | [`restore`] | [load](Steps::load); [replace the stub](Steps::replace_by_copy) |
 //! | [`restore`] elsewhere | [asks](Steps::ask_to_restore) a program of the file's rack |
+//! | [`adopt`] | [allocate](Steps::allocate); pin; [fill](Steps::fill); the steps of a spill from |
+//! | | the registration on, with the copy instead of a stub |
 //! | [`remove_unused_file`] | [lock](Steps::lock_unused); search; read the number; search; |
 //! | | removes the file if no entry names it |
 
@@ -30,7 +32,7 @@ pub(super) fn restore<S: Steps>(steps: &mut S, stub: &PlacedHead) -> Result<Got<
         Err(error) if is_linked(steps, stub)? => return Err(error),
         Ok(None) | Err(_) => return Ok(None),
     };
-    let is_replaced = steps.replace_stub(stub, &mut object)?;
+    let is_replaced = steps.replace_by_copy(stub, &mut object)?;
     drop(file);
     Ok(is_replaced.then_some(Pinned { pin, head: object.head }))
 }
@@ -50,7 +52,7 @@ pub(crate) fn spill<S: Steps>(steps: &mut S, object: &PlacedHead) -> Result<bool
         Err(error) if is_linked(steps, object)? => return Err(error),
         Ok(None) | Err(_) => return Ok(false),
     };
-    let is_replaced = replace(steps, object, number)?;
+    let is_replaced = replace(steps, object, |steps| steps.replace_by_stub(object, number))?;
     if !is_replaced && new_file.is_some() {
         steps.delete_file(number);
     }
@@ -59,14 +61,32 @@ pub(crate) fn spill<S: Steps>(steps: &mut S, object: &PlacedHead) -> Result<bool
     Ok(is_replaced)
 }
 
-/// Replaces an object by a stub, as [`remove`](super::remove) removes it.
+/// Moves an object of another rack into this one. Returns whether it did: not if the object has
+/// changed.
+pub(crate) fn adopt<S: Steps>(steps: &mut S, object: &PlacedHead) -> Result<bool, S::Error> {
+    let mut copy = steps.allocate(object)?;
+    // This program owns the memory, so the pin counts.
+    let pin = steps.pin(copy.addr)?;
+    let filled = steps.fill(&mut copy, object, None);
+    steps.check_in_use()?;
+    match filled {
+        Ok(()) => {}
+        Err(error) if is_linked(steps, object)? => return Err(error),
+        Err(_) => return Ok(false),
+    }
+    let is_replaced = replace(steps, object, |steps| steps.replace_by_copy(object, &mut copy))?;
+    drop(pin);
+    Ok(is_replaced)
+}
+
+/// Replaces an object, as [`remove`](super::remove) removes it.
 fn replace<S: Steps>(
     steps: &mut S,
     object: &PlacedHead,
-    number: FileNumber,
+    replace: impl FnOnce(&mut S) -> Result<bool, S::Error>,
 ) -> Result<bool, S::Error> {
     let Some(closed) = unreplicate(steps, object)? else { return Ok(false) };
-    let is_replaced = steps.replace_by_stub(object, number)?;
+    let is_replaced = replace(steps)?;
     // A registration that can't be removed now is an orphan.
     let _ = steps.remove_registration(&closed);
     Ok(is_replaced)

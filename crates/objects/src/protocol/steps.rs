@@ -170,11 +170,12 @@ pub(crate) trait Steps {
     /// an error too, says something of the object only if the stub is linked afterwards.
     fn load(&mut self, stub: &PlacedHead) -> Result<Option<Loaded<Self>>, Self::Error>;
 
-    /// Replaces exactly this stub by an object. Returns whether it did; frees the memory if not.
-    fn replace_stub(
+    /// Replaces exactly this object or stub by a copy of it in memory of this program. Returns
+    /// whether it did; frees the memory if not. A copy from a file names the file from then on.
+    fn replace_by_copy(
         &mut self,
-        stub: &PlacedHead,
-        loaded: &mut Replica<Self::Memory>,
+        found: &PlacedHead,
+        copy: &mut Replica<Self::Memory>,
     ) -> Result<bool, Self::Error>;
 
     /// Asks a program in the rack of a stub to load its file, and waits until another entry has

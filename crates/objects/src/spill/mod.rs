@@ -8,7 +8,6 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use rackpool_client::{AccessError, GlobalAddr, Pool};
-use rackpool_kv::now_ms;
 
 pub(crate) use self::folder::{LockedFile, SpillFolder};
 use crate::error::StoreError;
@@ -92,7 +91,6 @@ impl Store {
         &self,
         keys: &Keys,
         stub: &Head,
-        number: FileNumber,
         file: &mut LockedFile,
     ) -> Result<FixedMemory, StoreError> {
         let allocate =
@@ -106,7 +104,6 @@ impl Store {
         if checksum != stub.checksum {
             return Err(StoreError::DamagedFile { path: file.path().to_path_buf() });
         }
-        memory.write_words(now_ms(), number.get())?;
         Ok(memory)
     }
 
