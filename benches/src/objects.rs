@@ -1,6 +1,6 @@
 //! Objects of a store: gets of any size in the own rack, puts against a plain copy, and transfers
-//! from another rack against the fabric's bandwidth; moves to files and back against plain reads and
-//! writes of files.
+//! from another rack against the fabric's bandwidth; moves to files and back against plain reads
+//! and writes of files.
 
 use std::hint::black_box;
 use std::io::Read;

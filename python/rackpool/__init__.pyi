@@ -243,6 +243,11 @@ class ObjectStore:
         Returns how many bytes were evicted: `size` or a little more, or less if there is nothing
         else.
         """
+    def repair(self) -> int:
+        """Removes what is left of objects whose memory is lost with that of its rack.
+
+        Returns the number of lost entries. Their ids are free afterwards.
+        """
     def set_options(
         self,
         capacity: Optional[int] = None,
@@ -253,8 +258,8 @@ class ObjectStore:
 
         `capacity` is the most memory in bytes that the store takes in each rack. `policy` says what
         happens when there is no room: `"keep"` refuses new objects, `"lru"` deletes old ones,
-        `"spill"` moves them to files of the rack's daemon (`--spill-dir`); the next get brings them
-        back. `time_to_live` is the time in seconds after which an object ends. `None`: no limit.
+        `"spill"` moves them to racks with an agent and free memory, then to files of the rack
+        (`rackpool-daemon --spill-dir`). `time_to_live` is the time in seconds after which an object ends. `None`: no limit.
         """
     @property
     def capacity(self) -> Optional[int]:

@@ -433,6 +433,7 @@ def test_objects_move_to_files_and_come_back(store, far_store):
     assert bytes(view) == contents(LARGE) and bytes(view.metadata) == b"more"
     assert not store.list()[0].is_spilled
     assert bytes(far_store.get("id")) == contents(LARGE)
+    assert store.repair() == 0
 
 
 def test_a_store_is_removed_and_counts_what_it_did(pool, far):

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
+use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -12,8 +13,9 @@ use rackpool_shm::marks::{Mark, Marks};
 use rackpool_shm::metadata::{MetadataLayout, PageUse, RackMetadata};
 use rackpool_shm::{Mapping, file};
 
+use crate::client::program;
 use crate::pool::TestPool;
-use rackpool_testing::wait::{TIMEOUT, try_wait_until};
+use rackpool_testing::wait::{TIMEOUT, try_wait_until, wait_until};
 
 /// Value of a peer record's request word when no exchange is under way; docs/design/rack-memory.md.
 const NOTHING_ASKED: u64 = 0;
@@ -137,6 +139,27 @@ pub fn fixed(pool: &TestPool) -> Vec<(RackId, GlobalAddr)> {
         (0..frames).map(FrameId).flat_map(of_frame).collect::<Vec<_>>()
     };
     (0..pool.cluster.options().racks).map(RackId).flat_map(of_rack).collect()
+}
+
+/// Waits until no object of any store is left, nor a part of one. Removes the boards of agents
+/// first, which lie in fixed memory as objects do. No program has them open.
+///
+/// # Panics
+/// If something is left, or a board can't be removed.
+#[track_caller]
+pub fn wait_until_no_object_is_left(pool: &TestPool) {
+    let client = pool.open(0);
+    for rack in 0..pool.cluster.options().racks {
+        let board = format!(".casts-{rack}");
+        if client.root(&board).expect("a pool that serves").is_some() {
+            let mut command = Command::new(program("rackpool"));
+            let removal = command.args(["table", "rm", &board, "--dir"]).arg(pool.dir());
+            let status = removal.stdout(Stdio::null()).status();
+            assert!(status.expect("a program").success(), "{board}");
+        }
+    }
+    drop(client);
+    wait_until("nothing of an object is left", TIMEOUT, || fixed(pool).is_empty());
 }
 
 /// The number of retired objects, whose memory is not reused yet.

@@ -90,21 +90,6 @@ fn agents(pool: &TestPool, racks: &[u16]) -> Vec<Process> {
     racks.iter().map(start).collect()
 }
 
-/// Checks that no object is left, nor a part of one. Removes the boards, which lie in fixed memory
-/// as objects do.
-#[track_caller]
-fn nothing_is_left(pool: &TestPool) {
-    let client = pool.open(0);
-    for board in (0..RACKS).map(|rack| format!(".casts-{rack}")) {
-        if client.root(&board).unwrap().is_some() {
-            let mut command = Command::new(program("rackpool"));
-            let removal = command.args(["table", "rm", &board, "--dir"]).arg(pool.dir());
-            assert!(removal.stdout(Stdio::null()).status().unwrap().success());
-        }
-    }
-    wait_until("nothing of an object is left", TIMEOUT, || census::fixed(pool).is_empty());
-}
-
 /// Waits until a rack brings an object that is being cast.
 fn wait_until_it_comes(root: &Store, id: &[u8], rack: u16) {
     wait_until("the object comes", TIMEOUT, || {
@@ -323,7 +308,7 @@ fn an_agent_that_is_killed_delays_the_others_and_leaves_nothing() {
         agents[1] = Process::start(&pool, 2, &["agent"]);
     }
     drop((root, agents));
-    nothing_is_left(&pool);
+    census::wait_until_no_object_is_left(&pool);
 }
 
 /// For some seconds after its end, casts take the killed agent for alive.
@@ -370,7 +355,7 @@ fn a_cast_whose_program_is_killed_ends_and_can_be_repeated() {
     assert!(report.is_complete(), "{report:?}");
     assert!(root.delete(b"object").unwrap());
     drop((root, agents));
-    nothing_is_left(&pool);
+    census::wait_until_no_object_is_left(&pool);
 }
 
 #[test]
@@ -392,7 +377,7 @@ fn an_object_that_is_deleted_meanwhile_is_in_no_rack() {
         assert!(store(&pool, rack.0).get(b"object").unwrap().is_none());
     }
     drop((root, other, agents));
-    nothing_is_left(&pool);
+    census::wait_until_no_object_is_left(&pool);
 }
 
 #[test]

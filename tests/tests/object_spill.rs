@@ -3,6 +3,7 @@
 
 use std::fs;
 use std::path::PathBuf;
+use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -13,6 +14,7 @@ use rackpool_objects::{
 };
 use rackpool_testing::wait::{TIMEOUT, wait_until};
 use rackpool_tests::census;
+use rackpool_tests::client::program;
 use rackpool_tests::contents;
 use rackpool_tests::pool::{PAGE, TestPool};
 
@@ -51,9 +53,7 @@ impl Spilling {
     }
 
     fn wait_until_nothing_is_left(&self) {
-        wait_until("nothing of any object is left", TIMEOUT, || {
-            census::fixed(&self.pool).is_empty()
-        });
+        census::wait_until_no_object_is_left(&self.pool);
         assert_eq!(self.files(0), Vec::<PathBuf>::new());
     }
 }
@@ -209,6 +209,92 @@ fn the_agent_brings_objects_back_for_other_racks() {
         drop(stop);
         served.join().unwrap().unwrap();
     });
+}
+
+#[test]
+fn objects_move_to_a_rack_with_free_memory_before_they_move_to_files() {
+    let spilling = Spilling::start();
+    let (near, far) = (spilling.store(0), spilling.store(1));
+    let agent = CastAgent::new(Arc::new(spilling.pool.open(1)));
+    let is_stopped = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let served = scope.spawn(|| agent.serve(&is_stopped, |_| ()));
+        let stop = Stop(&is_stopped);
+        wait_until("the agent serves", TIMEOUT, || !far.cast_racks().unwrap().is_empty());
+        for number in 0..14 {
+            put(&near, number).unwrap();
+        }
+        let far_rack = far.pool().rack();
+        let moved = |store: &Store| {
+            let objects = store.list(b"").unwrap();
+            let of_far = objects.iter().filter(|object| object.rack == far_rack).count();
+            (objects.len(), of_far, objects.iter().filter(|object| object.is_spilled).count())
+        };
+        assert_eq!(moved(&near), (14, 6, 0));
+        assert_eq!((near.stats().moves, near.stats().moved_bytes), (6, 12 * PAGE));
+        (0..6).for_each(|number| check(&far, number));
+        // The capacity holds in the other rack too.
+        for number in 14..30 {
+            put(&near, number).unwrap();
+        }
+        let (all, of_far, in_files) = moved(&near);
+        assert_eq!(all, 30);
+        assert!(of_far <= 8 && in_files >= 14, "{of_far} and {in_files}");
+        for store in [&near, &far] {
+            // Those in files come back by a get in their rack only.
+            let numbers = (0..30_u64).filter(|number| {
+                let stat = store.stat(number.to_string().as_bytes()).unwrap().unwrap();
+                !stat.info.is_spilled || stat.info.rack == store.pool().rack()
+            });
+            numbers.collect::<Vec<_>>().into_iter().for_each(|number| check(store, number));
+        }
+        for number in 0..30_u64 {
+            assert!(near.delete(number.to_string().as_bytes()).unwrap());
+        }
+        drop(stop);
+        served.join().unwrap().unwrap();
+    });
+    drop((near, far, agent));
+    spilling.wait_until_nothing_is_left();
+}
+
+#[test]
+fn an_agent_that_is_killed_while_it_takes_objects_loses_none() {
+    let spilling = Spilling::start();
+    let store = spilling.store(0);
+    let mut number = 0;
+    for round in 0..12 {
+        let agent = Command::new(program("rackpool"))
+            .args(["agent", "--rack", "1", "--dir"])
+            .arg(spilling.pool.dir())
+            .stdout(Stdio::null())
+            .spawn();
+        let mut agent = agent.unwrap();
+        std::thread::sleep(Duration::from_millis(20 + 7 * round));
+        std::thread::scope(|scope| {
+            let work = scope.spawn(|| {
+                for number in number..number + 12 {
+                    put(&store, number).unwrap();
+                }
+            });
+            std::thread::sleep(Duration::from_millis(round));
+            agent.kill().unwrap();
+            agent.wait().unwrap();
+            work.join().unwrap();
+        });
+        number += 12;
+    }
+    assert_eq!(store.list(b"").unwrap().len() as u64, number);
+    let far = spilling.store(1);
+    for number in 0..number {
+        let id = number.to_string();
+        let stat = store.stat(id.as_bytes()).unwrap().unwrap();
+        check(if stat.info.rack == far.pool().rack() { &far } else { &store }, number);
+        assert!(store.delete(id.as_bytes()).unwrap());
+    }
+    drop((store, far));
+    assert!(spilling.store(0).list(b"").unwrap().is_empty());
+    spilling.wait_until_nothing_is_left();
 }
 
 #[test]

@@ -9,7 +9,7 @@ use crate::error::StoreError;
 use crate::layout::head::HeadLayout;
 use crate::options::EvictionPolicy;
 use crate::protocol::Source;
-use crate::store::{Store, lock};
+use crate::store::{Purpose, Store, lock};
 use crate::survey::{Candidate, Survey};
 use crate::unsealed::FixedMemory;
 
@@ -103,7 +103,7 @@ impl Store {
                 Err(
                     full @ (StoreError::Alloc(AllocError::RackFull { .. })
                     | StoreError::Fragmented { .. }),
-                ) => {
+                ) if self.shared.purpose != Purpose::Lender => {
                     let mut survey = lock(&self.shared.survey);
                     if self.evict_some(&mut survey, bytes, objects_of(policy))? == 0 {
                         return Err(full);
@@ -127,7 +127,7 @@ impl Store {
             self.survey(&mut survey, |_| true)?;
         }
         let too_much = excess(&survey);
-        if too_much > 0 && bytes <= capacity {
+        if too_much > 0 && bytes <= capacity && self.shared.purpose != Purpose::Lender {
             self.evict_some(&mut survey, too_much, objects_of(policy))?;
         }
         if excess(&survey) > 0 {
@@ -205,7 +205,7 @@ impl Store {
 
     /// Evicts a candidate, unless it was used or replaced since the survey. Returns whether it did.
     fn evict_one(&self, candidate: &Candidate) -> Result<bool, StoreError> {
-        let Candidate { last_use_ms, has_expired, source, keys, object, .. } = candidate;
+        let Candidate { last_use_ms, has_expired, source, keys, object, bytes } = candidate;
         // The survey may have taken long.
         self.check_in_use()?;
         let layout = HeadLayout::of(keys.id_len());
@@ -231,7 +231,7 @@ impl Store {
                     return Ok(false);
                 }
                 match policy {
-                    EvictionPolicy::Spill => self.spill(keys, object),
+                    EvictionPolicy::Spill => self.move_away(keys, object, *bytes),
                     EvictionPolicy::Keep | EvictionPolicy::Lru => self.delete_version(keys, object),
                 }
             }

@@ -42,8 +42,9 @@ pub enum EvictionPolicy {
     /// deleted.
     Lru,
     /// The objects of the rack that were unused for longest, and that no program has a view of,
-    /// move to files of the rack (`rackpool-daemon --spill-dir`). They stay in the store; the next
-    /// get brings them back into memory.
+    /// move to another rack, if an agent runs there ([`CastAgent`](crate::CastAgent)) and more than
+    /// a quarter of its memory is free; else to files of the rack (`rackpool-daemon --spill-dir`).
+    /// They stay in the store; the next get brings them back into memory.
     Spill,
 }
 

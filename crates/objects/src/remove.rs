@@ -14,7 +14,7 @@ use crate::layout::keys::Keys;
 use crate::protocol;
 use crate::spill;
 use crate::steps::Entries;
-use crate::store::{OPTIONS_AGE, Store, read_prefix};
+use crate::store::{OPTIONS_AGE, Purpose, Store, read_prefix};
 
 /// After this time no operation of a store uses its tables any more: each program has noticed the
 /// removal, and what it had begun before is over.
@@ -131,7 +131,7 @@ fn remove_parts(
     if prefix.phase != Some(StorePhase::Empty) {
         set(StorePhase::Emptying)?;
         std::thread::sleep(GRACE);
-        let store = Store::with_prefix(Arc::clone(pool), header, prefix, true)?;
+        let store = Store::with_prefix(Arc::clone(pool), header, prefix, Purpose::Removal)?;
         store.repair()?;
         store.delete_all()?;
         set(StorePhase::Empty)?;

@@ -31,6 +31,10 @@ pub struct StoreStats {
     pub evictions: u64,
     /// Their memory in bytes.
     pub evicted_bytes: u64,
+    /// Objects that made room and were moved to other racks.
+    pub moves: u64,
+    /// Their bytes, with metadata.
+    pub moved_bytes: u64,
     /// Objects that were moved to files.
     pub spills: u64,
     /// Their bytes, with metadata.
@@ -51,10 +55,10 @@ impl StoreStats {
     /// ```
     /// # use rackpool_objects::StoreStats;
     /// let names = StoreStats::default().named().map(|(name, _)| name);
-    /// assert_eq!((names[0], names[16]), ("local_gets", "waited_us"));
+    /// assert_eq!((names[0], names[18]), ("local_gets", "waited_us"));
     /// ```
     #[must_use]
-    pub fn named(&self) -> [(&'static str, u64); 17] {
+    pub fn named(&self) -> [(&'static str, u64); 19] {
         let waited_us = u64::try_from(self.waited.as_micros()).unwrap_or(u64::MAX);
         [
             ("local_gets", self.local_gets),
@@ -68,6 +72,8 @@ impl StoreStats {
             ("deletes", self.deletes),
             ("evictions", self.evictions),
             ("evicted_bytes", self.evicted_bytes),
+            ("moves", self.moves),
+            ("moved_bytes", self.moved_bytes),
             ("spills", self.spills),
             ("spilled_bytes", self.spilled_bytes),
             ("restores", self.restores),
@@ -92,6 +98,8 @@ pub(crate) struct Counters {
     pub(crate) deletes: Counter,
     pub(crate) evictions: Counter,
     pub(crate) evicted_bytes: Counter,
+    pub(crate) moves: Counter,
+    pub(crate) moved_bytes: Counter,
     pub(crate) spills: Counter,
     pub(crate) spilled_bytes: Counter,
     pub(crate) restores: Counter,
@@ -128,6 +136,8 @@ impl Counters {
             deletes: self.deletes.get(),
             evictions: self.evictions.get(),
             evicted_bytes: self.evicted_bytes.get(),
+            moves: self.moves.get(),
+            moved_bytes: self.moved_bytes.get(),
             spills: self.spills.get(),
             spilled_bytes: self.spilled_bytes.get(),
             restores: self.restores.get(),

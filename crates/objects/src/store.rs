@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use rackpool_client::{AccessError, DaemonError, GlobalAddr, Pool, RackId};
 use rackpool_kv::{EntryPlace, Handle, Table, TableOptions, now_ms};
 
+use crate::cast::Lenders;
 use crate::error::StoreError;
 use crate::layout::head::Head;
 use crate::layout::header::{StoreHeader, StorePhase, StorePrefix};
@@ -43,8 +44,7 @@ pub(crate) struct StoreState {
     header: GlobalAddr,
     /// The stamp of the header.
     stamp: u64,
-    /// Whether this handle is for the removal of the store.
-    removes: bool,
+    pub(crate) purpose: Purpose,
     objects: Table<Arc<Pool>>,
     /// The replica tables that were opened, by rack.
     replicas: Mutex<HashMap<RackId, Table<Arc<Pool>>>>,
@@ -54,7 +54,22 @@ pub(crate) struct StoreState {
     options: Mutex<(StoreOptions, Instant)>,
     /// The memory of the store in the own rack. An eviction holds the lock.
     pub(crate) survey: Mutex<Survey>,
+    /// The racks that take objects of this one.
+    pub(crate) lenders: Mutex<Lenders>,
     pub(crate) counters: Counters,
+}
+
+/// What a program has opened a store for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Purpose {
+    /// What makes room may move to other racks.
+    Program,
+    /// What makes room moves to files at most: agents that wait for each other have no thread left.
+    Agent,
+    /// An agent that takes objects of other racks: nothing makes room for them.
+    Lender,
+    /// The removal of the store.
+    Removal,
 }
 
 /// What one operation works with.
@@ -180,13 +195,14 @@ impl Store {
         pool: Arc<Pool>,
         header: GlobalAddr,
         stamp: u64,
+        purpose: Purpose,
     ) -> Result<Self, StoreError> {
         let prefix = read_prefix(&pool, header)?;
         let ours = prefix.filter(|prefix| {
             let is_in_use = prefix.phase == Some(StorePhase::InUse);
             prefix.version == StoreHeader::VERSION && prefix.stamp == stamp && is_in_use
         });
-        Self::with_prefix(pool, header, &ours.ok_or(StoreError::Removed)?, false)
+        Self::with_prefix(pool, header, &ours.ok_or(StoreError::Removed)?, purpose)
     }
 
     /// The address of the header, and its stamp.
@@ -204,15 +220,15 @@ impl Store {
         if prefix.phase != Some(StorePhase::InUse) {
             return Err(StoreError::Removed);
         }
-        Self::with_prefix(pool, header, &prefix, false)
+        Self::with_prefix(pool, header, &prefix, Purpose::Program)
     }
 
-    /// The store with this header. If it is for the removal of the store, its phase is not checked.
+    /// The store with this header. Its phase is not checked for its removal.
     pub(crate) fn with_prefix(
         pool: Arc<Pool>,
         header: GlobalAddr,
         prefix: &StorePrefix,
-        removes: bool,
+        purpose: Purpose,
     ) -> Result<Self, StoreError> {
         let objects = table_at(&pool, StoreHeader::objects_at(header))?;
         Ok(Self {
@@ -220,12 +236,13 @@ impl Store {
                 pool,
                 header,
                 stamp: prefix.stamp,
-                removes,
+                purpose,
                 objects,
                 replicas: Mutex::default(),
                 handles: Mutex::default(),
                 options: Mutex::new((prefix.options, Instant::now())),
                 survey: Mutex::default(),
+                lenders: Mutex::default(),
                 counters: Counters::default(),
             }),
         })
@@ -385,7 +402,8 @@ impl StoreState {
             read => read?,
         };
         let ours = prefix.filter(|prefix| {
-            let is_in_use = self.removes || prefix.phase == Some(StorePhase::InUse);
+            let is_removed = prefix.phase != Some(StorePhase::InUse);
+            let is_in_use = !is_removed || self.purpose == Purpose::Removal;
             prefix.stamp == self.stamp && is_in_use
         });
         Ok(ours.ok_or(StoreError::Removed)?.options)

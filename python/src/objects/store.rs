@@ -312,9 +312,15 @@ impl ObjectStore {
         self.run(py, |store| store.evict(size))
     }
 
+    /// Removes what is left of objects whose memory is lost with that of its rack. Returns the
+    /// number of lost entries. Their ids are free afterwards.
+    fn repair(&self, py: Python<'_>) -> PyResult<u64> {
+        self.run(py, Store::repair)
+    }
+
     /// Sets all options of the store: the most memory in bytes that it takes in each rack; whether
-    /// it refuses new objects ("keep"), deletes old ones ("lru") or moves them to files ("spill")
-    /// when there is no room; the time in seconds after which an object ends. `None`: no limit.
+    /// it refuses new objects ("keep"), deletes old ones ("lru") or moves them away ("spill") when
+    /// there is no room; the time in seconds after which an object ends. `None`: no limit.
     #[pyo3(signature = (capacity=None, policy="keep", time_to_live=None))]
     fn set_options(
         &self,

@@ -64,6 +64,11 @@ fn tell(event: AgentEvent) {
             ByteSize(bytes),
             took.as_secs_f64() * 1e3
         ),
+        AgentEvent::Adopted { id, took } => outln!(
+            "took the object '{}' from another rack in {:.1} ms",
+            printable_id(id),
+            took.as_secs_f64() * 1e3
+        ),
         AgentEvent::Failed { id: Some(id), error } => {
             outln!("did not bring the object '{}': {}", printable_id(id), chain(&error))
         }

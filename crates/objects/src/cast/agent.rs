@@ -1,24 +1,26 @@
-//! Agents: programs that do something for others in their racks: they take part in casts, and bring
-//! objects back from files.
+//! Agents: programs that do something for others in their racks: they take part in casts, bring
+//! objects back from files, and take objects for which other racks have no memory.
 
-use std::sync::Arc;
+use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use rackpool_client::{GlobalAddr, Pool, RackId};
+use rackpool_client::{GlobalAddr, Pool};
 use rackpool_kv::now_ms;
 
 use super::board::{Boards, Key, is_of_another_rack};
 use super::options::CastFailure;
 use super::records::{
-    AgentRecord, CastNumber, CastRecord, Invitation, Outcome, Request, RestoreRequest,
+    AgentRecord, CastNumber, CastRecord, Invitation, ObjectRequest, Outcome, Request,
 };
 use super::session::{Has, Receiving, Session};
 use crate::error::StoreError;
 use crate::layout::head::Head;
 use crate::layout::keys::Keys;
 use crate::steps::{Fill, ReplicaMemory};
-use crate::store::{PlacedHead, Store};
+use crate::store::{PlacedHead, Purpose, Store, lock};
+use crate::view::View;
 use crate::wait::Pauses;
 
 /// The pause between two records that say that the agent lives.
@@ -29,7 +31,8 @@ const SWEEP: Duration = Duration::from_secs(10);
 const MOST_REQUESTS: u16 = 16;
 
 /// Takes part in casts for the rack of its pool: receives objects, and passes their blocks on. It
-/// also brings objects of the rack back from files that programs of other racks get.
+/// also brings objects of the rack back from files that programs of other racks get, and takes
+/// objects for which other racks have no memory, as long as a quarter of the rack is free.
 ///
 /// One agent in each rack is enough. If there are several, any of them takes a request.
 ///
@@ -46,7 +49,12 @@ const MOST_REQUESTS: u16 = 16;
 #[derive(Debug)]
 pub struct CastAgent {
     pool: Arc<Pool>,
+    /// The stores of requests for single objects.
+    stores: Mutex<HashMap<Opened, Store>>,
 }
+
+/// The header of a store, its stamp, and what it was opened for.
+type Opened = (GlobalAddr, u64, Purpose);
 
 /// What an agent has done.
 #[derive(Debug)]
@@ -69,6 +77,13 @@ pub enum AgentEvent {
         /// The time from the request.
         took: Duration,
     },
+    /// An object has moved into this rack.
+    Adopted {
+        /// The id of the object.
+        id: Vec<u8>,
+        /// The time from the request.
+        took: Duration,
+    },
     /// The rack did not get an object, or could not bring it back.
     Failed {
         /// The id of the object, if it is known.
@@ -85,8 +100,8 @@ impl CastAgent {
 
     /// An agent for the rack of this pool.
     #[must_use]
-    pub const fn new(pool: Arc<Pool>) -> Self {
-        Self { pool }
+    pub fn new(pool: Arc<Pool>) -> Self {
+        Self { pool, stores: Mutex::default() }
     }
 
     /// Serves until `is_stopped`, and until what has begun is over. Several casts run at the same
@@ -111,7 +126,7 @@ impl CastAgent {
                 let look = Instant::now();
                 let running_now = running.load(Ordering::Relaxed);
                 let most = usize::from(MOST_REQUESTS).saturating_sub(running_now);
-                let requests = match rounds.begin(&mut boards, rack, most) {
+                let requests = match rounds.begin(&self.pool, &mut boards, most) {
                     Ok(requests) => requests,
                     Err(error) => {
                         self.pool.check_served()?;
@@ -132,6 +147,7 @@ impl CastAgent {
                         match request {
                             Request::Join(invitation) => self.join(boards, invitation).map(told),
                             Request::Restore(request) => self.restore(boards, request).map(told),
+                            Request::Adopt(request) => self.adopt(boards, request).map(told),
                         };
                         running.fetch_sub(1, Ordering::Relaxed);
                     });
@@ -144,23 +160,58 @@ impl CastAgent {
     }
 
     /// Brings an object back from a file. `None` if there is no such object any more.
-    fn restore(&self, mut boards: Boards, request: RestoreRequest) -> Option<AgentEvent> {
+    fn restore(&self, boards: Boards, request: ObjectRequest) -> Option<AgentEvent> {
         let begin = Instant::now();
-        let RestoreRequest { number, from, store, stamp, id } = request;
-        let store = Store::at_header(Arc::clone(&self.pool), store, stamp);
-        let got = store.and_then(|store| store.get(&id));
-        let outcome = match &got {
+        let got = self.store(&request, Purpose::Agent).and_then(|store| store.get(&request.id));
+        let bytes = |view: View| view.len() as u64;
+        self.answer(boards, request, got.map(|view| view.map(bytes)), |id, bytes| {
+            AgentEvent::Restored { id, bytes, took: begin.elapsed() }
+        })
+    }
+
+    /// Moves an object into this rack. `None` if there is no such object in another rack any more.
+    fn adopt(&self, boards: Boards, request: ObjectRequest) -> Option<AgentEvent> {
+        let begin = Instant::now();
+        let moved =
+            self.store(&request, Purpose::Lender).and_then(|store| store.adopt(&request.id));
+        let moved = moved.map(|is_moved| is_moved.then_some(()));
+        self.answer(boards, request, moved, |id, ()| AgentEvent::Adopted {
+            id,
+            took: begin.elapsed(),
+        })
+    }
+
+    /// The store of a request. It stays open, since it knows how much memory it takes.
+    fn store(&self, request: &ObjectRequest, purpose: Purpose) -> Result<Store, StoreError> {
+        let ObjectRequest { store, stamp, .. } = *request;
+        let mut stores = lock(&self.stores);
+        stores.retain(|_, store| store.check_in_use().is_ok());
+        if let Some(store) = stores.get(&(store, stamp, purpose)) {
+            return Ok(store.clone());
+        }
+        let opened = Store::at_header(Arc::clone(&self.pool), store, stamp, purpose)?;
+        stores.insert((store, stamp, purpose), opened.clone());
+        Ok(opened)
+    }
+
+    /// Answers a request that was done; `None` if there was nothing to do.
+    fn answer<T>(
+        &self,
+        mut boards: Boards,
+        request: ObjectRequest,
+        done: Result<Option<T>, StoreError>,
+        event: impl FnOnce(Vec<u8>, T) -> AgentEvent,
+    ) -> Option<AgentEvent> {
+        let ObjectRequest { number, from, id, .. } = request;
+        let outcome = match &done {
             Ok(Some(_)) => Outcome::Shown,
             Ok(None) => Outcome::Deleted,
             Err(error) => Outcome::Refused(error.to_string()),
         };
         let answer = Key::Outcome { cast: number, of: self.pool.rack(), root: from };
         let told = boards.write(answer, &outcome);
-        match got.and_then(|view| told.map(|()| view)) {
-            Ok(view) => {
-                let bytes = view?.len() as u64;
-                Some(AgentEvent::Restored { id, bytes, took: begin.elapsed() })
-            }
+        match done.and_then(|done| told.map(|()| done)) {
+            Ok(done) => Some(event(id, done?)),
             Err(error) => Some(AgentEvent::Failed { id: Some(id), error }),
         }
     }
@@ -210,6 +261,13 @@ impl CastAgent {
     }
 }
 
+/// The memory in bytes that a rack has for objects of others: what is free above a quarter.
+fn lends(pool: &Pool) -> Result<u64, StoreError> {
+    let status = pool.rack_status()?;
+    let lent = status.free_frames.saturating_sub(status.frames / 4);
+    Ok(u64::from(lent) * pool.page_bytes())
+}
+
 /// What an agent does now and then.
 struct Rounds {
     inbox: Key,
@@ -221,14 +279,16 @@ impl Rounds {
     /// Writes that the agent lives, and returns up to `most` requests.
     fn begin(
         &mut self,
+        pool: &Pool,
         boards: &mut Boards,
-        rack: RackId,
         most: usize,
     ) -> Result<Vec<Request>, StoreError> {
+        let rack = pool.rack();
         let now = Instant::now();
         let Key::Inbox(_, inbox) = self.inbox else { return Ok(Vec::new()) };
         if now >= self.record_at {
-            boards.write(Key::Agent(rack), &AgentRecord { seen_ms: now_ms(), inbox })?;
+            let record = AgentRecord { seen_ms: now_ms(), inbox, lends_bytes: lends(pool)? };
+            boards.write(Key::Agent(rack), &record)?;
             self.record_at = now + HEARTBEAT;
         }
         if now >= self.sweep_at {
@@ -256,7 +316,12 @@ impl Member {
     /// Gets the object as any program does, but for the way its bytes come.
     fn receive(&mut self, pool: &Arc<Pool>) -> Result<u64, StoreError> {
         let deleted = StoreError::Cast(CastFailure::Deleted);
-        let store = Store::at_header(Arc::clone(pool), self.record.store, self.record.stamp)?;
+        let store = Store::at_header(
+            Arc::clone(pool),
+            self.record.store,
+            self.record.stamp,
+            Purpose::Agent,
+        )?;
         self.store = Some(store.clone());
         let Some(head) = Head::decode(&self.record.head) else { return Err(deleted) };
         let id = self.record.id.clone();

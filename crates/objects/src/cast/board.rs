@@ -132,6 +132,12 @@ impl Boards {
         })
     }
 
+    /// The boards of other racks, to read from.
+    pub(super) fn of_others(pool: &Arc<Pool>) -> Self {
+        let (pool, tables) = (Arc::clone(pool), Arc::default());
+        Self { pool, tables, handles: BTreeMap::new(), value: Vec::new() }
+    }
+
     /// Opens the board of a rack, so that no later step has to ask the metadata server for it.
     ///
     /// # Errors
@@ -243,6 +249,19 @@ impl Boards {
         Ok(racks)
     }
 
+    /// The records of the agents of other racks that have memory for objects of this one.
+    pub(super) fn lenders(&mut self) -> Result<Vec<(RackId, AgentRecord)>, StoreError> {
+        let (alive, now) = (self.pool.rack_status()?.other_racks, now_ms());
+        Ok(alive
+            .into_iter()
+            .filter_map(|rack| {
+                let record = self.read::<AgentRecord>(Key::Agent(rack)).ok()??.ok()?;
+                let is_alive = now.saturating_sub(record.seen_ms) < AGENT_AGE_MS;
+                (is_alive && record.lends_bytes > 0).then_some((rack, record))
+            })
+            .collect())
+    }
+
     /// The inbox that the record of an agent names, however old the record is.
     pub(super) fn inbox_left(&mut self, rack: RackId) -> Option<Key> {
         let record = self.read::<AgentRecord>(Key::Agent(rack)).ok()??.ok()?;
@@ -254,13 +273,17 @@ impl Boards {
         &mut self,
         rack: RackId,
     ) -> Result<Result<Key, CastFailure>, StoreError> {
+        Ok(self.agent_of(rack)?.map(|record| Key::Inbox(rack, record.inbox)))
+    }
+
+    /// The record of the agent that serves a rack, or why the rack can't take part.
+    pub(super) fn agent_of(
+        &mut self,
+        rack: RackId,
+    ) -> Result<Result<AgentRecord, CastFailure>, StoreError> {
         let now = now_ms();
         Ok(match self.read::<AgentRecord>(Key::Agent(rack)) {
-            Ok(Some(Ok(AgentRecord { seen_ms, inbox })))
-                if now.saturating_sub(seen_ms) < AGENT_AGE_MS =>
-            {
-                Ok(Key::Inbox(rack, inbox))
-            }
+            Ok(Some(Ok(record))) if now.saturating_sub(record.seen_ms) < AGENT_AGE_MS => Ok(record),
             Ok(Some(Err(error))) => Err(CastFailure::OtherRelease(error.to_string())),
             Ok(Some(Ok(_)) | None) | Err(StoreError::Cast(CastFailure::NoAgent)) => {
                 Err(CastFailure::NoAgent)

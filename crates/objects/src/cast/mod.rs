@@ -12,7 +12,7 @@
 //! | `session` | runs the machine of one rack in one cast |
 //! | `root` | [`Store::cast`](crate::Store::cast) |
 //! | `agent` | [`CastAgent`]: takes part for its rack |
-//! | `restore` | a get asks the agent of a rack for an object that is in a file there |
+//! | `requests` | asks the agents of other racks to bring back an object, or to take one |
 
 mod agent;
 mod block_hashes;
@@ -20,7 +20,7 @@ mod board;
 mod copy;
 mod options;
 mod records;
-mod restore;
+mod requests;
 mod root;
 mod session;
 mod unmoved;
@@ -29,4 +29,4 @@ pub use agent::{AgentEvent, CastAgent};
 pub use options::{
     CastFailure, CastOptions, CastProgress, CastReport, CastSchedule, CastVisibility,
 };
-pub(crate) use restore::ask_to_restore;
+pub(crate) use requests::{Lenders, ask_to_restore};

@@ -21,6 +21,8 @@ pub(super) struct AgentRecord {
     /// The number of its inbox, chosen at random. It takes another one if the inbox can't be read,
     /// because the rack that wrote the last invitation is away.
     pub(super) inbox: u64,
+    /// The memory in bytes that the rack has for objects of other racks.
+    pub(super) lends_bytes: u64,
 }
 
 /// What an agent is to do.
@@ -34,12 +36,14 @@ pub(super) enum Request {
     /// Join a cast.
     Join(Invitation),
     /// Bring an object back into memory that is in a file of the agent's rack.
-    Restore(RestoreRequest),
+    Restore(ObjectRequest),
+    /// Move an object into the agent's rack.
+    Adopt(ObjectRequest),
 }
 
-/// A spilled object, and who wants it. The answer is an [`Outcome`] on the board of that rack.
+/// An object, and who asks. The answer is an [`Outcome`] on the board of that rack.
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
-pub(super) struct RestoreRequest {
+pub(super) struct ObjectRequest {
     /// Chosen at random, as that of a cast: the answer is kept as long as the asking program lives.
     pub(super) number: CastNumber,
     pub(super) from: RackId,
@@ -109,7 +113,7 @@ pub(super) struct Place {
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
 pub(super) enum Outcome {
     /// The cast has ended, and programs of the rack may use the object; or it was brought back from
-    /// a file.
+    /// a file, or has moved into the rack.
     Shown,
     /// The object was deleted, or is another one by now. The rack takes no part.
     Deleted,

@@ -16,7 +16,7 @@ use crate::layout::header::StorePhase;
 use crate::layout::keys::Keys;
 use crate::protocol;
 use crate::steps::Entries;
-use crate::store::{PlacedHead, Store, read_prefix};
+use crate::store::{PlacedHead, Purpose, Store, read_prefix};
 use crate::survey::Survey;
 use crate::unsealed::FixedMemory;
 
@@ -107,9 +107,41 @@ impl Store {
         Ok(memory)
     }
 
-    /// Moves an object of this rack to a file. Returns whether it did: not if it has changed or was
-    /// used meanwhile.
-    pub(crate) fn spill(&self, keys: &Keys, object: &PlacedHead) -> Result<bool, StoreError> {
+    /// Moves an object of this rack, which takes `bytes` bytes of memory, to another rack if one
+    /// has memory for it, else to a file. Returns whether it did: not if the object has changed or
+    /// was used meanwhile.
+    pub(crate) fn move_away(
+        &self,
+        keys: &Keys,
+        object: &PlacedHead,
+        bytes: u64,
+    ) -> Result<bool, StoreError> {
+        let may_give = self.shared.purpose == Purpose::Program;
+        // If the others can't be asked, the file will do.
+        if may_give && self.give_away(keys, object, bytes).unwrap_or(false) {
+            self.shared.counters.moves.add(1);
+            self.shared.counters.moved_bytes.add(object.head.len());
+            return Ok(true);
+        }
+        self.spill(keys, object)
+    }
+
+    /// Moves an object of another rack into this one. Returns whether it did: not if there is no
+    /// such object, or its bytes are in a file.
+    pub(crate) fn adopt(&self, id: &[u8]) -> Result<bool, StoreError> {
+        let keys = Keys::of(id)?;
+        self.check_in_use()?;
+        self.with(|handles| {
+            let found = handles.find(keys.object())?;
+            let is_elsewhere = |found: &PlacedHead| {
+                !found.head.is_spilled() && found.head.rack != self.pool().rack()
+            };
+            let Some(object) = found.filter(is_elsewhere) else { return Ok(false) };
+            protocol::adopt(&mut Entries::new(self, handles, &keys), &object)
+        })
+    }
+
+    fn spill(&self, keys: &Keys, object: &PlacedHead) -> Result<bool, StoreError> {
         let is_spilled = self.repairing(|| {
             self.with(|handles| protocol::spill(&mut Entries::new(self, handles, keys), object))
         })?;

@@ -18,7 +18,8 @@ pub(super) struct Settings {
     #[arg(long, value_name = "BYTES|none")]
     capacity: Option<OrNone<ByteSize>>,
     /// What happens when there is no room: `keep` refuses new objects, `lru` deletes those that
-    /// were unused for longest, `spill` moves them to files (`rackpool-daemon --spill-dir`).
+    /// were unused for longest, `spill` moves them to racks with an agent and free memory, then to
+    /// files (`rackpool-daemon --spill-dir`).
     #[arg(long, value_name = "keep|lru|spill")]
     policy: Option<Policy>,
     /// The time after which an object ends, in seconds.
@@ -74,7 +75,7 @@ pub(super) fn run(settings: &Settings) -> anyhow::Result<()> {
     let policy = match policy {
         EvictionPolicy::Keep => "keep: new objects are refused when there is no room",
         EvictionPolicy::Lru => "lru: objects that were unused for longest make room",
-        EvictionPolicy::Spill => "spill: objects that were unused for longest move to files",
+        EvictionPolicy::Spill => "spill: objects that were unused for longest move to other racks or to files",
     };
     outln!("store         '{}'", printable(&which.store))?;
     outln!("capacity      {}", Shown(capacity.map(|bytes| format!("{} a rack", ByteSize(bytes)))))?;
