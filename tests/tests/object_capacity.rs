@@ -75,6 +75,28 @@ fn what_was_unused_for_longest_makes_room() {
     wait_until_nothing_is_left(&pool);
 }
 
+/// Objects whose last use was in another rack were never evicted.
+#[test]
+fn objects_that_other_racks_use_make_room_too() {
+    let pool = TestPool::small();
+    pool.wait_until_racks_meet();
+    let store = store(&pool, 0, &cache(8 * MEMORY));
+    let far = Store::open(Arc::new(pool.open(1)), NAME).unwrap().unwrap();
+    for number in 0..8 {
+        put(&store, &number.to_string(), number, LEN).unwrap();
+    }
+    for number in 0..8 {
+        assert!(far.get(number.to_string().as_bytes()).unwrap().is_some());
+        // Uses are told apart to a millisecond.
+        thread::sleep(Duration::from_millis(5));
+    }
+    for number in 8..12 {
+        put(&store, &number.to_string(), number, LEN).unwrap();
+    }
+    let left: Vec<_> = (0..12_u64).filter(|number| has(&store, &number.to_string())).collect();
+    assert_eq!(left, [4, 5, 6, 7, 8, 9, 10, 11], "0 to 3 were used first");
+}
+
 #[test]
 fn a_store_that_keeps_its_objects_refuses_more_and_says_the_way_out() {
     let pool = TestPool::small();

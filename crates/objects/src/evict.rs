@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use rackpool_client::{AllocError, GlobalAddr};
 
 use crate::error::StoreError;
-use crate::layout::head::HeadLayout;
+use crate::layout::head::{HeadLayout, at};
 use crate::options::EvictionPolicy;
 use crate::protocol::Source;
 use crate::store::{Purpose, Store, lock};
@@ -20,6 +20,15 @@ const SWEEP_EVERY: Duration = Duration::from_secs(10);
 /// The most surveys of one eviction: 16,384 objects that can't be evicted were unused for longer
 /// than one that can.
 const MAX_SURVEYS: u32 = 16;
+
+/// What became of a candidate.
+enum Outcome {
+    Evicted,
+    /// It was used or replaced since the survey.
+    Kept,
+    /// Its last use was in another rack, at this time in milliseconds since 1970.
+    UsedElsewhere(u64),
+}
 
 /// Which objects may be evicted. Replicas and expired objects always may be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -152,7 +161,7 @@ impl Store {
             !is_spared || candidate.has_expired
         };
         let (mut freed, mut surveys, mut seen) = (0_u64, 0, HashSet::<GlobalAddr>::new());
-        let mut failed = None;
+        let (mut failed, mut has_second_chance) = (None, false);
         while freed < wanted {
             let some = survey.take(BATCH, may_go);
             if some.is_empty() {
@@ -161,7 +170,10 @@ impl Store {
                     break;
                 }
                 self.survey(survey, |one| may_go(one) && !seen.contains(&one.object.place.addr))?;
-                if survey.candidates.is_empty() {
+                // With the last uses in other racks known, one of these may be the oldest.
+                if survey.candidates.is_empty() && std::mem::take(&mut has_second_chance) {
+                    seen.clear();
+                } else if survey.candidates.is_empty() {
                     break;
                 }
                 continue;
@@ -177,11 +189,15 @@ impl Store {
                     continue;
                 }
                 match self.evict_one(&one) {
-                    Ok(true) => {
+                    Ok(Outcome::Evicted) => {
                         freed = freed.saturating_add(one.bytes);
                         self.count_eviction(survey, one.bytes);
                     }
-                    Ok(false) => {}
+                    Ok(Outcome::UsedElsewhere(at_ms)) => {
+                        survey.note_use(&one.object, at_ms);
+                        has_second_chance = true;
+                    }
+                    Ok(Outcome::Kept) => {}
                     // It is the same with others.
                     Err(error) if error.is_of_disk() => return Err(error),
                     // Another one may do: the rack of a replica may be away.
@@ -203,23 +219,24 @@ impl Store {
         self.shared.counters.evicted_bytes.add(bytes);
     }
 
-    /// Evicts a candidate, unless it was used or replaced since the survey. Returns whether it did.
-    fn evict_one(&self, candidate: &Candidate) -> Result<bool, StoreError> {
+    /// Evicts a candidate, unless it was used or replaced since the survey.
+    fn evict_one(&self, candidate: &Candidate) -> Result<Outcome, StoreError> {
         let Candidate { last_use_ms, has_expired, source, keys, object, bytes } = candidate;
         // The survey may have taken long.
         self.check_in_use()?;
         let layout = HeadLayout::of(keys.id_len());
-        let was_used = |head: GlobalAddr| {
+        // `None` if it can't be read: it was replaced, or its rack is away.
+        let used_at = |head: GlobalAddr| {
             let mut word = [0; 8];
-            let at = GlobalAddr::from_raw(head.raw().saturating_add(layout.last_use()));
-            // If it can't be read, it was replaced, or its rack is away.
-            self.pool().read(at, &mut word).is_err() || u64::from_le_bytes(word) > *last_use_ms
+            self.pool().read(at(head, layout.last_use()), &mut word).ok()?;
+            Some(u64::from_le_bytes(word))
         };
-        if !has_expired && was_used(object.place.addr) {
-            return Ok(false);
+        let is_unused = used_at(object.place.addr).is_some_and(|at_ms| at_ms <= *last_use_ms);
+        if !has_expired && !is_unused {
+            return Ok(Outcome::Kept);
         }
         let policy = self.options()?.policy;
-        match source {
+        let is_evicted = match source {
             Source::Replicas => self.with(|handles| {
                 let Some(replicas) = &mut handles.replicas else { return Ok(false) };
                 Ok(replicas.delete_placed(keys.object(), &object.place)?)
@@ -227,15 +244,19 @@ impl Store {
             Source::Objects if *has_expired => self.delete_version(keys, object),
             Source::Objects => {
                 let replicas = self.replicas_of(keys, object)?;
-                if replicas.into_iter().any(was_used) {
-                    return Ok(false);
+                let uses = replicas.into_iter().map(used_at).collect::<Option<Vec<u64>>>();
+                let Some(uses) = uses else { return Ok(Outcome::Kept) };
+                let last = uses.into_iter().max().unwrap_or(0);
+                if last > *last_use_ms {
+                    return Ok(Outcome::UsedElsewhere(last));
                 }
                 match policy {
                     EvictionPolicy::Spill => self.move_away(keys, object, *bytes),
                     EvictionPolicy::Keep | EvictionPolicy::Lru => self.delete_version(keys, object),
                 }
             }
-        }
+        }?;
+        Ok(if is_evicted { Outcome::Evicted } else { Outcome::Kept })
     }
 
     /// Deletes the expired objects of this rack, unless this program did so a short time ago.
@@ -250,7 +271,7 @@ impl Store {
             let expired = std::mem::take(&mut survey.candidates);
             let mut deleted = 0;
             for one in &expired {
-                if self.evict_one(one)? {
+                if let Outcome::Evicted = self.evict_one(one)? {
                     self.count_eviction(&mut survey, one.bytes);
                     deleted += 1;
                 }

@@ -1,6 +1,8 @@
-use std::collections::BinaryHeap;
+use std::collections::{BinaryHeap, HashMap};
+use std::mem;
 use std::time::{Duration, Instant};
 
+use rackpool_client::GlobalAddr;
 use rackpool_kv::EntryPlace;
 
 use crate::error::StoreError;
@@ -38,6 +40,9 @@ pub(crate) struct Survey {
     last: Option<(Instant, Duration)>,
     /// The most recently used ones first.
     pub(crate) candidates: Vec<Candidate>,
+    /// The last uses in other racks of objects that this program wanted to evict, by address and
+    /// version, in milliseconds since 1970.
+    used_elsewhere: HashMap<(GlobalAddr, [u8; 12]), u64>,
     /// When this program last deleted expired objects.
     pub(crate) swept: Option<Instant>,
     /// The end and the duration of its last sweep of files.
@@ -68,6 +73,11 @@ impl Survey {
         taken
     }
 
+    /// Notes that an object was last used in another rack.
+    pub(crate) fn note_use(&mut self, object: &PlacedHead, at_ms: u64) {
+        self.used_elsewhere.insert(key_of(&object.place), at_ms);
+    }
+
     /// Accounts for what was created.
     pub(crate) const fn grow(&mut self, bytes: u64) {
         self.bytes = self.bytes.saturating_add(bytes);
@@ -92,6 +102,7 @@ impl Store {
         self.open_replicas_if_any()?;
         let is_here = |addr| pool.is_local(addr).unwrap_or(false);
         let (mut bytes, mut heap) = (0_u64, BinaryHeap::new());
+        let (used_elsewhere, mut still) = (mem::take(&mut survey.used_elsewhere), HashMap::new());
         let mut look = |source: Source, key: &[u8], value: &[u8], place: EntryPlace| {
             let keys = Keys::id_in(key).and_then(|id| Keys::of(id).ok());
             let (Some(keys), Some(head)) = (keys, Head::decode(value)) else { return };
@@ -109,7 +120,12 @@ impl Store {
             }
             let memory = layout.memory_for(head.len(), pool.page_bytes());
             bytes = bytes.saturating_add(memory);
-            let (last_use_ms, has_expired) = (words.last_use_ms, head.created_ms < oldest_alive);
+            let (mut last_use_ms, has_expired) =
+                (words.last_use_ms, head.created_ms < oldest_alive);
+            if let Some((key, at_ms)) = used_elsewhere.get_key_value(&key_of(&place)) {
+                still.insert(*key, *at_ms);
+                last_use_ms = last_use_ms.max(*at_ms);
+            }
             let object = PlacedHead { place, head };
             let candidate =
                 Candidate { last_use_ms, has_expired, source, keys, object, bytes: memory };
@@ -132,13 +148,17 @@ impl Store {
             }
             Ok(())
         })?;
-        survey.bytes = bytes;
+        (survey.bytes, survey.used_elsewhere) = (bytes, still);
         // In the order of the uses, the last one first.
         let sorted = heap.into_sorted_vec().into_iter().rev();
         survey.candidates = sorted.map(|ByUse(candidate)| candidate).collect();
         survey.last = Some((Instant::now(), begin.elapsed()));
         Ok(())
     }
+}
+
+fn key_of(place: &EntryPlace) -> (GlobalAddr, [u8; 12]) {
+    (place.addr, place.version.to_bytes())
 }
 
 /// Candidates in the order in which they are evicted: expired ones, then by their last use; of

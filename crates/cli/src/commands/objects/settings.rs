@@ -75,7 +75,9 @@ pub(super) fn run(settings: &Settings) -> anyhow::Result<()> {
     let policy = match policy {
         EvictionPolicy::Keep => "keep: new objects are refused when there is no room",
         EvictionPolicy::Lru => "lru: objects that were unused for longest make room",
-        EvictionPolicy::Spill => "spill: objects that were unused for longest move to other racks or to files",
+        EvictionPolicy::Spill => {
+            "spill: objects that were unused for longest move to other racks or to files"
+        }
     };
     outln!("store         '{}'", printable(&which.store))?;
     outln!("capacity      {}", Shown(capacity.map(|bytes| format!("{} a rack", ByteSize(bytes)))))?;
