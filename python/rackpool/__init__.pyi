@@ -1,4 +1,4 @@
-from collections.abc import Iterator, Sequence
+from collections.abc import Awaitable, Iterator, Sequence
 from os import PathLike
 from types import TracebackType
 from typing import Any, Literal, Optional, TypeVar, Union, final, overload
@@ -215,9 +215,12 @@ class ObjectStore:
         """Waits until there are sealed objects of `count` of the ids (default: all).
 
         Returns after `timeout` seconds at the latest (default: waits as long as it takes), for each
-        id whether there was an object during the call. In asyncio: `await
-        asyncio.to_thread(store.wait, ids)`.
+        id whether there was an object during the call.
         """
+    def wait_async(
+        self, ids: Sequence[_Id], count: Optional[int] = None, timeout: Optional[float] = None
+    ) -> Awaitable[list[bool]]:
+        """The same in asyncio: returns a future. Each wait has a thread, which ends with it."""
     def subscribe(self, prefix: _Id = b"") -> Subscription:
         """Subscribes to the objects whose ids begin with `prefix`."""
     def cast(
@@ -383,11 +386,13 @@ class Subscription(Iterator[StoreEvent]):
     def next(self, timeout: Optional[float] = None) -> Optional[StoreEvent]:
         """The next change; `None` if there was none for `timeout` seconds.
 
-        Without a timeout it waits as long as it takes. In asyncio: `await
-        asyncio.to_thread(subscription.next)`.
+        Without a timeout it waits as long as it takes. In asyncio: `async for event in
+        subscription`, or `await anext(subscription)`. A wait that is cancelled loses no change.
         """
     def __iter__(self) -> Subscription: ...
     def __next__(self) -> StoreEvent: ...
+    def __aiter__(self) -> Subscription: ...
+    def __anext__(self) -> Awaitable[StoreEvent]: ...
 
 @final
 class StoreEvent:

@@ -14,6 +14,7 @@ mod address;
 mod arguments;
 mod bytes;
 mod errors;
+mod future;
 mod items;
 mod objects;
 mod pool;

@@ -389,7 +389,12 @@ def test_waits_for_objects(store, far_store):
     assert store.wait(ids, 2) == [True, True, False]
     worker.join()
     store.put(b"three", b"3")
-    assert asyncio.run(asyncio.to_thread(far_store.wait, ids)) == [True] * 3
+
+    async def wait(*arguments):
+        return await far_store.wait_async(*arguments)
+
+    assert asyncio.run(wait(ids)) == [True] * 3
+    assert asyncio.run(wait(["none"], 1, 0.1)) == [False]
     views = far_store.get_many(ids + ["none"])
     assert [view and bytes(view) for view in views] == [b"1", b"2", b"3", None]
     assert store.fetch(["one", "none"]) == [True, False]

@@ -4,6 +4,7 @@ import asyncio
 import signal
 import threading
 import time
+from pathlib import Path
 
 import pytest
 
@@ -54,11 +55,80 @@ def test_a_subscription_waits_and_lets_other_threads_run(store, far_store):
     assert found == [b"result/0", b"result/1", b"result/2"]
     assert iter(events) is events
     store.put("result/3", b"")
-    assert asyncio.run(asyncio.to_thread(events.next)).id == b"result/3"
+    assert asyncio.run(first(events)).id == b"result/3"
     with pytest.raises(ValueError, match="0 s or more"):
         events.next(timeout=-1)
     with pytest.raises(TypeError, match="bytes-like object is required"):
         store.subscribe(7)
+
+
+async def first(subscription):
+    async for event in subscription:
+        return event
+
+
+def test_tasks_wait_while_others_run(store, far_store):
+    async def consume(events, count):
+        found = []
+        async for event in events:
+            found.append(event.id)
+            if len(found) == count:
+                return found
+
+    async def produce():
+        for number in range(20):
+            await asyncio.sleep(0.005)
+            far_store.put(f"n/{number:02}", b"")
+
+    async def main():
+        ids = [f"n/{number:02}" for number in range(20)]
+        consumers = [consume(store.subscribe("n/"), 20) for _ in range(3)]
+        waits = [store.wait_async([id]) for id in ids]
+        return await asyncio.gather(*consumers, *waits, produce())
+
+    *found, _ = asyncio.run(main())
+    expected = [f"n/{number:02}".encode() for number in range(20)]
+    assert found == [expected] * 3 + [[True]] * 20
+
+
+def test_a_wait_that_is_cancelled_ends_its_thread_and_loses_no_change(store):
+    events = store.subscribe()
+
+    async def main():
+        for number in range(20):
+            with pytest.raises(asyncio.TimeoutError):
+                await asyncio.wait_for(anext(events), 0.02)
+            with pytest.raises(asyncio.TimeoutError):
+                await asyncio.wait_for(store.wait_async(["none"]), 0.001)
+            # The next wait begins when the thread of the last one has ended.
+            await asyncio.sleep(0.1)
+            store.put(str(number), b"")
+            assert (await anext(events)).id == str(number).encode()
+
+    def threads():
+        return len(list(Path("/proc/self/task").iterdir()))
+
+    before = threads()
+    asyncio.run(main())
+    wait_until("the threads have ended", lambda: threads() <= before)
+    with pytest.raises(RuntimeError, match="no running event loop"):
+        store.wait_async(["none"])
+
+
+def test_an_error_ends_a_wait_of_asyncio(cluster, store):
+    async def main():
+        pool = cluster.open(1)
+        other = rackpool.ObjectStore(pool, store.name)
+        waits = [other.wait_async(["none"]), anext(other.subscribe())]
+        await asyncio.sleep(0.1)
+        pool.close()
+        for wait in waits:
+            with pytest.raises(rackpool.Closed):
+                await wait
+        with pytest.raises(rackpool.IdLength):
+            await store.wait_async([b""])
+
+    asyncio.run(main())
 
 
 def test_one_thread_at_a_time_uses_a_subscription(store):

@@ -262,14 +262,19 @@ fn objects_move_to_a_rack_with_free_memory_before_they_move_to_files() {
 fn an_agent_that_is_killed_while_it_takes_objects_loses_none() {
     let spilling = Spilling::start();
     let store = spilling.store(0);
+    let agent = || {
+        let mut command = Command::new(program("rackpool"));
+        command.args(["agent", "--rack", "1", "--dir"]).arg(spilling.pool.dir());
+        command.stdout(Stdio::null()).spawn().unwrap()
+    };
+    // A kill while the board is made would leak its header.
+    let mut first = agent();
+    wait_until("the agent serves", TIMEOUT, || !store.cast_racks().unwrap().is_empty());
+    first.kill().unwrap();
+    first.wait().unwrap();
     let mut number = 0;
     for round in 0..12 {
-        let agent = Command::new(program("rackpool"))
-            .args(["agent", "--rack", "1", "--dir"])
-            .arg(spilling.pool.dir())
-            .stdout(Stdio::null())
-            .spawn();
-        let mut agent = agent.unwrap();
+        let mut agent = agent();
         std::thread::sleep(Duration::from_millis(20 + 7 * round));
         std::thread::scope(|scope| {
             let work = scope.spawn(|| {

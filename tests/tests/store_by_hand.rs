@@ -89,7 +89,7 @@ fn objects_of_any_size_come_back_in_both_racks() {
     let said = good(&pool, &["ls", "0/"]);
     let lines: Vec<Vec<&str>> =
         said.lines().map(|line| line.split_whitespace().collect()).collect();
-    assert_eq!(lines[0], ["ID", "SIZE", "METADATA", "RACK", "AGE", "CHECKSUM"], "{said}");
+    assert_eq!(lines[0], ["ID", "SIZE", "METADATA", "RACK", "IN", "AGE", "CHECKSUM"], "{said}");
     assert_eq!(lines[1][..7], ["0/0", "0", "B", "0", "B", "rack", "0"], "{said}");
     assert_eq!(lines.len(), 3, "{said}");
     let said = good(&pool, &["stat", "1/1"]);

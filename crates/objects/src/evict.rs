@@ -24,10 +24,11 @@ const MAX_SURVEYS: u32 = 16;
 /// What became of a candidate.
 enum Outcome {
     Evicted,
-    /// It was used or replaced since the survey.
+    /// It was replaced, or its rack or that of a replica is away.
     Kept,
-    /// Its last use was in another rack, at this time in milliseconds since 1970.
-    UsedElsewhere(u64),
+    /// Its last use, in this rack or another one, is later than that of the survey: at this time in
+    /// milliseconds since 1970.
+    Used(u64),
 }
 
 /// Which objects may be evicted. Replicas and expired objects always may be.
@@ -135,14 +136,21 @@ impl Store {
         if (excess(&survey) > 0 || survey.bytes == 0) && survey.is_old() {
             self.survey(&mut survey, |_| true)?;
         }
-        let too_much = excess(&survey);
-        if too_much > 0 && bytes <= capacity && self.shared.purpose != Purpose::Lender {
-            self.evict_some(&mut survey, too_much, objects_of(policy))?;
+        // A survey on the way may find what other programs have created or deleted.
+        loop {
+            let too_much = excess(&survey);
+            if too_much == 0 {
+                return Ok(());
+            }
+            let may_evict = bytes <= capacity && self.shared.purpose != Purpose::Lender;
+            let evicted = match may_evict {
+                true => self.evict_some(&mut survey, too_much, objects_of(policy))?,
+                false => 0,
+            };
+            if evicted == 0 && excess(&survey) > 0 {
+                return Err(StoreError::StoreFull { bytes, used: survey.bytes, capacity });
+            }
         }
-        if excess(&survey) > 0 {
-            return Err(StoreError::StoreFull { bytes, used: survey.bytes, capacity });
-        }
-        Ok(())
     }
 
     /// Evicts candidates until `wanted` bytes are free again. Surveys the rack when it has none
@@ -170,7 +178,7 @@ impl Store {
                     break;
                 }
                 self.survey(survey, |one| may_go(one) && !seen.contains(&one.object.place.addr))?;
-                // With the last uses in other racks known, one of these may be the oldest.
+                // With their last uses known, one of these may be the oldest.
                 if survey.candidates.is_empty() && std::mem::take(&mut has_second_chance) {
                     seen.clear();
                 } else if survey.candidates.is_empty() {
@@ -193,7 +201,7 @@ impl Store {
                         freed = freed.saturating_add(one.bytes);
                         self.count_eviction(survey, one.bytes);
                     }
-                    Ok(Outcome::UsedElsewhere(at_ms)) => {
+                    Ok(Outcome::Used(at_ms)) => {
                         survey.note_use(&one.object, at_ms);
                         has_second_chance = true;
                     }
@@ -231,9 +239,12 @@ impl Store {
             self.pool().read(at(head, layout.last_use()), &mut word).ok()?;
             Some(u64::from_le_bytes(word))
         };
-        let is_unused = used_at(object.place.addr).is_some_and(|at_ms| at_ms <= *last_use_ms);
-        if !has_expired && !is_unused {
-            return Ok(Outcome::Kept);
+        if !has_expired {
+            match used_at(object.place.addr) {
+                Some(at_ms) if at_ms <= *last_use_ms => {}
+                Some(at_ms) => return Ok(Outcome::Used(at_ms)),
+                None => return Ok(Outcome::Kept),
+            }
         }
         let policy = self.options()?.policy;
         let is_evicted = match source {
@@ -248,7 +259,7 @@ impl Store {
                 let Some(uses) = uses else { return Ok(Outcome::Kept) };
                 let last = uses.into_iter().max().unwrap_or(0);
                 if last > *last_use_ms {
-                    return Ok(Outcome::UsedElsewhere(last));
+                    return Ok(Outcome::Used(last));
                 }
                 match policy {
                     EvictionPolicy::Spill => self.move_away(keys, object, *bytes),

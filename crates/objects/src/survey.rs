@@ -40,9 +40,9 @@ pub(crate) struct Survey {
     last: Option<(Instant, Duration)>,
     /// The most recently used ones first.
     pub(crate) candidates: Vec<Candidate>,
-    /// The last uses in other racks of objects that this program wanted to evict, by address and
-    /// version, in milliseconds since 1970.
-    used_elsewhere: HashMap<(GlobalAddr, [u8; 12]), u64>,
+    /// The last uses, perhaps in other racks, of objects that this program wanted to evict: by
+    /// address and version, in milliseconds since 1970.
+    later_uses: HashMap<(GlobalAddr, [u8; 12]), u64>,
     /// When this program last deleted expired objects.
     pub(crate) swept: Option<Instant>,
     /// The end and the duration of its last sweep of files.
@@ -73,9 +73,9 @@ impl Survey {
         taken
     }
 
-    /// Notes that an object was last used in another rack.
+    /// Notes the last use of an object, which its head may not know: it may be in another rack.
     pub(crate) fn note_use(&mut self, object: &PlacedHead, at_ms: u64) {
-        self.used_elsewhere.insert(key_of(&object.place), at_ms);
+        self.later_uses.insert(key_of(&object.place), at_ms);
     }
 
     /// Accounts for what was created.
@@ -102,7 +102,7 @@ impl Store {
         self.open_replicas_if_any()?;
         let is_here = |addr| pool.is_local(addr).unwrap_or(false);
         let (mut bytes, mut heap) = (0_u64, BinaryHeap::new());
-        let (used_elsewhere, mut still) = (mem::take(&mut survey.used_elsewhere), HashMap::new());
+        let (later_uses, mut still) = (mem::take(&mut survey.later_uses), HashMap::new());
         let mut look = |source: Source, key: &[u8], value: &[u8], place: EntryPlace| {
             let keys = Keys::id_in(key).and_then(|id| Keys::of(id).ok());
             let (Some(keys), Some(head)) = (keys, Head::decode(value)) else { return };
@@ -122,7 +122,7 @@ impl Store {
             bytes = bytes.saturating_add(memory);
             let (mut last_use_ms, has_expired) =
                 (words.last_use_ms, head.created_ms < oldest_alive);
-            if let Some((key, at_ms)) = used_elsewhere.get_key_value(&key_of(&place)) {
+            if let Some((key, at_ms)) = later_uses.get_key_value(&key_of(&place)) {
                 still.insert(*key, *at_ms);
                 last_use_ms = last_use_ms.max(*at_ms);
             }
@@ -148,7 +148,7 @@ impl Store {
             }
             Ok(())
         })?;
-        (survey.bytes, survey.used_elsewhere) = (bytes, still);
+        (survey.bytes, survey.later_uses) = (bytes, still);
         // In the order of the uses, the last one first.
         let sorted = heap.into_sorted_vec().into_iter().rev();
         survey.candidates = sorted.map(|ByUse(candidate)| candidate).collect();

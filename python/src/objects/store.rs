@@ -12,6 +12,7 @@ use super::{ObjectInfo, ObjectStat, Subscription, UnsealedObject, View, cast};
 use crate::arguments::{id, seconds, unsigned};
 use crate::bytes::{Writable, flat, len, unchanging};
 use crate::errors::NotAStore;
+use crate::future::{self, Wait};
 use crate::pool::Pool;
 use crate::session::{MemberId, Session};
 
@@ -233,8 +234,7 @@ impl ObjectStore {
     }
 
     /// Waits until there are sealed objects of `count` of the ids (default: all), at most for
-    /// `timeout` seconds. Returns for each id whether there was an object during the call. In
-    /// asyncio: `await asyncio.to_thread(store.wait, ids)`.
+    /// `timeout` seconds. Returns for each id whether there was an object during the call.
     #[pyo3(signature = (ids, count=None, timeout=None))]
     fn wait(
         &self,
@@ -243,29 +243,23 @@ impl ObjectStore {
         count: Option<&Bound<'_, PyAny>>,
         timeout: Option<f64>,
     ) -> PyResult<Vec<bool>> {
-        let ids = all_ids(&ids)?;
-        let ids: Vec<&[u8]> = ids.iter().map(|id| id.as_bytes()).collect();
-        let count = count.map(|count| unsigned("count", count)).transpose()?;
-        let count = count.and_then(|count| usize::try_from(count).ok()).unwrap_or(ids.len());
-        let timeout = timeout.map(|timeout| seconds("timeout", timeout)).transpose()?;
-        let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
-        let mut found = vec![false; ids.len()];
-        loop {
-            let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
-            let pause = left.map_or(SIGNALS_EVERY, |left| left.min(SIGNALS_EVERY));
-            let (missing, at): (Vec<&[u8]>, Vec<usize>) =
-                ids.iter().zip(0..).filter(|(_, at)| !found[*at]).unzip();
-            let wanted = count.saturating_sub(found.len() - missing.len());
-            let new = self.run(py, |store| store.wait(&missing, wanted, pause))?;
-            for (at, is_new) in at.into_iter().zip(new) {
-                found[at] |= is_new;
-            }
-            let is_enough = found.iter().filter(|is_found| **is_found).count() >= count;
-            if is_enough || found.iter().all(|is_found| *is_found) || left == Some(Duration::ZERO) {
-                return Ok(found);
-            }
+        let mut wait = ObjectWait::new(&ids, count, timeout)?;
+        while !wait.look(py, self)? {
             py.check_signals()?;
         }
+        Ok(wait.found)
+    }
+
+    /// The same in asyncio: returns a future.
+    #[pyo3(signature = (ids, count=None, timeout=None))]
+    fn wait_async<'py>(
+        slf: Bound<'py, Self>,
+        ids: Vec<Bound<'_, PyAny>>,
+        count: Option<&Bound<'_, PyAny>>,
+        timeout: Option<f64>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let wait = ObjectWait::new(&ids, count, timeout)?;
+        future::begin(slf.py(), (slf.clone().unbind(), wait))
     }
 
     /// Subscribes to the objects whose ids begin with `prefix`.
@@ -375,6 +369,58 @@ impl ObjectStore {
 }
 
 /// The names of the policies.
+/// A wait for sealed objects.
+struct ObjectWait {
+    ids: Vec<Vec<u8>>,
+    found: Vec<bool>,
+    /// How many are enough.
+    count: usize,
+    deadline: Option<Instant>,
+}
+
+impl ObjectWait {
+    fn new(
+        ids: &[Bound<'_, PyAny>],
+        count: Option<&Bound<'_, PyAny>>,
+        timeout: Option<f64>,
+    ) -> PyResult<Self> {
+        let ids = all_ids(ids)?;
+        let ids: Vec<Vec<u8>> = ids.iter().map(|id| id.as_bytes().to_vec()).collect();
+        let count = count.map(|count| unsigned("count", count)).transpose()?;
+        let count = count.and_then(|count| usize::try_from(count).ok()).unwrap_or(ids.len());
+        let timeout = timeout.map(|timeout| seconds("timeout", timeout)).transpose()?;
+        let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
+        Ok(Self { found: vec![false; ids.len()], ids, count, deadline })
+    }
+
+    /// Waits for a short time. Returns whether the wait is over.
+    fn look(&mut self, py: Python<'_>, store: &ObjectStore) -> PyResult<bool> {
+        let left = self.deadline.map(|end| end.saturating_duration_since(Instant::now()));
+        let pause = left.map_or(SIGNALS_EVERY, |left| left.min(SIGNALS_EVERY));
+        let missing = self.ids.iter().zip(0..).filter(|(_, at)| !self.found[*at]);
+        let (missing, at): (Vec<&[u8]>, Vec<usize>) =
+            missing.map(|(id, at)| (id.as_slice(), at)).unzip();
+        let wanted = self.count.saturating_sub(self.found.len() - missing.len());
+        let new = store.run(py, |store| store.wait(&missing, wanted, pause))?;
+        for (at, is_new) in at.into_iter().zip(new) {
+            self.found[at] |= is_new;
+        }
+        let found = self.found.iter().filter(|is_found| **is_found).count();
+        Ok(found >= self.count || found == self.found.len() || left == Some(Duration::ZERO))
+    }
+}
+
+impl Wait for (Py<ObjectStore>, ObjectWait) {
+    fn look(&mut self, py: Python<'_>) -> PyResult<bool> {
+        let (store, wait) = self;
+        wait.look(py, store.get())
+    }
+
+    fn take(&mut self, py: Python<'_>) -> PyResult<Py<PyAny>> {
+        Ok(self.1.found.clone().into_pyobject(py)?.into_any().unbind())
+    }
+}
+
 const KEEP: &str = "keep";
 const LRU: &str = "lru";
 const SPILL: &str = "spill";

@@ -1,12 +1,14 @@
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 use rackpool_objects::Store;
 
 use super::ObjectInfo;
 use super::store::SIGNALS_EVERY;
 use crate::arguments::seconds;
+use crate::future::{self, Wait};
 use crate::session::{MemberId, Session};
 
 /// A change of a store.
@@ -40,12 +42,15 @@ impl StoreEvent {
 }
 
 /// Tells which objects a store has under a prefix: first those that are there, then each change, in
-/// an iteration without end. One thread at a time uses it.
+/// an iteration without end, also an asynchronous one. One thread at a time uses it.
 #[pyclass(frozen, module = "rackpool")]
 #[derive(Debug)]
 pub(crate) struct Subscription {
     session: Arc<Session>,
     id: MemberId,
+    /// A change that an asynchronous iteration has found, and not taken yet. Locked only by threads
+    /// that hold the GIL, and while they call nothing of Python.
+    found: Mutex<Option<StoreEvent>>,
 }
 
 impl Drop for Subscription {
@@ -64,18 +69,25 @@ impl Subscription {
     ) -> PyResult<Self> {
         let found = session.run_store(py, store, |store: &Store| Ok(store.subscribe(prefix)))?;
         let id = session.add_subscription(py, found)?;
-        Ok(Self { session: Arc::clone(session), id })
+        Ok(Self { session: Arc::clone(session), id, found: Mutex::default() })
+    }
+
+    fn take_found(&self) -> Option<StoreEvent> {
+        self.found.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 }
 
 #[pymethods]
 impl Subscription {
     /// The next change; `None` if there was none for `timeout` seconds (default: waits as long as
-    /// it takes). In asyncio: `await asyncio.to_thread(subscription.next)`.
+    /// it takes). In asyncio: `async for event in subscription`.
     #[pyo3(signature = (timeout=None))]
     fn next(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<Option<StoreEvent>> {
         let timeout = timeout.map(|timeout| seconds("timeout", timeout)).transpose()?;
         let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
+        if let Some(found) = self.take_found() {
+            return Ok(Some(found));
+        }
         loop {
             let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
             let pause = left.map_or(SIGNALS_EVERY, |left| left.min(SIGNALS_EVERY));
@@ -93,5 +105,32 @@ impl Subscription {
 
     fn __next__(&self, py: Python<'_>) -> PyResult<Option<StoreEvent>> {
         self.next(py, None)
+    }
+
+    fn __aiter__(slf: Py<Self>) -> Py<Self> {
+        slf
+    }
+
+    fn __anext__(slf: Bound<'_, Self>) -> PyResult<Bound<'_, PyAny>> {
+        future::begin(slf.py(), slf.clone().unbind())
+    }
+}
+
+impl Wait for Py<Subscription> {
+    fn look(&mut self, py: Python<'_>) -> PyResult<bool> {
+        let subscription = self.get();
+        let Some(found) = subscription.next(py, Some(SIGNALS_EVERY.as_secs_f64()))? else {
+            return Ok(false);
+        };
+        *subscription.found.lock().unwrap_or_else(PoisonError::into_inner) = Some(found);
+        Ok(true)
+    }
+
+    fn take(&mut self, py: Python<'_>) -> PyResult<Py<PyAny>> {
+        let found = self.get().take_found().ok_or_else(|| {
+            let text = "another task took the change: subscribe once for each task";
+            PyRuntimeError::new_err(text)
+        })?;
+        Ok(Py::new(py, found)?.into_any())
     }
 }
