@@ -17,7 +17,7 @@ def test_all_exceptions_have_one_base():
         for name in rackpool.__all__
         if inspect.isclass(value := getattr(rackpool, name)) and issubclass(value, Exception)
     ]
-    assert len(found) == 41
+    assert len(found) == 44
     assert all(issubclass(value, rackpool.RackpoolError) for value in found)
     assert all(value.__doc__ and value.__module__ == "rackpool" for value in found)
 
