@@ -37,16 +37,17 @@ fn the_units_are_valid() {
         ("rackpool-daemon@.service", "rackpool-daemon@3.service"),
         ("rackpool-fuse@.service", "rackpool-fuse@main.service"),
         ("rackpool-kv@.service", "rackpool-kv@3.service"),
+        ("rackpool-agent@.service", "rackpool-agent@3.service"),
     ] {
         let text = std::fs::read_to_string(deploy().join(unit)).unwrap();
         // The programs are not installed where the tests run.
-        let here = format!("{}/rackpool-", program("rackpool").parent().unwrap().display());
+        let here = format!("{}/rackpool", program("rackpool").parent().unwrap().display());
         let verify = |text: &str| {
             // In a folder of its own; otherwise systemd-analyze would also check the units that it
             // names.
             let folder = tempfile::tempdir().unwrap();
             let path = folder.path().join(instance);
-            std::fs::write(&path, text.replace("/usr/local/bin/rackpool-", &here)).unwrap();
+            std::fs::write(&path, text.replace("/usr/local/bin/rackpool", &here)).unwrap();
             let output = Command::new("systemd-analyze").arg("verify").arg(&path).output().unwrap();
             String::from_utf8(output.stderr).unwrap()
         };
