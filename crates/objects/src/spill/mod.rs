@@ -173,16 +173,8 @@ impl Store {
         let folder = SpillFolder::of(rack, header, stamp);
         for (keys, number) in folder.files().map_err(of_file(rack))? {
             self.check_in_use()?;
-            let found = self.with(|handles| handles.find(keys.object()))?;
-            if let Some(object) = found.filter(|found| found.head.file == Some(number))
-                && object.head.created_ms < oldest
-            {
-                self.delete_version(&keys, &object)?;
-            }
-            self.with(|handles| {
-                let mut entries = Entries::new(self, handles, &keys);
-                protocol::remove_unused_file(&mut entries, number)
-            })?;
+            // If its entry can't be read, a later sweep decides about the file.
+            let _ = self.sweep_file(&keys, number, oldest);
         }
         for entry in std::fs::read_dir(rack).map_err(of_file(rack))?.flatten() {
             let name = entry.file_name();
@@ -192,6 +184,20 @@ impl Store {
             }
         }
         Ok(())
+    }
+
+    /// Deletes the object of a file if it is spilled and was sealed before the time `oldest`, and
+    /// removes the file if no entry names it.
+    fn sweep_file(&self, keys: &Keys, number: FileNumber, oldest: u64) -> Result<(), StoreError> {
+        let found = self.with(|handles| handles.find(keys.object()))?;
+        if let Some(object) = found.filter(|found| found.head.file == Some(number))
+            && object.head.created_ms < oldest
+        {
+            self.delete_version(keys, &object)?;
+        }
+        self.with(|handles| {
+            protocol::remove_unused_file(&mut Entries::new(self, handles, keys), number)
+        })
     }
 
     /// Whether the store with this header and stamp was removed.
