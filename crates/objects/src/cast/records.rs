@@ -41,7 +41,8 @@ pub(super) enum Request {
     Adopt(ObjectRequest),
 }
 
-/// An object, and who asks. The answer is an [`Outcome`] on the board of that rack.
+/// The object that an agent is asked to bring back or to take, and the rack of the program that
+/// asks. The agent writes an [`Outcome`] on the board of that rack.
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
 pub(super) struct ObjectRequest {
     /// Chosen at random, as that of a cast: the answer is kept as long as the asking program lives.

@@ -3,7 +3,8 @@
 //! | call | steps, in the order that matters |
 //! |---|---|
 //! | [`spill`] | pin; search; [save](Steps::save); close the registration; search; remove the |
-//! | | replicas of its racks; [replace by a stub](Steps::replace_by_stub); remove the registration |
+//! | | replicas of its racks; [replace by a stub](Steps::replace_by_stub); remove the |
+//! | | registration |
 //! | [`restore`] | [load](Steps::load); [replace the stub](Steps::replace_by_copy) |
 //! | [`restore`] elsewhere | [asks](Steps::ask_to_restore) a program of the file's rack |
 //! | [`adopt`] | [allocate](Steps::allocate); pin; [fill](Steps::fill); the steps of a spill from |
