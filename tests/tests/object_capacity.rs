@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use rackpool_kv::now_ms;
 use rackpool_objects::{CreateOptions, EvictionPolicy, Store, StoreError, StoreOptions};
 use rackpool_testing::wait::{TIMEOUT, wait_until};
 use rackpool_tests::census;
@@ -87,8 +88,8 @@ fn objects_that_other_racks_use_make_room_too() {
     }
     for number in 0..8 {
         assert!(far.get(number.to_string().as_bytes()).unwrap().is_some());
-        // Uses are told apart to a millisecond.
-        thread::sleep(Duration::from_millis(5));
+        let used_ms = now_ms();
+        wait_until("the next use is later, to a millisecond", TIMEOUT, || now_ms() > used_ms);
     }
     for number in 8..12 {
         put(&store, &number.to_string(), number, LEN).unwrap();

@@ -2,10 +2,11 @@
 #![expect(clippy::unwrap_used, reason = "a test that can't go on has failed")]
 
 use std::fs;
+use std::io::{BufRead, BufReader};
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use rackpool_admin::MetadataServer;
@@ -275,7 +276,11 @@ fn an_agent_that_is_killed_while_it_takes_objects_loses_none() {
     let agent = || {
         let mut command = Command::new(program("rackpool"));
         command.args(["agent", "--rack", "1", "--dir"]).arg(spilling.pool.dir());
-        command.stdout(Stdio::null()).spawn().unwrap()
+        let mut agent = command.stdout(Stdio::piped()).spawn().unwrap();
+        let mut said = String::new();
+        BufReader::new(agent.stdout.as_mut().unwrap()).read_line(&mut said).unwrap();
+        assert_eq!(said, "serving rack 1\n");
+        agent
     };
     // A kill while the board is made would leak its header.
     let mut first = agent();
@@ -285,14 +290,16 @@ fn an_agent_that_is_killed_while_it_takes_objects_loses_none() {
     let mut number = 0;
     for round in 0..12 {
         let mut agent = agent();
-        std::thread::sleep(Duration::from_millis(20 + 7 * round));
+        let stored = AtomicU64::new(0);
         std::thread::scope(|scope| {
             let work = scope.spawn(|| {
                 for number in number..number + 12 {
                     put(&store, number).unwrap();
+                    stored.fetch_add(1, Ordering::Relaxed);
                 }
             });
-            std::thread::sleep(Duration::from_millis(round));
+            let has_begun = || stored.load(Ordering::Relaxed) >= round;
+            wait_until("some objects are stored", TIMEOUT, has_begun);
             agent.kill().unwrap();
             agent.wait().unwrap();
             work.join().unwrap();
@@ -416,6 +423,29 @@ fn files_that_nothing_names_are_removed() {
     assert_eq!(spilling.files(0).len(), 2);
     drop(store(&spilling.pool, 0, "another").list(b"").unwrap());
     spilling.wait_until_nothing_is_left();
+}
+
+/// A sweep reads the entry of each file: one that it couldn't read failed the eviction that it ran
+/// after.
+#[test]
+fn an_entry_that_cannot_be_read_stops_no_eviction() {
+    let spilling = Spilling::start();
+    let store = spilling.store(0);
+    spill(&store, 0..3);
+    let stub = store.stat(b"1").unwrap().unwrap().addr;
+    // Behind the owner word: the entry is damaged.
+    store.pool().write(stub.add(8).unwrap(), &[0xff; 64]).unwrap();
+    assert!(store.get(b"1").is_err());
+    // Another program, since each sweeps each ten seconds.
+    let other = spilling.store(0);
+    let orphan = spilling.files(0)[0].with_file_name("ff.00000000000000ff");
+    fs::write(&orphan, b"bytes").unwrap();
+    for number in 10..20 {
+        put(&other, number).unwrap();
+    }
+    assert!(!orphan.exists(), "the other files were swept");
+    (10..20).for_each(|number| check(&other, number));
+    check(&other, 0);
 }
 
 #[test]
