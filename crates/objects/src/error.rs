@@ -8,6 +8,7 @@ use rackpool_kv::{KvError, PoolError};
 use rackpool_wire::CodecError;
 
 use crate::cast::CastFailure;
+use crate::group::GroupFailure;
 
 /// Why an operation of a store failed.
 #[derive(Debug, thiserror::Error)]
@@ -151,6 +152,12 @@ pub enum StoreError {
     /// A cast did not bring the object into this rack.
     #[error("the cast did not bring the object into this rack: {0}")]
     Cast(CastFailure),
+    /// A group can't be made, joined or used.
+    #[error(transparent)]
+    Group(#[from] GroupFailure),
+    /// A thread could not be started.
+    #[error("a thread could not be started: {0}: raise the limit of threads")]
+    Thread(std::io::Error),
     /// A record of a cast is not one of this release.
     #[error(transparent)]
     Record(#[from] CodecError),

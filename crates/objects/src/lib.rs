@@ -57,6 +57,7 @@
 //! | `wait` | calls for several objects |
 //! | `subscription` | [`Subscription`]: what is sealed and deleted |
 //! | `cast` | [`Store::cast`]: copies an object into many racks; [`CastAgent`] |
+//! | `group` | [`GroupRoot`], [`GroupMember`]: a stream of messages to many racks |
 //! | `walk` | all pool objects of a store |
 #![forbid(unsafe_code)]
 #![warn(clippy::missing_errors_doc)]
@@ -71,6 +72,7 @@ mod explain;
 #[cfg(test)]
 mod exploration;
 mod get;
+mod group;
 mod layout;
 mod list;
 mod options;
@@ -96,6 +98,10 @@ pub use cast::{
 };
 pub use error::StoreError;
 pub use explain::{ExplainedObject, ExplainedRegistration, ExplainedReplica, Explanation};
+pub use group::{
+    GroupFailure, GroupMember, GroupOptions, GroupOutcome, GroupReport, GroupRoot, Message,
+    Received,
+};
 pub use layout::header::begins_store;
 pub use list::{ObjectInfo, ObjectStat};
 pub use options::{EvictionPolicy, StoreOptions};

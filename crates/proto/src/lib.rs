@@ -12,6 +12,7 @@
 //! | [`membership`] | which racks are alive |
 //! | [`metadata`] | the metadata server: both of these, and named addresses |
 //! | [`exchange`] | objects that racks allocate in and return to each other, exactly once |
+//! | [`group`] | a stream of messages from one program to others in many racks |
 //! | [`heat`] | hotness of pages in a rack |
 //! | [`lease`] | location leases: which racks may access a page one-sided |
 //! | [`multicast`] | an object that is copied from one rack to many, in blocks |
@@ -28,6 +29,7 @@ extern crate alloc;
 
 pub mod directory;
 pub mod exchange;
+pub mod group;
 pub mod heat;
 pub mod lease;
 mod location;

@@ -1,5 +1,5 @@
-//! Bugs that tests plant, to check that the simulator, or the world of `tests/multicast.rs`, finds
-//! them.
+//! Bugs that tests plant, to check that the simulator, or the worlds of `tests/multicast.rs` and
+//! `tests/groups.rs`, find them.
 //!
 //! Each machine has a type parameter that says which bugs it has. Everywhere else it is [`Sound`],
 //! which has none, so the compiler removes the code of the bugs.
@@ -237,6 +237,16 @@ pub enum Bug {
     ShowEarly,
     /// A member resumes from blocks of whatever object had the id before.
     ResumeAnyVersion,
+    /// The root of a group overwrites messages that a member has not taken.
+    OverwriteUntaken,
+    /// A member of a group counts what it has read, whatever it is.
+    CountUnverified,
+    /// A member of a group ends with the longest stream that it sees, and decides nothing.
+    EndUndecided,
+    /// A member of a group decides before all others that it names have the stream.
+    DecideBeforeReading,
+    /// A member of a group ends as a survivor, whoever was decided to be one.
+    EndThoughLeftOut,
 }
 
 /// Selects the planted bugs of a machine.

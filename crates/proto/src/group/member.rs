@@ -1,0 +1,260 @@
+//! A member of a group.
+
+use super::agreement::{Agreement, AgreementStep};
+use super::words::{Decision, Found, GroupWords, MemberSet};
+use super::{ALIGN, GroupRules};
+use crate::Time;
+use crate::planted_bugs::{Bug, Bugs, Sound};
+
+/// From whom a member reads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Source {
+    /// The root.
+    Root,
+    /// The member of this number.
+    Member(usize),
+}
+
+/// What the member's shell does next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MemberAction {
+    /// Store the word `have`. The bytes before it are in the ring, and count.
+    StoreHave(u64),
+    /// Store the word `frozen`: from now on this member goes on without the root.
+    Freeze,
+    /// Decide how the group has ended, unless that is decided already, and pass what is decided to
+    /// [`MemberMachine::decided`].
+    Decide(Decision),
+    /// Find out what is decided, and pass it to [`MemberMachine::decided`].
+    Learn,
+    /// Read the words of this program, and pass them to [`MemberMachine::found`].
+    Look(Source),
+    /// Read the stream from another ring into the own one, and pass to [`MemberMachine::read`]
+    /// whether that could be done.
+    Read {
+        /// Whose ring.
+        from: Source,
+        /// The first position to read.
+        begin: u64,
+        /// The position after the last one.
+        end: u64,
+    },
+    /// Wait a little, then call again.
+    Wait,
+    /// The group has ended for this member.
+    End(GroupEnd),
+}
+
+/// How a group has ended for a member.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum GroupEnd {
+    /// The root has closed the group, and this member has taken everything.
+    Closed,
+    /// The root is lost. These members, of which this is one, have the same messages.
+    RootLost(MemberSet),
+    /// The others go on without this member: it did not answer for the grace time.
+    Lost,
+}
+
+#[derive(Clone, Debug)]
+enum Phase {
+    /// Reads what the root appends. The root has the stream up to `there`.
+    Following {
+        there: u64,
+    },
+    /// The root is lost.
+    Agreeing(Agreement),
+    /// All was taken. Waits until the root has seen it.
+    Closing,
+    /// The root has seen it, or is lost.
+    Closed,
+    Ended(GroupEnd),
+}
+
+/// Follows the root, and agrees with the other members when it is lost.
+#[derive(Debug)]
+pub struct MemberMachine<B = Sound> {
+    rules: GroupRules,
+    bugs: B,
+    own: usize,
+    members: MemberSet,
+    have: u64,
+    stored_have: u64,
+    taken: u64,
+    /// The root's last beat, and when it was new.
+    beat: (u64, Time),
+    has_looked: bool,
+    phase: Phase,
+}
+
+impl<B: Bugs> MemberMachine<B> {
+    /// The member of this number in a group of `members` members, all of which have joined.
+    pub fn new(now: Time, rules: GroupRules, own: usize, members: usize, bugs: B) -> Self {
+        Self {
+            rules,
+            bugs,
+            own,
+            members: MemberSet::first(members),
+            have: 0,
+            stored_have: 0,
+            taken: 0,
+            beat: (0, now),
+            has_looked: false,
+            phase: Phase::Following { there: 0 },
+        }
+    }
+
+    /// The stream is in the own ring up to this position, and counts.
+    pub const fn have(&self) -> u64 {
+        self.have
+    }
+
+    /// The program has used all messages before `position`, and its word `taken` says so.
+    pub fn take(&mut self, position: u64) {
+        self.taken = self.taken.max(position.min(self.have));
+    }
+
+    /// The program has taken the record that ends the stream.
+    pub fn close(&mut self) {
+        if matches!(self.phase, Phase::Following { .. }) {
+            self.phase = Phase::Closing;
+        }
+    }
+
+    /// What to do next.
+    pub fn poll(&mut self) -> MemberAction {
+        if let Phase::Agreeing(agreement) = &self.phase {
+            self.have = agreement.have();
+        }
+        if self.stored_have != self.have {
+            self.stored_have = self.have;
+            return MemberAction::StoreHave(self.have);
+        }
+        if let Phase::Agreeing(agreement) = &mut self.phase {
+            let step = agreement.poll(&self.rules, self.taken, self.bugs);
+            return self.agree(step);
+        }
+        match &self.phase {
+            Phase::Ended(end) => MemberAction::End(*end),
+            Phase::Closed => MemberAction::Learn,
+            Phase::Following { there } if self.have < *there => {
+                MemberAction::Read { from: Source::Root, begin: self.have, end: *there }
+            }
+            _ if self.has_looked => {
+                self.has_looked = false;
+                MemberAction::Wait
+            }
+            _ => MemberAction::Look(Source::Root),
+        }
+    }
+
+    fn agree(&mut self, step: AgreementStep) -> MemberAction {
+        match step {
+            AgreementStep::Freeze => MemberAction::Freeze,
+            AgreementStep::Look(member) => MemberAction::Look(Source::Member(member)),
+            AgreementStep::Read { from, end } => {
+                MemberAction::Read { from: Source::Member(from), begin: self.have, end }
+            }
+            AgreementStep::Wait => MemberAction::Wait,
+            AgreementStep::Decide(decision) if self.bugs.has(Bug::EndUndecided) => {
+                self.end(GroupEnd::RootLost(decision.survivors))
+            }
+            AgreementStep::Decide(decision) => MemberAction::Decide(decision),
+            AgreementStep::Lost => self.end(GroupEnd::Lost),
+        }
+    }
+
+    fn end(&mut self, end: GroupEnd) -> MemberAction {
+        self.phase = Phase::Ended(end);
+        MemberAction::End(end)
+    }
+
+    /// What is decided; `None` if nothing is.
+    pub fn decided(&mut self, now: Time, decision: Option<Decision>) {
+        let Some(Decision { end, survivors }) = decision else {
+            if matches!(self.phase, Phase::Closed) {
+                // The root was lost before it had closed the group.
+                self.phase = Phase::Agreeing(self.agreement(now));
+            }
+            return;
+        };
+        // A member that others have named may have read more since, from one that they left out.
+        let is_at_end = self.taken == end || self.bugs.has(Bug::EndThoughLeftOut);
+        let is_named = survivors.contains(self.own) || self.bugs.has(Bug::EndThoughLeftOut);
+        self.phase = Phase::Ended(match () {
+            () if survivors.is_empty() && is_at_end => GroupEnd::Closed,
+            () if is_named && is_at_end => GroupEnd::RootLost(survivors),
+            () => GroupEnd::Lost,
+        });
+    }
+
+    fn agreement(&self, now: Time) -> Agreement {
+        Agreement::new(now, self.own, self.members, self.have)
+    }
+
+    /// What the words of a program say.
+    pub fn found(&mut self, now: Time, of: Source, found: Found<GroupWords>) {
+        match (&mut self.phase, of) {
+            (Phase::Agreeing(agreement), Source::Member(member)) => {
+                agreement.found(now, &self.rules, member, found);
+            }
+            (Phase::Following { .. } | Phase::Closing, Source::Root) => self.of_root(now, found),
+            _ => {}
+        }
+    }
+
+    fn of_root(&mut self, now: Time, found: Found<GroupWords>) {
+        let words = match found {
+            Found::Is(words) if words.number == self.rules.number => Some(words),
+            Found::Is(_) | Found::Gone => return self.root_is_lost(now),
+            Found::Silent => None,
+        };
+        if let Some(words) = words {
+            if !words.members().contains(self.own) {
+                self.phase = Phase::Ended(GroupEnd::Lost);
+                return;
+            }
+            if words.beat != self.beat.0 {
+                self.beat = (words.beat, now);
+            }
+        }
+        if now.since(self.beat.1) > self.rules.grace {
+            return self.root_is_lost(now);
+        }
+        self.has_looked = true;
+        let (Phase::Following { there }, Some(words)) = (&mut self.phase, words) else { return };
+        let most = self.taken + self.rules.ring;
+        if words.have < self.have || words.have > most || !words.have.is_multiple_of(ALIGN) {
+            // No root stores such words: the memory may be another program's.
+            return;
+        }
+        *there = words.have;
+        self.has_looked = self.have == *there;
+    }
+
+    fn root_is_lost(&mut self, now: Time) {
+        self.phase = match self.phase {
+            Phase::Closing => Phase::Closed,
+            _ => Phase::Agreeing(self.agreement(now)),
+        };
+    }
+
+    /// The stream up to `end` was read from a ring. It is [`Found::Gone`] unless each record is one
+    /// of this group and position, with the right checksum: the ring is another program's by now,
+    /// or the root has left this member out.
+    pub fn read(&mut self, from: Source, end: u64, mut found: Found<()>) {
+        if found == Found::Gone && self.bugs.has(Bug::CountUnverified) {
+            found = Found::Is(());
+        }
+        match (&mut self.phase, from) {
+            (Phase::Following { .. }, Source::Root) if found == Found::Is(()) => self.have = end,
+            (Phase::Following { there }, Source::Root) => {
+                (*there, self.has_looked) = (self.have, true);
+            }
+            (Phase::Agreeing(agreement), Source::Member(member)) => {
+                agreement.read(member, end, found);
+            }
+            _ => {}
+        }
+    }
+}

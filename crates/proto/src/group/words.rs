@@ -1,0 +1,166 @@
+//! The words that a program of a group stores, and the others read.
+
+use super::{ALIGN, MOST_MEMBERS};
+
+/// Members of a group, by their numbers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct MemberSet(u16);
+
+impl MemberSet {
+    /// The first `count` members.
+    #[must_use]
+    pub fn first(count: usize) -> Self {
+        (0..count.min(MOST_MEMBERS)).fold(Self::default(), Self::with)
+    }
+
+    /// These members and `member`.
+    #[must_use]
+    pub const fn with(self, member: usize) -> Self {
+        Self(self.0 | 1 << member)
+    }
+
+    /// These members without `member`.
+    #[must_use]
+    pub const fn without(self, member: usize) -> Self {
+        Self(self.0 & !(1 << member))
+    }
+
+    /// Whether `member` is one of them.
+    #[must_use]
+    pub const fn contains(self, member: usize) -> bool {
+        self.0 >> member & 1 == 1
+    }
+
+    /// The set as a word: bit i for member i.
+    #[must_use]
+    pub fn to_raw(self) -> u64 {
+        u64::from(self.0)
+    }
+
+    /// What a word says. Bits that mean nothing are ignored.
+    #[must_use]
+    #[expect(clippy::cast_possible_truncation, reason = "the low bits are the members")]
+    pub const fn from_raw(raw: u64) -> Self {
+        Self(raw as u16)
+    }
+
+    /// Whether there is none.
+    #[must_use]
+    pub const fn is_empty(self) -> bool {
+        self.0 == 0
+    }
+
+    /// The members in ascending order.
+    pub fn iter(self) -> impl Iterator<Item = usize> {
+        (0..MOST_MEMBERS).filter(move |member| self.contains(*member))
+    }
+}
+
+/// The words of a program.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct GroupWords {
+    /// The number of the group; 0 when the program has left.
+    pub number: u64,
+    /// Changes as long as the root lives.
+    pub beat: u64,
+    /// The stream is in the program's ring up to this position.
+    pub have: u64,
+    /// The program has used all messages before this position.
+    pub taken: u64,
+    /// The members that the root waits for, by bits. None before all have joined.
+    pub members: u64,
+    /// Whether the program goes on without the root: its `have` grows only by what other members
+    /// have.
+    pub frozen: u64,
+}
+
+impl GroupWords {
+    /// The number of words.
+    pub const COUNT: usize = 6;
+
+    /// From the words in their order.
+    #[must_use]
+    pub const fn from_array(words: [u64; Self::COUNT]) -> Self {
+        let [number, beat, have, taken, members, frozen] = words;
+        Self { number, beat, have, taken, members, frozen }
+    }
+
+    /// The members that the root waits for.
+    #[must_use]
+    pub const fn members(&self) -> MemberSet {
+        MemberSet::from_raw(self.members)
+    }
+
+    /// Whether the program goes on without the root.
+    #[must_use]
+    pub const fn is_frozen(&self) -> bool {
+        self.frozen != 0
+    }
+}
+
+/// How a group has ended, the same for all programs: the first one that says it has decided it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Decision {
+    /// The end of the stream.
+    pub end: u64,
+    /// The members that have the stream up to there, if the root was lost; none if the root has
+    /// closed the group.
+    pub survivors: MemberSet,
+}
+
+impl Decision {
+    /// No address has this bit.
+    const DECIDED: u64 = 1 << 63;
+
+    /// As a word, for the group of this number: the decision of another group says something else.
+    #[must_use]
+    pub fn to_raw(self, number: u64) -> u64 {
+        Self::DECIDED | ((self.end / ALIGN) << 16 | self.survivors.to_raw()) ^ number
+    }
+
+    /// What a word says about the group of this number; `None` if it is an address.
+    #[must_use]
+    pub const fn from_raw(raw: u64, number: u64) -> Option<Self> {
+        if raw & Self::DECIDED == 0 {
+            return None;
+        }
+        let word = (raw ^ number) & !Self::DECIDED;
+        Some(Self { end: (word >> 16) * ALIGN, survivors: MemberSet::from_raw(word) })
+    }
+}
+
+/// What a read of another program's memory has found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Found<T> {
+    /// This.
+    Is(T),
+    /// The memory is lost, or is not the program's any more.
+    Gone,
+    /// The rack did not answer.
+    Silent,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_say_what_was_put_in() {
+        let all = MemberSet::first(MOST_MEMBERS);
+        assert_eq!(all.iter().count(), MOST_MEMBERS);
+        let some = MemberSet::first(3).without(1);
+        assert_eq!(some.iter().collect::<alloc::vec::Vec<_>>(), [0, 2]);
+        for members in [MemberSet::default(), some, all] {
+            assert_eq!(MemberSet::from_raw(members.to_raw()), members);
+            assert_eq!(Decision::from_raw(0x0012_3456_789a_bcde, 7), None);
+            for end in [0, ALIGN, ALIGN << 40] {
+                let decision = Decision { end, survivors: members };
+                for number in [1, 7 << 40, u64::MAX] {
+                    let raw = decision.to_raw(number);
+                    assert_eq!(Decision::from_raw(raw, number), Some(decision));
+                    assert_ne!(Decision::from_raw(raw, number ^ 1 << 50), Some(decision));
+                }
+            }
+        }
+    }
+}
