@@ -56,7 +56,7 @@ pub fn run(table: &mut Table) -> anyhow::Result<()> {
 }
 
 /// Stops the agents when it is dropped.
-struct Stop<'a>(&'a AtomicBool);
+pub(crate) struct Stop<'a>(pub(crate) &'a AtomicBool);
 
 impl Drop for Stop<'_> {
     fn drop(&mut self) {

@@ -17,6 +17,7 @@ pub mod clients;
 pub mod corun;
 mod cpu;
 pub mod fuse;
+pub mod groups;
 mod helper;
 pub mod idle;
 pub mod kills;

@@ -6,8 +6,8 @@ mod pool_arguments;
 
 use clap::{Parser, Subcommand};
 use commands::{
-    agent, audit, cast, credentials, demo, doctor, explain, heat, objects, root, server, status,
-    table, top, up, ycsb,
+    agent, audit, cast, credentials, demo, doctor, explain, group, heat, objects, root, server,
+    status, table, top, up, ycsb,
 };
 use rackpool_config::ConfigFile;
 
@@ -45,6 +45,8 @@ enum Command {
     Audit(audit::Options),
     /// Copy an object into many racks at once, or show by which plan.
     Cast(cast::Options),
+    /// Send lines to programs in other racks, or receive them.
+    Group(group::Options),
     /// Take part in casts for a rack: receive objects, and pass them on.
     Agent(agent::Options),
     /// Report this machine's memory, processors and fabrics, their cost, and what to set up.
@@ -77,6 +79,7 @@ fn run() -> anyhow::Result<()> {
         Command::Objects(options) => objects::run(&options),
         Command::Audit(options) => audit::run(&options),
         Command::Cast(options) => cast::run(&options),
+        Command::Group(options) => group::run(&options),
         Command::Agent(options) => agent::run(&options),
         Command::Doctor(options) => doctor::run(&options),
         Command::Credentials(options) => credentials::run(&options),

@@ -7,6 +7,7 @@ pub(crate) mod credentials;
 pub(crate) mod demo;
 pub(crate) mod doctor;
 pub(crate) mod explain;
+pub(crate) mod group;
 pub(crate) mod heat;
 pub(crate) mod hot_pages;
 mod json;

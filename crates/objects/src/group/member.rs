@@ -278,13 +278,13 @@ impl GroupMember {
                 self.is_broken = read.is_err();
                 self.machine.read(from, end, read?);
             }
-            MemberAction::Decide(decision) => {
-                let root = (self.root, self.number);
-                let decided = self.names.decide(&self.pool, root, decision)?;
+            MemberAction::Decide(survivors) => {
+                let group = (self.root, self.number);
+                let decided = self.names.decide(&self.pool, group, survivors)?;
                 self.machine.decided(self.time(), decided);
             }
             MemberAction::Learn => {
-                let decided = self.names.decision(&self.pool, self.number)?;
+                let decided = self.names.decision(&self.pool, (self.root, self.number))?;
                 self.machine.decided(self.time(), decided);
             }
             MemberAction::Wait => return Ok(true),

@@ -1,7 +1,7 @@
 //! The names of the pool by which the programs of a group find each other.
 
 use rackpool_client::{GlobalAddr, Pool, RackId};
-use rackpool_proto::group::words::Decision;
+use rackpool_proto::group::words::{Decision, Survivors};
 use twox_hash::XxHash3_64;
 
 use super::options::not_allowed;
@@ -54,27 +54,31 @@ impl Names {
         Ok(pool.set_root(&self.group, expected, new)?.changed)
     }
 
-    /// Decides how the group of this root and number has ended, unless that is decided. Returns what
-    /// is; `None` if the name leads to the root of another group by now.
+    /// Closes the group of this root, unless its members have ended it. Returns whether it is closed.
+    pub(super) fn close(&self, pool: &Pool, root: GlobalAddr) -> Result<bool, StoreError> {
+        Ok(pool.set_root(&self.group, Some(root), None)?.addr.is_none())
+    }
+
+    /// Decides that the group of this root and number has ended with these survivors, unless its end
+    /// is decided. Returns what is.
     pub(super) fn decide(
         &self,
         pool: &Pool,
         (root, number): (GlobalAddr, u64),
-        decision: Decision,
+        survivors: Survivors,
     ) -> Result<Option<Decision>, StoreError> {
-        let word = GlobalAddr::from_raw(decision.to_raw(number));
+        let word = GlobalAddr::from_raw(survivors.to_raw(number));
         let update = pool.set_root(&self.group, Some(root), Some(word))?;
-        Ok(update.addr.and_then(|word| Decision::from_raw(word.raw(), number)))
+        Ok(decision_in(update.addr, (root, number)))
     }
 
-    /// How the group of this number has ended, if that is decided.
+    /// How the group of this root and number has ended, if that is decided.
     pub(super) fn decision(
         &self,
         pool: &Pool,
-        number: u64,
+        group: (GlobalAddr, u64),
     ) -> Result<Option<Decision>, StoreError> {
-        let word = self.root(pool)?;
-        Ok(word.and_then(|word| Decision::from_raw(word.raw(), number)))
+        Ok(decision_in(self.root(pool)?, group))
     }
 
     /// The object of the program that wants to be the member of a rack.
@@ -110,5 +114,17 @@ impl Names {
     ) -> Result<(), StoreError> {
         pool.set_root(&self.member(rack), Some(addr), None)?;
         Ok(())
+    }
+}
+
+/// What the name of a group says about the one of this root and number.
+fn decision_in(found: Option<GlobalAddr>, (root, number): (GlobalAddr, u64)) -> Option<Decision> {
+    match found {
+        Some(word) if word == root => None,
+        None => Some(Decision::Closed),
+        // The root of another group has the name: it decides about none of this one's members.
+        Some(word) => {
+            Some(Decision::RootLost(Survivors::from_raw(word.raw(), number).unwrap_or_default()))
+        }
     }
 }

@@ -81,10 +81,9 @@ impl GroupRoot {
         options: &GroupOptions,
     ) -> Result<Self, StoreError> {
         let (names, racks) = (Names::of(name)?, members(&pool, racks)?);
-        let bytes = options.ring_bytes;
-        if !bytes.is_power_of_two() || bytes < LEAST || bytes > pool.page_bytes() {
-            let allowed = "powers of two from 4 KiB up to a page";
-            return Err(not_allowed("the ring of a group", allowed));
+        let bytes = options.ring_bytes.min(pool.page_bytes());
+        if !options.ring_bytes.is_power_of_two() || bytes < LEAST {
+            return Err(not_allowed("the ring of a group", "powers of two from 4 KiB on"));
         }
         let place = OwnPlace::new(&pool, bytes)?;
         let number = rand::random::<u64>().max(1);
@@ -168,12 +167,11 @@ impl GroupRoot {
             self.machine.begin_close(self.time());
             self.run(&[], Kind::End)?;
         }
-        let (root, decision) = ((self.place.addr(), self.number), self.machine.decision());
-        let decided = self.names.decide(&self.pool, root, decision)?;
-        self.remove_store()?;
-        if decided != Some(decision) {
+        let is_closed = self.names.close(&self.pool, self.place.addr())?;
+        if !is_closed {
             return Err(GroupFailure::EndedByMembers.into());
         }
+        self.remove_store()?;
         let racks = self.racks.iter().enumerate().map(|(member, rack)| {
             let is_complete = self.machine.members().contains(member);
             (*rack, if is_complete { Ok(()) } else { Err(self.taken_by(member)) })

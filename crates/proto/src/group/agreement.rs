@@ -2,7 +2,7 @@
 
 use alloc::vec::Vec;
 
-use super::words::{Decision, Found, GroupWords, MemberSet};
+use super::words::{Found, GroupWords, MemberSet, Survivors};
 use super::{GroupRules, MOST_MEMBERS};
 use crate::Time;
 use crate::planted_bugs::{Bug, Bugs};
@@ -16,7 +16,7 @@ pub(super) enum AgreementStep {
         from: usize,
         end: u64,
     },
-    Decide(Decision),
+    Decide(Survivors),
     Wait,
     /// It lacks what nobody has any more.
     Lost,
@@ -87,14 +87,14 @@ impl Agreement {
         if seen.len() < others.iter().count() {
             return AgreementStep::Wait;
         }
-        let decision = Decision { end: self.have, survivors: self.live };
+        let survivors = Survivors { end: self.have, members: self.live };
         match seen.iter().max().copied().filter(|(end, _)| *end > self.have) {
             Some((end, _)) if end - self.have > rules.ring => AgreementStep::Lost,
             Some((end, _)) if end > taken + rules.ring => AgreementStep::Wait,
             Some((end, from)) => AgreementStep::Read { from, end },
-            None if bugs.has(Bug::DecideBeforeReading) => AgreementStep::Decide(decision),
+            None if bugs.has(Bug::DecideBeforeReading) => AgreementStep::Decide(survivors),
             None if seen.iter().any(|(end, _)| *end < self.have) => AgreementStep::Wait,
-            None => AgreementStep::Decide(decision),
+            None => AgreementStep::Decide(survivors),
         }
     }
 

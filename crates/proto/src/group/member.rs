@@ -1,7 +1,7 @@
 //! A member of a group.
 
 use super::agreement::{Agreement, AgreementStep};
-use super::words::{Decision, Found, GroupWords, MemberSet};
+use super::words::{Decision, Found, GroupWords, MemberSet, Survivors};
 use super::{ALIGN, GroupRules};
 use crate::Time;
 use crate::planted_bugs::{Bug, Bugs, Sound};
@@ -22,9 +22,9 @@ pub enum MemberAction {
     StoreHave(u64),
     /// Store the word `frozen`: from now on this member goes on without the root.
     Freeze,
-    /// Decide how the group has ended, unless that is decided already, and pass what is decided to
-    /// [`MemberMachine::decided`].
-    Decide(Decision),
+    /// Decide that the group has ended with these survivors, unless its end is decided already, and
+    /// pass what is decided to [`MemberMachine::decided`].
+    Decide(Survivors),
     /// Find out what is decided, and pass it to [`MemberMachine::decided`].
     Learn,
     /// Read the words of this program, and pass them to [`MemberMachine::found`].
@@ -84,6 +84,7 @@ pub struct MemberMachine<B = Sound> {
     /// The root's last beat, and when it was new.
     beat: (u64, Time),
     has_looked: bool,
+    has_taken_all: bool,
     phase: Phase,
 }
 
@@ -100,6 +101,7 @@ impl<B: Bugs> MemberMachine<B> {
             taken: 0,
             beat: (0, now),
             has_looked: false,
+            has_taken_all: false,
             phase: Phase::Following { there: 0 },
         }
     }
@@ -116,6 +118,7 @@ impl<B: Bugs> MemberMachine<B> {
 
     /// The program has taken the record that ends the stream.
     pub fn close(&mut self) {
+        self.has_taken_all = true;
         if matches!(self.phase, Phase::Following { .. }) {
             self.phase = Phase::Closing;
         }
@@ -156,10 +159,10 @@ impl<B: Bugs> MemberMachine<B> {
                 MemberAction::Read { from: Source::Member(from), begin: self.have, end }
             }
             AgreementStep::Wait => MemberAction::Wait,
-            AgreementStep::Decide(decision) if self.bugs.has(Bug::EndUndecided) => {
-                self.end(GroupEnd::RootLost(decision.survivors))
+            AgreementStep::Decide(survivors) if self.bugs.has(Bug::EndUndecided) => {
+                self.end(GroupEnd::RootLost(survivors.members))
             }
-            AgreementStep::Decide(decision) => MemberAction::Decide(decision),
+            AgreementStep::Decide(survivors) => MemberAction::Decide(survivors),
             AgreementStep::Lost => self.end(GroupEnd::Lost),
         }
     }
@@ -171,20 +174,23 @@ impl<B: Bugs> MemberMachine<B> {
 
     /// What is decided; `None` if nothing is.
     pub fn decided(&mut self, now: Time, decision: Option<Decision>) {
-        let Some(Decision { end, survivors }) = decision else {
+        let Some(decision) = decision else {
             if matches!(self.phase, Phase::Closed) {
                 // The root was lost before it had closed the group.
                 self.phase = Phase::Agreeing(self.agreement(now));
             }
             return;
         };
-        // A member that others have named may have read more since, from one that they left out.
-        let is_at_end = self.taken == end || self.bugs.has(Bug::EndThoughLeftOut);
-        let is_named = survivors.contains(self.own) || self.bugs.has(Bug::EndThoughLeftOut);
-        self.phase = Phase::Ended(match () {
-            () if survivors.is_empty() && is_at_end => GroupEnd::Closed,
-            () if is_named && is_at_end => GroupEnd::RootLost(survivors),
-            () => GroupEnd::Lost,
+        let is_wrong = self.bugs.has(Bug::EndThoughLeftOut);
+        self.phase = Phase::Ended(match decision {
+            Decision::Closed if self.has_taken_all || is_wrong => GroupEnd::Closed,
+            // A member that others have named may have read more since, from one that they left out.
+            Decision::RootLost(Survivors { end, members })
+                if members.contains(self.own) && end == self.taken || is_wrong =>
+            {
+                GroupEnd::RootLost(members)
+            }
+            Decision::Closed | Decision::RootLost(_) => GroupEnd::Lost,
         });
     }
 

@@ -3,7 +3,7 @@
 use alloc::vec::Vec;
 use core::time::Duration;
 
-use super::words::{Decision, Found, GroupWords, MemberSet};
+use super::words::{Found, GroupWords, MemberSet};
 use super::{ALIGN, GroupRules};
 use crate::Time;
 use crate::planted_bugs::{Bug, Bugs, Sound};
@@ -97,11 +97,6 @@ impl<B: Bugs> RootMachine<B> {
     /// The members that are not lost.
     pub const fn members(&self) -> MemberSet {
         self.live
-    }
-
-    /// What the root decides when all members that are not lost have taken everything.
-    pub fn decision(&self) -> Decision {
-        Decision { end: self.have, survivors: MemberSet::default() }
     }
 
     /// The end of the stream.

@@ -100,22 +100,30 @@ impl GroupWords {
 
 /// How a group has ended, the same for all programs: the first one that says it has decided it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Decision {
-    /// The end of the stream.
-    pub end: u64,
-    /// The members that have the stream up to there, if the root was lost; none if the root has
-    /// closed the group.
-    pub survivors: MemberSet,
+pub enum Decision {
+    /// The root has closed it: all members that were not lost have taken everything.
+    Closed,
+    /// The root was lost.
+    RootLost(Survivors),
 }
 
-impl Decision {
+/// The members that go on without the root, and the position up to which they have the stream.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Survivors {
+    /// The end of the stream.
+    pub end: u64,
+    /// The members.
+    pub members: MemberSet,
+}
+
+impl Survivors {
     /// No address has this bit.
     const DECIDED: u64 = 1 << 63;
 
-    /// As a word, for the group of this number: the decision of another group says something else.
+    /// As a word, for the group of this number: the survivors of another group are others.
     #[must_use]
     pub fn to_raw(self, number: u64) -> u64 {
-        Self::DECIDED | ((self.end / ALIGN) << 16 | self.survivors.to_raw()) ^ number
+        Self::DECIDED | ((self.end / ALIGN) << 16 | self.members.to_raw()) ^ number
     }
 
     /// What a word says about the group of this number; `None` if it is an address.
@@ -125,7 +133,7 @@ impl Decision {
             return None;
         }
         let word = (raw ^ number) & !Self::DECIDED;
-        Some(Self { end: (word >> 16) * ALIGN, survivors: MemberSet::from_raw(word) })
+        Some(Self { end: (word >> 16) * ALIGN, members: MemberSet::from_raw(word) })
     }
 }
 
@@ -152,13 +160,13 @@ mod tests {
         assert_eq!(some.iter().collect::<alloc::vec::Vec<_>>(), [0, 2]);
         for members in [MemberSet::default(), some, all] {
             assert_eq!(MemberSet::from_raw(members.to_raw()), members);
-            assert_eq!(Decision::from_raw(0x0012_3456_789a_bcde, 7), None);
+            assert_eq!(Survivors::from_raw(0x0012_3456_789a_bcde, 7), None);
             for end in [0, ALIGN, ALIGN << 40] {
-                let decision = Decision { end, survivors: members };
+                let survivors = Survivors { end, members };
                 for number in [1, 7 << 40, u64::MAX] {
-                    let raw = decision.to_raw(number);
-                    assert_eq!(Decision::from_raw(raw, number), Some(decision));
-                    assert_ne!(Decision::from_raw(raw, number ^ 1 << 50), Some(decision));
+                    let raw = survivors.to_raw(number);
+                    assert_eq!(Survivors::from_raw(raw, number), Some(survivors));
+                    assert_ne!(Survivors::from_raw(raw, number ^ 1 << 50), Some(survivors));
                 }
             }
         }

@@ -208,7 +208,7 @@ impl RootProgram {
             }
             RootState::Closing | RootState::Ended => {
                 self.state = RootState::Ended;
-                shared.decision.get_or_insert(self.machine.decision());
+                shared.decision.get_or_insert(Decision::Closed);
                 shared.memories[self.own].words[0] = 0;
             }
         }
@@ -305,8 +305,9 @@ impl MemberProgram {
         match self.machine.poll() {
             MemberAction::StoreHave(have) => words[HAVE] = have,
             MemberAction::Freeze => words[FROZEN] = 1,
-            MemberAction::Decide(decision) if !is_silent => {
-                let decided = *shared.decision.get_or_insert(decision);
+            MemberAction::Decide(survivors) if !is_silent => {
+                let own = Decision::RootLost(survivors);
+                let decided = *shared.decision.get_or_insert(own);
                 self.machine.decided(now, Some(decided));
             }
             MemberAction::Learn if !is_silent => self.machine.decided(now, shared.decision),
