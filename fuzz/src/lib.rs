@@ -22,6 +22,7 @@
 //! | [`table`] | the pool, as the hash table in it sees it |
 //! | [`ordered`] | the pool, as ordered maps and sorted sets in it see it |
 //! | [`volume`] | the pool, as the file system in it sees it |
+//! | [`objects`] | the pool, as object stores, casts and groups in it see it |
 //! | [`trace`] | access traces |
 //! | [`resp`] | clients of the service that speaks Redis' protocol |
 //! | [`plasma`] | clients of the service that speaks Plasma's protocol |
@@ -40,6 +41,7 @@ pub mod handshake;
 mod input;
 mod memory;
 pub mod messages;
+pub mod objects;
 pub mod ordered;
 pub mod plane;
 pub mod plasma;
@@ -84,6 +86,7 @@ pub const TARGETS: &[Target] = &[
     Target { name: "table", run: table::table },
     Target { name: "ordered", run: ordered::ordered },
     Target { name: "volume", run: volume::volume },
+    Target { name: "objects", run: objects::objects },
     Target { name: "trace", run: trace::trace },
     Target { name: "resp", run: resp::resp },
     Target { name: "plasma", run: plasma::plasma },

@@ -54,6 +54,7 @@ replays! {
     table: 1_000,
     ordered: 1_000,
     volume: 20_000,
+    objects: 20_000,
     trace: 2_000,
     resp: 20_000,
     plasma: 20_000,

@@ -71,6 +71,8 @@ mod evict;
 mod explain;
 #[cfg(test)]
 mod exploration;
+#[cfg(feature = "fuzzing")]
+pub mod fuzzing;
 mod get;
 mod group;
 mod layout;

@@ -25,6 +25,9 @@ mod root;
 mod session;
 mod unmoved;
 
+#[cfg(feature = "fuzzing")]
+pub(crate) use records::fuzz_record;
+
 pub use agent::{AgentEvent, CastAgent};
 pub use options::{
     CastFailure, CastOptions, CastProgress, CastReport, CastSchedule, CastVisibility,

@@ -128,3 +128,26 @@ pub(super) struct Alive {
     /// When it was written, in milliseconds since 1970.
     pub(super) at_ms: u64,
 }
+
+/// Decodes a record of the kind that its first byte selects.
+#[cfg(feature = "fuzzing")]
+pub(crate) fn fuzz_record(bytes: &[u8]) {
+    use rackpool_proto::multicast::event::MulticastMessage;
+
+    use crate::fuzzing::of_board;
+    let Some((kind, bytes)) = bytes.split_first() else { return };
+    match kind % 7 {
+        0 => of_board::<AgentRecord>(bytes),
+        1 => of_board::<Inbox>(bytes),
+        2 => of_board::<Place>(bytes),
+        3 => of_board::<Outcome>(bytes),
+        4 => of_board::<Alive>(bytes),
+        5 => of_board::<MulticastMessage>(bytes),
+        _ => {
+            of_board::<CastRecord>(bytes);
+            if let Ok(record) = rackpool_wire::decode::<CastRecord>(bytes) {
+                assert!(!record.is_valid() || record.root().is_some());
+            }
+        }
+    }
+}

@@ -171,8 +171,8 @@ impl GroupMember {
         })
     }
 
-    /// Waits for the next message, at most for `timeout`. The message before it counts as taken: its
-    /// bytes are overwritten by later ones.
+    /// Waits for the next message, at most for `timeout`. The message before it counts as taken:
+    /// later ones overwrite its bytes.
     ///
     /// # Errors
     /// [`StoreError::Group`] if a long message is lost; the next call returns the message after it.

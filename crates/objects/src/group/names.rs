@@ -54,13 +54,14 @@ impl Names {
         Ok(pool.set_root(&self.group, expected, new)?.changed)
     }
 
-    /// Closes the group of this root, unless its members have ended it. Returns whether it is closed.
+    /// Closes the group of this root, unless its members have ended it. Returns whether it is
+    /// closed.
     pub(super) fn close(&self, pool: &Pool, root: GlobalAddr) -> Result<bool, StoreError> {
         Ok(pool.set_root(&self.group, Some(root), None)?.addr.is_none())
     }
 
-    /// Decides that the group of this root and number has ended with these survivors, unless its end
-    /// is decided. Returns what is.
+    /// Decides that the group of this root and number has ended with these survivors, unless its
+    /// end is decided. Returns what is.
     pub(super) fn decide(
         &self,
         pool: &Pool,

@@ -9,9 +9,10 @@ use crate::error::StoreError;
 /// How a group is made.
 #[derive(Clone, Copy, Debug)]
 pub struct GroupOptions {
-    /// The memory that the root and each member take, in bytes: a power of two from 4 KiB on, 1 MiB
-    /// unless set, and at most a page: if the pool's pages are smaller, it is a page. All but 256 B of it are the ring. Messages of up to a quarter of the
-    /// ring are in it; longer ones are objects.
+    /// The memory that the root and each member take, in bytes: a power of two from 4 KiB on, 1
+    /// MiB unless set, and at most a page: if the pool's pages are smaller, it is a page. All but
+    /// 256 B of it are the ring. Messages of up to a quarter of the ring are in it; longer ones are
+    /// objects.
     pub ring_bytes: u64,
     /// The time in which a program must have joined in each rack; 30 s unless set.
     pub joining: Duration,

@@ -196,7 +196,7 @@ pub(super) fn read_group(pool: &Pool, addr: GlobalAddr) -> Result<Found<GroupPla
     Ok(decode_group(&bytes).map_or(Found::Gone, Found::Is))
 }
 
-fn decode_group(bytes: &[u8; HEADER_BYTES]) -> Option<GroupPlace> {
+pub(super) fn decode_group(bytes: &[u8; HEADER_BYTES]) -> Option<GroupPlace> {
     let word = |at: u64| {
         let at = usize::try_from(at).ok()?;
         bytes.get(at..)?.first_chunk().copied().map(u64::from_le_bytes)

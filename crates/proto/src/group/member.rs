@@ -184,7 +184,8 @@ impl<B: Bugs> MemberMachine<B> {
         let is_wrong = self.bugs.has(Bug::EndThoughLeftOut);
         self.phase = Phase::Ended(match decision {
             Decision::Closed if self.has_taken_all || is_wrong => GroupEnd::Closed,
-            // A member that others have named may have read more since, from one that they left out.
+            // A member that others have named may have read more since, from one that they left
+            // out.
             Decision::RootLost(Survivors { end, members })
                 if members.contains(self.own) && end == self.taken || is_wrong =>
             {
