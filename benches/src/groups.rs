@@ -79,7 +79,7 @@ fn messages(open: Open<'_>) -> anyhow::Result<f64> {
 }
 
 fn receive(pool: Arc<Pool>) -> anyhow::Result<()> {
-    let mut member = GroupMember::join_with(pool, "bench", GRACE, GRACE)?;
+    let mut member = GroupMember::join(pool, "bench", GRACE)?;
     let mut count = 0;
     loop {
         match member.receive(GRACE)? {

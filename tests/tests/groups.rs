@@ -11,7 +11,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use rackpool_client::{Pool, RackId};
 use rackpool_objects::{
-    GroupFailure, GroupMember, GroupOptions, GroupOutcome, GroupReport, GroupRoot, Received, Store,
+    GroupFailure, GroupMember, GroupOptions, GroupOutcome, GroupReport, GroupRoot, Received,
     StoreError,
 };
 use rackpool_testing::wait::{TIMEOUT, wait_until};
@@ -83,9 +83,9 @@ struct Process {
 
 impl Process {
     fn start(pool: &TestPool, rack: u16, arguments: &[&str]) -> Self {
-        let (rack, grace) = (rack.to_string(), GRACE.as_secs().to_string());
+        let rack = rack.to_string();
         let mut command = Command::new(program("rackpool"));
-        command.arg("group").args(arguments).args(["--rack", &rack, "--grace", &grace, "--dir"]);
+        command.arg("group").args(arguments).args(["--rack", &rack, "--dir"]);
         command.arg(pool.dir()).stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut child = command.spawn().unwrap();
         let output = BufReader::new(child.stdout.take().unwrap());
@@ -97,7 +97,9 @@ impl Process {
     }
 
     fn send(pool: &TestPool, to: &str) -> (Self, ChildStdin) {
-        let mut sender = Self::start(pool, 0, &["send", NAME, "--to", to, "--ring", "4K"]);
+        let grace = GRACE.as_secs().to_string();
+        let arguments = ["send", NAME, "--to", to, "--ring", "4K", "--grace", &grace];
+        let mut sender = Self::start(pool, 0, &arguments);
         let input = sender.child.stdin.take().unwrap();
         (sender, input)
     }
@@ -159,8 +161,7 @@ fn all_members_get_all_messages_in_order_and_nothing_stays() {
     wait_until("all memory is back", TIMEOUT, || before.newcomers_are_gone(&pool));
     let reader = open(&pool, 0);
     assert_eq!(reader.root(".group-log").unwrap(), None);
-    assert_eq!(reader.root(".group-log-objects").unwrap(), None);
-    assert_eq!(reader.root(".group-log-rack-1").unwrap(), None);
+    assert_eq!(reader.root(".groupmember-1-log").unwrap(), None);
 }
 
 #[test]
@@ -202,7 +203,40 @@ fn long_messages_are_objects_until_all_have_taken_them() {
         assert!(root.close().unwrap().is_complete());
         members.into_iter().for_each(|member| member.join().unwrap());
     });
-    assert!(Store::open(open(&pool, 0), ".group-log-objects").unwrap().is_none());
+    let mut roots = Command::new(program("rackpool"));
+    roots.args(["root", "ls", "--dir"]).arg(pool.dir());
+    let said = String::from_utf8(roots.output().unwrap().stdout).unwrap();
+    assert!(!said.contains("group"), "{said}");
+}
+
+#[test]
+fn long_messages_wait_for_room_in_the_rack() {
+    let (_alone, pool) = (alone(), pool());
+    // 60 MB through racks of 16 MiB.
+    let (count, len) = (200_u64, 300_000);
+    std::thread::scope(|scope| {
+        let members = [1, 2].map(|rack| {
+            let pool = open(&pool, rack);
+            scope.spawn(move || {
+                let mut member = GroupMember::join(pool, NAME, TIMEOUT).unwrap();
+                for number in 0..count {
+                    let received = member.receive(TIMEOUT).unwrap();
+                    let Received::Message(found) = received else { panic!("{received:?}") };
+                    let byte = u8::try_from(number).unwrap();
+                    assert!(found.len() == len && found.iter().all(|found| *found == byte));
+                }
+                let ended = member.receive(TIMEOUT).unwrap();
+                assert!(matches!(ended, Received::Ended(GroupOutcome::Closed)), "{ended:?}");
+            })
+        });
+        let to = racks(&[1, 2]);
+        let mut root = GroupRoot::create(open(&pool, 0), NAME, &to, &OPTIONS).unwrap();
+        for number in 0..count {
+            root.send(&vec![u8::try_from(number).unwrap(); len]).unwrap();
+        }
+        assert!(root.close().unwrap().is_complete());
+        members.into_iter().for_each(|member| member.join().unwrap());
+    });
 }
 
 #[test]

@@ -40,12 +40,16 @@ struct SendOptions {
     /// Racks of the members, such as 1,2,5.
     #[arg(long, value_name = "RACKS", value_delimiter = ',', required = true)]
     to: Vec<u16>,
-    /// Memory that the root and each member take: a power of two from 4K to a page. Lines longer
-    /// than a quarter of it are objects.
+    /// Memory that the root and each member take: a power of two from 4K on, at most a page. Lines
+    /// longer than a quarter of it are objects.
     #[arg(long, value_name = "SIZE", default_value = "1M")]
     ring: ByteSize,
-    #[command(flatten)]
-    times: Times,
+    /// Seconds after which a program that does not go on is taken for lost.
+    #[arg(long, value_name = "SECONDS", default_value_t = 10)]
+    grace: u64,
+    /// Seconds until which the group must be complete.
+    #[arg(long, value_name = "SECONDS", default_value_t = 30)]
+    joining: u64,
     #[command(flatten)]
     which: WhichRack,
 }
@@ -54,20 +58,11 @@ struct SendOptions {
 struct ReceiveOptions {
     /// Name of the group.
     name: String,
-    #[command(flatten)]
-    times: Times,
-    #[command(flatten)]
-    which: WhichRack,
-}
-
-#[derive(Debug, Args)]
-struct Times {
     /// Seconds until which the group must be complete.
     #[arg(long, value_name = "SECONDS", default_value_t = 30)]
     joining: u64,
-    /// Seconds after which a program that does not go on is taken for lost.
-    #[arg(long, value_name = "SECONDS", default_value_t = 10)]
-    grace: u64,
+    #[command(flatten)]
+    which: WhichRack,
 }
 
 #[derive(Debug, Args)]
@@ -101,12 +96,12 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
 }
 
 fn send(options: &SendOptions) -> anyhow::Result<()> {
-    let SendOptions { name, to, ring, times, which } = options;
+    let SendOptions { name, to, ring, grace, joining, which } = options;
     let racks: Vec<_> = to.iter().copied().map(RackId).collect();
     let options = GroupOptions {
         ring_bytes: ring.0,
-        joining: Duration::from_secs(times.joining),
-        grace: Duration::from_secs(times.grace),
+        joining: Duration::from_secs(*joining),
+        grace: Duration::from_secs(*grace),
     };
     let mut root = GroupRoot::create(which.open()?, name, &racks, &options)?;
     let (mut input, mut line) = (std::io::stdin().lock(), Vec::new());
@@ -131,9 +126,8 @@ fn send(options: &SendOptions) -> anyhow::Result<()> {
 }
 
 fn receive(options: &ReceiveOptions) -> anyhow::Result<()> {
-    let ReceiveOptions { name, times, which } = options;
-    let (joining, grace) = (Duration::from_secs(times.joining), Duration::from_secs(times.grace));
-    let mut member = GroupMember::join_with(which.open()?, name, joining, grace)?;
+    let ReceiveOptions { name, joining, which } = options;
+    let mut member = GroupMember::join(which.open()?, name, Duration::from_secs(*joining))?;
     loop {
         match member.receive(LOOK)? {
             Received::Message(message) => print_bytes(&[&message[..], b"\n"].concat())?,

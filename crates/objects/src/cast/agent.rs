@@ -10,6 +10,7 @@ use rackpool_client::{GlobalAddr, Pool};
 use rackpool_kv::now_ms;
 
 use super::board::{Boards, Key, is_of_another_rack};
+use super::link::{Link, LinkMeter};
 use super::options::CastFailure;
 use super::records::{
     AgentRecord, CastNumber, CastRecord, Invitation, ObjectRequest, Outcome, Request,
@@ -51,6 +52,7 @@ pub struct CastAgent {
     pool: Arc<Pool>,
     /// The stores of requests for single objects.
     stores: Mutex<HashMap<Opened, Store>>,
+    meter: Mutex<LinkMeter>,
 }
 
 /// The header of a store, its stamp, and what it was opened for.
@@ -101,7 +103,7 @@ impl CastAgent {
     /// An agent for the rack of this pool.
     #[must_use]
     pub fn new(pool: Arc<Pool>) -> Self {
-        Self { pool, stores: Mutex::default() }
+        Self { pool, stores: Mutex::default(), meter: Mutex::default() }
     }
 
     /// Serves until `is_stopped`, and until what has begun is over. Several casts run at the same
@@ -126,15 +128,16 @@ impl CastAgent {
                 let look = Instant::now();
                 let running_now = running.load(Ordering::Relaxed);
                 let most = usize::from(MOST_REQUESTS).saturating_sub(running_now);
-                let requests = match rounds.begin(&self.pool, &mut boards, most) {
-                    Ok(requests) => requests,
-                    Err(error) => {
-                        self.pool.check_served()?;
-                        told(AgentEvent::Failed { id: None, error });
-                        std::thread::sleep(HEARTBEAT);
-                        continue;
-                    }
-                };
+                let requests =
+                    match rounds.begin(&self.pool, &mut boards, lock(&self.meter).link(), most) {
+                        Ok(requests) => requests,
+                        Err(error) => {
+                            self.pool.check_served()?;
+                            told(AgentEvent::Failed { id: None, error });
+                            std::thread::sleep(HEARTBEAT);
+                            continue;
+                        }
+                    };
                 if requests.is_empty() {
                     std::thread::sleep(pauses.next(look.elapsed()));
                     continue;
@@ -245,6 +248,11 @@ impl CastAgent {
         let mut member =
             Member { cast, record, boards: boards.clone(), store: None, session: None };
         let received = member.receive(&self.pool);
+        if let Some(meter) = member.session.as_ref().map(Session::meter)
+            && meter.link().is_some()
+        {
+            *lock(&self.meter) = meter;
+        }
         // If the multicast has failed here, its coordinator knows it.
         let has_failed =
             member.session.as_ref().and_then(Session::result).is_some_and(|result| result.is_err());
@@ -281,13 +289,15 @@ impl Rounds {
         &mut self,
         pool: &Pool,
         boards: &mut Boards,
+        link: Option<Link>,
         most: usize,
     ) -> Result<Vec<Request>, StoreError> {
         let rack = pool.rack();
         let now = Instant::now();
         let Key::Inbox(_, inbox) = self.inbox else { return Ok(Vec::new()) };
         if now >= self.record_at {
-            let record = AgentRecord { seen_ms: now_ms(), inbox, lends_bytes: lends(pool)? };
+            let lends_bytes = lends(pool)?;
+            let record = AgentRecord { seen_ms: now_ms(), inbox, lends_bytes, link };
             boards.write(Key::Agent(rack), &record)?;
             self.record_at = now + HEARTBEAT;
         }

@@ -4,6 +4,7 @@
 //! | module | contains |
 //! |---|---|
 //! | `options` | [`CastOptions`], [`CastReport`] |
+//! | `link` | what racks measure of their links |
 //! | `records` | what programs write on boards |
 //! | `unmoved` | memory of the own rack that stays there |
 //! | `board` | the tables of the pool that programs of different racks exchange records in |
@@ -18,6 +19,7 @@ mod agent;
 mod block_hashes;
 mod board;
 mod copy;
+mod link;
 mod options;
 mod records;
 mod requests;

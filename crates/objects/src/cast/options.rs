@@ -16,7 +16,8 @@ pub struct CastOptions {
     /// before all racks have it.
     pub visible: CastVisibility,
     /// The bytes of a block, a multiple of 64 KiB. `None` chooses them by the formula of
-    /// docs/design/multicast.md, for steps of 30 us and 25 Gbit/s.
+    /// docs/design/multicast.md from what the agents have measured when they received; at first for
+    /// steps of 30 us and 25 Gbit/s.
     pub block_bytes: Option<u64>,
     /// Racks with much bandwidth among them, for the hybrid schedule. A rack that is in none of
     /// them is alone.

@@ -6,6 +6,7 @@ use bincode::{Decode, Encode};
 use rackpool_client::{GlobalAddr, RackId};
 use rackpool_proto::multicast::Group;
 
+use super::link::Link;
 use crate::layout::head::Head;
 
 /// The number of a cast, chosen at random. It is also the version of the multicast: a block map
@@ -23,6 +24,8 @@ pub(super) struct AgentRecord {
     pub(super) inbox: u64,
     /// The memory in bytes that the rack has for objects of other racks.
     pub(super) lends_bytes: u64,
+    /// What the agent has measured of the rack's link, if it has received anything.
+    pub(super) link: Option<Link>,
 }
 
 /// What an agent is to do.

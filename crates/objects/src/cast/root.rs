@@ -1,7 +1,7 @@
 //! Casts, from the program that begins one.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use rackpool_client::RackId;
 use rackpool_kv::now_ms;
@@ -10,6 +10,7 @@ use rackpool_proto::multicast::schedule::Shape;
 use rackpool_proto::multicast::{Group, GroupMember, Version};
 
 use super::board::{Boards, Key, is_of_another_rack};
+use super::link::Link;
 use super::options::{CastFailure, CastOptions, CastProgress, CastReport, CastSchedule};
 use super::records::{Alive, BLOCK_UNIT, CastNumber, CastRecord, Invitation, Request};
 use super::session::{Has, Session};
@@ -18,11 +19,6 @@ use crate::layout::keys::Keys;
 use crate::store::{PlacedHead, Store};
 use crate::view::View;
 
-/// The time of a step besides that of its block: two looks at the map of the source, and the
-/// request of the block.
-const STEP: Duration = Duration::from_micros(30);
-/// What a link is taken to carry, in bytes a second.
-const BYTES_PER_SECOND: u64 = 25_000_000_000 / 8;
 /// The most blocks of an object, so that messages stay short. Larger objects have larger blocks.
 const MOST_BLOCKS: u64 = 4096;
 
@@ -67,22 +63,23 @@ impl Store {
         boards.sweep()?;
         let own = self.pool().rack();
         let mut results = BTreeMap::new();
-        let (mut targets, mut inboxes) = (Vec::new(), Vec::new());
+        let (mut targets, mut inboxes, mut links) = (Vec::new(), Vec::new(), Vec::new());
         for rack in racks.iter().copied().collect::<BTreeSet<_>>() {
             if rack == own {
                 results.insert(rack, Ok(()));
                 continue;
             }
-            match boards.inbox_of(rack)? {
-                Ok(inbox) => {
+            match boards.agent_of(rack)? {
+                Ok(agent) => {
                     targets.push(rack);
-                    inboxes.push(inbox);
+                    inboxes.push(Key::Inbox(rack, agent.inbox));
+                    links.push(agent.link);
                 }
                 Err(failure) => drop(results.insert(rack, Err(failure))),
             }
         }
         let members = members(own, &targets, &options.pods);
-        let block_bytes = block_bytes(&members, object.head.len(), options)?;
+        let block_bytes = block_bytes(&members, object.head.len(), Link::slowest(links), options)?;
         let blocks = block_size::blocks(object.head.len(), block_bytes);
         if !targets.is_empty() {
             let cast = CastNumber(rand::random());
@@ -170,6 +167,7 @@ fn members(own: RackId, targets: &[RackId], pods: &[Vec<RackId>]) -> Vec<GroupMe
 fn block_bytes(
     members: &[GroupMember],
     len: u64,
+    link: Link,
     options: &CastOptions,
 ) -> Result<u64, StoreError> {
     let least = len.div_ceil(MOST_BLOCKS).next_multiple_of(BLOCK_UNIT).max(BLOCK_UNIT);
@@ -187,7 +185,8 @@ fn block_bytes(
                 schedule => schedule,
             };
             let shape = Shape::new(schedule, count, 1);
-            Ok(block_size::block_bytes(&shape, len, STEP, BYTES_PER_SECOND).max(least))
+            Ok(block_size::block_bytes(&shape, len, link.step(), link.bytes_per_second())
+                .max(least))
         }
     }
 }
@@ -212,16 +211,19 @@ mod tests {
 
     #[test]
     fn blocks_are_chosen_or_checked() {
-        let two = [(0, 0), (1, 0)].map(member);
+        let (two, link) = ([(0, 0), (1, 0)].map(member), Link::slowest([]));
         let with = |bytes| CastOptions { block_bytes: Some(bytes), ..CastOptions::default() };
-        assert_eq!(block_bytes(&two, 1 << 30, &with(1 << 20)).unwrap(), 1 << 20);
+        assert_eq!(block_bytes(&two, 1 << 30, link, &with(1 << 20)).unwrap(), 1 << 20);
         // No more than 4,096 blocks.
-        assert_eq!(block_bytes(&two, 1 << 40, &with(1 << 20)).unwrap(), 1 << 28);
+        assert_eq!(block_bytes(&two, 1 << 40, link, &with(1 << 20)).unwrap(), 1 << 28);
         for bytes in [0, 1, 1000, (64 << 10) + 1] {
-            assert!(matches!(block_bytes(&two, 1, &with(bytes)), Err(StoreError::Option { .. })));
+            assert!(matches!(
+                block_bytes(&two, 1, link, &with(bytes)),
+                Err(StoreError::Option { .. })
+            ));
         }
         let eight: Vec<_> = (0..8).map(|rack| member((rack, 0))).collect();
-        let chosen = block_bytes(&eight, 256 << 20, &CastOptions::default()).unwrap();
+        let chosen = block_bytes(&eight, 256 << 20, link, &CastOptions::default()).unwrap();
         assert!((1 << 20..8 << 20).contains(&chosen), "{chosen}");
         assert!(chosen.is_multiple_of(BLOCK_UNIT));
     }

@@ -20,6 +20,7 @@ use rackpool_wire::CodecError;
 use super::block_hashes::BlockHashes;
 use super::board::{Boards, Key, is_of_another_rack};
 use super::copy::{Peer, StoredMap};
+use super::link::LinkMeter;
 use super::options::{CastFailure, CastProgress};
 use super::records::{Alive, CastNumber, CastRecord, Outcome, Place};
 use crate::error::StoreError;
@@ -52,6 +53,7 @@ pub(super) struct Session {
     /// Racks whose records can't be read or written.
     away: BTreeSet<RackId>,
     hashes: BlockHashes,
+    meter: LinkMeter,
     /// When messages are read next, and the pause after that.
     look_at: Instant,
     pauses: Pauses,
@@ -119,6 +121,7 @@ impl Session {
             map,
             peers: HashMap::new(),
             away: BTreeSet::new(),
+            meter: LinkMeter::default(),
             hashes: BlockHashes::new(usize::try_from(head.len()).unwrap_or(usize::MAX)),
             look_at: now,
             pauses: Pauses::busy(),
@@ -143,6 +146,11 @@ impl Session {
             (*rack, refusal.map_or_else(|| result.map_err(CastFailure::Multicast), Err))
         };
         Some(self.report.as_ref()?.iter().map(result).collect())
+    }
+
+    /// What was measured of the own rack's link.
+    pub(super) const fn meter(&self) -> LinkMeter {
+        self.meter
     }
 
     /// How the cast has ended for this rack.
@@ -354,7 +362,9 @@ impl Session {
             self.peers.insert(from, Peer { memory, map });
         }
         let Some(peer) = self.peers.get(&from) else { return Ok(None) };
+        let began = Instant::now();
         let found = peer.look(self.store.pool(), word);
+        self.meter.looked(began.elapsed());
         Ok(found.map(|(cast, word)| (Version(cast.0), word)))
     }
 
@@ -369,9 +379,11 @@ impl Session {
         let Some(peer) = self.peers.get(&from) else { return Ok(None) };
         let start = u64::from(block.0).saturating_mul(self.record.block_bytes);
         let end = start.saturating_add(self.record.block_bytes).min(self.head.len());
+        let began = Instant::now();
         if start < end && !peer.read(start, end, into.bytes, &mut self.hashes)? {
             return Ok(None);
         }
+        self.meter.read(end.saturating_sub(start), began.elapsed());
         Ok(peer.cast(self.store.pool()).map(|cast| Version(cast.0)))
     }
 

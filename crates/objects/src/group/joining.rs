@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use rackpool_client::{GlobalAddr, Pool};
 use rackpool_proto::group::words::Found;
 
-use super::names::Names;
+use super::names::{GroupId, Names};
 use super::options::GroupFailure;
 use super::place::{GroupPlace, OwnPlace, Word, read_group};
 use crate::error::StoreError;
@@ -30,38 +30,51 @@ pub(super) fn join(
     timeout: Duration,
 ) -> Result<Joined, StoreError> {
     let begin = Instant::now();
-    let mut applied: Option<OwnPlace> = None;
+    let mut applied = Applied { pool, names, place: None };
     loop {
         let why = match look(pool, names)? {
             Look::Nothing => GroupFailure::NoRoot,
             Look::NotNamed => GroupFailure::NotNamed(pool.rack()),
             Look::Group { group, .. } if group.words.members().is_empty() => {
-                let place = match applied.take() {
+                let place = match applied.place.take() {
                     Some(place) if place.bytes() == group.bytes => place,
                     _ => OwnPlace::new(pool, group.bytes)?,
                 };
                 place.store(Word::Number, group.words.number);
                 names.join(pool, pool.rack(), place.addr())?;
-                applied = Some(place);
+                applied.place = Some(place);
                 GroupFailure::NoRoot
             }
-            Look::Group { root, group, own } => match applied.take() {
+            Look::Group { root, group, own } => match applied.place.take() {
                 Some(place) if group.seats.get(own) == Some(&place.addr()) => {
                     return Ok(Joined { root, group, own, place });
                 }
                 other => {
-                    applied = other;
+                    applied.place = other;
                     GroupFailure::Taken(pool.rack())
                 }
             },
         };
         if begin.elapsed() > timeout {
-            if let Some(place) = &applied {
-                names.leave(pool, pool.rack(), place.addr())?;
-            }
             return Err(why.into());
         }
         std::thread::sleep(LOOK);
+    }
+}
+
+/// The memory of a program that wants to join. Its announcement is removed when it is dropped.
+struct Applied<'a> {
+    pool: &'a Arc<Pool>,
+    names: &'a Names,
+    place: Option<OwnPlace>,
+}
+
+impl Drop for Applied<'_> {
+    fn drop(&mut self) {
+        if let Some(place) = &self.place {
+            // If this fails, the announcement leads to memory that is no member's.
+            let _ = self.names.leave(self.pool, self.pool.rack(), place.addr());
+        }
     }
 }
 
@@ -76,7 +89,8 @@ enum Look {
 }
 
 fn look(pool: &Pool, names: &Names) -> Result<Look, StoreError> {
-    let Some(root) = names.root(pool)? else { return Ok(Look::Nothing) };
+    let Some(word) = names.root(pool)? else { return Ok(Look::Nothing) };
+    let root = GroupId::root_in(word);
     let group = match read_group(pool, root)? {
         Found::Is(group) if group.hash == names.hash() && group.words.number != 0 => group,
         _ => return Ok(Look::Nothing),

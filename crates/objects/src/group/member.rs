@@ -13,8 +13,8 @@ use rackpool_proto::group::{GroupRules, MOST_MEMBERS};
 use rackpool_proto::planted_bugs::Sound;
 
 use super::joining::{Joined, join};
-use super::names::Names;
-use super::options::{GroupFailure, GroupOptions, GroupOutcome};
+use super::names::{GroupId, Names};
+use super::options::{GroupFailure, GroupOutcome};
 use super::place::{HEADER, OwnPlace, Word, read_words};
 use super::record::{Kind, Record};
 use crate::error::StoreError;
@@ -48,8 +48,7 @@ use crate::wait::Pauses;
 pub struct GroupMember {
     pool: Arc<Pool>,
     names: Names,
-    number: u64,
-    root: GlobalAddr,
+    id: GroupId,
     racks: Vec<RackId>,
     seats: Vec<GlobalAddr>,
     own: usize,
@@ -120,6 +119,7 @@ impl Deref for Message<'_> {
 
 /// A record that is a message.
 struct Next {
+    position: u64,
     number: u64,
     kind: Kind,
     /// Where its bytes are in the ring.
@@ -134,30 +134,16 @@ impl GroupMember {
     /// [`StoreError::Group`] if there is no such group in time, if the rack is none of it, or if
     /// another program is its member; or that of the pool.
     pub fn join(pool: Arc<Pool>, name: &str, timeout: Duration) -> Result<Self, StoreError> {
-        Self::join_with(pool, name, timeout, GroupOptions::default().grace)
-    }
-
-    /// As [`join`](Self::join), with another grace time than 10 s: how long the root may be silent
-    /// or stopped before the members go on without it.
-    ///
-    /// # Errors
-    /// As [`join`](Self::join).
-    pub fn join_with(
-        pool: Arc<Pool>,
-        name: &str,
-        timeout: Duration,
-        grace: Duration,
-    ) -> Result<Self, StoreError> {
         let names = Names::of(name)?;
         let Joined { root, group, own, place } = join(&pool, &names, timeout)?;
-        let number = group.words.number;
-        let rules = GroupRules { number, ring: group.bytes - HEADER, grace };
+        let id = GroupId { root, number: group.words.number };
+        let grace = Duration::from_millis(group.grace_ms);
+        let rules = GroupRules { number: id.number, ring: group.bytes - HEADER, grace };
         let members = group.racks.len().min(MOST_MEMBERS);
         Ok(Self {
             pool,
             names,
-            number,
-            root,
+            id,
             racks: group.racks,
             seats: group.seats,
             own,
@@ -198,9 +184,13 @@ impl GroupMember {
                 std::thread::sleep(pauses.next(look.elapsed()).min(left));
             }
         };
-        let Next { number, kind, range } = next;
+        let Next { position, number, kind, range } = next;
         let bytes = match kind {
-            Kind::Object => MessageBytes::Object(self.long(number)?),
+            Kind::Object => MessageBytes::Object(self.long(number).inspect_err(|error| {
+                if !matches!(error, StoreError::Group(_)) {
+                    self.next = position;
+                }
+            })?),
             _ => MessageBytes::InRing(self.place.ring().get(range).unwrap_or_default()),
         };
         Ok(Received::Message(Message { number, bytes }))
@@ -224,7 +214,7 @@ impl GroupMember {
             let (position, ring) = (self.next, self.place.ring());
             let at = usize::try_from(position % ring.len().max(1) as u64).unwrap_or(usize::MAX);
             let record =
-                ring.get(at..).and_then(|bytes| Record::read(bytes, self.number, position));
+                ring.get(at..).and_then(|bytes| Record::read(bytes, self.id.number, position));
             let Some(record) = record else {
                 return Err(GroupFailure::Damaged { position }.into());
             };
@@ -233,7 +223,8 @@ impl GroupMember {
                 Kind::Bytes | Kind::Object => {
                     let begin = at + Record::HEADER;
                     let range = begin..begin + record.len as usize;
-                    return Ok(Some(Next { number: record.message, kind: record.kind, range }));
+                    let Record { kind, message: number, .. } = record;
+                    return Ok(Some(Next { position, number, kind, range }));
                 }
                 Kind::Gap => self.take(),
                 Kind::End => {
@@ -249,7 +240,7 @@ impl GroupMember {
     fn long(&mut self, number: u64) -> Result<View, StoreError> {
         let lost = || StoreError::Group(GroupFailure::MessageLost { number });
         if self.store.is_none() {
-            self.store = Store::open(Arc::clone(&self.pool), &self.names.store())?;
+            self.store = Store::open(Arc::clone(&self.pool), &self.names.store(self.id.number))?;
         }
         let store = self.store.as_ref().ok_or_else(lost)?;
         match store.get(&number.to_le_bytes()) {
@@ -262,7 +253,7 @@ impl GroupMember {
     /// Executes what the machine asks for. Returns whether it asks to wait.
     fn act(&mut self) -> Result<bool, StoreError> {
         if self.is_broken {
-            self.end = Some(GroupEnd::Lost);
+            self.end(GroupEnd::Lost);
             return Ok(false);
         }
         match self.machine.poll() {
@@ -274,21 +265,20 @@ impl GroupMember {
             }
             MemberAction::Read { from, begin, end } => {
                 let source = self.addr(from);
-                let read = self.place.read(source, self.number, begin, end);
+                let read = self.place.read(source, self.id.number, begin, end);
                 self.is_broken = read.is_err();
-                self.machine.read(from, end, read?);
+                self.machine.read(self.time(), from, end, read?);
             }
             MemberAction::Decide(survivors) => {
-                let group = (self.root, self.number);
-                let decided = self.names.decide(&self.pool, group, survivors)?;
+                let decided = self.names.decide(&self.pool, self.id, survivors)?;
                 self.machine.decided(self.time(), decided);
             }
             MemberAction::Learn => {
-                let decided = self.names.decision(&self.pool, (self.root, self.number))?;
+                let decided = self.names.decision(&self.pool, self.id)?;
                 self.machine.decided(self.time(), decided);
             }
             MemberAction::Wait => return Ok(true),
-            MemberAction::End(end) => self.end = Some(end),
+            MemberAction::End(end) => self.end(end),
         }
         Ok(false)
     }
@@ -299,7 +289,7 @@ impl GroupMember {
 
     fn addr(&self, of: Source) -> GlobalAddr {
         match of {
-            Source::Root => self.root,
+            Source::Root => self.id.root,
             Source::Member(member) => self.seats.get(member).copied().unwrap_or(GlobalAddr::NULL),
         }
     }
@@ -315,26 +305,26 @@ impl GroupMember {
         }
     }
 
+    /// Nobody needs this member's memory any more.
+    fn end(&mut self, end: GroupEnd) {
+        self.end = Some(end);
+        if let GroupEnd::RootLost(survivors) = end {
+            // If this fails, the store stays: `rackpool root ls` shows it.
+            let _ = self.remove_store(survivors);
+        }
+        self.place.store(Word::Number, 0);
+    }
+
     /// Removes the store of long messages if all survivors have taken everything.
     fn remove_store(&self, survivors: MemberSet) -> Result<(), StoreError> {
         for member in survivors.without(self.own).iter() {
-            let words = read_words(&self.pool, self.addr(Source::Member(member)))?;
-            if let Found::Is(words) = words
-                && words.number == self.number
-                && words.taken < self.next
-            {
-                return Ok(());
+            match read_words(&self.pool, self.addr(Source::Member(member)))? {
+                Found::Is(words) if words.number != self.id.number => {}
+                Found::Is(words) if words.taken >= self.next => {}
+                Found::Is(_) | Found::Silent => return Ok(()),
+                Found::Gone => {}
             }
         }
-        Store::remove(Arc::clone(&self.pool), &self.names.store()).map(drop)
-    }
-}
-
-impl Drop for GroupMember {
-    fn drop(&mut self) {
-        if let Some(GroupEnd::RootLost(survivors)) = self.end {
-            // If this fails, the next group of this name removes it.
-            let _ = self.remove_store(survivors);
-        }
+        Store::remove(Arc::clone(&self.pool), &self.names.store(self.id.number)).map(drop)
     }
 }

@@ -9,6 +9,7 @@
 //! | `names` | the names by which root and members find each other, and the decision |
 //! | `place` | the memory of a program: words and ring |
 //! | `record` | the bytes of a message in a ring |
+//! | `opening` | how a root makes a group |
 //! | `root` | [`GroupRoot`] |
 //! | `joining` | how a program becomes a member |
 //! | `member` | [`GroupMember`] |
@@ -16,6 +17,7 @@
 mod joining;
 mod member;
 mod names;
+mod opening;
 mod options;
 mod place;
 mod record;

@@ -5,13 +5,52 @@ use rackpool_proto::group::words::{Decision, Survivors};
 use twox_hash::XxHash3_64;
 
 use super::options::not_allowed;
+use super::place::LEAST;
 use crate::error::StoreError;
 
 /// The names of one group. The group's own name leads to the object of its root, until it holds
 /// how the group has ended. The name of a rack leads to the object of a program that wants to join.
 #[derive(Clone, Debug)]
 pub(super) struct Names {
-    group: String,
+    name: String,
+}
+
+/// The root's object and the number of a group.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct GroupId {
+    pub(super) root: GlobalAddr,
+    pub(super) number: u64,
+}
+
+impl GroupId {
+    /// The lowest bits of the address of an object, which is aligned to its length, are 0. In the
+    /// word they are those of the number: memory that is used by another group's root gives another
+    /// word.
+    const TAG: u64 = LEAST - 1;
+
+    /// What the group's name holds as long as the end of the group is not decided.
+    const fn word(self) -> GlobalAddr {
+        GlobalAddr::from_raw(self.root.raw() | self.number & Self::TAG)
+    }
+
+    /// The address of a root's object in such a word.
+    pub(super) const fn root_in(word: GlobalAddr) -> GlobalAddr {
+        GlobalAddr::from_raw(word.raw() & !Self::TAG)
+    }
+
+    /// What the group's name says about this group; `None` if nothing is decided.
+    fn decision_in(self, found: Option<GlobalAddr>) -> Option<Decision> {
+        if found == Some(self.word()) {
+            return None;
+        }
+        // The name may be another group's by now, or was removed. Then no member of this group is a
+        // survivor.
+        let survivors = found.and_then(|word| Survivors::from_raw(word.raw(), self.number));
+        Some(match survivors {
+            Some(survivors) if survivors.members.is_empty() => Decision::Closed,
+            survivors => Decision::RootLost(survivors.unwrap_or_default()),
+        })
+    }
 }
 
 impl Names {
@@ -22,64 +61,82 @@ impl Names {
         if name.is_empty() || name.len() > Self::MOST {
             return Err(not_allowed("the name of a group", "1 to 200 bytes"));
         }
-        Ok(Self { group: format!(".group-{name}") })
+        Ok(Self { name: name.into() })
     }
 
     /// A number that objects of this group have.
     pub(super) fn hash(&self) -> u64 {
-        XxHash3_64::oneshot(self.group.as_bytes())
+        XxHash3_64::oneshot(self.name.as_bytes())
     }
 
-    /// The name of the store with long messages.
-    pub(super) fn store(&self) -> String {
-        format!("{}-objects", self.group)
+    fn group(&self) -> String {
+        format!(".group-{}", self.name)
     }
 
     fn member(&self, rack: RackId) -> String {
-        format!("{}-rack-{}", self.group, rack.0)
+        format!(".groupmember-{}-{}", rack.0, self.name)
+    }
+
+    /// The name of the store with the long messages of the group of this number.
+    pub(super) fn store(&self, number: u64) -> String {
+        format!(".groupobjects-{number:016x}-{}", self.name)
     }
 
     /// What the group's name holds.
     pub(super) fn root(&self, pool: &Pool) -> Result<Option<GlobalAddr>, StoreError> {
-        Ok(pool.root(&self.group)?)
+        Ok(pool.root(&self.group())?)
     }
 
-    /// Replaces what the group's name holds. Returns whether it held `expected`.
-    pub(super) fn set_root(
+    /// Lets the group's name lead to this root instead of what was found there. Returns whether it
+    /// does.
+    pub(super) fn take(
         &self,
         pool: &Pool,
-        expected: Option<GlobalAddr>,
-        new: Option<GlobalAddr>,
+        found: Option<GlobalAddr>,
+        id: GroupId,
     ) -> Result<bool, StoreError> {
-        Ok(pool.set_root(&self.group, expected, new)?.changed)
+        let now = pool.set_root(&self.group(), found, Some(id.word()))?.addr;
+        Ok(now == Some(id.word()))
     }
 
-    /// Closes the group of this root, unless its members have ended it. Returns whether it is
-    /// closed.
-    pub(super) fn close(&self, pool: &Pool, root: GlobalAddr) -> Result<bool, StoreError> {
-        Ok(pool.set_root(&self.group, Some(root), None)?.addr.is_none())
+    /// Removes the name of a group that was not opened.
+    pub(super) fn give_back(&self, pool: &Pool, id: GroupId) -> Result<(), StoreError> {
+        pool.set_root(&self.group(), Some(id.word()), None)?;
+        Ok(())
     }
 
-    /// Decides that the group of this root and number has ended with these survivors, unless its
-    /// end is decided. Returns what is.
+    /// Decides how a group has ended, unless that is decided: with these survivors, or, if there
+    /// are none, as closed by its root. Returns what is decided.
     pub(super) fn decide(
         &self,
         pool: &Pool,
-        (root, number): (GlobalAddr, u64),
+        id: GroupId,
         survivors: Survivors,
     ) -> Result<Option<Decision>, StoreError> {
-        let word = GlobalAddr::from_raw(survivors.to_raw(number));
-        let update = pool.set_root(&self.group, Some(root), Some(word))?;
-        Ok(decision_in(update.addr, (root, number)))
+        let decision = GlobalAddr::from_raw(survivors.to_raw(id.number));
+        let update = pool.set_root(&self.group(), Some(id.word()), Some(decision))?;
+        Ok(id.decision_in(update.addr))
     }
 
-    /// How the group of this root and number has ended, if that is decided.
+    /// How a group has ended, if that is decided.
     pub(super) fn decision(
         &self,
         pool: &Pool,
-        group: (GlobalAddr, u64),
+        id: GroupId,
     ) -> Result<Option<Decision>, StoreError> {
-        Ok(decision_in(self.root(pool)?, group))
+        Ok(id.decision_in(self.root(pool)?))
+    }
+
+    /// Removes a decision that all have read.
+    pub(super) fn forget(
+        &self,
+        pool: &Pool,
+        id: GroupId,
+        survivors: Survivors,
+    ) -> Result<(), StoreError> {
+        let decision = GlobalAddr::from_raw(survivors.to_raw(id.number));
+        pool.set_root(&self.group(), Some(decision), None)?;
+        Ok(())
     }
 
     /// The object of the program that wants to be the member of a rack.
@@ -118,14 +175,37 @@ impl Names {
     }
 }
 
-/// What the name of a group says about the one of this root and number.
-fn decision_in(found: Option<GlobalAddr>, (root, number): (GlobalAddr, u64)) -> Option<Decision> {
-    match found {
-        Some(word) if word == root => None,
-        None => Some(Decision::Closed),
-        // The root of another group has the name: it decides about none of this one's members.
-        Some(word) => {
-            Some(Decision::RootLost(Survivors::from_raw(word.raw(), number).unwrap_or_default()))
-        }
+#[cfg(test)]
+mod tests {
+    use rackpool_proto::group::words::MemberSet;
+
+    use super::*;
+
+    #[test]
+    fn the_name_says_what_is_decided_about_one_group() {
+        let root = GlobalAddr::from_raw(0x40_0000);
+        let (id, next) = (GroupId { root, number: 0x1234 }, GroupId { root, number: 0x1235 });
+        assert_eq!(GroupId::root_in(id.word()), root);
+        assert_eq!(id.decision_in(Some(id.word())), None);
+        let none = Some(Decision::RootLost(Survivors::default()));
+        assert_eq!(id.decision_in(Some(next.word())), none, "another group's root, in its memory");
+        assert_eq!(id.decision_in(None), none);
+        let word = |survivors: Survivors| Some(GlobalAddr::from_raw(survivors.to_raw(id.number)));
+        let closed = Survivors { end: 640, members: MemberSet::default() };
+        assert_eq!(id.decision_in(word(closed)), Some(Decision::Closed));
+        let lost = Survivors { members: MemberSet::first(2), ..closed };
+        assert_eq!(id.decision_in(word(lost)), Some(Decision::RootLost(lost)));
+        assert_ne!(next.decision_in(word(lost)), Some(Decision::RootLost(lost)));
+    }
+
+    #[test]
+    fn names_of_groups_differ() {
+        let names =
+            ["log", "log-rack-1", "1-log", "log-objects"].map(|name| Names::of(name).unwrap());
+        let all: std::collections::BTreeSet<_> = names
+            .iter()
+            .flat_map(|of| [of.group(), of.member(RackId(1)), of.member(RackId(11)), of.store(1)])
+            .collect();
+        assert_eq!(all.len(), 4 * names.len());
     }
 }

@@ -17,7 +17,8 @@ pub struct GroupOptions {
     /// The time in which a program must have joined in each rack; 30 s unless set.
     pub joining: Duration,
     /// A program that does not answer, or that takes no message while others wait for it, is taken
-    /// for lost after this time; 10 s unless set.
+    /// for lost after this time; 10 s unless set, at least 1 s. The time is the same for the root
+    /// and all members.
     pub grace: Duration,
 }
 
@@ -38,8 +39,9 @@ pub enum GroupOutcome {
     Closed,
     /// The root is lost. The members of these racks, of which this is one, have the same messages.
     RootLost(BTreeSet<RackId>),
-    /// The others go on without this member, or have ended without it. It has a prefix of their
-    /// messages.
+    /// The others go on without this member, or have ended without it: it did not answer or take
+    /// messages for the grace time, or it can't find out how they have ended. What it has received
+    /// is the beginning of what the root has sent.
     Lost,
 }
 
@@ -91,8 +93,9 @@ pub enum GroupFailure {
         "the members have ended the group: they took the root for lost, which did not run for the grace time or could not be read. Make a new group, with a longer grace time if the host is busy"
     )]
     EndedByMembers,
-    /// A message is lost with the rack of the root.
-    #[error("message {number} was an object in the rack of the root, and is lost with it")]
+    /// The object of a long message is not there: it is lost with the rack of the root, or this
+    /// member was left out, and the others have taken it.
+    #[error("message {number} was an object in the rack of the root, and is not there any more")]
     MessageLost {
         /// The number of the message.
         number: u64,

@@ -21,6 +21,8 @@ const WORDS: usize = 8 * GroupWords::COUNT;
 const FIXED: u64 = WORDS as u64;
 /// Offset of the racks of the members.
 const RACKS: u64 = 64;
+/// Offset of their count, and of the grace time in milliseconds.
+const COUNT: u64 = 96;
 /// Offset of the addresses of their objects.
 const SEATS: u64 = 128;
 
@@ -113,19 +115,20 @@ impl OwnPlace {
         Ok(beat.transpose()?)
     }
 
-    /// Writes what does not change: the hash of the group's name, and the racks of the members.
-    pub(super) fn write_group(&self, hash: u64, racks: &[RackId]) -> Result<(), StoreError> {
+    /// Writes what does not change: the hash of the group's name, the racks of the members, and the
+    /// grace time in milliseconds.
+    pub(super) fn write_group(
+        &self,
+        hash: u64,
+        racks: &[RackId],
+        grace_ms: u64,
+    ) -> Result<(), StoreError> {
         let bytes = self.bytes().to_le_bytes();
         self.pool.write(at(self.addr, FIXED), &[hash.to_le_bytes(), bytes].concat())?;
+        let count = (racks.len() as u64).to_le_bytes();
         let racks: Vec<u8> = racks.iter().flat_map(|rack| rack.0.to_le_bytes()).collect();
-        if !racks.is_empty() {
-            // The number of racks is in a word, since a rack's number may be 0.
-            let count = (racks.len() as u64 / 2).to_le_bytes();
-            self.pool.write(
-                at(self.addr, RACKS),
-                &[&racks[..], &[0; 32][racks.len()..], &count].concat(),
-            )?;
-        }
+        self.pool.write(at(self.addr, RACKS), &racks)?;
+        self.pool.write(at(self.addr, COUNT), &[count, grace_ms.to_le_bytes()].concat())?;
         Ok(())
     }
 
@@ -138,8 +141,8 @@ impl OwnPlace {
     /// Reads the stream from `begin` up to `end` from another program's ring into this one.
     ///
     /// # Errors
-    /// That of a read whose end is not known. Its bytes may come later, so nobody may rely on the
-    /// ring any more.
+    /// That of a read whose end is not known. Its bytes may come later: the contents of the ring
+    /// are undefined from then on.
     pub(super) fn read(
         &mut self,
         from: GlobalAddr,
@@ -184,6 +187,7 @@ pub(super) struct GroupPlace {
     /// The length of each program's object.
     pub(super) bytes: u64,
     pub(super) racks: Vec<RackId>,
+    pub(super) grace_ms: u64,
     pub(super) seats: Vec<GlobalAddr>,
 }
 
@@ -201,7 +205,7 @@ pub(super) fn decode_group(bytes: &[u8; HEADER_BYTES]) -> Option<GroupPlace> {
         let at = usize::try_from(at).ok()?;
         bytes.get(at..)?.first_chunk().copied().map(u64::from_le_bytes)
     };
-    let count = usize::try_from(word(RACKS + 32)?).ok().filter(|count| *count <= MOST_MEMBERS)?;
+    let count = usize::try_from(word(COUNT)?).ok().filter(|count| *count <= MOST_MEMBERS)?;
     let rack = |index: usize| {
         let at = usize::try_from(RACKS).ok()? + 2 * index;
         bytes.get(at..)?.first_chunk().copied().map(|rack| RackId(u16::from_le_bytes(rack)))
@@ -212,6 +216,7 @@ pub(super) fn decode_group(bytes: &[u8; HEADER_BYTES]) -> Option<GroupPlace> {
         hash: word(FIXED)?,
         bytes: Some(bytes).filter(|bytes| bytes.is_power_of_two() && *bytes >= LEAST)?,
         racks: (0..count).map(rack).collect::<Option<_>>()?,
+        grace_ms: word(COUNT + WORD)?,
         seats: (0..count as u64)
             .map(|index| word(SEATS + WORD * index).map(GlobalAddr::from_raw))
             .collect::<Option<_>>()?,
@@ -263,11 +268,11 @@ mod tests {
             decode_group(&bytes)
         };
         assert_eq!(put(FIXED + WORD, LEAST).unwrap().racks, []);
-        let found = put(RACKS + 32, 16).unwrap();
+        let found = put(COUNT, 16).unwrap();
         assert_eq!((found.racks.len(), found.seats.len()), (MOST_MEMBERS, MOST_MEMBERS));
-        assert_eq!(put(RACKS + 32, 17), None, "17 members");
-        assert_eq!(put(RACKS + 32, u64::MAX), None);
-        assert!(put(RACKS + 32, 2).is_some());
+        assert_eq!(put(COUNT, 17), None, "17 members");
+        assert_eq!(put(COUNT, u64::MAX), None);
+        assert!(put(COUNT, 2).is_some());
         assert_eq!(put(FIXED + WORD, LEAST + 1), None, "no power of two");
     }
 }

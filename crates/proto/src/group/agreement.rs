@@ -37,6 +37,10 @@ pub(super) struct Agreement {
     to_look: MemberSet,
     /// When the words of each member were new.
     waits_since: Vec<Time>,
+    /// When each member could be read last.
+    answered_at: Vec<Time>,
+    /// The last read of a ring got no answer.
+    is_unanswered: bool,
 }
 
 impl Agreement {
@@ -49,6 +53,8 @@ impl Agreement {
             seen: alloc::vec![None; MOST_MEMBERS],
             to_look: members.without(own),
             waits_since: alloc::vec![now; MOST_MEMBERS],
+            answered_at: alloc::vec![now; MOST_MEMBERS],
+            is_unanswered: false,
         }
     }
 
@@ -67,6 +73,9 @@ impl Agreement {
         if !self.is_frozen {
             self.is_frozen = true;
             return AgreementStep::Freeze;
+        }
+        if core::mem::take(&mut self.is_unanswered) {
+            return AgreementStep::Wait;
         }
         if let Some(member) = self.to_look.iter().next() {
             return AgreementStep::Look(member);
@@ -106,14 +115,17 @@ impl Agreement {
         member: usize,
         found: Found<GroupWords>,
     ) {
-        let (Some(seen), Some(since)) =
-            (self.seen.get_mut(member), self.waits_since.get_mut(member))
-        else {
+        let (Some(seen), Some(since), Some(answered_at)) = (
+            self.seen.get_mut(member),
+            self.waits_since.get_mut(member),
+            self.answered_at.get_mut(member),
+        ) else {
             return;
         };
         self.to_look = self.to_look.without(member);
         match found {
             Found::Is(words) if words.number == rules.number => {
+                *answered_at = now;
                 if words.is_frozen() && *seen != Some(words) {
                     (*seen, *since) = (Some(words), now);
                 }
@@ -125,18 +137,23 @@ impl Agreement {
             Found::Silent => {}
         }
         let lacks_nothing = seen.is_some_and(|words| words.have >= self.have);
-        if now.since(*since) > rules.grace && !lacks_nothing {
-            // It is stopped, or its rack is away.
+        let is_stopped = now.since(*since) > rules.grace && !lacks_nothing;
+        if is_stopped || now.since(*answered_at) > rules.grace {
             self.live = self.live.without(member);
         }
     }
 
     /// The stream up to `end` was read from a member's ring, if it was there.
-    pub(super) const fn read(&mut self, member: usize, end: u64, found: Found<()>) {
+    pub(super) fn read(&mut self, now: Time, member: usize, end: u64, found: Found<()>) {
         match found {
-            Found::Is(()) => self.have = end,
+            Found::Is(()) => {
+                self.have = end;
+                if let Some(answered_at) = self.answered_at.get_mut(member) {
+                    *answered_at = now;
+                }
+            }
             Found::Gone => self.live = self.live.without(member),
-            Found::Silent => {}
+            Found::Silent => self.is_unanswered = true,
         }
     }
 }

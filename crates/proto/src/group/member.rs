@@ -83,6 +83,10 @@ pub struct MemberMachine<B = Sound> {
     taken: u64,
     /// The root's last beat, and when it was new.
     beat: (u64, Time),
+    /// When the root's words were read last, or were to be.
+    looked_at: Time,
+    /// The root's beat when this member had frozen.
+    frozen_beat: Option<u64>,
     has_looked: bool,
     has_taken_all: bool,
     phase: Phase,
@@ -100,6 +104,8 @@ impl<B: Bugs> MemberMachine<B> {
             stored_have: 0,
             taken: 0,
             beat: (0, now),
+            looked_at: now,
+            frozen_beat: None,
             has_looked: false,
             has_taken_all: false,
             phase: Phase::Following { there: 0 },
@@ -153,12 +159,20 @@ impl<B: Bugs> MemberMachine<B> {
 
     fn agree(&mut self, step: AgreementStep) -> MemberAction {
         match step {
-            AgreementStep::Freeze => MemberAction::Freeze,
+            AgreementStep::Freeze => {
+                self.has_looked = false;
+                MemberAction::Freeze
+            }
             AgreementStep::Look(member) => MemberAction::Look(Source::Member(member)),
             AgreementStep::Read { from, end } => {
                 MemberAction::Read { from: Source::Member(from), begin: self.have, end }
             }
-            AgreementStep::Wait => MemberAction::Wait,
+            // The root may live after all.
+            AgreementStep::Wait if !self.has_looked => MemberAction::Look(Source::Root),
+            AgreementStep::Wait => {
+                self.has_looked = false;
+                MemberAction::Wait
+            }
             AgreementStep::Decide(survivors) if self.bugs.has(Bug::EndUndecided) => {
                 self.end(GroupEnd::RootLost(survivors.members))
             }
@@ -205,12 +219,29 @@ impl<B: Bugs> MemberMachine<B> {
             (Phase::Agreeing(agreement), Source::Member(member)) => {
                 agreement.found(now, &self.rules, member, found);
             }
+            (Phase::Agreeing(_), Source::Root) => self.of_lost_root(found),
             (Phase::Following { .. } | Phase::Closing, Source::Root) => self.of_root(now, found),
             _ => {}
         }
     }
 
+    /// If a root that was taken for lost goes on, the other members go on with it.
+    fn of_lost_root(&mut self, found: Found<GroupWords>) {
+        self.has_looked = true;
+        if let Found::Is(words) = found
+            && words.number == self.rules.number
+            && *self.frozen_beat.get_or_insert(words.beat) != words.beat
+        {
+            self.phase = Phase::Ended(GroupEnd::Lost);
+        }
+    }
+
     fn of_root(&mut self, now: Time, found: Found<GroupWords>) {
+        if now.since(self.looked_at) > self.rules.grace / 2 {
+            // The program was busy: it knows nothing of the root's beats meanwhile.
+            self.beat.1 = now;
+        }
+        self.looked_at = now;
         let words = match found {
             Found::Is(words) if words.number == self.rules.number => Some(words),
             Found::Is(_) | Found::Gone => return self.root_is_lost(now),
@@ -249,7 +280,7 @@ impl<B: Bugs> MemberMachine<B> {
     /// The stream up to `end` was read from a ring. It is [`Found::Gone`] unless each record is one
     /// of this group and position, with the right checksum: the ring is another program's by now,
     /// or the root has left this member out.
-    pub fn read(&mut self, from: Source, end: u64, mut found: Found<()>) {
+    pub fn read(&mut self, now: Time, from: Source, end: u64, mut found: Found<()>) {
         if found == Found::Gone && self.bugs.has(Bug::CountUnverified) {
             found = Found::Is(());
         }
@@ -259,9 +290,88 @@ impl<B: Bugs> MemberMachine<B> {
                 (*there, self.has_looked) = (self.have, true);
             }
             (Phase::Agreeing(agreement), Source::Member(member)) => {
-                agreement.read(member, end, found);
+                agreement.read(now, member, end, found);
             }
             _ => {}
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use core::time::Duration;
+
+    use super::*;
+
+    const RULES: GroupRules = GroupRules { number: 7, ring: 256, grace: Duration::from_secs(1) };
+
+    fn at(millis: u64) -> Time {
+        Time::from_nanos(millis * 1_000_000)
+    }
+
+    fn words(beat: u64, have: u64, frozen: u64) -> Found<GroupWords> {
+        Found::Is(GroupWords { number: 7, beat, have, taken: 0, members: 3, frozen })
+    }
+
+    #[test]
+    fn a_member_that_has_more_and_does_not_answer_is_left_out() {
+        let mut machine = MemberMachine::new(at(0), RULES, 0, 2, Sound);
+        machine.found(at(0), Source::Root, Found::Gone);
+        let mut now = 0;
+        let survivors = loop {
+            match machine.poll() {
+                MemberAction::Look(Source::Member(1)) if now == 0 => {
+                    machine.found(at(now), Source::Member(1), words(0, 64, 1));
+                }
+                MemberAction::Look(of) => machine.found(at(now), of, Found::Silent),
+                MemberAction::Read { from, end, .. } => {
+                    machine.read(at(now), from, end, Found::Silent);
+                }
+                MemberAction::Wait => now += 10,
+                MemberAction::Decide(survivors) => break survivors,
+                MemberAction::Freeze => {}
+                other => panic!("{other:?}"),
+            }
+            assert!(now < 2000, "it waits for ever");
+        };
+        assert_eq!(survivors, Survivors { end: 0, members: MemberSet::first(1) });
+    }
+
+    #[test]
+    fn a_program_that_was_busy_does_not_take_the_root_for_lost() {
+        let mut machine = MemberMachine::new(at(0), RULES, 0, 2, Sound);
+        machine.found(at(0), Source::Root, words(1, 0, 0));
+        // For a minute it uses a message. Then a daemon restarts.
+        machine.found(at(60_000), Source::Root, Found::Silent);
+        machine.found(at(60_400), Source::Root, Found::Silent);
+        machine.found(at(60_800), Source::Root, Found::Silent);
+        assert!(matches!(machine.phase, Phase::Following { .. }));
+        machine.found(at(61_100), Source::Root, Found::Silent);
+        assert!(matches!(machine.phase, Phase::Agreeing(_)));
+    }
+
+    #[test]
+    fn a_member_that_took_a_living_root_for_lost_ends_alone() {
+        let mut machine = MemberMachine::new(at(0), RULES, 0, 2, Sound);
+        for millis in [0, 400, 800, 1200] {
+            machine.found(at(millis), Source::Root, Found::Silent);
+        }
+        assert_eq!(machine.poll(), MemberAction::Freeze);
+        let (mut now, mut beat) = (1200, 40);
+        let end = loop {
+            match machine.poll() {
+                MemberAction::Look(Source::Root) => {
+                    beat += 1;
+                    machine.found(at(now), Source::Root, words(beat, 0, 0));
+                }
+                // The other one follows the root.
+                MemberAction::Look(of) => machine.found(at(now), of, words(0, 0, 0)),
+                MemberAction::Wait => now += 10,
+                MemberAction::End(end) => break end,
+                other => panic!("{other:?}"),
+            }
+        };
+        assert_eq!(end, GroupEnd::Lost);
+        assert!(now < 1300, "at its second look, {now}");
     }
 }

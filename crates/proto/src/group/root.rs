@@ -123,6 +123,11 @@ impl<B: Bugs> RootMachine<B> {
         self.wait_for(now, end.saturating_sub(self.rules.ring), Some(record));
     }
 
+    /// Begins to wait until all members have taken everything before `until`.
+    pub fn begin_wait(&mut self, now: Time, until: u64) {
+        self.wait_for(now, until.min(self.have), None);
+    }
+
     /// Begins to wait until all members have taken everything.
     pub fn begin_close(&mut self, now: Time) {
         self.wait_for(now, self.have, None);

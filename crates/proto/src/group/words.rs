@@ -107,7 +107,8 @@ pub enum Decision {
     RootLost(Survivors),
 }
 
-/// The members that go on without the root, and the position up to which they have the stream.
+/// The members that go on without the root, and the position up to which they have the stream. None
+/// if the root has closed the group.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Survivors {
     /// The end of the stream.

@@ -95,6 +95,7 @@ impl World {
             shared: Shared {
                 memories: (0..=count).map(|_| Memory::new(count)).collect(),
                 decision: None,
+                is_cut: vec![false; count + 1],
                 stream: Vec::new(),
                 seen: Seen::default(),
                 draw,
@@ -138,7 +139,7 @@ impl World {
             if self.stopped_until[program] > self.now {
                 continue;
             }
-            let is_silent = is_faulty && self.chance(50);
+            let is_silent = is_faulty && self.chance(50) || self.shared.is_cut[program];
             self.step(program, is_silent)?;
         }
         self.check()
@@ -149,6 +150,8 @@ impl World {
             usize::try_from(self.shared.draw.draw() % self.shared.memories.len() as u64).unwrap();
         if self.chance(2) {
             self.is_killed[program] = true;
+        } else if self.chance(5) {
+            self.shared.is_cut[program] = true;
         } else {
             let graces = 1 + self.shared.draw.draw() % 4;
             let steps = u64::try_from(GRACE.as_nanos()).unwrap() / STEP;
@@ -169,9 +172,11 @@ impl World {
 
     fn has_ended(&self) -> bool {
         let root = self.members.len();
-        let members = self.members.iter().enumerate();
-        (self.is_killed[root] || self.root.has_ended())
-            && members.into_iter().all(|(at, member)| self.is_killed[at] || member.end.is_some())
+        // A rack that is cut off reads nothing and learns nothing.
+        let is_out = |at: usize| self.is_killed[at] || self.shared.is_cut[at];
+        let mut members = self.members.iter().enumerate();
+        (is_out(root) || self.root.has_ended())
+            && members.all(|(at, member)| is_out(at) || member.end.is_some())
     }
 
     /// All that have agreed have the same messages.

@@ -71,6 +71,8 @@ pub(crate) struct Shared {
     pub(crate) memories: Vec<Memory>,
     /// How the group has ended.
     pub(crate) decision: Option<Decision>,
+    /// The racks that answer nobody any more.
+    pub(crate) is_cut: Vec<bool>,
     /// What the root has appended, by units.
     pub(crate) stream: Vec<u64>,
     pub(crate) seen: Seen,
@@ -90,11 +92,11 @@ impl Look {
     }
 
     /// Reads one word. Returns what was found after the last one.
-    fn step(&mut self, memories: &[Memory], is_silent: bool) -> Option<Found<GroupWords>> {
-        if is_silent {
+    fn step(&mut self, shared: &Shared, is_silent: bool) -> Option<Found<GroupWords>> {
+        if is_silent || shared.is_cut[self.of] {
             return Some(Found::Silent);
         }
-        self.words[self.next] = memories[self.of].words[self.next];
+        self.words[self.next] = shared.memories[self.of].words[self.next];
         self.next += 1;
         (self.next == self.words.len()).then(|| Found::Is(GroupWords::from_array(self.words)))
     }
@@ -149,7 +151,7 @@ impl RootProgram {
         shared.memories[self.own].words[BEAT] += 1;
         match &mut self.task {
             Some(RootTask::Look { member, look }) => {
-                if let Some(found) = look.step(&shared.memories, is_silent) {
+                if let Some(found) = look.step(shared, is_silent) {
                     let (member, before) = (*member, self.machine.members());
                     self.task = None;
                     self.machine.found(now, member, found);
@@ -270,7 +272,7 @@ impl MemberProgram {
         }
         match &mut self.task {
             Some(MemberTask::Look { of, look }) => {
-                if let Some(found) = look.step(&shared.memories, is_silent) {
+                if let Some(found) = look.step(shared, is_silent) {
                     let of = *of;
                     self.task = None;
                     self.machine.found(now, of, found);
@@ -279,15 +281,15 @@ impl MemberProgram {
             }
             Some(MemberTask::Read { from, at, end, is_whole }) => {
                 let (from, end) = (*from, *end);
-                if is_silent {
-                    self.task = None;
-                    self.machine.read(from, end, Found::Silent);
-                    return Ok(());
-                }
                 let of = match from {
                     Source::Root => self.root,
                     Source::Member(member) => member,
                 };
+                if is_silent || shared.is_cut[of] {
+                    self.task = None;
+                    self.machine.read(now, from, end, Found::Silent);
+                    return Ok(());
+                }
                 let unit = *shared.memories[of].unit(*at);
                 *shared.memories[self.own].unit(*at) = unit;
                 *is_whole &= unit.0 == *at;
@@ -295,7 +297,7 @@ impl MemberProgram {
                 if *at == end {
                     let found = if *is_whole { Found::Is(()) } else { Found::Gone };
                     self.task = None;
-                    self.machine.read(from, end, found);
+                    self.machine.read(now, from, end, found);
                 }
                 return Ok(());
             }
