@@ -97,7 +97,8 @@ fn measure(table: &mut Table, stores: &[Store]) -> anyhow::Result<()> {
     }
     let ratio = median(gets_of_many);
     let detail = format!("{:.0} against {:.0} ms", ratio * get * 1e3, get * 1e3);
-    table.figure(&format!("gets of {} racks at once", RACKS - 1), ratio, "x", &detail);
+    let name = format!("gets of {} racks at once, which form a chain", RACKS - 1);
+    table.at_most(&name, ratio, 1.5, "x", &detail);
     schedules(table, &stores[0], &bytes)
 }
 
