@@ -156,11 +156,12 @@ impl Names {
         addr: GlobalAddr,
     ) -> Result<(), StoreError> {
         let name = self.member(rack);
-        while {
+        loop {
             let now = pool.root(&name)?;
-            now != Some(addr) && !pool.set_root(&name, now, Some(addr))?.changed
-        } {}
-        Ok(())
+            if now == Some(addr) || pool.set_root(&name, now, Some(addr))?.changed {
+                return Ok(());
+            }
+        }
     }
 
     /// Removes the announcement of a program.

@@ -310,9 +310,6 @@ impl GroupRoot {
     fn run(&mut self, bytes: &[u8], kind: Kind) -> Result<(), StoreError> {
         let (mut pauses, mut began) = (Pauses::busy(), Instant::now());
         loop {
-            if self.machine.members().is_empty() {
-                return Err(GroupFailure::NoMember.into());
-            }
             match self.machine.poll() {
                 RootAction::Look(member) => self.look(member)?,
                 RootAction::Wait => {
@@ -333,6 +330,7 @@ impl GroupRoot {
                 }
                 RootAction::StoreHave(have) => self.place.store(Word::Have, have),
                 RootAction::Done => return Ok(()),
+                RootAction::NoMember => return Err(GroupFailure::NoMember.into()),
             }
         }
     }

@@ -1,7 +1,6 @@
 //! The root of a group.
 
 use alloc::vec::Vec;
-use core::time::Duration;
 
 use super::words::{Found, GroupWords, MemberSet};
 use super::{ALIGN, GroupRules};
@@ -31,8 +30,10 @@ pub enum RootAction {
     },
     /// Store the word `have`, after all that was written.
     StoreHave(u64),
-    /// The record is in the ring, or all members have taken everything.
+    /// The record is in the ring, or all members have taken what was waited for.
     Done,
+    /// All members are lost.
+    NoMember,
 }
 
 /// What a root knows of a member.
@@ -145,6 +146,9 @@ impl<B: Bugs> RootMachine<B> {
             self.are_members_stored = true;
             return RootAction::StoreMembers(self.live);
         }
+        if self.live.is_empty() {
+            return RootAction::NoMember;
+        }
         let to_end = self.rules.ring - self.have % self.rules.ring;
         match self.task {
             Task::Nothing => RootAction::Done,
@@ -209,7 +213,7 @@ impl<B: Bugs> RootMachine<B> {
         };
         // A member has the grace time from the moment at which this root waits for it.
         let waited = now.since(known.moved_at.max(began_at));
-        if is_lost || waited > self.rules.grace.max(Duration::from_nanos(1)) {
+        if is_lost || waited > self.rules.grace {
             self.live = self.live.without(member);
             self.are_members_stored = false;
         }

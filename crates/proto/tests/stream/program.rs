@@ -190,6 +190,10 @@ impl RootProgram {
             }
             RootAction::StoreHave(have) => shared.memories[self.own].words[HAVE] = have,
             RootAction::Done => self.next(now, shared),
+            RootAction::NoMember => {
+                self.state = RootState::Closing;
+                self.next(now, shared);
+            }
         }
     }
 
