@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use rackpool_client::{Pool, RackId};
+use rackpool_client::{AllocError, Pool, RackId};
 use rackpool_objects::{
     GroupFailure, GroupMember, GroupOptions, GroupOutcome, GroupReport, GroupRoot, Received,
     StoreError,
@@ -236,6 +236,49 @@ fn long_messages_wait_for_room_in_the_rack() {
         }
         assert!(root.close().unwrap().is_complete());
         members.into_iter().for_each(|member| member.join().unwrap());
+    });
+}
+
+#[test]
+fn a_long_message_for_which_there_is_no_room_is_received_later() {
+    let (_alone, pool) = (alone(), pool());
+    let long = vec![7; 1_000_000];
+    std::thread::scope(|scope| {
+        let member = scope.spawn(|| GroupMember::join(open(&pool, 1), NAME, TIMEOUT).unwrap());
+        let to = racks(&[1]);
+        let mut root = GroupRoot::create(open(&pool, 0), NAME, &to, &OPTIONS).unwrap();
+        let mut member = member.join().unwrap();
+        let other = open(&pool, 1);
+        let mut hoard = Vec::new();
+        let full = loop {
+            match other.alloc_fixed(other.page_bytes()) {
+                Ok(page) => hoard.push(page),
+                Err(full) => break full,
+            }
+        };
+        assert!(matches!(full, AllocError::RackFull { .. }), "{full:?}");
+        root.send(&long).unwrap();
+        root.send(b"after it").unwrap();
+        for _ in 0..3 {
+            let refused = member.receive(TIMEOUT).unwrap_err();
+            let is_full = matches!(refused, StoreError::Alloc(AllocError::RackFull { .. }));
+            assert!(is_full, "{refused:?}");
+        }
+        hoard.into_iter().for_each(|page| other.free(page).unwrap());
+        let mut received = Vec::new();
+        wait_until("the rack has room again", TIMEOUT, || match member.receive(TIMEOUT) {
+            Ok(Received::Message(found)) => {
+                received.push((found.number(), found.len()));
+                received.len() == 2
+            }
+            Ok(other) => panic!("{other:?}"),
+            Err(_) => false,
+        });
+        assert_eq!(received, [(0, long.len()), (1, 8)]);
+        let closes = scope.spawn(|| root.close().unwrap());
+        let ended = member.receive(TIMEOUT).unwrap();
+        assert!(matches!(ended, Received::Ended(GroupOutcome::Closed)), "{ended:?}");
+        assert!(closes.join().unwrap().is_complete());
     });
 }
 
