@@ -245,7 +245,7 @@ pub enum Bug {
     EndUndecided,
     /// A member of a group decides before all others that it names have the stream.
     DecideBeforeReading,
-    /// A member of a group ends as a survivor, whoever was decided to be one.
+    /// A member of a group ends as a survivor although the decision does not name it.
     EndThoughLeftOut,
 }
 

@@ -305,7 +305,7 @@ impl GroupMember {
         }
     }
 
-    /// Nobody needs this member's memory any more.
+    /// Ends the group for this member. The others do not need its memory any more.
     fn end(&mut self, end: GroupEnd) {
         self.end = Some(end);
         if let GroupEnd::RootLost(survivors) = end {

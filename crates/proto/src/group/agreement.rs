@@ -18,7 +18,7 @@ pub(super) enum AgreementStep {
     },
     Decide(Survivors),
     Wait,
-    /// It lacks what nobody has any more.
+    /// The member lacks messages that no ring has any more.
     Lost,
 }
 

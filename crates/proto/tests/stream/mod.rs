@@ -33,9 +33,9 @@ pub(crate) enum Faults {
 /// A step takes a microsecond.
 const STEP: u64 = 1_000;
 const GRACE: Duration = Duration::from_micros(400);
-/// After so many steps there are no more faults.
+/// The number of steps in which faults happen.
 const FAULTY: u64 = 4_000;
-/// After so many all programs have ended.
+/// The number of steps within which all programs have ended.
 const LIMIT: u64 = 60_000;
 /// The number of the group.
 const NUMBER: u64 = 7;
