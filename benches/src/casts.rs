@@ -30,11 +30,7 @@ pub fn run(table: &mut Table) -> anyhow::Result<()> {
     (options.racks, options.memory, options.bandwidth_gbps) = (RACKS, 512 << 20, GBPS);
     options.daemon_arguments = vec![("--swap", "off".into())];
     let cluster = Cluster::start(options)?;
-    let dir = cluster.options().dir.clone();
-    let open = |rack, threads| {
-        let options = ClientOptions::new(&dir, RackId(rack)).threads(threads);
-        anyhow::Ok(Arc::new(Pool::open(options)?))
-    };
+    let open = |rack, threads| open(&cluster, rack, threads);
     let stop = AtomicBool::new(false);
     let measured = std::thread::scope(|scope| {
         let _stop = Stop(&stop);
@@ -53,6 +49,12 @@ pub fn run(table: &mut Table) -> anyhow::Result<()> {
     });
     measured?;
     cluster.stop()
+}
+
+/// Opens the pool in a rack.
+pub(crate) fn open(cluster: &Cluster, rack: u16, threads: u16) -> anyhow::Result<Arc<Pool>> {
+    let options = ClientOptions::new(&cluster.options().dir, RackId(rack)).threads(threads);
+    Ok(Arc::new(Pool::open(options)?))
 }
 
 /// Stops the agents when it is dropped.

@@ -5,14 +5,14 @@ use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail, ensure};
-use rackpool_client::{ClientOptions, Pool, RackId};
+use rackpool_client::{Pool, RackId};
 use rackpool_cluster::{Cluster, ClusterOptions};
 use rackpool_objects::{
     CastAgent, CastOptions, CreateOptions, GroupMember, GroupOptions, GroupOutcome, GroupRoot,
     Received, Store,
 };
 
-use crate::casts::Stop;
+use crate::casts::{Stop, open};
 use crate::measure::median;
 use crate::table::Table;
 
@@ -30,11 +30,7 @@ pub fn run(table: &mut Table) -> anyhow::Result<()> {
     (options.racks, options.memory) = (3, 256 << 20);
     options.daemon_arguments = vec![("--swap", "off".into())];
     let cluster = Cluster::start(options)?;
-    let dir = cluster.options().dir.clone();
-    let open = |rack, threads| {
-        let options = ClientOptions::new(&dir, RackId(rack)).threads(threads);
-        anyhow::Ok(Arc::new(Pool::open(options)?))
-    };
+    let open = |rack, threads| open(&cluster, rack, threads);
     let (mut rates, mut ratios) = (Vec::new(), Vec::new());
     for _ in 0..ROUNDS {
         let casts = casts(&open)?;

@@ -1,6 +1,7 @@
 //! A group in a world of faults, and with planted bugs.
 #![expect(clippy::unwrap_used, reason = "a test that can't go on has failed")]
 
+mod plant;
 mod stream;
 
 use rackpool_proto::planted_bugs::Bug;

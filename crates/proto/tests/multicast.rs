@@ -2,6 +2,7 @@
 #![expect(clippy::unwrap_used, reason = "a test that can't go on has failed")]
 
 mod group;
+mod plant;
 
 use group::{Faults, Seen, World};
 use rackpool_proto::planted_bugs::Bug;

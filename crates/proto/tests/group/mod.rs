@@ -15,18 +15,10 @@ use rackpool_proto::multicast::member::Stored;
 use rackpool_proto::multicast::participant::Participant;
 use rackpool_proto::multicast::schedule::Schedule;
 use rackpool_proto::multicast::{Block, Group, GroupMember, MulticastRules, Version, Visibility};
-use rackpool_proto::planted_bugs::{Bug, Bugs};
+use rackpool_proto::planted_bugs::Bug;
 use rackpool_sync::SplitMix64;
 
-/// At most one planted bug.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Plant(pub(crate) Option<Bug>);
-
-impl Bugs for Plant {
-    fn has(self, bug: Bug) -> bool {
-        self.0 == Some(bug)
-    }
-}
+use crate::plant::Plant;
 
 const US: u64 = 1_000;
 const MS: u64 = 1_000_000;

@@ -3,23 +3,16 @@
 
 mod program;
 
+use std::time::Duration;
+
 use program::{MemberProgram, Memory, RootProgram, Shared};
 use rackpool_proto::Time;
 use rackpool_proto::group::member::GroupEnd;
 use rackpool_proto::group::{ALIGN, GroupRules};
-use rackpool_proto::planted_bugs::{Bug, Bugs};
+use rackpool_proto::planted_bugs::Bug;
 use rackpool_sync::SplitMix64;
-use std::time::Duration;
 
-/// At most one planted bug.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Plant(Option<Bug>);
-
-impl Bugs for Plant {
-    fn has(self, bug: Bug) -> bool {
-        self.0 == Some(bug)
-    }
-}
+use crate::plant::Plant;
 
 /// Whether programs are killed and stopped, and reads fail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -7,7 +7,8 @@ use rackpool_proto::group::words::{Decision, Found, GroupWords};
 use rackpool_proto::group::{ALIGN, GroupRules};
 use rackpool_sync::SplitMix64;
 
-use super::{NUMBER, Plant, Seen, UNITS};
+use super::{NUMBER, Seen, UNITS};
+use crate::plant::Plant;
 
 /// What 32 B of the stream are: their position, which stands for the checksum of a record, and the
 /// number of their message, of a gap, or of the record that ends the stream.
