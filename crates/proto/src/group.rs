@@ -26,8 +26,6 @@ pub const MOST_MEMBERS: usize = 16;
 /// What all programs of a group know.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct GroupRules {
-    /// The number of the group.
-    pub number: u64,
     /// The length of each ring in bytes, a multiple of [`ALIGN`].
     pub ring: u64,
     /// A program that does not answer, or does not go on, for this time is taken for lost.

@@ -8,7 +8,7 @@ use rackpool_proto::group::words::Found;
 
 use super::names::{GroupId, Names};
 use super::options::GroupFailure;
-use super::place::{GroupPlace, OwnPlace, Word, read_group};
+use super::place::{GroupPlace, OwnPlace, read_group};
 use crate::error::StoreError;
 
 /// The pause between two looks at the root.
@@ -36,11 +36,11 @@ pub(super) fn join(
             Look::Nothing => GroupFailure::NoRoot,
             Look::NotNamed => GroupFailure::NotNamed(pool.rack()),
             Look::Group { group, .. } if group.words.members().is_empty() => {
-                let place = match applied.place.take() {
+                let mut place = match applied.place.take() {
                     Some(place) if place.bytes() == group.bytes => place,
                     _ => OwnPlace::new(pool, group.bytes)?,
                 };
-                place.store(Word::Number, group.words.number);
+                place.begin(group.number);
                 names.join(pool, pool.rack(), place.addr())?;
                 applied.place = Some(place);
                 GroupFailure::NoRoot
@@ -92,7 +92,7 @@ fn look(pool: &Pool, names: &Names) -> Result<Look, StoreError> {
     let Some(word) = names.root(pool)? else { return Ok(Look::Nothing) };
     let root = GroupId::root_in(word);
     let group = match read_group(pool, root)? {
-        Found::Is(group) if group.hash == names.hash() && group.words.number != 0 => group,
+        Found::Is(group) if group.hash == names.hash() => group,
         _ => return Ok(Look::Nothing),
     };
     if group.bytes > pool.page_bytes() {

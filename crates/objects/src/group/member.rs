@@ -136,9 +136,9 @@ impl GroupMember {
     pub fn join(pool: Arc<Pool>, name: &str, timeout: Duration) -> Result<Self, StoreError> {
         let names = Names::of(name)?;
         let Joined { root, group, own, place } = join(&pool, &names, timeout)?;
-        let id = GroupId { root, number: group.words.number };
+        let id = GroupId { root, number: group.number };
         let grace = Duration::from_millis(group.grace_ms);
-        let rules = GroupRules { number: id.number, ring: group.bytes - HEADER, grace };
+        let rules = GroupRules { ring: group.bytes - HEADER, grace };
         let members = group.racks.len().min(MOST_MEMBERS);
         Ok(Self {
             pool,
@@ -260,7 +260,7 @@ impl GroupMember {
             MemberAction::StoreHave(have) => self.place.store(Word::Have, have),
             MemberAction::Freeze => self.place.store(Word::Frozen, 1),
             MemberAction::Look(of) => {
-                let found = read_words(&self.pool, self.addr(of))?;
+                let found = read_words(&self.pool, self.addr(of), self.id.number)?;
                 self.machine.found(self.time(), of, found);
             }
             MemberAction::Read { from, begin, end } => {
@@ -312,14 +312,14 @@ impl GroupMember {
             // If this fails, the store stays: `rackpool root ls` shows it.
             let _ = self.remove_store(survivors);
         }
-        self.place.store(Word::Number, 0);
+        self.place.leave();
     }
 
     /// Removes the store of long messages if all survivors have taken everything.
     fn remove_store(&self, survivors: MemberSet) -> Result<(), StoreError> {
         for member in survivors.without(self.own).iter() {
-            match read_words(&self.pool, self.addr(Source::Member(member)))? {
-                Found::Is(words) if words.number != self.id.number => {}
+            let addr = self.addr(Source::Member(member));
+            match read_words(&self.pool, addr, self.id.number)? {
                 Found::Is(words) if words.taken >= self.next => {}
                 Found::Is(_) | Found::Silent => return Ok(()),
                 Found::Gone => {}

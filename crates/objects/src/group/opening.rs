@@ -10,7 +10,7 @@ use rackpool_proto::group::words::Found;
 
 use super::names::{GroupId, Names};
 use super::options::GroupFailure;
-use super::place::{OwnPlace, OwnWord, read_group, read_words};
+use super::place::{OwnPlace, read_group, read_words};
 use crate::error::StoreError;
 
 /// The pause between two beats.
@@ -37,17 +37,16 @@ pub(super) fn take_name(pool: &Pool, names: &Names, id: GroupId) -> Result<(), S
 fn lives(pool: &Pool, names: &Names, addr: GlobalAddr, own: GroupId) -> Result<bool, StoreError> {
     let look = || {
         Ok::<_, StoreError>(match read_group(pool, addr)? {
-            Found::Is(group) if group.hash == names.hash() => Some(group.words),
+            Found::Is(group) if group.hash == names.hash() => Some(group),
             Found::Is(_) | Found::Gone => None,
             // The rack does not answer: the name counts as in use.
             Found::Silent => return Err(GroupFailure::Exists.into()),
         })
     };
-    let is_other = |number| number != 0 && number != own.number;
-    let Some(first) = look()?.filter(|words| is_other(words.number)) else { return Ok(false) };
+    let Some(first) = look()?.filter(|of| of.number != own.number) else { return Ok(false) };
     std::thread::sleep(4 * BEAT);
     let second = look()?;
-    Ok(second.is_some_and(|now| now.number == first.number && now.beat != first.beat))
+    Ok(second.is_some_and(|now| now.number == first.number && now.words.beat != first.words.beat))
 }
 
 /// A group whose members have not all joined. Its name is given back unless it is opened.
@@ -84,9 +83,8 @@ impl Opening<'_> {
     /// The object of the program that wants to be the member of a rack in this group.
     fn seat(&self, rack: RackId) -> Result<Option<GlobalAddr>, StoreError> {
         let Some(addr) = self.names.joining(self.pool, rack)? else { return Ok(None) };
-        let found = read_words(self.pool, addr)?;
-        let is_ours = matches!(found, Found::Is(words) if words.number == self.id.number);
-        Ok(is_ours.then_some(addr))
+        let found = read_words(self.pool, addr, self.id.number)?;
+        Ok(matches!(found, Found::Is(_)).then_some(addr))
     }
 }
 
@@ -109,13 +107,11 @@ pub(super) struct Beats {
 impl Beats {
     pub(super) fn begin(place: &OwnPlace) -> Result<Self, StoreError> {
         let is_stopped = Arc::new(AtomicBool::new(false));
-        let (stop, word) = (Arc::clone(&is_stopped), place.beat()?);
+        let (stop, store) = (Arc::clone(&is_stopped), place.beat()?);
         let beat = move || {
             let mut beats = 1_u64;
             while !stop.load(Ordering::Relaxed) {
-                if let Some(word) = &word {
-                    OwnWord::store(word, [beats]);
-                }
+                store(beats);
                 beats += 1;
                 std::thread::park_timeout(BEAT);
             }

@@ -27,7 +27,7 @@ const COUNT: u64 = 96;
 const SEATS: u64 = 128;
 
 /// A word that only this program stores.
-pub(super) type OwnWord = PinnedWords<Arc<Pool>, 1>;
+type OwnWord = PinnedWords<Arc<Pool>, 1>;
 
 /// The offsets of the words.
 #[derive(Clone, Copy, Debug)]
@@ -45,6 +45,8 @@ pub(super) enum Word {
 pub(super) struct OwnPlace {
     pool: Arc<Pool>,
     addr: GlobalAddr,
+    /// The number of the group; 0 for none.
+    group: u64,
     /// `None` once it is being freed.
     words: Option<OwnWords>,
 }
@@ -53,6 +55,7 @@ pub(super) struct OwnPlace {
 struct OwnWords {
     ring: PinnedBytesMut<Arc<Pool>>,
     number: OwnWord,
+    beat: OwnWord,
     have: OwnWord,
     taken: OwnWord,
     members: OwnWord,
@@ -63,12 +66,13 @@ impl OwnPlace {
     /// Allocates memory of this length, with all words 0.
     pub(super) fn new(pool: &Arc<Pool>, bytes: u64) -> Result<Self, StoreError> {
         let addr = pool.alloc_fixed(bytes)?;
-        let mut place = Self { pool: Arc::clone(pool), addr, words: None };
+        let mut place = Self { pool: Arc::clone(pool), addr, group: 0, words: None };
         pool.write(addr, &[0; HEADER_BYTES])?;
         let ring = Pin::new(Arc::clone(pool), addr)?.map_head_mut(HEADER..bytes)?;
         let word = |word: Word| ring.words(WORD * word as u64);
         place.words = Some(OwnWords {
             number: word(Word::Number)?,
+            beat: word(Word::Beat)?,
             have: word(Word::Have)?,
             taken: word(Word::Taken)?,
             members: word(Word::Members)?,
@@ -95,24 +99,48 @@ impl OwnPlace {
         self.words.as_mut().map_or(&mut [], |words| &mut words.ring)
     }
 
+    /// Begins to take part in the group of this number: all values are 0. Changes nothing if this
+    /// program has begun already.
+    pub(super) fn begin(&mut self, number: u64) {
+        if self.group == number {
+            return;
+        }
+        self.leave();
+        self.group = number;
+        for word in [Word::Beat, Word::Have, Word::Taken, Word::Members, Word::Frozen] {
+            self.store(word, 0);
+        }
+        self.store(Word::Number, number);
+    }
+
+    /// Says that this program takes part in no group any more.
+    pub(super) fn leave(&self) {
+        self.store(Word::Number, 0);
+    }
+
     /// Stores a word, after all that this program has written or read into the ring.
     pub(super) fn store(&self, word: Word, value: u64) {
         let Some(words) = &self.words else { return };
         let of = match word {
-            Word::Number => &words.number,
+            Word::Number => return words.number.store([value]),
+            Word::Beat => &words.beat,
             Word::Have => &words.have,
             Word::Taken => &words.taken,
             Word::Members => &words.members,
             Word::Frozen => &words.frozen,
-            Word::Beat => return,
         };
-        of.store([value]);
+        of.store([GroupWords::stored(value, self.group)]);
     }
 
-    /// The word `beat`, for the thread that stores it.
-    pub(super) fn beat(&self) -> Result<Option<OwnWord>, StoreError> {
+    /// What stores the word `beat`, for the thread that does it.
+    pub(super) fn beat(&self) -> Result<impl Fn(u64) + Send + 'static, StoreError> {
         let beat = self.words.as_ref().map(|words| words.ring.words(WORD * Word::Beat as u64));
-        Ok(beat.transpose()?)
+        let (beat, group): (Option<OwnWord>, _) = (beat.transpose()?, self.group);
+        Ok(move |value| {
+            if let Some(beat) = &beat {
+                beat.store([GroupWords::stored(value, group)]);
+            }
+        })
     }
 
     /// Writes what does not change: the hash of the group's name, the racks of the members, and the
@@ -171,7 +199,7 @@ impl OwnPlace {
 
 impl Drop for OwnPlace {
     fn drop(&mut self) {
-        self.store(Word::Number, 0);
+        self.leave();
         // Memory that is being written is not freed.
         drop(self.words.take());
         // The daemon takes it back when the program ends if this fails.
@@ -182,6 +210,8 @@ impl Drop for OwnPlace {
 /// What a root's object says about its group.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct GroupPlace {
+    /// The number of the group.
+    pub(super) number: u64,
     pub(super) words: GroupWords,
     pub(super) hash: u64,
     /// The length of each program's object.
@@ -210,9 +240,12 @@ pub(super) fn decode_group(bytes: &[u8; HEADER_BYTES]) -> Option<GroupPlace> {
         let at = usize::try_from(RACKS).ok()? + 2 * index;
         bytes.get(at..)?.first_chunk().copied().map(|rack| RackId(u16::from_le_bytes(rack)))
     };
-    let bytes = word(FIXED + WORD)?;
+    let (bytes, number) = (word(FIXED + WORD)?, word(0)?);
+    let words = words_in(|index| word(WORD * index as u64))?;
+    let Found::Is(words) = GroupWords::found(words, number) else { return None };
     Some(GroupPlace {
-        words: words_in(|index| word(WORD * index as u64))?,
+        number,
+        words,
         hash: word(FIXED)?,
         bytes: Some(bytes).filter(|bytes| bytes.is_power_of_two() && *bytes >= LEAST)?,
         racks: (0..count).map(rack).collect::<Option<_>>()?,
@@ -223,23 +256,27 @@ pub(super) fn decode_group(bytes: &[u8; HEADER_BYTES]) -> Option<GroupPlace> {
     })
 }
 
-/// Reads the words of another program.
-pub(super) fn read_words(pool: &Pool, addr: GlobalAddr) -> Result<Found<GroupWords>, StoreError> {
+/// Reads the words of another program, if it takes part in the group of this number.
+pub(super) fn read_words(
+    pool: &Pool,
+    addr: GlobalAddr,
+    number: u64,
+) -> Result<Found<GroupWords>, StoreError> {
     let mut bytes = [0; WORDS];
     if let Err(error) = pool.read(addr, &mut bytes) {
         return found_after(error);
     }
     let word =
         |index: usize| bytes.get(8 * index..)?.first_chunk().copied().map(u64::from_le_bytes);
-    Ok(words_in(word).map_or(Found::Gone, Found::Is))
+    Ok(words_in(word).map_or(Found::Gone, |words| GroupWords::found(words, number)))
 }
 
-fn words_in(word: impl Fn(usize) -> Option<u64>) -> Option<GroupWords> {
+fn words_in(word: impl Fn(usize) -> Option<u64>) -> Option<[u64; GroupWords::COUNT]> {
     let mut words = [0; GroupWords::COUNT];
     for (index, into) in words.iter_mut().enumerate() {
         *into = word(index)?;
     }
-    Some(GroupWords::from_array(words))
+    Some(words)
 }
 
 /// What an access that has failed says about the memory of another program.
@@ -267,6 +304,12 @@ mod tests {
             bytes[at..at + 8].copy_from_slice(&word.to_le_bytes());
             decode_group(&bytes)
         };
+        put(FIXED + WORD, LEAST);
+        let number = 0x9876_5432_10fe_dcba;
+        assert_eq!(put(0, number), None, "words of another program");
+        for word in 1..GroupWords::COUNT as u64 {
+            put(WORD * word, GroupWords::stored(0, number));
+        }
         assert_eq!(put(FIXED + WORD, LEAST).unwrap().racks, []);
         let found = put(COUNT, 16).unwrap();
         assert_eq!((found.racks.len(), found.seats.len()), (MOST_MEMBERS, MOST_MEMBERS));

@@ -92,15 +92,15 @@ impl GroupRoot {
         if options.grace < Duration::from_secs(1) {
             return Err(not_allowed("the grace time of a group", "1 s and more"));
         }
-        let place = OwnPlace::new(&pool, bytes)?;
+        let mut place = OwnPlace::new(&pool, bytes)?;
         let number = rand::random::<u64>().max(1);
         let id = GroupId { root: place.addr(), number };
         let grace_ms = u64::try_from(options.grace.as_millis()).unwrap_or(u64::MAX);
         place.write_group(names.hash(), &racks, grace_ms)?;
-        place.store(Word::Number, number);
+        place.begin(number);
         let beats = Beats::begin(&place)?;
         take_name(&pool, &names, id)?;
-        let rules = GroupRules { number, ring: bytes - HEADER, grace: options.grace };
+        let rules = GroupRules { ring: bytes - HEADER, grace: options.grace };
         let machine = RootMachine::new(Time::ZERO, rules, racks.len(), Sound);
         let seats = {
             let mut opening = Opening { pool: &pool, names: &names, id, is_open: false };
@@ -190,7 +190,7 @@ impl GroupRoot {
         });
         let report = GroupReport { messages: self.messages, racks: racks.collect() };
         // The members find that the root has left, and then how the group has ended.
-        self.place.store(Word::Number, 0);
+        self.place.leave();
         if self.wait_until_left()? {
             self.names.forget(&self.pool, self.id, closed)?;
         }
@@ -229,8 +229,7 @@ impl GroupRoot {
         while begin.elapsed() < FAREWELL {
             let mut still = Vec::new();
             for member in there {
-                match read_words(&self.pool, self.seat(member))? {
-                    Found::Is(words) if words.number != self.id.number => {}
+                match read_words(&self.pool, self.seat(member), self.id.number)? {
                     Found::Gone => {}
                     Found::Is(_) | Found::Silent => still.push(member),
                 }
@@ -297,7 +296,7 @@ impl GroupRoot {
 
     /// Reads the words of a member.
     fn look(&mut self, member: usize) -> Result<(), StoreError> {
-        let found = read_words(&self.pool, self.seat(member))?;
+        let found = read_words(&self.pool, self.seat(member), self.id.number)?;
         let taken = self.taken_by(member);
         self.machine.found(self.time(), member, found);
         if !self.machine.members().contains(member) {

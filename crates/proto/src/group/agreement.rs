@@ -124,13 +124,13 @@ impl Agreement {
         };
         self.to_look = self.to_look.without(member);
         match found {
-            Found::Is(words) if words.number == rules.number => {
+            Found::Is(words) => {
                 *answered_at = now;
                 if words.is_frozen() && *seen != Some(words) {
                     (*seen, *since) = (Some(words), now);
                 }
             }
-            Found::Is(_) | Found::Gone => {
+            Found::Gone => {
                 self.live = self.live.without(member);
                 return;
             }

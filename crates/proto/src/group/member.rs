@@ -229,7 +229,6 @@ impl<B: Bugs> MemberMachine<B> {
     fn of_lost_root(&mut self, found: Found<GroupWords>) {
         self.has_looked = true;
         if let Found::Is(words) = found
-            && words.number == self.rules.number
             && *self.frozen_beat.get_or_insert(words.beat) != words.beat
         {
             self.phase = Phase::Ended(GroupEnd::Lost);
@@ -243,8 +242,8 @@ impl<B: Bugs> MemberMachine<B> {
         }
         self.looked_at = now;
         let words = match found {
-            Found::Is(words) if words.number == self.rules.number => Some(words),
-            Found::Is(_) | Found::Gone => return self.root_is_lost(now),
+            Found::Is(words) => Some(words),
+            Found::Gone => return self.root_is_lost(now),
             Found::Silent => None,
         };
         if let Some(words) = words {
@@ -303,14 +302,14 @@ mod tests {
 
     use super::*;
 
-    const RULES: GroupRules = GroupRules { number: 7, ring: 256, grace: Duration::from_secs(1) };
+    const RULES: GroupRules = GroupRules { ring: 256, grace: Duration::from_secs(1) };
 
     fn at(millis: u64) -> Time {
         Time::from_nanos(millis * 1_000_000)
     }
 
     fn words(beat: u64, have: u64, frozen: u64) -> Found<GroupWords> {
-        Found::Is(GroupWords { number: 7, beat, have, taken: 0, members: 3, frozen })
+        Found::Is(GroupWords { beat, have, taken: 0, members: 3, frozen })
     }
 
     #[test]

@@ -198,10 +198,10 @@ impl<B: Bugs> RootMachine<B> {
 
     /// What the words of a member say.
     pub fn found(&mut self, now: Time, member: usize, found: Found<GroupWords>) {
-        let (have, began_at, number) = (self.have, self.began_at, self.rules.number);
+        let (have, began_at) = (self.have, self.began_at);
         let Some(known) = self.members.get_mut(member) else { return };
         let is_lost = match found {
-            Found::Is(words) if words.number == number && !words.is_frozen() => {
+            Found::Is(words) if !words.is_frozen() => {
                 // A member can't have taken what there is not.
                 if words.taken > known.taken && words.taken <= have {
                     (known.taken, known.moved_at) = (words.taken, now);

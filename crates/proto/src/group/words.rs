@@ -59,8 +59,6 @@ impl MemberSet {
 /// The words of a program.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct GroupWords {
-    /// The number of the group; 0 when the program has left.
-    pub number: u64,
     /// Changes as long as the root lives.
     pub beat: u64,
     /// The stream is in the program's ring up to this position.
@@ -75,14 +73,34 @@ pub struct GroupWords {
 }
 
 impl GroupWords {
-    /// The number of words.
+    /// The number of words, with that of the group's number, which is the first.
     pub const COUNT: usize = 6;
 
-    /// From the words in their order.
+    /// What is stored for the value of a word, other than the number of the group. A word that
+    /// another program has stored says nothing that makes sense.
     #[must_use]
-    pub const fn from_array(words: [u64; Self::COUNT]) -> Self {
-        let [number, beat, have, taken, members, frozen] = words;
-        Self { number, beat, have, taken, members, frozen }
+    pub const fn stored(value: u64, number: u64) -> u64 {
+        value ^ number
+    }
+
+    /// What words in their order say, if they are those of a program of the group with this number.
+    /// If the first word alone is, a part of the memory is another program's.
+    #[must_use]
+    pub fn found(words: [u64; Self::COUNT], number: u64) -> Found<Self> {
+        if words[0] != number {
+            return Found::Gone;
+        }
+        let [_, beat, have, taken, members, frozen] = words.map(|word| word ^ number);
+        let is_position = |word: u64| word.is_multiple_of(ALIGN) && word >> 56 == 0;
+        let makes_sense = beat >> 32 == 0
+            && is_position(have)
+            && is_position(taken)
+            && members >> 16 == 0
+            && frozen <= 1;
+        if !makes_sense {
+            return Found::Silent;
+        }
+        Found::Is(Self { beat, have, taken, members, frozen })
     }
 
     /// The members that the root waits for.
@@ -169,6 +187,22 @@ mod tests {
                     assert_eq!(Survivors::from_raw(raw, number), Some(survivors));
                     assert_ne!(Survivors::from_raw(raw, number ^ 1 << 50), Some(survivors));
                 }
+            }
+        }
+    }
+    #[test]
+    fn words_of_another_program_make_no_sense() {
+        let number = 0x9876_5432_10fe_dcba;
+        let stored = |value| GroupWords::stored(value, number);
+        let words = [number, stored(9), stored(64), stored(32), stored(3), stored(0)];
+        let expected = GroupWords { beat: 9, have: 64, taken: 32, members: 3, frozen: 0 };
+        assert_eq!(GroupWords::found(words, number), Found::Is(expected));
+        assert_eq!(GroupWords::found(words, number + 1), Found::Gone);
+        for at in 1..GroupWords::COUNT {
+            for foreign in [0, 1, 64, 0x40_0000, u64::MAX] {
+                let mut words = words;
+                words[at] = foreign;
+                assert_eq!(GroupWords::found(words, number), Found::Silent, "{at}: {foreign}");
             }
         }
     }

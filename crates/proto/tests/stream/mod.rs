@@ -31,7 +31,7 @@ const FAULTY: u64 = 4_000;
 /// The number of steps within which all programs have ended.
 const LIMIT: u64 = 60_000;
 /// The number of the group.
-const NUMBER: u64 = 7;
+const NUMBER: u64 = 0x9876_5432_10fe_dcba;
 /// The length of a ring in units of 32 B.
 const UNITS: u64 = 8;
 
@@ -75,7 +75,7 @@ impl World {
     pub(crate) fn new(seed: u64, faults: Faults, bug: Option<Bug>) -> Self {
         let mut draw = SplitMix64::new(seed);
         let count = usize::try_from(1 + draw.draw() % 4).unwrap();
-        let rules = GroupRules { number: NUMBER, ring: UNITS * ALIGN, grace: GRACE };
+        let rules = GroupRules { ring: UNITS * ALIGN, grace: GRACE };
         let messages = 3 + draw.draw() % 30;
         let now = Time::ZERO;
         Self {

@@ -42,22 +42,28 @@ impl Shared {
 
 impl Memory {
     pub(crate) fn new(members: usize) -> Self {
-        let mut words = [0; GroupWords::COUNT];
+        let mut words = [GroupWords::stored(0, NUMBER); GroupWords::COUNT];
         words[0] = NUMBER;
         // A root that all members have joined.
-        words[MEMBERS] = (1 << members) - 1;
+        words[MEMBERS] = GroupWords::stored((1 << members) - 1, NUMBER);
         Self { words, ring: vec![(0, 0); usize::try_from(UNITS).unwrap()] }
     }
 
-    /// Some word or unit becomes something else. The number of a group is random: it is never
-    /// found in other memory.
+    fn store(&mut self, word: usize, value: u64) {
+        self.words[word] = GroupWords::stored(value, NUMBER);
+    }
+
+    /// Its program has left.
+    fn leave(&mut self) {
+        self.words[0] = 0;
+    }
+
+    /// Some word or unit becomes something else.
     fn reuse(&mut self, draw: &mut SplitMix64) {
         let at = usize::try_from(draw.draw() % (UNITS + 6)).unwrap();
         match at.checked_sub(GroupWords::COUNT) {
             Some(unit) => self.ring[unit] = (draw.draw(), draw.draw()),
-            None if at == 0 => self.words[0] = 0,
-            None if self.words[0] != NUMBER => self.words[at] = draw.draw(),
-            None => {}
+            None => self.words[at] = if draw.draw().is_multiple_of(2) { 0 } else { draw.draw() },
         }
     }
 
@@ -99,7 +105,7 @@ impl Look {
         }
         self.words[self.next] = shared.memories[self.of].words[self.next];
         self.next += 1;
-        (self.next == self.words.len()).then(|| Found::Is(GroupWords::from_array(self.words)))
+        (self.next == self.words.len()).then(|| GroupWords::found(self.words, NUMBER))
     }
 }
 
@@ -113,6 +119,7 @@ pub(crate) struct RootProgram {
     machine: RootMachine<Plant>,
     task: Option<RootTask>,
     own: usize,
+    beats: u64,
     messages_left: u64,
     /// The units of the record that is being appended.
     units: u64,
@@ -137,7 +144,7 @@ impl RootProgram {
     ) -> Self {
         let machine = RootMachine::new(now, rules, members, bugs);
         let state = RootState::Sending;
-        Self { machine, task: None, own: members, messages_left, units: 1, state }
+        Self { machine, task: None, own: members, beats: 0, messages_left, units: 1, state }
     }
 
     pub(crate) fn has_ended(&self) -> bool {
@@ -149,7 +156,8 @@ impl RootProgram {
             return;
         }
         // Another thread.
-        shared.memories[self.own].words[BEAT] += 1;
+        self.beats += 1;
+        shared.memories[self.own].store(BEAT, self.beats);
         match &mut self.task {
             Some(RootTask::Look { member, look }) => {
                 if let Some(found) = look.step(shared, is_silent) {
@@ -176,7 +184,7 @@ impl RootProgram {
             }
             RootAction::Wait => {}
             RootAction::StoreMembers(members) => {
-                shared.memories[self.own].words[MEMBERS] = members.to_raw();
+                shared.memories[self.own].store(MEMBERS, members.to_raw());
             }
             RootAction::WriteGap { at, bytes } => {
                 shared.append(at, at + bytes, GAP);
@@ -189,7 +197,7 @@ impl RootProgram {
                 shared.append(at, end, value);
                 self.task = Some(RootTask::Write { at, end, value });
             }
-            RootAction::StoreHave(have) => shared.memories[self.own].words[HAVE] = have,
+            RootAction::StoreHave(have) => shared.memories[self.own].store(HAVE, have),
             RootAction::Done => self.next(now, shared),
             RootAction::NoMember => {
                 self.state = RootState::Closing;
@@ -216,7 +224,7 @@ impl RootProgram {
             RootState::Closing | RootState::Ended => {
                 self.state = RootState::Ended;
                 shared.decision.get_or_insert(Decision::Closed);
-                shared.memories[self.own].words[0] = 0;
+                shared.memories[self.own].leave();
             }
         }
     }
@@ -308,10 +316,10 @@ impl MemberProgram {
             }
             None => {}
         }
-        let words = &mut shared.memories[self.own].words;
+        let memory = &mut shared.memories[self.own];
         match self.machine.poll() {
-            MemberAction::StoreHave(have) => words[HAVE] = have,
-            MemberAction::Freeze => words[FROZEN] = 1,
+            MemberAction::StoreHave(have) => memory.store(HAVE, have),
+            MemberAction::Freeze => memory.store(FROZEN, 1),
             MemberAction::Decide(survivors) if !is_silent => {
                 let own = Decision::RootLost(survivors);
                 let decided = *shared.decision.get_or_insert(own);
@@ -329,7 +337,7 @@ impl MemberProgram {
             MemberAction::Wait => {}
             MemberAction::End(end) => {
                 self.end = Some(end);
-                words[0] = 0;
+                memory.leave();
             }
         }
         Ok(())
@@ -344,7 +352,7 @@ impl MemberProgram {
             return Err(format!("member {own} takes other bytes at {at}: {found}, {expected:?}"));
         }
         self.taken += ALIGN;
-        shared.memories[own].words[TAKEN] = self.taken;
+        shared.memories[own].store(TAKEN, self.taken);
         self.machine.take(self.taken);
         if found == END {
             self.machine.close();
