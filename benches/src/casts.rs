@@ -2,7 +2,7 @@
 //! the same time.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, ensure};
@@ -10,6 +10,7 @@ use rackpool_client::{ClientOptions, Pool, RackId};
 use rackpool_cluster::{Cluster, ClusterOptions};
 use rackpool_objects::{CastAgent, CastOptions, CastSchedule, CreateOptions, Store};
 use rackpool_proto::multicast::schedule::Shape;
+use rackpool_testing::StopAtEnd;
 
 use crate::measure::median;
 use crate::table::Table;
@@ -33,7 +34,7 @@ pub fn run(table: &mut Table) -> anyhow::Result<()> {
     let open = |rack, threads| open(&cluster, rack, threads);
     let stop = AtomicBool::new(false);
     let measured = std::thread::scope(|scope| {
-        let _stop = Stop(&stop);
+        let _stop = StopAtEnd(&stop);
         for rack in 1..RACKS {
             let agent = CastAgent::new(open(rack, CastAgent::THREADS)?);
             let stop = &stop;
@@ -55,15 +56,6 @@ pub fn run(table: &mut Table) -> anyhow::Result<()> {
 pub(crate) fn open(cluster: &Cluster, rack: u16, threads: u16) -> anyhow::Result<Arc<Pool>> {
     let options = ClientOptions::new(&cluster.options().dir, RackId(rack)).threads(threads);
     Ok(Arc::new(Pool::open(options)?))
-}
-
-/// Stops the agents when it is dropped.
-pub(crate) struct Stop<'a>(pub(crate) &'a AtomicBool);
-
-impl Drop for Stop<'_> {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::Relaxed);
-    }
 }
 
 fn measure(table: &mut Table, stores: &[Store]) -> anyhow::Result<()> {

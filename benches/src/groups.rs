@@ -11,8 +11,9 @@ use rackpool_objects::{
     CastAgent, CastOptions, CreateOptions, GroupMember, GroupOptions, GroupOutcome, GroupRoot,
     Received, Store,
 };
+use rackpool_testing::StopAtEnd;
 
-use crate::casts::{Stop, open};
+use crate::casts::open;
 use crate::measure::median;
 use crate::table::Table;
 
@@ -93,7 +94,7 @@ fn receive(pool: Arc<Pool>) -> anyhow::Result<()> {
 fn casts(open: Open<'_>) -> anyhow::Result<f64> {
     let stop = AtomicBool::new(false);
     std::thread::scope(|scope| {
-        let _stop = Stop(&stop);
+        let _stop = StopAtEnd(&stop);
         for rack in MEMBERS {
             let agent = CastAgent::new(open(rack, CastAgent::THREADS)?);
             let stop = &stop;

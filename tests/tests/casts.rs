@@ -14,6 +14,7 @@ use rackpool_objects::{
     CastAgent, CastFailure, CastOptions, CastReport, CastSchedule, CastVisibility, CreateOptions,
     Store, StoreError,
 };
+use rackpool_testing::StopAtEnd;
 use rackpool_testing::wait::{TIMEOUT, wait_until};
 use rackpool_tests::census;
 use rackpool_tests::client::program;
@@ -112,15 +113,6 @@ fn put(store: &Store, id: &[u8], bytes: &[u8]) {
         .unwrap();
 }
 
-/// Stops the agents of this process when it is dropped.
-struct Stop<'a>(&'a AtomicBool);
-
-impl Drop for Stop<'_> {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::Relaxed);
-    }
-}
-
 /// Runs `test` while agents serve these racks.
 fn with_agents(pool: &TestPool, racks: &[u16], test: impl FnOnce()) {
     let stop = AtomicBool::new(false);
@@ -131,7 +123,7 @@ fn with_agents(pool: &TestPool, racks: &[u16], test: impl FnOnce()) {
             let stop = &stop;
             scope.spawn(move || agent.serve(stop, |event| eprintln!("{rack}: {event:?}")).unwrap());
         }
-        let _stop = Stop(&stop);
+        let _stop = StopAtEnd(&stop);
         let root = store(pool, 0);
         let expected: BTreeSet<_> = racks.iter().map(|rack| RackId(*rack)).collect();
         wait_until("the agents serve", TIMEOUT, || root.cast_racks().unwrap() == expected);

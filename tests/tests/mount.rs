@@ -3,9 +3,10 @@
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
 
-use rackpool_testing::skipped;
 use rackpool_testing::wait::{TIMEOUT, wait_until};
+use rackpool_testing::{StopAtEnd, skipped};
 use rackpool_tests::files::{broken_rules, one_file, tree};
 use rackpool_tests::mount::{TestMount, why_not};
 use rackpool_tests::pool::TestPool;
@@ -114,6 +115,34 @@ fn files_that_are_open_are_used_on_after_the_mount_was_asked_to_end() {
         assert_eq!(&read, b"contents");
         drop(file);
         assert!(ends.join().unwrap());
+    });
+}
+
+#[test]
+fn a_mount_that_is_released_while_a_request_is_read_has_ended_well() {
+    let Some((_pool, mut mount)) = mounted() else { return };
+    let files = [mount.path("one"), mount.path("another")];
+    let root = mount.root().to_owned();
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let _stop = StopAtEnd(&stop);
+        // On busy cores a thread of the mount often reads the release of the last file just when
+        // the kernel releases the mount.
+        for _ in 0..std::thread::available_parallelism().unwrap().get() {
+            scope.spawn(|| while !stop.load(Ordering::Relaxed) {});
+        }
+        for _ in 0..100 {
+            let open = files.each_ref().map(|path| std::fs::File::create(path).unwrap());
+            std::thread::scope(|scope| {
+                let ends = scope.spawn(|| mount.end());
+                wait_until("the folder is empty again", TIMEOUT, || {
+                    std::fs::read_dir(&root).is_ok_and(|mut names| names.next().is_none())
+                });
+                drop(open);
+                assert!(ends.join().unwrap());
+            });
+            mount.mount();
+        }
     });
 }
 

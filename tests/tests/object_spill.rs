@@ -13,6 +13,7 @@ use rackpool_admin::MetadataServer;
 use rackpool_objects::{
     CastAgent, CreateOptions, EvictionPolicy, Store, StoreError, StoreEvent, StoreOptions,
 };
+use rackpool_testing::StopAtEnd;
 use rackpool_testing::wait::{TIMEOUT, wait_until};
 use rackpool_tests::census;
 use rackpool_tests::client::program;
@@ -56,15 +57,6 @@ impl Spilling {
     fn wait_until_nothing_is_left(&self) {
         census::wait_until_no_object_is_left(&self.pool);
         assert_eq!(self.files(0), Vec::<PathBuf>::new());
-    }
-}
-
-/// Stops an agent when it is dropped, also by a test that fails.
-struct Stop<'a>(&'a AtomicBool);
-
-impl Drop for Stop<'_> {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::Relaxed);
     }
 }
 
@@ -193,7 +185,7 @@ fn the_agent_brings_objects_back_for_other_racks() {
     let is_stopped = AtomicBool::new(false);
     std::thread::scope(|scope| {
         let served = scope.spawn(|| agent.serve(&is_stopped, |_| ()));
-        let stop = Stop(&is_stopped);
+        let stop = StopAtEnd(&is_stopped);
         wait_until("the agent serves", TIMEOUT, || {
             far.cast_racks().unwrap().contains(&near.pool().rack())
         });
@@ -220,7 +212,7 @@ fn objects_move_to_a_rack_with_free_memory_before_they_move_to_files() {
     let is_stopped = AtomicBool::new(false);
     std::thread::scope(|scope| {
         let served = scope.spawn(|| agent.serve(&is_stopped, |_| ()));
-        let stop = Stop(&is_stopped);
+        let stop = StopAtEnd(&is_stopped);
         wait_until("the agent serves", TIMEOUT, || !far.cast_racks().unwrap().is_empty());
         for number in 0..14 {
             put(&near, number).unwrap();

@@ -57,7 +57,8 @@ impl Device {
                 Err(error) => match error.raw_os_error() {
                     // Interrupted before the read, or no request after all.
                     Some(libc::ENOENT | libc::EINTR | libc::EAGAIN) => continue,
-                    Some(libc::ENODEV) => return Ok(()),
+                    // Released before the read, or while a request was being read.
+                    Some(libc::ENODEV | libc::ECONNABORTED) => return Ok(()),
                     _ => return Err(error),
                 },
             };
