@@ -5,6 +5,7 @@
 //! | [`pool`] | a small pool of real processes for one test |
 //! | [`client`] | starts, drives and kills a client in a process of its own |
 //! | [`hosts`] | network namespaces that stand for hosts |
+//! | [`host_pool`] | a pool whose racks are on such hosts |
 //! | [`mount`] | a mount of the pool's file system |
 //! | [`mounts`] | a tmpfs that only a test sees |
 //! | [`program`] | `rackpool-test-client`, the program that [`client`] starts |
@@ -28,6 +29,7 @@ pub mod contents;
 pub mod execs;
 pub mod files;
 pub mod gap;
+pub mod host_pool;
 pub mod hosts;
 pub mod leaks;
 pub mod locks;

@@ -2,145 +2,27 @@
 //! is cut off from the network and returns.
 #![expect(clippy::unwrap_used, reason = "a test that can't go on has failed")]
 
-use std::fs::File;
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::Command;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use rackpool_client::RackId;
 use rackpool_shm::directory::RackDirectory;
+use rackpool_testing::StopAtEnd;
 use rackpool_testing::wait::{TIMEOUT, wait_until};
 use rackpool_tests::client::{TestClient, program};
-use rackpool_tests::hosts::{Host, Hosts};
+use rackpool_tests::host_pool::HostPool;
+use rackpool_tests::hosts::Hosts;
 
 /// The lease, and the delay of a busy machine: less than a call waits for its daemon.
 const LEASE: Duration = Duration::from_millis(2000 + 6000);
+/// Pages stay where they are.
+const NO_SWAP: &str = "swap = 'off'";
 
-/// A server; killed when dropped.
-struct Server {
-    process: Child,
-    log: PathBuf,
-}
-
-impl Server {
-    fn start(command: &mut Command, log: PathBuf) -> Self {
-        let output = File::create(&log).unwrap();
-        // The server ends with the test process, also if that is killed.
-        let process = command.arg("--stop-with-stdin").stdin(Stdio::piped()).stderr(output);
-        Self { process: process.spawn().unwrap(), log }
-    }
-
-    fn said(&self) -> String {
-        std::fs::read_to_string(&self.log).unwrap()
-    }
-
-    #[track_caller]
-    fn wait_until(&mut self, what: &str, mut ready: impl FnMut(&str) -> bool) {
-        wait_until(what, TIMEOUT, || {
-            let said = self.said();
-            let ended = self.process.try_wait().unwrap();
-            assert!(ended.is_none(), "it ended: {said}");
-            ready(&said)
-        });
-    }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        let _ = self.process.kill();
-        let _ = self.process.wait();
-        if std::thread::panicking() {
-            eprintln!("{}:\n{}", self.log.display(), self.said());
-        }
-    }
-}
-
-/// A metadata server and rack 0 on the first host, rack 1 on the second.
-struct TwoHosts {
-    racks: [Server; 2],
-    metadata: Server,
-    folder: tempfile::TempDir,
-    hosts: Hosts,
-}
-
-impl TwoHosts {
-    fn start() -> Option<Self> {
-        Self::start_with("swap = 'off'")
-    }
-
-    /// Starts all servers, with these lines in the daemons' part of the configuration.
-    fn start_with(daemon: &str) -> Option<Self> {
-        let hosts = Hosts::join()?;
-        let folder = tempfile::tempdir_in("/dev/shm").unwrap();
-        let at = |name: &str| folder.path().join(name);
-        let made = Command::new(program("rackpool"))
-            .args(["credentials", "init", "--racks", "2"])
-            .arg(at("credentials"))
-            .output()
-            .unwrap();
-        assert!(made.status.success(), "{made:?}");
-        let metadata_address = format!("{}:7400", hosts.0[0].address);
-        let text = format!(
-            "[metaserver]\nlisten = '{metadata_address}'\nstore = '{store}'\n\
-             credentials = '{credentials}/metadata'\n\
-             [daemon]\n{daemon}\nmetadata = '{metadata_address}'\nfabric = 'tcp'\nmemory = '16M'\n\
-             page-size = '64K'\n\
-             [rackpool]\nmetadata = '{metadata_address}'\ncredentials = '{credentials}/operator'\n",
-            store = at("store").display(),
-            credentials = at("credentials").display(),
-        );
-        std::fs::write(at("pool.toml"), text).unwrap();
-        let mut command = hosts.0[0].command(program("rackpool-metaserver"));
-        let mut metadata =
-            Server::start(command.arg("--config").arg(at("pool.toml")), at("metadata.log"));
-        metadata.wait_until("the metadata server listens", |said| said.contains("listening on"));
-        let racks = [0, 1].map(|rack| start_rack(&hosts.0[rack], folder.path(), rack));
-        let mut started = Self { racks, metadata, folder, hosts };
-        for rack in &mut started.racks {
-            rack.wait_until("a rack serves", |said| said.contains("serves 256 frames"));
-        }
-        Some(started)
-    }
-
-    fn dir(&self, rack: usize) -> PathBuf {
-        rack_dir(self.folder.path(), rack)
-    }
-
-    /// A client of the rack, on its host.
-    fn client(&self, rack: usize) -> TestClient {
-        let command = self.hosts.0[rack].command(program("rackpool-test-client"));
-        TestClient::start_as(command, &self.dir(rack), u16::try_from(rack).unwrap(), &["serve"])
-    }
-
-    /// Runs `rackpool` on the first host; returns whether it succeeded, and its output.
-    fn rackpool(&self, arguments: &[&str]) -> (bool, String) {
-        let mut command = self.hosts.0[0].command(program("rackpool"));
-        command.arg("--config").arg(self.folder.path().join("pool.toml")).args(arguments);
-        let output = command.output().unwrap();
-        let said = [output.stdout, output.stderr].concat();
-        (output.status.success(), String::from_utf8(said).unwrap())
-    }
-
-    fn racks_up(&self) -> usize {
-        let (_, said) = self.rackpool(&["status"]);
-        said.lines().filter(|line| line.split_whitespace().nth(1) == Some("up")).count()
-    }
-}
-
-/// The folder of the pool on the host of a rack.
-fn rack_dir(folder: &Path, rack: usize) -> PathBuf {
-    folder.join(format!("host-{rack}"))
-}
-
-fn start_rack(host: &Host, folder: &Path, rack: usize) -> Server {
-    let mut command = host.command(program("rackpool-daemon"));
-    command.arg("--config").arg(folder.join("pool.toml")).args(["--rack", &rack.to_string()]);
-    command.arg("--dir").arg(rack_dir(folder, rack));
-    command.args(["--fabric-listen", &format!("{}:7500", host.address)]);
-    command.arg("--credentials").arg(folder.join(format!("credentials/rack-{rack}")));
-    command.env("RUST_LOG", "rackpool_daemon=debug");
-    Server::start(&mut command, folder.join(format!("rack-{rack}.log")))
+/// Starts a pool on two hosts, with these lines in the daemons' part of the configuration.
+fn start(daemon: &str) -> Option<HostPool> {
+    let lines = format!("memory = '16M'\npage-size = '64K'\n{daemon}");
+    Some(HostPool::start(Hosts::join(2)?, &lines))
 }
 
 /// Objects written by one client, each with the tag of its pattern.
@@ -172,7 +54,7 @@ fn fails_in_time(client: &mut TestClient, request: &str) {
 
 #[test]
 fn a_host_that_is_cut_off_fails_in_time_works_locally_and_comes_back_whole() {
-    let Some(pool) = TwoHosts::start() else { return };
+    let Some(pool) = start(NO_SWAP) else { return };
     let mut clients = [pool.client(0), pool.client(1)];
     wait_until("both racks are up", TIMEOUT, || pool.racks_up() == 2);
     let objects = [write_objects(&mut clients[0], 0), write_objects(&mut clients[1], 100)];
@@ -187,7 +69,7 @@ fn a_host_that_is_cut_off_fails_in_time_works_locally_and_comes_back_whole() {
         assert_eq!(clients[client].ask(&format!("write {addr} 3000 {tag}")), "ok");
     }
 
-    pool.hosts.0[1].unplug();
+    pool.hosts[1].unplug();
     let (mine, theirs) = (&objects[0][2].0, &objects[1][2].0);
     // Reads and writes of the other rack's memory, from both sides; then of the own memory, which
     // works.
@@ -202,7 +84,7 @@ fn a_host_that_is_cut_off_fails_in_time_works_locally_and_comes_back_whole() {
     let meanwhile = write_objects(&mut clients[1], 200);
     wait_until("the lease runs out", TIMEOUT, || pool.racks_up() == 1);
 
-    pool.hosts.0[1].plug_in();
+    pool.hosts[1].plug_in();
     wait_until("both racks are up", TIMEOUT, || pool.racks_up() == 2);
     wait_until("the racks meet again", TIMEOUT, || {
         let (addr, tag) = &meanwhile[0];
@@ -276,15 +158,6 @@ impl Turns {
     }
 }
 
-/// Stops the threads however a test ends.
-struct StopAtEnd<'a>(&'a AtomicBool);
-
-impl Drop for StopAtEnd<'_> {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::Relaxed);
-    }
-}
-
 /// Writes and reads the client's objects, one after the other, until told to stop.
 fn use_until(
     client: &mut TestClient,
@@ -316,7 +189,7 @@ fn use_until(
 fn pages_that_move_between_hosts_lose_nothing_when_one_is_cut_off_and_comes_back() {
     // With this decay uses of a second ago do not count.
     let lines = "hot = 1.5\nrest-ms = 0\nswap-pause-ms = 1\nheat-decay = 20";
-    let Some(pool) = TwoHosts::start_with(lines) else { return };
+    let Some(pool) = start(lines) else { return };
     let mut clients = [pool.client(0), pool.client(1)];
     wait_until("both racks are up", TIMEOUT, || pool.racks_up() == 2);
     // Two objects fill a page, and each page is used by both clients.
@@ -357,9 +230,9 @@ fn pages_that_move_between_hosts_lose_nothing_when_one_is_cut_off_and_comes_back
         }
         let stopping = StopAtEnd(&stop);
         wait_for_more("pages go to and fro");
-        pool.hosts.0[1].unplug();
+        pool.hosts[1].unplug();
         wait_until("the lease runs out", TIMEOUT, || pool.racks_up() == 1);
-        pool.hosts.0[1].plug_in();
+        pool.hosts[1].plug_in();
         wait_until("both racks are up", TIMEOUT, || pool.racks_up() == 2);
         wait_for_more("pages go to and fro again");
         drop(stopping);
@@ -377,18 +250,13 @@ fn pages_that_move_between_hosts_lose_nothing_when_one_is_cut_off_and_comes_back
 
 #[test]
 fn a_new_fabric_key_reaches_racks_that_run() {
-    let Some(mut pool) = TwoHosts::start() else { return };
+    let Some(mut pool) = start(NO_SWAP) else { return };
     let mut clients = [pool.client(0), pool.client(1)];
     let objects = write_objects(&mut clients[1], 0);
     wait_until("the racks meet", TIMEOUT, || {
         clients[0].ask(&format!("check {} 3000 0", objects[0].0)) == "ok"
     });
-    pool.metadata.process.kill().unwrap();
-    pool.metadata.process.wait().unwrap();
-    let at = |name: &str| pool.folder.path().join(name);
-    let mut command = pool.hosts.0[0].command(program("rackpool-metaserver"));
-    command.arg("--config").arg(at("pool.toml")).arg("--new-fabric-key");
-    pool.metadata = Server::start(&mut command, at("metadata.log"));
+    pool.restart_metadata(&["--new-fabric-key"]);
     // Established connections stay.
     check(&mut clients[0], &objects);
     for rack in &mut pool.racks {
@@ -397,9 +265,7 @@ fn a_new_fabric_key_reaches_racks_that_run() {
     }
     // A rack that starts now has the new key only, and connects to one that received the key while
     // it ran.
-    pool.racks[1].process.kill().unwrap();
-    pool.racks[1].process.wait().unwrap();
-    pool.racks[1] = start_rack(&pool.hosts.0[1], pool.folder.path(), 1);
+    pool.restart_rack(1);
     wait_until("the racks meet again", TIMEOUT, || {
         clients[0].ask(&format!("check {} 3000 0", objects[0].0)) == "ok"
     });
@@ -408,9 +274,9 @@ fn a_new_fabric_key_reaches_racks_that_run() {
 
 #[test]
 fn an_address_of_another_host_needs_credentials() {
-    let Some(hosts) = Hosts::join() else { return };
+    let Some(hosts) = Hosts::join(1) else { return };
     let folder = tempfile::tempdir_in("/dev/shm").unwrap();
-    let host = &hosts.0[0];
+    let host = &hosts[0];
     let said = |command: &mut Command| {
         let output = command.output().unwrap();
         assert!(!output.status.success());
