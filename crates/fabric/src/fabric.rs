@@ -175,7 +175,7 @@ impl std::ops::AddAssign for DeviceCounters {
 ///     fabric.poll(&mut events);          // then handle the events, post and send
 ///     fabric.flush(endpoint);            // once for each that was given something
 ///     if events.is_empty() && fabric.arm() {
-///         epoll_wait(fabric.wake_fd(), ...);
+///         epoll_wait(fabric.wake_fd(), fabric.next_completion(), ...);
 ///         fabric.disarm();
 ///     }
 /// }
@@ -225,9 +225,9 @@ pub trait Fabric: Send {
 
     /// Prepares to sleep: flushes all endpoints and requests that [`wake_fd`](Self::wake_fd) become
     /// readable as soon as there is something to do. Returns false if there is something to do
-    /// already, or if operations are in flight that complete without a wake-up: the caller must
-    /// poll again. After `true`, the caller must call [`disarm`](Self::disarm) when it wakes,
-    /// before it polls. After `false`, calling `disarm` is allowed and not needed.
+    /// already: the caller must poll again. After `true`, the caller sleeps no longer than
+    /// [`next_completion`](Self::next_completion), and must call [`disarm`](Self::disarm) when it
+    /// wakes, before it polls. After `false`, calling `disarm` is allowed and not needed.
     fn arm(&mut self) -> bool;
 
     /// Ends the sleep: stops wake-ups and empties [`wake_fd`](Self::wake_fd).

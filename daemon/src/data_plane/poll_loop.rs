@@ -28,6 +28,8 @@ const COMMANDS_EVERY: u32 = 16;
 /// While the next completion is further away than this, other threads get the core: several times
 /// the cost of yielding it.
 const DISTANT: Duration = Duration::from_micros(50);
+/// While it is further away than this, the data plane may sleep: several times the cost of a sleep.
+const FAR: Duration = Duration::from_micros(200);
 
 impl DataPlane {
     /// Runs until the control plane sends `Stop`.
@@ -71,7 +73,7 @@ impl DataPlane {
             self.release_frames();
             let is_working = busy || self.rrpc.has_gathered();
             let completion = if is_working { None } else { self.fabric.next_completion() };
-            if is_working || completion.is_some() {
+            if is_working || completion.is_some_and(|until| until <= FAR) {
                 let has_copied = std::mem::take(&mut self.has_copied_chunk);
                 self.idle_policy.worked(has_copied);
                 if completion.is_some_and(|until| until > DISTANT) {

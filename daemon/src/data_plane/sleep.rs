@@ -20,6 +20,8 @@ const FABRIC: u64 = u64::MAX - 1;
 const TIMER: u64 = u64::MAX - 2;
 /// Maximum sleep with a deadline, and without one.
 const SHORT: Duration = Duration::from_millis(1);
+/// A sleep ends this time before the next completion: what a thread takes to wake.
+const WAKE_UP: Duration = Duration::from_micros(60);
 const LONG: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
 
 /// What the data plane waits for in its sleep.
@@ -49,13 +51,14 @@ impl WakeTimer {
         Ok(Self { timer, rings: Instant::now() })
     }
 
-    /// Makes the timer expire within [`SHORT`].
-    fn set(&mut self, now: Instant) -> Result<()> {
-        if self.rings <= now {
-            let once = Itimerspec { it_interval: Timespec::default(), it_value: SHORT.try_into()? };
+    /// Makes the timer expire within `longest`.
+    fn set(&mut self, now: Instant, longest: Duration) -> Result<()> {
+        if self.rings <= now || self.rings > now + longest {
+            let it_value = longest.max(Duration::from_nanos(1)).try_into()?;
+            let once = Itimerspec { it_interval: Timespec::default(), it_value };
             timerfd_settime(&self.timer, TimerfdTimerFlags::empty(), &once)
                 .map_err(PlaneError::system("set the timer that ends a sleep"))?;
-            self.rings = now + SHORT;
+            self.rings = now + longest;
         }
         Ok(())
     }
@@ -107,8 +110,11 @@ impl DataPlane {
         let mut ready = Vec::with_capacity(16);
         if quiet {
             count(&self.metrics.sleeps);
-            if self.has_deadlines() {
-                self.sleeper.wake_timer.set(Instant::now())?;
+            let deadline = self.has_deadlines().then_some(SHORT);
+            let completion = self.fabric.next_completion();
+            let completion = completion.map(|until| until.saturating_sub(WAKE_UP));
+            if let Some(longest) = deadline.into_iter().chain(completion).min() {
+                self.sleeper.wake_timer.set(Instant::now(), longest)?;
             }
             match epoll::wait(
                 &self.sleeper.epoll,
@@ -192,16 +198,23 @@ mod tests {
         let mut wake_timer = WakeTimer::new().unwrap();
         assert!(!is_set(&wake_timer), "nothing is asked of it yet");
         let asleep = Instant::now();
-        wake_timer.set(asleep).unwrap();
+        wake_timer.set(asleep, SHORT).unwrap();
         assert!(is_set(&wake_timer) || asleep.elapsed() > SHORT);
         let rings = wake_timer.rings;
-        wake_timer.set(asleep + SHORT / 2).unwrap();
+        wake_timer.set(asleep + SHORT / 2, SHORT).unwrap();
         assert_eq!(wake_timer.rings, rings, "the next sleep does not put it off");
         hear(&wake_timer);
         assert!(Instant::now() >= rings && !is_set(&wake_timer));
         drain(&wake_timer.timer);
-        wake_timer.set(Instant::now()).unwrap();
+        wake_timer.set(Instant::now(), SHORT).unwrap();
         assert!(wake_timer.rings > rings);
+        hear(&wake_timer);
+        drain(&wake_timer.timer);
+        // A completion that is nearer than the timer.
+        let asleep = Instant::now();
+        wake_timer.set(asleep, 10 * SHORT).unwrap();
+        wake_timer.set(asleep, SHORT).unwrap();
+        assert_eq!(wake_timer.rings, asleep + SHORT);
         hear(&wake_timer);
     }
 }

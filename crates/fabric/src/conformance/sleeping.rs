@@ -11,9 +11,14 @@ use crate::{Event, MAX_MESSAGE};
 
 const PING_PONGS: u32 = 3000;
 
-/// Sleeps until a wake-up; returns false after `seconds` without one.
+/// Sleeps until a wake-up or the next completion; returns false after `seconds` without one.
 fn sleep(end: &End, seconds: i64) -> bool {
     let fd = end.node.fabric.wake_fd();
+    let completion = end.node.fabric.next_completion().map(Timespec::try_from);
+    if let Some(until) = completion.map(ok) {
+        ok(poll(&mut [PollFd::from_borrowed_fd(fd, PollFlags::IN)], Some(&until)));
+        return true;
+    }
     let timeout = Timespec { tv_sec: seconds, tv_nsec: 0 };
     ok(poll(&mut [PollFd::from_borrowed_fd(fd, PollFlags::IN)], Some(&timeout))) > 0
 }

@@ -9,7 +9,7 @@ use rackpool_sync::Awaited;
 
 use super::card::Card;
 use super::link::{SharedLink, Word};
-use super::model::Clock;
+use super::model::{Clock, now_ns};
 use super::ring::{Receiver, Sender};
 use super::sleep::Sleep;
 use super::transport::Established;
@@ -235,9 +235,9 @@ impl Endpoint {
             self.wanted_room = None;
             return Ok(false);
         }
+        let is_due = self.next_due_ns().is_some_and(|due_ns| due_ns <= now_ns());
         Ok(self.failure.is_none()
-            && self.queue.is_empty()
-            && self.moved.is_empty()
+            && !is_due
             && !self.receiver.has_message(&self.link)?
             && !self.peer_closed()?)
     }
