@@ -8,7 +8,7 @@ use std::time::Duration;
 use rackpool_model::GlobalAddr;
 use rackpool_ring::client_file::{CELLS_PER_THREAD, RingKind};
 use rackpool_shm::access::AccessIntent;
-use rackpool_shm::frame_bytes::FrameBytesMut;
+use rackpool_shm::frame_bytes::FrameChunkMut;
 use rackpool_wire::rack::{RackAnswer, RackRequest};
 
 use crate::calls::{Ended, Outcome, PostedCall};
@@ -17,7 +17,7 @@ use crate::remote::{PIECE, SLOWEST};
 use crate::thread::{Thread, access_error};
 use crate::transfer::Bytes;
 use crate::translation::Place;
-use crate::{AccessError, Extent, PinnedBytesMut, Pool};
+use crate::{AccessError, Extent, Pin, PinnedBytesMut, Pool};
 
 /// The most pieces in flight. The thread's other cells serve a piece that has to be read otherwise.
 const IN_FLIGHT: usize = CELLS_PER_THREAD / 2;
@@ -78,12 +78,81 @@ impl<P: Borrow<Pool>> PinnedBytesMut<P> {
         at: usize,
         from: GlobalAddr,
         len: usize,
+        on_read: impl FnMut(&[u8]),
+    ) -> Result<(), AccessError> {
+        self.whole().read_from(at, from, len, on_read)
+    }
+
+    /// These bytes in chunks of `chunk_bytes` bytes, the last one of the rest, into which several
+    /// threads may read at the same time. No bytes are one chunk without any.
+    ///
+    /// # Panics
+    /// If `chunk_bytes` is 0.
+    pub fn chunks_mut(&mut self, chunk_bytes: usize) -> Vec<PinnedChunkMut<'_, P>> {
+        assert!(chunk_bytes > 0, "chunks have bytes");
+        let PinnedChunkMut { pin, memory, mut bytes, .. } = self.whole();
+        let mut chunks = Vec::new();
+        loop {
+            let at = chunks.len() * chunk_bytes;
+            chunks.push(PinnedChunkMut { pin, memory, at, bytes: bytes.cut_off(chunk_bytes) });
+            if bytes.is_empty() {
+                return chunks;
+            }
+        }
+    }
+
+    fn whole(&mut self) -> PinnedChunkMut<'_, P> {
+        let Self { pin, bytes, memory, .. } = self;
+        PinnedChunkMut { pin, memory, at: 0, bytes: bytes.whole() }
+    }
+}
+
+/// Some consecutive bytes of a [`PinnedBytesMut`], into which other memory of the pool is read.
+#[derive(Debug)]
+pub struct PinnedChunkMut<'a, P: Borrow<Pool>> {
+    pin: &'a Pin<P>,
+    memory: &'a [Extent],
+    /// Offset of the first one in all bytes.
+    at: usize,
+    bytes: FrameChunkMut<'a>,
+}
+
+impl<P: Borrow<Pool>> PinnedChunkMut<'_, P> {
+    /// The number of bytes.
+    #[must_use]
+    pub const fn len(&self) -> usize {
+        self.bytes.len()
+    }
+
+    /// Whether there are no bytes.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.bytes.is_empty()
+    }
+
+    /// The bytes.
+    pub fn bytes(&mut self) -> &mut [u8] {
+        self.bytes.part(0..self.bytes.len())
+    }
+
+    /// As [`PinnedBytesMut::read_from`], with `at` from the start of the chunk on.
+    ///
+    /// # Errors
+    /// As there.
+    ///
+    /// # Panics
+    /// As there.
+    pub fn read_from(
+        &mut self,
+        at: usize,
+        from: GlobalAddr,
+        len: usize,
         mut on_read: impl FnMut(&[u8]),
     ) -> Result<(), AccessError> {
         if len == 0 {
             return Err(AccessError::Empty);
         }
-        let Self { pin, bytes, memory, .. } = self;
+        let Self { pin, memory, at: begin, bytes } = self;
         let (head, available) = (pin.addr(), bytes.len().saturating_sub(at));
         if len > available {
             let (len, available) = (len as u64, available as u64);
@@ -92,8 +161,8 @@ impl<P: Borrow<Pool>> PinnedBytesMut<P> {
         pin.pool().with(|thread| {
             thread.check(from, len)?;
             let page_bytes = thread.connection.page_size.bytes();
-            let pieces = pieces(memory, page_bytes, at, from, len)?;
-            thread.read_pieces(head, bytes, pieces, &mut on_read)
+            let pieces = pieces(memory, page_bytes, *begin + at, from, len)?;
+            thread.read_pieces(head, (bytes, *begin), pieces, &mut on_read)
         })?
     }
 }
@@ -126,10 +195,11 @@ fn pieces(
 }
 
 impl Thread {
+    /// `bytes` are those of the object from offset `begin` on.
     fn read_pieces(
         &mut self,
         head: GlobalAddr,
-        bytes: &mut FrameBytesMut,
+        (bytes, begin): (&mut FrameChunkMut<'_>, usize),
         mut pieces: VecDeque<Piece>,
         on_read: &mut impl FnMut(&[u8]),
     ) -> Result<(), AccessError> {
@@ -152,7 +222,8 @@ impl Thread {
                 continue;
             }
             let Some(PieceInFlight { piece, state, .. }) = in_flight.pop_front() else { continue };
-            let range = piece.at..piece.at + piece.len;
+            let at = piece.at - begin;
+            let range = at..at + piece.len;
             if matches!(state, PieceState::Refused) {
                 let into = Bytes::Read(bytes.part(range.clone()));
                 if let Err(error) = self.transfer(piece.from, into) {
@@ -300,6 +371,7 @@ mod tests {
     use std::sync::Arc;
 
     use rackpool_model::{PageSize, RackId};
+    use rackpool_shm::frame_bytes::FrameBytesMut;
     use rackpool_shm::metadata::PageUse;
 
     use super::*;
@@ -378,7 +450,7 @@ mod tests {
             assert!(piece.iter().all(|byte| *byte == piece[0]), "a piece is mixed");
             read.push((piece[0], piece.len()));
         };
-        thread.read_pieces(addr(PAGE), &mut bytes, cut, on_read).unwrap();
+        thread.read_pieces(addr(PAGE), (&mut bytes.whole(), 0), cut, on_read).unwrap();
         assert_eq!(read, (0..20).map(|number| (number, PIECE)).collect::<Vec<_>>());
     }
 
@@ -404,7 +476,8 @@ mod tests {
         let cut = pieces(&memory, PAGE, 0, addr(3 * PAGE), 20 * PIECE).unwrap();
         let mut bytes = FrameBytesMut::within(&bench.connection.frames, 0, 20 * PIECE).unwrap();
         let mut read = 0;
-        let failed = thread.read_pieces(addr(PAGE), &mut bytes, cut, &mut |_| read += 1);
+        let failed =
+            thread.read_pieces(addr(PAGE), (&mut bytes.whole(), 0), cut, &mut |_| read += 1);
         assert_eq!(failed, Err(AccessError::PageLost(addr(3 * PAGE + PIECE as u64))));
         assert_eq!(read, 1);
         assert!(thread.calls.settle(&bench.connection), "no call is abandoned");

@@ -65,6 +65,7 @@ pub use error::{
     AccessError, AllocError, DaemonError, FreeError, NoCell, OpenError, OutOfMemory, RootError,
 };
 pub use extents::Extent;
+pub use fixed_read::PinnedChunkMut;
 pub use in_place::{MapError, PinnedBytes, PinnedBytesMut};
 pub use object::Object;
 pub use pin::{Pin, PinError};

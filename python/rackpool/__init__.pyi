@@ -228,7 +228,9 @@ class ObjectStore:
         id: _Id,
         racks: Sequence[int],
         visible: Literal["each", "together"] = "each",
-        schedule: Literal["pipeline", "chain", "tree", "sequential"] = "pipeline",
+        schedule: Literal[
+            "interleaved", "pipeline", "chain", "tree", "sequential"
+        ] = "interleaved",
         block_size: Optional[int] = None,
     ) -> Optional[dict[int, Optional[str]]]:
         """Copies an object into other racks, in each of which `rackpool agent` must run.

@@ -32,7 +32,13 @@ def test_an_object_comes_to_each_rack(racks):
     root, *others = racks
     wait_until("the agents serve", lambda: root.cast_racks() == [1, 2])
     for number, (visible, schedule) in enumerate(
-        [("each", "pipeline"), ("together", "chain"), ("each", "tree"), ("together", "sequential")]
+        [
+            ("each", "interleaved"),
+            ("together", "pipeline"),
+            ("together", "chain"),
+            ("each", "tree"),
+            ("together", "sequential"),
+        ]
     ):
         id, data = f"object-{number}", bytes([number]) * 300_000
         root.put(id, data, metadata=b"about")

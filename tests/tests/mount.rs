@@ -129,7 +129,11 @@ fn a_mount_that_is_released_while_a_request_is_read_has_ended_well() {
         // On busy cores a thread of the mount often reads the release of the last file just when
         // the kernel releases the mount.
         for _ in 0..std::thread::available_parallelism().unwrap().get() {
-            scope.spawn(|| while !stop.load(Ordering::Relaxed) {});
+            scope.spawn(|| {
+                while !stop.load(Ordering::Relaxed) {
+                    std::hint::spin_loop();
+                }
+            });
         }
         for _ in 0..100 {
             let open = files.each_ref().map(|path| std::fs::File::create(path).unwrap());

@@ -1,5 +1,6 @@
 //! Schedules in virtual time: slow links, slow members, and the size of blocks.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use rackpool_proto::multicast::block_size::{self, LARGEST, SMALLEST};
@@ -65,6 +66,40 @@ fn a_member_that_pauses_costs_at_most_its_pause() {
     }
 }
 
+/// The end of a schedule whose members can send a block on only some time after it has come, and
+/// receive another one meanwhile.
+fn end_with_delay_ns(shape: &Shape, delay_ns: u64) -> u64 {
+    let members = usize::from(shape.members());
+    let (mut receiving_until, mut sending_until) = (vec![0; members], vec![0; members]);
+    let mut usable_at = BTreeMap::new();
+    let mut end = 0;
+    for Transfer { from, to, block, .. } in shape.transfers() {
+        let usable = usable_at.get(&(from, block)).copied().unwrap_or(0);
+        let (sending, receiving) =
+            (&mut sending_until[usize::from(from)], &mut receiving_until[usize::from(to)]);
+        let ends_at: u64 = usable.max(*sending).max(*receiving) + T;
+        (*sending, *receiving) = (ends_at, ends_at);
+        usable_at.insert((to, block), ends_at + delay_ns);
+        end = end.max(ends_at);
+    }
+    end
+}
+
+#[test]
+fn a_delay_before_each_block_is_sent_on_costs_interleaved_pipelines_little() {
+    let (blocks, delay_ns) = (200, T / 2);
+    for members in [4, 8, 16] {
+        let ratio_percent = |schedule| {
+            let shape = Shape::new(schedule, members, blocks);
+            end_with_delay_ns(&shape, delay_ns) * 100 / (u64::from(blocks) * T)
+        };
+        let [one, two] =
+            [Schedule::BinomialPipeline, Schedule::InterleavedPipelines].map(ratio_percent);
+        assert!((130..=155).contains(&one), "{members} members: a pipeline takes {one} %");
+        assert!(two <= 105, "{members} members: interleaved pipelines take {two} %");
+    }
+}
+
 #[test]
 fn a_pipeline_beats_every_other_schedule() {
     let end = |schedule, members| end_ns(&run(&Shape::new(schedule, members, 256), |_, _| T));
@@ -94,11 +129,15 @@ fn a_block_is_as_large_as_latency_and_bandwidth_demand() {
         let latency = Duration::from_micros(latency_us);
         block_size::block_bytes(&pipeline(members, 64), message, latency, gbps * 125_000_000)
     };
-    // 256 MB, 10 us, 100 Gbit/s, 64 racks: sqrt(256e6 * 125000 / 5) = 2.5 MB.
-    let best = size(64, 256_000_000, 10, 100);
-    assert!((2_500_000..2_600_000).contains(&best), "{best}");
-    assert!(size(64, 256_000_000, 40, 100) > best, "a longer latency, larger blocks");
-    assert!(size(512, 256_000_000, 10, 100) < best, "more members, smaller blocks");
+    // 256 MB, 2 us, 100 Gbit/s, 64 racks: sqrt(256e6 * 25000 / 5) = 1.13 MB.
+    let best = size(64, 256_000_000, 2, 100);
+    assert!((1_130_000..1_200_000).contains(&best), "{best}");
+    let longer = size(64, 256_000_000, 3, 100);
+    assert!(longer > best, "a longer latency, larger blocks");
+    assert!(size(512, 256_000_000, 2, 100) < best, "more members, smaller blocks");
+    // 256e6 / (32 * 5) = 1.6 MB.
+    let largest = size(64, 256_000_000, 1_000_000, 100);
+    assert!((1_600_000..1_640_000 + SMALLEST).contains(&largest), "{largest}");
     assert_eq!(size(64, 1000, 1, 1), SMALLEST);
     assert_eq!(size(2, 1 << 40, 1, 1), LARGEST, "two racks do not wait for each other");
     assert_eq!(size(64, u64::MAX, 1_000_000, 400), LARGEST);

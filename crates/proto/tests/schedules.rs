@@ -6,8 +6,13 @@ use rackpool_proto::multicast::Block;
 use rackpool_proto::multicast::block_map::BlockMap;
 use rackpool_proto::multicast::schedule::{Schedule, Shape, Transfer};
 
-const FLAT: [Schedule; 4] =
-    [Schedule::Sequential, Schedule::Chain, Schedule::BinomialTree, Schedule::BinomialPipeline];
+const FLAT: [Schedule; 5] = [
+    Schedule::Sequential,
+    Schedule::Chain,
+    Schedule::BinomialTree,
+    Schedule::BinomialPipeline,
+    Schedule::InterleavedPipelines,
+];
 
 /// Numbers of blocks: all small ones, and some larger around powers of two.
 fn block_counts() -> impl Iterator<Item = u32> {
@@ -106,14 +111,14 @@ fn a_group_of_one_and_an_empty_object_need_no_step() {
     }
 }
 
-/// The steps that the RDMC paper's figures imply for 256 blocks.
+/// The steps that the RDMC paper's figures imply for 256 blocks, and those of two pipelines.
 #[test]
 fn steps_are_those_of_the_table() {
     let table = [
-        (4, [768, 258, 512, 257]),
-        (8, [1792, 262, 768, 258]),
-        (16, [3840, 270, 1024, 259]),
-        (512, [130_816, 766, 2304, 264]),
+        (4, [768, 258, 512, 257, 258]),
+        (8, [1792, 262, 768, 258, 260]),
+        (16, [3840, 270, 1024, 259, 262]),
+        (512, [130_816, 766, 2304, 264, 272]),
     ];
     for (members, steps) in table {
         for (schedule, steps) in FLAT.into_iter().zip(steps) {
@@ -121,6 +126,19 @@ fn steps_are_those_of_the_table() {
         }
     }
     assert_eq!(Shape::new(Schedule::BinomialPipeline, 9, 256).steps(), 256 + 3);
+}
+
+/// A member has a step of time before it sends on what it has received.
+#[test]
+fn interleaved_pipelines_wait_a_step() {
+    for members in [4, 5, 8, 13, 16, 64] {
+        let transfers = Shape::new(Schedule::InterleavedPipelines, members, 40).transfers();
+        let arrived: BTreeMap<_, _> =
+            transfers.iter().map(|one| ((one.to, one.block), one.step)).collect();
+        let passed_on = transfers.iter().filter(|one| one.from != 0);
+        let waits = passed_on.map(|one| one.step - arrived[&(one.from, one.block)]);
+        assert_eq!(waits.min(), Some(2), "{members} members");
+    }
 }
 
 /// The first block arrives at vertex v of a pipeline at step floor(log2 v), and is block

@@ -12,6 +12,7 @@
 //! any mapped file. `docs/semantics/objects.md` says so, and how readers find it.
 
 use std::io;
+use std::marker::PhantomData;
 use std::ops::Range;
 use std::os::fd::AsFd;
 use std::ptr::NonNull;
@@ -38,6 +39,17 @@ pub struct FrameBytesMut {
     len: usize,
 }
 
+/// Some of the bytes of a [`FrameBytesMut`], while the daemon may be writing them: they are in no
+/// slice but those of [`part`](Self::part).
+#[derive(Debug)]
+pub struct FrameChunkMut<'a> {
+    first: NonNull<u8>,
+    len: usize,
+    _bytes: PhantomData<&'a mut FrameBytesMut>,
+}
+
+// SAFETY: as for `FrameBytesMut`, which it borrows.
+unsafe impl Send for FrameChunkMut<'_> {}
 // SAFETY: the bytes stay mapped while the value exists and are read only.
 unsafe impl Send for FrameBytes {}
 // SAFETY: as for `Send`.
@@ -96,17 +108,9 @@ impl FrameBytesMut {
         unsafe { std::slice::from_raw_parts(self.first.as_ptr(), self.len) }
     }
 
-    /// Some of the bytes, while the daemon may be writing others.
-    ///
-    /// # Panics
-    /// If the range goes past the end.
-    #[must_use]
-    pub fn part(&mut self, range: Range<usize>) -> &mut [u8] {
-        assert!(range.start <= range.end && range.end <= self.len, "{range:?} of {} B", self.len);
-        // SAFETY: the range lies in the bytes.
-        let first = unsafe { self.first.add(range.start) };
-        // SAFETY: as in `as_mut_slice`. Bytes outside of the range are in no slice.
-        unsafe { std::slice::from_raw_parts_mut(first.as_ptr(), range.len()) }
+    /// All bytes, of which the daemon may be writing some.
+    pub const fn whole(&mut self) -> FrameChunkMut<'_> {
+        FrameChunkMut { first: self.first, len: self.len, _bytes: PhantomData }
     }
 
     /// Copies `from` to these bytes, from offset `at` on, with stores that bypass the caches.
@@ -115,7 +119,8 @@ impl FrameBytesMut {
     /// # Panics
     /// If the range goes past the end.
     pub fn copy_past_caches(&mut self, at: usize, from: &[u8]) {
-        let into = self.part(at..at.saturating_add(from.len()));
+        let mut whole = self.whole();
+        let into = whole.part(at..at.saturating_add(from.len()));
         // SAFETY: both slices have this length, and the one that is written overlaps no other.
         unsafe { copy_past(from.as_ptr(), into.as_mut_ptr(), from.len()) };
     }
@@ -138,6 +143,45 @@ impl FrameBytesMut {
     pub const fn as_mut_slice(&mut self) -> &mut [u8] {
         // SAFETY: as in `as_slice`; `&mut self` makes this the only slice of the bytes.
         unsafe { std::slice::from_raw_parts_mut(self.first.as_ptr(), self.len) }
+    }
+}
+
+impl FrameChunkMut<'_> {
+    /// Cuts off the first `len` bytes; all, if there are fewer.
+    #[must_use]
+    pub fn cut_off(&mut self, len: usize) -> Self {
+        let len = len.min(self.len);
+        let front = Self { first: self.first, len, _bytes: PhantomData };
+        // SAFETY: at most one past the last byte of the chunk.
+        self.first = unsafe { self.first.add(len) };
+        self.len -= len;
+        front
+    }
+
+    /// The number of bytes.
+    #[must_use]
+    pub const fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether there are no bytes.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Some of the bytes, which the daemon is not writing.
+    ///
+    /// # Panics
+    /// If the range goes past the end.
+    #[must_use]
+    pub fn part(&mut self, range: Range<usize>) -> &mut [u8] {
+        assert!(range.start <= range.end && range.end <= self.len, "{range:?} of {} B", self.len);
+        // SAFETY: the range lies in the bytes.
+        let first = unsafe { self.first.add(range.start) };
+        // SAFETY: the range lies in the mapping, which the borrowed value keeps; `&mut self` makes
+        // this the only slice of the chunk, and no other chunk has these bytes.
+        unsafe { std::slice::from_raw_parts_mut(first.as_ptr(), range.len()) }
     }
 }
 
@@ -172,10 +216,14 @@ mod tests {
         assert!(readable.as_slice() == expected && writable.as_slice() == expected);
         writable.as_mut_slice()[4096 + 7] = 9;
         assert_eq!(readable.as_slice()[4096 + 7], 9);
-        assert_eq!(writable.part(4096 + 7..4096 + 9), [9, 0]);
-        writable.part(8192..8194).copy_from_slice(&[5, 6]);
+        let mut rest = writable.whole();
+        let mut first = rest.cut_off(8192);
+        assert_eq!(first.part(4096 + 7..4096 + 9), [9, 0]);
+        rest.part(0..2).copy_from_slice(&[5, 6]);
+        let last = rest.cut_off(1 << 20);
+        assert_eq!((first.len(), last.len(), rest.len(), rest.is_empty()), (8192, 4096, 0, true));
         assert_eq!(readable.as_slice()[8191..8195], [0, 5, 6, 1]);
-        assert_eq!((writable.part(9..9).len(), writable.len()), (0, 3 << 12));
+        assert_eq!((writable.whole().part(9..9).len(), writable.len()), (0, 3 << 12));
         let mut byte = [0];
         whole.read(7, &mut byte).unwrap();
         assert_eq!(byte, [9]);

@@ -9,7 +9,8 @@ use rackpool_objects::{CastOptions, CastReport, CastSchedule, CastVisibility};
 use crate::arguments::unsigned;
 
 /// The schedules for racks without pods.
-const SCHEDULES: [CastSchedule; 4] = [
+const SCHEDULES: [CastSchedule; 5] = [
+    CastSchedule::InterleavedPipelines,
     CastSchedule::BinomialPipeline,
     CastSchedule::Chain,
     CastSchedule::BinomialTree,

@@ -276,7 +276,7 @@ impl ObjectStore {
 
     /// Copies an object into other racks, in each of which an agent runs. Returns for each rack
     /// `None`, or why it did not get the object; `None` if there is no object of this id.
-    #[pyo3(signature = (id, racks, visible="each", schedule="pipeline", block_size=None))]
+    #[pyo3(signature = (id, racks, visible="each", schedule="interleaved", block_size=None))]
     fn cast(
         &self,
         py: Python<'_>,

@@ -12,10 +12,11 @@ use rackpool_kv::now_ms;
 use super::board::{Boards, Key, is_of_another_rack};
 use super::link::{Link, LinkMeter};
 use super::options::CastFailure;
+use super::reads::Receiving;
 use super::records::{
     AgentRecord, CastNumber, CastRecord, Invitation, ObjectRequest, Outcome, Request,
 };
-use super::session::{Has, Receiving, Session};
+use super::session::{Has, Session};
 use crate::error::StoreError;
 use crate::layout::head::Head;
 use crate::layout::keys::Keys;
@@ -348,7 +349,7 @@ impl Member {
             && session.result().is_none()
         {
             // The view keeps the bytes while others read them.
-            session.run(None, &mut |_| ())?;
+            session.serve(&mut |_| ())?;
         }
         if !store.is_shared(&keys, view.head())? {
             return Err(StoreError::NotShared);
@@ -380,8 +381,7 @@ impl Fill for Member {
         }
         let ReplicaMemory { addr, extents, bytes, grown } = into;
         let session = self.begin(addr, extents, Has::Nothing)?;
-        let receiving = Receiving { bytes, grown, grown_at: Instant::now() };
-        session.run(Some(receiving), &mut |_| ())?;
+        session.receive(Receiving { bytes, grown })?;
         match session.result() {
             Some(Err(failure)) => Err(StoreError::Cast(failure.into())),
             // The machine has compared the checksum.

@@ -2,10 +2,9 @@
 
 use std::sync::Arc;
 
-use rackpool_client::{AccessError, GlobalAddr, PinnedBytesMut, Pool};
+use rackpool_client::{AccessError, GlobalAddr, PinnedChunkMut, Pool};
 use rackpool_proto::multicast::block_map::BlockMap;
 
-use super::block_hashes::BlockHashes;
 use super::records::CastNumber;
 use crate::error::StoreError;
 use crate::layout::head::at;
@@ -83,8 +82,8 @@ impl Peer {
         Some(CastNumber(u64::from_le_bytes(number)))
     }
 
-    /// Reads the bytes of the object from `start` up to `end` into their place. Returns whether the
-    /// peer could be read.
+    /// Reads a block of the object into its place, and calls `on_read` with the offset in the block
+    /// and the bytes of one piece after the other. Returns whether the peer could be read.
     ///
     /// # Errors
     /// That of a read whose end is not known. Its bytes may come later, whatever they are by then,
@@ -92,24 +91,23 @@ impl Peer {
     pub(super) fn read(
         &self,
         start: u64,
-        end: u64,
-        into: &mut PinnedBytesMut<Arc<Pool>>,
-        hashes: &mut BlockHashes,
+        into: &mut PinnedChunkMut<'_, Arc<Pool>>,
+        mut on_read: impl FnMut(usize, &[u8]),
     ) -> Result<bool, AccessError> {
-        let mut done = usize::try_from(start).unwrap_or(usize::MAX);
+        let (mut done, end) = (0, start.saturating_add(into.len() as u64));
         for part in self.memory.parts(start, end) {
             let len = usize::try_from(part.bytes).unwrap_or(usize::MAX);
-            let mut hashed = done;
+            let mut read_to = done;
             let read = into.read_from(done, part.addr, len, |bytes| {
-                hashes.add(hashed, bytes);
-                hashed += bytes.len();
+                on_read(read_to, bytes);
+                read_to += bytes.len();
             });
             match read {
-                Ok(()) => done = hashed,
+                Ok(()) => done = read_to,
                 Err(error @ AccessError::Daemon(_)) => return Err(error),
                 Err(_) => return Ok(false),
             }
         }
-        Ok(done as u64 == end)
+        Ok(done == into.len())
     }
 }

@@ -8,19 +8,21 @@
 //! | `records` | what programs write on boards |
 //! | `unmoved` | memory of the own rack that stays there |
 //! | `board` | the tables of the pool that programs of different racks exchange records in |
-//! | `block_hashes` | the checksum of an object whose blocks come in any order |
 //! | `copy` | the bytes and the block map of a rack, and those of its peers |
+//! | `part_hashes` | the hashes of a block's parts, in whatever pieces they come |
+//! | `reads` | reads blocks of peers, on threads of their own |
 //! | `session` | runs the machine of one rack in one cast |
 //! | `root` | [`Store::cast`](crate::Store::cast) |
 //! | `agent` | [`CastAgent`]: takes part for its rack |
 //! | `requests` | asks the agents of other racks to bring back an object, or to take one |
 
 mod agent;
-mod block_hashes;
 mod board;
 mod copy;
 mod link;
 mod options;
+mod part_hashes;
+mod reads;
 mod records;
 mod requests;
 mod root;

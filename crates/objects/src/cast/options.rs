@@ -10,7 +10,7 @@ pub use rackpool_proto::multicast::schedule::Schedule as CastSchedule;
 /// How an object is cast.
 #[derive(Clone, Debug)]
 pub struct CastOptions {
-    /// Who sends which block to whom. The binomial pipeline unless set.
+    /// Who sends which block to whom. Interleaved pipelines unless set.
     pub schedule: CastSchedule,
     /// When programs may use the copies: each as soon as its rack has the whole object, or none
     /// before all racks have it.
@@ -31,7 +31,7 @@ pub struct CastOptions {
 impl Default for CastOptions {
     fn default() -> Self {
         Self {
-            schedule: CastSchedule::BinomialPipeline,
+            schedule: CastSchedule::InterleavedPipelines,
             visible: CastVisibility::Each,
             block_bytes: None,
             pods: Vec::new(),

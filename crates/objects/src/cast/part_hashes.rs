@@ -1,15 +1,15 @@
 use crate::checksum::Checksum;
 
-/// The checksum of an object whose blocks come in any order. Bytes are hashed when they come, in
-/// parts of the length of which the checksum is made; parts that came otherwise, at the end.
+/// The hashes of the parts of a block, of which the object's checksum is made. Bytes are hashed
+/// when they come, while they are in the processor's cache; parts that come in pieces, at the end.
 #[derive(Debug)]
-pub(super) struct BlockHashes {
+pub(super) struct PartHashes {
     bytes: usize,
     parts: Vec<Option<u64>>,
 }
 
-impl BlockHashes {
-    /// For an object of `bytes` bytes, none of which has come.
+impl PartHashes {
+    /// For a block of `bytes` bytes, none of which has come.
     pub(super) fn new(bytes: usize) -> Self {
         Self { bytes, parts: vec![None; bytes.div_ceil(Checksum::BLOCK)] }
     }
@@ -25,12 +25,10 @@ impl BlockHashes {
         }
     }
 
-    /// The checksum of the object, which has these bytes.
-    pub(super) fn finish(&self, bytes: &[u8]) -> u64 {
+    /// The hashes of all parts of the block, which has these bytes.
+    pub(super) fn finish(&self, bytes: &[u8]) -> Vec<u64> {
         let parts = self.parts.iter().zip(bytes.chunks(Checksum::BLOCK));
-        Checksum::of_blocks(
-            parts.map(|(hash, part)| hash.unwrap_or_else(|| Checksum::of_block(part))),
-        )
+        parts.map(|(hash, part)| hash.unwrap_or_else(|| Checksum::of_block(part))).collect()
     }
 }
 
@@ -39,10 +37,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_order_of_the_parts_does_not_matter() {
+    fn parts_count_whether_they_come_whole_or_not() {
         const BLOCK: usize = Checksum::BLOCK;
         let bytes: Vec<u8> = (0..3 * BLOCK + 5).map(|at| u8::try_from(at % 251).unwrap()).collect();
-        let mut hashes = BlockHashes::new(bytes.len());
+        let mut hashes = PartHashes::new(bytes.len());
         for part in [3, 0, 2] {
             let at = part * BLOCK;
             hashes.add(at, &bytes[at..bytes.len().min(at + BLOCK)]);
@@ -50,7 +48,8 @@ mod tests {
         // Not whole parts: they are hashed at the end.
         hashes.add(BLOCK, &bytes[BLOCK..BLOCK + 10]);
         hashes.add(BLOCK + 10, &bytes[BLOCK + 10..2 * BLOCK]);
-        assert_eq!(hashes.finish(&bytes), Checksum::of(&bytes));
-        assert_eq!(BlockHashes::new(0).finish(&[]), Checksum::of(&[]));
+        let all = hashes.finish(&bytes).into_iter();
+        assert_eq!(Checksum::of_blocks(all), Checksum::of(&bytes));
+        assert_eq!(PartHashes::new(0).finish(&[]), []);
     }
 }

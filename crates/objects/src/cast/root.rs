@@ -108,7 +108,7 @@ impl Store {
             }
             let copy = (view.head(), view.extents());
             let mut session = Session::new(self, boards, cast, record, copy, Has::Everything)?;
-            session.run(None, &mut progress)?;
+            session.serve(&mut progress)?;
             let taken_over = || targets.iter().map(|rack| (*rack, Err(CastFailure::TakenOver)));
             let mut report = session.report().unwrap_or_else(|| taken_over().collect());
             report.remove(&own);
@@ -224,7 +224,7 @@ mod tests {
         }
         let eight: Vec<_> = (0..8).map(|rack| member((rack, 0))).collect();
         let chosen = block_bytes(&eight, 256 << 20, link, &CastOptions::default()).unwrap();
-        assert!((1 << 20..8 << 20).contains(&chosen), "{chosen}");
+        assert!((1 << 20..=2 << 20).contains(&chosen), "{chosen}");
         assert!(chosen.is_multiple_of(BLOCK_UNIT));
     }
 }

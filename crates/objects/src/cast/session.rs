@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use rackpool_client::{GlobalAddr, PinnedBytesMut, Pool, RackId};
+use rackpool_client::{GlobalAddr, RackId};
 use rackpool_kv::now_ms;
 use rackpool_proto::Time;
 use rackpool_proto::multicast::block_map::BlockMap;
@@ -13,15 +13,15 @@ use rackpool_proto::multicast::event::{
 };
 use rackpool_proto::multicast::member::Stored;
 use rackpool_proto::multicast::participant::Participant;
-use rackpool_proto::multicast::{Block, MulticastRules, Version};
+use rackpool_proto::multicast::{MulticastRules, Version};
 use rackpool_proto::planted_bugs::Sound;
 use rackpool_wire::CodecError;
 
-use super::block_hashes::BlockHashes;
 use super::board::{Boards, Key, is_of_another_rack};
 use super::copy::{Peer, StoredMap};
 use super::link::LinkMeter;
 use super::options::{CastFailure, CastProgress};
+use super::reads::{BlockRead, COUNT, Reads, Receiving};
 use super::records::{Alive, CastNumber, CastRecord, Outcome, Place};
 use crate::error::StoreError;
 use crate::layout::head::{Head, HeadLayout};
@@ -29,8 +29,6 @@ use crate::store::Store;
 use crate::transfer::Memory;
 use crate::wait::Pauses;
 
-/// The pause between two counts of the bytes that are there, for racks that follow this one.
-const COUNT: Duration = Duration::from_millis(5);
 /// The pause between two heartbeats of a program, and between two looks for those of others.
 const HEARTBEAT: Duration = Duration::from_secs(1);
 
@@ -49,10 +47,9 @@ pub(super) struct Session {
     rules: MulticastRules,
     participant: Participant<Sound>,
     map: StoredMap,
-    peers: HashMap<RackId, Peer>,
+    peers: HashMap<RackId, Arc<Peer>>,
     /// Racks whose records can't be read or written.
     away: BTreeSet<RackId>,
-    hashes: BlockHashes,
     meter: LinkMeter,
     /// When messages are read next, and the pause after that.
     look_at: Instant,
@@ -65,14 +62,6 @@ pub(super) struct Session {
     report: Option<BTreeMap<RackId, Result<(), Failure>>>,
     /// Racks that take no part, and why.
     refusals: BTreeMap<RackId, CastFailure>,
-}
-
-/// The memory that a rack receives an object into.
-pub(super) struct Receiving<'a> {
-    pub(super) bytes: &'a mut PinnedBytesMut<Arc<Pool>>,
-    /// Tells others how many bytes are there, from the first one on.
-    pub(super) grown: &'a mut dyn FnMut(u64),
-    pub(super) grown_at: Instant,
 }
 
 /// What a rack has of the object when it begins to take part.
@@ -122,7 +111,6 @@ impl Session {
             peers: HashMap::new(),
             away: BTreeSet::new(),
             meter: LinkMeter::default(),
-            hashes: BlockHashes::new(usize::try_from(head.len()).unwrap_or(usize::MAX)),
             look_at: now,
             pauses: Pauses::busy(),
             alive_at: now + HEARTBEAT,
@@ -158,41 +146,64 @@ impl Session {
         self.result
     }
 
-    /// Takes part until the object may be used in this rack, if it is received, or until the cast
+    /// Takes part until the object may be used in this rack, which receives it, or until the cast
     /// has ended for this rack.
-    pub(super) fn run(
+    pub(super) fn receive(&mut self, into: Receiving<'_>) -> Result<(), StoreError> {
+        let (pool, bytes) = (Arc::clone(self.store.pool()), self.record.block_bytes);
+        let block_bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
+        std::thread::scope(|scope| {
+            let reads = Reads::start(scope, &pool, into, block_bytes);
+            self.go_on(&mut Some(reads), &mut |_| ())
+        })
+    }
+
+    /// Takes part, with a complete copy, until the cast has ended for this rack.
+    pub(super) fn serve(
         &mut self,
-        mut into: Option<Receiving<'_>>,
+        progress: &mut dyn FnMut(CastProgress),
+    ) -> Result<(), StoreError> {
+        self.go_on(&mut None, progress)
+    }
+
+    fn go_on(
+        &mut self,
+        reads: &mut Option<Reads<'_>>,
         progress: &mut dyn FnMut(CastProgress),
     ) -> Result<(), StoreError> {
         loop {
-            let has_done_all = self.act(&mut into)?;
-            if self.result.is_some() || self.is_shown && into.is_some() {
+            let has_done_all = self.act(reads)?;
+            if self.result.is_some() || self.is_shown && reads.is_some() {
                 return Ok(());
             }
-            let is_news = self.look_around(&mut into, progress)?;
+            let is_news = self.take_reads(reads)? | self.look_around(progress)?;
             if has_done_all && !is_news {
-                self.wait();
+                self.wait(reads);
             }
         }
     }
 
-    /// Does what is due: counts bytes, reads messages, writes a heartbeat, tells the machine that
-    /// its deadline has passed. Returns whether the machine was told something.
-    fn look_around(
-        &mut self,
-        into: &mut Option<Receiving<'_>>,
-        progress: &mut dyn FnMut(CastProgress),
-    ) -> Result<bool, StoreError> {
-        let (now, mut is_news) = (Instant::now(), false);
-        if let Some(into) = into
-            && now.duration_since(into.grown_at) > COUNT
-        {
-            let blocks =
-                self.participant.map().missing().next().map_or(u64::MAX, |block| block.0.into());
-            (into.grown)(blocks.saturating_mul(self.record.block_bytes).min(self.head.len()));
-            into.grown_at = now;
+    /// Tells the machine of reads that have ended. Returns whether there was one.
+    fn take_reads(&mut self, reads: &mut Option<Reads<'_>>) -> Result<bool, StoreError> {
+        let Some(reads) = reads else { return Ok(false) };
+        let mut is_news = false;
+        while let Some(BlockRead { from, block, bytes, took, found }) = reads.next()? {
+            self.meter.read(bytes, took);
+            let read = MulticastEvent::BlockRead { from, block, found };
+            self.participant.handle(self.time(), read);
+            is_news = true;
         }
+        reads.count(|| {
+            let missing = self.participant.map().missing().next();
+            let blocks = missing.map_or(u64::MAX, |block| block.0.into());
+            blocks.saturating_mul(self.record.block_bytes).min(self.head.len())
+        });
+        Ok(is_news)
+    }
+
+    /// Does what is due: reads messages, writes a heartbeat, tells the machine that
+    /// its deadline has passed. Returns whether the machine was told something.
+    fn look_around(&mut self, progress: &mut dyn FnMut(CastProgress)) -> Result<bool, StoreError> {
+        let (now, mut is_news) = (Instant::now(), false);
         if now >= self.look_at {
             is_news = self.read_messages(progress)?;
             if is_news {
@@ -213,12 +224,16 @@ impl Session {
         Ok(is_news)
     }
 
-    /// Waits until something is due.
-    fn wait(&self) {
+    /// Waits until something is due, or a read has ended.
+    fn wait(&self, reads: &mut Option<Reads<'_>>) {
         let until_look = self.look_at.saturating_duration_since(Instant::now());
         let deadline = self.participant.deadline();
         let until_deadline = deadline.map_or(HEARTBEAT, |deadline| deadline.since(self.time()));
-        std::thread::sleep(until_look.min(until_deadline));
+        let longest = until_look.min(until_deadline);
+        match reads {
+            Some(reads) => reads.wait(longest),
+            None => std::thread::sleep(longest),
+        }
     }
 
     /// Says that programs of this rack may use the object.
@@ -287,13 +302,13 @@ impl Session {
 
     /// Executes what the machine asks for, until it is time to look around. Returns whether it asks
     /// for nothing else.
-    fn act(&mut self, into: &mut Option<Receiving<'_>>) -> Result<bool, StoreError> {
+    fn act(&mut self, reads: &mut Option<Reads<'_>>) -> Result<bool, StoreError> {
         let until = Instant::now() + COUNT;
         while let Some(action) = self.participant.poll() {
-            if let Some(event) = self.execute(action, into)? {
+            if let Some(event) = self.execute(action, reads)? {
                 self.participant.handle(self.time(), event);
             }
-            if self.is_shown && into.is_some() || Instant::now() >= until {
+            if self.is_shown && reads.is_some() || Instant::now() >= until {
                 return Ok(false);
             }
         }
@@ -303,7 +318,7 @@ impl Session {
     fn execute(
         &mut self,
         action: MulticastAction,
-        into: &mut Option<Receiving<'_>>,
+        reads: &mut Option<Reads<'_>>,
     ) -> Result<Option<MulticastEvent>, StoreError> {
         match action {
             MulticastAction::Send(to, message) => {
@@ -318,20 +333,22 @@ impl Session {
                 return Ok(Some(MulticastEvent::Looked { from, word, found }));
             }
             MulticastAction::Read { from, block } => {
-                let found = match into {
-                    Some(into) => self.read(from, block, into)?,
-                    None => None,
-                };
-                return Ok(Some(MulticastEvent::BlockRead { from, block, found }));
+                let peer = self.peers.get(&from).cloned();
+                let begun = reads
+                    .as_mut()
+                    .zip(peer)
+                    .is_some_and(|(reads, peer)| reads.begin(from, block, peer));
+                if !begun {
+                    return Ok(Some(MulticastEvent::BlockRead { from, block, found: None }));
+                }
             }
             MulticastAction::MarkReceived(block) => {
                 self.map.set(self.participant.map(), BlockMap::word_of(block))?;
             }
             MulticastAction::Verify => {
                 // A program that receives nothing has a copy that was verified before.
-                let is_right = into
-                    .as_ref()
-                    .is_none_or(|into| self.hashes.finish(into.bytes) == self.head.checksum);
+                let is_right =
+                    reads.as_ref().is_none_or(|reads| reads.checksum() == self.head.checksum);
                 return Ok(Some(MulticastEvent::Verified(is_right)));
             }
             MulticastAction::Show => self.is_shown = true,
@@ -359,32 +376,13 @@ impl Session {
             let layout = HeadLayout::of(self.record.id.len());
             let memory = Memory::of(&self.store, layout, head, &self.head, extents);
             let Ok(memory) = memory else { return Ok(None) };
-            self.peers.insert(from, Peer { memory, map });
+            self.peers.insert(from, Arc::new(Peer { memory, map }));
         }
         let Some(peer) = self.peers.get(&from) else { return Ok(None) };
         let began = Instant::now();
         let found = peer.look(self.store.pool(), word);
         self.meter.looked(began.elapsed());
         Ok(found.map(|(cast, word)| (Version(cast.0), word)))
-    }
-
-    /// Reads a block of a peer into its place. Returns the version of what the peer has; `None` if
-    /// the peer can't be read.
-    fn read(
-        &mut self,
-        from: RackId,
-        block: Block,
-        into: &mut Receiving<'_>,
-    ) -> Result<Option<Version>, StoreError> {
-        let Some(peer) = self.peers.get(&from) else { return Ok(None) };
-        let start = u64::from(block.0).saturating_mul(self.record.block_bytes);
-        let end = start.saturating_add(self.record.block_bytes).min(self.head.len());
-        let began = Instant::now();
-        if start < end && !peer.read(start, end, into.bytes, &mut self.hashes)? {
-            return Ok(None);
-        }
-        self.meter.read(end.saturating_sub(start), began.elapsed());
-        Ok(peer.cast(self.store.pool()).map(|cast| Version(cast.0)))
     }
 
     /// Passes new messages to the machine. Returns whether there was one.

@@ -3,8 +3,8 @@
 //!
 //! | state | invariant |
 //! |---|---|
-//! | wedged | begins no read; one of an earlier epoch may be under way |
-//! | receiving | at most one read and one look under way; the list has what the map lacks |
+//! | wedged | begins no read; those of an earlier epoch may be under way |
+//! | receiving | at most two reads and one look under way; these and the list have what the map lacks |
 //! | stuck | begins no read, because a source can't be read |
 //! | verifying | the map is full |
 //! | complete | the bytes have the object's checksum |
@@ -14,6 +14,7 @@
 mod receiving;
 
 use alloc::collections::{BTreeMap, VecDeque};
+use alloc::vec::Vec;
 
 use rackpool_model::RackId;
 
@@ -57,9 +58,10 @@ pub struct Member<B> {
     map: BlockMap,
     is_verified: bool,
     is_shown: bool,
-    /// What is still to be read, in order; the first may be under way.
+    /// What is still to be read, in order.
     list: VecDeque<Receive>,
-    reading: Option<Receive>,
+    /// The reads under way.
+    reading: Vec<Receive>,
     /// The rack and word of the look under way.
     looking: Option<(RackId, u32)>,
     /// The blocks that other racks are known to have.
@@ -69,7 +71,7 @@ pub struct Member<B> {
     wait: core::time::Duration,
     /// When the report is repeated.
     report_at: Time,
-    /// The end that came while a read was under way.
+    /// The end that came while reads were under way.
     ending: Option<Result<(), Failure>>,
     actions: VecDeque<MulticastAction>,
 }
@@ -101,7 +103,7 @@ impl<B: Bugs> Member<B> {
             is_verified: false,
             is_shown: false,
             list: VecDeque::new(),
-            reading: None,
+            reading: Vec::new(),
             looking: None,
             known: BTreeMap::new(),
             look_at: None,
@@ -208,7 +210,7 @@ impl<B: Bugs> Member<B> {
 
     /// Goes on after a plan, or after a block.
     fn go_on(&mut self, now: Time) {
-        if !self.list.is_empty() {
+        if !self.list.is_empty() || !self.reading.is_empty() {
             self.state = State::Receiving;
             self.wait = self.rules.first_look;
             self.advance(now);
@@ -227,7 +229,7 @@ impl<B: Bugs> Member<B> {
         let Some(result) = self.ending else { return };
         self.list.clear();
         self.look_at = None;
-        if self.reading.is_some() {
+        if !self.reading.is_empty() {
             self.report_at = now.after(self.rules.beat);
             return;
         }
@@ -257,7 +259,7 @@ impl<B: Bugs> Member<B> {
     fn report(&mut self, now: Time) {
         self.report_at = now.after(self.rules.beat);
         let status = match self.state {
-            State::Wedged if self.reading.is_some() && !self.bugs.has(Bug::ReadWhileWedged) => {
+            State::Wedged if !self.reading.is_empty() && !self.bugs.has(Bug::ReadWhileWedged) => {
                 return;
             }
             State::Wedged => Status::Wedged(self.map.clone()),

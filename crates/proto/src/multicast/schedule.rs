@@ -12,9 +12,11 @@
 //! | chain | member i sends block `j - i` to `i + 1` | `B + n - 2` |
 //! | tree | `i < 2^s` sends `j - s B` to `i + 2^s`, with `s = floor(j / B)` | `B ceil(log2 n)` |
 //! | pipeline | module `pipeline` | `B + l - 1`; `B + l` if n is no power of two |
+//! | interleaved | two pipelines, of the even and of the odd blocks, take turns | `B + 2 l - 2`; `B + 2 l` |
 //! | hybrid | module `hybrid`: a pipeline of the pods' leaders, one in each pod | by the pods |
 
 mod hybrid;
+mod interleaved;
 mod pipeline;
 
 use alloc::vec;
@@ -35,6 +37,10 @@ pub enum Schedule {
     BinomialTree,
     /// Every member sends and receives a block in nearly every step.
     BinomialPipeline,
+    /// Two binomial pipelines, of the blocks of even and of odd number, take turns. So a member
+    /// has a step of time between the arrival of a block and its turn to be sent on: with two
+    /// blocks on its way at once, its link stays busy although requests and copies take time.
+    InterleavedPipelines,
     /// Pipelines between and inside pods: the whole object enters each pod once.
     Hybrid,
 }
@@ -64,8 +70,14 @@ pub struct Shape {
 
 impl Schedule {
     /// All schedules.
-    pub const ALL: [Self; 5] =
-        [Self::Sequential, Self::Chain, Self::BinomialTree, Self::BinomialPipeline, Self::Hybrid];
+    pub const ALL: [Self; 6] = [
+        Self::Sequential,
+        Self::Chain,
+        Self::BinomialTree,
+        Self::BinomialPipeline,
+        Self::InterleavedPipelines,
+        Self::Hybrid,
+    ];
 
     /// The name, as in commands.
     #[must_use]
@@ -75,6 +87,7 @@ impl Schedule {
             Self::Chain => "chain",
             Self::BinomialTree => "tree",
             Self::BinomialPipeline => "pipeline",
+            Self::InterleavedPipelines => "interleaved",
             Self::Hybrid => "hybrid",
         }
     }
@@ -120,6 +133,7 @@ impl Shape {
             Schedule::Chain => blocks + n - 2,
             Schedule::BinomialTree => blocks * u64::from(n.next_power_of_two().ilog2()),
             Schedule::BinomialPipeline => pipeline::steps(self.members, self.blocks),
+            Schedule::InterleavedPipelines => interleaved::steps(self.members, self.blocks),
             Schedule::Hybrid => hybrid::steps(&self.pods, self.blocks),
         }
     }
@@ -130,9 +144,10 @@ impl Shape {
     pub fn fill_steps(&self) -> u64 {
         match self.schedule {
             Schedule::Sequential | Schedule::BinomialTree => 0,
-            Schedule::Chain | Schedule::BinomialPipeline | Schedule::Hybrid => {
-                self.steps().saturating_sub(self.blocks.into())
-            }
+            Schedule::Chain
+            | Schedule::BinomialPipeline
+            | Schedule::InterleavedPipelines
+            | Schedule::Hybrid => self.steps().saturating_sub(self.blocks.into()),
         }
     }
 
@@ -156,6 +171,9 @@ impl Shape {
                 all(member - (1 << stage), blocks * u64::from(stage))
             }
             Schedule::BinomialPipeline => pipeline::receives(self.members, self.blocks, member),
+            Schedule::InterleavedPipelines => {
+                interleaved::receives(self.members, self.blocks, member)
+            }
             Schedule::Hybrid => hybrid::receives(&self.pods, self.blocks, member),
         }
     }

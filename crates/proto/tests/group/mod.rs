@@ -59,7 +59,7 @@ struct Program {
     machine: Participant<Plant>,
     /// Counts the programs of the rack: what an earlier one began is not reported to this one.
     life: u32,
-    reads: u32,
+    reads: BTreeSet<Block>,
     /// Events before this time are delivered at this time.
     paused_until: u64,
     result: Option<Result<(), Failure>>,
@@ -134,7 +134,7 @@ impl World {
             rack: RackId(u16::try_from(rack).unwrap_or(0)),
             pod: u16::try_from(rack / pod).unwrap_or(0),
         });
-        let schedule = Schedule::ALL[usize::try_from(draw.draw() % 5).unwrap_or(0)];
+        let schedule = Schedule::ALL[usize::try_from(draw.draw() % 6).unwrap_or(0)];
         let visibility = [Visibility::Each, Visibility::Together];
         let visibility = visibility[usize::try_from(draw.draw() % 2).unwrap_or(0)];
         let (members, version) = (members.collect(), Version(1));
@@ -233,7 +233,7 @@ impl World {
         self.lives[rack] += 1;
         let life = self.lives[rack];
         self.programs[rack] =
-            Some(Program { machine, life, reads: 0, paused_until: 0, result: None });
+            Some(Program { machine, life, reads: BTreeSet::new(), paused_until: 0, result: None });
         self.act(rack);
     }
 

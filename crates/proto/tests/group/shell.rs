@@ -51,7 +51,7 @@ impl World {
                 self.queue_at(at, rack, life, Happening::ReadEnds { from, block, bytes });
             }
             Happening::ReadEnds { from, block, bytes } => {
-                program.reads -= 1;
+                program.reads.remove(&block);
                 let is_readable = bytes.is_some() && self.is_readable(rack, from);
                 if let Some(bytes) = bytes {
                     self.memories[rack].bytes[block.0 as usize] = bytes;
@@ -149,9 +149,12 @@ impl World {
             }
             MulticastAction::Read { from, block } => {
                 if let Some(program) = &mut self.programs[rack] {
-                    program.reads += 1;
-                    if program.reads > 1 {
-                        self.violate(format!("rack {rack} has two reads under way"));
+                    let is_first = program.reads.insert(block);
+                    let count = program.reads.len();
+                    if !is_first || count > 2 {
+                        self.violate(format!(
+                            "rack {rack} reads {block:?} twice, or {count} blocks"
+                        ));
                     }
                 }
                 if self.memories[rack].map.has(block) && self.bugs.0.is_none() {
@@ -224,7 +227,7 @@ impl World {
 
     fn end(&mut self, rack: usize, result: Result<(), Failure>) {
         let Some(program) = &mut self.programs[rack] else { return };
-        let reads = program.reads;
+        let reads = program.reads.len();
         let is_second = program.result.replace(result).is_some();
         if is_second {
             self.violate(format!("rack {rack} ended twice"));

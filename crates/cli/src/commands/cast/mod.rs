@@ -21,7 +21,7 @@ pub(crate) struct Options {
     #[command(flatten)]
     object: object::ObjectOptions,
     /// Copy nothing, but show the plan for this number of racks and blocks. Schedules: sequential,
-    /// chain, tree, pipeline, hybrid. Rack 0 is the root.
+    /// chain, tree, pipeline, interleaved, hybrid. Rack 0 is the root.
     #[arg(long, num_args = 3, value_names = ["RACKS", "BLOCKS", "SCHEDULE"])]
     plan: Option<Vec<String>>,
     /// The number of racks of each pod, in order; for the hybrid schedule.

@@ -26,8 +26,9 @@ pub(super) struct ObjectOptions {
     /// rack before all have it.
     #[arg(long, value_enum, default_value = "each", conflicts_with = "plan")]
     visible: Visible,
-    /// Who sends which block to whom: sequential, chain, tree, pipeline or hybrid.
-    #[arg(long, value_parser = super::schedule, default_value = "pipeline", conflicts_with = "plan")]
+    /// Who sends which block to whom: sequential, chain, tree, pipeline, interleaved
+    /// (two pipelines that take turns) or hybrid.
+    #[arg(long, value_parser = super::schedule, default_value = "interleaved", conflicts_with = "plan")]
     schedule: CastSchedule,
     /// Size of a block, a multiple of 64K [default: by number of racks and size of the object].
     #[arg(long, value_name = "SIZE", conflicts_with = "plan")]

@@ -52,7 +52,7 @@ mod tests {
 
     #[test]
     fn each_schedule_has_a_plan() {
-        for name in ["sequential", "chain", "tree", "pipeline"] {
+        for name in ["sequential", "chain", "tree", "pipeline", "interleaved"] {
             assert!(checked(["8", "16", name], &[]).unwrap().steps() > 0, "{name}");
         }
         assert_eq!(checked(["8", "16", "hybrid"], &[4, 4]).unwrap().members(), 8);
@@ -65,7 +65,7 @@ mod tests {
             (["many", "16", "chain"], &[], "'many' racks"),
             (["8", "0", "chain"], &[], "'0' blocks"),
             (["512", "1000000", "chain"], &[], "choose fewer blocks"),
-            (["8", "16", "star"], &[], "sequential, chain, tree, pipeline, hybrid"),
+            (["8", "16", "star"], &[], "sequential, chain, tree, pipeline, interleaved, hybrid"),
             (["8", "16", "hybrid"], &[], "needs --pods"),
             (["8", "16", "hybrid"], &[4, 3], "--pods has 7 racks, --plan 8"),
             (["8", "16", "hybrid"], &[8, 0], "no pod may be empty"),

@@ -10,20 +10,25 @@ use crate::multicast::plan::Receive;
 use crate::multicast::{Block, Version};
 use crate::planted_bugs::{Bug, Bugs};
 
+/// The most reads under way. While the bytes of one block come the next is asked for; a third one
+/// would only wait.
+const READS: usize = 2;
+
 impl<B: Bugs> Member<B> {
-    /// Begins the next read if its source has the block, and looks for the block after it, so that
-    /// the look takes no time of its own.
+    /// Begins the next reads as far as their sources have the blocks, and looks for the block after
+    /// them, so that the look takes no time of its own.
     pub(super) fn advance(&mut self, now: Time) {
         let is_wedged = self.state == State::Wedged && !self.bugs.has(Bug::ReadWhileWedged);
         let may_read = matches!(self.state, State::Receiving | State::Wedged) && !is_wedged;
         if !may_read || self.ending.is_some() {
             return;
         }
-        if self.reading.is_none()
+        while self.reading.len() < READS
             && let Some(next) = self.list.front().copied()
             && self.knows(next)
         {
-            self.reading = Some(next);
+            self.list.pop_front();
+            self.reading.push(next);
             self.wait = self.rules.first_look;
             let Receive { block, from } = next;
             self.actions.push_back(MulticastAction::Read { from, block });
@@ -31,9 +36,7 @@ impl<B: Bugs> Member<B> {
                 self.mark(block);
             }
         }
-        let ahead = usize::from(self.reading.is_some());
-        let looked_for = self.list.get(ahead).copied().filter(|next| !self.knows(*next));
-        if let Some(Receive { block, from }) = looked_for
+        if let Some(Receive { block, from }) = self.unknown()
             && self.looking.is_none()
             && self.look_at.is_none_or(|at| at <= now)
         {
@@ -60,9 +63,7 @@ impl<B: Bugs> Member<B> {
                 let blocks = self.map.blocks();
                 let known = self.known.entry(from).or_insert_with(|| BlockMap::empty(blocks));
                 known.add_word(word, bits);
-                let ahead = usize::from(self.reading.is_some());
-                let is_there = self.list.get(ahead).is_none_or(|next| self.knows(*next));
-                if !is_there && self.state == State::Receiving {
+                if self.unknown().is_some() && self.state == State::Receiving {
                     self.look_at = Some(now.after(self.wait));
                     self.wait = (self.wait * 2).min(self.rules.longest_look);
                 }
@@ -80,14 +81,12 @@ impl<B: Bugs> Member<B> {
         block: Block,
         found: Option<Version>,
     ) {
-        let Some(read) = self.reading.take() else { return };
-        let is_expected = read == Receive { block, from };
-        if is_expected && found == Some(self.version) {
+        let read = Receive { block, from };
+        let Some(at) = self.reading.iter().position(|reading| *reading == read) else { return };
+        self.reading.remove(at);
+        if found == Some(self.version) {
             if !self.bugs.has(Bug::CountBlockBeforeBytes) {
                 self.mark(block);
-            }
-            if self.list.front() == Some(&read) {
-                self.list.pop_front();
             }
             if self.state == State::Receiving {
                 self.go_on(now);
@@ -96,6 +95,7 @@ impl<B: Bugs> Member<B> {
                 self.report(now);
             }
         } else {
+            self.list.push_front(read);
             self.source_failed(now, from);
         }
         if self.state == State::Wedged {
@@ -115,6 +115,11 @@ impl<B: Bugs> Member<B> {
         } else {
             self.advance(now);
         }
+    }
+
+    /// The next block to be read, if its source is not known to have it.
+    fn unknown(&self) -> Option<Receive> {
+        self.list.front().copied().filter(|next| !self.knows(*next))
     }
 
     fn knows(&self, receive: Receive) -> bool {
