@@ -7,14 +7,14 @@ use anyhow::Context;
 use rackpool_benches::page::Page;
 use rackpool_benches::table::Table;
 use rackpool_benches::{
-    alloc, casts, clients, corun, fuse, groups, idle, kills, kv, local, mixture, names,
-    object_count, object_tcp, objects, page, pauses, peers, plasma, recovery, remote, rings, rrpc,
-    service, sharing, steps, swap, tcp,
+    alloc, blocks, cast_hosts, casts, clients, corun, cosmos, fuse, groups, idle, kills, kv, local,
+    mixture, names, object_count, object_tcp, objects, page, pauses, peers, plasma, recovery,
+    remote, rings, rrpc, service, sharing, steps, swap, tcp,
 };
 
 type Section = fn(&mut Table) -> anyhow::Result<()>;
 
-const SECTIONS: [(&str, Page, Section); 26] = [
+const SECTIONS: [(&str, Page, Section); 29] = [
     ("local", Page::Rack, local::run),
     ("alloc", Page::Rack, alloc::run),
     ("rings", Page::Rack, rings::run),
@@ -30,6 +30,9 @@ const SECTIONS: [(&str, Page, Section); 26] = [
     ("plasma", Page::Rack, plasma::run),
     ("object-tcp", Page::Racks, object_tcp::run),
     ("casts", Page::Racks, casts::run),
+    ("blocks", Page::Racks, blocks::run),
+    ("cast-hosts", Page::Racks, cast_hosts::run),
+    ("cosmos", Page::Racks, cosmos::run),
     ("groups", Page::Racks, groups::run),
     ("remote", Page::Racks, remote::run),
     ("tcp", Page::Racks, tcp::run),

@@ -53,6 +53,32 @@ pub(crate) fn used_seconds(process: u32) -> anyhow::Result<f64> {
     Ok(total)
 }
 
+/// What all cores together have done, in ticks: not idle, and in all.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Busy([u64; 2]);
+
+impl Busy {
+    /// Until now.
+    pub(crate) fn now() -> anyhow::Result<Self> {
+        let text = std::fs::read_to_string("/proc/stat")?;
+        let line = text.lines().find_map(|line| line.strip_prefix("cpu ")).context("a line")?;
+        // User, nice, system, idle, waiting for devices, interrupts of two kinds, stolen.
+        let ticks: Vec<u64> =
+            line.split_whitespace().take(8).map(str::parse).collect::<Result<_, _>>()?;
+        let [_, _, _, idle, waiting, ..] = ticks[..] else { anyhow::bail!("figures: {line}") };
+        let all = ticks.iter().sum::<u64>();
+        Ok(Self([all - idle - waiting, all]))
+    }
+
+    /// The part of the time since then in which the cores were not idle, from 0 to 1.
+    pub(crate) fn since(self) -> anyhow::Result<f64> {
+        let Self([busy, all]) = Self::now()?;
+        #[expect(clippy::cast_precision_loss, reason = "far below 2^52")]
+        let [busy, all] = [busy - self.0[0], all - self.0[1]].map(|ticks| ticks as f64);
+        Ok(busy / all.max(1.0))
+    }
+}
+
 /// Bytes of private (anonymous) resident memory of a process.
 pub(crate) fn private_bytes(process: u32) -> anyhow::Result<u64> {
     field(&Path::new("/proc").join(process.to_string()).join("status"), "RssAnon:")

@@ -12,10 +12,14 @@
 #![expect(unsafe_code, reason = "calls the allocator that the cache is compared with")]
 
 pub mod alloc;
+pub mod blocks;
+pub mod cast_hosts;
 pub mod casts;
 pub mod clients;
 pub mod corun;
+pub mod cosmos;
 mod cpu;
+mod fabric_memory;
 pub mod fuse;
 pub mod groups;
 mod helper;

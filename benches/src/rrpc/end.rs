@@ -1,27 +1,25 @@
 //! Two racks: one sends requests and measures; the other answers on a thread of its own.
 
-use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
-use rackpool_fabric::emulated::{EmulatedFabric, EmulatedOptions, ExportedRegion, Mapper};
+use rackpool_fabric::emulated::{EmulatedFabric, EmulatedOptions, ExportedRegion};
 use rackpool_fabric::tcp::{self, TcpFabric};
 use rackpool_fabric::{
-    EndpointId, Event, Fabric, MemoryRegion, Operation, OutOfRange, RegionId, RemoteRegion,
-    Transfer,
+    EndpointId, Event, Fabric, MemoryRegion, Operation, RegionId, RemoteRegion, Transfer,
 };
 use rackpool_model::{Incarnation, RackId};
 use rackpool_rrpc::{
     Arena, Call, CallEvent, Data, Mode, Overdue, Place, RpcMetrics, Rrpc, Thresholds, Wants,
 };
-use rackpool_shm::{Mapping, cache};
-use rackpool_sync::atomic::{AtomicU64, Ordering as WordOrdering, fence};
+use rackpool_shm::cache;
 
 use super::raw;
 use crate::cpu::pin_self;
+use crate::fabric_memory::{Maps, memory};
 use crate::measure::time_each;
 
 /// Bytes of memory from which the server answers.
@@ -41,60 +39,6 @@ impl Provider {
     pub(super) const ALL: [Self; 2] = [Self::Emulated, Self::Tcp];
 }
 
-/// A mapping as a memory region of a fabric.
-struct Mapped(Mapping);
-
-impl Mapped {
-    fn outside(&self, offset: u64, len: u64) -> OutOfRange {
-        OutOfRange { offset, len, region_len: self.0.len() }
-    }
-}
-
-impl MemoryRegion for Mapped {
-    fn len(&self) -> u64 {
-        self.0.len()
-    }
-
-    fn read(&self, offset: u64, into: &mut [u8]) -> Result<(), OutOfRange> {
-        let len = into.len() as u64;
-        self.0.read(offset, into).map_err(|_| self.outside(offset, len))
-    }
-
-    fn write(&self, offset: u64, from: &[u8]) -> Result<(), OutOfRange> {
-        self.0.write(offset, from).map_err(|_| self.outside(offset, from.len() as u64))
-    }
-
-    fn load(&self, offset: u64) -> Result<u64, OutOfRange> {
-        let cell = self.0.view::<AtomicU64>(offset).map_err(|_| self.outside(offset, 8))?;
-        Ok(cell.load(WordOrdering::Acquire))
-    }
-
-    fn store(&self, offset: u64, value: u64) -> Result<(), OutOfRange> {
-        let cell = self.0.view::<AtomicU64>(offset).map_err(|_| self.outside(offset, 8))?;
-        cell.store(value, WordOrdering::Release);
-        Ok(())
-    }
-
-    fn compare_exchange(&self, offset: u64, current: u64, new: u64) -> Result<u64, OutOfRange> {
-        let cell = self.0.view::<AtomicU64>(offset).map_err(|_| self.outside(offset, 8))?;
-        let found =
-            cell.compare_exchange(current, new, WordOrdering::AcqRel, WordOrdering::Acquire);
-        Ok(found.unwrap_or_else(|other| other))
-    }
-
-    fn full_fence(&self) {
-        fence(WordOrdering::SeqCst);
-    }
-}
-
-struct Maps;
-
-impl Mapper for Maps {
-    fn map(&self, fd: OwnedFd, len: u64) -> std::io::Result<Arc<dyn MemoryRegion>> {
-        Ok(Arc::new(Mapped(Mapping::new(&fd, len)?)))
-    }
-}
-
 /// One rack.
 pub(super) struct End {
     pub(super) fabric: Box<dyn Fabric>,
@@ -105,14 +49,6 @@ pub(super) struct End {
     pub(super) events: Vec<Event>,
     /// Whether the fabric has threads of its own, which need a core too.
     has_threads: bool,
-}
-
-fn memory(bytes: u64) -> anyhow::Result<(OwnedFd, Arc<dyn MemoryRegion>)> {
-    let fd = nix::sys::memfd::memfd_create(c"rackpool-bench", nix::sys::memfd::MFdFlags::empty())?;
-    nix::unistd::ftruncate(&fd, i64::try_from(bytes)?)?;
-    let mapping = Mapping::new(&fd, bytes)?;
-    mapping.write(0, &vec![7; usize::try_from(bytes)?])?;
-    Ok((fd, Arc::new(Mapped(mapping))))
 }
 
 impl End {
