@@ -84,7 +84,7 @@ impl<P: Borrow<Pool>> PinnedBytesMut<P> {
     }
 
     /// These bytes in chunks of `chunk_bytes` bytes, the last one of the rest, into which several
-    /// threads may read at the same time. No bytes are one chunk without any.
+    /// threads may read at the same time. If there are no bytes, that is one empty chunk.
     ///
     /// # Panics
     /// If `chunk_bytes` is 0.
@@ -130,7 +130,7 @@ impl<P: Borrow<Pool>> PinnedChunkMut<'_, P> {
         self.bytes.is_empty()
     }
 
-    /// The bytes.
+    /// The bytes. After [`AccessError::Daemon`] of a read they may still change.
     pub fn bytes(&mut self) -> &mut [u8] {
         self.bytes.part(0..self.bytes.len())
     }

@@ -39,8 +39,8 @@ pub struct FrameBytesMut {
     len: usize,
 }
 
-/// Some of the bytes of a [`FrameBytesMut`], while the daemon may be writing them: they are in no
-/// slice but those of [`part`](Self::part).
+/// Some of the bytes of a [`FrameBytesMut`], into which the daemon may be reading. No slice of them
+/// exists but what [`part`](Self::part) returns, so the daemon's writes alias none.
 #[derive(Debug)]
 pub struct FrameChunkMut<'a> {
     first: NonNull<u8>,
@@ -170,7 +170,7 @@ impl FrameChunkMut<'_> {
         self.len == 0
     }
 
-    /// Some of the bytes, which the daemon is not writing.
+    /// Some of the bytes. The caller has no read under way into them.
     ///
     /// # Panics
     /// If the range goes past the end.

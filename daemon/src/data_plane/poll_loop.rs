@@ -28,7 +28,8 @@ const COMMANDS_EVERY: u32 = 16;
 /// While the next completion is further away than this, other threads get the core: several times
 /// the cost of yielding it.
 const DISTANT: Duration = Duration::from_micros(50);
-/// While it is further away than this, the data plane may sleep: several times the cost of a sleep.
+/// While the next completion is further away than this, the data plane may sleep: several times the
+/// cost of a sleep.
 const FAR: Duration = Duration::from_micros(200);
 
 impl DataPlane {

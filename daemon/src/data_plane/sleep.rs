@@ -18,10 +18,10 @@ use crate::data_plane::error::{PlaneError, Result};
 const WAKE: u64 = u64::MAX;
 const FABRIC: u64 = u64::MAX - 1;
 const TIMER: u64 = u64::MAX - 2;
-/// Maximum sleep with a deadline, and without one.
-const SHORT: Duration = Duration::from_millis(1);
 /// A sleep ends this time before the next completion: what a thread takes to wake.
 const WAKE_UP: Duration = Duration::from_micros(60);
+/// Maximum sleep with a deadline, and without one.
+const SHORT: Duration = Duration::from_millis(1);
 const LONG: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
 
 /// What the data plane waits for in its sleep.
@@ -99,7 +99,7 @@ fn drain(event: impl AsFd) {
 }
 
 impl DataPlane {
-    /// Sleeps until an event, or for at most [`LONG`].
+    /// Sleeps until an event or shortly before the next completion, or for at most [`LONG`].
     pub(super) fn go_to_sleep(&mut self) -> Result<()> {
         let rack = std::sync::Arc::clone(&self.rack);
         let sleeping = rack.metadata.superblock()?.sleeping();

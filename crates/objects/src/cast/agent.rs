@@ -12,7 +12,7 @@ use rackpool_kv::now_ms;
 use super::board::{Boards, Key, is_of_another_rack};
 use super::link::{Link, LinkMeter};
 use super::options::CastFailure;
-use super::reads::Receiving;
+use super::reads::{self, Receiving};
 use super::records::{
     AgentRecord, CastNumber, CastRecord, Invitation, ObjectRequest, Outcome, Request,
 };
@@ -99,7 +99,7 @@ pub enum AgentEvent {
 impl CastAgent {
     /// The threads that use an agent's pool at the same time, for
     /// [`ClientOptions::threads`](rackpool_client::ClientOptions::threads).
-    pub const THREADS: u16 = 1 + MOST_REQUESTS;
+    pub const THREADS: u16 = 1 + MOST_REQUESTS * (1 + reads::THREADS);
 
     /// An agent for the rack of this pool.
     #[must_use]

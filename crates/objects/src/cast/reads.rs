@@ -2,6 +2,7 @@
 //! block come, the next block is asked for.
 
 use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::Scope;
@@ -16,7 +17,7 @@ use crate::checksum::Checksum;
 use crate::store::lock;
 
 /// As many as the machine asks for at the same time.
-const THREADS: usize = 2;
+pub(super) const THREADS: u16 = 2;
 /// The pause between two counts of the bytes that are there, for racks that follow this one.
 pub(super) const COUNT: Duration = Duration::from_millis(5);
 
@@ -42,7 +43,7 @@ struct Read<'a> {
 }
 
 /// Ends when half of a block has come. The next block is asked for then: early enough that its
-/// bytes follow without a gap, and so late that it delays this one little.
+/// bytes follow without a gap, and shares the link with this one for its second half only.
 #[derive(Debug, Default)]
 struct Turn {
     is_over: Mutex<bool>,
@@ -58,6 +59,26 @@ impl Turn {
     fn wait(&self) {
         let is_over = self.ends.wait_while(lock(&self.is_over), |is_over| !*is_over);
         drop(is_over.unwrap_or_else(PoisonError::into_inner));
+    }
+}
+
+/// Ends the turn when it is dropped.
+struct EndWith<'a>(&'a Turn);
+
+impl Drop for EndWith<'_> {
+    fn drop(&mut self) {
+        self.0.end();
+    }
+}
+
+/// Tells the session if its thread panics.
+struct TellOfPanic(Arc<AtomicBool>);
+
+impl Drop for TellOfPanic {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.0.store(true, Ordering::Release);
+        }
     }
 }
 
@@ -93,6 +114,7 @@ pub(super) struct Reads<'a> {
     parts_of_block: usize,
     begun: Sender<Read<'a>>,
     ended: Receiver<EndedRead<'a>>,
+    has_panicked: Arc<AtomicBool>,
     /// Reads whose end was not yet asked for.
     waiting: VecDeque<EndedRead<'a>>,
     last_ended: Option<Instant>,
@@ -120,9 +142,12 @@ impl<'a> Reads<'a> {
         let to_read = Arc::new(Mutex::new(to_read));
         let last_turn = Arc::<Turn>::default();
         last_turn.end();
+        let has_panicked = Arc::new(AtomicBool::new(false));
         for _ in 0..THREADS {
             let (to_read, tells, pool) = (Arc::clone(&to_read), tells.clone(), Arc::clone(pool));
+            let tell = TellOfPanic(Arc::clone(&has_panicked));
             scope.spawn(move || {
+                let _tell = tell;
                 loop {
                     let next = lock(&to_read).recv();
                     let Ok(read) = next else { return };
@@ -138,6 +163,7 @@ impl<'a> Reads<'a> {
             parts_of_block: block_bytes / Checksum::BLOCK,
             begun,
             ended,
+            has_panicked,
             waiting: VecDeque::new(),
             last_ended: None,
             last_turn,
@@ -160,14 +186,20 @@ impl<'a> Reads<'a> {
     ///
     /// # Errors
     /// That of a read whose end is not known.
+    ///
+    /// # Panics
+    /// If a thread that reads has panicked.
     pub(super) fn next(&mut self) -> Result<Option<BlockRead>, AccessError> {
+        assert!(!self.has_panicked.load(Ordering::Acquire), "a thread that reads has panicked");
         let ended = self.waiting.pop_front().or_else(|| self.ended.try_recv().ok());
         let Some(EndedRead { from, block, chunk, began, ended, outcome }) = ended else {
             return Ok(None);
         };
         let since = self.last_ended.map_or(began, |last| last.max(began));
-        let (bytes, took) = (chunk.len() as u64, ended.saturating_duration_since(since));
-        self.last_ended = Some(ended);
+        // Two reads at once take at most twice the time of one.
+        let least = ended.saturating_duration_since(began) / 2;
+        let (bytes, took) = (chunk.len() as u64, ended.saturating_duration_since(since).max(least));
+        self.last_ended = self.last_ended.max(Some(ended));
         let found = outcome?.map(|(hashes, version)| {
             let parts = self.hashes.iter_mut().skip(block.0 as usize * self.parts_of_block);
             parts.zip(hashes).for_each(|(part, hash)| *part = hash);
@@ -184,7 +216,7 @@ impl<'a> Reads<'a> {
         match self.ended.recv_timeout(longest) {
             Ok(ended) => self.waiting.push_back(ended),
             Err(RecvTimeoutError::Timeout) => {}
-            // A thread has panicked, and the scope will.
+            // Both threads have panicked.
             Err(RecvTimeoutError::Disconnected) => std::thread::sleep(longest),
         }
     }
@@ -207,6 +239,7 @@ impl<'a> Reads<'a> {
 fn run<'a>(pool: &Pool, read: Read<'a>) -> EndedRead<'a> {
     let Read { from, block, start, peer, mut chunk, turns: [before, own] } = read;
     before.wait();
+    let end_own = EndWith(&own);
     let (began, len) = (Instant::now(), chunk.len());
     let mut hashes = PartHashes::new(chunk.len());
     let read = if chunk.is_empty() {
@@ -219,7 +252,7 @@ fn run<'a>(pool: &Pool, read: Read<'a>) -> EndedRead<'a> {
             hashes.add(at, bytes);
         })
     };
-    own.end();
+    drop(end_own);
     let ended = Instant::now();
     let outcome = read.map(|is_read| {
         let cast = peer.cast(pool).filter(|_| is_read)?;

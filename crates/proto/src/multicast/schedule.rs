@@ -37,12 +37,12 @@ pub enum Schedule {
     BinomialTree,
     /// Every member sends and receives a block in nearly every step.
     BinomialPipeline,
-    /// Two binomial pipelines, of the blocks of even and of odd number, take turns. So a member
-    /// has a step of time between the arrival of a block and its turn to be sent on: with two
-    /// blocks on its way at once, its link stays busy although requests and copies take time.
-    InterleavedPipelines,
     /// Pipelines between and inside pods: the whole object enters each pod once.
     Hybrid,
+    /// Two binomial pipelines, of the blocks of even and of odd number, take turns. So a member
+    /// has a step of time between the arrival of a block and the step that sends it on. While it
+    /// reads two blocks at once, its link stays busy although requests and copies take time.
+    InterleavedPipelines,
 }
 
 /// A transfer of one block between two members, by rank.

@@ -27,7 +27,7 @@ pub(super) struct ObjectOptions {
     #[arg(long, value_enum, default_value = "each", conflicts_with = "plan")]
     visible: Visible,
     /// Who sends which block to whom: sequential, chain, tree, pipeline, interleaved
-    /// (two pipelines that take turns) or hybrid.
+    /// (two pipelines that take turns) or hybrid. Over TCP a chain is the fastest.
     #[arg(long, value_parser = super::schedule, default_value = "interleaved", conflicts_with = "plan")]
     schedule: CastSchedule,
     /// Size of a block, a multiple of 64K [default: by number of racks and size of the object].

@@ -238,7 +238,7 @@ impl Endpoint {
         let is_due = self.next_due_ns().is_some_and(|due_ns| due_ns <= now_ns());
         Ok(self.failure.is_none()
             && !is_due
-            && !self.receiver.has_message(&self.link)?
+            && (self.receiver.next_due_ns().is_some() || !self.receiver.has_message(&self.link)?)
             && !self.peer_closed()?)
     }
 }
