@@ -330,7 +330,10 @@ fn kill_inside_operations(pool: &TestPool, table_rack: u16, bytes: u64, rounds: 
             client.wait_for_lines(random.random_range(1..8));
         }
         clients.iter_mut().for_each(TestClient::kill);
-        wait_until("the clients are gone", RECLAIM, || before.newcomers_are_gone(pool));
+        // What they had of the other rack's objects is on its way home when they are gone.
+        wait_until("the clients are gone", RECLAIM, || {
+            before.newcomers_are_gone(pool) && census::exchanges_have_ended(pool)
+        });
         let reader = Arc::new(pool.open(0));
         let mut entries = 0;
         let mut handle = Table::open(Arc::clone(&reader), table).unwrap().handle();
