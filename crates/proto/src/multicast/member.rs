@@ -4,7 +4,7 @@
 //! | state | invariant |
 //! |---|---|
 //! | wedged | begins no read; those of an earlier epoch may be under way |
-//! | receiving | at most two reads and one look under way; the blocks of these reads and of the list are those that the map lacks |
+//! | receiving | at most two reads and one look under way; what is read or listed the map lacks |
 //! | stuck | begins no read, because a source can't be read |
 //! | verifying | the map is full |
 //! | complete | the bytes have the object's checksum |

@@ -12,7 +12,7 @@
 //! | chain | member i sends block `j - i` to `i + 1` | `B + n - 2` |
 //! | tree | `i < 2^s` sends `j - s B` to `i + 2^s`, with `s = floor(j / B)` | `B ceil(log2 n)` |
 //! | pipeline | module `pipeline` | `B + l - 1`; `B + l` if n is no power of two |
-//! | interleaved | two pipelines, of the even and of the odd blocks, take turns | `B + 2 l - 2`; `B + 2 l` |
+//! | interleaved | two pipelines of every other block take turns | `B + 2 l - 2`; `B + 2 l` |
 //! | hybrid | module `hybrid`: a pipeline of the pods' leaders, one in each pod | by the pods |
 
 mod hybrid;
