@@ -1,6 +1,7 @@
 # One pool of both racks: the metadata server in rack 0, a daemon and clients in each, all with
 # credentials. Rack 0's frames lie on the node without processors, rack 1's on the CXL expander. Every
-# value that is read is checked. Then rack 1's daemon is killed, and its memory outlives it.
+# value that is read is checked. An object is cast from rack 0 to rack 1. Then rack 1's daemon is killed,
+# and its memory outlives it.
 make_dax
 kind=numa:1
 on_rack 0 || kind=dax:/dev/dax0.0
@@ -35,6 +36,25 @@ ycsb() {
         --table "$table" --records 200 --threads 2 --verify --quiet "$@"
 }
 
+# Casts an object of 3 MB from rack 0 to an agent in rack 1, and compares its bytes there.
+cast() {
+    local here=(--dir "$dir" --rack "$LAB_RACK" --metadata "10.0.0.1:$port" --credentials "$credentials/operator")
+    if on_rack 1; then
+        rackpool agent "${here[@]}" >"$LAB_LOGS/$fabric-agent.log" 2>&1 &
+        agent=$!
+    else
+        head -c 3000000 /dev/urandom >"$LAB_SHARED/$fabric-object"
+        rackpool objects put object "$LAB_SHARED/$fabric-object" "${here[@]}"
+        eventually 180 rackpool cast object --to 1 --grace 120 "${here[@]}"
+    fi
+    barrier "$fabric: the object has come"
+    on_rack 1 || return 0
+    expect 'in rack 1, ready' rackpool objects explain object "${here[@]}"
+    rackpool objects get object "${here[@]}" | cmp - "$LAB_SHARED/$fabric-object"
+    kill -TERM "$agent"
+    wait "$agent" || fail "the agent did not end well"
+}
+
 # pool FABRIC PORT: the metadata server's port.
 pool() {
     fabric=$1 port=$2 dir=/dev/shm/$1 credentials=/tmp/$1-credentials
@@ -50,7 +70,7 @@ pool() {
         eventually 180 status
     fi
     barrier "$fabric: metadata server"
-    on_rack 0 || cp -r --preserve=mode "$LAB_SHARED/$fabric-credentials/rack-1" "$credentials"
+    on_rack 0 || cp -r --preserve=mode "$LAB_SHARED/$fabric-credentials/"{rack-1,operator} "$credentials"
     start_daemon
     # The buffers of requests lie on the daemon's node.
     if on_rack 0; then expect prefer:0 grep rackpool-buffers "/proc/$daemon/numa_maps"; fi
@@ -65,6 +85,10 @@ pool() {
     echo '==== both racks with the same'
     ycsb table-0 --no-load --workload a,d,f --ops 200
     barrier "$fabric: shared"
+
+    echo '==== an object is cast to the other rack'
+    cast
+    barrier "$fabric: cast"
 
     echo "==== rack 1's daemon dies"
     if on_rack 1; then
@@ -82,7 +106,6 @@ pool() {
         # A slow run has few: hot pages have come here before.
         [ "${remote:-0}" -ge 20 ] || fail "rack 0 says it did ${remote:-no} remote operations"
     fi
-    # The operator's credentials are here.
     if [ "$fabric" = verbs ] && on_rack 0; then
         # At the daemon that was not killed: measured thresholds end with a connection.
         eventually 180 calibrated
