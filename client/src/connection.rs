@@ -12,6 +12,7 @@ use rackpool_ring::data::{DataBlock, DataRing};
 use rackpool_shm::cache;
 use rackpool_shm::delay::ExtraLatency;
 use rackpool_shm::host::HostFiles;
+use rackpool_shm::lock_words::LockWords;
 use rackpool_shm::marks::{Marks, ObjectHolder};
 use rackpool_shm::memory::device_bytes;
 use rackpool_shm::metadata::MetadataLayout;
@@ -90,6 +91,7 @@ pub(crate) struct Connection {
     pub(crate) readable_frames: Mutex<Option<Arc<ReadOnlyMapping>>>,
     pub(crate) metadata: Arc<ReadOnlyMapping>,
     pub(crate) marks: Marks,
+    pub(crate) lock_words: LockWords,
     /// The number that names this client in marks.
     pub(crate) holder: ObjectHolder,
     pub(crate) file: ClientFile,
@@ -98,7 +100,7 @@ pub(crate) struct Connection {
     /// The free cells of the pin array.
     pub(crate) pins: Mutex<Cells>,
     pub(crate) control: Mutex<Option<ControlStream>>,
-    client: ClientId,
+    pub(crate) client: ClientId,
     memory: MemoryId,
     doorbell: RwLock<OwnedFd>,
     slots: ThreadSlots,
@@ -147,6 +149,7 @@ impl Connection {
             map_checked(&welcome.metadata, layout.bytes(), |f, n| ReadOnlyMapping::new(f, n))?;
         let marks_bytes = Marks::bytes(geometry.page_size, geometry.frames);
         let marks = map_checked(&welcome.marks, marks_bytes, |f, n| Mapping::new(f, n))?;
+        let locks = map_checked(&welcome.locks, LockWords::BYTES, |f, n| Mapping::new(f, n))?;
         let frames = map_checked(&welcome.frames, frames_bytes, |f, n| Mapping::new(f, n))?;
         frames.advise_huge();
         let file = map_checked(&welcome.client_file, ClientFile::bytes(threads), |f, n| {
@@ -173,6 +176,7 @@ impl Connection {
             metadata: Arc::new(metadata),
             marks: Marks::new(Arc::new(marks), geometry.page_size, geometry.frames)
                 .map_err(protocol)?,
+            lock_words: LockWords::new(&Arc::new(locks)).map_err(protocol)?,
             holder: ObjectHolder::of(welcome.client),
             file: ClientFile::new(file, threads).map_err(protocol)?,
             owned: Mutex::new(Owned::new()),
@@ -211,6 +215,11 @@ impl Connection {
         // A thread may have rung the doorbell of the dead daemon.
         self.ring_doorbell();
         Ok(Reopened::Served)
+    }
+
+    /// Shows the daemon that this process runs.
+    pub(crate) fn beat(&self) {
+        self.file.beat().fetch_add(1, Ordering::Relaxed);
     }
 
     /// Returns true if the running daemon issues the heavy barrier on which this client relies, or

@@ -17,7 +17,7 @@ use crate::OpenError;
 use crate::deadline::Deadline;
 
 /// Number of descriptors in a welcome.
-const DESCRIPTORS: usize = 5;
+const DESCRIPTORS: usize = 6;
 /// Timeout of a control request, including the metadata server's part.
 const REPLY_TIMEOUT: Duration = Duration::from_secs(10);
 
@@ -41,6 +41,7 @@ pub(crate) struct Welcome {
     pub(crate) frames: OwnedFd,
     pub(crate) metadata: OwnedFd,
     pub(crate) marks: OwnedFd,
+    pub(crate) locks: OwnedFd,
     pub(crate) client_file: OwnedFd,
     pub(crate) doorbell: OwnedFd,
 }
@@ -69,11 +70,21 @@ impl ControlStream {
         let (reply, descriptors) = self.receive_welcome()?;
         match reply {
             ControlReply::Welcome { client, rack, memory, .. } => {
-                let [frames, metadata, marks, client_file, doorbell] =
+                let [frames, metadata, marks, locks, client_file, doorbell] =
                     <[OwnedFd; DESCRIPTORS]>::try_from(descriptors).map_err(|found| {
                         OpenError::Protocol(format!("{} descriptors came", found.len()))
                     })?;
-                Ok(Welcome { client, rack, memory, frames, metadata, marks, client_file, doorbell })
+                Ok(Welcome {
+                    client,
+                    rack,
+                    memory,
+                    frames,
+                    metadata,
+                    marks,
+                    locks,
+                    client_file,
+                    doorbell,
+                })
             }
             ControlReply::Refused(refusal) => Err(OpenError::Refused(refusal)),
             other => Err(OpenError::Protocol(format!("{other:?} instead of a welcome"))),

@@ -1,3 +1,4 @@
+mod lock;
 mod no_cell;
 mod out_of_memory;
 
@@ -12,6 +13,7 @@ use rackpool_wire::bounds::OutOfBounds;
 use rackpool_wire::control::ControlRefusal;
 use rackpool_wire::metadata::Refusal;
 
+pub use lock::LockError;
 pub use no_cell::NoCell;
 pub use out_of_memory::OutOfMemory;
 
@@ -129,6 +131,15 @@ pub enum AccessError {
     /// This program writes the object in place.
     #[error("{0} is being written in place by this program: drop its `PinnedBytesMut` first")]
     BeingWritten(GlobalAddr),
+    /// The lock of the bytes was taken from this process: it stood still while others waited, or a
+    /// daemon ended. The operation was not executed.
+    #[error(
+        "the lock of {0} is lost (this process stood still for seconds, or a daemon ended): lock again, and read before you write"
+    )]
+    LockLost(GlobalAddr),
+    /// The bytes are not among the lines that the guard locks.
+    #[error("{0} is outside of the guard's lock: lock all bytes that are used together")]
+    NotLocked(GlobalAddr),
     /// The daemon of the own rack did not serve the request.
     #[error(transparent)]
     Daemon(#[from] DaemonError),

@@ -1,5 +1,5 @@
 //! The keeper: the thread that notices the end of the daemon's socket and connects to the next
-//! daemon.
+//! daemon. It also counts up the beat, so that the daemon knows that the process runs.
 
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
@@ -25,6 +25,7 @@ pub(crate) fn start(connection: &Arc<Connection>) -> std::io::Result<()> {
 fn keep(weak: &Weak<Connection>) {
     loop {
         let Some(connection) = weak.upgrade() else { return };
+        connection.beat();
         match connection.link() {
             DaemonLink::Closed | DaemonLink::Forgotten => return,
             DaemonLink::Up => {
@@ -67,6 +68,7 @@ fn watch_for_end(connection: Arc<Connection>) -> bool {
 fn find(weak: &Weak<Connection>, began: Instant) {
     loop {
         let Some(connection) = weak.upgrade() else { return };
+        connection.beat();
         match connection.reopen() {
             Ok(Reopened::Served) => {
                 tracing::info!("{}: reconnected to the daemon", connection.rack);

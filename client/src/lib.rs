@@ -42,6 +42,7 @@ mod fixed_read;
 mod free;
 mod in_place;
 mod keeper;
+mod locks;
 mod object;
 mod outbox;
 mod pin;
@@ -62,7 +63,8 @@ mod value;
 pub use client_options::ClientOptions;
 pub use deadline::within;
 pub use error::{
-    AccessError, AllocError, DaemonError, FreeError, NoCell, OpenError, OutOfMemory, RootError,
+    AccessError, AllocError, DaemonError, FreeError, LockError, NoCell, OpenError, OutOfMemory,
+    RootError,
 };
 pub use extents::Extent;
 pub use fixed_read::PinnedChunkMut;
@@ -70,7 +72,7 @@ pub use in_place::{MapError, PinnedBytes, PinnedBytesMut};
 pub use object::Object;
 pub use pin::{Pin, PinError};
 pub use pinned_words::PinnedWords;
-pub use pool::{CompareAndSwap, Pool, ReadRequest, WriteRequest};
+pub use pool::{CompareAndSwap, Pool, ReadGuard, ReadRequest, WriteGuard, WriteRequest};
 pub use rackpool_model::{GlobalAddr, PageSize, RackId, RootUpdate};
 pub use rackpool_wire::bounds::OutOfBounds;
 pub use rackpool_wire::control::RackStatus;

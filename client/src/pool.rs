@@ -17,10 +17,12 @@ use crate::{
 
 mod atomics;
 mod batch;
+mod locks;
 mod questions;
 
 pub use atomics::CompareAndSwap;
 pub use batch::{ReadRequest, WriteRequest};
+pub use locks::{ReadGuard, WriteGuard};
 
 /// A pool of memory that spans racks, used from one rack. All methods can be called from many
 /// threads at once; each call blocks until the operation is complete.
@@ -135,7 +137,7 @@ impl Pool {
     }
 
     /// Runs `work` with a borrowed slot. The slot is returned afterwards unless it has
-    /// reservations.
+    /// reservations or locks.
     #[cold]
     fn with_borrowed<R>(&self, work: impl FnOnce(&mut Thread) -> R) -> Result<R, DaemonError> {
         BORROWED.with_borrow_mut(|all| {
@@ -148,7 +150,7 @@ impl Pool {
                 }
             };
             let result = work(&mut thread);
-            if thread.reservations.has_any() {
+            if thread.reservations.has_any() || thread.claims.has_any() {
                 all.push(thread);
             }
             Ok(result)

@@ -14,6 +14,7 @@ use std::time::Duration;
 use rackpool_model::{ClientId, MemoryId, PageSize, RackId};
 use rackpool_ring::call::Answer;
 use rackpool_ring::client_file::{ClientFile, RingKind, ThreadSlot};
+use rackpool_shm::lock_words::LockWords;
 use rackpool_shm::marks::Marks;
 use rackpool_shm::metadata::MetadataLayout;
 use rackpool_shm::superblock::{FileKind, Geometry, Superblock};
@@ -64,6 +65,7 @@ impl Bench {
         let frames = u64::from(FRAMES) * PageSize::DEFAULT.bytes();
         let (frames, _) = make(folder.path(), "frames", frames);
         let (marks, _) = make(folder.path(), "marks", Marks::bytes(PageSize::DEFAULT, FRAMES));
+        let (locks, _) = make(folder.path(), "locks", LockWords::BYTES);
         let (client_file, client) = make(folder.path(), "client", ClientFile::bytes(THREADS));
         client.view::<Superblock>(0).unwrap().format(&geometry(FileKind::Client));
         let (doorbell, _) = make(folder.path(), "doorbell", 8);
@@ -75,6 +77,7 @@ impl Bench {
             frames,
             metadata,
             marks,
+            locks,
             client_file,
             doorbell,
         };

@@ -17,6 +17,7 @@ use rackpool_wire::rack::{RackAnswer, RackRequest};
 use crate::calls::Calls;
 use crate::connection::Connection;
 use crate::deadline::Retries;
+use crate::locks::Claims;
 use crate::reservation::Reservations;
 use crate::translation::{Place, Translation};
 use crate::{AccessError, DaemonError};
@@ -40,6 +41,7 @@ pub(crate) struct Thread {
     /// the daemon may have cleared a cell among them.
     pub(crate) outbox: u8,
     pub(crate) reservations: Reservations,
+    pub(crate) claims: Claims,
     /// Number of rounds of remote transfers so far.
     pub(crate) batch: u64,
 }
@@ -92,6 +94,7 @@ impl Thread {
             magazines,
             outbox: u8::try_from(outbox).unwrap_or(u8::MAX),
             reservations,
+            claims: Claims::default(),
             batch: 0,
             connection,
         })
@@ -281,6 +284,9 @@ impl Thread {
             return Ok(None);
         }
         let Some(Ok(guard)) = self.window.enter_dirty_logged(frame, now) else { return Ok(None) };
+        if self.is_under_lost_lock() {
+            return Err(AccessError::LockLost(self.locked_addr()));
+        }
         if !self.slot().lines.note(frame, offset, from.len()) {
             return Ok(None);
         }
@@ -308,6 +314,9 @@ impl Thread {
                 break;
             }
             match self.window.enter(frame, intent, found).ok_or(DaemonError::Protocol)? {
+                Ok(_) if self.is_under_lost_lock() => {
+                    return Err(AccessError::LockLost(self.locked_addr()));
+                }
                 Ok(guard) => return Ok(Some(Entered { guard, word: found })),
                 Err(now) => found = now,
             }
@@ -334,6 +343,7 @@ impl Drop for Thread {
         if self.connection.is_inherited() {
             return;
         }
+        self.unlock_everything();
         self.window.clear();
         self.give_back_everything();
         let calls = std::mem::replace(&mut self.calls, Calls::none(self.index));
@@ -352,7 +362,9 @@ pub(crate) fn access_error(answer: RackAnswer, addr: GlobalAddr) -> AccessError 
         RackAnswer::MetadataUnreachable => DaemonError::MetadataUnreachable.into(),
         // Callers that may retry do so before they come here.
         RackAnswer::Moved => DaemonError::Unavailable.into(),
+        RackAnswer::LockLost => AccessError::LockLost(addr),
         RackAnswer::Local { .. }
+        | RackAnswer::Lock(_)
         | RackAnswer::Remote { .. }
         | RackAnswer::Copied { .. }
         | RackAnswer::Done(_)

@@ -8,6 +8,7 @@ use anyhow::{Context, bail};
 use rackpool_model::Incarnation;
 use rackpool_shm::directory::RackDirectory;
 use rackpool_shm::host::HostFiles;
+use rackpool_shm::lock_words::LockWords;
 use rackpool_shm::marks::Marks;
 use rackpool_shm::memory::{MemoryKind, MemoryPlace, RackMemory, outside};
 use rackpool_shm::metadata::{MetadataLayout, RackMetadata};
@@ -73,12 +74,7 @@ pub(crate) fn open(
 /// belongs to memory that was never formatted or is lost, and is removed.
 pub(crate) fn make_marks(directory: &RackDirectory, wanted: &Geometry) -> anyhow::Result<()> {
     let path = directory.marks();
-    match std::fs::remove_file(&path) {
-        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-            return Err(error).with_context(|| format!("can't remove {}", path.display()));
-        }
-        _ => {}
-    }
+    remove_if_there(&path)?;
     file::create(&path, Marks::bytes(wanted.page_size, wanted.frames))?;
     Ok(())
 }
@@ -92,16 +88,52 @@ pub(crate) struct MarksFile {
 /// Opens the file of the marks.
 pub(crate) fn open_marks(directory: &RackDirectory, found: &Geometry) -> anyhow::Result<MarksFile> {
     let path = directory.marks();
-    let file = file::open(&path)?.with_context(|| {
-        format!(
-            "{} is missing: remove the rack's folder to start with an empty rack",
-            path.display()
-        )
-    })?;
+    let file = open_required(&path)?;
     let bytes = Marks::bytes(found.page_size, found.frames);
     file::check_len(&file, &path, bytes)?;
     let memory = Arc::new(Mapping::new(&file, bytes)?);
     Ok(MarksFile { marks: Marks::new(memory, found.page_size, found.frames)?, file })
+}
+
+/// Creates the file of the lock words, all of which are free.
+pub(crate) fn make_locks(directory: &RackDirectory) -> anyhow::Result<()> {
+    let path = directory.locks();
+    remove_if_there(&path)?;
+    file::create(&path, LockWords::BYTES)?;
+    Ok(())
+}
+
+/// The lock words, and the file that holds them.
+pub(crate) struct LocksFile {
+    pub(crate) words: LockWords,
+    pub(crate) file: File,
+}
+
+/// Opens the file of the lock words.
+pub(crate) fn open_locks(directory: &RackDirectory) -> anyhow::Result<LocksFile> {
+    let path = directory.locks();
+    let file = open_required(&path)?;
+    file::check_len(&file, &path, LockWords::BYTES)?;
+    let memory = Arc::new(Mapping::new(&file, LockWords::BYTES)?);
+    Ok(LocksFile { words: LockWords::new(&memory)?, file })
+}
+
+fn remove_if_there(path: &Path) -> anyhow::Result<()> {
+    match std::fs::remove_file(path) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+            Err(error).with_context(|| format!("can't remove {}", path.display()))
+        }
+        _ => Ok(()),
+    }
+}
+
+fn open_required(path: &Path) -> anyhow::Result<File> {
+    file::open(path)?.with_context(|| {
+        format!(
+            "{} is missing: remove the rack's folder to start with an empty rack",
+            path.display()
+        )
+    })
 }
 
 /// The metadata file to use, locked.
@@ -183,7 +215,7 @@ pub(crate) fn begin_anew_if_unused(
 pub(crate) fn remove(directory: &RackDirectory) -> std::io::Result<()> {
     let is_there = |error: &std::io::Error| error.kind() != std::io::ErrorKind::NotFound;
     let outside = outside(directory);
-    let files = [directory.marks(), directory.frames(), directory.metadata()];
+    let files = [directory.locks(), directory.marks(), directory.frames(), directory.metadata()];
     for path in outside.into_iter().chain(files) {
         match std::fs::remove_file(&path) {
             Err(error) if is_there(&error) => return Err(error),

@@ -12,6 +12,7 @@ use rackpool_model::{
 };
 use rackpool_output::UsageError;
 use rackpool_shm::directory::RackDirectory;
+use rackpool_shm::lock_words::LockWords;
 use rackpool_shm::marks::Marks;
 use rackpool_shm::memory::MemoryLock;
 use rackpool_shm::metadata::{MetadataLayout, RackMetadata};
@@ -21,7 +22,7 @@ use rackpool_sync::atomic::{AtomicBool, Ordering};
 use rustix::fs::FallocateFlags;
 
 use crate::client_host::{ClientHost, SameHost};
-use crate::frames::{MarksFile, MetadataFile};
+use crate::frames::{LocksFile, MarksFile, MetadataFile};
 use crate::{DaemonOptions, frames};
 
 /// A rack's memory, locked for this process.
@@ -35,6 +36,8 @@ pub(crate) struct Rack {
     pub(crate) metadata: Arc<RackMetadata>,
     pub(crate) marks: Marks,
     pub(crate) marks_file: File,
+    pub(crate) lock_words: LockWords,
+    pub(crate) locks_file: File,
     /// Where the rack's clients run.
     pub(crate) client_host: Box<dyn ClientHost>,
     /// Description of the kind of memory and its pages, for operators.
@@ -95,6 +98,7 @@ impl Rack {
             file::check_len(&metadata_file, &path, layout.bytes())?;
             let made = frames::make(kind, &directory, &wanted, &metadata_file, block)?;
             frames::make_marks(&directory, &wanted)?;
+            frames::make_locks(&directory)?;
             block.format(&wanted);
             Some(made)
         } else {
@@ -114,6 +118,7 @@ impl Rack {
             tracing::warn!("{}: {warning}", options.rack);
         }
         let MarksFile { marks, file: marks_file } = frames::open_marks(&directory, &found)?;
+        let LocksFile { words: lock_words, file: locks_file } = frames::open_locks(&directory)?;
         block.set_extra_latency_ns(options.cxl_latency_ns);
         let description = describe_memory(options, &memory.pages);
         let metadata = RackMetadata::new(Mapping::new(&metadata_file, layout.bytes())?, layout)?;
@@ -135,6 +140,8 @@ impl Rack {
             metadata: Arc::new(metadata),
             marks,
             marks_file,
+            lock_words,
+            locks_file,
             _metadata_file: metadata_file,
         })
     }

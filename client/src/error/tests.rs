@@ -48,6 +48,11 @@ fn errors_of_opening_say_what_to_do() {
 fn errors_of_accesses_say_what_to_do() {
     use AccessError as E;
     texts! { AccessError:
+        E::LockLost(_) => E::LockLost(ADDR),
+            "the lock of 0x200040 is lost (this process stood still for seconds, or a daemon ended): lock \
+             again, and read before you write";
+        E::NotLocked(_) => E::NotLocked(ADDR),
+            "0x200040 is outside of the guard's lock: lock all bytes that are used together";
         E::InvalidAddress(_) => E::InvalidAddress(ADDR),
             "0x200040 is no address of this pool: use addresses that `alloc` returned";
         E::NotAllocated(_) => E::NotAllocated(ADDR),
@@ -108,6 +113,24 @@ fn errors_of_the_own_daemon_say_what_to_do() {
              after the fork";
         E::Protocol => E::Protocol,
             "the rack daemon broke the protocol: run the same rackpool release everywhere";
+    }
+}
+
+#[test]
+fn errors_of_locks_say_what_to_do() {
+    use LockError as E;
+    texts! { LockError:
+        E::TimedOut(_) => E::TimedOut(ADDR),
+            "others hold the lock of 0x200040: try again, or wait longer";
+        E::AlreadyHeld(_) => E::AlreadyHeld(ADDR),
+            "this thread holds a lock of the cache line of 0x200040: use its guard, or drop it before you \
+             lock again";
+        E::TooLarge { .. } => E::TooLarge { addr: ADDR, len: 5000 },
+            "5000 B at 0x200040 can't be locked together: lock 1 to 64 cache lines of one page";
+        E::TooMany => E::TooMany,
+            "this thread holds 32 locks: drop one first";
+        E::Access(_) => E::Access(AccessError::Empty),
+            "an access of 0 B: give at least one byte";
     }
 }
 

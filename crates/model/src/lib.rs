@@ -13,6 +13,7 @@ mod fabric_kind;
 mod geometry;
 mod heat;
 mod id;
+mod lock;
 mod network;
 mod occupants;
 mod page_word;
@@ -29,6 +30,10 @@ pub use geometry::{PageSize, PageSizeError};
 pub use heat::{Access, Heat, HeatRules, HeatRulesError, Rest};
 pub use id::{
     ClientId, Epoch, FrameId, Incarnation, MAX_RACKS, MemoryId, PageId, PageRange, RackId,
+};
+pub use lock::{
+    CLAIMS, ClaimId, LOCK_LINE_BYTES, LOCK_WORDS, LockClaim, LockMode, LockWord, LockWordIndex,
+    MAX_LOCK_LINES,
 };
 pub use network::Network;
 pub use occupants::Occupants;

@@ -15,6 +15,7 @@
 //! | [`group`] | a stream of messages from one program to others in many racks |
 //! | [`heat`] | hotness of pages in a rack |
 //! | [`lease`] | location leases: which racks may access a page one-sided |
+//! | [`lock`] | locks of cache lines |
 //! | [`multicast`] | an object that is copied from one rack to many, in blocks |
 //! | [`publication`] | recovery of reservations: resolution of publications in doubt |
 //! | [`rack`] | everything a rack decides: owns the machines of exchanges, leases and swaps |
@@ -33,6 +34,7 @@ pub mod group;
 pub mod heat;
 pub mod lease;
 mod location;
+pub mod lock;
 pub mod membership;
 pub mod metadata;
 pub mod multicast;

@@ -247,6 +247,24 @@ pub enum Bug {
     DecideBeforeReading,
     /// A member of a group ends as a survivor although the decision does not name it.
     EndThoughLeftOut,
+    /// A waiting request for a lock does not keep later ones from being granted.
+    OvertakeWaitingLocks,
+    /// After an unlock the waiting requests are not looked at.
+    ForgetWaitingLocks,
+    /// The next holder is not told that a writer ended without an unlock.
+    ForgetAbandonedLocks,
+    /// A page moves while locks of it are held.
+    MoveUnderLocks,
+    /// A restarted home grants locks at once that other racks may hold.
+    TrustInheritedLocks,
+    /// The claims of readers are read without a barrier before.
+    ReadClaimsWithoutBarrier,
+    /// Readers that have taken a lock without the daemon are not found.
+    OverlookSharedClaims,
+    /// A lost lock is passed on while its holder's access is under way.
+    PassLostLockAtOnce,
+    /// A holder keeps a lock whose endpoint has ended.
+    KeepLocksOfEndedEndpoints,
 }
 
 /// Selects the planted bugs of a machine.

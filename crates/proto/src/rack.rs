@@ -10,6 +10,7 @@ mod dirty_lines;
 mod event;
 mod exchanges;
 mod locations;
+mod locks;
 mod members;
 mod memory;
 mod quiesces;
@@ -27,6 +28,7 @@ use crate::Time;
 use crate::exchange::{ExchangeIdentity, ExchangeRules, Exchanges};
 use crate::heat::{Heats, READS_A_WRITE};
 use crate::lease::{HomeEvent, Lease, LeaseHolder, LeaseHome, LeaseId, LeaseRules, Users};
+use crate::lock::{LockEvent, LockHome, LockRules, RemoteLocks};
 use crate::planted_bugs::{Bugs, Sound};
 use crate::publication::{Recovery, RecoveryRules};
 use crate::share::{Copies, CopyId, ShareEvent, ShareHome, ShareRules, SharingId};
@@ -63,6 +65,8 @@ pub struct RackRules {
     pub exchange: ExchangeRules,
     /// Of the recovery of reservations.
     pub recovery: RecoveryRules,
+    /// Of locks.
+    pub lock: LockRules,
     /// The time between the return of the last lease of a vacated frame and the heavy barrier that
     /// precedes the scan for this rack's readers. A barrier interrupts each core that runs a
     /// client, and right after a move these clients ask the daemon where the page is.
@@ -100,6 +104,8 @@ pub struct RackMachine<B = Sound> {
     copies: Copies<B>,
     exchanges: Exchanges<B>,
     recovery: Recovery<B>,
+    locks: LockHome<B>,
+    remote_locks: RemoteLocks<B>,
     heats: Heats,
     locations: Locations,
     members: Members,
@@ -156,6 +162,8 @@ impl<B: Bugs> RackMachine<B> {
             copies: Copies::new(now, share, CopyId(first), bugs),
             exchanges: Exchanges::new(rules.exchange, own, bugs),
             recovery: Recovery::new(rules.recovery, own.rack, earlier_requests_end, bugs),
+            locks: LockHome::new(now, rules.lock, restarted, bugs),
+            remote_locks: RemoteLocks::new(now, rules.lock, first, bugs),
             heats: Heats::with_room(heat, pages)?,
             locations: Locations::default(),
             members: Members::default(),
@@ -189,6 +197,7 @@ impl<B: Bugs> RackMachine<B> {
             if let Some(event) = self.queue.pop_front() {
                 self.step(now, memory, event);
             } else if !self.look_at_quiesces(now, memory)
+                && !self.end_locks(now, memory)
                 && !self.relieve(now, memory)
                 && !self.look_at_due(now, memory)
             {
@@ -204,13 +213,18 @@ impl<B: Bugs> RackMachine<B> {
             self.due = self.next_deadline();
         }
         self.due.is_some_and(|due| now >= due)
-            && (self.look_at_exchanges(now, memory) || self.look_at_recovery(now, memory))
+            && (self.look_at_exchanges(now, memory)
+                || self.look_at_recovery(now, memory)
+                || self.look_at_locks(now, memory))
     }
 
     /// A page word has changed: exchanges and the recovery look at the page again.
     fn page_changed(&mut self, page: PageId) {
         self.exchanges.page_changed(page);
         self.recovery.page_changed(page);
+        if self.locks.is_used(page) {
+            self.handle(RackEvent::Lock(LockEvent::PageChanged(page)));
+        }
         self.is_due_stale = true;
     }
 
@@ -223,6 +237,8 @@ impl<B: Bugs> RackMachine<B> {
             self.exchanges.deadline(),
             self.recovery.deadline(),
             self.searches.deadline(self.rules.lease.lease),
+            self.locks.deadline(),
+            self.remote_locks.deadline(),
         ];
         machines.into_iter().flatten().min()
     }
@@ -241,8 +257,8 @@ impl<B: Bugs> RackMachine<B> {
 
     /// Returns true if the machine waits for users to leave a frame.
     #[must_use]
-    pub const fn is_quiescing(&self) -> bool {
-        !self.quiesces.is_empty()
+    pub fn is_quiescing(&self) -> bool {
+        !self.quiesces.is_empty() || self.locks.is_losing() || self.remote_locks.is_ending()
     }
 
     /// Returns the swaps of this rack.

@@ -19,6 +19,7 @@ use rackpool_proto::exchange::{
     ServedRecord, ServedState,
 };
 use rackpool_proto::lease::LeaseRules;
+use rackpool_proto::lock::LockRules;
 use rackpool_proto::planted_bugs::Sound;
 use rackpool_proto::publication::RecoveryRules;
 use rackpool_proto::rack::{
@@ -122,6 +123,7 @@ impl Rack {
                 again: Duration::from_millis(100),
                 earlier_requests: Duration::from_secs(2),
             },
+            lock: LockRules::DEFAULT,
             barrier_delay: Duration::from_millis(1),
         };
         let records = [[0; RECORD_WORDS]; RECORDS];

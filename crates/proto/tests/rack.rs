@@ -20,6 +20,7 @@ use rackpool_proto::exchange::{ExchangeIdentity, ExchangeRules};
 use rackpool_proto::lease::{
     EndpointToken, GrantedLease, Lease, LeaseId, LeaseKind, LeaseRules, Revocation, Users,
 };
+use rackpool_proto::lock::LockRules;
 use rackpool_proto::planted_bugs::Sound;
 use rackpool_proto::publication::RecoveryRules;
 use rackpool_proto::rack::{
@@ -83,6 +84,7 @@ impl PageWords for Memory {
 }
 
 no_objects!(Memory);
+no_locks!(Memory);
 
 impl RackMemory for Memory {
     fn spare(&self) -> Option<FrameId> {
@@ -127,6 +129,7 @@ impl Rack {
             lines: LINES,
             exchange: EXCHANGE,
             recovery: RECOVERY,
+            lock: LockRules::DEFAULT,
             barrier_delay: BARRIER_DELAY,
         };
         let records = [[0; RECORD_WORDS]; RECORDS];

@@ -18,6 +18,7 @@ use rackpool_proto::exchange::{
     Caller, ClientThread, ExchangeAction, ExchangeIdentity, ExchangeRules, ObjectMemory,
 };
 use rackpool_proto::lease::LeaseRules;
+use rackpool_proto::lock::LockRules;
 use rackpool_proto::planted_bugs::Sound;
 use rackpool_proto::publication::{
     Decision, RecordPlace, RecoveryAction, RecoveryEvent, RecoveryRules, ReservationMemory,
@@ -175,6 +176,7 @@ impl Rack {
                 again: Duration::from_millis(AGAIN),
                 earlier_requests: Duration::from_millis(EARLIER),
             },
+            lock: LockRules::DEFAULT,
             barrier_delay: Duration::from_millis(1),
         };
         let records = [[0; RECORD_WORDS]; RECORDS];

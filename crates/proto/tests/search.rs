@@ -14,6 +14,7 @@ use rackpool_model::{
 };
 use rackpool_proto::exchange::{Caller, ExchangeIdentity, ExchangeRules};
 use rackpool_proto::lease::{EndpointToken, Lease, LeaseId, LeaseKind, LeaseRules};
+use rackpool_proto::lock::LockRules;
 use rackpool_proto::planted_bugs::Sound;
 use rackpool_proto::publication::RecoveryRules;
 use rackpool_proto::rack::{
@@ -130,6 +131,7 @@ impl Rack {
             lines: LineRules { in_page: 64, forwarded: 8, sent: 16 },
             exchange: EXCHANGE,
             recovery: RECOVERY,
+            lock: LockRules::DEFAULT,
             barrier_delay: Duration::from_millis(1),
         };
         let records = [[0; RECORD_WORDS]; RECORDS];

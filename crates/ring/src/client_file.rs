@@ -6,7 +6,7 @@
 //! +-----------------------------+ 4096
 //! | thread slot 0 (16 KiB)      |  access slot, lines written in pages that move,
 //! | thread slot 1 ...           |  inbox, outbox, magazines, reservation records,
-//! |                             |  samples of the pages used
+//! |                             |  samples of the pages used, claims of locks
 //! +-----------------------------+
 //! | call cells, 16 per thread   |
 //! +-----------------------------+
@@ -15,7 +15,7 @@
 //! +-----------------------------+ page-aligned
 //! | data ring, 4 MiB            |
 //! +-----------------------------+
-//! | high-water marks            |
+//! | high-water marks, the beat  |
 //! +-----------------------------+ the following takes memory as it is used
 //! | owned array, 2^20 cells     |  fixed objects that the program has
 //! | pin array, 2^20 cells       |  fixed objects whose memory it uses
@@ -24,10 +24,12 @@
 
 use std::sync::Arc;
 
+use rackpool_model::CLAIMS;
 use rackpool_shm::access::AccessSlot;
 use rackpool_shm::access_samples::HeatSamples;
 use rackpool_shm::dirty_log::DirtyLog;
 use rackpool_shm::free_space::ON_DEMAND_BYTES;
+use rackpool_shm::lock_words::ClaimCell;
 use rackpool_shm::superblock::{SUPERBLOCK_BYTES, Superblock};
 use rackpool_shm::window::ThreadOffsets;
 use rackpool_shm::{HeldView, Mapping, OutsideMapping, PopulateError, Shared};
@@ -80,6 +82,11 @@ pub struct ThreadSlot {
     pub reservations: [ReservationRecord; RESERVATIONS],
     /// Samples of the thread's accesses to pages of the rack.
     pub samples: HeatSamples,
+    /// The locks that the thread holds or is acquiring.
+    pub claims: [ClaimCell; CLAIMS as usize],
+    /// A bit for each claim: the daemon sets it when the thread has lost the lock, the thread
+    /// clears it when it unlocks.
+    pub lost_claims: AtomicU64,
 }
 
 const _: () = assert!(size_of::<ThreadSlot>() as u64 <= THREAD_SLOT_BYTES);
@@ -106,13 +113,17 @@ pub enum ArrayKind {
     Pins,
 }
 
-/// The high-water marks of the sparse arrays.
+/// The high-water marks of the sparse arrays, and the beat.
 #[derive(Debug)]
 #[repr(C)]
-struct HighWaters([HighWater; 2]);
+struct ClientWords {
+    high_waters: [HighWater; 2],
+    /// The client's process counts it up at least each second.
+    beat: AtomicU64,
+}
 
 // SAFETY: `repr(C)`, nothing but shared types.
-unsafe impl Shared for HighWaters {}
+unsafe impl Shared for ClientWords {}
 
 /// The cells of a sparse array.
 #[derive(Debug)]
@@ -141,7 +152,7 @@ pub struct ClientFile {
     /// Both rings are resolved once, because they are polled all the time.
     rack_ring: HeldView<RingArea>,
     remote_ring: HeldView<RingArea>,
-    high_waters: HeldView<HighWaters>,
+    words: HeldView<ClientWords>,
     arrays: [HeldView<ArrayCells>; 2],
 }
 
@@ -190,10 +201,10 @@ impl ClientFile {
         let memory = Arc::new(memory);
         let ring = |route| HeldView::new(&memory, Self::ring_start(threads, route));
         let (rack_ring, remote_ring) = (ring(RingKind::Rack)?, ring(RingKind::Remote)?);
-        let high_waters = HeldView::new(&memory, Self::transfer_bytes(threads))?;
+        let words = HeldView::new(&memory, Self::transfer_bytes(threads))?;
         let array = |kind| HeldView::new(&memory, Self::array_start(threads, kind));
         let arrays = [array(ArrayKind::Owned)?, array(ArrayKind::Pins)?];
-        Ok(Self { memory, threads, rack_ring, remote_ring, high_waters, arrays })
+        Ok(Self { memory, threads, rack_ring, remote_ring, words, arrays })
     }
 
     /// Number of thread slots.
@@ -245,12 +256,19 @@ impl ClientFile {
     #[inline]
     #[must_use]
     pub fn array(&self, kind: ArrayKind) -> SparseArray<'_> {
-        let HighWaters([owned, pins]) = &*self.high_waters;
+        let [owned, pins] = &self.words.high_waters;
         let [owned_cells, pin_cells] = &self.arrays;
         match kind {
             ArrayKind::Owned => SparseArray::new(owned, &owned_cells.0),
             ArrayKind::Pins => SparseArray::new(pins, &pin_cells.0),
         }
+    }
+
+    /// The number that the client's process counts up at least each second. The daemon takes
+    /// locks from a process that stands still.
+    #[must_use]
+    pub fn beat(&self) -> &AtomicU64 {
+        &self.words.beat
     }
 
     /// Allocates the memory of a cell. Must be called before the cell is first written: where the
@@ -316,7 +334,7 @@ mod tests {
         assert_eq!(ClientFile::array_start(64, ArrayKind::Owned), 5_517_312);
         assert_eq!(ClientFile::array_start(64, ArrayKind::Pins), 13_905_920);
         assert_eq!(ClientFile::bytes(64), 22_294_528);
-        assert_eq!(size_of::<HighWaters>(), 128);
+        assert_eq!(offset_of!(ClientWords, beat), 128);
         assert_eq!(offset_of!(RingArea, entries), size_of::<RingHeader>());
         assert_eq!(size_of::<RingArea>(), 128 + 1024 * 64);
         assert_eq!(THREAD_SLOT_BYTES, 16_384);
@@ -328,5 +346,7 @@ mod tests {
         assert_eq!(offset_of!(ThreadSlot, reservations), 9536);
         assert_eq!(offset_of!(ThreadSlot, samples), 10_560);
         assert_eq!(offset_of!(ThreadSlot, samples) + size_of::<HeatSamples>(), 11_584);
+        assert_eq!(offset_of!(ThreadSlot, claims), 11_584);
+        assert_eq!(offset_of!(ThreadSlot, lost_claims), 11_840);
     }
 }

@@ -54,6 +54,12 @@ impl RackDirectory {
         self.0.join("metadata")
     }
 
+    /// The lock words of the rack.
+    #[must_use]
+    pub fn locks(&self) -> PathBuf {
+        self.0.join("locks")
+    }
+
     /// The marks of the rack's objects.
     #[must_use]
     pub fn marks(&self) -> PathBuf {

@@ -15,6 +15,7 @@
 //! | [`Front`] | the object of a kind that a thread used last |
 //! | [`HeldView`] | a checked view that keeps its mapping |
 //! | [`host`] | what this computer has: NUMA nodes, huge pages, mounts, RDMA cards |
+//! | [`lock_words`] | locks that clients take without their daemon |
 //! | [`mapping`] | memory shared with other processes, as atomics and checked copies |
 //! | [`marks`] | which small objects programs have |
 //! | [`memory`] | the kinds of memory for frames |
@@ -61,6 +62,7 @@ mod front;
 #[cfg(not(loom))]
 mod held_file;
 pub mod host;
+pub mod lock_words;
 #[cfg(not(loom))]
 pub mod mapping;
 pub mod marks;

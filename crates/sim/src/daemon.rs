@@ -100,6 +100,8 @@ impl<B: Bugs> World<B> {
 
     fn execute(&mut self, rack: usize, action: RackAction) {
         match action {
+            // No client of this world takes locks.
+            RackAction::Lock(_) => {}
             RackAction::TellServer(message) => self.tell_of_swap(rack, message),
             RackAction::TellRack(to, between) => {
                 self.send(rack, usize::from(to.0), Message::Between(between));

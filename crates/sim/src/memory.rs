@@ -3,11 +3,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use rackpool_model::{
-    ClientId, FrameId, FrameWord, GlobalAddr, Occupants, PageId, PageState, PageWord,
-    ReservationState, StorePosition,
+    ClaimId, ClientId, FrameId, FrameWord, GlobalAddr, LockClaim, LockWord, LockWordIndex,
+    Occupants, PageId, PageState, PageWord, ReservationState, StorePosition,
 };
 use rackpool_proto::Time;
 use rackpool_proto::exchange::{Caller, ClientThread, ObjectMemory, PeerRecord};
+use rackpool_proto::lock::LockMemory;
 use rackpool_proto::publication::{RecordPlace, ReservationMemory};
 use rackpool_proto::rack::{PageWords, RackMemory};
 use rackpool_proto::share::CopyId;
@@ -322,5 +323,28 @@ impl ObjectMemory for View<'_> {
             let owner = ClientThread { client: *client, thread: 0 };
             file.held().map(move |addr| (owner, addr))
         })
+    }
+}
+
+/// The clients of this world take no locks: `crates/proto/tests/locks.rs` is a world of its own.
+impl LockMemory for View<'_> {
+    fn lock_word(&self, _: LockWordIndex) -> LockWord {
+        LockWord::FREE
+    }
+
+    fn claim(&self, _: ClaimId) -> Option<LockClaim> {
+        None
+    }
+
+    fn claims(&self) -> impl Iterator<Item = (ClaimId, LockClaim)> {
+        std::iter::empty()
+    }
+
+    fn beat(&self, _: ClientId) -> Option<u64> {
+        None
+    }
+
+    fn is_using(&self, _: ClaimId, _: PageId) -> bool {
+        false
     }
 }

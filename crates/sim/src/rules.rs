@@ -5,6 +5,7 @@ use std::time::Duration;
 use rackpool_model::{HeatRules, PageSize};
 use rackpool_proto::exchange::ExchangeRules;
 use rackpool_proto::lease::LeaseRules;
+use rackpool_proto::lock::LockRules;
 use rackpool_proto::publication::RecoveryRules;
 use rackpool_proto::rack::{LineRules, RackRules};
 use rackpool_proto::share::ShareRules;
@@ -61,6 +62,7 @@ pub(crate) const RACK: RackRules = RackRules {
     barrier_delay: ms(1),
     exchange: EXCHANGE,
     recovery: RECOVERY,
+    lock: LockRules::DEFAULT,
 };
 
 const EXCHANGE: ExchangeRules =

@@ -62,8 +62,9 @@ pub struct Resume {
 /// An answer of the daemon.
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
 pub enum ControlReply {
-    /// Answer to `Hello`. Four file descriptors come with it: frames (read-write), rack metadata
-    /// (read-only), the client's own file (read-write), the eventfd that wakes the daemon.
+    /// Answer to `Hello`. Six file descriptors come with it: frames (read-write), rack metadata
+    /// (read-only), marks and lock words (read-write), the client's own file (read-write), the
+    /// eventfd that wakes the daemon.
     Welcome {
         /// The client's id.
         client: ClientId,

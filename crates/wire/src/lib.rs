@@ -16,6 +16,7 @@ pub mod bounds;
 mod codec;
 pub mod control;
 pub mod history;
+pub mod lock;
 pub mod metadata;
 pub mod peer;
 pub mod rack;

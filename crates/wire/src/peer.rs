@@ -7,6 +7,7 @@
 use bincode::{Decode, Encode};
 use rackpool_model::{Access, Epoch, FrameId, GlobalAddr, MemoryId, PageId, RackId};
 
+use crate::lock::LockOutcome;
 use crate::swap::{Between, SwapId};
 
 /// Bytes of a line, the unit of dirty logging: a cache line.
@@ -119,6 +120,31 @@ pub enum PeerRequest {
         /// The home's number of the lease.
         lease: u64,
     },
+    /// Lock lines of a page for a client of the requesting rack. The lock is valid as long as the
+    /// endpoint that carries the request.
+    Lock {
+        /// The requester's number of the lock.
+        number: u64,
+        /// The lines and the mode, as [`LockClaim`](rackpool_model::LockClaim) encodes them.
+        claim: u64,
+        /// How long the request waits, in microseconds.
+        timeout_us: u64,
+    },
+    /// The outcome of a request that was answered with [`LockOutcome::Queued`]. The answer only
+    /// acknowledges receipt.
+    LockDecided {
+        /// The requester's number of the lock.
+        number: u64,
+        /// The outcome.
+        outcome: LockOutcome,
+    },
+    /// Give up a lock or the request for it. The answer only acknowledges receipt.
+    Unlock {
+        /// The requester's number of the lock.
+        number: u64,
+        /// Whether its holder ended without an unlock.
+        abandoned: bool,
+    },
 }
 
 /// An answer of one daemon to another.
@@ -187,4 +213,6 @@ pub enum PeerReply {
     },
     /// The request violates a rule that the text names.
     Invalid(String),
+    /// The outcome of a request for a lock.
+    Lock(LockOutcome),
 }

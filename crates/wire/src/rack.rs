@@ -2,7 +2,9 @@
 //! request rings and of answers in call cells. They are plain words without encoding, since
 //! millions are written and read each second.
 
-use rackpool_model::{Access, FrameId, GlobalAddr, PageId, PageWord, RackId};
+use rackpool_model::{Access, CLAIMS, FrameId, GlobalAddr, LockClaim, PageId, PageWord, RackId};
+
+use crate::lock::LockOutcome;
 
 /// The arguments of a ring entry.
 pub type Arguments = [u64; 5];
@@ -115,6 +117,20 @@ pub enum RackRequest {
         /// The objects.
         objects: [GlobalAddr; Self::PINNED],
     },
+    /// Lock lines for one of the thread's claims.
+    Lock {
+        /// The lines and the mode.
+        claim: LockClaim,
+        /// The index of the claim in the thread's slot.
+        index: u8,
+        /// How long the request waits, in microseconds.
+        timeout_us: u64,
+    },
+    /// Give up the lock of a claim that is cleared, or the request for it.
+    Unlock {
+        /// The index of the claim in the thread's slot.
+        index: u8,
+    },
 }
 
 /// An answer of the daemon.
@@ -197,6 +213,15 @@ pub enum RackAnswer {
     /// The page could not be used until the request timed out: it was moving, or was not at the
     /// home that was named. The value is the last rack asked.
     PageBusy(RackId),
+    /// The outcome of a request for a lock.
+    Lock(LockOutcome),
+    /// The thread has lost a lock of these bytes. The operation was not executed.
+    LockLost,
+}
+
+/// Returns the index of a claim; `None` if a thread has no such claim.
+fn claim_index(word: u64) -> Option<u8> {
+    u8::try_from(word).ok().filter(|index| *index < CLAIMS)
 }
 
 impl RackRequest {
@@ -224,6 +249,10 @@ impl RackRequest {
             Self::ReadInto { addr, len, head, into, batch } => {
                 (12, [addr.raw(), len, head.raw(), into.raw(), batch])
             }
+            Self::Lock { claim, index, timeout_us } => {
+                (13, [claim.to_raw(), index as u64, timeout_us, 0, 0])
+            }
+            Self::Unlock { index } => (14, [index as u64, 0, 0, 0, 0]),
         }
     }
 
@@ -256,6 +285,12 @@ impl RackRequest {
                 let (head, into) = (GlobalAddr::from_raw(third), GlobalAddr::from_raw(fourth));
                 Self::ReadInto { addr, len: second, head, into, batch: fifth }
             }
+            13 => Self::Lock {
+                claim: LockClaim::from_raw(first)?,
+                index: claim_index(second)?,
+                timeout_us: third,
+            },
+            14 => Self::Unlock { index: claim_index(first)? },
             _ => return None,
         })
     }
@@ -295,6 +330,17 @@ impl RackAnswer {
             Self::DoneAt(home) => (13, [home.0 as u64, 0, 0, 0, 0]),
             Self::TooLarge { most } => (14, [most, 0, 0, 0, 0]),
             Self::Extent { addr, pages } => (15, [addr.raw(), pages as u64, 0, 0, 0]),
+            Self::Lock(outcome) => {
+                let outcome = match outcome {
+                    LockOutcome::Granted { recovered: false } => 0,
+                    LockOutcome::Granted { recovered: true } => 1,
+                    LockOutcome::TimedOut => 2,
+                    LockOutcome::Moved => 3,
+                    LockOutcome::Queued => 4,
+                };
+                (16, [outcome, 0, 0, 0, 0])
+            }
+            Self::LockLost => (17, [0; 5]),
         }
     }
 
@@ -339,6 +385,15 @@ impl RackAnswer {
                 addr: GlobalAddr::from_raw(values[0]),
                 pages: u32::try_from(values[1]).ok()?,
             },
+            16 => Self::Lock(match values[0] {
+                0 => LockOutcome::Granted { recovered: false },
+                1 => LockOutcome::Granted { recovered: true },
+                2 => LockOutcome::TimedOut,
+                3 => LockOutcome::Moved,
+                4 => LockOutcome::Queued,
+                _ => return None,
+            }),
+            17 => Self::LockLost,
             _ => return None,
         })
     }
@@ -360,7 +415,7 @@ mod tests {
         }
 
         #[test]
-        fn answers_survive_their_words(status in 0_u32..16, values in any::<Values>()) {
+        fn answers_survive_their_words(status in 0_u32..18, values in any::<Values>()) {
             if let Some(answer) = RackAnswer::from_words(status, values) {
                 let (status, values) = answer.to_words();
                 prop_assert_eq!(RackAnswer::from_words(status, values), Some(answer));

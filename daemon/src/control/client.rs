@@ -238,6 +238,7 @@ async fn welcome(
         rack.frames_file.as_fd(),
         metadata.as_fd(),
         rack.marks_file.as_fd(),
+        rack.locks_file.as_fd(),
         file.as_fd(),
         bell.as_fd(),
     ];

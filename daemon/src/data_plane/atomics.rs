@@ -56,8 +56,17 @@ impl DataPlane {
             self.clients.finish(caller, RackAnswer::Moved);
             return Ok(());
         };
+        let offset = addr.offset(self.rack.geometry.page_size);
+        if self.has_lost_lock(caller, page, offset, size_of::<u64>() as u64) {
+            self.clients.finish(caller, RackAnswer::LockLost);
+            return Ok(());
+        }
         let now = self.cached_now();
         match self.machine.executor(self.at(now), &self.slab, page, true) {
+            // A lock of the page is being lost.
+            Executor::Home(home) if !self.may_operate_at(caller, page, home) => {
+                self.clients.finish(caller, RackAnswer::Moved);
+            }
             Executor::ThisRack(_) => {
                 let answer = match self.atomic(addr, atomic) {
                     PeerReply::Value(before) => RackAnswer::Done(before),

@@ -78,6 +78,15 @@ impl DataPlane {
                 return Ok(());
             }
             PeerRequest::Swap(between) => return self.serve_swap(ask, between),
+            PeerRequest::Lock { number, claim, timeout_us } => {
+                return self.serve_lock(ask, number, claim, timeout_us);
+            }
+            PeerRequest::LockDecided { number, outcome } => {
+                return self.lock_decided(ask, number, outcome);
+            }
+            PeerRequest::Unlock { number, abandoned } => {
+                return self.unlocked_elsewhere(ask, number, abandoned);
+            }
             PeerRequest::Contents { .. } => return self.serve_contents(ask, &request),
             PeerRequest::Return { page, lease } => {
                 self.reply(ask, &PeerReply::Heard)?;

@@ -14,12 +14,15 @@ use rackpool_proto::rack::{
 };
 use rackpool_proto::swap::{RECORD_WORDS, RECORDS};
 use rackpool_shm::access::is_quiesced;
+use rackpool_shm::lock_words::LockWords;
 use rackpool_shm::metadata::RackMetadata;
 use rackpool_sync::atomic::fence;
 use rackpool_wire::history::PageHistoryEvent;
 
 use super::clients::Clients;
 use super::command::{count, set};
+use super::peers::Peers;
+use super::transfers::Transfers;
 use super::{ControlNotification, DataPlane};
 use crate::data_plane::error::Result;
 use crate::slab::Slab;
@@ -35,6 +38,9 @@ const LOOK: u32 = 4096;
 pub(super) struct View<'a> {
     pub(super) slab: &'a Slab,
     pub(super) clients: &'a Clients,
+    pub(super) lock_words: &'a LockWords,
+    pub(super) transfers: &'a Transfers,
+    pub(super) peers: &'a Peers,
     /// Whether the bandwidth budget allows copies now.
     may_copy: bool,
     /// Whether this rack gives pages away.
@@ -184,6 +190,9 @@ impl DataPlane {
             let view = View {
                 slab: &self.slab,
                 clients: &self.clients,
+                lock_words: &self.rack.lock_words,
+                transfers: &self.transfers,
+                peers: &self.peers,
                 may_copy: self.swaps.budget.has_any(now),
                 may_give: self.swaps.enabled,
                 cursor: self.swaps.cursor,
@@ -242,6 +251,7 @@ impl DataPlane {
             RackAction::HideReplica(ours) => self.hide_replica(now, ours)?,
             RackAction::Exchange(action) => self.execute_exchange(action)?,
             RackAction::Recovery(action) => self.execute_recovery(action)?,
+            RackAction::Lock(action) => self.execute_lock(now, action)?,
             RackAction::Record(RackRecord::Swap(event)) => self.report(&event)?,
             RackAction::Record(RackRecord::Shared(page)) => {
                 count(&self.metrics.sharing.begun);

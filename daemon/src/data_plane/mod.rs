@@ -12,6 +12,7 @@ mod heat;
 mod home_requests;
 mod idle;
 mod leases;
+mod locks;
 mod lookup;
 mod machine;
 mod page_copy_chunks;
@@ -59,6 +60,7 @@ use heat::Collector;
 use home_requests::StarvedPeer;
 use idle::IdlePolicy;
 use leases::Leases;
+use locks::Locks;
 use peers::Peers;
 use reserve::Reserves;
 use retirement::Retiring;
@@ -86,6 +88,7 @@ pub(crate) struct DataPlane {
     /// The zero of the machine's clock.
     start: Instant,
     leases: Leases,
+    locks: Locks,
     lease_rules: LeaseRules,
     transfers: Transfers,
     /// The region of this rack's frames.
@@ -157,6 +160,7 @@ impl DataPlane {
             lines: swap::line_rules(parts.rack.geometry.page_size),
             exchange: machine::exchange_rules(lease, parts.rack.geometry.page_size),
             recovery: machine::recovery_rules(lease, parts.rack.geometry.page_size),
+            lock: locks::rules(lease),
             barrier_delay: machine::BARRIER_DELAY,
         };
         let own =
@@ -178,6 +182,7 @@ impl DataPlane {
             machine,
             start,
             leases: Leases::default(),
+            locks: Locks::default(),
             lease_rules: parts.lease_rules,
             transfers: Transfers::default(),
             frames,

@@ -17,6 +17,7 @@ use rackpool_wire::{decode, encode};
 
 use super::DataPlane;
 use super::atomics::HomeOperation;
+use super::clients::ClientThread;
 use crate::data_plane::error::Result;
 
 /// Interval between two attempts to connect to the same rack.
@@ -37,6 +38,10 @@ pub(super) enum Purpose {
     Word { question: u64 },
     /// A swap message, whose answer is not used. The machines repeat the message or do without it.
     Swap,
+    /// A request for a lock of another rack's page.
+    Lock { number: u64 },
+    /// A message about a lock, whose answer is not used. It is valid for its endpoint.
+    LockMessage,
 }
 
 /// A request that was sent or waits to be sent.
@@ -126,6 +131,21 @@ impl Peers {
         self.calls.values().chain(waiting).any(|call| call.is_done_for(client))
     }
 
+    /// Takes a thread's operations out that wait to be sent. They are not executed.
+    pub(super) fn take_unsent_of(&mut self, thread: ClientThread) -> Vec<HomeOperation> {
+        let mut taken = Vec::new();
+        for peer in self.racks.values_mut() {
+            peer.waiting.retain(|call| match call.purpose {
+                Purpose::Operation(operation) if operation.caller.client_thread() == thread => {
+                    taken.push(operation);
+                    false
+                }
+                _ => true,
+            });
+        }
+        taken
+    }
+
     /// Returns the rack at the other end of an endpoint.
     pub(super) fn rack_at(&self, endpoint: EndpointId) -> Option<RackId> {
         self.endpoints.get(&endpoint).copied()
@@ -200,6 +220,10 @@ impl DataPlane {
                     // These calls are for this endpoint only, and are repeated or not needed.
                     Purpose::Revoke(revocation) => self.leases.call_back_failed(revocation),
                     Purpose::Swap => {}
+                    Purpose::LockMessage if matches!(error, CallError::TooManyOpen { .. }) => {
+                        self.locks.send_later(endpoint, call.request);
+                    }
+                    Purpose::LockMessage => {}
                     _ => self.wait_for_peer(call),
                 }
             }
@@ -314,7 +338,8 @@ impl DataPlane {
             Purpose::Operation(operation) => self.finish_operation(operation, answer),
             Purpose::Word { question } => self.word_answered(question, WordAnswer::Unanswered),
             Purpose::Revoke(revocation) => self.leases.call_back_failed(revocation),
-            Purpose::Swap => {}
+            Purpose::Lock { number } => self.lock_replied(number, None, None),
+            Purpose::Swap | Purpose::LockMessage => {}
         }
     }
 
@@ -387,7 +412,18 @@ impl DataPlane {
                 self.word_replied(question, reply);
                 Ok(())
             }
-            Purpose::Swap => Ok(()),
+            Purpose::Lock { number } => {
+                let outcome = match reply {
+                    PeerReply::Lock(outcome) => Some(*outcome),
+                    other => {
+                        tracing::error!("{rack} answered a request for a lock with {other:?}");
+                        None
+                    }
+                };
+                self.lock_replied(number, Some(endpoint), outcome);
+                Ok(())
+            }
+            Purpose::Swap | Purpose::LockMessage => Ok(()),
         }
     }
 

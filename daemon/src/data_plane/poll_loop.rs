@@ -255,6 +255,7 @@ impl DataPlane {
         if now >= self.next_tick {
             self.next_tick = now + Duration::from_millis(2);
             self.drive_peers(now)?;
+            self.send_lock_messages(now)?;
             self.report_ended_operations();
             self.run_machine()?;
         }
@@ -273,5 +274,6 @@ impl DataPlane {
             || self.machine.resolving() > 0
             || self.swaps.has_deadlines()
             || self.sharing.has_deadlines()
+            || self.locks.has_deadlines()
     }
 }

@@ -4,6 +4,7 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use rackpool_model::ClientId;
+use rackpool_proto::lock::LockEvent;
 use rackpool_proto::publication::RecoveryEvent;
 use rackpool_proto::rack::RackEvent;
 use rackpool_ring::client_file::ClientFile;
@@ -17,6 +18,7 @@ impl DataPlane {
     /// Adopts the file of a client that an earlier daemon served.
     pub(crate) fn adopt(&mut self, id: ClientId, file: Arc<ClientFile>) {
         self.insert_client(id, file, None);
+        self.lose_locks_elsewhere(id);
     }
 
     fn insert_client(&mut self, id: ClientId, file: Arc<ClientFile>, doorbell: Option<OwnedFd>) {
@@ -67,6 +69,7 @@ impl DataPlane {
             slot.access.clear();
         }
         self.machine.handle(RackEvent::Recovery(RecoveryEvent::ClientGone(id)));
+        self.machine.handle(RackEvent::Lock(LockEvent::ClientGone(id)));
         self.run_machine()?;
         self.report_ended_operations();
         self.publish_metrics();

@@ -63,6 +63,10 @@ impl DataPlane {
                 self.clients.finish(caller, RackAnswer::Done(self.pinned_among(&objects)));
                 Ok(())
             }
+            Some(RackRequest::Lock { claim, index, timeout_us }) => {
+                self.lock(caller, claim, index, timeout_us)
+            }
+            Some(RackRequest::Unlock { index }) => self.unlock(caller, index),
             None => {
                 self.clients.finish(caller, RackAnswer::Invalid);
                 Ok(())

@@ -111,6 +111,11 @@ impl Transfers {
         self.on_the_way.values().any(|transfer| transfer.caller.client == client)
     }
 
+    /// Returns true if transfers of the thread are in flight.
+    pub(super) fn has_any_of_thread(&self, thread: ClientThread) -> bool {
+        self.on_the_way.values().any(|transfer| transfer.caller.client_thread() == thread)
+    }
+
     /// Returns the transfers in flight, the oldest first.
     pub(super) fn on_their_way(&self) -> impl Iterator<Item = Progress> {
         let all = self.on_the_way.iter();
@@ -151,6 +156,10 @@ impl DataPlane {
                 return Ok(());
             }
         };
+        if self.has_lost_lock(caller, within.page, within.offset, u64::from(within.len)) {
+            self.refuse_transfer(caller, batch, RackAnswer::LockLost);
+            return Ok(());
+        }
         self.post_transfer(caller, within, wanted.access(), batch, over)
     }
 
@@ -169,6 +178,13 @@ impl DataPlane {
         match self.transfer_request(within, access) {
             // The transfer could overtake those on the other endpoint.
             Ok(LeasedTransfer { endpoint, .. }) if over.is_some_and(|over| over != endpoint) => {
+                self.operation_ended(page, endpoint, access);
+                self.refuse_transfer(caller, batch, RackAnswer::Moved);
+            }
+            // A lock of the page is being lost.
+            Ok(LeasedTransfer { endpoint, .. })
+                if !self.may_operate_over(caller, page, endpoint) =>
+            {
                 self.operation_ended(page, endpoint, access);
                 self.refuse_transfer(caller, batch, RackAnswer::Moved);
             }

@@ -3,6 +3,7 @@
 //! been printed.
 
 mod churn;
+mod locks;
 mod objects;
 mod plasma;
 mod reservations;
@@ -72,6 +73,7 @@ pub fn run(arguments: Vec<String>) -> anyhow::Result<()> {
         "reservations" => reservations::reservations(&pool),
         "mix" => reservations::mix(&pool, &mut arguments),
         "traffic" => traffic::traffic(&pool, &mut arguments),
+        "add-locked" => locks::add_locked(&pool, &mut arguments),
         "write" => store::write(&pool, &mut arguments),
         "copy" => store::copy(&pool, &mut arguments),
         "add" => store::add(&pool, &mut arguments),

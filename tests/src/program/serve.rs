@@ -6,16 +6,17 @@ use std::sync::Arc;
 use anyhow::bail;
 use rackpool_client::{Pin, Pool};
 
+use super::locks::Guards;
 use super::{Arguments, say};
 use crate::contents;
 
 /// `serve`: answers each line of the standard input with one line, until the input ends.
 pub(super) fn serve(pool: &Arc<Pool>) -> anyhow::Result<()> {
-    let mut pins = Vec::new();
+    let (mut pins, mut guards) = (Vec::new(), Guards::default());
     for line in std::io::stdin().lock().lines() {
         let words: Vec<String> = line?.split_whitespace().map(str::to_owned).collect();
         let mut arguments = Arguments(words.into_iter());
-        let answer = match answer(pool, &mut pins, &mut arguments) {
+        let answer = match answer(pool, &mut pins, &mut guards, &mut arguments) {
             Ok(answer) => answer,
             Err(error) => format!("error: {error:#}"),
         };
@@ -24,13 +25,17 @@ pub(super) fn serve(pool: &Arc<Pool>) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn answer(
-    pool: &Arc<Pool>,
+fn answer<'a>(
+    pool: &'a Arc<Pool>,
     pins: &mut Vec<Pin<Arc<Pool>>>,
+    guards: &mut Guards<'a>,
     arguments: &mut Arguments,
 ) -> anyhow::Result<String> {
     let command = arguments.text("a request")?;
     Ok(match command.as_str() {
+        "write-lock" | "read-lock" | "write-locked" | "unlock" => {
+            guards.answer(pool, &command, arguments)?
+        }
         "alloc" => format!("{:x}", pool.alloc(arguments.number("BYTES")?)?.raw()),
         "free" => {
             pool.free(arguments.addr("ADDR")?)?;

@@ -8,6 +8,7 @@ use crate::Time;
 use crate::exchange::Caller;
 use crate::exchange::{ExchangeAction, ExchangeEvent};
 use crate::lease::{EndpointToken, Lease, Revocation};
+use crate::lock::{LockAction, LockEvent};
 use crate::publication::{RecoveryAction, RecoveryEvent};
 use crate::share::CopyId;
 use crate::swap::{RECORD_WORDS, SwapEvent};
@@ -142,6 +143,8 @@ pub enum RackEvent {
     Exchange(ExchangeEvent),
     /// Of the recovery of reservations.
     Recovery(RecoveryEvent),
+    /// Of locks.
+    Lock(LockEvent),
     /// The machine's deadline has passed.
     DeadlinePassed,
 }
@@ -281,6 +284,8 @@ pub enum RackAction {
     Exchange(ExchangeAction),
     /// Of the recovery of reservations.
     Recovery(RecoveryAction),
+    /// Of locks.
+    Lock(LockAction),
     /// Append to the histories of pages.
     Record(RackRecord),
 }

@@ -3,6 +3,7 @@ use rackpool_model::{FrameId, FrameWord, Occupants, PageId, PageWord};
 use crate::Time;
 use crate::exchange::ObjectMemory;
 use crate::heat::{Found, Heats};
+use crate::lock::LockMemory;
 use crate::publication::ReservationMemory;
 use crate::swap::Frames;
 
@@ -17,7 +18,7 @@ pub trait PageWords {
 
 /// The rack's memory as its machine reads it. The machine changes nothing here: it emits actions,
 /// and the shell executes each of them before the machine reads again.
-pub trait RackMemory: PageWords + ObjectMemory + ReservationMemory {
+pub trait RackMemory: PageWords + ObjectMemory + ReservationMemory + LockMemory {
     /// Returns a free frame for an arriving page; `None` also while copies are not affordable.
     fn spare(&self) -> Option<FrameId>;
     /// Returns the free pages whose frames have no other use, those to be given away first at the

@@ -9,6 +9,7 @@ use rackpool_wire::swap::SwapId;
 use super::{Queued, RackAction, RackMachine, RackMemory};
 use crate::Time;
 use crate::lease::{HomeEvent, Users};
+use crate::lock::LockHome;
 use crate::planted_bugs::{Bug, Bugs};
 use crate::share::ShareEvent;
 use crate::swap::{PeerEvent, Quiesce};
@@ -84,12 +85,15 @@ impl Quiesces {
 }
 
 impl Quiescing {
-    fn is_over(&self, memory: &impl RackMemory, bugs: impl Bugs) -> bool {
+    fn is_over<B: Bugs>(&self, memory: &impl RackMemory, locks: &LockHome<B>, bugs: B) -> bool {
         let occupants = self.whose.occupants(memory.word(self.frame), bugs);
+        // Its holders may write a page that moves, so its locks are free soon.
+        let awaits_locks = matches!(self.whose, Whose::Swap(_, Quiesce::Writers) | Whose::Freed);
         self.leases.is_none()
             && occupants.is_none_or(|occupants| {
                 self.barrier_at.is_none() && memory.is_quiesced(self.frame, occupants)
             })
+            && !(awaits_locks && locks.is_held(self.page, memory))
     }
 }
 
@@ -164,8 +168,9 @@ impl<B: Bugs> RackMachine<B> {
             }
             return true;
         }
-        let bugs = self.bugs;
-        let over = self.quiesces.all.extract_if(.., |quiescing| quiescing.is_over(memory, bugs));
+        let (bugs, locks) = (self.bugs, &self.locks);
+        let is_over = |quiescing: &mut Quiescing| quiescing.is_over(memory, locks, bugs);
+        let over = self.quiesces.all.extract_if(.., is_over);
         let mut any = false;
         for Quiescing { whose, frame, page, .. } in over {
             any = true;
@@ -194,6 +199,6 @@ impl<B: Bugs> RackMachine<B> {
     /// Returns true if a frame is quiesced, which the next poll reports.
     #[must_use]
     pub fn has_quiesced(&self, memory: &impl RackMemory) -> bool {
-        self.quiesces.all.iter().any(|quiescing| quiescing.is_over(memory, self.bugs))
+        self.quiesces.all.iter().any(|quiescing| quiescing.is_over(memory, &self.locks, self.bugs))
     }
 }

@@ -13,6 +13,7 @@ use super::{LeaseAnswer, Queued, RackAction, RackEvent, RackMachine, RackMemory,
 use crate::Time;
 use crate::exchange::ExchangeEvent;
 use crate::lease::{HolderAction, HolderEvent, HomeAction, HomeEvent};
+use crate::lock::LockEvent;
 use crate::planted_bugs::Bugs;
 use crate::share::{CopiesEvent, ShareAction, ShareEvent};
 use crate::swap::{PeerAction, PeerEvent, SwapEvent};
@@ -77,8 +78,10 @@ impl<B: Bugs> RackMachine<B> {
             }
             RackEvent::EndpointFenced(endpoint) => {
                 self.tell_home(now, HomeEvent::EndpointEnded(endpoint));
+                self.tell_locks(now, memory, LockEvent::EndpointEnded(endpoint));
             }
             RackEvent::EndpointEnded(endpoint) => {
+                self.tell_locks(now, memory, LockEvent::EndpointEnded(endpoint));
                 self.tell_holder(now, HolderEvent::EndpointEnded(endpoint));
                 self.tell_home(now, HomeEvent::EndpointEnded(endpoint));
             }
@@ -96,6 +99,7 @@ impl<B: Bugs> RackMachine<B> {
             RackEvent::FramesNeeded => self.drop_replicas(now),
             RackEvent::Exchange(event) => self.tell_exchanges(now, memory, event),
             RackEvent::Recovery(event) => self.tell_recovery(now, memory, event),
+            RackEvent::Lock(event) => self.tell_locks(now, memory, event),
             RackEvent::DeadlinePassed => self.deadline_passed(now, memory),
         }
     }

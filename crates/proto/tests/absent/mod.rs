@@ -72,10 +72,37 @@ macro_rules! no_reservations {
     };
 }
 
+/// Implements [`LockMemory`](rackpool_proto::lock::LockMemory) without locks.
+macro_rules! no_locks {
+    ($memory:ty) => {
+        impl rackpool_proto::lock::LockMemory for $memory {
+            fn lock_word(&self, _: rackpool_model::LockWordIndex) -> rackpool_model::LockWord {
+                rackpool_model::LockWord::FREE
+            }
+            fn claim(&self, _: rackpool_model::ClaimId) -> Option<rackpool_model::LockClaim> {
+                None
+            }
+            fn claims(
+                &self,
+            ) -> impl Iterator<Item = (rackpool_model::ClaimId, rackpool_model::LockClaim)> {
+                std::iter::empty()
+            }
+            fn beat(&self, _: rackpool_model::ClientId) -> Option<u64> {
+                None
+            }
+            fn is_using(&self, _: rackpool_model::ClaimId, _: rackpool_model::PageId) -> bool {
+                false
+            }
+        }
+    };
+}
+
 /// Implements [`RackMemory`](rackpool_proto::rack::RackMemory) of a rack whose pages do not move
 /// and are not shared.
 macro_rules! no_moves {
     ($memory:ty) => {
+        no_locks!($memory);
+
         impl rackpool_proto::rack::RackMemory for $memory {
             fn spare(&self) -> Option<rackpool_model::FrameId> {
                 None

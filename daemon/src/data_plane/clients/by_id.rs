@@ -76,6 +76,11 @@ impl<T> ById<T> {
         self.ids.iter().copied().zip(&self.values)
     }
 
+    /// Iterates over the ids.
+    pub(crate) fn ids(&self) -> impl Iterator<Item = ClientId> {
+        self.ids.iter().copied()
+    }
+
     /// Iterates over the values.
     pub(crate) fn values(&self) -> impl Iterator<Item = &T> {
         self.values.iter()

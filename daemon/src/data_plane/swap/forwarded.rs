@@ -120,7 +120,10 @@ impl DataPlane {
         self.take_noted(caller.client, caller.thread);
         let now = self.cached_now();
         let answer = match self.machine.executor(self.at(now), &self.slab, page, false) {
+            _ if self.has_lost_lock(caller, page, offset, u64::from(len)) => RackAnswer::LockLost,
             _ if len > LONGEST_FORWARDED => RackAnswer::Moved,
+            // A lock of the page is being lost.
+            Executor::Home(home) if !self.may_operate_at(caller, page, home) => RackAnswer::Moved,
             Executor::Home(home) => return self.have_written(home, caller, within, batch),
             Executor::ThisRack(found) => match self.bytes_of(caller, within) {
                 Some(bytes) => {

@@ -1,0 +1,318 @@
+//! The locks of one thread: claims in its slot, taken with one compare-and-swap where the lock is
+//! free and its page in this rack, else by the daemon. docs/design/locks.md has the protocol.
+
+use std::time::Duration;
+
+use rackpool_model::{CLAIMS, ClaimId, FrameId, LockClaim, LockMode, PageState, PageWord};
+use rackpool_ring::client_file::RingKind;
+use rackpool_shm::access::AccessIntent;
+use rackpool_shm::lock_words::ClaimCell;
+use rackpool_sync::atomic::Ordering;
+use rackpool_wire::lock::LockOutcome;
+use rackpool_wire::rack::{RackAnswer, RackRequest};
+
+use crate::calls::Outcome;
+use crate::deadline::{Deadline, Retries};
+use crate::error::LockError;
+use crate::thread::{Target, Thread, access_error};
+use crate::transfer::Bytes;
+use crate::translation::Place;
+use crate::{AccessError, DaemonError, GlobalAddr};
+
+/// How long the cleaning up after a failed request may take.
+const CLEAN_UP: Duration = Duration::from_secs(1);
+
+/// What the thread knows of its claims: a bit for each.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Claims {
+    /// The claims of held locks.
+    held: u32,
+    /// Those among them that the thread took without the daemon.
+    own: u32,
+    /// Claims that the daemon may still have. They are free after an unlock that it answers.
+    unsettled: u32,
+    /// The claim under whose guard an operation runs.
+    under: Option<u8>,
+}
+
+/// A lock that was taken.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct TakenLock {
+    pub(crate) claim: LockClaim,
+    pub(crate) index: u8,
+    /// Whether a writer ended without an unlock.
+    pub(crate) recovered: bool,
+}
+
+impl Claims {
+    /// Returns true if the thread's slot must stay with it.
+    pub(crate) const fn has_any(&self) -> bool {
+        self.held != 0 || self.unsettled != 0
+    }
+}
+
+/// The indices of the bits that are set.
+fn indices(bits: u32) -> impl Iterator<Item = u8> {
+    (0..CLAIMS).filter(move |index| bits >> index & 1 != 0)
+}
+
+impl Thread {
+    fn claim_id(&self, index: u8) -> ClaimId {
+        ClaimId { client: self.connection.client, thread: self.index, index }
+    }
+
+    fn claim_cell(&self, index: u8) -> Option<&ClaimCell> {
+        self.slot().claims.get(usize::from(index))
+    }
+
+    /// Locks the lines of `len` bytes.
+    pub(crate) fn lock(
+        &mut self,
+        addr: GlobalAddr,
+        len: usize,
+        mode: LockMode,
+        timeout: Duration,
+    ) -> Result<TakenLock, LockError> {
+        let target = self.target(addr, len)?;
+        let size = self.connection.page_size;
+        let claim = LockClaim::covering(target.page, target.offset, target.len, size, mode)
+            .ok_or(LockError::TooLarge { addr, len: target.len })?;
+        if self.claims.unsettled != 0 {
+            self.settle_claims();
+        }
+        let index = self.free_claim(addr, claim)?;
+        let taken = self.take_lock(&target, claim, index, timeout);
+        match &taken {
+            Ok(_) => self.claims.held |= 1 << index,
+            // The request may still be executed.
+            Err(LockError::Access(AccessError::Daemon(_))) => {
+                self.claims.unsettled |= 1 << index;
+                self.settle_claims();
+            }
+            Err(_) => self.clear_claim(index),
+        }
+        taken
+    }
+
+    /// Returns a claim that the thread does not use. Refuses lines of which it holds the lock: it
+    /// would wait for itself.
+    fn free_claim(&self, addr: GlobalAddr, claim: LockClaim) -> Result<u8, LockError> {
+        let used = self.claims.held | self.claims.unsettled;
+        if used == 0 {
+            return Ok(0);
+        }
+        for index in indices(self.claims.held) {
+            let held = self.claim_cell(index).and_then(ClaimCell::load);
+            if held.is_some_and(|held| held.overlaps(claim)) {
+                return Err(LockError::AlreadyHeld(addr));
+            }
+        }
+        (0..CLAIMS).find(|index| used >> index & 1 == 0).ok_or(LockError::TooMany)
+    }
+
+    fn take_lock(
+        &mut self,
+        target: &Target,
+        claim: LockClaim,
+        index: u8,
+        timeout: Duration,
+    ) -> Result<TakenLock, LockError> {
+        let waits = Deadline::after(timeout);
+        let retries = Retries::within(timeout.max(self.connection.request_timeout()));
+        loop {
+            let place = self.translate(target, AccessIntent::Read)?.place;
+            if let Place::Local { frame, word } = place
+                && self.take_here(frame, word, claim, index)?
+            {
+                return Ok(TakenLock { claim, index, recovered: false });
+            }
+            match self.ask_for_lock(claim, index, &waits)? {
+                LockOutcome::Granted { recovered } => {
+                    return Ok(TakenLock { claim, index, recovered });
+                }
+                LockOutcome::TimedOut => return Err(LockError::TimedOut(target.addr)),
+                LockOutcome::Moved | LockOutcome::Queued => self.forget(target.page),
+            }
+            if waits.has_passed() && timeout > Duration::ZERO {
+                return Err(LockError::TimedOut(target.addr));
+            }
+            if !retries.pause() {
+                return Err(self.page_busy(target.addr).into());
+            }
+        }
+    }
+
+    /// Takes the lock of a line of this rack without the daemon. Returns false if that is not
+    /// possible; the claim stays published then.
+    #[inline]
+    fn take_here(
+        &mut self,
+        frame: FrameId,
+        known: PageWord,
+        claim: LockClaim,
+        index: u8,
+    ) -> Result<bool, LockError> {
+        let (id, barrier) = (self.claim_id(index), self.connection.barrier);
+        let (Some(cell), Some(word)) = (self.claim_cell(index), claim.only_word()) else {
+            return Ok(false);
+        };
+        cell.publish(claim);
+        if !self.connection.lock_words.cell(word).take(id, claim.mode(), barrier) {
+            return Ok(false);
+        }
+        // SYNC: pairs with the `heavy` barrier that the daemon executes between changing the page
+        // word and the scan of the claims.
+        barrier.stand();
+        let stays = self.window.look(frame).is_some_and(|now| {
+            let same = (now.page(), now.epoch()) == (known.page(), known.epoch());
+            same && matches!(now.state(), Some(PageState::Live | PageState::Shared))
+        });
+        if stays {
+            self.claims.own |= 1 << index;
+            return Ok(true);
+        }
+        // The page moves: the daemon grants the lock when it is at rest.
+        cell.clear();
+        if !self.connection.lock_words.cell(word).release(id, claim.mode(), barrier) {
+            let deadline = Deadline::after(self.connection.request_timeout());
+            self.tell_unlock(index, &deadline).map_err(AccessError::from)?;
+        }
+        Ok(false)
+    }
+
+    fn ask_for_lock(
+        &mut self,
+        claim: LockClaim,
+        index: u8,
+        waits: &Deadline<'_>,
+    ) -> Result<LockOutcome, AccessError> {
+        if let Some(cell) = self.claim_cell(index) {
+            cell.publish(claim);
+        }
+        let left = waits.left();
+        let timeout_us = u64::try_from(left.as_micros()).unwrap_or(u64::MAX);
+        let request = RackRequest::Lock { claim, index, timeout_us };
+        let patience = left.saturating_add(self.connection.request_timeout());
+        let deadline = Deadline::after(patience);
+        let posted = self.calls.post(&self.connection, request, RingKind::Rack, &deadline)?;
+        match self.calls.wait(&self.connection, posted, &deadline)?.outcome {
+            Outcome::Answered(RackAnswer::Lock(outcome)) => Ok(outcome),
+            Outcome::Answered(refusal) => Err(access_error(refusal, self.addr_of(claim))),
+            // The next daemon is asked.
+            Outcome::Lost => Ok(LockOutcome::Moved),
+        }
+    }
+
+    /// Tells the daemon that a claim is cleared.
+    fn tell_unlock(&mut self, index: u8, deadline: &Deadline<'_>) -> Result<(), DaemonError> {
+        let request = RackRequest::Unlock { index };
+        match self.calls.ask_once(&self.connection, request, RingKind::Rack, deadline)? {
+            Outcome::Answered(RackAnswer::Done(_)) => Ok(()),
+            Outcome::Answered(_) => Err(DaemonError::Protocol),
+            // A daemon that did not see the claim does not know the lock.
+            Outcome::Lost => Ok(()),
+        }
+    }
+
+    /// Unlocks. Fails if the lock was lost.
+    #[inline]
+    pub(crate) fn unlock(&mut self, index: u8) -> Result<(), AccessError> {
+        let id = self.claim_id(index);
+        let Some(cell) = self.claim_cell(index) else { return Ok(()) };
+        let Some(claim) = cell.load() else { return Ok(()) };
+        let is_own = self.claims.own >> index & 1 != 0;
+        cell.clear();
+        let barrier = self.connection.barrier;
+        let word = claim.only_word().filter(|_| is_own);
+        let words = &self.connection.lock_words;
+        let is_released =
+            word.is_some_and(|word| words.cell(word).release(id, claim.mode(), barrier));
+        self.claims.own &= !(1 << index);
+        self.claims.held &= !(1 << index);
+        if is_released && !self.is_lost(index) {
+            return Ok(());
+        }
+        self.unlock_at_daemon(claim, index)
+    }
+
+    #[cold]
+    fn unlock_at_daemon(&mut self, claim: LockClaim, index: u8) -> Result<(), AccessError> {
+        self.claims.unsettled |= 1 << index;
+        let was_lost = self.is_lost(index);
+        self.settle_claims();
+        if was_lost {
+            return Err(AccessError::LockLost(self.addr_of(claim)));
+        }
+        Ok(())
+    }
+
+    /// Frees the claims that the daemon may still have, if it answers. The others stay unsettled:
+    /// the lock that follows tries again.
+    fn settle_claims(&mut self) {
+        let deadline = Deadline::after(CLEAN_UP);
+        for index in indices(self.claims.unsettled) {
+            if let Some(cell) = self.claim_cell(index) {
+                cell.clear();
+            }
+            if self.tell_unlock(index, &deadline).is_ok() {
+                self.claims.unsettled &= !(1 << index);
+                self.clear_claim(index);
+            }
+        }
+    }
+
+    /// Frees a claim that no daemon has.
+    fn clear_claim(&self, index: u8) {
+        if let Some(cell) = self.claim_cell(index) {
+            cell.clear();
+        }
+        self.slot().lost_claims.fetch_and(!(1 << index), Ordering::AcqRel);
+    }
+
+    fn is_lost(&self, index: u8) -> bool {
+        self.slot().lost_claims.load(Ordering::Acquire) >> index & 1 != 0
+    }
+
+    /// Returns true if the operation runs under a guard whose lock is lost. The caller has
+    /// announced its access: the daemon sets the bit, executes a barrier, and then waits until no
+    /// access is announced.
+    #[inline]
+    pub(crate) fn is_under_lost_lock(&self) -> bool {
+        self.claims.under.is_some_and(|index| self.is_lost(index))
+    }
+
+    /// The first byte of the lock under whose guard the operation runs.
+    pub(crate) fn locked_addr(&self) -> GlobalAddr {
+        let claim = self.claims.under.and_then(|index| self.claim_cell(index)?.load());
+        claim.map_or(GlobalAddr::NULL, |claim| self.addr_of(claim))
+    }
+
+    fn addr_of(&self, claim: LockClaim) -> GlobalAddr {
+        let size = self.connection.page_size;
+        GlobalAddr::new(claim.page(), claim.offset(), size).unwrap_or(GlobalAddr::NULL)
+    }
+
+    /// Executes a transfer under a guard.
+    pub(crate) fn transfer_locked(
+        &mut self,
+        index: u8,
+        addr: GlobalAddr,
+        bytes: Bytes<'_>,
+    ) -> Result<(), AccessError> {
+        self.claims.under = Some(index);
+        let done = self.transfer_checked(addr, bytes);
+        self.claims.under = None;
+        match done {
+            Ok(()) if self.is_lost(index) => Err(AccessError::LockLost(addr)),
+            done => done,
+        }
+    }
+
+    /// Unlocks everything when the thread ends.
+    pub(crate) fn unlock_everything(&mut self) {
+        for index in indices(self.claims.held) {
+            // The guard was forgotten: nothing reports a loss.
+            let _ = self.unlock(index);
+        }
+    }
+}

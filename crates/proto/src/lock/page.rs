@@ -1,0 +1,95 @@
+//! The locks of one page: those that are held, and the requests that wait.
+
+use alloc::vec::Vec;
+
+use rackpool_model::LockClaim;
+
+use super::{LockHolder, LockRequester};
+use crate::Time;
+use crate::planted_bugs::{Bug, Bugs};
+
+/// The locks of a page.
+#[derive(Debug, Default)]
+pub(super) struct PageLocks {
+    pub(super) held: Vec<HeldLock>,
+    /// In the order in which they came.
+    pub(super) waiting: Vec<WaitingLock>,
+}
+
+/// A held lock.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct HeldLock {
+    pub(super) holder: LockHolder,
+    pub(super) claim: LockClaim,
+    /// Set when the holder loses the lock. It is held until no access of its thread is under way.
+    pub(super) is_losing: bool,
+}
+
+/// A request that waits.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct WaitingLock {
+    pub(super) requester: LockRequester,
+    pub(super) claim: LockClaim,
+    pub(super) until: Time,
+}
+
+/// A lock that was taken out.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct RemovedLock {
+    pub(super) claim: LockClaim,
+    pub(super) was_losing: bool,
+}
+
+impl LockRequester {
+    /// The holder, once the lock is granted.
+    pub(super) const fn holder(self) -> LockHolder {
+        match self {
+            Self::Client(id, _) => LockHolder::Client(id),
+            Self::Rack(endpoint, number) => LockHolder::Rack(endpoint, number),
+        }
+    }
+}
+
+impl PageLocks {
+    pub(super) fn is_empty(&self) -> bool {
+        self.held.is_empty() && self.waiting.is_empty()
+    }
+
+    /// Takes the lock or the request of a holder out.
+    pub(super) fn remove(&mut self, holder: LockHolder) -> Option<RemovedLock> {
+        if let Some(index) = self.held.iter().position(|held| held.holder == holder) {
+            let HeldLock { claim, is_losing, .. } = self.held.swap_remove(index);
+            return Some(RemovedLock { claim, was_losing: is_losing });
+        }
+        let of_holder = |waiting: &WaitingLock| waiting.requester.holder() == holder;
+        let index = self.waiting.iter().position(of_holder)?;
+        Some(RemovedLock { claim: self.waiting.remove(index).claim, was_losing: false })
+    }
+
+    /// Makes the first request that is `ready` and conflicts with no held lock and no earlier
+    /// request a held lock, and returns it.
+    pub(super) fn grant_one(
+        &mut self,
+        ready: impl Fn(LockClaim) -> bool,
+        bugs: impl Bugs,
+    ) -> Option<WaitingLock> {
+        let index = (0..self.waiting.len()).find(|index| {
+            let claim = self.waiting[*index].claim;
+            let earlier = self.waiting[..*index].iter().map(|earlier| earlier.claim);
+            let held = self.held.iter().map(|held| held.claim);
+            let waits_for = |other: LockClaim| other.conflicts(claim);
+            ready(claim)
+                && !held.into_iter().any(waits_for)
+                && (bugs.has(Bug::OvertakeWaitingLocks) || !earlier.into_iter().any(waits_for))
+        })?;
+        let WaitingLock { requester, claim, .. } = self.waiting[index];
+        let holder = requester.holder();
+        self.held.push(HeldLock { holder, claim, is_losing: false });
+        Some(self.waiting.remove(index))
+    }
+
+    /// Returns true if a request waits for this lock.
+    pub(super) fn is_wanted(&self, held: &HeldLock) -> bool {
+        self.waiting.iter().any(|waiting| waiting.claim.conflicts(held.claim))
+    }
+}

@@ -1,0 +1,270 @@
+use alloc::collections::{BTreeMap, VecDeque};
+use alloc::vec::Vec;
+use core::time::Duration;
+
+use rackpool_model::{ClaimId, ClientId, LockClaim, LockMode, PageId, RackId};
+use rackpool_wire::lock::LockOutcome;
+
+use super::beats::Beats;
+use super::{LockAction, LockEvent, LockMemory, LockRules};
+use crate::Time;
+use crate::exchange::Caller;
+use crate::lease::EndpointToken;
+use crate::planted_bugs::{Bug, Bugs, Sound};
+
+/// The locks of other racks' pages that clients of this rack hold or request.
+#[derive(Debug)]
+pub struct RemoteLocks<B = Sound> {
+    rules: LockRules,
+    bugs: B,
+    now: Time,
+    /// The number of the last request.
+    last: u64,
+    locks: BTreeMap<u64, RemoteLock>,
+    beats: Beats,
+    /// When the beats are looked at next; `None` while no lock is held.
+    look_at: Option<Time>,
+    actions: VecDeque<LockAction>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct RemoteLock {
+    id: ClaimId,
+    claim: LockClaim,
+    state: State,
+}
+
+/// The state of a lock. A crash of the daemon loses it: its endpoints end with it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    /// The request was sent. Left by the answer.
+    Requested(Caller),
+    /// The home has queued the request. Left by its message.
+    Queued(Caller, EndpointToken),
+    /// The client does not want the lock any more, but the home has not answered. Left by the
+    /// answer, which is followed by an unlock.
+    Withdrawn,
+    /// The client holds the lock.
+    Held(EndpointToken),
+    /// The client has unlocked, has ended, or stands still. Left when no operation of its thread on
+    /// the page is under way: then the home is told.
+    Ending {
+        /// The endpoint over which the lock was granted.
+        endpoint: EndpointToken,
+        /// Whether the holder ended without an unlock.
+        abandoned: bool,
+    },
+}
+
+impl State {
+    const fn endpoint(self) -> Option<EndpointToken> {
+        match self {
+            Self::Requested(_) | Self::Withdrawn => None,
+            Self::Queued(_, endpoint) | Self::Held(endpoint) | Self::Ending { endpoint, .. } => {
+                Some(endpoint)
+            }
+        }
+    }
+}
+
+impl<B: Bugs> RemoteLocks<B> {
+    /// A machine without locks. `first` is above the numbers of earlier daemons' requests.
+    pub fn new(now: Time, rules: LockRules, first: u64, bugs: B) -> Self {
+        Self {
+            rules,
+            bugs,
+            now,
+            last: first,
+            locks: BTreeMap::new(),
+            beats: Beats::default(),
+            look_at: None,
+            actions: VecDeque::new(),
+        }
+    }
+
+    /// Returns the next action.
+    pub fn poll(&mut self) -> Option<LockAction> {
+        self.actions.pop_front()
+    }
+
+    /// Returns when [`Self::look`] is due.
+    #[must_use]
+    pub const fn deadline(&self) -> Option<Time> {
+        self.look_at
+    }
+
+    /// Returns true if a lock is held until an operation under it has ended.
+    #[must_use]
+    pub fn is_ending(&self) -> bool {
+        self.locks.values().any(|lock| matches!(lock.state, State::Ending { .. }))
+    }
+
+    /// Returns true if there is no lock.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.locks.is_empty()
+    }
+
+    /// Returns the endpoints for which locks of the page that the thread holds are valid. An
+    /// operation of the thread over another endpoint is refused: the locks are lost.
+    pub fn endpoints(
+        &self,
+        client: ClientId,
+        thread: u16,
+        page: PageId,
+    ) -> impl Iterator<Item = EndpointToken> {
+        let of_thread = move |lock: &&RemoteLock| {
+            lock.id.client == client && lock.id.thread == thread && lock.claim.page() == page
+        };
+        self.locks.values().filter(of_thread).filter_map(|lock| match lock.state {
+            State::Held(endpoint) | State::Ending { endpoint, .. } => Some(endpoint),
+            _ => None,
+        })
+    }
+
+    /// Handles an event that concerns locks in other racks.
+    pub fn handle(&mut self, now: Time, event: &LockEvent) {
+        self.now = now;
+        match *event {
+            LockEvent::RequestedElsewhere { id, caller, home, claim, timeout } => {
+                self.withdraw(|lock| lock.id == id, false);
+                self.request(id, caller, home, claim, timeout);
+            }
+            LockEvent::Answered { number, endpoint, outcome } => {
+                self.answered(number, endpoint, outcome);
+            }
+            LockEvent::Unlocked(id) => self.withdraw(|lock| lock.id == id, false),
+            LockEvent::ClientGone(client) => self.withdraw(|lock| lock.id.client == client, true),
+            LockEvent::EndpointEnded(endpoint) => self.endpoint_ended(endpoint),
+            _ => {}
+        }
+    }
+
+    fn request(
+        &mut self,
+        id: ClaimId,
+        caller: Caller,
+        home: RackId,
+        claim: LockClaim,
+        timeout: Duration,
+    ) {
+        self.last += 1;
+        let number = self.last;
+        self.locks.insert(number, RemoteLock { id, claim, state: State::Requested(caller) });
+        self.actions.push_back(LockAction::Request { home, number, claim, timeout });
+    }
+
+    fn answered(&mut self, number: u64, endpoint: EndpointToken, outcome: Option<LockOutcome>) {
+        let Some(lock) = self.locks.get_mut(&number) else { return };
+        let id = lock.id;
+        let caller = match lock.state {
+            State::Requested(caller) => caller,
+            State::Queued(caller, over) if over == endpoint => caller,
+            State::Withdrawn => {
+                self.locks.remove(&number);
+                if matches!(outcome, Some(LockOutcome::Granted { .. } | LockOutcome::Queued)) {
+                    self.unlock(endpoint, number, false);
+                }
+                return;
+            }
+            State::Queued(..) | State::Held(_) | State::Ending { .. } => return,
+        };
+        match outcome {
+            Some(LockOutcome::Queued) => lock.state = State::Queued(caller, endpoint),
+            Some(granted @ LockOutcome::Granted { .. }) => {
+                lock.state = State::Held(endpoint);
+                self.look_at.get_or_insert(self.now.after(Beats::interval(self.rules.lease)));
+                self.actions.push_back(LockAction::Answer(id, caller, granted));
+            }
+            Some(refused @ (LockOutcome::TimedOut | LockOutcome::Moved)) => {
+                self.locks.remove(&number);
+                self.actions.push_back(LockAction::Answer(id, caller, refused));
+            }
+            // Its endpoint has ended, and with it the lock if it was granted.
+            None => {
+                self.locks.remove(&number);
+                self.actions.push_back(LockAction::Answer(id, caller, LockOutcome::Moved));
+            }
+        }
+    }
+
+    fn unlock(&mut self, endpoint: EndpointToken, number: u64, abandoned: bool) {
+        self.actions.push_back(LockAction::Unlock { endpoint, number, abandoned });
+    }
+
+    /// Gives locks and requests up. `ended` tells whether their holder ended without an unlock.
+    fn withdraw(&mut self, which: impl Fn(&RemoteLock) -> bool, ended: bool) {
+        let all = self.locks.iter().filter(|(_, lock)| which(lock));
+        for (number, lock) in all.map(|(number, lock)| (*number, *lock)).collect::<Vec<_>>() {
+            let state = match lock.state {
+                State::Requested(_) => State::Withdrawn,
+                State::Queued(_, endpoint) => {
+                    self.locks.remove(&number);
+                    self.unlock(endpoint, number, false);
+                    continue;
+                }
+                State::Held(endpoint) => {
+                    let abandoned = ended && lock.claim.mode() == LockMode::Write;
+                    State::Ending { endpoint, abandoned }
+                }
+                State::Withdrawn | State::Ending { .. } => continue,
+            };
+            self.locks.insert(number, RemoteLock { state, ..lock });
+        }
+    }
+
+    fn endpoint_ended(&mut self, ended: EndpointToken) {
+        let over = |lock: &RemoteLock| lock.state.endpoint() == Some(ended);
+        let all = self.locks.iter().filter(|(_, lock)| over(lock));
+        for (number, lock) in all.map(|(number, lock)| (*number, *lock)).collect::<Vec<_>>() {
+            self.locks.remove(&number);
+            match lock.state {
+                State::Queued(caller, _) => {
+                    self.actions.push_back(LockAction::Answer(lock.id, caller, LockOutcome::Moved));
+                }
+                State::Ending { .. } => {}
+                _ if self.bugs.has(Bug::KeepLocksOfEndedEndpoints) => {}
+                _ => self.actions.push_back(LockAction::Lose(lock.id)),
+            }
+        }
+    }
+
+    /// Looks for holders whose processes stand still. Returns true if there are actions.
+    pub fn look(&mut self, now: Time, memory: &impl LockMemory) -> bool {
+        self.now = now;
+        let held = |lock: &&RemoteLock| matches!(lock.state, State::Held(_));
+        let holders: Vec<ClientId> =
+            self.locks.values().filter(held).map(|lock| lock.id.client).collect();
+        let lease = self.rules.lease;
+        self.beats.look(now, lease, memory, holders.iter().copied());
+        self.look_at = (!holders.is_empty()).then(|| now.after(Beats::interval(lease)));
+        for lock in self.locks.values_mut() {
+            if let State::Held(endpoint) = lock.state
+                && self.beats.is_stalled(now, lease, lock.id.client)
+            {
+                let abandoned = lock.claim.mode() == LockMode::Write;
+                lock.state = State::Ending { endpoint, abandoned };
+                self.actions.extend([LockAction::Lose(lock.id), LockAction::Barrier]);
+            }
+        }
+        !self.actions.is_empty()
+    }
+
+    /// Gives locks back under which no operation is under way any more. Returns true if there are
+    /// actions.
+    pub fn end(&mut self, now: Time, memory: &impl LockMemory) -> bool {
+        self.now = now;
+        let hasty = self.bugs.has(Bug::PassLostLockAtOnce);
+        for (number, lock) in
+            self.locks.iter().map(|(number, lock)| (*number, *lock)).collect::<Vec<_>>()
+        {
+            if let State::Ending { endpoint, abandoned } = lock.state
+                && (hasty || !memory.is_using(lock.id, lock.claim.page()))
+            {
+                self.locks.remove(&number);
+                self.unlock(endpoint, number, abandoned);
+            }
+        }
+        !self.actions.is_empty()
+    }
+}

@@ -1,0 +1,70 @@
+//! Locks, within a rack's machine.
+
+use rackpool_model::{ClientId, PageId};
+
+use super::{Queued, RackAction, RackEvent, RackMachine, RackMemory};
+use crate::Time;
+use crate::lease::EndpointToken;
+use crate::lock::{LockAction, LockEvent};
+use crate::planted_bugs::Bugs;
+
+impl<B: Bugs> RackMachine<B> {
+    pub(super) fn tell_locks(&mut self, now: Time, memory: &impl RackMemory, event: LockEvent) {
+        self.remote_locks.handle(now, &event);
+        self.locks.handle(now, memory, event);
+        self.drain_locks();
+    }
+
+    /// Does what is due for locks. Returns true if there was anything.
+    pub(super) fn look_at_locks(&mut self, now: Time, memory: &impl RackMemory) -> bool {
+        let here = self.locks.deadline().is_some_and(|at| at <= now);
+        let remote = self.remote_locks.deadline().is_some_and(|at| at <= now);
+        let any = here && self.locks.look(now, memory);
+        let any = (remote && self.remote_locks.look(now, memory)) || any;
+        self.is_due_stale |= here || remote;
+        self.drain_locks();
+        any
+    }
+
+    /// Ends locks under which no access is under way any more. Returns true if there were any.
+    pub(super) fn end_locks(&mut self, now: Time, memory: &impl RackMemory) -> bool {
+        let any = self.locks.is_losing() && self.locks.end_lost(now, memory);
+        let any = (self.remote_locks.is_ending() && self.remote_locks.end(now, memory)) || any;
+        self.drain_locks();
+        any
+    }
+
+    fn drain_locks(&mut self) {
+        while let Some(action) = self.locks.poll().or_else(|| self.remote_locks.poll()) {
+            self.is_due_stale = true;
+            match action {
+                LockAction::Queue(event) => {
+                    self.queue.push_back(Queued::Rack(RackEvent::Lock(event)));
+                }
+                LockAction::Barrier => self.actions.push_back(RackAction::Barrier),
+                action => self.actions.push_back(RackAction::Lock(action)),
+            }
+        }
+    }
+
+    /// Returns true if an operation of a client's thread on a page of another rack, over this
+    /// endpoint, is outside of the locks of the page that the thread has lost.
+    #[must_use]
+    pub fn may_operate(
+        &self,
+        client: ClientId,
+        thread: u16,
+        page: PageId,
+        endpoint: EndpointToken,
+    ) -> bool {
+        self.remote_locks.is_empty()
+            || self.remote_locks.endpoints(client, thread, page).all(|over| over == endpoint)
+    }
+
+    /// Returns the numbers of locks of this rack's pages that are held and waited for, except those
+    /// that clients have taken without their daemon.
+    #[must_use]
+    pub fn lock_counts(&self) -> (usize, usize) {
+        self.locks.counts()
+    }
+}

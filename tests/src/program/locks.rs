@@ -1,0 +1,92 @@
+//! Takes locks, and keeps them until it is told to unlock, or killed.
+
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+use rackpool_client::{GlobalAddr, Pool, ReadGuard, WriteGuard};
+
+use super::{Arguments, say};
+
+/// Bytes of a pair of counters, which are equal whenever its lock is free.
+const PAIR: usize = 16;
+
+/// The guards that the program holds.
+#[derive(Default)]
+pub(super) struct Guards<'a> {
+    readers: Vec<ReadGuard<'a>>,
+    writers: Vec<WriteGuard<'a>>,
+}
+
+impl<'a> Guards<'a> {
+    pub(super) fn answer(
+        &mut self,
+        pool: &'a Pool,
+        command: &str,
+        arguments: &mut Arguments,
+    ) -> anyhow::Result<String> {
+        let recovered = match command {
+            "write-lock" => {
+                let (addr, timeout) = lock_arguments(arguments)?;
+                let guard = pool.write_lock_within(addr, PAIR, timeout)?;
+                let recovered = guard.recovered();
+                self.writers.push(guard);
+                recovered
+            }
+            "read-lock" => {
+                let (addr, timeout) = lock_arguments(arguments)?;
+                let guard = pool.read_lock_within(addr, PAIR, timeout)?;
+                let recovered = guard.recovered();
+                self.readers.push(guard);
+                recovered
+            }
+            "write-locked" => {
+                let (addr, value) = (arguments.addr("ADDR")?, arguments.number("VALUE")?);
+                let guard = self.writers.last().context("no lock is held")?;
+                guard.write(addr, &value.to_le_bytes())?;
+                return Ok("ok".into());
+            }
+            "unlock" => {
+                match (self.writers.pop(), self.readers.pop()) {
+                    (Some(writer), _) => writer.unlock()?,
+                    (None, Some(reader)) => reader.unlock()?,
+                    (None, None) => bail!("no lock is held"),
+                }
+                return Ok("ok".into());
+            }
+            other => bail!("there is no request '{other}'"),
+        };
+        Ok(if recovered { "recovered" } else { "locked" }.into())
+    }
+}
+
+fn lock_arguments(arguments: &mut Arguments) -> anyhow::Result<(GlobalAddr, Duration)> {
+    let (addr, timeout) = (arguments.addr("ADDR")?, arguments.number("TIMEOUT_MS")?);
+    Ok((addr, Duration::from_millis(timeout)))
+}
+
+/// `add-locked ADDR ROUNDS`: adds 1 to both counters of a pair in each round, under its lock, and
+/// prints the sum before it unlocks. A pair that is unequal is made equal if a holder has ended,
+/// and ends the program otherwise.
+pub(super) fn add_locked(pool: &Pool, arguments: &mut Arguments) -> anyhow::Result<()> {
+    let (addr, rounds) = (arguments.addr("ADDR")?, arguments.number("ROUNDS")?);
+    for _ in 0..rounds {
+        let guard = pool.write_lock(addr, PAIR)?;
+        let mut bytes = [0; PAIR];
+        guard.read(addr, &mut bytes)?;
+        let [first, second] = pair(&bytes);
+        if first != second && !guard.recovered() {
+            bail!("the counters are {first} and {second}, and no holder has ended");
+        }
+        guard.write(addr, &(first + 1).to_le_bytes())?;
+        guard.write(addr.add(8)?, &(first + 1).to_le_bytes())?;
+        say(&format!("{}", first + 1))?;
+        guard.unlock()?;
+    }
+    Ok(())
+}
+
+/// The two counters of a pair.
+fn pair(bytes: &[u8; PAIR]) -> [u64; 2] {
+    let (words, _) = bytes.as_chunks::<8>();
+    [u64::from_le_bytes(words[0]), u64::from_le_bytes(words[1])]
+}

@@ -1,0 +1,271 @@
+//! Locks exclude each other in all racks, pass on when their holder is killed or stands still, and
+//! move with their page.
+#![expect(clippy::unwrap_used, reason = "a test that can't go on has failed")]
+
+use std::time::{Duration, Instant};
+
+use nix::sys::signal::Signal;
+use rackpool_client::{AccessError, GlobalAddr, LockError, Pool};
+use rackpool_tests::pool::{PAGE, TestPool};
+
+const THREADS: usize = 8;
+const TURNS: u64 = 200;
+/// Bytes that are locked together.
+const PAIR: usize = 16;
+/// The most time until the lock of a killed holder is passed on.
+const PASSED_ON: Duration = Duration::from_secs(1);
+/// The least and the most time until the lock of a process that stands still is passed on.
+const LEASE: std::ops::Range<Duration> = Duration::from_secs(3)..Duration::from_secs(20);
+/// A time that no test reaches.
+const LONG: Duration = Duration::from_secs(60);
+
+fn pair(pool: &Pool) -> GlobalAddr {
+    let addr = pool.alloc(64).unwrap();
+    pool.write(addr, &[0; PAIR]).unwrap();
+    addr
+}
+
+fn read(pool: &Pool, addr: GlobalAddr) -> [u64; 2] {
+    let mut bytes = [0; PAIR];
+    pool.read(addr, &mut bytes).unwrap();
+    let (words, _) = bytes.as_chunks::<8>();
+    [u64::from_le_bytes(words[0]), u64::from_le_bytes(words[1])]
+}
+
+/// Adds 1 to both counters under their lock; they are equal before.
+fn add(pool: &Pool, addr: GlobalAddr) {
+    let guard = pool.write_lock(addr, PAIR).unwrap();
+    let mut bytes = [0; PAIR];
+    guard.read(addr, &mut bytes).unwrap();
+    let (words, _) = bytes.as_chunks::<8>();
+    let [first, second] = [0, 1].map(|word| u64::from_le_bytes(words[word]));
+    assert_eq!(first, second, "another holder is writing");
+    guard.write(addr, &(first + 1).to_le_bytes()).unwrap();
+    guard.write(addr.add(8).unwrap(), &(first + 1).to_le_bytes()).unwrap();
+    guard.unlock().unwrap();
+}
+
+/// Adds in many threads of both racks.
+fn add_in_both_racks(pool: &TestPool, addrs: &[GlobalAddr]) {
+    let racks = [pool.open(0), pool.open(1)];
+    std::thread::scope(|scope| {
+        for thread in 0..THREADS {
+            let racks = &racks;
+            scope.spawn(move || {
+                (0..TURNS).for_each(|_| addrs.iter().for_each(|a| add(&racks[thread % 2], *a)));
+            });
+        }
+    });
+    let total = TURNS * THREADS as u64;
+    for addr in addrs {
+        assert_eq!(read(&racks[0], *addr), [total; 2]);
+    }
+}
+
+#[test]
+fn no_update_under_a_lock_is_lost() {
+    let pool = TestPool::small();
+    let addrs = [pair(&pool.open(0)), pair(&pool.open(1))];
+    add_in_both_racks(&pool, &addrs);
+}
+
+#[test]
+fn no_update_under_a_lock_is_lost_while_pages_move() {
+    let pool = TestPool::restless(16 << 20, PAGE);
+    let addrs = [pair(&pool.open(0)), pair(&pool.open(1))];
+    add_in_both_racks(&pool, &addrs);
+    assert!(pool.has_moved());
+}
+
+#[test]
+fn readers_share_a_lock_and_writers_do_not() {
+    let pool = TestPool::small();
+    let (here, there) = (pool.open(0), pool.open(1));
+    let addr = pair(&here);
+    let readers = [here.read_lock(addr, 1).unwrap(), there.read_lock(addr, 64).unwrap()];
+    let other = pool.open(0);
+    assert!(other.try_write_lock(addr, 1).unwrap().is_none());
+    let third = other.try_read_lock(addr, 1).unwrap();
+    assert!(third.is_some());
+    drop((readers, third));
+    let writer = other.try_write_lock(addr, 1).unwrap();
+    assert!(writer.is_some_and(|writer| !writer.recovered()));
+    let writer = there.write_lock(addr, 1).unwrap();
+    assert!(here.try_read_lock(addr, 64).unwrap().is_none(), "bytes of a line share a lock");
+    let began = Instant::now();
+    let limit = Duration::from_millis(50);
+    let refused = here.write_lock_within(addr, 1, limit);
+    assert_eq!(refused.err(), Some(LockError::TimedOut(addr)));
+    assert!(began.elapsed() >= limit);
+    drop(writer);
+    here.write_lock(addr, 1).unwrap().unlock().unwrap();
+}
+
+#[test]
+fn what_cannot_be_locked_is_refused() {
+    let pool = TestPool::small();
+    let one = pool.open(0);
+    let addr = one.alloc(16 << 10).unwrap();
+    for home in [one.alloc(16 << 10).unwrap(), pool.open(1).alloc(16 << 10).unwrap()] {
+        let guard = one.write_lock(home, 4096).unwrap();
+        assert_eq!(one.read_lock(home.add(4095).unwrap(), 1).err(), {
+            Some(LockError::AlreadyHeld(home.add(4095).unwrap()))
+        });
+        let outside = home.add(4096).unwrap();
+        assert_eq!(guard.write(outside, &[1]), Err(AccessError::NotLocked(outside)));
+        assert_eq!(guard.read(home, &mut [0; 4097]), Err(AccessError::NotLocked(home)));
+        guard.unlock().unwrap();
+        let too_large = one.write_lock(home, 4097).err();
+        assert_eq!(too_large, Some(LockError::TooLarge { addr: home, len: 4097 }));
+        assert!(matches!(one.read_lock(home, 0), Err(LockError::TooLarge { .. })));
+    }
+    let line = |index: u64| addr.add(64 * index).unwrap();
+    let guards: Vec<_> = (0..32).map(|index| one.write_lock(line(index), 1).unwrap()).collect();
+    assert_eq!(one.write_lock(line(32), 1).err(), Some(LockError::TooMany));
+    drop(guards);
+    one.write_lock(line(32), 1).unwrap().unlock().unwrap();
+    one.free(addr).unwrap();
+}
+
+#[test]
+fn a_killed_writers_lock_passes_on_and_says_so() {
+    for home in [0, 1] {
+        let pool = TestPool::small();
+        let (owner, next) = (pool.open(home), pool.open(1));
+        let addr = pair(&owner);
+        for rack in [0, 1] {
+            let mut killed = pool.client(rack, &["serve"]);
+            let request = format!("write-lock {:x} 1000", addr.raw());
+            assert_eq!(killed.ask(&request), "locked");
+            assert!(next.try_read_lock(addr, 1).unwrap().is_none());
+            killed.kill();
+            let began = Instant::now();
+            let guard = next.read_lock_within(addr, 1, LONG).unwrap();
+            assert!(began.elapsed() < PASSED_ON, "{:?}", began.elapsed());
+            assert!(guard.recovered());
+            drop(guard);
+            let guard = owner.write_lock(addr, 1).unwrap();
+            assert!(guard.recovered(), "no writer has unlocked since");
+            guard.unlock().unwrap();
+            assert!(!next.write_lock(addr, 1).unwrap().recovered());
+        }
+    }
+}
+
+#[test]
+fn killed_readers_and_waiting_clients_leave_no_lock() {
+    let pool = TestPool::small();
+    let (owner, next) = (pool.open(0), pool.open(1));
+    let addr = pair(&owner);
+    for rack in [0, 1] {
+        let mut readers = [pool.client(rack, &["serve"]), pool.client(rack, &["serve"])];
+        for reader in &mut readers {
+            assert_eq!(reader.ask(&format!("read-lock {:x} 1000", addr.raw())), "locked");
+        }
+        let mut waiting = pool.client(rack, &["serve"]);
+        waiting.say(&format!("write-lock {:x} 60000", addr.raw()));
+        // It waits: a reader that comes later does not get in.
+        while next.try_read_lock(addr, 1).unwrap().is_some() {}
+        readers.iter_mut().for_each(|reader| reader.kill());
+        waiting.kill();
+        let began = Instant::now();
+        next.write_lock_within(addr, 1, LONG).unwrap().unlock().unwrap();
+        assert!(began.elapsed() < PASSED_ON, "{:?}", began.elapsed());
+    }
+}
+
+#[test]
+fn a_process_that_stands_still_loses_its_lock() {
+    for home in [0, 1] {
+        let pool = TestPool::small();
+        let owner = pool.open(home);
+        let addr = pair(&owner);
+        let mut stopped = pool.client(0, &["serve"]);
+        assert_eq!(stopped.ask(&format!("write-lock {:x} 1000", addr.raw())), "locked");
+        assert_eq!(stopped.ask(&format!("write-locked {:x} 1", addr.raw())), "ok");
+        stopped.signal(Signal::SIGSTOP);
+        let began = Instant::now();
+        let guard = owner.write_lock_within(addr, 1, LONG).unwrap();
+        assert!(LEASE.contains(&began.elapsed()), "{:?}", began.elapsed());
+        assert!(guard.recovered());
+        guard.write(addr, &2_u64.to_le_bytes()).unwrap();
+        stopped.signal(Signal::SIGCONT);
+        let answer = stopped.ask(&format!("write-locked {:x} 3", addr.raw()));
+        assert!(answer.contains("is lost"), "{answer}");
+        assert!(stopped.ask("unlock").contains("is lost"));
+        let mut found = [0; 8];
+        guard.read(addr, &mut found).unwrap();
+        assert_eq!(u64::from_le_bytes(found), 2, "a write landed after the lock was passed on");
+        guard.unlock().unwrap();
+        assert_eq!(stopped.ask(&format!("write-lock {:x} 1000", addr.raw())), "locked");
+        assert_eq!(stopped.ask("unlock"), "ok");
+    }
+}
+
+#[test]
+fn locks_of_the_own_rack_survive_their_daemon() {
+    let mut pool = TestPool::small();
+    let (holder, next) = (pool.open(0), pool.open(0));
+    let (own, asked) = (pair(&holder), holder.alloc(4096).unwrap());
+    let first = holder.write_lock(own, 1).unwrap();
+    let reader = next.read_lock(asked, 1).unwrap();
+    let second = holder.read_lock(asked, 200).unwrap();
+    pool.kill_daemon(0);
+    first.write(own, &[1]).unwrap();
+    pool.restart_daemon(0);
+    for addr in [own, asked] {
+        assert!(next.try_write_lock(addr, 1).unwrap_or(None).is_none());
+    }
+    first.unlock().unwrap();
+    next.write_lock_within(own, 1, LONG).unwrap().unlock().unwrap();
+    second.unlock().unwrap();
+    reader.unlock().unwrap();
+    next.write_lock_within(asked, 1, LONG).unwrap().unlock().unwrap();
+}
+
+#[test]
+fn a_lock_of_another_rack_ends_with_either_daemon() {
+    for killed in [0, 1] {
+        let mut pool = TestPool::small();
+        let (home, holder) = (pool.open(0), pool.open(1));
+        let addr = pair(&home);
+        let guard = holder.write_lock(addr, PAIR).unwrap();
+        pool.kill_daemon(killed);
+        pool.restart_daemon(killed);
+        let next = home.write_lock_within(addr, PAIR, LONG).unwrap();
+        assert!(next.recovered());
+        next.write(addr, &7_u64.to_le_bytes()).unwrap();
+        assert_eq!(guard.write(addr, &[1; 8]), Err(AccessError::LockLost(addr)));
+        assert_eq!(guard.unlock(), Err(AccessError::LockLost(addr)));
+        next.unlock().unwrap();
+        assert_eq!(read(&holder, addr)[0], 7);
+        holder.write_lock_within(addr, PAIR, LONG).unwrap().unlock().unwrap();
+    }
+}
+
+#[test]
+fn programs_that_are_killed_under_locks_lose_no_acknowledged_update() {
+    let pool = TestPool::small();
+    for home in [0, 1] {
+        let owner = pool.open(home);
+        let addr = pair(&owner);
+        let mut most = 0;
+        for round in 0..20 {
+            let arguments = ["add-locked".into(), format!("{:x}", addr.raw()), "100000".into()];
+            let arguments: Vec<&str> =
+                arguments.iter().map(|argument: &String| &**argument).collect();
+            let mut racks = [0, 1].map(|rack| pool.client(rack, &arguments));
+            racks[0].wait_for_lines(20 + round);
+            racks[1].wait_for_lines(20 + round);
+            racks.iter_mut().for_each(|client| client.kill());
+            let said = racks.iter().flat_map(|client| &client.said);
+            most = said.map(|line| line.parse::<u64>().unwrap()).max().unwrap().max(most);
+            let guard = owner.write_lock_within(addr, PAIR, LONG).unwrap();
+            let [first, second] = read(&owner, addr);
+            assert!(first == second || guard.recovered(), "{first} and {second}");
+            assert!(first >= most, "{most} was acknowledged, {first} is there");
+            guard.write(addr.add(8).unwrap(), &first.to_le_bytes()).unwrap();
+            guard.unlock().unwrap();
+        }
+    }
+}
