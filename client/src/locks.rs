@@ -31,6 +31,8 @@ pub(crate) struct Claims {
     own: u32,
     /// Claims that the daemon may still have. They are free after an unlock that it answers.
     unsettled: u32,
+    /// Those among them of whose locks the thread does not know whether they were granted.
+    withdrawn: u32,
     /// The claim under whose guard an operation runs.
     under: Option<u8>,
 }
@@ -87,6 +89,7 @@ impl Thread {
             // The request may still be executed.
             Err(LockError::Access(AccessError::Daemon(_))) => {
                 self.claims.unsettled |= 1 << index;
+                self.claims.withdrawn |= 1 << index;
                 self.settle_claims();
             }
             Err(_) => self.clear_claim(index),
@@ -205,7 +208,8 @@ impl Thread {
 
     /// Tells the daemon that a claim is cleared.
     fn tell_unlock(&mut self, index: u8, deadline: &Deadline<'_>) -> Result<(), DaemonError> {
-        let request = RackRequest::Unlock { index };
+        let withdrawn = self.claims.withdrawn >> index & 1 != 0;
+        let request = RackRequest::Unlock { index, withdrawn };
         match self.calls.ask_once(&self.connection, request, RingKind::Rack, deadline)? {
             Outcome::Answered(RackAnswer::Done(_)) => Ok(()),
             Outcome::Answered(_) => Err(DaemonError::Protocol),
@@ -256,6 +260,7 @@ impl Thread {
             }
             if self.tell_unlock(index, &deadline).is_ok() {
                 self.claims.unsettled &= !(1 << index);
+                self.claims.withdrawn &= !(1 << index);
                 self.clear_claim(index);
             }
         }

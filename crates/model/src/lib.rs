@@ -32,8 +32,8 @@ pub use id::{
     ClientId, Epoch, FrameId, Incarnation, MAX_RACKS, MemoryId, PageId, PageRange, RackId,
 };
 pub use lock::{
-    CLAIMS, ClaimId, LOCK_LINE_BYTES, LOCK_WORDS, LockClaim, LockMode, LockWord, LockWordIndex,
-    MAX_LOCK_LINES,
+    CLAIMS, ClaimId, FOREIGN_CLAIMS, LOCK_LINE_BYTES, LOCK_WORDS, LockClaim, LockMode, LockWord,
+    LockWordIndex, MAX_LOCK_LINES,
 };
 pub use network::Network;
 pub use occupants::Occupants;

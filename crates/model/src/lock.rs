@@ -6,6 +6,8 @@ pub const LOCK_LINE_BYTES: u64 = 64;
 pub const MAX_LOCK_LINES: u32 = 64;
 /// Number of lock words of a rack.
 pub const LOCK_WORDS: u32 = 1 << WORD_BITS;
+/// Number of claims of a rack for locks that others hold: its daemon answers for them.
+pub const FOREIGN_CLAIMS: u32 = 1 << 14;
 /// Number of claims of a thread.
 pub const CLAIMS: u8 = 1 << CLAIM_BITS;
 
@@ -49,10 +51,10 @@ pub struct LockWordIndex(u16);
 /// A lock word: which claims of its lines may be held.
 ///
 /// ```text
-///  63        62          61       60      59   46 45    14 13     5 4     0
-/// +---------+-----------+--------+-------+-------+--------+--------+-------+
-/// | managed | abandoned | shared | named |   0   | client | thread | claim |
-/// +---------+-----------+--------+-------+-------+--------+--------+-------+
+///  63        62       61      60   46 45    14 13     5 4     0
+/// +---------+--------+-------+-------+--------+--------+-------+
+/// | managed | shared | named |   0   | client | thread | claim |
+/// +---------+--------+-------+-------+--------+--------+-------+
 /// ```
 ///
 /// ```
@@ -146,6 +148,11 @@ impl LockClaim {
         }
     }
 
+    /// A claim for each of the lines, in the same mode.
+    pub fn each_line(self) -> impl Iterator<Item = Self> {
+        (self.first..self.first + self.lines).map(move |first| Self { first, lines: 1, ..self })
+    }
+
     /// Returns true if both claims have a line in common.
     #[must_use]
     pub const fn overlaps(self, other: Self) -> bool {
@@ -206,7 +213,6 @@ impl LockWordIndex {
     /// The lock word of a line. Neighbouring lines have words in different cache lines.
     #[inline]
     #[must_use]
-    #[expect(clippy::cast_possible_truncation, reason = "the upper 16 bits")]
     pub const fn of(page: PageId, line: u32) -> Self {
         // Multiplicative hashing with 2^64 divided by the golden ratio (Knuth, volume 3, 6.4).
         let key = (page.0 as u64) << 24 | line as u64;
@@ -231,13 +237,11 @@ impl LockWord {
     /// No claim of the word's lines is held.
     pub const FREE: Self = Self(0);
     /// Every claim for reading may be held.
-    pub const SHARED: Self = Self(1 << 61);
-    /// A writer ended without an unlock.
-    pub const ABANDONED: Self = Self(1 << 62);
+    pub const SHARED: Self = Self(1 << 62);
     /// The daemon knows the claims.
     pub const MANAGED: Self = Self(1 << 63);
 
-    const NAMED: u64 = 1 << 60;
+    const NAMED: u64 = 1 << 61;
 
     /// Only this claim may be held.
     #[inline]
@@ -279,19 +283,6 @@ impl LockWord {
     #[must_use]
     pub const fn is_managed(self) -> bool {
         self.0 & Self::MANAGED.0 != 0
-    }
-
-    /// Whether a writer ended without an unlock.
-    #[must_use]
-    pub const fn is_abandoned(self) -> bool {
-        self.0 & Self::ABANDONED.0 != 0
-    }
-
-    /// The managed word, which names no claim.
-    #[must_use]
-    pub const fn managed(is_abandoned: bool) -> Self {
-        let abandoned = if is_abandoned { Self::ABANDONED.0 } else { 0 };
-        Self(Self::MANAGED.0 | abandoned)
     }
 
     /// The value in memory.
@@ -374,7 +365,7 @@ mod tests {
                     let word = LockWord::named(claim, mode);
                     assert_eq!(word.claim(), Some(claim));
                     assert_eq!(word.is_shared(), mode == LockMode::Read);
-                    assert!(!word.is_managed() && !word.is_abandoned());
+                    assert!(!word.is_managed());
                 }
             }
         }

@@ -11,7 +11,7 @@ use alloc::vec::Vec;
 use core::time::Duration;
 
 use rackpool_model::{ClaimId, ClientId, LockClaim, LockWord, LockWordIndex, PageId, RackId};
-use rackpool_wire::lock::LockOutcome;
+use rackpool_wire::lock::{LockEnd, LockOutcome};
 
 use crate::Time;
 use crate::exchange::Caller;
@@ -53,6 +53,9 @@ pub trait LockMemory {
 /// The holder of a lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum LockHolder {
+    /// A client of another rack, to which an earlier daemon granted the lock, or a writer that
+    /// ended without an unlock in its time: the index of the foreign claim.
+    Earlier(u32),
     /// A client of this rack.
     Client(ClaimId),
     /// A client of another rack, under its rack's number of the lock.
@@ -103,15 +106,21 @@ pub enum LockEvent {
         outcome: Option<LockOutcome>,
     },
     /// A client of this rack has unlocked, here or elsewhere, or withdraws a request.
-    Unlocked(ClaimId),
+    Unlocked {
+        /// The claim's place.
+        id: ClaimId,
+        /// How the lock ends: abandoned if the claim's lost bit is set, because the holder may have
+        /// been kept from its last writes.
+        end: LockEnd,
+    },
     /// Another rack's client has unlocked.
     UnlockedElsewhere {
         /// The endpoint.
         endpoint: EndpointToken,
         /// The other rack's number of the lock.
         number: u64,
-        /// Whether the holder ended without an unlock.
-        abandoned: bool,
+        /// How the lock ends.
+        end: LockEnd,
     },
     /// A client's process has ended.
     ClientGone(ClientId),
@@ -134,6 +143,8 @@ pub enum LockAction {
     Manage(LockClaim),
     /// Store a managed word's next value.
     StoreLockWord(LockWordIndex, LockWord),
+    /// Store a claim for which the daemon answers, or clear it.
+    StoreForeign(u32, Option<LockClaim>),
     /// Execute a heavy barrier.
     Barrier,
     /// Queue an event for this machine, behind the actions that were emitted before.
@@ -166,8 +177,8 @@ pub enum LockAction {
         endpoint: EndpointToken,
         /// This rack's number of the lock.
         number: u64,
-        /// Whether the holder ended without an unlock.
-        abandoned: bool,
+        /// How the lock ends.
+        end: LockEnd,
     },
     /// Set the lost bit of a claim: operations under its guard fail.
     Lose(ClaimId),

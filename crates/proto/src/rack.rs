@@ -22,7 +22,9 @@ mod search;
 use alloc::collections::VecDeque;
 use core::time::Duration;
 
-use rackpool_model::{Access, FrameWord, HeatRules, HeatRulesError, Incarnation, PageId, RackId};
+use rackpool_model::{
+    Access, FrameWord, HeatRules, HeatRulesError, Incarnation, LockClaim, PageId, RackId,
+};
 
 use crate::Time;
 use crate::exchange::{ExchangeIdentity, ExchangeRules, Exchanges};
@@ -83,6 +85,9 @@ pub struct RackPast<'a> {
     pub restarted: bool,
     /// The records of swaps.
     pub records: &'a [[u64; RECORD_WORDS]; RECORDS],
+    /// The claims of locks for which an earlier daemon answered, with their indices, the lowest
+    /// first.
+    pub foreign_claims: &'a [(u32, LockClaim)],
     /// The rack and its memory.
     pub own: ExchangeIdentity,
 }
@@ -147,7 +152,7 @@ impl<B: Bugs> RackMachine<B> {
         pages: usize,
         bugs: B,
     ) -> Result<Self, HeatRulesError> {
-        let RackPast { first, restarted, records, own } = *past;
+        let RackPast { first, restarted, records, foreign_claims, own } = *past;
         let RackRules { swap, lease, share, heat, .. } = rules;
         let earlier = if restarted { rules.recovery.earlier_requests } else { Duration::ZERO };
         let earlier_requests_end = now.after(earlier);
@@ -162,7 +167,7 @@ impl<B: Bugs> RackMachine<B> {
             copies: Copies::new(now, share, CopyId(first), bugs),
             exchanges: Exchanges::new(rules.exchange, own, bugs),
             recovery: Recovery::new(rules.recovery, own.rack, earlier_requests_end, bugs),
-            locks: LockHome::new(now, rules.lock, restarted, bugs),
+            locks: LockHome::restore(now, rules.lock, foreign_claims.iter().copied(), bugs),
             remote_locks: RemoteLocks::new(now, rules.lock, first, bugs),
             heats: Heats::with_room(heat, pages)?,
             locations: Locations::default(),
@@ -222,7 +227,7 @@ impl<B: Bugs> RackMachine<B> {
     fn page_changed(&mut self, page: PageId) {
         self.exchanges.page_changed(page);
         self.recovery.page_changed(page);
-        if self.locks.is_used(page) {
+        if self.locks.is_used(page) || self.remote_locks.is_used(page) {
             self.handle(RackEvent::Lock(LockEvent::PageChanged(page)));
         }
         self.is_due_stale = true;

@@ -134,7 +134,8 @@ impl Rack {
         };
         let records = [[0; RECORD_WORDS]; RECORDS];
         let own = ExchangeIdentity { rack: RackId(1), memory: MemoryId(1) };
-        let past = RackPast { first: 1 << 32, restarted, records: &records, own };
+        let past =
+            RackPast { first: 1 << 32, restarted, records: &records, foreign_claims: &[], own };
         let machine = RackMachine::restore(Time::ZERO, rules, &past, [], 0, Sound).unwrap();
         Self { machine, memory: Memory::new() }
     }

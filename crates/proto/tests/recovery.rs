@@ -181,7 +181,7 @@ impl Rack {
         };
         let records = [[0; RECORD_WORDS]; RECORDS];
         let own = ExchangeIdentity { rack: OWN, memory: MEMORY };
-        let past = RackPast { first: 1, restarted, records: &records, own };
+        let past = RackPast { first: 1, restarted, records: &records, foreign_claims: &[], own };
         let machine = RackMachine::restore(Time::ZERO, rules, &past, [], 0, Sound).unwrap();
         let memory = Memory {
             word: PageWord::free(HERE).apply(PageEvent::Allocated).unwrap(),

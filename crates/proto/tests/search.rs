@@ -136,7 +136,13 @@ impl Rack {
         };
         let records = [[0; RECORD_WORDS]; RECORDS];
         let own = ExchangeIdentity { rack: OWN, memory: MemoryId(1) };
-        let past = RackPast { first: 1 << 32, restarted: true, records: &records, own };
+        let past = RackPast {
+            first: 1 << 32,
+            restarted: true,
+            records: &records,
+            foreign_claims: &[],
+            own,
+        };
         let machine = RackMachine::restore(Time::ZERO, rules, &past, [], 0, Sound).unwrap();
         let mut rack = Self { machine, memory: Memory::default() };
         rack.members(true);

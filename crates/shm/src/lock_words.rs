@@ -95,7 +95,7 @@ impl LockCell {
                 continue;
             }
             let is_open = found == LockWord::FREE || found.is_shared();
-            if !is_open || found.is_managed() || found.is_abandoned() {
+            if !is_open || found.is_managed() {
                 return false;
             }
             let new = match found {
@@ -154,28 +154,31 @@ pub use table::LockWords;
 mod table {
     use std::sync::Arc;
 
-    use rackpool_model::{LOCK_WORDS, LockWordIndex};
+    use rackpool_model::{FOREIGN_CLAIMS, LOCK_WORDS, LockClaim, LockWordIndex};
 
-    use super::LockCell;
+    use super::{ClaimCell, LockCell};
     use crate::{HeldView, Mapping, OutsideMapping, Shared};
 
-    /// The cells of the table.
+    /// The file as laid out.
     #[derive(Debug)]
     #[repr(C)]
-    struct Cells([LockCell; LOCK_WORDS as usize]);
+    struct LocksArea {
+        words: [LockCell; LOCK_WORDS as usize],
+        foreign: [ClaimCell; FOREIGN_CLAIMS as usize],
+    }
 
     // SAFETY: `repr(C)`, nothing but shared types.
-    unsafe impl Shared for Cells {}
+    unsafe impl Shared for LocksArea {}
 
-    /// The mapped lock words of a rack.
+    /// The mapped lock words of a rack, and the claims for which its daemon answers.
     #[derive(Debug)]
-    pub struct LockWords(HeldView<Cells>);
+    pub struct LockWords(HeldView<LocksArea>);
 
     impl LockWords {
         /// Length in bytes of the file.
-        pub const BYTES: u64 = size_of::<Cells>() as u64;
+        pub const BYTES: u64 = size_of::<LocksArea>() as u64;
 
-        /// Lays the table over a mapping. Fails if the mapping is too short.
+        /// Lays the structures over a mapping. Fails if the mapping is too short.
         pub fn new(memory: &Arc<Mapping>) -> Result<Self, OutsideMapping> {
             Ok(Self(HeldView::new(memory, 0)?))
         }
@@ -184,16 +187,22 @@ mod table {
         #[inline]
         #[must_use]
         pub fn cell(&self, index: LockWordIndex) -> &LockCell {
-            // The table has as many cells as there are indices.
-            &self.0.0[index.get()]
+            // There are as many words as indices.
+            &self.0.words[index.get()]
         }
 
-        /// All lock words.
-        pub fn all(&self) -> impl Iterator<Item = (LockWordIndex, &LockCell)> {
-            (0..LOCK_WORDS).filter_map(|index| {
-                let index = LockWordIndex::new(index)?;
-                Some((index, self.cell(index)))
-            })
+        /// The claims for which the daemon answers, with their indices.
+        pub fn foreign(&self) -> impl Iterator<Item = (u32, LockClaim)> {
+            (0..).zip(&self.0.foreign).filter_map(|(index, cell)| Some((index, cell.load()?)))
+        }
+
+        /// Stores a claim for which the daemon answers, or clears it.
+        pub fn store_foreign(&self, index: u32, claim: Option<LockClaim>) {
+            match (self.0.foreign.get(index as usize), claim) {
+                (Some(cell), Some(claim)) => cell.publish(claim),
+                (Some(cell), None) => cell.clear(),
+                (None, _) => {}
+            }
         }
     }
 }

@@ -46,7 +46,7 @@ impl<B: Bugs> Daemon<B> {
     pub(crate) fn new(now: Time, rack: usize, life: u64, memory: &Memory, bugs: B) -> Self {
         let (records, restarted) = (&memory.records, life > 1);
         let own = ExchangeIdentity { rack: rack_id(rack), memory: memory_id(rack) };
-        let past = RackPast { first: life << 32, restarted, records, own };
+        let past = RackPast { first: life << 32, restarted, records, foreign_claims: &[], own };
         let machine = RackMachine::restore(now, RACK, &past, memory.all(), 0, bugs);
         Self {
             machine: machine.expect("the rules of the simulator can be meant"),

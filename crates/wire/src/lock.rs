@@ -1,4 +1,5 @@
-//! The outcome of a request for a lock, between a client, its daemon and the page's home.
+//! How requests for locks are decided and how locks end, between a client, its daemon and the page's
+//! home.
 
 use bincode::{Decode, Encode};
 
@@ -16,4 +17,15 @@ pub enum LockOutcome {
     TimedOut,
     /// The page is not here, or leaves: the client asks again.
     Moved,
+}
+
+/// How a lock ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Encode, Decode)]
+pub enum LockEnd {
+    /// Its holder has unlocked.
+    Unlocked,
+    /// Its holder ended without an unlock, or lost the lock.
+    Abandoned,
+    /// Its requester never had it: the request was given up.
+    Withdrawn,
 }

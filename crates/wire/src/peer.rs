@@ -7,7 +7,7 @@
 use bincode::{Decode, Encode};
 use rackpool_model::{Access, Epoch, FrameId, GlobalAddr, MemoryId, PageId, RackId};
 
-use crate::lock::LockOutcome;
+use crate::lock::{LockEnd, LockOutcome};
 use crate::swap::{Between, SwapId};
 
 /// Bytes of a line, the unit of dirty logging: a cache line.
@@ -142,8 +142,8 @@ pub enum PeerRequest {
     Unlock {
         /// The requester's number of the lock.
         number: u64,
-        /// Whether its holder ended without an unlock.
-        abandoned: bool,
+        /// How it ends.
+        end: LockEnd,
     },
 }
 

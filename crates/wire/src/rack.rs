@@ -130,6 +130,8 @@ pub enum RackRequest {
     Unlock {
         /// The index of the claim in the thread's slot.
         index: u8,
+        /// Whether the thread does not know that the lock was granted.
+        withdrawn: bool,
     },
 }
 
@@ -252,7 +254,7 @@ impl RackRequest {
             Self::Lock { claim, index, timeout_us } => {
                 (13, [claim.to_raw(), index as u64, timeout_us, 0, 0])
             }
-            Self::Unlock { index } => (14, [index as u64, 0, 0, 0, 0]),
+            Self::Unlock { index, withdrawn } => (14, [index as u64, withdrawn as u64, 0, 0, 0]),
         }
     }
 
@@ -290,7 +292,14 @@ impl RackRequest {
                 index: claim_index(second)?,
                 timeout_us: third,
             },
-            14 => Self::Unlock { index: claim_index(first)? },
+            14 => {
+                let withdrawn = match second {
+                    0 => false,
+                    1 => true,
+                    _ => return None,
+                };
+                Self::Unlock { index: claim_index(first)?, withdrawn }
+            }
             _ => return None,
         })
     }

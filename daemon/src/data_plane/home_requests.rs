@@ -84,8 +84,8 @@ impl DataPlane {
             PeerRequest::LockDecided { number, outcome } => {
                 return self.lock_decided(ask, number, outcome);
             }
-            PeerRequest::Unlock { number, abandoned } => {
-                return self.unlocked_elsewhere(ask, number, abandoned);
+            PeerRequest::Unlock { number, end } => {
+                return self.unlocked_elsewhere(ask, number, end);
             }
             PeerRequest::Contents { .. } => return self.serve_contents(ask, &request),
             PeerRequest::Return { page, lease } => {

@@ -13,7 +13,7 @@ use rackpool_proto::rack::{Executor, PageWords, RackEvent};
 use rackpool_ring::client_file::ThreadSlot;
 use rackpool_rrpc::RequestId;
 use rackpool_sync::atomic::Ordering;
-use rackpool_wire::lock::LockOutcome;
+use rackpool_wire::lock::{LockEnd, LockOutcome};
 use rackpool_wire::peer::{PeerReply, PeerRequest};
 use rackpool_wire::rack::RackAnswer;
 
@@ -140,10 +140,16 @@ impl DataPlane {
         self.tell_locks(event)
     }
 
-    /// A client's thread has cleared a claim that the daemon knows.
-    pub(super) fn unlock(&mut self, caller: Caller, index: u8) -> Result<()> {
+    /// A client's thread has cleared a claim that the daemon may know.
+    pub(super) fn unlock(&mut self, caller: Caller, index: u8, withdrawn: bool) -> Result<()> {
         let id = ClaimId { client: caller.client, thread: caller.thread, index };
-        self.tell_locks(LockEvent::Unlocked(id))?;
+        let thread = self.clients.slot(caller.client_thread());
+        let end = match thread.is_some_and(|slot| is_lost(slot, index)) {
+            true => LockEnd::Abandoned,
+            false if withdrawn => LockEnd::Withdrawn,
+            false => LockEnd::Unlocked,
+        };
+        self.tell_locks(LockEvent::Unlocked { id, end })?;
         self.clients.finish(caller, RackAnswer::Done(0));
         Ok(())
     }
@@ -193,11 +199,11 @@ impl DataPlane {
         &mut self,
         ask: RequestId,
         number: u64,
-        abandoned: bool,
+        end: LockEnd,
     ) -> Result<()> {
         self.reply(ask, &PeerReply::Heard)?;
         let endpoint = token(ask.endpoint);
-        self.tell_locks(LockEvent::UnlockedElsewhere { endpoint, number, abandoned })
+        self.tell_locks(LockEvent::UnlockedElsewhere { endpoint, number, end })
     }
 
     /// A home has answered a request for a lock; `None`: it will not.
@@ -219,6 +225,9 @@ impl DataPlane {
                 }
             }
             LockAction::StoreLockWord(index, word) => self.rack.lock_words.cell(index).store(word),
+            LockAction::StoreForeign(index, claim) => {
+                self.rack.lock_words.store_foreign(index, claim);
+            }
             LockAction::Answer(id, caller, outcome) => {
                 if matches!(outcome, LockOutcome::Granted { .. }) {
                     self.set_lost(id, false);
@@ -240,8 +249,8 @@ impl DataPlane {
                 let request = PeerRequest::Lock { number, claim, timeout_us };
                 self.ask(home, request, Purpose::Lock { number }, now + self.lease)?;
             }
-            LockAction::Unlock { endpoint, number, abandoned } => {
-                let message = PeerRequest::Unlock { number, abandoned };
+            LockAction::Unlock { endpoint, number, end } => {
+                let message = PeerRequest::Unlock { number, end };
                 self.send_lock_message(now, endpoint_of(endpoint), message)?;
             }
             LockAction::Lose(id) => self.lose(id),

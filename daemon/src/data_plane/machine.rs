@@ -4,7 +4,7 @@
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use rackpool_model::{FrameId, FrameWord, Occupants, PageId, PageSize, PageWord};
+use rackpool_model::{FrameId, FrameWord, LockClaim, Occupants, PageId, PageSize, PageWord};
 use rackpool_proto::Time;
 use rackpool_proto::exchange::{ExchangeIdentity, ExchangeRules};
 use rackpool_proto::planted_bugs::Sound;
@@ -127,6 +127,7 @@ pub(super) fn restore(
     incarnation: rackpool_model::Incarnation,
     restarted: bool,
     metadata: &RackMetadata,
+    lock_words: &LockWords,
     slab: &Slab,
     pages: u32,
     own: ExchangeIdentity,
@@ -136,7 +137,14 @@ pub(super) fn restore(
         *into = std::array::from_fn(|word| record.words[word].load(Ordering::Acquire));
     }
     // The incarnation, in nanoseconds, grows faster than the numbers that the machine draws.
-    let past = RackPast { first: incarnation.0.max(1), restarted, records: &records, own };
+    let foreign: Vec<(u32, LockClaim)> = lock_words.foreign().collect();
+    let past = RackPast {
+        first: incarnation.0.max(1),
+        restarted,
+        records: &records,
+        foreign_claims: &foreign,
+        own,
+    };
     let shared = slab.shared_pages();
     Ok(RackMachine::restore(Time::ZERO, rules, &past, shared, pages as usize, Sound)?)
 }

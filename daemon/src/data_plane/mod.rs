@@ -165,8 +165,10 @@ impl DataPlane {
         };
         let own =
             ExchangeIdentity { rack: parts.rack.geometry.rack, memory: parts.rack.geometry.memory };
+        let lock_words = &parts.rack.lock_words;
+        let (restarted, slab) = (parts.restarted, &parts.slab);
         let machine =
-            machine::restore(rules, life, parts.restarted, metadata, &parts.slab, pages, own)?;
+            machine::restore(rules, life, restarted, metadata, lock_words, slab, pages, own)?;
         let swaps = Swaps::new(start, &parts.swap, frames);
         let sharing = Sharing::new(start, metadata, frames, parts.restarted)?;
         let mut rrpc = Rrpc::new(&mut *parts.fabric, parts.buffers, BUFFERS, bytes);

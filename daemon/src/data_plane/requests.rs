@@ -66,7 +66,7 @@ impl DataPlane {
             Some(RackRequest::Lock { claim, index, timeout_us }) => {
                 self.lock(caller, claim, index, timeout_us)
             }
-            Some(RackRequest::Unlock { index }) => self.unlock(caller, index),
+            Some(RackRequest::Unlock { index, withdrawn }) => self.unlock(caller, index, withdrawn),
             None => {
                 self.clients.finish(caller, RackAnswer::Invalid);
                 Ok(())

@@ -3,12 +3,13 @@ use alloc::vec::Vec;
 use core::time::Duration;
 
 use rackpool_model::{
-    ClaimId, ClientId, LockClaim, LockMode, LockWord, LockWordIndex, PageId, PageState,
+    ClaimId, ClientId, FOREIGN_CLAIMS, LockClaim, LockMode, LockWord, LockWordIndex, PageId,
+    PageState,
 };
-use rackpool_wire::lock::LockOutcome;
+use rackpool_wire::lock::{LockEnd, LockOutcome};
 
 use super::beats::Beats;
-use super::page::{HeldLock, PageLocks, RemovedLock, WaitingLock};
+use super::page::{AbandonedLine, HeldLock, PageLocks, RemovedLock, WaitingLock};
 use super::words::{Claims, ManagedWords};
 use super::{LockAction, LockEvent, LockHolder, LockMemory, LockRequester, LockRules, earlier};
 use crate::Time;
@@ -31,6 +32,9 @@ pub struct LockHome<B = Sound> {
     now: Time,
     /// Until then, locks that an earlier daemon granted to other racks may be in use.
     earlier_end: Time,
+    /// The cells for foreign claims that are free, and the first one that was never used.
+    free_cells: Vec<u32>,
+    unused_cell: u32,
     beats: Beats,
     /// When the beats are looked at next; `None` while no client is in the way of a request.
     look_at: Option<Time>,
@@ -38,11 +42,14 @@ pub struct LockHome<B = Sound> {
 }
 
 impl<B: Bugs> LockHome<B> {
-    /// A machine without locks. `restarted` tells whether an earlier daemon has served this memory.
-    pub fn new(now: Time, rules: LockRules, restarted: bool, bugs: B) -> Self {
-        let trusts = !restarted || bugs.has(Bug::TrustInheritedLocks);
-        let earlier = if trusts { Duration::ZERO } else { rules.earlier_holders };
-        Self {
+    /// A machine with the locks for which an earlier daemon answered. The shell must poll at once.
+    pub fn restore(
+        now: Time,
+        rules: LockRules,
+        foreign: impl IntoIterator<Item = (u32, LockClaim)>,
+        bugs: B,
+    ) -> Self {
+        let mut home = Self {
             rules,
             bugs,
             pages: BTreeMap::new(),
@@ -51,11 +58,22 @@ impl<B: Bugs> LockHome<B> {
             losing: 0,
             going: BTreeMap::new(),
             now,
-            earlier_end: now.after(earlier),
+            earlier_end: now.after(rules.earlier_holders),
+            free_cells: Vec::new(),
+            unused_cell: 0,
             beats: Beats::default(),
             look_at: None,
             actions: VecDeque::new(),
+        };
+        for (cell, claim) in foreign {
+            home.free_cells.extend(home.unused_cell..cell);
+            home.unused_cell = cell + 1;
+            if !bugs.has(Bug::TrustInheritedLocks) {
+                home.hold(LockHolder::Earlier(cell), claim, Some(cell));
+                home.use_words_with(claim, |_| LockWord::MANAGED);
+            }
         }
+        home
     }
 
     /// Returns the next action.
@@ -68,8 +86,21 @@ impl<B: Bugs> LockHome<B> {
     pub fn deadline(&self) -> Option<Time> {
         let waiting = self.pages.values().flat_map(|page| &page.waiting);
         let until = waiting.map(|waiting| waiting.until).min();
-        let inherited = Some(self.earlier_end).filter(|_| self.words.has_inherited());
+        let inherited = Some(self.earlier_end).filter(|_| self.has_earlier());
         earlier(earlier(until, inherited), self.look_at)
+    }
+
+    /// Returns true if locks are held for which an earlier daemon answered.
+    fn has_earlier(&self) -> bool {
+        matches!(self.holders.first_key_value(), Some((LockHolder::Earlier(_), _)))
+    }
+
+    /// Returns true if the page stays here: the machine knows locks of it, or that a writer ended
+    /// without an unlock.
+    #[must_use]
+    pub fn pins(&self, page: PageId) -> bool {
+        let locks = self.pages.get(&page);
+        locks.is_some_and(|locks| !locks.held.is_empty() || !locks.abandoned.is_empty())
     }
 
     /// Returns true if a lock is held until its holder's access has ended.
@@ -97,8 +128,7 @@ impl<B: Bugs> LockHome<B> {
             let waiting = locks.into_iter().flat_map(|locks| &locks.waiting);
             waiting.into_iter().any(|one| one.requester.holder() == LockHolder::Client(id))
         };
-        locks.is_some_and(|locks| !locks.held.is_empty())
-            || memory.claims().any(|(id, claim)| claim.page() == page && !waits(id))
+        self.pins(page) || memory.claims().any(|(id, claim)| claim.page() == page && !waits(id))
     }
 
     /// Returns true if locks of the page are held or requested, as far as the machine knows.
@@ -114,9 +144,9 @@ impl<B: Bugs> LockHome<B> {
             LockEvent::Requested { requester, claim, timeout } => {
                 self.requested(memory, requester, claim, timeout);
             }
-            LockEvent::Unlocked(id) => self.end(memory, LockHolder::Client(id), false),
-            LockEvent::UnlockedElsewhere { endpoint, number, abandoned } => {
-                self.end(memory, LockHolder::Rack(endpoint, number), abandoned);
+            LockEvent::Unlocked { id, end } => self.end(memory, LockHolder::Client(id), end),
+            LockEvent::UnlockedElsewhere { endpoint, number, end } => {
+                self.end(memory, LockHolder::Rack(endpoint, number), end);
             }
             LockEvent::ClientGone(client) => self.client_gone(memory, client),
             LockEvent::ClaimsManaged(client) => self.claims_managed(memory, client),
@@ -132,14 +162,14 @@ impl<B: Bugs> LockHome<B> {
     fn endpoint_ended(&mut self, memory: &(impl PageWords + LockMemory), ended: EndpointToken) {
         let of = |holder: &&LockHolder| matches!(holder, LockHolder::Rack(at, _) if *at == ended);
         for holder in self.holders.keys().filter(of).copied().collect::<Vec<_>>() {
-            self.end(memory, holder, true);
+            self.end(memory, holder, LockEnd::Abandoned);
         }
     }
 
     /// Does what is due. Returns true if there are actions.
     pub fn look(&mut self, now: Time, memory: &(impl PageWords + LockMemory)) -> bool {
         self.now = now;
-        self.end_inheritance();
+        self.end_earlier(memory);
         for page in self.pages.keys().copied().collect::<Vec<_>>() {
             self.expire(page);
             self.advance(memory, page);
@@ -161,7 +191,7 @@ impl<B: Bugs> LockHome<B> {
                     if hasty || !memory.is_using(id, held.claim.page()))
         };
         for holder in held.filter(is_over).map(|held| held.holder).collect::<Vec<_>>() {
-            self.end(memory, holder, true);
+            self.end(memory, holder, LockEnd::Abandoned);
         }
         !self.actions.is_empty()
     }
@@ -189,7 +219,11 @@ impl<B: Bugs> LockHome<B> {
 
     /// Counts the claim as a user of its words, and has new ones managed.
     fn use_words(&mut self, memory: &impl LockMemory, claim: LockClaim) {
-        if self.words.take(claim, |index| memory.lock_word(index)) {
+        self.use_words_with(claim, |index| memory.lock_word(index));
+    }
+
+    fn use_words_with(&mut self, claim: LockClaim, word: impl Fn(LockWordIndex) -> LockWord) {
+        if self.words.take(claim, word) {
             self.actions.push_back(LockAction::Manage(claim));
             self.actions.push_back(LockAction::Queue(LockEvent::WordsManaged(claim)));
         }
@@ -243,7 +277,6 @@ impl<B: Bugs> LockHome<B> {
                 word.claims = Claims::Known;
             }
         }
-        self.end_inheritance();
         let pages: Vec<PageId> = self.pages.keys().copied().collect();
         for page in pages {
             self.advance(memory, page);
@@ -256,29 +289,43 @@ impl<B: Bugs> LockHome<B> {
         if self.holders.contains_key(&holder) {
             return;
         }
-        self.holders.insert(holder, claim.page());
-        let page = self.pages.entry(claim.page()).or_default();
-        page.held.push(HeldLock { holder, claim, is_losing: false });
+        self.hold(holder, claim, None);
         self.use_words(memory, claim);
     }
 
-    /// From `earlier_end` on no lock of an earlier daemon is held that is not a claim in memory.
-    fn end_inheritance(&mut self) {
+    fn hold(&mut self, holder: LockHolder, claim: LockClaim, foreign: Option<u32>) {
+        self.holders.insert(holder, claim.page());
+        let page = self.pages.entry(claim.page()).or_default();
+        page.held.push(HeldLock { holder, claim, foreign, is_losing: false });
+    }
+
+    /// From `earlier_end` on no lock is in use that an earlier daemon granted to another rack.
+    fn end_earlier(&mut self, memory: &(impl PageWords + LockMemory)) {
         if self.now < self.earlier_end {
             return;
         }
-        let held = || self.pages.values().flat_map(|page| &page.held);
-        for (index, word) in self.words.iter_mut() {
-            if !word.is_inherited || word.claims != Claims::Known {
-                continue;
-            }
-            word.is_inherited = false;
-            let is_claimed = held().any(|held| held.claim.words().any(|of| of == index));
-            if !is_claimed && !word.is_abandoned {
-                word.is_abandoned = true;
-                let next = LockWord::managed(true);
-                self.actions.push_back(LockAction::StoreLockWord(index, next));
-            }
+        while let Some((holder @ LockHolder::Earlier(_), _)) = self.holders.first_key_value() {
+            self.end(memory, *holder, LockEnd::Abandoned);
+        }
+    }
+
+    fn take_cell(&mut self) -> Option<u32> {
+        self.free_cells.pop().or_else(|| {
+            let cell = self.unused_cell;
+            (cell < FOREIGN_CLAIMS).then(|| self.unused_cell += 1).map(|()| cell)
+        })
+    }
+
+    fn store_foreign(&mut self, claim: LockClaim) -> Option<u32> {
+        let cell = self.take_cell()?;
+        self.actions.push_back(LockAction::StoreForeign(cell, Some(claim)));
+        Some(cell)
+    }
+
+    fn clear_foreign(&mut self, cell: Option<u32>) {
+        if let Some(cell) = cell {
+            self.free_cells.push(cell);
+            self.actions.push_back(LockAction::StoreForeign(cell, None));
         }
     }
 
@@ -291,30 +338,31 @@ impl<B: Bugs> LockHome<B> {
         if locks.is_empty() {
             self.pages.remove(&page);
         }
+        self.clear_foreign(removed.foreign);
         self.give_back(removed.claim);
         Some(removed)
     }
 
     fn give_back(&mut self, claim: LockClaim) {
         let actions = &mut self.actions;
-        self.words.give_back(claim, |index, word| {
-            actions.push_back(LockAction::StoreLockWord(index, word));
+        self.words.give_back(claim, |index| {
+            actions.push_back(LockAction::StoreLockWord(index, LockWord::FREE));
         });
     }
 
     /// A holder has unlocked, withdraws its request, or has ended.
-    fn end(&mut self, memory: &(impl PageWords + LockMemory), holder: LockHolder, abandoned: bool) {
+    fn end(&mut self, memory: &(impl PageWords + LockMemory), holder: LockHolder, end: LockEnd) {
         let Some(page) = self.holders.get(&holder).copied() else { return };
         let wrote =
             |held: &&HeldLock| held.holder == holder && held.claim.mode() == LockMode::Write;
         let locks = self.pages.get(&page);
-        if let Some(held) = locks.and_then(|locks| locks.held.iter().find(wrote)) {
-            let claim = held.claim;
-            let abandoned = abandoned && !self.bugs.has(Bug::ForgetAbandonedLocks);
-            let actions = &mut self.actions;
-            self.words.abandon(claim, abandoned, |index, word| {
-                actions.push_back(LockAction::StoreLockWord(index, word));
-            });
+        let claim = locks.and_then(|locks| locks.held.iter().find(wrote)).map(|held| held.claim);
+        match (claim, end) {
+            (Some(claim), LockEnd::Unlocked) => self.end_abandonment(claim),
+            (Some(claim), LockEnd::Abandoned) if !self.bugs.has(Bug::ForgetAbandonedLocks) => {
+                self.abandon(claim);
+            }
+            _ => {}
         }
         self.take_out(holder);
         if !self.bugs.has(Bug::ForgetWaitingLocks) {
@@ -322,29 +370,66 @@ impl<B: Bugs> LockHome<B> {
         }
     }
 
+    /// A writer ended without an unlock: the next holders of its lines are told.
+    fn abandon(&mut self, claim: LockClaim) {
+        for claim in claim.each_line() {
+            let page = self.pages.entry(claim.page()).or_default();
+            if page.abandoned.iter().any(|line| line.claim == claim) {
+                continue;
+            }
+            // The words of the line stay managed.
+            self.use_words_with(claim, |_| LockWord::MANAGED);
+            let foreign = self.store_foreign(claim);
+            if let Some(page) = self.pages.get_mut(&claim.page()) {
+                page.abandoned.push(AbandonedLine { claim, foreign });
+            }
+        }
+    }
+
+    /// A writer of these lines has unlocked.
+    fn end_abandonment(&mut self, claim: LockClaim) {
+        let Some(page) = self.pages.get_mut(&claim.page()) else { return };
+        let covered = |line: &mut AbandonedLine| line.claim.overlaps(claim);
+        let ended: Vec<AbandonedLine> = page.abandoned.extract_if(.., covered).collect();
+        for AbandonedLine { claim, foreign } in ended {
+            self.clear_foreign(foreign);
+            self.give_back(claim);
+        }
+    }
+
     fn client_gone(&mut self, memory: &impl LockMemory, client: ClientId) {
-        // Locks that the client took without the daemon are found when their words are managed.
         let wrote = memory
             .claims()
             .filter(|(id, claim)| id.client == client && claim.mode() == LockMode::Write);
-        let claims: Vec<LockClaim> = wrote.map(|(_, claim)| claim).collect();
-        for claim in &claims {
-            self.use_words(memory, *claim);
+        let mut claims = Vec::new();
+        for (id, claim) in wrote.collect::<Vec<_>>() {
+            let is_inherited = |index| match self.words.get(index) {
+                Some(word) => word.is_inherited && word.claims != Claims::Known,
+                None => memory.lock_word(index).is_managed(),
+            };
+            if claim.words().any(is_inherited) {
+                // The words do not say whether the claim was held.
+                self.found(memory, id, claim);
+            }
+            // Locks that the client took without the daemon are found when their words are managed.
+            self.use_words(memory, claim);
+            claims.push(claim);
         }
         self.going.insert(client, claims);
         self.actions.push_back(LockAction::Queue(LockEvent::ClaimsManaged(client)));
     }
 
     fn claims_managed(&mut self, memory: &(impl PageWords + LockMemory), client: ClientId) {
-        self.actions.push_back(LockAction::ClearClaims(client));
         let of_client =
             |holder: &&LockHolder| matches!(holder, LockHolder::Client(id) if id.client == client);
         for holder in self.holders.keys().filter(of_client).copied().collect::<Vec<_>>() {
-            self.end(memory, holder, true);
+            self.end(memory, holder, LockEnd::Abandoned);
         }
         for claim in self.going.remove(&client).unwrap_or_default() {
             self.give_back(claim);
         }
+        // Last, after what its writers leave is stored.
+        self.actions.push_back(LockAction::ClearClaims(client));
     }
 
     /// Grants what can be granted on a page. Refuses all requests if the page is not here.
@@ -358,11 +443,20 @@ impl<B: Bugs> LockHome<B> {
         let bugs = self.bugs;
         while let Some(locks) = self.pages.get_mut(&page) {
             let words = &self.words;
-            let Some(granted) = locks.grant_one(|claim| words.are_known(claim), bugs) else {
-                return;
+            let has_cell = !self.free_cells.is_empty() || self.unused_cell < FOREIGN_CLAIMS;
+            let is_ready = |waiting: &WaitingLock| {
+                let is_here = matches!(waiting.requester, LockRequester::Client(..));
+                words.are_known(waiting.claim) && (is_here || has_cell)
             };
-            let recovered = self.words.are_abandoned(granted.claim);
-            self.answer(granted.requester, LockOutcome::Granted { recovered });
+            let Some(granted) = locks.take_grantable(is_ready, bugs) else { return };
+            let WaitingLock { requester, claim, .. } = granted;
+            let recovered = locks.abandoned.iter().any(|line| line.claim.overlaps(claim));
+            let foreign = match requester {
+                LockRequester::Client(..) => None,
+                LockRequester::Rack(..) => self.store_foreign(claim),
+            };
+            self.hold(requester.holder(), claim, foreign);
+            self.answer(requester, LockOutcome::Granted { recovered });
         }
     }
 
@@ -378,6 +472,16 @@ impl<B: Bugs> LockHome<B> {
     /// The page is not here: its requests go to the new home.
     fn moved(&mut self, page: PageId) {
         self.refuse(page, LockOutcome::Moved, |_| true);
+        // A page with abandoned lines does not move: it was freed.
+        if let Some(locks) = self.pages.get_mut(&page) {
+            for AbandonedLine { claim, foreign } in core::mem::take(&mut locks.abandoned) {
+                self.clear_foreign(foreign);
+                self.give_back(claim);
+            }
+        }
+        if self.pages.get(&page).is_some_and(PageLocks::is_empty) {
+            self.pages.remove(&page);
+        }
     }
 
     /// Refuses the requests whose time has passed.
@@ -404,7 +508,7 @@ impl<B: Bugs> LockHome<B> {
         let clients: Vec<(ClientId, PageId)> = in_the_way
             .filter_map(|held| match held.holder {
                 LockHolder::Client(id) => Some((id.client, held.claim.page())),
-                LockHolder::Rack(..) => None,
+                LockHolder::Rack(..) | LockHolder::Earlier(_) => None,
             })
             .collect();
         let lease = self.rules.lease;

@@ -14,6 +14,16 @@ pub(super) struct PageLocks {
     pub(super) held: Vec<HeldLock>,
     /// In the order in which they came.
     pub(super) waiting: Vec<WaitingLock>,
+    /// Lines whose writer ended without an unlock, and where no writer has unlocked since.
+    pub(super) abandoned: Vec<AbandonedLine>,
+}
+
+/// A line whose writer ended without an unlock.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct AbandonedLine {
+    pub(super) claim: LockClaim,
+    /// Where the claim is stored; `None` if all cells were in use.
+    pub(super) foreign: Option<u32>,
 }
 
 /// A held lock.
@@ -21,6 +31,8 @@ pub(super) struct PageLocks {
 pub(super) struct HeldLock {
     pub(super) holder: LockHolder,
     pub(super) claim: LockClaim,
+    /// Where the daemon has stored the claim of another rack's client.
+    pub(super) foreign: Option<u32>,
     /// Set when the holder loses the lock. It is held until no access of its thread is under way.
     pub(super) is_losing: bool,
 }
@@ -37,6 +49,7 @@ pub(super) struct WaitingLock {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct RemovedLock {
     pub(super) claim: LockClaim,
+    pub(super) foreign: Option<u32>,
     pub(super) was_losing: bool,
 }
 
@@ -52,25 +65,26 @@ impl LockRequester {
 
 impl PageLocks {
     pub(super) fn is_empty(&self) -> bool {
-        self.held.is_empty() && self.waiting.is_empty()
+        self.held.is_empty() && self.waiting.is_empty() && self.abandoned.is_empty()
     }
 
     /// Takes the lock or the request of a holder out.
     pub(super) fn remove(&mut self, holder: LockHolder) -> Option<RemovedLock> {
         if let Some(index) = self.held.iter().position(|held| held.holder == holder) {
-            let HeldLock { claim, is_losing, .. } = self.held.swap_remove(index);
-            return Some(RemovedLock { claim, was_losing: is_losing });
+            let HeldLock { claim, foreign, is_losing, .. } = self.held.swap_remove(index);
+            return Some(RemovedLock { claim, foreign, was_losing: is_losing });
         }
         let of_holder = |waiting: &WaitingLock| waiting.requester.holder() == holder;
         let index = self.waiting.iter().position(of_holder)?;
-        Some(RemovedLock { claim: self.waiting.remove(index).claim, was_losing: false })
+        let claim = self.waiting.remove(index).claim;
+        Some(RemovedLock { claim, foreign: None, was_losing: false })
     }
 
-    /// Makes the first request that is `ready` and conflicts with no held lock and no earlier
-    /// request a held lock, and returns it.
-    pub(super) fn grant_one(
+    /// Takes out the first request that is `ready` and conflicts with no held lock and no earlier
+    /// request.
+    pub(super) fn take_grantable(
         &mut self,
-        ready: impl Fn(LockClaim) -> bool,
+        ready: impl Fn(&WaitingLock) -> bool,
         bugs: impl Bugs,
     ) -> Option<WaitingLock> {
         let index = (0..self.waiting.len()).find(|index| {
@@ -78,13 +92,10 @@ impl PageLocks {
             let earlier = self.waiting[..*index].iter().map(|earlier| earlier.claim);
             let held = self.held.iter().map(|held| held.claim);
             let waits_for = |other: LockClaim| other.conflicts(claim);
-            ready(claim)
+            ready(&self.waiting[*index])
                 && !held.into_iter().any(waits_for)
                 && (bugs.has(Bug::OvertakeWaitingLocks) || !earlier.into_iter().any(waits_for))
         })?;
-        let WaitingLock { requester, claim, .. } = self.waiting[index];
-        let holder = requester.holder();
-        self.held.push(HeldLock { holder, claim, is_losing: false });
         Some(self.waiting.remove(index))
     }
 

@@ -2,8 +2,8 @@ use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
 use core::time::Duration;
 
-use rackpool_model::{ClaimId, ClientId, LockClaim, LockMode, PageId, RackId};
-use rackpool_wire::lock::LockOutcome;
+use rackpool_model::{ClaimId, ClientId, LockClaim, PageId, RackId};
+use rackpool_wire::lock::{LockEnd, LockOutcome};
 
 use super::beats::Beats;
 use super::{LockAction, LockEvent, LockMemory, LockRules};
@@ -11,6 +11,7 @@ use crate::Time;
 use crate::exchange::Caller;
 use crate::lease::EndpointToken;
 use crate::planted_bugs::{Bug, Bugs, Sound};
+use crate::rack::PageWords;
 
 /// The locks of other racks' pages that clients of this rack hold or request.
 #[derive(Debug)]
@@ -51,8 +52,8 @@ enum State {
     Ending {
         /// The endpoint over which the lock was granted.
         endpoint: EndpointToken,
-        /// Whether the holder ended without an unlock.
-        abandoned: bool,
+        /// How it ends.
+        end: LockEnd,
     },
 }
 
@@ -122,20 +123,34 @@ impl<B: Bugs> RemoteLocks<B> {
         })
     }
 
+    /// Returns true if clients hold or request locks of the page.
+    #[must_use]
+    pub fn is_used(&self, page: PageId) -> bool {
+        self.locks.values().any(|lock| lock.claim.page() == page)
+    }
+
     /// Handles an event that concerns locks in other racks.
-    pub fn handle(&mut self, now: Time, event: &LockEvent) {
+    pub fn handle(&mut self, now: Time, memory: &impl PageWords, event: &LockEvent) {
         self.now = now;
         match *event {
             LockEvent::RequestedElsewhere { id, caller, home, claim, timeout } => {
-                self.withdraw(|lock| lock.id == id, false);
+                self.withdraw(|lock| lock.id == id, LockEnd::Withdrawn);
                 self.request(id, caller, home, claim, timeout);
             }
             LockEvent::Answered { number, endpoint, outcome } => {
                 self.answered(number, endpoint, outcome);
             }
-            LockEvent::Unlocked(id) => self.withdraw(|lock| lock.id == id, false),
-            LockEvent::ClientGone(client) => self.withdraw(|lock| lock.id.client == client, true),
-            LockEvent::EndpointEnded(endpoint) => self.endpoint_ended(endpoint),
+            LockEvent::Unlocked { id, end } => self.withdraw(|lock| lock.id == id, end),
+            LockEvent::ClientGone(client) => {
+                self.withdraw(|lock| lock.id.client == client, LockEnd::Abandoned);
+            }
+            LockEvent::EndpointEnded(endpoint) => {
+                self.lose(|lock| lock.state.endpoint() == Some(endpoint));
+            }
+            // A page with held locks does not move: its old home has ended the endpoint.
+            LockEvent::PageChanged(page) if memory.find(page).is_some() => {
+                self.lose(|lock| lock.claim.page() == page && lock.state.endpoint().is_some());
+            }
             _ => {}
         }
     }
@@ -163,7 +178,7 @@ impl<B: Bugs> RemoteLocks<B> {
             State::Withdrawn => {
                 self.locks.remove(&number);
                 if matches!(outcome, Some(LockOutcome::Granted { .. } | LockOutcome::Queued)) {
-                    self.unlock(endpoint, number, false);
+                    self.unlock(endpoint, number, LockEnd::Withdrawn);
                 }
                 return;
             }
@@ -188,34 +203,31 @@ impl<B: Bugs> RemoteLocks<B> {
         }
     }
 
-    fn unlock(&mut self, endpoint: EndpointToken, number: u64, abandoned: bool) {
-        self.actions.push_back(LockAction::Unlock { endpoint, number, abandoned });
+    fn unlock(&mut self, endpoint: EndpointToken, number: u64, end: LockEnd) {
+        self.actions.push_back(LockAction::Unlock { endpoint, number, end });
     }
 
-    /// Gives locks and requests up. `ended` tells whether their holder ended without an unlock.
-    fn withdraw(&mut self, which: impl Fn(&RemoteLock) -> bool, ended: bool) {
+    /// Gives locks and requests up.
+    fn withdraw(&mut self, which: impl Fn(&RemoteLock) -> bool, end: LockEnd) {
         let all = self.locks.iter().filter(|(_, lock)| which(lock));
         for (number, lock) in all.map(|(number, lock)| (*number, *lock)).collect::<Vec<_>>() {
             let state = match lock.state {
                 State::Requested(_) => State::Withdrawn,
                 State::Queued(_, endpoint) => {
                     self.locks.remove(&number);
-                    self.unlock(endpoint, number, false);
+                    self.unlock(endpoint, number, LockEnd::Withdrawn);
                     continue;
                 }
-                State::Held(endpoint) => {
-                    let abandoned = ended && lock.claim.mode() == LockMode::Write;
-                    State::Ending { endpoint, abandoned }
-                }
+                State::Held(endpoint) => State::Ending { endpoint, end },
                 State::Withdrawn | State::Ending { .. } => continue,
             };
             self.locks.insert(number, RemoteLock { state, ..lock });
         }
     }
 
-    fn endpoint_ended(&mut self, ended: EndpointToken) {
-        let over = |lock: &RemoteLock| lock.state.endpoint() == Some(ended);
-        let all = self.locks.iter().filter(|(_, lock)| over(lock));
+    /// Locks have ended at their home.
+    fn lose(&mut self, which: impl Fn(&RemoteLock) -> bool) {
+        let all = self.locks.iter().filter(|(_, lock)| which(lock));
         for (number, lock) in all.map(|(number, lock)| (*number, *lock)).collect::<Vec<_>>() {
             self.locks.remove(&number);
             match lock.state {
@@ -242,8 +254,7 @@ impl<B: Bugs> RemoteLocks<B> {
             if let State::Held(endpoint) = lock.state
                 && self.beats.is_stalled(now, lease, lock.id.client)
             {
-                let abandoned = lock.claim.mode() == LockMode::Write;
-                lock.state = State::Ending { endpoint, abandoned };
+                lock.state = State::Ending { endpoint, end: LockEnd::Abandoned };
                 self.actions.extend([LockAction::Lose(lock.id), LockAction::Barrier]);
             }
         }
@@ -258,11 +269,11 @@ impl<B: Bugs> RemoteLocks<B> {
         for (number, lock) in
             self.locks.iter().map(|(number, lock)| (*number, *lock)).collect::<Vec<_>>()
         {
-            if let State::Ending { endpoint, abandoned } = lock.state
+            if let State::Ending { endpoint, end } = lock.state
                 && (hasty || !memory.is_using(lock.id, lock.claim.page()))
             {
                 self.locks.remove(&number);
-                self.unlock(endpoint, number, abandoned);
+                self.unlock(endpoint, number, end);
             }
         }
         !self.actions.is_empty()

@@ -10,7 +10,7 @@ use crate::planted_bugs::Bugs;
 
 impl<B: Bugs> RackMachine<B> {
     pub(super) fn tell_locks(&mut self, now: Time, memory: &impl RackMemory, event: LockEvent) {
-        self.remote_locks.handle(now, &event);
+        self.remote_locks.handle(now, memory, &event);
         self.locks.handle(now, memory, event);
         self.drain_locks();
     }

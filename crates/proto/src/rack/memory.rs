@@ -3,7 +3,8 @@ use rackpool_model::{FrameId, FrameWord, Occupants, PageId, PageWord};
 use crate::Time;
 use crate::exchange::ObjectMemory;
 use crate::heat::{Found, Heats};
-use crate::lock::LockMemory;
+use crate::lock::{LockHome, LockMemory};
+use crate::planted_bugs::Bugs;
 use crate::publication::ReservationMemory;
 use crate::swap::Frames;
 
@@ -42,13 +43,14 @@ pub trait RackMemory: PageWords + ObjectMemory + ReservationMemory + LockMemory 
 }
 
 /// The memory and the hotness of its pages, for the machine of swaps.
-pub(super) struct View<'a, M> {
+pub(super) struct View<'a, M, B> {
     pub(super) memory: &'a M,
+    pub(super) locks: &'a LockHome<B>,
     pub(super) heats: &'a Heats,
     pub(super) now: Time,
 }
 
-impl<M: RackMemory> Frames for View<'_, M> {
+impl<M: RackMemory, B: Bugs> Frames for View<'_, M, B> {
     fn find(&self, page: PageId) -> Option<FrameWord> {
         self.memory.find(page)
     }
@@ -76,6 +78,6 @@ impl<M: RackMemory> Frames for View<'_, M> {
     }
 
     fn stays(&self, page: PageId) -> bool {
-        !self.memory.may_move(page) || self.heats.rests(self.now, page)
+        !self.memory.may_move(page) || self.heats.rests(self.now, page) || self.locks.pins(page)
     }
 }

@@ -85,7 +85,10 @@ impl<B: Bugs> RackMachine<B> {
                 self.tell_holder(now, HolderEvent::EndpointEnded(endpoint));
                 self.tell_home(now, HomeEvent::EndpointEnded(endpoint));
             }
-            RackEvent::PageFreed { frame, page } => self.quiesce_to_free(now, frame, page),
+            RackEvent::PageFreed { frame, page } => {
+                self.quiesce_to_free(now, frame, page);
+                self.tell_locks(now, memory, LockEvent::PageChanged(page));
+            }
             RackEvent::ReplicaRequested(page) => self.replica_requested(now, memory, page),
             RackEvent::WriteNeeded(page) => {
                 self.tell_shares(now, memory, ShareEvent::Needed(page));
@@ -181,7 +184,7 @@ impl<B: Bugs> RackMachine<B> {
     }
 
     fn tell_swap(&mut self, now: Time, memory: &impl RackMemory, event: PeerEvent) {
-        let view = View { memory, heats: &self.heats, now };
+        let view = View { memory, locks: &self.locks, heats: &self.heats, now };
         self.swap.handle(now, &view, event);
         self.is_due_stale = true;
         while let Some(action) = self.swap.poll() {
