@@ -8,13 +8,13 @@ use rackpool_benches::page::Page;
 use rackpool_benches::table::Table;
 use rackpool_benches::{
     alloc, blocks, cast_hosts, casts, clients, corun, cosmos, fuse, groups, idle, kills, kv, local,
-    mixture, names, object_count, object_tcp, objects, page, pauses, peers, plasma, recovery,
-    remote, rings, rrpc, service, sharing, steps, swap, tcp,
+    locks, mixture, names, object_count, object_tcp, objects, page, pauses, peers, plasma,
+    recovery, remote, rings, rrpc, service, sharing, steps, swap, tcp,
 };
 
 type Section = fn(&mut Table) -> anyhow::Result<()>;
 
-const SECTIONS: [(&str, Page, Section); 29] = [
+const SECTIONS: [(&str, Page, Section); 30] = [
     ("local", Page::Rack, local::run),
     ("alloc", Page::Rack, alloc::run),
     ("rings", Page::Rack, rings::run),
@@ -22,6 +22,7 @@ const SECTIONS: [(&str, Page, Section); 29] = [
     ("clients", Page::Rack, clients::run),
     ("corun", Page::Rack, corun::run),
     ("mixture", Page::Racks, mixture::run),
+    ("line-locks", Page::Racks, locks::run),
     ("kills", Page::Rack, kills::run),
     ("kv", Page::Rack, kv::run),
     ("service", Page::Rack, service::run),

@@ -27,6 +27,7 @@ pub mod idle;
 pub mod kills;
 pub mod kv;
 pub mod local;
+pub mod locks;
 pub mod measure;
 pub mod mixture;
 pub mod names;

@@ -195,8 +195,8 @@ impl Thread {
         let left = waits.left();
         let timeout_us = u64::try_from(left.as_micros()).unwrap_or(u64::MAX);
         let request = RackRequest::Lock { claim, index, timeout_us };
-        let patience = left.saturating_add(self.connection.request_timeout());
-        let deadline = Deadline::after(patience);
+        let longest = left.saturating_add(self.connection.request_timeout());
+        let deadline = Deadline::after(longest);
         let posted = self.calls.post(&self.connection, request, RingKind::Rack, &deadline)?;
         match self.calls.wait(&self.connection, posted, &deadline)?.outcome {
             Outcome::Answered(RackAnswer::Lock(outcome)) => Ok(outcome),

@@ -23,6 +23,7 @@ impl Source for RackMetrics {
         self.show_requests(page)?;
         self.show_swaps(page)?;
         self.show_sharing(page)?;
+        self.show_locks(page)?;
         self.certificate_expiry.map_or(Ok(()), |expiry| page.certificate_expiry(expiry))
     }
 
@@ -188,6 +189,26 @@ impl RackMetrics {
         )?;
         let reads = get(&sharing.reads);
         page.counter("copy_reads", "Reads from copies, estimated from a sample.", Unit::None, reads)
+    }
+
+    fn show_locks(&self, page: &mut Page<'_>) -> fmt::Result {
+        let locks = &self.metrics.locks;
+        page.gauge(
+            "locks",
+            "Locks of this rack's pages that are held or requested through the daemon.",
+            Unit::None,
+            get(&locks.known),
+        )?;
+        let granted = get(&locks.granted);
+        page.counter("locks_granted", "Locks that the daemon granted.", Unit::None, granted)?;
+        page.counter(
+            "locks_recovered",
+            "Locks granted after a writer had ended without an unlock.",
+            Unit::None,
+            get(&locks.recovered),
+        )?;
+        let lost = get(&locks.lost);
+        page.counter("locks_lost", "Locks that clients of this rack lost.", Unit::None, lost)
     }
 
     fn show_swaps(&self, page: &mut Page<'_>) -> fmt::Result {

@@ -164,8 +164,8 @@ impl ReadGuard<'_> {
     /// Reads bytes of the locked lines.
     ///
     /// # Errors
-    /// [`AccessError::LockLost`] if the lock was taken from this process, [`AccessError::NotLocked`]
-    /// for other bytes, and those of [`Pool::read`].
+    /// [`AccessError::LockLost`] if the lock was taken from this process,
+    /// [`AccessError::NotLocked`] for other bytes, and those of [`Pool::read`].
     pub fn read(&self, addr: GlobalAddr, into: &mut [u8]) -> Result<(), AccessError> {
         self.0.transfer(addr, Bytes::Read(into))
     }
@@ -190,8 +190,8 @@ impl WriteGuard<'_> {
     /// Reads bytes of the locked lines.
     ///
     /// # Errors
-    /// [`AccessError::LockLost`] if the lock was taken from this process, [`AccessError::NotLocked`]
-    /// for other bytes, and those of [`Pool::read`].
+    /// [`AccessError::LockLost`] if the lock was taken from this process,
+    /// [`AccessError::NotLocked`] for other bytes, and those of [`Pool::read`].
     pub fn read(&self, addr: GlobalAddr, into: &mut [u8]) -> Result<(), AccessError> {
         self.0.transfer(addr, Bytes::Read(into))
     }

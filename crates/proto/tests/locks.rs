@@ -8,13 +8,14 @@ use lock_world::{Faults, Seen, World};
 use rackpool_proto::planted_bugs::Bug;
 
 const SEEDS: u64 = 1_000;
+/// The longest wait of a writer among four readers, in steps: several times what a step of each
+/// takes.
+const FAIR: u64 = 1_000;
 
 #[test]
 fn holders_exclude_each_other_whatever_fails() {
     let mut seen = Seen::default();
-    for seed in
-        std::env::var("SEED").map_or(0..SEEDS, |s| s.parse().map(|s: u64| s..s + 1).unwrap())
-    {
+    for seed in 0..SEEDS {
         match World::new(seed, Faults::Some, None).run() {
             Ok(of_seed) => seen.add(&of_seed),
             Err(violation) => panic!("seed {seed}: {violation}"),
@@ -35,10 +36,69 @@ fn without_faults_no_lock_is_lost() {
     }
 }
 
+/// The longest wait of a writer among readers, in steps.
+fn longest_wait(seed: u64, bug: Option<Bug>) -> u64 {
+    World::of_readers(seed, bug).run().map_or(u64::MAX, |seen| seen.longest_wait)
+}
+
+#[test]
+fn readers_do_not_starve_a_writer() {
+    for seed in 0..SEEDS {
+        let waited = longest_wait(seed, None);
+        assert!(waited < FAIR, "seed {seed}: {waited} steps");
+    }
+}
+
+#[test]
+fn finds_overtaken_requests() {
+    let starves = |seed: &u64| longest_wait(*seed, Some(Bug::OvertakeWaitingLocks)) > 4 * FAIR;
+    assert!((0..SEEDS).any(|seed| starves(&seed)));
+}
+
 /// Finds a planted bug, with a violation that contains this.
 fn finds(bug: Bug, expected: &str) {
     let run = |seed| World::new(seed, Faults::Some, Some(bug)).run().err();
     let (seed, violation) = (0..SEEDS).find_map(|seed| run(seed).map(|it| (seed, it))).unwrap();
     println!("{bug:?}: seed {seed}: {violation}");
     assert!(violation.contains(expected), "seed {seed}: {violation}");
+}
+
+#[test]
+fn finds_a_lost_wake_up() {
+    finds(Bug::ForgetWaitingLocks, "waits since");
+}
+
+#[test]
+fn finds_a_writer_that_nobody_is_told_of() {
+    finds(Bug::ForgetAbandonedLocks, "a reader under a writer");
+}
+
+#[test]
+fn finds_a_page_that_moves_under_a_lock() {
+    finds(Bug::MoveUnderLocks, "no writer has ended");
+}
+
+#[test]
+fn finds_a_lock_granted_that_an_earlier_daemon_had_granted() {
+    finds(Bug::TrustInheritedLocks, "a reader under a writer");
+}
+
+#[test]
+fn finds_claims_read_without_a_barrier() {
+    finds(Bug::ReadClaimsWithoutBarrier, "a reader under a writer");
+}
+
+#[test]
+fn finds_overlooked_readers() {
+    finds(Bug::OverlookSharedClaims, "a reader under a writer");
+}
+
+#[test]
+fn finds_a_lost_lock_passed_on_under_an_access() {
+    finds(Bug::PassLostLockAtOnce, "no writer has ended");
+}
+
+#[test]
+fn finds_a_lock_used_after_its_endpoint() {
+    finds(Bug::KeepLocksOfEndedEndpoints, "a reader under a writer");
 }

@@ -73,8 +73,8 @@ impl LockCell {
     #[inline]
     pub fn take(&self, claim: ClaimId, mode: LockMode, barrier: Barrier) -> bool {
         match mode {
-            // SYNC: pairs with `release` of the last holder and with `manage`: the daemon that finds
-            // the claim named loads the claim that was published before.
+            // SYNC: pairs with `release` of the last holder and with `manage`: the daemon that
+            // finds the claim named loads the claim that was published before.
             LockMode::Write => self.exchange(LockWord::FREE, LockWord::named(claim, mode)).is_ok(),
             LockMode::Read => self.take_to_read(claim, barrier),
         }
@@ -85,8 +85,8 @@ impl LockCell {
         let mut found = LockWord::FREE;
         for _ in 0..ATTEMPTS {
             if found == LockWord::SHARED {
-                // SYNC: pairs with the `heavy` barrier that the daemon executes between `manage` and
-                // the scan of the claims.
+                // SYNC: pairs with the `heavy` barrier that the daemon executes between `manage`
+                // and the scan of the claims.
                 barrier.stand();
                 found = self.load();
                 if found == LockWord::SHARED {
@@ -118,8 +118,9 @@ impl LockCell {
             (Ok(()), _) => true,
             (Err(_), LockMode::Write) => false,
             (Err(_), LockMode::Read) => {
-                // SYNC: pairs with the `heavy` barrier that the daemon executes between `manage` and
-                // the scan: the scan finds the claim cleared, or this thread finds the word managed.
+                // SYNC: pairs with the `heavy` barrier that the daemon executes between `manage`
+                // and the scan: the scan finds the claim cleared, or this thread finds the word
+                // managed.
                 barrier.stand();
                 !self.load().is_managed()
             }

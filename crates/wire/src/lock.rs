@@ -1,5 +1,5 @@
-//! How requests for locks are decided and how locks end, between a client, its daemon and the page's
-//! home.
+//! How requests for locks are decided and how locks end, between a client, its daemon and the
+//! page's home.
 
 use bincode::{Decode, Encode};
 

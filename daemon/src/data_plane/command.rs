@@ -104,6 +104,7 @@ pub(crate) struct PlaneMetrics {
     pub(crate) remote_times: Histogram,
     pub(crate) swaps: SwapMetrics,
     pub(crate) sharing: ShareMetrics,
+    pub(crate) locks: LockMetrics,
     /// Counters of the fabric's device.
     pub(crate) device_requests: AtomicU64,
     pub(crate) device_doorbells: AtomicU64,
@@ -116,6 +117,19 @@ pub(crate) struct PlaneMetrics {
     /// Thresholds for each connected rack. The data plane writes the map while connections of the
     /// control plane read it; a write waits at most while a reader copies a few entries.
     thresholds: DashMap<RackId, Thresholds>,
+}
+
+/// Metrics of locks, written by the data plane.
+#[derive(Debug, Default)]
+pub(crate) struct LockMetrics {
+    /// Locks of this rack's pages that are held or requested, except those that clients took alone.
+    pub(crate) known: AtomicU64,
+    /// Locks of this rack's pages that the daemon has granted.
+    pub(crate) granted: AtomicU64,
+    /// Those among them whose last writer had ended without an unlock.
+    pub(crate) recovered: AtomicU64,
+    /// Locks that clients of this rack have lost.
+    pub(crate) lost: AtomicU64,
 }
 
 /// What fixed memory takes: see [`FixedUse`].

@@ -19,6 +19,7 @@ use rackpool_wire::rack::RackAnswer;
 
 use super::DataPlane;
 use super::clients::Caller;
+use super::command::{count, set};
 use super::leases::{endpoint_of, token};
 use super::machine::View;
 use super::peers::Purpose;
@@ -218,6 +219,7 @@ impl DataPlane {
     }
 
     pub(super) fn execute_lock(&mut self, now: Instant, action: LockAction) -> Result<()> {
+        self.count_lock(&action);
         match action {
             LockAction::Manage(claim) => {
                 for index in claim.words() {
@@ -263,6 +265,22 @@ impl DataPlane {
             LockAction::Queue(_) | LockAction::Barrier => {}
         }
         Ok(())
+    }
+
+    fn count_lock(&self, action: &LockAction) {
+        let metrics = &self.metrics.locks;
+        set(&metrics.known, self.machine.lock_count() as u64);
+        match action {
+            LockAction::Answer(.., LockOutcome::Granted { recovered })
+            | LockAction::AnswerRack { outcome: LockOutcome::Granted { recovered }, .. } => {
+                count(&metrics.granted);
+                if *recovered {
+                    count(&metrics.recovered);
+                }
+            }
+            LockAction::Lose(_) => count(&metrics.lost),
+            _ => {}
+        }
     }
 
     fn send_lock_message(

@@ -10,12 +10,11 @@ use rackpool_proto::exchange::{ExchangeIdentity, ExchangeRules};
 use rackpool_proto::planted_bugs::Sound;
 use rackpool_proto::publication::RecoveryRules;
 use rackpool_proto::rack::{
-    PageWords, RackAction, RackEvent, RackMachine, RackMemory, RackPast, RackRecord,
+    PageWords, RackAction, RackEvent, RackMachine, RackMemory, RackPast, RackRecord, RackRules,
 };
 use rackpool_proto::swap::{RECORD_WORDS, RECORDS};
 use rackpool_shm::access::is_quiesced;
 use rackpool_shm::lock_words::LockWords;
-use rackpool_shm::metadata::RackMetadata;
 use rackpool_sync::atomic::fence;
 use rackpool_wire::history::PageHistoryEvent;
 
@@ -25,6 +24,7 @@ use super::peers::Peers;
 use super::transfers::Transfers;
 use super::{ControlNotification, DataPlane};
 use crate::data_plane::error::Result;
+use crate::rack::Rack;
 use crate::slab::Slab;
 
 /// The delay of the barrier for the readers of a vacated frame. Only the next page that arrives
@@ -123,30 +123,27 @@ pub(super) const fn recovery_rules(lease: Duration, page_size: PageSize) -> Reco
 
 /// Restores the machine from the rack's memory.
 pub(super) fn restore(
-    rules: rackpool_proto::rack::RackRules,
-    incarnation: rackpool_model::Incarnation,
+    rules: RackRules,
     restarted: bool,
-    metadata: &RackMetadata,
-    lock_words: &LockWords,
+    rack: &Rack,
     slab: &Slab,
-    pages: u32,
     own: ExchangeIdentity,
 ) -> anyhow::Result<RackMachine> {
     let mut records = [[0; RECORD_WORDS]; RECORDS];
-    for (into, record) in records.iter_mut().zip(metadata.swaps()?) {
+    for (into, record) in records.iter_mut().zip(rack.metadata.swaps()?) {
         *into = std::array::from_fn(|word| record.words[word].load(Ordering::Acquire));
     }
-    // The incarnation, in nanoseconds, grows faster than the numbers that the machine draws.
-    let foreign: Vec<(u32, LockClaim)> = lock_words.foreign().collect();
+    let foreign: Vec<(u32, LockClaim)> = rack.lock_words.foreign().collect();
     let past = RackPast {
-        first: incarnation.0.max(1),
+        // The incarnation, in nanoseconds, grows faster than the numbers that the machine draws.
+        first: rack.incarnation.0.max(1),
         restarted,
         records: &records,
         foreign_claims: &foreign,
         own,
     };
-    let shared = slab.shared_pages();
-    Ok(RackMachine::restore(Time::ZERO, rules, &past, shared, pages as usize, Sound)?)
+    let (shared, pages) = (slab.shared_pages(), rack.geometry.frames as usize);
+    Ok(RackMachine::restore(Time::ZERO, rules, &past, shared, pages, Sound)?)
 }
 
 impl DataPlane {

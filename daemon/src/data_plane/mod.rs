@@ -147,10 +147,10 @@ impl DataPlane {
     pub(crate) fn new(mut parts: Parts) -> anyhow::Result<Self> {
         let sleeper = sleep::Sleeper::new(parts.wake, parts.fabric.wake_fd())?;
         let bytes = parts.buffers.len();
-        let (start, life) = (Instant::now(), parts.rack.incarnation);
+        let start = Instant::now();
         let lease = parts.lease_rules.lease;
         let frames = parts.fabric.register(Arc::new(Region(Arc::clone(&parts.rack.frames))));
-        let (metadata, pages) = (&parts.rack.metadata, parts.rack.geometry.frames);
+        let metadata = &parts.rack.metadata;
         let rules = RackRules {
             swap: parts.swap.rules,
             lease: parts.lease_rules,
@@ -165,10 +165,7 @@ impl DataPlane {
         };
         let own =
             ExchangeIdentity { rack: parts.rack.geometry.rack, memory: parts.rack.geometry.memory };
-        let lock_words = &parts.rack.lock_words;
-        let (restarted, slab) = (parts.restarted, &parts.slab);
-        let machine =
-            machine::restore(rules, life, restarted, metadata, lock_words, slab, pages, own)?;
+        let machine = machine::restore(rules, parts.restarted, &parts.rack, &parts.slab, own)?;
         let swaps = Swaps::new(start, &parts.swap, frames);
         let sharing = Sharing::new(start, metadata, frames, parts.restarted)?;
         let mut rrpc = Rrpc::new(&mut *parts.fabric, parts.buffers, BUFFERS, bytes);

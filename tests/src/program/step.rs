@@ -109,6 +109,7 @@ impl Scene {
             "reservation" | "abandon" | "publish" | "finish" | "tombstone" => {
                 self.reservations(operation)
             }
+            "lock" | "unlock" => self.locks(operation),
             "put" | "delete" | "compare" | "compact" => self.table(operation),
             "fixed" | "fixed-refill" | "extents" | "free-head" | "pin" | "free-pinned"
             | "reserve-owned" | "publish-owned" => self.fixed(operation),
@@ -213,6 +214,23 @@ impl Scene {
             }),
         };
         Ok(Prepared { objects: vec![addr], work })
+    }
+
+    /// Locks the link's line, or unlocks it.
+    fn locks(self, operation: &str) -> anyhow::Result<Prepared> {
+        self.pool.read(self.link, &mut [0; 8])?;
+        // A guard borrows the pool, and what is kept borrows nothing.
+        let (pool, link): (&'static Pool, _) = (&*Box::leak(Box::new(self.pool)), self.link);
+        let work: Work = if operation == "lock" {
+            Box::new(move || kept(pool.write_lock(link, 8)?))
+        } else {
+            let guard = pool.write_lock(link, 8)?;
+            Box::new(move || {
+                guard.unlock()?;
+                kept(())
+            })
+        };
+        Ok(Prepared { objects: Vec::new(), work })
     }
 
     fn reservation(&self) -> anyhow::Result<Reservation> {

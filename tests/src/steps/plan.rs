@@ -37,7 +37,7 @@ pub enum Remains {
 
 /// The operations of `rackpool-test-client step`, and what may stay in use after a kill inside
 /// each.
-pub const OPERATIONS: [(&str, Remains); 24] = [
+pub const OPERATIONS: [(&str, Remains); 28] = [
     ("alloc", Remains::InHand),
     ("refill", Remains::InHand),
     ("run", Remains::RunInHand),
@@ -56,6 +56,10 @@ pub const OPERATIONS: [(&str, Remains); 24] = [
     ("finish", Remains::Link),
     ("tombstone", Remains::Link),
     ("tombstone-far", Remains::Link),
+    ("lock", Remains::Nothing),
+    ("lock-far", Remains::Nothing),
+    ("unlock", Remains::Nothing),
+    ("unlock-far", Remains::Nothing),
     ("put", Remains::Table),
     ("delete", Remains::Table),
     ("compare", Remains::Table),
@@ -141,13 +145,15 @@ pub struct Plan {
 const OFTEN: usize = 24;
 
 /// Functions through which objects and requests change owners.
-const CORE: [&str; 9] = [
+const CORE: [&str; 11] = [
     "rackpool_ring",
     "client5cache",
     "client4free",
     "client6outbox",
     "client5reservation",
     "client5fixed",
+    "client5locks",
+    "10lock_words",
     "5slab",
     "5plane",
     "6window",

@@ -1,16 +1,17 @@
+mod claims;
+mod foreign;
+mod losing;
+
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
 use core::time::Duration;
 
-use rackpool_model::{
-    ClaimId, ClientId, FOREIGN_CLAIMS, LockClaim, LockMode, LockWord, LockWordIndex, PageId,
-    PageState,
-};
+use rackpool_model::{ClaimId, ClientId, LockClaim, LockMode, LockWord, PageId, PageState};
 use rackpool_wire::lock::{LockEnd, LockOutcome};
 
 use super::beats::Beats;
 use super::page::{AbandonedLine, HeldLock, PageLocks, RemovedLock, WaitingLock};
-use super::words::{Claims, ManagedWords};
+use super::words::ManagedWords;
 use super::{LockAction, LockEvent, LockHolder, LockMemory, LockRequester, LockRules, earlier};
 use crate::Time;
 use crate::lease::EndpointToken;
@@ -109,11 +110,10 @@ impl<B: Bugs> LockHome<B> {
         self.losing > 0
     }
 
-    /// Returns the number of held locks and of waiting requests.
+    /// Returns the number of locks that are held or requested, as far as the machine knows.
     #[must_use]
-    pub fn counts(&self) -> (usize, usize) {
-        let sum = |of: fn(&PageLocks) -> usize| self.pages.values().map(of).sum();
-        (sum(|page| page.held.len()), sum(|page| page.waiting.len()))
+    pub fn count(&self) -> usize {
+        self.holders.len()
     }
 
     /// Returns true if a lock of the page is held, or may be. The caller has changed the page word,
@@ -171,27 +171,12 @@ impl<B: Bugs> LockHome<B> {
         self.now = now;
         self.end_earlier(memory);
         for page in self.pages.keys().copied().collect::<Vec<_>>() {
-            self.expire(page);
-            self.advance(memory, page);
+            if self.expire(page) {
+                self.advance(memory, page);
+            }
         }
         if self.look_at.is_some_and(|at| at <= now) {
             self.look_at_beats(memory);
-        }
-        !self.actions.is_empty()
-    }
-
-    /// Ends lost locks whose holders' accesses have ended. Returns true if there are actions.
-    pub fn end_lost(&mut self, now: Time, memory: &(impl PageWords + LockMemory)) -> bool {
-        self.now = now;
-        let held = self.pages.values().flat_map(|page| &page.held);
-        let is_over = |held: &&HeldLock| {
-            let hasty = self.bugs.has(Bug::PassLostLockAtOnce);
-            held.is_losing
-                && matches!(held.holder, LockHolder::Client(id)
-                    if hasty || !memory.is_using(id, held.claim.page()))
-        };
-        for holder in held.filter(is_over).map(|held| held.holder).collect::<Vec<_>>() {
-            self.end(memory, holder, LockEnd::Abandoned);
         }
         !self.actions.is_empty()
     }
@@ -217,118 +202,6 @@ impl<B: Bugs> LockHome<B> {
         }
     }
 
-    /// Counts the claim as a user of its words, and has new ones managed.
-    fn use_words(&mut self, memory: &impl LockMemory, claim: LockClaim) {
-        self.use_words_with(claim, |index| memory.lock_word(index));
-    }
-
-    fn use_words_with(&mut self, claim: LockClaim, word: impl Fn(LockWordIndex) -> LockWord) {
-        if self.words.take(claim, word) {
-            self.actions.push_back(LockAction::Manage(claim));
-            self.actions.push_back(LockAction::Queue(LockEvent::WordsManaged(claim)));
-        }
-    }
-
-    fn words_managed(&mut self, memory: &(impl PageWords + LockMemory), claim: LockClaim) {
-        let mut to_read = Vec::new();
-        for index in claim.words() {
-            let word = memory.lock_word(index);
-            let Some(managed) = self.words.get_mut(index) else { continue };
-            if managed.claims != Claims::Unread {
-                continue;
-            }
-            if managed.is_inherited || word.is_shared() && word.claim().is_none() {
-                managed.claims = Claims::Awaited;
-                to_read.push(index);
-                continue;
-            }
-            managed.claims = Claims::Known;
-            if let Some(id) = word.claim() {
-                let found = memory.claim(id).filter(|claim| claim.words().any(|of| of == index));
-                let is_mode =
-                    |found: &LockClaim| (found.mode() == LockMode::Read) == word.is_shared();
-                if let Some(found) = found.filter(is_mode) {
-                    self.found(memory, id, found);
-                }
-            }
-        }
-        if !to_read.is_empty() {
-            if !self.bugs.has(Bug::ReadClaimsWithoutBarrier) {
-                self.actions.push_back(LockAction::Barrier);
-            }
-            self.actions.push_back(LockAction::Queue(LockEvent::WordsReadable(to_read)));
-        }
-        self.advance(memory, claim.page());
-    }
-
-    fn words_readable(&mut self, memory: &(impl PageWords + LockMemory), words: &[LockWordIndex]) {
-        for (id, claim) in memory.claims() {
-            // A writer of a word that was shared has not got the lock.
-            let may_hold = |index: LockWordIndex| {
-                let inherited = self.words.get(index).is_some_and(|word| word.is_inherited);
-                words.contains(&index) && (inherited || claim.mode() == LockMode::Read)
-            };
-            if claim.words().any(may_hold) && !self.bugs.has(Bug::OverlookSharedClaims) {
-                self.found(memory, id, claim);
-            }
-        }
-        for index in words {
-            if let Some(word) = self.words.get_mut(*index) {
-                word.claims = Claims::Known;
-            }
-        }
-        let pages: Vec<PageId> = self.pages.keys().copied().collect();
-        for page in pages {
-            self.advance(memory, page);
-        }
-    }
-
-    /// A claim in memory may be held.
-    fn found(&mut self, memory: &impl LockMemory, id: ClaimId, claim: LockClaim) {
-        let holder = LockHolder::Client(id);
-        if self.holders.contains_key(&holder) {
-            return;
-        }
-        self.hold(holder, claim, None);
-        self.use_words(memory, claim);
-    }
-
-    fn hold(&mut self, holder: LockHolder, claim: LockClaim, foreign: Option<u32>) {
-        self.holders.insert(holder, claim.page());
-        let page = self.pages.entry(claim.page()).or_default();
-        page.held.push(HeldLock { holder, claim, foreign, is_losing: false });
-    }
-
-    /// From `earlier_end` on no lock is in use that an earlier daemon granted to another rack.
-    fn end_earlier(&mut self, memory: &(impl PageWords + LockMemory)) {
-        if self.now < self.earlier_end {
-            return;
-        }
-        while let Some((holder @ LockHolder::Earlier(_), _)) = self.holders.first_key_value() {
-            self.end(memory, *holder, LockEnd::Abandoned);
-        }
-    }
-
-    fn take_cell(&mut self) -> Option<u32> {
-        self.free_cells.pop().or_else(|| {
-            let cell = self.unused_cell;
-            (cell < FOREIGN_CLAIMS).then(|| self.unused_cell += 1).map(|()| cell)
-        })
-    }
-
-    fn store_foreign(&mut self, claim: LockClaim) -> Option<u32> {
-        let cell = self.take_cell()?;
-        self.actions.push_back(LockAction::StoreForeign(cell, Some(claim)));
-        Some(cell)
-    }
-
-    fn clear_foreign(&mut self, cell: Option<u32>) {
-        if let Some(cell) = cell {
-            self.free_cells.push(cell);
-            self.actions.push_back(LockAction::StoreForeign(cell, None));
-        }
-    }
-
     /// Takes a lock or a request out, and gives its words back.
     fn take_out(&mut self, holder: LockHolder) -> Option<RemovedLock> {
         let page = self.holders.remove(&holder)?;
@@ -341,13 +214,6 @@ impl<B: Bugs> LockHome<B> {
         self.clear_foreign(removed.foreign);
         self.give_back(removed.claim);
         Some(removed)
-    }
-
-    fn give_back(&mut self, claim: LockClaim) {
-        let actions = &mut self.actions;
-        self.words.give_back(claim, |index| {
-            actions.push_back(LockAction::StoreLockWord(index, LockWord::FREE));
-        });
     }
 
     /// A holder has unlocked, withdraws its request, or has ended.
@@ -370,68 +236,6 @@ impl<B: Bugs> LockHome<B> {
         }
     }
 
-    /// A writer ended without an unlock: the next holders of its lines are told.
-    fn abandon(&mut self, claim: LockClaim) {
-        for claim in claim.each_line() {
-            let page = self.pages.entry(claim.page()).or_default();
-            if page.abandoned.iter().any(|line| line.claim == claim) {
-                continue;
-            }
-            // The words of the line stay managed.
-            self.use_words_with(claim, |_| LockWord::MANAGED);
-            let foreign = self.store_foreign(claim);
-            if let Some(page) = self.pages.get_mut(&claim.page()) {
-                page.abandoned.push(AbandonedLine { claim, foreign });
-            }
-        }
-    }
-
-    /// A writer of these lines has unlocked.
-    fn end_abandonment(&mut self, claim: LockClaim) {
-        let Some(page) = self.pages.get_mut(&claim.page()) else { return };
-        let covered = |line: &mut AbandonedLine| line.claim.overlaps(claim);
-        let ended: Vec<AbandonedLine> = page.abandoned.extract_if(.., covered).collect();
-        for AbandonedLine { claim, foreign } in ended {
-            self.clear_foreign(foreign);
-            self.give_back(claim);
-        }
-    }
-
-    fn client_gone(&mut self, memory: &impl LockMemory, client: ClientId) {
-        let wrote = memory
-            .claims()
-            .filter(|(id, claim)| id.client == client && claim.mode() == LockMode::Write);
-        let mut claims = Vec::new();
-        for (id, claim) in wrote.collect::<Vec<_>>() {
-            let is_inherited = |index| match self.words.get(index) {
-                Some(word) => word.is_inherited && word.claims != Claims::Known,
-                None => memory.lock_word(index).is_managed(),
-            };
-            if claim.words().any(is_inherited) {
-                // The words do not say whether the claim was held.
-                self.found(memory, id, claim);
-            }
-            // Locks that the client took without the daemon are found when their words are managed.
-            self.use_words(memory, claim);
-            claims.push(claim);
-        }
-        self.going.insert(client, claims);
-        self.actions.push_back(LockAction::Queue(LockEvent::ClaimsManaged(client)));
-    }
-
-    fn claims_managed(&mut self, memory: &(impl PageWords + LockMemory), client: ClientId) {
-        let of_client =
-            |holder: &&LockHolder| matches!(holder, LockHolder::Client(id) if id.client == client);
-        for holder in self.holders.keys().filter(of_client).copied().collect::<Vec<_>>() {
-            self.end(memory, holder, LockEnd::Abandoned);
-        }
-        for claim in self.going.remove(&client).unwrap_or_default() {
-            self.give_back(claim);
-        }
-        // Last, after what its writers leave is stored.
-        self.actions.push_back(LockAction::ClearClaims(client));
-    }
-
     /// Grants what can be granted on a page. Refuses all requests if the page is not here.
     fn advance(&mut self, memory: &(impl PageWords + LockMemory), page: PageId) {
         match memory.find(page).and_then(|found| found.word.state()) {
@@ -443,11 +247,7 @@ impl<B: Bugs> LockHome<B> {
         let bugs = self.bugs;
         while let Some(locks) = self.pages.get_mut(&page) {
             let words = &self.words;
-            let has_cell = !self.free_cells.is_empty() || self.unused_cell < FOREIGN_CLAIMS;
-            let is_ready = |waiting: &WaitingLock| {
-                let is_here = matches!(waiting.requester, LockRequester::Client(..));
-                words.are_known(waiting.claim) && (is_here || has_cell)
-            };
+            let is_ready = |claim| words.are_known(claim);
             let Some(granted) = locks.take_grantable(is_ready, bugs) else { return };
             let WaitingLock { requester, claim, .. } = granted;
             let recovered = locks.abandoned.iter().any(|line| line.claim.overlaps(claim));
@@ -455,6 +255,14 @@ impl<B: Bugs> LockHome<B> {
                 LockRequester::Client(..) => None,
                 LockRequester::Rack(..) => self.store_foreign(claim),
             };
+            if foreign.is_none() && matches!(requester, LockRequester::Rack(..)) {
+                // There is no room to note the lock, which must outlive this daemon. The client
+                // tries again.
+                self.holders.remove(&requester.holder());
+                self.give_back(claim);
+                self.answer(requester, LockOutcome::Moved);
+                continue;
+            }
             self.hold(requester.holder(), claim, foreign);
             self.answer(requester, LockOutcome::Granted { recovered });
         }
@@ -484,56 +292,25 @@ impl<B: Bugs> LockHome<B> {
         }
     }
 
-    /// Refuses the requests whose time has passed.
-    fn expire(&mut self, page: PageId) {
+    /// Refuses the requests whose time has passed. Returns true if there were any.
+    fn expire(&mut self, page: PageId) -> bool {
         let now = self.now;
-        self.refuse(page, LockOutcome::TimedOut, |waiting| waiting.until <= now);
+        self.refuse(page, LockOutcome::TimedOut, |waiting| waiting.until <= now)
     }
 
-    fn refuse(&mut self, page: PageId, outcome: LockOutcome, which: impl Fn(&WaitingLock) -> bool) {
-        let Some(locks) = self.pages.get(&page) else { return };
-        let refused = locks.waiting.iter().filter(|waiting| which(waiting));
-        for requester in refused.map(|waiting| waiting.requester).collect::<Vec<_>>() {
+    fn refuse(
+        &mut self,
+        page: PageId,
+        outcome: LockOutcome,
+        which: impl Fn(&WaitingLock) -> bool,
+    ) -> bool {
+        let waiting = self.pages.get(&page).into_iter().flat_map(|locks| &locks.waiting);
+        let refused: Vec<LockRequester> =
+            waiting.filter(|waiting| which(waiting)).map(|waiting| waiting.requester).collect();
+        for requester in &refused {
             self.take_out(requester.holder());
-            self.answer(requester, outcome);
+            self.answer(*requester, outcome);
         }
-    }
-
-    /// Looks for holders in the way of a request whose processes stand still.
-    fn look_at_beats(&mut self, memory: &impl LockMemory) {
-        let now = self.now;
-        let in_the_way = self.pages.values().flat_map(|page| {
-            page.held.iter().filter(|held| !held.is_losing && page.is_wanted(held))
-        });
-        let clients: Vec<(ClientId, PageId)> = in_the_way
-            .filter_map(|held| match held.holder {
-                LockHolder::Client(id) => Some((id.client, held.claim.page())),
-                LockHolder::Rack(..) | LockHolder::Earlier(_) => None,
-            })
-            .collect();
-        let lease = self.rules.lease;
-        self.beats.look(now, lease, memory, clients.iter().map(|(client, _)| *client));
-        self.look_at = (!clients.is_empty()).then(|| now.after(Beats::interval(lease)));
-        for (client, page) in clients {
-            if self.beats.is_stalled(now, lease, client) {
-                self.lose(client, page);
-            }
-        }
-    }
-
-    /// A client that stands still loses its locks of a page.
-    fn lose(&mut self, client: ClientId, page: PageId) {
-        let Some(locks) = self.pages.get_mut(&page) else { return };
-        for held in &mut locks.held {
-            if let LockHolder::Client(id) = held.holder
-                && id.client == client
-                && !held.is_losing
-            {
-                held.is_losing = true;
-                self.losing += 1;
-                self.actions.push_back(LockAction::Lose(id));
-            }
-        }
-        self.actions.push_back(LockAction::Barrier);
+        !refused.is_empty()
     }
 }

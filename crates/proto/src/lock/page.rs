@@ -84,7 +84,7 @@ impl PageLocks {
     /// request.
     pub(super) fn take_grantable(
         &mut self,
-        ready: impl Fn(&WaitingLock) -> bool,
+        ready: impl Fn(LockClaim) -> bool,
         bugs: impl Bugs,
     ) -> Option<WaitingLock> {
         let index = (0..self.waiting.len()).find(|index| {
@@ -92,7 +92,7 @@ impl PageLocks {
             let earlier = self.waiting[..*index].iter().map(|earlier| earlier.claim);
             let held = self.held.iter().map(|held| held.claim);
             let waits_for = |other: LockClaim| other.conflicts(claim);
-            ready(&self.waiting[*index])
+            ready(claim)
                 && !held.into_iter().any(waits_for)
                 && (bugs.has(Bug::OvertakeWaitingLocks) || !earlier.into_iter().any(waits_for))
         })?;

@@ -8,7 +8,8 @@ use rackpool_model::{LockClaim, LockWord, LockWordIndex};
 #[derive(Debug, Default)]
 pub(super) struct ManagedWords(BTreeMap<LockWordIndex, ManagedWord>);
 
-/// A managed lock word. It stays as long as a lock or a request has a line of the word.
+/// A managed lock word. It stays as long as a lock or a request has a line of the word, or its
+/// claims are not known.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ManagedWord {
     /// Number of lines of locks and of requests that have this word.
@@ -51,16 +52,24 @@ impl ManagedWords {
         any_new
     }
 
-    /// Ends a claim's use of its words. Calls `free` with each word that has no user any more.
-    pub(super) fn give_back(&mut self, claim: LockClaim, mut free: impl FnMut(LockWordIndex)) {
+    /// Ends a claim's use of its words. The caller calls [`Self::take_unused`] with each of them.
+    pub(super) fn give_back(&mut self, claim: LockClaim) {
         for index in claim.words() {
-            let Some(managed) = self.0.get_mut(&index) else { continue };
-            managed.users = managed.users.saturating_sub(1);
-            if managed.users == 0 {
-                self.0.remove(&index);
-                free(index);
+            if let Some(managed) = self.0.get_mut(&index) {
+                managed.users = managed.users.saturating_sub(1);
             }
         }
+    }
+
+    /// Takes a word out that has no user any more. Returns true if its next value is free. While
+    /// its claims are not known the word stays: one of them may be held.
+    pub(super) fn take_unused(&mut self, index: LockWordIndex) -> bool {
+        let is_unused = |word: &ManagedWord| word.users == 0 && word.claims == Claims::Known;
+        let found = self.0.get(&index).is_some_and(is_unused);
+        if found {
+            self.0.remove(&index);
+        }
+        found
     }
 
     pub(super) fn get(&self, index: LockWordIndex) -> Option<ManagedWord> {

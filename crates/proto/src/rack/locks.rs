@@ -61,10 +61,10 @@ impl<B: Bugs> RackMachine<B> {
             || self.remote_locks.endpoints(client, thread, page).all(|over| over == endpoint)
     }
 
-    /// Returns the numbers of locks of this rack's pages that are held and waited for, except those
+    /// Returns the number of locks of this rack's pages that are held or requested, except those
     /// that clients have taken without their daemon.
     #[must_use]
-    pub fn lock_counts(&self) -> (usize, usize) {
-        self.locks.counts()
+    pub fn lock_count(&self) -> usize {
+        self.locks.count()
     }
 }

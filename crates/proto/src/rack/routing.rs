@@ -77,18 +77,15 @@ impl<B: Bugs> RackMachine<B> {
                 }
             }
             RackEvent::EndpointFenced(endpoint) => {
-                self.tell_home(now, HomeEvent::EndpointEnded(endpoint));
                 self.tell_locks(now, memory, LockEvent::EndpointEnded(endpoint));
+                self.tell_home(now, HomeEvent::EndpointEnded(endpoint));
             }
             RackEvent::EndpointEnded(endpoint) => {
                 self.tell_locks(now, memory, LockEvent::EndpointEnded(endpoint));
                 self.tell_holder(now, HolderEvent::EndpointEnded(endpoint));
                 self.tell_home(now, HomeEvent::EndpointEnded(endpoint));
             }
-            RackEvent::PageFreed { frame, page } => {
-                self.quiesce_to_free(now, frame, page);
-                self.tell_locks(now, memory, LockEvent::PageChanged(page));
-            }
+            RackEvent::PageFreed { frame, page } => self.page_freed(now, memory, frame, page),
             RackEvent::ReplicaRequested(page) => self.replica_requested(now, memory, page),
             RackEvent::WriteNeeded(page) => {
                 self.tell_shares(now, memory, ShareEvent::Needed(page));
@@ -105,6 +102,11 @@ impl<B: Bugs> RackMachine<B> {
             RackEvent::Lock(event) => self.tell_locks(now, memory, event),
             RackEvent::DeadlinePassed => self.deadline_passed(now, memory),
         }
+    }
+
+    fn page_freed(&mut self, now: Time, memory: &impl RackMemory, frame: FrameId, page: PageId) {
+        self.quiesce_to_free(now, frame, page);
+        self.tell_locks(now, memory, LockEvent::PageChanged(page));
     }
 
     /// Handles an event of the search for pages of other racks.

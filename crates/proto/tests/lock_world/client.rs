@@ -22,8 +22,10 @@ pub(super) enum Stage {
     Asking(u32),
     /// The lock is held: the next part of the work.
     Held(usize),
-    /// The access is announced.
+    /// The access is announced: whether the lock is lost is next.
     Entered(usize),
+    /// The lock was not lost.
+    Entitled(usize),
     /// The daemon executes the access in another rack.
     Posted(usize),
     /// The claim is cleared: the lock word is next.
@@ -97,33 +99,8 @@ impl World {
                 let is_shared = word.is_some_and(|(_, word)| word == LockWord::SHARED);
                 self.clients[index].stage = if is_shared { Stage::Taken } else { Stage::Claimed };
             }
-            Stage::Taken => {
-                let page = self.racks[rack].memory.pages.get(&client.claim.page());
-                let stays = page.is_some_and(|word| {
-                    matches!(word.state(), Some(PageState::Live | PageState::Shared))
-                });
-                if stays {
-                    self.clients[index].own = true;
-                    return self.hold(index, false);
-                }
-                self.racks[rack].memory.buffered.insert(id, None);
-                self.clients[index].is_lost = false;
-                if self.release(index) {
-                    self.clients[index].stage = Stage::Idle;
-                } else {
-                    self.tell_unlock(index, true);
-                }
-            }
-            Stage::Held(part) if part == client.parts() => {
-                let memory = &mut self.racks[rack].memory;
-                memory.buffered.insert(id, None);
-                let is_lost = client.is_lost || memory.lost.contains(&id);
-                self.clients[index].is_lost = is_lost;
-                self.clients[index].stage = Stage::Leaving;
-                if !is_lost && client.claim.mode() == LockMode::Write {
-                    self.acknowledge(client.claim)?;
-                }
-            }
+            Stage::Taken => self.taken(index)?,
+            Stage::Held(part) if part == client.parts() => self.leave(index)?,
             Stage::Held(part) => {
                 let memory = &mut self.racks[rack].memory;
                 if memory.pages.contains_key(&client.claim.page()) {
@@ -142,9 +119,12 @@ impl World {
                     memory.accesses.remove(&id);
                     self.give_up(index);
                 } else {
-                    self.access(index, part)?;
-                    self.racks[rack].memory.accesses.remove(&id);
+                    self.clients[index].stage = Stage::Entitled(part);
                 }
+            }
+            Stage::Entitled(part) => {
+                self.access(index, part)?;
+                self.racks[rack].memory.accesses.remove(&id);
             }
             Stage::Leaving => {
                 let is_released = client.own && self.release(index);
@@ -155,6 +135,41 @@ impl World {
                 }
             }
             Stage::Asking(_) | Stage::Posted(_) | Stage::Telling(_) => {}
+        }
+        Ok(())
+    }
+
+    /// The word was taken: the lock is held if the page stays here.
+    fn taken(&mut self, index: usize) -> Result<(), String> {
+        let client = &self.clients[index];
+        let (rack, id) = (client.rack, client.id);
+        let page = self.racks[rack].memory.pages.get(&client.claim.page());
+        let stays = page
+            .is_some_and(|word| matches!(word.state(), Some(PageState::Live | PageState::Shared)));
+        if stays {
+            self.clients[index].own = true;
+            return self.hold(index, false);
+        }
+        self.racks[rack].memory.buffered.insert(id, None);
+        self.clients[index].is_lost = false;
+        if self.release(index) {
+            self.clients[index].stage = Stage::Idle;
+        } else {
+            self.tell_unlock(index, true);
+        }
+        Ok(())
+    }
+
+    /// The work is done: the claim is cleared.
+    fn leave(&mut self, index: usize) -> Result<(), String> {
+        let Client { rack, id, claim, is_lost, .. } = self.clients[index];
+        let memory = &mut self.racks[rack].memory;
+        memory.buffered.insert(id, None);
+        let is_lost = is_lost || memory.lost.contains(&id);
+        self.clients[index].is_lost = is_lost;
+        self.clients[index].stage = Stage::Leaving;
+        if !is_lost && claim.mode() == LockMode::Write {
+            self.acknowledge(claim)?;
         }
         Ok(())
     }
@@ -245,8 +260,10 @@ impl World {
     }
 
     fn hold(&mut self, index: usize, recovered: bool) -> Result<(), String> {
-        let waited = self.now - self.clients[index].asked_at;
-        self.seen.longest_wait = self.seen.longest_wait.max(waited);
+        if self.clients[index].claim.mode() == LockMode::Write {
+            let waited = self.now - self.clients[index].asked_at;
+            self.seen.longest_wait = self.seen.longest_wait.max(waited);
+        }
         self.seen.held += 1;
         self.seen.recovered += u32::from(recovered);
         let client = &mut self.clients[index];
@@ -321,7 +338,7 @@ impl World {
     }
 
     fn ended(&mut self, index: usize) {
-        let claim = self.draw_claim();
+        let claim = self.next_claim(index);
         let client = &mut self.clients[index];
         client.stage = Stage::Idle;
         client.claim = claim;

@@ -55,7 +55,7 @@ pub(crate) struct Seen {
     pub(crate) recovered: u32,
     pub(crate) lost: u32,
     pub(crate) moved: u32,
-    /// The longest wait for a lock, in steps.
+    /// The longest wait of a writer for its lock, in steps.
     pub(crate) longest_wait: u64,
 }
 
@@ -99,6 +99,8 @@ pub(crate) struct World {
     data: BTreeMap<Line, [u64; 2]>,
     acknowledged: BTreeMap<Line, u64>,
     claims: Vec<LockClaim>,
+    /// What the first client locks always.
+    writer: Option<LockClaim>,
     /// The page that moves, from which rack, since when.
     moving: Option<(PageId, usize, u64)>,
     last_client: u32,
@@ -159,6 +161,7 @@ impl World {
             data: BTreeMap::new(),
             acknowledged: BTreeMap::new(),
             claims: [of(LockMode::Read), of(LockMode::Write)].concat(),
+            writer: None,
             moving: None,
             last_client: 0,
             last_token: 0,
@@ -169,6 +172,26 @@ impl World {
             world.clients.push(client);
         }
         world
+    }
+
+    /// One writer among readers of one line, without faults.
+    pub(crate) fn of_readers(seed: u64, bug: Option<Bug>) -> Self {
+        let mut world = Self::new(seed, Faults::None, bug);
+        let of = |mode| LockClaim::of_lines(PageId(1), 0, 1, mode).unwrap();
+        world.writer = Some(of(LockMode::Write));
+        world.claims = vec![of(LockMode::Read)];
+        for index in 0..CLIENTS {
+            world.clients[index].claim = world.next_claim(index);
+        }
+        world
+    }
+
+    /// What a client locks next.
+    fn next_claim(&mut self, index: usize) -> LockClaim {
+        match self.writer {
+            Some(claim) if index == 0 => claim,
+            _ => self.draw_claim(),
+        }
     }
 
     fn new_client(&mut self, rack: usize) -> Client {
@@ -282,7 +305,8 @@ impl World {
         Ok(())
     }
 
-    /// A daemon has handled all events: requests without an answer are queued, and unlocks are done.
+    /// A daemon has handled all events: requests without an answer are queued, and unlocks are
+    /// done.
     fn idle(&mut self, rack: usize) {
         for (token, number) in std::mem::take(&mut self.racks[rack].asks) {
             let message = Message::Decided { number, outcome: LockOutcome::Queued };

@@ -4,7 +4,7 @@
 //! Each violation is a finding. `tests/oracle.rs` plants one of each kind.
 
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use rackpool_client::{AccessError, GlobalAddr, Pool};
 use rackpool_kv::Table;
@@ -20,6 +20,9 @@ use crate::program::step::TOMBSTONE;
 use crate::program::store::number_of;
 use crate::steps::autopsy::Body;
 use crate::steps::plan::Remains;
+
+/// The most time until the locks of killed clients are passed on.
+const LOCKED: Duration = Duration::from_secs(1);
 
 impl Scene {
     /// Waits until everything that the killed clients held was reclaimed, checks the pool, then
@@ -72,6 +75,9 @@ impl Scene {
                 }
                 Ok(None) => {}
                 Err(error) => account.findings.push(Finding::Refused(format!("{link}: {error}"))),
+            }
+            if let Err(error) = own.write_lock_within(link, 8, LOCKED) {
+                account.findings.push(Finding::Refused(format!("the lock of {link}: {error}")));
             }
         }
         for client in killed.iter().filter(|client| client.remains == Remains::Objects) {
