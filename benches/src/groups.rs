@@ -41,11 +41,8 @@ pub fn run(table: &mut Table) -> anyhow::Result<()> {
     }
     table.section("messages of 1 KiB from a root to two members, against casts of such objects");
     let rate = median(rates);
-    let detail = format!(
-        "{:.0} thousand messages a second, {:.2} GB/s to each member",
-        rate / 1e3,
-        rate * 1024.0 / 1e9
-    );
+    let detail =
+        format!("{:.0} thousand a second, {:.2} GB/s to each", rate / 1e3, rate * 1024.0 / 1e9);
     table.at_least("messages, against casts", median(ratios), 5.0, "x", &detail);
     cluster.stop()
 }

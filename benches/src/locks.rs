@@ -32,12 +32,11 @@ pub fn run(table: &mut Table) -> anyhow::Result<()> {
     let open = |rack| Pool::open(ClientOptions::new(&dir, RackId(rack)));
     let (here, there) = (open(0)?, open(1)?);
     pin_self(0)?;
-    table.section("lock and unlock of a line that no other thread wants");
+    table.section("locks of 64 B");
     local(table, &here)?;
     let daemon = cluster.daemon(RackId(1))?.id();
     pin_process(daemon, 1)?;
     remote(table, &here, &there)?;
-    table.section("a lock that two threads want all the time, on two cores");
     contended(table, "of one rack", &here, &open(0)?)?;
     contended(table, "of two racks", &here, &there)?;
     drop((here, there));
@@ -67,7 +66,7 @@ fn local(table: &mut Table, pool: &Pool) -> anyhow::Result<()> {
         },
         || time_each(LOCKS, || (0..LOCKS).for_each(|i| drop(peer[i * 1_009 % LINES].write()))),
     );
-    let detail = format!("{:.1} x std::sync::RwLock in one process", write.ratio);
+    let detail = format!("{:.1} x a std RwLock", write.ratio);
     table.at_most("write lock and unlock, own rack", write.ours, 100.0, "ns", &detail);
     let read = in_turn(
         || {
@@ -77,7 +76,7 @@ fn local(table: &mut Table, pool: &Pool) -> anyhow::Result<()> {
         },
         || time_each(LOCKS, || (0..LOCKS).for_each(|i| drop(peer[i * 1_009 % LINES].read()))),
     );
-    let detail = format!("{:.1} x std::sync::RwLock in one process", read.ratio);
+    let detail = format!("{:.1} x a std RwLock", read.ratio);
     table.at_most("read lock and unlock, own rack", read.ours, 100.0, "ns", &detail);
     Ok(())
 }
@@ -93,8 +92,8 @@ fn remote(table: &mut Table, home: &Pool, pool: &Pool) -> anyhow::Result<()> {
         guard.unlock()?;
     }
     let lock = median(locks);
-    let detail = format!("{:.1} fabric latencies: a request and its answer", lock / LATENCY_US);
-    table.figure("write lock of a line of another rack: p50", lock, "us", &detail);
+    let detail = format!("{:.1} fabric latencies", lock / LATENCY_US);
+    table.figure("write lock, another rack: p50", lock, "us", &detail);
     Ok(())
 }
 
@@ -129,7 +128,7 @@ fn contended(table: &mut Table, name: &str, home: &Pool, other: &Pool) -> anyhow
     let [first, second] = counts;
     #[expect(clippy::cast_precision_loss, reason = "far below 2^52")]
     let each = CONTENDED.as_secs_f64() * 1e6 / (first + second) as f64;
-    let detail = format!("{first} and {second} updates in {} s", CONTENDED.as_secs());
-    table.figure(&format!("an update under the lock, threads {name}"), each, "us", &detail);
+    let detail = format!("{first} and {second} in {} s", CONTENDED.as_secs());
+    table.figure(&format!("an update, two threads {name}"), each, "us", &detail);
     Ok(())
 }
