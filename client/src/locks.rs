@@ -63,6 +63,17 @@ impl Thread {
         ClaimId { client: self.connection.client, thread: self.index, index }
     }
 
+    /// Stores a claim where the daemon looks for it.
+    fn publish_claim(&self, index: u8, claim: LockClaim) {
+        let slot = self.slot();
+        if let Some(cell) = slot.claims.get(usize::from(index)) {
+            if u64::from(index) >= slot.claims_used.load(Ordering::Relaxed) {
+                slot.claims_used.store(u64::from(index) + 1, Ordering::Release);
+            }
+            cell.publish(claim);
+        }
+    }
+
     fn claim_cell(&self, index: u8) -> Option<&ClaimCell> {
         self.slot().claims.get(usize::from(index))
     }
@@ -84,15 +95,14 @@ impl Thread {
         }
         let index = self.free_claim(addr, claim)?;
         let taken = self.take_lock(&target, claim, index, timeout);
-        match &taken {
-            Ok(_) => self.claims.held |= 1 << index,
-            // The request may still be executed.
-            Err(LockError::Access(AccessError::Daemon(_))) => {
-                self.claims.unsettled |= 1 << index;
-                self.claims.withdrawn |= 1 << index;
-                self.settle_claims();
-            }
-            Err(_) => self.clear_claim(index),
+        if taken.is_ok() {
+            self.claims.held |= 1 << index;
+        } else if self.claim_cell(index).is_some_and(|cell| cell.load().is_some()) {
+            // The request may still be executed, and until the claim is cleared the daemon may find
+            // it and take it for held.
+            self.claims.unsettled |= 1 << index;
+            self.claims.withdrawn |= 1 << index;
+            self.settle_claims();
         }
         taken
     }
@@ -159,7 +169,7 @@ impl Thread {
         let (Some(cell), Some(word)) = (self.claim_cell(index), claim.only_word()) else {
             return Ok(false);
         };
-        cell.publish(claim);
+        self.publish_claim(index, claim);
         if !self.connection.lock_words.cell(word).take(id, claim.mode(), barrier) {
             return Ok(false);
         }
@@ -189,9 +199,7 @@ impl Thread {
         index: u8,
         waits: &Deadline<'_>,
     ) -> Result<LockOutcome, AccessError> {
-        if let Some(cell) = self.claim_cell(index) {
-            cell.publish(claim);
-        }
+        self.publish_claim(index, claim);
         let left = waits.left();
         let timeout_us = u64::try_from(left.as_micros()).unwrap_or(u64::MAX);
         let request = RackRequest::Lock { claim, index, timeout_us };

@@ -15,6 +15,7 @@
 //! | [`files`] | the rules of a file system, tested in any folder |
 //! | [`gap`] | the longest time without an answer while a server is killed and restarted |
 //! | [`leaks`] | memory in use after load with kills, compared with the same load without |
+//! | [`lock_rounds`] | programs that are killed while they hold locks of the pool |
 //! | [`locks`] | file locks, and detection of threads that wait for one |
 //! | [`contents`] | byte patterns that identify their object |
 //! | [`service`] | the `rackpool-kv` service, and Redis beside it |
@@ -32,6 +33,7 @@ pub mod gap;
 pub mod host_pool;
 pub mod hosts;
 pub mod leaks;
+pub mod lock_rounds;
 pub mod locks;
 pub mod mount;
 pub mod mounts;

@@ -6,12 +6,11 @@ use std::time::{Duration, Instant};
 
 use nix::sys::signal::Signal;
 use rackpool_client::{AccessError, GlobalAddr, LockError, Pool};
+use rackpool_tests::lock_rounds::{self, PAIR, counters, pair, read};
 use rackpool_tests::pool::{PAGE, TestPool};
 
 const THREADS: usize = 8;
 const TURNS: u64 = 200;
-/// Bytes that are locked together.
-const PAIR: usize = 16;
 /// The most time until the lock of a killed holder is passed on.
 const PASSED_ON: Duration = Duration::from_secs(1);
 /// The least and the most time until the lock of a process that stands still is passed on.
@@ -19,26 +18,12 @@ const LEASE: std::ops::Range<Duration> = Duration::from_secs(3)..Duration::from_
 /// A time that no test reaches.
 const LONG: Duration = Duration::from_secs(60);
 
-fn pair(pool: &Pool) -> GlobalAddr {
-    let addr = pool.alloc(64).unwrap();
-    pool.write(addr, &[0; PAIR]).unwrap();
-    addr
-}
-
-fn read(pool: &Pool, addr: GlobalAddr) -> [u64; 2] {
-    let mut bytes = [0; PAIR];
-    pool.read(addr, &mut bytes).unwrap();
-    let (words, _) = bytes.as_chunks::<8>();
-    [u64::from_le_bytes(words[0]), u64::from_le_bytes(words[1])]
-}
-
 /// Adds 1 to both counters under their lock; they are equal before.
 fn add(pool: &Pool, addr: GlobalAddr) {
     let guard = pool.write_lock(addr, PAIR).unwrap();
     let mut bytes = [0; PAIR];
     guard.read(addr, &mut bytes).unwrap();
-    let (words, _) = bytes.as_chunks::<8>();
-    let [first, second] = [0, 1].map(|word| u64::from_le_bytes(words[word]));
+    let [first, second] = counters(&bytes);
     assert_eq!(first, second, "another holder is writing");
     guard.write(addr, &(first + 1).to_le_bytes()).unwrap();
     guard.write(addr.add(8).unwrap(), &(first + 1).to_le_bytes()).unwrap();
@@ -64,7 +49,7 @@ fn add_in_both_racks(pool: &TestPool, addrs: &[GlobalAddr]) {
 
 #[test]
 fn no_update_under_a_lock_is_lost() {
-    let pool = TestPool::small();
+    let pool = TestPool::start(16 << 20, PAGE);
     let addrs = [pair(&pool.open(0)), pair(&pool.open(1))];
     add_in_both_racks(&pool, &addrs);
 }
@@ -245,27 +230,10 @@ fn a_lock_of_another_rack_ends_with_either_daemon() {
 
 #[test]
 fn programs_that_are_killed_under_locks_lose_no_acknowledged_update() {
-    let pool = TestPool::small();
-    for home in [0, 1] {
-        let owner = pool.open(home);
-        let addr = pair(&owner);
-        let mut most = 0;
-        for round in 0..20 {
-            let arguments = ["add-locked".into(), format!("{:x}", addr.raw()), "100000".into()];
-            let arguments: Vec<&str> =
-                arguments.iter().map(|argument: &String| &**argument).collect();
-            let mut racks = [0, 1].map(|rack| pool.client(rack, &arguments));
-            racks[0].wait_for_lines(20 + round);
-            racks[1].wait_for_lines(20 + round);
-            racks.iter_mut().for_each(|client| client.kill());
-            let said = racks.iter().flat_map(|client| &client.said);
-            most = said.map(|line| line.parse::<u64>().unwrap()).max().unwrap().max(most);
-            let guard = owner.write_lock_within(addr, PAIR, LONG).unwrap();
-            let [first, second] = read(&owner, addr);
-            assert!(first == second || guard.recovered(), "{first} and {second}");
-            assert!(first >= most, "{most} was acknowledged, {first} is there");
-            guard.write(addr.add(8).unwrap(), &first.to_le_bytes()).unwrap();
-            guard.unlock().unwrap();
-        }
-    }
+    lock_rounds::run(&mut TestPool::start(16 << 20, PAGE), 30, 1, false);
+}
+
+#[test]
+fn programs_and_daemons_that_are_killed_under_locks_lose_no_acknowledged_update() {
+    lock_rounds::run(&mut TestPool::restless(16 << 20, PAGE), 20, 2, true);
 }

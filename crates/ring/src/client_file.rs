@@ -84,6 +84,8 @@ pub struct ThreadSlot {
     pub samples: HeatSamples,
     /// The locks that the thread holds or is acquiring.
     pub claims: [ClaimCell; CLAIMS as usize],
+    /// Number of leading claims that the thread has ever used. The daemon reads no others.
+    pub claims_used: AtomicU64,
     /// A bit for each claim: the daemon sets it when the thread has lost the lock, the thread
     /// clears it when it unlocks.
     pub lost_claims: AtomicU64,
@@ -347,6 +349,7 @@ mod tests {
         assert_eq!(offset_of!(ThreadSlot, samples), 10_560);
         assert_eq!(offset_of!(ThreadSlot, samples) + size_of::<HeatSamples>(), 11_584);
         assert_eq!(offset_of!(ThreadSlot, claims), 11_584);
-        assert_eq!(offset_of!(ThreadSlot, lost_claims), 11_840);
+        assert_eq!(offset_of!(ThreadSlot, claims_used), 11_840);
+        assert_eq!(offset_of!(ThreadSlot, lost_claims), 11_848);
     }
 }

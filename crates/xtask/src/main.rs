@@ -42,6 +42,8 @@ usage: cargo x <command>
   exec-rounds [count] [kill every]
                  clients at two instances of rackpool-kv raise counters by WATCH and EXEC
                  while instances are killed; 100000 take minutes
+  lock-rounds [rounds] [seed]
+                 programs of two racks add under a lock while they and daemons are killed
   leaks [seconds] [kill every ms] [seed] [kinds]
                  kills clients, services, mounts, daemons and metadata (all unless said)
                  under load, and fails if that leaves more memory in use than no kills
@@ -86,6 +88,7 @@ fn run(arguments: &[String]) -> Result<bool> {
     let takes_any = [
         "bench",
         "exec-rounds",
+        "lock-rounds",
         "fuzz",
         "kill-steps",
         "lab",
@@ -111,6 +114,7 @@ fn run(arguments: &[String]) -> Result<bool> {
         "fuzz" => vec![fuzz::step(&root, rest)?],
         "kill-steps" => vec![steps::campaign("kill-steps", rest)?],
         "exec-rounds" => vec![steps::campaign("exec-rounds", rest)?],
+        "lock-rounds" => vec![steps::campaign("lock-rounds", rest)?],
         "leaks" => vec![steps::checked_campaign("leaks", rest)?],
         "swap-rounds" => vec![steps::campaign("swap-rounds", rest)?],
         "lab" if rest.is_empty() => vec![steps::lab()],

@@ -165,7 +165,8 @@ fn advisories(root: &Path) -> Step {
 
 /// A campaign of the tests, in the test profile. `kill-steps` kills clients and daemons at chosen
 /// instructions; `swap-rounds` kills or stops processes at chosen steps of a swap; `exec-rounds`
-/// kills instances of the service while clients execute transactions.
+/// kills instances of the service while clients execute transactions; `lock-rounds` kills holders
+/// of locks.
 pub(crate) fn campaign(name: &'static str, arguments: &[String]) -> Result<Step> {
     let are_numbers = arguments.iter().all(|number| number.parse::<u64>().is_ok());
     ensure!(

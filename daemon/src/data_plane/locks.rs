@@ -87,7 +87,9 @@ impl LockMemory for View<'_> {
     fn claims(&self) -> impl Iterator<Item = (ClaimId, LockClaim)> {
         self.clients.all.ids().flat_map(move |client| {
             self.clients.threads_of(client).flat_map(move |(owner, slot)| {
-                let ids = (0..).zip(&slot.claims).map(move |(index, _)| ClaimId {
+                let used = slot.claims_used.load(Ordering::Acquire);
+                let used = usize::try_from(used).unwrap_or(usize::MAX);
+                let ids = (0..).zip(slot.claims.iter().take(used)).map(move |(index, _)| ClaimId {
                     client: owner.client,
                     thread: owner.thread,
                     index,
@@ -106,8 +108,8 @@ impl LockMemory for View<'_> {
         let accessed = self.thread(id).and_then(|slot| slot.access.announced());
         let thread = ClientThread { client: id.client, thread: id.thread };
         frame.is_some() && frame == accessed.map(|access| access.frame)
-            || self.transfers.has_any_of_thread(thread)
-            || self.peers.does_anything_for(id.client)
+            || self.transfers.has_any_in(thread, page)
+            || self.peers.does_anything_in(thread, page)
     }
 }
 

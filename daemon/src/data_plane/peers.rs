@@ -131,6 +131,17 @@ impl Peers {
         self.calls.values().chain(waiting).any(|call| call.is_done_for(client))
     }
 
+    /// Returns true if another rack may still execute an operation of the thread on the page.
+    pub(super) fn does_anything_in(&self, thread: ClientThread, page: PageId) -> bool {
+        let waiting = self.racks.values().flat_map(|peer| &peer.waiting);
+        self.calls.values().chain(waiting).any(|call| match call.purpose {
+            Purpose::Operation(operation) => {
+                operation.page == page && operation.caller.client_thread() == thread
+            }
+            _ => false,
+        })
+    }
+
     /// Takes a thread's operations out that wait to be sent. They are not executed.
     pub(super) fn take_unsent_of(&mut self, thread: ClientThread) -> Vec<HomeOperation> {
         let mut taken = Vec::new();

@@ -111,9 +111,10 @@ impl Transfers {
         self.on_the_way.values().any(|transfer| transfer.caller.client == client)
     }
 
-    /// Returns true if transfers of the thread are in flight.
-    pub(super) fn has_any_of_thread(&self, thread: ClientThread) -> bool {
-        self.on_the_way.values().any(|transfer| transfer.caller.client_thread() == thread)
+    /// Returns true if transfers of the thread to or from the page are in flight.
+    pub(super) fn has_any_in(&self, thread: ClientThread, page: PageId) -> bool {
+        let mut all = self.on_the_way.values();
+        all.any(|transfer| transfer.page == page && transfer.caller.client_thread() == thread)
     }
 
     /// Returns the transfers in flight, the oldest first.

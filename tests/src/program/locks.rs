@@ -6,9 +6,7 @@ use anyhow::{Context, bail};
 use rackpool_client::{GlobalAddr, Pool, ReadGuard, WriteGuard};
 
 use super::{Arguments, say};
-
-/// Bytes of a pair of counters, which are equal whenever its lock is free.
-const PAIR: usize = 16;
+use crate::lock_rounds::{PAIR, counters};
 
 /// The guards that the program holds.
 #[derive(Default)]
@@ -73,7 +71,7 @@ pub(super) fn add_locked(pool: &Pool, arguments: &mut Arguments) -> anyhow::Resu
         let guard = pool.write_lock(addr, PAIR)?;
         let mut bytes = [0; PAIR];
         guard.read(addr, &mut bytes)?;
-        let [first, second] = pair(&bytes);
+        let [first, second] = counters(&bytes);
         if first != second && !guard.recovered() {
             bail!("the counters are {first} and {second}, and no holder has ended");
         }
@@ -83,10 +81,4 @@ pub(super) fn add_locked(pool: &Pool, arguments: &mut Arguments) -> anyhow::Resu
         guard.unlock()?;
     }
     Ok(())
-}
-
-/// The two counters of a pair.
-fn pair(bytes: &[u8; PAIR]) -> [u64; 2] {
-    let (words, _) = bytes.as_chunks::<8>();
-    [u64::from_le_bytes(words[0]), u64::from_le_bytes(words[1])]
 }
