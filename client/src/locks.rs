@@ -97,7 +97,10 @@ impl Thread {
         let taken = self.take_lock(&target, claim, index, timeout);
         if taken.is_ok() {
             self.claims.held |= 1 << index;
-        } else if self.claim_cell(index).is_some_and(|cell| cell.load().is_some()) {
+            return taken;
+        }
+        self.clear_lost(index);
+        if self.claim_cell(index).is_some_and(|cell| cell.load().is_some()) {
             // The request may still be executed, and until the claim is cleared the daemon may find
             // it and take it for held.
             self.claims.unsettled |= 1 << index;
@@ -169,6 +172,10 @@ impl Thread {
         let (Some(cell), Some(word)) = (self.claim_cell(index), claim.only_word()) else {
             return Ok(false);
         };
+        // A daemon that started while the thread asked for this claim's lock may have set it.
+        if self.is_lost(index) {
+            self.clear_lost(index);
+        }
         self.publish_claim(index, claim);
         if !self.connection.lock_words.cell(word).take(id, claim.mode(), barrier) {
             return Ok(false);
@@ -279,6 +286,10 @@ impl Thread {
         if let Some(cell) = self.claim_cell(index) {
             cell.clear();
         }
+        self.clear_lost(index);
+    }
+
+    fn clear_lost(&self, index: u8) {
         self.slot().lost_claims.fetch_and(!(1 << index), Ordering::AcqRel);
     }
 
@@ -315,10 +326,7 @@ impl Thread {
         self.claims.under = Some(index);
         let done = self.transfer_checked(addr, bytes);
         self.claims.under = None;
-        match done {
-            Ok(()) if self.is_lost(index) => Err(AccessError::LockLost(addr)),
-            done => done,
-        }
+        done
     }
 
     /// Unlocks everything when the thread ends.

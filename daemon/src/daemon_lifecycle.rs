@@ -372,6 +372,7 @@ fn data_plane(
         swap: rules.swaps,
     })?;
     let adopted = adopt_clients(rack, &mut plane)?;
+    plane.begin()?;
     plane.resume_exchanges()?;
     Ok(StartedPlane { plane, waker, adopted })
 }

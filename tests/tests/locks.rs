@@ -11,10 +11,11 @@ use rackpool_tests::pool::{PAGE, TestPool};
 
 const THREADS: usize = 8;
 const TURNS: u64 = 200;
-/// The most time until the lock of a killed holder is passed on.
-const PASSED_ON: Duration = Duration::from_secs(1);
+/// The most time until the lock of a killed holder is passed on: less than a process may stand
+/// still, and more than it takes on busy cores.
+const PASSED_ON: Duration = Duration::from_secs(3);
 /// The least and the most time until the lock of a process that stands still is passed on.
-const LEASE: std::ops::Range<Duration> = Duration::from_secs(3)..Duration::from_secs(20);
+const LEASE: std::ops::Range<Duration> = Duration::from_secs(3)..Duration::from_secs(30);
 /// A time that no test reaches.
 const LONG: Duration = Duration::from_secs(60);
 
@@ -190,22 +191,40 @@ fn a_process_that_stands_still_loses_its_lock() {
 #[test]
 fn locks_of_the_own_rack_survive_their_daemon() {
     let mut pool = TestPool::small();
-    let (holder, next) = (pool.open(0), pool.open(0));
+    let (holder, other, next) = (pool.open(0), pool.open(0), pool.open(0));
     let (own, asked) = (pair(&holder), holder.alloc(4096).unwrap());
     let first = holder.write_lock(own, 1).unwrap();
-    let reader = next.read_lock(asked, 1).unwrap();
+    let reader = other.read_lock(asked, 1).unwrap();
     let second = holder.read_lock(asked, 200).unwrap();
     pool.kill_daemon(0);
     first.write(own, &[1]).unwrap();
     pool.restart_daemon(0);
     for addr in [own, asked] {
-        assert!(next.try_write_lock(addr, 1).unwrap_or(None).is_none());
+        assert!(next.try_write_lock(addr, 1).unwrap().is_none());
     }
     first.unlock().unwrap();
     next.write_lock_within(own, 1, LONG).unwrap().unlock().unwrap();
     second.unlock().unwrap();
     reader.unlock().unwrap();
     next.write_lock_within(asked, 1, LONG).unwrap().unlock().unwrap();
+}
+
+/// Regression: the restarted daemon read the claims of the word before it had adopted its clients.
+#[test]
+fn a_reader_of_the_own_rack_is_known_after_a_restart_though_one_of_another_rack_was_too() {
+    let mut pool = TestPool::small();
+    let (here, there, next) = (pool.open(0), pool.open(1), pool.open(0));
+    let addr = pair(&here);
+    let reader = here.read_lock(addr, 1).unwrap();
+    let remote = there.read_lock(addr, 1).unwrap();
+    pool.kill_daemon(0);
+    pool.restart_daemon(0);
+    // Locks that the killed daemon had granted to other racks have ended by then.
+    let refused = next.write_lock_within(addr, 1, Duration::from_secs(9));
+    assert_eq!(refused.err(), Some(LockError::TimedOut(addr)));
+    reader.unlock().unwrap();
+    next.write_lock_within(addr, 1, LONG).unwrap().unlock().unwrap();
+    assert_eq!(remote.unlock(), Err(AccessError::LockLost(addr)));
 }
 
 #[test]

@@ -11,8 +11,8 @@ use crate::locks::TakenLock;
 use crate::transfer::Bytes;
 use crate::{AccessError, GlobalAddr, Pool};
 
-/// How long a lock waits that was given no time: the daemon limits it, and the request is repeated.
-const WITHOUT_LIMIT: Duration = Duration::from_secs(24 * 3600);
+/// How long a request waits that was given no time.
+const LONGEST: Duration = Duration::from_secs(24 * 3600);
 
 /// The right to read the lines of a lock until the guard is dropped. Other readers may have it too;
 /// no writer has it.
@@ -57,15 +57,16 @@ impl Pool {
     ///
     /// # Errors
     /// [`LockError`]: the thread holds a lock of one of the lines, holds too many, the bytes can't
-    /// be locked together or can't be read.
+    /// be locked together or can't be read; others held the lock for a day, or until the limit of
+    /// [`within`](crate::within).
     pub fn read_lock(&self, addr: GlobalAddr, len: usize) -> Result<ReadGuard<'_>, LockError> {
-        Ok(ReadGuard(self.lock(addr, len, LockMode::Read, WITHOUT_LIMIT)?))
+        Ok(ReadGuard(self.lock(addr, len, LockMode::Read, LONGEST)?))
     }
 
     /// Like [`Pool::read_lock`], but waits no longer than `timeout`.
     ///
     /// # Errors
-    /// Those of [`Pool::read_lock`], and [`LockError::TimedOut`].
+    /// Those of [`Pool::read_lock`]; [`LockError::TimedOut`] after `timeout`.
     pub fn read_lock_within(
         &self,
         addr: GlobalAddr,
@@ -109,15 +110,16 @@ impl Pool {
     ///
     /// # Errors
     /// [`LockError`]: the thread holds a lock of one of the lines, holds too many, the bytes can't
-    /// be locked together or can't be read.
+    /// be locked together or can't be read; others held the lock for a day, or until the limit of
+    /// [`within`](crate::within).
     pub fn write_lock(&self, addr: GlobalAddr, len: usize) -> Result<WriteGuard<'_>, LockError> {
-        Ok(WriteGuard(self.lock(addr, len, LockMode::Write, WITHOUT_LIMIT)?))
+        Ok(WriteGuard(self.lock(addr, len, LockMode::Write, LONGEST)?))
     }
 
     /// Like [`Pool::write_lock`], but waits no longer than `timeout`.
     ///
     /// # Errors
-    /// Those of [`Pool::write_lock`], and [`LockError::TimedOut`].
+    /// Those of [`Pool::write_lock`]; [`LockError::TimedOut`] after `timeout`.
     pub fn write_lock_within(
         &self,
         addr: GlobalAddr,

@@ -148,9 +148,22 @@ impl LockClaim {
         }
     }
 
-    /// A claim for each of the lines, in the same mode.
-    pub fn each_line(self) -> impl Iterator<Item = Self> {
-        (self.first..self.first + self.lines).map(move |first| Self { first, lines: 1, ..self })
+    /// Returns true if each line of `other` is one of this claim.
+    #[must_use]
+    pub const fn contains(self, other: Self) -> bool {
+        self.page.0 == other.page.0 && self.covers(other.offset(), other.bytes())
+    }
+
+    /// Claims of the lines that `other` does not have, in the same mode: those before and those
+    /// after.
+    pub fn without(self, other: Self) -> impl Iterator<Item = Self> {
+        let end = self.first + self.lines;
+        let before = other.first.clamp(self.first, end) - self.first;
+        let after = end - (other.first + other.lines).clamp(self.first, end);
+        let parts = [(self.first, before), (end - after, after)];
+        parts
+            .into_iter()
+            .filter_map(move |(first, lines)| Self::of_lines(self.page, first, lines, self.mode))
     }
 
     /// Returns true if both claims have a line in common.
@@ -302,6 +315,8 @@ impl LockWord {
 
 #[cfg(test)]
 mod tests {
+    extern crate std;
+
     use super::*;
 
     fn claim(first: u32, lines: u32, mode: LockMode) -> LockClaim {
@@ -329,6 +344,22 @@ mod tests {
         assert!(read.conflicts(write) && write.conflicts(read) && write.conflicts(write));
         assert!(!write.conflicts(claim(8, 1, LockMode::Write)));
         assert!(read.covers(256, 256) && !read.covers(255, 2) && !read.covers(511, 2));
+    }
+
+    #[test]
+    fn what_another_claim_does_not_have() {
+        let all = claim(4, 8, LockMode::Write);
+        let without = |first, lines| {
+            let rest = all.without(claim(first, lines, LockMode::Write));
+            rest.map(|rest| (rest.first(), rest.lines())).collect::<std::vec::Vec<_>>()
+        };
+        assert_eq!(without(6, 2), [(4, 2), (8, 4)]);
+        assert_eq!(without(0, 6), [(6, 6)]);
+        assert_eq!(without(10, 9), [(4, 6)]);
+        assert_eq!(without(4, 8), []);
+        assert!(
+            all.contains(claim(4, 8, LockMode::Read)) && !all.contains(claim(4, 9, LockMode::Read))
+        );
     }
 
     #[test]

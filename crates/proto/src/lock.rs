@@ -13,7 +13,6 @@ use core::time::Duration;
 use rackpool_model::{ClaimId, ClientId, LockClaim, LockWord, LockWordIndex, PageId, RackId};
 use rackpool_wire::lock::{LockEnd, LockOutcome};
 
-use crate::Time;
 use crate::exchange::Caller;
 use crate::lease::EndpointToken;
 
@@ -184,9 +183,4 @@ pub enum LockAction {
     Lose(ClaimId),
     /// Clear the claims of a gone client.
     ClearClaims(ClientId),
-}
-
-/// The earlier of two deadlines.
-fn earlier(first: Option<Time>, second: Option<Time>) -> Option<Time> {
-    first.into_iter().chain(second).min()
 }

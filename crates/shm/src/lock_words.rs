@@ -34,8 +34,9 @@ impl ClaimCell {
         Self(AtomicU64::new(0))
     }
 
-    /// The claim. Bytes that are no claim count as none: a faulty client can only lose its own
-    /// locks, or keep others from getting them.
+    /// The claim. Bytes that are no claim count as none. A faulty client can lose its own locks or
+    /// keep others from getting them here; lock words, which it can write too, guard honest
+    /// clients only.
     #[must_use]
     pub fn load(&self) -> Option<LockClaim> {
         // SYNC: pairs with the release store in `clear`: what the holder wrote is complete.

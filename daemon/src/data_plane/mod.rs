@@ -143,7 +143,7 @@ pub(crate) struct Parts {
 }
 
 impl DataPlane {
-    /// Creates a data plane without clients.
+    /// Creates a data plane without clients. [`Self::begin`] must follow.
     pub(crate) fn new(mut parts: Parts) -> anyhow::Result<Self> {
         let sleeper = sleep::Sleeper::new(parts.wake, parts.fabric.wake_fd())?;
         let bytes = parts.buffers.len();
@@ -170,7 +170,7 @@ impl DataPlane {
         let sharing = Sharing::new(start, metadata, frames, parts.restarted)?;
         let mut rrpc = Rrpc::new(&mut *parts.fabric, parts.buffers, BUFFERS, bytes);
         rrpc.expose_for(lease);
-        let mut plane = Self {
+        Ok(Self {
             rack: parts.rack,
             slab: parts.slab,
             fabric: parts.fabric,
@@ -207,11 +207,16 @@ impl DataPlane {
             #[cfg(feature = "testing")]
             clock: None,
             lease,
-        };
-        plane.run_machine()?;
+        })
+    }
+
+    /// Does what an earlier daemon has left. The caller has adopted its clients: the machine reads
+    /// their claims.
+    pub(crate) fn begin(&mut self) -> error::Result<()> {
+        self.run_machine()?;
         // Operators may ask before the first request.
-        plane.publish_memory();
-        Ok(plane)
+        self.publish_memory();
+        Ok(())
     }
 
     /// Publishes the counts of free and used memory, also while the daemon is too busy to sleep.

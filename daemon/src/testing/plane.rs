@@ -454,6 +454,7 @@ fn start(
     for (id, client) in clients {
         plane.adopt(*id, Arc::clone(&client.served));
     }
+    plane.begin()?;
     plane.resume_exchanges()?;
     Ok(Started { plane, commands, notifications: noticed })
 }

@@ -2,7 +2,7 @@ mod claims;
 mod foreign;
 mod losing;
 
-use alloc::collections::{BTreeMap, VecDeque};
+use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::vec::Vec;
 use core::time::Duration;
 
@@ -10,9 +10,9 @@ use rackpool_model::{ClaimId, ClientId, LockClaim, LockMode, LockWord, PageId, P
 use rackpool_wire::lock::{LockEnd, LockOutcome};
 
 use super::beats::Beats;
-use super::page::{AbandonedLine, HeldLock, PageLocks, RemovedLock, WaitingLock};
+use super::page::{HeldLock, PageLocks, RemovedLock, WaitingLock};
 use super::words::ManagedWords;
-use super::{LockAction, LockEvent, LockHolder, LockMemory, LockRequester, LockRules, earlier};
+use super::{LockAction, LockEvent, LockHolder, LockMemory, LockRequester, LockRules};
 use crate::Time;
 use crate::lease::EndpointToken;
 use crate::planted_bugs::{Bug, Bugs, Sound};
@@ -25,6 +25,8 @@ pub struct LockHome<B = Sound> {
     bugs: B,
     pages: BTreeMap<PageId, PageLocks>,
     holders: BTreeMap<LockHolder, PageId>,
+    /// When each waiting request times out.
+    timeouts: BTreeSet<(Time, LockHolder)>,
     words: ManagedWords,
     /// Number of held locks whose holders lose them.
     losing: usize,
@@ -36,6 +38,8 @@ pub struct LockHome<B = Sound> {
     /// The cells for foreign claims that are free, and the first one that was never used.
     free_cells: Vec<u32>,
     unused_cell: u32,
+    /// Number of cells with locks of other racks' clients, and of an earlier daemon.
+    foreign_locks: u32,
     beats: Beats,
     /// When the beats are looked at next; `None` while no client is in the way of a request.
     look_at: Option<Time>,
@@ -55,6 +59,8 @@ impl<B: Bugs> LockHome<B> {
             bugs,
             pages: BTreeMap::new(),
             holders: BTreeMap::new(),
+            timeouts: BTreeSet::new(),
+            foreign_locks: 0,
             words: ManagedWords::default(),
             losing: 0,
             going: BTreeMap::new(),
@@ -70,6 +76,7 @@ impl<B: Bugs> LockHome<B> {
             home.free_cells.extend(home.unused_cell..cell);
             home.unused_cell = cell + 1;
             if !bugs.has(Bug::TrustInheritedLocks) {
+                home.foreign_locks += 1;
                 home.hold(LockHolder::Earlier(cell), claim, Some(cell));
                 home.use_words_with(claim, |_| LockWord::MANAGED);
             }
@@ -85,10 +92,9 @@ impl<B: Bugs> LockHome<B> {
     /// Returns when [`Self::look`] is due.
     #[must_use]
     pub fn deadline(&self) -> Option<Time> {
-        let waiting = self.pages.values().flat_map(|page| &page.waiting);
-        let until = waiting.map(|waiting| waiting.until).min();
-        let inherited = Some(self.earlier_end).filter(|_| self.has_earlier());
-        earlier(earlier(until, inherited), self.look_at)
+        let until = self.timeouts.first().map(|(until, _)| *until);
+        let earlier_end = Some(self.earlier_end).filter(|_| self.has_earlier());
+        until.into_iter().chain(earlier_end).chain(self.look_at).min()
     }
 
     /// Returns true if locks are held for which an earlier daemon answered.
@@ -170,11 +176,7 @@ impl<B: Bugs> LockHome<B> {
     pub fn look(&mut self, now: Time, memory: &(impl PageWords + LockMemory)) -> bool {
         self.now = now;
         self.end_earlier(memory);
-        for page in self.pages.keys().copied().collect::<Vec<_>>() {
-            if self.expire(page) {
-                self.advance(memory, page);
-            }
-        }
+        self.expire(memory);
         if self.look_at.is_some_and(|at| at <= now) {
             self.look_at_beats(memory);
         }
@@ -189,16 +191,22 @@ impl<B: Bugs> LockHome<B> {
         timeout: Duration,
     ) {
         let holder = requester.holder();
-        // The claim was found in memory before its thread asked, or the call was repeated.
-        self.take_out(holder);
-        let page = self.pages.entry(claim.page()).or_default();
-        page.waiting.push(WaitingLock { requester, claim, until: self.now.after(timeout) });
-        self.holders.insert(holder, claim.page());
-        self.look_at.get_or_insert(self.now.after(Beats::interval(self.rules.lease)));
+        // First, so that words that the holder used before stay managed.
         self.use_words(memory, claim);
-        self.advance(memory, claim.page());
+        // The claim was found in memory before its thread asked, or the call was repeated.
+        let before = self.holders.get(&holder).copied().filter(|page| *page != claim.page());
+        self.take_out(holder);
+        let until = self.now.after(timeout);
+        let page = self.pages.entry(claim.page()).or_default();
+        page.waiting.push(WaitingLock { requester, claim, until });
+        self.holders.insert(holder, claim.page());
+        self.timeouts.insert((until, holder));
+        self.look_at.get_or_insert(self.now.after(Beats::interval(self.rules.lease)));
+        for page in before.into_iter().chain([claim.page()]) {
+            self.advance(memory, page);
+        }
         if timeout.is_zero() && self.words.are_known(claim) {
-            self.expire(claim.page());
+            self.expire(memory);
         }
     }
 
@@ -207,11 +215,17 @@ impl<B: Bugs> LockHome<B> {
         let page = self.holders.remove(&holder)?;
         let locks = self.pages.get_mut(&page)?;
         let removed = locks.remove(holder)?;
-        self.losing -= usize::from(removed.was_losing);
         if locks.is_empty() {
             self.pages.remove(&page);
         }
-        self.clear_foreign(removed.foreign);
+        self.losing -= usize::from(removed.was_losing);
+        if let Some(until) = removed.until {
+            self.timeouts.remove(&(until, holder));
+        }
+        if removed.foreign.is_some() {
+            self.foreign_locks -= 1;
+            self.clear_foreign(removed.foreign);
+        }
         self.give_back(removed.claim);
         Some(removed)
     }
@@ -249,11 +263,12 @@ impl<B: Bugs> LockHome<B> {
             let words = &self.words;
             let is_ready = |claim| words.are_known(claim);
             let Some(granted) = locks.take_grantable(is_ready, bugs) else { return };
-            let WaitingLock { requester, claim, .. } = granted;
+            let WaitingLock { requester, claim, until } = granted;
+            self.timeouts.remove(&(until, requester.holder()));
             let recovered = locks.abandoned.iter().any(|line| line.claim.overlaps(claim));
             let foreign = match requester {
                 LockRequester::Client(..) => None,
-                LockRequester::Rack(..) => self.store_foreign(claim),
+                LockRequester::Rack(..) => self.store_foreign_lock(claim),
             };
             if foreign.is_none() && matches!(requester, LockRequester::Rack(..)) {
                 // There is no room to note the lock, which must outlive this daemon. The client
@@ -279,38 +294,37 @@ impl<B: Bugs> LockHome<B> {
 
     /// The page is not here: its requests go to the new home.
     fn moved(&mut self, page: PageId) {
-        self.refuse(page, LockOutcome::Moved, |_| true);
+        let waiting = self.pages.get(&page).into_iter().flat_map(|locks| &locks.waiting);
+        for holder in waiting.map(|waiting| waiting.requester.holder()).collect::<Vec<_>>() {
+            self.refuse(holder, LockOutcome::Moved);
+        }
         // A page with abandoned lines does not move: it was freed.
-        if let Some(locks) = self.pages.get_mut(&page) {
-            for AbandonedLine { claim, foreign } in core::mem::take(&mut locks.abandoned) {
-                self.clear_foreign(foreign);
-                self.give_back(claim);
+        self.forget_abandoned(page);
+    }
+
+    /// Refuses the requests whose time has passed.
+    fn expire(&mut self, memory: &(impl PageWords + LockMemory)) {
+        while let Some((until, holder)) = self.timeouts.first().copied() {
+            if until > self.now {
+                return;
+            }
+            self.timeouts.remove(&(until, holder));
+            let page = self.holders.get(&holder).copied();
+            self.refuse(holder, LockOutcome::TimedOut);
+            if let Some(page) = page {
+                self.advance(memory, page);
             }
         }
-        if self.pages.get(&page).is_some_and(PageLocks::is_empty) {
-            self.pages.remove(&page);
-        }
     }
 
-    /// Refuses the requests whose time has passed. Returns true if there were any.
-    fn expire(&mut self, page: PageId) -> bool {
-        let now = self.now;
-        self.refuse(page, LockOutcome::TimedOut, |waiting| waiting.until <= now)
-    }
-
-    fn refuse(
-        &mut self,
-        page: PageId,
-        outcome: LockOutcome,
-        which: impl Fn(&WaitingLock) -> bool,
-    ) -> bool {
-        let waiting = self.pages.get(&page).into_iter().flat_map(|locks| &locks.waiting);
-        let refused: Vec<LockRequester> =
-            waiting.filter(|waiting| which(waiting)).map(|waiting| waiting.requester).collect();
-        for requester in &refused {
-            self.take_out(requester.holder());
-            self.answer(*requester, outcome);
+    fn refuse(&mut self, holder: LockHolder, outcome: LockOutcome) {
+        let locks = self.holders.get(&holder).and_then(|page| self.pages.get(page));
+        let waiting = locks.into_iter().flat_map(|locks| &locks.waiting);
+        let mut requesters = waiting.map(|waiting| waiting.requester);
+        let requester = requesters.find(|one| one.holder() == holder);
+        self.take_out(holder);
+        if let Some(requester) = requester {
+            self.answer(requester, outcome);
         }
-        !refused.is_empty()
     }
 }

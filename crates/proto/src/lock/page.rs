@@ -15,14 +15,15 @@ pub(super) struct PageLocks {
     /// In the order in which they came.
     pub(super) waiting: Vec<WaitingLock>,
     /// Lines whose writer ended without an unlock, and where no writer has unlocked since.
-    pub(super) abandoned: Vec<AbandonedLine>,
+    pub(super) abandoned: Vec<AbandonedLines>,
 }
 
-/// A line whose writer ended without an unlock.
+/// Lines whose writer ended without an unlock.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct AbandonedLine {
+pub(super) struct AbandonedLines {
     pub(super) claim: LockClaim,
-    /// Where the claim is stored; `None` if all cells were in use.
+    /// Where the claim is stored; `None` if all cells were in use. Then a restart of the daemon
+    /// forgets it.
     pub(super) foreign: Option<u32>,
 }
 
@@ -51,6 +52,8 @@ pub(super) struct RemovedLock {
     pub(super) claim: LockClaim,
     pub(super) foreign: Option<u32>,
     pub(super) was_losing: bool,
+    /// When it would have timed out, if it waited.
+    pub(super) until: Option<Time>,
 }
 
 impl LockRequester {
@@ -68,16 +71,24 @@ impl PageLocks {
         self.held.is_empty() && self.waiting.is_empty() && self.abandoned.is_empty()
     }
 
+    /// Returns what a holder has or waits for.
+    pub(super) fn claim_of(&self, holder: LockHolder) -> Option<LockClaim> {
+        let held = self.held.iter().find(|held| held.holder == holder).map(|held| held.claim);
+        let mut waiting = self.waiting.iter();
+        held.or_else(|| Some(waiting.find(|one| one.requester.holder() == holder)?.claim))
+    }
+
     /// Takes the lock or the request of a holder out.
     pub(super) fn remove(&mut self, holder: LockHolder) -> Option<RemovedLock> {
         if let Some(index) = self.held.iter().position(|held| held.holder == holder) {
             let HeldLock { claim, foreign, is_losing, .. } = self.held.swap_remove(index);
-            return Some(RemovedLock { claim, foreign, was_losing: is_losing });
+            let was_losing = is_losing;
+            return Some(RemovedLock { claim, foreign, was_losing, until: None });
         }
         let of_holder = |waiting: &WaitingLock| waiting.requester.holder() == holder;
         let index = self.waiting.iter().position(of_holder)?;
-        let claim = self.waiting.remove(index).claim;
-        Some(RemovedLock { claim, foreign: None, was_losing: false })
+        let WaitingLock { claim, until, .. } = self.waiting.remove(index);
+        Some(RemovedLock { claim, foreign: None, was_losing: false, until: Some(until) })
     }
 
     /// Takes out the first request that is `ready` and conflicts with no held lock and no earlier

@@ -1,4 +1,4 @@
-use alloc::collections::{BTreeMap, VecDeque};
+use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::vec::Vec;
 use core::time::Duration;
 
@@ -22,6 +22,11 @@ pub struct RemoteLocks<B = Sound> {
     /// The number of the last request.
     last: u64,
     locks: BTreeMap<u64, RemoteLock>,
+    /// The numbers of locks of each thread, and of each page.
+    of_threads: BTreeSet<(ClientId, u16, u64)>,
+    of_pages: BTreeSet<(PageId, u64)>,
+    /// Those that end when no operation under them is under way.
+    ending: BTreeSet<u64>,
     beats: Beats,
     /// When the beats are looked at next; `None` while no lock is held.
     look_at: Option<Time>,
@@ -77,6 +82,9 @@ impl<B: Bugs> RemoteLocks<B> {
             now,
             last: first,
             locks: BTreeMap::new(),
+            of_threads: BTreeSet::new(),
+            of_pages: BTreeSet::new(),
+            ending: BTreeSet::new(),
             beats: Beats::default(),
             look_at: None,
             actions: VecDeque::new(),
@@ -97,7 +105,7 @@ impl<B: Bugs> RemoteLocks<B> {
     /// Returns true if a lock is held until an operation under it has ended.
     #[must_use]
     pub fn is_ending(&self) -> bool {
-        self.locks.values().any(|lock| matches!(lock.state, State::Ending { .. }))
+        !self.ending.is_empty()
     }
 
     /// Returns true if there is no lock.
@@ -114,19 +122,44 @@ impl<B: Bugs> RemoteLocks<B> {
         thread: u16,
         page: PageId,
     ) -> impl Iterator<Item = EndpointToken> {
-        let of_thread = move |lock: &&RemoteLock| {
-            lock.id.client == client && lock.id.thread == thread && lock.claim.page() == page
-        };
-        self.locks.values().filter(of_thread).filter_map(|lock| match lock.state {
+        let numbers = self.of_threads.range((client, thread, 0)..=(client, thread, u64::MAX));
+        let locks = numbers.filter_map(|(.., number)| self.locks.get(number));
+        locks.filter(move |lock| lock.claim.page() == page).filter_map(|lock| match lock.state {
             State::Held(endpoint) | State::Ending { endpoint, .. } => Some(endpoint),
             _ => None,
         })
     }
 
+    /// Copies of some locks, with their numbers.
+    fn copies(&self, which: impl Fn(&RemoteLock) -> bool) -> Vec<(u64, RemoteLock)> {
+        let all = self.locks.iter().filter(|(_, lock)| which(lock));
+        all.map(|(number, lock)| (*number, *lock)).collect()
+    }
+
+    /// Sets what is known of a lock; `None`: it has ended.
+    fn set(&mut self, number: u64, lock: Option<RemoteLock>) {
+        let before = match lock {
+            Some(lock) => self.locks.insert(number, lock),
+            None => self.locks.remove(&number),
+        };
+        if let Some(RemoteLock { id, claim, .. }) = before {
+            self.of_threads.remove(&(id.client, id.thread, number));
+            self.of_pages.remove(&(claim.page(), number));
+            self.ending.remove(&number);
+        }
+        if let Some(RemoteLock { id, claim, state }) = lock {
+            self.of_threads.insert((id.client, id.thread, number));
+            self.of_pages.insert((claim.page(), number));
+            if matches!(state, State::Ending { .. }) {
+                self.ending.insert(number);
+            }
+        }
+    }
+
     /// Returns true if clients hold or request locks of the page.
     #[must_use]
     pub fn is_used(&self, page: PageId) -> bool {
-        self.locks.values().any(|lock| lock.claim.page() == page)
+        self.of_pages.range((page, 0)..=(page, u64::MAX)).next().is_some()
     }
 
     /// Handles an event that concerns locks in other racks.
@@ -165,18 +198,18 @@ impl<B: Bugs> RemoteLocks<B> {
     ) {
         self.last += 1;
         let number = self.last;
-        self.locks.insert(number, RemoteLock { id, claim, state: State::Requested(caller) });
+        self.set(number, Some(RemoteLock { id, claim, state: State::Requested(caller) }));
         self.actions.push_back(LockAction::Request { home, number, claim, timeout });
     }
 
     fn answered(&mut self, number: u64, endpoint: EndpointToken, outcome: Option<LockOutcome>) {
-        let Some(lock) = self.locks.get_mut(&number) else { return };
+        let Some(lock) = self.locks.get(&number).copied() else { return };
         let id = lock.id;
         let caller = match lock.state {
             State::Requested(caller) => caller,
             State::Queued(caller, over) if over == endpoint => caller,
             State::Withdrawn => {
-                self.locks.remove(&number);
+                self.set(number, None);
                 if matches!(outcome, Some(LockOutcome::Granted { .. } | LockOutcome::Queued)) {
                     self.unlock(endpoint, number, LockEnd::Withdrawn);
                 }
@@ -185,19 +218,23 @@ impl<B: Bugs> RemoteLocks<B> {
             State::Queued(..) | State::Held(_) | State::Ending { .. } => return,
         };
         match outcome {
-            Some(LockOutcome::Queued) => lock.state = State::Queued(caller, endpoint),
+            Some(LockOutcome::Queued) => {
+                let state = State::Queued(caller, endpoint);
+                self.set(number, Some(RemoteLock { state, ..lock }));
+            }
             Some(granted @ LockOutcome::Granted { .. }) => {
-                lock.state = State::Held(endpoint);
+                let state = State::Held(endpoint);
+                self.set(number, Some(RemoteLock { state, ..lock }));
                 self.look_at.get_or_insert(self.now.after(Beats::interval(self.rules.lease)));
                 self.actions.push_back(LockAction::Answer(id, caller, granted));
             }
             Some(refused @ (LockOutcome::TimedOut | LockOutcome::Moved)) => {
-                self.locks.remove(&number);
+                self.set(number, None);
                 self.actions.push_back(LockAction::Answer(id, caller, refused));
             }
             // Its endpoint has ended, and with it the lock if it was granted.
             None => {
-                self.locks.remove(&number);
+                self.set(number, None);
                 self.actions.push_back(LockAction::Answer(id, caller, LockOutcome::Moved));
             }
         }
@@ -209,27 +246,25 @@ impl<B: Bugs> RemoteLocks<B> {
 
     /// Gives locks and requests up.
     fn withdraw(&mut self, which: impl Fn(&RemoteLock) -> bool, end: LockEnd) {
-        let all = self.locks.iter().filter(|(_, lock)| which(lock));
-        for (number, lock) in all.map(|(number, lock)| (*number, *lock)).collect::<Vec<_>>() {
+        for (number, lock) in self.copies(which) {
             let state = match lock.state {
                 State::Requested(_) => State::Withdrawn,
                 State::Queued(_, endpoint) => {
-                    self.locks.remove(&number);
+                    self.set(number, None);
                     self.unlock(endpoint, number, LockEnd::Withdrawn);
                     continue;
                 }
                 State::Held(endpoint) => State::Ending { endpoint, end },
                 State::Withdrawn | State::Ending { .. } => continue,
             };
-            self.locks.insert(number, RemoteLock { state, ..lock });
+            self.set(number, Some(RemoteLock { state, ..lock }));
         }
     }
 
     /// Locks have ended at their home.
     fn lose(&mut self, which: impl Fn(&RemoteLock) -> bool) {
-        let all = self.locks.iter().filter(|(_, lock)| which(lock));
-        for (number, lock) in all.map(|(number, lock)| (*number, *lock)).collect::<Vec<_>>() {
-            self.locks.remove(&number);
+        for (number, lock) in self.copies(which) {
+            self.set(number, None);
             match lock.state {
                 State::Queued(caller, _) => {
                     self.actions.push_back(LockAction::Answer(lock.id, caller, LockOutcome::Moved));
@@ -250,11 +285,12 @@ impl<B: Bugs> RemoteLocks<B> {
         let lease = self.rules.lease;
         self.beats.look(now, lease, memory, holders.iter().copied());
         self.look_at = (!holders.is_empty()).then(|| now.after(Beats::interval(lease)));
-        for lock in self.locks.values_mut() {
+        for (number, lock) in self.copies(|lock| matches!(lock.state, State::Held(_))) {
             if let State::Held(endpoint) = lock.state
                 && self.beats.is_stalled(now, lease, lock.id.client)
             {
-                lock.state = State::Ending { endpoint, end: LockEnd::Abandoned };
+                let state = State::Ending { endpoint, end: LockEnd::Abandoned };
+                self.set(number, Some(RemoteLock { state, ..lock }));
                 self.actions.extend([LockAction::Lose(lock.id), LockAction::Barrier]);
             }
         }
@@ -266,13 +302,11 @@ impl<B: Bugs> RemoteLocks<B> {
     pub fn end(&mut self, now: Time, memory: &impl LockMemory) -> bool {
         self.now = now;
         let hasty = self.bugs.has(Bug::PassLostLockAtOnce);
-        for (number, lock) in
-            self.locks.iter().map(|(number, lock)| (*number, *lock)).collect::<Vec<_>>()
-        {
+        for (number, lock) in self.copies(|lock| matches!(lock.state, State::Ending { .. })) {
             if let State::Ending { endpoint, end } = lock.state
                 && (hasty || !memory.is_using(lock.id, lock.claim.page()))
             {
-                self.locks.remove(&number);
+                self.set(number, None);
                 self.unlock(endpoint, number, end);
             }
         }

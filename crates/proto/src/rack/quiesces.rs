@@ -87,7 +87,7 @@ impl Quiesces {
 impl Quiescing {
     fn is_over<B: Bugs>(&self, memory: &impl RackMemory, locks: &LockHome<B>, bugs: B) -> bool {
         let occupants = self.whose.occupants(memory.word(self.frame), bugs);
-        // Its holders may write a page that moves, so its locks are free soon.
+        // Holders may write a page that moves. A lock that is held for long ends the swap.
         let awaits_locks = matches!(self.whose, Whose::Swap(_, Quiesce::Writers) | Whose::Freed);
         self.leases.is_none()
             && occupants.is_none_or(|occupants| {

@@ -6,7 +6,7 @@ use rackpool_proto::exchange::Caller;
 use rackpool_proto::lock::{LockEvent, LockRequester};
 use rackpool_wire::lock::{LockEnd, LockOutcome};
 
-use super::{Line, TIMEOUT, World};
+use super::{Faults, Line, SHORT, TIMEOUT, World};
 
 /// What a client does next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,6 +50,10 @@ pub(super) struct Client {
     pub(super) calls: u32,
     pub(super) asked_at: u64,
     pub(super) stopped_until: u64,
+    /// Whether its request has a short timeout.
+    hurries: bool,
+    /// Whether its request was refused.
+    withdrawn: bool,
     /// Number of locks that it has held.
     pub(super) rounds: u32,
 }
@@ -68,6 +72,8 @@ impl Client {
             calls: 0,
             asked_at: 0,
             stopped_until: 0,
+            hurries: false,
+            withdrawn: false,
             rounds: 0,
         }
     }
@@ -225,16 +231,18 @@ impl World {
 
     /// Asks the daemon for the lock.
     pub(super) fn ask(&mut self, index: usize) {
+        let hurries = self.faults == Faults::Some && self.chance(8);
         let home = self.home_of(self.clients[index].claim.page());
         let client = &mut self.clients[index];
         client.calls += 1;
         let (rack, id, claim, caller) = (client.rack, client.id, client.claim, client.caller());
         client.stage = Stage::Asking(client.calls);
+        client.hurries = hurries;
         let at = &mut self.racks[rack];
         at.memory.buffered.insert(id, Some(claim));
         // The ring's entry is stored after the claim.
         at.memory.drain(id);
-        let timeout = TIMEOUT;
+        let timeout = if hurries { SHORT } else { TIMEOUT };
         at.daemon.events.push_back(if at.memory.pages.contains_key(&claim.page()) {
             LockEvent::Requested { requester: LockRequester::Client(id, caller), claim, timeout }
         } else {
@@ -253,6 +261,7 @@ impl World {
         }
         match outcome {
             LockOutcome::Granted { recovered } => return self.hold(index, recovered),
+            LockOutcome::TimedOut if self.clients[index].hurries => self.withdraw(index),
             LockOutcome::TimedOut => return Err("a request has waited for too long".into()),
             LockOutcome::Moved | LockOutcome::Queued => self.clients[index].stage = Stage::Idle,
         }
@@ -283,26 +292,42 @@ impl World {
             // The second counter is written from the first one's value.
             (LockMode::Write, 0) => {
                 if found[0] != found[1] && !client.recovered {
-                    return Err(format!("the counters are {found:?} and no writer has ended"));
+                    return Err(format!(
+                        "not exclusive: the counters are {found:?}, no writer has ended"
+                    ));
                 }
                 client.found = *found;
                 found[0] = client.found[0] + 1;
             }
             (LockMode::Write, _) => {
                 if found[0] != client.found[0] + 1 {
-                    return Err(format!("two writers: {found:?} after {:?}", client.found));
+                    return Err(format!(
+                        "not exclusive: {found:?} under a writer of {:?}",
+                        client.found
+                    ));
                 }
                 found[1] = found[0];
             }
             (LockMode::Read, counter) => {
                 client.found[counter] = found[counter];
                 if counter == 1 && client.found[0] != found[1] && !client.recovered {
-                    return Err(format!("a reader under a writer: {:?}", client.found));
+                    return Err(format!("not exclusive: a reader finds {:?}", client.found));
                 }
             }
         }
         client.stage = Stage::Held(part + 1);
         Ok(())
+    }
+
+    /// Gives a request up: the daemon may have found the claim meanwhile.
+    fn withdraw(&mut self, index: usize) {
+        self.seen.withdrawn += 1;
+        let client = &mut self.clients[index];
+        client.withdrawn = true;
+        client.own = false;
+        client.stage = Stage::Leaving;
+        let (rack, id) = (client.rack, client.id);
+        self.racks[rack].memory.buffered.insert(id, None);
     }
 
     /// Unlocks after a loss.
@@ -322,7 +347,11 @@ impl World {
         let at = &mut self.racks[rack];
         at.memory.drain(id);
         let was_lost = at.memory.lost.contains(&id);
-        let end = if was_lost { LockEnd::Abandoned } else { LockEnd::Unlocked };
+        let end = match self.clients[index].withdrawn {
+            _ if was_lost => LockEnd::Abandoned,
+            true => LockEnd::Withdrawn,
+            false => LockEnd::Unlocked,
+        };
         at.daemon.events.push_back(LockEvent::Unlocked { id, end });
     }
 
@@ -341,6 +370,7 @@ impl World {
         let claim = self.next_claim(index);
         let client = &mut self.clients[index];
         client.stage = Stage::Idle;
+        client.withdrawn = false;
         client.claim = claim;
     }
 }

@@ -32,6 +32,8 @@ pub(crate) const RULES: LockRules = LockRules {
 };
 /// The time in which a request must have been granted, whatever fails.
 const TIMEOUT: Duration = Duration::from_micros(60_000);
+/// The timeout of programs that do not wait for long.
+const SHORT: Duration = Duration::from_micros(150);
 /// The longest time, in steps, until both ends of an endpoint know of its end, and the longest that
 /// an operation is under way.
 const NOTICE: u64 = 300;
@@ -55,6 +57,7 @@ pub(crate) struct Seen {
     pub(crate) recovered: u32,
     pub(crate) lost: u32,
     pub(crate) moved: u32,
+    pub(crate) withdrawn: u32,
     /// The longest wait of a writer for its lock, in steps.
     pub(crate) longest_wait: u64,
 }
@@ -114,6 +117,7 @@ impl Seen {
         self.recovered += more.recovered;
         self.lost += more.lost;
         self.moved += more.moved;
+        self.withdrawn += more.withdrawn;
         self.longest_wait = self.longest_wait.max(more.longest_wait);
     }
 }

@@ -22,7 +22,7 @@ use crate::steps::autopsy::Body;
 use crate::steps::plan::Remains;
 
 /// The most time until the locks of killed clients are passed on.
-const LOCKED: Duration = Duration::from_secs(1);
+const LOCKED: Duration = Duration::from_secs(3);
 
 impl Scene {
     /// Waits until everything that the killed clients held was reclaimed, checks the pool, then

@@ -1,5 +1,6 @@
 //! Claims that are found in memory, and the words that lead to them.
 
+use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
 
 use rackpool_model::{ClaimId, ClientId, LockClaim, LockMode, LockWord, LockWordIndex, PageId};
@@ -87,7 +88,8 @@ impl<B: Bugs> LockHome<B> {
             }
             self.free_unused(*index);
         }
-        let pages: Vec<PageId> = self.pages.keys().copied().collect();
+        let waiting = self.timeouts.iter().filter_map(|(_, holder)| self.holders.get(holder));
+        let pages: BTreeSet<PageId> = waiting.copied().collect();
         for page in pages {
             self.advance(memory, page);
         }
@@ -96,8 +98,14 @@ impl<B: Bugs> LockHome<B> {
     /// A claim in memory may be held.
     pub(super) fn found(&mut self, memory: &impl LockMemory, id: ClaimId, claim: LockClaim) {
         let holder = LockHolder::Client(id);
-        if self.holders.contains_key(&holder) {
-            return;
+        if let Some(page) = self.holders.get(&holder) {
+            let locks = self.pages.get(page);
+            let is_known = locks.is_some_and(|locks| locks.claim_of(holder) == Some(claim));
+            if is_known {
+                return;
+            }
+            // The thread uses the claim for another lock now.
+            self.take_out(holder);
         }
         self.hold(holder, claim, None);
         self.use_words(memory, claim);

@@ -3,11 +3,11 @@
 
 use alloc::vec::Vec;
 
-use rackpool_model::{FOREIGN_CLAIMS, LockClaim, LockWord};
+use rackpool_model::{FOREIGN_CLAIMS, LockClaim, LockWord, PageId};
 use rackpool_wire::lock::LockEnd;
 
 use super::LockHome;
-use crate::lock::page::AbandonedLine;
+use crate::lock::page::AbandonedLines;
 use crate::lock::{LockAction, LockHolder, LockMemory};
 use crate::planted_bugs::Bugs;
 use crate::rack::PageWords;
@@ -23,16 +23,27 @@ impl<B: Bugs> LockHome<B> {
         }
     }
 
-    pub(super) fn take_cell(&mut self) -> Option<u32> {
+    fn take_cell(&mut self) -> Option<u32> {
         self.free_cells.pop().or_else(|| {
             let cell = self.unused_cell;
             (cell < FOREIGN_CLAIMS).then(|| self.unused_cell += 1).map(|()| cell)
         })
     }
 
-    pub(super) fn store_foreign(&mut self, claim: LockClaim) -> Option<u32> {
+    fn store_foreign(&mut self, claim: LockClaim) -> Option<u32> {
         let cell = self.take_cell()?;
         self.actions.push_back(LockAction::StoreForeign(cell, Some(claim)));
+        Some(cell)
+    }
+
+    /// Stores the claim of another rack's client. Such claims take half of the cells at most, so
+    /// that they and abandoned lines don't take them from each other.
+    pub(super) fn store_foreign_lock(&mut self, claim: LockClaim) -> Option<u32> {
+        if self.foreign_locks >= FOREIGN_CLAIMS / 2 {
+            return None;
+        }
+        let cell = self.store_foreign(claim)?;
+        self.foreign_locks += 1;
         Some(cell)
     }
 
@@ -43,28 +54,56 @@ impl<B: Bugs> LockHome<B> {
         }
     }
 
+    /// Returns true if half of the cells have abandoned lines.
+    fn has_many_abandoned(&self) -> bool {
+        let used = self.unused_cell as usize - self.free_cells.len();
+        used - self.foreign_locks as usize >= FOREIGN_CLAIMS as usize / 2
+    }
+
     /// A writer ended without an unlock: the next holders of its lines are told.
     pub(super) fn abandon(&mut self, claim: LockClaim) {
-        for claim in claim.each_line() {
-            let page = self.pages.entry(claim.page()).or_default();
-            if page.abandoned.iter().any(|line| line.claim == claim) {
-                continue;
-            }
-            // The words of the line stay managed.
-            self.use_words_with(claim, |_| LockWord::MANAGED);
-            let foreign = self.store_foreign(claim);
-            if let Some(page) = self.pages.get_mut(&claim.page()) {
-                page.abandoned.push(AbandonedLine { claim, foreign });
-            }
+        let page = self.pages.entry(claim.page()).or_default();
+        if page.abandoned.iter().any(|lines| lines.claim.contains(claim)) {
+            return;
+        }
+        // The words of the lines stay managed.
+        self.use_words_with(claim, |_| LockWord::MANAGED);
+        let foreign = if self.has_many_abandoned() { None } else { self.store_foreign(claim) };
+        if let Some(page) = self.pages.get_mut(&claim.page()) {
+            page.abandoned.push(AbandonedLines { claim, foreign });
         }
     }
 
     /// A writer of these lines has unlocked.
     pub(super) fn end_abandonment(&mut self, claim: LockClaim) {
         let Some(page) = self.pages.get_mut(&claim.page()) else { return };
-        let covered = |line: &mut AbandonedLine| line.claim.overlaps(claim);
-        let ended: Vec<AbandonedLine> = page.abandoned.extract_if(.., covered).collect();
-        for AbandonedLine { claim, foreign } in ended {
+        let overlaps = |lines: &mut AbandonedLines| lines.claim.overlaps(claim);
+        let ended: Vec<AbandonedLines> = page.abandoned.extract_if(.., overlaps).collect();
+        // A claim of an earlier daemon that this writer held the lock in spite of is of abandoned
+        // lines.
+        let earlier = page.held.iter().filter(|held| {
+            matches!(held.holder, LockHolder::Earlier(_)) && claim.contains(held.claim)
+        });
+        for holder in earlier.map(|held| held.holder).collect::<Vec<_>>() {
+            self.take_out(holder);
+        }
+        for AbandonedLines { claim: lines, foreign } in ended {
+            for rest in lines.without(claim) {
+                self.abandon(rest);
+            }
+            self.clear_foreign(foreign);
+            self.give_back(lines);
+        }
+    }
+
+    /// The page was freed.
+    pub(super) fn forget_abandoned(&mut self, page: PageId) {
+        let Some(locks) = self.pages.get_mut(&page) else { return };
+        let abandoned = core::mem::take(&mut locks.abandoned);
+        if locks.is_empty() {
+            self.pages.remove(&page);
+        }
+        for AbandonedLines { claim, foreign } in abandoned {
             self.clear_foreign(foreign);
             self.give_back(claim);
         }

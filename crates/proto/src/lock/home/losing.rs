@@ -44,7 +44,7 @@ impl<B: Bugs> LockHome<B> {
             .collect();
         let lease = self.rules.lease;
         self.beats.look(now, lease, memory, clients.iter().map(|(client, _)| *client));
-        self.look_at = (!clients.is_empty()).then(|| now.after(Beats::interval(lease)));
+        self.look_at = (!self.timeouts.is_empty()).then(|| now.after(Beats::interval(lease)));
         for (client, page) in clients {
             if self.beats.is_stalled(now, lease, client) {
                 self.lose(client, page);
