@@ -118,7 +118,12 @@ impl Store {
                 report.insert(rack, Err(failure));
             }
             // Racks may have received an object that was deleted meanwhile; it is in none of them.
-            if self.with(|handles| handles.find(keys.object()))? != Some(object) {
+            let found = match self.with(|handles| handles.find(keys.object())) {
+                // A killed rack keeps the entry from being read: what the racks report stands.
+                Err(error) if is_of_another_rack(&error) => Some(object),
+                found => found?,
+            };
+            if found != Some(object) {
                 report.values_mut().for_each(|result| *result = Err(CastFailure::Deleted));
             }
             results.extend(report);

@@ -212,7 +212,13 @@ impl Session {
             self.look_at = Instant::now() + self.pauses.next(now.elapsed());
         }
         if now >= self.alive_at {
-            self.boards.write(Key::Alive(self.cast, self.own), &Alive { at_ms: now_ms() })?;
+            let alive = Key::Alive(self.cast, self.own);
+            match self.boards.write(alive, &Alive { at_ms: now_ms() }) {
+                // A killed rack has left a change of the own board that can't be finished without
+                // it. The next heartbeat tries again.
+                Err(error) if is_of_another_rack(&error) => {}
+                written => written?,
+            }
             self.look_for_heartbeats()?;
             self.alive_at = now + HEARTBEAT;
         }
