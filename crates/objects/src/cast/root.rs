@@ -118,18 +118,22 @@ impl Store {
                 report.insert(rack, Err(failure));
             }
             // Racks may have received an object that was deleted meanwhile; it is in none of them.
-            let found = match self.with(|handles| handles.find(keys.object())) {
-                // A killed rack keeps the entry from being read: what the racks report stands.
-                Err(error) if is_of_another_rack(&error) => Some(object),
-                found => found?,
-            };
-            if found != Some(object) {
+            if !self.is_there(&keys, object)? {
                 report.values_mut().for_each(|result| *result = Err(CastFailure::Deleted));
             }
             results.extend(report);
         }
         let (bytes, took) = (object.head.len(), begin.elapsed());
         Ok(Some(CastReport { racks: results, bytes, blocks, block_bytes, took }))
+    }
+
+    /// Returns true if the object was not deleted. If a killed rack keeps the entry from being read,
+    /// what the racks report stands.
+    fn is_there(&self, keys: &Keys, object: PlacedHead) -> Result<bool, StoreError> {
+        match self.with(|handles| handles.find(keys.object())) {
+            Err(error) if is_of_another_rack(&error) => Ok(true),
+            found => Ok(found? == Some(object)),
+        }
     }
 
     /// The racks that agents serve. A rack that is away is not among them.
