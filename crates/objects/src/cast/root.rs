@@ -127,8 +127,8 @@ impl Store {
         Ok(Some(CastReport { racks: results, bytes, blocks, block_bytes, took }))
     }
 
-    /// Returns true if the object was not deleted. If a killed rack keeps the entry from being read,
-    /// what the racks report stands.
+    /// Returns true if the object was not deleted. If a killed rack keeps the entry from being
+    /// read, what the racks report stands.
     fn is_there(&self, keys: &Keys, object: PlacedHead) -> Result<bool, StoreError> {
         match self.with(|handles| handles.find(keys.object())) {
             Err(error) if is_of_another_rack(&error) => Ok(true),
