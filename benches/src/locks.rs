@@ -12,8 +12,8 @@ use crate::cpu::{pin_process, pin_self};
 use crate::measure::{in_turn, median, time_each};
 use crate::table::Table;
 
-/// Lines that are locked in turn, 4 MiB apart in no order: more than the processor's caches hold of
-/// lock words and page words near each other.
+/// Lines that are locked in turn, in no order, each in 4 KiB of its own: their lock words lie all
+/// over the table.
 const LINES: usize = 1 << 12;
 const LOCKS: usize = 100_000;
 const REMOTE: usize = 20_000;

@@ -103,9 +103,7 @@ impl Thread {
         if self.claim_cell(index).is_some_and(|cell| cell.load().is_some()) {
             // The request may still be executed, and until the claim is cleared the daemon may find
             // it and take it for held.
-            self.claims.unsettled |= 1 << index;
-            self.claims.withdrawn |= 1 << index;
-            self.settle_claims();
+            self.give_up(index);
         }
         taken
     }
@@ -193,9 +191,10 @@ impl Thread {
         }
         // The page moves: the daemon grants the lock when it is at rest.
         cell.clear();
-        if !self.connection.lock_words.cell(word).release(id, claim.mode(), barrier) {
-            let deadline = Deadline::after(self.connection.request_timeout());
-            self.tell_unlock(index, &deadline).map_err(AccessError::from)?;
+        if !self.connection.lock_words.cell(word).release(id, claim.mode(), barrier)
+            && !self.give_up(index)
+        {
+            return Err(AccessError::from(DaemonError::Unavailable).into());
         }
         Ok(false)
     }
@@ -263,6 +262,15 @@ impl Thread {
             return Err(AccessError::LockLost(self.addr_of(claim)));
         }
         Ok(())
+    }
+
+    /// Gives up a claim that the daemon may have, whose lock the thread has not used. Returns false
+    /// if the daemon does not answer now.
+    fn give_up(&mut self, index: u8) -> bool {
+        self.claims.unsettled |= 1 << index;
+        self.claims.withdrawn |= 1 << index;
+        self.settle_claims();
+        self.claims.unsettled >> index & 1 == 0
     }
 
     /// Frees the claims that the daemon may still have, if it answers. The others stay unsettled:

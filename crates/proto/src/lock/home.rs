@@ -41,7 +41,7 @@ pub struct LockHome<B = Sound> {
     /// Number of cells with locks of other racks' clients, and of an earlier daemon.
     foreign_locks: u32,
     beats: Beats,
-    /// When the beats are looked at next; `None` while no client is in the way of a request.
+    /// When the beats are looked at next; `None` while no request waits.
     look_at: Option<Time>,
     actions: VecDeque<LockAction>,
 }

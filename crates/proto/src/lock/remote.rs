@@ -136,6 +136,20 @@ impl<B: Bugs> RemoteLocks<B> {
         all.map(|(number, lock)| (*number, *lock)).collect()
     }
 
+    /// The numbers of the locks of a claim.
+    fn of_claim(&self, id: ClaimId) -> Vec<u64> {
+        let of_thread = (id.client, id.thread, 0)..=(id.client, id.thread, u64::MAX);
+        let numbers = self.of_threads.range(of_thread).map(|(.., number)| *number);
+        let is_its = |number: &u64| self.locks.get(number).is_some_and(|lock| lock.id == id);
+        numbers.filter(is_its).collect()
+    }
+
+    /// The numbers of the locks of a client.
+    fn of_client(&self, client: ClientId) -> Vec<u64> {
+        let of_client = (client, 0, 0)..=(client, u16::MAX, u64::MAX);
+        self.of_threads.range(of_client).map(|(.., number)| *number).collect()
+    }
+
     /// Sets what is known of a lock; `None`: it has ended.
     fn set(&mut self, number: u64, lock: Option<RemoteLock>) {
         let before = match lock {
@@ -167,15 +181,15 @@ impl<B: Bugs> RemoteLocks<B> {
         self.now = now;
         match *event {
             LockEvent::RequestedElsewhere { id, caller, home, claim, timeout } => {
-                self.withdraw(|lock| lock.id == id, LockEnd::Withdrawn);
+                self.withdraw(self.of_claim(id), LockEnd::Withdrawn);
                 self.request(id, caller, home, claim, timeout);
             }
             LockEvent::Answered { number, endpoint, outcome } => {
                 self.answered(number, endpoint, outcome);
             }
-            LockEvent::Unlocked { id, end } => self.withdraw(|lock| lock.id == id, end),
+            LockEvent::Unlocked { id, end } => self.withdraw(self.of_claim(id), end),
             LockEvent::ClientGone(client) => {
-                self.withdraw(|lock| lock.id.client == client, LockEnd::Abandoned);
+                self.withdraw(self.of_client(client), LockEnd::Abandoned);
             }
             LockEvent::EndpointEnded(endpoint) => {
                 self.lose(|lock| lock.state.endpoint() == Some(endpoint));
@@ -245,8 +259,9 @@ impl<B: Bugs> RemoteLocks<B> {
     }
 
     /// Gives locks and requests up.
-    fn withdraw(&mut self, which: impl Fn(&RemoteLock) -> bool, end: LockEnd) {
-        for (number, lock) in self.copies(which) {
+    fn withdraw(&mut self, numbers: Vec<u64>, end: LockEnd) {
+        for number in numbers {
+            let Some(lock) = self.locks.get(&number).copied() else { continue };
             let state = match lock.state {
                 State::Requested(_) => State::Withdrawn,
                 State::Queued(_, endpoint) => {
@@ -302,8 +317,9 @@ impl<B: Bugs> RemoteLocks<B> {
     pub fn end(&mut self, now: Time, memory: &impl LockMemory) -> bool {
         self.now = now;
         let hasty = self.bugs.has(Bug::PassLostLockAtOnce);
-        for (number, lock) in self.copies(|lock| matches!(lock.state, State::Ending { .. })) {
-            if let State::Ending { endpoint, end } = lock.state
+        for number in self.ending.iter().copied().collect::<Vec<_>>() {
+            if let Some(lock) = self.locks.get(&number).copied()
+                && let State::Ending { endpoint, end } = lock.state
                 && (hasty || !memory.is_using(lock.id, lock.claim.page()))
             {
                 self.set(number, None);

@@ -8,11 +8,11 @@ use rackpool_model::{LockClaim, LockWord, LockWordIndex};
 #[derive(Debug, Default)]
 pub(super) struct ManagedWords(BTreeMap<LockWordIndex, ManagedWord>);
 
-/// A managed lock word. It stays as long as a lock or a request has a line of the word, or its
-/// claims are not known.
+/// A managed lock word. It stays as long as a lock, a request or an abandoned range has a line of
+/// the word, or its claims are not known.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ManagedWord {
-    /// Number of lines of locks and of requests that have this word.
+    /// Number of lines of locks, of requests and of abandoned ranges that have this word.
     users: u32,
     /// Whether the claims of the word's lines are known.
     pub(super) claims: Claims,

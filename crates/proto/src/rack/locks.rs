@@ -47,8 +47,8 @@ impl<B: Bugs> RackMachine<B> {
         }
     }
 
-    /// Returns true if an operation of a client's thread on a page of another rack, over this
-    /// endpoint, is outside of the locks of the page that the thread has lost.
+    /// Returns false if the thread holds a lock of the page that is valid for another endpoint than
+    /// this one, over which an operation on the page would go: the lock is being lost.
     #[must_use]
     pub fn may_operate(
         &self,
