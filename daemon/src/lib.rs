@@ -7,6 +7,7 @@
 //! changes the rack's metadata.
 #![forbid(unsafe_code)]
 
+mod adoption;
 mod client_host;
 mod control;
 mod daemon_lifecycle;
