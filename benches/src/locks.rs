@@ -98,11 +98,9 @@ fn remote(table: &mut Table, home: &Pool, pool: &Pool) -> anyhow::Result<()> {
     #[expect(clippy::cast_precision_loss, reason = "far below 2^52")]
     let each = requests as f64 / REMOTE as f64;
     // The lease of the page is renewed now and then.
-    let detail = "one for the lock and one for the unlock";
-    table.at_most("requests to another rack for each lock", each, 2.05, "", detail);
+    table.at_most("requests to another rack for each lock", each, 2.05, "", "");
     let lock = median(locks);
-    let detail = format!("{:.1} fabric latencies", lock / LATENCY_US);
-    table.figure("write lock, another rack: p50", lock, "us", &detail);
+    table.figure("write lock, another rack: p50", lock, "us", "");
     Ok(())
 }
 
@@ -137,7 +135,7 @@ fn contended(table: &mut Table, name: &str, home: &Pool, other: &Pool) -> anyhow
     let [first, second] = counts;
     #[expect(clippy::cast_precision_loss, reason = "far below 2^52")]
     let each = CONTENDED.as_secs_f64() * 1e6 / (first + second) as f64;
-    let detail = format!("{first} and {second} in {} s", CONTENDED.as_secs());
+    let detail = format!("{first} and {second}");
     table.figure(&format!("an update, two threads {name}"), each, "us", &detail);
     Ok(())
 }
