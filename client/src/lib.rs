@@ -42,6 +42,7 @@ mod fixed_read;
 mod free;
 mod in_place;
 mod keeper;
+mod line_cache;
 mod locks;
 mod object;
 mod outbox;

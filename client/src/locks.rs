@@ -34,7 +34,14 @@ pub(crate) struct Claims {
     /// Those among them of whose locks the thread does not know whether they were granted.
     withdrawn: u32,
     /// The claim under whose guard an operation runs.
-    under: Option<u8>,
+    pub(crate) under: Option<u8>,
+    /// Those among the held ones whose lines are in another rack.
+    pub(crate) elsewhere: u32,
+    /// The claims whose line caches have memory.
+    pub(crate) has_memory: u32,
+    /// Until when each claim's line cache can be read, in ns of the monotonic clock; 0: no lines
+    /// were read from the home.
+    pub(crate) fresh_until: [u64; CLAIMS as usize],
 }
 
 /// A lock that was taken.
@@ -141,11 +148,14 @@ impl Thread {
                 return Ok(TakenLock { claim, index, recovered: false });
             }
             match self.ask_for_lock(claim, index, &waits)? {
-                LockOutcome::Granted { recovered } => {
+                (LockOutcome::Granted { recovered }, number) => {
+                    if let Some(number) = number {
+                        self.begin_caching(index, number)?;
+                    }
                     return Ok(TakenLock { claim, index, recovered });
                 }
-                LockOutcome::TimedOut => return Err(LockError::TimedOut(target.addr)),
-                LockOutcome::Moved | LockOutcome::Queued => self.forget(target.page),
+                (LockOutcome::TimedOut, _) => return Err(LockError::TimedOut(target.addr)),
+                (LockOutcome::Moved | LockOutcome::Queued, _) => self.forget(target.page),
             }
             if waits.has_passed() && timeout > Duration::ZERO {
                 return Err(LockError::TimedOut(target.addr));
@@ -199,12 +209,13 @@ impl Thread {
         Ok(false)
     }
 
+    /// Asks the daemon. Returns its number of the lock too, if the lines are in another rack.
     fn ask_for_lock(
         &mut self,
         claim: LockClaim,
         index: u8,
         waits: &Deadline<'_>,
-    ) -> Result<LockOutcome, AccessError> {
+    ) -> Result<(LockOutcome, Option<u64>), AccessError> {
         self.publish_claim(index, claim);
         let left = waits.left();
         let timeout_us = u64::try_from(left.as_micros()).unwrap_or(u64::MAX);
@@ -213,10 +224,10 @@ impl Thread {
         let deadline = Deadline::after(longest);
         let posted = self.calls.post(&self.connection, request, RingKind::Rack, &deadline)?;
         match self.calls.wait(&self.connection, posted, &deadline)?.outcome {
-            Outcome::Answered(RackAnswer::Lock(outcome)) => Ok(outcome),
+            Outcome::Answered(RackAnswer::Lock { outcome, number }) => Ok((outcome, number)),
             Outcome::Answered(refusal) => Err(access_error(refusal, self.addr_of(claim))),
             // The next daemon is asked.
-            Outcome::Lost => Ok(LockOutcome::Moved),
+            Outcome::Lost => Ok((LockOutcome::Moved, None)),
         }
     }
 
@@ -232,12 +243,13 @@ impl Thread {
         }
     }
 
-    /// Unlocks. Fails if the lock was lost.
+    /// Unlocks. Fails if the lock was lost, or if bytes could not be written back.
     #[inline]
     pub(crate) fn unlock(&mut self, index: u8) -> Result<(), AccessError> {
         let id = self.claim_id(index);
+        let Some(claim) = self.claim_cell(index).and_then(ClaimCell::load) else { return Ok(()) };
+        let written = self.end_caching(claim, index);
         let Some(cell) = self.claim_cell(index) else { return Ok(()) };
-        let Some(claim) = cell.load() else { return Ok(()) };
         let is_own = self.claims.own >> index & 1 != 0;
         cell.clear();
         let barrier = self.connection.barrier;
@@ -250,7 +262,8 @@ impl Thread {
         if is_released && !self.is_lost(index) {
             return Ok(());
         }
-        self.unlock_at_daemon(claim, index)
+        self.unlock_at_daemon(claim, index)?;
+        written
     }
 
     #[cold]
@@ -301,7 +314,8 @@ impl Thread {
         self.slot().lost_claims.fetch_and(!(1 << index), Ordering::AcqRel);
     }
 
-    fn is_lost(&self, index: u8) -> bool {
+    #[inline]
+    pub(crate) fn is_lost(&self, index: u8) -> bool {
         self.slot().lost_claims.load(Ordering::Acquire) >> index & 1 != 0
     }
 
@@ -327,12 +341,17 @@ impl Thread {
     /// Executes a transfer under a guard.
     pub(crate) fn transfer_locked(
         &mut self,
+        lock: LockClaim,
         index: u8,
         addr: GlobalAddr,
         bytes: Bytes<'_>,
     ) -> Result<(), AccessError> {
         self.claims.under = Some(index);
-        let done = self.transfer_checked(addr, bytes);
+        let done = if self.is_elsewhere(index) {
+            self.transfer_cached(lock, index, addr, bytes)
+        } else {
+            self.transfer_checked(addr, bytes)
+        };
         self.claims.under = None;
         done
     }

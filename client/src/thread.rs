@@ -364,7 +364,7 @@ pub(crate) fn access_error(answer: RackAnswer, addr: GlobalAddr) -> AccessError 
         RackAnswer::Moved => DaemonError::Unavailable.into(),
         RackAnswer::LockLost => AccessError::LockLost(addr),
         RackAnswer::Local { .. }
-        | RackAnswer::Lock(_)
+        | RackAnswer::Lock { .. }
         | RackAnswer::Remote { .. }
         | RackAnswer::Copied { .. }
         | RackAnswer::Done(_)

@@ -208,7 +208,13 @@ impl RackMetrics {
             get(&locks.recovered),
         )?;
         let lost = get(&locks.lost);
-        page.counter("locks_lost", "Locks that clients of this rack lost.", Unit::None, lost)
+        page.counter("locks_lost", "Locks that clients of this rack lost.", Unit::None, lost)?;
+        page.counter(
+            "locks_written_back",
+            "Locks of other racks' lines whose holder ended with bytes that its daemon wrote back.",
+            Unit::None,
+            get(&locks.written_back),
+        )
     }
 
     fn show_swaps(&self, page: &mut Page<'_>) -> fmt::Result {

@@ -50,7 +50,10 @@ pub fn run(pool: &mut TestPool, rounds: u64, seed: u64, daemons: bool) {
     for round in 0..rounds {
         let which = random.random_range(0..2);
         let addr = format!("{:x}", addrs[which].raw());
-        let mut programs = [0, 1].map(|rack| pool.client(rack, &["add-locked", &addr, "1000000"]));
+        // What was only written under the lock may be lost with a daemon.
+        let first = if daemons { "0" } else { "1" };
+        let add = ["add-locked", &addr, "1000000", first];
+        let mut programs = [0, 1].map(|rack| pool.client(rack, &add));
         for program in &mut programs {
             program.wait_for_lines(random.random_range(1..40));
         }

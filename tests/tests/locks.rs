@@ -2,6 +2,7 @@
 //! move with their page.
 #![expect(clippy::unwrap_used, reason = "a test that can't go on has failed")]
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use nix::sys::signal::Signal;
@@ -174,12 +175,14 @@ fn a_process_that_stands_still_loses_its_lock() {
         let guard = owner.write_lock_within(addr, 1, LONG).unwrap();
         assert!(LEASE.contains(&began.elapsed()), "{:?}", began.elapsed());
         assert!(guard.recovered());
+        let mut found = [0; 8];
+        guard.read(addr, &mut found).unwrap();
+        assert_eq!(u64::from_le_bytes(found), 1, "an accepted write is lost");
         guard.write(addr, &2_u64.to_le_bytes()).unwrap();
         stopped.signal(Signal::SIGCONT);
         let answer = stopped.ask(&format!("write-locked {:x} 3", addr.raw()));
         assert!(answer.contains("is lost"), "{answer}");
         assert!(stopped.ask("unlock").contains("is lost"));
-        let mut found = [0; 8];
         guard.read(addr, &mut found).unwrap();
         assert_eq!(u64::from_le_bytes(found), 2, "a write landed after the lock was passed on");
         guard.unlock().unwrap();
@@ -245,6 +248,112 @@ fn a_lock_of_another_rack_ends_with_either_daemon() {
         assert_eq!(read(&holder, addr)[0], 7);
         holder.write_lock_within(addr, PAIR, LONG).unwrap().unlock().unwrap();
     }
+}
+
+/// Bytes of a lock that begins at `addr`, as an operation without its guard finds them.
+fn found(pool: &Pool, addr: GlobalAddr, len: usize) -> Vec<u8> {
+    let mut bytes = vec![0; len];
+    pool.read(addr, &mut bytes).unwrap();
+    bytes
+}
+
+#[test]
+fn a_holder_of_another_racks_lines_sees_what_it_has_written_and_others_see_it_after_the_unlock() {
+    const LEN: usize = 4096;
+    let pool = TestPool::small();
+    let (home, holder) = (pool.open(0), pool.open(1));
+    let addr = home.alloc(LEN as u64).unwrap();
+    let mut expected: Vec<u8> = (0..LEN).map(|at| at as u8).collect();
+    home.write(addr, &expected).unwrap();
+    let guard = holder.write_lock(addr, LEN).unwrap();
+    let mut bytes = vec![0; LEN];
+    for (round, (at, len)) in [(0, 1), (63, 2), (100, 256), (90, 20), (1000, 3000), (4095, 1)]
+        .into_iter()
+        .enumerate()
+    {
+        let before = expected.clone();
+        let new = vec![200 + round as u8; len];
+        guard.write(addr.add(at as u64).unwrap(), &new).unwrap();
+        expected[at..at + len].copy_from_slice(&new);
+        guard.read(addr, &mut bytes).unwrap();
+        assert!(bytes == expected, "round {round}");
+        assert!(found(&home, addr, LEN) == before, "round {round}: written back before the flush");
+        guard.flush().unwrap();
+        assert!(found(&home, addr, LEN) == expected, "round {round}");
+    }
+    guard.write(addr, &[1; 8]).unwrap();
+    guard.unlock().unwrap();
+    expected[..8].fill(1);
+    assert!(found(&home, addr, LEN) == expected);
+    let guard = holder.read_lock(addr, LEN).unwrap();
+    guard.read(addr, &mut bytes).unwrap();
+    assert!(bytes == expected);
+}
+
+/// Bytes beside the written ones belong to others, also in the same line.
+#[test]
+fn only_written_bytes_are_written_back() {
+    let pool = TestPool::small();
+    let (home, holder) = (pool.open(0), pool.open(1));
+    let addr = pair(&home);
+    let guard = holder.write_lock(addr, 8).unwrap();
+    guard.read(addr, &mut [0; 8]).unwrap();
+    guard.write(addr, &1_u64.to_le_bytes()).unwrap();
+    home.fetch_and_add(addr.add(8).unwrap(), 5).unwrap();
+    guard.unlock().unwrap();
+    assert_eq!(read(&home, addr), [1, 5]);
+}
+
+#[test]
+fn what_a_killed_holder_has_written_is_there_for_the_next_one() {
+    for home in [0, 1] {
+        let pool = TestPool::small();
+        let owner = pool.open(home);
+        let addr = pair(&owner);
+        let mut killed = pool.client(0, &["serve"]);
+        assert_eq!(killed.ask(&format!("write-lock {:x} 1000", addr.raw())), "locked");
+        assert_eq!(killed.ask(&format!("write-locked {:x} 5", addr.raw())), "ok");
+        assert_eq!(killed.ask(&format!("write-locked {:x} 6", addr.raw() + 8)), "ok");
+        killed.kill();
+        let guard = owner.read_lock_within(addr, PAIR, LONG).unwrap();
+        assert!(guard.recovered());
+        let mut bytes = [0; PAIR];
+        guard.read(addr, &mut bytes).unwrap();
+        assert_eq!(counters(&bytes), [5, 6]);
+    }
+}
+
+#[test]
+fn cached_lines_are_not_read_after_a_writer_got_in() {
+    let mut pool = TestPool::small();
+    let (home, holder) = (pool.open(0), pool.open(1));
+    let addr = pair(&home);
+    let guard = holder.read_lock(addr, 8).unwrap();
+    let mut bytes = [0; 8];
+    guard.read(addr, &mut bytes).unwrap();
+    // Its lock ends with the daemon; the reader is told only by the time that passes.
+    pool.kill_daemon(1);
+    let is_written = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let writer = scope.spawn(|| {
+            let guard = home.write_lock_within(addr, 8, LONG).unwrap();
+            guard.write(addr, &7_u64.to_le_bytes()).unwrap();
+            guard.unlock().unwrap();
+            is_written.store(true, Ordering::SeqCst);
+            pool.restart_daemon(1);
+        });
+        let mut reads = 0;
+        loop {
+            let was_written = is_written.load(Ordering::SeqCst);
+            match guard.read(addr, &mut bytes) {
+                Ok(()) => assert!(!was_written, "read {bytes:?} after a writer got in"),
+                Err(error) => break assert_eq!(error, AccessError::LockLost(addr)),
+            }
+            reads += 1;
+        }
+        assert!(reads > 1, "nothing was read from the cache");
+        writer.join().unwrap();
+    });
 }
 
 #[test]

@@ -25,6 +25,11 @@ pub enum LockError {
     /// The thread holds 32 locks.
     #[error("this thread holds 32 locks: drop one first")]
     TooMany,
+    /// The file system of the pool has no room for the locked lines, which are in another rack.
+    #[error(
+        "the file system of the pool has no room for locked lines of another rack: make it larger, or free some objects"
+    )]
+    NoRoom,
     /// The bytes can't be accessed.
     #[error(transparent)]
     Access(#[from] AccessError),

@@ -129,6 +129,9 @@ fn errors_of_locks_say_what_to_do() {
             "5000 B at 0x200040 can't be locked together: lock 1 to 64 cache lines of one page";
         E::TooMany => E::TooMany,
             "this thread holds 32 locks: drop one first";
+        E::NoRoom => E::NoRoom,
+            "the file system of the pool has no room for locked lines of another rack: make it larger, \
+             or free some objects";
         E::Access(_) => E::Access(AccessError::Empty),
             "an access of 0 B: give at least one byte";
     }

@@ -15,7 +15,7 @@ use crate::{AccessError, GlobalAddr, Pool};
 const LONGEST: Duration = Duration::from_secs(24 * 3600);
 
 /// The right to read the lines of a lock until the guard is dropped. Other readers may have it too;
-/// no writer has it.
+/// no writer has it. Lines of another rack are read from there once, then in this rack's memory.
 ///
 /// It has no method that makes it a [`WriteGuard`]: two readers that wait to become writers would
 /// wait for each other. Unlock, lock to write, and read again.
@@ -25,6 +25,10 @@ pub struct ReadGuard<'a>(HeldLock<'a>);
 
 /// The right to read and write the lines of a lock until the guard is dropped. No other reader or
 /// writer has it.
+///
+/// Lines of another rack are in this rack's memory meanwhile: [`Self::unlock`] or [`Self::flush`]
+/// writes them back, and operations that are made without the guard see them then. If this process
+/// is killed, its daemon writes back what [`Self::write`] has accepted.
 #[derive(Debug)]
 #[must_use = "the lock is given up when the guard is dropped"]
 pub struct WriteGuard<'a>(HeldLock<'a>);
@@ -214,10 +218,24 @@ impl WriteGuard<'_> {
         self.0.taken.recovered
     }
 
-    /// Unlocks, and says whether the lock was held until now.
+    /// Makes what was written visible to operations that are made without this guard, and keeps the
+    /// lock. Lines of this rack need no flush; those of another rack are written in this rack's
+    /// memory first, and at their home when the guard unlocks.
     ///
     /// # Errors
-    /// [`AccessError::LockLost`] if the lock was taken from this process.
+    /// Those of [`Self::unlock`].
+    pub fn flush(&self) -> Result<(), AccessError> {
+        self.0.flush()
+    }
+
+    /// Writes back what was written, unlocks, and says whether the lock was held until now. Then
+    /// what was written is there for the next holder, whatever is killed.
+    ///
+    /// # Errors
+    /// [`AccessError::LockLost`] if the lock was taken from this process, or its daemon or that of
+    /// the lines' rack has ended: what was written since the last [`Self::flush`] may be missing, and
+    /// the next holder is told ([`Self::recovered`]). Those of [`Pool::write`]: it is not known
+    /// whether it is missing.
     pub fn unlock(self) -> Result<(), AccessError> {
         self.0.unlock()
     }
@@ -231,7 +249,12 @@ impl HeldLock<'_> {
         if !in_page || !claim.covers(addr.offset(size), bytes.len() as u64) {
             return Err(AccessError::NotLocked(addr));
         }
-        self.pool.with(|thread| thread.transfer_locked(index, addr, bytes))?
+        self.pool.with(|thread| thread.transfer_locked(claim, index, addr, bytes))?
+    }
+
+    fn flush(&self) -> Result<(), AccessError> {
+        let TakenLock { claim, index, .. } = self.taken;
+        self.pool.with(|thread| thread.write_back(claim, index))?
     }
 
     fn unlock(mut self) -> Result<(), AccessError> {

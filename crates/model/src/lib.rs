@@ -33,7 +33,7 @@ pub use id::{
 };
 pub use lock::{
     CLAIMS, ClaimId, FOREIGN_CLAIMS, LOCK_LINE_BYTES, LOCK_WORDS, LockClaim, LockMode, LockWord,
-    LockWordIndex, MAX_LOCK_LINES,
+    LockWordIndex, MAX_LOCK_LINES, byte_runs,
 };
 pub use network::Network;
 pub use occupants::Occupants;

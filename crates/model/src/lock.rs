@@ -1,3 +1,5 @@
+use core::ops::Range;
+
 use crate::{ClientId, PageId, PageSize};
 
 /// Bytes of a line, the unit of locking: a cache line.
@@ -222,6 +224,17 @@ impl LockClaim {
     }
 }
 
+/// The runs of consecutive bytes of a line whose bits are set.
+pub fn byte_runs(bytes: u64) -> impl Iterator<Item = Range<u32>> {
+    let mut from = 0;
+    core::iter::from_fn(move || {
+        let left = bytes.checked_shr(from).filter(|left| *left != 0)?;
+        let start = from + left.trailing_zeros();
+        from = start + (bytes >> start).trailing_ones();
+        Some(start..from)
+    })
+}
+
 impl LockWordIndex {
     /// The lock word of a line. Neighbouring lines have words in different cache lines.
     #[inline]
@@ -321,6 +334,16 @@ mod tests {
 
     fn claim(first: u32, lines: u32, mode: LockMode) -> LockClaim {
         LockClaim::of_lines(PageId(3), first, lines, mode).unwrap()
+    }
+
+    #[test]
+    fn each_byte_whose_bit_is_set_is_in_one_run() {
+        let runs = |bytes| byte_runs(bytes).collect::<std::vec::Vec<_>>();
+        assert_eq!(runs(0), []);
+        assert_eq!(runs(u64::MAX), [0..64]);
+        assert_eq!(runs(0b1_0110), [1..3, 4..5]);
+        assert_eq!(runs(1 << 63 | 1), [0..1, 63..64]);
+        assert_eq!(runs(0xff << 56), [56..64]);
     }
 
     #[test]

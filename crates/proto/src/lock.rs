@@ -26,12 +26,18 @@ pub struct LockRules {
     pub lease: Duration,
     /// How long operations of other racks that an earlier daemon permitted may land.
     pub earlier_holders: Duration,
+    /// How long holders in other racks read lines that they have cached, by this rack's clock, after
+    /// the endpoint of their lock has ended.
+    pub cached_reads: Duration,
 }
 
 impl LockRules {
     /// Defaults for a pool whose leases are at most 4 s.
-    pub const DEFAULT: Self =
-        Self { lease: Duration::from_secs(4), earlier_holders: Duration::from_secs(6) };
+    pub const DEFAULT: Self = Self {
+        lease: Duration::from_secs(4),
+        earlier_holders: Duration::from_secs(6),
+        cached_reads: Duration::from_millis(275),
+    };
 }
 
 /// The lock words of a rack and the claims of its clients.
@@ -149,7 +155,16 @@ pub enum LockAction {
     /// Queue an event for this machine, behind the actions that were emitted before.
     Queue(LockEvent),
     /// Answer a client's call. If the lock is granted, clear the lost bit of the claim before.
-    Answer(ClaimId, Caller, LockOutcome),
+    Answer {
+        /// The claim's place.
+        id: ClaimId,
+        /// The call.
+        caller: Caller,
+        /// The answer.
+        outcome: LockOutcome,
+        /// This rack's number of a granted lock of another rack's lines.
+        number: Option<u64>,
+    },
     /// Answer another rack's request: at once, or with a message if it is queued.
     AnswerRack {
         /// The endpoint of the request.
@@ -178,9 +193,14 @@ pub enum LockAction {
         number: u64,
         /// How the lock ends.
         end: LockEnd,
+        /// The claim of a writer: what its line cache holds under this number, and the writer has
+        /// not written back, goes along.
+        writer: Option<ClaimId>,
     },
     /// Set the lost bit of a claim: operations under its guard fail.
     Lose(ClaimId),
     /// Clear the claims of a gone client.
     ClearClaims(ClientId),
+    /// The client's locks in other racks have ended: nothing reads its line caches any more.
+    RemoteLocksEnded(ClientId),
 }

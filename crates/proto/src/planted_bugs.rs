@@ -265,6 +265,12 @@ pub enum Bug {
     PassLostLockAtOnce,
     /// A holder keeps a lock whose endpoint has ended.
     KeepLocksOfEndedEndpoints,
+    /// A lock is passed on while its holder, whose endpoint has ended, reads cached lines.
+    PassWhileCached,
+    /// A home writes what a holder had not written back, though the lock has ended meanwhile.
+    WriteBackOfEndedLocks,
+    /// A lock is passed on without what its writer has not written back.
+    ForgetLineCaches,
 }
 
 /// Selects the planted bugs of a machine.

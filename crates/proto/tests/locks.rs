@@ -103,5 +103,20 @@ fn finds_a_lost_lock_passed_on_under_an_access() {
 
 #[test]
 fn finds_a_lock_used_after_its_endpoint() {
-    finds(Bug::KeepLocksOfEndedEndpoints, EXCLUSION);
+    finds(Bug::KeepLocksOfEndedEndpoints, "stale");
+}
+
+#[test]
+fn finds_a_lock_passed_on_before_its_writer_has_written_back() {
+    finds(Bug::ForgetLineCaches, "missing");
+}
+
+#[test]
+fn finds_a_cached_line_read_after_a_writer_got_in() {
+    finds(Bug::PassWhileCached, "stale");
+}
+
+#[test]
+fn finds_bytes_written_back_after_their_lock() {
+    finds(Bug::WriteBackOfEndedLocks, EXCLUSION);
 }

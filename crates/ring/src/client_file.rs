@@ -20,15 +20,19 @@
 //! | owned array, 2^20 cells     |  fixed objects that the program has
 //! | pin array, 2^20 cells       |  fixed objects whose memory it uses
 //! +-----------------------------+
+//! | line caches, 148 KiB for    |  lines of other racks that a thread has locked:
+//! | each of 512 threads         |  the masks of all claims, then their lines
+//! +-----------------------------+
 //! ```
 
 use std::sync::Arc;
 
-use rackpool_model::CLAIMS;
+use rackpool_model::{CLAIMS, LOCK_LINE_BYTES, MAX_LOCK_LINES};
 use rackpool_shm::access::AccessSlot;
 use rackpool_shm::access_samples::HeatSamples;
 use rackpool_shm::dirty_log::DirtyLog;
 use rackpool_shm::free_space::ON_DEMAND_BYTES;
+use rackpool_shm::line_cache::{CopyingCell, LineMasks};
 use rackpool_shm::lock_words::ClaimCell;
 use rackpool_shm::superblock::{SUPERBLOCK_BYTES, Superblock};
 use rackpool_shm::window::ThreadOffsets;
@@ -36,6 +40,7 @@ use rackpool_shm::{HeldView, Mapping, OutsideMapping, PopulateError, Shared};
 use rackpool_sync::atomic::AtomicU64;
 
 use crate::call::CallCell;
+use crate::line_cache::LineCache;
 use crate::request::{RequestRing, RingEntry, RingHeader};
 use crate::reservation::{RESERVATIONS, ReservationRecord};
 use crate::sparse_array::{ARRAY_CELLS, HighWater, SparseArray};
@@ -58,7 +63,15 @@ const MARKS_BYTES: u64 = 4096;
 /// Bytes of the cells of a sparse array.
 const ARRAY_BYTES: u64 = (ARRAY_CELLS * size_of::<AtomicU64>()) as u64;
 
-const _: () = assert!(2 * ARRAY_BYTES == ON_DEMAND_BYTES);
+/// Bytes of the lines of a claim's cache.
+const LINES_BYTES: u64 = MAX_LOCK_LINES as u64 * LOCK_LINE_BYTES;
+/// Bytes of the masks of a thread's line caches.
+const MASKS_BYTES: u64 = 20 << 10;
+/// Bytes of a thread's line caches.
+const CACHES_BYTES: u64 = MASKS_BYTES + CLAIMS as u64 * LINES_BYTES;
+
+const _: () = assert!(CLAIMS as u64 * size_of::<LineMasks>() as u64 <= MASKS_BYTES);
+const _: () = assert!(2 * ARRAY_BYTES + MAX_THREADS as u64 * CACHES_BYTES == ON_DEMAND_BYTES);
 const THREAD_SLOT_BYTES: u64 = 16 << 10;
 
 /// One thread's part of the client file. The arrays hold global addresses of objects, 0 for none.
@@ -89,6 +102,8 @@ pub struct ThreadSlot {
     /// A bit for each claim: the daemon sets it when the thread has lost the lock, the thread
     /// clears it when it unlocks.
     pub lost_claims: AtomicU64,
+    /// The claim whose line cache the thread reads or writes.
+    pub copying: CopyingCell,
 }
 
 const _: () = assert!(size_of::<ThreadSlot>() as u64 <= THREAD_SLOT_BYTES);
@@ -163,7 +178,7 @@ impl ClientFile {
     /// memory.
     #[must_use]
     pub const fn bytes(threads: u16) -> u64 {
-        Self::array_start(threads, ArrayKind::Pins) + ARRAY_BYTES
+        Self::caches_start(threads) + MAX_THREADS as u64 * CACHES_BYTES
     }
 
     /// Length in bytes of the part that the fabric may access: all but the sparse arrays.
@@ -174,6 +189,12 @@ impl ClientFile {
 
     const fn array_start(threads: u16, kind: ArrayKind) -> u64 {
         Self::transfer_bytes(threads) + MARKS_BYTES + kind as u64 * ARRAY_BYTES
+    }
+
+    /// The line caches are as long for each number of threads, so that the part that is allocated
+    /// on demand is.
+    const fn caches_start(threads: u16) -> u64 {
+        Self::array_start(threads, ArrayKind::Pins) + ARRAY_BYTES
     }
 
     const fn cells_start(threads: u16) -> u64 {
@@ -280,6 +301,29 @@ impl ClientFile {
         self.memory.populate_part(cell, 8)
     }
 
+    fn line_cache_start(&self, thread: u16, claim: u8) -> Result<[u64; 2], OutsideMapping> {
+        let start = Self::caches_start(self.threads) + self.check(thread)? * CACHES_BYTES;
+        // A claim that does not exist would have the next thread's memory.
+        let claim = u64::from(claim.min(CLAIMS - 1));
+        let masks = start + claim * size_of::<LineMasks>() as u64;
+        Ok([masks, start + MASKS_BYTES + claim * LINES_BYTES])
+    }
+
+    /// The line cache of a thread's claim.
+    #[inline]
+    pub fn line_cache(&self, thread: u16, claim: u8) -> Result<LineCache<'_>, OutsideMapping> {
+        let [masks, lines] = self.line_cache_start(thread, claim)?;
+        Ok(LineCache::new(self.memory.view(masks)?, &self.memory, lines))
+    }
+
+    /// Allocates the memory of a claim's line cache. Must be called before the cache is first used,
+    /// as [`Self::reserve_cell`].
+    pub fn reserve_line_cache(&self, thread: u16, claim: u8) -> Result<(), PopulateError> {
+        let [masks, lines] = self.line_cache_start(thread, claim)?;
+        self.memory.populate_part(masks, size_of::<LineMasks>() as u64)?;
+        self.memory.populate_part(lines, LINES_BYTES)
+    }
+
     /// Offset of the data ring in the file; its length is [`DATA_BYTES`].
     #[must_use]
     pub const fn data_offset(&self) -> u64 {
@@ -320,6 +364,7 @@ mod tests {
             let pins = ClientFile::array_start(threads, ArrayKind::Pins);
             assert!(ClientFile::data_start(threads) + DATA_BYTES < owned);
             assert_eq!((owned % 4096, pins - owned), (0, 8 << 20));
+            assert_eq!(pins + (8 << 20), ClientFile::caches_start(threads));
             assert_eq!(ClientFile::bytes(threads) - owned, ON_DEMAND_BYTES);
         }
     }
@@ -335,7 +380,10 @@ mod tests {
         assert_eq!(ClientFile::transfer_bytes(64), 5_513_216);
         assert_eq!(ClientFile::array_start(64, ArrayKind::Owned), 5_517_312);
         assert_eq!(ClientFile::array_start(64, ArrayKind::Pins), 13_905_920);
-        assert_eq!(ClientFile::bytes(64), 22_294_528);
+        assert_eq!(ClientFile::caches_start(64), 22_294_528);
+        assert_eq!((MASKS_BYTES, CACHES_BYTES), (20_480, 151_552));
+        assert_eq!(size_of::<LineMasks>(), 576);
+        assert_eq!(ClientFile::bytes(64), 99_889_152);
         assert_eq!(offset_of!(ClientWords, beat), 128);
         assert_eq!(offset_of!(RingArea, entries), size_of::<RingHeader>());
         assert_eq!(size_of::<RingArea>(), 128 + 1024 * 64);
@@ -351,5 +399,6 @@ mod tests {
         assert_eq!(offset_of!(ThreadSlot, claims), 11_584);
         assert_eq!(offset_of!(ThreadSlot, claims_used), 11_840);
         assert_eq!(offset_of!(ThreadSlot, lost_claims), 11_848);
+        assert_eq!(offset_of!(ThreadSlot, copying), 11_856);
     }
 }

@@ -11,6 +11,7 @@
 //! | [`objects`] | the steps by which objects move through the arrays of a thread slot |
 //! | [`magazine`] | the owner's view of a magazine, a thread's free objects of one size class |
 //! | [`magazines`] | all magazines of a thread |
+//! | [`line_cache`] | lines of other racks that a thread has locked |
 //! | [`client_file`] | the layout of a client's file and the slots of its threads |
 //!
 //! Each client has two request rings. Requests that stay in the rack go through the first one.
@@ -22,6 +23,8 @@ pub mod call;
 #[cfg(not(loom))]
 pub mod client_file;
 pub mod data;
+#[cfg(not(loom))]
+pub mod line_cache;
 pub mod magazine;
 #[cfg(not(loom))]
 pub mod magazines;

@@ -18,7 +18,7 @@ use crate::host::HostFiles;
 
 /// Bytes at the end of a client's file that the client allocates as it uses them, with an error
 /// where there is no room. They are not claimed in advance.
-pub const ON_DEMAND_BYTES: u64 = 16 << 20;
+pub const ON_DEMAND_BYTES: u64 = 90 << 20;
 
 /// The room on the file system of a pool's folder.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -62,6 +62,7 @@ mod front;
 #[cfg(not(loom))]
 mod held_file;
 pub mod host;
+pub mod line_cache;
 pub mod lock_words;
 #[cfg(not(loom))]
 pub mod mapping;

@@ -14,7 +14,7 @@ pub const SUPERBLOCK_BYTES: u64 = 4096;
 
 const MAGIC: u64 = u64::from_le_bytes(*b"rackpool");
 /// The version of every layout in this crate and in `rackpool-ring`.
-const FORMAT_VERSION: u32 = 10;
+const FORMAT_VERSION: u32 = 11;
 /// The value that states that the client has closed the pool. No single flipped bit turns 0 into it
 /// or it into another valid value.
 const CLOSED: u64 = u64::from_le_bytes(*b"closed\0\0");

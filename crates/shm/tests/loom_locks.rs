@@ -4,6 +4,7 @@
 
 use loom::sync::Arc;
 use rackpool_model::{ClaimId, ClientId, LockClaim, LockMode, LockWord, PageId};
+use rackpool_shm::line_cache::CopyingCell;
 use rackpool_shm::lock_words::{ClaimCell, LockCell};
 use rackpool_sync::atomic::{AtomicU64, Ordering};
 use rackpool_sync::barrier::{Barrier, heavy};
@@ -152,5 +153,34 @@ fn a_reader_and_a_writer_leave_no_claim() {
         let reader_refused = reader.join().expect("the client does not panic");
         assert!(!(refused && reader_refused), "one of them finds the lock free");
         assert_eq!(rack.word.load(), LockWord::FREE);
+    });
+}
+
+#[test]
+fn what_a_holder_has_written_is_seen_before_its_lost_lock_passes_on() {
+    loom::model(|| {
+        let copying = Arc::new(CopyingCell::new());
+        let lost = Arc::new(AtomicU64::new(0));
+        let bytes = Arc::new(AtomicU64::new(0));
+        let holder = {
+            let (copying, lost, bytes) = (copying.clone(), lost.clone(), bytes.clone());
+            loom::thread::spawn(move || {
+                copying.begin(0, Barrier::Full);
+                let is_held = lost.load(Ordering::Acquire) == 0;
+                if is_held {
+                    bytes.store(1, Ordering::Relaxed);
+                }
+                copying.end();
+                is_held
+            })
+        };
+        lost.store(1, Ordering::Release);
+        heavy();
+        // The daemon waits while the holder copies.
+        let taken = copying.claim().is_none().then(|| bytes.load(Ordering::Relaxed));
+        let has_written = holder.join().expect("the holder does not panic");
+        if let Some(taken) = taken {
+            assert_eq!(taken, u64::from(has_written), "accepted and not taken, or written later");
+        }
     });
 }

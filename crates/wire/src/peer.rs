@@ -7,7 +7,7 @@
 use bincode::{Decode, Encode};
 use rackpool_model::{Access, Epoch, FrameId, GlobalAddr, MemoryId, PageId, RackId};
 
-use crate::lock::{LockEnd, LockOutcome};
+use crate::lock::{LockEnd, LockOutcome, WrittenBytes};
 use crate::swap::{Between, SwapId};
 
 /// Bytes of a line, the unit of dirty logging: a cache line.
@@ -138,12 +138,15 @@ pub enum PeerRequest {
         /// The outcome.
         outcome: LockOutcome,
     },
-    /// Give up a lock or the request for it. The answer only acknowledges receipt.
+    /// Give up a lock or the request for it. The home writes the bytes before. The answer only
+    /// acknowledges receipt.
     Unlock {
         /// The requester's number of the lock.
         number: u64,
         /// How it ends.
         end: LockEnd,
+        /// What the holder could not write back.
+        written: WrittenBytes,
     },
 }
 

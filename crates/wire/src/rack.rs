@@ -216,7 +216,13 @@ pub enum RackAnswer {
     /// home that was named. The value is the last rack asked.
     PageBusy(RackId),
     /// The outcome of a request for a lock.
-    Lock(LockOutcome),
+    Lock {
+        /// The outcome.
+        outcome: LockOutcome,
+        /// The daemon's number of a granted lock of another rack's lines, never 0; `None`: the
+        /// lines are in this rack, or the lock is not granted.
+        number: Option<u64>,
+    },
     /// The thread has lost a lock of these bytes. The operation was not executed.
     LockLost,
 }
@@ -339,7 +345,11 @@ impl RackAnswer {
             Self::DoneAt(home) => (13, [home.0 as u64, 0, 0, 0, 0]),
             Self::TooLarge { most } => (14, [most, 0, 0, 0, 0]),
             Self::Extent { addr, pages } => (15, [addr.raw(), pages as u64, 0, 0, 0]),
-            Self::Lock(outcome) => {
+            Self::Lock { outcome, number } => {
+                let number = match number {
+                    Some(number) => number,
+                    None => 0,
+                };
                 let outcome = match outcome {
                     LockOutcome::Granted { recovered: false } => 0,
                     LockOutcome::Granted { recovered: true } => 1,
@@ -347,7 +357,7 @@ impl RackAnswer {
                     LockOutcome::Moved => 3,
                     LockOutcome::Queued => 4,
                 };
-                (16, [outcome, 0, 0, 0, 0])
+                (16, [outcome, number, 0, 0, 0])
             }
             Self::LockLost => (17, [0; 5]),
         }
@@ -394,14 +404,17 @@ impl RackAnswer {
                 addr: GlobalAddr::from_raw(values[0]),
                 pages: u32::try_from(values[1]).ok()?,
             },
-            16 => Self::Lock(match values[0] {
-                0 => LockOutcome::Granted { recovered: false },
-                1 => LockOutcome::Granted { recovered: true },
-                2 => LockOutcome::TimedOut,
-                3 => LockOutcome::Moved,
-                4 => LockOutcome::Queued,
-                _ => return None,
-            }),
+            16 => Self::Lock {
+                outcome: match values[0] {
+                    0 => LockOutcome::Granted { recovered: false },
+                    1 => LockOutcome::Granted { recovered: true },
+                    2 => LockOutcome::TimedOut,
+                    3 => LockOutcome::Moved,
+                    4 => LockOutcome::Queued,
+                    _ => return None,
+                },
+                number: Some(values[1]).filter(|number| *number != 0),
+            },
             17 => Self::LockLost,
             _ => return None,
         })

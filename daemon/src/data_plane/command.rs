@@ -130,6 +130,8 @@ pub(crate) struct LockMetrics {
     pub(crate) recovered: AtomicU64,
     /// Locks that clients of this rack have lost.
     pub(crate) lost: AtomicU64,
+    /// Locks of other racks' lines with whose end the daemon sent bytes that the holder had written.
+    pub(crate) written_back: AtomicU64,
 }
 
 /// What fixed memory takes: see [`FixedUse`].

@@ -13,7 +13,7 @@ use rackpool_proto::rack::{Executor, PageWords, RackEvent};
 use rackpool_ring::client_file::ThreadSlot;
 use rackpool_rrpc::RequestId;
 use rackpool_sync::atomic::Ordering;
-use rackpool_wire::lock::{LockEnd, LockOutcome};
+use rackpool_wire::lock::{CACHED_READS, LockEnd, LockOutcome};
 use rackpool_wire::peer::{PeerReply, PeerRequest};
 use rackpool_wire::rack::RackAnswer;
 
@@ -55,7 +55,9 @@ impl Locks {
 pub(super) fn rules(lease: Duration) -> LockRules {
     let lease = lease.max(LEAST_LEASE);
     // Racks execute no operation that an earlier daemon permitted after their lease.
-    LockRules { lease, earlier_holders: lease + lease / 2 }
+    // This rack's clock gains at most a tenth on another one's, as for replicas.
+    let cached_reads = CACHED_READS + CACHED_READS / 10;
+    LockRules { lease, earlier_holders: lease + lease / 2, cached_reads }
 }
 
 fn is_lost(slot: &ThreadSlot, index: u8) -> bool {
@@ -65,6 +67,13 @@ fn is_lost(slot: &ThreadSlot, index: u8) -> bool {
 impl View<'_> {
     fn thread(&self, id: ClaimId) -> Option<&ThreadSlot> {
         self.clients.slot(ClientThread { client: id.client, thread: id.thread })
+    }
+
+    /// Returns true if the thread reads or writes the claim's line cache. The threads of a gone
+    /// client have ended.
+    fn is_copying(&self, id: ClaimId) -> bool {
+        let is_here = self.clients.all.get(id.client).is_some_and(|client| !client.gone);
+        is_here && self.thread(id).and_then(|slot| slot.copying.claim()) == Some(id.index)
     }
 
     /// Returns a claim that its thread may hold: it is not lost, or its access is under way.
@@ -108,6 +117,7 @@ impl LockMemory for View<'_> {
         let accessed = self.thread(id).and_then(|slot| slot.access.announced());
         let thread = ClientThread { client: id.client, thread: id.thread };
         frame.is_some() && frame == accessed.map(|access| access.frame)
+            || self.is_copying(id)
             || self.transfers.has_any_in(thread, page)
             || self.peers.does_anything_in(thread, page)
     }
@@ -135,7 +145,8 @@ impl DataPlane {
                 }
                 // The client translates the page again, which waits until it is at rest.
                 _ => {
-                    self.clients.finish(caller, RackAnswer::Lock(LockOutcome::Moved));
+                    let outcome = LockOutcome::Moved;
+                    self.clients.finish(caller, RackAnswer::Lock { outcome, number: None });
                     return Ok(());
                 }
             }
@@ -204,7 +215,6 @@ impl DataPlane {
         number: u64,
         end: LockEnd,
     ) -> Result<()> {
-        self.reply(ask, &PeerReply::Heard)?;
         let endpoint = token(ask.endpoint);
         self.tell_locks(LockEvent::UnlockedElsewhere { endpoint, number, end })
     }
@@ -232,11 +242,11 @@ impl DataPlane {
             LockAction::StoreForeign(index, claim) => {
                 self.rack.lock_words.store_foreign(index, claim);
             }
-            LockAction::Answer(id, caller, outcome) => {
+            LockAction::Answer { id, caller, outcome, number } => {
                 if matches!(outcome, LockOutcome::Granted { .. }) {
                     self.set_lost(id, false);
                 }
-                self.clients.finish(caller, RackAnswer::Lock(outcome));
+                self.clients.finish(caller, RackAnswer::Lock { outcome, number });
             }
             LockAction::AnswerRack { endpoint, number, outcome } => {
                 match self.locks.asks.remove(&(endpoint, number)) {
@@ -253,8 +263,9 @@ impl DataPlane {
                 let request = PeerRequest::Lock { number, claim, timeout_us };
                 self.ask(home, request, Purpose::Lock { number }, now + self.lease)?;
             }
-            LockAction::Unlock { endpoint, number, end } => {
-                let message = PeerRequest::Unlock { number, end };
+            LockAction::Unlock { endpoint, number, end, writer } => {
+                let written = writer.map(|id| self.unwritten(id, number)).unwrap_or_default();
+                let message = PeerRequest::Unlock { number, end, written };
                 self.send_lock_message(now, endpoint_of(endpoint), message)?;
             }
             LockAction::Lose(id) => self.lose(id),
@@ -263,6 +274,7 @@ impl DataPlane {
                     slot.claims.iter().for_each(|claim| claim.clear());
                 }
             }
+            LockAction::RemoteLocksEnded(client) => self.forget_if_returned(client),
             // The rack's machine has its own queue and its own barrier.
             LockAction::Queue(_) | LockAction::Barrier => {}
         }
@@ -273,7 +285,7 @@ impl DataPlane {
         let metrics = &self.metrics.locks;
         set(&metrics.known, self.machine.lock_count() as u64);
         match action {
-            LockAction::Answer(.., LockOutcome::Granted { recovered })
+            LockAction::Answer { outcome: LockOutcome::Granted { recovered }, .. }
             | LockAction::AnswerRack { outcome: LockOutcome::Granted { recovered }, .. } => {
                 count(&metrics.granted);
                 if *recovered {

@@ -12,6 +12,7 @@ mod heat;
 mod home_requests;
 mod idle;
 mod leases;
+mod line_cache;
 mod locks;
 mod lookup;
 mod machine;

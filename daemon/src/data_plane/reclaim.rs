@@ -79,7 +79,10 @@ impl DataPlane {
     /// Forgets a gone client once everything that it held is reclaimed.
     pub(super) fn forget_if_returned(&mut self, id: ClientId) {
         let is_gone = self.clients.all.get(id).is_some_and(|client| client.gone);
-        if is_gone && !self.machine.returns_of(id) && !self.retiring.has_estate_of(id) {
+        let is_needed = self.machine.returns_of(id)
+            || self.retiring.has_estate_of(id)
+            || self.machine.has_remote_locks(id);
+        if is_gone && !is_needed {
             self.clients.all.remove(id);
             self.notify(ControlNotification::Reclaimed(id));
         }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use anyhow::{Context, bail};
-use rackpool_client::{GlobalAddr, Pool, ReadGuard, WriteGuard};
+use rackpool_client::{AccessError, GlobalAddr, Pool, ReadGuard, WriteGuard};
 
 use super::{Arguments, say};
 use crate::lock_rounds::{PAIR, counters};
@@ -62,11 +62,12 @@ fn lock_arguments(arguments: &mut Arguments) -> anyhow::Result<(GlobalAddr, Dura
     Ok((addr, Duration::from_millis(timeout)))
 }
 
-/// `add-locked ADDR ROUNDS`: adds 1 to both counters of a pair in each round, under its lock, and
-/// prints the sum before it unlocks. A pair that is unequal is made equal if a holder has ended,
-/// and ends the program otherwise.
+/// `add-locked ADDR ROUNDS FIRST`: adds 1 to both counters of a pair in each round, under its lock,
+/// and prints the sum: before it unlocks if FIRST is 1, else after it has unlocked without an error.
+/// A pair that is unequal is made equal if a holder has ended, and ends the program otherwise.
 pub(super) fn add_locked(pool: &Pool, arguments: &mut Arguments) -> anyhow::Result<()> {
     let (addr, rounds) = (arguments.addr("ADDR")?, arguments.number("ROUNDS")?);
+    let is_first = arguments.number("FIRST")? == 1;
     for _ in 0..rounds {
         let guard = pool.write_lock(addr, PAIR)?;
         let mut bytes = [0; PAIR];
@@ -77,8 +78,16 @@ pub(super) fn add_locked(pool: &Pool, arguments: &mut Arguments) -> anyhow::Resu
         }
         guard.write(addr, &(first + 1).to_le_bytes())?;
         guard.write(addr.add(8)?, &(first + 1).to_le_bytes())?;
-        say(&format!("{}", first + 1))?;
-        guard.unlock()?;
+        let sum = format!("{}", first + 1);
+        if is_first {
+            say(&sum)?;
+        }
+        match guard.unlock() {
+            Ok(()) if !is_first => say(&sum)?,
+            // The daemon was killed.
+            Ok(()) | Err(AccessError::LockLost(_)) => {}
+            Err(error) => return Err(error.into()),
+        }
     }
     Ok(())
 }

@@ -216,7 +216,7 @@ impl Scene {
         Ok(Prepared { objects: vec![addr], work })
     }
 
-    /// Locks the link's line, or unlocks it.
+    /// Locks the link's line, or writes it under its lock and unlocks it.
     fn locks(self, operation: &str) -> anyhow::Result<Prepared> {
         self.pool.read(self.link, &mut [0; 8])?;
         // A guard borrows the pool, and what is kept borrows nothing.
@@ -225,7 +225,10 @@ impl Scene {
             Box::new(move || kept(pool.write_lock(link, 8)?))
         } else {
             let guard = pool.write_lock(link, 8)?;
+            let mut word = [0; 8];
+            guard.read(link, &mut word)?;
             Box::new(move || {
+                guard.write(link, &word)?;
                 guard.unlock()?;
                 kept(())
             })

@@ -25,7 +25,7 @@ pub struct LockHome<B = Sound> {
     bugs: B,
     pages: BTreeMap<PageId, PageLocks>,
     holders: BTreeMap<LockHolder, PageId>,
-    /// When each waiting request times out.
+    /// When each waiting request times out, and when held locks pass on.
     timeouts: BTreeSet<(Time, LockHolder)>,
     words: ManagedWords,
     /// Number of held locks whose holders lose them.
@@ -33,8 +33,6 @@ pub struct LockHome<B = Sound> {
     /// The claims of gone clients whose words are being managed.
     going: BTreeMap<ClientId, Vec<LockClaim>>,
     now: Time,
-    /// Until then, locks that an earlier daemon granted to other racks may be in use.
-    earlier_end: Time,
     /// The cells for foreign claims that are free, and the first one that was never used.
     free_cells: Vec<u32>,
     unused_cell: u32,
@@ -65,7 +63,6 @@ impl<B: Bugs> LockHome<B> {
             losing: 0,
             going: BTreeMap::new(),
             now,
-            earlier_end: now.after(rules.earlier_holders),
             free_cells: Vec::new(),
             unused_cell: 0,
             beats: Beats::default(),
@@ -79,6 +76,7 @@ impl<B: Bugs> LockHome<B> {
                 home.foreign_locks += 1;
                 home.hold(LockHolder::Earlier(cell), claim, Some(cell));
                 home.use_words_with(claim, |_| LockWord::MANAGED);
+                home.end_at(LockHolder::Earlier(cell), now.after(rules.earlier_holders));
             }
         }
         home
@@ -93,13 +91,7 @@ impl<B: Bugs> LockHome<B> {
     #[must_use]
     pub fn deadline(&self) -> Option<Time> {
         let until = self.timeouts.first().map(|(until, _)| *until);
-        let earlier_end = Some(self.earlier_end).filter(|_| self.has_earlier());
-        until.into_iter().chain(earlier_end).chain(self.look_at).min()
-    }
-
-    /// Returns true if locks are held for which an earlier daemon answered.
-    fn has_earlier(&self) -> bool {
-        matches!(self.holders.first_key_value(), Some((LockHolder::Earlier(_), _)))
+        until.into_iter().chain(self.look_at).min()
     }
 
     /// Returns true if the page stays here: the machine knows locks of it, or that a writer ended
@@ -143,6 +135,16 @@ impl<B: Bugs> LockHome<B> {
         self.pages.contains_key(&page)
     }
 
+    /// Returns the lines that another rack's client has locked for writing over this endpoint,
+    /// under its rack's number.
+    #[must_use]
+    pub fn writer(&self, endpoint: EndpointToken, number: u64) -> Option<LockClaim> {
+        let holder = LockHolder::Rack(endpoint, number);
+        let locks = self.holders.get(&holder).and_then(|page| self.pages.get(page))?;
+        let mut held = locks.held.iter().filter(|held| held.holder == holder);
+        held.find(|held| held.claim.mode() == LockMode::Write).map(|held| held.claim)
+    }
+
     /// Handles an event that concerns locks of this rack's pages.
     pub fn handle(&mut self, now: Time, memory: &(impl PageWords + LockMemory), event: LockEvent) {
         self.now = now;
@@ -164,18 +166,9 @@ impl<B: Bugs> LockHome<B> {
         }
     }
 
-    /// An endpoint has ended: nothing that was sent over it can land any more.
-    fn endpoint_ended(&mut self, memory: &(impl PageWords + LockMemory), ended: EndpointToken) {
-        let of = |holder: &&LockHolder| matches!(holder, LockHolder::Rack(at, _) if *at == ended);
-        for holder in self.holders.keys().filter(of).copied().collect::<Vec<_>>() {
-            self.end(memory, holder, LockEnd::Abandoned);
-        }
-    }
-
     /// Does what is due. Returns true if there are actions.
     pub fn look(&mut self, now: Time, memory: &(impl PageWords + LockMemory)) -> bool {
         self.now = now;
-        self.end_earlier(memory);
         self.expire(memory);
         if self.look_at.is_some_and(|at| at <= now) {
             self.look_at_beats(memory);
@@ -285,7 +278,9 @@ impl<B: Bugs> LockHome<B> {
 
     fn answer(&mut self, requester: LockRequester, outcome: LockOutcome) {
         self.actions.push_back(match requester {
-            LockRequester::Client(id, caller) => LockAction::Answer(id, caller, outcome),
+            LockRequester::Client(id, caller) => {
+                LockAction::Answer { id, caller, outcome, number: None }
+            }
             LockRequester::Rack(endpoint, number) => {
                 LockAction::AnswerRack { endpoint, number, outcome }
             }
@@ -302,13 +297,23 @@ impl<B: Bugs> LockHome<B> {
         self.forget_abandoned(page);
     }
 
-    /// Refuses the requests whose time has passed.
+    /// Returns true if the lock is held, not only requested.
+    fn holds(&self, holder: LockHolder) -> bool {
+        let locks = self.holders.get(&holder).and_then(|page| self.pages.get(page));
+        locks.is_some_and(|locks| locks.held.iter().any(|held| held.holder == holder))
+    }
+
+    /// Refuses the requests whose time has passed, and passes on locks whose time has.
     fn expire(&mut self, memory: &(impl PageWords + LockMemory)) {
         while let Some((until, holder)) = self.timeouts.first().copied() {
             if until > self.now {
                 return;
             }
             self.timeouts.remove(&(until, holder));
+            if self.holds(holder) {
+                self.end(memory, holder, LockEnd::Abandoned);
+                continue;
+            }
             let page = self.holders.get(&holder).copied();
             self.refuse(holder, LockOutcome::TimedOut);
             if let Some(page) = page {

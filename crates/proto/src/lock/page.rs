@@ -36,6 +36,8 @@ pub(super) struct HeldLock {
     pub(super) foreign: Option<u32>,
     /// Set when the holder loses the lock. It is held until no access of its thread is under way.
     pub(super) is_losing: bool,
+    /// When the lock passes on, if its endpoint has ended or an earlier daemon has granted it.
+    pub(super) until: Option<Time>,
 }
 
 /// A request that waits.
@@ -52,7 +54,7 @@ pub(super) struct RemovedLock {
     pub(super) claim: LockClaim,
     pub(super) foreign: Option<u32>,
     pub(super) was_losing: bool,
-    /// When it would have timed out, if it waited.
+    /// When it would have timed out or passed on.
     pub(super) until: Option<Time>,
 }
 
@@ -81,9 +83,9 @@ impl PageLocks {
     /// Takes the lock or the request of a holder out.
     pub(super) fn remove(&mut self, holder: LockHolder) -> Option<RemovedLock> {
         if let Some(index) = self.held.iter().position(|held| held.holder == holder) {
-            let HeldLock { claim, foreign, is_losing, .. } = self.held.swap_remove(index);
+            let HeldLock { claim, foreign, is_losing, until, .. } = self.held.swap_remove(index);
             let was_losing = is_losing;
-            return Some(RemovedLock { claim, foreign, was_losing, until: None });
+            return Some(RemovedLock { claim, foreign, was_losing, until });
         }
         let of_holder = |waiting: &WaitingLock| waiting.requester.holder() == holder;
         let index = self.waiting.iter().position(of_holder)?;

@@ -2,7 +2,7 @@ use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::vec::Vec;
 use core::time::Duration;
 
-use rackpool_model::{ClaimId, ClientId, LockClaim, PageId, RackId};
+use rackpool_model::{ClaimId, ClientId, LockClaim, LockMode, PageId, RackId};
 use rackpool_wire::lock::{LockEnd, LockOutcome};
 
 use super::beats::Beats;
@@ -27,6 +27,8 @@ pub struct RemoteLocks<B = Sound> {
     of_pages: BTreeSet<(PageId, u64)>,
     /// Those that end when no operation under them is under way.
     ending: BTreeSet<u64>,
+    /// Clients of which locks have ended since the last action.
+    ended: BTreeSet<ClientId>,
     beats: Beats,
     /// When the beats are looked at next; `None` while no lock is held.
     look_at: Option<Time>,
@@ -85,6 +87,7 @@ impl<B: Bugs> RemoteLocks<B> {
             of_threads: BTreeSet::new(),
             of_pages: BTreeSet::new(),
             ending: BTreeSet::new(),
+            ended: BTreeSet::new(),
             beats: Beats::default(),
             look_at: None,
             actions: VecDeque::new(),
@@ -93,7 +96,16 @@ impl<B: Bugs> RemoteLocks<B> {
 
     /// Returns the next action.
     pub fn poll(&mut self) -> Option<LockAction> {
-        self.actions.pop_front()
+        if let Some(action) = self.actions.pop_front() {
+            return Some(action);
+        }
+        // Last, so that their unlocks are sent before.
+        while let Some(client) = self.ended.pop_first() {
+            if !self.has_any_of(client) {
+                return Some(LockAction::RemoteLocksEnded(client));
+            }
+        }
+        None
     }
 
     /// Returns when [`Self::look`] is due.
@@ -160,6 +172,9 @@ impl<B: Bugs> RemoteLocks<B> {
             self.of_threads.remove(&(id.client, id.thread, number));
             self.of_pages.remove(&(claim.page(), number));
             self.ending.remove(&number);
+            if lock.is_none() {
+                self.ended.insert(id.client);
+            }
         }
         if let Some(RemoteLock { id, claim, state }) = lock {
             self.of_threads.insert((id.client, id.thread, number));
@@ -168,6 +183,13 @@ impl<B: Bugs> RemoteLocks<B> {
                 self.ending.insert(number);
             }
         }
+    }
+
+    /// Returns true if the client holds or requests locks.
+    #[must_use]
+    pub fn has_any_of(&self, client: ClientId) -> bool {
+        let of_client = (client, 0, 0)..=(client, u16::MAX, u64::MAX);
+        self.of_threads.range(of_client).next().is_some()
     }
 
     /// Returns true if clients hold or request locks of the page.
@@ -225,7 +247,7 @@ impl<B: Bugs> RemoteLocks<B> {
             State::Withdrawn => {
                 self.set(number, None);
                 if matches!(outcome, Some(LockOutcome::Granted { .. } | LockOutcome::Queued)) {
-                    self.unlock(endpoint, number, LockEnd::Withdrawn);
+                    self.unlock(endpoint, number, LockEnd::Withdrawn, None);
                 }
                 return;
             }
@@ -240,22 +262,33 @@ impl<B: Bugs> RemoteLocks<B> {
                 let state = State::Held(endpoint);
                 self.set(number, Some(RemoteLock { state, ..lock }));
                 self.look_at.get_or_insert(self.now.after(Beats::interval(self.rules.lease)));
-                self.actions.push_back(LockAction::Answer(id, caller, granted));
+                let (outcome, number) = (granted, Some(number));
+                self.actions.push_back(LockAction::Answer { id, caller, outcome, number });
             }
             Some(refused @ (LockOutcome::TimedOut | LockOutcome::Moved)) => {
                 self.set(number, None);
-                self.actions.push_back(LockAction::Answer(id, caller, refused));
+                self.refuse(id, caller, refused);
             }
             // Its endpoint has ended, and with it the lock if it was granted.
             None => {
                 self.set(number, None);
-                self.actions.push_back(LockAction::Answer(id, caller, LockOutcome::Moved));
+                self.refuse(id, caller, LockOutcome::Moved);
             }
         }
     }
 
-    fn unlock(&mut self, endpoint: EndpointToken, number: u64, end: LockEnd) {
-        self.actions.push_back(LockAction::Unlock { endpoint, number, end });
+    fn refuse(&mut self, id: ClaimId, caller: Caller, outcome: LockOutcome) {
+        self.actions.push_back(LockAction::Answer { id, caller, outcome, number: None });
+    }
+
+    fn unlock(
+        &mut self,
+        endpoint: EndpointToken,
+        number: u64,
+        end: LockEnd,
+        writer: Option<ClaimId>,
+    ) {
+        self.actions.push_back(LockAction::Unlock { endpoint, number, end, writer });
     }
 
     /// Gives locks and requests up.
@@ -266,7 +299,7 @@ impl<B: Bugs> RemoteLocks<B> {
                 State::Requested(_) => State::Withdrawn,
                 State::Queued(_, endpoint) => {
                     self.set(number, None);
-                    self.unlock(endpoint, number, LockEnd::Withdrawn);
+                    self.unlock(endpoint, number, LockEnd::Withdrawn, None);
                     continue;
                 }
                 State::Held(endpoint) => State::Ending { endpoint, end },
@@ -282,7 +315,7 @@ impl<B: Bugs> RemoteLocks<B> {
             self.set(number, None);
             match lock.state {
                 State::Queued(caller, _) => {
-                    self.actions.push_back(LockAction::Answer(lock.id, caller, LockOutcome::Moved));
+                    self.refuse(lock.id, caller, LockOutcome::Moved);
                 }
                 State::Ending { .. } => {}
                 _ if self.bugs.has(Bug::KeepLocksOfEndedEndpoints) => {}
@@ -323,7 +356,10 @@ impl<B: Bugs> RemoteLocks<B> {
                 && (hasty || !memory.is_using(lock.id, lock.claim.page()))
             {
                 self.set(number, None);
-                self.unlock(endpoint, number, end);
+                let writes = lock.claim.mode() == LockMode::Write;
+                let forgets = self.bugs.has(Bug::ForgetLineCaches);
+                let writer = Some(lock.id).filter(|_| writes && !forgets);
+                self.unlock(endpoint, number, end, writer);
             }
         }
         !self.actions.is_empty()

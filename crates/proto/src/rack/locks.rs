@@ -1,6 +1,6 @@
 //! Locks, within a rack's machine.
 
-use rackpool_model::{ClientId, PageId};
+use rackpool_model::{ClientId, LockClaim, PageId};
 
 use super::{Queued, RackAction, RackEvent, RackMachine, RackMemory};
 use crate::Time;
@@ -59,6 +59,20 @@ impl<B: Bugs> RackMachine<B> {
     ) -> bool {
         self.remote_locks.is_empty()
             || self.remote_locks.endpoints(client, thread, page).all(|over| over == endpoint)
+    }
+
+    /// Returns the lines that another rack's client has locked for writing over this endpoint,
+    /// under its rack's number of the lock.
+    #[must_use]
+    pub fn remote_writer(&self, endpoint: EndpointToken, number: u64) -> Option<LockClaim> {
+        self.locks.writer(endpoint, number)
+    }
+
+    /// Returns true if the client holds or requests locks of other racks' lines. What is in its
+    /// line caches is needed until they have ended.
+    #[must_use]
+    pub fn has_remote_locks(&self, client: ClientId) -> bool {
+        self.remote_locks.has_any_of(client)
     }
 
     /// Returns the number of locks of this rack's pages that are held or requested, except those

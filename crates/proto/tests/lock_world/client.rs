@@ -1,12 +1,15 @@
 //! A client: locks lines, adds 1 to their counters or reads them, and unlocks. Each access to a
 //! word is a step of its own.
 
+use std::collections::BTreeMap;
+
 use rackpool_model::{ClaimId, LockClaim, LockMode, LockWord, LockWordIndex, PageState};
 use rackpool_proto::exchange::Caller;
 use rackpool_proto::lock::{LockEvent, LockRequester};
 use rackpool_wire::lock::{LockEnd, LockOutcome};
 
-use super::{Faults, Line, SHORT, TIMEOUT, World};
+use super::rack::{Answer, Cache};
+use super::{Counter, Faults, SHORT, TIMEOUT, Work, World};
 
 /// What a client does next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,8 +29,12 @@ pub(super) enum Stage {
     Entered(usize),
     /// The lock was not lost.
     Entitled(usize),
-    /// The daemon executes the access in another rack.
-    Posted(usize),
+    /// The daemon reads the lines from another rack, for this part of the work.
+    Fetching(usize),
+    /// The counter that was written as this one is written back next.
+    WritingBack(usize),
+    /// The daemon writes it back.
+    PostedBack(usize),
     /// The claim is cleared: the lock word is next.
     Leaving,
     /// The daemon is told of the unlock; `true`: to lock again.
@@ -47,6 +54,11 @@ pub(super) struct Client {
     is_lost: bool,
     /// The counters that were read.
     found: [u64; 2],
+    /// The daemon's number of the lock if its lines are in another rack, else 0.
+    number: u64,
+    /// The lines as they were fetched, and until when they can be read.
+    pub(super) fetched: BTreeMap<Counter, u64>,
+    pub(super) fresh_until: u64,
     pub(super) calls: u32,
     pub(super) asked_at: u64,
     pub(super) stopped_until: u64,
@@ -69,6 +81,9 @@ impl Client {
             recovered: false,
             is_lost: false,
             found: [0; 2],
+            number: 0,
+            fetched: BTreeMap::new(),
+            fresh_until: 0,
             calls: 0,
             asked_at: 0,
             stopped_until: 0,
@@ -87,7 +102,12 @@ impl Client {
         2 * self.claim.lines() as usize
     }
 
-    fn line(&self, part: usize) -> (Line, usize) {
+    /// All counters of the lines.
+    pub(super) fn counters(&self) -> impl Iterator<Item = Counter> {
+        (0..self.parts()).map(|part| self.line(part))
+    }
+
+    fn line(&self, part: usize) -> Counter {
         let line = self.claim.first() + u32::try_from(part / 2).unwrap();
         ((self.claim.page(), line), part % 2)
     }
@@ -106,7 +126,18 @@ impl World {
                 self.clients[index].stage = if is_shared { Stage::Taken } else { Stage::Claimed };
             }
             Stage::Taken => self.taken(index)?,
-            Stage::Held(part) if part == client.parts() => self.leave(index)?,
+            Stage::Held(part) if part == client.parts() => {
+                let dirty = self.racks[rack].memory.caches.get(&id);
+                let is_dirty = client.number != 0
+                    && dirty.is_some_and(|cache| {
+                        cache.number == client.number && !cache.written.is_empty()
+                    });
+                match is_dirty {
+                    true => self.clients[index].stage = Stage::WritingBack(0),
+                    false => self.leave(index)?,
+                }
+            }
+            Stage::Held(part) if client.number != 0 => self.hold_cached(index, part)?,
             Stage::Held(part) => {
                 let memory = &mut self.racks[rack].memory;
                 if memory.pages.contains_key(&client.claim.page()) {
@@ -115,9 +146,13 @@ impl World {
                 } else if memory.lost.contains(&id) {
                     self.give_up(index);
                 } else {
-                    self.post(index, part)?;
+                    return Err("the page of a held lock has moved".into());
                 }
             }
+            Stage::WritingBack(_) if self.racks[rack].memory.lost.contains(&id) => {
+                self.give_up(index);
+            }
+            Stage::WritingBack(which) => self.post(index, Work::WriteBack(which))?,
             Stage::Entered(part) => {
                 let memory = &mut self.racks[rack].memory;
                 let is_lost = memory.lost.contains(&id);
@@ -129,7 +164,10 @@ impl World {
                 }
             }
             Stage::Entitled(part) => {
-                self.access(index, part)?;
+                match client.number {
+                    0 => self.access(index, part)?,
+                    _ => self.write_cached(index, part),
+                }
                 self.racks[rack].memory.accesses.remove(&id);
             }
             Stage::Leaving => {
@@ -140,7 +178,10 @@ impl World {
                     self.tell_unlock(index, false);
                 }
             }
-            Stage::Asking(_) | Stage::Posted(_) | Stage::Telling(_) => {}
+            Stage::Asking(_)
+            | Stage::Fetching(_)
+            | Stage::PostedBack(_)
+            | Stage::Telling(_) => {}
         }
         Ok(())
     }
@@ -154,7 +195,7 @@ impl World {
             .is_some_and(|word| matches!(word.state(), Some(PageState::Live | PageState::Shared)));
         if stays {
             self.clients[index].own = true;
-            return self.hold(index, false);
+            return self.hold(index, false, None);
         }
         self.racks[rack].memory.buffered.insert(id, None);
         self.clients[index].is_lost = false;
@@ -253,14 +294,15 @@ impl World {
     pub(super) fn answered(
         &mut self,
         index: usize,
-        call: u32,
-        outcome: LockOutcome,
+        answer: &Answer,
     ) -> Result<(), String> {
-        if self.clients[index].stage != Stage::Asking(call) {
+        if self.clients[index].stage != Stage::Asking(answer.caller.call) {
             return Ok(());
         }
-        match outcome {
-            LockOutcome::Granted { recovered } => return self.hold(index, recovered),
+        match answer.outcome {
+            LockOutcome::Granted { recovered } => {
+                return self.hold(index, recovered, answer.number);
+            }
             LockOutcome::TimedOut if self.clients[index].hurries => self.withdraw(index),
             LockOutcome::TimedOut => return Err("a request has waited for too long".into()),
             LockOutcome::Moved | LockOutcome::Queued => self.clients[index].stage = Stage::Idle,
@@ -268,7 +310,12 @@ impl World {
         Ok(())
     }
 
-    fn hold(&mut self, index: usize, recovered: bool) -> Result<(), String> {
+    fn hold(
+        &mut self,
+        index: usize,
+        recovered: bool,
+        number: Option<u64>,
+    ) -> Result<(), String> {
         if self.clients[index].claim.mode() == LockMode::Write {
             let waited = self.now - self.clients[index].asked_at;
             self.seen.longest_wait = self.seen.longest_wait.max(waited);
@@ -280,7 +327,81 @@ impl World {
         client.recovered = recovered;
         client.is_lost = false;
         client.stage = Stage::Held(0);
+        client.number = number.unwrap_or(0);
+        client.fresh_until = 0;
+        let (rack, id) = (client.rack, client.id);
+        if let Some(number) = number {
+            let cache = Cache { number, written: BTreeMap::new() };
+            self.racks[rack].memory.caches.insert(id, cache);
+        }
         Ok(())
+    }
+
+    /// The next part of the work under a lock of another rack's lines.
+    fn hold_cached(&mut self, index: usize, part: usize) -> Result<(), String> {
+        let client = &self.clients[index];
+        let (rack, id, number) = (client.rack, client.id, client.number);
+        if self.racks[rack].memory.lost.contains(&id) {
+            self.give_up(index);
+            return Ok(());
+        }
+        if self.now >= client.fresh_until {
+            return self.post(index, Work::Fetch(part));
+        }
+        let (line, counter) = client.line(part);
+        let written = self.racks[rack].memory.caches.get(&id).map(|cache| &cache.written);
+        let value = |which| match written.and_then(|written| written.get(&(line, which))) {
+            Some(written) => *written,
+            None => client.fetched.get(&(line, which)).copied().unwrap_or(0),
+        };
+        let found = [value(0), value(1)];
+        let truth = self.data.get(&line).copied().unwrap_or_default();
+        let own = written.is_some_and(|written| !written.is_empty());
+        if !own && found != truth {
+            return Err(format!("stale: {found:?} were read, and {truth:?} are there"));
+        }
+        let is_half = counter == 0 && found[0] != found[1];
+        if is_half && !client.recovered {
+            return Err(format!("not exclusive: lock {number} finds {found:?}"));
+        }
+        let mode = client.claim.mode();
+        let client = &mut self.clients[index];
+        client.found = found;
+        if mode == LockMode::Read {
+            client.stage = Stage::Held(part + 1);
+        } else {
+            client.stage = Stage::Entered(part);
+            self.racks[rack].memory.accesses.insert(id);
+        }
+        Ok(())
+    }
+
+    /// Writes a counter into the cache. From then on it is there for the next holder, unless the
+    /// lock is lost with a daemon.
+    fn write_cached(&mut self, index: usize, part: usize) {
+        let client = &mut self.clients[index];
+        let (rack, id, number, counter) = (client.rack, client.id, client.number, client.line(part));
+        let new = if counter.1 == 0 { client.found[0] + 1 } else { client.found[0] };
+        client.stage = Stage::Held(part + 1);
+        let cache = self.racks[rack].memory.caches.entry(id).or_default();
+        cache.written.insert(counter, new);
+        self.owed.entry((rack, number)).or_default().insert(counter, new);
+    }
+
+    /// A counter was written back.
+    pub(super) fn written_back(&mut self, index: usize, which: usize) {
+        let (rack, id) = (self.clients[index].rack, self.clients[index].id);
+        let caches = &mut self.racks[rack].memory.caches;
+        let written = caches.get(&id).map_or(0, |cache| cache.written.len());
+        let is_last = which + 1 >= written;
+        if is_last {
+            caches.remove(&id);
+        }
+        let client = &mut self.clients[index];
+        client.stage = match is_last {
+            true => Stage::Held(client.parts()),
+            false => Stage::WritingBack(which + 1),
+        };
     }
 
     /// Accesses a counter under the guard.

@@ -15,21 +15,26 @@ use rackpool_model::{
 use rackpool_proto::Time;
 use rackpool_proto::lease::EndpointToken;
 use rackpool_proto::lock::{LockEvent, LockRequester, LockRules};
-use rackpool_proto::planted_bugs::Bug;
+use rackpool_proto::planted_bugs::{Bug, Bugs};
 use rackpool_sync::SplitMix64;
-use rackpool_wire::lock::LockOutcome;
+use rackpool_wire::lock::{LockEnd, LockOutcome};
 
 use crate::plant::Plant;
 
 /// A line: page and number.
 pub(crate) type Line = (PageId, u32);
+/// One of the two counters of a line.
+pub(crate) type Counter = (Line, usize);
 
 /// A step takes a microsecond.
 const STEP: u64 = 1_000;
 pub(crate) const RULES: LockRules = LockRules {
     lease: Duration::from_micros(2_000),
     earlier_holders: Duration::from_micros(3_000),
+    cached_reads: Duration::from_micros(CACHED + 50),
 };
+/// How long a client reads lines that it has fetched, in steps.
+const CACHED: u64 = 500;
 /// The time in which a request must have been granted, whatever fails.
 const TIMEOUT: Duration = Duration::from_micros(60_000);
 /// The timeout of programs that do not wait for long.
@@ -83,11 +88,31 @@ struct Endpoint {
     open: Vec<u64>,
 }
 
+/// What a daemon does for a client in another rack.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Work {
+    /// Reads the lines of its lock, for this part of its work.
+    Fetch(usize),
+    /// Writes the counter back that was written as this one.
+    WriteBack(usize),
+}
+
 /// An operation that a daemon executes in another rack.
 struct Operation {
     client: ClientId,
-    part: usize,
+    work: Work,
     token: EndpointToken,
+    posted: u64,
+}
+
+/// An unlock that waits at the home, because the page can't be written at the moment.
+struct ParkedUnlock {
+    home: usize,
+    requester: usize,
+    token: EndpointToken,
+    number: u64,
+    end: LockEnd,
+    written: BTreeMap<Counter, u64>,
 }
 
 pub(crate) struct World {
@@ -101,6 +126,9 @@ pub(crate) struct World {
     operations: Vec<Operation>,
     data: BTreeMap<Line, [u64; 2]>,
     acknowledged: BTreeMap<Line, u64>,
+    /// What the holders of locks, by rack and number, have written and the next ones must find.
+    owed: BTreeMap<(usize, u64), BTreeMap<Counter, u64>>,
+    parked: Vec<ParkedUnlock>,
     claims: Vec<LockClaim>,
     /// What the first client locks always.
     writer: Option<LockClaim>,
@@ -164,6 +192,8 @@ impl World {
             operations: Vec::new(),
             data: BTreeMap::new(),
             acknowledged: BTreeMap::new(),
+            owed: BTreeMap::new(),
+            parked: Vec::new(),
             claims: [of(LockMode::Read), of(LockMode::Write)].concat(),
             writer: None,
             moving: None,
@@ -282,17 +312,23 @@ impl World {
         let (answers, requests) =
             (std::mem::take(&mut daemon.answers), std::mem::take(&mut daemon.requests));
         let replies = std::mem::take(&mut daemon.replies);
-        for (id, caller, outcome) in answers {
-            if let Some(index) = self.clients.iter().position(|client| client.id == id) {
-                self.answered(index, caller.call, outcome)?;
+        let forgotten = std::mem::take(&mut daemon.forgotten);
+        for answer in answers {
+            if let Some(index) = self.clients.iter().position(|client| client.id == answer.id) {
+                self.answered(index, &answer)?;
             }
         }
         for (home, message) in requests {
             let index = self.connect(rack, usize::from(home.0));
             let endpoint = &mut self.endpoints[index];
-            endpoint.to_home.push_back(message);
             if let Message::Lock { number, .. } = message {
                 endpoint.open.push(number);
+            }
+            endpoint.to_home.push_back(message);
+        }
+        for client in forgotten {
+            if self.clients.iter().all(|living| living.id.client != client) {
+                self.racks[rack].memory.caches.retain(|id, _| id.client != client);
             }
         }
         for (token, message) in replies {
@@ -354,7 +390,12 @@ impl World {
         if !self.operations.is_empty() && self.chance(2) {
             let index = usize::try_from(self.below(self.operations.len() as u64)).unwrap();
             let operation = self.operations.swap_remove(index);
-            return self.operate(&operation);
+            self.operate(&operation);
+            return Ok(());
+        }
+        if !self.parked.is_empty() && self.chance(300) {
+            let unlock = self.parked.remove(0);
+            return self.unlocked(unlock, true);
         }
         if self.endpoints.is_empty() {
             return Ok(());
@@ -377,8 +418,9 @@ impl World {
                     let requester = LockRequester::Rack(token, number);
                     LockEvent::Requested { requester, claim, timeout: TIMEOUT }
                 }
-                Message::Unlock { number, end } => {
-                    LockEvent::UnlockedElsewhere { endpoint: token, number, end }
+                Message::Unlock { number, end, written } => {
+                    let unlock = ParkedUnlock { home, requester, token, number, end, written };
+                    return self.unlocked(unlock, false);
                 }
                 Message::Decided { .. } => return Err("a decision of no home".into()),
             });
@@ -397,10 +439,43 @@ impl World {
         Ok(())
     }
 
+    /// An unlock of another rack's client is at the home: what the holder had not written back is
+    /// written, or the unlock waits.
+    fn unlocked(&mut self, unlock: ParkedUnlock, has_waited: bool) -> Result<(), String> {
+        if !has_waited && !unlock.written.is_empty() && !self.chance(4) {
+            self.parked.push(unlock);
+            return Ok(());
+        }
+        let ParkedUnlock { home, requester, token, number, end, written } = unlock;
+        let is_held = self.racks[home].daemon.home.writer(token, number).is_some();
+        if is_held || self.plant.has(Bug::WriteBackOfEndedLocks) {
+            for ((line, counter), value) in written {
+                self.data.entry(line).or_default()[counter] = value;
+            }
+        }
+        for ((line, counter), value) in self.owed.remove(&(requester, number)).unwrap_or_default() {
+            let found = self.data.get(&line).copied().unwrap_or_default()[counter];
+            if is_held && found != value {
+                return Err(format!("missing: {value} was written, {found} is there"));
+            }
+        }
+        let event = LockEvent::UnlockedElsewhere { endpoint: token, number, end };
+        self.racks[home].daemon.events.push_back(event);
+        Ok(())
+    }
+
+    /// The home forgets unlocks that wait: their endpoint has ended.
+    fn forget_parked(&mut self, token: EndpointToken) {
+        if !self.plant.has(Bug::WriteBackOfEndedLocks) {
+            self.parked.retain(|unlock| unlock.token != token);
+        }
+    }
+
     /// Both ends of an endpoint know of its end.
     fn end(&mut self, index: usize) {
         let mut endpoint = self.endpoints.swap_remove(index);
         let token = endpoint.token;
+        self.forget_parked(token);
         if endpoint.at_home {
             self.racks[endpoint.home].daemon.events.push_back(LockEvent::EndpointEnded(token));
             self.racks[endpoint.home].asks.retain(|(over, _)| *over != token);
@@ -436,11 +511,15 @@ impl World {
 
     /// A client's operation in another rack: its daemon posts it, after it has done everything that
     /// came before.
-    fn post(&mut self, index: usize, part: usize) -> Result<(), String> {
+    fn post(&mut self, index: usize, work: Work) -> Result<(), String> {
         self.finish(self.clients[index].rack)?;
         let client = &self.clients[index];
         let (rack, id, page) = (client.rack, client.id, client.claim.page());
         let home = usize::from(self.home_of(page).0);
+        if home == rack {
+            // The lock is being lost.
+            return Ok(());
+        }
         let endpoint = self.connect(rack, home);
         let token = self.endpoints[endpoint].token;
         let daemon = &self.racks[rack].daemon;
@@ -451,27 +530,47 @@ impl World {
             return Ok(());
         }
         self.racks[rack].memory.accesses.insert(id);
-        self.clients[index].stage = Stage::Posted(part);
-        self.operations.push(Operation { client: id.client, part, token });
+        self.clients[index].stage = match work {
+            Work::Fetch(part) => Stage::Fetching(part),
+            Work::WriteBack(which) => Stage::PostedBack(which),
+        };
+        self.operations.push(Operation { client: id.client, work, token, posted: self.now });
         Ok(())
     }
 
-    fn operate(&mut self, operation: &Operation) -> Result<(), String> {
-        let Operation { client, part, token } = *operation;
+    fn operate(&mut self, operation: &Operation) {
+        let Operation { client, work, token, posted } = *operation;
         let Some(index) = self.clients.iter().position(|one| one.id.client == client) else {
-            return Ok(());
+            return;
         };
         let endpoint = self.endpoints.iter().find(|endpoint| endpoint.token == token);
         let lands = endpoint.is_some_and(|endpoint| endpoint.at_home);
-        let (rack, id) = (self.clients[index].rack, self.clients[index].id);
-        if self.clients[index].stage == Stage::Posted(part) {
-            self.clients[index].stage = Stage::Held(part);
-            if lands {
-                self.access(index, part)?;
+        let (rack, id, stage) =
+            (self.clients[index].rack, self.clients[index].id, self.clients[index].stage);
+        match work {
+            Work::Fetch(part) if stage == Stage::Fetching(part) => {
+                self.clients[index].stage = Stage::Held(part);
+                if lands {
+                    let counters: Vec<Counter> = self.clients[index].counters().collect();
+                    let value =
+                        |(line, which): &Counter| self.data.get(line).map_or(0, |two| two[*which]);
+                    let fetched = counters.iter().map(|counter| (*counter, value(counter)));
+                    self.clients[index].fetched = fetched.collect();
+                    self.clients[index].fresh_until = posted + CACHED;
+                }
             }
+            Work::WriteBack(which) if stage == Stage::PostedBack(which) => {
+                self.clients[index].stage = Stage::WritingBack(which);
+                let cache = self.racks[rack].memory.caches.get(&id);
+                let written = cache.and_then(|cache| cache.written.iter().nth(which));
+                if let Some(((line, counter), value)) = written.filter(|_| lands) {
+                    self.data.entry(*line).or_default()[*counter] = *value;
+                    self.written_back(index, which);
+                }
+            }
+            _ => {}
         }
         self.racks[rack].memory.accesses.remove(&id);
-        Ok(())
     }
 
     /// A writer has unlocked: what it has written is there for ever.
@@ -489,6 +588,12 @@ impl World {
     }
 
     fn fault(&mut self) {
+        // An endpoint that ends while an unlock waits is too rare otherwise.
+        if let Some(token) = self.parked.first().map(|unlock| unlock.token)
+            && let Some(index) = self.endpoints.iter().position(|at| at.token == token)
+        {
+            return self.cut(index);
+        }
         match self.below(8) {
             0 => self.kill_daemon(),
             1 | 2 => self.kill_client(),
@@ -515,6 +620,7 @@ impl World {
         let (token, home) = (endpoint.token, endpoint.home);
         if self.chance(2) {
             self.endpoints[index].at_home = false;
+            self.forget_parked(token);
             self.racks[home].daemon.events.push_back(LockEvent::EndpointEnded(token));
         } else {
             let mut endpoint = self.endpoints.swap_remove(index);
@@ -531,13 +637,9 @@ impl World {
         let gone = std::mem::replace(&mut self.clients[index], next);
         let rack = &mut self.racks[rack];
         rack.memory.drain(gone.id);
-        if !matches!(gone.stage, Stage::Posted(_)) {
-            rack.memory.accesses.remove(&gone.id);
-        } else {
-            // Its daemon withdraws the operation, or waits for its end.
-            self.operations.retain(|operation| operation.client != gone.id.client);
-            rack.memory.accesses.remove(&gone.id);
-        }
+        // Its daemon withdraws its operation, or waits for its end.
+        self.operations.retain(|operation| operation.client != gone.id.client);
+        rack.memory.accesses.remove(&gone.id);
         rack.daemon.events.push_back(LockEvent::ClientGone(gone.id.client));
     }
 
@@ -562,10 +664,13 @@ impl World {
         rack.asks.clear();
         // The operations that it had posted have no user any more.
         for client in self.clients.iter_mut().filter(|client| client.rack == index) {
-            if let Stage::Posted(part) = client.stage {
-                client.stage = Stage::Held(part);
-                rack.memory.accesses.remove(&client.id);
-            }
+            let stage = match client.stage {
+                Stage::Fetching(part) => Stage::Held(part),
+                Stage::PostedBack(which) => Stage::WritingBack(which),
+                _ => continue,
+            };
+            client.stage = stage;
+            rack.memory.accesses.remove(&client.id);
         }
         let lost: Vec<ClaimId> = rack
             .memory
@@ -575,10 +680,12 @@ impl World {
             .map(|(id, _)| *id)
             .collect();
         rack.memory.lost.extend(lost);
+        let mut ended = Vec::new();
         for at in (0..self.endpoints.len()).rev() {
             let endpoint = &mut self.endpoints[at];
             if endpoint.home == index {
                 endpoint.at_home = false;
+                ended.push(endpoint.token);
             }
             if endpoint.requester == index {
                 endpoint.at_requester = false;
@@ -587,6 +694,7 @@ impl World {
                 self.endpoints.swap_remove(at);
             }
         }
+        ended.into_iter().for_each(|token| self.forget_parked(token));
         // Clients repeat their calls.
         for at in 0..CLIENTS {
             match self.clients[at].stage {

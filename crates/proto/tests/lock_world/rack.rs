@@ -13,7 +13,7 @@ use rackpool_proto::lock::{LockAction, LockEvent, LockHome, LockMemory, RemoteLo
 use rackpool_proto::rack::PageWords;
 use rackpool_wire::lock::{LockEnd, LockOutcome};
 
-use super::RULES;
+use super::{Counter, RULES};
 use crate::plant::Plant;
 
 /// The memory of a rack and of its clients.
@@ -30,6 +30,15 @@ pub(super) struct Memory {
     pub(super) beats: BTreeMap<ClientId, u64>,
     /// The claims under which an access, or an operation of the daemon, is under way.
     pub(super) accesses: BTreeSet<ClaimId>,
+    /// The line caches in which bytes were written, or may be.
+    pub(super) caches: BTreeMap<ClaimId, Cache>,
+}
+
+/// A claim's line cache, of the lock with this number: the counters that were written.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Cache {
+    pub(super) number: u64,
+    pub(super) written: BTreeMap<Counter, u64>,
 }
 
 impl Memory {
@@ -107,11 +116,21 @@ impl LockMemory for Memory {
 }
 
 /// A message between two daemons.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(super) enum Message {
     Lock { number: u64, claim: LockClaim },
     Decided { number: u64, outcome: LockOutcome },
-    Unlock { number: u64, end: LockEnd },
+    Unlock { number: u64, end: LockEnd, written: BTreeMap<Counter, u64> },
+}
+
+/// An answer to a client's call.
+#[derive(Debug)]
+pub(super) struct Answer {
+    pub(super) id: ClaimId,
+    pub(super) caller: Caller,
+    pub(super) outcome: LockOutcome,
+    /// The number of a lock of another rack's lines.
+    pub(super) number: Option<u64>,
 }
 
 /// The life of a rack's daemon.
@@ -121,10 +140,13 @@ pub(super) struct Daemon {
     pub(super) remote: RemoteLocks<Plant>,
     pub(super) events: VecDeque<LockEvent>,
     /// Answers to clients' calls.
-    pub(super) answers: Vec<(ClaimId, Caller, LockOutcome)>,
+    pub(super) answers: Vec<Answer>,
     /// Messages for other racks: to a rack over this daemon's endpoint, or back over an endpoint.
     pub(super) requests: Vec<(RackId, Message)>,
     pub(super) replies: Vec<(EndpointToken, Message)>,
+    /// Clients that have no locks in other racks any more: the files of those that have gone are
+    /// removed.
+    pub(super) forgotten: Vec<ClientId>,
 }
 
 impl Daemon {
@@ -137,6 +159,7 @@ impl Daemon {
             answers: Vec::new(),
             requests: Vec::new(),
             replies: Vec::new(),
+            forgotten: Vec::new(),
         }
     }
 
@@ -175,11 +198,11 @@ impl Daemon {
             LockAction::StoreForeign(index, None) => drop(memory.foreign.remove(&index)),
             LockAction::Barrier => memory.drain_all(),
             LockAction::Queue(event) => self.events.push_back(event),
-            LockAction::Answer(id, caller, outcome) => {
+            LockAction::Answer { id, caller, outcome, number } => {
                 if matches!(outcome, LockOutcome::Granted { .. }) {
                     memory.lost.remove(&id);
                 }
-                self.answers.push((id, caller, outcome));
+                self.answers.push(Answer { id, caller, outcome, number });
             }
             LockAction::AnswerRack { endpoint, number, outcome } => {
                 self.replies.push((endpoint, Message::Decided { number, outcome }));
@@ -187,8 +210,14 @@ impl Daemon {
             LockAction::Request { home, number, claim, .. } => {
                 self.requests.push((home, Message::Lock { number, claim }));
             }
-            LockAction::Unlock { endpoint, number, end } => {
-                self.replies.push((endpoint, Message::Unlock { number, end }));
+            LockAction::Unlock { endpoint, number, end, writer } => {
+                let cache = writer.and_then(|id| memory.caches.get(&id));
+                let of_lock = cache.filter(|cache| cache.number == number);
+                let written = of_lock.map(|cache| cache.written.clone()).unwrap_or_default();
+                self.replies.push((endpoint, Message::Unlock { number, end, written }));
+            }
+            LockAction::RemoteLocksEnded(client) => {
+                self.forgotten.push(client);
             }
             LockAction::Lose(id) => drop(memory.lost.insert(id)),
             LockAction::ClearClaims(client) => {

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use rackpool_model::{Access, PageId};
 use rackpool_proto::rack::{PageAccess, RackEvent};
 use rackpool_rrpc::RequestId;
+use rackpool_wire::lock::LockEnd;
 use rackpool_wire::peer::{PeerReply, PeerRequest};
 use rackpool_wire::rack::{RackAnswer, RackRequest};
 
@@ -27,7 +28,7 @@ pub(in crate::data_plane) enum Work {
     /// A client's write, in this batch.
     Write(Caller, Within, u64),
     Atomic(Caller, RackRequest),
-    /// Another rack's request to look a page up, or to write; it waits until this time.
+    /// Another rack's request to look a page up, to write, or to unlock; it waits until this time.
     Serve(RequestId, PeerRequest, Instant),
 }
 
@@ -39,6 +40,7 @@ impl Work {
             // Adding 0 is a read.
             PeerRequest::FetchAndAdd { delta: 0, .. } => Some(Access::Read),
             PeerRequest::Write { .. }
+            | PeerRequest::Unlock { .. }
             | PeerRequest::CompareAndSwap { .. }
             | PeerRequest::FetchAndAdd { .. } => Some(Access::Write),
             _ => None,
@@ -195,6 +197,10 @@ impl DataPlane {
                     self.refuse_transfer(caller, batch, RackAnswer::Moved);
                 }
                 Work::Atomic(caller, _) => self.clients.finish(caller, RackAnswer::Moved),
+                // Its bytes are lost.
+                Work::Serve(ask, PeerRequest::Unlock { number, .. }, _) => {
+                    self.unlocked_elsewhere(ask, number, LockEnd::Abandoned)?;
+                }
                 Work::Serve(ask, ..) => self.reply(ask, &PeerReply::Busy)?,
             }
         }

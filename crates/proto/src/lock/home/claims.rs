@@ -114,7 +114,7 @@ impl<B: Bugs> LockHome<B> {
     pub(super) fn hold(&mut self, holder: LockHolder, claim: LockClaim, foreign: Option<u32>) {
         self.holders.insert(holder, claim.page());
         let page = self.pages.entry(claim.page()).or_default();
-        page.held.push(HeldLock { holder, claim, foreign, is_losing: false });
+        page.held.push(HeldLock { holder, claim, foreign, is_losing: false, until: None });
     }
 
     pub(super) fn give_back(&mut self, claim: LockClaim) {

@@ -7,19 +7,40 @@ use rackpool_model::{FOREIGN_CLAIMS, LockClaim, LockWord, PageId};
 use rackpool_wire::lock::LockEnd;
 
 use super::LockHome;
+use crate::Time;
+use crate::lease::EndpointToken;
 use crate::lock::page::AbandonedLines;
 use crate::lock::{LockAction, LockHolder, LockMemory};
-use crate::planted_bugs::Bugs;
+use crate::planted_bugs::{Bug, Bugs};
 use crate::rack::PageWords;
 
 impl<B: Bugs> LockHome<B> {
-    /// From `earlier_end` on no lock is in use that an earlier daemon granted to another rack.
-    pub(super) fn end_earlier(&mut self, memory: &(impl PageWords + LockMemory)) {
-        if self.now < self.earlier_end {
-            return;
+    /// A lock of another rack's client passes on at this time.
+    pub(super) fn end_at(&mut self, holder: LockHolder, until: Time) {
+        let locks = self.holders.get(&holder).and_then(|page| self.pages.get_mut(page));
+        let held = locks.into_iter().flat_map(|locks| &mut locks.held);
+        for held in held.filter(|held| held.holder == holder && held.until.is_none()) {
+            held.until = Some(until);
+            self.timeouts.insert((until, holder));
         }
-        while let Some((holder @ LockHolder::Earlier(_), _)) = self.holders.first_key_value() {
-            self.end(memory, *holder, LockEnd::Abandoned);
+    }
+
+    /// An endpoint has ended: no operation that was sent over it can land any more. Holders may
+    /// read what they have cached for a while.
+    pub(super) fn endpoint_ended(
+        &mut self,
+        memory: &(impl PageWords + LockMemory),
+        ended: EndpointToken,
+    ) {
+        let of = |holder: &&LockHolder| matches!(holder, LockHolder::Rack(at, _) if *at == ended);
+        let until = self.now.after(self.rules.cached_reads);
+        let ignores = self.bugs.has(Bug::PassWhileCached);
+        for holder in self.holders.keys().filter(of).copied().collect::<Vec<_>>() {
+            if self.holds(holder) && !ignores {
+                self.end_at(holder, until);
+            } else {
+                self.end(memory, holder, LockEnd::Abandoned);
+            }
         }
     }
 
