@@ -7,14 +7,14 @@ use anyhow::Context;
 use rackpool_benches::page::Page;
 use rackpool_benches::table::Table;
 use rackpool_benches::{
-    alloc, blocks, cast_hosts, casts, clients, corun, cosmos, fuse, groups, idle, kills, kv, local,
-    locks, mixture, names, object_count, object_tcp, objects, page, pauses, peers, plasma,
-    recovery, remote, rings, rrpc, service, sharing, steps, swap, tcp,
+    alloc, blocks, cast_hosts, casts, clients, corun, cosmos, fuse, groups, idle, kills, kv,
+    line_cache, local, locks, mixture, names, object_count, object_tcp, objects, page, pauses,
+    peers, plasma, recovery, remote, rings, rrpc, service, sharing, steps, swap, tcp,
 };
 
 type Section = fn(&mut Table) -> anyhow::Result<()>;
 
-const SECTIONS: [(&str, Page, Section); 30] = [
+const SECTIONS: [(&str, Page, Section); 31] = [
     ("local", Page::Rack, local::run),
     ("alloc", Page::Rack, alloc::run),
     ("rings", Page::Rack, rings::run),
@@ -23,6 +23,7 @@ const SECTIONS: [(&str, Page, Section); 30] = [
     ("corun", Page::Rack, corun::run),
     ("mixture", Page::Racks, mixture::run),
     ("line-locks", Page::Racks, locks::run),
+    ("line-cache", Page::Racks, line_cache::run),
     ("kills", Page::Rack, kills::run),
     ("kv", Page::Rack, kv::run),
     ("service", Page::Rack, service::run),

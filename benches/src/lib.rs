@@ -26,6 +26,7 @@ mod helper;
 pub mod idle;
 pub mod kills;
 pub mod kv;
+pub mod line_cache;
 pub mod local;
 pub mod locks;
 pub mod measure;

