@@ -14,6 +14,7 @@ use crate::translation::Place;
 use crate::{AccessError, DaemonError, GlobalAddr};
 
 /// Bytes of the longest lock.
+#[expect(clippy::cast_possible_truncation, reason = "4096")]
 const LONGEST: usize = (MAX_LOCK_LINES as u64 * LOCK_LINE_BYTES) as usize;
 
 impl Thread {
@@ -77,8 +78,8 @@ impl Thread {
             return Ok(false);
         }
         self.line_cache(claim)?.read(offset, into).map_err(|_| DaemonError::Protocol)?;
-        // Only this thread changes the cache, so the read takes effect now: the lock is not lost, and
-        // it does not pass on before this time.
+        // Only this thread changes the cache, so the read takes effect now: the lock is not lost,
+        // and it does not pass on before this time.
         if self.is_lost(claim) {
             return Err(AccessError::LockLost(self.locked_addr()));
         }

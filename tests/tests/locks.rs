@@ -263,17 +263,16 @@ fn a_holder_of_another_racks_lines_sees_what_it_has_written_and_others_see_it_af
     let pool = TestPool::small();
     let (home, holder) = (pool.open(0), pool.open(1));
     let addr = home.alloc(LEN as u64).unwrap();
-    let mut expected: Vec<u8> = (0..LEN).map(|at| at as u8).collect();
+    let mut expected: Vec<u8> = (0..=u8::MAX).cycle().take(LEN).collect();
     home.write(addr, &expected).unwrap();
     let guard = holder.write_lock(addr, LEN).unwrap();
     let mut bytes = vec![0; LEN];
-    for (round, (at, len)) in [(0, 1), (63, 2), (100, 256), (90, 20), (1000, 3000), (4095, 1)]
-        .into_iter()
-        .enumerate()
-    {
+    let parts = [(0, 1), (63, 2), (100, 256), (90, 20), (1000, 3000), (4095, 1)];
+    for (round, (at, len)) in (200..).zip(parts) {
         let before = expected.clone();
-        let new = vec![200 + round as u8; len];
-        guard.write(addr.add(at as u64).unwrap(), &new).unwrap();
+        let new = vec![round; len];
+        guard.write(addr.add(at).unwrap(), &new).unwrap();
+        let at = usize::try_from(at).unwrap();
         expected[at..at + len].copy_from_slice(&new);
         guard.read(addr, &mut bytes).unwrap();
         assert!(bytes == expected, "round {round}");

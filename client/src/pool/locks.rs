@@ -233,8 +233,8 @@ impl WriteGuard<'_> {
     ///
     /// # Errors
     /// [`AccessError::LockLost`] if the lock was taken from this process, or its daemon or that of
-    /// the lines' rack has ended: what was written since the last [`Self::flush`] may be missing, and
-    /// the next holder is told ([`Self::recovered`]). Those of [`Pool::write`]: it is not known
+    /// the lines' rack has ended: what was written since the last [`Self::flush`] may be missing,
+    /// and the next holder is told ([`Self::recovered`]). Those of [`Pool::write`]: it is not known
     /// whether it is missing.
     pub fn unlock(self) -> Result<(), AccessError> {
         self.0.unlock()

@@ -26,8 +26,8 @@ pub struct LockRules {
     pub lease: Duration,
     /// How long operations of other racks that an earlier daemon permitted may land.
     pub earlier_holders: Duration,
-    /// How long holders in other racks read lines that they have cached, by this rack's clock, after
-    /// the endpoint of their lock has ended.
+    /// How long holders in other racks read lines that they have cached, by this rack's clock,
+    /// after the endpoint of their lock has ended.
     pub cached_reads: Duration,
 }
 

@@ -5,6 +5,7 @@ use rackpool_shm::line_cache::LineMasks;
 use rackpool_shm::{Mapping, OutsideMapping};
 
 /// Bytes of a line.
+#[expect(clippy::cast_possible_truncation, reason = "64")]
 const LINE: usize = LOCK_LINE_BYTES as usize;
 
 /// The line cache of a claim, as its thread or the daemon sees it. Offsets are in bytes from the

@@ -130,7 +130,7 @@ pub(crate) struct LockMetrics {
     pub(crate) recovered: AtomicU64,
     /// Locks that clients of this rack have lost.
     pub(crate) lost: AtomicU64,
-    /// Locks of other racks' lines with whose end the daemon sent bytes that the holder had written.
+    /// Locks of other racks' lines that ended with bytes that the daemon wrote back.
     pub(crate) written_back: AtomicU64,
 }
 

@@ -84,16 +84,7 @@ impl DataPlane {
             PeerRequest::LockDecided { number, outcome } => {
                 return self.lock_decided(ask, number, outcome);
             }
-            PeerRequest::Unlock { number, end, ref written } => {
-                if until.is_none() {
-                    self.reply(ask, &PeerReply::Heard)?;
-                }
-                if let Some(page) = self.serve_unlock(ask, number, end, written)? {
-                    let until = until.unwrap_or_else(|| self.now() + 2 * self.lease);
-                    self.wait_for_swap(page, Work::Serve(ask, request, until));
-                }
-                return Ok(());
-            }
+            PeerRequest::Unlock { .. } => return self.serve_unlock(ask, request, until),
             PeerRequest::Contents { .. } => return self.serve_contents(ask, &request),
             PeerRequest::Return { page, lease } => {
                 self.reply(ask, &PeerReply::Heard)?;

@@ -1,14 +1,17 @@
 //! What holders of locks have written to lines of other racks and could not write back: the daemon
 //! sends it with the unlock, and the home writes it. See docs/design/line-cache.md.
 
-use rackpool_model::{ClaimId, GlobalAddr, LockClaim, PageId};
+use std::time::Instant;
+
+use rackpool_model::{ClaimId, GlobalAddr, LockClaim};
 use rackpool_rrpc::RequestId;
-use rackpool_wire::lock::{LockEnd, WrittenBytes};
-use rackpool_wire::peer::PeerReply;
+use rackpool_wire::lock::WrittenBytes;
+use rackpool_wire::peer::{PeerReply, PeerRequest};
 
 use super::DataPlane;
 use super::command::count;
 use super::leases::token;
+use super::swap::Work;
 use crate::data_plane::error::Result;
 
 impl DataPlane {
@@ -28,23 +31,28 @@ impl DataPlane {
     }
 
     /// Another rack gives up a lock of a page of this rack. What its holder has not written back is
-    /// written before. Returns the page if it can't be written now: the lock is held on.
+    /// written before. If the page can't be written now, the request waits, and the lock is held.
+    /// `until` is the end of that wait; `None` for a new request.
     pub(super) fn serve_unlock(
         &mut self,
         ask: RequestId,
-        number: u64,
-        end: LockEnd,
-        written: &WrittenBytes,
-    ) -> Result<Option<PageId>> {
+        request: PeerRequest,
+        until: Option<Instant>,
+    ) -> Result<()> {
+        let PeerRequest::Unlock { number, end, ref written } = request else { return Ok(()) };
+        if until.is_none() {
+            self.reply(ask, &PeerReply::Heard)?;
+        }
         // If the lock has ended, another holder may have it.
         if !written.lines.is_empty()
             && let Some(lock) = self.machine.remote_writer(token(ask.endpoint), number)
             && !self.write_under_lock(lock, written)?
         {
-            return Ok(Some(lock.page()));
+            let until = until.unwrap_or_else(|| self.now() + 2 * self.lease);
+            self.wait_for_swap(lock.page(), Work::Serve(ask, request, until));
+            return Ok(());
         }
-        self.unlocked_elsewhere(ask, number, end)?;
-        Ok(None)
+        self.unlocked_elsewhere(ask, number, end)
     }
 
     /// Writes bytes of locked lines. They come from another rack and are not trusted. Returns false

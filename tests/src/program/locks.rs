@@ -63,8 +63,9 @@ fn lock_arguments(arguments: &mut Arguments) -> anyhow::Result<(GlobalAddr, Dura
 }
 
 /// `add-locked ADDR ROUNDS FIRST`: adds 1 to both counters of a pair in each round, under its lock,
-/// and prints the sum: before it unlocks if FIRST is 1, else after it has unlocked without an error.
-/// A pair that is unequal is made equal if a holder has ended, and ends the program otherwise.
+/// and prints the sum: before it unlocks if FIRST is 1, else after it has unlocked without an
+/// error. A pair that is unequal is made equal if a holder has ended, and ends the program
+/// otherwise.
 pub(super) fn add_locked(pool: &Pool, arguments: &mut Arguments) -> anyhow::Result<()> {
     let (addr, rounds) = (arguments.addr("ADDR")?, arguments.number("ROUNDS")?);
     let is_first = arguments.number("FIRST")? == 1;

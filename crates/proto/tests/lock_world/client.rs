@@ -178,10 +178,7 @@ impl World {
                     self.tell_unlock(index, false);
                 }
             }
-            Stage::Asking(_)
-            | Stage::Fetching(_)
-            | Stage::PostedBack(_)
-            | Stage::Telling(_) => {}
+            Stage::Asking(_) | Stage::Fetching(_) | Stage::PostedBack(_) | Stage::Telling(_) => {}
         }
         Ok(())
     }
@@ -291,11 +288,7 @@ impl World {
         });
     }
 
-    pub(super) fn answered(
-        &mut self,
-        index: usize,
-        answer: &Answer,
-    ) -> Result<(), String> {
+    pub(super) fn answered(&mut self, index: usize, answer: &Answer) -> Result<(), String> {
         if self.clients[index].stage != Stage::Asking(answer.caller.call) {
             return Ok(());
         }
@@ -310,12 +303,7 @@ impl World {
         Ok(())
     }
 
-    fn hold(
-        &mut self,
-        index: usize,
-        recovered: bool,
-        number: Option<u64>,
-    ) -> Result<(), String> {
+    fn hold(&mut self, index: usize, recovered: bool, number: Option<u64>) -> Result<(), String> {
         if self.clients[index].claim.mode() == LockMode::Write {
             let waited = self.now - self.clients[index].asked_at;
             self.seen.longest_wait = self.seen.longest_wait.max(waited);
@@ -380,7 +368,8 @@ impl World {
     /// lock is lost with a daemon.
     fn write_cached(&mut self, index: usize, part: usize) {
         let client = &mut self.clients[index];
-        let (rack, id, number, counter) = (client.rack, client.id, client.number, client.line(part));
+        let (rack, id, number, counter) =
+            (client.rack, client.id, client.number, client.line(part));
         let new = if counter.1 == 0 { client.found[0] + 1 } else { client.found[0] };
         client.stage = Stage::Held(part + 1);
         let cache = self.racks[rack].memory.caches.entry(id).or_default();
