@@ -8,6 +8,7 @@ use rackpool_cluster::{Cluster, ClusterOptions};
 
 use crate::cpu::{pin_process, pin_self};
 use crate::measure::{median, percentile};
+use crate::swap::Polling;
 use crate::table::Table;
 
 const ACCESSES: usize = 100_000;
@@ -50,6 +51,39 @@ pub fn run(table: &mut Table) -> anyhow::Result<()> {
     table.figure(&name, seldom[0], "us", &detail);
     drop(pool);
     drop(home);
+    cluster.stop()?;
+    polling(table)
+}
+
+/// Operations that the home's data plane executes, with data planes that poll.
+fn polling(table: &mut Table) -> anyhow::Result<()> {
+    let polling = Polling::new()?;
+    let arguments = [&polling.arguments()[..], &[("--swap", "off")]].concat();
+    let arguments = arguments.into_iter().map(|(name, value)| (name, value.to_owned()));
+    let mut options = ClusterOptions::ephemeral()?;
+    options.latency_us = LATENCY_US;
+    options.daemon_arguments = arguments.collect();
+    let cluster = Cluster::start(options)?;
+    let dir = cluster.options().dir.clone();
+    let (home, pool) = (
+        Pool::open(ClientOptions::new(&dir, RackId(1)))?,
+        Pool::open(ClientOptions::new(&dir, RackId(0)))?,
+    );
+    let addr = home.alloc(64)?;
+    home.write(addr, &[0; 64])?;
+    table.section("the same, with data planes that poll on a processor that both racks' share");
+    let add = microseconds(|| pool.fetch_and_add(addr, 1).map(drop).map_err(Into::into))?;
+    let limit = 4.0 * LATENCY_US + 2.0;
+    table.at_most("fetch-and-add: p50", add, limit, "us", "4 latencies and 2 us");
+    let mut locks = Vec::with_capacity(ACCESSES / 10);
+    for _ in 0..ACCESSES / 10 {
+        let start = Instant::now();
+        let guard = pool.write_lock(addr, 64)?;
+        locks.push(start.elapsed().as_secs_f64() * 1e6);
+        guard.unlock()?;
+    }
+    table.figure("write lock: p50", median(locks), "us", "");
+    drop((pool, home));
     cluster.stop()
 }
 

@@ -41,6 +41,7 @@ fn operation(choice: u64, known: Option<u64>, value: u64) -> Op {
         3 => Op::Update(value),
         4 => Op::Delete,
         5..=7 => Op::Swap(known, value),
+        8 => Op::GetMany,
         _ => Op::Get,
     }
 }
@@ -95,7 +96,7 @@ fn run(plan: &Plan) {
                     let op = operation(stream.draw(), *known, value);
                     let answer = history.run(time, &mut handle, key, op);
                     match (op, answer) {
-                        (Op::Get, Answer::Value(found)) => *known = found,
+                        (Op::Get | Op::GetMany, Answer::Value(found)) => *known = found,
                         (Op::Put(_), _) => *known = Some(value),
                         _ => {}
                     }

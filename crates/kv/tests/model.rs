@@ -25,6 +25,7 @@ enum Step {
     Delete(u8),
     Swap(u8, bool, u16),
     Get(u8),
+    GetMany,
     Scan,
     OtherHandle,
 }
@@ -37,6 +38,7 @@ fn step() -> impl Strategy<Value = Step> {
         4 => any::<u8>().prop_map(Step::Delete),
         3 => (any::<u8>(), any::<bool>(), 0..300u16).prop_map(|(k, right, l)| Step::Swap(k, right, l)),
         4 => any::<u8>().prop_map(Step::Get),
+        1 => Just(Step::GetMany),
         1 => Just(Step::Scan),
         1 => Just(Step::OtherHandle),
     ]
@@ -100,6 +102,18 @@ proptest! {
                     let found = handle.get(&key_bytes(key), &mut value).unwrap();
                     let found = found.then_some(&value);
                     prop_assert_eq!(found, model.get(&key_bytes(key)));
+                }
+                Step::GetMany => {
+                    let keys: Vec<Vec<u8>> = (0..=u8::MAX).map(key_bytes).collect();
+                    let keys: Vec<&[u8]> = keys.iter().map(Vec::as_slice).collect();
+                    let mut found = vec![None; keys.len()];
+                    handle.get_many(&keys, |index, value| {
+                        let value = value.map(<[u8]>::to_vec);
+                        assert!(found[index].replace(value).is_none(), "{index} is visited twice");
+                    }).unwrap();
+                    for (key, found) in keys.iter().zip(found) {
+                        prop_assert_eq!(found, Some(model.get(*key).cloned()));
+                    }
                 }
                 Step::Scan => {
                     let mut seen = HashMap::new();

@@ -144,7 +144,7 @@ impl<M: Memory> Store for KvStore<M> {
         };
         keys.map(INDEX).visit(&from_start, Direction::Forward, note).map_err(index_failed)?;
         let records = &mut self.records;
-        pairs.retain_filled(|key, value| records.get(key, value).map_err(failed))?;
+        pairs.retain_found(|keys, found| records.get_many(keys, found).map_err(failed))?;
         Ok(pairs.iter().next().is_some_and(|(key, _)| key == start))
     }
 

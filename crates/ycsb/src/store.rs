@@ -107,21 +107,27 @@ impl Pairs {
         (key, value)
     }
 
-    /// Calls `fill` to set the value of each key, and removes the pairs for which it returns false.
+    /// Sets the values of all keys with `get_many`, which is given the keys and calls back with the
+    /// index and the value of each. Removes the pairs whose keys have no value.
     ///
     /// # Errors
-    /// The first error of `fill`.
-    pub fn retain_filled<E>(
+    /// The error of `get_many`.
+    pub fn retain_found<E>(
         &mut self,
-        mut fill: impl FnMut(&[u8], &mut Vec<u8>) -> Result<bool, E>,
+        get_many: impl FnOnce(&[&[u8]], &mut dyn FnMut(usize, Option<&[u8]>)) -> Result<(), E>,
     ) -> Result<(), E> {
+        let mut is_found = vec![false; self.len];
+        let pairs = self.pairs[..self.len].iter_mut();
+        let (keys, mut values): (Vec<&[u8]>, Vec<&mut Vec<u8>>) =
+            pairs.map(|(key, value)| (&key[..], value)).unzip();
+        get_many(&keys, &mut |index, value| {
+            values[index].extend_from_slice(value.unwrap_or_default());
+            is_found[index] = value.is_some();
+        })?;
         let mut kept = 0;
-        for at in 0..self.len {
-            let (key, value) = &mut self.pairs[at];
-            if fill(key, value)? {
-                self.pairs.swap(kept, at);
-                kept += 1;
-            }
+        for at in (0..self.len).filter(|at| is_found[*at]) {
+            self.pairs.swap(kept, at);
+            kept += 1;
         }
         self.len = kept;
         Ok(())

@@ -3,6 +3,8 @@
 pub(crate) mod compare;
 pub(crate) mod find;
 #[warn(clippy::missing_errors_doc)]
+pub(crate) mod get_many;
+#[warn(clippy::missing_errors_doc)]
 pub(crate) mod lock;
 #[warn(clippy::missing_errors_doc)]
 pub(crate) mod look_through;

@@ -12,6 +12,8 @@ use super::scheduler::Scheduler;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Op {
     Get,
+    /// With another key.
+    GetMany,
     Put(u64),
     Insert(u64),
     Update(u64),
@@ -102,6 +104,18 @@ pub fn perform(handle: &mut Handle<Arc<Heap>>, key: u64, op: Op) -> Answer {
                 Err(error) => panic!("{op:?}: {error}"),
             };
         }
+        Op::GetMany => {
+            let (other, mut found) = ([key[0] ^ 1, 0, 0, 0, 0, 0, 0, 0], None);
+            let visit = |index, value: Option<&[u8]>| {
+                if index == 0 {
+                    assert!(found.replace(value.map(super::number)).is_none(), "visited twice");
+                }
+            };
+            return match handle.get_many(&[&key, &other], visit) {
+                Ok(()) => Answer::Value(found.expect("each key is visited")),
+                Err(error) => panic!("{op:?}: {error}"),
+            };
+        }
         Op::Put(value) => handle.put(&key, &value.to_le_bytes()),
         Op::Insert(value) => handle.insert(&key, &value.to_le_bytes()),
         Op::Update(value) => handle.update(&key, &value.to_le_bytes()),
@@ -124,7 +138,7 @@ pub fn perform(handle: &mut Handle<Arc<Heap>>, key: u64, op: Op) -> Answer {
 fn apply(op: Op, value: Option<u64>) -> (Answer, Option<u64>) {
     let stored = |done: bool, new| (Answer::Bool(done), if done { Some(new) } else { value });
     match op {
-        Op::Get => (Answer::Value(value), value),
+        Op::Get | Op::GetMany => (Answer::Value(value), value),
         Op::Put(new) => (Answer::Bool(value.is_some()), Some(new)),
         Op::Insert(new) => stored(value.is_none(), new),
         Op::Update(new) => stored(value.is_some(), new),

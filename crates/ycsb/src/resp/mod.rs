@@ -138,7 +138,14 @@ impl Store for RespStore<'_> {
             let Answer::Bytes(key) = key else { return Err(unexpected("ZRANGEBYSCORE")) };
             pairs.push().0.extend_from_slice(&key);
         }
-        pairs.retain_filled(|key, value| self.read_record(key, value))?;
+        pairs.retain_found(|keys, found| {
+            let mut value = Vec::new();
+            for (index, key) in keys.iter().enumerate() {
+                let is_found = self.read_record(key, &mut value)?;
+                found(index, is_found.then_some(&value));
+            }
+            Ok::<_, StoreError>(())
+        })?;
         // Other keys with the same hash may come before it.
         let first = pairs.iter().next();
         Ok(first.is_some_and(|(key, _)| java_hash(key) == java_hash(start)))
