@@ -4,10 +4,12 @@
 use rackpool_model::{LOCK_LINE_BYTES, LockClaim, MAX_LOCK_LINES};
 use rackpool_ring::line_cache::LineCache;
 use rackpool_shm::OutsideMapping;
+use rackpool_shm::access::AccessIntent;
 use rackpool_shm::window::monotonic_ns;
 use rackpool_wire::lock::{CACHED_READS, WrittenBytes};
 
 use crate::error::LockError;
+use crate::remote::RemoteTransfer;
 use crate::thread::Thread;
 use crate::transfer::Bytes;
 use crate::translation::Place;
@@ -33,7 +35,7 @@ impl Thread {
             }
             self.claims.has_memory |= bit;
         }
-        self.line_cache(claim).map_err(AccessError::from)?.masks.begin(number);
+        self.line_cache(claim).map_err(AccessError::from)?.begin(number);
         self.claims.elsewhere |= bit;
         self.set_fresh_until(claim, 0);
         Ok(())
@@ -154,24 +156,41 @@ impl Thread {
             return Err(AccessError::LockLost(self.addr_in(lock, lock.offset())));
         }
         let cache = self.line_cache(claim)?;
-        if !cache.masks.is_dirty() {
+        if !cache.is_dirty() {
             return Ok(());
         }
-        let lines: Vec<(u8, u64)> = cache.masks.written_under(cache.masks.number()).collect();
-        let bytes = cache.collect(&lines).map_err(|_| DaemonError::Protocol)?;
+        let (lines, bytes) = cache.written().map_err(|_| DaemonError::Protocol)?;
         let written = WrittenBytes { lines, bytes };
-        let runs = written.runs().ok_or(DaemonError::Protocol)?;
-        let transfers: Vec<_> = runs
-            .into_iter()
-            .map(|run| (self.addr_in(lock, lock.offset() + run.offset), run.bytes))
-            .collect();
-        let of = |bytes| Bytes::Write(&written.bytes[bytes]);
         self.claims.under = Some(claim);
-        let done = self.transfer_batch(transfers.into_iter().map(|(addr, run)| (addr, of(run))));
+        let done = self.transfer_written(lock, &written);
         self.claims.under = None;
         done?;
-        self.line_cache(claim)?.masks.set_written_back();
+        self.line_cache(claim)?.set_written_back();
         Ok(())
+    }
+
+    /// Writes bytes of the lines of a lock at their home. A checked client has checked them.
+    fn transfer_written(
+        &mut self,
+        lock: LockClaim,
+        written: &WrittenBytes,
+    ) -> Result<(), AccessError> {
+        let lines = self.addr_in(lock, lock.offset());
+        let target = self.target(lines, usize::try_from(lock.bytes()).unwrap_or(LONGEST))?;
+        let place = self.translate(&target, AccessIntent::Write)?.place;
+        let mut transfers = Vec::new();
+        for run in written.runs().ok_or(DaemonError::Protocol)? {
+            let addr = self.addr_in(lock, lock.offset() + run.offset);
+            let bytes = Bytes::Write(&written.bytes[run.bytes]);
+            match place {
+                Place::Remote { home } | Place::Copied { home, .. } => {
+                    transfers.push(RemoteTransfer { addr, home, bytes });
+                }
+                // The page has come here, so the lock is being lost: this finds out.
+                Place::Local { .. } => self.transfer(addr, bytes)?,
+            }
+        }
+        if transfers.is_empty() { Ok(()) } else { self.transfer_remote(&mut transfers) }
     }
 
     /// Ends the use of the claim's cache before an unlock. What could not be written back is left
@@ -182,7 +201,7 @@ impl Thread {
         }
         let written = self.write_back(lock, claim);
         if written.is_ok() {
-            self.line_cache(claim)?.masks.end();
+            self.line_cache(claim)?.end();
         }
         self.claims.elsewhere &= !(1 << claim);
         written

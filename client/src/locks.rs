@@ -231,11 +231,12 @@ impl Thread {
         }
     }
 
-    /// Tells the daemon that a claim is cleared.
+    /// Tells the daemon that a claim is cleared. It handles the request after all transfers that the
+    /// thread has requested, those included that the thread has given up.
     fn tell_unlock(&mut self, index: u8, deadline: &Deadline<'_>) -> Result<(), DaemonError> {
         let withdrawn = self.claims.withdrawn >> index & 1 != 0;
         let request = RackRequest::Unlock { index, withdrawn };
-        match self.calls.ask_once(&self.connection, request, RingKind::Rack, deadline)? {
+        match self.calls.ask_once(&self.connection, request, RingKind::Remote, deadline)? {
             Outcome::Answered(RackAnswer::Done(_)) => Ok(()),
             Outcome::Answered(_) => Err(DaemonError::Protocol),
             // A daemon that did not see the claim does not know the lock.

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use nix::sys::signal::Signal;
-use rackpool_client::{AccessError, GlobalAddr, LockError, Pool};
+use rackpool_client::{AccessError, ClientOptions, GlobalAddr, LockError, Pool, RackId};
 use rackpool_tests::lock_rounds::{self, PAIR, counters, pair, read};
 use rackpool_tests::pool::{PAGE, TestPool};
 
@@ -301,6 +301,25 @@ fn only_written_bytes_are_written_back() {
     home.fetch_and_add(addr.add(8).unwrap(), 5).unwrap();
     guard.unlock().unwrap();
     assert_eq!(read(&home, addr), [1, 5]);
+}
+
+/// Regression: bytes of two objects were checked as those of one.
+#[test]
+fn a_checked_client_writes_neighbouring_objects_back() {
+    let pool = TestPool::small();
+    let home = pool.open(0);
+    let mut objects: Vec<GlobalAddr> = (0..64).map(|_| home.alloc(64).unwrap()).collect();
+    objects.sort_unstable();
+    let two = objects.windows(2).find(|two| two[1].raw() - two[0].raw() == 64).unwrap();
+    let checked = Pool::open(ClientOptions::new(pool.dir(), RackId(1)).checked(true)).unwrap();
+    let guard = checked.write_lock(two[0], 128).unwrap();
+    for object in two {
+        guard.write(*object, &[3; 64]).unwrap();
+    }
+    guard.flush().unwrap();
+    assert_eq!(found(&home, two[0], 64), [3; 64]);
+    assert_eq!(found(&home, two[1], 64), [3; 64]);
+    guard.unlock().unwrap();
 }
 
 #[test]

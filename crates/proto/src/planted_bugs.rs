@@ -269,6 +269,8 @@ pub enum Bug {
     PassWhileCached,
     /// A home writes what a holder had not written back, though the lock has ended meanwhile.
     WriteBackOfEndedLocks,
+    /// A claim gets another lock while the daemon has not ended its earlier one.
+    ReuseEndingClaims,
     /// A lock is passed on without what its writer has not written back.
     ForgetLineCaches,
 }

@@ -102,8 +102,11 @@ pub struct ThreadSlot {
     /// A bit for each claim: the daemon sets it when the thread has lost the lock, the thread
     /// clears it when it unlocks.
     pub lost_claims: AtomicU64,
-    /// The claim whose line cache the thread reads or writes.
+    /// The claim in whose line cache the thread stores bytes.
     pub copying: CopyingCell,
+    /// For each claim the daemon's number of the lock whose lines are in its line cache, 0 for none.
+    /// While it is 0, the cache may have no memory, and the daemon does not look at it.
+    pub cached_locks: [AtomicU64; CLAIMS as usize],
 }
 
 const _: () = assert!(size_of::<ThreadSlot>() as u64 <= THREAD_SLOT_BYTES);
@@ -313,7 +316,9 @@ impl ClientFile {
     #[inline]
     pub fn line_cache(&self, thread: u16, claim: u8) -> Result<LineCache<'_>, OutsideMapping> {
         let [masks, lines] = self.line_cache_start(thread, claim)?;
-        Ok(LineCache::new(self.memory.view(masks)?, &self.memory, lines))
+        let numbers = &self.thread(thread)?.cached_locks;
+        let number = &numbers[usize::from(claim.min(CLAIMS - 1))];
+        Ok(LineCache::new(number, self.memory.view(masks)?, &self.memory, lines))
     }
 
     /// Allocates the memory of a claim's line cache. Must be called before the cache is first used,
@@ -369,6 +374,27 @@ mod tests {
         }
     }
 
+    /// Regression: the daemon looked at the masks of each writer's cache. Where the file system was
+    /// full, the kernel killed it.
+    #[test]
+    fn a_cache_that_is_not_in_use_is_not_looked_at() {
+        use std::os::unix::fs::MetadataExt;
+        let file = tempfile::tempfile_in("/dev/shm").unwrap();
+        file.set_len(ClientFile::bytes(1)).unwrap();
+        let mapped = Mapping::new(&file, ClientFile::bytes(1)).unwrap();
+        let client = ClientFile::new(mapped, 1).unwrap();
+        assert_eq!(client.thread(0).unwrap().copying.claim(), None);
+        let blocks = || file.metadata().unwrap().blocks();
+        let before = blocks();
+        assert!(!client.line_cache(0, 3).unwrap().is_of(7));
+        assert_eq!(blocks(), before);
+        client.reserve_line_cache(0, 3).unwrap();
+        assert_eq!(blocks() - before, 2 * 8, "a page of masks and one of lines");
+        client.line_cache(0, 3).unwrap().begin(7);
+        assert!(client.line_cache(0, 3).unwrap().is_of(7));
+        assert!(!client.line_cache(0, 2).unwrap().is_of(7));
+    }
+
     /// The offsets of docs/design/rack-memory.md.
     #[test]
     fn the_layout_is_the_documented_one() {
@@ -400,5 +426,6 @@ mod tests {
         assert_eq!(offset_of!(ThreadSlot, claims_used), 11_840);
         assert_eq!(offset_of!(ThreadSlot, lost_claims), 11_848);
         assert_eq!(offset_of!(ThreadSlot, copying), 11_856);
+        assert_eq!(offset_of!(ThreadSlot, cached_locks), 11_864);
     }
 }

@@ -3,6 +3,7 @@
 use rackpool_model::{LOCK_LINE_BYTES, MAX_LOCK_LINES, byte_runs};
 use rackpool_shm::line_cache::LineMasks;
 use rackpool_shm::{Mapping, OutsideMapping};
+use rackpool_sync::atomic::{AtomicU64, Ordering};
 
 /// Bytes of a line.
 #[expect(clippy::cast_possible_truncation, reason = "64")]
@@ -12,8 +13,11 @@ const LINE: usize = LOCK_LINE_BYTES as usize;
 /// lock's first byte, and within the longest lock.
 #[derive(Debug)]
 pub struct LineCache<'a> {
+    /// The daemon's number of the lock whose lines are cached, 0 for none: in the thread's slot, so
+    /// that the daemon looks at the rest only if the client has allocated it.
+    number: &'a AtomicU64,
     /// Which bytes were written.
-    pub masks: &'a LineMasks,
+    masks: &'a LineMasks,
     memory: &'a Mapping,
     start: u64,
 }
@@ -34,8 +38,44 @@ fn lines_of(offset: u64, len: usize) -> impl Iterator<Item = (u32, u64)> {
 }
 
 impl<'a> LineCache<'a> {
-    pub(crate) const fn new(masks: &'a LineMasks, memory: &'a Mapping, start: u64) -> Self {
-        Self { masks, memory, start }
+    pub(crate) const fn new(
+        number: &'a AtomicU64,
+        masks: &'a LineMasks,
+        memory: &'a Mapping,
+        start: u64,
+    ) -> Self {
+        Self { number, masks, memory, start }
+    }
+
+    /// Begins to cache the lines of a lock; no byte is written.
+    pub fn begin(&self, number: u64) {
+        self.end();
+        self.masks.clear();
+        // SYNC: pairs with the load in `is_of`: no bit of an earlier lock is set.
+        self.number.store(number, Ordering::Release);
+    }
+
+    /// Ends the use of the cache: the daemon takes nothing from it any more.
+    pub fn end(&self) {
+        self.number.store(0, Ordering::Release);
+    }
+
+    /// Returns true if the lines of the lock with this number are cached.
+    #[must_use]
+    pub fn is_of(&self, number: u64) -> bool {
+        // SYNC: pairs with the store in `begin`.
+        number != 0 && self.number.load(Ordering::Acquire) == number
+    }
+
+    /// Returns true if bytes were written and are not written back.
+    #[must_use]
+    pub fn is_dirty(&self) -> bool {
+        self.masks.is_dirty()
+    }
+
+    /// Notes that all written bytes are at the home.
+    pub fn set_written_back(&self) {
+        self.masks.clear();
     }
 
     /// Copies bytes out of the cache. They were taken from the home, or written.
@@ -67,16 +107,18 @@ impl<'a> LineCache<'a> {
         Ok(())
     }
 
-    /// The bytes of these lines whose bits are set, one after the other.
-    pub fn collect(&self, lines: &[(u8, u64)]) -> Result<Vec<u8>, OutsideMapping> {
+    /// The lines with written bytes, a bit for each of these bytes, and the bytes one after the
+    /// other.
+    pub fn written(&self) -> Result<(Vec<(u8, u64)>, Vec<u8>), OutsideMapping> {
+        let lines: Vec<(u8, u64)> = self.masks.written_lines().collect();
         let mut all = Vec::new();
-        for (line, bytes) in lines {
+        for (line, bytes) in &lines {
             let mut of_line = [0; LINE];
             self.memory.read(self.start + u64::from(*line) * LOCK_LINE_BYTES, &mut of_line)?;
             byte_runs(*bytes)
                 .for_each(|run| all.extend(&of_line[run.start as usize..run.end as usize]));
         }
-        Ok(all)
+        Ok((lines, all))
     }
 }
 
@@ -94,21 +136,27 @@ mod tests {
     #[test]
     fn written_bytes_stay_when_their_line_comes_from_the_home() {
         let ((_file, memory), masks) = (memory(), LineMasks::default());
-        let cache = LineCache::new(&masks, &memory, 0);
-        masks.begin(1);
+        let number = AtomicU64::new(0);
+        let cache = LineCache::new(&number, &masks, &memory, 0);
+        cache.begin(1);
         cache.write(60, &[1; 8]).unwrap();
         cache.fill(&[9; 128]).unwrap();
         let mut found = [0; 128];
         cache.read(0, &mut found).unwrap();
         let byte = |at| if (60..68).contains(&at) { 1 } else { 9 };
         assert_eq!(found[..], (0..128).map(byte).collect::<Vec<u8>>());
-        let lines: Vec<_> = masks.written_under(1).collect();
-        assert_eq!(lines, [(0, 0b1111 << 60), (1, 0b1111)]);
-        assert_eq!(cache.collect(&lines).unwrap(), [1; 8]);
-        masks.set_written_back();
+        let (lines, bytes) = cache.written().unwrap();
+        assert_eq!((lines, bytes), (vec![(0, 0b1111 << 60), (1, 0b1111)], vec![1; 8]));
+        assert!(cache.is_of(1) && !cache.is_of(2) && !cache.is_of(0));
+        cache.set_written_back();
         cache.fill(&[7; 128]).unwrap();
         cache.read(0, &mut found).unwrap();
         assert_eq!(found, [7; 128]);
+        cache.write(0, &[3]).unwrap();
+        cache.begin(2);
+        assert!(cache.is_of(2) && !cache.is_dirty());
+        cache.end();
+        assert!(!cache.is_of(2) && !cache.is_of(0));
     }
 
     #[test]

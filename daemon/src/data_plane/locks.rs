@@ -69,7 +69,7 @@ impl View<'_> {
         self.clients.slot(ClientThread { client: id.client, thread: id.thread })
     }
 
-    /// Returns true if the thread reads or writes the claim's line cache. The threads of a gone
+    /// Returns true if the thread stores bytes in the claim's line cache. The threads of a gone
     /// client have ended.
     fn is_copying(&self, id: ClaimId) -> bool {
         let is_here = self.clients.all.get(id.client).is_some_and(|client| !client.gone);
@@ -118,6 +118,7 @@ impl LockMemory for View<'_> {
         let thread = ClientThread { client: id.client, thread: id.thread };
         frame.is_some() && frame == accessed.map(|access| access.frame)
             || self.is_copying(id)
+            || self.transfers.forwarding.contains(&thread)
             || self.transfers.has_any_in(thread, page)
             || self.peers.does_anything_in(thread, page)
     }

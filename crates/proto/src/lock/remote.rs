@@ -204,6 +204,11 @@ impl<B: Bugs> RemoteLocks<B> {
         match *event {
             LockEvent::RequestedElsewhere { id, caller, home, claim, timeout } => {
                 self.withdraw(self.of_claim(id), LockEnd::Withdrawn);
+                let is_ending = self.of_claim(id).iter().any(|one| self.ending.contains(one));
+                if is_ending && !self.bugs.has(Bug::ReuseEndingClaims) {
+                    // What is in its line cache is still that lock's: the client asks again.
+                    return self.refuse(id, caller, LockOutcome::Moved);
+                }
                 self.request(id, caller, home, claim, timeout);
             }
             LockEvent::Answered { number, endpoint, outcome } => {

@@ -12,6 +12,8 @@ impl<B: Bugs> RackMachine<B> {
     pub(super) fn tell_locks(&mut self, now: Time, memory: &impl RackMemory, event: LockEvent) {
         self.remote_locks.handle(now, memory, &event);
         self.locks.handle(now, memory, event);
+        // The times of held locks change without an action.
+        self.is_due_stale = true;
         self.drain_locks();
     }
 

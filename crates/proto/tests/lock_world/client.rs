@@ -178,6 +178,10 @@ impl World {
                     self.tell_unlock(index, false);
                 }
             }
+            // The request timeout: the operation may be executed later.
+            Stage::PostedBack(_) if self.faults == Faults::Some && self.chance(50) => {
+                self.give_write_back_up(index);
+            }
             Stage::Asking(_) | Stage::Fetching(_) | Stage::PostedBack(_) | Stage::Telling(_) => {}
         }
         Ok(())
@@ -435,6 +439,15 @@ impl World {
         let client = &mut self.clients[index];
         client.withdrawn = true;
         client.own = false;
+        client.stage = Stage::Leaving;
+        let (rack, id) = (client.rack, client.id);
+        self.racks[rack].memory.buffered.insert(id, None);
+    }
+
+    /// Unlocks, and leaves to the daemon what is not written back.
+    fn give_write_back_up(&mut self, index: usize) {
+        self.seen.given_up += 1;
+        let client = &mut self.clients[index];
         client.stage = Stage::Leaving;
         let (rack, id) = (client.rack, client.id);
         self.racks[rack].memory.buffered.insert(id, None);

@@ -63,6 +63,8 @@ pub(crate) struct Seen {
     pub(crate) lost: u32,
     pub(crate) moved: u32,
     pub(crate) withdrawn: u32,
+    /// Unlocks before everything was written back.
+    pub(crate) given_up: u32,
     /// The longest wait of a writer for its lock, in steps.
     pub(crate) longest_wait: u64,
 }
@@ -103,6 +105,8 @@ struct Operation {
     work: Work,
     token: EndpointToken,
     posted: u64,
+    /// The counter that it writes.
+    write: Option<(Counter, u64)>,
 }
 
 /// An unlock that waits at the home, because the page can't be written at the moment.
@@ -146,6 +150,7 @@ impl Seen {
         self.lost += more.lost;
         self.moved += more.moved;
         self.withdrawn += more.withdrawn;
+        self.given_up += more.given_up;
         self.longest_wait = self.longest_wait.max(more.longest_wait);
     }
 }
@@ -529,17 +534,23 @@ impl World {
         if !is_valid || self.racks[rack].memory.lost.contains(&id) {
             return Ok(());
         }
-        self.racks[rack].memory.accesses.insert(id);
-        self.clients[index].stage = match work {
-            Work::Fetch(part) => Stage::Fetching(part),
-            Work::WriteBack(which) => Stage::PostedBack(which),
+        *self.racks[rack].memory.posted.entry(id).or_default() += 1;
+        let cache = self.racks[rack].memory.caches.get(&id);
+        let (stage, write) = match work {
+            Work::Fetch(part) => (Stage::Fetching(part), None),
+            Work::WriteBack(which) => {
+                let written = cache.and_then(|cache| cache.written.iter().nth(which));
+                (Stage::PostedBack(which), written.map(|(counter, value)| (*counter, *value)))
+            }
         };
-        self.operations.push(Operation { client: id.client, work, token, posted: self.now });
+        self.clients[index].stage = stage;
+        let posted = self.now;
+        self.operations.push(Operation { client: id.client, work, token, posted, write });
         Ok(())
     }
 
     fn operate(&mut self, operation: &Operation) {
-        let Operation { client, work, token, posted } = *operation;
+        let Operation { client, work, token, posted, write } = *operation;
         let Some(index) = self.clients.iter().position(|one| one.id.client == client) else {
             return;
         };
@@ -547,6 +558,9 @@ impl World {
         let lands = endpoint.is_some_and(|endpoint| endpoint.at_home);
         let (rack, id, stage) =
             (self.clients[index].rack, self.clients[index].id, self.clients[index].stage);
+        if let Some(((line, counter), value)) = write.filter(|_| lands) {
+            self.data.entry(line).or_default()[counter] = value;
+        }
         match work {
             Work::Fetch(part) if stage == Stage::Fetching(part) => {
                 self.clients[index].stage = Stage::Held(part);
@@ -561,16 +575,14 @@ impl World {
             }
             Work::WriteBack(which) if stage == Stage::PostedBack(which) => {
                 self.clients[index].stage = Stage::WritingBack(which);
-                let cache = self.racks[rack].memory.caches.get(&id);
-                let written = cache.and_then(|cache| cache.written.iter().nth(which));
-                if let Some(((line, counter), value)) = written.filter(|_| lands) {
-                    self.data.entry(*line).or_default()[*counter] = *value;
+                if lands {
                     self.written_back(index, which);
                 }
             }
+            // The client has given it up.
             _ => {}
         }
-        self.racks[rack].memory.accesses.remove(&id);
+        self.racks[rack].memory.ended(id);
     }
 
     /// A writer has unlocked: what it has written is there for ever.
@@ -637,9 +649,10 @@ impl World {
         let gone = std::mem::replace(&mut self.clients[index], next);
         let rack = &mut self.racks[rack];
         rack.memory.drain(gone.id);
-        // Its daemon withdraws its operation, or waits for its end.
+        // Its daemon withdraws its operations, or waits for their end.
         self.operations.retain(|operation| operation.client != gone.id.client);
         rack.memory.accesses.remove(&gone.id);
+        rack.memory.posted.remove(&gone.id);
         rack.daemon.events.push_back(LockEvent::ClientGone(gone.id.client));
     }
 
@@ -664,13 +677,13 @@ impl World {
         rack.asks.clear();
         // The operations that it had posted have no user any more.
         for client in self.clients.iter_mut().filter(|client| client.rack == index) {
-            let stage = match client.stage {
+            self.operations.retain(|operation| operation.client != client.id.client);
+            rack.memory.posted.remove(&client.id);
+            client.stage = match client.stage {
                 Stage::Fetching(part) => Stage::Held(part),
                 Stage::PostedBack(which) => Stage::WritingBack(which),
-                _ => continue,
+                other => other,
             };
-            client.stage = stage;
-            rack.memory.accesses.remove(&client.id);
         }
         let lost: Vec<ClaimId> = rack
             .memory

@@ -28,8 +28,10 @@ pub(super) struct Memory {
     pub(super) foreign: BTreeMap<u32, LockClaim>,
     pub(super) lost: BTreeSet<ClaimId>,
     pub(super) beats: BTreeMap<ClientId, u64>,
-    /// The claims under which an access, or an operation of the daemon, is under way.
+    /// The claims under which an access is under way.
     pub(super) accesses: BTreeSet<ClaimId>,
+    /// The claims under which operations of the daemon are under way, and their number.
+    pub(super) posted: BTreeMap<ClaimId, u32>,
     /// The line caches in which bytes were written, or may be.
     pub(super) caches: BTreeMap<ClaimId, Cache>,
 }
@@ -79,7 +81,21 @@ impl Memory {
     }
 
     fn counts(&self, id: ClaimId) -> bool {
-        !self.lost.contains(&id) || self.accesses.contains(&id)
+        !self.lost.contains(&id) || self.uses(id)
+    }
+
+    fn uses(&self, id: ClaimId) -> bool {
+        self.accesses.contains(&id) || self.posted.contains_key(&id)
+    }
+
+    /// An operation has ended.
+    pub(super) fn ended(&mut self, id: ClaimId) {
+        if let Some(count) = self.posted.get_mut(&id) {
+            *count -= 1;
+            if *count == 0 {
+                self.posted.remove(&id);
+            }
+        }
     }
 }
 
@@ -111,7 +127,7 @@ impl LockMemory for Memory {
     }
 
     fn is_using(&self, id: ClaimId, _: PageId) -> bool {
-        self.accesses.contains(&id)
+        self.uses(id)
     }
 }
 

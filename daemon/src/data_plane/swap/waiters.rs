@@ -197,8 +197,10 @@ impl DataPlane {
                     self.refuse_transfer(caller, batch, RackAnswer::Moved);
                 }
                 Work::Atomic(caller, _) => self.clients.finish(caller, RackAnswer::Moved),
-                // Its bytes are lost.
-                Work::Serve(ask, PeerRequest::Unlock { number, .. }, _) => {
+                // Its bytes are lost, and the next holder is told.
+                Work::Serve(ask, PeerRequest::Unlock { number, written, .. }, _) => {
+                    let len = written.bytes.len();
+                    tracing::error!("{len} B of the holder of a lock are lost: no write in time");
                     self.unlocked_elsewhere(ask, number, LockEnd::Abandoned)?;
                 }
                 Work::Serve(ask, ..) => self.reply(ask, &PeerReply::Busy)?,

@@ -1,6 +1,7 @@
 //! Claims for which the daemon answers, so that they outlive it: those of other racks' clients, and
 //! of writers that ended without an unlock.
 
+use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
 
 use rackpool_model::{FOREIGN_CLAIMS, LockClaim, LockWord, PageId};
@@ -35,13 +36,23 @@ impl<B: Bugs> LockHome<B> {
         let of = |holder: &&LockHolder| matches!(holder, LockHolder::Rack(at, _) if *at == ended);
         let until = self.now.after(self.rules.cached_reads);
         let ignores = self.bugs.has(Bug::PassWhileCached);
-        for holder in self.holders.keys().filter(of).copied().collect::<Vec<_>>() {
-            if self.holds(holder) && !ignores {
-                self.end_at(holder, until);
-            } else {
+        let holders: Vec<LockHolder> = self.holders.keys().filter(of).copied().collect();
+        let (held, requested): (Vec<_>, Vec<_>) =
+            holders.into_iter().partition(|holder| self.holds(*holder));
+        // First, so that no request of the ended endpoint is granted.
+        let mut pages = BTreeSet::new();
+        for holder in requested {
+            pages.extend(self.holders.get(&holder).copied());
+            self.take_out(holder);
+        }
+        for holder in held {
+            if ignores {
                 self.end(memory, holder, LockEnd::Abandoned);
+            } else {
+                self.end_at(holder, until);
             }
         }
+        pages.into_iter().for_each(|page| self.advance(memory, page));
     }
 
     fn take_cell(&mut self) -> Option<u32> {
