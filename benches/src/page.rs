@@ -25,15 +25,18 @@ pub enum Page {
     Rack,
     /// Operations between racks: the fabric, requests, swaps and replicas.
     Racks,
+    /// Objects between racks, casts and groups.
+    Objects,
 }
 
 impl Page {
-    const ALL: [Self; 2] = [Self::Rack, Self::Racks];
+    const ALL: [Self; 3] = [Self::Rack, Self::Racks, Self::Objects];
 
     const fn file(self) -> &'static str {
         match self {
             Self::Rack => "benchmarking.md",
             Self::Racks => "benchmarking-racks.md",
+            Self::Objects => "benchmarking-objects.md",
         }
     }
 }
@@ -222,8 +225,9 @@ mod tests {
         table.section("64 B of another rack");
         table.at_most("read", 0.7, 1.5, "us", "");
         let written = write(folder.path(), &benchmarks, &table, &setting()).unwrap();
-        assert_eq!(written, Page::ALL.map(path));
-        let [rack, racks] = Page::ALL.map(|page| std::fs::read_to_string(path(page)).unwrap());
+        let both = [Page::Rack, Page::Racks];
+        assert_eq!(written, both.map(path));
+        let [rack, racks] = both.map(|page| std::fs::read_to_string(path(page)).unwrap());
         assert!(rack.contains("## local") && !rack.contains("## remote"), "{rack}");
         // The parts that were there by mistake belong to the other page.
         assert!(racks.contains("## remote") && !racks.contains("## rings"), "{racks}");

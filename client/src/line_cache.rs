@@ -159,7 +159,8 @@ impl Thread {
         if !cache.is_dirty() {
             return Ok(());
         }
-        let (lines, bytes) = cache.written().map_err(|_| DaemonError::Protocol)?;
+        let lines = cache.written_lines();
+        let bytes = cache.bytes_of(&lines).map_err(|_| DaemonError::Protocol)?;
         let written = WrittenBytes { lines, bytes };
         self.claims.under = Some(claim);
         let done = self.transfer_written(lock, &written);

@@ -231,8 +231,8 @@ impl Thread {
         }
     }
 
-    /// Tells the daemon that a claim is cleared. It handles the request after all transfers that the
-    /// thread has requested, those included that the thread has given up.
+    /// Tells the daemon that a claim is cleared. It handles the request after all transfers that
+    /// the thread has requested, those included that the thread has given up.
     fn tell_unlock(&mut self, index: u8, deadline: &Deadline<'_>) -> Result<(), DaemonError> {
         let withdrawn = self.claims.withdrawn >> index & 1 != 0;
         let request = RackRequest::Unlock { index, withdrawn };

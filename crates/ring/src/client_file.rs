@@ -104,8 +104,8 @@ pub struct ThreadSlot {
     pub lost_claims: AtomicU64,
     /// The claim in whose line cache the thread stores bytes.
     pub copying: CopyingCell,
-    /// For each claim the daemon's number of the lock whose lines are in its line cache, 0 for none.
-    /// While it is 0, the cache may have no memory, and the daemon does not look at it.
+    /// For each claim the daemon's number of the lock whose lines are in its line cache, 0 for
+    /// none. While it is 0, the cache may have no memory, and the daemon does not look at it.
     pub cached_locks: [AtomicU64; CLAIMS as usize],
 }
 

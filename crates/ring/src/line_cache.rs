@@ -107,18 +107,22 @@ impl<'a> LineCache<'a> {
         Ok(())
     }
 
-    /// The lines with written bytes, a bit for each of these bytes, and the bytes one after the
-    /// other.
-    pub fn written(&self) -> Result<(Vec<(u8, u64)>, Vec<u8>), OutsideMapping> {
-        let lines: Vec<(u8, u64)> = self.masks.written_lines().collect();
+    /// The lines with written bytes, and a bit for each of these bytes.
+    #[must_use]
+    pub fn written_lines(&self) -> Vec<(u8, u64)> {
+        self.masks.written_lines().collect()
+    }
+
+    /// The bytes of these lines whose bits are set, one after the other.
+    pub fn bytes_of(&self, lines: &[(u8, u64)]) -> Result<Vec<u8>, OutsideMapping> {
         let mut all = Vec::new();
-        for (line, bytes) in &lines {
+        for (line, bytes) in lines {
             let mut of_line = [0; LINE];
             self.memory.read(self.start + u64::from(*line) * LOCK_LINE_BYTES, &mut of_line)?;
             byte_runs(*bytes)
                 .for_each(|run| all.extend(&of_line[run.start as usize..run.end as usize]));
         }
-        Ok((lines, all))
+        Ok(all)
     }
 }
 
@@ -145,8 +149,9 @@ mod tests {
         cache.read(0, &mut found).unwrap();
         let byte = |at| if (60..68).contains(&at) { 1 } else { 9 };
         assert_eq!(found[..], (0..128).map(byte).collect::<Vec<u8>>());
-        let (lines, bytes) = cache.written().unwrap();
-        assert_eq!((lines, bytes), (vec![(0, 0b1111 << 60), (1, 0b1111)], vec![1; 8]));
+        let lines = cache.written_lines();
+        assert_eq!(lines, [(0, 0b1111 << 60), (1, 0b1111)]);
+        assert_eq!(cache.bytes_of(&lines).unwrap(), [1; 8]);
         assert!(cache.is_of(1) && !cache.is_of(2) && !cache.is_of(0));
         cache.set_written_back();
         cache.fill(&[7; 128]).unwrap();

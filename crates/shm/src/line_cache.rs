@@ -7,8 +7,8 @@ use rackpool_sync::barrier::Barrier;
 
 const LINES: usize = MAX_LOCK_LINES as usize;
 
-/// Which bytes of a claim's cache were written. The thread writes it, the daemon reads it. The bytes
-/// themselves are beside it.
+/// Which bytes of a claim's cache were written. The thread writes it, the daemon reads it. The
+/// bytes themselves are beside it.
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub struct LineMasks {

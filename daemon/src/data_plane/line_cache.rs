@@ -32,7 +32,8 @@ impl DataPlane {
         let Some(cache) = cache.filter(|cache| cache.is_of(number)) else {
             return WrittenBytes::default();
         };
-        let Ok((lines, bytes)) = cache.written() else { return WrittenBytes::default() };
+        let lines = cache.written_lines();
+        let Ok(bytes) = cache.bytes_of(&lines) else { return WrittenBytes::default() };
         if !bytes.is_empty() {
             count(&self.metrics.locks.written_back);
         }

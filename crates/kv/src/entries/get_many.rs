@@ -28,13 +28,17 @@ struct Sought {
     key: usize,
     hash: KeyHash,
     segment: SegmentRef,
+    /// Whether the segment is in this rack.
+    is_near: bool,
 }
 
-/// A slot that may be a key's, and the place of its object in the bytes of the batch.
+/// A slot that may be a key's, and the place of its object in the bytes of the batch. The slot or
+/// the object is in another rack.
 struct Candidate {
     sought: Sought,
     at: GlobalAddr,
     word: SlotWord,
+    is_near: bool,
     start: usize,
     bytes: usize,
 }
@@ -102,18 +106,17 @@ impl<M: Memory> Handle<M> {
         for (key, bytes) in keys.iter().enumerate() {
             let hash = Self::hash(bytes)?;
             let segment = self.segment(hash)?;
-            if !self.shared.memory.is_near(segment.addr()) {
-                sought.push(Sought { key, hash, segment });
-            }
-        }
-        if sought.len() < 2 {
-            return Ok(());
+            let is_near = self.shared.memory.is_near(segment.addr());
+            sought.push(Sought { key, hash, segment, is_near });
         }
         let candidates = self.find_candidates(sought);
+        if candidates.len() < 2 {
+            return Ok(());
+        }
         // After an error each key's own search says what it is.
         let Ok(found) = self.read_candidates(&candidates) else { return Ok(()) };
         for (index, Candidate { sought, word, start, bytes, .. }) in candidates.iter().enumerate() {
-            let Sought { key, hash, segment } = *sought;
+            let Sought { key, hash, segment, .. } = *sought;
             let now = SlotWord::from_raw(word_at(&found.words[index], 0));
             let is_linked = word_at(&found.tags[index], 0) == segment.tag(hash)
                 && now.is_unchanged(*word)
@@ -141,7 +144,9 @@ impl<M: Memory> Handle<M> {
 
     /// Looks through the first buckets of the keys' paths.
     fn find_candidates(&self, mut sought: Vec<Sought>) -> Vec<Candidate> {
-        let (mut candidates, mut later, mut start) = (Vec::new(), Vec::new(), 0);
+        let (mut candidates, mut later, mut all) = (Vec::new(), Vec::new(), 0);
+        // Reads of one rack are under way together only if none of another rack is between them.
+        sought.sort_by_key(|one| !one.is_near);
         for level in 0..BUCKETS {
             let mut lines = vec![[0; BUCKET_BYTES]; sought.len()];
             let addrs: Vec<GlobalAddr> = sought.iter().map(|one| self.bucket(one, level)).collect();
@@ -161,14 +166,22 @@ impl<M: Memory> Handle<M> {
                     later.push(sought);
                     continue;
                 };
+                let is_near = self.shared.memory.is_near(word.object().addr);
                 let bytes = word.object().whole_bytes();
-                if let Some(bytes) = bytes.filter(|bytes| start + bytes <= BATCH_BYTES) {
+                let bytes = bytes.filter(|bytes| all + bytes <= BATCH_BYTES);
+                if let Some(bytes) = bytes.filter(|_| !is_near || !sought.is_near) {
                     let at = GlobalAddr::from_raw(bucket.raw() + index as u64 * 8);
-                    candidates.push(Candidate { sought, at, word, start, bytes });
-                    start += bytes;
+                    candidates.push(Candidate { sought, at, word, is_near, start: 0, bytes });
+                    all += bytes;
                 }
             }
             std::mem::swap(&mut sought, &mut later);
+        }
+        candidates.sort_by_key(|one| !one.is_near);
+        let mut start = 0;
+        for candidate in &mut candidates {
+            candidate.start = start;
+            start += candidate.bytes;
         }
         candidates
     }
@@ -186,12 +199,14 @@ impl<M: Memory> Handle<M> {
             reads.push(ReadRequest { addr: candidate.word.object().addr, into });
             rest = next;
         }
-        for (candidate, into) in candidates.iter().zip(&mut found.words) {
-            reads.push(ReadRequest { addr: candidate.at, into });
-        }
-        for (candidate, into) in candidates.iter().zip(&mut found.tags) {
-            let addr = SegmentHeader::tag_addr(candidate.sought.segment.addr());
-            reads.push(ReadRequest { addr, into });
+        // Of the slots those of this rack may be last: objects and slots of one rack follow each
+        // other.
+        let slots = candidates.iter().zip(&mut found.words).zip(&mut found.tags);
+        let (near, far): (Vec<_>, Vec<_>) = slots.partition(|((one, _), _)| one.sought.is_near);
+        for ((candidate, word), tag) in far.into_iter().chain(near) {
+            let tag_addr = SegmentHeader::tag_addr(candidate.sought.segment.addr());
+            reads.push(ReadRequest { addr: candidate.at, into: word });
+            reads.push(ReadRequest { addr: tag_addr, into: tag });
         }
         self.shared.memory.read_batch(&mut reads)?;
         Ok(found)
