@@ -12,7 +12,7 @@ use rackpool_wire::lock::LockOutcome;
 use rackpool_wire::rack::{RackAnswer, RackRequest};
 
 use crate::calls::Outcome;
-use crate::deadline::{Deadline, Retries};
+use crate::deadline::{Deadline, Pauses, Retries};
 use crate::error::LockError;
 use crate::thread::{Target, Thread, access_error};
 use crate::transfer::Bytes;
@@ -231,12 +231,19 @@ impl Thread {
         }
     }
 
-    /// Tells the daemon that a claim is cleared. It handles the request after all transfers that
-    /// the thread has requested, those included that the thread has given up.
+    /// Tells the daemon that a claim is cleared. It handles the unlock after all transfers that the
+    /// thread has requested, those included that the thread has given up, and the withdrawal of a
+    /// request after the request: each ring is a queue.
     fn tell_unlock(&mut self, index: u8, deadline: &Deadline<'_>) -> Result<(), DaemonError> {
         let withdrawn = self.claims.withdrawn >> index & 1 != 0;
         let request = RackRequest::Unlock { index, withdrawn };
-        match self.calls.ask_once(&self.connection, request, RingKind::Remote, deadline)? {
+        let ring = if withdrawn { RingKind::Rack } else { RingKind::Remote };
+        // Calls that were given up may have all cells.
+        let mut pauses = Pauses::default();
+        while !self.calls.is_available(&self.connection) && !deadline.has_passed() {
+            pauses.wait();
+        }
+        match self.calls.ask_once(&self.connection, request, ring, deadline)? {
             Outcome::Answered(RackAnswer::Done(_)) => Ok(()),
             Outcome::Answered(_) => Err(DaemonError::Protocol),
             // A daemon that did not see the claim does not know the lock.
@@ -359,6 +366,9 @@ impl Thread {
 
     /// Unlocks everything when the thread ends.
     pub(crate) fn unlock_everything(&mut self) {
+        if self.claims.unsettled != 0 {
+            self.settle_claims();
+        }
         for index in indices(self.claims.held) {
             // The guard was forgotten: nothing reports a loss.
             let _ = self.unlock(index);

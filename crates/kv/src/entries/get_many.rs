@@ -55,8 +55,8 @@ impl<M: Memory> Handle<M> {
     /// and its value; `None` if the key is absent. Each key is read as by [`get`](Self::get), at
     /// some time during the call.
     ///
-    /// Where buckets and entries are in another rack, this takes a few round trips for 128 keys
-    /// instead of two for each.
+    /// Where buckets and entries are in other racks, they are read in a few batches for 128 keys,
+    /// instead of two round trips for each.
     ///
     /// ```
     /// use rackpool_kv::{Handle, KvError, Memory};

@@ -105,13 +105,22 @@ pub fn perform(handle: &mut Handle<Arc<Heap>>, key: u64, op: Op) -> Answer {
             };
         }
         Op::GetMany => {
-            let (other, mut found) = ([key[0] ^ 1, 0, 0, 0, 0, 0, 0, 0], None);
+            // The others are there all the time.
+            let others: Vec<[u8; 8]> = (100..108u64).map(u64::to_le_bytes).collect();
+            let all = std::iter::once(&key).chain(&others).map(|key| &key[..]);
+            let (all, mut found, mut others) = (all.collect::<Vec<_>>(), None, 0);
             let visit = |index, value: Option<&[u8]>| {
+                let value = value.map(super::number);
                 if index == 0 {
-                    assert!(found.replace(value.map(super::number)).is_none(), "visited twice");
+                    assert!(found.replace(value).is_none(), "visited twice");
+                } else {
+                    assert_eq!(value, Some(0), "the key {}", 99 + index);
+                    others += 1;
                 }
             };
-            return match handle.get_many(&[&key, &other], visit) {
+            let done = handle.get_many(&all, visit);
+            assert!(done.is_err() || others == 8, "{others} of 8 keys are visited");
+            return match done {
                 Ok(()) => Answer::Value(found.expect("each key is visited")),
                 Err(error) => panic!("{op:?}: {error}"),
             };
