@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use nix::sys::signal::Signal;
 use rackpool_client::{AccessError, ClientOptions, GlobalAddr, LockError, Pool, RackId};
+use rackpool_testing::StopAtEnd;
 use rackpool_tests::lock_rounds::{self, PAIR, counters, pair, read};
 use rackpool_tests::pool::{PAGE, TestPool};
 
@@ -32,8 +33,8 @@ fn add(pool: &Pool, addr: GlobalAddr) {
     guard.unlock().unwrap();
 }
 
-/// Adds in many threads of both racks.
-fn add_in_both_racks(pool: &TestPool, addrs: &[GlobalAddr]) {
+/// Adds in many threads of both racks, after this many rounds of the same.
+fn add_in_both_racks(pool: &TestPool, addrs: &[GlobalAddr], rounds: u64) {
     let racks = [pool.open(0), pool.open(1)];
     std::thread::scope(|scope| {
         for thread in 0..THREADS {
@@ -43,7 +44,7 @@ fn add_in_both_racks(pool: &TestPool, addrs: &[GlobalAddr]) {
             });
         }
     });
-    let total = TURNS * THREADS as u64;
+    let total = (rounds + 1) * TURNS * THREADS as u64;
     for addr in addrs {
         assert_eq!(read(&racks[0], *addr), [total; 2]);
     }
@@ -53,15 +54,32 @@ fn add_in_both_racks(pool: &TestPool, addrs: &[GlobalAddr]) {
 fn no_update_under_a_lock_is_lost() {
     let pool = TestPool::start(16 << 20, PAGE);
     let addrs = [pair(&pool.open(0)), pair(&pool.open(1))];
-    add_in_both_racks(&pool, &addrs);
+    add_in_both_racks(&pool, &addrs, 0);
 }
 
 #[test]
 fn no_update_under_a_lock_is_lost_while_pages_move() {
     let pool = TestPool::restless(16 << 20, PAGE);
     let addrs = [pair(&pool.open(0)), pair(&pool.open(1))];
-    add_in_both_racks(&pool, &addrs);
-    assert!(pool.has_moved());
+    let (began, stop, mut rounds) = (Instant::now(), AtomicBool::new(false), 0);
+    std::thread::scope(|scope| {
+        let stop = StopAtEnd(&stop);
+        // A page moves only while none of its locks is held: these readers ask for it then too.
+        for (rack, addr) in [(1, addrs[0]), (0, addrs[1])] {
+            let (reader, stop) = (pool.open(rack), stop.0);
+            scope.spawn(move || {
+                while !stop.load(Ordering::Relaxed) {
+                    let _found = read(&reader, addr);
+                }
+            });
+        }
+        while !pool.has_moved() {
+            assert!(began.elapsed() < LONG, "no page has moved");
+            add_in_both_racks(&pool, &addrs, rounds);
+            rounds += 1;
+        }
+        add_in_both_racks(&pool, &addrs, rounds);
+    });
 }
 
 #[test]

@@ -180,15 +180,16 @@ impl Boards {
         Ok(())
     }
 
-    /// Reads a record and removes it, unless another one takes its place meanwhile. As long as
-    /// there is none, a look takes only the memory of the table.
+    /// Reads a record and empties it, unless another one takes its place meanwhile. It is not
+    /// removed: the next one would take another slot, and the table would be made anew when its
+    /// slots are used up. That needs the records of all racks, also of one that was killed.
     pub(super) fn take<T: Decode<()>>(&mut self, key: Key) -> Result<Found<T>, StoreError> {
         let (board, value) = self.board(key.rack())?;
         let bytes = key.to_bytes();
-        if !board.get(&bytes, value)? {
+        if !board.get(&bytes, value)? || value.is_empty() {
             return Ok(None);
         }
-        board.compare_and_delete(&bytes, value)?;
+        board.compare_and_put(&bytes, Some(value), &[])?;
         Ok(Some(rackpool_wire::decode(value)))
     }
 
@@ -227,13 +228,12 @@ impl Boards {
             return Ok(Vec::new());
         }
         let mut taken = rackpool_wire::decode::<Inbox>(value).unwrap_or_default().requests;
-        let rest = taken.split_off(taken.len().min(most));
-        let is_taken = if rest.is_empty() {
-            board.compare_and_delete(&key, value)?
-        } else {
-            let rest = rackpool_wire::encode(&Inbox { requests: rest })?;
-            board.compare_and_put(&key, Some(value), &rest)?
-        };
+        if taken.is_empty() {
+            return Ok(taken);
+        }
+        // An empty inbox stays, as an emptied record does.
+        let rest = Inbox { requests: taken.split_off(taken.len().min(most)) };
+        let is_taken = board.compare_and_put(&key, Some(value), &rackpool_wire::encode(&rest)?)?;
         Ok(if is_taken { taken } else { Vec::new() })
     }
 
