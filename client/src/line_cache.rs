@@ -197,9 +197,6 @@ impl Thread {
     /// Ends the use of the claim's cache before an unlock. What could not be written back is left
     /// to the daemon. Returns why that was.
     pub(crate) fn end_caching(&mut self, lock: LockClaim, claim: u8) -> Result<(), AccessError> {
-        if !self.is_elsewhere(claim) {
-            return Ok(());
-        }
         let written = self.write_back(lock, claim);
         if written.is_ok() {
             self.line_cache(claim)?.end();

@@ -256,7 +256,9 @@ impl Thread {
     pub(crate) fn unlock(&mut self, index: u8) -> Result<(), AccessError> {
         let id = self.claim_id(index);
         let Some(claim) = self.claim_cell(index).and_then(ClaimCell::load) else { return Ok(()) };
-        let written = self.end_caching(claim, index);
+        if self.is_elsewhere(index) {
+            return self.unlock_elsewhere(claim, index);
+        }
         let Some(cell) = self.claim_cell(index) else { return Ok(()) };
         let is_own = self.claims.own >> index & 1 != 0;
         cell.clear();
@@ -270,6 +272,17 @@ impl Thread {
         if is_released && !self.is_lost(index) {
             return Ok(());
         }
+        self.unlock_at_daemon(claim, index)
+    }
+
+    /// Unlocks lines of another rack.
+    #[cold]
+    fn unlock_elsewhere(&mut self, claim: LockClaim, index: u8) -> Result<(), AccessError> {
+        let written = self.end_caching(claim, index);
+        if let Some(cell) = self.claim_cell(index) {
+            cell.clear();
+        }
+        self.claims.held &= !(1 << index);
         self.unlock_at_daemon(claim, index)?;
         written
     }
