@@ -1,30 +1,26 @@
 //! Reads and writes under locks of another rack's lines: with the line cache, that is through the
 //! guard, and without it.
 
-use rackpool_client::{ClientOptions, GlobalAddr, Pool, RackId};
-use rackpool_cluster::{Cluster, ClusterOptions};
+use rackpool_client::{ClientOptions, GlobalAddr, Pool, RackId, WriteGuard};
 
 use crate::cpu::{pin_process, pin_self};
-use crate::measure::{in_turn, time_each};
+use crate::locks::cluster;
+use crate::measure::{Pair, in_turn, time_each};
 use crate::table::Table;
 
 /// Bytes of the longest lock.
 const LOCK: usize = 4096;
-const LATENCY_US: f64 = 2.0;
-/// Writes of a measurement at most, and locks at least.
+/// Writes of a measurement, within these numbers of locks.
 const WRITES: usize = 20_000;
 const LOCKS: usize = 200;
+const MOST_LOCKS: usize = 5_000;
 const READS: usize = 1_000_000;
 /// Length in bytes up to which writes were to go through the paper's write buffer.
 const BUFFERED: usize = 256;
 
 /// Runs the section.
 pub fn run(table: &mut Table) -> anyhow::Result<()> {
-    let mut options = ClusterOptions::ephemeral()?;
-    options.memory = 256 << 20;
-    options.latency_us = LATENCY_US;
-    options.daemon_arguments = vec![("--swap", "off".into())];
-    let mut cluster = Cluster::start(options)?;
+    let mut cluster = cluster()?;
     let dir = cluster.options().dir.clone();
     let open = |rack| Pool::open(ClientOptions::new(&dir, RackId(rack)));
     let (home, pool) = (open(0)?, open(1)?);
@@ -38,7 +34,7 @@ pub fn run(table: &mut Table) -> anyhow::Result<()> {
     for len in [8, 16, 64, 128, 256, 512, 1024, 4096] {
         writes(table, &pool, addr, len)?;
     }
-    one_write(table, &pool, addr)?;
+    one_write(table, &pool, addr);
     reads(table, &pool, addr, own)?;
     drop((home, pool));
     cluster.stop()
@@ -52,30 +48,7 @@ fn parts(addr: GlobalAddr, len: usize) -> anyhow::Result<Vec<GlobalAddr>> {
 }
 
 fn writes(table: &mut Table, pool: &Pool, addr: GlobalAddr, len: usize) -> anyhow::Result<()> {
-    let (parts, bytes) = (parts(addr, len)?, vec![2; len]);
-    let locks = (WRITES / parts.len()).clamp(LOCKS, WRITES);
-    let count = locks * parts.len();
-    let lock = || pool.write_lock(addr, LOCK).expect("a free lock");
-    let measured = in_turn(
-        || {
-            time_each(count, || {
-                for _ in 0..locks {
-                    let guard = lock();
-                    parts.iter().for_each(|at| guard.write(*at, &bytes).expect("a held lock"));
-                    guard.unlock().expect("a held lock");
-                }
-            })
-        },
-        || {
-            time_each(count, || {
-                for _ in 0..locks {
-                    let guard = lock();
-                    parts.iter().for_each(|at| pool.write(*at, &bytes).expect("an object"));
-                    guard.unlock().expect("a held lock");
-                }
-            })
-        },
-    );
+    let measured = times_without(pool, addr, LOCK, &parts(addr, len)?, len);
     let name = format!("writes of {len} B, times without the cache");
     let limit = if len == 64 { 1.6 } else { 1.0 };
     let detail = format!("{:.2} and {:.2} us each", measured.ours / 1e3, measured.peer / 1e3);
@@ -89,33 +62,37 @@ fn writes(table: &mut Table, pool: &Pool, addr: GlobalAddr, len: usize) -> anyho
 }
 
 /// Locks whose holder writes once: nothing can be gathered.
-fn one_write(table: &mut Table, pool: &Pool, addr: GlobalAddr) -> anyhow::Result<()> {
-    const COUNT: usize = 5_000;
-    let lock = || pool.write_lock(addr, 64).expect("a free lock");
-    let measured = in_turn(
-        || {
-            time_each(COUNT, || {
-                for _ in 0..COUNT {
-                    let guard = lock();
-                    guard.write(addr, &[3; 64]).expect("a held lock");
-                    guard.unlock().expect("a held lock");
-                }
-            })
-        },
-        || {
-            time_each(COUNT, || {
-                for _ in 0..COUNT {
-                    let guard = lock();
-                    pool.write(addr, &[3; 64]).expect("an object");
-                    guard.unlock().expect("a held lock");
-                }
-            })
-        },
-    );
+fn one_write(table: &mut Table, pool: &Pool, addr: GlobalAddr) {
+    let measured = times_without(pool, addr, 64, &[addr], 64);
     let detail = format!("{:.1} and {:.1} us each", measured.ours / 1e3, measured.peer / 1e3);
     // The same messages as without: the difference is noise.
     table.at_least("one write of 64 B a lock, times", 1.0 / measured.ratio, 0.95, "", &detail);
-    Ok(())
+}
+
+/// The time of a write of `len` bytes, under locks of `locked` bytes for one write of each part:
+/// through the guard, and without it.
+fn times_without(
+    pool: &Pool,
+    addr: GlobalAddr,
+    locked: usize,
+    parts: &[GlobalAddr],
+    len: usize,
+) -> Pair {
+    let bytes = vec![2; len];
+    let locks = (WRITES / parts.len()).clamp(LOCKS, MOST_LOCKS);
+    let each = |write: &dyn Fn(&WriteGuard<'_>, GlobalAddr)| {
+        time_each(locks * parts.len(), || {
+            for _ in 0..locks {
+                let guard = pool.write_lock(addr, locked).expect("a free lock");
+                parts.iter().for_each(|at| write(&guard, *at));
+                guard.unlock().expect("a held lock");
+            }
+        })
+    };
+    in_turn(
+        || each(&|guard, at| guard.write(at, &bytes).expect("a held lock")),
+        || each(&|_, at| pool.write(at, &bytes).expect("an object")),
+    )
 }
 
 /// Repeated reads of 64 B under read locks: of another rack's lines, and of own ones.

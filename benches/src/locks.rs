@@ -23,11 +23,7 @@ const CONTENDED: Duration = Duration::from_secs(2);
 
 /// Runs the section.
 pub fn run(table: &mut Table) -> anyhow::Result<()> {
-    let mut options = ClusterOptions::ephemeral()?;
-    options.memory = 256 << 20;
-    options.latency_us = LATENCY_US;
-    options.daemon_arguments = vec![("--swap", "off".into())];
-    let mut cluster = Cluster::start(options)?;
+    let mut cluster = cluster()?;
     let dir = cluster.options().dir.clone();
     let open = |rack| Pool::open(ClientOptions::new(&dir, RackId(rack)));
     let (here, there) = (open(0)?, open(1)?);
@@ -41,6 +37,15 @@ pub fn run(table: &mut Table) -> anyhow::Result<()> {
     contended(table, "of two racks", &here, &there)?;
     drop((here, there));
     cluster.stop()
+}
+
+/// Two racks whose pages stay where they are.
+pub(crate) fn cluster() -> anyhow::Result<Cluster> {
+    let mut options = ClusterOptions::ephemeral()?;
+    options.memory = 256 << 20;
+    options.latency_us = LATENCY_US;
+    options.daemon_arguments = vec![("--swap", "off".into())];
+    Cluster::start(options)
 }
 
 fn lines(pool: &Pool) -> anyhow::Result<Vec<GlobalAddr>> {
