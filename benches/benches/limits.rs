@@ -9,12 +9,12 @@ use rackpool_benches::table::Table;
 use rackpool_benches::{
     alloc, blocks, cast_hosts, casts, clients, corun, cosmos, fuse, groups, idle, kills, kv,
     line_cache, local, locks, mixture, names, object_count, object_tcp, objects, page, pauses,
-    peers, plasma, recovery, remote, rings, rrpc, service, sharing, steps, swap, tcp,
+    peers, plasma, rack_daemons, recovery, remote, rings, rrpc, service, sharing, steps, swap, tcp,
 };
 
 type Section = fn(&mut Table) -> anyhow::Result<()>;
 
-const SECTIONS: [(&str, Page, Section); 31] = [
+const SECTIONS: [(&str, Page, Section); 32] = [
     ("local", Page::Rack, local::run),
     ("alloc", Page::Rack, alloc::run),
     ("rings", Page::Rack, rings::run),
@@ -37,6 +37,7 @@ const SECTIONS: [(&str, Page, Section); 31] = [
     ("cosmos", Page::Objects, cosmos::run),
     ("groups", Page::Objects, groups::run),
     ("remote", Page::Racks, remote::run),
+    ("rack-daemons", Page::Racks, rack_daemons::run),
     ("tcp", Page::Racks, tcp::run),
     ("rrpc", Page::Racks, rrpc::run),
     ("swap", Page::Racks, swap::run),

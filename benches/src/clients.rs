@@ -12,7 +12,7 @@
 //! ones shows the cost of binding. Reads of objects of the other rack are measured unbound, since
 //! two poll loops and the clients share two cores.
 
-mod racks;
+pub(crate) mod racks;
 
 use crate::cpu;
 use crate::measure::median;
@@ -93,8 +93,13 @@ fn rates(racks: &Racks) -> anyhow::Result<Rates> {
 }
 
 /// The median over the rounds of the ratio of two rates, and a text with the medians of both.
-fn compare(rounds: &[Rates], i: usize, others: &[Rates], j: usize) -> (f64, String) {
-    let of = |rounds: &[Rates], i: usize| median(rounds.iter().map(|round| round[i]).collect());
+pub(crate) fn compare<const N: usize>(
+    rounds: &[[f64; N]],
+    i: usize,
+    others: &[[f64; N]],
+    j: usize,
+) -> (f64, String) {
+    let of = |rounds: &[[f64; N]], i: usize| median(rounds.iter().map(|round| round[i]).collect());
     let pairs = rounds.iter().zip(others);
     let ratio = median(pairs.map(|(round, other)| round[i] / other[j]).collect());
     let (rate, other) = (of(rounds, i) / 1e3, of(others, j) / 1e3);

@@ -40,6 +40,7 @@ pub mod page;
 pub mod pauses;
 pub mod peers;
 pub mod plasma;
+pub mod rack_daemons;
 pub mod recovery;
 pub mod remote;
 pub mod rings;

@@ -78,7 +78,9 @@ impl Thread {
             return Err(AccessError::Misaligned(addr));
         }
         let target = self.target(addr, 8)?;
-        Ok(!matches!(self.translate(&target, AccessIntent::Write)?.place, Place::Local { .. }))
+        let place = self.translate(&target, AccessIntent::Write)?.place;
+        let is_local = matches!(place, Place::Local { .. } | Place::Sibling { .. });
+        Ok(!is_local && self.failover().is_none())
     }
 
     /// Posts the staged operations, which are all but the first `flushed`.

@@ -1,6 +1,6 @@
 //! Compare-and-swap and fetch-and-add. A processor of the page's home rack executes them.
 
-use rackpool_model::{FrameId, PageWord};
+use rackpool_model::{FrameId, PageWord, RackId};
 use rackpool_ring::client_file::RingKind;
 use rackpool_shm::access::AccessIntent;
 use rackpool_shm::window::AtomicOperation;
@@ -61,7 +61,14 @@ impl Thread {
                         done => done,
                     }
                 }
+                Place::Sibling { home } => match self.atomic_at_sibling(home, addr, atomic) {
+                    Some(done) => return done,
+                    None => None,
+                },
                 Place::Remote { .. } | Place::Copied { .. } => {
+                    if let Some(other) = self.failover() {
+                        return other.atomic(addr, atomic);
+                    }
                     self.atomic_remote(addr, atomic, &deadline)?
                 }
             };
@@ -73,6 +80,22 @@ impl Thread {
                 return Err(self.page_busy(addr));
             }
         }
+    }
+
+    /// Returns `None`, with nothing done, if the sibling can't be reached.
+    fn atomic_at_sibling(
+        &mut self,
+        home: RackId,
+        addr: GlobalAddr,
+        atomic: AtomicOperation,
+    ) -> Option<Result<u64, AccessError>> {
+        let page = addr.page(self.connection.page_size)?;
+        let other = self.sibling(home)?;
+        let done = other.atomic(addr, atomic);
+        if !other.has_here(page) {
+            self.forget(page);
+        }
+        Some(done)
     }
 
     /// Returns `Ok(None)`, with nothing done, if the page cannot be written in this frame.

@@ -96,6 +96,11 @@ impl Thread {
         let Some(class) = class.filter(|class| capacity(usize::from(class.index())) > 0) else {
             return self.alloc_uncached(bytes, record);
         };
+        if record.is_none()
+            && let Some(other) = self.failover()
+        {
+            return other.alloc(bytes);
+        }
         loop {
             while self.magazines.count(usize::from(class.index())) > 0 {
                 if let Some(object) = self.take(usize::from(class.index()), record) {

@@ -24,6 +24,7 @@ pub struct ClientOptions {
     pub(crate) request_timeout: Duration,
     pub(crate) reconnect_timeout: Duration,
     pub(crate) checked: bool,
+    pub(crate) exact_daemon: bool,
 }
 
 impl ClientOptions {
@@ -41,6 +42,7 @@ impl ClientOptions {
             request_timeout: Duration::from_secs(30),
             reconnect_timeout: Duration::from_secs(10),
             checked: false,
+            exact_daemon: false,
         }
     }
 
@@ -71,6 +73,21 @@ impl ClientOptions {
     #[must_use]
     pub const fn reconnect_timeout(mut self, timeout: Duration) -> Self {
         self.reconnect_timeout = timeout;
+        self
+    }
+
+    /// Whether requests go through the named daemon also in a rack with several. Default: false: the
+    /// pools of such a rack are spread over its daemons, and a daemon that is away when a pool is
+    /// opened is passed over. In both cases a pool uses the memory of all with loads and stores.
+    ///
+    /// ```
+    /// use rackpool_client::{ClientOptions, RackId};
+    /// let options = ClientOptions::new("/dev/shm/rackpool", RackId(1)).exact_daemon(true);
+    /// # let _ = options;
+    /// ```
+    #[must_use]
+    pub const fn exact_daemon(mut self, exact_daemon: bool) -> Self {
+        self.exact_daemon = exact_daemon;
         self
     }
 

@@ -30,6 +30,7 @@ use crate::cells::Cells;
 use crate::control::{ControlStream, Welcome};
 use crate::deadline::Deadline;
 use crate::fixed::Owned;
+use crate::siblings::{self, Siblings};
 use crate::slots::ThreadSlots;
 use crate::{ClientOptions, DaemonError, OpenError};
 
@@ -111,6 +112,8 @@ pub(crate) struct Connection {
     pub(crate) data: DataRing,
     /// Blocks of abandoned calls, which a daemon may still access.
     pub(crate) strays: Mutex<Vec<Option<Stray>>>,
+    /// The other daemons of the rack.
+    pub(crate) siblings: Siblings,
 }
 
 /// Locks a mutex, poisoned or not: no holder leaves its contents half changed.
@@ -121,9 +124,18 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 impl Connection {
     /// Connects to the daemon's socket and maps the files that the daemon passes.
     pub(crate) fn open(options: ClientOptions) -> Result<Self, OpenError> {
-        let mut control = ControlStream::connect(&options.socket)?;
-        let welcome = control.hello(ThreadSlots::wanted(options.threads), None)?;
-        Self::over(options, control, welcome)
+        let mut first = None;
+        for options in siblings::candidates(options) {
+            match ControlStream::connect(&options.socket) {
+                Ok(mut control) => {
+                    let welcome = control.hello(ThreadSlots::wanted(options.threads), None)?;
+                    let siblings = Siblings::of(&options, welcome.rack);
+                    return Ok(Self { siblings, ..Self::over(options, control, welcome)? });
+                }
+                Err(error) => first = first.or(Some(error)),
+            }
+        }
+        Err(first.unwrap_or_else(|| OpenError::Protocol("a rack without daemons".into())))
     }
 
     /// Maps the files that a daemon has passed.
@@ -189,6 +201,7 @@ impl Connection {
             link: AtomicU8::new(DaemonLink::Up as u8),
             incarnation: AtomicU64::new(incarnation),
             strays: Mutex::default(),
+            siblings: Siblings::default(),
             data: DataRing::new(cache::io_share().clamp(LEAST_DATA, DATA_BYTES)),
             options,
         })
@@ -362,7 +375,11 @@ impl Connection {
 
     /// Takes a thread slot for a thread to keep. Returns `None` if none is left.
     pub(crate) fn take_thread(&self) -> Result<Option<Calls>, DaemonError> {
-        self.check_link()?;
+        match self.check_link() {
+            // A sibling may serve the thread.
+            Err(DaemonError::Unavailable) if !self.siblings.is_empty() => {}
+            checked => checked?,
+        }
         Ok(self.slots.take(self))
     }
 
@@ -392,6 +409,7 @@ impl Connection {
         if let Some(control) = lock(&self.control).take() {
             control.shutdown();
         }
+        self.close_siblings();
     }
 
     /// The timeout of one answer.

@@ -332,7 +332,9 @@ impl Thread {
     ) -> Result<Option<PostedCall>, AccessError> {
         let target = self.target(piece.from, piece.len)?;
         let translation = self.translate(&target, AccessIntent::Read)?;
-        let Place::Remote { .. } = translation.place else { return Ok(None) };
+        let (Place::Remote { .. } | Place::Sibling { .. }) = translation.place else {
+            return Ok(None);
+        };
         let (len, batch) = (piece.len as u64, self.batch);
         let request =
             RackRequest::ReadInto { addr: piece.from, len, head, into: piece.into, batch };

@@ -104,7 +104,7 @@ impl Thread {
     pub(crate) fn is_there(&self, translation: &Translation) -> bool {
         match translation.place {
             Place::Local { frame, word } => self.window.look(frame) == Some(word),
-            Place::Remote { .. } | Place::Copied { .. } => true,
+            Place::Remote { .. } | Place::Copied { .. } | Place::Sibling { .. } => true,
         }
     }
 

@@ -51,6 +51,7 @@ mod pinned_words;
 mod pool;
 mod remote;
 mod reservation;
+mod siblings;
 mod slots;
 #[cfg(test)]
 mod testing;

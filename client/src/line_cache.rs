@@ -184,7 +184,7 @@ impl Thread {
             let addr = self.addr_in(lock, lock.offset() + run.offset);
             let bytes = Bytes::Write(&written.bytes[run.bytes]);
             match place {
-                Place::Remote { home } | Place::Copied { home, .. } => {
+                Place::Remote { home } | Place::Copied { home, .. } | Place::Sibling { home } => {
                     transfers.push(RemoteTransfer { addr, home, bytes });
                 }
                 // The page has come here, so the lock is being lost: this finds out.

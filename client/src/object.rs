@@ -132,6 +132,11 @@ impl Thread {
             self.forget(target.page);
         }
         let known = self.translate(&target, AccessIntent::Read)?;
+        if let Place::Sibling { home } = known.place
+            && let Some(other) = self.sibling(home)
+        {
+            return other.check_object(addr, len);
+        }
         let Some(object) = self.object_at(&target, &known) else {
             return Err(AccessError::NotAllocated(addr));
         };

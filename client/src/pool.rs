@@ -227,6 +227,7 @@ impl Pool {
     #[cold]
     fn free_any(&self, addr: GlobalAddr) -> Result<(), FreeError> {
         self.with(|thread| {
+            let thread = thread.at_part_of(addr);
             thread.poison(addr)?;
             thread.free(addr)
         })

@@ -159,6 +159,7 @@ impl Thread {
         let found = self.translate(&target, transfer.bytes.intent())?;
         let here = match found.place {
             Place::Local { .. } => true,
+            Place::Sibling { .. } => self.claims.under.is_none(),
             Place::Copied { .. } => transfer.bytes.intent() == AccessIntent::Read,
             Place::Remote { .. } => false,
         };

@@ -44,6 +44,10 @@ pub(crate) struct Thread {
     pub(crate) claims: Claims,
     /// Number of rounds of remote transfers so far.
     pub(crate) batch: u64,
+    /// This thread's states at siblings of the daemon.
+    pub(crate) siblings: Vec<Thread>,
+    /// Whether the slot is borrowed for one operation.
+    pub(crate) is_borrowed: bool,
 }
 
 /// The bytes of one page that an operation accesses.
@@ -74,7 +78,9 @@ impl Thread {
 
     /// A thread state with a borrowed slot, which must be returned soon.
     pub(crate) fn borrowing(connection: &Arc<Connection>) -> Result<Self, DaemonError> {
-        Self::over(Arc::clone(connection), connection.borrow_thread()?)
+        let mut thread = Self::over(Arc::clone(connection), connection.borrow_thread()?)?;
+        thread.is_borrowed = true;
+        Ok(thread)
     }
 
     fn over(connection: Arc<Connection>, calls: Calls) -> Result<Self, DaemonError> {
@@ -96,6 +102,8 @@ impl Thread {
             reservations,
             claims: Claims::default(),
             batch: 0,
+            siblings: Vec::new(),
+            is_borrowed: false,
             connection,
         })
     }
@@ -172,7 +180,7 @@ impl Thread {
                 self.window.admit(page, frame, word, usage);
             }
             Place::Copied { frame, copy, .. } => self.window.keep(page, frame, copy),
-            Place::Remote { .. } => self.window.forget(page),
+            Place::Remote { .. } | Place::Sibling { .. } => self.window.forget(page),
         }
     }
 
@@ -217,7 +225,12 @@ impl Thread {
             Some(known) => known,
             None => self.fetch_translation(&target, AccessIntent::Read)?,
         };
-        Ok(matches!(known.place, Place::Local { .. }))
+        match known.place {
+            Place::Sibling { home } => {
+                self.sibling(home).map_or(Ok(false), |one| one.is_local(addr))
+            }
+            place => Ok(matches!(place, Place::Local { .. })),
+        }
     }
 
     /// Asks the daemon where a page is. The daemon answers once the page allows the access, so a
@@ -232,14 +245,19 @@ impl Thread {
             AccessIntent::Read => Access::Read,
             AccessIntent::Write => Access::Write,
         };
+        if let Some(translation) = self.translate_by_failover(target, intent)? {
+            return Ok(translation);
+        }
         let retries = Retries::within(self.connection.request_timeout());
         loop {
             let request = RackRequest::Translate { page, access };
             let (place, usage) = match self.calls.ask(&self.connection, request, RingKind::Rack)? {
                 RackAnswer::Local { frame, word, usage } => (Place::Local { frame, word }, usage),
-                RackAnswer::Remote { home, usage } => (Place::Remote { home }, usage),
+                RackAnswer::Remote { home, usage } => {
+                    (self.place_at(home, Place::Remote { home }), usage)
+                }
                 RackAnswer::Copied { home, usage, frame, copy } => {
-                    (Place::Copied { home, frame, copy }, usage)
+                    (self.place_at(home, Place::Copied { home, frame, copy }), usage)
                 }
                 // The page moves again, or for longer than the daemon parks requests.
                 RackAnswer::Moved | RackAnswer::PageBusy(_) if retries.pause() => continue,
@@ -248,8 +266,10 @@ impl Thread {
             };
             let translation = Translation { place, usage };
             // `home` is the own rack if the daemon writes a page that is moving. That state is
-            // short, so it is not remembered.
-            if !matches!(place, Place::Remote { home } if home == self.connection.rack) {
+            // short, so it is not remembered. Neither is a sibling that can't be reached.
+            let is_passing =
+                |home| home == self.connection.rack || self.connection.siblings.has(home);
+            if !matches!(place, Place::Remote { home } if is_passing(home)) {
                 self.remember(page, translation);
             }
             return Ok(translation);

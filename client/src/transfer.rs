@@ -118,7 +118,17 @@ impl Thread {
                         continue;
                     }
                 }
-                Place::Remote { home } | Place::Copied { home, .. } => {
+                // Under a guard of an own lock the page has stayed here until the lock was lost: the
+                // own daemon finds that out.
+                Place::Sibling { home } if self.claims.under.is_none() => {
+                    self.transfer_at_sibling(home, target.page, here, bytes.part(done, len))?;
+                }
+                Place::Remote { home } | Place::Copied { home, .. } | Place::Sibling { home } => {
+                    if let Some(other) = self.failover() {
+                        other.transfer(here, bytes.part(done, len))?;
+                        done += len;
+                        continue;
+                    }
                     let mut one =
                         [RemoteTransfer { addr: here, home, bytes: bytes.part(done, len) }];
                     self.transfer_remote(&mut one)?;
@@ -225,6 +235,8 @@ impl Thread {
         let target = self.target(addr, len)?;
         let whole = target.offset + target.len <= self.connection.page_size.bytes();
         match self.translate(&target, bytes.intent())?.place {
+            // A sibling executes what the own daemon can't now.
+            _ if self.failover().is_some() => Ok(None),
             Place::Remote { home } if whole => Ok(Some(home)),
             Place::Copied { home, .. } if whole && bytes.intent() == AccessIntent::Write => {
                 Ok(Some(home))

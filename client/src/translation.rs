@@ -10,6 +10,8 @@ pub(crate) enum Place {
     Local { frame: FrameId, word: PageWord },
     /// In the memory of the rack `home`.
     Remote { home: RackId },
+    /// In the part of the sibling `home`, or found through it.
+    Sibling { home: RackId },
     /// In the memory of the rack `home`, with a copy in this rack. The copy can be read while
     /// number `copy` is published for the frame `frame`.
     Copied { home: RackId, frame: FrameId, copy: u64 },

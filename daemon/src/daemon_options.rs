@@ -22,6 +22,11 @@ pub struct DaemonOptions {
     /// Rack to serve: 0 to 255.
     #[arg(long, value_parser = parse_rack)]
     pub rack: RackId,
+    /// Numbers of all daemons of this rack, this one's (--rack) among them, if it has several on
+    /// one CXL memory. Each daemon has memory of its own; the programs of the rack use all of it
+    /// with loads and stores [default: this daemon only].
+    #[arg(long, value_name = "NUMBERS", value_delimiter = ',', value_parser = parse_rack)]
+    pub rack_daemons: Vec<RackId>,
     /// Folder of the pool, on a memory file system. The rack's files are in its subfolder rack-N.
     #[arg(long, default_value = "/dev/shm/rackpool")]
     pub dir: PathBuf,

@@ -11,7 +11,7 @@ use rackpool_model::{
     RackId,
 };
 use rackpool_output::UsageError;
-use rackpool_shm::directory::RackDirectory;
+use rackpool_shm::directory::{MAX_DAEMONS, RackDirectory};
 use rackpool_shm::lock_words::LockWords;
 use rackpool_shm::marks::Marks;
 use rackpool_shm::memory::MemoryLock;
@@ -44,6 +44,8 @@ pub(crate) struct Rack {
     pub(crate) memory: String,
     /// The incarnation of the previous daemon, if the rack's memory was lost with that daemon.
     pub(crate) lost: Option<Incarnation>,
+    /// The other daemons of the rack.
+    pub(crate) siblings: Vec<RackId>,
     /// Set when the metadata server may know the memory; `give_up_unused` then keeps the files.
     is_kept: AtomicBool,
     _frames_lock: MemoryLock,
@@ -55,6 +57,7 @@ impl Rack {
     /// Adopts the rack's files, or creates them if there are none.
     pub(crate) fn open(options: &DaemonOptions) -> anyhow::Result<Self> {
         let wanted = geometry(options)?;
+        let mut daemons = rack_daemons(options)?;
         folder::require_text(&options.dir).map_err(UsageError::new)?;
         let pool = folder::create(&options.dir)?;
         folder::require_text(&pool)?;
@@ -62,10 +65,15 @@ impl Rack {
         folder::create(directory.path())?;
         folder::require_private(directory.path())?;
         let folder = directory.path().to_path_buf();
-        Self::open_in(directory, wanted, options).inspect_err(|_| {
+        let opened = Self::open_in(directory, wanted, options);
+        let opened = opened.inspect_err(|_| {
             // Only an empty folder is removed: this start has created it, or could have.
             let _ = std::fs::remove_dir(folder);
-        })
+        })?;
+        let noted = opened.directory.note_daemons(&daemons);
+        noted.context("can't note which daemons the rack has")?;
+        daemons.retain(|daemon| *daemon != options.rack);
+        Ok(Self { siblings: daemons, ..opened })
     }
 
     fn open_in(
@@ -135,6 +143,7 @@ impl Rack {
             frames_file: memory.file,
             memory: description,
             lost,
+            siblings: Vec::new(),
             is_kept: AtomicBool::new(false),
             _frames_lock: memory.lock,
             metadata: Arc::new(metadata),
@@ -199,7 +208,8 @@ impl Rack {
         if self.is_kept.load(Ordering::Relaxed) || !matches!(self.pages(), Ok(None)) {
             return;
         }
-        if let Err(error) = frames::remove(&self.directory) {
+        let removed = self.directory.note_daemons(&[]);
+        if let Err(error) = removed.and_then(|()| frames::remove(&self.directory)) {
             tracing::warn!("{}: can't remove its unused files: {error}", self.geometry.rack);
         }
         // Fails if other files are in the folder.
@@ -294,6 +304,28 @@ fn geometry(options: &DaemonOptions) -> anyhow::Result<Geometry> {
         client: ClientId(0),
         threads: 0,
     })
+}
+
+/// The numbers of all daemons of the rack, in ascending order.
+fn rack_daemons(options: &DaemonOptions) -> anyhow::Result<Vec<RackId>> {
+    let mut daemons = options.rack_daemons.clone();
+    daemons.sort_unstable();
+    daemons.dedup();
+    let own = options.rack;
+    if daemons.is_empty() {
+        return Ok(vec![own]);
+    }
+    if !daemons.contains(&own) || daemons.iter().any(|daemon| daemon.0 >= MAX_RACKS) {
+        let last = MAX_RACKS - 1;
+        bail!(UsageError::new(format!(
+            "--rack-daemons: name the daemons of the rack by their numbers (0 to {last}), {} of this one among them",
+            own.0
+        )));
+    }
+    if daemons.len() > MAX_DAEMONS {
+        bail!(UsageError::new(format!("--rack-daemons: a rack has at most {MAX_DAEMONS} daemons")));
+    }
+    Ok(daemons)
 }
 
 fn random_memory_id() -> anyhow::Result<MemoryId> {

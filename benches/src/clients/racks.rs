@@ -18,37 +18,49 @@ const FEW: u64 = 16;
 const ANYWHERE: &str = "anywhere";
 
 /// A pool, and the objects that its clients read.
-pub(super) struct Racks {
+pub(crate) struct Racks {
     cluster: Cluster,
     /// A client of each rack, which keeps the objects alive.
     pools: Vec<Pool>,
     objects: Vec<GlobalAddr>,
+    racks: usize,
+    daemons: usize,
     /// The core of each daemon's poll loop; the clients keep off it.
     core: Option<usize>,
 }
 
 impl Racks {
-    /// Starts the racks.
+    /// Starts racks with one daemon each.
     pub(super) fn start(racks: u16, core: Option<usize>) -> anyhow::Result<Self> {
+        Self::with_daemons(racks, 1, core)
+    }
+
+    /// Starts racks with this number of daemons each.
+    pub(crate) fn with_daemons(
+        racks: u16,
+        daemons: u16,
+        core: Option<usize>,
+    ) -> anyhow::Result<Self> {
         let mut options = ClusterOptions::ephemeral()?;
         // Swaps would make remote objects local.
         options.daemon_arguments = vec![("--swap", "off".into())];
-        options.racks = racks;
+        (options.racks, options.daemons) = (racks, daemons);
         if let Some(core) = core {
             options.cpus = vec![u32::try_from(core)?; usize::from(racks)];
         }
         let cluster = Cluster::start(options)?;
         let dir = &cluster.options().dir;
-        let pools: Vec<Pool> = (0..racks)
-            .map(|rack| Pool::open(ClientOptions::new(dir, RackId(rack))))
-            .collect::<Result<_, _>>()?;
+        let options = |rack| ClientOptions::new(dir, RackId(rack * daemons)).exact_daemon(true);
+        let pools: Vec<Pool> =
+            (0..racks).map(|rack| Pool::open(options(rack))).collect::<Result<_, _>>()?;
         let objects = pools.iter().map(|pool| pool.alloc(64)).collect::<Result<_, _>>()?;
-        Ok(Self { cluster, pools, objects, core })
+        let (racks, daemons) = (usize::from(racks), usize::from(daemons));
+        Ok(Self { cluster, pools, objects, racks, daemons, core })
     }
 
     /// Operations a second of `count` clients together: reads of an object in the other rack, or
     /// round trips to the daemon if there is one rack.
-    pub(super) fn rate(&self, count: usize) -> anyhow::Result<f64> {
+    pub(crate) fn rate(&self, count: usize) -> anyhow::Result<f64> {
         let mut clients: Vec<Helper> = (0..count)
             .map(|client| Helper::start(ARGUMENT, &self.arguments(client)))
             .collect::<anyhow::Result<_>>()?;
@@ -67,13 +79,15 @@ impl Racks {
     }
 
     fn arguments(&self, client: usize) -> Vec<String> {
-        let racks = self.objects.len();
+        let (racks, daemons) = (self.racks, self.daemons);
         let rack = client % racks;
+        // The clients of a rack use its daemons in turn.
+        let daemon = rack * daemons + client / racks % daemons;
         // With one rack the object is local: the client then measures round trips instead of reads.
         let other = self.objects[(rack + 1) % racks];
         vec![
             self.cluster.options().dir.display().to_string(),
-            rack.to_string(),
+            daemon.to_string(),
             other.raw().to_string(),
             racks.to_string(),
             self.core.map_or_else(|| ANYWHERE.into(), |core| core.to_string()),
@@ -81,17 +95,17 @@ impl Racks {
     }
 
     /// Stops the racks.
-    pub(super) fn stop(self) -> anyhow::Result<()> {
+    pub(crate) fn stop(self) -> anyhow::Result<()> {
         drop(self.pools);
         self.cluster.stop()
     }
 }
 
-/// Runs as one of the clients. Arguments: folder, rack, an address, number of racks, core to keep
+/// Runs as one of the clients. Arguments: folder, daemon, an address, number of racks, core to keep
 /// off.
 pub fn be_client(mut arguments: impl Iterator<Item = String>) -> anyhow::Result<()> {
     let mut next = || arguments.next().context("an argument");
-    let (dir, rack) = (PathBuf::from(next()?), RackId(next()?.parse()?));
+    let (dir, daemon) = (PathBuf::from(next()?), RackId(next()?.parse()?));
     let addr = GlobalAddr::from_raw(next()?.parse()?);
     let pings = next()? == "1";
     let core = next()?;
@@ -99,7 +113,7 @@ pub fn be_client(mut arguments: impl Iterator<Item = String>) -> anyhow::Result<
         // Before the pool starts its thread, which inherits the affinity.
         cpu::keep_off(core.parse()?)?;
     }
-    let pool = Pool::open(ClientOptions::new(dir, rack))?;
+    let pool = Pool::open(ClientOptions::new(dir, daemon).exact_daemon(true))?;
     let mut bytes = [0; 64];
     let mut work = || -> anyhow::Result<()> {
         for _ in 0..FEW {

@@ -8,8 +8,9 @@ use rackpool_model::LockMode;
 
 use crate::error::LockError;
 use crate::locks::TakenLock;
+use crate::thread::Thread;
 use crate::transfer::Bytes;
-use crate::{AccessError, GlobalAddr, Pool};
+use crate::{AccessError, GlobalAddr, Pool, RackId};
 
 /// How long a request waits that was given no time.
 const LONGEST: Duration = Duration::from_secs(24 * 3600);
@@ -37,6 +38,8 @@ pub struct WriteGuard<'a>(HeldLock<'a>);
 struct HeldLock<'a> {
     pool: &'a Pool,
     taken: TakenLock,
+    /// The sibling that took the lock; `None` if the own daemon did.
+    at: Option<RackId>,
     addr: GlobalAddr,
     is_held: bool,
     _of_thread: PhantomData<*const ()>,
@@ -152,9 +155,14 @@ impl Pool {
         mode: LockMode,
         timeout: Duration,
     ) -> Result<HeldLock<'_>, LockError> {
-        let taken = self.with(|thread| thread.lock(addr, len, mode, timeout));
-        let taken = taken.map_err(AccessError::from)??;
-        Ok(HeldLock { pool: self, taken, addr, is_held: true, _of_thread: PhantomData })
+        let taken = self.with(|thread| {
+            let own = thread.id;
+            let holder = thread.at_part_of(addr);
+            let at = (holder.id != own).then_some(holder.connection.rack);
+            holder.lock(addr, len, mode, timeout).map(|taken| (taken, at))
+        });
+        let (taken, at) = taken.map_err(AccessError::from)??;
+        Ok(HeldLock { pool: self, taken, at, addr, is_held: true, _of_thread: PhantomData })
     }
 }
 
@@ -249,17 +257,28 @@ impl HeldLock<'_> {
         if !in_page || !claim.covers(addr.offset(size), bytes.len() as u64) {
             return Err(AccessError::NotLocked(addr));
         }
-        self.pool.with(|thread| thread.transfer_locked(claim, index, addr, bytes))?
+        self.with_holder(|thread| thread.transfer_locked(claim, index, addr, bytes))
     }
 
     fn flush(&self) -> Result<(), AccessError> {
         let TakenLock { claim, index, .. } = self.taken;
-        self.pool.with(|thread| thread.write_back(claim, index))?
+        self.with_holder(|thread| thread.write_back(claim, index))
     }
 
     fn unlock(mut self) -> Result<(), AccessError> {
         self.is_held = false;
-        self.pool.with(|thread| thread.unlock(self.taken.index))?
+        self.with_holder(|thread| thread.unlock(self.taken.index))
+    }
+
+    #[inline]
+    fn with_holder(
+        &self,
+        work: impl FnOnce(&mut Thread) -> Result<(), AccessError>,
+    ) -> Result<(), AccessError> {
+        self.pool.with(|thread| match thread.holder_at(self.at) {
+            Some(holder) => work(holder),
+            None => Err(AccessError::LockLost(self.addr)),
+        })?
     }
 }
 
@@ -268,7 +287,7 @@ impl Drop for HeldLock<'_> {
         if self.is_held {
             // A loss shows in the operations under the guard, and in `unlock`. Where the pool is
             // closed, the daemon knows of no lock.
-            let _ = self.pool.with(|thread| thread.unlock(self.taken.index));
+            let _ = self.with_holder(|thread| thread.unlock(self.taken.index));
         }
     }
 }

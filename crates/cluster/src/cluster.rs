@@ -5,7 +5,7 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use anyhow::{Context, bail};
+use anyhow::Context;
 use rackpool_model::{FabricKind, RackId};
 use rackpool_output::UsageError;
 use rackpool_shm::folder;
@@ -31,12 +31,7 @@ pub struct Cluster {
 impl Cluster {
     /// Starts all processes and waits until each is ready.
     pub fn start(mut options: ClusterOptions) -> anyhow::Result<Self> {
-        if options.racks == 0 || options.racks > 256 {
-            let racks = options.racks;
-            bail!(UsageError::new(format!(
-                "--racks {racks} is out of range: give a number from 1 to 256"
-            )));
-        }
+        options.check_numbers()?;
         options.check_cpus()?;
         folder::require_text(&options.dir).map_err(UsageError::new)?;
         options.dir = folder::create(&options.dir)?;
@@ -53,11 +48,11 @@ impl Cluster {
             metadata,
             daemons: Vec::new(),
         };
-        for rack in 0..cluster.options.racks {
+        for rack in 0..cluster.options.all_daemons() {
             let daemon = cluster.start_daemon(RackId(rack))?;
             cluster.daemons.push(daemon);
         }
-        for rack in 0..cluster.options.racks {
+        for rack in 0..cluster.options.all_daemons() {
             cluster.wait_for_daemon(RackId(rack))?;
         }
         Ok(cluster)
@@ -124,7 +119,8 @@ impl Cluster {
             ("--rack", rack.0.to_string()),
             ("--dir", options.dir.display().to_string()),
             ("--metadata", self.metadata_address.clone()),
-            ("--memory", options.memory.to_string()),
+            ("--rack-daemons", numbers(&options.daemons_beside(rack))),
+            ("--memory", options.memory_of_daemon().to_string()),
             ("--page-size", options.page_size.to_string()),
             ("--memory-kind", options.memory_kind.to_string()),
             ("--cxl-latency-ns", options.cxl_latency_ns.to_string()),
@@ -200,6 +196,11 @@ impl Drop for Cluster {
         // After `stop` this does nothing.
         let _ = self.stop_processes();
     }
+}
+
+fn numbers(daemons: &[RackId]) -> String {
+    let numbers: Vec<String> = daemons.iter().map(|daemon| daemon.0.to_string()).collect();
+    numbers.join(",")
 }
 
 fn start_metadata(options: &ClusterOptions, listen: &str) -> anyhow::Result<Child> {

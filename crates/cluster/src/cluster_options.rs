@@ -3,9 +3,9 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::bail;
-use rackpool_model::{FabricKind, RackId};
+use rackpool_model::{FabricKind, MAX_RACKS, RackId};
 use rackpool_output::UsageError;
-use rackpool_shm::directory::RackDirectory;
+use rackpool_shm::directory::{MAX_DAEMONS, RackDirectory};
 use rackpool_shm::memory::{MemoryKind, outside};
 
 use super::pool_folder::{address_file, unique_name};
@@ -21,6 +21,8 @@ pub struct ClusterOptions {
     pub logs: PathBuf,
     /// Number of racks.
     pub racks: u16,
+    /// Number of daemons of each rack. Those of rack R have the numbers from R times this on.
+    pub daemons: u16,
     /// Memory of each rack in bytes.
     pub memory: u64,
     /// Page size in bytes.
@@ -58,6 +60,7 @@ impl ClusterOptions {
             logs: Path::new(memory).join(&name),
             store: std::env::temp_dir().join(name).join("metadata.redb"),
             racks: 2,
+            daemons: 1,
             memory: 1 << 30,
             page_size: 2 << 20,
             memory_kind: MemoryKind::default(),
@@ -73,12 +76,54 @@ impl ClusterOptions {
         })
     }
 
-    /// Checks that every rack has a processor, or none has.
-    pub(crate) fn check_cpus(&self) -> anyhow::Result<()> {
-        let (racks, cpus) = (usize::from(self.racks), self.cpus.len());
-        if cpus != 0 && cpus != racks {
+    /// The number of daemons in all racks.
+    #[must_use]
+    pub const fn all_daemons(&self) -> u16 {
+        self.racks.saturating_mul(self.daemons)
+    }
+
+    /// The numbers of the daemons in the rack of `daemon`.
+    #[must_use]
+    pub fn daemons_beside(&self, daemon: RackId) -> Vec<RackId> {
+        let of_rack = self.daemons.max(1);
+        let first = daemon.0 - daemon.0 % of_rack;
+        (first..first + of_rack).map(RackId).collect()
+    }
+
+    /// The memory of each daemon: an equal number of pages.
+    pub(crate) fn memory_of_daemon(&self) -> u64 {
+        let memory = self.memory / u64::from(self.daemons.max(1));
+        if self.daemons > 1 { memory - memory % self.page_size.max(1) } else { memory }
+    }
+
+    /// Checks the numbers of racks and daemons.
+    pub(crate) fn check_numbers(&self) -> anyhow::Result<()> {
+        let Self { racks, daemons, .. } = *self;
+        if !(1..=MAX_RACKS).contains(&racks) {
             bail!(UsageError::new(format!(
-                "--cpus must name one processor for each rack, in order: it names {cpus} for {racks} racks"
+                "--racks {racks} is out of range: give a number from 1 to {MAX_RACKS}"
+            )));
+        }
+        if !(1..=MAX_DAEMONS).contains(&usize::from(daemons)) {
+            bail!(UsageError::new(format!(
+                "--daemons {daemons} is out of range: give a number from 1 to {MAX_DAEMONS}"
+            )));
+        }
+        if self.all_daemons() > MAX_RACKS {
+            bail!(UsageError::new(format!(
+                "--racks {racks} with --daemons {daemons}: a pool has at most {MAX_RACKS} daemons"
+            )));
+        }
+        Ok(())
+    }
+
+    /// Checks that every daemon has a processor, or none has.
+    pub(crate) fn check_cpus(&self) -> anyhow::Result<()> {
+        let (daemons, cpus) = (usize::from(self.all_daemons()), self.cpus.len());
+        if cpus != 0 && cpus != daemons {
+            let of = if self.daemons > 1 { "daemon" } else { "rack" };
+            bail!(UsageError::new(format!(
+                "--cpus must name one processor for each {of}, in order: it names {cpus} for {daemons} {of}s"
             )));
         }
         Ok(())
@@ -99,7 +144,7 @@ impl ClusterOptions {
     /// Returns the files of the racks' memory outside the pool's folder: those on a hugetlbfs.
     #[must_use]
     pub fn files_outside(&self) -> Vec<PathBuf> {
-        let racks = (0..self.racks).map(RackId);
+        let racks = (0..self.all_daemons()).map(RackId);
         racks.filter_map(|rack| outside(&RackDirectory::new(&self.dir, rack))).collect()
     }
 

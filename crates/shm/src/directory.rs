@@ -1,10 +1,15 @@
 //! The paths of a rack's files.
 
+use std::io;
 use std::path::{Path, PathBuf};
 
 use rackpool_model::{ClientId, RackId};
 
-/// The folder of one rack: `<pool>/rack-<n>`, on a file system that is memory.
+/// The most daemons of one rack.
+pub const MAX_DAEMONS: usize = 8;
+
+/// The folder of one rack, or of one daemon of a rack with several: `<pool>/rack-<n>`, on a file
+/// system that is memory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RackDirectory(PathBuf);
 
@@ -90,6 +95,41 @@ impl RackDirectory {
         self.0.join("daemon.sock")
     }
 
+    /// The file that names the daemons of the rack, if it has several.
+    #[must_use]
+    pub fn daemons_file(&self) -> PathBuf {
+        self.0.join("daemons")
+    }
+
+    /// Notes the numbers of all daemons of the rack, so that clients find them; removes the note if
+    /// there is one daemon.
+    ///
+    /// # Errors
+    /// The folder can't be written.
+    pub fn note_daemons(&self, daemons: &[RackId]) -> io::Result<()> {
+        let file = self.daemons_file();
+        if daemons.len() < 2 {
+            return match std::fs::remove_file(file) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+                _ => Ok(()),
+            };
+        }
+        let numbers: Vec<String> = daemons.iter().map(|daemon| daemon.0.to_string()).collect();
+        // A client that opens the pool meanwhile must not read half of it.
+        let new = self.0.join("daemons.new");
+        std::fs::write(&new, numbers.join(" ") + "\n")?;
+        std::fs::rename(new, file)
+    }
+
+    /// The numbers of all daemons of the rack, as the daemon of this folder noted them; none if the
+    /// rack has one daemon.
+    #[must_use]
+    pub fn daemons(&self) -> Vec<RackId> {
+        let text = std::fs::read_to_string(self.daemons_file()).unwrap_or_default();
+        let numbers = text.split_whitespace().filter_map(|number| number.parse().ok());
+        numbers.take(MAX_DAEMONS).map(RackId).collect()
+    }
+
     /// The daemon's socket for the emulated fabric.
     #[must_use]
     pub fn fabric_socket(&self) -> PathBuf {
@@ -100,6 +140,22 @@ impl RackDirectory {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn several_daemons_of_a_rack_are_noted_and_one_is_not() {
+        let pool = tempfile::tempdir().unwrap();
+        let rack = RackDirectory::new(pool.path(), RackId(2));
+        std::fs::create_dir(rack.path()).unwrap();
+        assert_eq!(rack.daemons(), []);
+        rack.note_daemons(&[RackId(2), RackId(3)]).unwrap();
+        assert_eq!(rack.daemons(), [RackId(2), RackId(3)]);
+        std::fs::write(rack.daemons_file(), "2 x 70000 5").unwrap();
+        assert_eq!(rack.daemons(), [RackId(2), RackId(5)]);
+        for _ in 0..2 {
+            rack.note_daemons(&[RackId(2)]).unwrap();
+            assert_eq!(rack.daemons(), []);
+        }
+    }
 
     #[test]
     fn a_client_is_known_by_the_name_of_its_file() {

@@ -4,6 +4,7 @@
 mod atomic;
 mod cached;
 mod copies;
+mod linked;
 mod objects;
 
 use std::marker::PhantomData;
@@ -163,6 +164,8 @@ impl LocalWindow {
             base,
             frame_count,
             frames,
+            linked: Vec::new(),
+            linked_to: None,
             _metadata: metadata,
             _owner: owner,
         });
@@ -242,7 +245,10 @@ impl LocalWindow {
     /// independent accesses overlap. Reads nothing.
     #[inline]
     pub fn prefetch(&self, addr: GlobalAddr, intent: AccessIntent) {
-        let Some((local, offset)) = self.core().find(addr, 1) else { return };
+        let core = self.core();
+        let found = core.find(addr, 1);
+        let found = found.or_else(|| core.linked().find_map(|linked| linked.find(addr, 1)));
+        let Some((local, offset)) = found else { return };
         // SAFETY: the invariant of `LocalPage::bytes`; the offset lies in the page.
         prefetch_line(unsafe { local.bytes.add(offset) }, intent);
     }
@@ -305,7 +311,9 @@ impl LocalWindow {
 impl Drop for LocalWindow {
     fn drop(&mut self) {
         FRONT.with(|front| front.remove(self.core));
-        // SAFETY: leaked by `new`; removed from `FRONT` above, so no other pointer to it exists.
+        self.unlink();
+        // SAFETY: leaked by `new`; removed from `FRONT` and from the linked windows above, so no
+        // other pointer to it exists.
         drop(unsafe { Box::from_raw(self.core.as_ptr()) });
     }
 }

@@ -189,6 +189,8 @@ pub struct FixedStatus {
 pub struct RackStatus {
     /// The daemon's process id.
     pub pid: u32,
+    /// The other daemons of the rack.
+    pub siblings: Vec<RackId>,
     /// Frames in the rack.
     pub frames: u32,
     /// Frames that hold no page.

@@ -327,6 +327,7 @@ fn status(control: &Control) -> RackStatus {
     let narrow = |value: u64| u32::try_from(value).unwrap_or(u32::MAX);
     RackStatus {
         pid: std::process::id(),
+        siblings: control.rack.siblings.clone(),
         frames: control.rack.geometry.frames,
         free_frames: narrow(get(&metrics.free_frames)),
         other_racks: metrics.other_racks(),

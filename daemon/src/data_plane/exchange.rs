@@ -155,7 +155,7 @@ impl DataPlane {
         self.ask_next_rack(Refill { caller, bytes, count, tried: Vec::new() });
     }
 
-    /// Asks the untried rack with the most free frames.
+    /// Asks the untried rack with the most free frames; a sibling first, if it has any.
     fn ask_next_rack(&mut self, refill: Refill) {
         let own = self.rack.geometry.rack;
         let tried = &refill.tried;
@@ -165,7 +165,10 @@ impl DataPlane {
             .iter()
             .filter(|member| member.alive && member.rack != own)
             .filter(|member| tried.iter().all(|tried| tried.rack != member.rack))
-            .max_by_key(|member| (member.free_frames, std::cmp::Reverse(member.rack)))
+            .max_by_key(|member| {
+                let is_beside = member.free_frames > 0 && self.rack.siblings.contains(&member.rack);
+                (is_beside, member.free_frames, std::cmp::Reverse(member.rack))
+            })
             .map(|member| member.rack);
         let Refill { caller, bytes, count, .. } = refill;
         match next {

@@ -101,6 +101,7 @@ impl Memory {
             config: ConfigFile::default(),
             credentials: None,
             rack: RACK_ID,
+            rack_daemons: Vec::new(),
             dir: dir.clone(),
             metadata: String::new(),
             memory: ByteSize(u64::from(PlaneUnderTest::FRAMES) * page_size),

@@ -20,13 +20,16 @@ pub(crate) struct Options {
     /// Number of racks: 1 to 256.
     #[arg(long, default_value_t = 2)]
     pub(crate) racks: u16,
+    /// Number of daemons in each rack: 1 to 8. They share the rack's programs and its memory.
+    #[arg(long, default_value_t = 1)]
+    pub(crate) daemons: u16,
     /// Memory of each rack in bytes, or with a suffix like 512M or 8G. It is emulated by shared
     /// memory; a page takes memory when it is first used.
     #[arg(long, default_value = "1G")]
     pub(crate) memory: ByteSize,
     /// Kind of memory: tmpfs (a file in the pool's folder), memfd (freed when the daemon ends),
     /// huge:2M or huge:1G (reserved huge pages), numa:N (a NUMA node), or dax:/dev/daxX.Y (a CXL
-    /// device; requires --racks 1).
+    /// device; requires --racks 1 and --daemons 1).
     #[arg(long, default_value = "tmpfs")]
     pub(crate) memory_kind: MemoryKind,
     /// Folder on a disk for the objects that stores with the policy spill move out of memory
@@ -41,8 +44,8 @@ pub(crate) struct Options {
     /// the RDMA card, else the node nearest to the memory) or none.
     #[arg(long, default_value = "auto")]
     pub(crate) numa_node: String,
-    /// Dedicated processors of the data planes' threads, one for each rack in order, like 0,1. Keep
-    /// other programs off them [default: any processor].
+    /// Dedicated processors of the data planes' threads, one for each daemon in order, like 0,1.
+    /// Keep other programs off them [default: any processor].
     #[arg(long, value_name = "NUMBERS", value_delimiter = ',')]
     pub(crate) cpus: Vec<u32>,
     /// Page size: a power of two from 4K to 1G.
@@ -115,16 +118,16 @@ fn cluster_options(options: &Options) -> anyhow::Result<ClusterOptions> {
     }
     // Beside the store and not in the pool's memory, which may be full.
     cluster.logs = cluster.store.with_extension("logs");
-    cluster.racks = options.racks;
+    (cluster.racks, cluster.daemons) = (options.racks, options.daemons);
     cluster.memory = options.memory.0;
     cluster.page_size = options.page_size.0;
     cluster.memory_kind = options.memory_kind.clone();
     cluster.cxl_latency_ns = options.cxl_latency_ns;
     cluster.numa_node.clone_from(&options.numa_node);
     cluster.cpus.clone_from(&options.cpus);
-    if let (MemoryKind::Dax(device), 2..) = (&options.memory_kind, options.racks) {
+    if let (MemoryKind::Dax(device), 2..) = (&options.memory_kind, cluster.all_daemons()) {
         bail!(UsageError::new(format!(
-            "--memory-kind dax:{} is one device, which holds the memory of one rack only: give --racks 1, or start a rackpool-daemon with a device of its own for each rack",
+            "--memory-kind dax:{} is one device, which holds the memory of one daemon only: give --racks 1 and --daemons 1, or start a rackpool-daemon with a device of its own for each (daxctl divides a region into devices)",
             device.display()
         )));
     }
@@ -181,9 +184,14 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
 fn describe(cluster: &Cluster) {
     let options = cluster.options();
     banner(format_args!(
-        "rackpool is up: {} of {}, pages of {}, memory of kind {}, {}\n",
+        "rackpool is up: {} of {}{}, pages of {}, memory of kind {}, {}\n",
         counted(options.racks.into(), "rack", "racks"),
         ByteSize(options.memory),
+        if options.daemons > 1 {
+            format!(" with {} daemons each", options.daemons)
+        } else {
+            String::new()
+        },
         ByteSize(options.page_size),
         options.memory_kind,
         cluster.fabric()

@@ -53,8 +53,10 @@ pub fn change(permit: &Permit, addr: GlobalAddr, atomic: AtomicOperation) -> Opt
 
 impl WindowCore {
     #[inline]
-    fn change(&self, addr: GlobalAddr, atomic: AtomicOperation) -> Option<u64> {
-        let (local, offset) = self.find(addr, 8)?;
+    pub(super) fn change(&self, addr: GlobalAddr, atomic: AtomicOperation) -> Option<u64> {
+        let Some((local, offset)) = self.find(addr, 8) else {
+            return self.change_elsewhere(addr, atomic);
+        };
         if !offset.is_multiple_of(8) {
             return None;
         }
@@ -71,10 +73,11 @@ impl WindowCore {
         if !addr.raw().is_multiple_of(8) {
             return None;
         }
-        self.slow_path(addr, 8, AccessIntent::Write, |at| {
+        let own = self.slow_path(addr, 8, AccessIntent::Write, |at| {
             // SAFETY: 8 bytes lie there, aligned as the page is; an atomic is `Shared`.
             atomic.apply(unsafe { at.cast::<AtomicU64>().as_ref() })
-        })
+        });
+        own.or_else(|| self.linked().find_map(|core| core.change_slow_path(addr, atomic)))
     }
 }
 

@@ -7,6 +7,7 @@ use rackpool_model::{FrameId, GlobalAddr, PageWord, SizeClass};
 use rackpool_sync::atomic::AtomicU64;
 use rackpool_sync::barrier::Barrier;
 
+use super::linked::LinkedWindow;
 use super::objects::Bitmaps;
 use crate::access::{AccessGuard, AccessIntent, AccessSlot, PageWordRef};
 use crate::access_samples::{HeatSamples, Sampler};
@@ -49,6 +50,10 @@ pub(super) struct WindowCore {
     pub(super) base: NonNull<u8>,
     pub(super) frame_count: u32,
     pub(super) frames: Arc<Mapping>,
+    /// Windows into other parts of the rack's memory.
+    pub(super) linked: Vec<LinkedWindow>,
+    /// Invariant: exists, and has this one among its linked windows.
+    pub(super) linked_to: Option<NonNull<Self>>,
     /// `_metadata` and `_owner` keep the memory mapped that the pointers point into.
     pub(super) _metadata: Arc<ReadOnlyMapping>,
     pub(super) _owner: Arc<Mapping>,
@@ -188,7 +193,7 @@ impl WindowCore {
     #[inline]
     pub(super) fn read(&self, addr: GlobalAddr, into: &mut [u8]) -> bool {
         let Some((local, offset)) = self.find(addr, into.len()) else {
-            return self.read_kept(addr, into);
+            return self.read_elsewhere(addr, into);
         };
         let Some(_guard) = self.enter(local, AccessIntent::Read) else { return false };
         // SAFETY: the invariant of `LocalPage::bytes`; `find` checked the bytes to lie in the page.
@@ -203,13 +208,16 @@ impl WindowCore {
     pub(super) fn read_slow_path(&self, addr: GlobalAddr, into: &mut [u8]) -> bool {
         let len = into.len();
         // SAFETY: `slow_path` passes the address of `len` bytes in the page.
-        self.slow_path(addr, len, AccessIntent::Read, |from| unsafe { copy_out(from, into) })
-            .is_some()
+        let own =
+            self.slow_path(addr, len, AccessIntent::Read, |from| unsafe { copy_out(from, into) });
+        own.is_some() || self.linked().any(|core| core.read_slow_path(addr, into))
     }
 
     #[inline]
     pub(super) fn write(&self, addr: GlobalAddr, from: &[u8]) -> bool {
-        let Some((local, offset)) = self.find(addr, from.len()) else { return false };
+        let Some((local, offset)) = self.find(addr, from.len()) else {
+            return self.write_elsewhere(addr, from);
+        };
         let Some(_guard) = self.enter(local, AccessIntent::Write) else { return false };
         // SAFETY: the invariant of `LocalPage::bytes`; `find` checked the bytes to lie in the page.
         let to = unsafe { local.bytes.add(offset) };
@@ -222,7 +230,8 @@ impl WindowCore {
     #[inline(never)]
     pub(super) fn write_slow_path(&self, addr: GlobalAddr, from: &[u8]) -> bool {
         // SAFETY: `slow_path` passes the address of `from.len()` bytes in the page.
-        self.slow_path(addr, from.len(), AccessIntent::Write, |to| unsafe { copy_in(to, from) })
-            .is_some()
+        let own = self
+            .slow_path(addr, from.len(), AccessIntent::Write, |to| unsafe { copy_in(to, from) });
+        own.is_some() || self.linked().any(|core| core.write_slow_path(addr, from))
     }
 }

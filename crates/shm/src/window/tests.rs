@@ -192,3 +192,49 @@ fn each_access_waits_once_and_nothing_else_does() {
         assert_eq!(waited(|| others(&mut rack)), 0);
     }
 }
+
+#[test]
+fn an_access_finds_the_pages_of_linked_windows_while_their_pool_is_permitted() {
+    let read = |addr| {
+        let mut bytes = [0; 8];
+        let found =
+            super::read(&permit(), addr, &mut bytes) || read_slow_path(&permit(), addr, &mut bytes);
+        found.then_some(u64::from_le_bytes(bytes))
+    };
+    let (mut sibling, mut own) = (rack(None, Barrier::Light), rack(None, Barrier::Light));
+    let at = address(PAGE, 64);
+    sibling.frames.write((1 << PAGE_SIZE.bits()) + 64, &7_u64.to_le_bytes()).unwrap();
+    own.window.forget(PAGE);
+    assert_eq!(read(at), None, "it is in the part of a sibling that is not linked");
+    let second = POOL.saturating_add(1);
+    let other = Permit::new(second).unwrap();
+    own.window.link(&mut sibling.window, other.clone(), second);
+    assert_eq!(read(at), Some(7));
+    assert!(super::write(&permit(), at, &8_u64.to_le_bytes()));
+    assert_eq!(super::change(&permit(), at, AtomicOperation::FetchAndAdd { delta: 2 }), Some(8));
+    assert_eq!(read(at), Some(10));
+    other.revoke();
+    assert_eq!(read(at), None, "the connection to the sibling has ended");
+    drop(sibling);
+    assert_eq!(read(at), None);
+}
+
+#[test]
+fn a_window_may_be_dropped_before_the_ones_it_is_linked_to_or_after() {
+    for is_first in [true, false] {
+        let (mut one, mut other) = (rack(None, Barrier::Light), rack(None, Barrier::Light));
+        let link = |one: &mut Rack, other: &mut Rack| {
+            one.window.link(&mut other.window, permit(), POOL);
+        };
+        link(&mut one, &mut other);
+        link(&mut one, &mut other);
+        assert_eq!(one.window.core().linked.len(), 1, "linked once");
+        if is_first {
+            drop(one);
+            assert!(other.window.core().linked_to.is_none());
+        } else {
+            drop(other);
+            assert!(one.window.core().linked.is_empty());
+        }
+    }
+}

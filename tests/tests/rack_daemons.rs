@@ -1,0 +1,305 @@
+//! Several daemons serve one rack: its clients use all of its memory with loads and stores, and go
+//! on when one of the daemons is killed.
+#![expect(clippy::unwrap_used, reason = "a test that can't go on has failed")]
+
+use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use rackpool_client::{
+    AccessError, CompareAndSwap, FreeError, GlobalAddr, OpenError, Pool, RackId, ReadRequest,
+};
+use rackpool_cluster::ClusterOptions;
+use rackpool_testing::StopAtEnd;
+use rackpool_testing::wait::{TIMEOUT, wait_for, wait_until};
+use rackpool_tests::pool::{PAGE, TestPool};
+
+/// Bytes of each object.
+const BYTES: u64 = 64;
+
+/// Two racks with two daemons each: 0 and 1, 2 and 3.
+fn two_by_two(change: impl FnOnce(&mut ClusterOptions)) -> TestPool {
+    let pool = TestPool::with(|options| {
+        (options.daemons, options.memory, options.lease_ms) = (2, 32 << 20, 20_000);
+        change(options);
+    });
+    let all: Vec<Pool> = (0..4).map(|daemon| exact(&pool, daemon)).collect();
+    let addrs: Vec<GlobalAddr> = all.iter().map(|own| own.alloc(BYTES).unwrap()).collect();
+    for (own, addr) in all.iter().flat_map(|own| addrs.iter().map(move |addr| (own, *addr))) {
+        wait_for("the daemons meet", TIMEOUT, || own.is_local(addr).ok());
+    }
+    all.iter().zip(addrs).for_each(|(own, addr)| own.free(addr).unwrap());
+    pool
+}
+
+/// A client whose own daemon is this one.
+fn exact(pool: &TestPool, daemon: u16) -> Pool {
+    Pool::open(pool.options(daemon).exact_daemon(true)).unwrap()
+}
+
+fn read(pool: &Pool, addr: GlobalAddr) -> Result<u64, AccessError> {
+    let mut bytes = [0; 8];
+    pool.read(addr, &mut bytes).map(|()| u64::from_le_bytes(bytes))
+}
+
+fn write(pool: &Pool, addr: GlobalAddr, value: u64) {
+    pool.write(addr, &value.to_le_bytes()).unwrap();
+}
+
+/// The requests of clients to a daemon so far, and the operations in other racks among them.
+fn requests(pool: &TestPool, daemon: u16) -> [u64; 2] {
+    let status = pool.status(daemon);
+    [status.requests, status.remote_operations]
+}
+
+#[test]
+fn a_client_uses_the_memory_of_all_daemons_with_loads_and_stores() {
+    let pool = two_by_two(|_| {});
+    let [own, sibling] = [exact(&pool, 0), exact(&pool, 1)];
+    let addrs = [own.alloc(BYTES).unwrap(), sibling.alloc(BYTES).unwrap()];
+    // The places of the pages are asked for once.
+    for addr in addrs {
+        write(&own, addr, 0);
+        write(&sibling, addr, 0);
+    }
+    let before = [0, 1].map(|daemon| requests(&pool, daemon));
+    for client in [&own, &sibling] {
+        for addr in addrs {
+            let seen = read(client, addr).unwrap();
+            assert!(client.is_local(addr).unwrap());
+            assert_eq!(client.fetch_and_add(addr, 5).unwrap(), seen);
+            let request = CompareAndSwap { addr, expected: seen + 5, new: seen + 7 };
+            assert_eq!(client.compare_and_swap_batch(&[request]).unwrap(), [seen + 5]);
+            let guard = client.write_lock(addr, 8).unwrap();
+            guard.write(addr, &(seen + 9).to_le_bytes()).unwrap();
+            guard.unlock().unwrap();
+            let mut found = [[0; 8]; 2];
+            let [first, second] = &mut found;
+            let other = addrs[usize::from(addr == addrs[0])];
+            client
+                .read_batch(&mut [
+                    ReadRequest { addr, into: first },
+                    ReadRequest { addr: other, into: second },
+                ])
+                .unwrap();
+            assert_eq!(u64::from_le_bytes(found[0]), seen + 9);
+        }
+    }
+    assert_eq!([0, 1].map(|daemon| requests(&pool, daemon)), before, "no daemon took part");
+    assert_eq!(addrs.map(|addr| read(&own, addr).unwrap()), [18, 18]);
+    assert_eq!(pool.status(0).siblings, [RackId(1)]);
+    assert_eq!(pool.status(3).siblings, [RackId(2)]);
+}
+
+#[test]
+fn an_object_of_a_sibling_is_freed_once() {
+    let pool = two_by_two(|_| {});
+    for checked in [false, true] {
+        let open =
+            |daemon| Pool::open(pool.options(daemon).exact_daemon(true).checked(checked)).unwrap();
+        let [own, sibling] = [open(0), open(1)];
+        let addr = sibling.alloc(BYTES).unwrap();
+        write(&own, addr, 1);
+        own.free(addr).unwrap();
+        assert_eq!(own.free(addr), Err(FreeError::NotAllocated(addr)));
+        assert_eq!(sibling.free(addr), Err(FreeError::NotAllocated(addr)));
+        if checked {
+            assert_eq!(read(&own, addr), Err(AccessError::NotAllocated(addr)));
+        }
+    }
+    pool.wait_allocated("all was freed", TIMEOUT, [0, 0]);
+}
+
+#[test]
+fn clients_are_spread_over_the_daemons_of_their_rack() {
+    let pool = two_by_two(|_| {});
+    let clients: Vec<Pool> = (0..4).map(|_| pool.open(2)).collect();
+    let daemons: Vec<u16> = clients.iter().map(|client| client.rack().0).collect();
+    assert_eq!(daemons.iter().filter(|daemon| **daemon == 2).count(), 2, "{daemons:?}");
+    assert_eq!(daemons.iter().filter(|daemon| **daemon == 3).count(), 2, "{daemons:?}");
+}
+
+#[test]
+fn a_full_part_takes_memory_of_its_sibling_first() {
+    let pool = two_by_two(|_| {});
+    let own = exact(&pool, 0);
+    wait_until("the free memory of all is known", TIMEOUT, || {
+        let status = pool.status(0);
+        status.other_free_frames == status.other_frames
+    });
+    let mut objects = Vec::new();
+    while pool.status(1).allocated_bytes == 0 {
+        objects.push(own.alloc(PAGE).unwrap());
+        assert!(objects.len() < 1000, "the sibling is never asked");
+    }
+    assert_eq!([2, 3].map(|daemon| pool.status(daemon).allocated_bytes), [0, 0]);
+    assert!(own.is_local(*objects.last().unwrap()).unwrap());
+    objects.into_iter().for_each(|object| own.free(object).unwrap());
+    own.close();
+    pool.wait_allocated("all was freed", TIMEOUT, [0, 0]);
+}
+
+#[test]
+fn no_update_is_lost_while_pages_move_between_racks_with_several_daemons() {
+    const TURNS: u64 = 400;
+    let pool = two_by_two(|options| {
+        options.daemon_arguments =
+            [("--hot", "1.5"), ("--read-hot", "0.9"), ("--rest-ms", "0"), ("--swap-pause-ms", "1")]
+                .map(|(name, value)| (name, value.to_owned()))
+                .into();
+    });
+    let clients = [0, 1, 2, 3].map(|daemon| exact(&pool, daemon));
+    let addrs: Vec<GlobalAddr> = clients.iter().map(|own| own.alloc(BYTES).unwrap()).collect();
+    for (own, addr) in clients.iter().zip(&addrs) {
+        own.write(*addr, &[0; BYTES as usize]).unwrap();
+    }
+    let (began, mut rounds) = (Instant::now(), 0);
+    let has_moved = || (0..4).any(|daemon| pool.status(daemon).swaps.arrived > 0);
+    while rounds < 2 || !has_moved() {
+        assert!(began.elapsed() < TIMEOUT, "no page has moved");
+        std::thread::scope(|scope| {
+            for (index, client) in clients.iter().enumerate() {
+                let addrs = &addrs;
+                scope.spawn(move || {
+                    for turn in 1..=TURNS {
+                        for addr in addrs {
+                            client.fetch_and_add(*addr, 1).unwrap();
+                            let own = addr.add(16 + 8 * index as u64).unwrap();
+                            write(client, own, rounds * TURNS + turn);
+                            assert_eq!(read(client, own).unwrap(), rounds * TURNS + turn);
+                            let guard = client.write_lock(addr.add(8).unwrap(), 8).unwrap();
+                            let mut bytes = [0; 8];
+                            guard.read(addr.add(8).unwrap(), &mut bytes).unwrap();
+                            let next = u64::from_le_bytes(bytes) + 1;
+                            guard.write(addr.add(8).unwrap(), &next.to_le_bytes()).unwrap();
+                            guard.unlock().unwrap();
+                        }
+                    }
+                });
+            }
+        });
+        rounds += 1;
+    }
+    let total = rounds * TURNS * clients.len() as u64;
+    for (client, addr) in clients.iter().flat_map(|client| addrs.iter().map(move |a| (client, *a)))
+    {
+        assert_eq!(read(client, addr).unwrap(), total);
+        assert_eq!(read(client, addr.add(8).unwrap()).unwrap(), total);
+    }
+}
+
+#[test]
+fn the_kill_of_one_daemon_leaves_the_others_serving() {
+    let mut pool = two_by_two(|_| {});
+    let [own, sibling, other] = [0, 1, 2].map(|daemon| exact(&pool, daemon));
+    let known = [&own, &sibling, &other].map(|client| client.alloc(BYTES).unwrap());
+    for (value, addr) in known.into_iter().enumerate() {
+        write(&own, addr, value as u64);
+    }
+    // Pages whose place the client has not asked for before the kill.
+    let unknown = [&sibling, &other].map(|client| client.alloc(2 * PAGE).unwrap());
+    pool.kill_daemon(0);
+    wait_until("the client notices", TIMEOUT, || own.check_served().is_err());
+
+    let began = Instant::now();
+    for (value, addr) in known.into_iter().enumerate() {
+        assert_eq!(read(&own, addr).unwrap(), value as u64);
+        write(&own, addr, 10 + value as u64);
+        assert_eq!(own.fetch_and_add(addr, 10).unwrap(), 10 + value as u64);
+    }
+    for addr in unknown {
+        write(&own, addr, 7);
+        assert_eq!(read(&sibling, addr).unwrap(), 7);
+    }
+    let made = std::thread::scope(|scope| {
+        let made = scope.spawn(|| {
+            let made = own.alloc(BYTES).unwrap();
+            write(&own, made, 3);
+            own.read_batch(&mut [
+                ReadRequest { addr: known[2], into: &mut [0; 8] },
+                ReadRequest { addr: known[1], into: &mut [0; 8] },
+            ])
+            .unwrap();
+            made
+        });
+        made.join().unwrap()
+    });
+    assert_eq!(read(&sibling, made).unwrap(), 3);
+    own.free(made).unwrap();
+    assert_eq!(pool.open(0).rack(), RackId(1), "a new client takes the one that serves");
+    let refused = Pool::open(pool.options(0).exact_daemon(true));
+    assert!(matches!(refused, Err(OpenError::Connect { .. })), "{refused:?}");
+    assert!(began.elapsed() < Duration::from_secs(8), "nothing waited for the killed daemon");
+
+    pool.restart_daemon(0);
+    wait_until("the daemon serves again", TIMEOUT, || own.check_served().is_ok());
+    let before = pool.status(0).remote_operations;
+    for (value, addr) in known.into_iter().enumerate() {
+        assert_eq!(read(&own, addr).unwrap(), 20 + value as u64);
+    }
+    write(&own, unknown[1], 8);
+    assert!(pool.status(0).remote_operations > before, "it uses its own daemon again");
+    assert_eq!(read(&other, unknown[1]).unwrap(), 8);
+}
+
+#[test]
+fn no_acknowledged_write_is_lost_while_daemons_of_a_rack_are_killed() {
+    const ROUNDS: u16 = 8;
+    let mut pool = two_by_two(|options| options.lease_ms = 2000);
+    let clients = [0, 1, 2].map(|daemon| exact(&pool, daemon));
+    let addrs: Vec<GlobalAddr> =
+        [&clients[0], &clients[1], &clients[2]].map(|own| own.alloc(BYTES).unwrap()).into();
+    let (stop, done) = (AtomicBool::new(false), AtomicU64::new(0));
+    std::thread::scope(|scope| {
+        let stop = StopAtEnd(&stop);
+        for (index, client) in clients[..2].iter().enumerate() {
+            let (addrs, done, stop) = (&addrs, &done, stop.0);
+            scope.spawn(move || {
+                let mut value = 0_u64;
+                while !stop.load(Ordering::Relaxed) {
+                    value += 1;
+                    for addr in addrs {
+                        let own = addr.add(8 * index as u64).unwrap();
+                        if client.write(own, &value.to_le_bytes()).is_ok() {
+                            let found = read(client, own);
+                            assert!(found.is_err() || found == Ok(value), "{found:?}, not {value}");
+                            done.fetch_add(1, Ordering::Relaxed);
+                        }
+                    }
+                }
+            });
+        }
+        for round in 0..ROUNDS {
+            let before = done.load(Ordering::Relaxed);
+            wait_until("work is done", TIMEOUT, || done.load(Ordering::Relaxed) > before + 100);
+            pool.kill_daemon(round % 2);
+            let before = done.load(Ordering::Relaxed);
+            wait_until("work goes on", TIMEOUT, || done.load(Ordering::Relaxed) > before + 100);
+            pool.restart_daemon(round % 2);
+            // What goes through a sibling meanwhile would wait for that one after its kill.
+            let are_served = || clients.iter().all(|client| client.check_served().is_ok());
+            wait_until("both are served", TIMEOUT, are_served);
+        }
+    });
+    for addr in addrs {
+        let seen: BTreeSet<_> = clients.iter().map(|client| read(client, addr).unwrap()).collect();
+        assert_eq!(seen.len(), 1, "all clients see the same");
+    }
+}
+
+#[test]
+fn what_a_killed_client_held_in_each_part_comes_back() {
+    let pool = two_by_two(|_| {});
+    let own = exact(&pool, 1);
+    let mut client = pool.client(0, &["serve"]);
+    let addrs: Vec<GlobalAddr> = (0..100).map(|_| own.alloc(BYTES).unwrap()).collect();
+    for addr in &addrs {
+        assert_eq!(client.ask(&format!("free {:x}", addr.raw())), "ok");
+    }
+    // What it has allocated itself stays allocated; what it holds free goes back.
+    let made = client.alloc(BYTES);
+    client.kill();
+    own.free(made).unwrap();
+    own.close();
+    pool.wait_allocated("all was given back", TIMEOUT, [0, 0]);
+}
