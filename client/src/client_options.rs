@@ -76,9 +76,9 @@ impl ClientOptions {
         self
     }
 
-    /// Whether requests go through the named daemon also in a rack with several. Default: false: the
-    /// pools of such a rack are spread over its daemons, and a daemon that is away when a pool is
-    /// opened is passed over. In both cases a pool uses the memory of all with loads and stores.
+    /// Whether requests go through the named daemon also in a rack with several. Default: false,
+    /// and the pools of such a rack are spread over its daemons; a daemon that is away when a pool
+    /// is opened is passed over. In both cases a pool loads and stores in the memory of all.
     ///
     /// ```
     /// use rackpool_client::{ClientOptions, RackId};

@@ -75,7 +75,6 @@ pub(crate) fn candidates(options: ClientOptions) -> Vec<ClientOptions> {
     // have none.
     let hash = u64::from(std::process::id()).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 48;
     let opened = OPENED.fetch_add(1, Ordering::Relaxed);
-    #[expect(clippy::cast_possible_truncation, reason = "16 bits")]
     let first = (hash as usize).wrapping_add(opened) % daemons.len();
     let order = daemons[first..].iter().chain(&daemons[..first]);
     order.map(|daemon| at_daemon(&options, *daemon)).collect()

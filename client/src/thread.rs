@@ -45,7 +45,7 @@ pub(crate) struct Thread {
     /// Number of rounds of remote transfers so far.
     pub(crate) batch: u64,
     /// This thread's states at siblings of the daemon.
-    pub(crate) siblings: Vec<Thread>,
+    pub(crate) siblings: Vec<Self>,
     /// Whether the slot is borrowed for one operation.
     pub(crate) is_borrowed: bool,
 }

@@ -118,8 +118,8 @@ impl Thread {
                         continue;
                     }
                 }
-                // Under a guard of an own lock the page has stayed here until the lock was lost: the
-                // own daemon finds that out.
+                // Under a guard of an own lock the page stays here until the lock is lost: the own
+                // daemon finds that out.
                 Place::Sibling { home } if self.claims.under.is_none() => {
                     self.transfer_at_sibling(home, target.page, here, bytes.part(done, len))?;
                 }

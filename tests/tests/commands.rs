@@ -462,6 +462,34 @@ fn status_shows_the_racks_with_their_counters() {
 }
 
 #[test]
+fn commands_say_which_daemons_serve_one_rack() {
+    let mut up = Up::start(&["--ephemeral", "--racks", "1", "--daemons", "2", "--memory", "64M"]);
+    assert!(up.said.starts_with("rackpool is up: 1 rack of 64 MiB with 2 daemons each"));
+    let (dir, pool) = (up.dir(), up.client(0));
+    let dir = dir.to_str().unwrap();
+    let addr = pool.alloc(64).unwrap();
+    let [own, sibling] = [pool.rack().0, 1 - pool.rack().0];
+    let say = |arguments: &[&str]| {
+        Ran::of(rackpool(up.temporary.path(), &[arguments, &["--dir", dir]].concat())).good()
+    };
+    let status = wait_for("both are members", TIMEOUT, || {
+        let said = say(&["status"]);
+        said.contains("rack 1: one rack with 0: their memory is local").then_some(said)
+    });
+    assert!(status.contains("rack 0: one rack with 1: their memory is local"), "{status}");
+    let explained = say(&["explain", &format!("{:#x}", addr.raw())]);
+    let lives = format!("lives in  rack {own}, it never moved\n  local to  rack {sibling} as well");
+    assert!(explained.contains(&lives), "{explained}");
+    let doctor = say(&["doctor", "--quick"]);
+    assert!(
+        doctor.contains("one rack with 0\n") && doctor.contains("one rack with 1\n"),
+        "{doctor}"
+    );
+    pool.close();
+    up.stop();
+}
+
+#[test]
 fn ycsb_runs_verified_on_a_running_pool() {
     let mut up = Up::ephemeral();
     let (dir, json) = (up.dir(), up.temporary.path().join("results.json"));
@@ -593,6 +621,12 @@ fn wrong_options_of_ycsb_are_refused_with_the_fix() {
 fn wrong_options_of_up_are_refused_with_the_fix() {
     misused(&["up", "--ephemeral", "--racks", "0"], &["--racks 0", "a number from 1 to 256"]);
     misused(&["up", "--ephemeral", "--racks", "257"], &["--racks 257", "a number from 1 to 256"]);
+    for daemons in ["0", "9"] {
+        let refused = [&format!("--daemons {daemons}")[..], "a number from 1 to 8"];
+        misused(&["up", "--ephemeral", "--daemons", daemons], &refused);
+    }
+    let many = ["up", "--ephemeral", "--racks", "129", "--daemons", "2"];
+    misused(&many, &["--racks 129 with --daemons 2", "at most 256 daemons"]);
     let cpus = ["--cpus must name one processor for each rack", "names 1 for 2 racks"];
     misused(&["up", "--ephemeral", "--cpus", "0"], &cpus);
     let page_size = ["3000 B", "must be a power of two from 4096 to 1073741824"];

@@ -449,6 +449,21 @@ fn servers_listen_where_a_name_says() {
 }
 
 #[test]
+fn a_wrong_list_of_the_racks_daemons_is_refused_with_the_fix() {
+    let pool = TestPool::small();
+    let mut start = Start::of(&pool, 7);
+    for (list, reason, mend) in [
+        ("8,9", "--rack-daemons", "7 of this one among them"),
+        ("7,256", "--rack-daemons", "by their numbers (0 to 255)"),
+        ("7,8,9,10,11,12,13,14,15", "--rack-daemons", "at most 8 daemons"),
+    ] {
+        start.more = vec![format!("--rack-daemons={list}")];
+        start.is_misused(reason, mend);
+        nothing_is_left_of_rack_7(&pool);
+    }
+}
+
+#[test]
 fn a_refused_start_leaves_nothing() {
     let pool = TestPool::small();
     let start = Start { page_size: 2 * PAGE, ..Start::of(&pool, 7) };

@@ -151,7 +151,7 @@ fn no_update_is_lost_while_pages_move_between_racks_with_several_daemons() {
     let clients = [0, 1, 2, 3].map(|daemon| exact(&pool, daemon));
     let addrs: Vec<GlobalAddr> = clients.iter().map(|own| own.alloc(BYTES).unwrap()).collect();
     for (own, addr) in clients.iter().zip(&addrs) {
-        own.write(*addr, &[0; BYTES as usize]).unwrap();
+        own.write(*addr, &[0; 64]).unwrap();
     }
     let (began, mut rounds) = (Instant::now(), 0);
     let has_moved = || (0..4).any(|daemon| pool.status(daemon).swaps.arrived > 0);

@@ -26,9 +26,12 @@ fn of(report: &Report) -> serde_json::Result<String> {
         .iter()
         .map(|rack| match &rack.says {
             Ok([memory, placement, fabric]) => json!({
-                "rack": rack.rack, "memory": memory, "placement": placement, "fabric": fabric,
+                "rack": rack.rack, "siblings": rack.siblings, "memory": memory,
+                "placement": placement, "fabric": fabric,
             }),
-            Err(reason) => json!({ "rack": rack.rack, "reason": reason }),
+            Err(reason) => {
+                json!({ "rack": rack.rack, "siblings": rack.siblings, "reason": reason })
+            }
         })
         .collect();
     let value = json!({

@@ -22,6 +22,8 @@ pub struct Report {
 pub struct RackReport {
     /// The rack's number.
     pub rack: u16,
+    /// The other numbers of the same rack, if it has several daemons.
+    pub siblings: Vec<u16>,
     /// Kind of memory, placement and fabric as text, or why they are unknown.
     pub says: Result<[String; 3], String>,
 }

@@ -71,6 +71,10 @@ fn of(report: &Report) -> String {
             Ok(lines) => page.rows(&name, lines.iter().cloned(), ""),
             Err(reason) => page.row(&name, reason),
         }
+        if !rack.siblings.is_empty() {
+            let numbers: Vec<String> = rack.siblings.iter().map(u16::to_string).collect();
+            page.row("", format!("one rack with {}", numbers.join(", ")));
+        }
     }
     let verdict = &report.verdict;
     fabrics(&mut page, &verdict.fabrics);
@@ -286,13 +290,14 @@ mod tests {
     fn an_empty_computer_is_shown_without_a_guess() {
         let facts = Facts::gather(&HostFiles::at("/nonexistent"));
         let verdict = Verdict::of(&facts, &CredentialsCheck::None, None);
-        let silent = RackReport { rack: 3, says: Err("no daemon".into()) };
+        let silent = RackReport { rack: 3, siblings: vec![4], says: Err("no daemon".into()) };
         let text = of(&Report { facts, measurements: None, racks: vec![silent], verdict });
         for line in [
             "  RDMA               no card\n",
             "  NUMA nodes         the kernel knows none\n",
             "  nothing            as asked (--quick)\n",
             "  rack 3             no daemon\n",
+            "                     one rack with 4\n",
             "  verbs              can't be used here\n",
             "    lacks            there is no RDMA card here\n",
         ] {

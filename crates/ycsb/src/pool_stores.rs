@@ -73,7 +73,7 @@ impl<M: Roots<Error = PoolError> + Clone> PoolStores<M> {
         let mut racks = Vec::new();
         let mut fabric = String::new();
         for rack in place.racks {
-            let options = ClientOptions::new(place.dir, *rack).threads(threads);
+            let options = ClientOptions::new(place.dir, *rack).threads(threads).exact_daemon(true);
             let pool = Arc::new(Pool::open(options)?);
             fabric = pool.rack_status()?.fabric;
             let options = TableOptions::for_pages(pool.page_bytes());

@@ -35,7 +35,9 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
         Some(rack) => member_here(&status, RackId(rack))?,
         None => local_member(&status).context(NO_LOCAL_RACK)?,
     };
-    let client = ClientOptions::with_socket(&member.control_path).threads(CastAgent::THREADS);
+    let client = ClientOptions::with_socket(&member.control_path)
+        .threads(CastAgent::THREADS)
+        .exact_daemon(true);
     let agent = CastAgent::new(Arc::new(Pool::open(client)?));
     outln!("serving {}", member.rack)?;
     let is_stopped = AtomicBool::new(false);

@@ -5,7 +5,9 @@ use std::path::PathBuf;
 use rackpool_admin::rack_status;
 use rackpool_cluster::racks_in;
 use rackpool_doctor::RackReport;
+use rackpool_model::RackId;
 use rackpool_output::chain;
+use rackpool_shm::directory::RackDirectory;
 
 use crate::pool_arguments::PoolFolder;
 
@@ -46,5 +48,11 @@ fn racks(options: &Options) -> Vec<RackReport> {
             .map(|status| [status.memory, status.placement, status.fabric])
             .map_err(|error| chain(error.as_ref()))
     };
-    racks.into_iter().map(|rack| RackReport { rack: rack.0, says: ask(rack.0) }).collect()
+    let siblings = |rack: RackId| {
+        let daemons = RackDirectory::new(&options.pool.dir, rack).daemons().into_iter();
+        daemons.filter(|daemon| *daemon != rack).map(|daemon| daemon.0).collect()
+    };
+    let report =
+        |rack: RackId| RackReport { rack: rack.0, siblings: siblings(rack), says: ask(rack.0) };
+    racks.into_iter().map(report).collect()
 }

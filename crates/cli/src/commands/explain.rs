@@ -4,6 +4,8 @@ mod history;
 mod json;
 
 use std::fmt::Write as _;
+use std::net::IpAddr;
+use std::path::Path;
 use std::str::FromStr;
 
 use anyhow::{Context, bail};
@@ -11,6 +13,7 @@ use rackpool_admin::{MemberReach, own_addresses, page_history, reach};
 use rackpool_model::{GlobalAddr, PageId, PageSize, RackId};
 use rackpool_output::clock::utc_millis;
 use rackpool_output::{UsageError, chain, outln, print};
+use rackpool_shm::directory::RackDirectory;
 use rackpool_wire::history::PageHistory;
 use rackpool_wire::metadata::{DirectoryEntry, PoolStatus};
 
@@ -89,14 +92,31 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
         outln!("{shape:#}")?;
         return Ok(());
     }
-    print(format_args!("{}", tell(&pool, &entry, &racks)))?;
+    let beside = entry.home.map(|home| beside(&pool, home, &own)).unwrap_or_default();
+    print(format_args!("{}", tell(&pool, &entry, &beside, &racks)))?;
     for (rack, why) in silent {
         outln!("  {rack:<8} not asked: {why}")?;
     }
     Ok(())
 }
 
-fn tell(pool: &PoolStatus, entry: &DirectoryEntry, racks: &[(RackId, PageHistory)]) -> String {
+/// The racks that have their memory in common with `home`, as its folder on this host says.
+fn beside(pool: &PoolStatus, home: RackId, own: &[IpAddr]) -> Vec<RackId> {
+    let member = pool.members.iter().find(|member| member.rack == home);
+    let member = member.filter(|member| reach(pool, member, own) == MemberReach::Here);
+    let socket = member.map(|member| Path::new(&member.control_path));
+    let folder = socket.and_then(Path::parent).map(RackDirectory::at);
+    let mut daemons = folder.map(|folder| folder.daemons()).unwrap_or_default();
+    daemons.retain(|daemon| *daemon != home);
+    daemons
+}
+
+fn tell(
+    pool: &PoolStatus,
+    entry: &DirectoryEntry,
+    beside: &[RackId],
+    racks: &[(RackId, PageHistory)],
+) -> String {
     let mut text = format!("{} of {} B\n", entry.page, pool.page_bytes);
     let _ = writeln!(text, "  born in   {}", entry.born);
     let is_free = is_allocated(entry, racks) == Some(false);
@@ -111,6 +131,10 @@ fn tell(pool: &PoolStatus, entry: &DirectoryEntry, racks: &[(RackId, PageHistory
         (None, _) => "nowhere: it is lost with its rack's memory".into(),
     };
     let _ = writeln!(text, "  lives in  {lives}");
+    if !beside.is_empty() {
+        let numbers: Vec<String> = beside.iter().map(ToString::to_string).collect();
+        let _ = writeln!(text, "  local to  {} as well: they are one rack", numbers.join(", "));
+    }
     if let Some(lock) = entry.locked {
         let state = if lock.committing { "about to be committed" } else { "under way" };
         let _ = writeln!(

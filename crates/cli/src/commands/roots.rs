@@ -161,7 +161,7 @@ pub(super) fn member_here(pool: &PoolStatus, rack: RackId) -> anyhow::Result<&Me
 
 fn open_pool_at(member: &Member) -> anyhow::Result<Arc<Pool>> {
     // For the main thread and one worker.
-    let options = ClientOptions::with_socket(&member.control_path).threads(2);
+    let options = ClientOptions::with_socket(&member.control_path).threads(2).exact_daemon(true);
     Ok(Arc::new(Pool::open(options)?))
 }
 

@@ -3,7 +3,7 @@
 mod json;
 
 use rackpool_admin::{RackHealth, RackLook, look_at_racks};
-use rackpool_model::ByteSize;
+use rackpool_model::{ByteSize, RackId};
 use rackpool_output::{OutputError, outln};
 use rackpool_wire::control::RackStatus;
 
@@ -99,6 +99,9 @@ fn print_details(rack: u16, status: &RackStatus) -> Result<(), OutputError> {
         status.metadata_bytes_per_frame,
         status.sleeps
     )?;
+    if let Some(beside) = beside(&status.siblings) {
+        outln!("rack {rack}: {beside}")?;
+    }
     outln!("rack {rack}: {}", requests(status))?;
     outln!("rack {rack}: {}", swaps(status))?;
     outln!("rack {rack}: {}", sharing(status))?;
@@ -113,6 +116,14 @@ fn print_details(rack: u16, status: &RackStatus) -> Result<(), OutputError> {
     }
     outln!("rack {rack}: memory of kind {}", status.memory)?;
     outln!("rack {rack}: {}", status.placement)
+}
+
+/// Says with which numbers this one is a rack, if the rack has several daemons.
+fn beside(siblings: &[RackId]) -> Option<String> {
+    let numbers: Vec<String> = siblings.iter().map(|sibling| sibling.0.to_string()).collect();
+    (!numbers.is_empty()).then(|| {
+        format!("one rack with {}: their memory is local to its programs", numbers.join(", "))
+    })
 }
 
 /// The ratio of `count` to `of`.
@@ -235,6 +246,9 @@ mod tests {
         let all = object_stores(&stores);
         assert!(all.starts_with("object stores    10: ") && all.ends_with("'s7', ..."), "{all}");
         assert_eq!(fixed(&RackStatus::default()), None);
+        assert_eq!(beside(&[]), None);
+        let several = beside(&[RackId(1), RackId(2)]).unwrap();
+        assert_eq!(several, "one rack with 1, 2: their memory is local to its programs");
         let memory = FixedStatus {
             objects: 3,
             object_bytes: 1 << 10,

@@ -46,6 +46,7 @@ fn metrics(status: &RackStatus) -> Value {
     let refused = swaps.refused.iter().map(|(why, count)| (why.clone(), json!(count)));
     json!({
         "pid": status.pid,
+        "siblings": status.siblings.iter().map(|rack| rack.0).collect::<Vec<_>>(),
         "frames": status.frames,
         "free_frames": status.free_frames,
         "allocated_bytes": status.allocated_bytes,
