@@ -62,6 +62,10 @@ impl Thread {
         deadline: &Deadline<'_>,
     ) -> Result<(), AccessError> {
         let BatchedAtomic { addr, atomic, .. } = batch[index];
+        if let Some(other) = self.failover_for(addr, AccessIntent::Write) {
+            batch[index].before = self.siblings[other].atomic(addr, atomic)?;
+            return Ok(());
+        }
         self.check(addr, 8)?;
         if self.goes_out(addr)? {
             let (connection, request) = (&self.connection, request(addr, atomic));
@@ -79,8 +83,7 @@ impl Thread {
         }
         let target = self.target(addr, 8)?;
         let place = self.translate(&target, AccessIntent::Write)?.place;
-        let is_local = matches!(place, Place::Local { .. } | Place::Sibling { .. });
-        Ok(!is_local && self.failover().is_none())
+        Ok(!matches!(place, Place::Local { .. } | Place::Sibling { .. }))
     }
 
     /// Posts the staged operations, which are all but the first `flushed`.

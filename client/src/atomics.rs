@@ -61,14 +61,11 @@ impl Thread {
                         done => done,
                     }
                 }
-                Place::Sibling { home } => match self.atomic_at_sibling(home, addr, atomic) {
-                    Some(done) => return done,
-                    None => None,
+                Place::Sibling { home } => match self.atomic_at_sibling(home, &target, atomic)? {
+                    None => self.atomic_remote(addr, atomic, &deadline)?,
+                    done => done,
                 },
                 Place::Remote { .. } | Place::Copied { .. } => {
-                    if let Some(other) = self.failover() {
-                        return other.atomic(addr, atomic);
-                    }
                     self.atomic_remote(addr, atomic, &deadline)?
                 }
             };
@@ -82,20 +79,25 @@ impl Thread {
         }
     }
 
-    /// Returns `None`, with nothing done, if the sibling can't be reached.
+    /// Executes the operation in a sibling's part. Returns `Ok(None)`, with nothing done, if the
+    /// page can't be written there.
     fn atomic_at_sibling(
         &mut self,
         home: RackId,
-        addr: GlobalAddr,
+        target: &Target,
         atomic: AtomicOperation,
-    ) -> Option<Result<u64, AccessError>> {
-        let page = addr.page(self.connection.page_size)?;
-        let other = self.sibling(home)?;
-        let done = other.atomic(addr, atomic);
-        if !other.has_here(page) {
-            self.forget(page);
+    ) -> Result<Option<u64>, AccessError> {
+        let done = match self.sibling(home) {
+            Some(other) => match other.translate(target, AccessIntent::Write)?.place {
+                Place::Local { frame, word } => other.atomic_here(frame, word, target, atomic)?,
+                _ => None,
+            },
+            None => None,
+        };
+        if done.is_none() {
+            self.forget_at(home, target.page);
         }
-        Some(done)
+        Ok(done)
     }
 
     /// Returns `Ok(None)`, with nothing done, if the page cannot be written in this frame.

@@ -56,6 +56,10 @@ impl Thread {
     fn take(&mut self, class: usize, record: Option<u8>) -> Option<GlobalAddr> {
         let last = GlobalAddr::from_raw(self.magazines.last(class));
         if !last.is_null() && !self.window.hand_out(last) {
+            // Without the daemon the page of an object that an ended thread has left is not known.
+            if record.is_none() && self.failover().is_some() {
+                return None;
+            }
             self.hand_out(last);
         }
         let reservation = record.and_then(|record| self.record(record));
@@ -92,15 +96,15 @@ impl Thread {
         if bytes == 0 {
             return Err(AllocError::ZeroSize);
         }
+        if record.is_none()
+            && let Some(other) = self.failover()
+        {
+            return self.siblings[other].alloc(bytes);
+        }
         let class = SizeClass::for_bytes(bytes, self.connection.page_size);
         let Some(class) = class.filter(|class| capacity(usize::from(class.index())) > 0) else {
             return self.alloc_uncached(bytes, record);
         };
-        if record.is_none()
-            && let Some(other) = self.failover()
-        {
-            return other.alloc(bytes);
-        }
         loop {
             while self.magazines.count(usize::from(class.index())) > 0 {
                 if let Some(object) = self.take(usize::from(class.index()), record) {

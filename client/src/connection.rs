@@ -126,16 +126,19 @@ impl Connection {
     pub(crate) fn open(options: ClientOptions) -> Result<Self, OpenError> {
         let mut first = None;
         for options in siblings::candidates(options) {
-            match ControlStream::connect(&options.socket) {
-                Ok(mut control) => {
-                    let welcome = control.hello(ThreadSlots::wanted(options.threads), None)?;
-                    let siblings = Siblings::of(&options, welcome.rack);
-                    return Ok(Self { siblings, ..Self::over(options, control, welcome)? });
-                }
+            match Self::open_at(options) {
+                Ok(connection) => return Ok(connection),
                 Err(error) => first = first.or(Some(error)),
             }
         }
         Err(first.unwrap_or_else(|| OpenError::Protocol("a rack without daemons".into())))
+    }
+
+    fn open_at(options: ClientOptions) -> Result<Self, OpenError> {
+        let mut control = ControlStream::connect(&options.socket)?;
+        let welcome = control.hello(ThreadSlots::wanted(options.threads), None)?;
+        let siblings = Siblings::of(&options, welcome.rack);
+        Ok(Self { siblings, ..Self::over(options, control, welcome)? })
     }
 
     /// Maps the files that a daemon has passed.

@@ -11,7 +11,10 @@ use rackpool_shm::folder::{self, FolderError};
 use rackpool_wire::control::{ControlReply, ControlRequest, Resume};
 use rackpool_wire::metadata::Tagged;
 use rackpool_wire::{FrameReader, encode};
-use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, recvmsg};
+use rustix::net::{
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags,
+    SocketAddrUnix, SocketFlags, SocketType, recvmsg, socket_with, sockopt,
+};
 
 use crate::OpenError;
 use crate::deadline::Deadline;
@@ -49,6 +52,11 @@ pub(crate) struct Welcome {
 impl ControlStream {
     /// Connects to the daemon.
     pub(crate) fn connect(socket: &Path) -> Result<Self, OpenError> {
+        Self::connect_within(socket, REPLY_TIMEOUT)
+    }
+
+    /// Connects to a daemon that has to answer each request within `timeout`.
+    pub(crate) fn connect_within(socket: &Path, timeout: Duration) -> Result<Self, OpenError> {
         let unreachable = |source| OpenError::Connect { socket: socket.to_path_buf(), source };
         let folder = match folder::require_private(socket.parent().unwrap_or(Path::new("/"))) {
             Ok(folder) => folder,
@@ -56,8 +64,8 @@ impl ControlStream {
             Err(error) => return Err(error.into()),
         };
         let resolved = folder.join(socket.file_name().unwrap_or_default());
-        let stream = UnixStream::connect(resolved).map_err(unreachable)?;
-        Ok(Self::over(stream, REPLY_TIMEOUT)?)
+        let stream = connect(&resolved, timeout).map_err(unreachable)?;
+        Ok(Self::over(stream, timeout)?)
     }
 
     /// Introduces the client, or resumes it, and receives the welcome.
@@ -190,6 +198,16 @@ impl ControlStream {
         // Fails only if the socket is down already.
         let _ = self.stream.shutdown(std::net::Shutdown::Both);
     }
+}
+
+/// Connects to a socket. A stopped daemon accepts nothing: once its backlog is full, a connect
+/// without a timeout would not end.
+fn connect(socket: &Path, timeout: Duration) -> io::Result<UnixStream> {
+    let address = SocketAddrUnix::new(socket)?;
+    let stream = socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
+    sockopt::set_socket_timeout(&stream, sockopt::Timeout::Send, Some(timeout))?;
+    rustix::net::connect(&stream, &address)?;
+    Ok(stream.into())
 }
 
 #[cfg(test)]

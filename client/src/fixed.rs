@@ -16,7 +16,7 @@ use rackpool_sync::atomic::Ordering;
 use rackpool_wire::rack::{RackAnswer, RackRequest};
 
 use crate::cells::Cells;
-use crate::connection::lock;
+use crate::connection::{DaemonLink, lock};
 use crate::reservation::Reservation;
 use crate::thread::{Target, Thread};
 use crate::translation::{Place, Translation};
@@ -276,6 +276,12 @@ impl Thread {
             any = true;
             self.put_into_outbox(object)?;
             lock(&self.connection.owned).cells.give_back(&self.connection.file, cell);
+        }
+        // What the thread freed in the parts of siblings, too: they may be asked next.
+        for sibling in &mut self.siblings {
+            if sibling.connection.link() == DaemonLink::Up {
+                any |= sibling.flush_everything()?;
+            }
         }
         Ok(self.flush_everything()? || any)
     }

@@ -122,13 +122,16 @@ impl Thread {
         if used == 0 {
             return Ok(0);
         }
-        for index in indices(self.claims.held) {
-            let held = self.claim_cell(index).and_then(ClaimCell::load);
-            if held.is_some_and(|held| held.overlaps(claim)) {
-                return Err(LockError::AlreadyHeld(addr));
-            }
+        if self.holds(claim) {
+            return Err(LockError::AlreadyHeld(addr));
         }
         (0..CLAIMS).find(|index| used >> index & 1 == 0).ok_or(LockError::TooMany)
+    }
+
+    /// Returns true if the thread holds a lock of one of these lines.
+    pub(crate) fn holds(&self, claim: LockClaim) -> bool {
+        let held = |index| self.claim_cell(index).and_then(ClaimCell::load);
+        indices(self.claims.held).any(|index| held(index).is_some_and(|one| one.overlaps(claim)))
     }
 
     fn take_lock(

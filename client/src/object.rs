@@ -132,10 +132,10 @@ impl Thread {
             self.forget(target.page);
         }
         let known = self.translate(&target, AccessIntent::Read)?;
-        if let Place::Sibling { home } = known.place
-            && let Some(other) = self.sibling(home)
+        if let Place::Sibling { .. } = known.place
+            && let Some(at) = self.part_of(addr)
         {
-            return other.check_object(addr, len);
+            return self.siblings[at].check_object(addr, len);
         }
         let Some(object) = self.object_at(&target, &known) else {
             return Err(AccessError::NotAllocated(addr));
@@ -187,7 +187,7 @@ impl Thread {
         }
         // For an object of another rack this rack cannot tell whether it has been freed and
         // allocated again.
-        if object.addr != addr || !self.is_local(addr)? {
+        if object.addr != addr || !self.is_in_own_part(addr)? {
             return Ok(());
         }
         let mut offset = 0;

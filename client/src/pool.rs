@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use rackpool_model::SizeClass;
 use rackpool_ring::magazines::{self, Keep};
+use rackpool_shm::access::AccessIntent;
 use rackpool_shm::permit::Permit;
 use rackpool_shm::window::{self, TakeBackOutcome};
 
@@ -227,7 +228,8 @@ impl Pool {
     #[cold]
     fn free_any(&self, addr: GlobalAddr) -> Result<(), FreeError> {
         self.with(|thread| {
-            let thread = thread.at_part_of(addr);
+            let at = thread.part_of(addr);
+            let thread = thread.at(at);
             thread.poison(addr)?;
             thread.free(addr)
         })
@@ -267,7 +269,10 @@ impl Pool {
         if window::read_slow_path(&self.permit, addr, into) {
             return Ok(());
         }
-        self.with(|thread| thread.transfer_checked(addr, Bytes::Read(into)))?
+        self.with(|thread| {
+            let at = thread.failover_for(addr, AccessIntent::Read);
+            thread.at(at).transfer_checked(addr, Bytes::Read(into))
+        })?
     }
 
     /// Writes `from` to `addr`. The range may cross pages within one object.
@@ -301,7 +306,10 @@ impl Pool {
         if window::write_slow_path(&self.permit, addr, from) {
             return Ok(());
         }
-        self.with(|thread| thread.transfer_checked(addr, Bytes::Write(from)))?
+        self.with(|thread| {
+            let at = thread.failover_for(addr, AccessIntent::Write);
+            thread.at(at).transfer_checked(addr, Bytes::Write(from))
+        })?
     }
 
     /// Returns true if `addr` lies in the rack from which this pool is used; reading it then costs
@@ -322,6 +330,24 @@ impl Pool {
     /// answer.
     pub fn is_local(&self, addr: GlobalAddr) -> Result<bool, AccessError> {
         self.with(|thread| thread.is_local(addr))?
+    }
+
+    /// Returns true if `addr` lies in the memory of the daemon through which this pool is used
+    /// ([`Self::rack`]). In a rack with one daemon that is [`Self::is_local`]; fixed memory can be
+    /// pinned and read in place here.
+    ///
+    /// ```no_run
+    /// # use rackpool_client::{ClientOptions, Pool, RackId};
+    /// # let pool = Pool::open(ClientOptions::new("/dev/shm/rackpool", RackId(0)))?;
+    /// let object = pool.alloc_fixed(64)?;
+    /// assert!(pool.is_in_own_part(object)?);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Self::is_local`].
+    pub fn is_in_own_part(&self, addr: GlobalAddr) -> Result<bool, AccessError> {
+        self.with(|thread| thread.is_in_own_part(addr))?
     }
 
     /// Closes the pool. The daemon takes back all free objects that this program holds for reuse.

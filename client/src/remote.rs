@@ -159,9 +159,9 @@ impl Thread {
         let found = self.translate(&target, transfer.bytes.intent())?;
         let here = match found.place {
             Place::Local { .. } => true,
-            Place::Sibling { .. } => self.claims.under.is_none(),
             Place::Copied { .. } => transfer.bytes.intent() == AccessIntent::Read,
-            Place::Remote { .. } => false,
+            // The own daemon goes on with it as with another rack's page.
+            Place::Sibling { .. } | Place::Remote { .. } => false,
         };
         if !here {
             return Ok(Some(piece));

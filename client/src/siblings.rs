@@ -1,25 +1,31 @@
 //! The other daemons of the client's rack, its *siblings*: connections to them, and a thread's
 //! states at them. See docs/design/rack-daemons.md.
 
+use std::num::NonZeroU64;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use rackpool_model::{GlobalAddr, PageId, RackId};
+use rackpool_model::{GlobalAddr, LockClaim, LockMode, PageId, RackId};
 use rackpool_shm::access::AccessIntent;
 use rackpool_shm::directory::RackDirectory;
 
 use crate::connection::{Connection, DaemonLink, lock};
 use crate::control::ControlStream;
+use crate::error::LockError;
 use crate::slots::ThreadSlots;
-use crate::thread::{Target, Thread};
+use crate::thread::Thread;
 use crate::transfer::Bytes;
-use crate::translation::{Place, Translation};
+use crate::translation::Place;
 use crate::{AccessError, ClientOptions, OpenError, keeper};
 
-/// Time between two attempts to connect to a sibling.
+/// Time between the end of an attempt to connect to a sibling and the next one.
 const RETRY: Duration = Duration::from_secs(1);
+
+/// How long a sibling may take to answer a new connection. A stopped one does not answer; the page
+/// is then accessed through the own daemon.
+const WELCOME: Duration = Duration::from_millis(500);
 
 /// The siblings of a connection, and the connections to those whose pages were used.
 #[derive(Debug, Default)]
@@ -32,9 +38,18 @@ pub(crate) struct Siblings {
 #[derive(Debug)]
 struct Link {
     rack: RackId,
-    connection: Option<Arc<Connection>>,
-    /// No attempt to connect is made before this time.
-    retry_at: Instant,
+    state: LinkState,
+}
+
+#[derive(Debug)]
+enum LinkState {
+    /// A thread connects. The others use their own daemon.
+    Connecting,
+    Connected(Arc<Connection>),
+    /// No attempt to connect is made before `until`.
+    Failed {
+        until: Instant,
+    },
 }
 
 impl Siblings {
@@ -95,42 +110,46 @@ impl Connection {
         {
             let mut links = lock(&self.siblings.links);
             match links.iter_mut().find(|link| link.rack == rack) {
-                Some(link) => {
-                    let known = link.connection.as_ref();
-                    if let Some(known) = known.filter(|known| !known.is_over()) {
-                        return Some(Arc::clone(known));
-                    }
-                    let now = Instant::now();
-                    if now < link.retry_at {
-                        return None;
-                    }
-                    link.retry_at = now + RETRY;
+                Some(Link { state: LinkState::Connecting, .. }) => return None,
+                Some(Link { state: LinkState::Connected(known), .. }) if !known.is_over() => {
+                    return Some(Arc::clone(known));
                 }
-                None => {
-                    let retry_at = Instant::now() + RETRY;
-                    links.push(Link { rack, connection: None, retry_at });
+                Some(Link { state: LinkState::Failed { until }, .. })
+                    if Instant::now() < *until =>
+                {
+                    return None;
                 }
+                Some(link) => link.state = LinkState::Connecting,
+                None => links.push(Link { rack, state: LinkState::Connecting }),
             }
         }
-        // Without the lock: other threads ask their own daemon meanwhile.
         let connected = self.connect_to_sibling(rack);
-        let connection = connected
-            .inspect_err(|error| tracing::debug!("{}: the sibling {rack}: {error}", self.rack))
-            .ok()?;
         let mut links = lock(&self.siblings.links);
-        if self.link() == DaemonLink::Closed {
-            connection.close();
-            return None;
+        let link = links.iter_mut().find(|link| link.rack == rack);
+        match (connected, link) {
+            (Ok(connection), Some(link)) if self.link() != DaemonLink::Closed => {
+                link.state = LinkState::Connected(Arc::clone(&connection));
+                Some(connection)
+            }
+            // The pool was closed meanwhile.
+            (Ok(connection), _) => {
+                connection.close();
+                None
+            }
+            (Err(error), link) => {
+                tracing::debug!("{}: the sibling {rack}: {error}", self.rack);
+                if let Some(link) = link {
+                    link.state = LinkState::Failed { until: Instant::now() + RETRY };
+                }
+                None
+            }
         }
-        let link = links.iter_mut().find(|link| link.rack == rack)?;
-        link.connection = Some(Arc::clone(&connection));
-        Some(connection)
     }
 
     fn connect_to_sibling(&self, rack: RackId) -> Result<Arc<Self>, OpenError> {
         let socket = RackDirectory::new(&self.siblings.pool, rack).control_socket();
         let options = ClientOptions { socket, ..self.options.clone() };
-        let mut control = ControlStream::connect(&options.socket)?;
+        let mut control = ControlStream::connect_within(&options.socket, WELCOME)?;
         let welcome = control.hello(ThreadSlots::wanted(options.threads), None)?;
         let connection = Self::over(options, control, welcome)?;
         if connection.rack != rack || connection.page_size != self.page_size {
@@ -150,7 +169,7 @@ impl Connection {
     /// Closes the connections to siblings.
     pub(crate) fn close_siblings(&self) {
         for link in lock(&self.siblings.links).drain(..) {
-            if let Some(connection) = link.connection {
+            if let LinkState::Connected(connection) = link.state {
                 connection.close();
             }
         }
@@ -158,14 +177,29 @@ impl Connection {
 }
 
 impl Thread {
+    /// The state at a sibling with this index, or this one.
+    #[inline]
+    pub(crate) fn at(&mut self, sibling: Option<usize>) -> &mut Self {
+        match sibling {
+            Some(index) => &mut self.siblings[index],
+            None => self,
+        }
+    }
+
+    /// The state of a connection: this one, or one at a sibling. `None` if it has ended.
+    pub(crate) fn of_connection(&mut self, id: NonZeroU64) -> Option<&mut Self> {
+        if self.id == id {
+            return Some(self);
+        }
+        self.siblings.iter_mut().find(|one| one.id == id && !one.connection.is_over())
+    }
+
     /// This thread's state at a sibling; `None` if `home` is none, can't be reached, or has no slot
     /// for the thread.
-    #[inline]
     pub(crate) fn sibling(&mut self, home: RackId) -> Option<&mut Self> {
         self.sibling_index(home).and_then(|index| self.siblings.get_mut(index))
     }
 
-    #[inline]
     fn sibling_index(&mut self, home: RackId) -> Option<usize> {
         if self.connection.siblings.is_empty() || self.is_borrowed {
             return None;
@@ -191,91 +225,127 @@ impl Thread {
         if self.sibling(home).is_some() { Place::Sibling { home } } else { otherwise }
     }
 
-    /// The state at a sibling that is served, while no daemon serves this one. It begins what this
-    /// one can't.
-    #[inline]
-    pub(crate) fn failover(&mut self) -> Option<&mut Self> {
-        let is_served = self.connection.link() == DaemonLink::Up;
-        // The lock of a guard is known to the own daemon.
-        if self.connection.siblings.is_empty() || is_served || self.claims.under.is_some() {
-            return None;
-        }
-        self.failover_to_any()
-    }
-
-    #[cold]
-    fn failover_to_any(&mut self) -> Option<&mut Self> {
-        let connection = Arc::clone(&self.connection);
-        let is_served = |one: &mut Self| one.connection.link() == DaemonLink::Up;
-        let mut numbers = connection.siblings.numbers.iter();
-        let home = numbers.find(|home| self.sibling(**home).is_some_and(is_served))?;
-        self.sibling(*home)
-    }
-
-    /// Translates through a sibling while no daemon serves this thread. The result is not
-    /// remembered.
-    pub(crate) fn translate_by_failover(
-        &mut self,
-        target: &Target,
-        intent: AccessIntent,
-    ) -> Result<Option<Translation>, AccessError> {
-        let Some(other) = self.failover() else { return Ok(None) };
-        let home = other.connection.rack;
-        let Translation { usage, .. } = other.translate(target, intent)?;
-        Ok(Some(Translation { place: Place::Sibling { home }, usage }))
-    }
-
-    /// Executes a transfer within a page that a sibling has, or brings.
+    /// Executes a transfer within a page of a sibling's part with loads and stores. Returns false,
+    /// with nothing done, if the page is not there any more, or can't be entered: then the own
+    /// daemon does it. So all requests of a thread are known to its own daemon, which resolves what
+    /// a killed thread has left.
     pub(crate) fn transfer_at_sibling(
         &mut self,
         home: RackId,
-        page: PageId,
         addr: GlobalAddr,
-        bytes: Bytes<'_>,
-    ) -> Result<(), AccessError> {
-        let Some(other) = self.sibling(home) else {
-            self.forget(page);
-            return self.transfer(addr, bytes);
-        };
-        let done = other.transfer(addr, bytes);
-        if !other.has_here(page) {
-            self.forget(page);
+        mut bytes: Bytes<'_>,
+    ) -> Result<bool, AccessError> {
+        // The lock of a guard is known to the own daemon, too.
+        if self.claims.under.is_some() {
+            return Ok(false);
         }
-        done
+        let target = self.target(addr, bytes.len())?;
+        let done = match self.sibling(home) {
+            Some(other) if other.hit(addr, &mut bytes) => true,
+            Some(other) => {
+                let known = other.translate(&target, bytes.intent())?;
+                other.transfer_here(&target, known, bytes)?
+            }
+            None => false,
+        };
+        if !done {
+            self.forget_at(home, target.page);
+        }
+        Ok(done)
     }
 
-    /// Returns true if the page is known to be in this part.
-    pub(crate) fn has_here(&self, page: PageId) -> bool {
-        matches!(self.known(page), Some(Translation { place: Place::Local { .. }, .. }))
+    /// Forgets what is remembered of a page here and at a sibling.
+    pub(crate) fn forget_at(&mut self, home: RackId, page: PageId) {
+        self.forget(page);
+        if let Some(other) = self.sibling(home) {
+            other.forget(page);
+        }
     }
 
-    /// The state in whose part an object is: a sibling's, or this one.
-    pub(crate) fn at_part_of(&mut self, addr: GlobalAddr) -> &mut Self {
+    /// The index of the state in whose part an object is; `None` for this one, and for objects in
+    /// other racks.
+    pub(crate) fn part_of(&mut self, addr: GlobalAddr) -> Option<usize> {
         if self.connection.siblings.is_empty() {
-            return self;
+            return None;
         }
-        let target = self.target(addr, 1);
         // What is wrong with the address shows when it is used.
-        let known = target.and_then(|target| self.translate(&target, AccessIntent::Read));
-        let index = match known {
-            Ok(Translation { place: Place::Sibling { home }, .. }) => self.sibling_index(home),
-            _ => None,
+        let target = self.target(addr, 1).ok()?;
+        let index = match self.failover_for(addr, AccessIntent::Read) {
+            Some(index) => index,
+            None => match self.translate(&target, AccessIntent::Read).ok()?.place {
+                Place::Sibling { home } => self.sibling_index(home)?,
+                _ => return None,
+            },
         };
-        match index {
-            Some(index) => &mut self.siblings[index],
-            None => self,
+        let other = &mut self.siblings[index];
+        let place = other.translate(&target, AccessIntent::Read).map(|known| known.place);
+        if matches!(place, Ok(Place::Local { .. })) {
+            return Some(index);
+        }
+        self.forget(target.page);
+        None
+    }
+
+    /// The index of a state at a sibling that is served, while no daemon serves this one.
+    #[inline]
+    pub(crate) fn failover(&mut self) -> Option<usize> {
+        if self.connection.siblings.is_empty() || self.connection.link() == DaemonLink::Up {
+            return None;
+        }
+        self.find_served()
+    }
+
+    #[cold]
+    fn find_served(&mut self) -> Option<usize> {
+        let is_served = |one: &Self| one.connection.link() == DaemonLink::Up;
+        if let Some(known) = self.siblings.iter().position(is_served) {
+            return Some(known);
+        }
+        let connection = Arc::clone(&self.connection);
+        connection.siblings.numbers.iter().find_map(|home| {
+            let index = self.sibling_index(*home)?;
+            is_served(&self.siblings[index]).then_some(index)
+        })
+    }
+
+    /// The index of the state at a sibling that executes a new operation, for which this one needs
+    /// its daemon, while that is away. An operation that the daemon has begun is never executed by
+    /// another: it might take effect twice.
+    pub(crate) fn failover_for(&mut self, addr: GlobalAddr, intent: AccessIntent) -> Option<usize> {
+        let index = self.failover()?;
+        let target = self.target(addr, 1).ok()?;
+        match self.known(target.page).map(|known| known.place) {
+            Some(Place::Local { .. } | Place::Sibling { .. }) => return None,
+            Some(Place::Copied { .. }) if intent == AccessIntent::Read => return None,
+            _ => {}
+        }
+        // What is in the part of the daemon that is away has to wait for it. So has what the
+        // sibling can't find: it may be there.
+        let own = self.connection.rack;
+        match self.siblings[index].translate(&target, intent).ok()?.place {
+            Place::Remote { home } | Place::Copied { home, .. } if home == own => None,
+            _ => Some(index),
         }
     }
 
-    /// The state that took a lock: at the sibling `at`, or this one. `None` if it has ended, and
-    /// the lock with it.
-    pub(crate) fn holder_at(&mut self, at: Option<RackId>) -> Option<&mut Self> {
-        match at {
-            None => Some(self),
-            Some(home) => self
-                .siblings
-                .iter_mut()
-                .find(|one| one.connection.rack == home && !one.connection.is_over()),
+    /// Fails if the thread holds a lock of one of these lines, taken at whichever daemon.
+    pub(crate) fn refuse_held(
+        &self,
+        addr: GlobalAddr,
+        len: usize,
+        mode: LockMode,
+    ) -> Result<(), LockError> {
+        if self.siblings.is_empty() {
+            return Ok(());
+        }
+        let target = self.target(addr, len)?;
+        let size = self.connection.page_size;
+        let claim = LockClaim::covering(target.page, target.offset, target.len, size, mode);
+        let Some(claim) = claim else { return Ok(()) };
+        let mut states = std::iter::once(self).chain(&self.siblings);
+        match states.any(|state| state.holds(claim)) {
+            true => Err(LockError::AlreadyHeld(addr)),
+            false => Ok(()),
         }
     }
 }

@@ -220,17 +220,21 @@ impl Thread {
 
     /// Returns true if the page of an address is in this rack.
     pub(crate) fn is_local(&mut self, addr: GlobalAddr) -> Result<bool, AccessError> {
+        Ok(matches!(self.place_of(addr)?, Place::Local { .. } | Place::Sibling { .. }))
+    }
+
+    /// Returns true if the page of an address is in the part of the own daemon.
+    pub(crate) fn is_in_own_part(&mut self, addr: GlobalAddr) -> Result<bool, AccessError> {
+        Ok(matches!(self.place_of(addr)?, Place::Local { .. }))
+    }
+
+    fn place_of(&mut self, addr: GlobalAddr) -> Result<Place, AccessError> {
         let target = self.target(addr, 1)?;
         let known = match self.known(target.page) {
             Some(known) => known,
             None => self.fetch_translation(&target, AccessIntent::Read)?,
         };
-        match known.place {
-            Place::Sibling { home } => {
-                self.sibling(home).map_or(Ok(false), |one| one.is_local(addr))
-            }
-            place => Ok(matches!(place, Place::Local { .. })),
-        }
+        Ok(known.place)
     }
 
     /// Asks the daemon where a page is. The daemon answers once the page allows the access, so a
@@ -245,9 +249,6 @@ impl Thread {
             AccessIntent::Read => Access::Read,
             AccessIntent::Write => Access::Write,
         };
-        if let Some(translation) = self.translate_by_failover(target, intent)? {
-            return Ok(translation);
-        }
         let retries = Retries::within(self.connection.request_timeout());
         loop {
             let request = RackRequest::Translate { page, access };

@@ -42,7 +42,7 @@ impl Bytes<'_> {
 }
 
 impl Thread {
-    fn hit(&self, addr: GlobalAddr, bytes: &mut Bytes<'_>) -> bool {
+    pub(crate) fn hit(&self, addr: GlobalAddr, bytes: &mut Bytes<'_>) -> bool {
         match bytes {
             Bytes::Read(into) => self.window.read(addr, into),
             Bytes::Write(from) => self.window.write(addr, from),
@@ -82,9 +82,8 @@ impl Thread {
             let len = in_page as usize;
             let translation = self.translate(&target, bytes.intent())?;
             match translation.place {
-                Place::Local { frame, word } => {
-                    let Some(Entered { guard, word }) = self.enter(frame, word, bytes.intent())?
-                    else {
+                Place::Local { .. } => {
+                    if !self.transfer_here(&target, translation, bytes.part(done, len))? {
                         let part = bytes.part(done, len);
                         let some = self.transfer_moving(&target, translation, part)?;
                         done += some;
@@ -95,19 +94,7 @@ impl Thread {
                             }
                         }
                         continue;
-                    };
-                    let connection = &*self.connection;
-                    let at = u64::from(frame.0) * page_bytes + target.offset;
-                    let copied = match bytes.part(done, len) {
-                        Bytes::Read(into) => connection.frames.read(at, into),
-                        Bytes::Write(from) => connection.frames.write(at, from),
-                    };
-                    copied.map_err(|_| DaemonError::Protocol)?;
-                    drop(guard);
-                    // The window may have given the page's entry to another page, or the page was
-                    // thawed.
-                    let place = Place::Local { frame, word };
-                    self.remember(target.page, Translation { place, ..translation });
+                    }
                 }
                 Place::Copied { frame, copy, .. } if bytes.intent() == AccessIntent::Read => {
                     if !self.read_copy(frame, copy, &target, bytes.part(done, len)) {
@@ -118,17 +105,9 @@ impl Thread {
                         continue;
                     }
                 }
-                // Under a guard of an own lock the page stays here until the lock is lost: the own
-                // daemon finds that out.
-                Place::Sibling { home } if self.claims.under.is_none() => {
-                    self.transfer_at_sibling(home, target.page, here, bytes.part(done, len))?;
-                }
+                Place::Sibling { home }
+                    if self.transfer_at_sibling(home, here, bytes.part(done, len))? => {}
                 Place::Remote { home } | Place::Copied { home, .. } | Place::Sibling { home } => {
-                    if let Some(other) = self.failover() {
-                        other.transfer(here, bytes.part(done, len))?;
-                        done += len;
-                        continue;
-                    }
                     let mut one =
                         [RemoteTransfer { addr: here, home, bytes: bytes.part(done, len) }];
                     self.transfer_remote(&mut one)?;
@@ -137,6 +116,31 @@ impl Thread {
             done += len;
         }
         Ok(())
+    }
+
+    /// Executes a transfer in a page of this rack. Returns false, with nothing done, if the page
+    /// can't be entered.
+    pub(crate) fn transfer_here(
+        &mut self,
+        target: &Target,
+        known: Translation,
+        bytes: Bytes<'_>,
+    ) -> Result<bool, AccessError> {
+        let Place::Local { frame, word } = known.place else { return Ok(false) };
+        let Some(Entered { guard, word }) = self.enter(frame, word, bytes.intent())? else {
+            return Ok(false);
+        };
+        let at = u64::from(frame.0) * self.connection.page_size.bytes() + target.offset;
+        let copied = match bytes {
+            Bytes::Read(into) => self.connection.frames.read(at, into),
+            Bytes::Write(from) => self.connection.frames.write(at, from),
+        };
+        copied.map_err(|_| DaemonError::Protocol)?;
+        drop(guard);
+        // The window may have given the page's entry to another page, or the page was thawed.
+        let place = Place::Local { frame, word };
+        self.remember(target.page, Translation { place, ..known });
+        Ok(true)
     }
 
     /// Executes a transfer in a page that was known to be in this rack and cannot be entered: it is
@@ -189,6 +193,12 @@ impl Thread {
     ) -> Result<(), AccessError> {
         let mut waiting: Vec<RemoteTransfer<'a>> = Vec::new();
         for (addr, mut bytes) in transfers {
+            if let Some(other) = self.failover_for(addr, bytes.intent()) {
+                self.transfer_remote(&mut waiting)?;
+                waiting.clear();
+                self.siblings[other].transfer_checked(addr, bytes)?;
+                continue;
+            }
             let checked = self.check(addr, bytes.len());
             if checked.is_ok() && waiting.is_empty() && self.hit(addr, &mut bytes) {
                 continue;
@@ -235,8 +245,6 @@ impl Thread {
         let target = self.target(addr, len)?;
         let whole = target.offset + target.len <= self.connection.page_size.bytes();
         match self.translate(&target, bytes.intent())?.place {
-            // A sibling executes what the own daemon can't now.
-            _ if self.failover().is_some() => Ok(None),
             Place::Remote { home } if whole => Ok(Some(home)),
             Place::Copied { home, .. } if whole && bytes.intent() == AccessIntent::Write => {
                 Ok(Some(home))

@@ -3,15 +3,20 @@
 #![expect(clippy::unwrap_used, reason = "a test that can't go on has failed")]
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use rackpool_client::{
-    AccessError, CompareAndSwap, FreeError, GlobalAddr, OpenError, Pool, RackId, ReadRequest,
+    AccessError, CompareAndSwap, FreeError, GlobalAddr, LockError, OpenError, Pool, RackId,
+    ReadRequest, within,
 };
 use rackpool_cluster::ClusterOptions;
+use rackpool_objects::{CreateOptions, Store};
+use rackpool_shm::memory::MemoryKind;
 use rackpool_testing::StopAtEnd;
 use rackpool_testing::wait::{TIMEOUT, wait_for, wait_until};
+use rackpool_tests::contents;
 use rackpool_tests::pool::{PAGE, TestPool};
 
 /// Bytes of each object.
@@ -111,6 +116,84 @@ fn an_object_of_a_sibling_is_freed_once() {
 }
 
 #[test]
+fn a_store_has_its_objects_in_all_parts() {
+    let pool = two_by_two(|_| {});
+    let stores = [0, 1, 2]
+        .map(|daemon| Store::open_or_create(Arc::new(exact(&pool, daemon)), "objects").unwrap());
+    for (tag, len) in [(1, 100), (2, 3 * 65_536)] {
+        let bytes = contents::of(tag, len);
+        for (creator, store) in stores.iter().enumerate() {
+            let id = format!("{tag} of {creator}");
+            store.put(id.as_bytes(), &bytes, &CreateOptions::default()).unwrap();
+            for reader in &stores {
+                for _ in 0..2 {
+                    let view = reader.get(id.as_bytes()).unwrap().unwrap();
+                    assert!(view[..] == bytes, "{id}");
+                }
+            }
+            assert!(stores[(creator + 1) % 3].delete(id.as_bytes()).unwrap());
+            assert!(stores.iter().all(|reader| reader.get(id.as_bytes()).unwrap().is_none()));
+        }
+    }
+}
+
+#[test]
+fn a_guard_of_a_daemon_that_lost_its_memory_gives_up_no_other_lock() {
+    let mut pool = two_by_two(|options| options.memory_kind = MemoryKind::Memfd);
+    let [own, other] = [exact(&pool, 0), exact(&pool, 2)];
+    let lost = exact(&pool, 1).alloc(BYTES).unwrap();
+    let first = own.write_lock(lost, 8).unwrap();
+    pool.kill_daemon(1);
+    pool.restart_daemon(1);
+    let sibling = exact(&pool, 1);
+    let addr = wait_for("the part is used again", TIMEOUT, || {
+        let addr = sibling.alloc(BYTES).ok()?;
+        own.write_lock(addr, 8).ok().filter(|_| own.is_local(addr) == Ok(true)).map(|_| addr)
+    });
+    let second = own.write_lock(addr, 8).unwrap();
+    assert!(matches!(first.write(lost, &[1; 8]), Err(AccessError::LockLost(_))));
+    assert!(matches!(first.unlock(), Err(AccessError::LockLost(_))));
+    assert!(other.try_write_lock(addr, 8).unwrap().is_none(), "the second lock is held");
+    second.unlock().unwrap();
+    assert!(other.try_write_lock(addr, 8).unwrap().is_some());
+}
+
+#[test]
+fn a_thread_does_not_wait_for_a_lock_that_it_has_at_another_daemon() {
+    let pool = two_by_two(|_| {});
+    let [own, sibling] = [exact(&pool, 0), exact(&pool, 1)];
+    let addrs = [own.alloc(BYTES).unwrap(), sibling.alloc(BYTES).unwrap()];
+    for addr in addrs {
+        let guard = own.write_lock(addr, 8).unwrap();
+        assert!(matches!(own.read_lock(addr, 8), Err(LockError::AlreadyHeld(_))));
+        guard.unlock().unwrap();
+    }
+}
+
+#[test]
+fn a_stopped_sibling_delays_only_what_needs_it() {
+    let mut pool = two_by_two(|_| {});
+    let [own, other] = [exact(&pool, 0), exact(&pool, 2)];
+    let [near, far] = [own.alloc(BYTES).unwrap(), other.alloc(BYTES).unwrap()];
+    let sibling = exact(&pool, 1);
+    let beside = sibling.alloc(BYTES).unwrap();
+    write(&sibling, beside, 4);
+    pool.stop_daemon(1);
+    let began = Instant::now();
+    // The card of the stopped daemon may serve it, or its processor is needed.
+    let found = within(Duration::from_secs(1), || read(&own, beside));
+    assert!(found == Ok(4) || matches!(found, Err(AccessError::Daemon(_))), "{found:?}");
+    for addr in [near, far] {
+        write(&own, addr, 5);
+        assert_eq!(read(&own, addr), Ok(5));
+    }
+    assert!(began.elapsed() < Duration::from_secs(5), "{:?}", began.elapsed());
+    pool.resume_daemon(1);
+    write(&own, beside, 6);
+    assert_eq!(read(&own, beside), Ok(6));
+}
+
+#[test]
 fn clients_are_spread_over_the_daemons_of_their_rack() {
     let pool = two_by_two(|_| {});
     let clients: Vec<Pool> = (0..4).map(|_| pool.open(2)).collect();
@@ -125,7 +208,8 @@ fn a_full_part_takes_memory_of_its_sibling_first() {
     let own = exact(&pool, 0);
     wait_until("the free memory of all is known", TIMEOUT, || {
         let status = pool.status(0);
-        status.other_free_frames == status.other_frames
+        // A daemon keeps a page or two for small objects.
+        status.other_free_frames + 16 > status.other_frames
     });
     let mut objects = Vec::new();
     while pool.status(1).allocated_bytes == 0 {

@@ -1,5 +1,6 @@
 //! Compare-and-swap and fetch-and-add.
 
+use rackpool_shm::access::AccessIntent;
 use rackpool_shm::window::{self, AtomicOperation};
 
 use crate::atomic_batch::BatchedAtomic;
@@ -111,6 +112,9 @@ impl Pool {
 
     #[cold]
     fn atomic_any(&self, addr: GlobalAddr, atomic: AtomicOperation) -> Result<u64, AccessError> {
-        self.with(|thread| thread.atomic(addr, atomic))?
+        self.with(|thread| {
+            let at = thread.failover_for(addr, AccessIntent::Write);
+            thread.at(at).atomic(addr, atomic)
+        })?
     }
 }

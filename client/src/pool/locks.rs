@@ -2,15 +2,17 @@
 
 use std::fmt;
 use std::marker::PhantomData;
+use std::num::NonZeroU64;
 use std::time::Duration;
 
 use rackpool_model::LockMode;
+use rackpool_shm::access::AccessIntent;
 
 use crate::error::LockError;
 use crate::locks::TakenLock;
 use crate::thread::Thread;
 use crate::transfer::Bytes;
-use crate::{AccessError, GlobalAddr, Pool, RackId};
+use crate::{AccessError, GlobalAddr, Pool};
 
 /// How long a request waits that was given no time.
 const LONGEST: Duration = Duration::from_secs(24 * 3600);
@@ -38,8 +40,8 @@ pub struct WriteGuard<'a>(HeldLock<'a>);
 struct HeldLock<'a> {
     pool: &'a Pool,
     taken: TakenLock,
-    /// The sibling that took the lock; `None` if the own daemon did.
-    at: Option<RackId>,
+    /// The connection that took the lock: the pool's own, or one to a sibling.
+    by: NonZeroU64,
     addr: GlobalAddr,
     is_held: bool,
     _of_thread: PhantomData<*const ()>,
@@ -156,13 +158,13 @@ impl Pool {
         timeout: Duration,
     ) -> Result<HeldLock<'_>, LockError> {
         let taken = self.with(|thread| {
-            let own = thread.id;
-            let holder = thread.at_part_of(addr);
-            let at = (holder.id != own).then_some(holder.connection.rack);
-            holder.lock(addr, len, mode, timeout).map(|taken| (taken, at))
+            thread.refuse_held(addr, len, mode)?;
+            let at = thread.part_of(addr).or_else(|| thread.failover_for(addr, AccessIntent::Read));
+            let holder = thread.at(at);
+            holder.lock(addr, len, mode, timeout).map(|taken| (taken, holder.id))
         });
-        let (taken, at) = taken.map_err(AccessError::from)??;
-        Ok(HeldLock { pool: self, taken, at, addr, is_held: true, _of_thread: PhantomData })
+        let (taken, by) = taken.map_err(AccessError::from)??;
+        Ok(HeldLock { pool: self, taken, by, addr, is_held: true, _of_thread: PhantomData })
     }
 }
 
@@ -275,7 +277,7 @@ impl HeldLock<'_> {
         &self,
         work: impl FnOnce(&mut Thread) -> Result<(), AccessError>,
     ) -> Result<(), AccessError> {
-        self.pool.with(|thread| match thread.holder_at(self.at) {
+        self.pool.with(|thread| match thread.of_connection(self.by) {
             Some(holder) => work(holder),
             None => Err(AccessError::LockLost(self.addr)),
         })?

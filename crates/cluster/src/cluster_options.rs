@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::bail;
-use rackpool_model::{FabricKind, MAX_RACKS, RackId};
+use rackpool_model::{ByteSize, FabricKind, MAX_RACKS, RackId};
 use rackpool_output::UsageError;
 use rackpool_shm::directory::{MAX_DAEMONS, RackDirectory};
 use rackpool_shm::memory::{MemoryKind, outside};
@@ -107,6 +107,13 @@ impl ClusterOptions {
         if !(1..=MAX_DAEMONS).contains(&usize::from(daemons)) {
             bail!(UsageError::new(format!(
                 "--daemons {daemons} is out of range: give a number from 1 to {MAX_DAEMONS}"
+            )));
+        }
+        if self.memory > 0 && self.memory_of_daemon() == 0 {
+            bail!(UsageError::new(format!(
+                "--memory {} with --daemons {daemons}: each daemon needs at least a page of {}",
+                ByteSize(self.memory),
+                ByteSize(self.page_size)
             )));
         }
         if self.all_daemons() > MAX_RACKS {

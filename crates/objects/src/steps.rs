@@ -96,7 +96,7 @@ impl Steps for Entries<'_> {
     }
 
     fn is_local(&self, head: &PlacedHead) -> Result<bool, StoreError> {
-        Ok(self.store.pool().is_local(head.place.addr)?)
+        Ok(self.store.pool().is_in_own_part(head.place.addr)?)
     }
 
     fn find(&mut self, source: Source) -> Result<Option<PlacedHead>, StoreError> {

@@ -100,7 +100,7 @@ impl Store {
         let (begin, oldest_alive) = (Instant::now(), self.oldest_alive()?);
         let pool = self.pool();
         self.open_replicas_if_any()?;
-        let is_here = |addr| pool.is_local(addr).unwrap_or(false);
+        let is_here = |addr| pool.is_in_own_part(addr).unwrap_or(false);
         let (mut bytes, mut heap) = (0_u64, BinaryHeap::new());
         let (later_uses, mut still) = (mem::take(&mut survey.later_uses), HashMap::new());
         let mut look = |source: Source, key: &[u8], value: &[u8], place: EntryPlace| {

@@ -39,7 +39,7 @@ impl StringView {
         range: Range<u64>,
     ) -> Result<Option<Self>, Failure> {
         let Some((place, head)) = find(nodes, name)? else { return Ok(None) };
-        let opened = match strings.pool.is_local(place.addr) {
+        let opened = match strings.pool.is_in_own_part(place.addr) {
             Ok(true) => Self::pin(strings, nodes, name, &place, &head, range),
             Ok(false) => copy(strings, &place, &head, range).map(Some),
             Err(error) => Err(accessed(error)),
@@ -58,7 +58,7 @@ impl StringView {
         name: LargeString,
     ) -> Result<bool, Failure> {
         let found = find(nodes, name)?;
-        Ok(found.is_none_or(|(place, _)| strings.pool.is_local(place.addr).unwrap_or(true)))
+        Ok(found.is_none_or(|(place, _)| strings.pool.is_in_own_part(place.addr).unwrap_or(true)))
     }
 
     fn pin(

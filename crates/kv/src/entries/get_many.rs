@@ -41,12 +41,17 @@ struct Candidate {
     is_near: bool,
     start: usize,
     bytes: usize,
+    /// The index of its segment's tag in the bytes of the batch.
+    tag: usize,
 }
 
-/// What was read for some candidates, in this order.
+/// What was read for some candidates.
 struct BatchBytes {
+    /// Their objects, one after the other.
     objects: Vec<u8>,
+    /// Their slots, in their order.
     words: Vec<[u8; 8]>,
+    /// The tags of their segments, one for each segment.
     tags: Vec<[u8; 8]>,
 }
 
@@ -109,16 +114,17 @@ impl<M: Memory> Handle<M> {
             let is_near = self.shared.memory.is_near(segment.addr());
             sought.push(Sought { key, hash, segment, is_near });
         }
-        let candidates = self.find_candidates(sought);
+        let mut candidates = self.find_candidates(sought);
         if candidates.len() < 2 {
             return Ok(());
         }
         // After an error each key's own search says what it is.
-        let Ok(found) = self.read_candidates(&candidates) else { return Ok(()) };
-        for (index, Candidate { sought, word, start, bytes, .. }) in candidates.iter().enumerate() {
+        let Ok(found) = self.read_candidates(&mut candidates) else { return Ok(()) };
+        for (index, candidate) in candidates.iter().enumerate() {
+            let Candidate { sought, word, start, bytes, tag, .. } = candidate;
             let Sought { key, hash, segment, .. } = *sought;
             let now = SlotWord::from_raw(word_at(&found.words[index], 0));
-            let is_linked = word_at(&found.tags[index], 0) == segment.tag(hash)
+            let is_linked = word_at(&found.tags[*tag], 0) == segment.tag(hash)
                 && now.is_unchanged(*word)
                 && !now.is_frozen();
             let object = &found.objects[*start..start + bytes];
@@ -171,7 +177,15 @@ impl<M: Memory> Handle<M> {
                 let bytes = bytes.filter(|bytes| all + bytes <= BATCH_BYTES);
                 if let Some(bytes) = bytes.filter(|_| !is_near || !sought.is_near) {
                     let at = GlobalAddr::from_raw(bucket.raw() + index as u64 * 8);
-                    candidates.push(Candidate { sought, at, word, is_near, start: 0, bytes });
+                    candidates.push(Candidate {
+                        sought,
+                        at,
+                        word,
+                        is_near,
+                        start: 0,
+                        bytes,
+                        tag: 0,
+                    });
                     all += bytes;
                 }
             }
@@ -188,27 +202,47 @@ impl<M: Memory> Handle<M> {
 
     /// Reads the candidates' objects, then their slots and the tags of their segments again: what
     /// has not changed was linked all the time.
-    fn read_candidates(&self, candidates: &[Candidate]) -> Result<BatchBytes, M::Error> {
+    fn read_candidates(&self, candidates: &mut [Candidate]) -> Result<BatchBytes, M::Error> {
         let len = candidates.last().map_or(0, |last| last.start + last.bytes);
-        let words = || vec![[0; 8]; candidates.len()];
-        let mut found = BatchBytes { objects: vec![0; len], words: words(), tags: words() };
-        let mut reads = Vec::with_capacity(3 * candidates.len());
+        let segments = segments_of(candidates);
+        let mut found = BatchBytes {
+            objects: vec![0; len],
+            words: vec![[0; 8]; candidates.len()],
+            tags: vec![[0; 8]; segments.len()],
+        };
+        let mut reads = Vec::with_capacity(2 * candidates.len() + segments.len());
         let mut rest = &mut found.objects[..];
-        for candidate in candidates {
+        for candidate in &*candidates {
             let (into, next) = rest.split_at_mut(candidate.bytes);
             reads.push(ReadRequest { addr: candidate.word.object().addr, into });
             rest = next;
         }
-        // Of the slots those of this rack may be last: objects and slots of one rack follow each
-        // other.
-        let slots = candidates.iter().zip(&mut found.words).zip(&mut found.tags);
-        let (near, far): (Vec<_>, Vec<_>) = slots.partition(|((one, _), _)| one.sought.is_near);
-        for ((candidate, word), tag) in far.into_iter().chain(near) {
-            let tag_addr = SegmentHeader::tag_addr(candidate.sought.segment.addr());
-            reads.push(ReadRequest { addr: candidate.at, into: word });
-            reads.push(ReadRequest { addr: tag_addr, into: tag });
+        // The slots of this rack are last: objects and slots of one rack follow each other. A tag
+        // is read after the slots of its segment, as in a search for one key.
+        let slots = candidates.iter().zip(&mut found.words);
+        let slots = slots.map(|(one, into)| (one.sought.is_near, one.at, into));
+        let (mut near, mut far): (Vec<_>, Vec<_>) = slots.partition(|(is_near, ..)| *is_near);
+        for (segment, into) in segments.iter().zip(&mut found.tags) {
+            let half = if segment.is_near { &mut near } else { &mut far };
+            half.push((segment.is_near, SegmentHeader::tag_addr(segment.segment.addr()), into));
         }
+        let all = far.into_iter().chain(near);
+        reads.extend(all.map(|(_, addr, into)| ReadRequest { addr, into }));
         self.shared.memory.read_batch(&mut reads)?;
         Ok(found)
     }
+}
+
+/// One key of each segment; the candidates note the index of theirs.
+fn segments_of(candidates: &mut [Candidate]) -> Vec<Sought> {
+    let mut segments: Vec<Sought> = Vec::new();
+    for candidate in candidates {
+        let addr = candidate.sought.segment.addr();
+        let known = segments.iter().position(|one| one.segment.addr() == addr);
+        candidate.tag = known.unwrap_or(segments.len());
+        if known.is_none() {
+            segments.push(candidate.sought);
+        }
+    }
+    segments
 }
