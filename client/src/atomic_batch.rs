@@ -62,7 +62,7 @@ impl Thread {
         deadline: &Deadline<'_>,
     ) -> Result<(), AccessError> {
         let BatchedAtomic { addr, atomic, .. } = batch[index];
-        if let Some(other) = self.failover_for(addr, AccessIntent::Write) {
+        if let Some(other) = self.failover_for(addr, 8, AccessIntent::Write) {
             batch[index].before = self.siblings[other].atomic(addr, atomic)?;
             return Ok(());
         }

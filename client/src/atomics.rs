@@ -9,7 +9,7 @@ use rackpool_wire::rack::{RackAnswer, RackRequest};
 use crate::calls::Outcome;
 use crate::deadline::{Deadline, Retries};
 use crate::thread::{Target, Thread, access_error};
-use crate::translation::Place;
+use crate::translation::{Place, Translation};
 use crate::{AccessError, DaemonError, GlobalAddr};
 
 /// The request that lets the daemon execute the operation.
@@ -87,12 +87,11 @@ impl Thread {
         target: &Target,
         atomic: AtomicOperation,
     ) -> Result<Option<u64>, AccessError> {
-        let done = match self.sibling(home) {
-            Some(other) => match other.translate(target, AccessIntent::Write)?.place {
-                Place::Local { frame, word } => other.atomic_here(frame, word, target, atomic)?,
-                _ => None,
-            },
-            None => None,
+        let done = match self.translate_at(home, target, AccessIntent::Write)? {
+            Some((other, Translation { place: Place::Local { frame, word }, .. })) => {
+                other.atomic_here(frame, word, target, atomic)?
+            }
+            _ => None,
         };
         if done.is_none() {
             self.forget_at(home, target.page);

@@ -107,6 +107,12 @@ impl Thread {
         };
         loop {
             while self.magazines.count(usize::from(class.index())) > 0 {
+                // `take` refuses what a daemon that is away would have to find.
+                if record.is_none()
+                    && let Some(other) = self.failover()
+                {
+                    return self.siblings[other].alloc(bytes);
+                }
                 if let Some(object) = self.take(usize::from(class.index()), record) {
                     return Ok(object);
                 }

@@ -124,14 +124,19 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 impl Connection {
     /// Connects to the daemon's socket and maps the files that the daemon passes.
     pub(crate) fn open(options: ClientOptions) -> Result<Self, OpenError> {
-        let mut first = None;
+        let named = options.socket.clone();
+        let mut why = None;
         for options in siblings::candidates(options) {
+            let is_named = options.socket == named;
             match Self::open_at(options) {
                 Ok(connection) => return Ok(connection),
-                Err(error) => first = first.or(Some(error)),
+                // The daemon that was named says why; any is better than one that is away.
+                Err(error) if why.is_none() || is_named => why = Some(error),
+                Err(error) if matches!(why, Some(OpenError::Connect { .. })) => why = Some(error),
+                Err(_) => {}
             }
         }
-        Err(first.unwrap_or_else(|| OpenError::Protocol("a rack without daemons".into())))
+        Err(why.unwrap_or_else(|| OpenError::Protocol("a rack without daemons".into())))
     }
 
     fn open_at(options: ClientOptions) -> Result<Self, OpenError> {

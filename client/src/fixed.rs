@@ -277,13 +277,15 @@ impl Thread {
             self.put_into_outbox(object)?;
             lock(&self.connection.owned).cells.give_back(&self.connection.file, cell);
         }
-        // What the thread freed in the parts of siblings, too: they may be asked next.
+        any |= self.flush_everything()?;
+        // What the thread freed in the parts of siblings, too: they may be asked next. One that
+        // does not answer has nothing to give.
         for sibling in &mut self.siblings {
             if sibling.connection.link() == DaemonLink::Up {
-                any |= sibling.flush_everything()?;
+                any |= sibling.flush_everything().unwrap_or(false);
             }
         }
-        Ok(self.flush_everything()? || any)
+        Ok(any)
     }
 
     /// The error for a demand that only the own rack can serve and for which it has no room.

@@ -270,7 +270,7 @@ impl Pool {
             return Ok(());
         }
         self.with(|thread| {
-            let at = thread.failover_for(addr, AccessIntent::Read);
+            let at = thread.failover_for(addr, into.len(), AccessIntent::Read);
             thread.at(at).transfer_checked(addr, Bytes::Read(into))
         })?
     }
@@ -307,7 +307,7 @@ impl Pool {
             return Ok(());
         }
         self.with(|thread| {
-            let at = thread.failover_for(addr, AccessIntent::Write);
+            let at = thread.failover_for(addr, from.len(), AccessIntent::Write);
             thread.at(at).transfer_checked(addr, Bytes::Write(from))
         })?
     }
@@ -329,7 +329,10 @@ impl Pool {
     /// [`AccessError`]: nothing is allocated at the address, the page is lost, or a daemon does not
     /// answer.
     pub fn is_local(&self, addr: GlobalAddr) -> Result<bool, AccessError> {
-        self.with(|thread| thread.is_local(addr))?
+        self.with(|thread| {
+            let at = thread.failover_for(addr, 1, AccessIntent::Read);
+            thread.at(at).is_local(addr)
+        })?
     }
 
     /// Returns true if `addr` lies in the memory of the daemon through which this pool is used

@@ -13,19 +13,21 @@ use rackpool_shm::directory::RackDirectory;
 
 use crate::connection::{Connection, DaemonLink, lock};
 use crate::control::ControlStream;
+use crate::deadline::Deadline;
 use crate::error::LockError;
 use crate::slots::ThreadSlots;
-use crate::thread::Thread;
+use crate::thread::{Target, Thread};
 use crate::transfer::Bytes;
-use crate::translation::Place;
-use crate::{AccessError, ClientOptions, OpenError, keeper};
+use crate::translation::{Place, Translation};
+use crate::{AccessError, ClientOptions, DaemonError, OpenError, keeper};
 
 /// Time between the end of an attempt to connect to a sibling and the next one.
 const RETRY: Duration = Duration::from_secs(1);
 
-/// How long a sibling may take to answer a new connection. A stopped one does not answer; the page
-/// is then accessed through the own daemon.
-const WELCOME: Duration = Duration::from_millis(500);
+/// How long a sibling may take for each step of a new connection: to accept it, to read the
+/// request, to answer. A stopped one does not answer; the page is then accessed through the own
+/// daemon.
+const WELCOME: Duration = Duration::from_millis(300);
 
 /// The siblings of a connection, and the connections to those whose pages were used.
 #[derive(Debug, Default)]
@@ -107,6 +109,8 @@ impl Connection {
         if !self.siblings.has(rack) {
             return None;
         }
+        // An operation with a limit of its own does not wait for a new connection.
+        let has_time = Deadline::after(WELCOME).left() == WELCOME;
         {
             let mut links = lock(&self.siblings.links);
             match links.iter_mut().find(|link| link.rack == rack) {
@@ -119,6 +123,7 @@ impl Connection {
                 {
                     return None;
                 }
+                _ if !has_time => return None,
                 Some(link) => link.state = LinkState::Connecting,
                 None => links.push(Link { rack, state: LinkState::Connecting }),
             }
@@ -240,18 +245,39 @@ impl Thread {
             return Ok(false);
         }
         let target = self.target(addr, bytes.len())?;
-        let done = match self.sibling(home) {
-            Some(other) if other.hit(addr, &mut bytes) => true,
-            Some(other) => {
-                let known = other.translate(&target, bytes.intent())?;
-                other.transfer_here(&target, known, bytes)?
-            }
+        if self.sibling(home).is_some_and(|other| other.hit(addr, &mut bytes)) {
+            return Ok(true);
+        }
+        let done = match self.translate_at(home, &target, bytes.intent())? {
+            Some((other, known)) => other.transfer_here(&target, known, bytes)?,
             None => false,
         };
         if !done {
             self.forget_at(home, target.page);
         }
         Ok(done)
+    }
+
+    /// Translates at a sibling. Returns `None` if it can't be asked: the own daemon then says
+    /// whether that rack is away.
+    pub(crate) fn translate_at(
+        &mut self,
+        home: RackId,
+        target: &Target,
+        intent: AccessIntent,
+    ) -> Result<Option<(&mut Self, Translation)>, AccessError> {
+        let Some(other) = self.sibling(home) else { return Ok(None) };
+        if other.connection.link() != DaemonLink::Up && other.known(target.page).is_none() {
+            return Ok(None);
+        }
+        match other.translate(target, intent) {
+            Ok(known) => Ok(Some((other, known))),
+            // It ended before it answered; nothing was executed.
+            Err(AccessError::Daemon(DaemonError::Unavailable)) => {
+                Err(AccessError::RackUnavailable(home))
+            }
+            Err(error) => Err(error),
+        }
     }
 
     /// Forgets what is remembered of a page here and at a sibling.
@@ -270,7 +296,7 @@ impl Thread {
         }
         // What is wrong with the address shows when it is used.
         let target = self.target(addr, 1).ok()?;
-        let index = match self.failover_for(addr, AccessIntent::Read) {
+        let index = match self.failover_for(addr, 1, AccessIntent::Read) {
             Some(index) => index,
             None => match self.translate(&target, AccessIntent::Read).ok()?.place {
                 Place::Sibling { home } => self.sibling_index(home)?,
@@ -311,21 +337,34 @@ impl Thread {
     /// The index of the state at a sibling that executes a new operation, for which this one needs
     /// its daemon, while that is away. An operation that the daemon has begun is never executed by
     /// another: it might take effect twice.
-    pub(crate) fn failover_for(&mut self, addr: GlobalAddr, intent: AccessIntent) -> Option<usize> {
+    pub(crate) fn failover_for(
+        &mut self,
+        addr: GlobalAddr,
+        len: usize,
+        intent: AccessIntent,
+    ) -> Option<usize> {
         let index = self.failover()?;
-        let target = self.target(addr, 1).ok()?;
-        match self.known(target.page).map(|known| known.place) {
-            Some(Place::Local { .. } | Place::Sibling { .. }) => return None,
-            Some(Place::Copied { .. }) if intent == AccessIntent::Read => return None,
-            _ => {}
+        // The own daemon takes back what a killed thread has reserved, once it has executed the
+        // writes of that thread.
+        if intent == AccessIntent::Write && self.reservations.has_any() {
+            return None;
         }
-        // What is in the part of the daemon that is away has to wait for it. So has what the
-        // sibling can't find: it may be there.
         let own = self.connection.rack;
-        match self.siblings[index].translate(&target, intent).ok()?.place {
-            Place::Remote { home } | Place::Copied { home, .. } if home == own => None,
-            _ => Some(index),
+        for end in [0, (len as u64).saturating_sub(1)] {
+            let target = self.target(addr.add(end).ok()?, 1).ok()?;
+            match self.known(target.page).map(|known| known.place) {
+                Some(Place::Local { .. } | Place::Sibling { .. }) => return None,
+                Some(Place::Copied { .. }) if intent == AccessIntent::Read => return None,
+                _ => {}
+            }
+            // What is in the part of the daemon that is away has to wait for it. So has what the
+            // sibling can't find: it may be there.
+            match self.siblings[index].translate(&target, intent).ok()?.place {
+                Place::Remote { home } | Place::Copied { home, .. } if home == own => return None,
+                _ => {}
+            }
         }
+        Some(index)
     }
 
     /// Fails if the thread holds a lock of one of these lines, taken at whichever daemon.
@@ -342,7 +381,8 @@ impl Thread {
         let size = self.connection.page_size;
         let claim = LockClaim::covering(target.page, target.offset, target.len, size, mode);
         let Some(claim) = claim else { return Ok(()) };
-        let mut states = std::iter::once(self).chain(&self.siblings);
+        let siblings = self.siblings.iter().filter(|one| !one.connection.is_over());
+        let mut states = std::iter::once(self).chain(siblings);
         match states.any(|state| state.holds(claim)) {
             true => Err(LockError::AlreadyHeld(addr)),
             false => Ok(()),

@@ -171,7 +171,12 @@ impl Thread {
         }
         let DaemonTransfer { done: some, home } = self.have_done(target.addr, bytes)?;
         if some == len && home != self.connection.rack {
-            self.remember(target.page, Translation { place: Place::Remote { home }, ..known });
+            let place = self.place_at(home, Place::Remote { home });
+            if place == (Place::Remote { home }) && self.connection.siblings.has(home) {
+                self.forget(target.page);
+            } else {
+                self.remember(target.page, Translation { place, ..known });
+            }
         }
         Ok(some)
     }
@@ -193,7 +198,7 @@ impl Thread {
     ) -> Result<(), AccessError> {
         let mut waiting: Vec<RemoteTransfer<'a>> = Vec::new();
         for (addr, mut bytes) in transfers {
-            if let Some(other) = self.failover_for(addr, bytes.intent()) {
+            if let Some(other) = self.failover_for(addr, bytes.len(), bytes.intent()) {
                 self.transfer_remote(&mut waiting)?;
                 waiting.clear();
                 self.siblings[other].transfer_checked(addr, bytes)?;

@@ -51,7 +51,7 @@ pub fn client_files(pool: &TestPool, rack: u16) -> usize {
 }
 
 fn clients(pool: &TestPool) -> BTreeSet<PathBuf> {
-    (0..pool.cluster.options().racks).flat_map(|rack| clients_of(pool, rack)).collect()
+    (0..pool.cluster.options().all_daemons()).flat_map(|rack| clients_of(pool, rack)).collect()
 }
 
 fn clients_of(pool: &TestPool, rack: u16) -> impl Iterator<Item = PathBuf> {
@@ -68,7 +68,7 @@ fn clients_of(pool: &TestPool, rack: u16) -> impl Iterator<Item = PathBuf> {
 /// them home, even when the client that needed them is long gone.
 #[must_use]
 pub fn exchanges_have_ended(pool: &TestPool) -> bool {
-    let racks = (0..pool.cluster.options().racks).map(RackId);
+    let racks = (0..pool.cluster.options().all_daemons()).map(RackId);
     racks.clone().all(|rack| {
         let (metadata, ..) = metadata_of(pool, rack);
         let has_ended = |other| {
@@ -82,7 +82,9 @@ pub fn exchanges_have_ended(pool: &TestPool) -> bool {
 /// The objects in use in all racks, with the bytes that each takes.
 #[must_use]
 pub fn objects(pool: &TestPool) -> BTreeMap<GlobalAddr, u64> {
-    (0..pool.cluster.options().racks).flat_map(|rack| objects_of(pool, RackId(rack))).collect()
+    (0..pool.cluster.options().all_daemons())
+        .flat_map(|rack| objects_of(pool, RackId(rack)))
+        .collect()
 }
 
 /// Waits until every frame is free or holds a page of small objects without an object in use. The
@@ -92,7 +94,8 @@ pub fn objects(pool: &TestPool) -> BTreeMap<GlobalAddr, u64> {
 /// When a frame stays in use for longer than [`TIMEOUT`].
 #[track_caller]
 pub fn wait_until_frames_are_free(pool: &TestPool) {
-    let kept = || (0..pool.cluster.options().racks).flat_map(|rack| kept_of(pool, RackId(rack)));
+    let kept =
+        || (0..pool.cluster.options().all_daemons()).flat_map(|rack| kept_of(pool, RackId(rack)));
     if !try_wait_until(TIMEOUT, || kept().next().is_none()) {
         panic!("frames that nobody uses are not free: {:?}", kept().collect::<Vec<_>>());
     }
@@ -138,7 +141,7 @@ pub fn fixed(pool: &TestPool) -> Vec<(RackId, GlobalAddr)> {
         };
         (0..frames).map(FrameId).flat_map(of_frame).collect::<Vec<_>>()
     };
-    (0..pool.cluster.options().racks).map(RackId).flat_map(of_rack).collect()
+    (0..pool.cluster.options().all_daemons()).map(RackId).flat_map(of_rack).collect()
 }
 
 /// Waits until no object of any store is left, nor a part of one. Removes the boards of agents
@@ -149,7 +152,7 @@ pub fn fixed(pool: &TestPool) -> Vec<(RackId, GlobalAddr)> {
 #[track_caller]
 pub fn wait_until_no_object_is_left(pool: &TestPool) {
     let client = pool.open(0);
-    for rack in 0..pool.cluster.options().racks {
+    for rack in 0..pool.cluster.options().all_daemons() {
         let board = format!(".casts-{rack}");
         if client.root(&board).expect("a pool that serves").is_some() {
             let mut command = Command::new(program("rackpool"));
@@ -186,13 +189,13 @@ pub fn retired(pool: &TestPool) -> usize {
         };
         (0..frames).map(FrameId).map(of_frame).sum::<usize>()
     };
-    (0..pool.cluster.options().racks).map(RackId).map(of_rack).sum()
+    (0..pool.cluster.options().all_daemons()).map(RackId).map(of_rack).sum()
 }
 
 /// The state of each page that is not free, with its rack.
 #[must_use]
 pub fn pages(pool: &TestPool) -> Vec<(RackId, PageState)> {
-    let racks = (0..pool.cluster.options().racks).map(RackId);
+    let racks = (0..pool.cluster.options().all_daemons()).map(RackId);
     let of_rack = |rack| {
         let (metadata, _, frames) = metadata_of(pool, rack);
         let states = (0..frames).map(FrameId).filter_map(|frame| {
@@ -211,7 +214,8 @@ pub fn metadata_of(pool: &TestPool, rack: RackId) -> (RackMetadata, PageSize, u3
     let found = file::open(&path).expect("a readable file").expect("the rack's metadata");
     let options = pool.cluster.options();
     let page_size = PageSize::from_bytes(options.page_size).expect("a page size");
-    let frames = u32::try_from(options.memory / options.page_size).expect("a small rack");
+    let frames =
+        u32::try_from(options.memory_of_daemon() / options.page_size).expect("a small rack");
     let layout = MetadataLayout::new(page_size, frames);
     let mapping = Mapping::new(&found, layout.bytes()).expect("a mapping");
     (RackMetadata::new(mapping, layout).expect("a whole file"), page_size, frames)

@@ -116,10 +116,10 @@ impl TestPool {
         self.dir().join(format!("rack-{rack}"))
     }
 
-    /// Options of a client of the rack.
+    /// Options of a client whose requests go through the daemon with this number.
     #[must_use]
     pub fn options(&self, rack: u16) -> ClientOptions {
-        ClientOptions::new(self.dir(), RackId(rack))
+        ClientOptions::new(self.dir(), RackId(rack)).exact_daemon(true)
     }
 
     /// Opens a client of the rack in this process.
@@ -218,7 +218,8 @@ impl TestPool {
 
     /// As [`Self::wait_until_racks_meet`], for racks that hold objects.
     pub fn wait_until_racks_serve(&self) {
-        let racks: Vec<_> = (0..self.cluster.options().racks).map(|rack| self.open(rack)).collect();
+        let daemons = 0..self.cluster.options().all_daemons();
+        let racks: Vec<_> = daemons.map(|rack| self.open(rack)).collect();
         for other in &racks {
             let addr = other.alloc(16).expect("an empty rack");
             for own in racks.iter().filter(|own| own.rack() != other.rack()) {

@@ -35,7 +35,7 @@ fn a_client_killed_at_any_step_of_any_operation_harms_nobody_and_leaves_nothing(
     let least = if means == Means::Steps { LEAST } else { 0 };
     // Three quarters of the kills, give or take ten, are at an instruction of their own. The rest
     // are in libraries, in the kernel, or at an instruction that was hit before.
-    let report = Campaign { rounds: 640, least, seed: 1, means }.run();
+    let report = Campaign { rounds: 640, least, seed: 1, means, is_one_rack: false }.run();
     has_been_everywhere(&report, least);
     if means == Means::Steps {
         assert!(report.distinct >= 300, "hardly any instruction was one to die at:\n{report}");
@@ -44,7 +44,15 @@ fn a_client_killed_at_any_step_of_any_operation_harms_nobody_and_leaves_nothing(
 
 #[test]
 fn a_client_killed_at_any_time_inside_any_operation_harms_nobody_and_leaves_nothing() {
-    let report = Campaign { rounds: 144, least: 0, seed: 2, means: Means::Times }.run();
+    let (means, is_one_rack) = (Means::Times, false);
+    let report = Campaign { rounds: 144, least: 0, seed: 2, means, is_one_rack }.run();
+    has_been_everywhere(&report, 0);
+}
+
+#[test]
+fn a_client_killed_at_any_step_in_the_part_of_another_daemon_of_its_rack_harms_nobody() {
+    let means = may_trace();
+    let report = Campaign { rounds: 160, least: 0, seed: 3, means, is_one_rack: true }.run();
     has_been_everywhere(&report, 0);
 }
 

@@ -30,7 +30,7 @@ const BYTES: u64 = 64;
 const ENTRY: u64 = 512;
 
 fn scene() -> Scene {
-    Scene::new(Campaign { rounds: 0, least: 0, seed: 1, means: Means::Times })
+    Scene::new(Campaign { rounds: 0, least: 0, seed: 1, means: Means::Times, is_one_rack: false })
 }
 
 fn file(body: Option<&Body>) -> &ClientFile {

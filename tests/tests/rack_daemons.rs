@@ -8,8 +8,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use rackpool_client::{
-    AccessError, CompareAndSwap, FreeError, GlobalAddr, LockError, OpenError, Pool, RackId,
-    ReadRequest, within,
+    AccessError, ClientOptions, CompareAndSwap, FreeError, GlobalAddr, LockError, OpenError, Pool,
+    RackId, ReadRequest, within,
 };
 use rackpool_cluster::ClusterOptions;
 use rackpool_objects::{CreateOptions, Store};
@@ -28,7 +28,7 @@ fn two_by_two(change: impl FnOnce(&mut ClusterOptions)) -> TestPool {
         (options.daemons, options.memory, options.lease_ms) = (2, 32 << 20, 20_000);
         change(options);
     });
-    let all: Vec<Pool> = (0..4).map(|daemon| exact(&pool, daemon)).collect();
+    let all: Vec<Pool> = (0..4).map(|daemon| pool.open(daemon)).collect();
     let addrs: Vec<GlobalAddr> = all.iter().map(|own| own.alloc(BYTES).unwrap()).collect();
     for (own, addr) in all.iter().flat_map(|own| addrs.iter().map(move |addr| (own, *addr))) {
         wait_for("the daemons meet", TIMEOUT, || own.is_local(addr).ok());
@@ -37,9 +37,9 @@ fn two_by_two(change: impl FnOnce(&mut ClusterOptions)) -> TestPool {
     pool
 }
 
-/// A client whose own daemon is this one.
-fn exact(pool: &TestPool, daemon: u16) -> Pool {
-    Pool::open(pool.options(daemon).exact_daemon(true)).unwrap()
+/// Options of a client of a rack, whichever of its daemons it gets.
+fn any_of(pool: &TestPool, daemon: u16) -> ClientOptions {
+    pool.options(daemon).exact_daemon(false)
 }
 
 fn read(pool: &Pool, addr: GlobalAddr) -> Result<u64, AccessError> {
@@ -60,7 +60,7 @@ fn requests(pool: &TestPool, daemon: u16) -> [u64; 2] {
 #[test]
 fn a_client_uses_the_memory_of_all_daemons_with_loads_and_stores() {
     let pool = two_by_two(|_| {});
-    let [own, sibling] = [exact(&pool, 0), exact(&pool, 1)];
+    let [own, sibling] = [pool.open(0), pool.open(1)];
     let addrs = [own.alloc(BYTES).unwrap(), sibling.alloc(BYTES).unwrap()];
     // The places of the pages are asked for once.
     for addr in addrs {
@@ -100,8 +100,7 @@ fn a_client_uses_the_memory_of_all_daemons_with_loads_and_stores() {
 fn an_object_of_a_sibling_is_freed_once() {
     let pool = two_by_two(|_| {});
     for checked in [false, true] {
-        let open =
-            |daemon| Pool::open(pool.options(daemon).exact_daemon(true).checked(checked)).unwrap();
+        let open = |daemon| Pool::open(pool.options(daemon).checked(checked)).unwrap();
         let [own, sibling] = [open(0), open(1)];
         let addr = sibling.alloc(BYTES).unwrap();
         write(&own, addr, 1);
@@ -119,7 +118,7 @@ fn an_object_of_a_sibling_is_freed_once() {
 fn a_store_has_its_objects_in_all_parts() {
     let pool = two_by_two(|_| {});
     let stores = [0, 1, 2]
-        .map(|daemon| Store::open_or_create(Arc::new(exact(&pool, daemon)), "objects").unwrap());
+        .map(|daemon| Store::open_or_create(Arc::new(pool.open(daemon)), "objects").unwrap());
     for (tag, len) in [(1, 100), (2, 3 * 65_536)] {
         let bytes = contents::of(tag, len);
         for (creator, store) in stores.iter().enumerate() {
@@ -140,12 +139,12 @@ fn a_store_has_its_objects_in_all_parts() {
 #[test]
 fn a_guard_of_a_daemon_that_lost_its_memory_gives_up_no_other_lock() {
     let mut pool = two_by_two(|options| options.memory_kind = MemoryKind::Memfd);
-    let [own, other] = [exact(&pool, 0), exact(&pool, 2)];
-    let lost = exact(&pool, 1).alloc(BYTES).unwrap();
+    let [own, other] = [pool.open(0), pool.open(2)];
+    let lost = pool.open(1).alloc(BYTES).unwrap();
     let first = own.write_lock(lost, 8).unwrap();
     pool.kill_daemon(1);
     pool.restart_daemon(1);
-    let sibling = exact(&pool, 1);
+    let sibling = pool.open(1);
     let addr = wait_for("the part is used again", TIMEOUT, || {
         let addr = sibling.alloc(BYTES).ok()?;
         own.write_lock(addr, 8).ok().filter(|_| own.is_local(addr) == Ok(true)).map(|_| addr)
@@ -161,7 +160,7 @@ fn a_guard_of_a_daemon_that_lost_its_memory_gives_up_no_other_lock() {
 #[test]
 fn a_thread_does_not_wait_for_a_lock_that_it_has_at_another_daemon() {
     let pool = two_by_two(|_| {});
-    let [own, sibling] = [exact(&pool, 0), exact(&pool, 1)];
+    let [own, sibling] = [pool.open(0), pool.open(1)];
     let addrs = [own.alloc(BYTES).unwrap(), sibling.alloc(BYTES).unwrap()];
     for addr in addrs {
         let guard = own.write_lock(addr, 8).unwrap();
@@ -173,9 +172,9 @@ fn a_thread_does_not_wait_for_a_lock_that_it_has_at_another_daemon() {
 #[test]
 fn a_stopped_sibling_delays_only_what_needs_it() {
     let mut pool = two_by_two(|_| {});
-    let [own, other] = [exact(&pool, 0), exact(&pool, 2)];
+    let [own, other] = [pool.open(0), pool.open(2)];
     let [near, far] = [own.alloc(BYTES).unwrap(), other.alloc(BYTES).unwrap()];
-    let sibling = exact(&pool, 1);
+    let sibling = pool.open(1);
     let beside = sibling.alloc(BYTES).unwrap();
     write(&sibling, beside, 4);
     pool.stop_daemon(1);
@@ -196,7 +195,7 @@ fn a_stopped_sibling_delays_only_what_needs_it() {
 #[test]
 fn clients_are_spread_over_the_daemons_of_their_rack() {
     let pool = two_by_two(|_| {});
-    let clients: Vec<Pool> = (0..4).map(|_| pool.open(2)).collect();
+    let clients: Vec<Pool> = (0..4).map(|_| Pool::open(any_of(&pool, 2)).unwrap()).collect();
     let daemons: Vec<u16> = clients.iter().map(|client| client.rack().0).collect();
     assert_eq!(daemons.iter().filter(|daemon| **daemon == 2).count(), 2, "{daemons:?}");
     assert_eq!(daemons.iter().filter(|daemon| **daemon == 3).count(), 2, "{daemons:?}");
@@ -205,7 +204,7 @@ fn clients_are_spread_over_the_daemons_of_their_rack() {
 #[test]
 fn a_full_part_takes_memory_of_its_sibling_first() {
     let pool = two_by_two(|_| {});
-    let own = exact(&pool, 0);
+    let own = pool.open(0);
     wait_until("the free memory of all is known", TIMEOUT, || {
         let status = pool.status(0);
         // A daemon keeps a page or two for small objects.
@@ -232,7 +231,7 @@ fn no_update_is_lost_while_pages_move_between_racks_with_several_daemons() {
                 .map(|(name, value)| (name, value.to_owned()))
                 .into();
     });
-    let clients = [0, 1, 2, 3].map(|daemon| exact(&pool, daemon));
+    let clients = [0, 1, 2, 3].map(|daemon| pool.open(daemon));
     let addrs: Vec<GlobalAddr> = clients.iter().map(|own| own.alloc(BYTES).unwrap()).collect();
     for (own, addr) in clients.iter().zip(&addrs) {
         own.write(*addr, &[0; 64]).unwrap();
@@ -275,7 +274,7 @@ fn no_update_is_lost_while_pages_move_between_racks_with_several_daemons() {
 #[test]
 fn the_kill_of_one_daemon_leaves_the_others_serving() {
     let mut pool = two_by_two(|_| {});
-    let [own, sibling, other] = [0, 1, 2].map(|daemon| exact(&pool, daemon));
+    let [own, sibling, other] = [0, 1, 2].map(|daemon| pool.open(daemon));
     let known = [&own, &sibling, &other].map(|client| client.alloc(BYTES).unwrap());
     for (value, addr) in known.into_iter().enumerate() {
         write(&own, addr, value as u64);
@@ -310,8 +309,9 @@ fn the_kill_of_one_daemon_leaves_the_others_serving() {
     });
     assert_eq!(read(&sibling, made).unwrap(), 3);
     own.free(made).unwrap();
-    assert_eq!(pool.open(0).rack(), RackId(1), "a new client takes the one that serves");
-    let refused = Pool::open(pool.options(0).exact_daemon(true));
+    let new = Pool::open(any_of(&pool, 0)).unwrap();
+    assert_eq!(new.rack(), RackId(1), "a new client takes the one that serves");
+    let refused = Pool::open(pool.options(0));
     assert!(matches!(refused, Err(OpenError::Connect { .. })), "{refused:?}");
     assert!(began.elapsed() < Duration::from_secs(8), "nothing waited for the killed daemon");
 
@@ -330,7 +330,7 @@ fn the_kill_of_one_daemon_leaves_the_others_serving() {
 fn no_acknowledged_write_is_lost_while_daemons_of_a_rack_are_killed() {
     const ROUNDS: u16 = 8;
     let mut pool = two_by_two(|options| options.lease_ms = 2000);
-    let clients = [0, 1, 2].map(|daemon| exact(&pool, daemon));
+    let clients = [0, 1, 2].map(|daemon| pool.open(daemon));
     let addrs: Vec<GlobalAddr> =
         [&clients[0], &clients[1], &clients[2]].map(|own| own.alloc(BYTES).unwrap()).into();
     let (stop, done) = (AtomicBool::new(false), AtomicU64::new(0));
@@ -374,7 +374,7 @@ fn no_acknowledged_write_is_lost_while_daemons_of_a_rack_are_killed() {
 #[test]
 fn what_a_killed_client_held_in_each_part_comes_back() {
     let pool = two_by_two(|_| {});
-    let own = exact(&pool, 1);
+    let own = pool.open(1);
     let mut client = pool.client(0, &["serve"]);
     let addrs: Vec<GlobalAddr> = (0..100).map(|_| own.alloc(BYTES).unwrap()).collect();
     for addr in &addrs {

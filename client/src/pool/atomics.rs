@@ -113,7 +113,7 @@ impl Pool {
     #[cold]
     fn atomic_any(&self, addr: GlobalAddr, atomic: AtomicOperation) -> Result<u64, AccessError> {
         self.with(|thread| {
-            let at = thread.failover_for(addr, AccessIntent::Write);
+            let at = thread.failover_for(addr, 8, AccessIntent::Write);
             thread.at(at).atomic(addr, atomic)
         })?
     }

@@ -159,7 +159,8 @@ impl Pool {
     ) -> Result<HeldLock<'_>, LockError> {
         let taken = self.with(|thread| {
             thread.refuse_held(addr, len, mode)?;
-            let at = thread.part_of(addr).or_else(|| thread.failover_for(addr, AccessIntent::Read));
+            let at =
+                thread.part_of(addr).or_else(|| thread.failover_for(addr, len, AccessIntent::Read));
             let holder = thread.at(at);
             holder.lock(addr, len, mode, timeout).map(|taken| (taken, holder.id))
         });

@@ -91,7 +91,8 @@ impl ClusterOptions {
     }
 
     /// The memory of each daemon: an equal number of pages.
-    pub(crate) fn memory_of_daemon(&self) -> u64 {
+    #[must_use]
+    pub fn memory_of_daemon(&self) -> u64 {
         let memory = self.memory / u64::from(self.daemons.max(1));
         if self.daemons > 1 { memory - memory % self.page_size.max(1) } else { memory }
     }

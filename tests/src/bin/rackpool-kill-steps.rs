@@ -14,15 +14,21 @@ fn main() -> anyhow::Result<()> {
     let rounds = usize::try_from(number(10_000).context("ROUNDS is no number")?)?;
     let seed = number(1).context("SEED is no number")?;
     let (means, daemons) = (may_trace(), rounds.div_ceil(DAEMONS));
-    println!("seed {seed}: {rounds} clients are killed, then {daemons} daemons; {means:?}\n");
-    let report = Campaign { rounds, least: 0, seed, means }.run();
-    println!("{report}\n");
-    let few = rounds.min(10_000) / 4;
-    ensure!(
-        means == Means::Times || report.distinct >= few,
-        "killed at {} instructions; so many rounds should come to {few}",
-        report.distinct
+    let beside = rounds / 2;
+    println!(
+        "seed {seed}: {rounds} clients are killed, {beside} in a rack with two daemons, then \
+         {daemons} daemons; {means:?}\n"
     );
+    for (rounds, is_one_rack) in [(rounds, false), (beside, true)] {
+        let report = Campaign { rounds, least: 0, seed, means, is_one_rack }.run();
+        println!("{report}\n");
+        let few = rounds.min(10_000) / 4;
+        ensure!(
+            means == Means::Times || report.distinct >= few,
+            "killed at {} instructions; so many rounds should come to {few}",
+            report.distinct
+        );
+    }
     let report = daemons::run(daemons, seed);
     ensure!(
         !report.traced || report.distinct >= daemons / 4,

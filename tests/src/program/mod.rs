@@ -55,7 +55,7 @@ pub fn run(arguments: Vec<String>) -> anyhow::Result<()> {
     let dir = arguments.text("DIR")?;
     let rack = RackId(u16::try_from(arguments.number("RACK")?)?);
     let command = arguments.text("COMMAND")?;
-    let options = ClientOptions::new(&dir, rack);
+    let options = ClientOptions::new(&dir, rack).exact_daemon(true);
     match command.as_str() {
         "step" => return step::step(dir.into(), options, &mut arguments),
         "plasma" => return plasma::plasma(&mut arguments),

@@ -23,7 +23,7 @@ impl Log {
     /// New messages that no daemon should have logged.
     pub fn odd(&mut self, pool: &TestPool) -> Vec<String> {
         let mut odd = Vec::new();
-        for rack in 0..pool.cluster.options().racks {
+        for rack in 0..pool.cluster.options().all_daemons() {
             let path = pool.dir().join(format!("rack-{rack}.log"));
             let text = std::fs::read_to_string(path).expect("a daemon's log");
             let seen = self.seen.insert(rack, text.len()).unwrap_or(0);

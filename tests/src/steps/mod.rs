@@ -36,7 +36,7 @@ fn fill(own: &Pool) -> Vec<GlobalAddr> {
     let mut fillers = Vec::new();
     loop {
         let addr = own.alloc(PAGE).expect("room in one of the racks");
-        if !own.is_local(addr).expect("an object in use") {
+        if !own.is_in_own_part(addr).expect("an object in use") {
             own.free(addr).expect("an object in use");
             return fillers;
         }

@@ -233,15 +233,17 @@ impl<M: Memory> Handle<M> {
     }
 }
 
-/// One key of each segment; the candidates note the index of theirs.
+/// One key of each segment. Notes in the candidates which one is theirs.
 fn segments_of(candidates: &mut [Candidate]) -> Vec<Sought> {
     let mut segments: Vec<Sought> = Vec::new();
     for candidate in candidates {
         let addr = candidate.sought.segment.addr();
         let known = segments.iter().position(|one| one.segment.addr() == addr);
         candidate.tag = known.unwrap_or(segments.len());
-        if known.is_none() {
-            segments.push(candidate.sought);
+        match known {
+            // Its slots are read with the others of the segment, before the tag.
+            Some(known) => candidate.sought.is_near = segments[known].is_near,
+            None => segments.push(candidate.sought),
         }
     }
     segments

@@ -42,7 +42,7 @@ pub fn contents_of(id: &[u8]) -> Option<Vec<u8>> {
 /// That of the store. What killed programs had comes back after some time, so a lack of room is an
 /// error only after that.
 pub fn put_in_rack_1(dir: &Path, id: &str) -> anyhow::Result<GlobalAddr> {
-    let pool = Arc::new(Pool::open(ClientOptions::new(dir, RackId(1)))?);
+    let pool = Arc::new(Pool::open(ClientOptions::new(dir, RackId(1)).exact_daemon(true))?);
     let store = Store::open(Arc::clone(&pool), STORE)?.context("there is no store")?;
     let began = Instant::now();
     loop {

@@ -22,6 +22,8 @@ const FOLLOWED: u32 = 4;
 #[derive(Debug)]
 pub struct Prepared {
     slot: usize,
+    /// The number of its own daemon.
+    rack: u16,
     operation: &'static str,
     remains: Remains,
     /// The client's objects.
@@ -140,7 +142,10 @@ impl Prepared {
     }
 
     fn kill_with(self, hand: Hand, place: String, findings: Vec<Finding>) -> Killed {
-        let Self { slot, operation, remains, objects, body, victim, .. } = self;
+        let Self { slot, rack, operation, remains, objects, mut body, victim, .. } = self;
+        if let Some(body) = &mut body {
+            body.add_siblings(&victim.mapped_files(), rack);
+        }
         let noted = body.as_ref().map(Body::noted).unwrap_or_default();
         victim.kill();
         Killed {
@@ -181,10 +186,11 @@ impl Ground {
         let (dir, arguments) = (self.pool.dir(), arguments(slot, operation));
         let mut victim = Victim::start(&self.client, dir, slot.rack, &arguments);
         let objects = victim.wait_for_mark();
-        let body = Body::among(&victim.mapped_files());
+        let rack = slot.rack;
+        let body = Body::among(&victim.mapped_files(), slot.rack);
         let bytes = if remains == Remains::RunInHand { RUN } else { slot.bytes };
         let mark = body.as_ref().map(|body| body.stock(bytes)).unwrap_or_default();
-        Prepared { slot: index, operation, remains, objects, bytes, mark, body, victim }
+        Prepared { slot: index, rack, operation, remains, objects, bytes, mark, body, victim }
     }
 
     fn kill_one(&self, index: usize) -> Killed {

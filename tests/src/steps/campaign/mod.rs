@@ -60,6 +60,8 @@ pub struct Campaign {
     pub seed: u64,
     /// How programs are killed.
     pub means: Means,
+    /// Whether both daemons serve one rack: what is far otherwise is in the part of the other then.
+    pub is_one_rack: bool,
 }
 
 /// A place where one client after the other is killed.
@@ -150,6 +152,9 @@ impl Scene {
         let pool = TestPool::with(|options| {
             options.daemon_arguments.push(("--spill-dir", spill_dir));
             options.memory = 64 << 20;
+            if campaign.is_one_rack {
+                (options.racks, options.daemons, options.memory) = (1, 2, 128 << 20);
+            }
             // No daemon ends here, so no operation waits for a lease to expire. With a long lease a
             // machine that stalls for some seconds does not make one rack take the other for dead.
             options.lease_ms = 60_000;
