@@ -7,6 +7,8 @@ use rackpool_tests::steps::tracer::{Means, may_trace};
 
 /// Clients that are killed for each daemon that is: the recovery of a daemon takes longer.
 const DAEMONS: usize = 100;
+/// Rounds after which each operation has been killed at some instructions.
+const ONCE: usize = 300;
 
 fn main() -> anyhow::Result<()> {
     let mut numbers = std::env::args().skip(1).map(|text| text.parse::<u64>());
@@ -14,7 +16,8 @@ fn main() -> anyhow::Result<()> {
     let rounds = usize::try_from(number(10_000).context("ROUNDS is no number")?)?;
     let seed = number(1).context("SEED is no number")?;
     let (means, daemons) = (may_trace(), rounds.div_ceil(DAEMONS));
-    let beside = rounds / 2;
+    // A short campaign has first to execute each operation once.
+    let beside = (rounds / 4).max(rounds.min(ONCE));
     println!(
         "seed {seed}: {rounds} clients are killed, {beside} in a rack with two daemons, then \
          {daemons} daemons; {means:?}\n"
