@@ -130,6 +130,14 @@ impl RackDirectory {
         numbers.take(MAX_DAEMONS).map(RackId).collect()
     }
 
+    /// The daemons of the rack without `own`, that of this folder.
+    #[must_use]
+    pub fn siblings(&self, own: RackId) -> Vec<RackId> {
+        let mut siblings = self.daemons();
+        siblings.retain(|daemon| *daemon != own);
+        siblings
+    }
+
     /// The daemon's socket for the emulated fabric.
     #[must_use]
     pub fn fabric_socket(&self) -> PathBuf {
@@ -149,6 +157,7 @@ mod tests {
         assert_eq!(rack.daemons(), []);
         rack.note_daemons(&[RackId(2), RackId(3)]).unwrap();
         assert_eq!(rack.daemons(), [RackId(2), RackId(3)]);
+        assert_eq!(rack.siblings(RackId(2)), [RackId(3)]);
         std::fs::write(rack.daemons_file(), "2 x 70000 5").unwrap();
         assert_eq!(rack.daemons(), [RackId(2), RackId(5)]);
         for _ in 0..2 {

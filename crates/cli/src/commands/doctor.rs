@@ -49,8 +49,8 @@ fn racks(options: &Options) -> Vec<RackReport> {
             .map_err(|error| chain(error.as_ref()))
     };
     let siblings = |rack: RackId| {
-        let daemons = RackDirectory::new(&options.pool.dir, rack).daemons().into_iter();
-        daemons.filter(|daemon| *daemon != rack).map(|daemon| daemon.0).collect()
+        let siblings = RackDirectory::new(&options.pool.dir, rack).siblings(rack);
+        siblings.into_iter().map(|daemon| daemon.0).collect()
     };
     let report =
         |rack: RackId| RackReport { rack: rack.0, siblings: siblings(rack), says: ask(rack.0) };

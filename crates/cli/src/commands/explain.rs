@@ -106,9 +106,7 @@ fn beside(pool: &PoolStatus, home: RackId, own: &[IpAddr]) -> Vec<RackId> {
     let member = member.filter(|member| reach(pool, member, own) == MemberReach::Here);
     let socket = member.map(|member| Path::new(&member.control_path));
     let folder = socket.and_then(Path::parent).map(RackDirectory::at);
-    let mut daemons = folder.map(|folder| folder.daemons()).unwrap_or_default();
-    daemons.retain(|daemon| *daemon != home);
-    daemons
+    folder.map(|folder| folder.siblings(home)).unwrap_or_default()
 }
 
 fn tell(
