@@ -58,8 +58,7 @@ impl Siblings {
     /// The siblings of the daemon `own`, which listens on the socket of `options`.
     pub(crate) fn of(options: &ClientOptions, own: RackId) -> Self {
         let Some(directory) = directory(options) else { return Self::default() };
-        let mut numbers = directory.daemons();
-        numbers.retain(|number| *number != own);
+        let numbers = directory.siblings(own);
         Self { pool: directory.pool().to_path_buf(), numbers, links: Mutex::default() }
     }
 
@@ -266,10 +265,9 @@ impl Thread {
         target: &Target,
         intent: AccessIntent,
     ) -> Result<Option<(&mut Self, Translation)>, AccessError> {
-        let Some(other) = self.sibling(home) else { return Ok(None) };
-        if other.connection.link() != DaemonLink::Up && other.known(target.page).is_none() {
+        let Some(other) = self.sibling(home).filter(|other| other.can_find(target.page)) else {
             return Ok(None);
-        }
+        };
         match other.translate(target, intent) {
             Ok(known) => Ok(Some((other, known))),
             // It ended before it answered; nothing was executed.
@@ -278,6 +276,11 @@ impl Thread {
             }
             Err(error) => Err(error),
         }
+    }
+
+    /// Returns true unless the daemon is away and would have to be asked where the page is.
+    fn can_find(&self, page: PageId) -> bool {
+        self.connection.link() == DaemonLink::Up || self.known(page).is_some()
     }
 
     /// Forgets what is remembered of a page here and at a sibling.
@@ -304,6 +307,9 @@ impl Thread {
             },
         };
         let other = &mut self.siblings[index];
+        if !other.can_find(target.page) {
+            return None;
+        }
         let place = other.translate(&target, AccessIntent::Read).map(|known| known.place);
         if matches!(place, Ok(Place::Local { .. })) {
             return Some(index);

@@ -144,6 +144,8 @@ fn a_guard_of_a_daemon_that_lost_its_memory_gives_up_no_other_lock() {
     let first = own.write_lock(lost, 8).unwrap();
     pool.kill_daemon(1);
     pool.restart_daemon(1);
+    let why = wait_for("the loss is noticed", TIMEOUT, || first.write(lost, &[1; 8]).err());
+    assert!(matches!(why, AccessError::LockLost(_)), "{why:?}");
     let sibling = pool.open(1);
     let addr = wait_for("the part is used again", TIMEOUT, || {
         let addr = sibling.alloc(BYTES).ok()?;
@@ -190,6 +192,36 @@ fn a_stopped_sibling_delays_only_what_needs_it() {
     pool.resume_daemon(1);
     write(&own, beside, 6);
     assert_eq!(read(&own, beside), Ok(6));
+}
+
+/// Regression: locks and frees waited for the daemon of the part, as if it were the own one.
+#[test]
+fn what_needs_a_dead_sibling_is_told_so_as_for_another_rack() {
+    let mut pool = two_by_two(|options| options.lease_ms = 2000);
+    let [own, sibling] = [pool.open(0), pool.open(1)];
+    let addrs = [(); 3].map(|()| sibling.alloc(PAGE).unwrap());
+    // The client knows where the pages are, and has not used them.
+    assert!(addrs.iter().all(|addr| own.is_local(*addr).unwrap()));
+    pool.kill_daemon(1);
+    wait_until("the client notices", TIMEOUT, || sibling.check_served().is_err());
+    // It may be under way when this connection notices the end, and waits then.
+    let read = read(&own, addrs[0]);
+    assert_eq!(read, Err(AccessError::RackUnavailable(RackId(1))));
+    let began = Instant::now();
+    let lock = own.write_lock_within(addrs[1], 8, TIMEOUT).map(drop);
+    assert!(matches!(lock, Err(LockError::Access(_))), "{lock:?}");
+    // The own daemon may keep it, and give it back when the other one is there.
+    let gone = FreeError::Access(AccessError::RackUnavailable(RackId(1)));
+    let free = own.free(addrs[2]);
+    assert!(free == Ok(()) || free == Err(gone), "{free:?}");
+    assert!(began.elapsed() < Duration::from_secs(8), "{:?}", began.elapsed());
+    pool.restart_daemon(1);
+    let left = if free == Ok(()) { &addrs[..2] } else { &addrs[..] };
+    for addr in left {
+        wait_for("the page can be freed", TIMEOUT, || own.free(*addr).ok());
+    }
+    drop([own, sibling]);
+    pool.wait_allocated("all was freed", TIMEOUT, [0, 0]);
 }
 
 #[test]
