@@ -13,7 +13,16 @@ pub(crate) fn pin_self(core: usize) -> anyhow::Result<()> {
 
 /// The cores on which the calling thread may run.
 pub(crate) fn usable() -> anyhow::Result<Vec<usize>> {
-    let cores = sched_getaffinity(Pid::from_raw(0))?;
+    cores_of(Pid::from_raw(0))
+}
+
+/// The cores on which the process's first thread may run: that thread binds itself to none.
+pub(crate) fn of_process() -> anyhow::Result<Vec<usize>> {
+    cores_of(Pid::this())
+}
+
+fn cores_of(thread: Pid) -> anyhow::Result<Vec<usize>> {
+    let cores = sched_getaffinity(thread)?;
     Ok((0..CpuSet::count()).filter(|core| cores.is_set(*core).unwrap_or(false)).collect())
 }
 

@@ -9,9 +9,14 @@
 //! cargo x bench                 # everything
 //! cargo x bench local kv        # some sections of `limits`
 //! ```
-#![expect(unsafe_code, reason = "calls the allocator that the cache is compared with")]
+#![expect(
+    unsafe_code,
+    reason = "calls the allocator that the cache is compared with; handles page faults for one of \
+              the baselines"
+)]
 
 pub mod alloc;
+mod baselines;
 pub mod blocks;
 pub mod cast_hosts;
 pub mod casts;
@@ -20,6 +25,7 @@ pub mod corun;
 pub mod cosmos;
 mod cpu;
 mod fabric_memory;
+pub mod figures;
 pub mod fuse;
 pub mod groups;
 mod helper;

@@ -9,7 +9,7 @@ use crate::measure::{Pair, in_turn, time_each};
 use crate::table::Table;
 
 /// Bytes of the longest lock.
-const LOCK: usize = 4096;
+pub(crate) const LOCK: usize = 4096;
 /// Writes of a measurement, within these numbers of locks.
 const WRITES: usize = 20_000;
 const LOCKS: usize = 200;
@@ -41,7 +41,7 @@ pub fn run(table: &mut Table) -> anyhow::Result<()> {
 }
 
 /// Parts of the lock in an order that is not that of their addresses.
-fn parts(addr: GlobalAddr, len: usize) -> anyhow::Result<Vec<GlobalAddr>> {
+pub(crate) fn parts(addr: GlobalAddr, len: usize) -> anyhow::Result<Vec<GlobalAddr>> {
     let count = LOCK / len;
     let at = |index: usize| addr.add((index * 7 % count * len) as u64);
     Ok((0..count).map(at).collect::<Result<_, _>>()?)
@@ -71,7 +71,7 @@ fn one_write(table: &mut Table, pool: &Pool, addr: GlobalAddr) {
 
 /// The time of a write of `len` bytes, under locks of `locked` bytes for one write of each part:
 /// through the guard, and without it.
-fn times_without(
+pub(crate) fn times_without(
     pool: &Pool,
     addr: GlobalAddr,
     locked: usize,

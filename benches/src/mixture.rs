@@ -65,7 +65,7 @@ const RING: u64 = ENTRIES as u64 * MESSAGE;
 
 /// The kind of rings, and the daemon's order of work.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Way {
+pub(crate) enum Way {
     /// One ring; the daemon completes each message before the next.
     One,
     /// One ring; answers in the ring's order.
@@ -80,8 +80,8 @@ const PARTS: [usize; 3] = [500, 990, 999];
 const GAINS: [f64; 3] = [21.7, 30.9, 51.5];
 
 /// Percentiles in nanoseconds of all requests and of those within the rack; the share left out.
-struct Percentiles {
-    all: [f64; 3],
+pub(crate) struct Percentiles {
+    pub(crate) all: [f64; 3],
     local: [f64; 3],
     left_out: f64,
 }
@@ -175,7 +175,7 @@ struct Answered {
 /// An interval in which a loop may have been without its core.
 type Away = (Instant, Instant);
 
-fn mix(way: Way, seed: u64) -> Percentiles {
+pub(crate) fn mix(way: Way, seed: u64) -> Percentiles {
     let rings = Rings::new(way);
     let (answered, away) = std::thread::scope(|scope| {
         let daemon = scope.spawn(|| serve(&rings));

@@ -1,7 +1,7 @@
 //! Requests between racks compared with the fabric's own operations of the same size, and the mode
 //! chosen by measurement compared with the best of the three.
 
-mod end;
+pub(crate) mod end;
 mod raw;
 
 use anyhow::Context;

@@ -17,7 +17,8 @@ use rackpool_ycsb::{PoolStores, Progress, WorkloadName, YcsbOptions};
 use crate::cpu;
 use crate::measure::median;
 use crate::table::Table;
-use rcmp_microbench::{Course, Items, Load, Skew};
+pub(crate) use rcmp_microbench::Skew;
+use rcmp_microbench::{Course, Items, Load};
 
 /// Pages that hold items: 2 MiB each, 32,768 items.
 const PAGES: usize = 64;
@@ -25,7 +26,7 @@ const PAGES: usize = 64;
 const MEMORY: u64 = 128 << 20;
 /// Memory of each rack for a table of YCSB.
 const TABLE_MEMORY: u64 = 512 << 20;
-const SWAP_OFF: (&str, &str) = ("--swap", "off");
+pub(crate) const SWAP_OFF: (&str, &str) = ("--swap", "off");
 const ROUNDS: usize = 5;
 const SETTLE: Duration = Duration::from_millis(2500);
 const MEASURE: Duration = Duration::from_millis(1500);
@@ -72,7 +73,7 @@ impl Polling {
     }
 }
 
-fn load(skew: Skew, seed: u64) -> Load {
+pub(crate) fn load(skew: Skew, seed: u64) -> Load {
     Load { skew, racks: RACKS.to_vec(), reads: 50, settle: SETTLE, measure: MEASURE, seed }
 }
 
@@ -90,7 +91,7 @@ fn pool_of(memory: u64, arguments: Arguments<'_>) -> anyhow::Result<Cluster> {
     Cluster::start(options)
 }
 
-fn course(
+pub(crate) fn course(
     daemons: Arguments<'_>,
     more: Option<(&'static str, &str)>,
     load: &Load,

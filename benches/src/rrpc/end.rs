@@ -30,7 +30,7 @@ const TIMEOUT: Duration = Duration::from_secs(20);
 
 /// A measured fabric.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Provider {
+pub(crate) enum Provider {
     Emulated,
     Tcp,
 }
@@ -134,7 +134,7 @@ impl End {
 }
 
 /// The rack that measures.
-pub(super) struct Caller {
+pub(crate) struct Caller {
     pub(super) end: End,
     stop: Arc<AtomicBool>,
     server: Option<JoinHandle<()>>,
@@ -145,7 +145,7 @@ pub(super) struct Caller {
 
 impl Caller {
     /// Starts two connected racks on a core each; the modes are measured.
-    pub(super) fn start(provider: Provider) -> anyhow::Result<Self> {
+    pub(crate) fn start(provider: Provider) -> anyhow::Result<Self> {
         let folder = std::env::temp_dir().join(format!("rackpool-bench-{}", std::process::id()));
         std::fs::create_dir_all(&folder)?;
         // A rack's threads, including its fabric's, inherit the core of the thread that creates it.
@@ -193,7 +193,7 @@ impl Caller {
     }
 
     /// Nanoseconds of a request for `len` bytes.
-    pub(super) fn calls(&mut self, mode: Option<Mode>, len: u32, count: usize) -> f64 {
+    pub(crate) fn calls(&mut self, mode: Option<Mode>, len: u32, count: usize) -> f64 {
         time_each(count, || {
             for _ in 0..count {
                 self.call(mode, len);
@@ -267,7 +267,7 @@ impl Caller {
         }
     }
 
-    pub(super) fn stop(mut self) -> anyhow::Result<()> {
+    pub(crate) fn stop(mut self) -> anyhow::Result<()> {
         self.stop.store(true, Ordering::Relaxed);
         if let Some(server) = self.server.take() {
             server.join().map_err(|_| anyhow::anyhow!("the answering rack panicked"))?;

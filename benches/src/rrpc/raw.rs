@@ -1,6 +1,6 @@
 //! The reference for requests: the fewest fabric operations that transfer the bytes.
 
-use rackpool_fabric::{Event, Operation, RemoteRegion, Transfer, WorkRequest};
+use rackpool_fabric::{EndpointId, Event, Operation, RemoteRegion, Transfer, WorkRequest};
 use rackpool_rrpc::Mode;
 
 use super::end::{Caller, End};
@@ -19,6 +19,10 @@ const RAW: u8 = 0xff;
 
 /// The mode of a message without an answer.
 const RELEASE: u8 = 3;
+/// The mode of a request whose answer comes in packets.
+const PACKETS: u8 = 4;
+/// Bytes of data in a packet: eRPC's, whose MTU is 1 KiB on the paper's Ethernet.
+const PACKET: u32 = 1024;
 
 /// Answers a raw message; returns false for any other event.
 pub(super) fn answer(end: &mut End, event: &Event) -> bool {
@@ -27,6 +31,10 @@ pub(super) fn answer(end: &mut End, event: &Event) -> bool {
     let len = u32::from_le_bytes([*a, *b, *c, *d]);
     let reply = match *mode {
         RELEASE => return true,
+        PACKETS => {
+            answer_in_packets(end, *endpoint, len);
+            return true;
+        }
         0 => {
             let mut reply = vec![0; REPLY_HEADER + len as usize];
             end.frames.read(0, &mut reply[REPLY_HEADER..]).expect("within the frames");
@@ -52,9 +60,42 @@ pub(super) fn answer(end: &mut End, event: &Event) -> bool {
     true
 }
 
+/// Sends the data in packets, a message each.
+fn answer_in_packets(end: &mut End, endpoint: EndpointId, len: u32) {
+    let mut sent = 0;
+    while sent < len {
+        let part = PACKET.min(len - sent);
+        let mut packet = vec![0; REPLY_HEADER + part as usize];
+        end.frames.read(sent.into(), &mut packet[REPLY_HEADER..]).expect("within the frames");
+        end.fabric.send(endpoint, packet).expect("there is room for the packets of an answer");
+        end.fabric.flush(endpoint);
+        sent += part;
+    }
+}
+
 impl Caller {
+    /// Nanoseconds of a request whose answer comes in packets of 1 KiB, as eRPC sends it.
+    pub(crate) fn packet_calls(&mut self, len: u32, count: usize) -> f64 {
+        let mut request = vec![0; REQUEST];
+        request[..2].copy_from_slice(&[RAW, PACKETS]);
+        request[4..8].copy_from_slice(&len.to_le_bytes());
+        time_each(count, || {
+            for _ in 0..count {
+                self.send(request.clone());
+                let mut missing = len.div_ceil(PACKET);
+                while missing > 0 {
+                    self.end.look();
+                    let events = self.end.events.drain(..);
+                    let is_packet = |event: &Event| matches!(event, Event::Message { .. });
+                    let came = events.filter(is_packet).count();
+                    missing -= u32::try_from(came).expect("few").min(missing);
+                }
+            }
+        })
+    }
+
     /// Nanoseconds of the operations of which a mode consists.
-    pub(super) fn raw_calls(&mut self, mode: Mode, len: u32, count: usize) -> f64 {
+    pub(crate) fn raw_calls(&mut self, mode: Mode, len: u32, count: usize) -> f64 {
         time_each(count, || (0..count).for_each(|_| self.raw_call(mode, len)))
     }
 

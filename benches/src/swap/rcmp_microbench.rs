@@ -19,7 +19,7 @@ use rand::seq::SliceRandom;
 use rand::{Rng, SeedableRng};
 
 /// Bytes of an item.
-pub(super) const ITEM: usize = 64;
+pub(crate) const ITEM: usize = 64;
 /// Number of draws, made before the clock starts and reused cyclically.
 const DRAWS: usize = 1 << 20;
 /// Accesses between two checks of the stop flag.
@@ -29,7 +29,7 @@ const INTERVAL: Duration = Duration::from_millis(100);
 
 /// The distribution of accesses over the items.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Skew {
+pub(crate) enum Skew {
     /// All items equally often.
     Uniform,
     /// By rank, with Zipf's law and the constant 0.99.
@@ -38,35 +38,35 @@ pub(super) enum Skew {
 
 /// The load of a run.
 #[derive(Clone, Debug)]
-pub(super) struct Load {
+pub(crate) struct Load {
     /// The distribution.
-    pub(super) skew: Skew,
+    pub(crate) skew: Skew,
     /// Racks with a client; one thread each.
-    pub(super) racks: Vec<RackId>,
+    pub(crate) racks: Vec<RackId>,
     /// Reads in percent of accesses; the rest are writes.
-    pub(super) reads: u32,
+    pub(crate) reads: u32,
     /// Time before the measurement starts, in which hot pages move.
-    pub(super) settle: Duration,
+    pub(crate) settle: Duration,
     /// Duration of the measurement.
-    pub(super) measure: Duration,
+    pub(crate) measure: Duration,
     /// Seed of all random choices.
-    pub(super) seed: u64,
+    pub(crate) seed: u64,
 }
 
 /// Items in pages of all racks.
 #[derive(Clone, Debug)]
-pub(super) struct Items {
+pub(crate) struct Items {
     pages: Vec<GlobalAddr>,
     in_a_page: u64,
 }
 
 /// The result of a run.
 #[derive(Clone, Debug)]
-pub(super) struct Course {
+pub(crate) struct Course {
     /// Accesses per second during the measurement.
-    pub(super) throughput: f64,
+    pub(crate) throughput: f64,
     /// Accesses to the client's own rack at the end, in percent.
-    pub(super) local: f64,
+    pub(crate) local: f64,
 }
 
 impl Items {
@@ -74,7 +74,7 @@ impl Items {
     ///
     /// # Errors
     /// If a rack has too little memory.
-    pub(super) fn spread(dir: &Path, racks: &[RackId], pages: usize) -> anyhow::Result<Self> {
+    pub(crate) fn spread(dir: &Path, racks: &[RackId], pages: usize) -> anyhow::Result<Self> {
         let pools = open(dir, racks)?;
         let first = pools.first().context("a pool without racks")?;
         let in_a_page = first.page_bytes() / ITEM as u64;
@@ -96,7 +96,7 @@ impl Items {
     ///
     /// # Errors
     /// If an access fails, or a read returns bytes that were never written.
-    pub(super) fn run(&self, dir: &Path, load: &Load) -> anyhow::Result<Course> {
+    pub(crate) fn run(&self, dir: &Path, load: &Load) -> anyhow::Result<Course> {
         let pools = open(dir, &load.racks)?;
         let draws: Vec<Vec<Draw>> =
             load.racks.iter().map(|rack| self.draw(load, u64::from(rack.0))).collect();

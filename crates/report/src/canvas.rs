@@ -96,13 +96,34 @@ impl<'a, DB: DrawingBackend> Canvas<'a, DB> {
 
     /// Returns the width of a text in logical pixels.
     pub(super) fn width(&self, text: &str, font: Font) -> f64 {
-        f64::from(self.faces.face(font.bold).width(text, em(font))) / f64::from(SCALE)
+        width(self.faces, text, font)
+    }
+
+    /// Returns the width of the surface in logical pixels.
+    pub(super) fn surface_width(&self) -> f64 {
+        f64::from(self.backend.get_size().0) / f64::from(SCALE)
+    }
+
+    /// Returns `font`, made smaller if `text` is wider than `room` logical pixels.
+    pub(super) fn fitted(&self, text: &str, font: Font, room: f64) -> Font {
+        fitted(self.faces, text, font, room)
     }
 
     /// Passes the finished drawing on.
     pub(super) fn present(&mut self) -> Result<(), Error<DB>> {
         self.backend.present()
     }
+}
+
+/// Returns the width of a text in logical pixels.
+pub(super) fn width(faces: &Faces, text: &str, font: Font) -> f64 {
+    f64::from(faces.face(font.bold).width(text, em(font))) / f64::from(SCALE)
+}
+
+/// Returns `font`, made smaller if `text` is wider than `room` logical pixels.
+pub(super) fn fitted(faces: &Faces, text: &str, font: Font, room: f64) -> Font {
+    let width = width(faces, text, font);
+    if width > room { Font { size: font.size * room / width, ..font } } else { font }
 }
 
 /// The style of a text, for the backend.

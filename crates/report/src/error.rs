@@ -29,11 +29,65 @@ pub enum ReportError {
         /// The reason.
         cause: io::Error,
     },
+    /// The run has no figures.
+    #[error("the run has no figures: measure at least one before writing a report")]
+    NoFigures,
+    /// The name of a panel cannot be part of a file name.
+    #[error(
+        "figure {figure}: the panel's name {panel:?} cannot be part of a file name; use a-z, 0-9 \
+         and '-'"
+    )]
+    PanelName {
+        /// The figure's number.
+        figure: u32,
+        /// The panel's name.
+        panel: String,
+    },
+    /// Two panels would be written to the same file.
+    #[error("figure {figure} has two panels with the name {panel:?}; give each a name of its own")]
+    PanelTwice {
+        /// The figures' number.
+        figure: u32,
+        /// The panels' name.
+        panel: String,
+    },
+    /// A series has not one value for each place of the x axis.
+    #[error(
+        "figure {figure}, panel {panel:?}: the series {series:?} has {values} values for {places} \
+         places of the x axis; give one for each, None where nothing was measured"
+    )]
+    SeriesLength {
+        /// The figure's number.
+        figure: u32,
+        /// The panel's name.
+        panel: String,
+        /// The series' name.
+        series: String,
+        /// The number of values.
+        values: usize,
+        /// The number of places.
+        places: usize,
+    },
+    /// A value is infinite, not a number, or too large for an axis.
+    #[error(
+        "figure {figure}, panel {panel:?}: the series {series:?} has the value {value}, which no \
+         axis can show; use None where nothing was measured"
+    )]
+    Value {
+        /// The figure's number.
+        figure: u32,
+        /// The panel's name.
+        panel: String,
+        /// The series' name.
+        series: String,
+        /// The value.
+        value: f64,
+    },
     /// A plot cannot be drawn.
     #[error("the plot {plot} cannot be drawn: {cause}")]
     Draw {
         /// The plot.
-        plot: &'static str,
+        plot: String,
         /// The reason.
         cause: String,
     },

@@ -20,32 +20,51 @@ pub(super) const NAME: Font = Font { size: 14.0, bold: true, colour: INK };
 /// Numbers in the plot.
 pub(super) const VALUE: Font = Font { size: 13.0, bold: false, colour: INK };
 
-/// Draws heading and the line below it.
+/// The radius of a disc of a legend.
+const RADIUS: f64 = 5.0;
+/// The space between two entries of a legend.
+const GAP: f64 = 20.0;
+
+/// Draws heading and the line below it. Texts wider than the drawing are made smaller.
 pub(super) fn heading<DB: DrawingBackend>(
     canvas: &mut Canvas<'_, DB>,
     title: &str,
     subtitle: &str,
 ) -> Result<(), Error<DB>> {
-    canvas.text(title, (MARGIN, 30.0), Align::Left, TITLE)?;
-    canvas.text(subtitle, (MARGIN, 54.0), Align::Left, SUBTITLE)
+    let room = canvas.surface_width() - 2.0 * MARGIN;
+    for (text, y, font) in [(title, 30.0, TITLE), (subtitle, 54.0, SUBTITLE)] {
+        canvas.text(text, (MARGIN, y), Align::Left, canvas.fitted(text, font, room))?;
+    }
+    Ok(())
 }
 
-/// Draws a row of discs with names, ending at `right`.
+/// Draws a row of discs with names, ending at `right`. A name wider than the drawing is made
+/// smaller.
 pub(super) fn legend<DB: DrawingBackend>(
     canvas: &mut Canvas<'_, DB>,
     entries: &[(String, RGBColor)],
     (right, y): (f64, f64),
 ) -> Result<(), Error<DB>> {
-    const RADIUS: f64 = 5.0;
-    const GAP: f64 = 20.0;
     let mut x = right;
     for (name, colour) in entries.iter().rev() {
-        canvas.text(name, (x, y), Align::Right, LABEL)?;
-        x -= canvas.width(name, LABEL) + 2.0 * RADIUS;
+        let font = canvas.fitted(name, LABEL, legend_room(canvas.surface_width()));
+        canvas.text(name, (x, y), Align::Right, font)?;
+        x -= canvas.width(name, font) + 2.0 * RADIUS;
         canvas.disc((x, y), RADIUS, *colour)?;
         x -= RADIUS + GAP;
     }
     Ok(())
+}
+
+/// Returns the most that a legend's name has room for in a drawing of a width.
+pub(super) fn legend_room(width: f64) -> f64 {
+    width - 2.0 * MARGIN - 3.0 * RADIUS
+}
+
+/// Returns the width of a legend from the widths of its names.
+pub(super) fn legend_width(names: &[f64]) -> f64 {
+    let gaps = names.len().saturating_sub(1) as f64 * GAP;
+    names.iter().map(|name| name + 3.0 * RADIUS).sum::<f64>() + gaps
 }
 
 /// The rectangle that values are drawn in, with its axes.

@@ -5,12 +5,11 @@ use std::fmt::Write as _;
 use super::companions::Companions;
 use super::demo_run::DemoRun;
 use super::escape::escaped;
+use super::page::{commands, document, fact_card, inline, list};
 use super::redis::Redis;
 use super::redis_section;
 use rackpool_output::numbers::{counted, grouped, latency, rounded};
 use rackpool_ycsb::{LatencySummary, WorkloadResult};
-
-const STYLE: &str = include_str!("style.css");
 
 /// Notes that hold for every run; the page adds them to those of the run.
 const NOTES: [&str; 5] = [
@@ -32,16 +31,9 @@ const NOTES: [&str; 5] = [
 
 /// Returns the page with the SVG document and caption of each plot embedded.
 pub(super) fn page(run: &DemoRun, plots: &[(String, String)]) -> String {
-    let title = escaped(&run.title);
-    format!(
-        "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
-         <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
-         <title>{title}</title>\n<style>\n{STYLE}</style>\n</head>\n<body>\n\
-         <header>\n<h1>{title}</h1>\n<p class=\"muted\">{}</p>\n{}</header>\n{}<main>\n\
-         <h2>Results</h2>\n{}{}{}<h2>Plots</h2>\n{}<h2>What was run, and where</h2>\n{}\
-         <h2>Notes</h2>\n{}{}</main>\n</body>\n</html>\n",
-        escaped(&run.started),
-        tiles(run),
+    let main = format!(
+        "{}<h2>Results</h2>\n{}{}{}<h2>Plots</h2>\n{}<h2>What was run, and where</h2>\n{}\
+         <h2>Notes</h2>\n{}{}",
         problems(run),
         table(&run.results),
         run.companions.as_ref().map(companions).unwrap_or_default(),
@@ -50,7 +42,8 @@ pub(super) fn page(run: &DemoRun, plots: &[(String, String)]) -> String {
         facts(run),
         notes(run),
         commands(&run.commands),
-    )
+    );
+    document(&run.title, &run.started, &tiles(run), &main)
 }
 
 fn tiles(run: &DemoRun) -> String {
@@ -163,11 +156,7 @@ fn row(text: &mut String, name: &str, rate: Option<f64>, times: &LatencySummary)
 
 fn plot_list(plots: &[(String, String)]) -> String {
     let plot = |(caption, drawing): &(String, String)| {
-        // Inline SVG needs no name space; without it the page contains nothing that looks like a
-        // link.
-        let drawing = drawing.replacen(" xmlns=\"http://www.w3.org/2000/svg\"", "", 1);
-        let label = format!("<svg role=\"img\" aria-label=\"{}\" ", escaped(caption));
-        format!("<figure class=\"card\">\n{}</figure>\n", drawing.replacen("<svg ", &label, 1))
+        format!("<figure class=\"card\">\n{}</figure>\n", inline(drawing, caption))
     };
     plots.iter().map(plot).collect()
 }
@@ -184,13 +173,6 @@ fn facts(run: &DemoRun) -> String {
             format!("{} in {}", first.threads, counted(first.racks as u64, "rack", "racks")),
         ));
     }
-    let section = |(name, facts): (&str, &[(String, String)])| {
-        let pair = |(name, value): &(String, String)| {
-            format!("<dt>{}</dt><dd>{}</dd>\n", escaped(name), escaped(value))
-        };
-        let pairs: String = facts.iter().map(pair).collect();
-        format!("<section class=\"card\">\n<h3>{name}</h3>\n<dl>\n{pairs}</dl>\n</section>\n")
-    };
     let sections: String = [
         ("Machine", run.machine.as_slice()),
         ("Pool", run.pool.as_slice()),
@@ -198,7 +180,7 @@ fn facts(run: &DemoRun) -> String {
     ]
     .into_iter()
     .filter(|(_, facts)| !facts.is_empty())
-    .map(section)
+    .map(|(name, facts)| fact_card(name, facts))
     .collect();
     format!("<div class=\"facts\">\n{sections}</div>\n")
 }
@@ -207,17 +189,4 @@ fn notes(run: &DemoRun) -> String {
     let notes: Vec<_> =
         run.notes.iter().map(String::as_str).chain(NOTES).map(str::to_owned).collect();
     list(&notes)
-}
-
-fn commands(commands: &[String]) -> String {
-    if commands.is_empty() {
-        return String::new();
-    }
-    let lines = escaped(&commands.join("\n"));
-    format!("<h2>To repeat it</h2>\n<pre class=\"card\"><code>{lines}</code></pre>\n")
-}
-
-fn list(items: &[String]) -> String {
-    let items: String = items.iter().map(|item| format!("<li>{}</li>\n", escaped(item))).collect();
-    format!("<ul>\n{items}</ul>\n")
 }

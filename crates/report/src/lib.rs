@@ -1,5 +1,5 @@
 //! The report of a demo: plots as PNG and SVG, the results as JSON, and one HTML page with
-//! everything.
+//! everything. And, in [`figures`], the report of a paper's figures that were measured again.
 //!
 //! [`DemoRun`] -> [`write()`] -> a folder with `index.html`, `results.json` and two files for each
 //! plot. The page needs nothing else: styles and plots are inside, it links to nothing and runs no
@@ -12,11 +12,13 @@ mod companions;
 mod demo_run;
 mod error;
 mod escape;
+pub mod figures;
 mod font;
 mod frame;
 mod html;
 mod machine;
 mod objects;
+mod page;
 mod palette;
 mod plot;
 mod redis;
@@ -30,6 +32,7 @@ mod tests;
 use std::path::{Path, PathBuf};
 
 use plot::Plot;
+use render::Drawable as _;
 
 pub use companions::{Companions, MountStep};
 pub use demo_run::DemoRun;
@@ -61,7 +64,7 @@ pub fn write(dir: &Path, run: &DemoRun) -> Result<ReportPaths, ReportError> {
         return Err(ReportError::NoResults);
     }
     let faces = font::Faces::load()?;
-    std::fs::create_dir_all(dir).map_err(|cause| ReportError::Write { file: dir.into(), cause })?;
+    make_folder(dir)?;
     let mut plots = Vec::new();
     let mut drawings = Vec::new();
     for plot in Plot::of(run) {
@@ -73,12 +76,18 @@ pub fn write(dir: &Path, run: &DemoRun) -> Result<ReportPaths, ReportError> {
         drawings.push((plot.caption(), drawing));
     }
     let html = put(dir, "index.html", html::page(run, &drawings).as_bytes())?;
-    let json = serde_json::to_vec_pretty(run).map_err(|cause| ReportError::Write {
-        file: dir.join("results.json"),
-        cause: cause.into(),
-    })?;
-    let json = put(dir, "results.json", &json)?;
+    let json = put_json(dir, "results.json", run)?;
     Ok(ReportPaths { html, json, plots })
+}
+
+fn make_folder(dir: &Path) -> Result<(), ReportError> {
+    std::fs::create_dir_all(dir).map_err(|cause| ReportError::Write { file: dir.into(), cause })
+}
+
+fn put_json(dir: &Path, name: &str, run: &impl serde::Serialize) -> Result<PathBuf, ReportError> {
+    let json = serde_json::to_vec_pretty(run)
+        .map_err(|cause| ReportError::Write { file: dir.join(name), cause: cause.into() })?;
+    put(dir, name, &json)
 }
 
 fn put(dir: &Path, name: &str, content: &[u8]) -> Result<PathBuf, ReportError> {

@@ -3,26 +3,37 @@
 use std::path::Path;
 
 use plotters::prelude::{BitMapBackend, SVGBackend};
-use plotters_backend::DrawingBackend as _;
+use plotters_backend::DrawingBackend;
 
-use super::canvas::{Canvas, SCALE};
+use super::canvas::{Canvas, Error, SCALE};
 use super::error::ReportError;
 use super::font::Faces;
-use super::plot::Plot;
+use super::palette::PAPER;
 
 /// The factor by which a PNG is reduced from the [`SCALE`] pixels drawn for a logical one.
 /// Averaging smooths edges. The PNG has `SCALE / SHRINK` times the logical size.
 const SHRINK: u32 = 2;
 const BYTES_PER_PIXEL: usize = 3;
 
+/// A plot with its data. It draws itself on every backend.
+pub(super) trait Drawable {
+    /// Returns the name of the plot's file, without extension.
+    fn name(&self) -> String;
+
+    /// Returns width and height in logical pixels.
+    fn size(&self) -> (u32, u32);
+
+    /// Draws the plot on a covered surface.
+    fn draw<DB: DrawingBackend>(&self, canvas: &mut Canvas<'_, DB>) -> Result<(), Error<DB>>;
+}
+
 /// Returns the plot as an SVG document.
-pub(super) fn svg(plot: Plot<'_>, faces: &Faces) -> Result<String, ReportError> {
+pub(super) fn svg(plot: impl Drawable, faces: &Faces) -> Result<String, ReportError> {
     let (width, height) = plot.size();
     let mut text = String::new();
     {
         let size = (width * SCALE, height * SCALE);
-        let mut canvas = Canvas::new(SVGBackend::with_string(&mut text, size), faces);
-        plot.draw(&mut canvas).map_err(|cause| failed(plot, &cause))?;
+        render(&plot, Canvas::new(SVGBackend::with_string(&mut text, size), faces))?;
     }
     // The coordinates stay those of the large drawing; the displayed size is the logical one.
     let drawn = format!("width=\"{}\" height=\"{}\"", width * SCALE, height * SCALE);
@@ -31,14 +42,13 @@ pub(super) fn svg(plot: Plot<'_>, faces: &Faces) -> Result<String, ReportError> 
 }
 
 /// Writes the plot as a PNG file.
-pub(super) fn png(plot: Plot<'_>, faces: &Faces, file: &Path) -> Result<(), ReportError> {
+pub(super) fn png(plot: impl Drawable, faces: &Faces, file: &Path) -> Result<(), ReportError> {
     let (width, height) = plot.size();
     let (width, height) = (width * SCALE, height * SCALE);
     let mut drawn = vec![0; width as usize * height as usize * BYTES_PER_PIXEL];
     {
-        let mut canvas =
-            Canvas::new(BitMapBackend::with_buffer(&mut drawn, (width, height)), faces);
-        plot.draw(&mut canvas).map_err(|cause| failed(plot, &cause))?;
+        let backend = BitMapBackend::with_buffer(&mut drawn, (width, height));
+        render(&plot, Canvas::new(backend, faces))?;
     }
     let small = shrink(&drawn, width as usize, SHRINK as usize);
     let size = (width / SHRINK, height / SHRINK);
@@ -46,10 +56,22 @@ pub(super) fn png(plot: Plot<'_>, faces: &Faces, file: &Path) -> Result<(), Repo
     backend
         .blit_bitmap((0, 0), size, &small)
         .and_then(|()| backend.present())
+        .map_err(|cause| failed(&plot, &cause))
+}
+
+/// Draws the plot on a covered surface, and passes the drawing on.
+fn render<DB: DrawingBackend>(
+    plot: &impl Drawable,
+    mut canvas: Canvas<'_, DB>,
+) -> Result<(), ReportError> {
+    canvas
+        .cover(PAPER)
+        .and_then(|()| plot.draw(&mut canvas))
+        .and_then(|()| canvas.present())
         .map_err(|cause| failed(plot, &cause))
 }
 
-fn failed(plot: Plot<'_>, cause: &dyn std::fmt::Display) -> ReportError {
+fn failed(plot: &impl Drawable, cause: &dyn std::fmt::Display) -> ReportError {
     ReportError::Draw { plot: plot.name(), cause: cause.to_string() }
 }
 

@@ -62,6 +62,9 @@ usage: cargo x <command>
                  (what follows -- is passed on to the benchmark program);
                  --write before the names writes the figures into docs/benchmarking*.md;
                  `peers` also builds what rackpool is held against
+  figures [numbers] [--full] [--out DIR]
+                 measures figures 14 to 22 of the Rcmp paper again, beside the access paths
+                 of other systems: data, plots and a page in target/figures
   within SECONDS PROGRAM [arguments]
                  runs a program; fails when it takes longer or leaves processes running, and
                  kills it and them (cargo starts the tests of `ci` with it)
@@ -89,6 +92,7 @@ fn run(arguments: &[String]) -> Result<bool> {
         "bench",
         "exec-rounds",
         "lock-rounds",
+        "figures",
         "fuzz",
         "kill-steps",
         "lab",
@@ -121,6 +125,7 @@ fn run(arguments: &[String]) -> Result<bool> {
         "lab" => return lab::by_hand(&root, rest).map(|()| true),
         "sim" => vec![steps::sim(rest)],
         "bench" => steps::bench(&root, rest),
+        "figures" => vec![steps::figures(rest)],
         "wheel" => vec![python::wheel(&root)],
         "help" | "-h" | "--help" => {
             print!("{USAGE}");

@@ -228,11 +228,7 @@ pub(crate) fn bench(root: &Path, arguments: &[String]) -> Vec<Step> {
         run = run.with(names.join("|"));
     }
     let run = options.iter().fold(run, |run, option| run.with(option));
-    // The benchmarks start the daemon and the metadata server as users get them: the fuzz targets
-    // would turn on the daemon's feature `testing`.
-    let programs =
-        "build --release --workspace --exclude rackpool-xtask --exclude rackpool-fuzz --bins";
-    let mut calls = vec![cargo(programs)];
+    let mut calls = vec![cargo(MEASURED_PROGRAMS)];
     if names.is_empty() || names.iter().any(|name| name == PEERS) {
         // Only here, where its dependencies are fetched and built.
         calls.push(
@@ -245,6 +241,18 @@ pub(crate) fn bench(root: &Path, arguments: &[String]) -> Vec<Step> {
     }
     calls.push(run);
     vec![Step::run("bench", calls)]
+}
+
+/// Builds the daemon and the metadata server as users get them, for programs that measure them: the
+/// fuzz targets would turn on the daemon's feature `testing`.
+const MEASURED_PROGRAMS: &str =
+    "build --release --workspace --exclude rackpool-xtask --exclude rackpool-fuzz --bins";
+
+/// The figures of the Rcmp paper; the program checks the arguments.
+pub(crate) fn figures(arguments: &[String]) -> Step {
+    let run = Invocation::cargo("run --quiet --release -p rackpool-benches --bin figures --");
+    let run = arguments.iter().fold(run, |run, argument| run.with(argument));
+    Step::run("figures", vec![Invocation::cargo(MEASURED_PROGRAMS), run])
 }
 
 /// The benchmarks that compare rackpool with other systems; no other command builds these.

@@ -4,6 +4,7 @@ mod ablation;
 mod distribution;
 mod heat_map;
 mod objects;
+mod panel;
 mod percentiles;
 mod throughput;
 mod timeline;
@@ -14,12 +15,13 @@ use plotters_backend::DrawingBackend;
 use super::canvas::{Canvas, Error};
 use super::demo_run::DemoRun;
 use super::objects::Objects;
-use super::palette;
+use super::render::Drawable;
 use super::swap_runs::{Ablation, HeatMap};
+pub(super) use panel::{PanelPlot, number};
 use rackpool_ycsb::WorkloadResult;
 use wording::WIDTH;
 
-/// A plot of a report with its data. Each plot draws itself on every backend.
+/// A plot of a demo's report with its data.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Plot<'a> {
     Throughput(&'a [WorkloadResult]),
@@ -47,19 +49,6 @@ impl<'a> Plot<'a> {
         plots
     }
 
-    /// The name of the plot's file, without extension.
-    pub(super) fn name(self) -> &'static str {
-        match self {
-            Self::Throughput(_) => "throughput",
-            Self::Percentiles(_) => "latency-percentiles",
-            Self::Distribution(_) => "latency-distribution",
-            Self::Timeline(_) => "throughput-over-time",
-            Self::Ablation(_) => "swap-ablation",
-            Self::HeatMap(_) => "heat-of-pages",
-            Self::Objects(_) => "objects",
-        }
-    }
-
     /// A text alternative for readers who cannot see the plot.
     pub(super) fn caption(self) -> String {
         match self {
@@ -72,9 +61,23 @@ impl<'a> Plot<'a> {
             Self::Objects(objects) => objects::caption(objects),
         }
     }
+}
 
-    /// Width and height in logical pixels.
-    pub(super) fn size(self) -> (u32, u32) {
+impl Drawable for Plot<'_> {
+    fn name(&self) -> String {
+        let name = match self {
+            Self::Throughput(_) => "throughput",
+            Self::Percentiles(_) => "latency-percentiles",
+            Self::Distribution(_) => "latency-distribution",
+            Self::Timeline(_) => "throughput-over-time",
+            Self::Ablation(_) => "swap-ablation",
+            Self::HeatMap(_) => "heat-of-pages",
+            Self::Objects(_) => "objects",
+        };
+        name.to_owned()
+    }
+
+    fn size(&self) -> (u32, u32) {
         match self {
             Self::Percentiles(results) => (WIDTH, percentiles::height(results)),
             Self::HeatMap(map) => (WIDTH, heat_map::height(map)),
@@ -83,12 +86,7 @@ impl<'a> Plot<'a> {
         }
     }
 
-    /// Draws the plot on white.
-    pub(super) fn draw<DB: DrawingBackend>(
-        self,
-        canvas: &mut Canvas<'_, DB>,
-    ) -> Result<(), Error<DB>> {
-        canvas.cover(palette::PAPER)?;
+    fn draw<DB: DrawingBackend>(&self, canvas: &mut Canvas<'_, DB>) -> Result<(), Error<DB>> {
         match self {
             Self::Throughput(results) => throughput::draw(results, canvas),
             Self::Percentiles(results) => percentiles::draw(results, canvas),
@@ -97,7 +95,6 @@ impl<'a> Plot<'a> {
             Self::Ablation(ablation) => ablation::draw(ablation, canvas),
             Self::HeatMap(map) => heat_map::draw(map, canvas),
             Self::Objects(objects) => objects::draw(objects, canvas),
-        }?;
-        canvas.present()
+        }
     }
 }

@@ -1,0 +1,255 @@
+//! GAM's access path (Cai et al., VLDB 2018): cache lines of 512 B that a directory at the home
+//! keeps coherent. Each access takes the lock of the line's bucket in the node; a line that is
+//! missing, or that the node may only read, is requested from the home by a message, whose answer
+//! has the bytes. Writes are asynchronous: a write posts the request for its line and returns; up
+//! to [`PENDING`] are under way, and a read waits for them. (The messages to the other nodes that
+//! have a line are left out, as is the wait until a line that made room is back at its home: they
+//! cost more.)
+
+use std::collections::{HashMap, HashSet, VecDeque};
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use anyhow::Context;
+use rackpool_fabric::MemoryRegion;
+
+use super::cache::{BlockCache, Evicted};
+use super::network::{Handler, Home, Network, parts, request};
+use super::parts::part_bytes;
+use super::{AccessPath, CACHED, Setting, System};
+
+/// Bytes of a line.
+const LINE: usize = 512;
+/// Writes under way.
+const PENDING: usize = 16;
+/// Buckets of a node's cache, each with a lock.
+const BUCKETS: usize = 64;
+
+/// Kinds of requests.
+const SHARE: u8 = 0;
+const OWN: u8 = 1;
+const WRITE_BACK: u8 = 2;
+
+/// Homes, and a node for each rack.
+pub(super) struct Gam {
+    homes: Vec<Home>,
+    nodes: Vec<Arc<Node>>,
+    /// Bytes of a home.
+    part: u64,
+}
+
+impl Gam {
+    pub(super) fn start(setting: &Setting) -> anyhow::Result<Self> {
+        let part = part_bytes(setting);
+        let start = |_| Home::start(part, setting, handler());
+        let homes = (0..setting.racks).map(start).collect::<anyhow::Result<_>>()?;
+        let node = |_| Arc::new(Node::new(setting.bytes / CACHED));
+        Ok(Self { homes, nodes: (0..setting.racks).map(node).collect(), part })
+    }
+}
+
+impl System for Gam {
+    fn client(&self, rack: usize) -> anyhow::Result<Box<dyn AccessPath>> {
+        let networks = self.homes.iter().map(Home::connect).collect::<anyhow::Result<_>>()?;
+        let node = Arc::clone(self.nodes.get(rack).context("no such rack")?);
+        let homes = Homes { networks, part: self.part };
+        Ok(Box::new(Client { homes, node, pending: VecDeque::new() }))
+    }
+}
+
+/// A client's connections to the homes.
+struct Homes {
+    networks: Vec<Network>,
+    part: u64,
+}
+
+impl Homes {
+    fn of(&mut self, line: u64) -> &mut Network {
+        let home = usize::try_from(line * LINE as u64 / self.part).unwrap_or(usize::MAX);
+        let last = self.networks.len() - 1;
+        &mut self.networks[home.min(last)]
+    }
+
+    /// Sends a request for a line, or its bytes.
+    fn send(&mut self, kind: u8, line: u64, bytes: &[u8]) -> anyhow::Result<()> {
+        let offset = line * LINE as u64 % self.part;
+        self.of(line).send(request(kind, offset, LINE, bytes))
+    }
+}
+
+/// A node's cache, which its clients share.
+struct Node(Vec<Mutex<Bucket>>);
+
+struct Bucket {
+    cache: BlockCache,
+    /// Lines that this node may write.
+    owned: HashSet<u64>,
+    /// Lines that a client has requested.
+    requested: HashSet<u64>,
+}
+
+impl Node {
+    fn new(bytes: u64) -> Self {
+        let bucket = || {
+            let cache = BlockCache::new(bytes / BUCKETS as u64, LINE);
+            Mutex::new(Bucket { cache, owned: HashSet::new(), requested: HashSet::new() })
+        };
+        Self((0..BUCKETS).map(|_| bucket()).collect())
+    }
+
+    fn lock(&self, line: u64) -> MutexGuard<'_, Bucket> {
+        let bucket = usize::try_from(line % BUCKETS as u64).unwrap_or(0);
+        self.0[bucket].lock().expect("no client panics")
+    }
+}
+
+struct Client {
+    homes: Homes,
+    node: Arc<Node>,
+    /// Writes whose lines were requested, in that order.
+    pending: VecDeque<PendingWrite>,
+}
+
+struct PendingWrite {
+    line: u64,
+    start: usize,
+    bytes: Vec<u8>,
+}
+
+impl Client {
+    /// Locks the bucket of a line that no client has requested.
+    fn lock<'n>(&mut self, node: &'n Node, line: u64) -> anyhow::Result<MutexGuard<'n, Bucket>> {
+        loop {
+            let bucket = node.lock(line);
+            if !bucket.requested.contains(&line) {
+                return Ok(bucket);
+            }
+            drop(bucket);
+            // The other client may wait for a line that this one has requested.
+            self.settle()?;
+            std::thread::yield_now();
+        }
+    }
+
+    /// Puts a line into the cache; what makes room is written back.
+    fn insert(
+        homes: &mut Homes,
+        bucket: &mut Bucket,
+        line: u64,
+        bytes: Vec<u8>,
+    ) -> anyhow::Result<()> {
+        if let Some(Evicted { number, bytes }) = bucket.cache.insert(line, bytes) {
+            bucket.owned.remove(&number);
+            homes.send(WRITE_BACK, number, &bytes)?;
+        }
+        Ok(())
+    }
+
+    /// Completes the oldest write.
+    fn complete(&mut self) -> anyhow::Result<()> {
+        let Some(PendingWrite { line, start, bytes }) = self.pending.pop_front() else {
+            return Ok(());
+        };
+        let found = self.homes.of(line).reply()?;
+        let mut bucket = self.node.lock(line);
+        if bucket.cache.get(line).is_none() {
+            Self::insert(&mut self.homes, &mut bucket, line, found)?;
+        }
+        bucket.owned.insert(line);
+        bucket.requested.remove(&line);
+        if let Some(into) = bucket.cache.get_mut(line) {
+            into[start..start + bytes.len()].copy_from_slice(&bytes);
+        }
+        Ok(())
+    }
+
+    fn settle(&mut self) -> anyhow::Result<()> {
+        while !self.pending.is_empty() {
+            self.complete()?;
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Client {
+    fn drop(&mut self) {
+        // Other clients wait for the lines that this one has requested. A failure has been
+        // reported by the access that it failed.
+        let _ = self.settle();
+    }
+}
+
+/// The home: it notes what was last requested of each line. A write back has no reply.
+fn handler() -> Handler {
+    let mut directory: HashMap<u64, u8> = HashMap::new();
+    Box::new(move |frames: &dyn MemoryRegion, message| {
+        let (kind, offset, len, bytes) = parts(message).expect("a request of this program");
+        directory.insert(offset / LINE as u64, kind);
+        if kind == WRITE_BACK {
+            frames.write(offset, bytes).expect("a line");
+            return Vec::new();
+        }
+        let mut line = vec![0; len];
+        frames.read(offset, &mut line).expect("a line");
+        line
+    })
+}
+
+/// The lines of an access: number, start within it, and the range of the access.
+fn pieces(offset: u64, len: usize) -> impl Iterator<Item = (u64, usize, std::ops::Range<usize>)> {
+    let mut done = 0;
+    std::iter::from_fn(move || {
+        if done == len {
+            return None;
+        }
+        let at = offset + done as u64;
+        #[expect(clippy::cast_possible_truncation, reason = "less than a line")]
+        let start = (at % LINE as u64) as usize;
+        let part = (LINE - start).min(len - done);
+        let range = done..done + part;
+        done += part;
+        Some((at / LINE as u64, start, range))
+    })
+}
+
+impl AccessPath for Client {
+    fn read(&mut self, offset: u64, into: &mut [u8]) -> anyhow::Result<()> {
+        self.settle()?;
+        let node = Arc::clone(&self.node);
+        for (line, start, range) in pieces(offset, into.len()) {
+            let into = &mut into[range];
+            // The lock is kept over the request, so that a line is requested once.
+            let mut bucket = self.lock(&node, line)?;
+            if bucket.cache.get(line).is_none() {
+                self.homes.send(SHARE, line, &[])?;
+                let found = self.homes.of(line).reply()?;
+                Self::insert(&mut self.homes, &mut bucket, line, found)?;
+            }
+            if let Some(bytes) = bucket.cache.get(line) {
+                into.copy_from_slice(&bytes[start..start + into.len()]);
+            }
+        }
+        Ok(())
+    }
+
+    fn write(&mut self, offset: u64, from: &[u8]) -> anyhow::Result<()> {
+        let node = Arc::clone(&self.node);
+        for (line, start, range) in pieces(offset, from.len()) {
+            let bytes = &from[range];
+            if self.pending.len() == PENDING {
+                self.complete()?;
+            }
+            let mut bucket = self.lock(&node, line)?;
+            if bucket.owned.contains(&line)
+                && let Some(into) = bucket.cache.get_mut(line)
+            {
+                into[start..start + bytes.len()].copy_from_slice(bytes);
+                continue;
+            }
+            bucket.requested.insert(line);
+            drop(bucket);
+            self.homes.send(OWN, line, &[])?;
+            self.pending.push_back(PendingWrite { line, start, bytes: bytes.to_vec() });
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,226 @@
+//! Figures 14 to 22 of the Rcmp paper, measured again: rackpool beside the access paths of other
+//! systems ([`crate::baselines`]) and beside itself without a technique. docs/design/figures.md
+//! says what each figure runs, and where it differs from the paper.
+
+mod clients;
+mod hot_pages;
+mod ladder;
+mod latency;
+mod load;
+mod racks;
+mod requests;
+mod rings;
+mod write_buffer;
+mod ycsb;
+
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, ensure};
+use clap::Parser;
+use rackpool_report::figures::{Figure, FiguresRun, Panel, Scale, Series, Shape, Statement};
+
+use crate::baselines::Setting;
+use crate::cpu::of_process;
+
+/// What the measurement of a figure returns, by the figure's number.
+type Measure = fn(&Sizes) -> anyhow::Result<Figure>;
+
+const FIGURES: [(u32, Measure); 9] = [
+    (14, latency::measure),
+    (15, clients::measure),
+    (16, racks::measure),
+    (17, ycsb::measure),
+    (18, ladder::measure),
+    (19, rings::measure),
+    (20, hot_pages::measure),
+    (21, write_buffer::measure),
+    (22, requests::measure),
+];
+
+/// Measures figures 14 to 22 of the Rcmp paper again, beside the access paths of other systems
+#[derive(Debug, Parser)]
+#[command(name = "cargo x figures")]
+pub struct Arguments {
+    /// Figures to measure [default: all, 14 to 22]
+    figures: Vec<u32>,
+    /// Folder of the data, the plots and the page; files of an earlier run are replaced
+    #[arg(long, value_name = "DIR", default_value = "target/figures")]
+    out: PathBuf,
+    /// Sizes for a machine with a core for each thread: more memory, clients and time. Without it
+    /// all figures take about 10 minutes on two cores
+    #[arg(long)]
+    full: bool,
+}
+
+/// The sizes of all figures.
+struct Sizes {
+    /// Bytes of the memory of all racks.
+    bytes: u64,
+    /// Numbers of clients in figure 15.
+    clients: &'static [usize],
+    /// Clients of each rack in figure 16, and clients in figures 17 and 18.
+    rack_clients: usize,
+    /// Time of one measurement of throughput.
+    time: Duration,
+    /// Time in which hot pages move before a measurement.
+    settle: Duration,
+    /// Measurements of which the median counts.
+    rounds: usize,
+}
+
+const DEFAULT: Sizes = Sizes {
+    bytes: 64 << 20,
+    clients: &[1, 2, 4, 8, 16],
+    rack_clients: 2,
+    time: Duration::from_millis(400),
+    settle: Duration::from_millis(2500),
+    rounds: 5,
+};
+
+const FULL: Sizes = Sizes {
+    bytes: 4 << 30,
+    clients: &[1, 2, 4, 8, 16, 32],
+    rack_clients: 8,
+    time: Duration::from_secs(2),
+    settle: Duration::from_secs(10),
+    rounds: 10,
+};
+
+/// Bytes of an item, if a figure does not vary them: the paper's.
+const ITEM: usize = 64;
+/// The fabric's latency: in the middle of the paper's 1.5 to 3 us.
+const LATENCY: Duration = Duration::from_micros(2);
+
+impl Sizes {
+    /// A system of two racks as the figures start it.
+    fn setting(&self) -> Setting {
+        Setting {
+            bytes: self.bytes,
+            item: ITEM,
+            racks: 2,
+            latency: LATENCY,
+            spins: false,
+            daemons: Vec::new(),
+        }
+    }
+}
+
+/// Arguments of daemons that poll on a core of their own, as the paper's do.
+fn polling_daemons() -> anyhow::Result<Vec<(&'static str, String)>> {
+    let cpu = of_process()?.get(1).copied().context("one core only: a daemon needs its own")?;
+    Ok(vec![("--cpu", cpu.to_string()), ("--poll-ms", "1".into())])
+}
+
+/// Measures the figures and writes the page.
+///
+/// # Errors
+/// If a figure's number is unknown, a measurement fails, or a file can't be written.
+pub fn run(arguments: &Arguments) -> anyhow::Result<()> {
+    let known = FIGURES.map(|(number, _)| number);
+    for number in &arguments.figures {
+        ensure!(known.contains(number), "no figure {number}: there are 14 to 22");
+    }
+    let sizes = if arguments.full { &FULL } else { &DEFAULT };
+    let mut figures = Vec::new();
+    eprintln!("figures are measured: other programs on this machine disturb them");
+    for (number, measure) in FIGURES {
+        if !arguments.figures.is_empty() && !arguments.figures.contains(&number) {
+            continue;
+        }
+        let start = Instant::now();
+        // A thread of its own, since figures bind their thread to cores.
+        let figure = std::thread::scope(|scope| scope.spawn(|| measure(sizes)).join())
+            .map_err(|_| anyhow::anyhow!("figure {number} panicked"))?
+            .with_context(|| format!("figure {number}"))?;
+        print_figure(&figure, start.elapsed());
+        figures.push(figure);
+    }
+    let agree = figures.iter().flat_map(|figure| &figure.statements).filter(|one| one.agrees);
+    let (agree, all) =
+        (agree.count(), figures.iter().map(|figure| figure.statements.len()).sum::<usize>());
+    let written = rackpool_report::figures::write(&arguments.out, &page(arguments, figures)?)?;
+    println!(
+        "\n{agree} of the paper's {all} statements hold here; where one does not, the page says why"
+    );
+    println!("written to {}", written.html.display());
+    Ok(())
+}
+
+fn page(arguments: &Arguments, figures: Vec<Figure>) -> anyhow::Result<FiguresRun> {
+    let numbers: String = arguments.figures.iter().map(|number| format!(" {number}")).collect();
+    let full = if arguments.full { " --full" } else { "" };
+    Ok(FiguresRun {
+        title: "rackpool: the Rcmp paper's figures, measured again".into(),
+        started: started()?,
+        machine: rackpool_report::machine_facts(),
+        figures,
+        commands: vec![format!("cargo x figures{numbers}{full}")],
+        notes: vec![
+            "The other systems are their access paths, written anew after what was published of them: one-sided \
+             operations, messages and caches over the fabric that rackpool uses, without recovery, \
+             allocation or replicas. Where a paper leaves a choice, the cheaper one is taken: so a \
+             factor is a lower bound."
+                .into(),
+            "The fabric is emulated: shared memory with a latency of 2 us and 100 Gbit/s. All \
+             processes run on this machine."
+                .into(),
+        ],
+    })
+}
+
+fn started() -> anyhow::Result<String> {
+    let date = std::process::Command::new("date").arg("+%Y-%m-%d %H:%M").output();
+    let text = String::from_utf8(date.context("can't run date")?.stdout)?;
+    Ok(text.trim().to_owned())
+}
+
+fn print_figure(figure: &Figure, took: Duration) {
+    println!("\nfigure {}: {} ({:.0} s)", figure.number, figure.title, took.as_secs_f64());
+    for panel in &figure.panels {
+        println!("  {}: {} by {}", panel.title, panel.y_name, panel.x_name);
+        let width = panel.series.iter().map(|series| series.name.len()).max().unwrap_or(0);
+        let cells =
+            |values: Vec<String>| values.iter().map(|v| format!("{v:>11}")).collect::<String>();
+        println!("    {:width$} {}", "", cells(panel.x.clone()));
+        for series in &panel.series {
+            let shown =
+                |value: &Option<f64>| value.map_or("-".into(), |value| format!("{value:.2}"));
+            println!(
+                "    {:width$} {}",
+                series.name,
+                cells(series.values.iter().map(shown).collect())
+            );
+        }
+    }
+    for Statement { paper, measured, agrees, cause } in &figure.statements {
+        println!("  {} the paper: {paper}; here: {measured}", if *agrees { "=" } else { "!" });
+        if let Some(cause) = cause {
+            println!("      {cause}");
+        }
+    }
+}
+
+/// Lines over sizes or numbers.
+fn panel(name: &str, title: &str, (x_name, y_name): (&str, &str), x: Vec<String>) -> Panel {
+    Panel {
+        name: name.into(),
+        title: title.into(),
+        x_name: x_name.into(),
+        y_name: y_name.into(),
+        shape: Shape::Lines,
+        scale: Scale::Linear,
+        x,
+        series: Vec::new(),
+    }
+}
+
+fn series(name: &str, values: impl IntoIterator<Item = f64>) -> Series {
+    Series { name: name.into(), values: values.into_iter().map(Some).collect() }
+}
+
+/// What the paper states, and what was measured; `cause` is shown if it does not agree.
+fn statement(paper: &str, measured: String, agrees: bool, cause: &str) -> Statement {
+    let cause = (!agrees).then(|| cause.to_owned());
+    Statement { paper: paper.into(), measured, agrees, cause }
+}
