@@ -48,7 +48,7 @@ pub struct Arguments {
     #[arg(long, value_name = "DIR", default_value = "target/figures")]
     out: PathBuf,
     /// Sizes for a machine with a core for each thread: more memory, clients and time. Without it
-    /// all figures take about 10 minutes on two cores
+    /// all figures take about 5 minutes on two cores
     #[arg(long)]
     full: bool,
 }
@@ -79,7 +79,7 @@ const DEFAULT: Sizes = Sizes {
 };
 
 const FULL: Sizes = Sizes {
-    bytes: 4 << 30,
+    bytes: 1 << 30,
     clients: &[1, 2, 4, 8, 16, 32],
     rack_clients: 8,
     time: Duration::from_secs(2),

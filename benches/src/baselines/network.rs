@@ -25,6 +25,8 @@ const LATER: u64 = BUFFER as u64 / 2;
 /// Ids of operations.
 const AWAITED: u64 = 1;
 const WRITE_LATER: u64 = 2;
+/// What new memory is filled with.
+static ZEROES: [u8; 1 << 20] = [0; 1 << 20];
 const TIMEOUT: Duration = Duration::from_secs(20);
 /// Polls without an event after which a thread lets others have its core, if it may not spin.
 const POLLS: u32 = 32;
@@ -53,7 +55,10 @@ impl Home {
     ) -> anyhow::Result<Self> {
         let folder = tempfile::tempdir()?;
         let (fd, frames) = memory(bytes)?;
-        frames.write(0, &vec![0; usize::try_from(bytes)?])?;
+        for start in (0..bytes).step_by(ZEROES.len()) {
+            let len = usize::try_from(bytes - start)?.min(ZEROES.len());
+            frames.write(start, &ZEROES[..len])?;
+        }
         let listen = folder.path().join("home.sock");
         let mut options = EmulatedOptions::new(RackId(0), Incarnation(1), listen, Arc::new(Maps));
         options.exports = vec![ExportedRegion { fd, len: bytes }];
