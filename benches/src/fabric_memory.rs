@@ -8,6 +8,9 @@ use rackpool_fabric::{MemoryRegion, OutOfRange};
 use rackpool_shm::Mapping;
 use rackpool_sync::atomic::{AtomicU64, Ordering, fence};
 
+/// Bytes of a page of the processor.
+const PAGE: usize = 4096;
+
 /// A mapping as a memory region of a fabric.
 struct Mapped(Mapping);
 
@@ -53,12 +56,16 @@ impl MemoryRegion for Mapped {
     }
 }
 
-/// Maps what a peer exports.
+/// Maps what a peer exports. All pages are mapped at once, so that none is a page fault later.
 pub(crate) struct Maps;
 
 impl Mapper for Maps {
     fn map(&self, fd: OwnedFd, len: u64) -> std::io::Result<Arc<dyn MemoryRegion>> {
-        Ok(Arc::new(Mapped(Mapping::new(&fd, len)?)))
+        let mapping = Mapping::new(&fd, len)?;
+        for page in (0..len).step_by(PAGE) {
+            mapping.read(page, &mut [0]).map_err(std::io::Error::other)?;
+        }
+        Ok(Arc::new(Mapped(mapping)))
     }
 }
 

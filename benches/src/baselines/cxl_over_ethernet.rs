@@ -1,7 +1,8 @@
 //! The access path of CXL over Ethernet (Wang et al., FCCM 2023), as the Rcmp paper built it for
 //! its comparison: nodes load and store a CXL window, behind which a proxy for each rack (an FPGA
 //! there, a thread here) has a cache of pages; what is not there is transferred over the network.
-//! A node waits for the proxy at each access.
+//! A node waits for the proxy at each access, and the proxy completes one access before the next.
+//! Proxies of two racks do not keep their caches coherent.
 
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -12,15 +13,14 @@ use anyhow::Context;
 use super::cache::{BlockCache, Evicted};
 use super::network::{Home, Idle, Network};
 use super::parts::{Parts, part_bytes};
-use super::{AccessPath, CACHED, Setting, System, answering_core};
-use crate::cpu::pin_self;
+use super::{AccessPath, CACHED, Setting, System, pin_answering};
 
 /// Bytes of a page of the proxy's cache.
 const PAGE: usize = 4096;
 
 /// States of the exchange between node and proxy.
 const FREE: u32 = 0;
-const ASKED: u32 = 1;
+const REQUESTED: u32 = 1;
 const DONE: u32 = 2;
 
 /// Homes, and each rack's proxy.
@@ -36,7 +36,7 @@ impl CxlOverEthernet {
         let bytes = part_bytes(setting);
         // One-sided operations only: the home answers nothing.
         let start = |_| Home::start(bytes, setting, Box::new(|_, _| Vec::new()));
-        let homes: Vec<Home> = (0..setting.racks).map(start).collect::<anyhow::Result<_>>()?;
+        let homes: Vec<Home> = (0..setting.homes).map(start).collect::<anyhow::Result<_>>()?;
         let proxy = |_| Proxy::start(setting, &homes);
         let proxies = (0..setting.racks).map(proxy).collect::<anyhow::Result<_>>()?;
         Ok(Self { spins: setting.spins, proxies, _homes: homes })
@@ -45,11 +45,11 @@ impl CxlOverEthernet {
 
 impl System for CxlOverEthernet {
     fn client(&self, rack: usize) -> anyhow::Result<Box<dyn AccessPath>> {
-        let shared = &self.proxies.get(rack).context("no such rack")?.shared;
+        let shared = Arc::clone(&self.proxies.get(rack).context("no such rack")?.shared);
         let exchange = Arc::new(Exchange::default());
         shared.exchanges.lock().expect("the proxy does not panic").push(Arc::clone(&exchange));
-        shared.count.fetch_add(1, Ordering::Release);
-        Ok(Box::new(Node { exchange, spins: self.spins }))
+        shared.changes.fetch_add(1, Ordering::Release);
+        Ok(Box::new(Node { exchange, shared, spins: self.spins }))
     }
 }
 
@@ -72,15 +72,29 @@ struct Exchange {
 #[derive(Default)]
 struct Shared {
     exchanges: Mutex<Vec<Arc<Exchange>>>,
-    /// The number of exchanges; [`STOP`] to end.
-    count: AtomicUsize,
+    /// How often they have changed; [`STOP`] to end.
+    changes: AtomicUsize,
 }
 
 const STOP: usize = usize::MAX;
 
 struct Node {
     exchange: Arc<Exchange>,
+    shared: Arc<Shared>,
     spins: bool,
+}
+
+impl Drop for Node {
+    fn drop(&mut self) {
+        if let Ok(mut exchanges) = self.shared.exchanges.lock() {
+            exchanges.retain(|exchange| !Arc::ptr_eq(exchange, &self.exchange));
+        }
+        // The proxy may have ended.
+        let changes = &self.shared.changes;
+        let _ = changes.fetch_update(Ordering::Release, Ordering::Relaxed, |changes| {
+            (changes != STOP).then_some(changes + 1)
+        });
+    }
 }
 
 impl Node {
@@ -88,7 +102,7 @@ impl Node {
         let mut access = self.exchange.access.lock().expect("the proxy does not panic");
         *access = Access { offset, is_read, bytes, failure: None };
         drop(access);
-        self.exchange.state.store(ASKED, Ordering::Release);
+        self.exchange.state.store(REQUESTED, Ordering::Release);
         while self.exchange.state.load(Ordering::Acquire) != DONE {
             if self.spins {
                 std::hint::spin_loop();
@@ -131,10 +145,10 @@ impl Proxy {
         })?;
         let shared = Arc::new(Shared::default());
         let told = Arc::clone(&shared);
+        let spins = setting.spins;
         let thread = std::thread::Builder::new().name("proxy".into()).spawn(move || {
-            // Without a second core the proxy shares the first.
-            let _ = pin_self(answering_core());
-            serve(&mut parts, &told);
+            pin_answering(spins);
+            serve(&mut parts, &told, spins);
         })?;
         Ok(Self { shared, thread: Some(thread) })
     }
@@ -142,7 +156,7 @@ impl Proxy {
 
 impl Drop for Proxy {
     fn drop(&mut self) {
-        self.shared.count.store(STOP, Ordering::Release);
+        self.shared.changes.store(STOP, Ordering::Release);
         if let Some(thread) = self.thread.take() {
             // A panic of the proxy has been printed.
             let _ = thread.join();
@@ -151,19 +165,20 @@ impl Drop for Proxy {
 }
 
 /// The proxy's loop.
-fn serve(parts: &mut Parts<Window>, shared: &Shared) {
-    let (mut exchanges, mut idle) = (Vec::new(), Idle::default());
+fn serve(parts: &mut Parts<Window>, shared: &Shared, spins: bool) {
+    let (mut exchanges, mut seen, mut idle) = (Vec::new(), 0, Idle::new(spins));
     loop {
-        let count = shared.count.load(Ordering::Acquire);
-        if count == STOP {
+        let changes = shared.changes.load(Ordering::Acquire);
+        if changes == STOP {
             return;
         }
-        if count != exchanges.len() {
+        if changes != seen {
+            seen = changes;
             exchanges.clone_from(&shared.exchanges.lock().expect("no node panics"));
         }
         let mut has_worked = false;
         for exchange in &exchanges {
-            if exchange.state.load(Ordering::Acquire) != ASKED {
+            if exchange.state.load(Ordering::Acquire) != REQUESTED {
                 continue;
             }
             let mut access = exchange.access.lock().expect("no node panics");
@@ -206,7 +221,7 @@ impl Window {
                 let mut found = vec![0; PAGE];
                 self.network.read(page * PAGE as u64, &mut found)?;
                 if let Some(Evicted { number, bytes }) = self.cache.insert(page, found) {
-                    self.network.write_later(number * PAGE as u64, &bytes)?;
+                    self.network.post_write(number * PAGE as u64, &bytes)?;
                 }
             }
             each(&mut self.cache, page, start, done..done + part);

@@ -1,17 +1,20 @@
-//! FaRM's access path (Dragojević et al., NSDI 2014): objects with a version in their header and
-//! in each cache line. A read is one one-sided read; it is repeated if the versions differ. A
-//! write is a message: the home locks the object, writes it with the next version, and answers.
-//! (The protocol for several objects, its logs and replicas are left out: they cost more.)
+//! FaRM's access path (Dragojević et al., NSDI 2014): objects with a version in their header, and
+//! its low 16 bits in each cache line. A read is one one-sided read; it is repeated if the
+//! versions differ. A write is a message: the home locks the object, writes it with the next
+//! version, and answers. (The protocol for several objects, its logs and replicas are left out:
+//! they cost more.)
 
 use rackpool_fabric::MemoryRegion;
 
-use super::network::{Handler, Home, Network, parts, request};
+use super::network::{Handler, Home, Network, parse_request, request};
 use super::parts::{Parts, part_bytes};
 use super::{AccessPath, Setting, System};
 
 /// Bytes of a cache line, and of the data in it: the rest is the line's version.
 const LINE: usize = 64;
-const DATA: usize = 56;
+const DATA: usize = 62;
+/// Bytes of an object's header: its version, which is odd while it is locked.
+const HEADER: usize = 8;
 
 /// Homes of objects of one size.
 pub(super) struct Farm {
@@ -21,7 +24,7 @@ pub(super) struct Farm {
 
 /// Cache lines of an object of `object` bytes. The first begins with the header.
 const fn lines(object: usize) -> usize {
-    (object + 8).div_ceil(DATA)
+    (object + HEADER).div_ceil(DATA)
 }
 
 impl Farm {
@@ -29,7 +32,7 @@ impl Farm {
         let lines = lines(setting.item);
         let count = part_bytes(setting) / setting.item as u64;
         let start = |_| Home::start(count * (lines * LINE) as u64, setting, handler(lines));
-        let homes = (0..setting.racks).map(start).collect::<anyhow::Result<_>>()?;
+        let homes = (0..setting.homes).map(start).collect::<anyhow::Result<_>>()?;
         Ok(Self { setting: setting.clone(), homes })
     }
 }
@@ -45,27 +48,27 @@ impl System for Farm {
     }
 }
 
-/// The version in the last 8 bytes of a line.
-fn version(line: &[u8]) -> [u8; 8] {
-    let mut version = [0; 8];
-    version.copy_from_slice(&line[DATA..LINE]);
-    version
+/// The version in an object's header.
+fn version(raw: &[u8]) -> u64 {
+    let mut version = [0; HEADER];
+    version.copy_from_slice(&raw[..HEADER]);
+    u64::from_le_bytes(version)
 }
 
 fn handler(lines: usize) -> Handler {
     Box::new(move |frames: &dyn MemoryRegion, message| {
-        let (_, place, _, bytes) = parts(message).expect("a request of this program");
+        let (_, place, _, bytes) = parse_request(message).expect("a request of this program");
         let mut raw = vec![0; lines * LINE];
         frames.read(place, &mut raw).expect("an object");
-        let next = u64::from_le_bytes(version(&raw)) + 2;
-        // An odd version is a lock.
-        frames.store(place + DATA as u64, next - 1).expect("an object");
+        let next = version(&raw) + 2;
+        frames.store(place, next - 1).expect("an object");
+        raw[..HEADER].copy_from_slice(&next.to_le_bytes());
         let mut rest = bytes;
         for (index, line) in raw.chunks_mut(LINE).enumerate() {
-            let header = if index == 0 { 8 } else { 0 };
+            let header = if index == 0 { HEADER } else { 0 };
             let (part, later) = rest.split_at(rest.len().min(DATA - header));
             line[header..header + part.len()].copy_from_slice(part);
-            line[DATA..].copy_from_slice(&next.to_le_bytes());
+            line[DATA..].copy_from_slice(&next.to_le_bytes()[..LINE - DATA]);
             rest = later;
         }
         // The first line is last: its version frees the object.
@@ -93,15 +96,15 @@ impl AccessPath for Client {
         let place = self.place(offset);
         loop {
             self.network.read(place, &mut self.raw)?;
-            let first = version(&self.raw);
-            let is_whole = self.raw.chunks(LINE).all(|line| version(line) == first);
-            if is_whole && first[0] & 1 == 0 {
+            let version = version(&self.raw);
+            let low = &version.to_le_bytes()[..LINE - DATA];
+            if version & 1 == 0 && self.raw.chunks(LINE).all(|line| line[DATA..] == *low) {
                 break;
             }
         }
         let mut done = 0;
         for (index, line) in self.raw.chunks(LINE).enumerate() {
-            let header = if index == 0 { 8 } else { 0 };
+            let header = if index == 0 { HEADER } else { 0 };
             let len = (into.len() - done).min(DATA - header);
             into[done..done + len].copy_from_slice(&line[header..header + len]);
             done += len;

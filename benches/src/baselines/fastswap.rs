@@ -22,7 +22,7 @@ impl Fastswap {
     pub(super) fn start(setting: &Setting) -> anyhow::Result<Self> {
         let bytes = part_bytes(setting);
         let start = |_| Home::start(bytes, setting, Box::new(|_, _| Vec::new()));
-        let homes = (0..setting.racks).map(start).collect::<anyhow::Result<_>>()?;
+        let homes = (0..setting.homes).map(start).collect::<anyhow::Result<_>>()?;
         Ok(Self { setting: setting.clone(), homes })
     }
 }
@@ -80,7 +80,7 @@ impl Swap {
             }
             range.remove(page, &mut self.bytes)?;
             if std::mem::take(&mut self.marks[page].is_dirty) {
-                self.network.write_later((page * PAGE) as u64, &self.bytes[..])?;
+                self.network.post_write((page * PAGE) as u64, &self.bytes[..])?;
             }
         }
         Ok(())

@@ -6,14 +6,14 @@
 //! have a line are left out, as is the wait until a line that made room is back at its home: they
 //! cost more.)
 
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::{HashSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use anyhow::Context;
 use rackpool_fabric::MemoryRegion;
 
 use super::cache::{BlockCache, Evicted};
-use super::network::{Handler, Home, Network, parts, request};
+use super::network::{Handler, Home, Network, parse_request, request};
 use super::parts::part_bytes;
 use super::{AccessPath, CACHED, Setting, System};
 
@@ -41,7 +41,7 @@ impl Gam {
     pub(super) fn start(setting: &Setting) -> anyhow::Result<Self> {
         let part = part_bytes(setting);
         let start = |_| Home::start(part, setting, handler());
-        let homes = (0..setting.racks).map(start).collect::<anyhow::Result<_>>()?;
+        let homes = (0..setting.homes).map(start).collect::<anyhow::Result<_>>()?;
         let node = |_| Arc::new(Node::new(setting.bytes / CACHED));
         Ok(Self { homes, nodes: (0..setting.racks).map(node).collect(), part })
     }
@@ -125,7 +125,7 @@ impl Client {
             }
             drop(bucket);
             // The other client may wait for a line that this one has requested.
-            self.settle()?;
+            self.drain()?;
             std::thread::yield_now();
         }
     }
@@ -162,7 +162,7 @@ impl Client {
         Ok(())
     }
 
-    fn settle(&mut self) -> anyhow::Result<()> {
+    fn drain(&mut self) -> anyhow::Result<()> {
         while !self.pending.is_empty() {
             self.complete()?;
         }
@@ -172,18 +172,17 @@ impl Client {
 
 impl Drop for Client {
     fn drop(&mut self) {
-        // Other clients wait for the lines that this one has requested. A failure has been
-        // reported by the access that it failed.
-        let _ = self.settle();
+        // Other clients wait for the lines that this one has requested. Nobody is left to be told
+        // of a failure.
+        let _ = self.drain();
     }
 }
 
-/// The home: it notes what was last requested of each line. A write back has no reply.
+/// The home. A write back has no reply. (The directory itself is left out, since no other node's
+/// copies are invalidated.)
 fn handler() -> Handler {
-    let mut directory: HashMap<u64, u8> = HashMap::new();
-    Box::new(move |frames: &dyn MemoryRegion, message| {
-        let (kind, offset, len, bytes) = parts(message).expect("a request of this program");
-        directory.insert(offset / LINE as u64, kind);
+    Box::new(|frames: &dyn MemoryRegion, message| {
+        let (kind, offset, len, bytes) = parse_request(message).expect("a request of this program");
         if kind == WRITE_BACK {
             frames.write(offset, bytes).expect("a line");
             return Vec::new();
@@ -212,8 +211,12 @@ fn pieces(offset: u64, len: usize) -> impl Iterator<Item = (u64, usize, std::ops
 }
 
 impl AccessPath for Client {
+    fn finish(&mut self) -> anyhow::Result<()> {
+        self.drain()
+    }
+
     fn read(&mut self, offset: u64, into: &mut [u8]) -> anyhow::Result<()> {
-        self.settle()?;
+        self.drain()?;
         let node = Arc::clone(&self.node);
         for (line, start, range) in pieces(offset, into.len()) {
             let into = &mut into[range];

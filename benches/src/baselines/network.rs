@@ -14,17 +14,16 @@ use rackpool_fabric::{
 };
 use rackpool_model::{Incarnation, RackId};
 
-use super::{Setting, answering_core};
-use crate::cpu::pin_self;
+use super::{Setting, pin_answering};
 use crate::fabric_memory::{Maps, memory};
 
 /// Bytes of the compute node's buffer: half of it for operations that are waited for, half for a
 /// write that is not.
 const BUFFER: usize = 64 << 10;
-const LATER: u64 = BUFFER as u64 / 2;
+const POSTED_AT: u64 = BUFFER as u64 / 2;
 /// Ids of operations.
 const AWAITED: u64 = 1;
-const WRITE_LATER: u64 = 2;
+const POSTED: u64 = 2;
 /// What new memory is filled with.
 static ZEROES: [u8; 1 << 20] = [0; 1 << 20];
 const TIMEOUT: Duration = Duration::from_secs(20);
@@ -68,10 +67,10 @@ impl Home {
         let address = fabric.address();
         let stop = Arc::new(AtomicBool::new(false));
         let told = Arc::clone(&stop);
+        let spins = setting.spins;
         let thread = std::thread::Builder::new().name("home".into()).spawn(move || {
-            // Without a second core the home shares the first.
-            let _ = pin_self(answering_core());
-            serve(&mut fabric, &*frames, &mut handler, &told);
+            pin_answering(spins);
+            serve(&mut fabric, &*frames, &mut handler, &told, spins);
         })?;
         Ok(Self {
             address,
@@ -148,14 +147,14 @@ impl Network {
 
     /// Writes bytes of the home, at most half of the buffer, and does not wait until they are
     /// there.
-    pub(super) fn write_later(&mut self, offset: u64, from: &[u8]) -> anyhow::Result<()> {
+    pub(super) fn post_write(&mut self, offset: u64, from: &[u8]) -> anyhow::Result<()> {
         if self.is_writing {
-            self.completion(WRITE_LATER)?;
+            self.completion(POSTED)?;
         }
-        self.buffer.write(LATER, from)?;
-        let operation = Operation::Write(self.transfer(LATER, offset, from.len())?);
+        self.buffer.write(POSTED_AT, from)?;
+        let operation = Operation::Write(self.transfer(POSTED_AT, offset, from.len())?);
         self.is_writing = true;
-        self.post(WRITE_LATER, operation)
+        self.post(POSTED, operation)
     }
 
     /// Sends a request and waits for the reply.
@@ -211,7 +210,7 @@ impl Network {
                     Event::Message { bytes, .. } => self.replies.push(bytes),
                     Event::Completed { id, result, .. } => {
                         result?;
-                        self.is_writing &= id != WRITE_LATER;
+                        self.is_writing &= id != POSTED;
                     }
                     Event::ConnectFailed { error, .. } => return Err(error.into()),
                     Event::Disconnected { reason, .. } => bail!("the home is gone: {reason}"),
@@ -234,25 +233,35 @@ impl Network {
     }
 }
 
-/// What a thread does that polls and has found nothing. Soon it yields the core, where a baseline
-/// may have another thread; later it sleeps, so that it takes nothing from what is measured then.
-#[derive(Debug, Default)]
-pub(super) struct Idle(u32);
+/// What a thread does that polls and has found nothing: it polls again, and yields its core before
+/// unless it may spin. After a while it sleeps, so that it takes nothing from what is measured
+/// then.
+#[derive(Debug)]
+pub(super) struct Idle {
+    polls: u32,
+    spins: bool,
+}
 
 impl Idle {
-    const YIELDS: u32 = 20_000;
+    const POLLS: u32 = 20_000;
     const SLEEP: Duration = Duration::from_micros(200);
+
+    pub(super) const fn new(spins: bool) -> Self {
+        Self { polls: 0, spins }
+    }
 
     /// There was work.
     pub(super) const fn worked(&mut self) {
-        self.0 = 0;
+        self.polls = 0;
     }
 
     /// There was none.
     pub(super) fn wait(&mut self) {
-        self.0 = self.0.saturating_add(1);
-        if self.0 > Self::YIELDS {
+        self.polls = self.polls.saturating_add(1);
+        if self.polls > Self::POLLS {
             std::thread::sleep(Self::SLEEP);
+        } else if self.spins {
+            std::hint::spin_loop();
         } else {
             std::thread::yield_now();
         }
@@ -265,8 +274,9 @@ fn serve(
     frames: &dyn MemoryRegion,
     handler: &mut Handler,
     stop: &AtomicBool,
+    spins: bool,
 ) {
-    let (mut events, mut idle) = (Vec::new(), Idle::default());
+    let (mut events, mut idle) = (Vec::new(), Idle::new(spins));
     while !stop.load(Ordering::Relaxed) {
         fabric.poll(&mut events);
         if events.is_empty() {
@@ -295,7 +305,7 @@ pub(super) fn request(kind: u8, offset: u64, len: usize, bytes: &[u8]) -> Vec<u8
 }
 
 /// The parts of a [`request`].
-pub(super) fn parts(message: &[u8]) -> anyhow::Result<(u8, u64, usize, &[u8])> {
+pub(super) fn parse_request(message: &[u8]) -> anyhow::Result<(u8, u64, usize, &[u8])> {
     let (head, bytes) = message.split_at_checked(16).context("a short message")?;
     let word = |at: usize| {
         let mut word = [0; 8];

@@ -92,11 +92,12 @@ impl PagedRange {
     pub(super) fn new(pages: usize) -> anyhow::Result<Self> {
         install_handler();
         let len = NonZeroUsize::new(pages * PAGE).context("no pages")?;
+        let faults = uffd::open().context(uffd::UNAVAILABLE)?;
         let protection = ProtFlags::PROT_READ | ProtFlags::PROT_WRITE;
         let flags = MapFlags::MAP_PRIVATE | MapFlags::MAP_NORESERVE;
         // SAFETY: the kernel chooses the place.
         let base = unsafe { mmap_anonymous(None, len, protection, flags) }?;
-        let range = Self { base, len, faults: uffd::open().context(uffd::UNAVAILABLE)? };
+        let range = Self { base, len, faults };
         // SAFETY: the range was just mapped and holds nothing.
         unsafe { madvise(base, len.get(), MmapAdvise::MADV_NOHUGEPAGE) }?;
         uffd::register(&range.faults, base, len)?;

@@ -8,9 +8,9 @@ pub(super) struct Parts<P> {
     bytes: u64,
 }
 
-/// Bytes of a rack's part of the memory, in whole pages of 4 KiB.
+/// Bytes of a home's part of the memory, in whole pages of 4 KiB.
 pub(super) const fn part_bytes(setting: &Setting) -> u64 {
-    setting.bytes.div_ceil(setting.racks as u64).next_multiple_of(4096)
+    setting.bytes.div_ceil(setting.homes as u64).next_multiple_of(4096)
 }
 
 impl<P: AccessPath> Parts<P> {
@@ -35,6 +35,10 @@ impl<P: AccessPath> AccessPath for Parts<P> {
     fn read(&mut self, offset: u64, into: &mut [u8]) -> anyhow::Result<()> {
         let (part, offset) = self.part(offset);
         part.read(offset, into)
+    }
+
+    fn finish(&mut self) -> anyhow::Result<()> {
+        self.parts.iter_mut().try_for_each(P::finish)
     }
 
     fn write(&mut self, offset: u64, from: &[u8]) -> anyhow::Result<()> {

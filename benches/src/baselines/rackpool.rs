@@ -43,7 +43,20 @@ impl Rackpool {
             pool.write(addr, &vec![0; usize::try_from(page)?])?;
             pages.push(addr);
         }
-        Ok(Self { cluster: Mutex::new(Some(cluster)), pools, pages: pages.into() })
+        let system = Self { cluster: Mutex::new(Some(cluster)), pools, pages: pages.into() };
+        system.touch(setting.bytes)?;
+        Ok(system)
+    }
+
+    /// Reads from each page of the processor, so that clients and daemons have mapped it.
+    fn touch(&self, bytes: u64) -> anyhow::Result<()> {
+        for rack in 0..self.pools.len() {
+            let mut client = self.client(rack)?;
+            for offset in (0..bytes).step_by(4096) {
+                client.read(offset, &mut [0; 8])?;
+            }
+        }
+        Ok(())
     }
 }
 

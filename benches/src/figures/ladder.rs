@@ -14,7 +14,7 @@ use rand::seq::SliceRandom;
 use rand::{Rng, SeedableRng};
 
 use super::{ITEM, LATENCY, Sizes, panel, series, statement};
-use crate::measure::percentile;
+use crate::measure::{median, percentile};
 use crate::swap::{RACKS, SWAP_OFF};
 
 /// Bytes that a writer locks, and the writes under a lock.
@@ -23,7 +23,7 @@ const WRITES: u64 = 16;
 
 /// What is switched on, from the first to the last.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Rung {
+enum Step {
     Base,
     TwoRings,
     Swap,
@@ -31,15 +31,15 @@ enum Rung {
     OnlyCxl,
 }
 
-const RUNGS: [(Rung, &str); 5] = [
-    (Rung::Base, "base"),
-    (Rung::TwoRings, "+RB"),
-    (Rung::Swap, "+Swap"),
-    (Rung::LineCache, "+WB"),
-    (Rung::OnlyCxl, "only CXL"),
+const STEPS: [(Step, &str); 5] = [
+    (Step::Base, "base"),
+    (Step::TwoRings, "+RB"),
+    (Step::Swap, "+Swap"),
+    (Step::LineCache, "+WB"),
+    (Step::OnlyCxl, "only CXL"),
 ];
 
-/// What was measured of a rung: reads and writes per second, and percentiles of a read in us.
+/// What was measured of a step: reads and writes per second, and percentiles of a read in us.
 struct Measured {
     reads: f64,
     writes: f64,
@@ -49,10 +49,10 @@ struct Measured {
 
 pub(super) fn measure(sizes: &Sizes) -> anyhow::Result<Figure> {
     let mut all = Vec::new();
-    for (rung, _) in RUNGS {
-        all.push(measure_rung(sizes, rung)?);
+    for (step, _) in STEPS {
+        all.push(measure_step(sizes, step)?);
     }
-    let labels: Vec<String> = RUNGS.iter().map(|(_, name)| (*name).to_owned()).collect();
+    let labels: Vec<String> = STEPS.iter().map(|(_, name)| (*name).to_owned()).collect();
     let mut rates = panel("throughput", "Throughput", ("techniques", "million/s"), labels.clone());
     rates.series = vec![
         series("reads", all.iter().map(|one| one.reads / 1e6)),
@@ -65,40 +65,43 @@ pub(super) fn measure(sizes: &Sizes) -> anyhow::Result<Figure> {
     ];
     (rates.shape, times.shape) = (Shape::Bars, Shape::Bars);
     (rates.scale, times.scale) = (Scale::Log, Scale::Log);
-    let [base, rings, swap, cache, only] = &all[..] else { unreachable!("a value for each rung") };
+    let [base, rings, swap, cache, only] = &all[..] else { unreachable!("a value for each step") };
     Ok(Figure {
         number: 18,
         title: "What each technique adds".into(),
         setting: format!(
-            "{} clients in each of two racks; each rack has favourites of its own (Zipfian). They \
+            "{} clients in each of two racks; each rack has hot_pages of its own (Zipfian). They \
              read items of 64 B, then write {WRITES} of them under a lock of 1 KiB.",
             sizes.rack_clients
         ),
         statements: vec![
             statement(
                 "two rings lower the latency, the tail most",
-                format!("p99 of a read {:.1} us after {:.1} us", rings.p99, base.p99),
-                rings.p99 < base.p99,
-                "The waits of a request for another one's end are hidden by waits for a core.",
+                format!("p50 of a read {:.2} us after {:.2}, p99 {:.1} us after {:.1}",
+                    rings.p50, base.p50, rings.p99, base.p99),
+                rings.p99 < base.p99 && rings.p99 / base.p99 <= rings.p50 / base.p50,
+                "The wait of a request for another one's end is short beside the waits for a core.",
             ),
             statement(
                 "swaps lower the latency and raise the throughput, of reads most",
-                format!("reads {:.1} times, writes {:.1} times", swap.reads / rings.reads,
-                    swap.writes / rings.writes),
-                swap.reads > rings.reads && swap.reads / rings.reads > swap.writes / rings.writes,
-                "A write under a lock of another rack takes more messages than a read: it gains \
-                 more when the page is near.",
+                format!("reads {:.1} times, writes {:.1} times; p99 {:.1} us after {:.1}",
+                    swap.reads / rings.reads, swap.writes / rings.writes, swap.p99, rings.p99),
+                swap.p99 < rings.p99
+                    && swap.writes > rings.writes
+                    && swap.reads / rings.reads > swap.writes / rings.writes,
+                "Writers of a rack wait for each other's locks, wherever the page is.",
             ),
             statement(
                 "the write buffer raises the throughput of writes",
                 format!("{:.2} times", cache.writes / swap.writes),
-                cache.writes > swap.writes,
+                cache.writes > swap.writes * 1.05,
                 "Most locks are of the own rack by then: only the others gain.",
             ),
             statement(
                 "a gap to CXL only remains, in the tail and the throughput of reads",
-                format!("p99 {:.1} against {:.2} us", cache.p99, only.p99),
-                cache.p99 > only.p99,
+                format!("p99 {:.2} against {:.2} us, {:.1} against {:.1} million reads/s",
+                    cache.p99, only.p99, cache.reads / 1e6, only.reads / 1e6),
+                cache.p99 > only.p99 && cache.reads < only.reads,
                 "All pages that are used have moved.",
             ),
         ],
@@ -107,50 +110,57 @@ pub(super) fn measure(sizes: &Sizes) -> anyhow::Result<Figure> {
             "rackpool has no single ring: in the base a rack's accesses to other racks wait for each \
              other, as behind the front of one ring, while accesses to the own rack need no ring."
                 .into(),
-            "+RRPC is no rung of its own: rackpool has no other transport that could be measured \
+            "+RB: two rings. +Swap: hot pages move. +WB: writes under a lock are gathered."
+                .into(),
+            "+RRPC is no step of its own: rackpool has no other transport that could be measured \
              without it. Figure 22 compares it."
                 .into(),
         ],
     })
 }
 
-/// The racks of a rung.
+/// The racks of a step.
 struct Racks {
     pools: Vec<Pool>,
     pages: Vec<GlobalAddr>,
-    rung: Rung,
+    step: Step,
     /// The single ring of each rack.
     rings: Vec<Mutex<()>>,
 }
 
-fn measure_rung(sizes: &Sizes, rung: Rung) -> anyhow::Result<Measured> {
+fn measure_step(sizes: &Sizes, step: Step) -> anyhow::Result<Measured> {
     let mut options = ClusterOptions::ephemeral()?;
     options.memory = (sizes.bytes * 2).max(256 << 20);
     options.latency_us = LATENCY.as_secs_f64() * 1e6;
-    if rung == Rung::Base || rung == Rung::TwoRings {
+    if step == Step::Base || step == Step::TwoRings {
         options.daemon_arguments.push((SWAP_OFF.0, SWAP_OFF.1.into()));
     }
     let cluster = Cluster::start(options)?;
     let dir = cluster.options().dir.clone();
-    let racks = Racks::new(&dir, sizes.bytes, rung)?;
+    let racks = Racks::new(&dir, sizes.bytes, step)?;
     racks.run(sizes, sizes.settle, false)?;
-    let read = racks.run(sizes, sizes.time * 2, false)?;
+    let rounds = |is_write| -> anyhow::Result<Vec<Vec<f64>>> {
+        (0..sizes.rounds).map(|_| racks.run(sizes, sizes.time, is_write)).collect()
+    };
+    let reads = rounds(false)?;
     racks.run(sizes, sizes.settle / 2, true)?;
-    let write = racks.run(sizes, sizes.time * 2, true)?;
+    let writes = rounds(true)?;
     drop(racks);
     cluster.stop()?;
-    let time = (sizes.time * 2).as_secs_f64();
-    let rate = |times: &[f64]| times.len() as f64 / time;
+    let middle = |rounds: &[Vec<f64>], of: &dyn Fn(&Vec<f64>) -> f64| {
+        median(rounds.iter().map(of).collect())
+    };
+    let rate = |times: &Vec<f64>| times.len() as f64 / sizes.time.as_secs_f64();
     Ok(Measured {
-        reads: rate(&read),
-        writes: rate(&write) * WRITES as f64,
-        p50: percentile(&read, 500),
-        p99: percentile(&read, 990),
+        reads: middle(&reads, &rate),
+        writes: middle(&writes, &rate) * WRITES as f64,
+        p50: middle(&reads, &|times| percentile(times, 500)),
+        p99: middle(&reads, &|times| percentile(times, 990)),
     })
 }
 
 impl Racks {
-    fn new(dir: &std::path::Path, bytes: u64, rung: Rung) -> anyhow::Result<Self> {
+    fn new(dir: &std::path::Path, bytes: u64, step: Step) -> anyhow::Result<Self> {
         let open = |rack: RackId| Ok(Pool::open(ClientOptions::new(dir, rack))?);
         let pools: Vec<Pool> = RACKS.into_iter().map(open).collect::<anyhow::Result<_>>()?;
         let page = pools[0].page_bytes();
@@ -161,12 +171,12 @@ impl Racks {
             pages.push(addr);
         }
         let rings = RACKS.map(|_| Mutex::new(())).into();
-        Ok(Self { pools, pages, rung, rings })
+        Ok(Self { pools, pages, step, rings })
     }
 
     /// The pages by rank for a rack's clients.
-    fn favourites(&self, rack: usize) -> Vec<GlobalAddr> {
-        let own = |index: &usize| self.rung != Rung::OnlyCxl || index % RACKS.len() == rack;
+    fn hot_pages(&self, rack: usize) -> Vec<GlobalAddr> {
+        let own = |index: &usize| self.step != Step::OnlyCxl || index % RACKS.len() == rack;
         let indices = (0..self.pages.len()).filter(own);
         let mut pages: Vec<GlobalAddr> = indices.map(|index| self.pages[index]).collect();
         pages.shuffle(&mut SmallRng::seed_from_u64(rack as u64));
@@ -203,7 +213,7 @@ impl Racks {
 
     fn client(&self, client: usize, is_write: bool, stop: &AtomicBool) -> anyhow::Result<Vec<f64>> {
         let rack = client % RACKS.len();
-        let pages = self.favourites(rack);
+        let pages = self.hot_pages(rack);
         let in_a_page = self.pools[rack].page_bytes() / BLOCK;
         let blocks = Zipfian::new(pages.len() as u64 * in_a_page);
         let mut random = SmallRng::seed_from_u64(client as u64);
@@ -228,7 +238,7 @@ impl Racks {
         is_write: bool,
     ) -> anyhow::Result<()> {
         let pool = &self.pools[rack];
-        let ring = if self.rung == Rung::Base && !pool.is_local(block)? {
+        let ring = if self.step == Step::Base && !pool.is_local(block)? {
             Some(self.rings[rack].lock().unwrap_or_else(PoisonError::into_inner))
         } else {
             None
@@ -238,7 +248,7 @@ impl Racks {
             let guard = pool.write_lock(block, usize::try_from(BLOCK)?)?;
             for write in 0..WRITES {
                 let at = block.add((item + write * ITEM as u64) % BLOCK)?;
-                if self.rung == Rung::LineCache || self.rung == Rung::OnlyCxl {
+                if self.step == Step::LineCache || self.step == Step::OnlyCxl {
                     guard.write(at, &bytes)?;
                 } else {
                     pool.write(at, &bytes)?;

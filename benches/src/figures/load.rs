@@ -1,19 +1,23 @@
 //! Clients that use a system at once.
 
 use std::sync::Barrier;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 
 use crate::baselines::AccessPath;
-use crate::cpu::pin_self;
+use crate::cpu::{of_process, pin_self};
 use crate::measure::median;
 
 /// Operations between two reads of the clock.
 const BURST: u64 = 32;
 /// Bytes of the largest item.
 const LARGEST: usize = 4096;
+
+/// The seed of the next client.
+static SEED: AtomicU64 = AtomicU64::new(0);
 
 /// An operation of a client.
 pub(super) type Operation<'a> =
@@ -28,13 +32,15 @@ pub(super) fn rate(
 ) -> anyhow::Result<f64> {
     let start = Barrier::new(clients.len());
     let is_alone = clients.len() == 1;
+    // No two runs draw the same items.
+    let first_seed = SEED.fetch_add(clients.len() as u64, Ordering::Relaxed);
     let client = |number: u64, path: &mut dyn AccessPath| -> anyhow::Result<f64> {
         if is_alone {
-            pin_self(0)?;
+            pin_first()?;
         }
-        let mut random = SmallRng::seed_from_u64(number);
+        let mut random = SmallRng::seed_from_u64(first_seed + number);
         // Connections, caches and places of pages are warm then.
-        let mut done = burst(path, &mut random, operation);
+        let mut done = burst(path, &mut random, operation).and_then(|()| path.finish());
         start.wait();
         let began = Instant::now();
         let mut count = 0_u32;
@@ -42,7 +48,9 @@ pub(super) fn rate(
             done = burst(path, &mut random, operation);
             count += u32::try_from(BURST)?;
         }
-        done.map(|()| f64::from(count) / began.elapsed().as_secs_f64())
+        // Also after a failure: others may wait for what this one has requested.
+        let finished = path.finish();
+        done.and(finished).map(|()| f64::from(count) / began.elapsed().as_secs_f64())
     };
     std::thread::scope(|scope| {
         let threads: Vec<_> = (0..)
@@ -55,6 +63,11 @@ pub(super) fn rate(
         }
         Ok(total)
     })
+}
+
+/// Binds the calling thread to the first core of the process.
+fn pin_first() -> anyhow::Result<()> {
+    of_process()?.first().map_or(Ok(()), |core| pin_self(*core))
 }
 
 fn burst(
@@ -86,12 +99,13 @@ fn pinned_mean_us(
     count: u32,
     operation: Operation<'_>,
 ) -> anyhow::Result<f64> {
-    pin_self(0)?;
+    pin_first()?;
     let mut times = Vec::new();
     for round in 0..=rounds as u64 {
         let mut random = SmallRng::seed_from_u64(round);
         let began = Instant::now();
         (0..count).try_for_each(|_| operation(path, &mut random))?;
+        path.finish()?;
         if round > 0 {
             times.push(began.elapsed().as_secs_f64() * 1e6 / f64::from(count));
         }
@@ -123,5 +137,20 @@ pub(super) fn writes(
     move |path, random| {
         let buffer = [1; LARGEST];
         path.write(place(random, bytes, item), &buffer[..item])
+    }
+}
+
+/// Reads of random items in every second page of rackpool, which are one rack's.
+pub(super) fn reads_of_rack(
+    bytes: u64,
+    item: usize,
+    rack: u64,
+) -> impl Fn(&mut dyn AccessPath, &mut SmallRng) -> anyhow::Result<()> + Sync {
+    const PAGE: u64 = 2 << 20;
+    move |path, random| {
+        let mut buffer = [0; LARGEST];
+        let offset = place(random, bytes / 2, item);
+        let page = offset / PAGE * 2 + rack;
+        path.read(page * PAGE + offset % PAGE, &mut buffer[..item])
     }
 }

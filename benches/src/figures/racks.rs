@@ -3,7 +3,7 @@
 use rackpool_report::figures::Figure;
 
 use super::clients::clients;
-use super::{ITEM, Sizes, load, panel, series, statement};
+use super::{ITEM, Sizes, TOO_FEW_CORES, has_cores, load, panel, series, statement};
 use crate::baselines::{Kind, Setting};
 
 const RACKS: [usize; 4] = [2, 3, 4, 5];
@@ -18,7 +18,8 @@ pub(super) fn measure(sizes: &Sizes) -> anyhow::Result<Figure> {
     for kind in Kind::ALL {
         let (mut read, mut write) = (Vec::new(), Vec::new());
         for racks in RACKS {
-            let setting = Setting { racks, ..sizes.setting() };
+            let daemons = vec![("--swap", "off".to_owned())];
+            let setting = Setting { racks, homes: racks, daemons, ..sizes.setting() };
             let system = kind.start(&setting)?;
             let rate = |operation: load::Operation<'_>| -> anyhow::Result<f64> {
                 let mut clients = clients(&*system, racks * sizes.rack_clients, racks)?;
@@ -31,31 +32,35 @@ pub(super) fn measure(sizes: &Sizes) -> anyhow::Result<Figure> {
         writes.series.push(series(kind.name(), write));
         all.push(read);
     }
-    // The racks share this machine: what all of them do together is what can stay the same.
-    let kept = |rates: &[f64]| rates[3] * 5.0 / (rates[0] * 2.0) * 100.0;
+    // A rack's throughput with five racks, of that with two.
+    let kept = |rates: &[f64]| rates[3] / rates[0] * 100.0;
     let (ours, fastswap) = (kept(&all[0]), kept(&all[1]));
-    let shared = "All racks share this machine's cores, so a rack's throughput falls with their \
-                  number; and with more racks fewer of the items are in the own one.";
+    let is_testable = has_cores(5 * (sizes.rack_clients + 1))?;
+    let cause = if is_testable {
+        "With more racks fewer of the items are in the own one."
+    } else {
+        TOO_FEW_CORES
+    };
     Ok(Figure {
         number: 16,
         title: "Throughput of a rack by the number of racks".into(),
         setting: format!(
-            "{} clients in each rack read, then write random items of 64 B of all racks.",
+            "{} clients in each rack read, then write random items of 64 B of all racks; pages stay where they are.",
             sizes.rack_clients
         ),
         panels: vec![reads, writes],
         statements: vec![
             statement(
                 "rackpool loses a little with more racks",
-                format!("all five racks do {ours:.0} % of what two do"),
-                ours >= 80.0,
-                shared,
+                format!("a rack keeps {ours:.0} % with five racks"),
+                is_testable && ours >= 70.0,
+                cause,
             ),
             statement(
                 "Fastswap loses nothing",
-                format!("all five racks do {fastswap:.0} % of what two do"),
-                fastswap >= 90.0,
-                shared,
+                format!("a rack keeps {fastswap:.0} % with five racks"),
+                is_testable && fastswap >= 90.0,
+                cause,
             ),
         ],
         notes: vec![

@@ -23,6 +23,8 @@ const RELEASE: u8 = 3;
 const PACKETS: u8 = 4;
 /// Bytes of data in a packet: eRPC's, whose MTU is 1 KiB on the paper's Ethernet.
 const PACKET: u32 = 1024;
+/// Packets that are sent at once.
+const BURST: u32 = 16;
 
 /// Answers a raw message; returns false for any other event.
 pub(super) fn answer(end: &mut End, event: &Event) -> bool {
@@ -68,9 +70,12 @@ fn answer_in_packets(end: &mut End, endpoint: EndpointId, len: u32) {
         let mut packet = vec![0; REPLY_HEADER + part as usize];
         end.frames.read(sent.into(), &mut packet[REPLY_HEADER..]).expect("within the frames");
         end.fabric.send(endpoint, packet).expect("there is room for the packets of an answer");
-        end.fabric.flush(endpoint);
         sent += part;
+        if sent.is_multiple_of(BURST * PACKET) {
+            end.fabric.flush(endpoint);
+        }
     }
+    end.fabric.flush(endpoint);
 }
 
 impl Caller {
@@ -86,7 +91,10 @@ impl Caller {
                 while missing > 0 {
                     self.end.look();
                     let events = self.end.events.drain(..);
-                    let is_packet = |event: &Event| matches!(event, Event::Message { .. });
+                    let is_packet = |event: &Event| match event {
+                        Event::Message { bytes, .. } => bytes.len() > REPLY_HEADER,
+                        _ => false,
+                    };
                     let came = events.filter(is_packet).count();
                     missing -= u32::try_from(came).expect("few").min(missing);
                 }
