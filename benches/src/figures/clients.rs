@@ -41,7 +41,7 @@ pub(super) fn measure(sizes: &Sizes) -> anyhow::Result<Figure> {
         panels: vec![reads, writes],
         statements: vec![
             statement(
-                "rackpool's throughput grows about linearly up to 16 clients",
+                "Rcmp's throughput grows about linearly up to 16 clients",
                 format!("{growth:.1} times with 16 clients"),
                 is_testable && growth >= 11.0,
                 if is_testable {
@@ -54,7 +54,11 @@ pub(super) fn measure(sizes: &Sizes) -> anyhow::Result<Figure> {
                 "GAM's throughput grows up to four clients, then little or not at all",
                 format!("{gam:.1} times with 16 clients as with 4"),
                 is_testable && gam < 1.5,
-                if is_testable { "The nodes' locks are held shortly here." } else { TOO_FEW_CORES },
+                if is_testable {
+                    "Two clients rarely need the same of a node's 64 buckets."
+                } else {
+                    TOO_FEW_CORES
+                },
             ),
         ],
         notes: Vec::new(),

@@ -70,7 +70,7 @@ pub(super) fn measure(sizes: &Sizes) -> anyhow::Result<Figure> {
         number: 18,
         title: "What each technique adds".into(),
         setting: format!(
-            "{} clients in each of two racks; each rack has hot_pages of its own (Zipfian). They \
+            "{} clients in each of two racks; each rack has hot pages of its own (Zipfian). They \
              read items of 64 B, then write {WRITES} of them under a lock of 1 KiB.",
             sizes.rack_clients
         ),

@@ -104,13 +104,13 @@ fn statements(means: &Means, [own, other]: [f64; 2]) -> Vec<Statement> {
             "reads below 3 us and writes below 3.5 us at every size",
             format!("at most {most_read:.1} and {most_write:.1} us"),
             most_read < 3.0 && most_write < 3.5,
-            "The emulated fabric copies with the processor, and all programs share its cores.",
+            "The emulated fabric copies with the processor: long items take longer than over a card.",
         ),
         statement(
             "GAM's reads are far slower above its line of 512 B",
             format!("{:.1} us at 512 B, {:.1} us at 4 KiB", gam(3), gam(6)),
             gam(6) > 3.0 * gam(3),
-            "The requests for the lines of an item overlap.",
+            "An item's lines are requested one after the other; the fabric is quick.",
         ),
         statement(
             "Fastswap takes more than 12 us, about 5.2 times as long",

@@ -37,7 +37,7 @@ pub(super) fn measure(sizes: &Sizes) -> anyhow::Result<Figure> {
     let (ours, fastswap) = (kept(&all[0]), kept(&all[1]));
     let is_testable = has_cores(5 * (sizes.rack_clients + 1))?;
     let cause = if is_testable {
-        "With more racks fewer of the items are in the own one."
+        "All clients of this machine share its memory and its kernel; rackpool's also find fewer items in the own rack."
     } else {
         TOO_FEW_CORES
     };
@@ -51,7 +51,7 @@ pub(super) fn measure(sizes: &Sizes) -> anyhow::Result<Figure> {
         panels: vec![reads, writes],
         statements: vec![
             statement(
-                "rackpool loses a little with more racks",
+                "Rcmp loses a little with more racks",
                 format!("a rack keeps {ours:.0} % with five racks"),
                 is_testable && ours >= 70.0,
                 cause,
