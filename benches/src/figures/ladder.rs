@@ -108,7 +108,8 @@ pub(super) fn measure(sizes: &Sizes) -> anyhow::Result<Figure> {
         panels: vec![rates, times],
         notes: vec![
             "rackpool has no single ring: in the base a rack's accesses to other racks wait for each \
-             other, as behind the front of one ring, while accesses to the own rack need no ring."
+             other, as behind the front of one ring (all writes under a lock as one), while accesses \
+             to the own rack need no ring."
                 .into(),
             "+RB: two rings. +Swap: hot pages move. +WB: writes under a lock are gathered."
                 .into(),

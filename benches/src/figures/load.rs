@@ -7,7 +7,8 @@ use std::time::{Duration, Instant};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 
-use crate::baselines::AccessPath;
+use super::{ITEM, Sizes};
+use crate::baselines::{AccessPath, System};
 use crate::cpu::{of_process, pin_self};
 use crate::measure::median;
 
@@ -23,9 +24,33 @@ static SEED: AtomicU64 = AtomicU64::new(0);
 pub(super) type Operation<'a> =
     &'a (dyn Fn(&mut dyn AccessPath, &mut SmallRng) -> anyhow::Result<()> + Sync);
 
-/// Operations per second of all clients together, each with a thread of its own. A single one is
-/// on the first core.
+/// Operations per second of all clients together: the median of some rounds of [`run`].
 pub(super) fn rate(
+    clients: &mut [Box<dyn AccessPath>],
+    sizes: &Sizes,
+    operation: Operation<'_>,
+) -> anyhow::Result<f64> {
+    let rounds = (0..sizes.rounds).map(|_| run(clients, sizes.time, operation));
+    Ok(median(rounds.collect::<anyhow::Result<_>>()?))
+}
+
+/// The rates of random reads and of random writes of items of [`ITEM`] bytes by new clients, some
+/// in each rack.
+pub(super) fn rates(
+    system: &dyn System,
+    clients: usize,
+    racks: usize,
+    sizes: &Sizes,
+) -> anyhow::Result<(f64, f64)> {
+    let clients = (0..clients).map(|client| system.client(client % racks));
+    let mut clients: Vec<_> = clients.collect::<anyhow::Result<_>>()?;
+    let read = rate(&mut clients, sizes, &reads(sizes.bytes, ITEM))?;
+    Ok((read, rate(&mut clients, sizes, &writes(sizes.bytes, ITEM))?))
+}
+
+/// Runs all clients for a time, each on a thread of its own, a single one on the first core.
+/// Returns their operations per second.
+pub(super) fn run(
     clients: &mut [Box<dyn AccessPath>],
     time: Duration,
     operation: Operation<'_>,
@@ -39,7 +64,7 @@ pub(super) fn rate(
             pin_first()?;
         }
         let mut random = SmallRng::seed_from_u64(first_seed + number);
-        // Connections, caches and places of pages are warm then.
+        // The thread has used its client once, so that nothing is done for the first time later.
         let mut done = burst(path, &mut random, operation).and_then(|()| path.finish());
         start.wait();
         let began = Instant::now();

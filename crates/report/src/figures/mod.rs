@@ -110,10 +110,21 @@ pub struct Statement {
     pub paper: String,
     /// What was measured.
     pub measured: String,
-    /// True if the measurement confirms the paper.
-    pub agrees: bool,
-    /// Why the measurement does not confirm the paper.
+    /// Whether the measurement confirms the paper.
+    pub verdict: Verdict,
+    /// Why the measurement does not confirm the paper, or can't.
     pub cause: Option<String>,
+}
+
+/// Whether a measurement confirms what the paper says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Verdict {
+    /// It does.
+    Agrees,
+    /// It does not.
+    Differs,
+    /// This machine can't tell.
+    Untestable,
 }
 
 /// The files of a report.

@@ -1,6 +1,6 @@
 //! The HTML page of the figures.
 
-use super::{Drawing, Figure, FiguresRun, Panel, Statement};
+use super::{Drawing, Figure, FiguresRun, Panel, Statement, Verdict};
 use crate::escape::escaped;
 use crate::page::{commands, document, fact_card, inline, list};
 use crate::plot::number;
@@ -30,33 +30,32 @@ fn machine(run: &FiguresRun) -> String {
     format!("<div class=\"facts tiles\">\n{}</div>\n", fact_card("Machine", &run.machine))
 }
 
-/// Returns how many statements agree, and how many do not.
-fn counts(statements: &[Statement]) -> (usize, usize) {
-    let agree = statements.iter().filter(|statement| statement.agrees).count();
-    (agree, statements.len() - agree)
+/// Returns the number of statements that agree, that do not, and that can't be tested.
+fn counts<'a>(statements: impl Iterator<Item = &'a Statement> + Clone) -> [usize; 3] {
+    [Verdict::Agrees, Verdict::Differs, Verdict::Untestable]
+        .map(|verdict| statements.clone().filter(|one| one.verdict == verdict).count())
 }
 
 fn summary(figures: &[Figure]) -> String {
     let rows: String = figures.iter().map(summary_row).collect();
-    let (agree, differ) = figures
-        .iter()
-        .map(|figure| counts(&figure.statements))
-        .fold((0, 0), |all, of| (all.0 + of.0, all.1 + of.1));
-    let all = counted((agree + differ) as u64, "statement", "statements");
+    let [agree, differ, untestable] = counts(figures.iter().flat_map(|figure| &figure.statements));
+    let all = counted((agree + differ + untestable) as u64, "statement", "statements");
     format!(
-        "<p>Of {all} of the paper, {agree} agree with the measurement here and {differ} do not.</p>\n\
+        "<p>Of {all} of the paper, {agree} agree with the measurement here, {differ} do not, and \
+         {untestable} can't be tested on this machine.</p>\n\
          <div class=\"card wide\">\n<table class=\"plain\">\n<thead><tr>\
          <th scope=\"col\">Figure</th><th scope=\"col\">Statements that agree</th>\
-         <th scope=\"col\">that do not</th></tr></thead>\n<tbody>\n{rows}</tbody>\n</table>\n</div>\n"
+         <th scope=\"col\">that do not</th><th scope=\"col\">not testable here</th></tr></thead>\n\
+         <tbody>\n{rows}</tbody>\n</table>\n</div>\n"
     )
 }
 
 fn summary_row(figure: &Figure) -> String {
-    let (agree, differ) = counts(&figure.statements);
+    let [agree, differ, untestable] = counts(figure.statements.iter());
     let class = if differ > 0 { " class=\"no\"" } else { "" };
     format!(
         "<tr><th scope=\"row\">Figure {}<small>{}</small></th><td>{agree}</td>\
-         <td{class}>{differ}</td></tr>\n",
+         <td{class}>{differ}</td><td>{untestable}</td></tr>\n",
         figure.number,
         escaped(&figure.title)
     )
@@ -113,7 +112,11 @@ fn statements(statements: &[Statement]) -> String {
 }
 
 fn statement(statement: &Statement) -> String {
-    let (class, agrees) = if statement.agrees { ("yes", "yes") } else { ("no", "no") };
+    let (class, agrees) = match statement.verdict {
+        Verdict::Agrees => ("yes", "yes"),
+        Verdict::Differs => ("no", "no"),
+        Verdict::Untestable => ("untestable", "not testable"),
+    };
     let cause = statement.cause.as_ref().map(|cause| {
         format!("<tr class=\"cause\"><td colspan=\"3\">Cause: {}</td></tr>\n", escaped(cause))
     });

@@ -57,10 +57,10 @@ fn throughput() -> Panel {
 }
 
 fn figure(number: u32, panels: Vec<Panel>) -> Figure {
-    let statement = |agrees, cause: Option<&str>| Statement {
+    let statement = |verdict, cause: Option<&str>| Statement {
         paper: "The latency of rackpool is the lowest & stays <below> that of Rcmp.".into(),
         measured: "It is 2.3 times lower for each size.".into(),
-        agrees,
+        verdict,
         cause: cause.map(str::to_owned),
     };
     Figure {
@@ -69,8 +69,9 @@ fn figure(number: u32, panels: Vec<Panel>) -> Figure {
         setting: "Two racks on one machine & an emulated fabric; one thread reads.".into(),
         panels,
         statements: vec![
-            statement(true, None),
-            statement(false, Some("the emulated <fabric> has no congestion")),
+            statement(Verdict::Agrees, None),
+            statement(Verdict::Differs, Some("the emulated <fabric> has no congestion")),
+            statement(Verdict::Untestable, Some("two cores")),
         ],
         notes: vec!["A note of this figure.".into()],
     }
@@ -128,8 +129,9 @@ fn a_report_holds_everything_and_links_to_nothing() {
         "<h1>Figures &amp; &lt;numbers&gt;</h1>",
         "2024-05-01 12:00:00 UTC",
         "<dd>2 &lt;slow&gt;</dd>",
-        "Of 4 statements of the paper, 2 agree",
-        "Figure 14<small>micro benchmark &lt;14&gt;</small></th><td>1</td><td class=\"no\">1</td>",
+        "Of 6 statements of the paper, 2 agree with the measurement here, 2 do not, and 2 can't be",
+        "Figure 14<small>micro benchmark &lt;14&gt;</small></th><td>1</td><td class=\"no\">1</td>\
+         <td>1</td>",
         "<h2>Figure 14: micro benchmark &lt;14&gt;</h2>",
         "Two racks on one machine &amp; an emulated fabric; one thread reads.",
         "<svg role=\"img\" aria-label=\"reads: us, mean by bytes, for rackpool, ",
@@ -158,6 +160,8 @@ fn a_statement_that_does_not_agree_shows_its_cause() {
                  the emulated &lt;fabric&gt; has no congestion</td></tr>";
     assert_eq!(page.matches(cause).count(), 2, "{page}");
     assert_eq!(page.matches("<td class=\"yes\">yes</td></tr>\n</tbody>").count(), 2, "{page}");
+    let untestable = "<td class=\"untestable\">not testable</td></tr>\n<tr class=\"cause\">";
+    assert_eq!(page.matches(untestable).count(), 2, "{page}");
 }
 
 #[test]
