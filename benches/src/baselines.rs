@@ -2,9 +2,8 @@
 //! paper's evaluation.
 //!
 //! A baseline is an *access path* that was written anew after the system's paper, not the system:
-//! no recovery, no allocation, no replicas. Where a paper leaves a choice, the cheaper one is
-//! taken, so the system itself takes longer. docs/design/figures.md describes
-//! them.
+//! no recovery, no allocation, no replicas. docs/design/figures.md describes them, and says where
+//! a path is quicker or slower than that of its system.
 
 mod cache;
 mod cxl_over_ethernet;
@@ -37,7 +36,7 @@ pub(crate) trait AccessPath: Send {
     /// Writes from `offset` on.
     fn write(&mut self, offset: u64, from: &[u8]) -> anyhow::Result<()>;
 
-    /// Waits until all writes are done.
+    /// Waits until all requests that were posted are answered.
     fn finish(&mut self) -> anyhow::Result<()> {
         Ok(())
     }

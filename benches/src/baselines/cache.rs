@@ -6,7 +6,8 @@ use std::collections::{HashMap, VecDeque};
 pub(super) struct BlockCache {
     most: usize,
     blocks: HashMap<u64, Block>,
-    /// The order in which the blocks came; a block that was used since gets another turn.
+    /// The order in which the blocks came; a block that was used since gets a
+    /// second chance.
     order: VecDeque<u64>,
 }
 
@@ -16,7 +17,7 @@ struct Block {
     is_used: bool,
 }
 
-/// A block that had to make room, and was written.
+/// A block that was evicted, and has been written.
 pub(super) struct Evicted {
     pub(super) number: u64,
     pub(super) bytes: Vec<u8>,
@@ -43,7 +44,7 @@ impl BlockCache {
         Some(&mut block.bytes)
     }
 
-    /// Inserts a block that is not there. Returns the one that made room if it was written.
+    /// Inserts a block that is not there. Returns the evicted one if it was written.
     pub(super) fn insert(&mut self, number: u64, bytes: Vec<u8>) -> Option<Evicted> {
         let evicted = if self.blocks.len() < self.most { None } else { self.evict() };
         self.blocks.insert(number, Block { bytes, is_dirty: false, is_used: false });

@@ -33,10 +33,8 @@ pub(super) struct CxlOverEthernet {
 
 impl CxlOverEthernet {
     pub(super) fn start(setting: &Setting) -> anyhow::Result<Self> {
-        let bytes = part_bytes(setting);
-        // One-sided operations only: the home answers nothing.
-        let start = |_| Home::start(bytes, setting, Box::new(|_, _| Vec::new()));
-        let homes: Vec<Home> = (0..setting.homes).map(start).collect::<anyhow::Result<_>>()?;
+        // One-sided operations only: the homes answer nothing.
+        let homes = Home::all(part_bytes(setting), setting, || Box::new(|_, _| Vec::new()))?;
         let proxy = |_| Proxy::start(setting, &homes);
         let proxies = (0..setting.racks).map(proxy).collect::<anyhow::Result<_>>()?;
         Ok(Self { spins: setting.spins, proxies, _homes: homes })
@@ -205,11 +203,13 @@ struct Window {
 
 impl Window {
     /// Calls `each` with the pages of a range: the page's number, the start within it, and the
-    /// range of the access. The pages are in the cache then.
+    /// range of the access. The pages are in the cache then; one that is written as a whole was
+    /// not read.
     fn pages(
         &mut self,
         offset: u64,
         len: usize,
+        is_write: bool,
         mut each: impl FnMut(&mut BlockCache, u64, usize, std::ops::Range<usize>),
     ) -> anyhow::Result<()> {
         let mut done = 0;
@@ -219,7 +219,9 @@ impl Window {
             let part = (PAGE - start).min(len - done);
             if self.cache.get(page).is_none() {
                 let mut found = vec![0; PAGE];
-                self.network.read(page * PAGE as u64, &mut found)?;
+                if !is_write || part < PAGE {
+                    self.network.read(page * PAGE as u64, &mut found)?;
+                }
                 if let Some(Evicted { number, bytes }) = self.cache.insert(page, found) {
                     self.network.post_write(number * PAGE as u64, &bytes)?;
                 }
@@ -233,7 +235,7 @@ impl Window {
 
 impl AccessPath for Window {
     fn read(&mut self, offset: u64, into: &mut [u8]) -> anyhow::Result<()> {
-        self.pages(offset, into.len(), |cache, page, start, range| {
+        self.pages(offset, into.len(), false, |cache, page, start, range| {
             if let Some(bytes) = cache.get(page) {
                 let len = range.len();
                 into[range].copy_from_slice(&bytes[start..start + len]);
@@ -242,7 +244,7 @@ impl AccessPath for Window {
     }
 
     fn write(&mut self, offset: u64, from: &[u8]) -> anyhow::Result<()> {
-        self.pages(offset, from.len(), |cache, page, start, range| {
+        self.pages(offset, from.len(), true, |cache, page, start, range| {
             if let Some(bytes) = cache.get_mut(page) {
                 bytes[start..start + range.len()].copy_from_slice(&from[range]);
             }

@@ -31,8 +31,7 @@ impl Farm {
     pub(super) fn start(setting: &Setting) -> anyhow::Result<Self> {
         let lines = lines(setting.item);
         let count = part_bytes(setting) / setting.item as u64;
-        let start = |_| Home::start(count * (lines * LINE) as u64, setting, handler(lines));
-        let homes = (0..setting.homes).map(start).collect::<anyhow::Result<_>>()?;
+        let homes = Home::all(count * (lines * LINE) as u64, setting, || handler(lines))?;
         Ok(Self { setting: setting.clone(), homes })
     }
 }

@@ -1,6 +1,6 @@
 //! Fastswap's access path (Amaro et al., EuroSys 2020): a program loads and stores; a page of 4
 //! KiB that is not in its local memory is a page fault, which reads the page one-sided before the
-//! access goes on. Pages that make room are written back, without a wait, if they were written.
+//! access goes on. Evicted pages are written back, without a wait, if they were written.
 //!
 //! The faults are real ones, handled by the thread that made them ([`super::paged_range`]). Each
 //! client is a program with memory of its own, since programs do not share swapped pages.
@@ -20,9 +20,8 @@ pub(super) struct Fastswap {
 
 impl Fastswap {
     pub(super) fn start(setting: &Setting) -> anyhow::Result<Self> {
-        let bytes = part_bytes(setting);
-        let start = |_| Home::start(bytes, setting, Box::new(|_, _| Vec::new()));
-        let homes = (0..setting.homes).map(start).collect::<anyhow::Result<_>>()?;
+        // One-sided operations only: the homes answer nothing.
+        let homes = Home::all(part_bytes(setting), setting, || Box::new(|_, _| Vec::new()))?;
         Ok(Self { setting: setting.clone(), homes })
     }
 }
@@ -62,7 +61,7 @@ struct Swap {
     /// Pages that may be in local memory.
     most: usize,
     /// Pages in local memory, in the order in which they came; one that was accessed since gets
-    /// another turn.
+    /// a second chance.
     present: VecDeque<usize>,
     marks: Vec<Marks>,
     bytes: Box<[u8; PAGE]>,
@@ -89,9 +88,11 @@ impl Swap {
 
 impl Pager for Swap {
     fn bring(&mut self, range: &PagedRange, page: usize) {
-        let there = self.make_room(range);
-        let read = there
-            .and_then(|()| self.network.read((page * PAGE) as u64, &mut self.bytes[..]))
+        let posted = self.network.post_read((page * PAGE) as u64, PAGE);
+        // While the page is on its way.
+        let read = posted
+            .and_then(|()| self.make_room(range))
+            .and_then(|()| self.network.complete_read(&mut self.bytes[..]))
             .and_then(|()| Ok(range.insert(page, &self.bytes)?));
         if let Err(error) = read {
             // The access must end: it goes on with zeroes, and fails.

@@ -1,10 +1,10 @@
 //! GAM's access path (Cai et al., VLDB 2018): cache lines of 512 B that a directory at the home
 //! keeps coherent. Each access takes the lock of the line's bucket in the node; a line that is
 //! missing, or that the node may only read, is requested from the home by a message, whose answer
-//! has the bytes. Writes are asynchronous: a write posts the request for its line and returns; up
-//! to [`PENDING`] are under way, and a read waits for them. (The messages to the other nodes that
-//! have a line are left out, as is the wait until a line that made room is back at its home: they
-//! cost more.)
+//! has the bytes. Writes are asynchronous: a write posts the request for its line and returns, up
+//! to [`PENDING`] are under way, and reads of other lines overtake them. (The messages to the
+//! other nodes that have a line are left out, as is the wait until an evicted line is back at its
+//! home: they cost more.)
 
 use std::collections::{HashSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -19,7 +19,7 @@ use super::{AccessPath, CACHED, Setting, System};
 
 /// Bytes of a line.
 const LINE: usize = 512;
-/// Writes under way.
+/// Requests of a client that are under way.
 const PENDING: usize = 16;
 /// Buckets of a node's cache, each with a lock.
 const BUCKETS: usize = 64;
@@ -40,8 +40,7 @@ pub(super) struct Gam {
 impl Gam {
     pub(super) fn start(setting: &Setting) -> anyhow::Result<Self> {
         let part = part_bytes(setting);
-        let start = |_| Home::start(part, setting, handler());
-        let homes = (0..setting.homes).map(start).collect::<anyhow::Result<_>>()?;
+        let homes = Home::all(part, setting, handler)?;
         let node = |_| Arc::new(Node::new(setting.bytes / CACHED));
         Ok(Self { homes, nodes: (0..setting.racks).map(node).collect(), part })
     }
@@ -105,14 +104,14 @@ impl Node {
 struct Client {
     homes: Homes,
     node: Arc<Node>,
-    /// Writes whose lines were requested, in that order.
-    pending: VecDeque<PendingWrite>,
+    /// Requests under way, in their order.
+    pending: VecDeque<Pending>,
 }
 
-struct PendingWrite {
+/// A request for a line, and what is to be written once it is there.
+struct Pending {
     line: u64,
-    start: usize,
-    bytes: Vec<u8>,
+    write: Option<(usize, Vec<u8>)>,
 }
 
 impl Client {
@@ -130,43 +129,51 @@ impl Client {
         }
     }
 
-    /// Puts a line into the cache; what makes room is written back.
-    fn insert(
-        homes: &mut Homes,
-        bucket: &mut Bucket,
-        line: u64,
-        bytes: Vec<u8>,
+    /// Requests a line, whose bucket is locked.
+    fn request(
+        &mut self,
+        mut bucket: MutexGuard<'_, Bucket>,
+        kind: u8,
+        pending: Pending,
     ) -> anyhow::Result<()> {
-        if let Some(Evicted { number, bytes }) = bucket.cache.insert(line, bytes) {
-            bucket.owned.remove(&number);
-            homes.send(WRITE_BACK, number, &bytes)?;
-        }
+        self.homes.send(kind, pending.line, &[])?;
+        bucket.requested.insert(pending.line);
+        self.pending.push_back(pending);
         Ok(())
     }
 
-    /// Completes the oldest write.
+    /// Completes the oldest request.
     fn complete(&mut self) -> anyhow::Result<()> {
-        let Some(PendingWrite { line, start, bytes }) = self.pending.pop_front() else {
+        let Some(Pending { line, write }) = self.pending.pop_front() else {
             return Ok(());
         };
-        let found = self.homes.of(line).reply()?;
+        let reply = self.homes.of(line).reply();
         let mut bucket = self.node.lock(line);
-        if bucket.cache.get(line).is_none() {
-            Self::insert(&mut self.homes, &mut bucket, line, found)?;
-        }
-        bucket.owned.insert(line);
+        // Also after a failure: others wait for it.
         bucket.requested.remove(&line);
-        if let Some(into) = bucket.cache.get_mut(line) {
-            into[start..start + bytes.len()].copy_from_slice(&bytes);
+        let found = reply?;
+        if bucket.cache.get(line).is_none()
+            && let Some(Evicted { number, bytes }) = bucket.cache.insert(line, found)
+        {
+            bucket.owned.remove(&number);
+            self.homes.send(WRITE_BACK, number, &bytes)?;
+        }
+        if let Some((start, bytes)) = write {
+            bucket.owned.insert(line);
+            if let Some(into) = bucket.cache.get_mut(line) {
+                into[start..start + bytes.len()].copy_from_slice(&bytes);
+            }
         }
         Ok(())
     }
 
+    /// Completes all requests, also after a failure, and returns the first one.
     fn drain(&mut self) -> anyhow::Result<()> {
+        let mut done = Ok(());
         while !self.pending.is_empty() {
-            self.complete()?;
+            done = done.and(self.complete());
         }
-        Ok(())
+        done
     }
 }
 
@@ -216,19 +223,18 @@ impl AccessPath for Client {
     }
 
     fn read(&mut self, offset: u64, into: &mut [u8]) -> anyhow::Result<()> {
-        self.drain()?;
         let node = Arc::clone(&self.node);
         for (line, start, range) in pieces(offset, into.len()) {
             let into = &mut into[range];
-            // The lock is kept over the request, so that a line is requested once.
-            let mut bucket = self.lock(&node, line)?;
-            if bucket.cache.get(line).is_none() {
-                self.homes.send(SHARE, line, &[])?;
-                let found = self.homes.of(line).reply()?;
-                Self::insert(&mut self.homes, &mut bucket, line, found)?;
-            }
-            if let Some(bytes) = bucket.cache.get(line) {
-                into.copy_from_slice(&bytes[start..start + into.len()]);
+            loop {
+                let mut bucket = self.lock(&node, line)?;
+                if let Some(bytes) = bucket.cache.get(line) {
+                    into.copy_from_slice(&bytes[start..start + into.len()]);
+                    break;
+                }
+                self.request(bucket, SHARE, Pending { line, write: None })?;
+                // Its answer comes after those of earlier requests.
+                self.drain()?;
             }
         }
         Ok(())
@@ -248,10 +254,8 @@ impl AccessPath for Client {
                 into[start..start + bytes.len()].copy_from_slice(bytes);
                 continue;
             }
-            bucket.requested.insert(line);
-            drop(bucket);
-            self.homes.send(OWN, line, &[])?;
-            self.pending.push_back(PendingWrite { line, start, bytes: bytes.to_vec() });
+            let write = Some((start, bytes.to_vec()));
+            self.request(bucket, OWN, Pending { line, write })?;
         }
         Ok(())
     }

@@ -47,11 +47,7 @@ pub(super) struct Home {
 
 impl Home {
     /// Starts a home with `bytes` bytes of memory, which are zero.
-    pub(super) fn start(
-        bytes: u64,
-        setting: &Setting,
-        mut handler: Handler,
-    ) -> anyhow::Result<Self> {
+    fn start(bytes: u64, setting: &Setting, mut handler: Handler) -> anyhow::Result<Self> {
         let folder = tempfile::tempdir()?;
         let (fd, frames) = memory(bytes)?;
         for start in (0..bytes).step_by(ZEROES.len()) {
@@ -83,6 +79,15 @@ impl Home {
         })
     }
 
+    /// Starts the homes of a system, with `bytes` bytes each.
+    pub(super) fn all(
+        bytes: u64,
+        setting: &Setting,
+        handler: impl Fn() -> Handler,
+    ) -> anyhow::Result<Vec<Self>> {
+        (0..setting.homes).map(|_| Self::start(bytes, setting, handler())).collect()
+    }
+
     /// Connects a compute node.
     pub(super) fn connect(&self) -> anyhow::Result<Network> {
         let number = self.next.fetch_add(1, Ordering::Relaxed);
@@ -102,6 +107,7 @@ impl Home {
             buffer_id,
             events: Vec::new(),
             replies: Vec::new(),
+            is_reading: false,
             is_writing: false,
             spins: self.spins,
         };
@@ -130,7 +136,8 @@ pub(super) struct Network {
     events: Vec<Event>,
     /// Replies that came and were not taken yet.
     replies: Vec<Vec<u8>>,
-    /// Whether a write that nobody waits for is under way.
+    /// Whether a read is under way, and a write that nobody waits for.
+    is_reading: bool,
     is_writing: bool,
     spins: bool,
 }
@@ -138,9 +145,23 @@ pub(super) struct Network {
 impl Network {
     /// Reads bytes of the home.
     pub(super) fn read(&mut self, offset: u64, into: &mut [u8]) -> anyhow::Result<()> {
-        let operation = Operation::Read(self.transfer(0, offset, into.len())?);
-        self.post(AWAITED, operation)?;
-        self.completion(AWAITED)?;
+        self.post_read(offset, into.len())?;
+        self.complete_read(into)
+    }
+
+    /// Posts a read, at most one at a time.
+    pub(super) fn post_read(&mut self, offset: u64, len: usize) -> anyhow::Result<()> {
+        let operation = Operation::Read(self.transfer(0, offset, len)?);
+        self.is_reading = true;
+        self.post(AWAITED, operation)
+    }
+
+    /// Waits for the read that was posted.
+    pub(super) fn complete_read(&mut self, into: &mut [u8]) -> anyhow::Result<()> {
+        // It may be complete already: other waits take in its completion, too.
+        if self.is_reading {
+            self.completion(AWAITED)?;
+        }
         self.buffer.read(0, into)?;
         Ok(())
     }
@@ -210,6 +231,7 @@ impl Network {
                     Event::Message { bytes, .. } => self.replies.push(bytes),
                     Event::Completed { id, result, .. } => {
                         result?;
+                        self.is_reading &= id != AWAITED;
                         self.is_writing &= id != POSTED;
                     }
                     Event::ConnectFailed { error, .. } => return Err(error.into()),
