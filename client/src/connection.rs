@@ -9,7 +9,6 @@ use std::time::Duration;
 use rackpool_model::{ClientId, MemoryId, PageSize, RackId};
 use rackpool_ring::client_file::{ArrayKind, ClientFile, DATA_BYTES};
 use rackpool_ring::data::{DataBlock, DataRing};
-use rackpool_shm::cache;
 use rackpool_shm::delay::ExtraLatency;
 use rackpool_shm::host::HostFiles;
 use rackpool_shm::lock_words::LockWords;
@@ -210,7 +209,7 @@ impl Connection {
             incarnation: AtomicU64::new(incarnation),
             strays: Mutex::default(),
             siblings: Siblings::default(),
-            data: DataRing::new(cache::io_share().clamp(LEAST_DATA, DATA_BYTES)),
+            data: DataRing::new(device_share().clamp(LEAST_DATA, DATA_BYTES)),
             options,
         })
     }
@@ -435,6 +434,12 @@ impl Connection {
 fn incarnation(metadata: &ReadOnlyMapping) -> Result<u64, OpenError> {
     let found = metadata.load(Superblock::INCARNATION_OFFSET);
     found.map_err(|error| OpenError::Protocol(error.to_string()))
+}
+
+/// Bytes of the card's last-level cache that devices may fill; 0 if unknown.
+fn device_share() -> u64 {
+    let machine = HostFiles::here();
+    machine.device_share(machine.card_node(None, None))
 }
 
 fn barrier_reaches_clients(metadata: &ReadOnlyMapping) -> Result<bool, OutsideMapping> {

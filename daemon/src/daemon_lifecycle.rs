@@ -52,12 +52,15 @@ pub fn run(options: &DaemonOptions) -> anyhow::Result<()> {
     fabric::check(options, metadata_server.credentials())?;
     let _wake_latency = options.wake_latency_us.map(WakeLatency::hold).transpose()?;
     let machine = HostFiles::here();
-    let placement = Placement::choose(options.numa_node, &options.memory_kind, &machine)
+    let mut placement = Placement::choose(options, &machine)
         .and_then(|placement| placement.on(options.cpu, &machine))
         .map_err(UsageError::new)?;
     // Only the log thread exists so far. Threads that start later inherit the affinity.
     placement.make_way()?;
-    let rack = Arc::new(Rack::open(options).with_context(|| describe(options.rack, &options.dir))?);
+    let rack = Rack::open(options, placement.frames())
+        .with_context(|| describe(options.rack, &options.dir))?;
+    let rack = Arc::new(rack);
+    placement.found_frames(rack.frames_node);
     if placement.is_bound() {
         tracing::info!("{}: {placement}", options.rack);
     } else {

@@ -61,6 +61,10 @@ pub struct DaemonOptions {
     /// the RDMA card, else the node nearest to the memory) or none.
     #[arg(long, default_value = "auto")]
     pub numa_node: NodeChoice,
+    /// NUMA node of the frames: a number, auto (the node of the RDMA card; another one while
+    /// programs compute there) or none. The kinds numa:N and dax have a node of their own.
+    #[arg(long, default_value = "auto")]
+    pub frames_node: NodeChoice,
     /// Dedicated processor of the data plane's thread; the daemon's other threads do not use it.
     /// Keep other programs off it, too. It must belong to --numa-node [default: any processor].
     #[arg(long, value_name = "NUMBER")]

@@ -14,8 +14,8 @@ use rackpool_fabric_verbs::{DeviceLimits, VerbsFabric, VerbsOptions, check_port}
 use rackpool_model::FabricKind;
 use rackpool_output::UsageError;
 use rackpool_rrpc::Arena;
+use rackpool_shm::Mapping;
 use rackpool_shm::metadata::MetadataLayout;
-use rackpool_shm::{Mapping, cache};
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 
 use crate::DaemonOptions;
@@ -74,7 +74,7 @@ pub(crate) fn start(
             tcp.listen = options.fabric_listen.unwrap_or(tcp.listen);
             tcp.key = key;
             tcp.exports = exports(rack, buffers);
-            tcp.receive_room = ReceiveRoom::new(half_of_io_share());
+            tcp.receive_room = ReceiveRoom::new(buffers.receive_bytes);
             Ok(Box::new(TcpFabric::new(tcp)?))
         }
         FabricKind::Verbs => Ok(Box::new(VerbsFabric::new(VerbsOptions {
@@ -86,17 +86,10 @@ pub(crate) fn start(
             port: options.rdma_port,
             gid_index: options.gid_index,
             key,
-            receive_room: ReceiveRoom::new(half_of_io_share()),
+            receive_room: ReceiveRoom::new(buffers.receive_bytes),
             limits: DeviceLimits::ANY,
         })?)),
     }
-}
-
-/// Returns the size in bytes of the request buffers, and of the memory into which peers' messages
-/// are received. Together they take the share of the last-level cache that devices may write into.
-/// 0 if that share is unknown.
-fn half_of_io_share() -> u64 {
-    cache::io_share() / 2
 }
 
 /// Returns the regions that peers may access: the frames first, then the buffers.
@@ -106,20 +99,23 @@ fn exports(rack: &Rack, buffers: &Buffers) -> Vec<Arc<dyn MemoryRegion>> {
 
 /// Buffers for requests to and from other racks. They take half of the share of the last-level
 /// cache that devices may write into, at least as much as the bitmap of a page, and lie on the node
-/// of that cache.
+/// of that cache. The messages of peers are received into the other half.
 pub(crate) struct Buffers {
     file: OwnedFd,
     pub(crate) memory: Arc<dyn MemoryRegion>,
+    /// Bytes of messages that may be received and not handled; 0 if the share is unknown.
+    receive_bytes: u64,
 }
 
 impl Buffers {
     pub(crate) fn new(placement: &Placement, layout: &MetadataLayout) -> anyhow::Result<Self> {
-        let bytes = Arena::bytes_for(half_of_io_share(), layout.bitmap_bytes());
+        let half = placement.device_share() / 2;
+        let bytes = Arena::bytes_for(half, layout.bitmap_bytes());
         let file = memfd_create("rackpool-buffers", MemfdFlags::CLOEXEC)?;
         ftruncate(&file, bytes)?;
         let mapping = Mapping::new(&file, bytes)?;
         placement.bind_memory("the buffers of requests", &mapping)?;
-        Ok(Self { file, memory: Arc::new(Region(mapping)) })
+        Ok(Self { file, memory: Arc::new(Region(mapping)), receive_bytes: half })
     }
 }
 

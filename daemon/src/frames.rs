@@ -10,7 +10,7 @@ use rackpool_shm::directory::RackDirectory;
 use rackpool_shm::host::HostFiles;
 use rackpool_shm::lock_words::LockWords;
 use rackpool_shm::marks::Marks;
-use rackpool_shm::memory::{MemoryKind, MemoryPlace, RackMemory, outside};
+use rackpool_shm::memory::{FramesNode, MemoryKind, MemoryPlace, RackMemory, outside};
 use rackpool_shm::metadata::{MetadataLayout, RackMetadata};
 use rackpool_shm::superblock::{Geometry, Superblock, SuperblockError};
 use rackpool_shm::{Mapping, file};
@@ -21,20 +21,28 @@ pub(crate) fn bytes(geometry: &Geometry) -> u64 {
     u64::from(geometry.frames) * geometry.page_size.bytes()
 }
 
+/// What the options say of the memory.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Wanted<'a> {
+    pub(crate) kind: &'a MemoryKind,
+    pub(crate) node: FramesNode,
+}
+
 fn place<'a>(
-    kind: &'a MemoryKind,
+    wanted: Wanted<'a>,
     directory: &'a RackDirectory,
     geometry: &Geometry,
     machine: &'a HostFiles,
 ) -> MemoryPlace<'a> {
-    MemoryPlace { kind, directory, bytes: bytes(geometry), machine }
+    let Wanted { kind, node } = wanted;
+    MemoryPlace { kind, directory, bytes: bytes(geometry), node, machine }
 }
 
 /// Creates the memory and stores its kind in the superblock. The superblock is formatted last, so
 /// files without a formatted superblock are left by a daemon that was killed before. A page word
 /// that is not 0 proves that the superblock was formatted and is damaged: the function refuses it.
 pub(crate) fn make(
-    kind: &MemoryKind,
+    memory: Wanted<'_>,
     directory: &RackDirectory,
     wanted: &Geometry,
     metadata: &File,
@@ -42,24 +50,25 @@ pub(crate) fn make(
 ) -> anyhow::Result<RackMemory> {
     require_unused(&directory.metadata(), wanted, metadata)?;
     let is_new = !directory.frames().exists();
-    let made = place(kind, directory, wanted, &HostFiles::here()).create(wanted.memory);
+    let made = place(memory, directory, wanted, &HostFiles::here()).create(wanted.memory);
     if is_new && made.is_err() {
         // The metadata describes no memory, and its length would make the next start with less
         // memory fail.
         let _ = std::fs::remove_file(directory.metadata());
     }
-    let memory = made?;
-    block.set_memory_kind(kind.code());
-    Ok(memory)
+    let made = made?;
+    block.set_memory_kind(memory.kind.code());
+    Ok(made)
 }
 
 /// Opens the memory that an earlier daemon created. Refuses memory of another kind.
 pub(crate) fn open(
-    kind: &MemoryKind,
+    memory: Wanted<'_>,
     directory: &RackDirectory,
     found: &Geometry,
     block: &Superblock,
 ) -> anyhow::Result<RackMemory> {
+    let kind = memory.kind;
     if block.memory_kind() != kind.code() {
         bail!(SuperblockError::Mismatch {
             path: directory.metadata(),
@@ -67,7 +76,7 @@ pub(crate) fn open(
             wanted: format!("--memory-kind {kind}"),
         });
     }
-    Ok(place(kind, directory, found, &HostFiles::here()).open(found.memory)?)
+    Ok(place(memory, directory, found, &HostFiles::here()).open(found.memory)?)
 }
 
 /// Creates the file of the marks, all of which say that programs hold the objects. An existing file

@@ -1,23 +1,24 @@
-//! Placement of the data plane's thread and of the files shared with clients: on the NUMA node of
-//! the RDMA card, because remote operations read and write the clients' files.
+//! Placement of the data plane's thread, of the files shared with clients and of the frames on NUMA
+//! nodes. See docs/design/placement.md.
 
 use std::fmt;
 use std::str::FromStr;
 
 use anyhow::{Context, bail};
+use rackpool_model::FabricKind;
 use rackpool_shm::Mapping;
-use rackpool_shm::host::{HostFiles, NumaNode, list_text};
-use rackpool_shm::memory::MemoryKind;
+use rackpool_shm::host::{ChosenNode, HostFiles, LOAD_WINDOW, NumaNode, Placing, list_text};
+use rackpool_shm::memory::{FramesNode, MemoryKind};
 use rackpool_shm::numa::NumaPolicy;
 use rustix::process::Pid;
 
-use crate::processor::{self, ChosenNode, Processor};
+use crate::DaemonOptions;
+use crate::processor::{self, Processor};
 
 /// The NUMA node that an operator chooses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NodeChoice {
-    /// The node of the first RDMA card with an active port; without one, the node with processors
-    /// that is nearest to the memory.
+    /// The node that the rules for placement choose.
     Auto,
     /// No placement: the kernel chooses.
     Anywhere,
@@ -52,13 +53,19 @@ impl fmt::Display for NodeChoice {
     }
 }
 
-/// Where the thread and the shared files are placed.
+/// Where the thread, the shared files and the frames are placed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Placement {
     /// The node and its processors; `None` leaves the choice to the kernel.
     node: Option<NumaNode>,
     /// Why this node was chosen, for operators.
     reason: String,
+    /// The node of the frames.
+    frames: FramesNode,
+    /// The node of the frames in words.
+    frames_text: String,
+    /// Bytes of the last-level cache at the card that devices may fill; 0 if unknown.
+    device_share: u64,
     /// The dedicated processor of the data plane's thread, if it has one.
     processor: Option<Processor>,
 }
@@ -66,50 +73,75 @@ pub(crate) struct Placement {
 impl Placement {
     /// Leaves all placement to the kernel.
     pub(crate) fn anywhere(reason: &str) -> Self {
-        Self { node: None, reason: reason.into(), processor: None }
+        Self {
+            node: None,
+            reason: reason.into(),
+            frames: FramesNode::Anywhere,
+            frames_text: format!("anywhere ({reason})"),
+            device_share: HostFiles::here().device_share(None),
+            processor: None,
+        }
     }
 
-    /// Chooses the node. Refuses a node of the operator that does not exist or has no processors.
-    pub(crate) fn choose(
-        choice: NodeChoice,
-        kind: &MemoryKind,
-        machine: &HostFiles,
-    ) -> anyhow::Result<Self> {
+    /// Chooses the nodes. Refuses a node of the operator that can't be used.
+    pub(crate) fn choose(options: &DaemonOptions, machine: &HostFiles) -> anyhow::Result<Self> {
         let nodes = machine.nodes();
-        let anywhere = Self::anywhere;
-        let (id, reason) = match choice {
-            NodeChoice::Anywhere => return Ok(anywhere("as asked")),
-            NodeChoice::Node(id) => (id, "as asked".to_owned()),
-            NodeChoice::Auto if nodes.len() < 2 => {
-                return Ok(anywhere("this machine has one NUMA node"));
-            }
-            NodeChoice::Auto => match (machine.rdma_node(), kind) {
-                (Some(id), _) => (id, "the RDMA card's".to_owned()),
-                (None, MemoryKind::Node(memory)) => match machine.nearest_with_cpus(*memory) {
-                    Some(id) => (id, format!("the nearest to memory node {memory}")),
-                    None => return Ok(anywhere("no node has processors")),
-                },
-                (None, _) => {
-                    return Ok(anywhere("no RDMA card says its node, no memory is bound to one"));
-                }
-            },
+        let memory = match options.memory_kind {
+            MemoryKind::Node(node) => Some(node),
+            _ => None,
         };
-        let with_cpus: Vec<u32> =
-            nodes.iter().filter(|node| !node.cpus.is_empty()).map(|node| node.id).collect();
-        match nodes.into_iter().find(|node| node.id == id && !node.cpus.is_empty()) {
-            Some(node) => Ok(Self { node: Some(node), reason, processor: None }),
-            None => bail!(
-                "--numa-node {choice}: node {id} has no processors or is not there, nodes with processors are {}: choose one of them, or none",
-                list_text(&with_cpus)
-            ),
+        let card = match options.fabric {
+            FabricKind::Verbs => {
+                let address = options.fabric_listen.map(|address| address.ip());
+                machine.card_node(options.rdma_device.as_deref(), address)
+            }
+            FabricKind::Emulated | FabricKind::Tcp => machine.card_node(None, None),
+        };
+        let placing = Placing { nodes: &nodes, card, memory };
+        let ChosenNode { node, reason } = match options.numa_node {
+            NodeChoice::Anywhere => ChosenNode::anywhere("as asked"),
+            NodeChoice::Node(id) => ChosenNode { node: Some(id), reason: "as asked".into() },
+            NodeChoice::Auto => placing.thread(),
+        };
+        let (frames, frames_text) = choose_frames(options, machine, &placing)?;
+        Ok(Self {
+            node: node.map(|id| with_processors(&nodes, id, options.numa_node)).transpose()?,
+            reason,
+            frames,
+            frames_text,
+            device_share: machine.device_share(card),
+            processor: None,
+        })
+    }
+
+    /// The node of the frames, for kinds of memory that have none of their own.
+    pub(crate) const fn frames(&self) -> FramesNode {
+        self.frames
+    }
+
+    /// Notes the node that the pages of the frames come from. It differs from the chosen one if the
+    /// memory has pages already, or if the chosen one can't be had.
+    pub(crate) fn found_frames(&mut self, found: Option<u32>) {
+        let (FramesNode::Suggested(chosen) | FramesNode::Asked(chosen)) = self.frames else {
+            return;
+        };
+        match found {
+            Some(node) if node == chosen => {}
+            Some(node) => self.frames_text = on_node(node, "where the rack's memory is"),
+            None => self.frames_text = "anywhere (the node can't be chosen)".into(),
         }
+    }
+
+    /// Bytes of the last-level cache of the card's node that devices may fill; 0 if unknown.
+    pub(crate) const fn device_share(&self) -> u64 {
+        self.device_share
     }
 
     /// Gives the data plane's thread a dedicated processor, if the operator named one. The
     /// processor must belong to the node, also with `auto`: to use another node's processor, name
     /// that node.
     pub(crate) fn on(self, cpu: Option<u32>, machine: &HostFiles) -> anyhow::Result<Self> {
-        let node = self.node.as_ref().map(|node| ChosenNode { node, reason: &self.reason });
+        let node = self.node.as_ref().map(|node| processor::OwnNode { node, reason: &self.reason });
         let processor = cpu.map(|cpu| Processor::choose(cpu, node, machine)).transpose()?;
         Ok(Self { processor, ..self })
     }
@@ -153,8 +185,8 @@ impl Placement {
     }
 
     /// Returns true if the thread or memory is placed.
-    pub(crate) const fn is_bound(&self) -> bool {
-        self.node.is_some() || self.processor.is_some()
+    pub(crate) fn is_bound(&self) -> bool {
+        self.node.is_some() || self.processor.is_some() || self.frames != FramesNode::Anywhere
     }
 
     /// Returns true if the data plane shares its dedicated processor with other threads of the
@@ -173,8 +205,61 @@ impl fmt::Display for Placement {
         }
         f.write_str(", client files and buffers ")?;
         match &self.node {
-            None => write!(f, "anywhere ({})", self.reason),
-            Some(node) => write!(f, "on NUMA node {} ({})", node.id, self.reason),
+            None => write!(f, "anywhere ({})", self.reason)?,
+            Some(node) => f.write_str(&on_node(node.id, &self.reason))?,
+        }
+        write!(f, ", frames {}", self.frames_text)
+    }
+}
+
+fn on_node(node: u32, reason: &str) -> String {
+    format!("on NUMA node {node} ({reason})")
+}
+
+/// The node of `--numa-node`, if it has processors.
+fn with_processors(nodes: &[NumaNode], id: u32, choice: NodeChoice) -> anyhow::Result<NumaNode> {
+    let with_cpus = nodes.iter().filter(|node| !node.cpus.is_empty());
+    match with_cpus.clone().find(|node| node.id == id) {
+        Some(node) => Ok(node.clone()),
+        None => bail!(
+            "--numa-node {choice}: node {id} has no processors or is not there, nodes with processors are {}: choose one of them, or none",
+            list_text(&with_cpus.map(|node| node.id).collect::<Vec<_>>())
+        ),
+    }
+}
+
+/// The node of the frames, also in words. Refuses a node of the operator without memory, and one
+/// that contradicts the kind of memory.
+fn choose_frames(
+    options: &DaemonOptions,
+    machine: &HostFiles,
+    placing: &Placing<'_>,
+) -> anyhow::Result<(FramesNode, String)> {
+    let kind = &options.memory_kind;
+    let own = match kind {
+        MemoryKind::Node(node) => Some((Some(*node), on_node(*node, "as the kind of memory says"))),
+        MemoryKind::Dax(_) => Some((None, "where the device is".to_owned())),
+        MemoryKind::Tmpfs | MemoryKind::Memfd | MemoryKind::Huge(_) => None,
+    };
+    let choice = options.frames_node;
+    match (choice, own) {
+        (NodeChoice::Node(node), Some((own, _))) if own != Some(node) => bail!(
+            "--frames-node {node}: memory of kind {kind} has a node of its own: leave --frames-node out, or choose another --memory-kind"
+        ),
+        (_, Some((_, text))) => Ok((FramesNode::Anywhere, text)),
+        (NodeChoice::Anywhere, None) => {
+            Ok((FramesNode::Anywhere, "anywhere (as asked)".to_owned()))
+        }
+        (NodeChoice::Node(node), None) => match placing.require_memory(node) {
+            Ok(()) => Ok((FramesNode::Asked(node), on_node(node, "as asked"))),
+            Err(why) => bail!("--frames-node {node}: {why}: choose one of them, or none"),
+        },
+        (NodeChoice::Auto, None) => {
+            let ChosenNode { node, reason } = placing.frames(|| machine.node_load(LOAD_WINDOW));
+            Ok(match node {
+                Some(node) => (FramesNode::Suggested(node), on_node(node, &reason)),
+                None => (FramesNode::Anywhere, format!("anywhere ({reason})")),
+            })
         }
     }
 }
@@ -206,10 +291,30 @@ mod tests {
         (folder, machine)
     }
 
+    fn options(more: &[&str]) -> DaemonOptions {
+        let words = ["rackpool-daemon", "--rack", "0"].iter().chain(more);
+        clap::Parser::try_parse_from(words).unwrap()
+    }
+
     fn chosen(choice: NodeChoice, kind: &MemoryKind, machine: &HostFiles) -> Option<u32> {
-        let placement = Placement::choose(choice, kind, machine).unwrap();
+        let (choice, kind) = (choice.to_string(), kind.to_string());
+        let words = ["--numa-node", &choice, "--memory-kind", &kind, "--frames-node", "none"];
+        let options = options(&words[..if kind.starts_with("numa") { 4 } else { 6 }]);
+        let placement = Placement::choose(&options, machine).unwrap();
         assert_eq!(placement.is_bound(), placement.node.is_some());
         placement.node.map(|node| node.id)
+    }
+
+    /// The choice of `--frames-node` for a kind of memory, and what operators are told.
+    fn frames(
+        choice: &str,
+        kind: &str,
+        machine: &HostFiles,
+    ) -> Result<(FramesNode, String), String> {
+        let words = ["--numa-node", "none", "--memory-kind", kind, "--frames-node", choice];
+        let placement = Placement::choose(&options(&words), machine);
+        let placement = placement.map_err(|error| error.to_string())?;
+        Ok((placement.frames(), placement.to_string()))
     }
 
     #[test]
@@ -232,7 +337,8 @@ mod tests {
     fn nodes_without_processors_are_refused() {
         let (_folder, machine) = machine(&["0-3", ""], None);
         for node in [1, 7] {
-            let refused = Placement::choose(NodeChoice::Node(node), &MemoryKind::Tmpfs, &machine);
+            let options = options(&["--numa-node", &node.to_string()]);
+            let refused = Placement::choose(&options, &machine);
             let text = refused.unwrap_err().to_string();
             assert!(text.contains("nodes with processors are 0: choose"), "{text}");
         }
@@ -244,8 +350,8 @@ mod tests {
         let Some(node) = machine.nodes().into_iter().find(|node| !node.cpus.is_empty()) else {
             return skipped("this kernel knows no NUMA nodes");
         };
-        let choice = NodeChoice::Node(node.id);
-        let placement = Placement::choose(choice, &MemoryKind::Tmpfs, &machine).unwrap();
+        let options = options(&["--numa-node", &node.id.to_string()]);
+        let placement = Placement::choose(&options, &machine).unwrap();
         // In a separate thread, so that the affinity of the other tests does not change.
         std::thread::scope(|scope| {
             scope.spawn(|| placement.bind_thread().unwrap()).join().unwrap();
@@ -261,7 +367,7 @@ mod tests {
     #[test]
     fn a_processor_of_its_own_is_one_of_the_node() {
         let (_folder, machine) = machine(&["", "0-4096"], Some("1"));
-        let auto = || Placement::choose(NodeChoice::Auto, &MemoryKind::Tmpfs, &machine).unwrap();
+        let auto = || Placement::choose(&options(&["--frames-node", "none"]), &machine).unwrap();
         let refused = auto().on(Some(5000), &machine).unwrap_err().to_string();
         assert!(refused.contains("NUMA node 1 (the RDMA card's), which has 0-4096"), "{refused}");
         assert_eq!(auto().on(None, &machine).unwrap(), auto());
@@ -275,8 +381,59 @@ mod tests {
             let said = placement.to_string();
             assert!(said.starts_with(&format!("thread on CPU {cpu} ")), "{said}");
             assert!(said.contains(", client files and buffers "), "{said}");
-            assert_eq!(said.ends_with("on NUMA node 1 (the RDMA card's)"), node.is_some());
+            assert_eq!(said.contains("on NUMA node 1 (the RDMA card's)"), node.is_some());
         }
+    }
+
+    #[test]
+    fn frames_are_where_they_are_asked_for_else_at_the_card() {
+        let (_folder, machine) = machine(&["0-3", "4-7", ""], Some("1"));
+        for kind in ["tmpfs", "memfd", "huge:2M"] {
+            let (node, said) = frames("auto", kind, &machine).unwrap();
+            assert_eq!(node, FramesNode::Suggested(1));
+            assert!(said.contains("frames on NUMA node 1 (the RDMA card's"), "{said}");
+            let (node, said) = frames("2", kind, &machine).unwrap();
+            assert_eq!(node, FramesNode::Asked(2));
+            assert!(said.ends_with("frames on NUMA node 2 (as asked)"), "{said}");
+            let (node, said) = frames("none", kind, &machine).unwrap();
+            assert_eq!(node, FramesNode::Anywhere);
+            assert!(said.ends_with("frames anywhere (as asked)"), "{said}");
+            let refused = frames("7", kind, &machine).unwrap_err();
+            assert!(refused.contains("nodes with memory are 0-2: choose one"), "{refused}");
+        }
+    }
+
+    #[test]
+    fn a_kind_of_memory_with_a_node_of_its_own_keeps_it() {
+        let (_folder, machine) = machine(&["0-3", "4-7", ""], Some("1"));
+        for (choice, kind) in [("auto", "numa:2"), ("none", "numa:2"), ("2", "numa:2")] {
+            let (node, said) = frames(choice, kind, &machine).unwrap();
+            assert_eq!(node, FramesNode::Anywhere, "the kind itself binds them");
+            assert!(said.ends_with("frames on NUMA node 2 (as the kind of memory says)"), "{said}");
+        }
+        let (_, said) = frames("auto", "dax:/dev/dax0.0", &machine).unwrap();
+        assert!(said.ends_with("frames where the device is"), "{said}");
+        for kind in ["numa:2", "dax:/dev/dax0.0"] {
+            let refused = frames("1", kind, &machine).unwrap_err();
+            assert!(refused.contains("leave --frames-node out"), "{refused}");
+        }
+    }
+
+    #[test]
+    fn operators_are_told_where_the_frames_really_are() {
+        let (_folder, machine) = machine(&["0-3", "4-7"], Some("1"));
+        let told = |choice, found| {
+            let options = options(&["--frames-node", choice]);
+            let mut placement = Placement::choose(&options, &machine).unwrap();
+            placement.found_frames(found);
+            placement.to_string()
+        };
+        assert!(told("auto", Some(1)).contains("frames on NUMA node 1 (the RDMA card's"));
+        assert!(
+            told("auto", Some(0)).ends_with("frames on NUMA node 0 (where the rack's memory is)")
+        );
+        assert!(told("auto", None).ends_with("frames anywhere (the node can't be chosen)"));
+        assert!(told("none", None).ends_with("frames anywhere (as asked)"));
     }
 
     #[test]

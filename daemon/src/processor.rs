@@ -20,7 +20,7 @@ pub(crate) struct Processor {
 
 /// The NUMA node of the daemon.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct ChosenNode<'a> {
+pub(crate) struct OwnNode<'a> {
     pub(crate) node: &'a NumaNode,
     /// Why it was chosen, for operators.
     pub(crate) reason: &'a str,
@@ -31,7 +31,7 @@ impl Processor {
     /// belongs to another NUMA node than the daemon's, or that this process may not use.
     pub(crate) fn choose(
         own: u32,
-        node: Option<ChosenNode<'_>>,
+        node: Option<OwnNode<'_>>,
         machine: &HostFiles,
     ) -> anyhow::Result<Self> {
         let there = parse_list(&machine.sys_text("devices/system/cpu/online").unwrap_or_default());
@@ -42,7 +42,7 @@ impl Processor {
                 list_text(&there)
             );
         }
-        if let Some(ChosenNode { node, reason }) =
+        if let Some(OwnNode { node, reason }) =
             node.filter(|chosen| !chosen.node.cpus.contains(&own))
         {
             bail!(
@@ -138,7 +138,7 @@ mod tests {
         (folder, machine)
     }
 
-    fn refused(own: u32, node: Option<ChosenNode<'_>>, machine: &HostFiles) -> String {
+    fn refused(own: u32, node: Option<OwnNode<'_>>, machine: &HostFiles) -> String {
         Processor::choose(own, node, machine).unwrap_err().to_string()
     }
 
@@ -167,8 +167,7 @@ mod tests {
             free_bytes: 1 << 30,
             distances: vec![20, 10],
         };
-        let said =
-            refused(0, Some(ChosenNode { node: &node, reason: "the RDMA card's" }), &machine);
+        let said = refused(0, Some(OwnNode { node: &node, reason: "the RDMA card's" }), &machine);
         assert!(said.contains("not of NUMA node 1 (the RDMA card's), which has 4-7: ch"), "{said}");
     }
 

@@ -14,7 +14,7 @@ use rackpool_output::UsageError;
 use rackpool_shm::directory::{MAX_DAEMONS, RackDirectory};
 use rackpool_shm::lock_words::LockWords;
 use rackpool_shm::marks::Marks;
-use rackpool_shm::memory::MemoryLock;
+use rackpool_shm::memory::{FramesNode, MemoryLock};
 use rackpool_shm::metadata::{MetadataLayout, RackMetadata};
 use rackpool_shm::superblock::{FileKind, Geometry, Superblock, SuperblockError};
 use rackpool_shm::{Mapping, PopulateError, file, folder};
@@ -42,6 +42,8 @@ pub(crate) struct Rack {
     pub(crate) client_host: Box<dyn ClientHost>,
     /// Description of the kind of memory and its pages, for operators.
     pub(crate) memory: String,
+    /// The NUMA node that the pages of the frames come from, if one was chosen.
+    pub(crate) frames_node: Option<u32>,
     /// The incarnation of the previous daemon, if the rack's memory was lost with that daemon.
     pub(crate) lost: Option<Incarnation>,
     /// The other daemons of the rack.
@@ -54,8 +56,8 @@ pub(crate) struct Rack {
 }
 
 impl Rack {
-    /// Adopts the rack's files, or creates them if there are none.
-    pub(crate) fn open(options: &DaemonOptions) -> anyhow::Result<Self> {
+    /// Adopts the rack's files, or creates them if there are none. The frames come from `node`.
+    pub(crate) fn open(options: &DaemonOptions, node: FramesNode) -> anyhow::Result<Self> {
         let wanted = geometry(options)?;
         let mut daemons = rack_daemons(options)?;
         folder::require_text(&options.dir).map_err(UsageError::new)?;
@@ -65,7 +67,7 @@ impl Rack {
         folder::create(directory.path())?;
         folder::require_private(directory.path())?;
         let folder = directory.path().to_path_buf();
-        let opened = Self::open_in(directory, wanted, options);
+        let opened = Self::open_in(directory, wanted, options, node);
         let opened = opened.inspect_err(|_| {
             // Only an empty folder is removed: this start has created it, or could have.
             let _ = std::fs::remove_dir(folder);
@@ -80,6 +82,7 @@ impl Rack {
         directory: RackDirectory,
         wanted: Geometry,
         options: &DaemonOptions,
+        node: FramesNode,
     ) -> anyhow::Result<Self> {
         let layout = MetadataLayout::new(wanted.page_size, wanted.frames);
         let path = directory.metadata();
@@ -101,10 +104,10 @@ impl Rack {
             bail!(SuperblockError::Foreign(path));
         }
         let block = superblock_only.view::<Superblock>(0)?;
-        let kind = &options.memory_kind;
+        let frames = frames::Wanted { kind: &options.memory_kind, node };
         let memory = if Superblock::is_unformatted(&superblock_only)? {
             file::check_len(&metadata_file, &path, layout.bytes())?;
-            let made = frames::make(kind, &directory, &wanted, &metadata_file, block)?;
+            let made = frames::make(frames, &directory, &wanted, &metadata_file, block)?;
             frames::make_marks(&directory, &wanted)?;
             frames::make_locks(&directory)?;
             block.format(&wanted);
@@ -120,7 +123,7 @@ impl Rack {
         file::check_len(&metadata_file, &path, layout.bytes())?;
         let memory = match memory {
             Some(made) => made,
-            None => frames::open(kind, &directory, &found, block)?,
+            None => frames::open(frames, &directory, &found, block)?,
         };
         for warning in &memory.warnings {
             tracing::warn!("{}: {warning}", options.rack);
@@ -142,6 +145,7 @@ impl Rack {
             frames: Arc::new(memory.mapping),
             frames_file: memory.file,
             memory: description,
+            frames_node: memory.node,
             lost,
             siblings: Vec::new(),
             is_kept: AtomicBool::new(false),

@@ -637,6 +637,7 @@ fn wrong_options_of_up_are_refused_with_the_fix() {
     misused(&["up", "--ephemeral", "--dir", "x"], &["--ephemeral", "cannot be used with"]);
     misused(&["up", "--ephemeral", "--hot", "0.5"], &["threshold"]);
     misused(&["up", "--ephemeral", "--numa-node", "77"], &["--numa-node 77", "choose one"]);
+    misused(&["up", "--ephemeral", "--frames-node", "77"], &["--frames-node 77", "choose one"]);
     misused(&["demo", "--records", "0"], &["--records 0", "give a number from 1"]);
 }
 

@@ -57,6 +57,7 @@ fn policies(process: u32, file: &str) -> Vec<String> {
 /// The options of a daemon, and the expected placement.
 struct Case<'a> {
     numa_node: &'a str,
+    frames_node: &'a str,
     memory_kind: MemoryKind,
     /// The processors of the data plane; those of the other threads are `inherited`.
     data_plane: Vec<u32>,
@@ -69,11 +70,12 @@ struct Case<'a> {
 fn check(case: &Case<'_>, inherited: &[u32]) {
     let mut pool = TestPool::with(|options| {
         options.numa_node = case.numa_node.into();
+        options.frames_node = case.frames_node.into();
         options.memory_kind = case.memory_kind.clone();
     });
     let _client = pool.open(0);
     let said = pool.status(0).placement;
-    assert!(said.starts_with(&case.said), "{said}");
+    assert_eq!(said.split(';').next(), Some(&*case.said));
     let process = pool.cluster.daemon(RackId(0)).unwrap().id();
     let threads = threads(process);
     assert_eq!(threads[DATA_PLANE], std::slice::from_ref(&case.data_plane), "{threads:?}");
@@ -81,9 +83,13 @@ fn check(case: &Case<'_>, inherited: &[u32]) {
     for (name, found) in others {
         assert!(found.iter().all(|cpus| cpus == inherited), "{name}: {found:?}");
     }
+    let frames = match case.memory_kind {
+        MemoryKind::Memfd => "memfd:rackpool-frames",
+        _ => "rack-0/frames",
+    };
     // The rings, the call cells and the data ring all lie in the client's file.
     for (file, policy) in
-        [("rack-0/client-", &case.shared), (BUFFERS, &case.shared), ("rack-0/frames", &case.frames)]
+        [("rack-0/client-", &case.shared), (BUFFERS, &case.shared), (frames, &case.frames)]
     {
         let found = policies(process, file);
         assert!(!found.is_empty(), "{file} is not mapped");
@@ -122,26 +128,48 @@ fn are_where_they_are_said_to_be(node: &NumaNode, all: Vec<u32>) {
     check(
         &Case {
             numa_node: &node.id.to_string(),
+            frames_node: "auto",
             memory_kind: MemoryKind::Node(node.id),
             data_plane: all,
             shared: format!("prefer:{}", node.id),
             frames: format!("bind:{}", node.id),
             said: format!(
-                "thread (CPUs {}), client files and buffers on NUMA node {} (as asked)",
+                "thread (CPUs {}), client files and buffers on NUMA node {} (as asked), frames on NUMA node {} (as the kind of memory says)",
                 list_text(&node.cpus),
+                node.id,
                 node.id
             ),
         },
         &one,
     );
+    for memory_kind in [MemoryKind::Tmpfs, MemoryKind::Memfd] {
+        check(
+            &Case {
+                numa_node: "none",
+                frames_node: &node.id.to_string(),
+                memory_kind,
+                data_plane: one.clone(),
+                shared: "default".into(),
+                frames: format!("prefer:{}", node.id),
+                said: format!(
+                    "thread, client files and buffers anywhere (as asked), frames on NUMA node {} (as asked)",
+                    node.id
+                ),
+            },
+            &one,
+        );
+    }
     check(
         &Case {
             numa_node: "none",
+            frames_node: "none",
             memory_kind: MemoryKind::Tmpfs,
             data_plane: one.clone(),
             shared: "default".into(),
             frames: "default".into(),
-            said: "thread, client files and buffers anywhere (as asked)".into(),
+            said:
+                "thread, client files and buffers anywhere (as asked), frames anywhere (as asked)"
+                    .into(),
         },
         &one,
     );

@@ -204,8 +204,11 @@ fn what_needs_a_dead_sibling_is_told_so_as_for_another_rack() {
     assert!(addrs.iter().all(|addr| own.is_local(*addr).unwrap()));
     pool.kill_daemon(1);
     wait_until("the client notices", TIMEOUT, || sibling.check_served().is_err());
-    // It may be under way when this connection notices the end, and waits then.
-    let read = read(&own, addrs[0]);
+    // This client has a connection of its own to the daemon. Until that ends, it reads the memory,
+    // which stays.
+    let read = wait_for("this client notices, too", TIMEOUT, || {
+        Some(read(&own, addrs[0])).filter(|found| *found != Ok(0))
+    });
     assert_eq!(read, Err(AccessError::RackUnavailable(RackId(1))));
     let began = Instant::now();
     let lock = own.write_lock_within(addrs[1], 8, TIMEOUT).map(drop);

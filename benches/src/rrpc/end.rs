@@ -15,7 +15,7 @@ use rackpool_model::{Incarnation, RackId};
 use rackpool_rrpc::{
     Arena, Call, CallEvent, Data, Mode, Overdue, Place, RpcMetrics, Rrpc, Thresholds, Wants,
 };
-use rackpool_shm::cache;
+use rackpool_shm::host::HostFiles;
 
 use super::raw;
 use crate::cpu::pin_self;
@@ -53,7 +53,7 @@ pub(super) struct End {
 
 impl End {
     fn new(provider: Provider, rack: RackId, folder: &std::path::Path) -> anyhow::Result<Self> {
-        let arena_bytes = Arena::bytes_for(cache::io_share(), LARGEST);
+        let arena_bytes = Arena::bytes_for(HostFiles::here().device_share(None), LARGEST);
         let (frames_fd, frames) = memory(FRAMES)?;
         let (arena_fd, arena) = memory(arena_bytes)?;
         let mut fabric: Box<dyn Fabric> = match provider {

@@ -125,6 +125,7 @@ impl Cluster {
             ("--memory-kind", options.memory_kind.to_string()),
             ("--cxl-latency-ns", options.cxl_latency_ns.to_string()),
             ("--numa-node", options.numa_node.clone()),
+            ("--frames-node", options.frames_node.clone()),
             ("--fabric", options.fabric.to_string()),
             ("--latency-us", options.latency_us.to_string()),
             ("--bandwidth-gbps", options.bandwidth_gbps.to_string()),

@@ -33,6 +33,8 @@ pub struct ClusterOptions {
     pub cxl_latency_ns: u32,
     /// NUMA node of the daemons' threads and of the clients' files: a number, `auto` or `none`.
     pub numa_node: String,
+    /// NUMA node of the frames: a number, `auto` or `none`.
+    pub frames_node: String,
     /// The processor of each daemon's data plane; empty to leave them to the kernel.
     pub cpus: Vec<u32>,
     /// The fabric between the racks.
@@ -66,6 +68,7 @@ impl ClusterOptions {
             memory_kind: MemoryKind::default(),
             cxl_latency_ns: 0,
             numa_node: "auto".into(),
+            frames_node: "auto".into(),
             cpus: Vec::new(),
             fabric: FabricKind::Emulated,
             latency_us: 2.0,

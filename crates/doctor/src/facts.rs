@@ -1,16 +1,17 @@
 //! The facts that the kernel reports of this computer.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 
 use nix::sched::{CpuSet, sched_getaffinity};
 use nix::unistd::{AccessFlags, Pid, access};
 use rackpool_shm::free_space::{self, Room};
 use rackpool_shm::host::{
-    HostFiles, HugePool, MemoryLimit, Mount, NumaNode, RdmaPort, TransparentHuge, parse_list,
+    DeviceWays, HostFiles, HugePool, LOAD_WINDOW, LastLevelCache, MemoryLimit, Mount, NumaNode,
+    Placing, RdmaPort, TransparentHuge, parse_list,
 };
 use rackpool_sync::KernelCopy;
 
-use super::cache::{IoWays, LastLevelCache, io_ways, last_level};
 use super::devices::{CxlMemory, DaxDevice, cxl_memory, dax_devices};
 use super::reach::Reach;
 
@@ -29,14 +30,17 @@ pub struct Facts {
     pub usable_cpus: Vec<u32>,
     /// The NUMA nodes.
     pub nodes: Vec<NumaNode>,
-    /// The last-level cache.
+    /// The last-level cache of the card's node.
     pub cache: Option<LastLevelCache>,
     /// The ways of that cache, or why they are unknown.
-    pub io_ways: Result<IoWays, String>,
+    pub device_ways: Result<DeviceWays, String>,
     /// The network and the RDMA software.
     pub reach: Reach,
     /// The ports of RDMA cards.
     pub rdma: Vec<RdmaPort>,
+    /// The share of the time in which the processors of each NUMA node are busy, from 0 to 1; empty
+    /// if no placement depends on it.
+    pub node_load: BTreeMap<u32, f64>,
     /// CXL memory expanders.
     pub cxl: Vec<CxlMemory>,
     /// Dax devices.
@@ -79,6 +83,8 @@ impl Facts {
         let cpuinfo = machine.proc_text("cpuinfo").unwrap_or_default();
         let mounts = machine.mounts();
         let rw = AccessFlags::R_OK | AccessFlags::W_OK;
+        let card_node = machine.card_node(None, None);
+        let nodes = machine.nodes();
         let kernel = machine.proc_text("sys/kernel/osrelease").unwrap_or_else(|| "unknown".into());
         Self {
             kernel_copy: KernelCopy::of(&kernel, &cpuinfo),
@@ -86,11 +92,15 @@ impl Facts {
             processor: processor(&cpuinfo).unwrap_or("unknown").to_owned(),
             cpus: parse_list(&machine.sys_text("devices/system/cpu/online").unwrap_or_default()),
             usable_cpus: usable_cpus(),
-            nodes: machine.nodes(),
-            cache: last_level(machine),
-            io_ways: io_ways(machine),
+            nodes: nodes.clone(),
+            cache: machine.last_level_cache(card_node),
+            device_ways: machine.device_ways(card_node),
             reach: Reach::gather(machine),
             rdma: machine.rdma_ports(),
+            node_load: match (card_node, nodes.len()) {
+                (Some(_), 2..) => machine.node_load(LOAD_WINDOW),
+                _ => BTreeMap::new(),
+            },
             cxl: cxl_memory(machine),
             dax: dax_devices(machine),
             huge_pools: machine.huge_pools(),
@@ -104,6 +114,13 @@ impl Facts {
             memlock_bytes: memlock(&machine.proc_text("self/limits").unwrap_or_default()),
             fuse: access("/dev/fuse", rw).is_ok(),
         }
+    }
+
+    /// What the daemon's rules for placement look at, for memory of a kind that names this node.
+    #[must_use]
+    pub fn placing(&self, memory: Option<u32>) -> Placing<'_> {
+        let card = self.rdma.iter().find(|port| port.is_active()).and_then(|port| port.node);
+        Placing { nodes: &self.nodes, card, memory }
     }
 
     /// Returns the nodes that have memory.
@@ -151,7 +168,9 @@ mod tests {
         let facts = Facts::gather(&machine);
         assert_eq!((facts.kernel.as_str(), facts.processor.as_str()), ("unknown", "unknown"));
         assert!(facts.nodes.is_empty() && facts.rdma.is_empty() && facts.huge_pools.is_empty());
-        assert!(facts.memlock_bytes.is_err() && facts.io_ways.is_err() && facts.cache.is_none());
+        assert!(
+            facts.memlock_bytes.is_err() && facts.device_ways.is_err() && facts.cache.is_none()
+        );
     }
 
     #[test]

@@ -1,9 +1,9 @@
 //! The report as JSON. Names end with their unit.
 
+use rackpool_shm::host::DeviceWays;
 use serde_json::{Value, json};
 
 use super::advice::Choice;
-use super::cache::IoWays;
 use super::facts::Facts;
 use super::measure::{Measured, Measurements};
 use super::report::Report;
@@ -55,8 +55,8 @@ fn facts(facts: &Facts) -> Value {
             "ways": cache.ways,
             "shared_by": cache.shared_by,
         })),
-        "io_ways": match &facts.io_ways {
-            Ok(IoWays { shared, all }) => json!({ "shared": shared, "all": all }),
+        "io_ways": match &facts.device_ways {
+            Ok(DeviceWays { shared, all }) => json!({ "shared": shared, "all": all }),
             Err(reason) => json!({ "reason": reason }),
         },
         "membarrier": facts.membarrier,
@@ -189,6 +189,7 @@ fn verdict(verdict: &Verdict) -> Value {
         "fabric": choice(&verdict.fabric),
         "memory": choice(&verdict.memory),
         "placement": choice(&verdict.placement),
+        "frames": choice(&verdict.frames),
         "warnings": verdict.warnings.iter().map(|warning| json!({
             "what": warning.what,
             "do": warning.fix,

@@ -5,7 +5,6 @@
 //! | [`facts`] | what the kernel says: nothing is measured |
 //! | [`reach`] | the network and the RDMA software |
 //! | [`devices`] | CXL memory and dax devices |
-//! | [`cache`] | the last-level cache and the share of it that I/O uses |
 //! | [`measure`] | what memory, cores and system calls cost |
 //! | [`fabrics`] | how racks could reach each other, and what is missing for it |
 //! | [`verdict`] | what follows: fabric, kind of memory, placement, warnings |
@@ -20,7 +19,6 @@
 #![forbid(unsafe_code)]
 
 pub mod advice;
-pub mod cache;
 mod credentials_check;
 pub mod devices;
 pub mod fabrics;

@@ -3,9 +3,8 @@
 use std::fmt::Write;
 
 use rackpool_model::ByteSize;
-use rackpool_shm::host::{NumaNode, RdmaPort, list_text};
+use rackpool_shm::host::{DeviceWays, NumaNode, RdmaPort, list_text};
 
-use super::cache::IoWays;
 use super::fabrics::FabricSupport;
 use super::facts::Facts;
 use super::measure::{Measured, Measurements, MemoryMeasurements};
@@ -83,6 +82,7 @@ fn of(report: &Report) -> String {
         ("fabric", &verdict.fabric),
         ("memory", &verdict.memory),
         ("placement", &verdict.placement),
+        ("frames", &verdict.frames),
     ] {
         page.row(name, format!("{}: {}", choice.what, choice.why));
     }
@@ -124,8 +124,8 @@ fn computer(page: &mut Page, facts: &Facts) {
         }
         None => page.row("last-level cache", "unknown: the kernel does not report it"),
     }
-    match &facts.io_ways {
-        Ok(IoWays { shared, all }) => {
+    match &facts.device_ways {
+        Ok(DeviceWays { shared, all }) => {
             page.row("I/O share of it", format!("{shared} of {all} ways, which programs use too"));
         }
         Err(reason) => page.row("I/O share of it", format!("unknown: {reason}")),

@@ -1,7 +1,7 @@
 //! Recommendations and warnings, derived from the facts and the measurements.
 
 use rackpool_model::ByteSize;
-use rackpool_shm::host::{HugePage, list_text};
+use rackpool_shm::host::{ChosenNode, HugePage, list_text};
 
 use super::advice::{Choice, Warning};
 use super::credentials_check::CredentialsCheck;
@@ -20,6 +20,8 @@ pub struct Verdict {
     pub memory: Choice,
     /// The node that `--numa-node auto` would choose for the daemon.
     pub placement: Choice,
+    /// The node that `--frames-node auto` would choose, for kinds of memory without one.
+    pub frames: Choice,
     /// Problems to look into.
     pub warnings: Vec<Warning>,
 }
@@ -42,6 +44,7 @@ impl Verdict {
             fabrics,
             memory: memory(facts, measurements),
             placement: placement(facts),
+            frames: node_choice(facts.placing(None).frames(|| facts.node_load.clone())),
             warnings: warnings(facts),
         }
     }
@@ -96,30 +99,15 @@ fn gain(measurements: Option<&Measurements>) -> Option<String> {
 
 /// Applies the rule of the daemon's `--numa-node auto`, for memory of the recommended kind.
 fn placement(facts: &Facts) -> Choice {
-    if facts.nodes.len() < 2 {
-        return choice("anywhere", "this machine has one NUMA node");
-    }
-    let card = facts.rdma.iter().find(|port| port.is_active());
-    match card.and_then(|port| port.node) {
-        Some(node) => choice(format!("node {node}"), "the RDMA card is there"),
-        None => match facts.nodes.iter().find(|node| node.is_memory_only()) {
-            Some(memory) => match nearest(facts, memory.id) {
-                Some(node) => choice(
-                    format!("node {node}"),
-                    format!("the nearest to memory node {}", memory.id),
-                ),
-                None => choice("anywhere", "no node has processors"),
-            },
-            None => choice("anywhere", "no RDMA card says its node, no memory is bound to one"),
-        },
-    }
+    let memory = facts.nodes.iter().find(|node| node.is_memory_only());
+    node_choice(facts.placing(memory.map(|node| node.id)).thread())
 }
 
-fn nearest(facts: &Facts, memory: u32) -> Option<u32> {
-    let from = facts.nodes.iter().find(|node| node.id == memory)?;
-    let with_distance = facts.nodes.iter().zip(&from.distances);
-    let with_cpus = with_distance.filter(|(node, _)| !node.cpus.is_empty());
-    with_cpus.min_by_key(|(node, distance)| (**distance, node.id)).map(|(node, _)| node.id)
+fn node_choice(chosen: ChosenNode) -> Choice {
+    match chosen.node {
+        Some(node) => choice(format!("node {node}"), chosen.reason),
+        None => choice("anywhere", chosen.reason),
+    }
 }
 
 fn warnings(facts: &Facts) -> Vec<Warning> {
@@ -253,7 +241,7 @@ fn warn_of_cards(facts: &Facts, warn: &mut impl FnMut(String, String)) {
     for port in facts.rdma.iter().filter(|port| port.is_active() && port.node.is_none()) {
         warn(
             format!("the kernel does not say to which NUMA node {} is attached", port.device),
-            "give the node with --numa-node N".into(),
+            "give the node with --numa-node N and --frames-node N".into(),
         );
     }
 }
@@ -390,7 +378,12 @@ mod tests {
         assert_eq!(placement(&facts).what, "node 1");
         facts.rdma = vec![port("ACTIVE", &["::1"], Some(0))];
         assert_eq!(placement(&facts).what, "node 0");
+        let frames = |facts: &Facts| Verdict::of(facts, &CredentialsCheck::None, None).frames;
+        assert_eq!(frames(&facts).what, "node 0");
+        facts.node_load = [(0, 0.9), (1, 0.1)].into();
+        assert_eq!(frames(&facts).what, "node 1");
         facts.rdma[0].node = None;
+        assert_eq!(frames(&facts).what, "anywhere");
         assert!(warns(&facts, "which NUMA node mlx5_0"));
     }
 

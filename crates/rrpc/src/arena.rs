@@ -28,8 +28,8 @@ pub struct Arena {
     free: Vec<(u64, u64)>,
 }
 
-/// A block of an [`Arena`] in use. Dropping it does not free it, since a peer may still use it: the
-/// owner must give it back.
+/// A block of an [`Arena`] in use. Dropping it does not free it, since a peer may still use it:
+/// the owner must give it back.
 #[derive(Debug, PartialEq, Eq)]
 #[must_use = "it stays in use until it is given back"]
 pub struct Block {
@@ -62,13 +62,13 @@ impl Block {
 }
 
 impl Arena {
-    /// The size, in bytes, for which data in flight is still cached when it is used: `io_share`,
-    /// the part of the last-level cache into which devices write, clamped to 256 KiB to 64 MiB; 1
-    /// MiB if it is unknown (0). The size is larger if needed to answer with data of `longest`
-    /// bytes.
+    /// The size, in bytes, for which data in flight is still cached when it is used:
+    /// `device_share`, the part of the last-level cache into which devices write, clamped to 256
+    /// KiB to 64 MiB; 1 MiB if it is unknown (0). The size is larger if needed to answer with data
+    /// of `longest` bytes.
     #[must_use]
-    pub fn bytes_for(io_share: u64, longest: u64) -> u64 {
-        let bytes = match io_share {
+    pub fn bytes_for(device_share: u64, longest: u64) -> u64 {
+        let bytes = match device_share {
             0 => DEFAULT_BYTES,
             share => share.clamp(LEAST_BYTES, MOST_BYTES) & !(LEAST_BYTES - 1),
         };
@@ -101,8 +101,8 @@ impl Arena {
         self.free.iter().map(|(_, room)| room).sum()
     }
 
-    /// The longest data, in bytes, for which a block to read into becomes free eventually, whatever
-    /// blocks answers use.
+    /// The longest data, in bytes, for which a block to read into becomes free eventually,
+    /// whatever blocks answers use.
     #[must_use]
     pub const fn most_read(&self) -> u64 {
         (self.bytes - self.bytes / PARTS) & !(GRANULE - 1)

@@ -3,7 +3,6 @@
 //! | module | holds |
 //! |---|---|
 //! | [`access`] | access slots: lock-free access to a page by a client, quiescing by the daemon |
-//! | [`cache`] | the last-level cache and the part of it that devices use |
 //! | [`child_process`] | a forked child of this process, for tests |
 //! | `copy` | copying of bytes, by size |
 //! | [`delay`] | the extra latency of emulated CXL memory |
@@ -14,7 +13,7 @@
 //! | [`folder`] | checks whether other users can replace the contents of a folder |
 //! | [`Front`] | the object of a kind that a thread used last |
 //! | [`HeldView`] | a checked view that keeps its mapping |
-//! | [`host`] | what this computer has: NUMA nodes, huge pages, mounts, RDMA cards |
+//! | [`host`] | what this computer has: NUMA nodes, caches, huge pages, mounts, RDMA cards; where to place what |
 //! | [`lock_words`] | locks that clients take without their daemon |
 //! | [`mapping`] | memory shared with other processes, as atomics and checked copies |
 //! | [`marks`] | which small objects programs have |
@@ -37,7 +36,6 @@ pub mod access;
 #[cfg(not(loom))]
 pub mod access_samples;
 #[cfg(not(loom))]
-pub mod cache;
 #[cfg(not(loom))]
 pub mod child_process;
 #[cfg(not(loom))]

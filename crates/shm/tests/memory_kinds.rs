@@ -13,7 +13,9 @@ use rackpool_model::{MemoryId, RackId};
 use rackpool_shm::Mapping;
 use rackpool_shm::directory::RackDirectory;
 use rackpool_shm::host::{HostFiles, HugePage};
-use rackpool_shm::memory::{MemoryError, MemoryKind, MemoryPlace, RackMemory, backing, outside};
+use rackpool_shm::memory::{
+    FramesNode, MemoryError, MemoryKind, MemoryPlace, RackMemory, backing, outside,
+};
 use rackpool_testing::skipped;
 
 const MEMORY: MemoryId = MemoryId(0x0123_4567_89ab_cdef);
@@ -42,7 +44,7 @@ impl Bench {
 
     fn place(&self) -> MemoryPlace<'_> {
         let Self { kind, bytes, directory, machine, .. } = self;
-        MemoryPlace { kind, directory, bytes: *bytes, machine }
+        MemoryPlace::new(kind, directory, *bytes, machine)
     }
 
     fn create(&self) -> Result<RackMemory, MemoryError> {
@@ -216,8 +218,7 @@ fn tmpfs_with_huge_pages_has_them() {
         std::fs::create_dir(directory.path()).unwrap();
         let machine = HostFiles::here();
         let kind = MemoryKind::Tmpfs;
-        let place =
-            MemoryPlace { kind: &kind, directory: &directory, bytes: 8 << 20, machine: &machine };
+        let place = MemoryPlace::new(&kind, &directory, 8 << 20, &machine);
         let made = place.create(MEMORY).unwrap();
         // The kernel may find no free 2 MiB; then `pages` must say so.
         println!("pages of a tmpfs with huge=advise: {}", made.pages);
@@ -240,8 +241,7 @@ fn memory_that_its_file_system_cannot_give_is_refused_with_what_it_can() {
         directories.iter().for_each(|rack| std::fs::create_dir(rack.path()).unwrap());
         let machine = HostFiles::here();
         let kind = MemoryKind::Tmpfs;
-        let of =
-            MemoryPlace { kind: &kind, directory: &directories[own], bytes: 0, machine: &machine };
+        let of = MemoryPlace::new(&kind, &directories[own], 0, &machine);
         let place =
             |rack: usize, bytes| MemoryPlace { directory: &directories[rack], bytes, ..of.clone() };
         let refused = |rack: usize, bytes| {
@@ -310,6 +310,105 @@ fn numa_conforms() {
     all.is_refused("free", "ask for");
 }
 
+/// The node with the highest number that has memory to spare: in the lab one without processors.
+fn last_node() -> Option<u32> {
+    let nodes = HostFiles::here().nodes().into_iter().rev();
+    nodes.into_iter().find(|node| node.free_bytes > 4 * BYTES).map(|node| node.id)
+}
+
+#[test]
+fn frames_come_from_the_node_that_is_asked_for() {
+    let Some(node) = last_node() else {
+        return skipped("this kernel knows no NUMA nodes with memory to spare");
+    };
+    for (kind, wanted) in [
+        ("tmpfs", FramesNode::Asked(node)),
+        ("tmpfs", FramesNode::Suggested(node)),
+        ("memfd", FramesNode::Asked(node)),
+    ] {
+        let bench = Bench::of(kind);
+        let place = MemoryPlace { node: wanted, ..bench.place() };
+        let made = place.create(MEMORY).unwrap();
+        assert_eq!(made.node, Some(node));
+        assert!(made.warnings.iter().all(|text| !text.contains("node")), "{:?}", made.warnings);
+        // Pages that a client touches first, through a mapping of its own.
+        let client = Mapping::new(&made.file, BYTES).unwrap();
+        for offset in (0..BYTES).step_by(64 << 10) {
+            client.write(offset, &[1]).unwrap();
+            assert_eq!(client.node_at(offset).unwrap(), node, "{kind} at {offset}");
+        }
+        drop(made);
+        if bench.kind.outlives_daemon() {
+            // A suggestion of another node changes nothing: the pages stay where they are.
+            for wanted in [wanted, FramesNode::Suggested(node + 1)] {
+                let next = MemoryPlace { node: wanted, ..bench.place() }.open(MEMORY).unwrap();
+                assert_eq!(next.node, Some(node));
+                assert!(next.warnings.is_empty(), "{:?}", next.warnings);
+            }
+            assert_eq!(bench.open().unwrap().node, None, "nothing was asked for");
+        }
+    }
+}
+
+#[test]
+fn pages_on_another_node_than_the_one_asked_for_are_reported() {
+    let nodes: Vec<u32> = HostFiles::here()
+        .nodes()
+        .into_iter()
+        .filter(|node| node.free_bytes > 4 * BYTES)
+        .map(|node| node.id)
+        .collect();
+    let [first, .., last] = nodes[..] else {
+        return skipped("this kernel knows no NUMA nodes but one: pages can't lie elsewhere");
+    };
+    let bench = Bench::of("tmpfs");
+    let on = |node| MemoryPlace { node, ..bench.place() };
+    drop(on(FramesNode::Asked(last)).create(MEMORY).unwrap());
+    let moved = on(FramesNode::Asked(first)).open(MEMORY).unwrap();
+    let said = moved.warnings.join("; ");
+    assert!(said.contains(&format!("not on NUMA node {first}, the first of them on")), "{said}");
+}
+
+fn huge_pages_lie_on_a_node(page: HugePage, pages: u64) {
+    let machine = HostFiles::here();
+    let kind = MemoryKind::Huge(page);
+    let node = machine.nodes().into_iter().rev().map(|node| node.id);
+    let Some(node) = node.into_iter().find(|node| machine.node_huge_pages(*node, page) >= pages)
+    else {
+        return skipped(&format!(
+            "conformance of {kind} on a node: none has {pages} free huge pages"
+        ));
+    };
+    let bench = Bench::new(kind.clone(), pages * page.bytes());
+    let place = MemoryPlace { node: FramesNode::Asked(node), ..bench.place() };
+    for is_new in [true, false] {
+        let next = if is_new { place.create(MEMORY) } else { place.open(MEMORY) };
+        let memory = next.unwrap();
+        assert_eq!((memory.node, &memory.warnings[..]), (Some(node), &[][..]));
+        for at in 0..pages {
+            assert_eq!(memory.mapping.node_at(at * page.bytes()).unwrap(), node);
+        }
+        let found = backing::of(&memory.mapping).unwrap();
+        assert_eq!(found.huge_bytes, bench.bytes, "all pages are there from the start");
+    }
+    // Its pages are needed below.
+    std::fs::remove_file(outside(&bench.directory).unwrap()).unwrap();
+    let without = u32::try_from(machine.nodes().len()).unwrap();
+    let error = MemoryPlace {
+        node: FramesNode::Asked(without),
+        ..Bench::new(kind.clone(), bench.bytes).place()
+    }
+    .create(MEMORY)
+    .unwrap_err()
+    .to_string();
+    assert!(error.contains("--frames-node") && error.contains("nr_hugepages"), "{error}");
+    let other = Bench::new(kind, bench.bytes);
+    let suggested = MemoryPlace { node: FramesNode::Suggested(without), ..other.place() };
+    let made = suggested.create(MEMORY).unwrap();
+    assert_eq!(made.node, None, "a suggestion refuses nothing");
+    assert!(made.warnings[0].contains("until then the kernel chooses"), "{:?}", made.warnings);
+}
+
 #[test]
 fn huge_pages_of_2_mib_conform() {
     huge_pages(HugePage::Size2M);
@@ -342,6 +441,7 @@ fn huge_pages(page: HugePage) {
         let free = HostFiles::here().huge_pool(page).available();
         if free >= 2 * pages {
             Bench::new(kind.clone(), pages * page.bytes()).conforms();
+            huge_pages_lie_on_a_node(page, pages);
         } else {
             skipped(&format!("conformance of {kind}: {free} huge pages can be had"));
         }

@@ -13,7 +13,7 @@ use rackpool_proto::lease::LeaseRules;
 use rackpool_ring::client_file::ClientFile;
 use rackpool_ring::sparse_array::ARRAY_CELLS;
 use rackpool_shm::Mapping;
-use rackpool_shm::memory::MemoryKind;
+use rackpool_shm::memory::{FramesNode, MemoryKind};
 use rackpool_shm::metadata::{MetadataLayout, RackMetadata};
 use rackpool_shm::superblock::SUPERBLOCK_BYTES;
 use rackpool_wire::metadata::Member;
@@ -94,7 +94,7 @@ impl Memory {
         let folder = std::path::Path::new("/dev/shm");
         let dir = folder.join(format!("rackpool-test-{}-{number}", std::process::id()));
         let page_size = PlaneUnderTest::page_size().bytes();
-        let rack = Arc::new(Rack::open(&DaemonOptions {
+        let options = DaemonOptions {
             release_free_after_s: None,
             spill_dir: None,
             metrics: None,
@@ -113,6 +113,7 @@ impl Memory {
             rdma_port: None,
             gid_index: None,
             numa_node: NodeChoice::Anywhere,
+            frames_node: NodeChoice::Anywhere,
             cpu: None,
             nice: 0,
             wake_latency_us: None,
@@ -123,7 +124,8 @@ impl Memory {
             lease_ms: 2000,
             swaps: SwapOptions::default(),
             stop_with_stdin: false,
-        })?);
+        };
+        let rack = Arc::new(Rack::open(&options, FramesNode::Anywhere)?);
         let metadata =
             std::fs::OpenOptions::new().read(true).write(true).open(rack.directory.metadata())?;
         let metadata = Arc::new(Mapping::new(&metadata, rack.metadata.layout().bytes())?);

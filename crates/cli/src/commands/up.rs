@@ -44,6 +44,10 @@ pub(crate) struct Options {
     /// the RDMA card, else the node nearest to the memory) or none.
     #[arg(long, default_value = "auto")]
     pub(crate) numa_node: String,
+    /// NUMA node of the frames: a number, auto (the node of the RDMA card; another one while
+    /// programs compute there) or none. The kinds numa:N and dax have a node of their own.
+    #[arg(long, default_value = "auto")]
+    pub(crate) frames_node: String,
     /// Dedicated processors of the data planes' threads, one for each daemon in order, like 0,1.
     /// Keep other programs off them [default: any processor].
     #[arg(long, value_name = "NUMBERS", value_delimiter = ',')]
@@ -124,6 +128,7 @@ fn cluster_options(options: &Options) -> anyhow::Result<ClusterOptions> {
     cluster.memory_kind = options.memory_kind.clone();
     cluster.cxl_latency_ns = options.cxl_latency_ns;
     cluster.numa_node.clone_from(&options.numa_node);
+    cluster.frames_node.clone_from(&options.frames_node);
     cluster.cpus.clone_from(&options.cpus);
     if let (MemoryKind::Dax(device), 2..) = (&options.memory_kind, cluster.all_daemons()) {
         bail!(UsageError::new(format!(

@@ -37,12 +37,6 @@ impl HostFiles {
         devices.iter().flat_map(|device| self.ports_of(device)).collect()
     }
 
-    /// The NUMA node of the first card with an active port.
-    #[must_use]
-    pub fn rdma_node(&self) -> Option<u32> {
-        self.rdma_ports().into_iter().find(RdmaPort::is_active)?.node
-    }
-
     fn ports_of(&self, device: &str) -> Vec<RdmaPort> {
         let base = format!("class/infiniband/{device}");
         // The kernel writes -1 if it does not know the node.
@@ -122,13 +116,13 @@ mod tests {
         assert_eq!(software, [false, false, true, true]);
         assert_eq!(ports[1].gids_v2, [(3, "::ffff:10.0.0.1".to_owned())]);
         assert_eq!(ports[2].node, None);
-        assert_eq!(machine.rdma_node(), Some(1));
+        assert_eq!(machine.card_node(None, None), Some(1));
     }
 
     #[test]
     fn a_machine_without_cards_has_none() {
         let (_folder, machine) = fixture(&[]);
         assert!(machine.rdma_ports().is_empty());
-        assert_eq!(machine.rdma_node(), None);
+        assert_eq!(machine.card_node(None, None), None);
     }
 }

@@ -51,6 +51,17 @@ impl HugePage {
     pub fn pool_file(self) -> String {
         format!("/sys/kernel/mm/hugepages/hugepages-{}kB/nr_hugepages", self.bytes() >> 10)
     }
+
+    /// The file that sets the number of such pages on a NUMA node.
+    #[must_use]
+    pub fn node_pool_file(self, node: u32) -> String {
+        format!("/sys/{}/nr_hugepages", self.node_pool(node))
+    }
+
+    fn node_pool(self, node: u32) -> String {
+        let kib = self.bytes() >> 10;
+        format!("devices/system/node/node{node}/hugepages/hugepages-{kib}kB")
+    }
 }
 
 impl fmt::Display for HugePage {
@@ -71,6 +82,12 @@ impl HugePool {
 }
 
 impl HostFiles {
+    /// The free huge pages of a NUMA node; 0 if the kernel does not say.
+    #[must_use]
+    pub fn node_huge_pages(&self, node: u32, page: HugePage) -> u64 {
+        self.sys_number(format!("{}/free_hugepages", page.node_pool(node))).unwrap_or(0)
+    }
+
     /// The pools of huge pages, smallest page size first.
     #[must_use]
     pub fn huge_pools(&self) -> Vec<HugePool> {

@@ -3,19 +3,25 @@
 //!
 //! A file that is missing or has unexpected contents counts as "none"; no function here fails.
 
+mod cache;
 mod cards;
 mod huge_pages;
+mod load;
 mod memory_limit;
 mod mounts;
 mod nodes;
+mod placement;
 
 use std::path::{Path, PathBuf};
 
+pub use cache::{DeviceWays, LastLevelCache};
 pub use cards::RdmaPort;
 pub use huge_pages::{HugePage, HugePool, TransparentHuge};
+pub use load::ProcessorTimes;
 pub use memory_limit::MemoryLimit;
 pub use mounts::Mount;
 pub use nodes::NumaNode;
+pub use placement::{ChosenNode, LOAD_WINDOW, LOADED, Placing};
 
 /// The kernel's files: those of this computer, or of a folder that a test has written.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -30,7 +36,7 @@ impl HostFiles {
         Self::at("/")
     }
 
-    /// The files in `sys` and `proc` below the folder `root`.
+    /// The files in `sys`, `proc` and `dev` below the folder `root`.
     #[must_use]
     pub fn at(root: impl Into<PathBuf>) -> Self {
         Self { root: root.into() }
@@ -40,6 +46,12 @@ impl HostFiles {
     #[must_use]
     pub fn sys(&self, path: impl AsRef<Path>) -> PathBuf {
         self.root.join("sys").join(path)
+    }
+
+    /// A path below `/dev`.
+    #[must_use]
+    pub fn dev(&self, path: impl AsRef<Path>) -> PathBuf {
+        self.root.join("dev").join(path)
     }
 
     /// A path below `/proc`.

@@ -53,22 +53,6 @@ impl HostFiles {
             distances: file("distance").split_whitespace().filter_map(|d| d.parse().ok()).collect(),
         }
     }
-
-    /// The nearest node with processors, which is `node` itself if it has some.
-    #[must_use]
-    pub fn nearest_with_cpus(&self, node: u32) -> Option<u32> {
-        let nodes = self.nodes();
-        let from = nodes.iter().find(|found| found.id == node)?;
-        let distance = |other: &NumaNode| {
-            let at = nodes.iter().position(|found| found.id == other.id)?;
-            from.distances.get(at).copied()
-        };
-        nodes
-            .iter()
-            .filter(|other| !other.cpus.is_empty())
-            .min_by_key(|other| (distance(other).unwrap_or(u32::MAX), other.id))
-            .map(|other| other.id)
-    }
 }
 
 /// The bytes of the field in a line `NumaNode 0 <field> 123 kB`, whose unit is KiB.
@@ -112,9 +96,6 @@ mod tests {
         assert_eq!((nodes[0].memory_bytes, nodes[0].free_bytes), (1 << 20, 512 << 10));
         assert_eq!(nodes[0].cpus, [0, 1, 2, 3]);
         assert!(nodes[2].is_memory_only() && !nodes[1].is_memory_only());
-        assert_eq!(machine.nearest_with_cpus(2), Some(0));
-        assert_eq!(machine.nearest_with_cpus(1), Some(1));
-        assert_eq!(machine.nearest_with_cpus(9), None);
     }
 
     #[test]

@@ -93,7 +93,7 @@ pub(super) fn create(
     clear(&mapping)?;
     set_owner(&mark, Some(memory))?;
     place.link(path)?;
-    Ok(RackMemory { mapping, file, lock, pages: device.pages(), warnings })
+    Ok(RackMemory { mapping, file, lock, pages: device.pages(), warnings, node: None })
 }
 
 pub(super) fn open(
@@ -107,7 +107,7 @@ pub(super) fn open(
         return Err(MemoryError::DaxForeign(path.to_path_buf()));
     }
     let pages = device.pages();
-    Ok(RackMemory { mapping, file, lock, pages, warnings: Vec::new() })
+    Ok(RackMemory { mapping, file, lock, pages, warnings: Vec::new(), node: None })
 }
 
 fn open_device(place: &MemoryPlace<'_>, path: &Path) -> Result<OpenDevice, MemoryError> {
@@ -250,8 +250,7 @@ mod tests {
         let (_folder, machine) = machine("9437184\n", "2097152\n", "dax");
         let directory = RackDirectory::new(folder.path(), RackId(0));
         let kind = MemoryKind::Dax(path.clone());
-        let place =
-            |bytes| MemoryPlace { kind: &kind, directory: &directory, bytes, machine: &machine };
+        let place = |bytes| MemoryPlace::new(&kind, &directory, bytes, &machine);
         let refused = |bytes| place(bytes).create(MemoryId(1)).unwrap_err().to_string();
         for too_much in [8 << 20, 1 << 50, !0x1f_ffff] {
             assert!(refused(too_much).contains("--memory 6291456"), "{}", refused(too_much));

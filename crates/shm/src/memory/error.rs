@@ -106,6 +106,21 @@ pub enum MemoryError {
         /// Pages in the kernel's pool.
         total: u64,
     },
+    /// A NUMA node has too few huge pages.
+    #[error(
+        "huge:{page} on NUMA node {node} needs {needed} huge pages, {free} are free there: reserve them with `echo {} > {}`, or choose another --frames-node",
+        needed, page.node_pool_file(*node)
+    )]
+    TooFewHugePagesOfNode {
+        /// The node.
+        node: u32,
+        /// The page size.
+        page: HugePage,
+        /// Pages needed.
+        needed: u64,
+        /// Pages of the node that are free.
+        free: u64,
+    },
     /// The path of the rack's folder is too long for a file name on a hugetlbfs.
     #[error("{0} is too long: huge pages need a --dir of at most 150 bytes")]
     LongPath(PathBuf),
@@ -135,9 +150,11 @@ pub enum MemoryError {
     },
     /// A page is on another node than requested.
     #[error(
-        "the page at {offset} lies on NUMA node {found} instead of {wanted}: choose --memory-kind numa:{found}, or remove the rack's folder and let the daemon use node {wanted} (its cpuset's `cpuset.mems` must have it)"
+        "the page at {offset} lies on NUMA node {found} instead of {wanted}: choose {option}{found}, or remove the rack's folder and let the daemon use node {wanted} (its cpuset's `cpuset.mems` must have it)"
     )]
     Elsewhere {
+        /// The option that chose the node, up to the node's number.
+        option: &'static str,
         /// Offset of the page in the memory.
         offset: u64,
         /// The page's node.

@@ -3,14 +3,17 @@
 
 use std::fs::File;
 use std::io;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use rackpool_model::ByteSize;
 use rustix::fs::{Access, access, fstatfs};
 
 use super::error::system;
-use super::{MemoryError, MemoryLock, MemoryPlace, RackMemory};
+use super::frames_node::survey;
+use super::{FramesNode, MemoryError, MemoryLock, MemoryPlace, RackMemory};
 use crate::host::HugePage;
+use crate::numa::NumaPolicy;
 use crate::{Mapping, file};
 
 /// Prefix of the names of our files on a hugetlbfs; the escaped path of the rack's folder follows.
@@ -82,7 +85,10 @@ fn map(
     match Mapping::new(&file, place.bytes) {
         Ok(mapping) => {
             let pages = format!("{}, all of them promised", ByteSize(page.bytes()));
-            Ok(RackMemory { mapping, file, lock, pages, warnings: Vec::new() })
+            let warnings = Vec::new();
+            let mut memory = RackMemory { mapping, file, lock, pages, warnings, node: None };
+            allocate_on_node(place, page, &mut memory)?;
+            Ok(memory)
         }
         Err(error)
             if matches!(error.kind(), io::ErrorKind::OutOfMemory | io::ErrorKind::StorageFull) =>
@@ -97,6 +103,38 @@ fn map(
         }
         Err(error) => Err(system("map", path.display())(error)),
     }
+}
+
+/// Allocates all pages on the node that was chosen, if one was. A policy on a hugetlbfs holds for
+/// the mapping that sets it and not for the clients', so no page is left for them to allocate.
+fn allocate_on_node(
+    place: &MemoryPlace<'_>,
+    page: HugePage,
+    memory: &mut RackMemory,
+) -> Result<(), MemoryError> {
+    // Every part of a file on a hugetlbfs looks as if it existed: only its blocks tell.
+    let found = memory.file.metadata().map_err(system("examine", "the memory"))?;
+    let needed = place.bytes.saturating_sub(found.blocks().saturating_mul(512)) / page.bytes();
+    let is_whole = needed == 0;
+    let pages = if is_whole { survey(&memory.mapping, &memory.file)? } else { Vec::new() };
+    let Some(preferred) = place.preferred(&pages) else { return Ok(()) };
+    let node = preferred.node;
+    let free = place.machine.node_huge_pages(node, page);
+    if free < needed {
+        let error = MemoryError::TooFewHugePagesOfNode { node, page, needed, free };
+        if place.node == FramesNode::Asked(node) {
+            return Err(error);
+        }
+        memory.warnings.push(format!("{error}; until then the kernel chooses"));
+        return Ok(());
+    }
+    memory
+        .mapping
+        .bind_to_node(node, NumaPolicy::Bind)
+        .and_then(|()| memory.mapping.populate())
+        .map_err(system("allocate on its NUMA node", place.directory.frames().display()))?;
+    memory.pages = format!("{}, all of them allocated", ByteSize(page.bytes()));
+    place.check_node(memory, Some(&preferred))
 }
 
 /// Fails unless the file is on a hugetlbfs of this page size.

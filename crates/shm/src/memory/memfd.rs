@@ -21,9 +21,13 @@ pub(super) fn create(place: &MemoryPlace<'_>) -> Result<RackMemory, MemoryError>
         .map_err(|error| system("seal", WHAT)(error.into()))?;
     let mapping = Mapping::new(&file, place.bytes).map_err(system("map", WHAT))?;
     mapping.advise_huge();
-    let pages = pages_behind(&mapping, || shared_setting(place.machine));
-    let warnings = vec![
+    let mut warnings = vec![
         "memory of kind memfd ends with this daemon: the next one begins with an empty rack, and what this one holds is lost".to_owned(),
     ];
-    Ok(RackMemory { mapping, file, lock: MemoryLock::none(), pages, warnings })
+    let preferred = place.prefer(&mapping, &file, &mut warnings)?;
+    let pages = pages_behind(&mapping, || shared_setting(place.machine));
+    let lock = MemoryLock::none();
+    let mut memory = RackMemory { mapping, file, lock, pages, warnings, node: None };
+    place.check_node(&mut memory, preferred.as_ref())?;
+    Ok(memory)
 }

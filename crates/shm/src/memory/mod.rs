@@ -15,6 +15,7 @@
 pub mod backing;
 mod dax;
 mod error;
+mod frames_node;
 mod huge;
 mod kind;
 mod memfd;
@@ -29,6 +30,7 @@ use rackpool_model::MemoryId;
 
 pub use dax::device_bytes;
 pub use error::MemoryError;
+pub use frames_node::FramesNode;
 pub use kind::{MemoryKind, MemoryKindError};
 pub use scratch::scratch;
 
@@ -46,6 +48,8 @@ pub struct MemoryPlace<'a> {
     pub directory: &'a RackDirectory,
     /// Size of the memory in bytes.
     pub bytes: u64,
+    /// The NUMA node of the pages, for kinds that have none of their own.
+    pub node: FramesNode,
     /// The host.
     pub machine: &'a HostFiles,
 }
@@ -61,6 +65,8 @@ pub struct RackMemory {
     pub lock: MemoryLock,
     /// The pages of the memory in words; for small pages, with the reason.
     pub pages: String,
+    /// The NUMA node that the pages come from, if one was chosen.
+    pub node: Option<u32>,
     /// Warnings for the operator.
     pub warnings: Vec<String>,
 }
@@ -87,7 +93,18 @@ impl MemoryLock {
     }
 }
 
-impl MemoryPlace<'_> {
+impl<'a> MemoryPlace<'a> {
+    /// A place for memory whose NUMA node the kernel chooses.
+    #[must_use]
+    pub const fn new(
+        kind: &'a MemoryKind,
+        directory: &'a RackDirectory,
+        bytes: u64,
+        machine: &'a HostFiles,
+    ) -> Self {
+        Self { kind, directory, bytes, node: FramesNode::Anywhere, machine }
+    }
+
     /// Creates the memory, all zero, or takes over the rest of an unfinished attempt. The caller
     /// must know that no metadata describes its contents yet. `memory` is its id.
     pub fn create(&self, memory: MemoryId) -> Result<RackMemory, MemoryError> {
@@ -96,7 +113,7 @@ impl MemoryPlace<'_> {
             self.require_room()?;
         }
         match self.kind {
-            MemoryKind::Tmpfs => Ok(tmpfs::create(self)?.touch(self)),
+            MemoryKind::Tmpfs => tmpfs::create(self)?.place(self),
             MemoryKind::Memfd => memfd::create(self),
             MemoryKind::Huge(page) => huge::create(self, *page),
             MemoryKind::Node(node) => node::create(self, *node),
@@ -107,7 +124,7 @@ impl MemoryPlace<'_> {
     /// Opens memory that an earlier daemon created.
     pub fn open(&self, memory: MemoryId) -> Result<RackMemory, MemoryError> {
         match self.kind {
-            MemoryKind::Tmpfs => Ok(tmpfs::open(self)?.touch(self)),
+            MemoryKind::Tmpfs => tmpfs::open(self)?.place(self),
             MemoryKind::Memfd => Err(self.missing(Path::new("memory without a name"))),
             MemoryKind::Huge(page) => huge::open(self, *page),
             MemoryKind::Node(node) => node::open(self, *node),

@@ -12,14 +12,11 @@ use std::path::Path;
 use rustix::fs::{FallocateFlags, fallocate};
 
 use super::error::system;
+use super::frames_node::survey;
 use super::tmpfs::{self, Untouched};
 use super::{MemoryError, MemoryPlace, RackMemory};
-use crate::Mapping;
 use crate::host::NumaNode;
 use crate::numa::NumaPolicy;
-
-/// Number of pages whose node is checked, besides the first and the last one.
-const SAMPLE: u64 = 62;
 
 pub(super) fn create(place: &MemoryPlace<'_>, node: u32) -> Result<RackMemory, MemoryError> {
     let path = place.directory.frames();
@@ -61,8 +58,9 @@ fn bind(place: &MemoryPlace<'_>, memory: Untouched, node: u32) -> Result<RackMem
         .bind_to_node(node, NumaPolicy::Bind)
         .map_err(system("bind to its NUMA node", path.display()))?;
     allocate(&memory, &path)?;
-    verify(&memory.mapping, node)?;
+    verify(&memory, node)?;
     let mut memory = memory.touch(place);
+    memory.node = Some(node);
     if !found.cpus.is_empty() {
         memory.warnings.push(format!(
             "NUMA node {node} has processors: it is ordinary memory, not CXL memory; `rackpool doctor` shows the nodes"
@@ -99,20 +97,16 @@ fn allocate(memory: &Untouched, path: &Path) -> Result<(), MemoryError> {
     }
 }
 
-/// Checks the nodes of pages: the first one, the last one, and a scattered sample.
-fn verify(mapping: &Mapping, wanted: u32) -> Result<(), MemoryError> {
-    const PAGE: u64 = 4096;
-    let pages = mapping.len() / PAGE;
-    // Steps of the golden ratio reach all parts of the memory without a regular pattern.
-    let scattered = (1..=SAMPLE).map(|i| i.wrapping_mul(0x9e37_79b9_7f4a_7c15) % pages.max(1));
-    for page in [0, pages.saturating_sub(1)].into_iter().chain(scattered) {
-        let offset = page * PAGE;
-        let found = mapping.node_at(offset).map_err(system("find the NUMA node of", "memory"))?;
-        if found != wanted {
-            return Err(MemoryError::Elsewhere { offset, found, wanted });
+/// Checks the nodes of a sample of the pages.
+fn verify(memory: &Untouched, wanted: u32) -> Result<(), MemoryError> {
+    let pages = survey(&memory.mapping, &memory.file)?;
+    match pages.into_iter().find(|(_, found)| *found != wanted) {
+        Some((offset, found)) => {
+            let option = "--memory-kind numa:";
+            Err(MemoryError::Elsewhere { offset, found, wanted, option })
         }
+        None => Ok(()),
     }
-    Ok(())
 }
 
 #[cfg(test)]
@@ -131,11 +125,10 @@ mod tests {
         std::fs::create_dir(directory.path()).unwrap();
         let machine = HostFiles::here();
         let kind = MemoryKind::Tmpfs;
-        let place =
-            MemoryPlace { kind: &kind, directory: &directory, bytes: 1 << 20, machine: &machine };
-        let made = tmpfs::create(&place).unwrap().touch(&place);
+        let place = MemoryPlace::new(&kind, &directory, 1 << 20, &machine);
+        let made = tmpfs::create(&place).unwrap();
         let here = made.mapping.node_at(0).unwrap();
-        let elsewhere = verify(&made.mapping, here + 1).unwrap_err();
+        let elsewhere = verify(&made, here + 1).unwrap_err();
         assert!(
             matches!(elsewhere, MemoryError::Elsewhere { offset: 0, found, .. } if found == here),
             "{elsewhere}"
@@ -150,8 +143,7 @@ mod tests {
         std::fs::create_dir(directory.path()).unwrap();
         let machine = HostFiles::here();
         let kind = MemoryKind::Node(0);
-        let place =
-            MemoryPlace { kind: &kind, directory: &directory, bytes: 4 << 20, machine: &machine };
+        let place = MemoryPlace::new(&kind, &directory, 4 << 20, &machine);
         let made = tmpfs::create(&place).unwrap();
         assert_eq!(missing_bytes(&made.file, &directory.frames(), place.bytes).unwrap(), 4 << 20);
         let touched = made.touch(&place);

@@ -22,7 +22,15 @@ impl Untouched {
     pub(super) fn touch(self, place: &MemoryPlace<'_>) -> RackMemory {
         let Self { mapping, file, lock, warnings } = self;
         let pages = pages_behind(&mapping, || why_small(place));
-        RackMemory { mapping, file, lock, pages, warnings }
+        RackMemory { mapping, file, lock, pages, warnings, node: None }
+    }
+
+    /// Places the memory, then touches it.
+    pub(super) fn place(mut self, place: &MemoryPlace<'_>) -> Result<RackMemory, MemoryError> {
+        let preferred = place.prefer(&self.mapping, &self.file, &mut self.warnings)?;
+        let mut memory = self.touch(place);
+        place.check_node(&mut memory, preferred.as_ref())?;
+        Ok(memory)
     }
 }
 
