@@ -67,7 +67,8 @@ impl Rack {
         folder::create(directory.path())?;
         folder::require_private(directory.path())?;
         let folder = directory.path().to_path_buf();
-        let opened = Self::open_in(directory, wanted, options, node);
+        let memory = frames::Wanted { kind: &options.memory_kind, node };
+        let opened = Self::open_in(directory, wanted, options, memory);
         let opened = opened.inspect_err(|_| {
             // Only an empty folder is removed: this start has created it, or could have.
             let _ = std::fs::remove_dir(folder);
@@ -82,7 +83,7 @@ impl Rack {
         directory: RackDirectory,
         wanted: Geometry,
         options: &DaemonOptions,
-        node: FramesNode,
+        memory: frames::Wanted<'_>,
     ) -> anyhow::Result<Self> {
         let layout = MetadataLayout::new(wanted.page_size, wanted.frames);
         let path = directory.metadata();
@@ -104,10 +105,9 @@ impl Rack {
             bail!(SuperblockError::Foreign(path));
         }
         let block = superblock_only.view::<Superblock>(0)?;
-        let frames = frames::Wanted { kind: &options.memory_kind, node };
-        let memory = if Superblock::is_unformatted(&superblock_only)? {
+        let made = if Superblock::is_unformatted(&superblock_only)? {
             file::check_len(&metadata_file, &path, layout.bytes())?;
-            let made = frames::make(frames, &directory, &wanted, &metadata_file, block)?;
+            let made = frames::make(memory, &directory, &wanted, &metadata_file, block)?;
             frames::make_marks(&directory, &wanted)?;
             frames::make_locks(&directory)?;
             block.format(&wanted);
@@ -121,9 +121,9 @@ impl Rack {
         block.seen(&path)?;
         found.require(&Geometry { memory: found.memory, ..wanted }, &path)?;
         file::check_len(&metadata_file, &path, layout.bytes())?;
-        let memory = match memory {
+        let memory = match made {
             Some(made) => made,
-            None => frames::open(frames, &directory, &found, block)?,
+            None => frames::open(memory, &directory, &found, block)?,
         };
         for warning in &memory.warnings {
             tracing::warn!("{}: {warning}", options.rack);
