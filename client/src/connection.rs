@@ -209,7 +209,7 @@ impl Connection {
             incarnation: AtomicU64::new(incarnation),
             strays: Mutex::default(),
             siblings: Siblings::default(),
-            data: DataRing::new(device_share().clamp(LEAST_DATA, DATA_BYTES)),
+            data: DataRing::new(read_part().clamp(LEAST_DATA, DATA_BYTES)),
             options,
         })
     }
@@ -436,10 +436,10 @@ fn incarnation(metadata: &ReadOnlyMapping) -> Result<u64, OpenError> {
     found.map_err(|error| OpenError::Protocol(error.to_string()))
 }
 
-/// Bytes of the card's last-level cache that devices may fill; 0 if unknown.
-fn device_share() -> u64 {
+/// The bytes of reads that the daemon lets be in flight: docs/design/in-flight.md.
+fn read_part() -> u64 {
     let machine = HostFiles::here();
-    machine.device_share(machine.card_node(None, None))
+    machine.device_share(machine.card_node(None, None)) / 4
 }
 
 fn barrier_reaches_clients(metadata: &ReadOnlyMapping) -> Result<bool, OutsideMapping> {

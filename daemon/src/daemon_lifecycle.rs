@@ -358,6 +358,7 @@ fn data_plane(
         rack: Arc::clone(rack),
         slab,
         fabric,
+        in_flight: buffers.in_flight(),
         buffers: buffers.memory,
         commands: receiver,
         notifications,

@@ -13,7 +13,7 @@ use rackpool_fabric::{Fabric, Keyring, MemoryRegion, ReceiveRoom};
 use rackpool_fabric_verbs::{DeviceLimits, VerbsFabric, VerbsOptions, check_port};
 use rackpool_model::FabricKind;
 use rackpool_output::UsageError;
-use rackpool_rrpc::Arena;
+use rackpool_rrpc::{Arena, InFlightLimits};
 use rackpool_shm::Mapping;
 use rackpool_shm::metadata::MetadataLayout;
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
@@ -74,7 +74,7 @@ pub(crate) fn start(
             tcp.listen = options.fabric_listen.unwrap_or(tcp.listen);
             tcp.key = key;
             tcp.exports = exports(rack, buffers);
-            tcp.receive_room = ReceiveRoom::new(buffers.receive_bytes);
+            tcp.receive_room = ReceiveRoom::new(buffers.part);
             Ok(Box::new(TcpFabric::new(tcp)?))
         }
         FabricKind::Verbs => Ok(Box::new(VerbsFabric::new(VerbsOptions {
@@ -86,7 +86,7 @@ pub(crate) fn start(
             port: options.rdma_port,
             gid_index: options.gid_index,
             key,
-            receive_room: ReceiveRoom::new(buffers.receive_bytes),
+            receive_room: ReceiveRoom::new(buffers.part),
             limits: DeviceLimits::ANY,
         })?)),
     }
@@ -97,25 +97,38 @@ fn exports(rack: &Rack, buffers: &Buffers) -> Vec<Arc<dyn MemoryRegion>> {
     vec![Arc::new(Region(Arc::clone(&rack.frames))), Arc::clone(&buffers.memory)]
 }
 
-/// Buffers for requests to and from other racks. They take half of the share of the last-level
-/// cache that devices may write into, at least as much as the bitmap of a page, and lie on the node
-/// of that cache. The messages of peers are received into the other half.
+/// The least bytes for one kind of what arrives.
+const LEAST_PART: u64 = 256 << 10;
+/// The same if nobody says how much of the cache devices may fill.
+const USUAL_PART: u64 = 1 << 20;
+
+/// Buffers for requests to and from other racks. They lie on the card's node and take a quarter of
+/// its cache's share for devices, at least as much as the bitmap of a page. The other quarters are
+/// for the other bytes that arrive: docs/design/in-flight.md.
 pub(crate) struct Buffers {
     file: OwnedFd,
     pub(crate) memory: Arc<dyn MemoryRegion>,
-    /// Bytes of messages that may be received and not handled; 0 if the share is unknown.
-    receive_bytes: u64,
+    /// Bytes for each kind of what arrives.
+    part: u64,
 }
 
 impl Buffers {
     pub(crate) fn new(placement: &Placement, layout: &MetadataLayout) -> anyhow::Result<Self> {
-        let half = placement.device_share() / 2;
-        let bytes = Arena::bytes_for(half, layout.bitmap_bytes());
+        let part = match placement.device_share() {
+            0 => USUAL_PART,
+            share => (share / 4).max(LEAST_PART),
+        };
+        let bytes = Arena::bytes_for(part, layout.bitmap_bytes());
         let file = memfd_create("rackpool-buffers", MemfdFlags::CLOEXEC)?;
         ftruncate(&file, bytes)?;
         let mapping = Mapping::new(&file, bytes)?;
         placement.bind_memory("the buffers of requests", &mapping)?;
-        Ok(Self { file, memory: Arc::new(Region(mapping)), receive_bytes: half })
+        Ok(Self { file, memory: Arc::new(Region(mapping)), part })
+    }
+
+    /// The most bytes in flight to this rack, outside the buffers.
+    pub(crate) const fn in_flight(&self) -> InFlightLimits {
+        InFlightLimits { reads: self.part, peer_writes: self.part }
     }
 }
 

@@ -2,11 +2,12 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 
 use rackpool_access::Credentials;
 use rackpool_metrics::{Page, Source, Unit};
 
-use crate::data_plane::{PlaneMetrics, get};
+use crate::data_plane::{BytesMetrics, InFlightMetrics, PlaneMetrics, get};
 use crate::rack::Rack;
 
 /// The sources of the metrics.
@@ -70,6 +71,7 @@ impl RackMetrics {
             allocated,
         )?;
         self.show_fixed(page)?;
+        self.show_in_flight(page)?;
         page.gauge("clients", "Connected clients.", Unit::None, get(&metrics.clients))?;
         let help = "Whether the metadata server has this rack as a member: 1 or 0.";
         page.gauge("member", help, Unit::None, get(&metrics.is_member))
@@ -93,6 +95,18 @@ impl RackMetrics {
         gauges
             .into_iter()
             .try_for_each(|(name, help, unit, gauge)| page.gauge(name, help, unit, get(gauge)))
+    }
+
+    fn show_in_flight(&self, page: &mut Page<'_>) -> fmt::Result {
+        let InFlightMetrics { requests, reads, peer_writes } = &self.metrics.in_flight;
+        let parts = [("requests", requests), ("reads", reads), ("peer_writes", peer_writes)];
+        let mut family = |name, help, value: fn(&BytesMetrics) -> &AtomicU64| {
+            let values = parts.map(|(part, bytes)| (part.to_owned(), get(value(bytes))));
+            page.gauges(name, "part", help, Unit::Bytes, &values)
+        };
+        family("in_flight", "Bytes in flight to this rack.", |bytes| &bytes.used)?;
+        family("in_flight_peak", "The most that were in flight at once.", |bytes| &bytes.peak)?;
+        family("in_flight_limit", "The most that may be in flight.", |bytes| &bytes.limit)
     }
 
     fn show_requests(&self, page: &mut Page<'_>) -> fmt::Result {

@@ -178,9 +178,20 @@ fn rrpc() -> anyhow::Result<()> {
     let answer = vec![4, 0, 0, 8, 1];
     let done = vec![6, 0, 1, 0, 1];
     write("rrpc", "asked", &scenario(&[ask(0), answer.clone(), ask(8)]))?;
-    write("rrpc", "asked-with-a-place", &scenario(&[ask(1), answer, done]))?;
+    write("rrpc", "asked-with-a-place", &scenario(&[ask(1), answer, done.clone()]))?;
     write("rrpc", "probed", &scenario(&[ask(2), ask(3)]))?;
-    write("rrpc", "measured", &[&[1][..], &message(4, [8, 0]), &[7, 200, 0, 1]].concat())
+    // A window of 0x18000 B, three writes of 64 KiB and reads of as many, a smaller window, ends.
+    let window = |bytes: u32| {
+        [&[1, 255, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 11][..], &bytes.to_le_bytes(), &[1]].concat()
+    };
+    let transfer = |kind: u8| vec![7, 0xff, 0xff, 0, 0, kind, 1];
+    let mut windows = vec![window(0x1_8000)];
+    windows.extend([1, 1, 1, 0, 0, 0].map(transfer));
+    windows.push(window(0x8000));
+    windows.extend([(); 6].map(|()| done.clone()));
+    windows.push(window(0x2_0000));
+    write("rrpc", "windows", &scenario(&windows))?;
+    write("rrpc", "measured", &[&[1][..], &message(4, [8, 0]), &[8, 200, 0, 1]].concat())
 }
 
 fn write(target: &str, name: &str, input: &[u8]) -> anyhow::Result<()> {

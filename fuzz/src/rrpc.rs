@@ -3,23 +3,34 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
-use rackpool_fabric::{EndpointId, FabricError, Operation, RegionId, RemoteRegion, WorkRequest};
+use rackpool_fabric::{
+    EndpointId, FabricError, Operation, RegionId, RemoteRegion, Transfer, WorkRequest,
+};
 use rackpool_rrpc::message::{self, Message};
 use rackpool_rrpc::{
-    Arena, Block, Call, CallEvent, CallId, Data, Mode, Outcome, Overdue, RemotePlace, RequestId,
-    Route, RpcAction, RpcEvent, RpcMachine, Wants,
+    Arena, Block, Call, CallEvent, CallId, Data, InFlightLimits, Mode, Outcome, Overdue,
+    RemotePlace, RequestId, Route, RpcAction, RpcEvent, RpcMachine, Wants,
 };
 
 use crate::Input;
 
 const ARENA: u64 = 16 << 10;
 const ENDPOINT: EndpointId = EndpointId(1);
+/// The owner's memory, from and to which it transfers.
+const OWN: RegionId = RegionId(1);
+const LIMITS: InFlightLimits = InFlightLimits { reads: 100 << 10, peer_writes: 100 << 10 };
 
 struct Scenario {
     machine: RpcMachine,
     now: Instant,
     /// Posted and not completed.
-    posted: BTreeSet<u64>,
+    posted: BTreeMap<u64, Operation>,
+    /// The owner's transfers that have not ended, by id.
+    transfers: BTreeSet<u64>,
+    /// The last window that the peer has sent, in bytes.
+    window: u32,
+    /// Windows that the peer was told and has not confirmed.
+    told: Vec<u32>,
     open: BTreeMap<CallId, Wants>,
     asked: Vec<RequestId>,
     held: Vec<Block>,
@@ -30,7 +41,10 @@ struct Scenario {
 /// requests, answers, gives up and waits. In every case:
 /// - a decoded message has exactly the content of its bytes;
 /// - each request ends at most once, with no more data than was requested;
-/// - no operation outside the arena is posted;
+/// - no operation outside the arena is posted, but for the owner's transfers; each of these ends
+///   once;
+/// - the owner's reads have no more bytes in flight than their limit, its writes no more than the
+///   peer's window when it was posted;
 /// - the peer can decode what the machine sends;
 /// - after the endpoint has ended, every request has ended, and the whole arena is free.
 pub fn rrpc(bytes: &[u8]) {
@@ -38,9 +52,12 @@ pub fn rrpc(bytes: &[u8]) {
     let now = Instant::now();
     let arena = Arena::new(RegionId(0), RemoteRegion(1), ARENA);
     let mut scenario = Scenario {
-        machine: RpcMachine::new(now, arena, 4),
+        machine: RpcMachine::new(now, arena, 4, LIMITS),
         now,
-        posted: BTreeSet::new(),
+        posted: BTreeMap::new(),
+        transfers: BTreeSet::new(),
+        window: 0,
+        told: Vec::new(),
         open: BTreeMap::new(),
         asked: Vec::new(),
         held: Vec::new(),
@@ -49,7 +66,7 @@ pub fn rrpc(bytes: &[u8]) {
     let calibrate = input.below(2) == 1;
     scenario.handle(RpcEvent::Opened { endpoint: ENDPOINT, calibrate });
     while !input.is_empty() {
-        match input.below(8) {
+        match input.below(9) {
             0 => {
                 let len = usize::from(input.byte());
                 scenario.arrive(input.bytes(len).to_vec());
@@ -65,6 +82,7 @@ pub fn rrpc(bytes: &[u8]) {
                 }
             }
             6 => scenario.complete(&mut input),
+            7 => scenario.transfer(&mut input),
             _ => {
                 scenario.now += Duration::from_millis(u64::from(input.short()));
                 scenario.handle(RpcEvent::DeadlinePassed);
@@ -101,7 +119,7 @@ impl Scenario {
             len: input.half() % 20_000,
         };
         let (inline, len) = (u32::from(input.short()), u32::from(input.short()));
-        let bytes = match input.below(12) {
+        let bytes = match input.below(15) {
             0 => message::ask(number, inline, None, &[1, 2]),
             1 => message::ask(number, inline, Some(&place), &[1, 2]),
             2 => message::probe(number, inline, None, len),
@@ -112,6 +130,12 @@ impl Scenario {
             8 => message::release(number),
             9 => message::cancel(number),
             10 => message::withdrawn(number),
+            11 => {
+                self.window = input.half() % 200_000;
+                message::window(self.window)
+            }
+            12 => message::window_taken(self.told.pop().unwrap_or(len)),
+            13 => message::window_taken(len),
             _ => message::refused(number, len),
         };
         self.arrive(bytes);
@@ -130,6 +154,24 @@ impl Scenario {
         let call = Call { wants, mode, ..Call::new(&[7; 3], deadline, overdue) };
         if let Ok(id) = self.machine.call(ENDPOINT, &call) {
             assert!(self.is_open && self.open.insert(id, wants).is_none());
+        }
+    }
+
+    fn transfer(&mut self, input: &mut Input<'_>) {
+        let transfer = Transfer {
+            local: OWN,
+            local_offset: 0,
+            remote: RemoteRegion::FRAMES,
+            remote_offset: 0,
+            len: 1 + input.half() % (64 << 10),
+        };
+        let operation = match input.below(2) {
+            0 => Operation::Read(transfer),
+            _ => Operation::Write(transfer),
+        };
+        let id = self.transfers.last().map_or(0, |last| last + 1);
+        if self.machine.transfer(ENDPOINT, id, operation).is_ok() {
+            self.transfers.insert(id);
         }
     }
 
@@ -155,7 +197,7 @@ impl Scenario {
 
     fn complete(&mut self, input: &mut Input<'_>) {
         let at = usize::from(input.byte()) % self.posted.len().max(1);
-        let Some(id) = self.posted.iter().nth(at).copied() else { return };
+        let Some(id) = self.posted.keys().nth(at).copied() else { return };
         self.posted.remove(&id);
         let result = match input.below(8) {
             0 => Err(FabricError::PeerGone),
@@ -194,6 +236,9 @@ impl Scenario {
                 RpcAction::Send { message, .. } => {
                     let read = message::decode(&message).expect("what is sent can be read");
                     assert_eq!(again(&read, &message), message);
+                    if let Message::Window { bytes } = read {
+                        self.told.push(bytes);
+                    }
                     unrung = true;
                 }
                 RpcAction::Flush { .. } => {
@@ -223,9 +268,22 @@ impl Scenario {
         let transfer = match request.operation {
             Operation::Read(transfer) | Operation::Write(transfer) => transfer,
         };
-        assert!(transfer.len > 0 && transfer.local == RegionId(0));
-        assert!(transfer.local_offset + u64::from(transfer.len) <= ARENA, "outside of the arena");
-        assert!(self.posted.insert(request.id), "an id is used again");
+        assert!(transfer.len > 0);
+        assert!(self.posted.insert(request.id, request.operation).is_none(), "an id is used again");
+        if transfer.local != OWN {
+            assert_eq!(transfer.local, RegionId(0));
+            let end = transfer.local_offset + u64::from(transfer.len);
+            assert!(end <= ARENA, "outside of the arena");
+            return;
+        }
+        let is_read = |operation: &Operation| matches!(operation, Operation::Read(_));
+        let of_kind = self.posted.values().filter(|other| {
+            other.transfer().local == OWN && is_read(other) == is_read(&request.operation)
+        });
+        let sizes: Vec<u64> = of_kind.map(|other| other.transfer().len.into()).collect();
+        let limit = if is_read(&request.operation) { LIMITS.reads } else { self.window.into() };
+        let in_flight: u64 = sizes.iter().sum();
+        assert!(limit > 0 && (in_flight <= limit || sizes.len() == 1), "{in_flight} of {limit}");
     }
 
     fn hear(&mut self) {
@@ -246,6 +304,9 @@ impl Scenario {
                 CallEvent::Failed { call, .. } => {
                     self.open.remove(&call).expect("a request ends once");
                 }
+                CallEvent::Transferred { id, .. } => {
+                    assert!(self.transfers.remove(&id), "a transfer ends once");
+                }
                 CallEvent::Asked { ask, .. } => self.asked.push(ask),
                 CallEvent::Withdrawn { ask } => self.asked.retain(|other| *other != ask),
                 _ => {}
@@ -254,7 +315,7 @@ impl Scenario {
     }
 
     fn handle_end(&mut self) {
-        for id in std::mem::take(&mut self.posted) {
+        for (id, _) in std::mem::take(&mut self.posted) {
             self.handle(RpcEvent::Completed { id, result: Err(FabricError::Closed) });
         }
         self.handle(RpcEvent::Ended { endpoint: ENDPOINT, error: FabricError::Closed });
@@ -265,6 +326,9 @@ impl Scenario {
         self.handle_end();
         self.hear();
         assert!(self.open.is_empty(), "requests outlive their endpoint");
+        assert!(self.transfers.is_empty(), "transfers outlive their endpoint");
+        let in_flight = self.machine.in_flight();
+        assert_eq!((in_flight.reads.used, in_flight.peer_writes.used), (0, 0), "bytes are lost");
         self.held.drain(..).for_each(|block| self.machine.give_back(block));
         assert_eq!(self.machine.arena().free_bytes(), ARENA, "a buffer is lost");
         assert_eq!(self.machine.deadline(), None, "a deadline of nothing");
@@ -296,5 +360,7 @@ fn again(message: &Message, bytes: &[u8]) -> Vec<u8> {
         Message::Cancel { number } => message::cancel(*number),
         Message::Withdrawn { number } => message::withdrawn(*number),
         Message::Refused { number, why } => message::refused(*number, *why),
+        Message::Window { bytes } => message::window(*bytes),
+        Message::WindowTaken { bytes } => message::window_taken(*bytes),
     }
 }

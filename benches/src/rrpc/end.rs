@@ -13,7 +13,8 @@ use rackpool_fabric::{
 };
 use rackpool_model::{Incarnation, RackId};
 use rackpool_rrpc::{
-    Arena, Call, CallEvent, Data, Mode, Overdue, Place, RpcMetrics, Rrpc, Thresholds, Wants,
+    Arena, Call, CallEvent, Data, InFlightLimits, Mode, Overdue, Place, RpcMetrics, Rrpc,
+    Thresholds, Wants,
 };
 use rackpool_shm::host::HostFiles;
 
@@ -26,6 +27,8 @@ use crate::measure::time_each;
 const FRAMES: u64 = 8 << 20;
 /// The largest measured data in bytes.
 const LARGEST: u64 = 4 << 20;
+/// More than any transfer here: modes are compared, not limits.
+const LIMITS: InFlightLimits = InFlightLimits { reads: LARGEST, peer_writes: 4 * LARGEST };
 const TIMEOUT: Duration = Duration::from_secs(20);
 
 /// A measured fabric.
@@ -74,7 +77,7 @@ impl End {
             }
         };
         let frames_region = fabric.register(Arc::clone(&frames));
-        let rrpc = Rrpc::new(&mut *fabric, arena, RemoteRegion(1), arena_bytes);
+        let rrpc = Rrpc::new(&mut *fabric, arena, RemoteRegion(1), arena_bytes, LIMITS);
         let endpoint = EndpointId(u64::MAX);
         let has_threads = matches!(provider, Provider::Tcp);
         Ok(Self { fabric, rrpc, frames, frames_region, endpoint, events: Vec::new(), has_threads })

@@ -1,3 +1,4 @@
+use crate::budget::{Budget, BytesInFlight};
 use rackpool_fabric::{RegionId, RemoteRegion};
 
 use crate::Place;
@@ -26,6 +27,8 @@ pub struct Arena {
     /// Offset and length of each free part in bytes, sorted by offset; no two are adjacent. There
     /// is at most one more than blocks in use, and mostly just one.
     free: Vec<(u64, u64)>,
+    /// The bytes of the blocks in use.
+    used: Budget,
 }
 
 /// A block of an [`Arena`] in use. Dropping it does not free it, since a peer may still use it:
@@ -80,7 +83,7 @@ impl Arena {
     pub fn new(region: RegionId, export: RemoteRegion, bytes: u64) -> Self {
         let bytes = bytes & !(GRANULE - 1);
         let free = if bytes == 0 { Vec::new() } else { vec![(0, bytes)] };
-        Self { region, export, bytes, free }
+        Self { region, export, bytes, free, used: Budget::new(bytes) }
     }
 
     /// The region's id in this side's fabric.
@@ -99,6 +102,12 @@ impl Arena {
     #[must_use]
     pub fn free_bytes(&self) -> u64 {
         self.free.iter().map(|(_, room)| room).sum()
+    }
+
+    /// The bytes of its blocks.
+    #[must_use]
+    pub const fn in_flight(&self) -> BytesInFlight {
+        self.used.bytes()
     }
 
     /// The longest data, in bytes, for which a block to read into becomes free eventually,
@@ -145,12 +154,14 @@ impl Arena {
             (false, true) => *part = after,
             (false, false) => drop(self.free.remove(at)),
         }
+        self.used.take(block.taken());
         Some(block)
     }
 
     /// Frees a block. The caller must ensure that no party uses it any more.
     pub fn give_back(&mut self, block: Block) {
         let (start, len) = (block.offset, block.taken());
+        self.used.give_back(len);
         let at = self.free.partition_point(|(offset, _)| *offset < start);
         let (before, after) = self.free.split_at_mut(at);
         let before = before.last_mut().filter(|(offset, room)| *offset + *room == start);

@@ -15,6 +15,7 @@
 #![forbid(unsafe_code)]
 
 mod arena;
+mod budget;
 mod calibration;
 mod call;
 mod call_events;
@@ -26,8 +27,10 @@ mod place;
 mod rrpc;
 mod slots;
 mod thresholds;
+mod windows;
 
 pub use arena::{Arena, Block};
+pub use budget::{BytesInFlight, InFlight, InFlightLimits};
 pub use call::{Call, CallError, Failure, Mode, Overdue, Wants};
 pub use call_events::{Bytes, CallEvent, CallId, Data, RequestId};
 pub use machine::{MOST_OPEN, Outcome, Route, RpcAction, RpcEvent, RpcMachine};

@@ -7,7 +7,7 @@ use rackpool_fabric::{MAX_MESSAGE, RemoteRegion};
 
 use crate::RemotePlace;
 
-const VERSION: u8 = 1;
+const VERSION: u8 = 2;
 const HEADER: usize = 16;
 const PLACE: usize = 16;
 
@@ -97,6 +97,16 @@ pub enum Message {
         /// The reason: [`DOES_NOT_FIT`] and others.
         why: u32,
     },
+    /// The sender lets the receiver have this many bytes of one-sided writes in flight.
+    Window {
+        /// The bytes.
+        bytes: u32,
+    },
+    /// The sender has no more bytes of one-sided writes in flight than its last window.
+    WindowTaken {
+        /// The bytes of that window.
+        bytes: u32,
+    },
 }
 
 /// Why bytes are not a valid message.
@@ -144,6 +154,8 @@ const RELEASE: u8 = 8;
 const CANCEL: u8 = 9;
 const WITHDRAWN: u8 = 10;
 const REFUSED: u8 = 11;
+const WINDOW: u8 = 12;
+const WINDOW_TAKEN: u8 = 13;
 
 fn start(kind: u8, word: u32, number: u64, more: usize) -> Vec<u8> {
     let mut header = [0; HEADER];
@@ -244,6 +256,18 @@ pub fn refused(number: u64, why: u32) -> Vec<u8> {
     start(REFUSED, why, number, 0)
 }
 
+/// Encodes a `Window` of this many bytes.
+#[must_use]
+pub fn window(bytes: u32) -> Vec<u8> {
+    start(WINDOW, bytes, 0, 0)
+}
+
+/// Encodes a `WindowTaken` for a window of this many bytes.
+#[must_use]
+pub fn window_taken(bytes: u32) -> Vec<u8> {
+    start(WINDOW_TAKEN, bytes, 0, 0)
+}
+
 struct Header {
     kind: u8,
     word: u32,
@@ -287,6 +311,14 @@ impl Header {
             return Err(self.wrong("word"));
         }
         self.ends(bytes)
+    }
+
+    /// Checks that the message is only a header without a number. Returns its word.
+    fn is_word(&self, bytes: &[u8]) -> Result<u32, MessageError> {
+        match self.ends(bytes)? {
+            0 => Ok(self.word),
+            _ => Err(self.wrong("number")),
+        }
     }
 
     const fn ends(&self, bytes: &[u8]) -> Result<u64, MessageError> {
@@ -353,6 +385,8 @@ pub fn decode(bytes: &[u8]) -> Result<Message, MessageError> {
         CANCEL => Message::Cancel { number: header.is_all(bytes)? },
         WITHDRAWN => Message::Withdrawn { number: header.is_all(bytes)? },
         REFUSED => Message::Refused { number: header.ends(bytes)?, why: word },
+        WINDOW => Message::Window { bytes: header.is_word(bytes)? },
+        WINDOW_TAKEN => Message::WindowTaken { bytes: header.is_word(bytes)? },
         kind => return Err(MessageError::Kind { kind }),
     })
 }
@@ -400,12 +434,15 @@ mod tests {
         assert_eq!(decode(&withdrawn(number)), Ok(Message::Withdrawn { number }));
         let why = NO_ROOM;
         assert_eq!(decode(&refused(number, why)), Ok(Message::Refused { number, why }));
+        let bytes = 0x0102_0304;
+        assert_eq!(decode(&window(bytes)), Ok(Message::Window { bytes }));
+        assert_eq!(decode(&window_taken(bytes)), Ok(Message::WindowTaken { bytes }));
     }
 
     #[test]
     fn the_bytes_are_those_of_the_design() {
         let bytes = ask(0x0102_0304_0506_0708, 0x200, Some(&AT), b"!");
-        assert_eq!(bytes[..8], [2, 1, 0, 0, 0, 2, 0, 0]);
+        assert_eq!(bytes[..8], [2, 2, 0, 0, 0, 2, 0, 0]);
         assert_eq!(bytes[8..16], [8, 7, 6, 5, 4, 3, 2, 1]);
         assert_eq!(bytes[16..], [0x34, 0x12, 0, 0, 0, 0, 0, 0, 77, 0, 0, 0, 3, 0, 0, 0, b'!']);
     }
@@ -417,8 +454,8 @@ mod tests {
         other[1] = 9;
         assert_eq!(decode(&other), Err(MessageError::Version { found: 9 }));
         let mut unknown = release(1);
-        unknown[0] = 12;
-        assert_eq!(decode(&unknown), Err(MessageError::Kind { kind: 12 }));
+        unknown[0] = 14;
+        assert_eq!(decode(&unknown), Err(MessageError::Kind { kind: 14 }));
         let field = |bytes: &[u8]| match decode(bytes) {
             Err(MessageError::Field { field, .. }) => field,
             other => panic!("{other:?}"),
@@ -433,6 +470,9 @@ mod tests {
         assert_eq!(field(&ask(1, 0, Some(&AT), b"")[..31]), "place");
         assert_eq!(field(&landed(1, 0, b"")), "data length");
         assert_eq!(field(&[&cancel(1)[..], b"x"].concat()), "length");
+        let mut numbered = window(1);
+        numbered[8] = 1;
+        assert_eq!(field(&numbered), "number");
         let mut reserved = cancel(1);
         reserved[3] = 1;
         assert_eq!(field(&reserved), "reserved field");

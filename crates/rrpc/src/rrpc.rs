@@ -7,8 +7,8 @@ use rackpool_fabric::{
 
 use crate::message::{MAX_INLINE, NO_ROOM};
 use crate::{
-    Arena, Block, Call, CallError, CallEvent, CallId, Outcome, Place, RequestId, Route, RpcAction,
-    RpcEvent, RpcMachine, RpcMetrics, Thresholds,
+    Arena, Block, Call, CallError, CallEvent, CallId, InFlight, InFlightLimits, Outcome, Place,
+    RequestId, Route, RpcAction, RpcEvent, RpcMachine, RpcMetrics, Thresholds,
 };
 
 /// RRPC over a fabric that its owner polls. The owner passes fabric events in and takes call events
@@ -31,16 +31,19 @@ pub struct Rrpc {
 
 impl Rrpc {
     /// Creates RRPC over `fabric`, with buffers in the first `bytes` bytes of `memory`, which the
-    /// fabric must export as `export`. [`Arena::bytes_for`] computes a suitable size.
+    /// fabric must export as `export`. [`Arena::bytes_for`] computes a suitable size. The owner's
+    /// reads, and the writes of its peers, have no more bytes in flight than `limits` allow.
     pub fn new(
         fabric: &mut dyn Fabric,
         memory: Arc<dyn MemoryRegion>,
         export: RemoteRegion,
         bytes: u64,
+        limits: InFlightLimits,
     ) -> Self {
         let region = fabric.register(Arc::clone(&memory));
         let arena = Arena::new(region, export, bytes.min(memory.len()));
-        Self { machine: RpcMachine::new(Instant::now(), arena, fabric.queue_depth()), memory }
+        let machine = RpcMachine::new(Instant::now(), arena, fabric.queue_depth(), limits);
+        Self { machine, memory }
     }
 
     /// Sets how long a peer may take to read exposed data before its endpoint is closed. It should
@@ -245,6 +248,12 @@ impl Rrpc {
     #[must_use]
     pub const fn metrics(&self) -> RpcMetrics {
         self.machine.metrics()
+    }
+
+    /// The bytes in flight to this rack.
+    #[must_use]
+    pub fn in_flight(&self) -> InFlight {
+        self.machine.in_flight()
     }
 
     /// The thresholds of an open endpoint.

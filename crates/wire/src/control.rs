@@ -184,6 +184,28 @@ pub struct FixedStatus {
     pub retired_bytes: u64,
 }
 
+/// Bytes in flight to a rack, of one kind.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Encode, Decode)]
+pub struct BytesInFlight {
+    /// The limit.
+    pub limit: u64,
+    /// Bytes in flight now.
+    pub used: u64,
+    /// The most that were in flight at once.
+    pub peak: u64,
+}
+
+/// The bytes in flight to a rack, by what they belong to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Encode, Decode)]
+pub struct InFlightStatus {
+    /// Data of requests and answers.
+    pub requests: BytesInFlight,
+    /// The rack's one-sided reads.
+    pub reads: BytesInFlight,
+    /// One-sided writes of other racks: what they may have in flight.
+    pub peer_writes: BytesInFlight,
+}
+
 /// The rack's metrics.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Encode, Decode)]
 pub struct RackStatus {
@@ -205,6 +227,8 @@ pub struct RackStatus {
     pub allocated_bytes: u64,
     /// Fixed memory, which is a part of these bytes.
     pub fixed: FixedStatus,
+    /// Bytes in flight between racks, which card and processor keep in the cache.
+    pub in_flight: InFlightStatus,
     /// Connected clients.
     pub clients: u32,
     /// Bytes of rack metadata for each frame, without the bitmaps of slab objects.

@@ -335,6 +335,7 @@ fn status(control: &Control) -> RackStatus {
         other_free_frames: get(&metrics.other_free_frames),
         allocated_bytes: get(&metrics.allocated_bytes),
         fixed: metrics.fixed.status(),
+        in_flight: metrics.in_flight.status(),
         clients: narrow(get(&metrics.clients)),
         metadata_bytes_per_frame: MetadataLayout::BYTES_PER_FRAME,
         remote_operations: get(&metrics.remote_operations),

@@ -17,6 +17,7 @@ use rackpool_wire::metadata::Member;
 use rackpool_wire::swap::{FromServer, ToServer};
 use tokio::sync::oneshot;
 
+use super::in_flight::InFlightMetrics;
 use super::share::ShareMetrics;
 use super::swap::SwapMetrics;
 use crate::slab::FixedUse;
@@ -82,6 +83,7 @@ pub(crate) struct PlaneMetrics {
     pub(crate) other_free_frames: AtomicU64,
     pub(crate) allocated_bytes: AtomicU64,
     pub(crate) fixed: FixedMetrics,
+    pub(crate) in_flight: InFlightMetrics,
     pub(crate) clients: AtomicU64,
     /// 1 while the daemon is registered and the metadata server answers, else 0. Written by the
     /// link.

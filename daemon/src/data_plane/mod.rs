@@ -11,6 +11,7 @@ mod exchange;
 mod heat;
 mod home_requests;
 mod idle;
+mod in_flight;
 mod leases;
 mod line_cache;
 mod locks;
@@ -41,10 +42,11 @@ use rackpool_proto::lease::LeaseRules;
 use rackpool_proto::rack::{RackMachine, RackRules};
 use rackpool_proto::share::ShareRules;
 use rackpool_ring::client_file::ClientFile;
-use rackpool_rrpc::Rrpc;
+use rackpool_rrpc::{InFlightLimits, Rrpc};
 use tokio::sync::mpsc::UnboundedSender;
 
 pub(crate) use command::{Command, ControlNotification, Located, PlaneMetrics, get, set};
+pub(crate) use in_flight::{BytesMetrics, InFlightMetrics};
 #[cfg(feature = "testing")]
 pub use poll_loop::MemoryMetrics;
 pub(crate) use sleep::Waker;
@@ -130,6 +132,8 @@ pub(crate) struct Parts {
     pub(crate) fabric: Box<dyn Fabric>,
     /// The region that the fabric exports after the frames: buffers for requests.
     pub(crate) buffers: Arc<dyn MemoryRegion>,
+    /// The most bytes in flight to this rack, outside the buffers.
+    pub(crate) in_flight: InFlightLimits,
     pub(crate) commands: Receiver<Command>,
     pub(crate) notifications: UnboundedSender<ControlNotification>,
     pub(crate) metrics: Arc<PlaneMetrics>,
@@ -169,7 +173,8 @@ impl DataPlane {
         let machine = machine::restore(rules, parts.restarted, &parts.rack, &parts.slab, own)?;
         let swaps = Swaps::new(start, &parts.swap, frames);
         let sharing = Sharing::new(start, metadata, frames, parts.restarted)?;
-        let mut rrpc = Rrpc::new(&mut *parts.fabric, parts.buffers, BUFFERS, bytes);
+        let mut rrpc =
+            Rrpc::new(&mut *parts.fabric, parts.buffers, BUFFERS, bytes, parts.in_flight);
         rrpc.expose_for(lease);
         Ok(Self {
             rack: parts.rack,
@@ -220,7 +225,8 @@ impl DataPlane {
         Ok(())
     }
 
-    /// Publishes the counts of free and used memory, also while the daemon is too busy to sleep.
+    /// Publishes the counts of free and used memory and the bytes in flight, also while the daemon
+    /// is too busy to sleep.
     fn publish_memory(&self) {
         set(&self.metrics.free_frames, u64::from(self.slab.free_frames()));
         let others = self.others();
@@ -228,6 +234,7 @@ impl DataPlane {
         set(&self.metrics.other_free_frames, others.free);
         set(&self.metrics.allocated_bytes, self.slab.allocated_bytes());
         self.metrics.fixed.set(self.slab.fixed_use());
+        self.metrics.in_flight.set(&self.rrpc.in_flight());
     }
 
     fn publish_requests(&self) {

@@ -7,12 +7,13 @@ use rackpool_fabric::{
     DisconnectReason, EndpointId, Event, Fabric, FabricError, MAX_MESSAGE, MemoryRegion, RegionId,
     Unsent, WorkRequest,
 };
+use rackpool_rrpc::message::{self, Message};
 
 /// The calls that a fabric received and the events that it reports, as the test sees them.
 #[derive(Debug, Default)]
 pub(super) struct Scene {
     pub(super) events: Vec<Event>,
-    pub(super) sent: Vec<(EndpointId, Vec<u8>)>,
+    sent: Vec<(EndpointId, Vec<u8>)>,
     /// Endpoints that are being connected, with their addresses.
     pub(super) connecting: Vec<(EndpointId, String)>,
     pub(super) open: Vec<EndpointId>,
@@ -38,6 +39,26 @@ impl Scene {
     pub(super) fn endpoint(&mut self) -> EndpointId {
         self.endpoints += 1;
         EndpointId(self.endpoints)
+    }
+
+    /// Opens an endpoint, whose peer lets this rack write 1 MiB at once.
+    pub(super) fn opened(&mut self, endpoint: EndpointId, event: Event) {
+        self.open.push(endpoint);
+        self.events.push(event);
+        self.events.push(Event::Message { endpoint, bytes: message::window(1 << 20) });
+    }
+
+    /// The messages sent since the last call, without those about windows.
+    pub(super) fn take_sent(&mut self) -> Vec<(EndpointId, Vec<u8>)> {
+        let mut sent = std::mem::take(&mut self.sent);
+        sent.retain(|(_, bytes)| {
+            let is_window = matches!(
+                message::decode(bytes),
+                Ok(Message::Window { .. } | Message::WindowTaken { .. })
+            );
+            !is_window
+        });
+        sent
     }
 
     /// Ends an endpoint: its posted requests fail, and `Disconnected` is its last event.

@@ -12,6 +12,7 @@ use rackpool_model::{
 use rackpool_proto::lease::LeaseRules;
 use rackpool_ring::client_file::ClientFile;
 use rackpool_ring::sparse_array::ARRAY_CELLS;
+use rackpool_rrpc::InFlightLimits;
 use rackpool_shm::Mapping;
 use rackpool_shm::memory::{FramesNode, MemoryKind};
 use rackpool_shm::metadata::{MetadataLayout, RackMetadata};
@@ -284,8 +285,8 @@ impl PlaneUnderTest {
     pub fn accept(&self, peer: RackId) -> EndpointId {
         let mut scene = lock(&self.scene);
         let endpoint = scene.endpoint();
-        scene.open.push(endpoint);
-        scene.events.push(Event::Accepted { endpoint, peer, incarnation: Incarnation(1) });
+        let incarnation = Incarnation(1);
+        scene.opened(endpoint, Event::Accepted { endpoint, peer, incarnation });
         endpoint
     }
 
@@ -297,17 +298,13 @@ impl PlaneUnderTest {
         }
         let (endpoint, _) = scene.connecting.remove(0);
         let incarnation = Incarnation(1);
-        let event = match peer {
-            Some(peer) => Event::Connected { endpoint, peer, incarnation },
+        match peer {
+            Some(peer) => scene.opened(endpoint, Event::Connected { endpoint, peer, incarnation }),
             None => {
                 let error = rackpool_fabric::FabricError::PeerGone;
-                Event::ConnectFailed { endpoint, error }
+                scene.events.push(Event::ConnectFailed { endpoint, error });
             }
-        };
-        if peer.is_some() {
-            scene.open.push(endpoint);
         }
-        scene.events.push(event);
         Some(endpoint)
     }
 
@@ -351,7 +348,7 @@ impl PlaneUnderTest {
     /// Returns the messages that the daemon sent since the last call.
     #[must_use]
     pub fn sent(&self) -> Vec<(EndpointId, Vec<u8>)> {
-        std::mem::take(&mut lock(&self.scene).sent)
+        lock(&self.scene).take_sent()
     }
 
     /// From now on free frames have no memory until [`reserve`](Self::reserve) gets it for one.
@@ -445,6 +442,7 @@ fn start(
         slab,
         fabric: Box::new(Stage::new(Arc::clone(scene))?),
         buffers: Arc::clone(&memory.buffers),
+        in_flight: InFlightLimits::default(),
         commands: receiver,
         notifications,
         metrics: Arc::new(PlaneMetrics::default()),

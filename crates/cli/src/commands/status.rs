@@ -5,7 +5,7 @@ mod json;
 use rackpool_admin::{RackHealth, RackLook, look_at_racks};
 use rackpool_model::{ByteSize, RackId};
 use rackpool_output::{OutputError, outln};
-use rackpool_wire::control::RackStatus;
+use rackpool_wire::control::{BytesInFlight, InFlightStatus, RackStatus};
 
 use super::roots::{printable, stores_of};
 use crate::pool_arguments::WhichPool;
@@ -103,6 +103,7 @@ fn print_details(rack: u16, status: &RackStatus) -> Result<(), OutputError> {
         outln!("rack {rack}: {beside}")?;
     }
     outln!("rack {rack}: {}", requests(status))?;
+    outln!("rack {rack}: {}", in_flight(&status.in_flight))?;
     outln!("rack {rack}: {}", swaps(status))?;
     outln!("rack {rack}: {}", sharing(status))?;
     if let Some(fixed) = fixed(status) {
@@ -189,6 +190,20 @@ fn requests(status: &RackStatus) -> String {
         status.posted,
         status.messages,
         each(status.posted + status.messages, status.doorbells)
+    )
+}
+
+/// Describes the bytes in flight to the rack, and their limits.
+fn in_flight(bytes: &InFlightStatus) -> String {
+    let part = |part: &BytesInFlight| {
+        let BytesInFlight { limit, used, peak } = *part;
+        format!("{} (peak {}) of {}", ByteSize(used), ByteSize(peak), ByteSize(limit))
+    };
+    format!(
+        "in flight: requests {}, reads {}; writes that other racks may have {}",
+        part(&bytes.requests),
+        part(&bytes.reads),
+        part(&bytes.peer_writes)
     )
 }
 

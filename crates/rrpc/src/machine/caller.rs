@@ -2,6 +2,7 @@ use rackpool_fabric::{EndpointId, ErrorClass, FabricError, Operation};
 
 use super::peer::{Buffer, Due, Open, Purpose, Role, State, Work};
 use super::{MOST_OPEN, RpcMachine};
+use crate::budget::Charge;
 use crate::message::{self, MAX_BODY, MAX_INLINE};
 use crate::{
     Bytes, Call, CallError, CallEvent, CallId, Data, Failure, Mode, Place, RemotePlace, Thresholds,
@@ -231,7 +232,7 @@ impl RpcMachine {
         };
         *state = State::Reading { head, len: from.len };
         let operation = Operation::Read(place.transfer(&from));
-        self.post(endpoint, Role::Read { number }, operation, None);
+        self.post(endpoint, Role::Read { number }, operation, Charge::None, None);
         true
     }
 
@@ -266,10 +267,12 @@ impl RpcMachine {
 
     /// A posted one-sided request has completed.
     pub(super) fn completed(&mut self, id: u64, result: Result<(), FabricError>) {
-        let Some(Work { endpoint, role }) = self.works.remove(id) else { return };
+        let Some(Work { endpoint, role, charge }) = self.works.remove(id) else { return };
         if let Some(peer) = self.peers.get_mut(&endpoint) {
-            peer.flow.completed();
+            peer.flow.completed(charge, &mut self.reads);
+            peer.confirm_window(endpoint, &mut self.ready);
             peer.queue(endpoint, &mut self.ready);
+            self.queue_waiting();
         }
         match (role, result) {
             (Role::Transfer { id }, result) => {
@@ -286,7 +289,7 @@ impl RpcMachine {
 
     /// The fabric rejected a one-sided request as invalid.
     pub(super) fn failed_work(&mut self, id: u64, error: &FabricError) {
-        if let Some(Work { endpoint, role }) = self.works.remove(id) {
+        if let Some(Work { endpoint, role, .. }) = self.works.remove(id) {
             if let Some(peer) = self.peers.get_mut(&endpoint) {
                 peer.queue(endpoint, &mut self.ready);
             }

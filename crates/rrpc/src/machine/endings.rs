@@ -74,6 +74,11 @@ impl RpcMachine {
             self.deadlines.remove(&(at, Due::Measure(endpoint)));
         }
         self.ready.retain(|ready| *ready != endpoint);
+        self.reads.give_back(peer.flow.reads());
+        self.stop_waiting(endpoint);
+        self.windows.ended(endpoint);
+        self.tell_windows();
+        self.queue_waiting();
         for (number, ask) in peer.asks {
             if let Some(ExposedBlock { block, until }) = ask.exposed {
                 self.deadlines

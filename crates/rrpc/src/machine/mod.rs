@@ -2,6 +2,7 @@
 
 mod caller;
 mod endings;
+mod in_flight;
 mod peer;
 mod probes;
 mod server;
@@ -11,9 +12,13 @@ use std::time::{Duration, Instant};
 
 use rackpool_fabric::{EndpointId, ErrorClass, FabricError, Operation, WorkRequest};
 
+use crate::budget::{Charge, ReadBudget};
 use crate::flow::Offer;
 use crate::slots::Slots;
-use crate::{Arena, Block, CallError, CallEvent, CallId, RequestId, RpcMetrics, Thresholds};
+use crate::windows::{LEAST_WINDOW, Windows};
+use crate::{
+    Arena, Block, CallError, CallEvent, CallId, InFlightLimits, RequestId, RpcMetrics, Thresholds,
+};
 use peer::{Due, Peer, Role, Work};
 pub use server::Route;
 
@@ -142,6 +147,10 @@ pub struct RpcMachine {
     ready: VecDeque<EndpointId>,
     /// Whether the fabric refused an offer of any endpoint in this round for lack of room.
     any_waits: bool,
+    /// The budget of the owner's reads.
+    reads: ReadBudget,
+    /// The windows of the peers' writes.
+    windows: Windows,
     actions: VecDeque<RpcAction>,
     call_events: VecDeque<CallEvent>,
     metrics: RpcMetrics,
@@ -150,7 +159,7 @@ pub struct RpcMachine {
 impl RpcMachine {
     /// A machine without peers, over a fabric with this queue depth.
     #[must_use]
-    pub fn new(now: Instant, arena: Arena, queue_depth: usize) -> Self {
+    pub fn new(now: Instant, arena: Arena, queue_depth: usize, limits: InFlightLimits) -> Self {
         Self {
             now,
             arena,
@@ -162,6 +171,8 @@ impl RpcMachine {
             starved: VecDeque::new(),
             ready: VecDeque::new(),
             any_waits: false,
+            reads: ReadBudget::new(limits.reads.max(LEAST_WINDOW)),
+            windows: Windows::new(limits.peer_writes),
             actions: VecDeque::new(),
             call_events: VecDeque::new(),
             metrics: RpcMetrics::default(),
@@ -224,7 +235,8 @@ impl RpcMachine {
         while let Some(endpoint) = self.ready.front().copied() {
             let mut peer = self.peers.get_mut(&endpoint);
             let open = peer.as_mut().filter(|peer| !peer.is_ending);
-            let last = match open.and_then(|peer| peer.flow.next()) {
+            let reads = &mut self.reads;
+            let last = match open.and_then(|peer| peer.flow.next(endpoint, reads)) {
                 Some(Offer::Post(list)) => return Some(RpcAction::Post { endpoint, list }),
                 Some(Offer::Send(message)) => return Some(RpcAction::Send { endpoint, message }),
                 Some(Offer::Flush { messages }) => {
@@ -234,10 +246,15 @@ impl RpcMachine {
                 }
                 None => None,
             };
+            let mut waits_for_reads = false;
             if let Some(peer) = peer {
                 peer.is_queued = false;
+                waits_for_reads = peer.flow.waits_for_reads() && !peer.is_ending;
             }
             self.ready.pop_front();
+            if !waits_for_reads {
+                self.stop_waiting(endpoint);
+            }
             if last.is_some() {
                 return last;
             }
@@ -290,16 +307,16 @@ impl RpcMachine {
         if self.peers.get(&endpoint).is_none_or(|peer| peer.is_ending) {
             return Err(CallError::NotConnected);
         }
-        self.post(endpoint, Role::Transfer { id }, operation, None);
+        self.post(endpoint, Role::Transfer { id }, operation, Charge::of(&operation), None);
         Ok(())
     }
 
     /// Removes the owner's transfers that are not posted yet and meet the condition; they get no
     /// event. Returns their ids.
     pub fn withdraw_transfers(&mut self, mut which: impl FnMut(u64) -> bool) -> Vec<u64> {
-        let Self { peers, works, .. } = self;
+        let Self { peers, works, ready, .. } = self;
         let mut withdrawn = Vec::new();
-        for peer in peers.values_mut() {
+        for (endpoint, peer) in peers {
             let gone = peer.flow.withdraw(|work| match works.get_mut(work) {
                 Some(Work { role: Role::Transfer { id }, .. }) if which(*id) => {
                     withdrawn.push(*id);
@@ -307,6 +324,10 @@ impl RpcMachine {
                 }
                 _ => false,
             });
+            if !gone.is_empty() {
+                // What was behind the withdrawn ones may fit.
+                peer.queue(*endpoint, ready);
+            }
             for work in gone {
                 works.remove(work);
             }
@@ -328,6 +349,8 @@ impl RpcMachine {
 
     fn opened(&mut self, endpoint: EndpointId, calibrate: bool) {
         self.peers.insert(endpoint, Peer::new(self.depth));
+        self.windows.opened(endpoint);
+        self.tell_windows();
         if calibrate {
             self.calibrate(endpoint);
         }
@@ -348,12 +371,13 @@ impl RpcMachine {
         endpoint: EndpointId,
         role: Role,
         operation: Operation,
+        charge: Charge,
         then: Option<Vec<u8>>,
     ) {
         // The table cannot be full: it has room for 2^32 - 1 requests.
-        let Ok(id) = self.works.insert(Work { endpoint, role }) else { return };
+        let Ok(id) = self.works.insert(Work { endpoint, role, charge }) else { return };
         if let Some(peer) = self.peers.get_mut(&endpoint) {
-            peer.flow.post(WorkRequest { id, operation }, then);
+            peer.flow.post(WorkRequest { id, operation }, charge, then);
             peer.queue(endpoint, &mut self.ready);
         }
     }
@@ -377,17 +401,17 @@ impl RpcMachine {
         let Some(peer) = self.peers.get_mut(&endpoint) else { return };
         match error.class() {
             ErrorClass::Retry => {
-                peer.flow.post_later();
+                peer.flow.post_later(&mut self.reads);
                 self.any_waits = true;
             }
             ErrorClass::Fatal => {
-                if let Some(id) = peer.flow.post_refused() {
+                if let Some(id) = peer.flow.post_refused(&mut self.reads) {
                     self.failed_work(id, error);
                 }
             }
             // The endpoint has ended; its last event follows soon.
             _ => {
-                peer.flow.post_later();
+                peer.flow.post_later(&mut self.reads);
                 peer.is_ending = true;
             }
         }

@@ -5,10 +5,11 @@ use std::time::Instant;
 use rackpool_fabric::EndpointId;
 
 use super::MOST_OPEN;
+use crate::budget::Charge;
 use crate::calibration::Calibration;
 use crate::flow::Flow;
 use crate::slots::Slots;
-use crate::{Block, Bytes, CallId, Overdue, Place, RemotePlace, RequestId, Thresholds};
+use crate::{Block, Bytes, CallId, Overdue, Place, RemotePlace, RequestId, Thresholds, message};
 
 /// The state of one endpoint, that is, of the traffic with one peer.
 #[derive(Debug)]
@@ -60,6 +61,19 @@ impl Peer {
     ) {
         self.flow.send(message);
         self.queue(endpoint, ready);
+    }
+
+    /// Confirms the last window of the peer, if no more is in flight.
+    pub(super) fn confirm_window(
+        &mut self,
+        endpoint: EndpointId,
+        ready: &mut VecDeque<EndpointId>,
+    ) {
+        if let Some(bytes) = self.flow.confirm_window() {
+            // It came as a word of 32 bits.
+            let bytes = u32::try_from(bytes).unwrap_or(u32::MAX);
+            self.send(endpoint, message::window_taken(bytes), ready);
+        }
     }
 
     /// Removes a request of the peer that has no answer yet. Returns false if there is none with
@@ -144,6 +158,7 @@ pub(super) struct ExposedBlock {
 pub(super) struct Work {
     pub(super) endpoint: EndpointId,
     pub(super) role: Role,
+    pub(super) charge: Charge,
 }
 
 /// The purpose of a one-sided request.

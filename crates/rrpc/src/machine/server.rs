@@ -5,6 +5,7 @@ use rackpool_fabric::{EndpointId, Operation};
 
 use super::peer::{Due, ExposedBlock, OpenRequest, Role};
 use super::{MOST_OPEN, RpcAction, RpcMachine};
+use crate::budget::Charge;
 use crate::calibration::LARGEST_PROBE;
 use crate::message::{self, DOES_NOT_FIT, MAX_BODY, MAX_INLINE, Message};
 use crate::{Block, Bytes, CallEvent, CallId, Place, RemotePlace, RequestId};
@@ -71,6 +72,8 @@ impl RpcMachine {
             Message::Cancel { number } => self.cancelled(RequestId { endpoint, number }),
             Message::Withdrawn { number } => self.withdrawn(call(number)),
             Message::Refused { number, why } => self.refused(call(number), why),
+            Message::Window { bytes } => self.window_arrived(endpoint, bytes),
+            Message::WindowTaken { bytes } => self.window_confirmed(endpoint, bytes),
         }
     }
 
@@ -141,7 +144,7 @@ impl RpcMachine {
             self.take_pending(ask);
             let operation = Operation::Write(place.transfer(&remote));
             let landed = message::landed(number, place.len, head);
-            self.post(endpoint, Role::Write { block }, operation, Some(landed));
+            self.post(endpoint, Role::Write { block }, operation, Charge::None, Some(landed));
         } else if let Some(pending) = self.pending(ask) {
             pending.exposed = Some(ExposedBlock { block, until });
             self.deadlines.insert((until, Due::ExposedBlock(ask)));

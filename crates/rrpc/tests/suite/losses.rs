@@ -14,7 +14,8 @@ use rackpool_fabric::{
 };
 use rackpool_model::RackId;
 use rackpool_rrpc::{
-    Call, CallError, CallEvent, CallId, Data, Failure, Mode, Overdue, Place, Rrpc, Wants,
+    Call, CallError, CallEvent, CallId, Data, Failure, InFlightLimits, Mode, Overdue, Place, Rrpc,
+    Wants,
 };
 
 const TIMEOUT: Duration = Duration::from_secs(120);
@@ -98,7 +99,13 @@ impl Side {
         let mut fabric = FaultFabric::new(fabric, Faults { seed, longest_delay, lose_at });
         let bytes: Vec<u8> = (0..CONTENT).map(|at| content(rack, at)).collect();
         frames.write(ARENA, &bytes).unwrap();
-        let rrpc = Rrpc::new(&mut fabric, Arc::clone(&frames), RemoteRegion::FRAMES, ARENA);
+        let rrpc = Rrpc::new(
+            &mut fabric,
+            Arc::clone(&frames),
+            RemoteRegion::FRAMES,
+            ARENA,
+            InFlightLimits::default(),
+        );
         let own = factory.memory(u64::from(READ));
         let region = fabric.register(Arc::clone(&own));
         Self {

@@ -16,7 +16,9 @@ use rackpool_fabric::{
     EndpointId, Event, Fabric, MemoryRegion, Operation, RegionId, RemoteRegion, Transfer,
 };
 use rackpool_model::RackId;
-use rackpool_rrpc::{Call, CallEvent, Data, Failure, Mode, Overdue, Place, Rrpc, Wants};
+use rackpool_rrpc::{
+    Call, CallEvent, Data, Failure, InFlightLimits, Mode, Overdue, Place, Rrpc, Wants,
+};
 
 /// Bytes that each rack exports: the arena and the content of answers.
 const FRAMES: u64 = 2 << 20;
@@ -70,7 +72,8 @@ impl End {
         let node = factory.start(RackId(rack), FRAMES, Hardware::FAST);
         let (mut fabric, frames) = (node.fabric, node.frames);
         let arena = Arc::clone(&frames);
-        let rrpc = Rrpc::new(&mut *fabric, arena, RemoteRegion::FRAMES, ARENA);
+        let rrpc =
+            Rrpc::new(&mut *fabric, arena, RemoteRegion::FRAMES, ARENA, InFlightLimits::default());
         let endpoint = EndpointId(u64::MAX);
         Self { fabric, rrpc, frames, endpoint, call_events: Vec::new(), ended: false }
     }

@@ -13,12 +13,17 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rackpool_fabric::{EndpointId, Fabric, MemoryRegion, RegionId, RemoteRegion};
-use rackpool_rrpc::{Call, CallError, CallEvent, CallId, Overdue, Place, RequestId, Rrpc, Wants};
+use rackpool_rrpc::{
+    Call, CallError, CallEvent, CallId, InFlightLimits, Overdue, Place, RequestId, Rrpc, Wants,
+};
 
 use net::{Net, Ram, Shared, Wire, lock};
 
 /// Length of the memory that contains the data of answers, in bytes.
 pub const FRAMES: u32 = 128 << 10;
+
+/// Less than the tests' transfers have in flight without limits.
+pub const LIMITS: InFlightLimits = InFlightLimits { reads: 256 << 10, peer_writes: 256 << 10 };
 
 /// One rack.
 pub struct Side {
@@ -61,7 +66,7 @@ impl World {
         let sides = [0, 1].map(|side: usize| {
             let mut wire = Wire::new(Arc::clone(&net), side);
             assert_eq!(wire.register(frames[side].clone()), RegionId(0));
-            let rrpc = Rrpc::new(&mut wire, arenas[side].clone(), RemoteRegion(1), arena);
+            let rrpc = Rrpc::new(&mut wire, arenas[side].clone(), RemoteRegion(1), arena, LIMITS);
             assert_eq!(wire.register(own[side].clone()), RegionId(2));
             let (frames, own) = (Arc::clone(&frames[side]), Arc::clone(&own[side]));
             Side { rrpc, wire, frames, own, call_events: Vec::new() }

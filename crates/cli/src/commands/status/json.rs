@@ -1,7 +1,7 @@
 //! The output of `rackpool status --json`: docs/design/seeing.md.
 
 use rackpool_admin::RackLook;
-use rackpool_wire::control::RackStatus;
+use rackpool_wire::control::{BytesInFlight, RackStatus};
 use rackpool_wire::metadata::PoolStatus;
 use serde_json::{Value, json};
 
@@ -58,6 +58,11 @@ fn metrics(status: &RackStatus) -> Value {
             "retired": status.fixed.retired,
             "retired_bytes": status.fixed.retired_bytes,
         },
+        "in_flight": {
+            "requests": in_flight(status.in_flight.requests),
+            "reads": in_flight(status.in_flight.reads),
+            "peer_writes": in_flight(status.in_flight.peer_writes),
+        },
         "clients": status.clients,
         "metadata_bytes_per_frame": status.metadata_bytes_per_frame,
         "requests": status.requests,
@@ -94,4 +99,8 @@ fn metrics(status: &RackStatus) -> Value {
         "memory": status.memory,
         "placement": status.placement,
     })
+}
+
+fn in_flight(bytes: BytesInFlight) -> Value {
+    json!({"limit_bytes": bytes.limit, "used_bytes": bytes.used, "peak_bytes": bytes.peak})
 }
