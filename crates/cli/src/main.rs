@@ -6,8 +6,8 @@ mod pool_arguments;
 
 use clap::{Parser, Subcommand};
 use commands::{
-    agent, audit, cast, credentials, demo, doctor, explain, group, heat, objects, root, server,
-    status, table, top, up, ycsb,
+    agent, audit, cast, credentials, dca, demo, doctor, explain, group, heat, objects, root,
+    server, status, table, top, up, ycsb,
 };
 use rackpool_config::ConfigFile;
 
@@ -57,6 +57,8 @@ enum Command {
     Ycsb(ycsb::Options),
     /// Replay a recorded trace with other swap thresholds.
     Heat(heat::Options),
+    /// Simulate the processor's cache into which network cards write.
+    Dca(dca::Options),
     /// Start an ephemeral pool, run the YCSB workloads from every rack, and write a report.
     Demo(demo::Options),
 }
@@ -85,6 +87,7 @@ fn run() -> anyhow::Result<()> {
         Command::Credentials(options) => credentials::run(&options),
         Command::Ycsb(options) => ycsb::run(&options),
         Command::Heat(options) => heat::run(&options),
+        Command::Dca(options) => dca::run(&options),
         Command::Demo(options) => demo::run(&options),
     }
 }

@@ -4,6 +4,7 @@ pub(crate) mod agent;
 pub(crate) mod audit;
 pub(crate) mod cast;
 pub(crate) mod credentials;
+pub(crate) mod dca;
 pub(crate) mod demo;
 pub(crate) mod doctor;
 pub(crate) mod explain;

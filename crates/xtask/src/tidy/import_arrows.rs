@@ -19,6 +19,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("config", &["output"]),
     ("metrics", &["output", "sync"]),
     ("trace", &["proto", "wire", "model"]),
+    ("dca", &["sync"]),
     ("fabric-verbs", &["fabric", "sync", "model"]),
     ("rrpc", &["fabric", "wire", "model"]),
     ("client", &["proto", "ring", "shm", "sync", "model", "wire"]),
@@ -40,7 +41,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     (
         "cli",
         &[
-            "admin", "cluster", "doctor", "report", "ycsb", "client", "kv", "fs", "objects",
+            "admin", "cluster", "dca", "doctor", "report", "ycsb", "client", "kv", "fs", "objects",
             "access", "config", "output", "proto", "ring", "shm", "sync", "trace", "wire", "model",
         ],
     ),
