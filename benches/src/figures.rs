@@ -1,8 +1,10 @@
-//! Figures 14 to 22 of the Rcmp paper, measured again: rackpool beside the access paths of other
-//! systems (`baselines`) and beside itself without a technique. docs/design/figures.md says what
-//! each figure runs, and where it differs from the paper.
+//! Published figures again. Figures 14 to 22 of the Rcmp paper are measured: rackpool beside the
+//! access paths of other systems (`baselines`) and beside itself without a technique.
+//! docs/design/figures.md says what each figure runs, and where it differs from the paper. Those of
+//! the DDIO paper come from a model: docs/design/direct-cache-access.md.
 
 mod clients;
+mod dca;
 mod hot_pages;
 mod ladder;
 mod latency;
@@ -25,27 +27,35 @@ use rackpool_report::figures::{
 use crate::baselines::{Kind, Setting};
 use crate::cpu::of_process;
 
-/// What the measurement of a figure returns, by the figure's number.
+/// What the measurement of a figure returns, by the figure's id.
 type Measure = fn(&Sizes) -> anyhow::Result<Figure>;
 
-const FIGURES: [(u32, Measure); 9] = [
-    (14, latency::measure),
-    (15, clients::measure),
-    (16, racks::measure),
-    (17, ycsb::measure),
-    (18, ladder::measure),
-    (19, rings::measure),
-    (20, hot_pages::measure),
-    (21, write_buffer::measure),
-    (22, requests::measure),
+const FIGURES: [(&str, Measure); 16] = [
+    ("14", latency::measure),
+    ("15", clients::measure),
+    ("16", racks::measure),
+    ("17", ycsb::measure),
+    ("18", ladder::measure),
+    ("19", rings::measure),
+    ("20", hot_pages::measure),
+    ("21", write_buffer::measure),
+    ("22", requests::measure),
+    ("ddio-3", dca::overlap),
+    ("ddio-5", dca::ways),
+    ("ddio-6", dca::descriptors),
+    ("ddio-10", dca::cores),
+    ("ddio-11", dca::ways_and_cores),
+    ("ddio-12", dca::imbalance),
+    ("ddio-14", dca::bypass),
 ];
 
-/// Measures figures 14 to 22 of the Rcmp paper again, beside the access paths of other systems
+/// Measures figures 14 to 22 of the Rcmp paper again, beside the access paths of other systems, and
+/// simulates those of the DDIO paper
 #[derive(Debug, Parser)]
 #[command(name = "cargo x figures")]
 pub struct Arguments {
-    /// Figures to measure [default: all, 14 to 22]
-    figures: Vec<u32>,
+    /// Figures: 14 to 22, ddio-3, ddio-5 and others [default: all]
+    figures: Vec<String>,
     /// Folder of the data, the plots and the page; files of an earlier run are replaced
     #[arg(long, value_name = "DIR", default_value = "target/figures")]
     out: PathBuf,
@@ -120,15 +130,15 @@ fn polling_daemons() -> anyhow::Result<Vec<(&'static str, String)>> {
 /// # Errors
 /// If a figure's number is unknown, a measurement fails, or a file can't be written.
 pub fn run(arguments: &Arguments) -> anyhow::Result<()> {
-    let known = FIGURES.map(|(number, _)| number);
-    for number in &arguments.figures {
-        ensure!(known.contains(number), "no figure {number}: there are 14 to 22");
+    let known = FIGURES.map(|(id, _)| id);
+    for id in &arguments.figures {
+        ensure!(known.contains(&id.as_str()), "no figure {id}: there are {}", known.join(", "));
     }
     let sizes = if arguments.full { &FULL } else { &DEFAULT };
     let (mut figures, mut missing) = (Vec::new(), Vec::new());
     eprintln!("figures are measured: other programs on this machine disturb them");
-    for (number, measure) in FIGURES {
-        if !arguments.figures.is_empty() && !arguments.figures.contains(&number) {
+    for (id, measure) in FIGURES {
+        if !arguments.figures.is_empty() && !arguments.figures.iter().any(|one| one == id) {
             continue;
         }
         let start = Instant::now();
@@ -142,8 +152,8 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<()> {
             }
             // The others are measured and written all the same.
             Err(error) => {
-                eprintln!("figure {number} is missing: {error:#}");
-                missing.push(number.to_string());
+                eprintln!("figure {id} is missing: {error:#}");
+                missing.push(id);
             }
         }
     }
@@ -153,7 +163,7 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<()> {
     let count = |wanted| verdicts.iter().filter(|verdict| **verdict == wanted).count();
     let written = rackpool_report::figures::write(&arguments.out, &page(arguments, figures)?)?;
     println!(
-        "\nof the paper's {} statements {} hold here, {} do not, and {} are not testable on this \
+        "\nof {} published statements {} hold here, {} do not, and {} are not testable on this \
          machine; the page says why",
         verdicts.len(),
         count(Verdict::Agrees),
@@ -166,14 +176,14 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<()> {
 }
 
 fn page(arguments: &Arguments, figures: Vec<Figure>) -> anyhow::Result<FiguresRun> {
-    let numbers: String = arguments.figures.iter().map(|number| format!(" {number}")).collect();
+    let ids: String = arguments.figures.iter().map(|id| format!(" {id}")).collect();
     let full = if arguments.full { " --full" } else { "" };
     Ok(FiguresRun {
-        title: "rackpool: the Rcmp paper's figures, measured again".into(),
+        title: "rackpool: published figures, measured again".into(),
         started: started()?,
         machine: rackpool_report::machine_facts(),
         figures,
-        commands: vec![format!("cargo x figures{numbers}{full}")],
+        commands: vec![format!("cargo x figures{ids}{full}")],
         notes: vec![
             "The other systems are their access paths, written anew after what was published of \
              them: one-sided operations, messages and caches over the fabric that rackpool uses, \
@@ -196,7 +206,7 @@ fn started() -> anyhow::Result<String> {
 }
 
 fn print_figure(figure: &Figure, took: Duration) {
-    println!("\nfigure {}: {} ({:.0} s)", figure.number, figure.title, took.as_secs_f64());
+    println!("\nfigure {}: {} ({:.0} s)", figure.id, figure.title, took.as_secs_f64());
     for panel in &figure.panels {
         println!("  {}: {} by {}", panel.title, panel.y_name, panel.x_name);
         let width = panel.series.iter().map(|series| series.name.len()).max().unwrap_or(0);

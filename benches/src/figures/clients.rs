@@ -25,7 +25,7 @@ pub(super) fn measure(sizes: &Sizes) -> anyhow::Result<Figure> {
     // The clients, and a daemon or home of each rack.
     let threads = 16 + 2;
     Ok(Figure {
-        number: 15,
+        id: "15".into(),
         title: "Throughput by the number of clients".into(),
         setting: "Two racks; the clients read, then write random items of 64 B, half of which are \
                   in each rack; pages stay where they are."

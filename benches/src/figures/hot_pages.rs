@@ -34,7 +34,7 @@ pub(super) fn measure(sizes: &Sizes) -> anyhow::Result<Figure> {
     let [uniform, zipfian] = [&all[0], &all[1]].map(|values| gain(values, 3));
     let low = gain(&all[1], 1);
     Ok(Figure {
-        number: 20,
+        id: "20".into(),
         title: "Swaps of hot pages".into(),
         setting: "Clients in both racks read and write items of 64 B; with a Zipfian distribution \
                   each rack has hot pages of its own."

@@ -67,7 +67,7 @@ pub(super) fn measure(sizes: &Sizes) -> anyhow::Result<Figure> {
     (rates.scale, times.scale) = (Scale::Log, Scale::Log);
     let [base, rings, swap, cache, only] = &all[..] else { unreachable!("a value for each step") };
     Ok(Figure {
-        number: 18,
+        id: "18".into(),
         title: "What each technique adds".into(),
         setting: format!(
             "{} clients in each of two racks; each rack has hot pages of its own (Zipfian). They \

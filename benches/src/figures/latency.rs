@@ -43,7 +43,7 @@ pub(super) fn measure(sizes: &Sizes) -> anyhow::Result<Figure> {
         reads_and_writes(["Reads", "Writes"], ("bytes", "us, mean"), &SIZES, &means);
     (reads.scale, writes.scale) = (Scale::Log, Scale::Log);
     Ok(Figure {
-        number: 14,
+        id: "14".into(),
         title: "Access latency by size".into(),
         setting: "Two racks with half of the pages each; one client reads, then writes random items. \
                   rackpool's daemons poll on a core of their own, and an access to the own rack takes \

@@ -25,7 +25,7 @@ pub(super) fn measure(sizes: &Sizes) -> anyhow::Result<Figure> {
     // Clients, and a daemon or home of each rack.
     let threads = 5 * (sizes.rack_clients + 1);
     Ok(Figure {
-        number: 16,
+        id: "16".into(),
         title: "Throughput of a rack by the number of racks".into(),
         setting: format!(
             "{} clients in each rack read, then write random items of 64 B of all racks; pages stay \

@@ -43,7 +43,7 @@ pub(super) fn measure(_: &Sizes) -> anyhow::Result<Figure> {
     let (over_packets, over_one_sided) = (ours[last] / packets[last], ours[last] / one_sided[last]);
     let small = ours[0] / packets[0];
     Ok(Figure {
-        number: 22,
+        id: "22".into(),
         title: "Requests between racks".into(),
         setting: "One caller, one request at a time, a core for each side. eRPC's path sends the \
                   data in packets of 1 KiB, a message each; with eRPC and one-sided operations the \

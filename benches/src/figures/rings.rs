@@ -34,7 +34,7 @@ pub(super) fn measure(sizes: &Sizes) -> anyhow::Result<Figure> {
         )
     });
     Ok(Figure {
-        number: 19,
+        id: "19".into(),
         title: "One ring and two".into(),
         setting: "A model with rackpool's rings: requests of 16 threads, a fifth of them for \
                   another rack. With one ring the daemon completes each message before the next, or \

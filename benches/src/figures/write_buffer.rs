@@ -40,7 +40,7 @@ pub(super) fn measure(_: &Sizes) -> anyhow::Result<Figure> {
     let above = SIZES.iter().zip(&measured).filter(|(len, _)| **len > BUFFERED);
     let larger = above.map(|(_, pair)| 1.0 / pair.ratio).fold(f64::INFINITY, f64::min);
     Ok(Figure {
-        number: 21,
+        id: "21".into(),
         title: "Writes under a lock".into(),
         setting:
             "A client locks 4 KiB of another rack, writes all of it in parts of one size, and \

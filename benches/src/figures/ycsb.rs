@@ -117,7 +117,7 @@ pub(super) fn measure(sizes: &Sizes) -> anyhow::Result<Figure> {
         normalised.series.push(series(kind.name(), times));
     }
     Ok(Figure {
-        number: 17,
+        id: "17".into(),
         title: "YCSB, normalised to Fastswap".into(),
         setting: "Two racks; a client of one uses a hash table of 64 B pairs that has half of its \
                   pages in each at first; hot ones move. A read is one access, an update one, F's \

@@ -38,16 +38,19 @@ pub enum ReportError {
          and '-'"
     )]
     PanelName {
-        /// The figure's number.
-        figure: u32,
+        /// The figure's id.
+        figure: String,
         /// The panel's name.
         panel: String,
     },
+    /// A figure's id is no part of a file name.
+    #[error("the figure id {0:?} is not a file name; use the letters a-z, digits and '-'")]
+    FigureId(String),
     /// Two panels would be written to the same file.
     #[error("figure {figure} has two panels with the name {panel:?}; give each a name of its own")]
     PanelTwice {
-        /// The figures' number.
-        figure: u32,
+        /// The figure's id.
+        figure: String,
         /// The panels' name.
         panel: String,
     },
@@ -57,8 +60,8 @@ pub enum ReportError {
          places of the x axis; give one for each, None where nothing was measured"
     )]
     SeriesLength {
-        /// The figure's number.
-        figure: u32,
+        /// The figure's id.
+        figure: String,
         /// The panel's name.
         panel: String,
         /// The series' name.
@@ -74,8 +77,8 @@ pub enum ReportError {
          axis can show; use None where nothing was measured"
     )]
     Value {
-        /// The figure's number.
-        figure: u32,
+        /// The figure's id.
+        figure: String,
         /// The panel's name.
         panel: String,
         /// The series' name.

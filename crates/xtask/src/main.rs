@@ -64,7 +64,8 @@ usage: cargo x <command>
                  `peers` also builds what rackpool is held against
   figures [numbers] [--full] [--out DIR]
                  measures figures 14 to 22 of the Rcmp paper again, beside the access paths
-                 of other systems: data, plots and a page in target/figures
+                 of other systems, and simulates those of the DDIO paper (ddio-3 and others):
+                 data, plots and a page in target/figures
   within SECONDS PROGRAM [arguments]
                  runs a program; fails when it takes longer or leaves processes running, and
                  kills it and them (cargo starts the tests of `ci` with it)

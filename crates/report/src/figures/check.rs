@@ -15,10 +15,13 @@ pub(super) fn check(run: &FiguresRun) -> Result<(), ReportError> {
     }
     let mut seen = BTreeSet::new();
     for figure in &run.figures {
+        if !is_fit(&figure.id) {
+            return Err(ReportError::FigureId(figure.id.clone()));
+        }
         for panel in &figure.panels {
             check_panel(figure, panel)?;
-            if !seen.insert((figure.number, &panel.name)) {
-                let (figure, panel) = (figure.number, panel.name.clone());
+            if !seen.insert((&figure.id, &panel.name)) {
+                let (figure, panel) = (figure.id.clone(), panel.name.clone());
                 return Err(ReportError::PanelTwice { figure, panel });
             }
         }
@@ -26,10 +29,15 @@ pub(super) fn check(run: &FiguresRun) -> Result<(), ReportError> {
     Ok(())
 }
 
-fn check_panel(figure: &Figure, panel: &Panel) -> Result<(), ReportError> {
+/// Returns true if the name can be a part of a file's name.
+fn is_fit(name: &str) -> bool {
     let is_fit = |letter| matches!(letter, 'a'..='z' | '0'..='9' | '-');
-    if panel.name.is_empty() || !panel.name.chars().all(is_fit) {
-        let (figure, panel) = (figure.number, panel.name.clone());
+    !name.is_empty() && name.chars().all(is_fit)
+}
+
+fn check_panel(figure: &Figure, panel: &Panel) -> Result<(), ReportError> {
+    if !is_fit(&panel.name) {
+        let (figure, panel) = (figure.id.clone(), panel.name.clone());
         return Err(ReportError::PanelName { figure, panel });
     }
     panel.series.iter().try_for_each(|series| check_series(figure, panel, series))
@@ -37,7 +45,7 @@ fn check_panel(figure: &Figure, panel: &Panel) -> Result<(), ReportError> {
 
 fn check_series(figure: &Figure, panel: &Panel, series: &Series) -> Result<(), ReportError> {
     let (values, places) = (series.values.len(), panel.x.len());
-    let (figure, panel) = (figure.number, panel.name.clone());
+    let (figure, panel) = (figure.id.clone(), panel.name.clone());
     let name = series.name.clone();
     if values != places {
         return Err(ReportError::SeriesLength { figure, panel, series: name, values, places });

@@ -40,8 +40,8 @@ pub struct FiguresRun {
 /// A figure of the paper, measured again.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Figure {
-    /// Number of the figure in the paper.
-    pub number: u32,
+    /// Id on the page and in file names, of a-z, 0-9 and `-`: `14` -> `figure-14-reads.csv`.
+    pub id: String,
     /// Headline.
     pub title: String,
     /// What was run, and how, in one sentence.
@@ -149,7 +149,7 @@ struct Drawing {
 /// earlier report are replaced if they have the same name.
 ///
 /// # Errors
-/// Before anything is written: if there are no figures, a panel has an unfit name or that of
+/// Before anything is written: if there are no figures, a figure or a panel has an unfit name or that of
 /// another, a series has not one value for each place of the x axis or a value that is not finite,
 /// or the font (package `fonts-dejavu-core`) is missing. Later: if a file cannot be written.
 pub fn write(dir: &Path, run: &FiguresRun) -> Result<FiguresPaths, ReportError> {
@@ -161,7 +161,7 @@ pub fn write(dir: &Path, run: &FiguresRun) -> Result<FiguresPaths, ReportError> 
     for figure in &run.figures {
         let mut of_figure = Vec::new();
         for panel in &figure.panels {
-            let name = format!("figure-{}-{}", figure.number, panel.name);
+            let name = format!("figure-{}-{}", figure.id, panel.name);
             let plot = PanelPlot::new(name.clone(), panel, &faces);
             let svg = render::svg(&plot, &faces)?;
             panels.push(put(dir, &format!("{name}.csv"), csv::table(panel).as_bytes())?);

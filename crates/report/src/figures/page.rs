@@ -56,7 +56,7 @@ fn summary_row(figure: &Figure) -> String {
     format!(
         "<tr><th scope=\"row\">Figure {}<small>{}</small></th><td>{agree}</td>\
          <td{class}>{differ}</td><td>{untestable}</td></tr>\n",
-        figure.number,
+        escaped(&figure.id),
         escaped(&figure.title)
     )
 }
@@ -67,7 +67,7 @@ fn section(figure: &Figure, drawings: &[Drawing]) -> String {
     let tables: String = figure.panels.iter().map(values).collect();
     format!(
         "<h2>Figure {}: {}</h2>\n<p>{}</p>\n{panels}{tables}{}{}",
-        figure.number,
+        escaped(&figure.id),
         escaped(&figure.title),
         escaped(&figure.setting),
         statements(&figure.statements),

@@ -64,7 +64,7 @@ fn figure(number: u32, panels: Vec<Panel>) -> Figure {
         cause: cause.map(str::to_owned),
     };
     Figure {
-        number,
+        id: number.to_string(),
         title: format!("micro benchmark <{number}>"),
         setting: "Two racks on one machine & an emulated fabric; one thread reads.".into(),
         panels,
