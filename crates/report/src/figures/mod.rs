@@ -1,8 +1,8 @@
 //! The report of a paper's figures that were measured again.
 //!
 //! [`FiguresRun`] -> [`write()`] -> a folder with `index.html`, `figures.json`, and for each panel
-//! its values as CSV and its plot as SVG. The page needs nothing else: styles and plots are inside,
-//! it links to nothing and runs no script.
+//! its values as CSV and its plot as SVG. The page needs nothing else: styles and plots are
+//! inside, it links to nothing and runs no script.
 
 mod check;
 mod csv;
@@ -149,9 +149,10 @@ struct Drawing {
 /// earlier report are replaced if they have the same name.
 ///
 /// # Errors
-/// Before anything is written: if there are no figures, a figure or a panel has an unfit name or that of
-/// another, a series has not one value for each place of the x axis or a value that is not finite,
-/// or the font (package `fonts-dejavu-core`) is missing. Later: if a file cannot be written.
+/// Before anything is written: if there are no figures, a figure or a panel has an unfit name or
+/// that of another, a series has not one value for each place of the x axis or a value that is not
+/// finite, or the font (package `fonts-dejavu-core`) is missing. Later: if a file cannot be
+/// written.
 pub fn write(dir: &Path, run: &FiguresRun) -> Result<FiguresPaths, ReportError> {
     check::check(run)?;
     let faces = Faces::load()?;
