@@ -210,8 +210,10 @@ fn print_figure(figure: &Figure, took: Duration) {
     for panel in &figure.panels {
         println!("  {}: {} by {}", panel.title, panel.y_name, panel.x_name);
         let width = panel.series.iter().map(|series| series.name.len()).max().unwrap_or(0);
-        let cells =
-            |values: Vec<String>| values.iter().map(|v| format!("{v:>11}")).collect::<String>();
+        let column = panel.x.iter().map(|label| label.len() + 2).max().unwrap_or(0).max(11);
+        let cells = |values: Vec<String>| {
+            values.iter().map(|v| format!("{v:>column$}")).collect::<String>()
+        };
         println!("    {:width$} {}", "", cells(panel.x.clone()));
         for series in &panel.series {
             let shown =

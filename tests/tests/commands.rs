@@ -718,3 +718,32 @@ fn a_pool_over_verbs_on_a_host_without_rdma_is_refused_with_the_fix() {
     let fix: &[&str] = if has_library { &device } else { &fix };
     refused(1, &["up", "--ephemeral", "--fabric", "verbs"], fix);
 }
+
+#[test]
+fn the_cache_of_cards_is_simulated_and_traces_go_through_it() {
+    let folder = folder();
+    let run = |arguments: &[&str]| {
+        Ran::of(rackpool(folder.path(), &[&["dca", "sim"][..], arguments].concat())).good()
+    };
+    let said = run(&["--descriptors", "4096", "--packet", "1024", "--ways", "2,6", "--csv"]);
+    let lines: Vec<Vec<&str>> = said.lines().map(|line| line.split(',').collect()).collect();
+    let at = lines[0].iter().position(|name| *name == "write_hit_percent").unwrap();
+    let hits = [1, 2].map(|line| lines[line][at].parse::<f64>().unwrap());
+    // Published: 63.4 and 99.9 %.
+    assert!((55.0..70.0).contains(&hits[0]) && hits[1] > 98.0, "{said}");
+    assert!(run(&["--cores", "2", "--beside", "memory"]).contains("p99 us"));
+
+    let trace = folder.path().join("trace");
+    let trace = trace.to_str().unwrap();
+    std::fs::write(trace, "0,device-write,0,0x1000,128\n5,core-read,0,0x1000,64\n").unwrap();
+    let said = run(&["--trace", trace, "--csv"]);
+    assert!(said.contains("ways,write_hit_percent") && said.contains("\n2,0.0,-,"), "{said}");
+    std::fs::write(trace, "0,device-write,0,0x1000,128\n5,core-read,0,here,64\n").unwrap();
+    let sim = |more: &[&str]| Ran::of(rackpool(folder.path(), &[&["dca", "sim"], more].concat()));
+    let broken = sim(&["--trace", trace]);
+    assert!(broken.complained.contains("line 2: address \"here\""), "{}", broken.complained);
+    std::fs::remove_file(trace).unwrap();
+    misused(&["dca", "sim", "--ways", "12"], &["--ways 12", "give a number from 1 to 11"]);
+    misused(&["dca", "sim", "--llc", "100"], &["llc_bytes", "give a multiple of 704 bytes"]);
+    misused(&["dca", "sim", "--program-ways", "x"], &["a bit for each way", "0x1ff"]);
+}

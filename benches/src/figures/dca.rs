@@ -70,12 +70,16 @@ fn agree(figure: &mut Figure, errors: &[f64]) {
     let largest = errors.iter().copied().fold(0.0, f64::max);
     #[expect(clippy::cast_precision_loss, reason = "a few values")]
     let mean = errors.iter().sum::<f64>() / errors.len() as f64;
+    let values = figure.panels.iter().flat_map(|panel| &panel.series);
+    let published = values.filter(|series| series.name.starts_with("published"));
+    let rates: Vec<f64> = published.flat_map(|series| &series.values).copied().flatten().collect();
+    let least = rates.iter().copied().fold(f64::INFINITY, f64::min);
     figure.statements.push(statement(
-        &format!(
-            "{} values; the model may miss them by {MEAN} points on average, {LARGEST} at most",
-            errors.len()
+        &format!("{} hit rates from {least} to 100 %", rates.len()),
+        format!(
+            "the model misses them by {mean:.1} points on average, {largest:.1} at most; {MEAN} and \
+             {LARGEST} count as agreement"
         ),
-        format!("{mean:.1} points on average, {largest:.1} at most"),
         mean <= MEAN && largest <= LARGEST,
         "The model lacks an effect.",
     ));

@@ -54,3 +54,60 @@ const fn kind(is_own: bool, access: Access) -> AccessKind {
         (false, Access::Write) => AccessKind::DeviceWrite,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use rackpool_model::PageId;
+    use rackpool_trace::RackFrames;
+
+    use super::*;
+
+    #[test]
+    fn a_rack_sees_its_programs_as_cores_and_the_others_as_devices() {
+        let frames = |rack, first| RackFrames {
+            rack: RackId(rack),
+            first: PageId(first),
+            frames: 8,
+            free: 0,
+        };
+        let accessed = |at_ns, rack, page, access| Accessed {
+            at_ns,
+            page: PageId(page),
+            rack: RackId(rack),
+            access,
+        };
+        let trace = Trace {
+            page_bytes: 4096,
+            racks: vec![frames(0, 1), frames(1, 9)],
+            homes: [(PageId(9), RackId(0))].into(),
+            accesses: vec![
+                accessed(1, 0, 1, Access::Write),
+                accessed(2, 1, 1, Access::Read),
+                accessed(3, 1, 9, Access::Write),
+                accessed(4, 0, 10, Access::Read),
+                accessed(5, 0, 10, Access::Write),
+                accessed(6, 1, 10, Access::Read),
+            ],
+        };
+        let seen = accesses(&trace, RackId(0), 100).unwrap();
+        let kinds: Vec<(u64, AccessKind)> =
+            seen.as_slice().iter().map(|one| (one.time_ns, one.kind)).collect();
+        assert_eq!(
+            kinds,
+            [
+                (1, AccessKind::CoreWrite),
+                (2, AccessKind::DeviceRead),
+                // The page had moved here.
+                (3, AccessKind::DeviceWrite),
+                // What it reads elsewhere arrives in its memory.
+                (4, AccessKind::DeviceWrite),
+                (4, AccessKind::CoreRead),
+            ]
+        );
+        let page = |at: usize| seen.as_slice()[at].address / 4096;
+        assert_eq!((page(0), page(1), page(2)), (1, 1, 9));
+        assert!(seen.as_slice()[3].address >= ARRIVALS);
+        let refused = accesses(&trace, RackId(7), 64).unwrap_err().to_string();
+        assert!(refused.contains("no rack 7: it has 0, 1"), "{refused}");
+    }
+}

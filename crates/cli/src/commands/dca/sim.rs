@@ -26,6 +26,11 @@ const COUNTED: [&str; 6] =
 const PACKETS: [&str; 6] = ["sent Gbit/s", "packets", "drops", "pauses", "p50 us", "p99 us"];
 
 pub(super) fn run(options: &SimOptions, style: Style) -> anyhow::Result<()> {
+    let all = options.llc_ways;
+    if let Some(ways) = options.ways.iter().find(|ways| !(1..=all).contains(ways)) {
+        let fix = format!("--ways {ways}: the cache has {all} ways: give a number from 1 to {all}");
+        return Err(UsageError::new(fix).into());
+    }
     let (heads, rows) = match (&options.trace, &options.recording) {
         (None, None) => simulated(options)?,
         (Some(file), _) => {
