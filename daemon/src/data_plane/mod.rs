@@ -225,8 +225,7 @@ impl DataPlane {
         Ok(())
     }
 
-    /// Publishes the counts of free and used memory and the bytes in flight, also while the daemon
-    /// is too busy to sleep.
+    /// Publishes the counts of free and used memory, also while the daemon is too busy to sleep.
     fn publish_memory(&self) {
         set(&self.metrics.free_frames, u64::from(self.slab.free_frames()));
         let others = self.others();
@@ -234,11 +233,11 @@ impl DataPlane {
         set(&self.metrics.other_free_frames, others.free);
         set(&self.metrics.allocated_bytes, self.slab.allocated_bytes());
         self.metrics.fixed.set(self.slab.fixed_use());
-        self.metrics.in_flight.set(&self.rrpc.in_flight());
     }
 
     fn publish_requests(&self) {
         self.metrics.set_requests(&self.rrpc.metrics());
+        self.metrics.in_flight.set(&self.rrpc.in_flight());
         self.metrics.set_device(self.fabric.device_counters());
     }
 
