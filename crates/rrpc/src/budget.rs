@@ -60,7 +60,7 @@ impl Budget {
     /// Takes bytes, and returns true, if they fit. An operation that is larger than the whole
     /// budget fits while nothing else is in flight, else it would never be posted.
     pub(crate) fn take(&mut self, bytes: u64) -> bool {
-        let fits = bytes <= self.limit.saturating_sub(self.used);
+        let fits = bytes <= self.free();
         if fits || self.limit > 0 && self.used == 0 {
             self.used += bytes;
             self.peak = self.peak.max(self.used);
@@ -77,6 +77,10 @@ impl Budget {
     /// Changes the limit. More than the new one may be in flight for a while.
     pub(crate) const fn set_limit(&mut self, limit: u64) {
         self.limit = limit;
+    }
+
+    const fn free(&self) -> u64 {
+        self.limit.saturating_sub(self.used)
     }
 
     /// Returns true if no more is in flight than the limit allows.
@@ -111,7 +115,20 @@ impl Charge {
     }
 }
 
-/// The budget of the reads of all endpoints. Endpoints whose next read does not fit take turns.
+/// The answer to an endpoint that wants to post a read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Turn {
+    /// The bytes are taken.
+    Now,
+    /// It has its share in flight: again when one of its own reads has ended.
+    Later,
+    /// It has nothing in flight and waits for the reads of others.
+    Waits,
+}
+
+/// The budget of the reads of all endpoints. An endpoint may have as much in flight as is free
+/// (the dynamic threshold of Choudhury and Hahne, 1998), so that one that does not answer leaves
+/// bytes to others. Endpoints with nothing in flight whose next read does not fit take turns.
 #[derive(Debug)]
 pub(crate) struct ReadBudget {
     budget: Budget,
@@ -124,17 +141,20 @@ impl ReadBudget {
         Self { budget: Budget::new(limit), waiting: VecDeque::new() }
     }
 
-    /// Takes bytes for a read of this endpoint. If they do not fit, or another endpoint waits, this
-    /// one waits.
-    pub(crate) fn take(&mut self, endpoint: EndpointId, bytes: u64) -> bool {
+    /// Takes bytes for a read of this endpoint, which has `own` bytes of reads in flight.
+    pub(crate) fn take(&mut self, endpoint: EndpointId, own: u64, bytes: u64) -> Turn {
         let has_turn = self.waiting.front().is_none_or(|first| *first == endpoint);
-        if has_turn && self.budget.take(bytes) {
-            return true;
+        let has_share = own == 0 || own + bytes <= self.budget.free();
+        if has_turn && has_share && self.budget.take(bytes) {
+            return Turn::Now;
+        }
+        if own > 0 {
+            return Turn::Later;
         }
         if !self.waiting.contains(&endpoint) {
             self.waiting.push_back(endpoint);
         }
-        false
+        Turn::Waits
     }
 
     /// Returns bytes of reads that have ended.
@@ -199,17 +219,33 @@ mod tests {
     fn who_waits_first_is_served_first() {
         let [a, b, c] = [1, 2, 3].map(EndpointId);
         let mut reads = ReadBudget::new(100);
-        assert!(reads.take(a, 90) && !reads.take(b, 64));
-        assert!(!reads.take(c, 1), "it would fit, but another one waits");
+        assert_eq!((reads.take(a, 0, 90), reads.take(b, 0, 64)), (Turn::Now, Turn::Waits));
+        assert_eq!(reads.take(c, 0, 1), Turn::Waits, "it would fit, but another one waits");
+        assert_eq!(reads.take(a, 90, 1), Turn::Later);
         reads.give_back(30);
         assert_eq!(reads.first_waiting(), Some(b));
-        assert!(!reads.take(b, 64), "not yet");
+        assert_eq!(reads.take(b, 0, 64), Turn::Waits, "not yet");
         reads.give_back(60);
-        assert!(reads.take(b, 64));
-        assert!(!reads.take(c, 1));
+        assert_eq!(reads.take(b, 0, 64), Turn::Now);
+        assert_eq!(reads.take(c, 0, 1), Turn::Waits);
         assert_eq!(reads.stop_waiting(b), Some(c));
-        assert!(reads.take(c, 1));
+        assert_eq!(reads.take(c, 0, 1), Turn::Now);
         assert_eq!(reads.stop_waiting(c), None);
-        assert!(reads.take(a, 1));
+        assert_eq!(reads.take(a, 0, 1), Turn::Now);
+    }
+
+    #[test]
+    fn who_never_answers_leaves_bytes_to_the_others() {
+        let mut reads = ReadBudget::new(160);
+        let fill = |reads: &mut ReadBudget, endpoint| {
+            let mut own = 0;
+            while reads.take(EndpointId(endpoint), own, 10) == Turn::Now {
+                own += 10;
+            }
+            own
+        };
+        // Each of them gets half of what is left.
+        assert_eq!([1, 2, 3, 4].map(|endpoint| fill(&mut reads, endpoint)), [80, 40, 20, 10]);
+        assert_eq!(reads.take(EndpointId(5), 0, 10), Turn::Now);
     }
 }

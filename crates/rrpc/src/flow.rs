@@ -2,7 +2,7 @@ use std::collections::VecDeque;
 
 use rackpool_fabric::{EndpointId, WorkRequest};
 
-use crate::budget::{Budget, Charge, ReadBudget};
+use crate::budget::{Budget, Charge, ReadBudget, Turn};
 
 /// The queue to one peer: one-sided requests and messages that the fabric has not accepted yet.
 #[derive(Debug)]
@@ -17,7 +17,7 @@ pub(crate) struct Flow {
     depth: usize,
     /// Bytes of this endpoint's reads in flight, taken from the budget of all endpoints.
     reads: u64,
-    /// True if the next read waits for the budget.
+    /// True if the next read waits for the reads of other endpoints.
     waits_for_reads: bool,
     /// The bytes that the peer lets this side write.
     window: Budget,
@@ -133,10 +133,10 @@ impl Flow {
         match self.to_post.get(at).map_or(Charge::None, |item| item.charge) {
             Charge::None => true,
             Charge::Read(bytes) => {
-                let fits = reads.take(endpoint, bytes);
-                self.reads += if fits { bytes } else { 0 };
-                self.waits_for_reads = !fits;
-                fits
+                let turn = reads.take(endpoint, self.reads, bytes);
+                self.reads += if turn == Turn::Now { bytes } else { 0 };
+                self.waits_for_reads = turn == Turn::Waits;
+                turn == Turn::Now
             }
             // Nothing more before the peer knows that its window holds.
             Charge::Write(bytes) => self.unconfirmed.is_none() && self.window.take(bytes),
@@ -155,9 +155,14 @@ impl Flow {
         }
     }
 
-    /// Returns true if the next read waits until reads have ended.
+    /// Returns true if the next read waits for the reads of other endpoints.
     pub(crate) const fn waits_for_reads(&self) -> bool {
         self.waits_for_reads
+    }
+
+    /// Returns true if nothing is in flight because the next read waits until reads have ended.
+    pub(crate) const fn is_held_up(&self) -> bool {
+        self.waits_for_reads && self.in_flight == 0
     }
 
     /// The bytes of reads in flight, which end with the endpoint.
@@ -350,21 +355,24 @@ mod tests {
     fn a_list_is_as_long_as_its_bytes_fit() {
         let (endpoint, mut reads) = (EndpointId(0), ReadBudget::new(100));
         let mut flow = Flow::new(8);
-        for (id, bytes) in [(0, 60), (1, 40), (2, 1)] {
+        for (id, bytes) in [(0, 30), (1, 30), (2, 30)] {
             flow.post(request(id), Charge::Read(bytes), None);
         }
         flow.send(vec![7]);
-        assert_eq!(ids(flow.next(endpoint, &mut reads)), [0, 1]);
-        assert!(flow.waits_for_reads());
+        assert_eq!(ids(flow.next(endpoint, &mut reads)), [0, 1], "its share is half");
+        assert!(!flow.waits_for_reads(), "it waits for its own reads");
         flow.posted(Vec::new());
         assert_eq!(flow.next(endpoint, &mut reads), Some(Offer::Send(vec![7])), "messages pass");
         assert_eq!(flow.next(endpoint, &mut reads), Some(Offer::Flush { messages: 1 }));
-        flow.completed(Charge::Read(40), &mut reads);
-        assert_eq!(flow.reads(), 60);
+        flow.completed(Charge::Read(30), &mut reads);
+        assert_eq!(flow.reads(), 30);
         assert_eq!(ids(flow.next(endpoint, &mut reads)), [2]);
-        assert!(!flow.waits_for_reads());
         flow.post_later(&mut reads);
-        assert_eq!(flow.reads(), 60, "what the fabric does not take is not in flight");
+        assert_eq!(flow.reads(), 30, "what the fabric does not take is not in flight");
+        let mut other = Flow::new(8);
+        other.post(request(9), Charge::Read(80), None);
+        assert_eq!(other.next(EndpointId(1), &mut reads), None);
+        assert!(other.waits_for_reads() && other.is_held_up());
     }
 
     #[test]

@@ -250,6 +250,13 @@ impl Rrpc {
         self.machine.metrics()
     }
 
+    /// Returns true if the reads of other endpoints hold up this one: see
+    /// [`RpcMachine::is_held_up`].
+    #[must_use]
+    pub fn is_held_up(&self, endpoint: EndpointId) -> bool {
+        self.machine.is_held_up(endpoint)
+    }
+
     /// The bytes in flight to this rack.
     #[must_use]
     pub fn in_flight(&self) -> InFlight {

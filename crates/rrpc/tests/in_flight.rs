@@ -255,19 +255,76 @@ proptest! {
     }
 }
 
+fn read(peer: u64) -> Step {
+    Step::Transfer { peer, is_read: true, len: PIECE }
+}
+
+impl Rack {
+    /// Takes all bytes: two pieces of the first peer, one of the second and the third.
+    fn fill(&mut self) {
+        for peer in [0, 0, 0, 1, 2] {
+            self.apply(read(peer));
+        }
+        self.apply(Step::Round { refused: None });
+        assert_eq!(self.reads_of([0, 1, 2]), [2, 1, 1]);
+    }
+
+    fn reads_of<const N: usize>(&self, peers: [usize; N]) -> [usize; N] {
+        peers.map(|peer| {
+            let endpoint = self.peers[peer].endpoint.unwrap();
+            self.posted.values().filter(|(of, _)| *of == endpoint).count()
+        })
+    }
+
+    fn held_up<const N: usize>(&self, peers: [usize; N]) -> [bool; N] {
+        peers.map(|peer| self.machine.is_held_up(self.peers[peer].endpoint.unwrap()))
+    }
+}
+
 #[test]
 fn an_endpoint_that_can_not_post_lets_others_read() {
     let mut rack = Rack::new();
-    let read = |peer| Step::Transfer { peer, is_read: true, len: PIECE };
-    (0..4).for_each(|_| rack.apply(read(0)));
+    rack.fill();
+    // Both wait, and the fabric has no room for the first one.
+    rack.apply(read(3));
+    rack.apply(read(4));
     rack.apply(Step::Round { refused: None });
-    // All bytes are in flight: both wait, and the fabric has no room for the first one.
-    rack.apply(read(1));
-    rack.apply(read(2));
-    rack.apply(Step::Round { refused: None });
-    assert_eq!(rack.posted.len(), 4);
+    assert_eq!(rack.reads_of([3, 4]), [0, 0]);
     rack.apply(Step::Complete(0));
-    rack.apply(Step::Round { refused: Some(1) });
-    assert!(rack.posted.values().any(|(endpoint, _)| Some(*endpoint) == rack.peers[2].endpoint));
+    rack.apply(Step::Round { refused: Some(3) });
+    assert_eq!(rack.reads_of([3, 4]), [0, 1]);
+    rack.finish();
+}
+
+#[test]
+fn an_endpoint_that_waits_for_the_reads_of_others_is_held_up_and_no_other() {
+    let mut rack = Rack::new();
+    rack.fill();
+    rack.apply(read(3));
+    rack.apply(Step::Transfer { peer: 4, is_read: false, len: PIECE });
+    rack.apply(Step::Round { refused: None });
+    assert_eq!(rack.held_up([0, 3, 4]), [false, true, false]);
+    // The reads of the first one end with its endpoint.
+    rack.apply(Step::Replace(0));
+    rack.apply(Step::Round { refused: None });
+    assert_eq!(rack.held_up([0, 3, 4]), [false; 3]);
+    rack.finish();
+}
+
+#[test]
+fn a_peer_that_never_answers_leaves_bytes_to_the_others() {
+    let mut rack = Rack::new();
+    (0..100).for_each(|_| rack.apply(read(0)));
+    rack.apply(Step::Round { refused: None });
+    let silent = rack.peers[0].endpoint.unwrap();
+    for _ in 0..10 {
+        rack.apply(read(1));
+        rack.apply(Step::Round { refused: None });
+        let of_other = rack.posted.iter().find(|(_, (endpoint, _))| *endpoint != silent);
+        let id = *of_other.expect("the other peer is read").0;
+        rack.posted.remove(&id);
+        rack.machine.handle(rack.now, RpcEvent::Completed { id, result: Ok(()) });
+    }
+    rack.apply(Step::Withdraw(1));
     rack.finish();
 }

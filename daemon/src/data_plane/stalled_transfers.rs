@@ -65,6 +65,8 @@ impl DataPlane {
         let copies = self.swaps.copies_on_their_way();
         let copies = copies.chain(self.sharing.copies_on_their_way());
         let on_the_way = self.transfers.on_their_way().chain(copies);
+        // What waits until other racks' reads have ended says nothing of its own rack.
+        let on_the_way = on_the_way.filter(|transfer| !self.rrpc.is_held_up(transfer.endpoint));
         for endpoint in self.stalls.look(now, self.lease, on_the_way) {
             let Some(rack) = self.peers.rack_at(endpoint) else { continue };
             tracing::warn!("transfers with {rack} don't end: it is cut off");

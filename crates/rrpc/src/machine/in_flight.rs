@@ -17,6 +17,13 @@ impl RpcMachine {
         }
     }
 
+    /// Returns true if nothing is in flight on an endpoint because the reads of others take all
+    /// bytes: its peer is not to blame if nothing ends.
+    #[must_use]
+    pub fn is_held_up(&self, endpoint: EndpointId) -> bool {
+        self.peers.get(&endpoint).is_some_and(|peer| peer.flow.is_held_up())
+    }
+
     /// Tells peers their windows, where they have changed.
     pub(super) fn tell_windows(&mut self) {
         while let Some((endpoint, bytes)) = self.windows.next() {
