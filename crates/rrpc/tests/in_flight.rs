@@ -12,24 +12,24 @@ use rackpool_fabric::{
 use rackpool_rrpc::message::{self, Message};
 use rackpool_rrpc::{Arena, CallEvent, InFlightLimits, Outcome, RpcAction, RpcEvent, RpcMachine};
 
-const PEERS: u64 = 8;
+const PEERS: usize = 8;
 const PIECE: u32 = 64 << 10;
 const LIMITS: InFlightLimits = InFlightLimits { reads: 256 << 10, peer_writes: 1 << 20 };
 
 #[derive(Clone, Copy, Debug)]
 enum Step {
     /// A client wants a transfer with a peer.
-    Transfer { peer: u64, is_read: bool, len: u32 },
+    Transfer { peer: usize, is_read: bool, len: u32 },
     /// A poll round, in which the fabric may have no room for what one endpoint posts.
-    Round { refused: Option<u64> },
+    Round { refused: Option<usize> },
     /// One of the posted requests completes.
     Complete(usize),
     /// A peer changes its window.
-    Grant { peer: u64, bytes: u32 },
+    Grant { peer: usize, bytes: u32 },
     /// A peer confirms its window.
-    Confirm(u64),
+    Confirm(usize),
     /// A peer's endpoint ends, and a new one opens.
-    Replace(u64),
+    Replace(usize),
     /// A client has gone: its transfers are withdrawn, one in this many.
     Withdraw(u64),
 }
@@ -91,16 +91,16 @@ impl Rack {
         rack
     }
 
-    fn opens(&mut self, peer: u64) {
+    fn opens(&mut self, peer: usize) {
         self.endpoints += 1;
         let endpoint = EndpointId(self.endpoints);
-        self.peers[peer as usize] = Peer { endpoint: Some(endpoint), ..Peer::default() };
+        self.peers[peer] = Peer { endpoint: Some(endpoint), ..Peer::default() };
         self.machine.handle(self.now, RpcEvent::Opened { endpoint, calibrate: false });
         self.grant(peer, 2 * PIECE);
     }
 
-    fn grant(&mut self, peer: u64, bytes: u32) {
-        let peer = &mut self.peers[peer as usize];
+    fn grant(&mut self, peer: usize, bytes: u32) {
+        let peer = &mut self.peers[peer];
         // A peer waits for the confirmation of its last window.
         if peer.granted > 0 && !peer.is_confirmed {
             return;
@@ -111,8 +111,8 @@ impl Rack {
         self.machine.handle(self.now, event);
     }
 
-    fn confirm(&mut self, peer: u64) {
-        let peer = &mut self.peers[peer as usize];
+    fn confirm(&mut self, peer: usize) {
+        let peer = &mut self.peers[peer];
         if let Some(bytes) = peer.told.take() {
             let endpoint = peer.endpoint.unwrap();
             let bytes = message::window_taken(bytes);
@@ -128,19 +128,19 @@ impl Rack {
                 let operation =
                     if is_read { Operation::Read(transfer) } else { Operation::Write(transfer) };
                 self.transfers += 1;
-                let endpoint = self.peers[peer as usize].endpoint.unwrap();
+                let endpoint = self.peers[peer].endpoint.unwrap();
                 self.machine.transfer(endpoint, self.transfers, operation).unwrap();
                 self.open.insert(self.transfers);
             }
             Step::Round { refused } => {
-                let refused = refused.and_then(|peer| self.peers[peer as usize].endpoint);
+                let refused = refused.and_then(|peer| self.peers[peer].endpoint);
                 self.round(refused);
             }
             Step::Complete(at) => self.complete(at),
             Step::Grant { peer, bytes } => self.grant(peer, bytes),
             Step::Confirm(peer) => self.confirm(peer),
             Step::Replace(peer) => {
-                let endpoint = self.peers[peer as usize].endpoint.unwrap();
+                let endpoint = self.peers[peer].endpoint.unwrap();
                 self.posted.retain(|_, (of, _)| *of != endpoint);
                 let error = FabricError::PeerGone;
                 self.machine.handle(self.now, RpcEvent::Ended { endpoint, error });
@@ -255,7 +255,7 @@ proptest! {
     }
 }
 
-fn read(peer: u64) -> Step {
+fn read(peer: usize) -> Step {
     Step::Transfer { peer, is_read: true, len: PIECE }
 }
 
