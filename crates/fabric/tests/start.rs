@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use common::Emulated;
 use rackpool_fabric::conformance::memory::FileMemory;
-use rackpool_fabric::emulated::{EmulatedFabric, EmulatedOptions};
+use rackpool_fabric::emulated::{EmulatedFabric, EmulatedOptions, NumaModel};
 use rackpool_fabric::{Fabric, FabricStartError};
 use rackpool_model::RackId;
 
@@ -65,11 +65,17 @@ fn options_that_make_no_sense_are_named() {
     let test = Emulated::new();
     let long = test.directory.path().join("x".repeat(108));
     type Change = Box<dyn FnOnce(&mut EmulatedOptions)>;
-    let changes: [(&str, Change); 4] = [
+    let changes: [(&str, Change); 5] = [
         ("latency", Box::new(|options| options.latency = Duration::from_secs(11))),
         ("bandwidth_gbps", Box::new(|options| options.bandwidth_gbps = -1.0)),
         ("exports", Box::new(|options| options.exports.clear())),
         ("listen", Box::new(|options| options.listen = long)),
+        (
+            "numa.dilation",
+            Box::new(|options| {
+                options.numa = Some(NumaModel { dilation: 0, ..NumaModel::default() });
+            }),
+        ),
     ];
     for (name, change) in changes {
         let error = start(&test, change).unwrap_err();

@@ -1,4 +1,5 @@
-//! The modelled network card of a rack: two budgets of time on the wire, one for each direction.
+//! The modelled network card of a rack: two budgets of time on the wire, one for each direction,
+//! and with a [`NumaModel`] one for the execution of operations and one for each of their lines.
 //!
 //! The card lies in memory that every peer of the rack maps, because the poster of an operation
 //! charges both cards: a read takes transmit time of the rack that is read, though that rack's
@@ -9,13 +10,20 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use super::model::{passed_by, transfer_ns};
+use super::numa::{LINES, lines_of};
 use super::peer::map;
-use super::{Mapper, memfd, model};
-use crate::{FabricError, MemoryRegion, OutOfRange};
+use super::{Mapper, NumaModel, memfd, model};
+use crate::{FabricError, MemoryRegion, Operation, OutOfRange};
 
 const CARD_BYTES: u64 = 4096;
 const MAGIC: u64 = u64::from_le_bytes(*b"rackcard");
 const PS_PER_BYTE_AT: u64 = 8;
+/// The words of the [`NumaModel`].
+const NUMA_AT: [u64; 3] = [0x10, 0x18, 0x20];
+/// Time until which the card executes operations (NUMA model).
+const EXECUTION_AT: u64 = 0x180;
+/// Times until which lines are occupied (NUMA model), to the end of the card.
+const LINES_AT: u64 = CARD_BYTES - 8 * LINES;
 /// Bytes of a packet, the largest of RoCE.
 const PACKET_BYTES: u64 = 4096;
 
@@ -45,18 +53,24 @@ impl Direction {
 pub(super) struct Card {
     memory: Arc<dyn MemoryRegion>,
     ps_per_byte: u64,
+    numa: Option<NumaModel>,
 }
 
 impl Card {
     /// Creates the card of this rack. The descriptor is for its peers.
-    pub(super) fn create(mapper: &dyn Mapper, ps_per_byte: u64) -> io::Result<(OwnedFd, Self)> {
+    pub(super) fn create(
+        mapper: &dyn Mapper,
+        ps_per_byte: u64,
+        numa: Option<NumaModel>,
+    ) -> io::Result<(OwnedFd, Self)> {
         let fd = memfd::create("rackpool-card", CARD_BYTES)?;
         let memory = mapper.map(fd.try_clone()?, CARD_BYTES)?;
+        let numa_words = numa.map_or([0; 3], NumaModel::to_words);
         let header = [(0, MAGIC), (PS_PER_BYTE_AT, ps_per_byte)];
-        for (offset, value) in header {
+        for (offset, value) in header.into_iter().chain(NUMA_AT.into_iter().zip(numa_words)) {
             memory.store(offset, value).map_err(io::Error::other)?;
         }
-        Ok((fd, Self { memory, ps_per_byte }))
+        Ok((fd, Self { memory, ps_per_byte, numa }))
     }
 
     /// Checks and maps the card of a peer.
@@ -70,7 +84,9 @@ impl Card {
         if ps_per_byte > model::MAX_PS_PER_BYTE {
             return Err(FabricError::misbehaved("its card is slower than any"));
         }
-        Ok(Self { memory, ps_per_byte })
+        let [dilation, is_remote, writers] = NUMA_AT.map(|at| memory.load(at));
+        let numa = NumaModel::from_words([dilation?, is_remote?, writers?])?;
+        Ok(Self { memory, ps_per_byte, numa })
     }
 
     pub(super) const fn ps_per_byte(&self) -> u64 {
@@ -101,6 +117,29 @@ impl Card {
         Ok(after_all_ns.min(after_short_ns.saturating_add(packet_ns)))
     }
 
+    /// Charges an operation that this card executes for a peer. Returns the time, in ns, until
+    /// which its bytes need no longer wait for the host's memory; `now_ns` without a NUMA model.
+    pub(super) fn execute(&self, now_ns: u64, operation: &Operation) -> u64 {
+        let Some(numa) = &self.numa else { return now_ns };
+        self.try_execute(numa, now_ns, operation).unwrap_or(now_ns)
+    }
+
+    fn try_execute(
+        &self,
+        numa: &NumaModel,
+        now_ns: u64,
+        operation: &Operation,
+    ) -> Result<u64, OutOfRange> {
+        let cost = numa.cost(operation);
+        let mut end_ns = self.add(EXECUTION_AT, now_ns, cost.card_ns)?;
+        if cost.line_ns > 0 {
+            for line in lines_of(operation) {
+                end_ns = end_ns.max(self.add(LINES_AT + 8 * line, now_ns, cost.line_ns)?);
+            }
+        }
+        Ok(end_ns.saturating_add(cost.latency_ns))
+    }
+
     /// Adds to the time until which a direction is occupied, and returns that time.
     fn add(&self, at: u64, now_ns: u64, cost_ns: u64) -> Result<u64, OutOfRange> {
         let mut busy_until_ns = self.memory.load(at)?;
@@ -124,7 +163,7 @@ mod tests {
     const PS_PER_BYTE: u64 = 80;
 
     fn card() -> (OwnedFd, Card) {
-        Card::create(&FileMapper, PS_PER_BYTE).unwrap()
+        Card::create(&FileMapper, PS_PER_BYTE, None).unwrap()
     }
 
     #[test]
@@ -179,6 +218,8 @@ mod tests {
         let (fd, own) = card();
         let check = || Card::of_peer(&FileMapper, fd.try_clone().unwrap()).map(|_| ());
         check().unwrap();
+        own.memory.store(NUMA_AT[0], 1001).unwrap();
+        assert!(check().unwrap_err().to_string().contains("NUMA"));
         own.memory.store(PS_PER_BYTE_AT, u64::MAX).unwrap();
         assert!(check().unwrap_err().to_string().contains("slower"));
         own.memory.store(0, 0).unwrap();

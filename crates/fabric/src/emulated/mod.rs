@@ -11,6 +11,7 @@ mod link;
 mod listener;
 mod memfd;
 mod model;
+pub mod numa;
 mod peer;
 mod provider;
 mod ring;
@@ -30,6 +31,7 @@ use rackpool_model::{Incarnation, RackId};
 use crate::MemoryRegion;
 
 pub use model::MIN_BANDWIDTH_GBPS;
+pub use numa::NumaModel;
 pub use provider::EmulatedFabric;
 
 /// Maps memory that a peer exports. The owner of the fabric implements it, because mapping needs
@@ -64,12 +66,14 @@ pub struct EmulatedOptions {
     pub bandwidth_gbps: f64,
     /// The memory that peers may access; the frames first.
     pub exports: Vec<ExportedRegion>,
+    /// A model of the NUMA nodes and caches of the rack's host; `None` for no such effects.
+    pub numa: Option<NumaModel>,
     /// Maps the memory that peers export.
     pub mapper: Arc<dyn Mapper>,
 }
 
 impl EmulatedOptions {
-    /// Returns the defaults: 2 us, 100 Gbit/s and no exports.
+    /// Returns the defaults: 2 us, 100 Gbit/s, no exports and no NUMA effects.
     #[must_use]
     pub fn new(
         rack: RackId,
@@ -84,6 +88,7 @@ impl EmulatedOptions {
             latency: Duration::from_micros(2),
             bandwidth_gbps: 100.0,
             exports: Vec::new(),
+            numa: None,
             mapper,
         }
     }

@@ -2,6 +2,7 @@ use std::sync::Arc;
 
 use super::card::{Card, Direction};
 use super::model::transfer_ns;
+use crate::Operation;
 
 /// Where the bytes of a poster go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,13 +30,33 @@ impl Wire {
     /// receives. Returns the due time, in ns, at which their message arrives or their operation
     /// completes. Due times never decrease, across both flows.
     pub(super) fn schedule(&mut self, now_ns: u64, flow: Flow, bytes: u64) -> u64 {
+        let passed_ns = self.pass(now_ns, flow, bytes);
+        self.due(passed_ns)
+    }
+
+    /// Does the same for a one-sided operation, which the peer's card executes.
+    pub(super) fn schedule_operation(&mut self, now_ns: u64, operation: &Operation) -> u64 {
+        let flow = match operation {
+            Operation::Read(_) => Flow::In,
+            Operation::Write(_) => Flow::Out,
+        };
+        let passed_ns = self.pass(now_ns, flow, operation.transfer().len.into());
+        let executed_ns = self.peer.execute(now_ns, operation);
+        self.due(passed_ns.max(executed_ns))
+    }
+
+    /// Charges bytes to both cards. Returns the time, in ns, by which both have passed them.
+    fn pass(&self, now_ns: u64, flow: Flow, bytes: u64) -> u64 {
         let (from, to) = match flow {
             Flow::Out => (&*self.own, &self.peer),
             Flow::In => (&self.peer, &*self.own),
         };
         let sent_ns = from.charge(Direction::Transmit, now_ns, bytes);
         let received_ns = to.charge(Direction::Receive, now_ns, bytes);
-        let end_ns = sent_ns.max(received_ns);
+        sent_ns.max(received_ns)
+    }
+
+    fn due(&mut self, end_ns: u64) -> u64 {
         self.last_due_ns = end_ns.saturating_add(self.latency_ns).max(self.last_due_ns);
         self.last_due_ns
     }
@@ -66,7 +87,7 @@ mod tests {
 
     impl Rack {
         fn new(gbps: f64) -> Self {
-            let (fd, card) = Card::create(&FileMapper, ps_per_byte(gbps).unwrap()).unwrap();
+            let (fd, card) = Card::create(&FileMapper, ps_per_byte(gbps).unwrap(), None).unwrap();
             Self { fd, card: Arc::new(card) }
         }
 

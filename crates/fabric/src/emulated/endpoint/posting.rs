@@ -26,13 +26,8 @@ impl Endpoint {
             self.check(&request.operation, regions)?;
         }
         for &WorkRequest { id, operation } in list {
-            let flow = match operation {
-                Operation::Read(_) => Flow::In,
-                Operation::Write(_) => Flow::Out,
-            };
-            let transfer = operation.transfer();
-            let due_ns = self.wire.schedule(clock.now_ns(), flow, transfer.len.into());
-            regions.begin(transfer.local);
+            let due_ns = self.wire.schedule_operation(clock.now_ns(), &operation);
+            regions.begin(operation.transfer().local);
             self.queue.push_back(Pending { due_ns, work: Work::Copy { id, operation, done: 0 } });
         }
         self.operations += list.len();

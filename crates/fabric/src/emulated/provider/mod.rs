@@ -8,12 +8,12 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::mpsc::channel;
 
-use super::EmulatedOptions;
 use super::card::Card;
 use super::endpoint::Endpoint;
 use super::listener::SocketFile;
 use super::model;
 use super::transport::EmulatedTransport;
+use super::{EmulatedOptions, NumaModel};
 use crate::connector::{ConnectorHandle, Outcomes};
 use crate::handshake::{Identity, MAX_EXPORTS};
 use crate::regions::Regions;
@@ -51,8 +51,10 @@ struct Open {
 impl EmulatedFabric {
     /// Starts to listen. A connection counts as accepted when `poll` reports it.
     pub fn new(options: EmulatedOptions) -> Result<Self, FabricStartError> {
-        let latency_ns = model::latency_ns(options.latency)?;
-        let ps_per_byte = model::ps_per_byte(options.bandwidth_gbps)?;
+        let numa = options.numa.map(NumaModel::check).transpose()?;
+        let dilation = numa.map_or(1, |numa| numa.dilation);
+        let latency_ns = model::latency_ns(options.latency.saturating_mul(dilation))?;
+        let ps_per_byte = model::ps_per_byte(options.bandwidth_gbps / f64::from(dilation))?;
         let path = std::path::absolute(&options.listen)
             .map_err(|source| system("find the path", &options.listen, source))?;
         let Some(text) = path.to_str() else {
@@ -72,7 +74,7 @@ impl EmulatedFabric {
         let wake = rackpool_sync::eventfd::new()
             .map_err(|error| system("create an eventfd", &path, error))?;
         let wake = Arc::new(wake);
-        let (card_memory, card) = Card::create(&*options.mapper, ps_per_byte)
+        let (card_memory, card) = Card::create(&*options.mapper, ps_per_byte, numa)
             .map_err(|error| system("create the card's memory", &path, error))?;
         let (listener, socket_file) = SocketFile::bind(&path)?;
         let (outcomes, receiver) = channel();
@@ -92,8 +94,10 @@ impl EmulatedFabric {
         Ok(Self {
             address: format!("{SCHEME}{text}"),
             description: format!(
-                "emulated: racks on this host through shared memory, {:?} latency, {} Gbit/s",
-                options.latency, options.bandwidth_gbps
+                "emulated: racks on this host through shared memory, {:?} latency, {} Gbit/s{}",
+                options.latency,
+                options.bandwidth_gbps,
+                numa.map_or_else(String::new, |numa| format!(", {numa}")),
             ),
             latency_ns,
             card: Arc::new(card),
