@@ -14,7 +14,7 @@ use rackpool_output::UsageError;
 use rackpool_shm::directory::{MAX_DAEMONS, RackDirectory};
 use rackpool_shm::lock_words::LockWords;
 use rackpool_shm::marks::Marks;
-use rackpool_shm::memory::{FramesNode, MemoryLock};
+use rackpool_shm::memory::{FramesNode, KernelPages, MemoryLock};
 use rackpool_shm::metadata::{MetadataLayout, RackMetadata};
 use rackpool_shm::superblock::{FileKind, Geometry, Superblock, SuperblockError};
 use rackpool_shm::{Mapping, PopulateError, file, folder};
@@ -42,6 +42,8 @@ pub(crate) struct Rack {
     pub(crate) client_host: Box<dyn ClientHost>,
     /// Description of the kind of memory and its pages, for operators.
     pub(crate) memory: String,
+    /// The size of the kernel's pages of the frames in bytes; 0 if it is unknown.
+    pub(crate) kernel_page_bytes: u64,
     /// The NUMA node that the pages of the frames come from, if one was chosen.
     pub(crate) frames_node: Option<u32>,
     /// The incarnation of the previous daemon, if the rack's memory was lost with that daemon.
@@ -131,7 +133,6 @@ impl Rack {
         let MarksFile { marks, file: marks_file } = frames::open_marks(&directory, &found)?;
         let LocksFile { words: lock_words, file: locks_file } = frames::open_locks(&directory)?;
         block.set_extra_latency_ns(options.cxl_latency_ns);
-        let description = describe_memory(options, &memory.pages);
         let metadata = RackMetadata::new(Mapping::new(&metadata_file, layout.bytes())?, layout)?;
         let last = last.max(lost.unwrap_or(Incarnation(0)));
         let incarnation = next_incarnation(last, SystemTime::now());
@@ -144,7 +145,8 @@ impl Rack {
             incarnation,
             frames: Arc::new(memory.mapping),
             frames_file: memory.file,
-            memory: description,
+            memory: describe_memory(options, &memory.pages),
+            kernel_page_bytes: memory.pages.bytes,
             frames_node: memory.node,
             lost,
             siblings: Vec::new(),
@@ -256,7 +258,7 @@ fn next_incarnation(last: Incarnation, now: SystemTime) -> Incarnation {
 }
 
 /// Describes the kind of memory, for operators.
-fn describe_memory(options: &DaemonOptions, pages: &str) -> String {
+fn describe_memory(options: &DaemonOptions, pages: &KernelPages) -> String {
     let latency = match options.cxl_latency_ns {
         0 => String::new(),
         ns => format!(", emulated as CXL memory that is {ns} ns further away"),

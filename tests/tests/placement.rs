@@ -87,6 +87,11 @@ fn check(case: &Case<'_>, inherited: &[u32]) {
         MemoryKind::Memfd => "memfd:rackpool-frames",
         _ => "rack-0/frames",
     };
+    let memory = pool.status(0).frame_memory;
+    assert!(memory.bytes > 0 && memory.page_bytes > 0, "{memory:?}");
+    let asked: Option<u32> = case.frames_node.parse().ok();
+    assert!(!memory.nodes.is_empty(), "the first page exists");
+    assert!(memory.nodes.iter().all(|(node, _)| asked.is_none_or(|asked| asked == *node)));
     // The rings, the call cells and the data ring all lie in the client's file.
     for (file, policy) in
         [("rack-0/client-", &case.shared), (BUFFERS, &case.shared), (frames, &case.frames)]

@@ -34,6 +34,8 @@ pub struct Facts {
     pub cache: Option<LastLevelCache>,
     /// The ways of that cache, or why they are unknown.
     pub device_ways: Result<DeviceWays, String>,
+    /// Bytes of that cache that writes of devices may fill; 0 if it is unknown.
+    pub device_share: u64,
     /// The network and the RDMA software.
     pub reach: Reach,
     /// The ports of RDMA cards.
@@ -95,6 +97,7 @@ impl Facts {
             nodes: nodes.clone(),
             cache: machine.last_level_cache(card_node),
             device_ways: machine.device_ways(card_node),
+            device_share: machine.device_share(card_node),
             reach: Reach::gather(machine),
             rdma: machine.rdma_ports(),
             node_load: match (card_node, nodes.len()) {

@@ -24,10 +24,17 @@ fn of(report: &Report) -> serde_json::Result<String> {
     let racks: Vec<Value> = report
         .racks
         .iter()
-        .map(|rack| match &rack.says {
-            Ok([memory, placement, fabric]) => json!({
-                "rack": rack.rack, "siblings": rack.siblings, "memory": memory,
-                "placement": placement, "fabric": fabric,
+        .map(|rack| match &rack.state {
+            Ok(state) => json!({
+                "rack": rack.rack, "siblings": rack.siblings, "memory": state.memory,
+                "placement": state.placement, "fabric": state.fabric,
+                "memory_bytes": state.memory_bytes,
+                "kernel_page_bytes": state.kernel_page_bytes,
+                "sampled_pages": state.nodes.iter()
+                    .map(|(node, pages)| json!({ "node": node, "pages": pages }))
+                    .collect::<Vec<_>>(),
+                "in_flight_limit_bytes": state.in_flight_limit,
+                "in_flight_peak_bytes": state.in_flight_peak,
             }),
             Err(reason) => {
                 json!({ "rack": rack.rack, "siblings": rack.siblings, "reason": reason })

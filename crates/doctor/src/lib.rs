@@ -7,13 +7,14 @@
 //! | [`devices`] | CXL memory and dax devices |
 //! | [`measure`] | what memory, cores and system calls cost |
 //! | [`fabrics`] | how racks could reach each other, and what is missing for it |
+//! | `rack_check` | what follows for the racks that run |
 //! | [`verdict`] | what follows: fabric, kind of memory, placement, warnings |
 //! | `text`, `json` | how a [`Report`] is shown |
 //!
 //! ```
 //! use std::path::Path;
 //!
-//! let report = rackpool_doctor::examine(Path::new("/dev/shm/rackpool"), None, false);
+//! let report = rackpool_doctor::examine(Path::new("/dev/shm/rackpool"), Vec::new(), None, false);
 //! println!("{}", report.to_text());
 //! ```
 #![forbid(unsafe_code)]
@@ -27,6 +28,7 @@ pub mod facts;
 mod fixture;
 mod json;
 pub mod measure;
+mod rack_check;
 pub mod reach;
 mod report;
 mod text;
@@ -40,17 +42,23 @@ use facts::Facts;
 use verdict::Verdict;
 
 pub use credentials_check::CredentialsCheck;
-pub use report::{RackReport, Report};
+pub use report::{RackReport, RackState, Report};
 
-/// Examines this machine for a pool in the folder `pool`, without the pool's racks.
+/// Examines this machine for a pool in the folder `pool`, whose racks are `racks`.
 ///
 /// `credentials` is the folder of this host's credentials. `measured` says whether memory, cores
 /// and system calls are measured, which takes up to 6 s.
 #[must_use]
-pub fn examine(pool: &Path, credentials: Option<&Path>, measured: bool) -> Report {
+pub fn examine(
+    pool: &Path,
+    racks: Vec<RackReport>,
+    credentials: Option<&Path>,
+    measured: bool,
+) -> Report {
     let facts = Facts::for_pool(&HostFiles::here(), pool);
     let measurements = measured.then(|| measure::all(&facts));
     let credentials = CredentialsCheck::look(credentials);
-    let verdict = Verdict::of(&facts, &credentials, measurements.as_ref());
-    Report { facts, measurements, racks: Vec::new(), verdict }
+    let mut verdict = Verdict::of(&facts, &credentials, measurements.as_ref());
+    verdict.warnings.extend(rack_check::warnings(&facts, &racks));
+    Report { facts, measurements, racks, verdict }
 }

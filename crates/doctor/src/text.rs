@@ -66,8 +66,11 @@ fn of(report: &Report) -> String {
     }
     for rack in &report.racks {
         let name = format!("rack {}", rack.rack);
-        match &rack.says {
-            Ok(lines) => page.rows(&name, lines.iter().cloned(), ""),
+        match &rack.state {
+            Ok(state) => {
+                let lines = [&state.memory, &state.placement, &state.fabric];
+                page.rows(&name, lines.into_iter().cloned(), "");
+            }
             Err(reason) => page.row(&name, reason),
         }
         if !rack.siblings.is_empty() {
@@ -290,7 +293,7 @@ mod tests {
     fn an_empty_computer_is_shown_without_a_guess() {
         let facts = Facts::gather(&HostFiles::at("/nonexistent"));
         let verdict = Verdict::of(&facts, &CredentialsCheck::None, None);
-        let silent = RackReport { rack: 3, siblings: vec![4], says: Err("no daemon".into()) };
+        let silent = RackReport { rack: 3, siblings: vec![4], state: Err("no daemon".into()) };
         let text = of(&Report { facts, measurements: None, racks: vec![silent], verdict });
         for line in [
             "  RDMA               no card\n",

@@ -206,6 +206,17 @@ pub struct InFlightStatus {
     pub peer_writes: BytesInFlight,
 }
 
+/// The memory behind a rack's frames.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Encode, Decode)]
+pub struct FrameMemory {
+    /// Its size in bytes.
+    pub bytes: u64,
+    /// The size of the kernel's pages in bytes; 0 if it is unknown.
+    pub page_bytes: u64,
+    /// The NUMA nodes of a sample of its pages, with the number of these pages on each.
+    pub nodes: Vec<(u32, u32)>,
+}
+
 /// The rack's metrics.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Encode, Decode)]
 pub struct RackStatus {
@@ -215,6 +226,8 @@ pub struct RackStatus {
     pub siblings: Vec<RackId>,
     /// Frames in the rack.
     pub frames: u32,
+    /// The memory behind them.
+    pub frame_memory: FrameMemory,
     /// Frames that hold no page.
     pub free_frames: u32,
     /// The other racks that are alive, as the metadata server last reported.

@@ -10,12 +10,15 @@ use rackpool_output::chain;
 use rackpool_ring::client_file::{ClientFile, MAX_THREADS};
 use rackpool_shm::free_space::Room;
 use rackpool_shm::host::HostFiles;
+use rackpool_shm::memory::sampled_nodes;
 use rackpool_shm::metadata::MetadataLayout;
 use rackpool_shm::superblock::{FileKind, Geometry, OwnerProcess};
 use rackpool_shm::{Mapping, file};
 use rackpool_sync::eventfd;
 use rackpool_wire::bounds::{MAX_CONTROL_REQUEST_BYTES, OutOfBounds};
-use rackpool_wire::control::{ControlRefusal, ControlReply, ControlRequest, RackStatus, Resume};
+use rackpool_wire::control::{
+    ControlRefusal, ControlReply, ControlRequest, FrameMemory, RackStatus, Resume,
+};
 use rackpool_wire::metadata::{MetadataReply, MetadataRequest, Tagged};
 use rackpool_wire::{FrameReader, Unreadable, encode};
 use tokio::io::unix::AsyncFd;
@@ -27,6 +30,7 @@ use super::orphan::{owner_of, watch_orphan};
 use super::{Control, open_files};
 use crate::data_plane::{Command, get};
 use crate::descriptors;
+use crate::rack::Rack;
 
 /// How long a connected peer may take to send its first message.
 const INTRODUCTION: Duration = Duration::from_secs(5);
@@ -322,6 +326,16 @@ fn stopping() -> ControlReply {
     ControlReply::Refused(ControlRefusal::Invalid(text.into()))
 }
 
+/// Where the frames lie. Their nodes are left out if the kernel does not tell them.
+fn frame_memory(rack: &Rack) -> FrameMemory {
+    let nodes = sampled_nodes(&rack.frames, &rack.frames_file).unwrap_or_default();
+    FrameMemory {
+        bytes: rack.frames.len(),
+        page_bytes: rack.kernel_page_bytes,
+        nodes: nodes.into_iter().collect(),
+    }
+}
+
 fn status(control: &Control) -> RackStatus {
     let metrics = &control.metrics;
     let narrow = |value: u64| u32::try_from(value).unwrap_or(u32::MAX);
@@ -329,6 +343,7 @@ fn status(control: &Control) -> RackStatus {
         pid: std::process::id(),
         siblings: control.rack.siblings.clone(),
         frames: control.rack.geometry.frames,
+        frame_memory: frame_memory(&control.rack),
         free_frames: narrow(get(&metrics.free_frames)),
         other_racks: metrics.other_racks(),
         other_frames: get(&metrics.other_frames),

@@ -7,12 +7,12 @@ use std::os::fd::AsFd;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
-use rackpool_model::{ByteSize, MemoryId};
+use rackpool_model::MemoryId;
 use rackpool_sync::atomic::{AtomicU64, Ordering};
 use xxhash_rust::xxh3::xxh3_64;
 
 use super::error::system;
-use super::{MemoryError, MemoryLock, MemoryPlace, RackMemory};
+use super::{KernelPages, MemoryError, MemoryLock, MemoryPlace, RackMemory};
 use crate::host::HostFiles;
 use crate::{Mapping, OutsideMapping, file};
 
@@ -27,8 +27,8 @@ struct DaxDevice {
 }
 
 impl DaxDevice {
-    fn pages(self) -> String {
-        format!("{}, the alignment of the device", ByteSize(self.align))
+    fn pages(self) -> KernelPages {
+        KernelPages::new(self.align, "the alignment of the device")
     }
 }
 

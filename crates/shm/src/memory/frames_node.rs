@@ -1,10 +1,12 @@
 //! The NUMA node of memory whose kind has none of its own, and where its pages really are.
 
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::io;
+use std::os::unix::fs::MetadataExt;
 
 use rackpool_model::ByteSize;
-use rustix::fs::{SeekFrom, seek};
+use rustix::fs::{SeekFrom, fstatfs, seek};
 
 use super::error::system;
 use super::{MemoryError, MemoryPlace, RackMemory};
@@ -105,6 +107,24 @@ impl MemoryPlace<'_> {
     }
 }
 
+/// The NUMA nodes of some pages of a rack's memory, with the number of these pages on each. Empty if
+/// no page exists, or if the kernel does not tell which do: for a device, and for a hugetlbfs file
+/// whose pages are not all allocated.
+pub fn sampled_nodes(mapping: &Mapping, file: &File) -> Result<BTreeMap<u32, u32>, MemoryError> {
+    const HUGETLBFS: u64 = 0x9584_58f6;
+    let blocks = file.metadata().map_err(system("examine", "the memory"))?.blocks();
+    let kind = fstatfs(file).map(|found| found.f_type);
+    let is_huge = kind.is_ok_and(|kind| u64::try_from(kind).is_ok_and(|kind| kind == HUGETLBFS));
+    let mut nodes = BTreeMap::new();
+    if is_huge && blocks.saturating_mul(512) < mapping.len() {
+        return Ok(nodes);
+    }
+    for (_, node) in survey(mapping, file)? {
+        *nodes.entry(node).or_insert(0) += 1;
+    }
+    Ok(nodes)
+}
+
 /// Offsets and nodes of some pages that exist: the first and the last one, and a scattered sample.
 /// Touches no page that does not exist, except on a hugetlbfs, where all seem to exist.
 pub(super) fn survey(mapping: &Mapping, file: &File) -> Result<Vec<(u64, u32)>, MemoryError> {
@@ -147,7 +167,8 @@ mod tests {
         let found: Vec<u64> =
             survey(&mapping, &file).unwrap().into_iter().map(|(offset, _)| offset).collect();
         assert_eq!(found, pages);
-        let blocks = std::os::unix::fs::MetadataExt::blocks(&file.metadata().unwrap());
+        assert_eq!(sampled_nodes(&mapping, &file).unwrap().values().sum::<u32>(), 3);
+        let blocks = file.metadata().unwrap().blocks();
         assert_eq!(blocks, 3 * PAGE / 512);
     }
 }

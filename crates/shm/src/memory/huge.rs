@@ -6,12 +6,11 @@ use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use rackpool_model::ByteSize;
 use rustix::fs::{Access, access, fstatfs};
 
 use super::error::system;
 use super::frames_node::survey;
-use super::{FramesNode, MemoryError, MemoryLock, MemoryPlace, RackMemory};
+use super::{FramesNode, KernelPages, MemoryError, MemoryLock, MemoryPlace, RackMemory};
 use crate::host::HugePage;
 use crate::numa::NumaPolicy;
 use crate::{Mapping, file};
@@ -84,7 +83,7 @@ fn map(
 ) -> Result<RackMemory, MemoryError> {
     match Mapping::new(&file, place.bytes) {
         Ok(mapping) => {
-            let pages = format!("{}, all of them promised", ByteSize(page.bytes()));
+            let pages = KernelPages::new(page.bytes(), "all of them promised");
             let warnings = Vec::new();
             let mut memory = RackMemory { mapping, file, lock, pages, warnings, node: None };
             allocate_on_node(place, page, &mut memory)?;
@@ -133,7 +132,7 @@ fn allocate_on_node(
         .bind_to_node(node, NumaPolicy::Bind)
         .and_then(|()| memory.mapping.populate())
         .map_err(system("allocate on its NUMA node", place.directory.frames().display()))?;
-    memory.pages = format!("{}, all of them allocated", ByteSize(page.bytes()));
+    memory.pages = KernelPages::new(page.bytes(), "all of them allocated");
     place.check_node(memory, Some(&preferred))
 }
 

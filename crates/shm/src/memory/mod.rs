@@ -23,14 +23,15 @@ mod node;
 mod scratch;
 mod tmpfs;
 
+use std::fmt;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 
-use rackpool_model::MemoryId;
+use rackpool_model::{ByteSize, MemoryId};
 
 pub use dax::device_bytes;
 pub use error::MemoryError;
-pub use frames_node::FramesNode;
+pub use frames_node::{FramesNode, sampled_nodes};
 pub use kind::{MemoryKind, MemoryKindError};
 pub use scratch::scratch;
 
@@ -63,12 +64,36 @@ pub struct RackMemory {
     pub file: File,
     /// Excludes other daemons as long as it exists.
     pub lock: MemoryLock,
-    /// The pages of the memory in words; for small pages, with the reason.
-    pub pages: String,
+    /// The kernel's pages of the memory.
+    pub pages: KernelPages,
     /// The NUMA node that the pages come from, if one was chosen.
     pub node: Option<u32>,
     /// Warnings for the operator.
     pub warnings: Vec<String>,
+}
+
+/// The kernel's pages of a memory. Shown as their size with the remark.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KernelPages {
+    /// The size of a page in bytes; 0 if it is unknown.
+    pub bytes: u64,
+    /// A remark for operators; for small pages, the reason.
+    pub remark: String,
+}
+
+impl KernelPages {
+    fn new(bytes: u64, remark: impl Into<String>) -> Self {
+        Self { bytes, remark: remark.into() }
+    }
+}
+
+impl fmt::Display for KernelPages {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.bytes {
+            0 => write!(f, "unknown size: {}", self.remark),
+            bytes => write!(f, "{}: {}", ByteSize(bytes), self.remark),
+        }
+    }
 }
 
 /// A lock on memory. It is released when it is dropped and when the process ends. It is not on the

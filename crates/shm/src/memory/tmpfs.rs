@@ -4,7 +4,7 @@ use std::fs::File;
 use std::path::Path;
 
 use super::error::system;
-use super::{MemoryError, MemoryLock, MemoryPlace, RackMemory, backing};
+use super::{KernelPages, MemoryError, MemoryLock, MemoryPlace, RackMemory, backing};
 use crate::host::{HostFiles, HugePage};
 use crate::{Mapping, file};
 
@@ -90,15 +90,19 @@ fn use_file(place: &MemoryPlace<'_>, found: File, path: &Path) -> Result<Untouch
     Ok(Untouched { mapping, file: found, lock, warnings: Vec::new() })
 }
 
-/// Checks whether the kernel gave the requested huge pages. Describes the pages in words.
-pub(super) fn pages_behind(mapping: &Mapping, why_small: impl FnOnce() -> String) -> String {
-    if mapping.len() < HugePage::Size2M.bytes() {
-        return "4 KiB: it is less than a huge page".into();
+/// Checks whether the kernel gave the requested huge pages.
+pub(super) fn pages_behind(mapping: &Mapping, why_small: impl FnOnce() -> String) -> KernelPages {
+    const SMALL: u64 = 4096;
+    let huge = HugePage::Size2M.bytes();
+    if mapping.len() < huge {
+        return KernelPages::new(SMALL, "it is less than a huge page");
     }
     match backing::touched(mapping) {
-        Ok(pages) if pages.huge_bytes > 0 => "2 MiB, given by the kernel as it finds them".into(),
-        Ok(_) => format!("4 KiB: {}", why_small()),
-        Err(error) => format!("unknown, /proc/self/smaps can't be read: {error}"),
+        Ok(pages) if pages.huge_bytes > 0 => {
+            KernelPages::new(huge, "given by the kernel as it finds them")
+        }
+        Ok(_) => KernelPages::new(SMALL, why_small()),
+        Err(error) => KernelPages::new(0, format!("/proc/self/smaps can't be read: {error}")),
     }
 }
 

@@ -48,6 +48,13 @@ fn metrics(status: &RackStatus) -> Value {
         "pid": status.pid,
         "siblings": status.siblings.iter().map(|rack| rack.0).collect::<Vec<_>>(),
         "frames": status.frames,
+        "frame_memory": {
+            "bytes": status.frame_memory.bytes,
+            "kernel_page_bytes": status.frame_memory.page_bytes,
+            "sampled_pages": status.frame_memory.nodes.iter()
+                .map(|(node, pages)| json!({"node": node, "pages": pages}))
+                .collect::<Vec<_>>(),
+        },
         "free_frames": status.free_frames,
         "allocated_bytes": status.allocated_bytes,
         "fixed": {
