@@ -1,8 +1,9 @@
 # The devices exist and RDMA works between the racks, before rackpool is tested.
 nodes=$(numactl --hardware)
 echo "$nodes"
-grep -qx 'node 0 cpus: 0 1' <<<"$nodes" || fail 'node 0 does not have the processors'
-grep -qx 'node 1 cpus:' <<<"$nodes" || fail 'node 1 is not without processors'
+grep -qx 'node 0 cpus: 0' <<<"$nodes" || fail 'node 0 does not have processor 0'
+grep -qx 'node 1 cpus: 1' <<<"$nodes" || fail 'node 1 does not have processor 1'
+grep -qx 'node 2 cpus:' <<<"$nodes" || fail 'node 2 is not without processors'
 if grep -Ew 'erms|fsrm' /proc/cpuinfo; then fail 'soft-RoCE would copy by bytes'; fi
 eventually 60 expect mem0 cxl list --memdevs
 eventually 60 expect 'state ACTIVE' rdma link show

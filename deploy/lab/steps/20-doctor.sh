@@ -5,8 +5,8 @@ if on_rack 0; then
     rackpool doctor --credentials /tmp/doctor/rack-0 | tee "$LAB_LOGS/doctor"
     verdict=$(sed -n '/^verdict/,$p' "$LAB_LOGS/doctor")
     for text in '--fabric verbs: racks on any host by RDMA, through port 1 of rxe0' \
-        '--memory-kind numa:1: NUMA node 1 is' \
-        'placement          node 0' 'the CXL memory mem0 (256 MiB) is not in use'; do
+        '--memory-kind numa:2: NUMA node 2 is' \
+        "placement          node 0: the RDMA card's" 'frames             node ' 'the CXL memory mem0 (256 MiB) is not in use'; do
         [[ $verdict == *"$text"* ]] || fail "the verdict does not say '$text'"
     done
 else

@@ -3,7 +3,7 @@
 # value that is read is checked. An object is cast from rack 0 to rack 1. Then rack 1's daemon is killed,
 # and its memory outlives it.
 make_dax
-kind=numa:1
+kind=numa:2
 on_rack 0 || kind=dax:/dev/dax0.0
 
 # Leases longer than an emulator on a busy computer stands still.

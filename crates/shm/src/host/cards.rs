@@ -1,4 +1,6 @@
-use super::{HostFiles, names_in};
+use std::path::Path;
+
+use super::{HostFiles, names_in, text};
 
 /// A port of an RDMA card.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -39,11 +41,13 @@ impl HostFiles {
 
     fn ports_of(&self, device: &str) -> Vec<RdmaPort> {
         let base = format!("class/infiniband/{device}");
-        // The kernel writes -1 if it does not know the node.
-        let node = self.sys_text(format!("{base}/device/numa_node")).and_then(|n| n.parse().ok());
+        let parent = self.sys_text(format!("{base}/parent"));
+        let node = self.node_of(&format!("{base}/device")).or_else(|| {
+            // Soft-RoCE: the node of the network interface.
+            self.node_of(&format!("class/net/{}/device", parent.as_deref()?))
+        });
         // Only soft-RoCE names its network interface; other software cards have no device.
-        let is_software = self.sys(format!("{base}/parent")).exists()
-            || !self.sys(format!("{base}/device")).exists();
+        let is_software = parent.is_some() || !self.sys(format!("{base}/device")).exists();
         let port = |name: &String| {
             let number: u32 = name.parse().ok()?;
             let file = |file: &str| {
@@ -64,6 +68,16 @@ impl HostFiles {
             })
         };
         names_in(&self.sys(format!("{base}/ports"))).iter().filter_map(port).collect()
+    }
+
+    /// The NUMA node of a device, or else of the nearest device above it that has one: a virtio
+    /// interface has none, the PCI device that carries it does.
+    fn node_of(&self, device: &str) -> Option<u32> {
+        let top = std::fs::canonicalize(self.sys("")).ok()?;
+        let device = std::fs::canonicalize(self.sys(device)).ok()?;
+        // The kernel writes -1 if it does not know the node.
+        let node = |folder: &Path| text(&folder.join("numa_node"))?.parse().ok();
+        device.ancestors().take_while(|folder| folder.starts_with(&top)).find_map(node)
     }
 
     fn gids_v2(&self, port: &str) -> Vec<(u32, String)> {
@@ -117,6 +131,26 @@ mod tests {
         assert_eq!(ports[1].gids_v2, [(3, "::ffff:10.0.0.1".to_owned())]);
         assert_eq!(ports[2].node, None);
         assert_eq!(machine.card_node(None, None), Some(1));
+    }
+
+    #[test]
+    fn soft_roce_has_the_node_of_its_interface() {
+        let pci = "sys/devices/pci0000:20/0000:20:00.0/0000:21:00.0";
+        let node = format!("{pci}/numa_node");
+        let (folder, machine) = fixture(&[
+            ("sys/class/infiniband/rxe0/ports/1/state", "4: ACTIVE\n"),
+            ("sys/class/infiniband/rxe0/parent", "eth0\n"),
+            ("sys/class/net/eth0/mtu", "1500\n"),
+            (&node, "1\n"),
+        ]);
+        assert_eq!(machine.card_node(None, None), None);
+        let virtio = folder.path().join(pci).join("virtio2");
+        std::fs::create_dir_all(&virtio).unwrap();
+        let link = folder.path().join("sys/class/net/eth0/device");
+        std::os::unix::fs::symlink(&virtio, link).unwrap();
+        assert_eq!(machine.card_node(None, None), Some(1));
+        std::fs::write(folder.path().join(&node), "-1\n").unwrap();
+        assert_eq!(machine.card_node(None, None), None, "the kernel does not know it");
     }
 
     #[test]

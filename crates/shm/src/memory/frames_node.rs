@@ -107,9 +107,9 @@ impl MemoryPlace<'_> {
     }
 }
 
-/// The NUMA nodes of some pages of a rack's memory, with the number of these pages on each. Empty if
-/// no page exists, or if the kernel does not tell which do: for a device, and for a hugetlbfs file
-/// whose pages are not all allocated.
+/// The NUMA nodes of some pages of a rack's memory, with the number of these pages on each. Empty
+/// if no page exists, or if the kernel does not tell which do: for a device, and for a hugetlbfs
+/// file whose pages are not all allocated.
 pub fn sampled_nodes(mapping: &Mapping, file: &File) -> Result<BTreeMap<u32, u32>, MemoryError> {
     const HUGETLBFS: u64 = 0x9584_58f6;
     let blocks = file.metadata().map_err(system("examine", "the memory"))?.blocks();

@@ -14,19 +14,24 @@ use super::kernel::Boot;
 /// The program that runs guests.
 pub(super) const QEMU: &str = "qemu-system-x86_64";
 
-/// The guest's hardware: two NUMA nodes, the second without processors; a CXL expander behind one
-/// of a host bridge's two ports; the host's files; a network cable; and entropy.
+/// The guest's hardware: three NUMA nodes, 0 and 1 with a processor each, 2 without; a network card
+/// on a host bridge of node 0; a CXL expander behind one of a host bridge's two ports; the host's
+/// files; and entropy.
 ///
 /// Without `bus=` a device would be placed on the CXL host bridge. With a single port the host
 /// bridge would have no decoder, which QEMU 7.2 needs to reach the expander's memory.
 const MACHINE: &str = "\
     -nodefaults -no-user-config -display none -no-reboot -smp 2 \
     -machine q35,cxl=on,cxl-fmw.0.targets.0=cxl.0,cxl-fmw.0.size=4G \
-    -m 1536M,maxmem=8G,slots=4 \
-    -object memory-backend-ram,id=near,size=1G \
+    -m 1792M,maxmem=8G,slots=4 \
+    -object memory-backend-ram,id=near,size=768M \
     -object memory-backend-ram,id=far,size=512M \
-    -numa node,nodeid=0,cpus=0-1,memdev=near -numa node,nodeid=1,memdev=far \
-    -numa dist,src=0,dst=1,val=20 \
+    -object memory-backend-ram,id=other,size=512M \
+    -numa node,nodeid=0,cpus=0,memdev=near -numa node,nodeid=1,cpus=1,memdev=other \
+    -numa node,nodeid=2,memdev=far \
+    -numa dist,src=0,dst=1,val=20 -numa dist,src=0,dst=2,val=20 -numa dist,src=1,dst=2,val=20 \
+    -device pxb-pcie,bus=pcie.0,bus_nr=64,numa_node=0,id=socket0 \
+    -device pcie-root-port,bus=socket0,chassis=1,slot=4,id=card0 \
     -object memory-backend-ram,id=expander,size=256M,share=on \
     -object memory-backend-ram,id=labels,size=256M,share=on \
     -device pxb-cxl,bus=pcie.0,bus_nr=12,id=cxl.0 \
@@ -90,7 +95,7 @@ fn command(place: &Place, boot: &Boot, accelerator: Accelerator) -> Command {
         .args(["-fsdev", &shared("lab", &place.shared, "")])
         .args([
             "-device",
-            &format!("virtio-net-pci,bus=pcie.0,netdev=cable,romfile=,mac=52:54:00:00:00:0{rack}"),
+            &format!("virtio-net-pci,bus=card0,netdev=cable,romfile=,mac=52:54:00:00:00:0{rack}"),
         ])
         .args(["-serial", &format!("file:{}", option(&place.console))])
         .arg("-kernel")
