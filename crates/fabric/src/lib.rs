@@ -38,4 +38,4 @@ pub use fabric::{
 pub use key::{PROOF_BYTES, Role, Transcript};
 pub use keyring::Keyring;
 pub use receive_room::{Portion, ReceiveRoom};
-pub use region::{BULK_BYTES, MemoryRegion};
+pub use region::MemoryRegion;

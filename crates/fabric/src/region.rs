@@ -2,9 +2,9 @@ use std::ptr::NonNull;
 
 use crate::{OutOfRange, Transfer};
 
-/// Length in bytes from which the data of a read is stored by [`MemoryRegion::write_bulk`]. A page
-/// that moves is copied in pieces of this length.
-pub const BULK_BYTES: u32 = 64 << 10;
+/// Length in bytes from which the data of a read is stored by [`MemoryRegion::write_bulk`]: that of
+/// the smallest page that may move.
+pub(crate) const BULK_BYTES: u32 = 4 << 10;
 
 /// Memory that a fabric may read and write.
 ///
@@ -34,7 +34,7 @@ pub trait MemoryRegion: Send + Sync {
     /// Copies `from` to `offset` of the region.
     fn write(&self, offset: u64, from: &[u8]) -> Result<(), OutOfRange>;
 
-    /// Like [`write`](Self::write), for data of a read of at least [`BULK_BYTES`]. A region whose
+    /// Like [`write`](Self::write), for data of a read of 4 KiB or more. A region whose
     /// contents are not about to be read may store the data past the caches, so that other data is
     /// not displaced.
     fn write_bulk(&self, offset: u64, from: &[u8]) -> Result<(), OutOfRange> {

@@ -1,14 +1,14 @@
 //! Copies a page from another rack in chunks. Other operations to that rack are posted in between
 //! and wait for two chunks rather than for a page.
 
-use rackpool_fabric::{BULK_BYTES, EndpointId, Operation, RegionId, RemoteRegion, Transfer};
+use rackpool_fabric::{EndpointId, Operation, RegionId, RemoteRegion, Transfer};
 use rackpool_model::FrameId;
 
 use super::DataPlane;
 use super::stalled_transfers::Progress;
 
-/// Bytes of a chunk: 5 us at 100 Gbit/s, and enough for non-temporal stores.
-const PIECE_BYTES: u64 = BULK_BYTES as u64;
+/// Bytes of a chunk: 5 us at 100 Gbit/s.
+const PIECE_BYTES: u64 = 64 << 10;
 /// Chunks in flight: enough to keep the wire busy until the completion of one is handled.
 const AT_A_TIME: u32 = 2;
 

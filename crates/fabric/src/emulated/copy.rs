@@ -68,7 +68,8 @@ mod tests {
     use std::sync::atomic::{AtomicU64, Ordering};
 
     use super::*;
-    use crate::{BULK_BYTES, RegionId, RemoteRegion, Transfer};
+    use crate::region::BULK_BYTES;
+    use crate::{RegionId, RemoteRegion, Transfer};
 
     /// A region that counts the bytes written to it, plain and bulk.
     #[derive(Default)]
