@@ -1,7 +1,8 @@
 //! Published figures again. Figures 14 to 22 of the Rcmp paper are measured: rackpool beside the
 //! access paths of other systems (`baselines`) and beside itself without a technique.
 //! docs/design/figures.md says what each figure runs, and where it differs from the paper. Those of
-//! the DDIO paper come from a model: docs/design/direct-cache-access.md.
+//! the DDIO paper and of the NUMA paper come from models: docs/design/direct-cache-access.md and
+//! docs/design/numa-model.md.
 
 mod clients;
 mod dca;
@@ -9,6 +10,7 @@ mod hot_pages;
 mod ladder;
 mod latency;
 mod load;
+mod numa;
 mod racks;
 mod requests;
 mod rings;
@@ -30,7 +32,7 @@ use crate::cpu::of_process;
 /// What the measurement of a figure returns, by the figure's id.
 type Measure = fn(&Sizes) -> anyhow::Result<Figure>;
 
-const FIGURES: [(&str, Measure); 16] = [
+const FIGURES: [(&str, Measure); 20] = [
     ("14", latency::measure),
     ("15", clients::measure),
     ("16", racks::measure),
@@ -47,14 +49,18 @@ const FIGURES: [(&str, Measure); 16] = [
     ("ddio-11", dca::ways_and_cores),
     ("ddio-12", dca::imbalance),
     ("ddio-14", dca::bypass),
+    ("numa-3", numa::latency),
+    ("numa-4", numa::size),
+    ("numa-5", numa::workers),
+    ("numa-6", numa::requests),
 ];
 
 /// Measures figures 14 to 22 of the Rcmp paper again, beside the access paths of other systems, and
-/// simulates those of the DDIO paper
+/// simulates those of the DDIO and the NUMA paper
 #[derive(Debug, Parser)]
 #[command(name = "cargo x figures")]
 pub struct Arguments {
-    /// Figures: 14 to 22, ddio-3, ddio-5 and others [default: all]
+    /// Figures: 14 to 22, ddio-3, ddio-5, numa-3 and others [default: all]
     figures: Vec<String>,
     /// Folder of the data, the plots and the page; files of an earlier run are replaced
     #[arg(long, value_name = "DIR", default_value = "target/figures")]

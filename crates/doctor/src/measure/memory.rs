@@ -4,11 +4,10 @@ use rackpool_model::ByteSize;
 use rackpool_output::chain;
 use rackpool_shm::Mapping;
 use rackpool_shm::host::{HugePage, NumaNode};
-use rackpool_shm::memory::{backing, scratch};
-use rackpool_sync::atomic::{AtomicU64, Ordering};
+use rackpool_shm::memory::{backing, load_latency_ns, scratch};
 
 use super::super::facts::Facts;
-use super::timing::{Measured, least, ns_each, pin};
+use super::timing::{Measured, least, pin};
 
 /// The costs of memory of one node, in pages of one size, accessed from one node.
 #[derive(Clone, Debug, PartialEq)]
@@ -42,8 +41,6 @@ pub struct AccessCosts {
 const BYTES: u64 = 256 << 20;
 /// The buffer of sequential reads and writes: it stays in the second-level cache.
 const CHUNK: usize = 256 << 10;
-const LINE: u64 = 64;
-const LOADS: u32 = 200_000;
 const RUNS: usize = 4;
 /// No further run is started after this time: on a busy computer one run has to do.
 const ENOUGH: Duration = Duration::from_millis(300);
@@ -140,7 +137,7 @@ fn measure(
     page: Option<HugePage>,
     node: Option<u32>,
 ) -> anyhow::Result<AccessCosts> {
-    link(memory)?;
+    let latency_ns = load_latency_ns(memory)?;
     // Fails if the kernel has not provided the requested page size.
     let pages = backing::of(memory)?;
     anyhow::ensure!(
@@ -154,7 +151,6 @@ fn measure(
         let found = memory.node_at(memory.len() / 2)?;
         anyhow::ensure!(found == node, "not measured: the memory lies on node {found}");
     }
-    let latency_ns = latency(memory)?;
     let mut chunk = vec![1_u8; CHUNK];
     let read_gbs = bandwidth(memory, |offset| memory.read(offset, &mut chunk))?;
     let write_gbs = bandwidth(memory, |offset| memory.write(offset, &chunk))?;
@@ -164,47 +160,6 @@ fn measure(
         memory.read(offset, &mut private[at..at + CHUNK])
     })?;
     Ok(AccessCosts { latency_ns, read_gbs, write_gbs, copy_gbs })
-}
-
-/// Links all lines into one cycle: each holds the number of the next, in an order that no
-/// prefetcher predicts. A linear congruential sequence with a power of two as modulus visits each
-/// number once if its increment is odd and its factor is 1 modulo 4 (Hull and Dobell); the factor
-/// is that of Knuth's MMIX.
-fn link(memory: &Mapping) -> anyhow::Result<()> {
-    let lines = lines(memory);
-    for line in 0..lines {
-        let cell = memory.view::<AtomicU64>(line * LINE)?;
-        cell.store(next(line, lines), Ordering::Relaxed);
-    }
-    Ok(())
-}
-
-/// The number of lines: the largest power of two that fits.
-const fn lines(memory: &Mapping) -> u64 {
-    1 << (memory.len() / LINE).ilog2()
-}
-
-const fn next(line: u64, lines: u64) -> u64 {
-    line.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407)
-        & (lines - 1)
-}
-
-fn latency(memory: &Mapping) -> anyhow::Result<f64> {
-    let mut line = 0;
-    let mut best = f64::INFINITY;
-    let began = Instant::now();
-    for _ in 0..RUNS {
-        if began.elapsed() > ENOUGH {
-            break;
-        }
-        let start = Instant::now();
-        for _ in 0..LOADS {
-            line = memory.view::<AtomicU64>(line * LINE)?.load(Ordering::Relaxed);
-        }
-        best = best.min(ns_each(start, LOADS));
-    }
-    std::hint::black_box(line);
-    Ok(best)
 }
 
 /// Runs `work` on every chunk of the memory, several times. Returns the best rate in GB/s.
@@ -230,24 +185,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_circle_visits_every_line_once() {
-        for lines in [2_u64, 64, 1 << 12] {
-            let mut seen = vec![false; usize::try_from(lines).unwrap()];
-            let mut line = 0;
-            for _ in 0..lines {
-                assert!(!std::mem::replace(&mut seen[usize::try_from(line).unwrap()], true));
-                line = next(line, lines);
-            }
-            assert_eq!(line, 0);
-        }
-    }
-
-    #[test]
-    fn a_little_memory_has_plausible_costs() {
+    fn a_little_memory_has_a_plausible_bandwidth() {
         let memory = scratch(4 << 20, None, None).unwrap();
-        link(&memory).unwrap();
-        let ns = latency(&memory).unwrap();
-        assert!(ns > 0.1 && ns < 1e5, "{ns} ns for a load");
         let mut chunk = vec![0; CHUNK];
         let rate = bandwidth(&memory, |offset| memory.read(offset, &mut chunk)).unwrap();
         assert!(rate > 0.01 && rate < 1e4, "{rate} GB/s");

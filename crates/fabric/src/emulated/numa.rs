@@ -16,6 +16,9 @@ pub const L3_NS: u64 = 38;
 pub const REMOTE_MEMORY_NS: u64 = 122;
 /// Latency of a read of 64 B from memory of the card's node, without other load.
 pub const BASE_READ_NS: u64 = 2300;
+/// The latency to give the fabric, so that such a read takes [`BASE_READ_NS`]: the card executes it
+/// in the rest.
+pub const LATENCY_NS: u64 = BASE_READ_NS - READ.execution_ps / 1000;
 /// Bandwidth of the cards that were measured, in Gbit/s.
 pub const LINK_GBPS: f64 = 56.0;
 /// Payload of a packet in bytes. Longer operations are fragmented.

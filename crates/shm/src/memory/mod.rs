@@ -18,6 +18,7 @@ mod error;
 mod frames_node;
 mod huge;
 mod kind;
+mod load_latency;
 mod memfd;
 mod node;
 mod scratch;
@@ -33,6 +34,7 @@ pub use dax::device_bytes;
 pub use error::MemoryError;
 pub use frames_node::{FramesNode, sampled_nodes};
 pub use kind::{MemoryKind, MemoryKindError};
+pub use load_latency::load_latency_ns;
 pub use scratch::scratch;
 
 use crate::directory::RackDirectory;
