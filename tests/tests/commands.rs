@@ -747,3 +747,27 @@ fn the_cache_of_cards_is_simulated_and_traces_go_through_it() {
     misused(&["dca", "sim", "--llc", "100"], &["llc_bytes", "give a multiple of 704 bytes"]);
     misused(&["dca", "sim", "--program-ways", "x"], &["a bit for each way", "0x1ff"]);
 }
+
+#[test]
+fn a_numa_study_on_the_model_says_model_everywhere_and_draws_its_figure() {
+    let folder = folder();
+    let run = |arguments: &[&str]| {
+        let quick = ["numa", "study", "--pairs", "2", "--seconds", "0.02"];
+        Ran::of(rackpool(folder.path(), &[&quick[..], arguments].concat())).good()
+    };
+    let said = run(&["--model", "--csv", "--bytes", "8,64", "--workers", "0,8", "--in-flight", "4"]);
+    let lines: Vec<Vec<&str>> = said.lines().map(|line| line.split(',').collect()).collect();
+    assert_eq!(lines.len(), 1 + 2 * 2 * 2, "{said}");
+    assert!(lines[1..].iter().all(|line| line[0] == "model" && line.len() == lines[0].len()));
+    let page = folder.path().join("page");
+    let said = run(&["--model", "--figure", "3", "--report", page.to_str().unwrap()]);
+    assert!(said.starts_with("model of two NUMA nodes"), "{said}");
+    let html = std::fs::read_to_string(page.join("index.html")).unwrap();
+    assert!(html.contains("on model of two NUMA nodes") && html.contains("queue pairs"));
+    let values = std::fs::read_to_string(page.join("figure-3-values.csv")).unwrap();
+    assert_eq!(values.lines().count(), 1 + 5, "{values}");
+    misused(&["numa", "study", "--model", "--fabric", "tcp"], &["--model", "--fabric"]);
+    misused(&["numa", "study", "--report", "x"], &["--figure"]);
+    misused(&["numa", "study", "--model", "--seconds", "0"], &["--seconds 0", "give a time"]);
+    std::fs::remove_dir_all(page).unwrap();
+}
