@@ -755,7 +755,8 @@ fn a_numa_study_on_the_model_says_model_everywhere_and_draws_its_figure() {
         let quick = ["numa", "study", "--pairs", "2", "--seconds", "0.02"];
         Ran::of(rackpool(folder.path(), &[&quick[..], arguments].concat())).good()
     };
-    let said = run(&["--model", "--csv", "--bytes", "8,64", "--workers", "0,8", "--in-flight", "4"]);
+    let said =
+        run(&["--model", "--csv", "--bytes", "8,64", "--workers", "0,8", "--in-flight", "4"]);
     let lines: Vec<Vec<&str>> = said.lines().map(|line| line.split(',').collect()).collect();
     assert_eq!(lines.len(), 1 + 2 * 2 * 2, "{said}");
     assert!(lines[1..].iter().all(|line| line[0] == "model" && line.len() == lines[0].len()));
@@ -770,4 +771,81 @@ fn a_numa_study_on_the_model_says_model_everywhere_and_draws_its_figure() {
     misused(&["numa", "study", "--report", "x"], &["--figure"]);
     misused(&["numa", "study", "--model", "--seconds", "0"], &["--seconds 0", "give a time"]);
     std::fs::remove_dir_all(page).unwrap();
+}
+
+/// A machine made of files: a Skylake server with a socket of 11 ways.
+fn skylake() -> TempDir {
+    let machine = folder();
+    let file = |path: &str, text: &str| {
+        let path = machine.path().join(path);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, text).unwrap();
+    };
+    file("proc/cpuinfo", "vendor_id\t: GenuineIntel\ncpu family\t: 6\nmodel\t\t: 85\n");
+    let cpu = "sys/devices/system/cpu/cpu0";
+    file(&format!("{cpu}/topology/physical_package_id"), "0\n");
+    for (name, text) in
+        [("type", "Unified"), ("level", "3"), ("size", "25344K"), ("ways_of_associativity", "11")]
+    {
+        file(&format!("{cpu}/cache/index3/{name}"), text);
+    }
+    file("run/.keep", "");
+    file("dev/cpu/0/msr", "");
+    let registers = File::options().write(true).open(machine.path().join("dev/cpu/0/msr")).unwrap();
+    std::os::unix::fs::FileExt::write_all_at(&registers, &0x600_u64.to_le_bytes(), 0xC8B).unwrap();
+    machine
+}
+
+#[test]
+fn ways_for_devices_are_shown_set_for_a_command_and_restored() {
+    let (machine, folder) = (skylake(), folder());
+    let root = machine.path().to_str().unwrap();
+    let dca = |arguments: &[&str]| {
+        let (command, rest) = arguments.split_first().unwrap();
+        let all = [&["dca", command, "--root", root][..], rest].concat();
+        Ran::of(rackpool(folder.path(), &all))
+    };
+    let said = dca(&["status"]).good();
+    assert!(said.contains("socket 0: 2 ways (0x600)"), "{said}");
+    let shown = dca(&["set", "--ways", "4"]);
+    assert_eq!(shown.status.code(), Some(2));
+    assert!(shown.said.contains("0x600 -> 0x780") && shown.complained.contains("--yes"));
+    let status = "exec \"$0\" dca status --root \"$1\"";
+    let rackpool = program("rackpool");
+    let rackpool = rackpool.to_str().unwrap();
+    let said =
+        dca(&["set", "--ways", "4", "--yes", "--", "sh", "-c", status, rackpool, root]).good();
+    assert!(said.contains("socket 0: 4 ways (0x780)") && said.contains("not undone"), "{said}");
+    assert!(dca(&["status"]).good().contains("(0x600)"));
+    let failed = dca(&["set", "--ways", "4", "--yes", "--", "false"]);
+    assert!(!failed.status.success() && failed.said.contains("restored"), "{}", failed.complained);
+    let ran = dca(&["sensitivity", "--ways", "6", "--pairs", "2", "--yes", "--", "sleep", "0.1"]);
+    assert!(ran.good().contains("sensitivity is"));
+    assert!(dca(&["status", "--json"]).good().contains("\"mask\": 1536"));
+    let refused = dca(&["set", "--ways", "1"]).complained;
+    assert!(refused.contains("from 2 to 11"), "{refused}");
+}
+
+#[test]
+fn a_killed_set_is_undone_by_restore() {
+    let (machine, folder) = (skylake(), folder());
+    let root = machine.path().to_str().unwrap();
+    let dca = |arguments: &[&str]| rackpool(folder.path(), &[&["dca"], arguments].concat());
+    let mut set = dca(&["set", "--root", root, "--ways", "5", "--yes"])
+        .stdout(Stdio::null())
+        .spawn()
+        .unwrap();
+    let shows = |mask: &str| {
+        let said = Ran::of(dca(&["status", "--root", root])).good();
+        said.contains(mask)
+    };
+    wait_until("the ways are set", TIMEOUT, || shows("(0x7c0)"));
+    set.kill().unwrap();
+    set.wait().unwrap();
+    assert!(shows("(0x7c0)") && shows("rackpool dca restore"));
+    let refused = Ran::of(dca(&["set", "--root", root, "--ways", "4", "--yes"]));
+    assert!(refused.complained.contains("rackpool dca restore"), "{}", refused.complained);
+    assert!(Ran::of(dca(&["restore", "--root", root])).good().contains("restored"));
+    assert!(shows("(0x600)") && !shows("restore"));
+    assert!(Ran::of(dca(&["restore", "--root", root])).good().contains("nothing to restore"));
 }

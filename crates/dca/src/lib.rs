@@ -61,6 +61,7 @@ mod cache;
 mod error;
 mod event_loop;
 mod forwarder;
+pub mod hardware;
 mod l2;
 mod machine;
 mod mask;

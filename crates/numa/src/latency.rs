@@ -1,11 +1,13 @@
 use rackpool_fabric::emulated::numa::{L3_NS, REMOTE_MEMORY_NS};
+use rackpool_shm::host::HostFiles;
 use rackpool_shm::memory::{load_latency_ns, scratch};
 
 use crate::pinned::pin_to_node;
 
 /// Memory that the last-level cache holds and the caches of a core do not.
 const CACHED_BYTES: u64 = 8 << 20;
-/// Memory that no cache holds.
+/// Memory that no cache holds, if the node has four times as much free: binding more than there is
+/// would end this process.
 const MEMORY_BYTES: u64 = 256 << 20;
 
 /// Latencies of loads from processors of the card's node.
@@ -24,13 +26,20 @@ impl Latencies {
         Self { cache_ns: L3_NS as f64, remote_ns: REMOTE_MEMORY_NS as f64 }
     }
 
-    /// Measures those of this host.
-    pub(crate) fn measure(card: u32, other: u32) -> anyhow::Result<Self> {
-        let measuring = move || -> anyhow::Result<Self> {
+    /// Measures those of this host. Returns `None` if the other node has too little free memory.
+    pub(crate) fn measure(card: u32, other: u32) -> anyhow::Result<Option<Self>> {
+        let nodes = HostFiles::here().nodes();
+        let free =
+            nodes.into_iter().find(|node| node.id == other).map_or(0, |node| node.free_bytes);
+        if free / 4 < MEMORY_BYTES {
+            return Ok(None);
+        }
+        let measuring = move || -> anyhow::Result<Option<Self>> {
             pin_to_node(Some(card))?;
             let cached = scratch(CACHED_BYTES, None, Some(card))?;
             let remote = scratch(MEMORY_BYTES, None, Some(other))?;
-            Ok(Self { cache_ns: load_latency_ns(&cached)?, remote_ns: load_latency_ns(&remote)? })
+            let (cache_ns, remote_ns) = (load_latency_ns(&cached)?, load_latency_ns(&remote)?);
+            Ok(Some(Self { cache_ns, remote_ns }))
         };
         // In a thread of its own, which can be pinned.
         std::thread::scope(|scope| scope.spawn(measuring).join())

@@ -105,7 +105,8 @@ pub struct Outcome {
     pub remote: Measurement,
     /// Remote to local: of the median latency in a closed loop, of the rate in an open one.
     pub ratio: Ratio,
-    /// The ratio that the latencies of loads predict, for a read in a closed loop.
+    /// The ratio that the latencies of loads predict, for a read in a closed loop; `None` if they
+    /// can't be measured, for lack of free memory.
     pub predicted: Option<f64>,
 }
 
@@ -173,9 +174,9 @@ impl Study {
         }
         let latencies = match self.host {
             Host::Real { card, other } => Latencies::measure(card, other)?,
-            Host::Model { .. } => Latencies::of_model(),
+            Host::Model { .. } => Some(Latencies::of_model()),
         };
-        Ok(Some(latencies.predicted(local.p50_ns)))
+        Ok(latencies.map(|latencies| latencies.predicted(local.p50_ns)))
     }
 
     /// Measures in a thread of its own, which can be bound to processors.
@@ -232,6 +233,15 @@ impl Study {
             let (bytes, writes) = (experiment.memory_bytes(), experiment.workers.writes);
             background.add(Arc::clone(memory), bytes, computing, writes)?;
         }
+        let needed = 2 * LOAD_BYTES * u64::from(experiment.load_threads);
+        let free = nodes.iter().find(|found| Some(found.id) == node).map(|found| found.free_bytes);
+        // Binding more than there is would end this process.
+        ensure!(
+            free.is_none_or(|free| free >= needed),
+            "{} load threads take {} MiB each on a node that has too little free",
+            experiment.load_threads,
+            LOAD_BYTES >> 20
+        );
         for _ in 0..experiment.load_threads {
             let private = Memory::new(LOAD_BYTES, node)?;
             background.add(private, LOAD_BYTES, computing, LOAD_WRITES)?;

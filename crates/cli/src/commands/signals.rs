@@ -22,7 +22,7 @@ impl Interrupts {
 
     /// Waits until a signal arrives (`None`) or `look` returns a reason to end; polls both every 50
     /// ms.
-    pub(super) fn wait<R>(self, mut look: impl FnMut() -> Option<R>) -> anyhow::Result<Option<R>> {
+    pub(super) fn wait<R>(&self, mut look: impl FnMut() -> Option<R>) -> anyhow::Result<Option<R>> {
         loop {
             if self.0.read_signal()?.is_some() {
                 return Ok(None);

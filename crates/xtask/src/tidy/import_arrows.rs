@@ -19,7 +19,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("config", &["output"]),
     ("metrics", &["output", "sync"]),
     ("trace", &["proto", "wire", "model"]),
-    ("dca", &["sync"]),
+    ("dca", &["shm", "sync"]),
     ("fabric-verbs", &["fabric", "sync", "model"]),
     ("numa", &["fabric", "fabric-verbs", "shm", "sync", "model"]),
     ("rrpc", &["fabric", "wire", "model"]),
