@@ -6,7 +6,7 @@ mod pool_arguments;
 
 use clap::{Parser, Subcommand};
 use commands::{
-    agent, audit, cast, credentials, dca, demo, doctor, explain, group, heat, objects, root,
+    agent, audit, cast, credentials, dca, demo, doctor, explain, group, heat, numa, objects, root,
     server, status, table, top, up, ycsb,
 };
 use rackpool_config::ConfigFile;
@@ -59,6 +59,8 @@ enum Command {
     Heat(heat::Options),
     /// Simulate the processor's cache into which network cards write.
     Dca(dca::Options),
+    /// Measure what NUMA placement costs one-sided operations.
+    Numa(numa::Options),
     /// Start an ephemeral pool, run the YCSB workloads from every rack, and write a report.
     Demo(demo::Options),
 }
@@ -88,6 +90,7 @@ fn run() -> anyhow::Result<()> {
         Command::Ycsb(options) => ycsb::run(&options),
         Command::Heat(options) => heat::run(&options),
         Command::Dca(options) => dca::run(&options),
+        Command::Numa(options) => numa::run(&options),
         Command::Demo(options) => demo::run(&options),
     }
 }

@@ -12,6 +12,7 @@ pub(crate) mod group;
 pub(crate) mod heat;
 pub(crate) mod hot_pages;
 mod json;
+pub(crate) mod numa;
 pub(crate) mod objects;
 pub(crate) mod root;
 mod roots;

@@ -20,6 +20,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("metrics", &["output", "sync"]),
     ("trace", &["proto", "wire", "model"]),
     ("dca", &["sync"]),
+    ("numa", &["fabric", "fabric-verbs", "shm", "sync", "model"]),
     ("fabric-verbs", &["fabric", "sync", "model"]),
     ("rrpc", &["fabric", "wire", "model"]),
     ("client", &["proto", "ring", "shm", "sync", "model", "wire"]),
@@ -41,8 +42,9 @@ const ALLOWED: &[(&str, &[&str])] = &[
     (
         "cli",
         &[
-            "admin", "cluster", "dca", "doctor", "report", "ycsb", "client", "kv", "fs", "objects",
-            "access", "config", "output", "proto", "ring", "shm", "sync", "trace", "wire", "model",
+            "admin", "cluster", "dca", "doctor", "numa", "report", "ycsb", "client", "kv", "fs",
+            "objects", "access", "config", "output", "proto", "ring", "shm", "sync", "trace",
+            "wire", "model",
         ],
     ),
     ("sim", &["proto", "sync", "model", "wire"]),
