@@ -2,6 +2,7 @@
 
 use std::time::Instant;
 
+use rackpool_fabric::emulated::NumaModel;
 use rackpool_fabric::{
     EndpointId, Event, Fabric, Operation, RegionId, RemoteRegion, Transfer, WorkRequest,
 };
@@ -10,7 +11,6 @@ use rackpool_model::RackId;
 use crate::StudyError;
 use crate::fabrics::FabricChoice;
 use crate::memory::Buffer;
-use crate::model::ModelledRack;
 use crate::threads::{GLANCE, TIMEOUT};
 
 /// What a poll of a connection found.
@@ -38,7 +38,7 @@ impl Connection {
         choice: &FabricChoice<'_>,
         rack: RackId,
         memory: Buffer,
-        modelled: Option<ModelledRack>,
+        modelled: Option<NumaModel>,
         server: &str,
     ) -> Result<Self, StudyError> {
         let mut fabric = choice.start(rack, &memory, modelled)?;

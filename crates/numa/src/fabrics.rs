@@ -4,7 +4,8 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use rackpool_fabric::emulated::{EmulatedFabric, EmulatedOptions, ExportedRegion};
+use rackpool_fabric::emulated::numa::{BASE_READ_NS, LINK_GBPS};
+use rackpool_fabric::emulated::{EmulatedFabric, EmulatedOptions, ExportedRegion, NumaModel};
 use rackpool_fabric::tcp::{TcpFabric, TcpOptions};
 use rackpool_fabric::{Fabric, Keyring, ReceiveRoom};
 use rackpool_fabric_verbs::{DeviceLimits, VerbsFabric, VerbsOptions};
@@ -12,8 +13,10 @@ use rackpool_model::{FabricKind, Incarnation, RackId};
 
 use crate::StudyError;
 use crate::memory::{Buffer, PageMapper};
-use crate::model::{BANDWIDTH_GBPS, ModelledRack};
-use crate::published::LATENCY_READ_NS;
+
+/// The part of a read's latency in which the modelled card executes it
+/// (docs/design/numa-model.md).
+const EXECUTION_NS: u64 = 169;
 
 /// The rack of the server; connection `n` belongs to rack `n + 1`.
 pub(crate) const SERVER: RackId = RackId(0);
@@ -33,7 +36,7 @@ impl FabricChoice<'_> {
         &self,
         rack: RackId,
         memory: &Buffer,
-        modelled: Option<ModelledRack>,
+        modelled: Option<NumaModel>,
     ) -> Result<Box<dyn Fabric>, StudyError> {
         let incarnation = Incarnation(1);
         match self.kind {
@@ -61,21 +64,21 @@ impl FabricChoice<'_> {
         }
     }
 
-    /// Options of the emulated fabric. A modelled rack has the latency of the published testbed's
-    /// read and its bandwidth, both dilated.
+    /// Options of the emulated fabric. A modelled rack has the latency and the bandwidth of the
+    /// published testbed; the fabric dilates both.
     fn emulated_options(
         &self,
         rack: RackId,
         export: ExportedRegion,
-        modelled: Option<ModelledRack>,
+        modelled: Option<NumaModel>,
     ) -> EmulatedOptions {
         let listen = self.folder.join(format!("{}.sock", rack.0));
         let mut options = EmulatedOptions::new(rack, Incarnation(1), listen, Arc::new(PageMapper));
         options.exports = vec![export];
-        if let Some(modelled) = modelled {
-            options.latency =
-                Duration::from_secs_f64(LATENCY_READ_NS / 1e9 * f64::from(modelled.dilation));
-            options.bandwidth_gbps = BANDWIDTH_GBPS / f64::from(modelled.dilation);
+        options.numa = modelled;
+        if modelled.is_some() {
+            options.latency = Duration::from_nanos(BASE_READ_NS - EXECUTION_NS);
+            options.bandwidth_gbps = LINK_GBPS;
         }
         options
     }

@@ -1,20 +1,17 @@
 //! A study without placement: the emulated fabric models the effects of NUMA and of the cache on
-//! one-sided operations, this module those on the key-value server.
+//! one-sided operations (docs/design/numa-model.md), this module those on the key-value server.
 //!
 //! All constants are measured values of Nelson and Palmieri (see [`published`](crate::published)).
 //! The key-value server is calibrated with one value for each constant; the unit tests compare the
 //! rest with what was published.
+
+use rackpool_fabric::emulated::numa::MAX_DILATION;
 
 use crate::published::{
     KV_BOTH_LOCAL_KOPS, KV_LOADED_NODE_KOPS, KV_SERVER_REMOTE_KOPS, LATENCY_L3_NS, LATENCY_READ_NS,
     LATENCY_REMOTE_NS,
 };
 use crate::{Load, NodeChoice, Placement, Side, StudyError};
-
-/// The largest dilation.
-pub const MAX_DILATION: u32 = 1000;
-/// Bandwidth of the modelled card, in Gbit/s: `InfiniBand` FDR (section IV-B).
-pub(crate) const BANDWIDTH_GBPS: f64 = 56.0;
 
 /// A model in place of two NUMA nodes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,17 +20,6 @@ pub struct Model {
     /// dilation: Gupta et al., "To Infinity and Beyond: Time-Warped Network Emulation", NSDI 2006).
     /// Results are shown undilated. 1 to [`MAX_DILATION`].
     pub dilation: u32,
-}
-
-/// The part of a model that concerns one rack's fabric.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct ModelledRack {
-    /// True if the exported memory is on another node than the card.
-    pub(crate) is_remote: bool,
-    /// Threads of the rack that keep writing the exported memory.
-    pub(crate) writers: u32,
-    /// Dilation of all modelled times.
-    pub(crate) dilation: u32,
 }
 
 impl Model {

@@ -2,14 +2,16 @@
 //! One-sided RDMA Interactions", SRDS 2020. The testbed: two Xeon E5-2670 v3, `ConnectX-3`,
 //! `InfiniBand` at 56 Gbit/s.
 
+use rackpool_fabric::emulated::numa::{BASE_READ_NS, L3_NS, REMOTE_MEMORY_NS};
+
 use crate::NodeChoice;
 
 /// Section V-A: latency of a load that hits the last-level cache, in ns.
-pub const LATENCY_L3_NS: f64 = 38.0;
+pub const LATENCY_L3_NS: f64 = L3_NS as f64;
 /// Section V-A: latency of a load of the other node's memory, in ns.
-pub const LATENCY_REMOTE_NS: f64 = 122.0;
+pub const LATENCY_REMOTE_NS: f64 = REMOTE_MEMORY_NS as f64;
 /// Section V-A: latency of a 64 B read of local memory, in ns.
-pub const LATENCY_READ_NS: f64 = 2300.0;
+pub const LATENCY_READ_NS: f64 = BASE_READ_NS as f64;
 
 /// Numbers of workers of the columns of [`FIGURE_5`].
 pub const FIGURE_5_WORKERS: [u32; 5] = [0, 4, 8, 16, 48];

@@ -4,12 +4,12 @@ use std::sync::mpsc::Sender;
 use std::time::Duration;
 
 use rackpool_fabric::Event;
+use rackpool_fabric::emulated::NumaModel;
 use rackpool_sync::atomic::{AtomicBool, Ordering};
 
 use crate::fabrics::{FabricChoice, SERVER};
 use crate::kv::{KeyValueServer, Pace};
 use crate::memory::Buffer;
-use crate::model::ModelledRack;
 use crate::threads::{GLANCE, Idle, run_on};
 use crate::{StudyError, Workload};
 
@@ -20,7 +20,7 @@ const REST: Duration = Duration::from_millis(1);
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ServerPlan<'a> {
     pub(crate) fabric: FabricChoice<'a>,
-    pub(crate) modelled: Option<ModelledRack>,
+    pub(crate) modelled: Option<NumaModel>,
     pub(crate) workload: Workload,
     pub(crate) connections: u32,
     /// Modelled time of a request; `None` without a model.
@@ -73,6 +73,7 @@ impl ServerPlan<'_> {
         // Nobody listens if the measurement has ended already.
         let _ = address.send(fabric.address());
         let mut events = Vec::new();
+        // SYNC: pairs with the store of `stop` in `Session::run`.
         while !signals.stop.load(Ordering::Acquire) {
             fabric.poll(&mut events);
             let is_idle = events.is_empty();
@@ -84,6 +85,7 @@ impl ServerPlan<'_> {
                     server.take_in(event, &mut *fabric)?;
                 }
             }
+            // SYNC: pairs with the store of `is_measuring` in `Session::client`.
             match (is_idle, &key_value, signals.is_measuring.load(Ordering::Acquire)) {
                 (false, ..) => {}
                 (true, Some(_), true) => self.idle.wait(),

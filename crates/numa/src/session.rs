@@ -4,6 +4,7 @@ use std::path::Path;
 use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
 
+use rackpool_fabric::emulated::NumaModel;
 use rackpool_model::{FabricKind, RackId};
 use rackpool_sync::atomic::Ordering;
 
@@ -13,7 +14,7 @@ use crate::fabrics::FabricChoice;
 use crate::kv::{self, KeyValueClient};
 use crate::measurement::{Recorded, Recorder};
 use crate::memory::{Buffer, Slice, slices};
-use crate::model::{ModelledRack, kv_request_ns};
+use crate::model::kv_request_ns;
 use crate::one_sided::{Driver, OneSided};
 use crate::server::{ServerPlan, ServerSignals};
 use crate::threads::{Idle, StartGate, TIMEOUT, run_on};
@@ -83,7 +84,7 @@ impl<'a> Session<'a> {
     }
 
     /// The model of the server's rack, or of a client's.
-    fn modelled(&self, is_server: bool) -> Option<ModelledRack> {
+    fn modelled(&self, is_server: bool) -> Option<NumaModel> {
         let model = self.options.model?;
         let workers = &self.configuration.workers;
         let (is_remote, writers) = if is_server {
@@ -93,7 +94,7 @@ impl<'a> Session<'a> {
         } else {
             (self.placement.client.memory == NodeChoice::Remote, 0)
         };
-        Some(ModelledRack { is_remote, writers, dilation: model.dilation })
+        Some(NumaModel { is_remote, writers, dilation: model.dilation })
     }
 
     fn server(&self) -> ServerPlan<'a> {
@@ -131,6 +132,7 @@ impl<'a> Session<'a> {
                     seconds: TIMEOUT.as_secs(),
                 }),
             };
+            // SYNC: pairs with the load in `ServerPlan::run`.
             signals.stop.store(true, Ordering::Release);
             // The server's error is the cause of the clients' errors.
             thread.join().unwrap_or(Err(StudyError::Thread("the server")))?;
@@ -202,6 +204,7 @@ impl<'a> Session<'a> {
         if !gate.pass(threads)? {
             return Ok(Vec::new());
         }
+        // SYNC: pairs with the load in `ServerPlan::run`.
         signals.is_measuring.store(true, Ordering::Release);
         let seconds = drive(&mut links, self.options.length, self.idle)?;
         for link in &links {

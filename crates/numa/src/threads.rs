@@ -65,9 +65,12 @@ impl StartGate {
     /// Announces that a thread is ready, and waits until all of them are. Returns false if another
     /// one has failed.
     pub(crate) fn pass(&self, threads: u32) -> Result<bool, StudyError> {
+        // SYNC: pairs with the loads in `StartGate::pass` of the other threads.
         self.ready.fetch_add(1, Ordering::AcqRel);
         let start = Instant::now();
+        // SYNC: pairs with the addition in `StartGate::pass` of the other threads.
         while self.ready.load(Ordering::Acquire) < threads {
+            // SYNC: pairs with the store in `StartGate::fail`.
             if self.has_failed.load(Ordering::Acquire) {
                 return Ok(false);
             }
@@ -82,6 +85,7 @@ impl StartGate {
 
     /// Announces that a thread will never be ready.
     pub(crate) fn fail(&self) {
+        // SYNC: pairs with the load in `StartGate::pass`.
         self.has_failed.store(true, Ordering::Release);
     }
 }
