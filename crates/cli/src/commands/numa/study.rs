@@ -28,8 +28,9 @@ pub(super) fn run(arguments: &StudyArguments, style: Style) -> anyhow::Result<()
         true => None,
         false => Some(Topology::find(&host, &arguments.nodes())?),
     };
-    let configurations =
-        arguments.grid(load_threads(topology.as_ref())).configurations().map_err(refused)?;
+    let grid = arguments.grid(load_threads(topology.as_ref()));
+    arguments.check(&grid)?;
+    let configurations = grid.configurations().map_err(refused)?;
     let options = arguments.study(topology.clone());
     for configuration in &configurations {
         options.check(configuration).map_err(refused)?;

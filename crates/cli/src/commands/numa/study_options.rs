@@ -6,6 +6,7 @@ use rackpool_numa::{
     ClientPlacement, Figure, Grid, Length, LoopKind, Model, NodeChoice, NodeSelection, NumberList,
     StudyOptions, Topology, Workload,
 };
+use rackpool_output::UsageError;
 
 /// What is measured, and how. Several values of an option, like 1,2,4 or 8..4096 (each doubling),
 /// are measured in each combination.
@@ -48,12 +49,12 @@ pub(crate) struct StudyArguments {
     /// Writes of the workers, in percent [default: 90].
     #[arg(long, value_name = "PERCENT")]
     worker_writes: Option<u8>,
-    /// Node of the client's threads: local, remote or any.
-    #[arg(long, value_name = "NODE", default_value = "local")]
-    thread_node: NodeChoice,
-    /// Node of the client's memory: local, remote or any.
-    #[arg(long, value_name = "NODE", default_value = "local")]
-    client_memory_node: NodeChoice,
+    /// Node of the client's threads: local, remote or any [default: local].
+    #[arg(long, value_name = "NODE")]
+    thread_node: Option<NodeChoice>,
+    /// Node of the client's memory: local, remote or any [default: local].
+    #[arg(long, value_name = "NODE")]
+    client_memory_node: Option<NodeChoice>,
     /// Threads of the client, which poll their connections in turn.
     #[arg(long, value_name = "THREADS", default_value_t = 1)]
     client_threads: u32,
@@ -85,7 +86,9 @@ pub(crate) struct StudyArguments {
     #[arg(long, value_name = "NODE")]
     other_node: Option<u32>,
     /// Model the effects of NUMA and of the cache instead of placing memory: runs on any machine.
-    #[arg(long)]
+    #[arg(long, conflicts_with_all = [
+        "thread_node", "client_memory_node", "card_node", "other_node", "rdma_device",
+    ])]
     pub(super) model: bool,
     /// Factor by which modelled times take longer, so that this machine keeps up. Results are
     /// shown without it.
@@ -132,7 +135,8 @@ impl StudyArguments {
         numbers(&self.queue_pairs, &mut grid.queue_pairs);
         numbers(&self.load_threads, &mut grid.load_threads);
         numbers(&self.workers, &mut grid.workers);
-        if let Some(operations) = &self.operation {
+        if let (Some(operations), false) = (&self.operation, grid.workloads == [Workload::KeyValue])
+        {
             grid.workloads = operations.iter().map(|operation| operation.workload()).collect();
         }
         match self.workload {
@@ -150,6 +154,25 @@ impl StudyArguments {
         grid.load_write_percent = self.load_writes.unwrap_or(grid.load_write_percent);
         grid.worker_write_percent = self.worker_writes.unwrap_or(grid.worker_write_percent);
         grid
+    }
+
+    /// Refuses options that the key-value workload does not have.
+    pub(super) fn check(&self, grid: &Grid) -> Result<(), UsageError> {
+        let given = [
+            ("--bytes", self.bytes.is_some()),
+            ("--loop", self.loops.is_some()),
+            ("--operation", self.operation.is_some()),
+            ("--thread-node", self.thread_node.is_some()),
+            ("--client-memory-node", self.client_memory_node.is_some()),
+        ];
+        let is_kv = grid.workloads.contains(&Workload::KeyValue);
+        match given.into_iter().find(|(_, is_given)| is_kv && *is_given) {
+            Some((option, _)) => Err(UsageError::new(format!(
+                "{option}: the key-value workload has pairs of 67 B, a closed loop, and placements \
+                 of its own: leave the option out"
+            ))),
+            None => Ok(()),
+        }
     }
 
     pub(super) fn nodes(&self) -> NodeSelection {
@@ -172,7 +195,10 @@ impl StudyArguments {
             negligible: self.negligible / 100.0,
             client_threads: self.client_threads,
             window: self.window,
-            client: ClientPlacement { threads: self.thread_node, memory: self.client_memory_node },
+            client: ClientPlacement {
+                threads: self.thread_node.unwrap_or(NodeChoice::Local),
+                memory: self.client_memory_node.unwrap_or(NodeChoice::Local),
+            },
         }
     }
 
@@ -192,7 +218,7 @@ impl OperationKind {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use clap::Parser;
 
     use super::*;
@@ -203,7 +229,7 @@ mod tests {
         arguments: StudyArguments,
     }
 
-    fn parsed(line: &str) -> StudyArguments {
+    pub(in super::super) fn parsed(line: &str) -> StudyArguments {
         let words = std::iter::once("study").chain(line.split_whitespace());
         Line::try_parse_from(words).unwrap().arguments
     }
@@ -221,11 +247,26 @@ mod tests {
     }
 
     #[test]
+    fn options_that_the_key_value_workload_lacks_are_refused() {
+        let check = |line: &str| {
+            let arguments = parsed(line);
+            arguments.check(&arguments.grid(1)).map_err(|error| error.to_string())
+        };
+        for line in ["--figure 6 --bytes 8", "--workload kv --thread-node remote"] {
+            assert!(check(line).unwrap_err().contains("leave the option out"), "{line}");
+        }
+        assert_eq!(check("--figure 6 --queue-pairs 1..8"), Ok(()));
+        assert_eq!(check("--bytes 8 --loop open --operation read"), Ok(()));
+    }
+
+    #[test]
     fn only_a_model_has_a_dilation() {
         assert!(Line::try_parse_from(["study", "--dilation", "2"]).is_err());
         let model = parsed("--model --dilation 2");
         assert_eq!(model.study(None).model, Some(Model { dilation: 2 }));
         assert_eq!((model.source(), parsed("").source()), ("model", "measured"));
         assert_eq!(parsed("").study(None).model, None);
+        let placed = ["study", "--model", "--client-memory-node", "remote"];
+        assert!(Line::try_parse_from(placed).is_err(), "a model places nothing");
     }
 }

@@ -261,3 +261,70 @@ fn aligned(rows: &[Vec<String>], style: Style) -> String {
     }
     text
 }
+
+#[cfg(test)]
+mod tests {
+    use rackpool_numa::{
+        ClientPlacement, Comparison, LoopKind, Measurement, NodeChoice, Outcome, RatioInterval,
+        Workers,
+    };
+
+    use super::super::study_options::tests::parsed;
+    use super::*;
+
+    /// A closed loop of reads whose latency is 2 us local and 2.1 us remote.
+    fn outcome() -> Outcome {
+        let load = Load { threads: 0, node: NodeChoice::Any, buffer_bytes: 0, write_percent: 50 };
+        let configuration = Configuration {
+            workload: Workload::Read,
+            bytes: 64,
+            queue_pairs: 8,
+            loop_kind: LoopKind::Closed,
+            load,
+            workers: Workers { threads: 0, write_percent: 90 },
+        };
+        let placed = |server, mean_ns: f64| {
+            let latency =
+                Latency { mean_ns, deviation_ns: 10.0, p50_ns: mean_ns, p99_ns: 2.0 * mean_ns };
+            let client = ClientPlacement::on(NodeChoice::Local);
+            PlacementOutcome {
+                placement: Placement { server, client },
+                measurements: vec![
+                    Measurement {
+                        operations: 7,
+                        per_second: 4e5,
+                        latency: Some(latency)
+                    };
+                    2
+                ],
+                comparison: None,
+            }
+        };
+        let interval = RatioInterval::of_pairs(&[(2000.0, 2100.0), (2000.0, 2100.0)]).unwrap();
+        let verdict = interval.verdict(configuration.direction(), 0.01);
+        let mut remote = placed(Side::Remote, 2100.0);
+        remote.comparison = Some(Comparison { interval, verdict });
+        Outcome { configuration, placements: vec![placed(Side::Local, 2000.0), remote] }
+    }
+
+    #[test]
+    fn every_output_says_that_a_model_is_one() {
+        let arguments = parsed("--model");
+        let outcomes = vec![outcome()];
+        let study = Study { arguments: &arguments, topology: None, latencies: None, outcomes };
+        let text = table(&study, Style::Plain);
+        assert!(text.starts_with("MODEL over the emulated fabric"), "{text}");
+        let row = text.lines().last().unwrap();
+        for cell in ["read", "2.00 us", "2.10 us", "1.050", "slower by 5.0 %", "+3.7 %"] {
+            assert!(row.contains(cell), "{cell}: {row}");
+        }
+        assert!(row.ends_with("model"), "{row}");
+        let text = csv(&study);
+        let rows: Vec<Vec<&str>> = text.lines().map(|row| row.split(',').collect()).collect();
+        assert_eq!((rows.len(), rows[0].len()), (2, rows[1].len()), "{text}");
+        let value = |name| rows[1][rows[0].iter().position(|head| *head == name).unwrap()];
+        assert_eq!((value("source"), value("verdict")), ("model", "slower"));
+        assert_eq!((value("operations"), value("local_mean_ns")), ("14", "2000.0"));
+        assert_eq!((value("ratio"), value("predicted_percent")), ("1.05000", "3.65"));
+    }
+}
