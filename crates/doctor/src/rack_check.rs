@@ -77,7 +77,7 @@ fn queue_pairs(state: &RackState) -> Finding {
                 "its card serves {count} queue pairs, one for each other rack: older cards answer late from {} on",
                 MOST_QUEUE_PAIRS + 1
             ),
-            "use fewer, larger racks; `rackpool numa study --figure 3` shows what this card does"
+            "use fewer, larger racks; `rackpool numa study --figure 3a` shows what this card does"
                 .into(),
         )
     })

@@ -1,21 +1,26 @@
-//! Threads of the server that use memory while clients are measured.
+//! Threads that access memory while a measurement runs: load on private memory, and workers on the
+//! registered memory.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 
+use rackpool_shm::Mapping;
+use rackpool_shm::memory::scratch;
 use rackpool_sync::SplitMix64;
+use rackpool_sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use crate::memory::Memory;
-use crate::pinned::pin_to_node;
+use crate::threads::run_on;
+use crate::topology::StudyNode;
+use crate::{Load, StudyError, Workers};
 
-/// Bytes of the private buffer of a load thread: more than caches hold.
-pub(crate) const LOAD_BYTES: u64 = 64 << 20;
+/// Accesses between two looks at the signal to stop.
+const BURST: u32 = 1024;
 
-/// Threads that access memory at random until they are dropped.
+/// Threads that run until this is dropped.
+#[derive(Debug)]
 pub(crate) struct Background {
     stop: Arc<AtomicBool>,
-    threads: Vec<JoinHandle<()>>,
+    threads: Vec<JoinHandle<Result<(), StudyError>>>,
 }
 
 impl Background {
@@ -23,73 +28,141 @@ impl Background {
         Self { stop: Arc::new(AtomicBool::new(false)), threads: Vec::new() }
     }
 
-    /// Adds a thread on the node's processors. `writes` percent of its accesses write, each into a
-    /// word of the first `bytes` bytes.
-    pub(crate) fn add(
-        &mut self,
-        memory: Arc<Memory>,
-        bytes: u64,
-        node: Option<u32>,
-        writes: u8,
-    ) -> anyhow::Result<()> {
-        let stop = Arc::clone(&self.stop);
-        let seed = self.threads.len() as u64;
-        let (ready, is_ready) = std::sync::mpsc::channel();
-        let thread = std::thread::Builder::new().name("load".into()).spawn(move || {
-            // The receiver waits for it.
-            let _ = ready.send(pin_to_node(node));
-            let mut random = SplitMix64::new(seed);
-            while !stop.load(Ordering::Relaxed) {
-                for _ in 0..1024 {
-                    access(&memory, bytes, random.draw(), writes);
-                }
-            }
-        })?;
-        self.threads.push(thread);
-        is_ready.recv()?
+    /// Starts the load on new memory of its node.
+    pub(crate) fn load(&mut self, load: &Load, node: Option<&StudyNode>) -> Result<(), StudyError> {
+        if load.threads == 0 {
+            return Ok(());
+        }
+        let memory =
+            scratch(load.buffer_bytes, None, node.map(|node| node.id)).map_err(|error| {
+                StudyError::system("allocate the load's memory")(std::io::Error::other(error))
+            })?;
+        let cpus = node.map_or(&[][..], |node| &node.cpus);
+        let bytes = load.buffer_bytes;
+        self.start(load.threads, load.write_percent, cpus, &Arc::new(memory), bytes)
     }
-}
 
-fn access(memory: &Memory, bytes: u64, random: u64, writes: u8) {
-    let words = (bytes / 8).max(1);
-    let Some(word) = memory.word(random % words * 8) else { return };
-    if (random >> 32) % 100 < u64::from(writes) {
-        word.store(random, Ordering::Relaxed);
-    } else {
-        std::hint::black_box(word.load(Ordering::Relaxed));
+    /// Starts the workers on the first `bytes` bytes of the registered memory.
+    pub(crate) fn workers(
+        &mut self,
+        workers: &Workers,
+        node: Option<&StudyNode>,
+        memory: &Arc<Mapping>,
+        bytes: u64,
+    ) -> Result<(), StudyError> {
+        let cpus = node.map_or(&[][..], |node| &node.cpus);
+        self.start(workers.threads, workers.write_percent, cpus, memory, bytes)
+    }
+
+    fn start(
+        &mut self,
+        threads: u32,
+        write_percent: u8,
+        cpus: &[u32],
+        memory: &Arc<Mapping>,
+        bytes: u64,
+    ) -> Result<(), StudyError> {
+        for seed in 0..threads {
+            let (stop, memory, cpus) = (Arc::clone(&self.stop), Arc::clone(memory), cpus.to_vec());
+            let random = SplitMix64::new(u64::from(seed));
+            let access = move || {
+                run_on(&cpus)?;
+                access(&memory, bytes, write_percent, random, &stop);
+                Ok(())
+            };
+            let thread = std::thread::Builder::new().name("numa-load".into()).spawn(access);
+            self.threads.push(thread.map_err(StudyError::system("start a thread"))?);
+        }
+        Ok(())
+    }
+
+    /// Stops the threads. Returns the first error of one of them.
+    pub(crate) fn finish(mut self) -> Result<(), StudyError> {
+        self.join()
+    }
+
+    fn join(&mut self) -> Result<(), StudyError> {
+        self.stop.store(true, Ordering::Relaxed);
+        let join = |thread: JoinHandle<_>| {
+            thread.join().unwrap_or(Err(StudyError::Thread("the one that accesses memory")))
+        };
+        let results: Vec<Result<(), StudyError>> = self.threads.drain(..).map(join).collect();
+        results.into_iter().collect()
     }
 }
 
 impl Drop for Background {
     fn drop(&mut self) {
-        self.stop.store(true, Ordering::Relaxed);
-        for thread in self.threads.drain(..) {
-            // A panic of the thread has been printed.
-            let _ = thread.join();
+        // After an error elsewhere, which is reported.
+        let _ = self.join();
+    }
+}
+
+/// Reads and writes random words until told to stop.
+fn access(
+    memory: &Mapping,
+    bytes: u64,
+    write_percent: u8,
+    mut random: SplitMix64,
+    stop: &AtomicBool,
+) {
+    let words = (bytes.min(memory.len()) / 8).max(1);
+    let mut sum = 0_u64;
+    while !stop.load(Ordering::Relaxed) {
+        for _ in 0..BURST {
+            let number = random.draw();
+            let Ok(word) = memory.view::<AtomicU64>(number % words * 8) else { return };
+            if (number >> 32) % 100 < u64::from(write_percent) {
+                word.store(number, Ordering::Relaxed);
+            } else {
+                sum = sum.wrapping_add(word.load(Ordering::Relaxed));
+            }
         }
     }
+    std::hint::black_box(sum);
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::NodeChoice;
+    use crate::memory::Buffer;
 
     #[test]
-    fn writers_write_within_their_bytes_only() {
-        let memory = Memory::new(4096, None).unwrap();
-        let mut background = Background::new();
-        background.add(Arc::clone(&memory), 64, None, 100).unwrap();
-        background.add(Arc::clone(&memory), 64, None, 0).unwrap();
-        let first = || memory.word(0).unwrap().load(Ordering::Relaxed);
-        while first() == 0 {
-            std::thread::yield_now();
+    fn workers_write_the_given_bytes_and_stop() {
+        let buffer = Buffer::new(8192, None).unwrap();
+        {
+            let mut background = Background::new();
+            let workers = Workers { threads: 2, write_percent: 100 };
+            background.workers(&workers, None, &buffer.mapping, 64).unwrap();
+            let is_written = || {
+                let mut bytes = [0; 64];
+                buffer.mapping.read(0, &mut bytes).unwrap();
+                bytes.chunks(8).all(|word| word.iter().any(|byte| *byte != 0))
+            };
+            rackpool_testing::wait::wait_until("writes", crate::threads::TIMEOUT, is_written);
+            background.finish().unwrap();
         }
-        drop(background);
-        let beyond = (64..4096)
-            .step_by(8)
-            .all(|offset| memory.word(offset).unwrap().load(Ordering::Relaxed) == 0);
-        assert!(beyond);
-        let (stopped, later) = (first(), first());
-        assert_eq!(stopped, later);
+        let mut rest = [0; 128];
+        buffer.mapping.read(64, &mut rest).unwrap();
+        assert_eq!(rest, [0; 128]);
+    }
+
+    #[test]
+    fn no_threads_are_no_load() {
+        let load = Load { threads: 0, node: NodeChoice::Any, buffer_bytes: 0, write_percent: 50 };
+        let mut background = Background::new();
+        background.load(&load, None).unwrap();
+        assert!(background.threads.is_empty());
+    }
+
+    #[test]
+    fn a_thread_that_cannot_run_on_its_node_is_an_error() {
+        let node = StudyNode { id: 0, cpus: vec![100_000] };
+        let buffer = Buffer::new(64, None).unwrap();
+        let mut background = Background::new();
+        let workers = Workers { threads: 1, write_percent: 90 };
+        background.workers(&workers, Some(&node), &buffer.mapping, 64).unwrap();
+        assert!(background.finish().is_err());
     }
 }

@@ -1,135 +1,118 @@
-use std::collections::VecDeque;
-use std::path::Path;
-use std::time::{Duration, Instant};
+//! A connection of the client: a fabric of its own with one endpoint and one buffer.
 
-use anyhow::{bail, ensure};
+use std::time::Instant;
+
 use rackpool_fabric::emulated::NumaModel;
 use rackpool_fabric::{
     EndpointId, Event, Fabric, Operation, RegionId, RemoteRegion, Transfer, WorkRequest,
 };
 use rackpool_model::RackId;
 
-use crate::experiment::{Experiment, Kind};
-use crate::fabrics::Provider;
-use crate::memory::Memory;
-use crate::server::Server;
+use crate::StudyError;
+use crate::fabrics::FabricChoice;
+use crate::memory::Buffer;
+use crate::threads::{GLANCE, TIMEOUT};
 
-const TIMEOUT: Duration = Duration::from_secs(20);
+/// What a poll of a connection found.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Arrival {
+    /// The operation with this id is complete.
+    Completed(u64),
+    /// The server sent a message.
+    Message(Vec<u8>),
+}
 
-/// A client with its queue pair to the server.
+/// A connection of the client.
 pub(crate) struct Connection {
     fabric: Box<dyn Fabric>,
     endpoint: EndpointId,
-    operation: Operation,
-    window: usize,
-    /// When each operation in flight was posted, in order.
-    posted: VecDeque<Instant>,
+    region: RegionId,
+    pub(crate) memory: Buffer,
     events: Vec<Event>,
-}
-
-/// What clients share.
-pub(crate) struct Clients<'a> {
-    pub(crate) provider: &'a Provider,
-    pub(crate) model: Option<NumaModel>,
-    /// The node of the clients' memory.
-    pub(crate) node: Option<u32>,
-    pub(crate) folder: &'a Path,
+    is_connected: bool,
 }
 
 impl Connection {
-    /// Connects client number `client`.
-    pub(crate) fn open(
-        clients: &Clients<'_>,
-        server: &Server,
-        experiment: &Experiment,
-        client: u16,
-    ) -> anyhow::Result<Self> {
-        let memory = Memory::new(experiment.bytes.into(), clients.node)?;
-        let rack = RackId(client + 1);
-        let mut fabric = clients.provider.start(rack, &memory, clients.model, clients.folder)?;
-        let local = fabric.register(memory);
-        let endpoint = fabric.connect(&server.address)?;
-        let mut connection = Self {
-            fabric,
-            endpoint,
-            operation: operation(experiment, client, local),
-            window: experiment.window().into(),
-            posted: VecDeque::new(),
-            events: Vec::new(),
-        };
-        connection.wait_until_connected()?;
-        connection.window = connection.window.min(connection.fabric.queue_depth());
-        Ok(connection)
+    /// Starts a fabric and begins to connect to the server.
+    pub(crate) fn start(
+        choice: &FabricChoice<'_>,
+        rack: RackId,
+        memory: Buffer,
+        modelled: Option<NumaModel>,
+        server: &str,
+    ) -> Result<Self, StudyError> {
+        let mut fabric = choice.start(rack, &memory, modelled)?;
+        let region = fabric.register(memory.region());
+        let endpoint = fabric.connect(server)?;
+        Ok(Self { fabric, endpoint, region, memory, events: Vec::new(), is_connected: false })
     }
 
-    fn wait_until_connected(&mut self) -> anyhow::Result<()> {
+    /// Waits until the connection is there.
+    pub(crate) fn wait_until_connected(&mut self) -> Result<(), StudyError> {
         let start = Instant::now();
-        loop {
-            self.fabric.poll(&mut self.events);
-            for event in self.events.drain(..) {
-                match event {
-                    Event::Connected { .. } => return Ok(()),
-                    Event::ConnectFailed { error, .. } => return Err(error.into()),
-                    _ => {}
-                }
+        let mut arrivals = Vec::new();
+        while !self.is_connected {
+            self.poll(&mut arrivals)?;
+            if start.elapsed() > TIMEOUT {
+                let seconds = TIMEOUT.as_secs();
+                return Err(StudyError::Timeout { what: "connecting", seconds });
             }
-            ensure!(start.elapsed() < TIMEOUT, "the server of the study does not answer");
-            std::thread::yield_now();
+            std::thread::sleep(GLANCE);
         }
-    }
-
-    /// Posts operations until the window is full.
-    pub(crate) fn fill(&mut self) -> anyhow::Result<()> {
-        if self.posted.len() == self.window {
-            return Ok(());
-        }
-        while self.posted.len() < self.window {
-            let request = WorkRequest { id: 0, operation: self.operation };
-            self.posted.push_back(Instant::now());
-            self.fabric.post(self.endpoint, &[request])?;
-        }
-        self.fabric.flush(self.endpoint);
         Ok(())
     }
 
-    /// Takes completions in, and calls `completed` with the time that each operation took.
-    pub(crate) fn poll(&mut self, mut completed: impl FnMut(Duration)) -> anyhow::Result<()> {
+    /// Polls the fabric once and appends what arrived.
+    pub(crate) fn poll(&mut self, arrivals: &mut Vec<Arrival>) -> Result<(), StudyError> {
         self.fabric.poll(&mut self.events);
-        if self.events.is_empty() {
-            return Ok(());
-        }
-        let now = Instant::now();
         for event in self.events.drain(..) {
             match event {
-                Event::Completed { result, .. } => {
+                Event::Completed { id, result, .. } => {
                     result?;
-                    if let Some(posted) = self.posted.pop_front() {
-                        completed(now - posted);
-                    }
+                    arrivals.push(Arrival::Completed(id));
                 }
-                Event::Disconnected { reason, .. } => bail!("the connection ended: {reason}"),
+                Event::Message { bytes, .. } => arrivals.push(Arrival::Message(bytes)),
+                Event::Connected { .. } => self.is_connected = true,
+                Event::ConnectFailed { error, .. } => return Err(error.into()),
+                Event::Disconnected { reason, .. } => return Err(StudyError::Disconnected(reason)),
                 _ => {}
             }
         }
         Ok(())
     }
 
-    /// Operations in flight.
-    pub(crate) fn in_flight(&self) -> usize {
-        self.posted.len()
+    /// The transfer between an offset of this side's buffer and one of the server's memory.
+    pub(crate) const fn transfer(
+        &self,
+        local_offset: u64,
+        remote_offset: u64,
+        len: u32,
+    ) -> Transfer {
+        let (local, remote) = (self.region, RemoteRegion::FRAMES);
+        Transfer { local, local_offset, remote, remote_offset, len }
     }
-}
 
-fn operation(experiment: &Experiment, client: u16, local: RegionId) -> Operation {
-    let transfer = Transfer {
-        local,
-        local_offset: 0,
-        remote: RemoteRegion::FRAMES,
-        remote_offset: experiment.part(client),
-        len: experiment.bytes,
-    };
-    match experiment.kind {
-        Kind::Read => Operation::Read(transfer),
-        Kind::Write => Operation::Write(transfer),
+    /// Posts a list of operations and rings the doorbell.
+    pub(crate) fn post(&mut self, list: &[WorkRequest]) -> Result<(), StudyError> {
+        self.fabric.post(self.endpoint, list)?;
+        self.fabric.flush(self.endpoint);
+        Ok(())
+    }
+
+    /// Posts one operation.
+    pub(crate) fn post_one(&mut self, id: u64, operation: Operation) -> Result<(), StudyError> {
+        self.post(&[WorkRequest { id, operation }])
+    }
+
+    /// Sends a message.
+    pub(crate) fn send(&mut self, message: Vec<u8>) -> Result<(), StudyError> {
+        self.fabric.send(self.endpoint, message)?;
+        self.fabric.flush(self.endpoint);
+        Ok(())
+    }
+
+    /// The number of operations that can be outstanding.
+    pub(crate) fn queue_depth(&self) -> usize {
+        self.fabric.queue_depth()
     }
 }

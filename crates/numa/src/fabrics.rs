@@ -1,82 +1,81 @@
-use std::net::{IpAddr, SocketAddr};
+//! Fabrics of the study's two ends: a fabric, hence a rack of its own, for each connection.
+
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::Context;
 use rackpool_fabric::emulated::numa::{LATENCY_NS, LINK_GBPS};
 use rackpool_fabric::emulated::{EmulatedFabric, EmulatedOptions, ExportedRegion, NumaModel};
 use rackpool_fabric::tcp::{TcpFabric, TcpOptions};
-use rackpool_fabric::{Fabric, Keyring, MemoryRegion, ReceiveRoom};
+use rackpool_fabric::{Fabric, Keyring, ReceiveRoom};
 use rackpool_fabric_verbs::{DeviceLimits, VerbsFabric, VerbsOptions};
-use rackpool_model::{Incarnation, RackId};
+use rackpool_model::{FabricKind, Incarnation, RackId};
 
-use crate::memory::{Maps, Memory};
+use crate::StudyError;
+use crate::memory::{Buffer, PageMapper};
 
-/// Bytes of messages that a fabric may receive: the study sends none.
-const RECEIVE_BYTES: u64 = 64 << 10;
+/// The rack of the server; connection `n` belongs to rack `n + 1`.
+pub(crate) const SERVER: RackId = RackId(0);
 
-/// The fabric between clients and server.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub enum Provider {
-    /// The emulated fabric: a client's processor copies the bytes.
-    #[default]
-    Emulated,
-    /// TCP on the loopback interface: threads of server and client copy them.
-    Tcp,
-    /// RDMA, from the card to itself.
-    Verbs {
-        /// The device; `None` takes the one of the address.
-        device: Option<String>,
-        /// An address of the card's network interface.
-        address: IpAddr,
-    },
+/// What all fabrics of a measurement share.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct FabricChoice<'a> {
+    pub(crate) kind: FabricKind,
+    pub(crate) rdma_device: Option<&'a str>,
+    /// The folder of the emulated fabric's sockets.
+    pub(crate) folder: &'a Path,
 }
 
-impl Provider {
-    /// Starts the fabric of a client or of the server.
+impl FabricChoice<'_> {
+    /// Starts the fabric of a rack that exports one buffer.
     pub(crate) fn start(
         &self,
         rack: RackId,
-        memory: &Arc<Memory>,
-        model: Option<NumaModel>,
-        folder: &Path,
-    ) -> anyhow::Result<Box<dyn Fabric>> {
+        memory: &Buffer,
+        modelled: Option<NumaModel>,
+    ) -> Result<Box<dyn Fabric>, StudyError> {
         let incarnation = Incarnation(1);
-        let region: Arc<dyn MemoryRegion> = Arc::<Memory>::clone(memory);
-        match self {
-            Self::Emulated => {
-                let listen = folder.join(format!("{}.sock", rack.0));
-                let mut options = EmulatedOptions::new(rack, incarnation, listen, Arc::new(Maps));
-                options.exports = vec![ExportedRegion { fd: memory.fd()?, len: region.len() }];
-                if model.is_some() {
-                    options.latency = Duration::from_nanos(LATENCY_NS);
-                    options.bandwidth_gbps = LINK_GBPS;
-                }
-                options.numa = model;
+        match self.kind {
+            FabricKind::Emulated => {
+                let options = self.emulated_options(rack, memory.export()?, modelled);
                 Ok(Box::new(EmulatedFabric::new(options)?))
             }
-            Self::Tcp => {
+            FabricKind::Tcp => {
                 let mut options = TcpOptions::new(rack, incarnation);
-                options.exports = vec![region];
+                options.exports = vec![memory.region()];
                 Ok(Box::new(TcpFabric::new(options)?))
             }
-            Self::Verbs { device, address } => {
-                let options = VerbsOptions {
-                    rack,
-                    incarnation,
-                    listen: SocketAddr::new(*address, 0),
-                    exports: vec![region],
-                    device: device.clone(),
-                    port: None,
-                    gid_index: None,
-                    key: Keyring::unused(),
-                    receive_room: ReceiveRoom::new(RECEIVE_BYTES),
-                    limits: DeviceLimits::ANY,
-                };
-                let fabric = VerbsFabric::new(options);
-                Ok(Box::new(fabric.context("`rackpool doctor` says what RDMA needs")?))
-            }
+            FabricKind::Verbs => Ok(Box::new(VerbsFabric::new(VerbsOptions {
+                rack,
+                incarnation,
+                listen: ([127, 0, 0, 1], 0).into(),
+                exports: vec![memory.region()],
+                device: self.rdma_device.map(str::to_owned),
+                port: None,
+                gid_index: None,
+                key: Keyring::unused(),
+                receive_room: ReceiveRoom::new(0),
+                limits: DeviceLimits::ANY,
+            })?)),
         }
+    }
+
+    /// Options of the emulated fabric. A modelled rack has the latency and the bandwidth of the
+    /// published testbed; the fabric dilates both.
+    fn emulated_options(
+        &self,
+        rack: RackId,
+        export: ExportedRegion,
+        modelled: Option<NumaModel>,
+    ) -> EmulatedOptions {
+        let listen = self.folder.join(format!("{}.sock", rack.0));
+        let mut options = EmulatedOptions::new(rack, Incarnation(1), listen, Arc::new(PageMapper));
+        options.exports = vec![export];
+        options.numa = modelled;
+        if modelled.is_some() {
+            options.latency = Duration::from_nanos(LATENCY_NS);
+            options.bandwidth_gbps = LINK_GBPS;
+        }
+        options
     }
 }

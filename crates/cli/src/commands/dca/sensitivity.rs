@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use anyhow::{Context, bail, ensure};
 use rackpool_dca::hardware::{Held, Plan, State, leftover};
-use rackpool_numa::{MAX_PAIRS, Ratio};
+use rackpool_numa::{Direction, MAX_PAIRS, RatioInterval};
 use rackpool_output::{UsageError, outln};
 
 use super::super::signals::Interrupts;
@@ -22,9 +22,9 @@ pub(crate) struct Options {
     /// Ways for devices in every second run.
     #[arg(long)]
     ways: u32,
-    /// Pairs of runs, from 2 to 31.
+    /// Pairs of runs, from 2 to 1000.
     #[arg(long, default_value_t = 5)]
-    pairs: usize,
+    pairs: u32,
     /// Change the machine's registers for each second run. Without this nothing is run.
     #[arg(long)]
     yes: bool,
@@ -78,14 +78,14 @@ pub(super) fn run(options: &Options) -> anyhow::Result<()> {
         outln!("pair {}: {now:.3} s as it is, {more:.3} s with {} ways", pair + 1, options.ways)?;
         pairs.push((now, more));
     }
-    let ratio = Ratio::of(&pairs).context("the command takes no time")?;
-    let is_low = (ratio.mean - 1.0).abs() <= LOW;
+    let interval = RatioInterval::of_pairs(&pairs).context("the command takes no time")?;
+    let is_low = (interval.ratio - 1.0).abs() <= LOW;
     outln!(
         "{:.3} of the time (95 %: {:.3} to {:.3}): {}, sensitivity is {}",
-        ratio.mean,
-        ratio.low,
-        ratio.high,
-        ratio.verdict(0.0),
+        interval.ratio,
+        interval.low,
+        interval.high,
+        interval.verdict(Direction::LowerIsBetter, 0.0),
         if is_low { "low" } else { "high" }
     )?;
     Ok(())

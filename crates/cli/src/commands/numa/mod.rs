@@ -1,14 +1,15 @@
-//! `rackpool numa`: what the NUMA nodes of memory and threads cost.
+//! `rackpool numa`: the effect of NUMA placement on one-sided operations.
 
-mod output;
 mod study;
+mod study_figures;
 mod study_options;
+mod study_table;
 
 use rackpool_output::Style;
 
-use study_options::StudyOptions;
+use study_options::StudyArguments;
 
-/// What is done about NUMA nodes.
+/// What is done about NUMA placement.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct Options {
     #[command(subcommand)]
@@ -18,16 +19,17 @@ pub(crate) struct Options {
 /// The ways.
 #[derive(Clone, Debug, clap::Subcommand)]
 pub(crate) enum Command {
-    /// Measure one-sided operations with the registered memory on the card's node and on another
-    /// one, in pairs, for each combination of the values given.
-    Study(Box<StudyOptions>),
+    /// Measure one-sided operations, or a key-value server, with the registered memory on the
+    /// card's NUMA node and on another one, for each combination of the values given.
+    Study(Box<StudyArguments>),
 }
 
 /// Runs the command.
 ///
 /// # Errors
-/// If an option can't be, or a measurement fails.
+/// If an option can't be, the machine has one NUMA node (without --model), memory does not lie
+/// where it should, or a fabric fails.
 pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
-    let Command::Study(options) = &options.command;
-    study::run(options, Style::of_stdout())
+    let Command::Study(arguments) = &options.command;
+    study::run(arguments, Style::of_stdout())
 }

@@ -1,89 +1,119 @@
 //! `rackpool numa study`.
 
-use std::path::{Path, PathBuf};
-use std::time::SystemTime;
-
-use anyhow::{Context, ensure};
-use rackpool_numa::Outcome;
-use rackpool_numa::figures::{Figure, Plot};
-use rackpool_output::clock::utc;
-use rackpool_output::{Style, UsageError, outln, print};
-use rackpool_report::figures::{Figure as Drawn, FiguresRun, Panel, Scale, Series, Shape, write};
-use rackpool_report::machine_facts;
+use anyhow::Context;
+use indicatif::{ProgressBar, ProgressStyle};
+use rackpool_numa::{
+    Configuration, LoopKind, MemoryLatencies, Outcome, StudyError, StudyOptions, Topology,
+    Workload, model, published, study,
+};
+use rackpool_output::{Style, UsageError, print};
 use rackpool_shm::host::HostFiles;
 
-use super::output;
-use super::study_options::StudyOptions;
+use super::study_options::StudyArguments;
+use super::{study_figures, study_table};
 
-/// The most combinations of values.
-const MAX_EXPERIMENTS: usize = 1000;
+/// The results of all configurations, and what the outputs say about their origin.
+pub(super) struct Study<'a> {
+    pub(super) arguments: &'a StudyArguments,
+    /// The two nodes; `None` for a model.
+    pub(super) topology: Option<&'a Topology>,
+    /// Measured latencies of memory; `None` for a model.
+    pub(super) latencies: Option<&'a MemoryLatencies>,
+    pub(super) outcomes: Vec<Outcome>,
+}
 
-pub(super) fn run(options: &StudyOptions, style: Style) -> anyhow::Result<()> {
-    let experiments = options.experiments();
-    let count = experiments.len();
-    ensure!(
-        count <= MAX_EXPERIMENTS,
-        UsageError::new(format!("{count} combinations of values: give at most {MAX_EXPERIMENTS}"))
-    );
-    let study = options.study(&HostFiles::here())?;
-    let outcomes = experiments
-        .iter()
-        .map(|experiment| study.run(experiment).with_context(|| output::describe(experiment)))
-        .collect::<anyhow::Result<Vec<_>>>()?;
-    let negligible = options.negligible / 100.0;
-    let text = if options.csv {
-        output::csv(study.host, &outcomes, negligible)
-    } else {
-        output::table(study.host, &outcomes, negligible, style)
+pub(super) fn run(arguments: &StudyArguments, style: Style) -> anyhow::Result<()> {
+    let host = HostFiles::here();
+    let topology = match arguments.model {
+        true => None,
+        false => Some(Topology::find(&host, &arguments.nodes())?),
     };
-    print(format_args!("{text}"))?;
-    if let (Some(folder), Some(published)) = (&options.report, options.figure) {
-        let page = report(published.figure(), &outcomes, options.model, folder)?;
-        outln!("{}", page.display())?;
+    let grid = arguments.grid(load_threads(topology.as_ref()));
+    arguments.check(&grid)?;
+    let configurations = grid.configurations().map_err(refused)?;
+    let options = arguments.study(topology.clone());
+    for configuration in &configurations {
+        options.check(configuration).map_err(refused)?;
+    }
+    let latencies =
+        topology.as_ref().map(|topology| MemoryLatencies::measure(&host, topology)).transpose()?;
+    let outcomes = measure(&options, &configurations)?;
+    let (topology, latencies) = (topology.as_ref(), latencies.as_ref());
+    let study = Study { arguments, topology, latencies, outcomes };
+    print(format_args!("{}", study_table::table(&study, style)))?;
+    if let Some(file) = &arguments.csv {
+        std::fs::write(file, study_table::csv(&study))
+            .with_context(|| format!("cannot write {}", file.display()))?;
+    }
+    if let Some(folder) = &arguments.svg {
+        study_figures::write(&study, folder)?;
     }
     Ok(())
 }
 
-/// Writes the page and returns its path.
-fn report(
-    figure: Figure,
-    outcomes: &[Outcome],
-    is_model: bool,
-    folder: &Path,
-) -> anyhow::Result<PathBuf> {
-    let source = if is_model { "model of two NUMA nodes" } else { "this machine" };
-    let number = figure.number();
-    let run = FiguresRun {
-        title: format!("NUMA study, {source}"),
-        started: utc(SystemTime::now()),
-        machine: machine_facts(),
-        figures: vec![Drawn {
-            id: number.to_string(),
-            title: figure.title().into(),
-            setting: format!("Figure {number} of Nelson and Palmieri, SRDS 2020, on {source}."),
-            panels: figure.plots(outcomes).into_iter().map(panel).collect(),
-            statements: Vec::new(),
-            notes: Vec::new(),
-        }],
-        commands: vec![format!("rackpool numa study --figure {number} --report DIR")],
-        notes: Vec::new(),
-    };
-    Ok(write(folder, &run)?.html)
+/// Threads of a figure's load: all processors of a node but the server's.
+fn load_threads(topology: Option<&Topology>) -> u32 {
+    let processors = topology.map_or(1, |topology| topology.local.cpus.len());
+    u32::try_from(processors).unwrap_or(u32::MAX).saturating_sub(1)
 }
 
-fn panel(plot: Plot) -> Panel {
-    let series = |(name, values): (String, Vec<f64>)| Series {
-        name,
-        values: values.into_iter().map(|value| value.is_finite().then_some(value)).collect(),
+/// Measures all configurations, with a progress bar on a terminal.
+fn measure(
+    options: &StudyOptions,
+    configurations: &[Configuration],
+) -> anyhow::Result<Vec<Outcome>> {
+    let of = |one: &Configuration| {
+        options.placements(one.workload).len() as u64 * u64::from(options.pairs)
     };
-    Panel {
-        name: plot.name.into(),
-        title: plot.title.into(),
-        x_name: plot.x_name.into(),
-        y_name: plot.y_name.into(),
-        shape: Shape::Lines,
-        scale: Scale::Linear,
-        x: plot.x,
-        series: plot.lines.into_iter().map(series).collect(),
+    let bar = ProgressBar::new(configurations.iter().map(of).sum());
+    bar.set_style(ProgressStyle::with_template("{bar:40} {pos} of {len} measurements, {msg}")?);
+    let mut outcomes = Vec::new();
+    for one in configurations {
+        let Configuration { workload, bytes, queue_pairs, .. } = one;
+        bar.set_message(format!("{workload} of {bytes} B, {queue_pairs} queue pairs"));
+        outcomes.push(study(options, one, |_, _| bar.inc(1)).map_err(refused)?);
+    }
+    bar.finish_and_clear();
+    Ok(outcomes)
+}
+
+/// Values outside their range are errors of usage.
+fn refused(error: StudyError) -> anyhow::Error {
+    match error {
+        StudyError::Option(advice) => UsageError::new(advice).into(),
+        error => error.into(),
+    }
+}
+
+impl Study<'_> {
+    /// The predicted effect of remote memory, in percent: for the latency of reads.
+    pub(super) fn predicted_percent(&self, outcome: &Outcome) -> Option<f64> {
+        let Configuration { workload, loop_kind, .. } = outcome.configuration;
+        if (workload, loop_kind) != (Workload::Read, LoopKind::Closed) {
+            return None;
+        }
+        let Some(latencies) = self.latencies else {
+            return Some(model::published_prediction_percent());
+        };
+        let base = outcome.placements.first()?;
+        let base_ns = base.mean(|one| one.latency.map_or(f64::NAN, |latency| latency.mean_ns));
+        Some(model::predicted_percent(latencies.remote_ns()?, latencies.l3_ns, base_ns))
+    }
+
+    /// What was studied, in a line.
+    pub(super) fn description(&self) -> String {
+        let fabric = self.arguments.fabric;
+        match self.topology {
+            Some(topology) => format!(
+                "measured over the {fabric} fabric: local is NUMA node {}, remote is node {}",
+                topology.local.id, topology.remote.id
+            ),
+            None => format!(
+                "MODEL over the {fabric} fabric: no memory was placed, effects of NUMA are \
+                 computed from published values (load {} ns in the cache, {} ns in remote memory)",
+                published::LATENCY_L3_NS,
+                published::LATENCY_REMOTE_NS
+            ),
+        }
     }
 }
