@@ -751,26 +751,27 @@ fn the_cache_of_cards_is_simulated_and_traces_go_through_it() {
 #[test]
 fn a_numa_study_on_the_model_says_model_everywhere_and_draws_its_figure() {
     let folder = folder();
+    let (csv, page) = (folder.path().join("values.csv"), folder.path().join("page"));
     let run = |arguments: &[&str]| {
-        let quick = ["numa", "study", "--pairs", "2", "--seconds", "0.02"];
+        let quick = ["numa", "study", "--model", "--pairs", "2", "--operations", "50"];
         Ran::of(rackpool(folder.path(), &[&quick[..], arguments].concat())).good()
     };
-    let said =
-        run(&["--model", "--csv", "--bytes", "8,64", "--workers", "0,8", "--in-flight", "4"]);
-    let lines: Vec<Vec<&str>> = said.lines().map(|line| line.split(',').collect()).collect();
-    assert_eq!(lines.len(), 1 + 2 * 2 * 2, "{said}");
-    assert!(lines[1..].iter().all(|line| line[0] == "model" && line.len() == lines[0].len()));
-    let page = folder.path().join("page");
-    let said = run(&["--model", "--figure", "3", "--report", page.to_str().unwrap()]);
-    assert!(said.starts_with("model of two NUMA nodes"), "{said}");
+    let file = csv.to_str().unwrap();
+    let said = run(&["--csv", file, "--bytes", "8,64", "--workers", "0,8", "--loop", "open"]);
+    assert!(said.contains("MODEL"), "{said}");
+    let values = std::fs::read_to_string(&csv).unwrap();
+    let rows: Vec<&str> = values.lines().skip(1).collect();
+    // Reads and writes of two sizes with and without workers.
+    assert_eq!(rows.len(), 2 * 2 * 2, "{values}");
+    assert!(rows.iter().all(|row| row.starts_with("model,emulated,")), "{values}");
+    run(&["--workload", "kv", "--queue-pairs", "2"]);
+    run(&["--figure", "3b", "--queue-pairs", "1,2", "--svg", page.to_str().unwrap()]);
     let html = std::fs::read_to_string(page.join("index.html")).unwrap();
-    assert!(html.contains("on model of two NUMA nodes") && html.contains("queue pairs"));
-    let values = std::fs::read_to_string(page.join("figure-3-values.csv")).unwrap();
-    assert_eq!(values.lines().count(), 1 + 5, "{values}");
-    misused(&["numa", "study", "--model", "--fabric", "tcp"], &["--model", "--fabric"]);
-    misused(&["numa", "study", "--report", "x"], &["--figure"]);
-    misused(&["numa", "study", "--model", "--seconds", "0"], &["--seconds 0", "give a time"]);
+    assert!(html.contains("(model)") && html.contains("queue pairs"));
+    misused(&["numa", "study", "--model", "--fabric", "tcp"], &["--model", "emulated"]);
+    misused(&["numa", "study", "--model", "--seconds", "0"], &["length above 0"]);
     std::fs::remove_dir_all(page).unwrap();
+    std::fs::remove_file(csv).unwrap();
 }
 
 /// A machine made of files: a Skylake server with a socket of 11 ways.
