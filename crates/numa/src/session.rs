@@ -66,13 +66,8 @@ impl<'a> Session<'a> {
     ) -> Self {
         let rdma_device = options.rdma_device.as_deref();
         let fabric = FabricChoice { kind: options.fabric, rdma_device, folder };
-        let is_served =
-            configuration.workload == Workload::KeyValue || options.fabric == FabricKind::Tcp;
-        let beside = configuration.load.threads + configuration.workers.threads;
-        let busy = options.client_threads
-            + u32::from(is_served)
-            + if options.model.is_some() { 0 } else { beside };
-        Self { options, configuration, placement, fabric, idle: Idle::for_threads(busy) }
+        let idle = idle(options, configuration, placement);
+        Self { options, configuration, placement, fabric, idle }
     }
 
     fn node(&self, side: Side) -> Option<&'a StudyNode> {
@@ -233,6 +228,36 @@ impl<'a> Session<'a> {
         let limit = self.options.length.operations();
         Ok(Link { connection, driver, recorder: Recorder::new(limit) })
     }
+}
+
+/// What polling threads of a measurement do when they find nothing.
+fn idle(options: &StudyOptions, configuration: &Configuration, placement: Placement) -> Idle {
+    let Configuration { workload, load, workers, .. } = *configuration;
+    let clients = options.client_threads.min(configuration.queue_pairs);
+    let mut threads: Vec<(u32, NodeChoice)> = vec![(clients, placement.client.threads)];
+    if workload == Workload::KeyValue {
+        threads.push((1, placement.server.into()));
+    }
+    if options.fabric == FabricKind::Tcp {
+        // The thread of the server's fabric.
+        threads.push((1, NodeChoice::Local));
+    }
+    if options.model.is_none() {
+        threads.push((workers.threads, placement.server.into()));
+        threads.push((load.threads, load.node));
+    }
+    let count = |is_there: &dyn Fn(NodeChoice) -> bool| -> u32 {
+        threads.iter().filter(|(_, node)| is_there(*node)).map(|(count, _)| count).sum()
+    };
+    let processors = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    let mut nodes = vec![(count(&|_| true), processors)];
+    if let Some(topology) = &options.topology {
+        for side in [Side::Local, Side::Remote] {
+            let busy = count(&|node: NodeChoice| node.side() == Some(side));
+            nodes.push((busy, topology.node(side).cpus.len()));
+        }
+    }
+    Idle::for_threads(&nodes)
 }
 
 fn cpus(node: Option<&StudyNode>) -> &[u32] {

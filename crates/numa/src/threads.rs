@@ -39,11 +39,12 @@ pub(crate) enum Idle {
 }
 
 impl Idle {
-    /// For a study with this many busy threads.
-    pub(crate) fn for_threads(threads: u32) -> Self {
-        let processors = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
-        let fits = usize::try_from(threads).is_ok_and(|threads| threads <= processors);
-        if fits { Self::Spin } else { Self::Yield }
+    /// For busy threads and the processors on which they run, of each node and of the machine.
+    pub(crate) fn for_threads(nodes: &[(u32, usize)]) -> Self {
+        let fits = |(threads, processors): &(u32, usize)| {
+            usize::try_from(*threads).is_ok_and(|threads| threads <= *processors)
+        };
+        if nodes.iter().all(fits) { Self::Spin } else { Self::Yield }
     }
 
     pub(crate) fn wait(self) {
@@ -105,6 +106,13 @@ mod tests {
         let gate = StartGate::default();
         gate.fail();
         assert!(!gate.pass(2).unwrap());
+    }
+
+    #[test]
+    fn threads_spin_only_if_each_has_a_processor() {
+        assert_eq!(Idle::for_threads(&[(2, 2), (1, 1)]), Idle::Spin);
+        assert_eq!(Idle::for_threads(&[(2, 4), (2, 1)]), Idle::Yield);
+        assert_eq!(Idle::for_threads(&[(u32::MAX, 8)]), Idle::Yield);
     }
 
     #[test]
