@@ -112,7 +112,7 @@ pub(super) fn latency(sizes: &Sizes) -> anyhow::Result<Figure> {
     let outcomes = run(Preset::LatencyRatio, |_| true, sizes)?;
     let (reads, writes) = (of(&outcomes, Workload::Read), of(&outcomes, Workload::Write));
     let places = texts(&reads, |one| one.queue_pairs);
-    let drawn = drawn(&outcomes, "Mean latency", ("queue pairs", places), ("us", 1e3));
+    let drawn = drawn(&outcomes, "Median latency", ("queue pairs", places), ("us", 1e3));
     let mut figure = figure(3, "Latency of 64 B by queue pairs", vec![drawn]);
     // The last place has 16 queue pairs, which fill the card.
     let read = percent(&reads[..reads.len() - 1]);
