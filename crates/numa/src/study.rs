@@ -111,8 +111,8 @@ impl Length {
 }
 
 impl Configuration {
-    /// The metric of the comparison: latency for a closed loop of one-sided operations, else
-    /// throughput.
+    /// The metric of the comparison: median latency for a closed loop of one-sided operations, else
+    /// throughput. A busy machine disturbs the mean latency more than its median.
     #[must_use]
     pub fn direction(&self) -> Direction {
         match (self.workload, self.loop_kind) {
@@ -127,7 +127,7 @@ impl Measurement {
     #[must_use]
     pub fn metric(&self, direction: Direction) -> f64 {
         match direction {
-            Direction::LowerIsBetter => self.latency.map_or(f64::NAN, |latency| latency.mean_ns),
+            Direction::LowerIsBetter => self.latency.map_or(f64::NAN, |latency| latency.p50_ns),
             Direction::HigherIsBetter => self.per_second,
         }
     }

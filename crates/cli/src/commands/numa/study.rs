@@ -96,7 +96,7 @@ impl Study<'_> {
             return Some(model::published_prediction_percent());
         };
         let base = outcome.placements.first()?;
-        let base_ns = base.mean(|one| one.latency.map_or(f64::NAN, |latency| latency.mean_ns));
+        let base_ns = base.mean(|one| one.metric(outcome.configuration.direction()));
         Some(model::predicted_percent(latencies.remote_ns()?, latencies.l3_ns, base_ns))
     }
 

@@ -200,7 +200,7 @@ impl Shown<'_> {
         let direction = self.first.direction();
         let is_kv = self.first.workload == Workload::KeyValue;
         let (name, title, y_name, unit) = match direction {
-            Direction::LowerIsBetter => ("latency", "Latency", "us, mean", 1e3),
+            Direction::LowerIsBetter => ("latency", "Latency", "us, median", 1e3),
             Direction::HigherIsBetter if is_kv => ("throughput", "Throughput", "kops", 1e3),
             Direction::HigherIsBetter => ("throughput", "Throughput", "Mops", 1e6),
         };
