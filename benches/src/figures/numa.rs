@@ -15,7 +15,7 @@ use rackpool_report::figures::{Figure, Panel};
 use super::{Sizes, panel, series, statement};
 
 const SETTING: &str = "The model of rackpool numa study --model: two sockets, cards of 56 Gbit/s, \
-                       MTU 256 B; times dilated 20 times.";
+                       MTU 256 B; times dilated 50 times.";
 const CAUSE: &str = "The model has constants from one setting of the publication.";
 /// The most by which a rate may differ from the published one, in percent.
 const LARGEST: f64 = 10.0;
@@ -36,7 +36,7 @@ fn options(time: Duration) -> StudyOptions {
         fabric: FabricKind::Emulated,
         rdma_device: None,
         topology: None,
-        model: Some(Model { dilation: 20 }),
+        model: Some(Model { dilation: 50 }),
         length: Length::Seconds(time.as_secs_f64()),
         pairs: 5,
         negligible: 0.015,

@@ -1,12 +1,7 @@
 //! Latency of dependent loads, node by node: what the prediction of a placement's effect needs.
 
-use std::time::Instant;
-
-use rackpool_shm::Mapping;
 use rackpool_shm::host::HostFiles;
-use rackpool_shm::memory::scratch;
-use rackpool_sync::SplitMix64;
-use rackpool_sync::atomic::{AtomicU64, Ordering};
+use rackpool_shm::memory::{load_latency_ns, scratch};
 
 use crate::memory::LINE;
 use crate::placement::require_node;
@@ -14,15 +9,13 @@ use crate::threads::run_on;
 use crate::topology::StudyNode;
 use crate::{Side, StudyError, Topology};
 
-/// The smallest range for memory, in bytes; a range is at least four times the last-level cache.
+/// The smallest range for memory, in bytes; a range is four times the last-level cache, if the nodes
+/// have that much.
 const MEMORY_BYTES: u64 = 64 << 20;
 /// The largest.
 const MAX_BYTES: u64 = 1 << 30;
 /// The range for the cache if its size is unknown, in bytes.
 const USUAL_CACHE_BYTES: u64 = 16 << 20;
-const LOADS: u32 = 200_000;
-/// Runs, of which the best counts: a disturbance makes a run slower.
-const RUNS: u32 = 5;
 
 /// Latencies in ns of dependent loads of random cache lines.
 #[derive(Clone, Debug, PartialEq)]
@@ -44,7 +37,13 @@ impl MemoryLatencies {
         let local = &topology.local;
         // Half of the cache: programs beside need the rest.
         let l3_ns = load_ns(local, local, cache_bytes / 2)?;
-        let bytes = cache_bytes.saturating_mul(4).clamp(MEMORY_BYTES, MAX_BYTES);
+        // Half of what a node has free: other programs of the node need some, too.
+        let free = |node: &StudyNode| {
+            let found = host.nodes().into_iter().find(|found| found.id == node.id);
+            found.map_or(0, |found| found.free_bytes / 2)
+        };
+        let least = free(&topology.local).min(free(&topology.remote));
+        let bytes = cache_bytes.saturating_mul(4).clamp(MEMORY_BYTES, MAX_BYTES).min(least);
         let mut between = Vec::new();
         for from in [Side::Local, Side::Remote] {
             for to in [Side::Local, Side::Remote] {
@@ -73,68 +72,19 @@ fn load_ns(from: &StudyNode, to: &StudyNode, bytes: u64) -> Result<f64, StudyErr
         let memory = scratch(bytes.max(LINE * 2), None, Some(to.id)).map_err(|error| {
             StudyError::system("allocate memory to measure")(std::io::Error::other(error))
         })?;
-        link(&memory)?;
+        let ns = load_latency_ns(&memory)
+            .map_err(std::io::Error::other)
+            .map_err(StudyError::system("access memory to measure"))?;
         require_node(&memory, "memory to measure", to.id)?;
-        follow(&memory)
+        Ok(ns)
     };
     std::thread::scope(|scope| scope.spawn(measure).join())
         .unwrap_or(Err(StudyError::Thread("the one that measures memory")))
 }
 
-fn cell(memory: &Mapping, line: u64) -> Result<&AtomicU64, StudyError> {
-    memory
-        .view(line * LINE)
-        .map_err(std::io::Error::other)
-        .map_err(StudyError::system("access memory to measure"))
-}
-
-/// Links all lines into one random cycle (Sattolo, "An algorithm to generate a random cyclic
-/// permutation", 1986): each line holds the number of the next one.
-fn link(memory: &Mapping) -> Result<(), StudyError> {
-    let lines = memory.len() / LINE;
-    for line in 0..lines {
-        cell(memory, line)?.store(line, Ordering::Relaxed);
-    }
-    let mut random = SplitMix64::new(1);
-    for line in (1..lines).rev() {
-        let other = random.draw() % line;
-        let (one, other) = (cell(memory, line)?, cell(memory, other)?);
-        let number = one.load(Ordering::Relaxed);
-        one.store(other.load(Ordering::Relaxed), Ordering::Relaxed);
-        other.store(number, Ordering::Relaxed);
-    }
-    Ok(())
-}
-
-/// Follows the cycle. Returns the best time of a load in ns.
-fn follow(memory: &Mapping) -> Result<f64, StudyError> {
-    let (mut line, mut best) = (0, f64::INFINITY);
-    for _ in 0..RUNS {
-        let start = Instant::now();
-        for _ in 0..LOADS {
-            line = cell(memory, line)?.load(Ordering::Relaxed);
-        }
-        best = best.min(start.elapsed().as_secs_f64() * 1e9 / f64::from(LOADS));
-    }
-    std::hint::black_box(line);
-    Ok(best)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn the_cycle_visits_every_line_once() {
-        let memory = scratch(64 << 10, None, None).unwrap();
-        link(&memory).unwrap();
-        let mut seen = std::collections::BTreeSet::new();
-        let mut line = 0;
-        while seen.insert(line) {
-            line = cell(&memory, line).unwrap().load(Ordering::Relaxed);
-        }
-        assert_eq!((line, seen.len()), (0, 1024));
-    }
 
     #[test]
     fn a_node_has_latencies_to_itself() {

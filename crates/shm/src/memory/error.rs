@@ -137,7 +137,7 @@ pub enum MemoryError {
     },
     /// The NUMA node has too little free memory.
     #[error(
-        "NUMA node {node} has {} free, {} are needed: ask for less --memory, or end what uses memory of that node",
+        "NUMA node {node} has {} free, {} are needed: ask for less memory, or end what uses that node's",
         ByteSize(*free), ByteSize(*needed)
     )]
     NodeFull {
