@@ -9,8 +9,8 @@ use crate::threads::run_on;
 use crate::topology::StudyNode;
 use crate::{Side, StudyError, Topology};
 
-/// The smallest range for memory, in bytes; a range is four times the last-level cache, if the nodes
-/// have that much.
+/// The smallest range for memory, in bytes; a range is four times the last-level cache, if the
+/// nodes have that much.
 const MEMORY_BYTES: u64 = 64 << 20;
 /// The largest.
 const MAX_BYTES: u64 = 1 << 30;
