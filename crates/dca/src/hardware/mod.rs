@@ -6,7 +6,6 @@
 mod error;
 mod note;
 mod plan;
-mod processor;
 mod registers;
 mod resctrl;
 mod state;
@@ -14,7 +13,6 @@ mod state;
 pub use error::HardwareError;
 pub use note::{Held, Leftover, leftover, restore};
 pub use plan::{Change, Plan};
-pub use processor::Processor;
 pub use registers::{MsrFiles, Registers};
 pub use resctrl::{Group, Resctrl};
 pub use state::{Socket, State};

@@ -104,16 +104,12 @@ fn longest_run(mask: u32) -> WayMask {
     while start < u32::BITS {
         let length = mask.checked_shr(start).unwrap_or(0).trailing_ones();
         let run = WayMask::all(length).0.checked_shl(start).unwrap_or(0);
-        if length > best_length(best) {
+        if length > u32::count_ones(best) {
             best = run;
         }
         start += length.max(1);
     }
     WayMask(best)
-}
-
-const fn best_length(mask: u32) -> u32 {
-    mask.count_ones()
 }
 
 impl fmt::Display for Plan {

@@ -1,12 +1,9 @@
 use std::fs::OpenOptions;
 use std::os::unix::fs::FileExt;
 
-use rackpool_shm::host::HostFiles;
+use rackpool_shm::host::{HostFiles, IIO_LLC_WAYS};
 
 use super::HardwareError;
-
-/// The number of `IIO LLC WAYS`: a bit for each way that devices write into.
-const IIO_LLC_WAYS: u64 = 0xC8B;
 
 /// Access to the register of a processor's socket.
 pub trait Registers {
@@ -24,13 +21,11 @@ pub struct MsrFiles(pub HostFiles);
 impl Registers for MsrFiles {
     fn read(&mut self, cpu: u32) -> Result<u64, HardwareError> {
         let path = self.0.dev(format!("cpu/{cpu}/msr"));
-        let mut value = [0; 8];
-        OpenOptions::new()
-            .read(true)
-            .open(&path)
-            .and_then(|file| file.read_exact_at(&mut value, IIO_LLC_WAYS))
-            .map_err(|source| HardwareError::Register { verb: "read", path, source })?;
-        Ok(u64::from_le_bytes(value))
+        self.0.device_ways_register(cpu).map_err(|source| HardwareError::Register {
+            verb: "read",
+            path,
+            source,
+        })
     }
 
     fn write(&mut self, cpu: u32, value: u64) -> Result<(), HardwareError> {

@@ -1,8 +1,8 @@
 use std::collections::BTreeMap;
 
-use rackpool_shm::host::{HostFiles, LastLevelCache, names_in};
+use rackpool_shm::host::{HostFiles, LastLevelCache, Processor, names_in};
 
-use super::{HardwareError, Processor, Registers, Resctrl};
+use super::{HardwareError, Registers, Resctrl};
 use crate::WayMask;
 
 /// A socket.
@@ -34,7 +34,7 @@ impl State {
     #[must_use]
     pub fn of(machine: &HostFiles) -> Self {
         Self {
-            processor: Processor::of(machine),
+            processor: machine.processor(),
             cache: machine.last_level_cache(None),
             sockets: sockets(machine),
             resctrl: Resctrl::of(machine),
@@ -44,7 +44,11 @@ impl State {
 
     /// Fails unless the machine is known to have the register.
     pub fn check_known(&self) -> Result<(), HardwareError> {
-        self.processor.as_ref().ok_or(HardwareError::NoProcessor)?.check_known()
+        let processor = self.processor.as_ref().ok_or(HardwareError::NoProcessor)?;
+        if processor.has_device_ways_register() {
+            return Ok(());
+        }
+        Err(HardwareError::UnknownProcessor(processor.to_string()))
     }
 
     /// The ways into which devices write, for each socket.

@@ -4,7 +4,7 @@ use super::{HostFiles, names_in};
 
 /// The model-specific register with the ways that devices write into, a bit for each
 /// (`IIO LLC WAYS` of Intel's server processors, Farshin et al., USENIX ATC 2020, section 4.4).
-const IIO_LLC_WAYS: u64 = 0xC8B;
+pub const IIO_LLC_WAYS: u64 = 0xC8B;
 /// Number of ways into which devices write by the processors' default (the same, section 4.1).
 const DEFAULT_WAYS: u32 = 2;
 
@@ -84,17 +84,21 @@ impl HostFiles {
         node.and_then(of).and_then(|node| node.cpus.first().copied()).unwrap_or(0)
     }
 
-    /// Other processors use the number of this register for something else, or not at all.
+    /// Reads register [`IIO_LLC_WAYS`] of the socket of a processor, which must
+    /// [have it](super::Processor::has_device_ways_register). It takes root and the module `msr`.
+    pub fn device_ways_register(&self, cpu: u32) -> std::io::Result<u64> {
+        let mut value = [0; 8];
+        let file = std::fs::File::open(self.dev(format!("cpu/{cpu}/msr")))?;
+        file.read_exact_at(&mut value, IIO_LLC_WAYS)?;
+        Ok(u64::from_le_bytes(value))
+    }
+
     fn ways_of_register(&self, node: Option<u32>) -> Option<DeviceWays> {
-        let is_intel = |line: &str| line.starts_with("vendor_id") && line.ends_with("GenuineIntel");
-        if !self.proc_text("cpuinfo")?.lines().any(is_intel) {
+        if !self.processor()?.has_device_ways_register() {
             return None;
         }
         let all = self.last_level_cache(node)?.ways?;
-        let registers = self.dev(format!("cpu/{}/msr", self.first_cpu(node)));
-        let mut value = [0; 8];
-        std::fs::File::open(registers).ok()?.read_exact_at(&mut value, IIO_LLC_WAYS).ok()?;
-        let mask = u64::from_le_bytes(value);
+        let mask = self.device_ways_register(self.first_cpu(node)).ok()?;
         let is_mask = mask != 0 && mask.checked_shr(all).unwrap_or(0) == 0;
         is_mask.then_some(DeviceWays { shared: mask.count_ones(), all })
     }
@@ -181,9 +185,9 @@ mod tests {
             ("AuthenticAMD", 0x7f0, 2),
         ] {
             let cpuinfo = if vendor == "GenuineIntel" {
-                "vendor_id\t: GenuineIntel\n"
+                "vendor_id\t: GenuineIntel\ncpu family\t: 6\nmodel\t\t: 85\n"
             } else {
-                "vendor_id\t: AuthenticAMD\n"
+                "vendor_id\t: AuthenticAMD\ncpu family\t: 25\nmodel\t\t: 17\n"
             };
             let (folder, machine) = with(&[
                 cache(0, "32768K\n", "16\n"),

@@ -11,10 +11,11 @@ mod memory_limit;
 mod mounts;
 mod nodes;
 mod placement;
+mod processor;
 
 use std::path::{Path, PathBuf};
 
-pub use cache::{DeviceWays, LastLevelCache};
+pub use cache::{DeviceWays, IIO_LLC_WAYS, LastLevelCache};
 pub use cards::RdmaPort;
 pub use huge_pages::{HugePage, HugePool, TransparentHuge};
 pub use load::ProcessorTimes;
@@ -22,6 +23,7 @@ pub use memory_limit::MemoryLimit;
 pub use mounts::Mount;
 pub use nodes::NumaNode;
 pub use placement::{ChosenNode, LOAD_WINDOW, LOADED, Placing};
+pub use processor::Processor;
 
 /// The kernel's files: those of this computer, or of a folder that a test has written.
 #[derive(Clone, Debug, PartialEq, Eq)]

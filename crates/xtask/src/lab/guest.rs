@@ -138,7 +138,7 @@ mod tests {
                 .collect()
         };
         let devices: Vec<String> = after("-device");
-        assert_eq!(devices.len(), 8);
+        assert_eq!(devices.len(), 10);
         assert!(devices.iter().all(|device| device.contains(",bus=")), "{devices:?}");
     }
 
