@@ -143,6 +143,19 @@ fn a_change_is_applied_and_undone() {
 }
 
 #[test]
+fn masks_that_the_kernel_pads_with_zeros_are_those_that_were_set() {
+    let made = Made::new(SKYLAKE, "600\n");
+    let state = State::of(&made.machine);
+    let plan = Plan::default().without_programs(&state, WayMask(0x780)).unwrap();
+    let mut msr = made.msr();
+    let held = Held::apply(&plan, &made.machine, &mut msr, &made.note()).unwrap();
+    assert_eq!(made.schemata(), "L3:0=7f;1=7f");
+    fs::write(made.machine.sys("fs/resctrl/schemata"), "    L3:0=07f;1=07f\n").unwrap();
+    assert_eq!(held.undo().unwrap(), []);
+    assert_eq!(made.schemata(), "L3:0=7ff;1=7ff");
+}
+
+#[test]
 fn programs_get_ways_without_gaps_or_the_change_is_refused() {
     let made = Made::new(SKYLAKE, "600\n");
     let state = State::of(&made.machine);

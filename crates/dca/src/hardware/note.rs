@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use rackpool_shm::host::HostFiles;
 
+use super::resctrl::masks;
 use super::{HardwareError, Plan, Registers};
 
 /// An applied plan. [`Held::undo`] restores the values before; dropping it does, too.
@@ -113,9 +114,9 @@ pub fn restore(
             }
             Noted::Programs { old, new } => {
                 let found = programs(machine)?;
-                if found == new {
+                if masks(&found) == masks(&new) {
                     set_programs(machine, &old)?;
-                } else if found != old {
+                } else if masks(&found) != masks(&old) {
                     left.push(Leftover(format!("schemata is {found}, not the {new} that was set")));
                 }
             }

@@ -59,8 +59,8 @@ impl Resctrl {
     }
 }
 
-/// Parses the line `L3:0=7ff;1=7ff`.
-fn masks(schemata: &str) -> Option<Vec<(u32, WayMask)>> {
+/// Parses the line `L3:0=7ff;1=07f`. The kernel pads masks with zeros.
+pub(super) fn masks(schemata: &str) -> Option<Vec<(u32, WayMask)>> {
     let line = schemata.lines().find_map(|line| line.trim().strip_prefix("L3:"))?;
     line.split(';')
         .map(|part| {
